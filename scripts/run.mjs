@@ -1,0 +1,98 @@
+// Prepares a checkout and then runs a command on the Node version the project pins.
+//
+//   node scripts/run.mjs install [-- command args…]
+//   node scripts/run.mjs build   [-- command args…]
+//
+// It runs on any Node >= 20, because it is what a fresh clone starts with: everything after it
+// runs on `node_modules/.bin/node`. Only Node's own modules may be imported here.
+import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, delimiter } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..');
+const bin = join(root, 'node_modules', '.bin');
+const stamps = join(root, 'node_modules', '.cache', 'tailcast');
+const env = { ...process.env, PATH: `${bin}${delimiter}${process.env['PATH'] ?? ''}` };
+const windows = process.platform === 'win32';
+
+const [goal, separator, ...command] = process.argv.slice(2);
+if ((goal !== 'install' && goal !== 'build') || (separator !== undefined && separator !== '--')) {
+  fail('usage: node scripts/run.mjs install|build [-- command args…]');
+}
+
+const [major] = process.versions.node.split('.').map(Number);
+if (major < 20)
+  fail(`Node ${process.versions.node} is too old to install the project: Node 20 or newer is needed`);
+
+await step('install', 'installing dependencies (npm ci)', ['package.json', 'package-lock.json'], () =>
+  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error']),
+);
+if (goal === 'build') {
+  await step('server', 'building the server (tsc)', ['tsconfig.json', 'tsconfig.build.json', 'src'], () =>
+    run(join(bin, 'tsc'), ['-p', 'tsconfig.build.json']),
+  );
+  await step('player', 'building the player (vite)', ['vite.config.ts', 'src/player', 'src/wire'], () =>
+    run(join(bin, 'vite'), ['build', '--logLevel', 'warn']),
+  );
+}
+if (command.length > 0) {
+  const [program, ...args] = command;
+  process.exitCode = await run(program === 'node' ? join(bin, 'node') : program, args, true);
+}
+
+/** Runs `work` unless its inputs are the ones it last succeeded with. */
+async function step(name, title, inputs, work) {
+  const stamp = join(stamps, name);
+  const digest = fingerprint(inputs);
+  const fresh = existsSync(stamp) && readFileSync(stamp, 'utf8') === digest;
+  const output = {
+    install: bin,
+    server: join(root, 'dist', 'main.js'),
+    player: join(root, 'dist', 'player'),
+  }[name];
+  if (fresh && existsSync(output)) return;
+  process.stderr.write(`tailcast: ${title}\n`);
+  const code = await work();
+  if (code !== 0) fail(`${title} failed`, code);
+  mkdirSync(stamps, { recursive: true });
+  writeFileSync(stamp, digest);
+}
+
+function fingerprint(inputs) {
+  const hash = createHash('sha256');
+  const visit = (path) => {
+    if (!existsSync(path)) return;
+    if (statSync(path).isDirectory()) {
+      for (const entry of readdirSync(path).sort()) visit(join(path, entry));
+    } else {
+      hash.update(path.slice(root.length)).update('\0').update(readFileSync(path)).update('\0');
+    }
+  };
+  for (const input of inputs) visit(join(root, input));
+  return hash.digest('hex');
+}
+
+/** Resolves with the exit code. The child shares the terminal, so Ctrl-C reaches it directly. */
+function run(program, args, quietSignals = false) {
+  return new Promise((resolve) => {
+    const child = spawn(program, args, { cwd: root, env, stdio: 'inherit', shell: windows });
+    const forward = (signal) => {
+      if (!quietSignals || process.stdin.isTTY !== true) child.kill(signal);
+    };
+    process.on('SIGINT', forward);
+    process.on('SIGTERM', forward);
+    child.on('error', (error) => fail(`cannot run ${program}: ${error.message}`));
+    child.on('exit', (code, signal) => {
+      process.off('SIGINT', forward);
+      process.off('SIGTERM', forward);
+      resolve(code ?? (signal === 'SIGINT' ? 130 : 1));
+    });
+  });
+}
+
+function fail(message, code = 1) {
+  process.stderr.write(`tailcast: ${message}\n`);
+  process.exit(code);
+}

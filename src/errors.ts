@@ -1,0 +1,123 @@
+/**
+ * The one error class of the project and the table of everything that can go wrong.
+ *
+ * A code is stable: clients, dashboards and `docs/errors.md` name it. `status` and `reason` are what a Kubernetes
+ * client sees in a `metav1.Status`; `message` is written for the person at the terminal and may be refined per
+ * throw by `detail`, which is appended after a colon. Never put a secret in either.
+ */
+export const ERROR_TABLE = {
+  INTERNAL: { status: 500, reason: 'InternalError', message: 'internal error in tailcast' },
+  CONFIG_INVALID: { status: 500, reason: 'InternalError', message: 'the configuration is not valid' },
+  USAGE: { status: 400, reason: 'BadRequest', message: 'wrong usage' },
+
+  // who is calling
+  IDENTITY_UNKNOWN: {
+    status: 401,
+    reason: 'Unauthorized',
+    message: 'tailscaled does not know who is behind this connection',
+  },
+  IDENTITY_UNAVAILABLE: {
+    status: 503,
+    reason: 'ServiceUnavailable',
+    message: 'tailscaled could not be asked who is calling',
+  },
+  IDENTITY_MALFORMED: {
+    status: 401,
+    reason: 'Unauthorized',
+    message: 'tailscaled answered with an identity that cannot be used',
+  },
+  GRANT_MALFORMED: {
+    status: 403,
+    reason: 'Forbidden',
+    message: 'a tailnet grant for this connection could not be understood, so nothing is allowed',
+  },
+
+  // what is being asked
+  REQUEST_NOT_CANONICAL: {
+    status: 400,
+    reason: 'BadRequest',
+    message: 'the request target is ambiguous and was refused',
+  },
+  HEADER_REFUSED: { status: 400, reason: 'BadRequest', message: 'a request header was refused' },
+  METHOD_REFUSED: { status: 405, reason: 'MethodNotAllowed', message: 'the method is not supported' },
+  UPGRADE_REFUSED: {
+    status: 400,
+    reason: 'BadRequest',
+    message: 'the upgrade request cannot be understood, so it cannot be recorded and is refused',
+  },
+  POLICY_REFUSED: { status: 403, reason: 'Forbidden', message: 'refused by policy' },
+
+  // recording
+  RECORDING_REQUIRED: {
+    status: 403,
+    reason: 'Forbidden',
+    message: 'this session must be recorded, but no recorder accepted it',
+  },
+  RECORDER_LOST: {
+    status: 503,
+    reason: 'ServiceUnavailable',
+    message: 'the session recorder was lost, and this session must be recorded',
+  },
+  SESSION_VIOLATED: {
+    status: 400,
+    reason: 'BadRequest',
+    message: 'the session was ended because its stream could not be understood',
+  },
+
+  // upstream
+  UPSTREAM_UNAVAILABLE: {
+    status: 502,
+    reason: 'ServiceUnavailable',
+    message: 'the Kubernetes API server cannot be reached',
+  },
+  UPSTREAM_BROKEN: {
+    status: 502,
+    reason: 'InternalError',
+    message: 'the Kubernetes API server gave an answer that cannot be relayed',
+  },
+  OVERLOADED: { status: 429, reason: 'TooManyRequests', message: 'too many requests are in flight' },
+  SHUTTING_DOWN: { status: 503, reason: 'ServiceUnavailable', message: 'the gateway is shutting down' },
+
+  // wire
+  WIRE_MALFORMED: { status: 400, reason: 'BadRequest', message: 'malformed bytes' },
+  WIRE_LIMIT: {
+    status: 413,
+    reason: 'RequestEntityTooLarge',
+    message: 'a limit of the wire format was exceeded',
+  },
+} as const satisfies Record<string, ErrorEntry>;
+
+/** What a code means to a client. `status` is an HTTP status, `reason` a `metav1.StatusReason`. */
+export interface ErrorEntry {
+  readonly status: number;
+  readonly reason: string;
+  readonly message: string;
+}
+
+export type ErrorCode = keyof typeof ERROR_TABLE;
+
+/** An expected failure with a stable code. `message` is the table's sentence, then `detail` if there is one. */
+export class TailcastError extends Error {
+  override readonly name = 'TailcastError';
+  readonly code: ErrorCode;
+  readonly detail: string | undefined;
+
+  constructor(code: ErrorCode, detail?: string, options?: { readonly cause?: unknown }) {
+    const { message } = ERROR_TABLE[code];
+    super(detail === undefined ? message : `${message}: ${detail}`, options);
+    this.code = code;
+    this.detail = detail;
+  }
+
+  get entry(): ErrorEntry {
+    return ERROR_TABLE[this.code];
+  }
+}
+
+/** The text of anything that was thrown, for a `detail` or a log field. */
+export function errorText(thrown: unknown): string {
+  if (thrown instanceof AggregateError && thrown.message === '') {
+    return thrown.errors.map(errorText).join('; ');
+  }
+  return thrown instanceof Error ? thrown.message : String(thrown);
+}

@@ -1,0 +1,42 @@
+import { pino, type DestinationStream, type Logger as PinoLogger, type LevelWithSilent } from 'pino';
+
+/** The logger every folder takes as an argument. Constant message, data in fields. */
+export type Logger = Pick<PinoLogger, 'error' | 'warn' | 'info' | 'debug' | 'trace'> & {
+  child(fields: Record<string, unknown>): Logger;
+};
+
+/** Levels in the order of noise: error/warn = someone must act; info = one line per session; debug is slow, never secret. */
+export const LOG_LEVELS = [
+  'silent',
+  'error',
+  'warn',
+  'info',
+  'debug',
+  'trace',
+] as const satisfies readonly LevelWithSilent[];
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+/** JSON lines on `destination` (default: standard error), with header values that may carry credentials removed. */
+export function createLogger(options: {
+  readonly level: LogLevel;
+  readonly destination?: DestinationStream;
+}): Logger {
+  return pino(
+    {
+      level: options.level,
+      base: null,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+      redact: {
+        paths: ['authorization', 'cookie', '*.authorization', '*.cookie', '*["sec-websocket-protocol"]'],
+        censor: '[secret]',
+      },
+    },
+    options.destination ?? pino.destination({ dest: 2, sync: true }),
+  );
+}
+
+/** A logger that says nothing, for tests and tools. */
+export function createSilentLogger(): Logger {
+  return createLogger({ level: 'silent' });
+}

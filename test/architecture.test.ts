@@ -1,0 +1,140 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, relative, resolve, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+
+const src = resolve(dirname(fileURLToPath(import.meta.url)), '../src');
+
+/** Which folders of `src/` a folder may import, besides itself. `main.ts` and `errors.ts` stand for themselves. */
+const ALLOWED: Record<string, readonly string[]> = {
+  errors: [],
+  wire: [],
+  config: ['errors'],
+  observe: ['errors'],
+  kube: ['errors'],
+  tailnet: ['observe', 'errors'],
+  impersonation: ['kube', 'tailnet', 'errors'],
+  recording: ['wire', 'kube', 'tailnet', 'observe', 'errors'],
+  proxy: ['impersonation', 'recording', 'tailnet', 'kube', 'observe', 'errors'],
+  tsrecorder: ['wire', 'observe', 'errors'],
+  operator: ['kube', 'observe', 'errors'],
+  player: ['wire'],
+  demo: ['wire', 'kube', 'observe', 'errors'],
+  cli: ['compose', 'config', 'demo', 'kube', 'tailnet', 'tsrecorder', 'wire', 'observe', 'errors'],
+  compose: [
+    'config',
+    'demo',
+    'proxy',
+    'recording',
+    'impersonation',
+    'tailnet',
+    'kube',
+    'tsrecorder',
+    'operator',
+    'observe',
+    'errors',
+    'wire',
+  ],
+  main: ['cli', 'compose', 'config', 'errors'],
+};
+
+/** Packages that only the named files may import; everything else about them is hidden behind those files. */
+const PACKAGE_OWNERS: Record<string, RegExp> = {
+  fastify: /^(proxy\/(server|portal)|tsrecorder\/(server|api|http-server)|observe\/\w[\w-]*-server)\.ts$/,
+  '@fastify/http-proxy': /^proxy\/portal\.ts$/,
+  ws: /^tsrecorder\/[\w-]+\.ts$/,
+  '@lydell/node-pty': /^demo\//,
+  '@aws-sdk/client-s3': /^tsrecorder\/store\/s3[\w-]*\.ts$/,
+  '@kubernetes/client-node': /^(operator\/|kube\/api-server\.ts$)/,
+};
+
+/** Files whose functions are pure: no clock, no I/O, no logger. */
+const PURE =
+  /^(wire\/|impersonation\/|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
+
+interface Import {
+  readonly file: string;
+  readonly specifier: string;
+  readonly typeOnly: boolean;
+}
+
+describe('architecture', () => {
+  const files = listSources(src);
+  const imports = files.flatMap(readImports);
+
+  it('sees the sources', () => {
+    expect(files.length).toBeGreaterThan(5);
+  });
+
+  it('imports folders in one direction', () => {
+    expect(violations(imports)).toEqual([]);
+  });
+
+  it('bites when a folder imports what it may not', () => {
+    const bad = [{ file: 'wire/spdy/frame.ts', specifier: '../../kube/status.ts', typeOnly: false }];
+    expect(violations(bad)).toHaveLength(1);
+    const owned = [{ file: 'recording/session.ts', specifier: 'ws', typeOnly: false }];
+    expect(violations(owned)).toHaveLength(1);
+  });
+
+  it('keeps the pure core free of Node and of clocks', () => {
+    const impure = imports.filter(
+      ({ file, specifier, typeOnly }) => PURE.test(file) && !typeOnly && !specifier.startsWith('.'),
+    );
+    expect(impure).toEqual([]);
+    const clocks = files.filter(
+      (file) =>
+        PURE.test(file) && /\b(Date\.now|new Date\(\)|performance\.now|setTimeout)\b/.test(read(file)),
+    );
+    expect(clocks).toEqual([]);
+  });
+
+  it('has no barrels and no drawers', () => {
+    const drawers = files.filter((file) => /(^|\/)(index|utils?|helpers?|common|misc|types)\.ts$/.test(file));
+    expect(drawers).toEqual([]);
+  });
+});
+
+function violations(imports: readonly Import[]): string[] {
+  return imports.flatMap(({ file, specifier, typeOnly }) => {
+    if (!specifier.startsWith('.')) {
+      const name = specifier.startsWith('@')
+        ? specifier.split('/').slice(0, 2).join('/')
+        : specifier.split('/')[0]!;
+      const owner = PACKAGE_OWNERS[name];
+      return owner === undefined || owner.test(file) || typeOnly ? [] : [`${file} imports package ${name}`];
+    }
+    const from = folderOf(file);
+    const to = folderOf(
+      relative(src, resolve(src, dirname(file), specifier))
+        .split(sep)
+        .join('/'),
+    );
+    if (from === to) return [];
+    return ALLOWED[from]?.includes(to) === true ? [] : [`${file} imports ${to}`];
+  });
+}
+
+function folderOf(file: string): string {
+  return (file.includes('/') ? file.slice(0, file.indexOf('/')) : file).replace(/\.tsx?$/, '');
+}
+
+function listSources(directory: string): string[] {
+  return readdirSync(directory, { recursive: true, encoding: 'utf8' })
+    .filter((name) => /\.tsx?$/.test(name) && !name.endsWith('.d.ts'))
+    .map((name) => name.split(sep).join('/'));
+}
+
+function read(file: string): string {
+  return readFileSync(join(src, file), 'utf8');
+}
+
+function readImports(file: string): Import[] {
+  const pattern =
+    /^\s*(?:import|export)\s+(type\s)?[^'";]*?from\s*['"]([^'"]+)['"]|import\(\s*['"]([^'"]+)['"]\s*\)|^import\s+['"]([^'"]+)['"]/gm;
+  return [...read(file).matchAll(pattern)].map((match) => ({
+    file,
+    specifier: match[2] ?? match[3] ?? match[4] ?? '',
+    typeOnly: match[1] !== undefined,
+  }));
+}
