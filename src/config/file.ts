@@ -1,0 +1,33 @@
+import { readFileSync } from 'node:fs';
+import { parseDocument } from 'yaml';
+import { TailcastError, errorText } from '../errors.ts';
+
+/** A configuration file is small; anything larger is a mistake. */
+const MAX_FILE_BYTES = 1 << 20;
+
+/**
+ * Reads a YAML (or JSON) configuration file into a flat map of its top-level keys.
+ *
+ * @throws TailcastError `CONFIG_INVALID` naming the file and what is wrong with it.
+ */
+export function readConfigFile(path: string): { path: string; entries: ReadonlyMap<string, unknown> } {
+  let source: string;
+  try {
+    source = readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new TailcastError('CONFIG_INVALID', `${path} cannot be read: ${errorText(error)}`, {
+      cause: error,
+    });
+  }
+  if (source.length > MAX_FILE_BYTES)
+    throw new TailcastError('CONFIG_INVALID', `${path} is larger than 1 MiB`);
+  const document = parseDocument(source, { uniqueKeys: true });
+  const [problem] = document.errors;
+  if (problem !== undefined) throw new TailcastError('CONFIG_INVALID', `${path}: ${problem.message}`);
+  const content: unknown = document.toJS({ maxAliasCount: 0 });
+  if (content === null || content === undefined) return { path, entries: new Map() };
+  if (typeof content !== 'object' || Array.isArray(content)) {
+    throw new TailcastError('CONFIG_INVALID', `${path}: a mapping of settings is expected at the top level`);
+  }
+  return { path, entries: new Map(Object.entries(content)) };
+}

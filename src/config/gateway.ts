@@ -1,0 +1,95 @@
+import { LOG_LEVELS } from './log-levels.ts';
+import { setting, type SettingValues } from './settings.ts';
+import {
+  byteSize,
+  flag,
+  listenAddress,
+  oneOf,
+  optionalListenAddress,
+  optionalText,
+  textList,
+  wholeNumber,
+  type ListenAddress,
+} from './values.ts';
+
+const loopback = (port: number): ListenAddress => ({ host: '127.0.0.1', port });
+
+/** Everything `tailcast gateway` can be told. */
+export const GATEWAY_SETTINGS = {
+  listen: setting('address the gateway accepts kubectl on', listenAddress, loopback(8443), '<host:port>'),
+  mode: setting(
+    'auth: impersonate the tailnet identity; noauth: pass the client’s own credentials through',
+    oneOf('auth', 'noauth'),
+    'auth',
+    '<auth|noauth>',
+  ),
+  kubeconfig: setting(
+    'kubeconfig of the API server; default: in-cluster account',
+    optionalText,
+    undefined,
+    '<file>',
+  ),
+  context: setting(
+    'context of the kubeconfig; default: its current-context',
+    optionalText,
+    undefined,
+    '<name>',
+  ),
+  identity: setting(
+    'who says who is calling: tailscaled, or one fixed identity for loopback listeners',
+    oneOf('tailscale', 'static'),
+    'tailscale',
+    '<tailscale|static>',
+  ),
+  staticIdentity: setting('JSON file with the fixed identity', optionalText, undefined, '<file>'),
+  socket: setting(
+    'tailscaled’s LocalAPI socket',
+    optionalText,
+    '/var/run/tailscale/tailscaled.sock',
+    '<path>',
+  ),
+  proxyProtocol: setting(
+    'require: every connection must begin with a PROXY header (tailscale serve); off: none may',
+    oneOf('off', 'require'),
+    'off',
+    '<off|require>',
+  ),
+  tls: setting(
+    'where the certificate comes from; none: TLS ends in front of the gateway',
+    oneOf('self-signed', 'files', 'tailscale', 'none'),
+    'self-signed',
+    '<kind>',
+  ),
+  tlsCert: setting('certificate chain (PEM) for tls=files', optionalText, undefined, '<file>'),
+  tlsKey: setting('private key (PEM) for tls=files', optionalText, undefined, '<file>'),
+  tlsNames: setting('names and addresses a self-signed certificate is for', textList, [], '<names>'),
+  stateDirectory: setting('where the self-signed CA is kept', optionalText, undefined, '<directory>'),
+  recorderDial: setting(
+    'how recorders are reached: direct (kernel networking) or through tailscaled (userspace networking)',
+    oneOf('direct', 'tailscale'),
+    'direct',
+    '<direct|tailscale>',
+  ),
+  recorderWindow: setting(
+    'bytes of one session that may wait for a recorder’s acknowledgement',
+    byteSize(64 * 1024, 1024 ** 3),
+    8 * 1024 ** 2,
+    '<size>',
+  ),
+  opsListen: setting(
+    'address of /livez, /readyz and /metrics, or off',
+    optionalListenAddress,
+    loopback(9002),
+    '<host:port|off>',
+  ),
+  accessLog: setting('write one line per request', flag, true, '<true|false>'),
+  drainSeconds: setting(
+    'how long running sessions may go on after a stop',
+    wholeNumber(0, 86_400),
+    30,
+    '<n>',
+  ),
+  logLevel: setting('least important level that is logged', oneOf(...LOG_LEVELS), 'info', '<level>'),
+};
+
+export type GatewayConfig = SettingValues<typeof GATEWAY_SETTINGS>;

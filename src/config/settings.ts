@@ -1,0 +1,144 @@
+/**
+ * How a role's settings are declared and read. A role is a table of settings; each has one name in every place:
+ * `proxyProtocol` in the file, `TAILCAST_PROXY_PROTOCOL` in the environment, `--proxy-protocol` on the command line.
+ * The command line wins over the environment, the environment over the file, the file over the default.
+ * Every problem is collected, so that one run tells them all.
+ */
+import { TailcastError } from '../errors.ts';
+
+/** Turns one raw value into a typed one. Throws an `Error` whose message says what is expected. */
+export type ParseValue<T> = (raw: unknown) => T;
+
+export interface Setting<T> {
+  readonly description: string;
+  readonly parse: ParseValue<T>;
+  /** What holds when nobody says anything. Shown in `--help` and `docs/config.md`. */
+  readonly fallback: T;
+  /** How the value is shown in help, e.g. `<host:port>`; a flag without one is a switch. */
+  readonly placeholder: string | undefined;
+}
+
+export type SettingTable = Readonly<Record<string, Setting<unknown>>>;
+export type SettingValues<Table extends SettingTable> = {
+  readonly [Key in keyof Table]: Table[Key] extends Setting<infer T> ? T : never;
+};
+
+/** Declares a setting; the type of the value is the type of the fallback and of what `parse` returns. */
+export function setting<T>(
+  description: string,
+  parse: ParseValue<T>,
+  fallback: NoInfer<T>,
+  placeholder?: string,
+): Setting<T> {
+  return { description, parse, fallback, placeholder };
+}
+
+/** `proxyProtocol` → `--proxy-protocol`. */
+export function flagName(key: string): string {
+  return `--${kebab(key)}`;
+}
+
+/** `proxyProtocol` → `TAILCAST_PROXY_PROTOCOL`. */
+export function environmentName(key: string): string {
+  return `TAILCAST_${kebab(key).replaceAll('-', '_').toUpperCase()}`;
+}
+
+/** The places a value may come from, strongest first. */
+export interface SettingSources {
+  /** By setting key, as the command line parser left them; absent = not given. */
+  readonly flags: ReadonlyMap<string, unknown>;
+  /** The process environment. */
+  readonly environment: ReadonlyMap<string, string>;
+  /** The configuration file, if one was given. */
+  readonly file: { readonly path: string; readonly entries: ReadonlyMap<string, unknown> } | undefined;
+  /** Names of `TAILCAST_*` variables that other parts read; they are not reported as unknown. */
+  readonly otherVariables?: readonly string[];
+}
+
+/**
+ * Reads every setting of `table` from `sources`.
+ *
+ * @throws TailcastError `CONFIG_INVALID` whose detail lists every problem, one per line, each naming the key and the
+ *   place it came from.
+ */
+export function readSettings<Table extends SettingTable>(
+  table: Table,
+  sources: SettingSources,
+): SettingValues<Table> {
+  const problems = [...unknownFileKeys(table, sources), ...unknownVariables(table, sources)];
+  const values: Record<string, unknown> = {};
+  for (const [key, { parse, fallback }] of Object.entries(table)) {
+    const found = locate(key, sources);
+    if (found === undefined) {
+      values[key] = fallback;
+      continue;
+    }
+    try {
+      values[key] = parse(found.raw);
+    } catch (error) {
+      problems.push(`${found.origin}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+  if (problems.length > 0) throw new TailcastError('CONFIG_INVALID', problems.join('\n  '));
+  // The loop above filled every key with what its own `parse` returned or its own `fallback`.
+  const typed: unknown = Object.freeze(values);
+  return trust<SettingValues<Table>>(typed);
+}
+
+function locate(key: string, sources: SettingSources): { raw: unknown; origin: string } | undefined {
+  const flag = sources.flags.get(key);
+  if (flag !== undefined) return { raw: flag, origin: flagName(key) };
+  const variable = sources.environment.get(environmentName(key));
+  if (variable !== undefined) return { raw: variable, origin: environmentName(key) };
+  const entry = sources.file?.entries.get(key);
+  if (entry !== undefined && entry !== null)
+    return { raw: entry, origin: `${key} in ${sources.file?.path ?? ''}` };
+  return undefined;
+}
+
+function unknownFileKeys(table: SettingTable, { file }: SettingSources): string[] {
+  if (file === undefined) return [];
+  return [...file.entries.keys()]
+    .filter((key) => !Object.hasOwn(table, key))
+    .map((key) => `${key} in ${file.path}: no such setting${suggestion(key, Object.keys(table))}`);
+}
+
+function unknownVariables(
+  table: SettingTable,
+  { environment, otherVariables = [] }: SettingSources,
+): string[] {
+  const known = [...Object.keys(table).map(environmentName), ...otherVariables];
+  return [...environment.keys()]
+    .filter((name) => name.startsWith('TAILCAST_') && !known.includes(name))
+    .map((name) => `${name}: no such setting${suggestion(name, known)}`);
+}
+
+function suggestion(given: string, known: readonly string[]): string {
+  const near = known
+    .map((name) => ({ name, distance: editDistance(given.toLowerCase(), name.toLowerCase()) }))
+    .toSorted((a, b) => a.distance - b.distance)[0];
+  return near !== undefined && near.distance <= 3 ? `; did you mean ${near.name}?` : '';
+}
+
+function editDistance(left: string, right: string): number {
+  let previous = Array.from({ length: right.length + 1 }, (_, index) => index);
+  for (let row = 1; row <= left.length; row++) {
+    const current = [row];
+    for (let column = 1; column <= right.length; column++) {
+      const replace = (previous[column - 1] ?? 0) + (left[row - 1] === right[column - 1] ? 0 : 1);
+      current.push(Math.min((previous[column] ?? 0) + 1, (current[column - 1] ?? 0) + 1, replace));
+    }
+    previous = current;
+  }
+  return previous[right.length] ?? 0;
+}
+
+function kebab(key: string): string {
+  return key.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}
+
+/** The one place where a checked record gets its static type back. */
+function trust<T>(value: unknown): T {
+  // oxlint-disable-next-line typescript/consistent-type-assertions -- filled key by key from the table the type is made of
+  return value as T;
+}
