@@ -39,6 +39,11 @@ export const ERROR_TABLE = {
     message: 'the request target is ambiguous and was refused',
   },
   HEADER_REFUSED: { status: 400, reason: 'BadRequest', message: 'a request header was refused' },
+  HEADERS_TOO_LARGE: {
+    status: 431,
+    reason: 'BadRequest',
+    message: 'the request has more or longer headers than are accepted',
+  },
   METHOD_REFUSED: { status: 405, reason: 'MethodNotAllowed', message: 'the method is not supported' },
   UPGRADE_REFUSED: {
     status: 400,

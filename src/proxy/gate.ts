@@ -1,0 +1,173 @@
+/**
+ * The one gate every request passes, whatever it came in on: an HTTP/1.1 request, an HTTP/2 stream or an upgrade.
+ *
+ * In this order, and each step may refuse: method and header limits → canonical target → who is calling → what their
+ * grants say → whom they become in the cluster → the header list for the API server → what kind of request it is →
+ * whether it is recorded. What comes out is everything the rest of the path needs; nothing later decides again.
+ *
+ * Not done here: sending anything, answering the client (the caller turns a thrown error into a `metav1.Status`),
+ * opening recorders.
+ */
+import { TailcastError } from '../errors.ts';
+import { buildUpstreamHeaders } from '../impersonation/apply.ts';
+import { resolveTarget, type ImpersonationTarget } from '../impersonation/target.ts';
+import { parseTarget, type Target } from '../kube/canonical-target.ts';
+import { classifyRequest, type RequestClass } from '../kube/interactive.ts';
+import { parseRequestInfo, type RequestInfo } from '../kube/request-info.ts';
+import { decideRecording, type RecordingPolicy } from '../recording/policy.ts';
+import { parseKubernetesRules } from '../tailnet/capabilities.ts';
+import type { Identity, IdentitySource, Peer } from '../tailnet/identity.ts';
+
+/** What a client asked, before anything about it was believed. */
+export interface InboundRequest {
+  readonly method: string;
+  /** The request target exactly as it was sent. */
+  readonly target: string;
+  /** Flat `[name, value, …]`; of HTTP/2 without pseudo headers, `:authority` mapped to `host`. */
+  readonly rawHeaders: readonly string[];
+  readonly peer: Peer;
+  /** True when the client asks to switch protocols. */
+  readonly upgrade: boolean;
+}
+
+/** An admitted request: who, what, as whom, and with which headers it goes to the API server. */
+export interface Admission {
+  /** Unique per request; in the access log and in every event about it. */
+  readonly id: string;
+  readonly startedAtMs: number;
+  readonly identity: Identity;
+  readonly target: Target;
+  readonly info: RequestInfo;
+  readonly requestClass: RequestClass;
+  /** `undefined` in noauth mode: the client's own credentials go to the API server. */
+  readonly impersonation: ImpersonationTarget | undefined;
+  /** Flat upstream list with Host, Authorization and Impersonate-*; without connection, upgrade and framing headers. */
+  readonly headers: readonly string[];
+  /** Texts for `Warning: 299` headers on the response. */
+  readonly warnings: readonly string[];
+  readonly recording: RecordingPolicy;
+}
+
+/** What the gate needs from outside. */
+export interface GateDeps {
+  /** `auth`: the tailnet identity is impersonated. `noauth`: the client brings its own Kubernetes credentials. */
+  readonly mode: 'auth' | 'noauth';
+  readonly identities: IdentitySource;
+  /** The `Host` of upstream requests, with port if it is not 443. */
+  readonly upstreamHost: string;
+  /** The gateway's own credential as a whole header value, e.g. `Bearer …`; asked per request, used in auth mode. */
+  authorization(): Promise<string | undefined>;
+  readonly nowMs: () => number;
+  readonly createId: () => string;
+}
+
+export interface Gate {
+  /**
+   * Lets a request in or throws.
+   * @throws TailcastError with the code the client should see: `METHOD_REFUSED`, `HEADER_REFUSED`,
+   *   `HEADERS_TOO_LARGE`, `REQUEST_NOT_CANONICAL`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
+   */
+  admit(request: InboundRequest, signal: AbortSignal): Promise<Admission>;
+}
+
+/** Methods of the Kubernetes API. Anything else, CONNECT and TRACE included, is refused. */
+const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
+
+/** Header lines and bytes of one header name; far above what any Kubernetes client sends. Node bounds the total. */
+export const MAX_HEADER_LINES = 100;
+export const MAX_HEADER_NAME_BYTES = 256;
+
+/** Creates the gate. What an identity's grants mean is worked out once per `Identity` object, not per request. */
+export function createGate(deps: GateDeps): Gate {
+  const standings = new WeakMap<Identity, Standing>();
+  return {
+    async admit(request, signal) {
+      const startedAtMs = deps.nowMs();
+      checkEnvelope(request);
+      const target = parseTarget(request.target);
+      const identity = await deps.identities.whois(request.peer, signal);
+      let standing = standings.get(identity);
+      if (standing === undefined) {
+        standing = assess(identity, deps.mode);
+        standings.set(identity, standing);
+      }
+      const { impersonation, recording } = standing;
+      const authorization = deps.mode === 'auth' ? await deps.authorization() : undefined;
+      const { headers, ignored } = buildUpstreamHeaders({
+        rawHeaders: request.rawHeaders,
+        target: impersonation,
+        authorization,
+        host: deps.upstreamHost,
+      });
+      const info = parseRequestInfo(request.method, target);
+      const requestClass = classifyRequest(info, { upgrade: request.upgrade });
+      refuseUnrecordable(requestClass, request.upgrade, recording);
+      return {
+        id: deps.createId(),
+        startedAtMs,
+        identity,
+        target,
+        info,
+        requestClass,
+        impersonation,
+        headers,
+        warnings: warningsFor(ignored),
+        recording,
+      };
+    },
+  };
+}
+
+/** What an identity may be and must have recorded: a pure function of its capabilities. */
+interface Standing {
+  readonly impersonation: ImpersonationTarget | undefined;
+  readonly recording: RecordingPolicy;
+}
+
+function assess(identity: Identity, mode: GateDeps['mode']): Standing {
+  const rules = parseKubernetesRules(identity.capabilities);
+  return {
+    impersonation: mode === 'auth' ? resolveTarget(identity, rules.impersonation) : undefined,
+    recording: decideRecording(rules.recording),
+  };
+}
+
+function checkEnvelope({ method, rawHeaders }: InboundRequest): void {
+  if (!METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
+  if (rawHeaders.length > 2 * MAX_HEADER_LINES) {
+    throw new TailcastError('HEADERS_TOO_LARGE', `more than ${MAX_HEADER_LINES} header lines`);
+  }
+  let hosts = 0;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] ?? '';
+    if (name.length > MAX_HEADER_NAME_BYTES) {
+      throw new TailcastError('HEADERS_TOO_LARGE', `a header name is over ${MAX_HEADER_NAME_BYTES} bytes`);
+    }
+    if (name.length === 4 && name.toLowerCase() === 'host') hosts += 1;
+  }
+  if (hosts !== 1) throw new TailcastError('HEADER_REFUSED', `${hosts} Host headers instead of one`);
+}
+
+/**
+ * Under enforcement a road to a shell that cannot be recorded is closed. The kubelet's own API (`nodes/…/proxy`) runs
+ * commands even by plain requests; an upgrade through a pod or service proxy, or on a path that is not a known
+ * streaming one, may be a terminal as well (security corpus E6, E7, E9, E10).
+ */
+function refuseUnrecordable(requestClass: RequestClass, upgrade: boolean, recording: RecordingPolicy): void {
+  if (recording.mode !== 'failClosed') return;
+  const proxied = requestClass === 'podProxy' || requestClass === 'serviceProxy';
+  if (requestClass === 'nodeProxy' || requestClass === 'opaqueUpgrade' || (upgrade && proxied)) {
+    throw new TailcastError(
+      'POLICY_REFUSED',
+      'your sessions must be recorded, and a session on this path cannot be',
+    );
+  }
+}
+
+function warningsFor(ignored: readonly string[]): readonly string[] {
+  if (ignored.length === 0) return NO_WARNINGS;
+  const names = [...new Set(ignored)].slice(0, 5).join(', ');
+  return [`who you are comes from your tailnet identity; ${names} was ignored`];
+}
+
+const NO_WARNINGS: readonly string[] = [];
