@@ -32,6 +32,23 @@ export const ERROR_TABLE = {
     message: 'a tailnet grant for this connection could not be understood, so nothing is allowed',
   },
 
+  // the tailnet itself
+  TAILNET_UNAVAILABLE: {
+    status: 503,
+    reason: 'ServiceUnavailable',
+    message: 'tailscaled could not be asked',
+  },
+  TAILNET_DIAL_FAILED: {
+    status: 502,
+    reason: 'ServiceUnavailable',
+    message: 'an address could not be reached through the tailnet',
+  },
+  CERTIFICATE_UNAVAILABLE: {
+    status: 503,
+    reason: 'ServiceUnavailable',
+    message: 'there is no TLS certificate to serve with',
+  },
+
   // what is being asked
   REQUEST_NOT_CANONICAL: {
     status: 400,
@@ -67,6 +84,37 @@ export const ERROR_TABLE = {
     status: 400,
     reason: 'BadRequest',
     message: 'the session was ended because its stream could not be understood',
+  },
+
+  // the recorder
+  UPLOAD_REFUSED: { status: 403, reason: 'Forbidden', message: 'the recorder does not accept this uploader' },
+  UPLOAD_MALFORMED: { status: 400, reason: 'BadRequest', message: 'the upload is not a session recording' },
+  UPLOAD_TOO_LARGE: {
+    status: 413,
+    reason: 'RequestEntityTooLarge',
+    message: 'the upload exceeds a limit of the recorder',
+  },
+  UPLOAD_CONFLICT: {
+    status: 409,
+    reason: 'Conflict',
+    message: 'the upload does not continue a session that the recorder has',
+  },
+  STORE_FULL: {
+    status: 507,
+    reason: 'ServiceUnavailable',
+    message: 'the recorder has no room for another session',
+  },
+  STORE_FAILED: {
+    status: 500,
+    reason: 'InternalError',
+    message: 'the recorder could not store what it received',
+  },
+  RECORDER_BUSY: { status: 503, reason: 'ServiceUnavailable', message: 'the recorder is at its limit' },
+  RECORDING_UNKNOWN: { status: 404, reason: 'NotFound', message: 'there is no such recording' },
+  HOST_REFUSED: {
+    status: 421,
+    reason: 'BadRequest',
+    message: 'the recorder does not answer under this host name',
   },
 
   // upstream
