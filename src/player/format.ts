@@ -1,0 +1,44 @@
+/** Text for people: times, sizes and names. Pure. */
+import type { Recording } from './archive.ts';
+
+export function durationText(seconds: number | undefined): string {
+  if (seconds === undefined) return '';
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+export function sizeText(bytes: number): string {
+  if (bytes < 1024) return `${bytes} B`;
+  const unit = Math.min(4, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1024 ** unit).toFixed(1)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][unit]}`;
+}
+
+/** Who held the shell: the login, else the tags, else the node. */
+export function whoText({ source }: Recording): string {
+  return (
+    source.user ??
+    (source.tags !== undefined && source.tags.length > 0 ? source.tags.join(', ') : source.node)
+  );
+}
+
+/** What was entered: `namespace/pod (container)`, else the node. */
+export function whereText({ kubernetes, destination }: Recording): string {
+  if (kubernetes === undefined) return destination?.node ?? '';
+  const container = kubernetes.container === '' ? '' : ` (${kubernetes.container})`;
+  return `${kubernetes.namespace}/${kubernetes.pod}${container}`;
+}
+
+const STATE_WORDS: Readonly<Record<Recording['state'], string>> = {
+  open: 'live',
+  closed: 'complete',
+  interrupted: 'interrupted',
+  violated: 'ended: broken stream',
+  damaged: 'damaged',
+  unknown: 'unknown',
+};
+
+export function stateText({ state, exitCode }: Recording): string {
+  return state === 'closed' && exitCode !== undefined ? `exit ${exitCode}` : STATE_WORDS[state];
+}

@@ -1,0 +1,10 @@
+import 'asciinema-player/dist/bundle/asciinema-player.css';
+import { render } from 'preact';
+import { App } from './app.tsx';
+import './style.css';
+
+const root = document.getElementById('app');
+if (root !== null) {
+  root.replaceChildren();
+  render(<App />, root);
+}

@@ -1,0 +1,35 @@
+/** The page's address: `#/` is the list with its filter, `#/r/<id>` one recording. Pure. */
+import { EMPTY_FILTER, type Filter } from './archive.ts';
+
+export type Route =
+  | { readonly view: 'list'; readonly filter: Filter }
+  | { readonly view: 'recording'; readonly id: string; readonly at: number | undefined };
+
+export function parseRoute(hash: string): Route {
+  const [path = '', query = ''] = hash.replace(/^#/, '').split('?', 2);
+  const parameters = new URLSearchParams(query);
+  const id = /^\/r\/(.+)$/.exec(path)?.[1];
+  if (id !== undefined) {
+    const at = Number(parameters.get('t') ?? Number.NaN);
+    return { view: 'recording', id: decode(id), at: at >= 0 ? at : undefined };
+  }
+  const filter: Record<string, string> = { ...EMPTY_FILTER };
+  for (const name of Object.keys(EMPTY_FILTER)) filter[name] = parameters.get(name) ?? '';
+  return { view: 'list', filter: { ...EMPTY_FILTER, ...filter } };
+}
+
+export function formatRoute(route: Route): string {
+  if (route.view === 'recording') {
+    return `#/r/${encodeURIComponent(route.id)}${route.at === undefined ? '' : `?t=${route.at.toFixed(1)}`}`;
+  }
+  const parameters = new URLSearchParams(Object.entries(route.filter).filter(([, value]) => value !== ''));
+  return `#/${parameters.size === 0 ? '' : `?${parameters}`}`;
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,80 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { EMPTY_FILTER, filterQuery, type Recording } from '../../src/player/archive.ts';
+import { durationText, sizeText, stateText, whereText, whoText } from '../../src/player/format.ts';
+import { formatRoute, parseRoute } from '../../src/player/route.ts';
+
+const recording: Recording = {
+  id: 'n1_2026-01-02T03:04:05.000000000Z',
+  state: 'closed',
+  startedAt: '2026-01-02T03:04:05Z',
+  bytes: 10,
+  width: 80,
+  height: 24,
+  kind: 'exec',
+  source: { node: 'laptop.example.ts.net', user: 'alice@example.com' },
+  kubernetes: { namespace: 'web', pod: 'nginx', container: 'app' },
+};
+
+describe('the page’s address', () => {
+  it('brings any filter back', () => {
+    const texts = fc.record({
+      text: fc.string(),
+      user: fc.string(),
+      namespace: fc.string(),
+      pod: fc.string(),
+      state: fc.string(),
+      from: fc.string(),
+      to: fc.string(),
+    });
+    fc.assert(
+      fc.property(texts, (filter) => {
+        expect(parseRoute(formatRoute({ view: 'list', filter }))).toEqual({ view: 'list', filter });
+      }),
+    );
+  });
+
+  it('brings any id back', () => {
+    fc.assert(
+      fc.property(fc.string({ minLength: 1 }), (id) => {
+        expect(parseRoute(formatRoute({ view: 'recording', id, at: undefined }))).toMatchObject({
+          view: 'recording',
+          id,
+        });
+      }),
+    );
+  });
+
+  it('links to a moment', () => {
+    expect(parseRoute('#/r/a%3Ab?t=12.5')).toEqual({ view: 'recording', id: 'a:b', at: 12.5 });
+    expect(parseRoute('#/r/a?t=-1')).toMatchObject({ at: undefined });
+    expect(parseRoute('#/r/%zz')).toMatchObject({ id: '%zz' });
+  });
+});
+
+describe('the filter', () => {
+  it('leaves out what is empty and covers both days whole', () => {
+    expect(filterQuery(EMPTY_FILTER)).toEqual({});
+    const query = filterQuery({ ...EMPTY_FILTER, user: ' alice ', from: '2026-03-01', to: '2026-03-01' });
+    expect(query).toMatchObject({ user: 'alice' });
+    const hours = (Date.parse(query['to'] ?? '') - Date.parse(query['from'] ?? '')) / 3_600_000;
+    expect(hours).toBeGreaterThanOrEqual(23);
+    expect(hours).toBeLessThanOrEqual(25);
+  });
+});
+
+describe('texts', () => {
+  it('say who, where and how it ended', () => {
+    expect(whoText(recording)).toBe('alice@example.com');
+    expect(whoText({ ...recording, source: { node: 'n', tags: ['tag:ci'] } })).toBe('tag:ci');
+    expect(whoText({ ...recording, source: { node: 'n', tags: [] } })).toBe('n');
+    expect(whereText(recording)).toBe('web/nginx (app)');
+    expect(stateText({ ...recording, exitCode: 3 })).toBe('exit 3');
+    expect(stateText({ ...recording, state: 'open' })).toBe('live');
+  });
+
+  it('are short', () => {
+    expect([0.5, 59, 61, 3700].map(durationText)).toEqual(['0.5 s', '59 s', '1 min 1 s', '1 h 1 min']);
+    expect([5, 1536, 5 * 1024 ** 2].map(sizeText)).toEqual(['5 B', '1.5 KiB', '5.0 MiB']);
+  });
+});
