@@ -1,0 +1,56 @@
+import type { Writable } from 'node:stream';
+
+/** What a command line tool may touch: its streams, the environment and the signal that ends it. */
+export interface CommandContext {
+  readonly stdout: Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly rows?: number };
+  readonly stderr: Writable;
+  readonly environment: ReadonlyMap<string, string>;
+  /** Aborted by Ctrl-C or a termination signal. */
+  readonly signal: AbortSignal;
+}
+
+/** Writes and waits for the reader when it is slow; a reader that went away (`| head`) is not an error. */
+export async function print(stream: Writable, text: string): Promise<void> {
+  if (stream.write(text) || stream.destroyed) return;
+  await new Promise<void>((resolve) => {
+    stream.once('drain', resolve);
+    stream.once('close', resolve);
+  });
+}
+
+/** Columns as wide as their widest cell, two spaces apart; the last column is not padded. */
+export function formatTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
+  const widths = header.map((cell, column) =>
+    Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)),
+  );
+  return [header, ...rows]
+    .map((row) =>
+      row
+        .map((cell, column) => (column === row.length - 1 ? cell : cell.padEnd(widths[column] ?? 0)))
+        .join('  '),
+    )
+    .map((line) => `${line.trimEnd()}\n`)
+    .join('');
+}
+
+/** `95.2` → `1m35s`; one unit below the largest. */
+export function formatDuration(seconds: number): string {
+  if (seconds < 10) return `${seconds.toFixed(1)}s`;
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole}s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)}m${whole % 60}s`;
+  return `${Math.floor(whole / 3600)}h${Math.floor((whole % 3600) / 60)}m`;
+}
+
+/** `1536` → `1.5 KiB`. */
+export function formatBytes(bytes: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  const unit = bytes < 1024 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
+  return `${unit === 0 ? bytes : (bytes / 1024 ** unit).toFixed(1)} ${units[unit] ?? ''}`;
+}
+
+/** Removes control characters, so that a name from a recording cannot move the cursor. */
+export function plain(text: string): string {
+  // oxlint-disable-next-line no-control-regex -- controls are what this removes
+  return text.replaceAll(/[\x00-\x1f\x7f-\x9f]/g, '�');
+}

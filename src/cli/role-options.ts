@@ -1,0 +1,54 @@
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { readConfigFile } from '../config/file.ts';
+import {
+  environmentName,
+  flagName,
+  readSettings,
+  type SettingTable,
+  type SettingValues,
+} from '../config/settings.ts';
+
+/** Variables that the command line tools read themselves. */
+export const TOOL_VARIABLES = ['TAILCAST_CONFIG', 'TAILCAST_RECORDER', 'TAILCAST_STORE'] as const;
+
+/** Gives `command` one option per setting, plus `--config`, and lists defaults and variables in its help. */
+export function addSettingOptions(command: Command, table: SettingTable): Command {
+  command.option(
+    '--config <file>',
+    'YAML file with the same settings, named as in --proxy-protocol → proxyProtocol',
+  );
+  for (const [key, { description, fallback, placeholder }] of Object.entries(table)) {
+    const flags = placeholder === undefined ? flagName(key) : `${flagName(key)} ${placeholder}`;
+    command.addOption(new Option(flags, `${description}${shownDefault(fallback)} [${environmentName(key)}]`));
+  }
+  return command;
+}
+
+/**
+ * The settings of one run.
+ *
+ * @throws TailcastError `CONFIG_INVALID` with every problem.
+ */
+export function settingsOf<Table extends SettingTable>(
+  table: Table,
+  options: Readonly<Record<string, unknown>>,
+  environment: ReadonlyMap<string, string>,
+): SettingValues<Table> {
+  const { config, ...flags } = options;
+  const path = typeof config === 'string' ? config : environment.get('TAILCAST_CONFIG');
+  return readSettings(table, {
+    flags: new Map(Object.entries(flags)),
+    environment,
+    file: path === undefined ? undefined : readConfigFile(path),
+    otherVariables: TOOL_VARIABLES,
+  });
+}
+
+function shownDefault(fallback: unknown): string {
+  if (fallback === undefined || (Array.isArray(fallback) && fallback.length === 0)) return '';
+  if (typeof fallback === 'object' && fallback !== null && 'host' in fallback && 'port' in fallback) {
+    return ` (default: ${String(fallback.host)}:${String(fallback.port)})`;
+  }
+  return ` (default: ${typeof fallback === 'string' ? fallback : JSON.stringify(fallback)})`;
+}
