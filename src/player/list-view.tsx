@@ -1,4 +1,4 @@
-import type { JSX } from 'preact';
+import type { JSX, TargetedInputEvent } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { EMPTY_FILTER, listRecordings, type Filter, type Recording } from './archive.ts';
 import { durationText, sizeText, stateText, whereText, whoText } from './format.ts';
@@ -15,6 +15,8 @@ interface ListState {
   readonly problem: string | undefined;
   readonly loading: boolean;
 }
+
+type InputEventOf = TargetedInputEvent<HTMLInputElement>;
 
 const LOADING: ListState = { recordings: [], next: undefined, problem: undefined, loading: true };
 
@@ -94,24 +96,30 @@ function FilterForm({ filter }: { readonly filter: Filter }): JSX.Element {
       dispatchEvent(new HashChangeEvent('hashchange'));
     }, TYPING_PAUSE_MS);
   };
-  const input = (name: keyof Filter, label: string, type: 'search' | 'date' = 'search'): JSX.Element => (
-    <label>
-      <span>{label}</span>
-      <input
-        type={type}
-        name={name}
-        value={filter[name]}
-        onInput={(event) => change(name, event.currentTarget.value)}
-      />
-    </label>
-  );
+  const field = (name: keyof Filter, label: string): JSX.Element => {
+    const common = {
+      name,
+      value: filter[name],
+      onInput: (event: InputEventOf) => change(name, event.currentTarget.value),
+    };
+    return (
+      <label>
+        <span>{label}</span>
+        {name === 'from' || name === 'to' ? (
+          <input type="date" {...common} />
+        ) : (
+          <input type="search" {...common} />
+        )}
+      </label>
+    );
+  };
   const narrowed = Object.values(filter).some((value) => value !== '');
   return (
     <form class="filter" role="search" onSubmit={(event) => event.preventDefault()}>
-      {input('text', 'Anything')}
-      {input('user', 'Who')}
-      {input('namespace', 'Namespace')}
-      {input('pod', 'Pod')}
+      {field('text', 'Anything')}
+      {field('user', 'Who')}
+      {field('namespace', 'Namespace')}
+      {field('pod', 'Pod')}
       <label>
         <span>State</span>
         <select
@@ -126,8 +134,8 @@ function FilterForm({ filter }: { readonly filter: Filter }): JSX.Element {
           <option value="violated">broken stream</option>
         </select>
       </label>
-      {input('from', 'From', 'date')}
-      {input('to', 'To', 'date')}
+      {field('from', 'From')}
+      {field('to', 'To')}
       {narrowed ? (
         <a class="clear" href={formatRoute({ view: 'list', filter: EMPTY_FILTER })}>
           Clear
