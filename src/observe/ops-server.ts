@@ -1,0 +1,131 @@
+/**
+ * The listener of the people who run the gateway: `/livez`, `/readyz`, `/metrics`, on plain HTTP and a port of its own.
+ * It serves nothing about users and takes no input but the path.
+ */
+import { createServer, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { errorText, TailcastError } from '../errors.ts';
+
+/** One thing that must work for the gateway to be ready. */
+export interface ReadinessCheck {
+  readonly name: string;
+  /** Resolves when it works, rejects with a reason when not. Must honour the signal. */
+  check(signal: AbortSignal): Promise<void>;
+}
+
+export interface OpsServer {
+  readonly address: { readonly host: string; readonly port: number };
+  close(): Promise<void>;
+}
+
+/** The text exposition of a metrics registry; prom-client's `Registry` fits. */
+export interface MetricsText {
+  readonly contentType: string;
+  metrics(): Promise<string>;
+}
+
+/**
+ * Opens the listener.
+ * @param options.timeoutMs limit for each readiness check (default 2 s)
+ * @param options.draining when it returns true, `/readyz` answers 503 so that no new traffic comes
+ * @throws TailcastError `CONFIG_INVALID` if the address cannot be listened on
+ */
+export async function openOpsServer(options: {
+  readonly host: string;
+  readonly port: number;
+  readonly metrics: MetricsText;
+  readonly checks: readonly ReadinessCheck[];
+  readonly draining?: () => boolean;
+  readonly timeoutMs?: number;
+}): Promise<OpsServer> {
+  const server = createServer({ headersTimeout: 10_000, requestTimeout: 10_000 }, (request, response) => {
+    request.resume();
+    const path = (request.url ?? '/').split('?', 1)[0] ?? '/';
+    if (request.method !== 'GET' && request.method !== 'HEAD')
+      return send(response, 405, 'method not allowed\n');
+    route(path, response, options).catch((error: unknown) => send(response, 500, `${errorText(error)}\n`));
+  });
+  server.maxConnections = 64;
+  const address = await listen(server, options.host, options.port);
+  return {
+    address,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+async function route(
+  path: string,
+  response: ServerResponse,
+  options: Parameters<typeof openOpsServer>[0],
+): Promise<void> {
+  switch (path) {
+    case '/livez':
+      return send(response, 200, 'ok\n');
+    case '/readyz': {
+      const failures = await runChecks(options.checks, options.timeoutMs ?? 2000);
+      if (options.draining?.() === true) failures.push('draining');
+      return failures.length === 0
+        ? send(response, 200, 'ok\n')
+        : send(response, 503, failures.map((failure) => `${failure}\n`).join(''));
+    }
+    case '/metrics':
+      return send(response, 200, await options.metrics.metrics(), options.metrics.contentType);
+    default:
+      return send(response, 404, 'not found\n');
+  }
+}
+
+async function runChecks(checks: readonly ReadinessCheck[], timeoutMs: number): Promise<string[]> {
+  const results = await Promise.allSettled(
+    checks.map(async (entry) => {
+      const signal = AbortSignal.timeout(timeoutMs);
+      const expired = new Promise<never>((_, reject) =>
+        signal.addEventListener('abort', () => reject(new Error(`no answer in ${timeoutMs} ms`)), {
+          once: true,
+        }),
+      );
+      await Promise.race([entry.check(signal), expired]);
+    }),
+  );
+  return results.flatMap((result, index) =>
+    result.status === 'fulfilled' ? [] : [`${checks[index]?.name ?? 'check'}: ${errorText(result.reason)}`],
+  );
+}
+
+function send(
+  response: ServerResponse,
+  status: number,
+  body: string,
+  type = 'text/plain; charset=utf-8',
+): void {
+  if (response.headersSent) return;
+  response.writeHead(status, {
+    'content-type': type,
+    'content-length': Buffer.byteLength(body),
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+  });
+  response.end(body);
+}
+
+function listen(server: Server, host: string, port: number): Promise<{ host: string; port: number }> {
+  return new Promise((resolve, reject) => {
+    server.once('error', (error) =>
+      reject(
+        new TailcastError('CONFIG_INVALID', `cannot listen on ${host}:${port}: ${error.message}`, {
+          cause: error,
+        }),
+      ),
+    );
+    server.listen(port, host, () => resolve(addressOf(server.address())));
+  });
+}
+
+function addressOf(address: AddressInfo | string | null): { host: string; port: number } {
+  if (address === null || typeof address === 'string') throw new TailcastError('INTERNAL', 'no TCP address');
+  return { host: address.address, port: address.port };
+}
