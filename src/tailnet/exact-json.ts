@@ -1,0 +1,46 @@
+/**
+ * JSON as tailscaled writes it, read without losing anything that decides who somebody is: 64-bit IDs stay exact and a
+ * name that occurs twice in one object is refused, because two readers of such a text may believe different values.
+ * Pure.
+ */
+
+/**
+ * Parses `text`. Integers that a `number` cannot hold become `bigint`.
+ *
+ * @throws SyntaxError on malformed JSON or a repeated object key
+ */
+export function parseExactJson(text: string): unknown {
+  const parsed: unknown = JSON.parse(text, reviveInteger);
+  const repeated = findRepeatedKey(text);
+  if (repeated !== undefined) throw new SyntaxError(`the key ${JSON.stringify(repeated)} occurs twice`);
+  return parsed;
+}
+
+function reviveInteger(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
+  if (typeof value !== 'number' || Number.isSafeInteger(value)) return value;
+  const source = context?.source;
+  return source !== undefined && /^-?\d+$/.test(source) ? BigInt(source) : value;
+}
+
+/**
+ * The first key that occurs twice in one object of a text already known to be valid JSON. One pass over the strings and
+ * brackets; nesting is bounded by `JSON.parse`, which ran before.
+ */
+function findRepeatedKey(text: string): string | undefined {
+  const token = /"(?:[^"\\]|\\.)*"(?=(\s*:)?)|[{}[\]]/g;
+  const open: (Set<string> | undefined)[] = [];
+  for (let match = token.exec(text); match !== null; match = token.exec(text)) {
+    const [lexeme, colon] = match;
+    if (lexeme === '{') open.push(new Set());
+    else if (lexeme === '[') open.push(undefined);
+    else if (lexeme === '}' || lexeme === ']') open.pop();
+    else if (colon !== undefined) {
+      const key: unknown = JSON.parse(lexeme);
+      const keys = open.at(-1);
+      if (keys === undefined || typeof key !== 'string') continue;
+      if (keys.has(key)) return key;
+      keys.add(key);
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,67 @@
+/** One clear sentence for each way in which tailscaled's socket can fail, with what to do about it. Pure. */
+import { errorText } from '../errors.ts';
+
+/** @param thrown what connecting to, or talking over, `socketPath` threw */
+export function describeFailure(thrown: unknown, socketPath: string): string {
+  const sentence = SENTENCES.get(errorCode(thrown) ?? '');
+  return sentence?.(socketPath) ?? `talking to ${socketPath} failed: ${errorText(thrown)}`;
+}
+
+function nobodyListens(path: string): string {
+  return `nothing is listening on ${path}: start tailscaled, or name the socket it listens on`;
+}
+
+function notAllowed(path: string): string {
+  return `the socket ${path} may not be opened by this user: run with the user ID of tailscaled or give access to its directory`;
+}
+
+function hungUp(path: string): string {
+  return `tailscaled closed the connection on ${path} without an answer: see its log`;
+}
+
+const SENTENCES: ReadonlyMap<string, (path: string) => string> = new Map([
+  [
+    'ENOENT',
+    (path: string) => `there is no socket at ${path}: start tailscaled, or name the socket it listens on`,
+  ],
+  ['EACCES', notAllowed],
+  ['EPERM', notAllowed],
+  ['ECONNREFUSED', nobodyListens],
+  ['ENOTSOCK', nobodyListens],
+  ['ECONNRESET', hungUp],
+  ['EPIPE', hungUp],
+  [
+    'TimeoutError',
+    (path: string) => `no answer from ${path} in time: see whether tailscaled is running and not overloaded`,
+  ],
+  ['AbortError', (path: string) => `the question to ${path} was withdrawn`],
+]);
+
+/** @param status the HTTP status of an answer that is not the one hoped for; `body` its text */
+export function describeRefusal(status: number, body: string, socketPath: string): string {
+  const text = firstLine(body);
+  switch (status) {
+    case 403:
+      return `${socketPath} refused this user (${text}): run with the user ID of tailscaled, name this user in TS_PERMIT_CERT_UID for certificates, or make it the operator`;
+    case 404:
+      return `${socketPath} does not know this question (${text}): a newer tailscaled is needed`;
+    case 429:
+      return `tailscaled is asked to slow down by the certificate authority (${text}): it will be tried again`;
+    default:
+      return `${socketPath} answered with status ${status} (${text}): see the log of tailscaled`;
+  }
+}
+
+function errorCode(thrown: unknown): string | undefined {
+  if (!(thrown instanceof Error)) return undefined;
+  if (thrown.name === 'AbortError' || thrown.name === 'TimeoutError') return thrown.name;
+  return 'code' in thrown && typeof thrown.code === 'string' ? thrown.code : undefined;
+}
+
+/** Bounded and free of control characters: it ends up in a log line and in a message on a terminal. */
+function firstLine(body: string): string {
+  const line = body.trim().split(/[\r\n]/, 1)[0] ?? '';
+  // eslint-disable-next-line no-control-regex
+  const clean = line.replace(/[\u0000-\u001f\u007f-\u009f]/g, ' ').slice(0, 200);
+  return clean === '' ? 'no text' : clean;
+}

@@ -1,0 +1,204 @@
+/**
+ * HTTP/1.1 with tailscaled over its unix socket: one question and its whole answer, a byte tunnel, the notification bus.
+ * Rejections are whatever the socket said; `local-api.ts` gives them their code.
+ */
+import { request, type Agent, type IncomingMessage, type RequestOptions } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { TailcastError } from '../errors.ts';
+import { parseExactJson } from './exact-json.ts';
+import { readLines } from './line-reader.ts';
+import { describeFailure, describeRefusal } from './local-api-failure.ts';
+
+/** The capability version we speak, sent as `Tailscale-Cap`; 113 has everything used here. */
+const CAPABILITY_VERSION = '113';
+
+/** One line of the notification bus. Only the names of its members are looked at. */
+export type Notify = Readonly<Record<string, unknown>>;
+
+const MAX_ERROR_BYTES = 4096;
+const MAX_BUS_LINE_BYTES = 32 * 1024 * 1024;
+
+export interface Question {
+  readonly path: string;
+  readonly timeoutMs: number;
+  readonly maxBytes: number;
+  readonly signal: AbortSignal;
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: IncomingMessage['headers'];
+  readonly body: string;
+}
+
+function requestOptions(socketPath: string, path: string, signal: AbortSignal): RequestOptions {
+  return {
+    socketPath,
+    path,
+    signal,
+    headers: { Host: 'local-tailscaled.sock', 'Tailscale-Cap': CAPABILITY_VERSION },
+    maxHeaderSize: 16 * 1024,
+  };
+}
+
+/** One question, one whole answer. Rejects with the socket's own error, an `AbortError` or a `TimeoutError`. */
+export async function exchange(socketPath: string, agent: Agent, question: Question): Promise<Answer> {
+  const signal = AbortSignal.any([question.signal, AbortSignal.timeout(question.timeoutMs)]);
+  const response = await new Promise<IncomingMessage>((resolve, reject) => {
+    request({ ...requestOptions(socketPath, question.path, signal), agent }, resolve)
+      .on('error', (error) => reject(signal.aborted ? abortReason(signal) : error))
+      .end();
+  });
+  const body = await readBody(response, signal, question.maxBytes);
+  return { status: response.statusCode ?? 0, headers: response.headers, body };
+}
+
+async function readBody(response: IncomingMessage, signal: AbortSignal, maxBytes: number): Promise<string> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  try {
+    for await (const chunk of response) {
+      if (!Buffer.isBuffer(chunk)) continue;
+      length += chunk.length;
+      if (length > maxBytes) throw new Error(`the answer is larger than ${maxBytes} bytes`);
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    throw signal.aborted ? abortReason(signal) : error;
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+function abortReason(signal: AbortSignal): Error {
+  const reason: unknown = signal.reason;
+  return reason instanceof Error ? reason : new Error('aborted', { cause: reason });
+}
+
+/**
+ * `POST /localapi/v0/dial` with an upgrade to `ts-dial`. The daemon compares `Connection` case-sensitively, and answers
+ * 200 with `Dial-Self: true` when the address is not on the tailnet: that is an error here, because what is dialled
+ * through the tailnet must be protected by it.
+ */
+export async function openTunnel(
+  socketPath: string,
+  target: {
+    readonly host: string;
+    readonly port: number;
+    readonly timeoutMs: number;
+    readonly signal: AbortSignal;
+  },
+): Promise<Duplex> {
+  const { host, port, timeoutMs } = target;
+  // Not `target.signal` itself: once the tunnel is up it belongs to the caller, and the signal no longer ends it.
+  const attempt = new AbortController();
+  const { signal } = attempt;
+  const withdraw = (): void => attempt.abort(target.signal.reason);
+  target.signal.addEventListener('abort', withdraw, { once: true });
+  if (target.signal.aborted) withdraw();
+  const late = new Error(`no connection to ${host} port ${port} within ${timeoutMs} ms`);
+  const timer = setTimeout(() => attempt.abort(late), timeoutMs);
+  try {
+    return await new Promise<Duplex>((resolve, reject) => {
+      const base = requestOptions(socketPath, '/localapi/v0/dial', signal);
+      request({
+        ...base,
+        method: 'POST',
+        agent: false,
+        headers: {
+          ...dialHeaders(host, port),
+          Host: 'local-tailscaled.sock',
+          'Tailscale-Cap': CAPABILITY_VERSION,
+        },
+      })
+        .on('upgrade', (response, socket, head) => {
+          if (response.headers.upgrade?.toLowerCase() !== 'ts-dial') {
+            socket.destroy();
+            reject(new Error(`${socketPath} answered the dial with an upgrade to something else`));
+            return;
+          }
+          if (head.length > 0) socket.unshift(head);
+          resolve(socket);
+        })
+        .on('response', (response) => {
+          readBody(response, signal, MAX_ERROR_BYTES).then(
+            (body) => reject(dialRefusal(response, body, `${host} port ${port}`, socketPath)),
+            reject,
+          );
+        })
+        .on('error', (error) => reject(signal.aborted ? abortReason(signal) : error))
+        .end();
+    });
+  } finally {
+    clearTimeout(timer);
+    target.signal.removeEventListener('abort', withdraw);
+  }
+}
+
+function dialHeaders(host: string, port: number): Record<string, string> {
+  return {
+    Connection: 'upgrade',
+    Upgrade: 'ts-dial',
+    'Content-Length': '0',
+    'Dial-Host': host,
+    'Dial-Port': String(port),
+    'Dial-Network': 'tcp',
+  };
+}
+
+function dialRefusal(
+  response: IncomingMessage,
+  body: string,
+  target: string,
+  socketPath: string,
+): TailcastError {
+  if (response.headers['dial-self'] === 'true') {
+    return new TailcastError('TAILNET_DIAL_FAILED', `${target} is not an address of this tailnet`);
+  }
+  const status = response.statusCode ?? 0;
+  if (status === 502) return new TailcastError('TAILNET_DIAL_FAILED', `${target}: ${body.trim()}`);
+  return new TailcastError('TAILNET_DIAL_FAILED', describeRefusal(status, body, socketPath));
+}
+
+export async function* watchBus(
+  socketPath: string,
+  mask: number,
+  { signal, answerTimeoutMs }: { readonly signal: AbortSignal; readonly answerTimeoutMs: number },
+): AsyncGenerator<Notify> {
+  const path = `/localapi/v0/watch-ipn-bus?mask=${mask}`;
+  const deadline = new AbortController();
+  const timer = setTimeout(
+    () => deadline.abort(new DOMException('no answer in time', 'TimeoutError')),
+    answerTimeoutMs,
+  );
+  const either = AbortSignal.any([signal, deadline.signal]);
+  try {
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      request({ ...requestOptions(socketPath, path, either), agent: false }, resolve)
+        .on('error', (error) => reject(either.aborted ? abortReason(either) : error))
+        .end();
+    });
+    clearTimeout(timer);
+    if (response.statusCode !== 200) {
+      const body = await readBody(response, either, MAX_ERROR_BYTES);
+      throw new TailcastError(
+        'TAILNET_UNAVAILABLE',
+        describeRefusal(response.statusCode ?? 0, body, socketPath),
+      );
+    }
+    for await (const line of readLines(response, MAX_BUS_LINE_BYTES)) {
+      const notify = parseExactJson(line);
+      if (isRecord(notify)) yield notify;
+    }
+    throw new Error(`${socketPath} closed the notification bus`);
+  } catch (error) {
+    if (signal.aborted) return;
+    if (error instanceof TailcastError) throw error;
+    throw new TailcastError('TAILNET_UNAVAILABLE', describeFailure(error, socketPath), { cause: error });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,218 @@
+/**
+ * Client of tailscaled's LocalAPI: HTTP/1.1 over its unix socket. It moves bytes and names failures; what an answer
+ * means is `whois.ts`, `status.ts` and `local-api-certificates.ts`. Every answer is bounded in size and time.
+ *
+ * tailscaled answers only when `Host` is `local-tailscaled.sock` and neither `Origin` nor `Referer` is present.
+ */
+import { Agent } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { TailcastError } from '../errors.ts';
+import { parseExactJson } from './exact-json.ts';
+import { describeFailure, describeRefusal } from './local-api-failure.ts';
+import {
+  exchange,
+  openTunnel,
+  watchBus,
+  type Answer,
+  type Notify,
+  type Question,
+} from './local-api-transport.ts';
+
+/** Where tailscaled listens unless told otherwise; containerboot uses `/tmp/tailscaled.sock`. */
+export const DEFAULT_SOCKET_PATH = '/var/run/tailscale/tailscaled.sock';
+
+/** Bits of `watchBus`'s mask. */
+export const BUS_MASK = {
+  initialState: 2,
+  peerChanges: 4096,
+  noNetmap: 8192,
+  initialStatus: 16_384,
+  peerPatches: 32_768,
+} as const;
+
+/** What `whois` found. `unknown` is an expected answer: nobody on the tailnet has this address. */
+export type WhoisAnswer =
+  | { readonly kind: 'found'; readonly json: string }
+  | { readonly kind: 'unknown'; readonly message: string };
+
+export interface LocalApi {
+  readonly socketPath: string;
+  /**
+   * Who is behind `address` (an IP, `ip:port` or `nodekey:…`).
+   * @throws TailcastError `TAILNET_UNAVAILABLE`
+   */
+  whois(address: string, signal: AbortSignal): Promise<WhoisAnswer>;
+  /** The daemon's status as JSON. @throws TailcastError `TAILNET_UNAVAILABLE` */
+  status(signal: AbortSignal, options?: { readonly peers?: boolean }): Promise<unknown>;
+  /**
+   * Key and certificate chain of one of this node's `CertDomains`, as PEM. The first issue takes up to a minute.
+   * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
+   */
+  certificate(
+    domain: string,
+    signal: AbortSignal,
+    options?: { readonly minValidityHours?: number },
+  ): Promise<CertificatePair>;
+  /**
+   * A byte tunnel to `host:port` through the tailnet. Ending it ends both directions: there is no half-close.
+   * @throws TailcastError `TAILNET_DIAL_FAILED`, also when the address is not reached through the tailnet
+   */
+  dial(host: string, port: number, signal: AbortSignal): Promise<Duplex>;
+  /**
+   * The notification bus, until `signal` aborts (ends quietly) or the daemon goes away (throws).
+   * @throws TailcastError `TAILNET_UNAVAILABLE`
+   */
+  watchBus(mask: number, signal: AbortSignal): AsyncIterable<Notify>;
+  /** The serve configuration and its ETag. @throws TailcastError `TAILNET_UNAVAILABLE` */
+  serveConfig(signal: AbortSignal): Promise<{ readonly etag: string; readonly config: unknown }>;
+  /** Drops idle connections. */
+  close(): void;
+}
+
+export interface CertificatePair {
+  readonly keyPem: string;
+  readonly certificatePem: string;
+}
+
+export interface LocalApiOptions {
+  readonly socketPath: string;
+  /** Requests under way at once; more wait in line. */
+  readonly maxSockets?: number;
+  /** Requests under way or waiting; more are refused. */
+  readonly maxPending?: number;
+  readonly whoisTimeoutMs?: number;
+  readonly statusTimeoutMs?: number;
+  readonly certificateTimeoutMs?: number;
+  readonly dialTimeoutMs?: number;
+  readonly maxStatusBytes?: number;
+}
+
+const MAX_WHOIS_BYTES = 4 * 1024 * 1024;
+const MAX_CERTIFICATE_BYTES = 1024 * 1024;
+const MAX_STATUS_BYTES = 64 * 1024 * 1024;
+
+/** Opens nothing yet: connections are made when something is asked, kept alive and reused. */
+export function createLocalApi(options: LocalApiOptions): LocalApi {
+  const { socketPath } = options;
+  const agent = new Agent({
+    keepAlive: true,
+    maxSockets: options.maxSockets ?? 8,
+    maxFreeSockets: 4,
+    timeout: 60_000,
+  });
+  const ask = boundedAsk(socketPath, agent, options.maxPending ?? 512);
+  const statusTimeoutMs = options.statusTimeoutMs ?? 10_000;
+  return {
+    socketPath,
+    whois(address, signal) {
+      return askWhois(ask, address, { timeoutMs: options.whoisTimeoutMs ?? 5000, signal });
+    },
+    async status(signal, { peers = true } = {}) {
+      const answer = await ask('TAILNET_UNAVAILABLE', {
+        path: `/localapi/v0/status${peers ? '' : '?peers=false'}`,
+        timeoutMs: statusTimeoutMs,
+        maxBytes: options.maxStatusBytes ?? MAX_STATUS_BYTES,
+        signal,
+      });
+      return parseJson(answer, socketPath);
+    },
+    certificate(domain, signal, { minValidityHours } = {}) {
+      const validity = minValidityHours === undefined ? '' : `&min_validity=${minValidityHours}h`;
+      const path = `/localapi/v0/cert/${encodeURIComponent(domain)}?type=pair${validity}`;
+      return askCertificate(ask, path, { timeoutMs: options.certificateTimeoutMs ?? 75_000, signal });
+    },
+    dial(host, port, signal) {
+      const timeoutMs = options.dialTimeoutMs ?? 10_000;
+      return refusing('TAILNET_DIAL_FAILED', socketPath, () =>
+        openTunnel(socketPath, { host, port, timeoutMs, signal }),
+      );
+    },
+    watchBus(mask, signal) {
+      return watchBus(socketPath, mask, { signal, answerTimeoutMs: statusTimeoutMs });
+    },
+    async serveConfig(signal) {
+      const answer = await ask('TAILNET_UNAVAILABLE', {
+        path: '/localapi/v0/serve-config',
+        timeoutMs: statusTimeoutMs,
+        maxBytes: MAX_WHOIS_BYTES,
+        signal,
+      });
+      return { etag: answer.headers.etag ?? '', config: parseJson(answer, socketPath) };
+    },
+    close() {
+      agent.destroy();
+    },
+  };
+}
+
+type LocalApiCode = 'TAILNET_UNAVAILABLE' | 'TAILNET_DIAL_FAILED' | 'CERTIFICATE_UNAVAILABLE';
+
+/** Asks and accepts the answers 200 and those in `alsoFine`; everything else throws `code`. */
+type Ask = (code: LocalApiCode, question: Question, alsoFine?: number) => Promise<Answer>;
+
+interface Patience {
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+}
+
+function boundedAsk(socketPath: string, agent: Agent, maxPending: number): Ask {
+  let pending = 0;
+  return (code, question, alsoFine = 200) =>
+    refusing(code, socketPath, async () => {
+      if (pending >= maxPending) {
+        throw new TailcastError(code, `${maxPending} questions to ${socketPath} are already waiting`);
+      }
+      pending += 1;
+      try {
+        const answer = await exchange(socketPath, agent, question);
+        if (answer.status === 200 || answer.status === alsoFine) return answer;
+        throw new TailcastError(code, describeRefusal(answer.status, answer.body, socketPath));
+      } finally {
+        pending -= 1;
+      }
+    });
+}
+
+async function refusing<T>(code: LocalApiCode, socketPath: string, action: () => Promise<T>): Promise<T> {
+  try {
+    return await action();
+  } catch (error) {
+    if (error instanceof TailcastError) throw error;
+    throw new TailcastError(code, describeFailure(error, socketPath), { cause: error });
+  }
+}
+
+async function askWhois(ask: Ask, address: string, patience: Patience): Promise<WhoisAnswer> {
+  const query = new URLSearchParams({ proto: 'tcp', addr: address }).toString();
+  const question = { path: `/localapi/v0/whois?${query}`, maxBytes: MAX_WHOIS_BYTES, ...patience };
+  const answer = await ask('TAILNET_UNAVAILABLE', question, 404);
+  if (answer.status === 404) return { kind: 'unknown', message: answer.body.trim() };
+  return { kind: 'found', json: answer.body };
+}
+
+async function askCertificate(ask: Ask, path: string, patience: Patience): Promise<CertificatePair> {
+  const answer = await ask('CERTIFICATE_UNAVAILABLE', { path, maxBytes: MAX_CERTIFICATE_BYTES, ...patience });
+  return splitPair(answer.body);
+}
+
+function parseJson(answer: Answer, socketPath: string): unknown {
+  try {
+    return parseExactJson(answer.body);
+  } catch (error) {
+    const detail = `${socketPath} answered with something that is not JSON`;
+    throw new TailcastError('TAILNET_UNAVAILABLE', detail, { cause: error });
+  }
+}
+
+/** `type=pair`: the private key's PEM block, directly followed by the certificate chain. */
+function splitPair(pem: string): CertificatePair {
+  const match =
+    /^(-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----\r?\n?)([\s\S]+)$/.exec(
+      pem.trimStart(),
+    );
+  const [, keyPem, certificatePem] = match ?? [];
+  if (keyPem === undefined || certificatePem?.includes('-----BEGIN CERTIFICATE-----') !== true) {
+    throw new TailcastError('CERTIFICATE_UNAVAILABLE', 'tailscaled answered without a key and a certificate');
+  }
+  return { keyPem, certificatePem };
+}

@@ -1,0 +1,61 @@
+/** Tells when the tailnet has changed, so that identities are asked for anew and running sessions can be judged again. */
+import { setTimeout as delay } from 'node:timers/promises';
+import { errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { BUS_MASK, type LocalApi } from './local-api.ts';
+import type { Notify } from './local-api-transport.ts';
+
+export interface NetmapWatcherOptions {
+  readonly localApi: Pick<LocalApi, 'watchBus'>;
+  readonly log: Logger;
+  /** Called for every change, and whenever the bus was lost, because changes may have gone by unseen. */
+  readonly onChange: () => void;
+  readonly minBackoffMs?: number;
+  readonly maxBackoffMs?: number;
+  /** 0 ≤ x < 1, spreads reconnections. */
+  readonly random?: () => number;
+  /** Waits; rejects when the signal aborts. */
+  readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
+}
+
+/** Members of a `Notify` that mean: who is who, or who may do what, is not as it was. `NetMap` is from older daemons. */
+const CHANGES = [
+  'SelfChange',
+  'PeersChanged',
+  'PeersRemoved',
+  'PeerChangedPatch',
+  'NetMap',
+  'State',
+] as const;
+
+/** Runs until `signal` aborts; never rejects. */
+export async function watchNetmap(options: NetmapWatcherOptions, signal: AbortSignal): Promise<void> {
+  const { localApi, log, onChange } = options;
+  const sleep = options.sleep ?? ((ms, aborted) => delay(ms, undefined, { signal: aborted }));
+  const minMs = options.minBackoffMs ?? 250;
+  const maxMs = options.maxBackoffMs ?? 15_000;
+  const random = options.random ?? Math.random;
+  let backoffMs = minMs;
+  while (!signal.aborted) {
+    try {
+      for await (const notify of localApi.watchBus(BUS_MASK.peerChanges | BUS_MASK.noNetmap, signal)) {
+        backoffMs = minMs;
+        if (isChange(notify)) onChange();
+      }
+    } catch (error) {
+      log.warn({ error: errorText(error), retryInMs: backoffMs }, 'tailnet notifications lost');
+    }
+    if (signal.aborted) return;
+    onChange();
+    try {
+      await sleep(backoffMs * (0.5 + random() / 2), signal);
+    } catch {
+      // Only an abort rejects; the loop's condition ends it.
+    }
+    backoffMs = Math.min(backoffMs * 2, maxMs);
+  }
+}
+
+function isChange(notify: Notify): boolean {
+  return CHANGES.some((name) => notify[name] !== undefined && notify[name] !== null);
+}
