@@ -1,0 +1,202 @@
+/**
+ * Client headers + target → the headers that go upstream. The list is built from empty: what the client sent is judged
+ * field by field, hop-by-hop fields and those named by `Connection` go first, so that the client cannot name ours; then it
+ * is asserted that nothing is left that speaks for the client; then our own fields are set; then it is asserted that they
+ * are there.
+ */
+import { TailcastError } from '../errors.ts';
+import {
+  addConnectionTokens,
+  assertImpersonates,
+  assertStripped,
+  judgeHeaderName,
+  judgeHeaderValue,
+  namesFields,
+  withoutBearerSubprotocol,
+  withoutNamed,
+  type HeaderFamily,
+  type RawHeaders,
+} from '../kube/headers.ts';
+import type { ImpersonationTarget } from './target.ts';
+
+/**
+ * - `auth`: the request runs as `target`, with the proxy's own credential (undefined when that is a client certificate)
+ * - `noauth`: the client's own credential is passed on and nothing is added
+ */
+export type UpstreamIdentity =
+  | {
+      readonly mode: 'auth';
+      readonly target: ImpersonationTarget;
+      readonly authorization: string | undefined;
+    }
+  | { readonly mode: 'noauth' };
+
+export interface UpstreamHeadersRequest {
+  /** As received, pseudo-header fields of HTTP/2 removed. */
+  readonly rawHeaders: RawHeaders;
+  /** The `Host` that the API server expects. */
+  readonly host: string;
+  readonly identity: UpstreamIdentity;
+  /** Our `Audit-ID`; without one the API server makes its own. The client's is never passed on in `auth` mode. */
+  readonly auditId?: string | undefined;
+}
+
+export interface UpstreamHeaders {
+  /** Without `Connection`, `Upgrade` and framing: those are for whoever writes the message. */
+  readonly headers: RawHeaders;
+  /** The `Impersonate-*` names the client sent in vain, in lower case, without repeats. */
+  readonly ignored: readonly string[];
+}
+
+/**
+ * @throws TailcastError `HEADER_REFUSED` for what the client sent; `INTERNAL` if an assertion fails
+ */
+export function buildUpstreamHeaders(request: UpstreamHeadersRequest): UpstreamHeaders {
+  const { identity, auditId } = request;
+  const { kept, ignored } = keepClientHeaders(request.rawHeaders, identity.mode === 'auth');
+  if (identity.mode === 'noauth') {
+    assertStripped(kept, PASSED_WITHOUT_AUTH);
+    return { headers: ['Host', request.host, ...kept], ignored };
+  }
+  assertStripped(kept);
+  const { target, authorization } = identity;
+  const user = latin1Utf8(target.user);
+  const headers = ['Host', request.host, ...kept];
+  if (authorization !== undefined) headers.push('Authorization', authorization);
+  if (auditId !== undefined) headers.push('Audit-ID', auditId);
+  headers.push('Impersonate-User', user);
+  for (const group of target.groups) headers.push('Impersonate-Group', latin1Utf8(group));
+  for (const [key, value] of target.extra) headers.push(extraHeaderName(key), latin1Utf8(value));
+  assertImpersonates(headers, user);
+  return { headers, ignored };
+}
+
+/** What to tell a client whose `Impersonate-*` fields were ignored; undefined when there were none. */
+export function ignoredHeadersWarning(ignored: readonly string[]): string | undefined {
+  if (ignored.length === 0) return undefined;
+  return `ignored ${ignored.join(', ')}: this gateway decides whom a request impersonates, by tailnet identity and grants`;
+}
+
+/** Prefixes that `assertStripped` lets pass in `noauth` mode. */
+const PASSED_WITHOUT_AUTH = ['authorization', 'cookie', 'impersonate'] as const;
+
+interface Kept {
+  readonly kept: RawHeaders;
+  readonly ignored: readonly string[];
+}
+
+/** One pass over what the client sent; a second one only if `Connection` names a field. */
+function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean): Kept {
+  const scan: Scan = {
+    auth,
+    kept: [],
+    connection: undefined,
+    ignored: undefined,
+    hosts: 0,
+    strippedProtocol: false,
+  };
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    keepField(scan, rawHeaders[index] ?? '', rawHeaders[index + 1] ?? '');
+  }
+  const { kept, connection } = scan;
+  if (scan.strippedProtocol) requireSubprotocol(kept);
+  const named = connection !== undefined && namesFields(connection) ? withoutNamed(kept, connection) : kept;
+  return { kept: named, ignored: [...(scan.ignored ?? [])] };
+}
+
+interface Scan {
+  readonly auth: boolean;
+  readonly kept: string[];
+  /** Tokens of `Connection`, in lower case. */
+  connection: Set<string> | undefined;
+  ignored: Set<string> | undefined;
+  hosts: number;
+  strippedProtocol: boolean;
+}
+
+function keepField(scan: Scan, name: string, value: string): void {
+  const lower = name.toLowerCase();
+  const family = judgeHeaderName(lower);
+  judgeHeaderValue(value, lower);
+  if (lower === 'connection') addConnectionTokens(value, (scan.connection ??= new Set()));
+  if (family === 'host' && ++scan.hosts > 1) {
+    throw new TailcastError('HEADER_REFUSED', 'there are two Host headers');
+  }
+  if (!scan.auth) {
+    if (KEPT_WITHOUT_AUTH.has(family)) scan.kept.push(name, value);
+  } else if (family === 'ordinary') {
+    scan.kept.push(name, value);
+  } else if (family === 'subprotocol') {
+    keepSubprotocol(scan, name, value);
+  } else if (family === 'impersonation') {
+    (scan.ignored ??= new Set()).add(judgeImpersonation(lower));
+  }
+}
+
+/** The families that are passed on in `noauth` mode; in `auth` mode only ordinary fields and subprotocols are. */
+const KEPT_WITHOUT_AUTH: ReadonlySet<HeaderFamily> = new Set([
+  'ordinary',
+  'subprotocol',
+  'credential',
+  'cookie',
+  'impersonation',
+  'auditId',
+]);
+
+function keepSubprotocol(scan: Scan, name: string, value: string): void {
+  const remaining = withoutBearerSubprotocol(value);
+  if (remaining !== value) scan.strippedProtocol = true;
+  if (remaining !== '' || value === '') scan.kept.push(name, remaining);
+}
+
+const KNOWN_IMPERSONATION: ReadonlySet<string> = new Set([
+  'impersonate-user',
+  'impersonate-group',
+  'impersonate-uid',
+]);
+
+/** Known members are ignored with a warning; an unknown member may mean something to a newer API server. */
+function judgeImpersonation(name: string): string {
+  if (KNOWN_IMPERSONATION.has(name) || name.startsWith('impersonate-extra-')) return name;
+  throw new TailcastError('HEADER_REFUSED', `${name} is not a known impersonation header`);
+}
+
+/** Kubernetes refuses a token without a protocol as well; and a server that chooses none would be a surprise. */
+function requireSubprotocol(kept: RawHeaders): void {
+  for (let index = 0; index < kept.length; index += 2) {
+    if (kept[index]?.toLowerCase() === 'sec-websocket-protocol' && kept[index + 1] !== '') return;
+  }
+  throw new TailcastError('HEADER_REFUSED', 'Sec-WebSocket-Protocol offers nothing but a bearer token');
+}
+
+/**
+ * `Impersonate-Extra-<key>` with the key escaped as client-go does it: token bytes except `%` stay, every other byte is
+ * `%XX`. The API server lower-cases the suffix before it unescapes, so only lower-case keys survive.
+ *
+ * @throws TailcastError `INTERNAL` for a key that would not arrive as it is
+ */
+function extraHeaderName(key: string): string {
+  if (key === '' || key !== key.toLowerCase())
+    throw new TailcastError('INTERNAL', 'an extra key is malformed');
+  let escaped = '';
+  for (const byte of new TextEncoder().encode(key)) {
+    const character = String.fromCharCode(byte);
+    escaped += EXTRA_KEY_CHARACTER.test(character)
+      ? character
+      : `%${byte.toString(16).toUpperCase().padStart(2, '0')}`;
+  }
+  return `Impersonate-Extra-${escaped}`;
+}
+
+const EXTRA_KEY_CHARACTER = /[!#$&'*+.^_`|~0-9a-z-]/;
+
+/** Header values are bytes; Node writes one per UTF-16 unit, so each UTF-8 byte becomes one. ASCII stays as it is. */
+function latin1Utf8(text: string): string {
+  let ascii = true;
+  for (let index = 0; index < text.length; index++) {
+    const code = text.charCodeAt(index);
+    if (code < 0x20 || code === 0x7f) throw new TailcastError('INTERNAL', 'an identity value is malformed');
+    if (code >= 0x80) ascii = false;
+  }
+  return ascii ? text : String.fromCharCode(...new TextEncoder().encode(text));
+}

@@ -1,0 +1,80 @@
+/**
+ * Which requests can carry a session. The rule that keeps this list safe to be incomplete: an upgrade on anything that is
+ * not listed is `opaqueUpgrade`, never "plain".
+ */
+import { TailcastError } from '../errors.ts';
+import type { RequestInfo } from './request-info.ts';
+
+/**
+ * - `exec`, `attach`: by subresource name, whatever the group, version and method
+ * - `portForward`: `pods/portforward`
+ * - `nodeProxy`: `nodes/<name>/proxy`, a road to the kubelet's own exec, run and attach, with and without an upgrade
+ * - `podProxy`, `serviceProxy`: whatever program the pod or service runs; the caller looks at `upgrade` as well
+ * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
+ * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
+ * - `opaqueUpgrade`: any other upgrade
+ * - `longRunning`: no session, but no time limit either
+ */
+export type RequestClass =
+  | 'exec'
+  | 'attach'
+  | 'portForward'
+  | 'nodeProxy'
+  | 'podProxy'
+  | 'serviceProxy'
+  | 'ephemeralContainers'
+  | 'opaqueUpgrade'
+  | 'streamUpgrade'
+  | 'longRunning'
+  | 'plain';
+
+/**
+ * @param request.upgrade whether the client asked to leave HTTP, whatever protocol it named
+ * @throws TailcastError `POLICY_REFUSED` for the `/api/v1/proxy/…` form, which Kubernetes removed and nothing may revive
+ */
+export function classifyRequest(info: RequestInfo, request: { readonly upgrade: boolean }): RequestClass {
+  if (!info.isResourceRequest) {
+    if (request.upgrade) return 'opaqueUpgrade';
+    return info.path.startsWith('/debug/pprof/') ? 'longRunning' : 'plain';
+  }
+  if (info.verb === 'proxy') {
+    throw new TailcastError('POLICY_REFUSED', 'the /proxy/ form before the resource is not served any more');
+  }
+  const session = classOfSubresource(info);
+  if (session !== undefined) return session;
+  if (request.upgrade) return isStream(info) ? 'streamUpgrade' : 'opaqueUpgrade';
+  if (EPHEMERAL_WRITES.has(info.verb) && isPod(info) && info.subresource === 'ephemeralcontainers') {
+    return 'ephemeralContainers';
+  }
+  return info.verb === 'watch' || LONG_RUNNING_SUBRESOURCES.has(info.subresource) ? 'longRunning' : 'plain';
+}
+
+const EPHEMERAL_WRITES: ReadonlySet<string> = new Set(['create', 'update', 'patch']);
+/** Source: `BasicLongRunningRequestCheck` in kube-apiserver; those that are a class of their own are left out. */
+const LONG_RUNNING_SUBRESOURCES: ReadonlySet<string> = new Set(['proxy', 'log', 'portforward']);
+
+/** The classes that hold with and without an upgrade. */
+function classOfSubresource({ resource, subresource }: RequestInfo): RequestClass | undefined {
+  if (subresource === 'exec' || subresource === 'attach') return subresource;
+  if (subresource === 'portforward') return resource === 'pods' ? 'portForward' : undefined;
+  if (subresource !== 'proxy') return undefined;
+  switch (resource) {
+    case 'nodes':
+      return 'nodeProxy';
+    case 'pods':
+      return 'podProxy';
+    case 'services':
+      return 'serviceProxy';
+    default:
+      return undefined;
+  }
+}
+
+function isStream(info: RequestInfo): boolean {
+  if (info.verb === 'watch') return info.subresource === '';
+  return info.verb === 'get' && isPod(info) && info.subresource === 'log';
+}
+
+function isPod(info: RequestInfo): boolean {
+  return info.apiPrefix === 'api' && info.resource === 'pods';
+}

@@ -1,0 +1,171 @@
+/**
+ * What a request means to the API server: a port of `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go` with the
+ * prefixes `api` (no group) and `apis`. Authorization, auditing and routing in Kubernetes all follow this reading, so
+ * ours does too. It is total: every canonical target has an answer.
+ */
+import { firstQueryValue, queryFlag, type Query, type Target } from './canonical-target.ts';
+import { exactFieldMatch, isLabelSelector } from './selectors.ts';
+
+/** Field by field what Kubernetes' `RequestInfo` holds; absent text is the empty string, as in Go. */
+export interface RequestInfo {
+  readonly isResourceRequest: boolean;
+  /** The decoded path, trailing slash included. */
+  readonly path: string;
+  /** `get list watch create update patch delete deletecollection proxy`, the empty string for odd methods; the lower-case HTTP method for non-resource requests. */
+  readonly verb: string;
+  /** `api` or `apis`. */
+  readonly apiPrefix: string;
+  readonly apiGroup: string;
+  readonly apiVersion: string;
+  readonly namespace: string;
+  readonly resource: string;
+  readonly subresource: string;
+  readonly name: string;
+  /** Resource, name, subresource and whatever follows. */
+  readonly parts: readonly string[];
+  /** Raw first value, only for list, watch and deletecollection. */
+  readonly fieldSelector: string;
+  readonly labelSelector: string;
+}
+
+/** Verbs that may stand in the path before the resource (`/api/v1/watch/pods`). */
+const PATH_VERBS: ReadonlySet<string> = new Set(['proxy', 'watch']);
+const NAMESPACE_SUBRESOURCES: ReadonlySet<string> = new Set(['status', 'finalize']);
+const VERBS_WITH_SELECTORS: ReadonlySet<string> = new Set(['list', 'watch', 'deletecollection']);
+
+/**
+ * @param method the HTTP method as received; methods are case-sensitive
+ */
+export function parseRequestInfo(
+  method: string,
+  target: Pick<Target, 'path' | 'segments' | 'query'>,
+): RequestInfo {
+  const { path, segments } = target;
+  const [apiPrefix = '', second = ''] = segments;
+  if (segments.length < 3 || (apiPrefix !== 'api' && apiPrefix !== 'apis')) {
+    return { ...NON_RESOURCE, path, verb: method.toLowerCase() };
+  }
+  if (apiPrefix === 'api') {
+    return resourceRequest(method, target, { apiPrefix, apiGroup: '', apiVersion: second, start: 2 });
+  }
+  if (segments.length < 4) return { ...NON_RESOURCE, path, verb: method.toLowerCase(), apiPrefix };
+  return resourceRequest(method, target, {
+    apiPrefix,
+    apiGroup: second,
+    apiVersion: segments[2] ?? '',
+    start: 3,
+  });
+}
+
+const NON_RESOURCE = {
+  isResourceRequest: false,
+  path: '',
+  verb: '',
+  apiPrefix: '',
+  apiGroup: '',
+  apiVersion: '',
+  namespace: '',
+  resource: '',
+  subresource: '',
+  name: '',
+  parts: [],
+  fieldSelector: '',
+  labelSelector: '',
+} as const satisfies RequestInfo;
+
+interface GroupVersion {
+  readonly apiPrefix: string;
+  readonly apiGroup: string;
+  readonly apiVersion: string;
+  /** Index of the first segment after the version. */
+  readonly start: number;
+}
+
+function resourceRequest(
+  method: string,
+  target: Pick<Target, 'path' | 'segments' | 'query'>,
+  { apiPrefix, apiGroup, apiVersion, start }: GroupVersion,
+): RequestInfo {
+  const { path, segments, query } = target;
+  const found = { ...NON_RESOURCE, isResourceRequest: true, path, apiPrefix, apiGroup, apiVersion };
+  const first = segments[start] ?? '';
+  const verbInPath = PATH_VERBS.has(first);
+  // Kubernetes answers 500 here; there is nothing more to know
+  if (verbInPath && segments.length < start + 2) return { ...found, verb: method.toLowerCase() };
+  const { namespace, parts } = splitNamespace(segments.slice(verbInPath ? start + 1 : start));
+  const [resource = '', nameInPath = '', third = ''] = parts;
+  const { verb, name } = namedVerb(verbInPath ? first : verbOf(method), nameInPath, query);
+  const selectors = verbInPath || !VERBS_WITH_SELECTORS.has(verb) ? NO_SELECTORS : selectorsOf(query);
+  const subresource = verb === 'proxy' ? '' : third;
+  return { ...found, ...selectors, verb, namespace, resource, subresource, name, parts };
+}
+
+const NO_SELECTORS = { fieldSelector: '', labelSelector: '' } as const;
+
+function selectorsOf(query: Query): Pick<RequestInfo, 'fieldSelector' | 'labelSelector'> {
+  return {
+    fieldSelector: firstQueryValue(query, 'fieldSelector') ?? '',
+    labelSelector: firstQueryValue(query, 'labelSelector') ?? '',
+  };
+}
+
+/** Without a name, a get is a list or a watch, and a delete is for the collection, unless a selector gives the name. */
+function namedVerb(verb: string, name: string, query: Query): { verb: string; name: string } {
+  if (name !== '') return { verb, name };
+  if (verb === 'get') {
+    return { verb: queryFlag(query, 'watch') ? 'watch' : 'list', name: nameFromSelector(query) };
+  }
+  return { verb: verb === 'delete' ? 'deletecollection' : verb, name };
+}
+
+function verbOf(method: string): string {
+  switch (method) {
+    case 'POST':
+      return 'create';
+    case 'GET':
+    case 'HEAD':
+      return 'get';
+    case 'PUT':
+      return 'update';
+    case 'PATCH':
+      return 'patch';
+    case 'DELETE':
+      return 'delete';
+    default:
+      return '';
+  }
+}
+
+/** `namespaces/<name>` stays the resource itself when nothing or only one of its subresources follows. */
+function splitNamespace(parts: readonly string[]): { namespace: string; parts: readonly string[] } {
+  if (parts[0] !== 'namespaces') return { namespace: '', parts };
+  const namespace = parts[1] ?? '';
+  const third = parts[2];
+  if (third === undefined || NAMESPACE_SUBRESOURCES.has(third)) return { namespace, parts };
+  return { namespace, parts: parts.slice(2) };
+}
+
+/** The name a `metadata.name=x` field selector pins down, if the list options decode as a whole. */
+function nameFromSelector(query: Query): string {
+  const selector = firstQueryValue(query, 'fieldSelector');
+  if (selector === undefined || !listOptionsDecode(query)) return '';
+  const name = exactFieldMatch(selector, 'metadata.name') ?? '';
+  return name === '.' || name === '..' || /[/%]/.test(name) ? '' : name;
+}
+
+/** Kubernetes decodes all list options or none of them. */
+function listOptionsDecode(query: Query): boolean {
+  const numbers = [firstQueryValue(query, 'limit'), firstQueryValue(query, 'timeoutSeconds')];
+  if (!numbers.every((text) => text === undefined || isInt64(text))) return false;
+  const labels = firstQueryValue(query, 'labelSelector');
+  return labels === undefined || isLabelSelector(labels);
+}
+
+const INT64_MAX = 2n ** 63n;
+
+/** Go's `strconv.ParseInt(text, 10, 64)`. */
+function isInt64(text: string): boolean {
+  if (!/^[+-]?\d{1,64}$/.test(text)) return false;
+  const value = BigInt(text.replace(/^\+/, ''));
+  return value >= -INT64_MAX && value < INT64_MAX;
+}

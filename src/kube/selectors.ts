@@ -1,0 +1,152 @@
+/**
+ * Field and label selectors, as far as RequestInfo needs them: a `metadata.name=x` field selector names the object, but
+ * only when both selectors are well formed. Ports of `k8s.io/apimachinery/pkg/fields` and `pkg/labels`.
+ */
+
+/**
+ * The value `selector` demands of `field` with `=` or `==`; undefined when it demands none or is not well formed.
+ * Source: `fields.ParseSelector`, `Selector.RequiresExactMatch`.
+ */
+export function exactFieldMatch(selector: string, field: string): string | undefined {
+  let match: string | undefined;
+  for (const term of splitTerms(selector).toSorted()) {
+    if (term === '') continue;
+    const operator = /!=|==|=/.exec(term);
+    if (operator === null) return undefined;
+    const value = unescapeValue(term.slice(operator.index + operator[0].length));
+    if (value === undefined) return undefined;
+    if (operator[0] !== '!=' && term.slice(0, operator.index) === field) match ??= value;
+  }
+  return match;
+}
+
+/** Splits at commas that no backslash precedes; backslashes stay. */
+function splitTerms(selector: string): string[] {
+  const terms: string[] = [];
+  let start = 0;
+  for (let index = 0; index < selector.length; index++) {
+    if (selector[index] === '\\') {
+      index++;
+    } else if (selector[index] === ',') {
+      terms.push(selector.slice(start, index));
+      start = index + 1;
+    }
+  }
+  terms.push(selector.slice(start));
+  return terms;
+}
+
+/** `\\`, `\,` and `\=` stand for themselves; any other backslash and a bare `,` or `=` make the selector invalid. */
+function unescapeValue(escaped: string): string | undefined {
+  if (!/^(?:[^\\,=]|\\[\\,=])*$/.test(escaped)) return undefined;
+  return escaped.replaceAll(/\\(.)/g, '$1');
+}
+
+/** True when `labels.Parse` accepts the text. */
+export function isLabelSelector(text: string): boolean {
+  const tokens = scanLabelTokens(text);
+  let position = 0;
+  while (tokens[position] !== END) {
+    const next = requirementEnd(tokens, position);
+    if (next === undefined) return false;
+    if (tokens[next] === END) return true;
+    if (tokens[next] !== ',') return false;
+    position = next + 1;
+    const first = tokens[position] ?? END;
+    if (first !== '!' && !isIdentifier(first)) return false;
+  }
+  return true;
+}
+
+const END = '';
+const SYMBOLS = new Set(['=', '!', '(', ')', ',', '>', '<']);
+const DOUBLE_SYMBOLS = new Set(['==', '!=']);
+
+/** Symbols and identifiers in order, then {@link END}. */
+function scanLabelTokens(text: string): readonly string[] {
+  const tokens: string[] = [];
+  let index = 0;
+  while (index < text.length) {
+    const character = text.charAt(index);
+    if (' \t\r\n'.includes(character)) {
+      index++;
+    } else if (character === '\0') {
+      break;
+    } else if (SYMBOLS.has(character)) {
+      const pair = text.slice(index, index + 2);
+      const symbol = DOUBLE_SYMBOLS.has(pair) ? pair : character;
+      tokens.push(symbol);
+      index += symbol.length;
+    } else {
+      const start = index;
+      while (index < text.length && !/[\s=!(),><\0]/.test(text.charAt(index))) index++;
+      // whitespace that Go's lexer does not know is part of an identifier, and no identifier that is valid holds any
+      if (index === start) return ['\0', END];
+      tokens.push(text.slice(start, index));
+      if (text[index] === '\0') index++;
+    }
+  }
+  return [...tokens, END];
+}
+
+function isIdentifier(token: string): boolean {
+  return token !== END && !SYMBOLS.has(token) && !DOUBLE_SYMBOLS.has(token);
+}
+
+/** The position after the requirement that starts at `position`, or undefined when it is not well formed. */
+function requirementEnd(tokens: readonly string[], position: number): number | undefined {
+  const negated = tokens[position] === '!';
+  const keyAt = negated ? position + 1 : position;
+  const key = tokens[keyAt] ?? END;
+  if (!isIdentifier(key) || !isLabelKey(key)) return undefined;
+  const operator = tokens[keyAt + 1] ?? END;
+  if (negated || operator === END || operator === ',') return keyAt + 1;
+  if (operator === 'in' || operator === 'notin') return valueSetEnd(tokens, keyAt + 2);
+  if (EQUALITIES.has(operator)) return exactValueEnd(tokens, keyAt + 2);
+  if (operator !== '>' && operator !== '<') return undefined;
+  return isDecimal(tokens[keyAt + 2] ?? END) ? keyAt + 3 : undefined;
+}
+
+const EQUALITIES = new Set(['=', '==', '!=']);
+
+/** One value, which may be missing. */
+function exactValueEnd(tokens: readonly string[], position: number): number | undefined {
+  const value = tokens[position] ?? END;
+  if (value === END || value === ',') return position;
+  return isIdentifier(value) && isLabelValue(value) ? position + 1 : undefined;
+}
+
+/** A label value that is an int64. */
+function isDecimal(value: string): boolean {
+  return /^\d{1,63}$/.test(value) && BigInt(value) < 2n ** 63n;
+}
+
+/** `(a,b)`, where values may be empty. */
+function valueSetEnd(tokens: readonly string[], position: number): number | undefined {
+  if (tokens[position] !== '(') return undefined;
+  for (let at = position + 1, afterValue = false; ; at++) {
+    const token = tokens[at] ?? END;
+    if (token === ')') return at + 1;
+    if (token === ',') {
+      afterValue = false;
+    } else {
+      if (afterValue || !isIdentifier(token) || !isLabelValue(token)) return undefined;
+      afterValue = true;
+    }
+  }
+}
+
+const LABEL_NAME = /^(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$/;
+const DNS_SUBDOMAIN = /^[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*$/;
+
+function isLabelKey(key: string): boolean {
+  const slash = key.indexOf('/');
+  const prefix = slash === -1 ? undefined : key.slice(0, slash);
+  if (prefix !== undefined && (prefix.length > 253 || !DNS_SUBDOMAIN.test(prefix))) return false;
+  const name = key.slice(slash + 1);
+  return name.length <= 63 && LABEL_NAME.test(name);
+}
+
+function isLabelValue(value: string): boolean {
+  return value === '' || (value.length <= 63 && LABEL_NAME.test(value));
+}

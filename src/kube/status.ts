@@ -1,0 +1,104 @@
+/**
+ * Every error as the `metav1.Status` a Kubernetes client understands: kubectl prints its `message`, client libraries look
+ * at `reason` and `code`, and `details.causes` carries our own stable code.
+ */
+import { ERROR_TABLE, TailcastError, type ErrorCode } from '../errors.ts';
+
+export interface StatusResponse {
+  readonly httpStatus: number;
+  /** JSON text, ASCII or not, without a trailing newline. */
+  readonly body: string;
+  /** For a `Retry-After` header, when trying again makes sense. */
+  readonly retryAfterSeconds: number | undefined;
+}
+
+/** `message` of a status is cut after this many characters. */
+const MAX_MESSAGE_LENGTH = 2048;
+const RETRY_AFTER_SECONDS = 1;
+const RETRYABLE: ReadonlySet<ErrorCode> = new Set(['OVERLOADED', 'SHUTTING_DOWN', 'IDENTITY_UNAVAILABLE']);
+
+/** Anything but a `TailcastError` is a 500 that says nothing about its inside. */
+export function statusOf(error: unknown): StatusResponse {
+  const code: ErrorCode = error instanceof TailcastError ? error.code : 'INTERNAL';
+  const message = error instanceof TailcastError ? error.message : ERROR_TABLE.INTERNAL.message;
+  const { status, reason } = ERROR_TABLE[code];
+  const retryAfterSeconds = RETRYABLE.has(code) ? RETRY_AFTER_SECONDS : undefined;
+  const body = {
+    kind: 'Status',
+    apiVersion: 'v1',
+    metadata: {},
+    status: 'Failure',
+    message: message.slice(0, MAX_MESSAGE_LENGTH),
+    reason,
+    details: {
+      causes: [{ reason: 'TailcastCode', message: code }],
+      ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
+    },
+    code: status,
+  };
+  return { httpStatus: status, body: escapeForHtml(JSON.stringify(body)), retryAfterSeconds };
+}
+
+/** Header fields every status response carries, besides its length and framing. */
+export const STATUS_HEADERS: readonly string[] = [
+  'Content-Type',
+  'application/json',
+  'X-Content-Type-Options',
+  'nosniff',
+  'Cache-Control',
+  'no-cache, private',
+];
+
+/**
+ * The whole HTTP/1.1 response, for a socket on which nothing has been written yet. It ends the connection.
+ *
+ * @param extraHeaders flat list of names and values
+ * @throws TailcastError `INTERNAL` when an extra header cannot be written on one line
+ */
+export function rawStatusResponse(error: unknown, extraHeaders: readonly string[] = []): Uint8Array {
+  const { httpStatus, body, retryAfterSeconds } = statusOf(error);
+  const bytes = new TextEncoder().encode(body);
+  const retry = retryAfterSeconds === undefined ? [] : ['Retry-After', String(retryAfterSeconds)];
+  const headers = [
+    ...STATUS_HEADERS,
+    ...retry,
+    ...extraHeaders,
+    'Content-Length',
+    String(bytes.length),
+    'Connection',
+    'close',
+  ];
+  let head = `HTTP/1.1 ${httpStatus} ${PHRASES[httpStatus] ?? 'Error'}\r\n`;
+  for (let index = 0; index < headers.length; index += 2) {
+    const line = `${headers[index]}: ${headers[index + 1]}`;
+    if (!/^[!-9;-~]+: [\t -~]*$/.test(line))
+      throw new TailcastError('INTERNAL', 'a response header is malformed');
+    head += `${line}\r\n`;
+  }
+  const headBytes = new TextEncoder().encode(`${head}\r\n`);
+  const response = new Uint8Array(headBytes.length + bytes.length);
+  response.set(headBytes);
+  response.set(bytes, headBytes.length);
+  return response;
+}
+
+/** The phrases of the statuses in the error table. */
+const PHRASES: Readonly<Record<number, string>> = {
+  400: 'Bad Request',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  405: 'Method Not Allowed',
+  413: 'Content Too Large',
+  429: 'Too Many Requests',
+  500: 'Internal Server Error',
+  502: 'Bad Gateway',
+  503: 'Service Unavailable',
+};
+
+/** As Go's JSON encoder does: a browser that sniffs the body finds no markup in it. */
+function escapeForHtml(json: string): string {
+  return json.replaceAll(
+    /[&<>\u2028\u2029]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+}
