@@ -1,0 +1,89 @@
+/**
+ * The lines of a recording after its header: `[seconds, code, data]` (docs.asciinema.org, asciicast v2 and v3).
+ *
+ * In v2 seconds count from the start, in v3 from the event before; v3 also has comment lines, which begin with `#`.
+ */
+import { WireError } from '../wire-error.ts';
+
+/** Output, input, resize, marker, and in v3 exit. */
+export type CastCode = 'o' | 'i' | 'r' | 'm' | 'x';
+
+export interface CastEvent {
+  readonly seconds: number;
+  /** Usually a `CastCode`; players ignore codes they do not know. */
+  readonly code: string;
+  readonly data: string;
+}
+
+export interface CastSize {
+  readonly columns: number;
+  readonly rows: number;
+}
+
+const MICROSECONDS = 1e6;
+
+/**
+ * One event line, ending in a line break. The time is rounded to microseconds and never written with an exponent.
+ *
+ * @param seconds 0 or more, below 10^15.
+ * @throws WireError `malformed` for any other time.
+ */
+export function encodeCastEvent(seconds: number, code: CastCode, data: string): string {
+  if (!(seconds >= 0 && seconds < 1e15))
+    throw new WireError('malformed', 'the time of an event is not usable');
+  // The smallest fraction left is 0.000001, which is also the smallest that JavaScript writes without exponent.
+  return `[${Math.round(seconds * MICROSECONDS) / MICROSECONDS},"${code}",${JSON.stringify(data)}]\n`;
+}
+
+/**
+ * Reads an event line, with or without its line break. The length of the line is for the caller to bound.
+ *
+ * @throws WireError `malformed` when it is not `[number, string, string]` with a time of 0 or more.
+ */
+export function parseCastEvent(line: string): CastEvent {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(line);
+  } catch (cause) {
+    throw new WireError('malformed', 'the event is not JSON', { cause });
+  }
+  if (!isList(parsed) || parsed.length !== 3) {
+    throw new WireError('malformed', 'the event is not a list of three');
+  }
+  const [seconds, code, data] = parsed;
+  if (typeof seconds !== 'number' || !Number.isFinite(seconds) || seconds < 0) {
+    throw new WireError('malformed', 'the time of the event is not usable');
+  }
+  if (typeof code !== 'string' || typeof data !== 'string') {
+    throw new WireError('malformed', 'code and data of the event are not text');
+  }
+  return { seconds, code, data };
+}
+
+function isList(value: unknown): value is readonly unknown[] {
+  return Array.isArray(value);
+}
+
+/** Whether a line of a v3 recording is a comment. */
+export function isCastComment(line: string): boolean {
+  return line.startsWith('#');
+}
+
+/** The data of a resize event: `COLSxROWS`. */
+export function formatResize({ columns, rows }: CastSize): string {
+  return `${columns}x${rows}`;
+}
+
+/**
+ * Reads the data of a resize event.
+ *
+ * @param options `reversed` for recordings that hold `ROWSxCOLS`, see `hasReversedResize`.
+ * @throws WireError `malformed` when it is not two numbers with an `x` between.
+ */
+export function parseResize(text: string, options: { readonly reversed: boolean }): CastSize {
+  const match = /^(\d{1,10})x(\d{1,10})$/.exec(text);
+  if (match === null) throw new WireError('malformed', 'not a terminal size');
+  const first = Number(match[1]);
+  const second = Number(match[2]);
+  return options.reversed ? { columns: second, rows: first } : { columns: first, rows: second };
+}

@@ -1,0 +1,78 @@
+/**
+ * Splits a byte stream of JSON objects, one after another with any whitespace or none between them, as Go's streaming
+ * decoder takes it. Holds back at most one unfinished object.
+ */
+import { fuse } from './fuse.ts';
+import { WireError } from './wire-error.ts';
+
+export interface JsonObjectSplitter {
+  /**
+   * @returns the text of every object the bytes complete; balanced, but not yet checked to be JSON.
+   * @throws WireError `malformed` for anything but whitespace between objects, `limit` for an object that is too long;
+   *   afterwards `dead`.
+   */
+  push(chunk: Uint8Array): readonly string[];
+}
+
+const SPACE = new Set([0x20, 0x09, 0x0a, 0x0d]); // RFC 8259 §2
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const OPEN = new Set([0x7b, 0x5b]); // { [
+const CLOSE = new Set([0x7d, 0x5d]); // } ]
+const OPEN_OBJECT = 0x7b;
+
+/** @param maxObjectBytes the longest object, in bytes. */
+export function createJsonObjectSplitter(maxObjectBytes: number): JsonObjectSplitter {
+  const decoder = new TextDecoder();
+  let pending = '';
+  let pendingBytes = 0;
+  let depth = 0;
+  let inString = false;
+  let escaped = false;
+
+  const push = fuse((chunk: Uint8Array): readonly string[] => {
+    const texts: string[] = [];
+    let start = 0;
+    for (let index = 0; index < chunk.length; index += 1) {
+      const byte = chunk[index] ?? 0;
+      if (depth === 0) {
+        if (SPACE.has(byte)) continue;
+        if (byte !== OPEN_OBJECT) throw new WireError('malformed', 'expected a JSON object');
+        start = index;
+        depth = 1;
+      } else {
+        step(byte);
+      }
+      if (pendingBytes + index - start + 1 > maxObjectBytes)
+        throw new WireError('limit', 'JSON object is too long');
+      if (depth === 0) {
+        texts.push(finish(chunk.subarray(start, index + 1)));
+        start = index + 1;
+      }
+    }
+    if (depth > 0) {
+      pending += decoder.decode(chunk.subarray(start), { stream: true });
+      pendingBytes += chunk.length - start;
+    }
+    return texts;
+  });
+
+  function step(byte: number): void {
+    if (inString) {
+      if (escaped) escaped = false;
+      else if (byte === BACKSLASH) escaped = true;
+      else if (byte === QUOTE) inString = false;
+    } else if (byte === QUOTE) inString = true;
+    else if (OPEN.has(byte)) depth += 1;
+    else if (CLOSE.has(byte)) depth -= 1;
+  }
+
+  function finish(tail: Uint8Array): string {
+    const text = pending + decoder.decode(tail);
+    pending = '';
+    pendingBytes = 0;
+    return text;
+  }
+
+  return { push };
+}

@@ -1,0 +1,61 @@
+/**
+ * The response stream of `POST /v2/record`: JSON objects, one after another with any whitespace or none between, that
+ * say how many bytes of the upload have arrived, and last perhaps why the recorder gives up.
+ */
+import { fuse } from '../fuse.ts';
+import { createJsonObjectSplitter } from '../json-objects.ts';
+import { jsonField, parseJsonObject } from '../json-value.ts';
+import { WireError } from '../wire-error.ts';
+
+export interface Ack {
+  /** Bytes of the upload received. `{}` is 0. */
+  readonly ack: number;
+  /** Set only in the last frame: the recording could not be stored. */
+  readonly error?: string;
+}
+
+export interface AckParser {
+  /**
+   * @returns every frame the bytes complete.
+   * @throws WireError `malformed` or `limit`; afterwards `dead`.
+   */
+  push(chunk: Uint8Array): readonly Ack[];
+}
+
+export const MAX_ACK_BYTES = 64 * 1024;
+
+/**
+ * A frame, ending in a line break. An ack of 0 and an empty error are left out, as Go's encoder does.
+ *
+ * @throws WireError `malformed` for an ack that is no whole number of bytes.
+ */
+export function encodeAck({
+  ack = 0,
+  error = '',
+}: {
+  readonly ack?: number;
+  readonly error?: string;
+}): string {
+  if (!isByteCount(ack)) throw new WireError('malformed', 'an ack is a number of bytes');
+  return `${JSON.stringify({ ...(ack === 0 ? {} : { ack }), ...(error === '' ? {} : { error }) })}\n`;
+}
+
+/** @param maxFrameBytes the longest frame. */
+export function createAckParser(maxFrameBytes: number = MAX_ACK_BYTES): AckParser {
+  const splitter = createJsonObjectSplitter(maxFrameBytes);
+  return { push: fuse((chunk: Uint8Array) => splitter.push(chunk).map(parseAck)) };
+}
+
+function parseAck(text: string): Ack {
+  const frame = parseJsonObject(text);
+  const ack = jsonField(frame, 'ack') ?? 0;
+  const error = jsonField(frame, 'error') ?? '';
+  if (typeof ack !== 'number' || !isByteCount(ack))
+    throw new WireError('malformed', 'an ack is a number of bytes');
+  if (typeof error !== 'string') throw new WireError('malformed', 'the error of an ack frame is not text');
+  return error === '' ? { ack } : { ack, error };
+}
+
+function isByteCount(value: number): boolean {
+  return Number.isSafeInteger(value) && value >= 0;
+}

@@ -1,0 +1,199 @@
+/**
+ * Annotation lines: our extension of the upload to a recorder. After the header line, a line that is a JSON object
+ * annotates the recording (cast events are JSON arrays). They are sent only to a recorder that answered
+ * `HEAD /v2/record` with `tailcast-annotations: 1`; it keeps them out of the `.cast` and in the sidecar.
+ *
+ * Read strictly: an unknown kind, an unknown key or a value of a wrong type is an error, because a recorder that
+ * announces version 1 must not lose what it was told.
+ */
+import { decodeBase64, encodeBase64 } from '../base64.ts';
+import { parseJsonObject } from '../json-value.ts';
+import { WireError } from '../wire-error.ts';
+
+/** Sent once, first: what the session is. */
+export interface SessionAnnotation {
+  readonly kind: 'session';
+  readonly id: string;
+  /** The impersonated user and groups. */
+  readonly user?: string;
+  readonly groups?: readonly string[];
+  /** The command with its argument boundaries, which `command` of the header has lost. */
+  readonly argv?: readonly string[];
+  readonly tty: boolean;
+  readonly stdin: boolean;
+  /** `spdy` or `websocket`. */
+  readonly protocol: string;
+  readonly subprotocol?: string;
+  /** Request path without the query. */
+  readonly path: string;
+}
+
+/** Which stream the following output lines come from; at first stdout. */
+export interface StreamAnnotation {
+  readonly kind: 'stream';
+  readonly name: 'stdout' | 'stderr';
+}
+
+/** The exact bytes of the next output line, whose text is lossy because they are not UTF-8. */
+export interface RawAnnotation {
+  readonly kind: 'raw';
+  readonly base64: string;
+}
+
+/** Something is missing here. */
+export interface GapAnnotation {
+  readonly kind: 'gap';
+  readonly bytes?: number;
+  readonly reason: string;
+}
+
+/** How the command ended, if the error stream said so. */
+export interface ExitAnnotation {
+  readonly kind: 'exit';
+  readonly code?: number;
+  readonly message?: string;
+}
+
+/** Sent once, last: without it the recording is not complete. */
+export interface EndAnnotation {
+  readonly kind: 'end';
+  readonly outcome: 'completed' | 'interrupted' | 'violated' | 'recorder-lost';
+  readonly reason?: string;
+  /** Of the session, lost ones included. */
+  readonly outputBytes: number;
+  /** Output lines sent. */
+  readonly outputLines: number;
+}
+
+export type Annotation =
+  | SessionAnnotation
+  | StreamAnnotation
+  | RawAnnotation
+  | GapAnnotation
+  | ExitAnnotation
+  | EndAnnotation;
+
+/** Response header of `HEAD /v2/record` and the value that means this file. */
+export const ANNOTATIONS_HEADER = 'tailcast-annotations';
+export const ANNOTATIONS_VERSION = '1';
+
+/** Longest annotation line in UTF-16 code units: room for the base64 of the longest output line. */
+export const MAX_ANNOTATION_LENGTH = 4 * 1024 * 1024;
+
+type FieldType = 'text' | 'texts' | 'flag' | 'count' | 'integer' | 'base64' | readonly string[];
+
+interface Field {
+  readonly type: FieldType;
+  readonly required: boolean;
+}
+
+const required = (type: FieldType): Field => ({ type, required: true });
+const optional = (type: FieldType): Field => ({ type, required: false });
+
+/** Key order here is key order on the wire. */
+const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
+  session: {
+    id: required('text'),
+    user: optional('text'),
+    groups: optional('texts'),
+    argv: optional('texts'),
+    tty: required('flag'),
+    stdin: required('flag'),
+    protocol: required('text'),
+    subprotocol: optional('text'),
+    path: required('text'),
+  },
+  stream: { name: required(['stdout', 'stderr']) },
+  raw: { base64: required('base64') },
+  gap: { bytes: optional('count'), reason: required('text') },
+  exit: { code: optional('integer'), message: optional('text') },
+  end: {
+    outcome: required(['completed', 'interrupted', 'violated', 'recorder-lost']),
+    reason: optional('text'),
+    outputBytes: required('count'),
+    outputLines: required('count'),
+  },
+};
+
+/**
+ * An annotation line, ending in a line break.
+ *
+ * @throws WireError `malformed` for a value that `parseAnnotation` would not take, `limit` for a line over its bound.
+ */
+export function encodeAnnotation(annotation: Annotation): string {
+  checkAnnotation(annotation);
+  const given = new Map<string, unknown>(Object.entries(annotation));
+  const members = ['kind', ...Object.keys(FIELDS[annotation.kind])]
+    .filter((key) => given.get(key) !== undefined)
+    .map((key) => `${JSON.stringify(key)}:${JSON.stringify(given.get(key))}`);
+  const line = `{${members.join(',')}}\n`;
+  if (line.length > MAX_ANNOTATION_LENGTH) throw new WireError('limit', 'the annotation is too long');
+  return line;
+}
+
+/** Whether a line after the header is an annotation and not an event. */
+export function isAnnotationLine(line: string): boolean {
+  return line.startsWith('{');
+}
+
+/**
+ * Reads an annotation line, with or without its line break.
+ *
+ * @throws WireError `malformed` when it is no annotation of version 1, `limit` over 4 Mi code units.
+ */
+export function parseAnnotation(line: string): Annotation {
+  if (line.length > MAX_ANNOTATION_LENGTH) throw new WireError('limit', 'the annotation is too long');
+  const annotation = parseJsonObject(line);
+  checkAnnotation(annotation);
+  return annotation;
+}
+
+/** The annotation for an output line whose bytes are not UTF-8. */
+export function rawAnnotation(bytes: Uint8Array): RawAnnotation {
+  return { kind: 'raw', base64: encodeBase64(bytes) };
+}
+
+function checkAnnotation(value: object): asserts value is Annotation {
+  const given = new Map<string, unknown>(Object.entries(value));
+  const kind = given.get('kind');
+  const fields = typeof kind === 'string' ? new Map(Object.entries(FIELDS)).get(kind) : undefined;
+  if (fields === undefined) throw new WireError('malformed', 'unknown kind of annotation');
+  const known = new Map(Object.entries(fields));
+  for (const [key, field] of known) {
+    const found = given.get(key);
+    if (found === undefined ? field.required : !hasType(found, field.type)) {
+      throw new WireError('malformed', `${key} of the annotation is missing or has a wrong type`);
+    }
+  }
+  for (const key of given.keys()) {
+    if (key !== 'kind' && !known.has(key)) throw new WireError('malformed', 'unknown key in an annotation');
+  }
+}
+
+function hasType(value: unknown, type: FieldType): boolean {
+  switch (type) {
+    case 'text':
+      return typeof value === 'string';
+    case 'texts':
+      return Array.isArray(value) && value.every((item) => typeof item === 'string');
+    case 'flag':
+      return typeof value === 'boolean';
+    case 'count':
+      return Number.isSafeInteger(value) && Number(value) >= 0;
+    case 'integer':
+      return Number.isSafeInteger(value);
+    case 'base64':
+      return typeof value === 'string' && isBase64(value);
+    default:
+      return typeof value === 'string' && type.includes(value);
+  }
+}
+
+function isBase64(text: string): boolean {
+  try {
+    decodeBase64(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

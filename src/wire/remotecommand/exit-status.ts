@@ -1,0 +1,117 @@
+/**
+ * What the error stream says at the end of exec and attach (k8s.io/client-go `tools/remotecommand/v1.go` … `v4.go`,
+ * k8s.io/kubelet `cri/streaming/remotecommand/exec.go`): from v4 on a `metav1.Status`, before that plain text.
+ */
+import { isJsonArray, isJsonObject, jsonField, parseJsonObject, type JsonObject } from '../json-value.ts';
+import { WireError } from '../wire-error.ts';
+import type { ChannelVersion } from './channel.ts';
+
+export type ExitStatus =
+  | { readonly kind: 'success' }
+  /** The command ran and returned `code`, which is not 0. */
+  | { readonly kind: 'exit'; readonly code: number; readonly message: string }
+  /** The command was not run, or how it ended is not known. `reason` is a `metav1.StatusReason`. */
+  | { readonly kind: 'failure'; readonly message: string; readonly reason?: string };
+
+export const MAX_STATUS_BYTES = 64 * 1024;
+
+const STATUS_SINCE = 4;
+const NON_ZERO_EXIT = 'NonZeroExitCode';
+const EXIT_CAUSE = 'ExitCode';
+
+/**
+ * @param bytes everything the error stream carried. Nothing means success before v4; from v4 on it means that the
+ *   connection ended without saying how the command did, which is a `failure` with reason `StatusMissing`.
+ * @throws WireError `malformed` when a v4 body is not a Status, `limit` over 64 KiB.
+ */
+export function parseExitStatus(bytes: Uint8Array, protocolVersion: ChannelVersion): ExitStatus {
+  if (bytes.length > MAX_STATUS_BYTES) throw new WireError('limit', 'the exit status is too long');
+  const text = new TextDecoder().decode(bytes);
+  if (protocolVersion < STATUS_SINCE) {
+    return text === '' ? { kind: 'success' } : { kind: 'failure', message: text };
+  }
+  if (text === '') return { kind: 'failure', message: 'no status was sent', reason: 'StatusMissing' };
+  const status = parseJsonObject(text);
+  const outcome = jsonField(status, 'status');
+  if (outcome === 'Success') return { kind: 'success' };
+  if (outcome === 'Failure') return parseFailure(status);
+  throw new WireError('malformed', 'the status is neither Success nor Failure');
+}
+
+function parseFailure(status: JsonObject): ExitStatus {
+  const message = stringField(status, 'message') ?? '';
+  const reason = stringField(status, 'reason');
+  if (reason === NON_ZERO_EXIT) return { kind: 'exit', code: exitCode(status), message };
+  return reason === undefined ? { kind: 'failure', message } : { kind: 'failure', message, reason };
+}
+
+/** The cause whose type, sent as `reason`, is ExitCode. Exit codes of Windows containers have 32 bits. */
+function exitCode(status: JsonObject): number {
+  const details = jsonField(status, 'details');
+  const causes = isJsonObject(details) ? jsonField(details, 'causes') : undefined;
+  for (const cause of isJsonArray(causes) ? causes : []) {
+    if (!isJsonObject(cause) || stringField(cause, 'reason') !== EXIT_CAUSE) continue;
+    const code = stringField(cause, 'message') ?? '';
+    if (!/^-?\d{1,10}$/.test(code)) throw new WireError('malformed', 'the exit code is not a number');
+    return Number(code);
+  }
+  throw new WireError('malformed', 'the status names no exit code');
+}
+
+function stringField(object: JsonObject, key: string): string | undefined {
+  const value = jsonField(object, key);
+  if (value !== undefined && typeof value !== 'string')
+    throw new WireError('malformed', `${key} is not text`);
+  return value;
+}
+
+/** What `encodeStatus` takes: a failure may also carry the HTTP code of its reason. */
+export type StatusToSend =
+  | { readonly kind: 'success' }
+  | { readonly kind: 'exit'; readonly code: number; readonly message?: string }
+  | {
+      readonly kind: 'failure';
+      readonly message: string;
+      readonly reason?: string;
+      readonly httpStatus?: number;
+    };
+
+/** The payload of the error stream for a status; empty for success before v4. The stream ends after it. */
+export function encodeStatus(status: StatusToSend, protocolVersion: ChannelVersion): Uint8Array {
+  const text = protocolVersion < STATUS_SINCE ? plainText(status) : JSON.stringify(statusObject(status));
+  return new TextEncoder().encode(text);
+}
+
+function plainText(status: StatusToSend): string {
+  switch (status.kind) {
+    case 'success':
+      return '';
+    case 'exit':
+      return status.message ?? exitMessage(status.code);
+    case 'failure':
+      return status.message;
+  }
+}
+
+function statusObject(status: StatusToSend): object {
+  switch (status.kind) {
+    case 'success':
+      return { metadata: {}, status: 'Success' };
+    case 'exit':
+      return {
+        metadata: {},
+        status: 'Failure',
+        message: status.message ?? exitMessage(status.code),
+        reason: NON_ZERO_EXIT,
+        details: { causes: [{ reason: EXIT_CAUSE, message: String(status.code) }] },
+      };
+    case 'failure': {
+      const { message, reason = 'InternalError', httpStatus = 500 } = status;
+      return { metadata: {}, status: 'Failure', message, reason, code: httpStatus };
+    }
+  }
+}
+
+function exitMessage(code: number): string {
+  return `command terminated with non-zero exit code: exit status ${code}`;
+}

@@ -1,0 +1,183 @@
+/**
+ * Walks the structure of a deflate block sequence (RFC 1951) without producing output, to know where it ends.
+ *
+ * A header block is inflated alone, from a window. That equals what a continuous inflater sees only when every block
+ * ends exactly where a deflate block ends, on a byte boundary: otherwise the peer's inflater would read the first bytes
+ * of the next block as the rest of this one, and ours as something new. The tail `00 00 ff ff` alone does not prove
+ * that, it may be part of a Huffman code or of stored bytes.
+ */
+
+/** Thrown inside this file only: the bytes end inside something, or break the format. */
+class Stop extends Error {}
+
+interface BitReader {
+  /** @throws Stop when the bytes are used up. */
+  bits(count: number): number;
+  /** Skips to the next byte boundary. */
+  align(): void;
+  /** @throws Stop when there are fewer. */
+  skipBytes(count: number): void;
+  readonly done: boolean;
+}
+
+/** Code lengths → the canonical code, as counts per length and symbols in order (RFC 1951 §3.2.2). */
+interface HuffmanCode {
+  readonly counts: readonly number[];
+  readonly symbols: readonly number[];
+}
+
+const MAX_CODE_BITS = 15;
+const END_OF_BLOCK = 256;
+const FIRST_LENGTH = 257;
+/** Order in which the lengths of the code length code are sent, RFC 1951 §3.2.7. */
+const LENGTH_ORDER = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
+/** Extra bits of the length symbols 257–285 and of the distance symbols 0–29, RFC 1951 §3.2.5. */
+const LENGTH_EXTRA = [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0];
+const DISTANCE_EXTRA = [
+  0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13,
+];
+
+const FIXED_LENGTHS = buildCode([
+  ...Array.from({ length: 144 }, () => 8),
+  ...Array.from({ length: 112 }, () => 9),
+  ...Array.from({ length: 24 }, () => 7),
+  ...Array.from({ length: 8 }, () => 8),
+]);
+const FIXED_DISTANCES = buildCode(Array.from({ length: 30 }, () => 5));
+
+/**
+ * Whether the bytes are whole, non-final deflate blocks of which the last is an empty stored one: what a sync flush
+ * leaves behind (zlib `Z_SYNC_FLUSH`, Go `compress/flate` `Writer.Flush`).
+ */
+export function endsWithSyncFlush(deflated: Uint8Array): boolean {
+  const reader = createBitReader(deflated);
+  let storedBytes: number | undefined;
+  try {
+    while (!reader.done) storedBytes = walkBlock(reader);
+  } catch (error) {
+    if (error instanceof Stop) return false;
+    throw error;
+  }
+  return storedBytes === 0;
+}
+
+/** Walks one block; the length of a stored block, `undefined` for a compressed one. */
+function walkBlock(reader: BitReader): number | undefined {
+  const final = reader.bits(1);
+  if (final === 1) throw new Stop(); // the stream lives as long as the connection
+  const type = reader.bits(2);
+  if (type === 0) return walkStored(reader);
+  if (type === 1) walkCompressed(reader, FIXED_LENGTHS, FIXED_DISTANCES);
+  else if (type === 2) walkDynamic(reader);
+  else throw new Stop();
+  return undefined;
+}
+
+function walkStored(reader: BitReader): number {
+  reader.align();
+  const length = reader.bits(16);
+  if ((length ^ reader.bits(16)) !== 0xffff) throw new Stop();
+  reader.skipBytes(length);
+  return length;
+}
+
+function walkCompressed(reader: BitReader, lengths: HuffmanCode, distances: HuffmanCode): void {
+  for (;;) {
+    const symbol = decodeSymbol(reader, lengths);
+    if (symbol === END_OF_BLOCK) return;
+    if (symbol > END_OF_BLOCK) {
+      skipExtra(reader, LENGTH_EXTRA, symbol - FIRST_LENGTH);
+      skipExtra(reader, DISTANCE_EXTRA, decodeSymbol(reader, distances));
+    }
+  }
+}
+
+function skipExtra(reader: BitReader, extra: readonly number[], index: number): void {
+  const count = extra[index];
+  if (count === undefined) throw new Stop(); // symbols 286, 287 and distances 30, 31 do not occur
+  reader.bits(count);
+}
+
+function walkDynamic(reader: BitReader): void {
+  const lengthCount = reader.bits(5) + 257;
+  const distanceCount = reader.bits(5) + 1;
+  const orderCount = reader.bits(4) + 4;
+  const codeLengths = Array.from({ length: 19 }, () => 0);
+  for (const symbol of LENGTH_ORDER.slice(0, orderCount)) codeLengths[symbol] = reader.bits(3);
+  const lengths = readLengths(reader, buildCode(codeLengths), lengthCount + distanceCount);
+  walkCompressed(reader, buildCode(lengths.slice(0, lengthCount)), buildCode(lengths.slice(lengthCount)));
+}
+
+/** Run-length coded code lengths, RFC 1951 §3.2.7. */
+function readLengths(reader: BitReader, code: HuffmanCode, total: number): readonly number[] {
+  const lengths: number[] = [];
+  while (lengths.length < total) {
+    const symbol = decodeSymbol(reader, code);
+    if (symbol < 16) {
+      lengths.push(symbol);
+      continue;
+    }
+    const repeated = symbol === 16 ? lengths.at(-1) : 0;
+    if (repeated === undefined) throw new Stop();
+    const times =
+      symbol === 16 ? reader.bits(2) + 3 : symbol === 17 ? reader.bits(3) + 3 : reader.bits(7) + 11;
+    if (lengths.length + times > total) throw new Stop();
+    for (let left = times; left > 0; left -= 1) lengths.push(repeated);
+  }
+  return lengths;
+}
+
+function buildCode(lengths: readonly number[]): HuffmanCode {
+  const counts = Array.from({ length: MAX_CODE_BITS + 1 }, () => 0);
+  const symbols: number[] = [];
+  for (let bits = 1; bits <= MAX_CODE_BITS; bits += 1) {
+    for (const [symbol, length] of lengths.entries()) {
+      if (length === bits) symbols.push(symbol);
+    }
+    counts[bits] = lengths.filter((length) => length === bits).length;
+  }
+  return { counts, symbols };
+}
+
+/** Canonical decoding bit by bit; codes that are over- or undersubscribed are left to the inflater to refuse. */
+function decodeSymbol(reader: BitReader, { counts, symbols }: HuffmanCode): number {
+  let code = 0;
+  let first = 0;
+  let index = 0;
+  for (let bits = 1; bits <= MAX_CODE_BITS; bits += 1) {
+    code |= reader.bits(1);
+    const count = counts[bits] ?? 0;
+    const symbol = code - first < count ? symbols[index + code - first] : undefined;
+    if (symbol !== undefined) return symbol;
+    index += count;
+    first = (first + count) << 1;
+    code <<= 1;
+  }
+  throw new Stop();
+}
+
+function createBitReader(bytes: Uint8Array): BitReader {
+  let position = 0; // in bits, from the least significant bit of each byte (RFC 1951 §3.1.1)
+  const end = bytes.length * 8;
+  return {
+    bits(count) {
+      if (position + count > end) throw new Stop();
+      let value = 0;
+      for (let bit = 0; bit < count; bit += 1) {
+        value |= (((bytes[position >>> 3] ?? 0) >>> (position & 7)) & 1) << bit;
+        position += 1;
+      }
+      return value;
+    },
+    align() {
+      position = (position + 7) & ~7;
+    },
+    skipBytes(count) {
+      position += count * 8;
+      if (position > end) throw new Stop();
+    },
+    get done() {
+      return position === end;
+    },
+  };
+}

@@ -1,0 +1,424 @@
+/**
+ * SPDY/3.1 frames, as Kubernetes uses them for exec, attach and port-forward (draft-mbelshe-httpbis-spdy-00 §2.2,
+ * §2.6; github.com/moby/spdystream `spdy/read.go`).
+ *
+ * Bytes in, frames out, in any segmentation. Control frames come whole and as copies; the payload of a DATA frame comes
+ * in pieces, as views into the pushed chunk, and is never buffered, so a DATA frame of any legal size costs no memory.
+ * Header blocks stay compressed: see `headers.ts`. This file knows nothing about streams: ids may repeat and come in
+ * any order.
+ *
+ * ```
+ * control  1|version:15|type:16   flags:8|length:24   length bytes
+ * data     0|stream:31            flags:8|length:24   length bytes
+ * ```
+ *
+ * Whatever the Go peer would read differently is refused, not guessed at: reserved bits, unknown flags, unknown control
+ * types, lengths that do not fit the type.
+ */
+import { fuse } from '../fuse.ts';
+import { WireError } from '../wire-error.ts';
+
+export type SpdyControl =
+  | {
+      readonly kind: 'synStream';
+      readonly streamId: number;
+      readonly associatedTo: number;
+      /** 0 (highest) to 7. */
+      readonly priority: number;
+      readonly fin: boolean;
+      readonly unidirectional: boolean;
+      /** The compressed header block. */
+      readonly block: Uint8Array;
+    }
+  | {
+      readonly kind: 'synReply';
+      readonly streamId: number;
+      readonly fin: boolean;
+      readonly block: Uint8Array;
+    }
+  | { readonly kind: 'rstStream'; readonly streamId: number; readonly status: number }
+  | { readonly kind: 'settings'; readonly entries: readonly SpdySetting[] }
+  | { readonly kind: 'ping'; readonly id: number }
+  | { readonly kind: 'goaway'; readonly lastStreamId: number; readonly status: number }
+  | { readonly kind: 'headers'; readonly streamId: number; readonly fin: boolean; readonly block: Uint8Array }
+  | { readonly kind: 'windowUpdate'; readonly streamId: number; readonly delta: number };
+
+export interface SpdySetting {
+  readonly id: number;
+  readonly flags: number;
+  readonly value: number;
+}
+
+/** One piece of a DATA frame. An empty frame is one empty piece, both first and last. */
+export interface SpdyDataPiece {
+  readonly kind: 'data';
+  readonly streamId: number;
+  /** Payload bytes of the whole frame. */
+  readonly length: number;
+  /** A view into the pushed chunk: valid until the caller reuses that chunk. */
+  readonly payload: Uint8Array;
+  readonly first: boolean;
+  readonly last: boolean;
+  /** The FIN flag; true only on the last piece. */
+  readonly fin: boolean;
+}
+
+export type SpdyEvent = SpdyControl | SpdyDataPiece;
+
+/** What `encodeSpdyFrame` takes: a control frame, or a DATA frame with its whole payload. */
+export type SpdyFrame =
+  | SpdyControl
+  | {
+      readonly kind: 'data';
+      readonly streamId: number;
+      readonly fin: boolean;
+      readonly payload: Uint8Array;
+    };
+
+export interface SpdyLimits {
+  /** Largest control frame, counted without its 8 header bytes. */
+  readonly maxControlFrameBytes: number;
+  /** Largest DATA payload. The format itself ends at 2^24-1. */
+  readonly maxDataFrameBytes: number;
+}
+
+export interface SpdyParser {
+  /**
+   * @returns every event the bytes complete, in order; control blocks are copies, DATA payloads are views.
+   * @throws WireError `malformed` or `limit`; afterwards `dead`.
+   */
+  push(chunk: Uint8Array): readonly SpdyEvent[];
+  /** No frame is partly read: this is the place to inject a frame. */
+  readonly atBoundary: boolean;
+}
+
+export const SPDY_LIMITS: SpdyLimits = { maxControlFrameBytes: 64 * 1024, maxDataFrameBytes: 0xff_ffff };
+
+/** RST_STREAM status codes, draft §2.6.3. */
+export const SPDY_RESET = {
+  protocolError: 1,
+  invalidStream: 2,
+  refusedStream: 3,
+  unsupportedVersion: 4,
+  cancel: 5,
+  internalError: 6,
+  flowControlError: 7,
+  streamInUse: 8,
+  streamAlreadyClosed: 9,
+  invalidCredentials: 10,
+  frameTooLarge: 11,
+} as const;
+
+/** GOAWAY status codes, draft §2.6.6. */
+export const SPDY_GOAWAY = { ok: 0, protocolError: 1, internalError: 2 } as const;
+
+const HEADER_BYTES = 8;
+const VERSION = 3;
+const CONTROL_BIT = 0x8000_0000;
+const UINT31_MASK = 0x7fff_ffff; // draft §2.2.2: stream ids, deltas and GOAWAY ids have 31 bits
+const LENGTH_MASK = 0x00ff_ffff;
+const FLAG_FIN = 0x01;
+const FLAG_UNIDIRECTIONAL = 0x02;
+const FLAG_CLEAR_SETTINGS = 0x01;
+
+const TYPE = {
+  synStream: 1,
+  synReply: 2,
+  rstStream: 3,
+  settings: 4,
+  ping: 6,
+  goaway: 7,
+  headers: 8,
+  windowUpdate: 9,
+} as const;
+
+const EMPTY = new Uint8Array(0);
+
+interface DataFrame {
+  readonly streamId: number;
+  readonly fin: boolean;
+  readonly length: number;
+  remaining: number;
+}
+
+interface ControlFrame {
+  readonly type: number;
+  readonly flags: number;
+  readonly payload: Uint8Array;
+  filled: number;
+}
+
+/**
+ * A parser for one direction of one connection.
+ *
+ * @param limits bounds in bytes; what is left out is taken from `SPDY_LIMITS`.
+ */
+export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
+  const bounds: SpdyLimits = { ...SPDY_LIMITS, ...limits };
+  const header = new Uint8Array(HEADER_BYTES);
+  const headerView = new DataView(header.buffer);
+  let headerFilled = 0;
+  let data: DataFrame | undefined;
+  let control: ControlFrame | undefined;
+
+  const push = fuse((chunk: Uint8Array): readonly SpdyEvent[] => {
+    const events: SpdyEvent[] = [];
+    const view = new DataView(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+    let offset = 0;
+    while (offset < chunk.length) {
+      if (data !== undefined) {
+        offset = takeData(data, chunk, offset, events);
+        if (data.remaining === 0) data = undefined;
+      } else if (control !== undefined) {
+        offset = takeControl(control, chunk, offset);
+        if (control.filled === control.payload.length) control = finishControl(control, events);
+      } else if (headerFilled === 0 && chunk.length - offset >= HEADER_BYTES) {
+        startFrame(view.getUint32(offset), view.getUint32(offset + 4), events);
+        offset += HEADER_BYTES;
+      } else {
+        const taken = Math.min(HEADER_BYTES - headerFilled, chunk.length - offset);
+        header.set(chunk.subarray(offset, offset + taken), headerFilled);
+        headerFilled += taken;
+        offset += taken;
+        if (headerFilled === HEADER_BYTES) {
+          headerFilled = 0;
+          startFrame(headerView.getUint32(0), headerView.getUint32(4), events);
+        }
+      }
+    }
+    return events;
+  });
+
+  function startFrame(word: number, flagsAndLength: number, events: SpdyEvent[]): void {
+    const flags = flagsAndLength >>> 24;
+    const length = flagsAndLength & LENGTH_MASK;
+    if (word >= CONTROL_BIT) {
+      const type = checkControlHeader(word, flags, length, bounds);
+      const frame = { type, flags, payload: length === 0 ? EMPTY : new Uint8Array(length), filled: 0 };
+      control = length === 0 ? finishControl(frame, events) : frame;
+      return;
+    }
+    if (word === 0) throw new WireError('malformed', 'SPDY data on stream 0');
+    if ((flags & ~FLAG_FIN) !== 0) throw new WireError('malformed', 'unknown SPDY data flags');
+    if (length > bounds.maxDataFrameBytes) throw new WireError('limit', 'SPDY data frame is too long');
+    const fin = flags === FLAG_FIN;
+    if (length > 0) data = { streamId: word, fin, length, remaining: length };
+    else events.push({ kind: 'data', streamId: word, length, payload: EMPTY, first: true, last: true, fin });
+  }
+
+  return {
+    push,
+    get atBoundary() {
+      return headerFilled === 0 && data === undefined && control === undefined;
+    },
+  };
+}
+
+function takeData(frame: DataFrame, chunk: Uint8Array, offset: number, events: SpdyEvent[]): number {
+  const taken = Math.min(frame.remaining, chunk.length - offset);
+  const first = frame.remaining === frame.length;
+  frame.remaining -= taken;
+  const last = frame.remaining === 0;
+  events.push({
+    kind: 'data',
+    streamId: frame.streamId,
+    length: frame.length,
+    payload: chunk.subarray(offset, offset + taken),
+    first,
+    last,
+    fin: last && frame.fin,
+  });
+  return offset + taken;
+}
+
+function takeControl(frame: ControlFrame, chunk: Uint8Array, offset: number): number {
+  const taken = Math.min(frame.payload.length - frame.filled, chunk.length - offset);
+  frame.payload.set(chunk.subarray(offset, offset + taken), frame.filled);
+  frame.filled += taken;
+  return offset + taken;
+}
+
+function finishControl(frame: ControlFrame, events: SpdyEvent[]): undefined {
+  events.push(decodeControl(frame.type, frame.flags, frame.payload));
+}
+
+/** Flags a type may carry, and the lengths it may have: exact, or at least so many bytes. */
+const SHAPES: ReadonlyMap<
+  number,
+  { readonly flags: number; readonly bytes: number; readonly open: boolean }
+> = new Map([
+  [TYPE.synStream, { flags: FLAG_FIN | FLAG_UNIDIRECTIONAL, bytes: 10, open: true }],
+  [TYPE.synReply, { flags: FLAG_FIN, bytes: 4, open: true }],
+  [TYPE.rstStream, { flags: 0, bytes: 8, open: false }],
+  [TYPE.settings, { flags: FLAG_CLEAR_SETTINGS, bytes: 4, open: true }],
+  [TYPE.ping, { flags: 0, bytes: 4, open: false }],
+  [TYPE.goaway, { flags: 0, bytes: 8, open: false }],
+  [TYPE.headers, { flags: FLAG_FIN, bytes: 4, open: true }],
+  [TYPE.windowUpdate, { flags: 0, bytes: 8, open: false }],
+]);
+
+/** Everything that can be refused before a byte of the payload is kept. Returns the control type. */
+function checkControlHeader(word: number, flags: number, length: number, bounds: SpdyLimits): number {
+  const version = (word >>> 16) & 0x7fff; // 15 bits, draft §2.2.1
+  const type = word & 0xffff;
+  if (version !== VERSION) throw new WireError('malformed', 'not SPDY version 3');
+  const shape = SHAPES.get(type);
+  if (shape === undefined) throw new WireError('malformed', `unknown SPDY control type ${type}`);
+  if ((flags & ~shape.flags) !== 0) throw new WireError('malformed', `unknown flags, SPDY type ${type}`);
+  const fits = shape.open ? length >= shape.bytes : length === shape.bytes;
+  if (!fits) throw new WireError('malformed', `wrong length, SPDY type ${type}`);
+  if (length > bounds.maxControlFrameBytes) throw new WireError('limit', 'SPDY control frame is too long');
+  return type;
+}
+
+function decodeControl(type: number, flags: number, payload: Uint8Array): SpdyControl {
+  const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
+  const fin = (flags & FLAG_FIN) !== 0;
+  switch (type) {
+    case TYPE.synStream:
+      return {
+        kind: 'synStream',
+        streamId: nonZero(uint31(view, 0)),
+        associatedTo: uint31(view, 4),
+        priority: view.getUint8(8) >>> 5,
+        fin,
+        unidirectional: (flags & FLAG_UNIDIRECTIONAL) !== 0,
+        block: payload.subarray(10),
+      };
+    case TYPE.synReply:
+      return { kind: 'synReply', streamId: nonZero(uint31(view, 0)), fin, block: payload.subarray(4) };
+    case TYPE.headers:
+      return { kind: 'headers', streamId: nonZero(uint31(view, 0)), fin, block: payload.subarray(4) };
+    case TYPE.rstStream:
+      return { kind: 'rstStream', streamId: nonZero(uint31(view, 0)), status: nonZero(view.getUint32(4)) };
+    case TYPE.settings:
+      return { kind: 'settings', entries: decodeSettings(view) };
+    case TYPE.ping:
+      return { kind: 'ping', id: nonZero(view.getUint32(0)) };
+    case TYPE.goaway:
+      return { kind: 'goaway', lastStreamId: uint31(view, 0), status: view.getUint32(4) };
+    default:
+      // The only type left of those `checkControlHeader` lets in. Stream 0 is the whole connection, draft 3.1 §2.6.8.
+      return { kind: 'windowUpdate', streamId: uint31(view, 0), delta: nonZero(uint31(view, 4)) };
+  }
+}
+
+function decodeSettings(view: DataView): readonly SpdySetting[] {
+  const count = view.getUint32(0);
+  if (count !== (view.byteLength - 4) / 8) throw new WireError('malformed', 'SPDY settings count is wrong');
+  const entries: SpdySetting[] = [];
+  for (let offset = 4; offset < view.byteLength; offset += 8) {
+    const word = view.getUint32(offset);
+    entries.push({ id: word & LENGTH_MASK, flags: word >>> 24, value: view.getUint32(offset + 4) });
+  }
+  return entries;
+}
+
+function uint31(view: DataView, offset: number): number {
+  const value = view.getUint32(offset);
+  // The Go peer keeps the reserved bit as part of the id; masking it would make us see another stream than it does.
+  if (value > UINT31_MASK) throw new WireError('malformed', 'reserved bit set in a SPDY frame');
+  return value;
+}
+
+function nonZero(value: number): number {
+  if (value === 0) throw new WireError('malformed', 'zero where SPDY does not allow it');
+  return value;
+}
+
+/**
+ * One frame as bytes.
+ *
+ * @throws WireError `malformed` for a field out of its range, `limit` for a payload over 2^24-1 bytes.
+ */
+export function encodeSpdyFrame(frame: SpdyFrame): Uint8Array {
+  if (frame.kind === 'data') {
+    const bytes = allocate(frame.payload.length);
+    const view = new DataView(bytes.buffer);
+    view.setUint32(0, nonZero(fits(frame.streamId, UINT31_MASK)));
+    view.setUint32(4, lengthWord(frame.fin ? FLAG_FIN : 0, frame.payload.length));
+    bytes.set(frame.payload, HEADER_BYTES);
+    return bytes;
+  }
+  return encodeControl(frame);
+}
+
+function encodeControl(frame: SpdyControl): Uint8Array {
+  switch (frame.kind) {
+    case 'synStream': {
+      const flags = (frame.fin ? FLAG_FIN : 0) | (frame.unidirectional ? FLAG_UNIDIRECTIONAL : 0);
+      const id = nonZero(fits(frame.streamId, UINT31_MASK));
+      const words = [id, fits(frame.associatedTo, UINT31_MASK)];
+      const priority = Uint8Array.of(fits(frame.priority, 7) << 5, 0);
+      return assemble(TYPE.synStream, flags, words, priority, frame.block);
+    }
+    case 'synReply':
+      return assemble(TYPE.synReply, frame.fin ? FLAG_FIN : 0, [streamWord(frame)], frame.block);
+    case 'headers':
+      return assemble(TYPE.headers, frame.fin ? FLAG_FIN : 0, [streamWord(frame)], frame.block);
+    case 'rstStream':
+      return assemble(TYPE.rstStream, 0, [streamWord(frame), nonZero(uint32(frame.status))]);
+    case 'settings': {
+      const entries = frame.entries.flatMap(({ id, flags, value }) => [
+        fits(flags, 0xff) * 0x100_0000 + fits(id, LENGTH_MASK),
+        uint32(value),
+      ]);
+      return assemble(TYPE.settings, 0, [frame.entries.length, ...entries]);
+    }
+    case 'ping':
+      return assemble(TYPE.ping, 0, [nonZero(uint32(frame.id))]);
+    case 'goaway':
+      return assemble(TYPE.goaway, 0, [fits(frame.lastStreamId, UINT31_MASK), uint32(frame.status)]);
+    case 'windowUpdate': {
+      const words = [fits(frame.streamId, UINT31_MASK), nonZero(fits(frame.delta, UINT31_MASK))];
+      return assemble(TYPE.windowUpdate, 0, words);
+    }
+  }
+}
+
+function assemble(
+  type: number,
+  flags: number,
+  words: readonly number[],
+  ...tails: readonly Uint8Array[]
+): Uint8Array {
+  const length = words.length * 4 + tails.reduce((sum, tail) => sum + tail.length, 0);
+  const bytes = allocate(length);
+  const view = new DataView(bytes.buffer);
+  view.setUint32(0, CONTROL_BIT + VERSION * 0x1_0000 + type);
+  view.setUint32(4, lengthWord(flags, length));
+  let offset = HEADER_BYTES;
+  for (const word of words) {
+    view.setUint32(offset, word);
+    offset += 4;
+  }
+  for (const tail of tails) {
+    bytes.set(tail, offset);
+    offset += tail.length;
+  }
+  return bytes;
+}
+
+function allocate(length: number): Uint8Array<ArrayBuffer> {
+  if (length > LENGTH_MASK) throw new WireError('limit', 'a SPDY frame holds at most 2^24-1 bytes');
+  return new Uint8Array(HEADER_BYTES + length);
+}
+
+function lengthWord(flags: number, length: number): number {
+  return flags * 0x100_0000 + length;
+}
+
+function streamWord(frame: { readonly streamId: number }): number {
+  return nonZero(fits(frame.streamId, UINT31_MASK));
+}
+
+function uint32(value: number): number {
+  return fits(value, 0xffff_ffff);
+}
+
+function fits(value: number, max: number): number {
+  if (!Number.isInteger(value) || value < 0 || value > max) {
+    throw new WireError('malformed', 'a SPDY field is out of its range');
+  }
+  return value;
+}

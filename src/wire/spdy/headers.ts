@@ -1,0 +1,208 @@
+/**
+ * SPDY/3 header blocks: one zlib stream per direction, shared by SYN_STREAM, SYN_REPLY and HEADERS, each block ended by
+ * a sync flush and the stream never by a trailer (draft-mbelshe-httpbis-spdy-00 §2.6.10; RFC 1950, RFC 1951).
+ *
+ * Every block of a direction must be decoded, in order, also those of streams nobody asks about: they share one history.
+ * The inflating itself is an argument, so this file needs no Node. A block must stand for itself: it ends on a deflate
+ * block boundary and its text is used up exactly. The Go peer keeps the remainder for the next block; if we did not
+ * refuse it, the two of us could read different stream roles from the same bytes.
+ *
+ * ```
+ * first block of a direction   78 f9 · dictionary id:32 · raw deflate · 00 00 ff ff
+ * later blocks                                            raw deflate · 00 00 ff ff
+ * inflated                     count:32 · count x (name length:32 · name · value length:32 · value)
+ * ```
+ */
+import { fuse } from '../fuse.ts';
+import { WireError } from '../wire-error.ts';
+import { endsWithSyncFlush } from './deflate-boundary.ts';
+import { SPDY_DICTIONARY, SPDY_DICTIONARY_ID } from './dictionary.ts';
+
+/**
+ * Raw inflate of one sync-flushed block with `history` as preset window (the last 32 KiB of dictionary and output).
+ * Throws when the block is broken or its output is longer than `maxOutputBytes`; a `WireError` is passed on as it is.
+ */
+export type InflateBlock = (deflated: Uint8Array, history: Uint8Array, maxOutputBytes: number) => Uint8Array;
+
+export interface SpdyHeaderLimits {
+  /** Largest block after inflating. */
+  readonly maxInflatedBytes: number;
+  readonly maxHeaders: number;
+}
+
+export interface HeaderInflater {
+  /**
+   * @param block a frame's header block; an empty one has no headers and does not touch the context.
+   * @returns lower-case name → value, in wire order; bytes of a value as code units 0–255, several values joined by NUL.
+   * @throws WireError `malformed` or `limit`; afterwards `dead`, because the context is lost.
+   */
+  decode(block: Uint8Array): ReadonlyMap<string, string>;
+}
+
+export interface HeaderDeflater {
+  /**
+   * @param headers lower-case ASCII names, values of code units 0–255; a name may occur once.
+   * @throws WireError `malformed` for a name or value that cannot be written.
+   */
+  encode(headers: Iterable<readonly [string, string]>): Uint8Array;
+}
+
+export const SPDY_HEADER_LIMITS: SpdyHeaderLimits = { maxInflatedBytes: 64 * 1024, maxHeaders: 64 };
+
+const PREAMBLE_BYTES = 6;
+const WINDOW_BYTES = 32 * 1024; // RFC 1951 §2: distances reach 32 KiB back
+const METHOD_DEFLATE = 8; // RFC 1950 §2.2, CM
+const FLAG_DICTIONARY = 0x20; // RFC 1950 §2.2, FDICT
+const MAX_STORED_BYTES = 0xffff; // RFC 1951 §3.2.4
+
+/** A decoder for one direction of one connection. What `limits` leaves out is taken from `SPDY_HEADER_LIMITS`. */
+export function createHeaderInflater(
+  inflate: InflateBlock,
+  limits: Partial<SpdyHeaderLimits> = {},
+): HeaderInflater {
+  const bounds: SpdyHeaderLimits = { ...SPDY_HEADER_LIMITS, ...limits };
+  let history = SPDY_DICTIONARY;
+  let started = false;
+
+  const decode = fuse((block: Uint8Array): ReadonlyMap<string, string> => {
+    if (block.length === 0) return new Map();
+    const deflated = started ? block : skipPreamble(block);
+    started = true;
+    if (!endsWithSyncFlush(deflated)) throw new WireError('malformed', 'SPDY header block is not flushed');
+    const text = inflateBounded(inflate, deflated, history, bounds.maxInflatedBytes);
+    history = lastBytes(history, text);
+    return parseHeaders(text, bounds.maxHeaders);
+  });
+  return { decode };
+}
+
+function skipPreamble(block: Uint8Array): Uint8Array {
+  if (block.length < PREAMBLE_BYTES) throw new WireError('malformed', 'SPDY header block is too short');
+  const view = new DataView(block.buffer, block.byteOffset, block.byteLength);
+  const zlibHeader = view.getUint16(0);
+  const method = view.getUint8(0);
+  const valid =
+    (method & 0x0f) === METHOD_DEFLATE &&
+    method >>> 4 <= 7 && // CINFO: windows over 32 KiB do not exist
+    zlibHeader % 31 === 0 &&
+    (zlibHeader & FLAG_DICTIONARY) !== 0 &&
+    view.getUint32(2) === SPDY_DICTIONARY_ID;
+  if (!valid) throw new WireError('malformed', 'SPDY header block does not name the SPDY/3 dictionary');
+  return block.subarray(PREAMBLE_BYTES);
+}
+
+function inflateBounded(
+  inflate: InflateBlock,
+  deflated: Uint8Array,
+  history: Uint8Array,
+  maxBytes: number,
+): Uint8Array {
+  let text: Uint8Array;
+  try {
+    text = inflate(deflated, history, maxBytes);
+  } catch (cause) {
+    if (cause instanceof WireError) throw cause;
+    throw new WireError('malformed', 'SPDY header block cannot be inflated', { cause });
+  }
+  if (text.length > maxBytes) throw new WireError('limit', 'SPDY header block inflates to too much');
+  return text;
+}
+
+function lastBytes(history: Uint8Array, text: Uint8Array): Uint8Array {
+  if (text.length >= WINDOW_BYTES) return text.slice(text.length - WINDOW_BYTES);
+  const kept = history.subarray(Math.max(0, history.length + text.length - WINDOW_BYTES));
+  const joined = new Uint8Array(kept.length + text.length);
+  joined.set(kept);
+  joined.set(text, kept.length);
+  return joined;
+}
+
+function parseHeaders(text: Uint8Array, maxHeaders: number): ReadonlyMap<string, string> {
+  const view = new DataView(text.buffer, text.byteOffset, text.byteLength);
+  let offset = 0;
+  const take = (length: number): number => {
+    if (length > text.length - offset) throw new WireError('malformed', 'SPDY header block ends too early');
+    offset += length;
+    return offset - length;
+  };
+  const takeString = (): string => {
+    const length = view.getUint32(take(4));
+    const start = take(length);
+    return latin1(text.subarray(start, start + length));
+  };
+  const count = view.getUint32(take(4));
+  if (count > maxHeaders) throw new WireError('limit', 'too many headers in a SPDY header block');
+  const headers = new Map<string, string>();
+  for (let index = 0; index < count; index += 1) {
+    const name = takeString();
+    checkName(name, headers);
+    headers.set(name, takeString());
+  }
+  if (offset !== text.length) throw new WireError('malformed', 'bytes left over in a SPDY header block');
+  return headers;
+}
+
+/** Names are visible ASCII without capitals, and unique (draft §2.6.10). */
+function checkName(name: string, seen: ReadonlyMap<string, string>): void {
+  if (!/^[!-@[-~]+$/.test(name)) throw new WireError('malformed', 'bad name in a SPDY header block');
+  if (seen.has(name)) throw new WireError('malformed', 'name occurs twice in a SPDY header block');
+}
+
+function latin1(bytes: Uint8Array): string {
+  let text = '';
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return text;
+}
+
+/**
+ * An encoder for one direction of one connection. It stores instead of compressing: our own side needs headers only for
+ * a handful of streams, and a stored block is read by every inflater.
+ */
+export function createHeaderDeflater(): HeaderDeflater {
+  let started = false;
+  return {
+    encode(headers) {
+      const text = encodeHeaders(headers);
+      const blocks: number[] = [];
+      if (!started) blocks.push(0x78, 0xf9, 0xe3, 0xc6, 0xa7, 0xc2); // as Go writes it: best compression, FDICT
+      started = true;
+      for (let offset = 0; offset < text.length; offset += MAX_STORED_BYTES) {
+        const part = text.slice(offset, offset + MAX_STORED_BYTES);
+        blocks.push(...storedHeader(part.length));
+        for (const byte of part) blocks.push(byte);
+      }
+      blocks.push(...storedHeader(0)); // the sync flush: Go's inflater stops without it
+      return Uint8Array.from(blocks);
+    },
+  };
+}
+
+function storedHeader(length: number): readonly number[] {
+  const inverse = length ^ 0xffff;
+  return [0, length & 0xff, length >>> 8, inverse & 0xff, inverse >>> 8];
+}
+
+function encodeHeaders(headers: Iterable<readonly [string, string]>): readonly number[] {
+  const seen = new Map<string, string>();
+  const bytes: number[] = [];
+  for (const [name, value] of headers) {
+    checkName(name, seen);
+    seen.set(name, value);
+    appendString(bytes, name);
+    appendString(bytes, value);
+  }
+  return [...uint32(seen.size), ...bytes];
+}
+
+function appendString(bytes: number[], text: string): void {
+  bytes.push(...uint32(text.length));
+  for (let index = 0; index < text.length; index += 1) {
+    const unit = text.charCodeAt(index);
+    if (unit > 0xff) throw new WireError('malformed', 'SPDY header values hold bytes');
+    bytes.push(unit);
+  }
+}
+
+function uint32(value: number): readonly number[] {
+  return [value >>> 24, (value >>> 16) & 0xff, (value >>> 8) & 0xff, value & 0xff];
+}

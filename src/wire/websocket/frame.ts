@@ -1,0 +1,278 @@
+/**
+ * A scanner for WebSocket frames (RFC 6455 §5) of a connection somebody else speaks on.
+ *
+ * Bytes in, pieces out, in any segmentation. Payload is never buffered and never written to: a piece is a view into the
+ * pushed chunk, still masked if the frame is, and `unmaskPiece` makes an unmasked copy of what is wanted. Framing rules
+ * are enforced (masking, minimal lengths, control frames, the order of fragments); RSV bits are reported, since only
+ * the caller knows what was negotiated, and what a payload means is not looked at.
+ *
+ * ```
+ * fin:1|rsv:3|opcode:4   masked:1|length:7   [length:16 | length:64]   [mask:32]   payload
+ * ```
+ */
+import { fuse } from '../fuse.ts';
+import { WireError } from '../wire-error.ts';
+
+/** RFC 6455 §5.2. */
+export const OPCODE = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;
+
+const OPCODES: ReadonlySet<number> = new Set(Object.values(OPCODE));
+
+/** One piece of a frame's payload. An empty frame is one empty piece, both first and last. */
+export interface WebSocketPiece {
+  readonly opcode: number;
+  /** The FIN bit of the frame: this frame ends its message. It is the same on every piece of the frame. */
+  readonly fin: boolean;
+  /** The three RSV bits, 0–7; not 0 means an extension was negotiated, or the peer is broken. */
+  readonly rsv: number;
+  readonly masked: boolean;
+  /** Payload bytes of the whole frame. */
+  readonly length: number;
+  /** Where `bytes` begins in the frame's payload. */
+  readonly offset: number;
+  /** First and last piece of this frame. */
+  readonly first: boolean;
+  readonly last: boolean;
+  /** A view into the pushed chunk, still masked if `masked`: valid until the caller reuses that chunk. */
+  readonly bytes: Uint8Array;
+  /** Four bytes, if `masked`. */
+  readonly mask: Uint8Array | undefined;
+}
+
+export interface WebSocketScannerOptions {
+  /** True for what a client sends, false for what a server sends: the other kind is refused (RFC 6455 §5.1). */
+  readonly expectMask: boolean;
+  /** Largest payload of a frame in bytes; by default what Kubernetes servers take, 32 MiB. */
+  readonly maxFrameBytes?: number;
+  /** Most frames one message may consist of, empty ones counted. */
+  readonly maxMessageFrames?: number;
+}
+
+export interface WebSocketScanner {
+  /**
+   * @returns every piece the bytes contain, in order.
+   * @throws WireError `malformed` or `limit`; afterwards `dead`.
+   */
+  push(chunk: Uint8Array): readonly WebSocketPiece[];
+  /** No frame is partly read. A message may still be open. */
+  readonly atBoundary: boolean;
+}
+
+export const MAX_FRAME_BYTES = 32 * 1024 * 1024;
+export const MAX_MESSAGE_FRAMES = 64 * 1024;
+/** RFC 6455 §5.5. */
+export const MAX_CONTROL_BYTES = 125;
+
+const FIN_BIT = 0x80;
+const MASK_BIT = 0x80;
+const CONTROL_BIT = 0x08;
+const LENGTH_16 = 126;
+const LENGTH_64 = 127;
+const MAX_HEADER_BYTES = 14;
+
+interface Frame {
+  readonly opcode: number;
+  readonly fin: boolean;
+  readonly rsv: number;
+  readonly length: number;
+  readonly mask: Uint8Array | undefined;
+  offset: number;
+}
+
+/** A scanner for one direction of one connection. */
+export function createWebSocketScanner(options: WebSocketScannerOptions): WebSocketScanner {
+  const { expectMask, maxFrameBytes = MAX_FRAME_BYTES, maxMessageFrames = MAX_MESSAGE_FRAMES } = options;
+  const header = new Uint8Array(MAX_HEADER_BYTES);
+  let headerFilled = 0;
+  let frame: Frame | undefined;
+  let messageFrames = 0; // of the message in progress; 0 when none is
+
+  const push = fuse((chunk: Uint8Array): readonly WebSocketPiece[] => {
+    const pieces: WebSocketPiece[] = [];
+    let offset = 0;
+    while (offset < chunk.length) {
+      if (frame === undefined) {
+        const [taken, started] = takeHeader(chunk, offset);
+        offset += taken;
+        frame = started?.length === 0 ? emitPiece(started, chunk, offset, offset, pieces) : started;
+      } else {
+        const end = offset + Math.min(frame.length - frame.offset, chunk.length - offset);
+        frame = emitPiece(frame, chunk, offset, end, pieces);
+        offset = end;
+      }
+    }
+    return pieces;
+  });
+
+  /** Takes header bytes: how many, and the frame if that completes its header. */
+  function takeHeader(chunk: Uint8Array, offset: number): readonly [number, Frame | undefined] {
+    const available = chunk.length - offset;
+    if (headerFilled === 0 && available >= 2) {
+      const bytes = headerBytes(chunk, offset, expectMask);
+      if (available >= bytes) return [bytes, startFrame(chunk, offset, bytes)];
+    }
+    const wanted = headerFilled < 2 ? 2 : headerBytes(header, 0, expectMask);
+    const taken = Math.min(wanted - headerFilled, available);
+    header.set(chunk.subarray(offset, offset + taken), headerFilled);
+    headerFilled += taken;
+    if (headerFilled < 2 || headerFilled < headerBytes(header, 0, expectMask)) return [taken, undefined];
+    const started = startFrame(header, 0, headerFilled);
+    headerFilled = 0;
+    return [taken, started];
+  }
+
+  function startFrame(bytes: Uint8Array, offset: number, headerLength: number): Frame {
+    const view = new DataView(bytes.buffer, bytes.byteOffset + offset, headerLength);
+    const first = view.getUint8(0);
+    const opcode = first & 0x0f;
+    const fin = (first & FIN_BIT) !== 0;
+    const length = payloadLength(view);
+    if (!OPCODES.has(opcode)) throw new WireError('malformed', 'reserved WebSocket opcode');
+    if (opcode >= CONTROL_BIT) checkControl(fin, length);
+    else countFragment(opcode, fin);
+    if (length > maxFrameBytes) throw new WireError('limit', 'WebSocket frame is too long');
+    const maskAt = offset + headerLength - 4;
+    const mask = expectMask ? bytes.slice(maskAt, maskAt + 4) : undefined;
+    return { opcode, fin, rsv: (first >>> 4) & 7, length, mask, offset: 0 };
+  }
+
+  /** The order of data frames, RFC 6455 §5.4: a message is one frame, or a start and continuations. */
+  function countFragment(opcode: number, fin: boolean): void {
+    if ((opcode === OPCODE.continuation) !== messageFrames > 0) {
+      throw new WireError('malformed', 'WebSocket fragments out of order');
+    }
+    messageFrames += 1;
+    if (messageFrames > maxMessageFrames) throw new WireError('limit', 'too many frames in a message');
+    if (fin) messageFrames = 0;
+  }
+
+  return {
+    push,
+    get atBoundary() {
+      return frame === undefined && headerFilled === 0;
+    },
+  };
+}
+
+/** Length of the frame header whose first two bytes are at `offset`. */
+function headerBytes(bytes: Uint8Array, offset: number, expectMask: boolean): number {
+  const second = bytes[offset + 1] ?? 0;
+  if (((second & MASK_BIT) !== 0) !== expectMask) {
+    throw new WireError('malformed', expectMask ? 'unmasked client frame' : 'masked server frame');
+  }
+  const code = second & ~MASK_BIT;
+  return 2 + extendedBytes(code) + (expectMask ? 4 : 0);
+}
+
+/** Payload length in its shortest form, RFC 6455 §5.2. */
+function payloadLength(view: DataView): number {
+  const code = view.getUint8(1) & ~MASK_BIT;
+  if (code < LENGTH_16) return code;
+  if (code === LENGTH_16) {
+    const length = view.getUint16(2);
+    if (length < LENGTH_16) throw new WireError('malformed', 'WebSocket length is not minimal');
+    return length;
+  }
+  const high = view.getUint32(2);
+  if (high > 0x7fff_ffff) throw new WireError('malformed', 'WebSocket length has its top bit set');
+  const length = high * 0x1_0000_0000 + view.getUint32(6);
+  if (length <= 0xffff) throw new WireError('malformed', 'WebSocket length is not minimal');
+  return length;
+}
+
+function checkControl(fin: boolean, length: number): void {
+  if (!fin) throw new WireError('malformed', 'fragmented WebSocket control frame');
+  if (length > MAX_CONTROL_BYTES) throw new WireError('malformed', 'WebSocket control frame is too long');
+}
+
+/** Emits `chunk` from `start` to `end`; returns the frame if more of it has to come. */
+function emitPiece(
+  frame: Frame,
+  chunk: Uint8Array,
+  start: number,
+  end: number,
+  pieces: WebSocketPiece[],
+): Frame | undefined {
+  const offset = frame.offset;
+  frame.offset += end - start;
+  const last = frame.offset === frame.length;
+  pieces.push({
+    opcode: frame.opcode,
+    fin: frame.fin,
+    rsv: frame.rsv,
+    masked: frame.mask !== undefined,
+    length: frame.length,
+    offset,
+    first: offset === 0,
+    last,
+    bytes: chunk.subarray(start, end),
+    mask: frame.mask,
+  });
+  return last ? undefined : frame;
+}
+
+/**
+ * The payload bytes of a piece.
+ *
+ * @returns a copy when the piece is masked, otherwise the piece's own view.
+ */
+export function unmaskPiece(piece: WebSocketPiece): Uint8Array {
+  return piece.mask === undefined ? piece.bytes : applyMask(piece.bytes, piece.mask, piece.offset);
+}
+
+/** A copy of `bytes` under `mask`, RFC 6455 §5.3. `offset` is where `bytes` begins in the payload. */
+function applyMask(bytes: Uint8Array, mask: Uint8Array, offset: number): Uint8Array<ArrayBuffer> {
+  const copy = new Uint8Array(bytes); // never the caller's memory: the relay forwards that
+  const rotated = Uint8Array.from({ length: 4 }, (_, index) => mask[(offset + index) & 3] ?? 0);
+  const maskWord = new Uint32Array(rotated.buffer)[0] ?? 0;
+  // Four bytes at a time: several times faster, and the same on machines of either byte order.
+  const words = new Uint32Array(copy.buffer, 0, copy.length >>> 2);
+  for (let index = 0; index < words.length; index += 1) words[index] = (words[index] ?? 0) ^ maskWord;
+  for (let index = words.length * 4; index < copy.length; index += 1) {
+    copy[index] = (copy[index] ?? 0) ^ (rotated[index & 3] ?? 0);
+  }
+  return copy;
+}
+
+export interface WebSocketFrame {
+  readonly opcode: number;
+  readonly fin: boolean;
+  readonly rsv?: number;
+  readonly payload: Uint8Array;
+  /** Four bytes; required from a client, forbidden from a server. */
+  readonly mask?: Uint8Array;
+}
+
+/**
+ * One frame as bytes, the length in its shortest form. A payload given with a mask is copied, not changed.
+ *
+ * @throws WireError `malformed` for an opcode, RSV or mask that does not fit, or a bad control frame.
+ */
+export function encodeWebSocketFrame(frame: WebSocketFrame): Uint8Array {
+  const { opcode, fin, rsv = 0, payload, mask } = frame;
+  checkFrame(frame);
+  const code = payload.length < LENGTH_16 ? payload.length : payload.length <= 0xffff ? LENGTH_16 : LENGTH_64;
+  const payloadAt = 2 + extendedBytes(code) + (mask?.length ?? 0);
+  const bytes = new Uint8Array(payloadAt + payload.length);
+  const view = new DataView(bytes.buffer);
+  view.setUint8(0, (fin ? FIN_BIT : 0) | (rsv << 4) | opcode);
+  view.setUint8(1, (mask === undefined ? 0 : MASK_BIT) | code);
+  if (code === LENGTH_16) view.setUint16(2, payload.length);
+  if (code === LENGTH_64) view.setBigUint64(2, BigInt(payload.length));
+  if (mask !== undefined) bytes.set(mask, payloadAt - 4);
+  bytes.set(mask === undefined ? payload : applyMask(payload, mask, 0), payloadAt);
+  return bytes;
+}
+
+function checkFrame({ opcode, fin, rsv = 0, payload, mask }: WebSocketFrame): void {
+  if (!OPCODES.has(opcode)) throw new WireError('malformed', 'reserved WebSocket opcode');
+  if (!Number.isInteger(rsv) || rsv < 0 || rsv > 7) throw new WireError('malformed', 'bad RSV bits');
+  if (mask !== undefined && mask.length !== 4) throw new WireError('malformed', 'a mask has four bytes');
+  if (opcode >= CONTROL_BIT) checkControl(fin, payload.length);
+}
+
+/** Bytes of the extended length behind a 7-bit length code. */
+function extendedBytes(code: number): number {
+  if (code === LENGTH_64) return 8;
+  return code === LENGTH_16 ? 2 : 0;
+}

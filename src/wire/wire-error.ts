@@ -1,0 +1,17 @@
+/**
+ * What a codec of this folder throws.
+ *
+ * `malformed`: the bytes break the format. `limit`: the bytes may be well formed, but one of our bounds is exceeded.
+ * `dead`: the parser has thrown before; `cause` is that first error. Messages never quote payload bytes.
+ */
+export type WireErrorCode = 'malformed' | 'limit' | 'dead';
+
+export class WireError extends Error {
+  override readonly name = 'WireError';
+  readonly code: WireErrorCode;
+
+  constructor(code: WireErrorCode, message: string, options?: { readonly cause?: unknown }) {
+    super(message, options);
+    this.code = code;
+  }
+}
