@@ -1,0 +1,146 @@
+import type { Json, JsonObject } from './json.ts';
+
+/**
+ * A refusal in the API server's own words. `status` is the `metav1.Status` that goes to the client; the wording follows
+ * k8s.io/apimachinery `pkg/api/errors/errors.go`, because scripts match on it.
+ */
+export class ApiStatusError extends Error {
+  override readonly name = 'ApiStatusError';
+  readonly httpStatus: number;
+  readonly status: JsonObject;
+
+  constructor(httpStatus: number, reason: string, message: string, details?: JsonObject) {
+    super(message);
+    this.httpStatus = httpStatus;
+    this.status = {
+      kind: 'Status',
+      apiVersion: 'v1',
+      metadata: {},
+      status: 'Failure',
+      message,
+      reason,
+      ...(details === undefined ? {} : { details }),
+      code: httpStatus,
+    };
+  }
+}
+
+/** What an error names: `{group, resource}` as in the URL. */
+export interface Named {
+  readonly group: string;
+  readonly plural: string;
+}
+
+/** `pods` or `deployments.apps`: how errors spell a resource. */
+export function qualified({ group, plural }: Named): string {
+  return group === '' ? plural : `${plural}.${group}`;
+}
+
+export function notFound(resource: Named, name: string): ApiStatusError {
+  return new ApiStatusError(404, 'NotFound', `${qualified(resource)} "${name}" not found`, {
+    name,
+    ...(resource.group === '' ? {} : { group: resource.group }),
+    kind: resource.plural,
+  });
+}
+
+/** The answer to a path that no resource serves. */
+export function noSuchPath(): ApiStatusError {
+  return new ApiStatusError(404, 'NotFound', 'the server could not find the requested resource', {});
+}
+
+export function alreadyExists(resource: Named, name: string): ApiStatusError {
+  return new ApiStatusError(409, 'AlreadyExists', `${qualified(resource)} "${name}" already exists`, {
+    name,
+    ...(resource.group === '' ? {} : { group: resource.group }),
+    kind: resource.plural,
+  });
+}
+
+export function conflict(resource: Named, name: string): ApiStatusError {
+  const message =
+    `Operation cannot be fulfilled on ${qualified(resource)} "${name}": the object has been modified; ` +
+    'please apply your changes to the latest version and try again';
+  return new ApiStatusError(409, 'Conflict', message, { name, kind: resource.plural });
+}
+
+export function badRequest(message: string): ApiStatusError {
+  return new ApiStatusError(400, 'BadRequest', message);
+}
+
+export function unauthorized(): ApiStatusError {
+  return new ApiStatusError(401, 'Unauthorized', 'Unauthorized');
+}
+
+export function forbidden(message: string, details?: JsonObject): ApiStatusError {
+  return new ApiStatusError(403, 'Forbidden', message, details);
+}
+
+export function methodNotAllowed(): ApiStatusError {
+  const message = 'the server does not allow this method on the requested resource';
+  return new ApiStatusError(405, 'MethodNotAllowed', message, {});
+}
+
+export function notAcceptable(): ApiStatusError {
+  const message =
+    'only the following media types are accepted: application/json, application/yaml, application/json;stream=watch';
+  return new ApiStatusError(406, 'NotAcceptable', message);
+}
+
+export function tooLarge(limitBytes: number): ApiStatusError {
+  return new ApiStatusError(
+    413,
+    'RequestEntityTooLarge',
+    `Request entity too large: limit is ${String(limitBytes)}`,
+  );
+}
+
+export function unsupportedMediaType(accepted: readonly string[]): ApiStatusError {
+  const message = `the body of the request was in an unknown format - accepted media types include: ${accepted.join(', ')}`;
+  return new ApiStatusError(415, 'UnsupportedMediaType', message);
+}
+
+/** One failed field: `message` is printed behind `field`. `kind` is the object's kind. */
+export function invalid(
+  kind: string,
+  name: string,
+  field: string,
+  message: string,
+  cause = 'FieldValueInvalid',
+): ApiStatusError {
+  return new ApiStatusError(422, 'Invalid', `${kind} "${name}" is invalid: ${field}: ${message}`, {
+    name,
+    kind,
+    causes: [{ reason: cause, message, field }],
+  });
+}
+
+export function expired(message: string): ApiStatusError {
+  return new ApiStatusError(410, 'Expired', message);
+}
+
+export function tooManyRequests(message: string): ApiStatusError {
+  return new ApiStatusError(429, 'TooManyRequests', message, { retryAfterSeconds: 1 });
+}
+
+export function internalError(message: string): ApiStatusError {
+  return new ApiStatusError(500, 'InternalError', `Internal error occurred: ${message}`, {
+    causes: [{ message }],
+  });
+}
+
+/** `metav1.Status` of a delete that left nothing behind. */
+export function successStatus(details: JsonObject): JsonObject {
+  return { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success', details };
+}
+
+/** Whatever was thrown, as a status: a refusal as it is, a surprise as a 500 that names it. */
+export function asApiStatus(thrown: unknown): ApiStatusError {
+  if (thrown instanceof ApiStatusError) return thrown;
+  return internalError(thrown instanceof Error ? thrown.message : String(thrown));
+}
+
+/** Status text as it goes on the wire. Escapes `& < >` as the API server's encoder does. */
+export function encodeJson(value: Json): string {
+  return `${JSON.stringify(value).replaceAll('&', '\\u0026').replaceAll('<', '\\u003c').replaceAll('>', '\\u003e')}\n`;
+}

@@ -1,0 +1,149 @@
+import type { JsonObject } from './json.ts';
+import { apiVersionOf, RESOURCES, type Resource, type Subresource } from './resources.ts';
+
+/** Versions of aggregated discovery, newest first; `v2` is asked for by kubectl 1.30 and later, `v2beta1` by 1.26 to 1.29. */
+const AGGREGATED_VERSIONS = ['v2', 'v2beta1'] as const;
+
+/** Discovery documents answer with the content type they were asked for. */
+export interface DiscoveryDocument {
+  readonly contentType: string;
+  readonly body: JsonObject;
+}
+
+/**
+ * The answer to GET /api (`legacy`) or GET /apis, aggregated when `accept` asks for it.
+ * Source: apiserver `pkg/endpoints/discovery/aggregated`.
+ */
+export function discoverRoot(root: 'legacy' | 'groups', accept: string, address: string): DiscoveryDocument {
+  const version = AGGREGATED_VERSIONS.find((candidate) =>
+    new RegExp(`g=apidiscovery\\.k8s\\.io;v=${candidate}(;|,|$)`).test(accept.replaceAll(' ', '')),
+  );
+  if (version !== undefined) {
+    return {
+      contentType: `application/json;g=apidiscovery.k8s.io;v=${version};as=APIGroupDiscoveryList`,
+      body: aggregated(root, version),
+    };
+  }
+  return { contentType: 'application/json', body: root === 'legacy' ? legacyRoot(address) : groupList() };
+}
+
+/** The answer to GET /apis/{group}, or undefined when the group is not served. */
+export function discoverGroup(group: string): JsonObject | undefined {
+  const found = groups().find((candidate) => candidate.name === group);
+  return found === undefined ? undefined : { kind: 'APIGroup', apiVersion: 'v1', ...describeGroup(found) };
+}
+
+/** The answer to GET /api/v1 or /apis/{group}/{version}, or undefined when that version is not served. */
+export function discoverVersion(group: string, version: string): JsonObject | undefined {
+  const served = RESOURCES.filter((resource) => resource.group === group && resource.version === version);
+  if (served.length === 0) return undefined;
+  return {
+    kind: 'APIResourceList',
+    apiVersion: 'v1',
+    groupVersion: apiVersionOf({ group, version }),
+    resources: served.flatMap((resource) => [
+      describeResource(resource),
+      ...resource.subresources.map((sub) => describeSubresource(resource, sub)),
+    ]),
+  };
+}
+
+interface Group {
+  readonly name: string;
+  readonly versions: readonly string[];
+}
+
+function groups(): readonly Group[] {
+  const named = new Map<string, Set<string>>();
+  for (const { group, version } of RESOURCES) {
+    if (group === '') continue;
+    named.set(group, (named.get(group) ?? new Set()).add(version));
+  }
+  return [...named].map(([name, versions]) => ({ name, versions: [...versions] }));
+}
+
+function legacyRoot(address: string): JsonObject {
+  return {
+    kind: 'APIVersions',
+    versions: ['v1'],
+    serverAddressByClientCIDRs: [{ clientCIDR: '0.0.0.0/0', serverAddress: address }],
+  };
+}
+
+function groupList(): JsonObject {
+  return { kind: 'APIGroupList', apiVersion: 'v1', groups: groups().map(describeGroup) };
+}
+
+function describeGroup({ name, versions }: Group): JsonObject {
+  const described = versions.map((version) => ({ groupVersion: `${name}/${version}`, version }));
+  return { name, versions: described, preferredVersion: described[0] };
+}
+
+function describeResource(resource: Resource): JsonObject {
+  return {
+    name: resource.plural,
+    singularName: resource.singular,
+    namespaced: resource.namespaced,
+    kind: resource.kind,
+    verbs: resource.verbs,
+    ...(resource.shortNames.length === 0 ? {} : { shortNames: resource.shortNames }),
+    ...(resource.categories.length === 0 ? {} : { categories: resource.categories }),
+  };
+}
+
+function describeSubresource(resource: Resource, sub: Subresource): JsonObject {
+  return {
+    name: `${resource.plural}/${sub.name}`,
+    singularName: '',
+    namespaced: resource.namespaced,
+    kind: sub.kind,
+    ...(sub.group === undefined ? {} : { group: sub.group }),
+    ...(sub.version === undefined ? {} : { version: sub.version }),
+    verbs: sub.verbs,
+  };
+}
+
+function aggregated(root: 'legacy' | 'groups', version: string): JsonObject {
+  const served = root === 'legacy' ? [{ name: '', versions: ['v1'] }] : groups();
+  return {
+    kind: 'APIGroupDiscoveryList',
+    apiVersion: `apidiscovery.k8s.io/${version}`,
+    metadata: {},
+    items: served.map((group) => ({
+      metadata:
+        group.name === '' ? { creationTimestamp: null } : { name: group.name, creationTimestamp: null },
+      versions: group.versions.map((groupVersion) => ({
+        version: groupVersion,
+        freshness: 'Current',
+        resources: RESOURCES.filter(
+          (resource) => resource.group === group.name && resource.version === groupVersion,
+        ).map(describeAggregated),
+      })),
+    })),
+  };
+}
+
+function describeAggregated(resource: Resource): JsonObject {
+  return {
+    resource: resource.plural,
+    responseKind: { group: resource.group, version: resource.version, kind: resource.kind },
+    scope: resource.namespaced ? 'Namespaced' : 'Cluster',
+    singularResource: resource.singular,
+    verbs: resource.verbs,
+    ...(resource.shortNames.length === 0 ? {} : { shortNames: resource.shortNames }),
+    ...(resource.categories.length === 0 ? {} : { categories: resource.categories }),
+    ...(resource.subresources.length === 0
+      ? {}
+      : {
+          subresources: resource.subresources.map((sub) => ({
+            subresource: sub.name,
+            responseKind: {
+              group: sub.group ?? resource.group,
+              version: sub.version ?? resource.version,
+              kind: sub.kind,
+            },
+            verbs: sub.verbs,
+          })),
+        }),
+  };
+}

@@ -1,0 +1,115 @@
+import { expired } from './api-status.ts';
+import { withValue, type JsonObject } from './json.ts';
+import type { Resource } from './resources.ts';
+import type { Selector } from './selectors.ts';
+
+export interface WatchQuery {
+  readonly resource: Resource;
+  /** '' watches all namespaces. */
+  readonly namespace: string;
+  readonly selector: Selector;
+  readonly fromVersion: number;
+}
+
+export interface WatchEvent {
+  readonly type: 'ADDED' | 'MODIFIED' | 'DELETED';
+  readonly object: JsonObject;
+}
+
+export interface Watcher {
+  /** The next change; undefined after `close`, or when the watcher fell so far behind that its queue was dropped. */
+  next(): Promise<WatchEvent | undefined>;
+  close(): void;
+}
+
+/** One write: `before` is undefined for a new object, `after` for one that is gone. */
+export interface Change {
+  readonly version: number;
+  readonly resource: Resource;
+  readonly namespace: string;
+  readonly before: JsonObject | undefined;
+  readonly after: JsonObject | undefined;
+}
+
+/** The latest changes, bounded, and who follows them. */
+export interface Journal {
+  record(change: Change): void;
+  /** Follows changes after `fromVersion`. Throws 410 when the journal no longer reaches back that far. */
+  watch(query: WatchQuery): Watcher;
+}
+
+/** A journal of the last `maxChanges` changes, whose watchers may have `maxQueued` events waiting. */
+export function createJournal(maxChanges: number, maxQueued: number): Journal {
+  const history: Change[] = [];
+  const watchers = new Set<QueuedWatcher>();
+  let forgotten = 0;
+  return {
+    record(change) {
+      history.push(change);
+      while (history.length > maxChanges) forgotten = history.shift()?.version ?? forgotten;
+      for (const watcher of watchers) watcher.offer(change);
+    },
+    watch(query) {
+      if (query.fromVersion < forgotten) {
+        throw expired(`too old resource version: ${String(query.fromVersion)} (${String(forgotten)})`);
+      }
+      const watcher = createWatcher(query, maxQueued, () => watchers.delete(watcher));
+      for (const change of history) {
+        if (change.version > query.fromVersion) watcher.offer(change);
+      }
+      watchers.add(watcher);
+      return watcher;
+    },
+  };
+}
+
+interface QueuedWatcher extends Watcher {
+  offer(change: Change): void;
+}
+
+/** A queue of at most `maxQueued` events; when it is full the watcher ends, as a slow watcher of the API server does. */
+function createWatcher(query: WatchQuery, maxQueued: number, onClose: () => void): QueuedWatcher {
+  const queue: WatchEvent[] = [];
+  let waiting: ((event: WatchEvent | undefined) => void) | undefined;
+  let closed = false;
+  const close = (): void => {
+    closed = true;
+    onClose();
+    waiting?.(undefined);
+    waiting = undefined;
+  };
+  return {
+    offer(change) {
+      const event = closed ? undefined : eventFor(query, change);
+      if (event === undefined) return;
+      if (waiting !== undefined) {
+        waiting(event);
+        waiting = undefined;
+      } else if (queue.push(event) > maxQueued) {
+        queue.length = 0;
+        close();
+      }
+    },
+    next() {
+      const event = queue.shift();
+      if (event !== undefined || closed) return Promise.resolve(event);
+      return new Promise((resolve) => {
+        waiting = resolve;
+      });
+    },
+    close,
+  };
+}
+
+/** An object that leaves the selection is DELETED to this watcher, one that enters it is ADDED. */
+function eventFor(query: WatchQuery, change: Change): WatchEvent | undefined {
+  if (change.resource !== query.resource) return undefined;
+  if (query.namespace !== '' && change.namespace !== query.namespace) return undefined;
+  const { before, after } = change;
+  const was = before !== undefined && query.selector(before);
+  const is = after !== undefined && query.selector(after);
+  if (is) return { type: was ? 'MODIFIED' : 'ADDED', object: after };
+  if (!was) return undefined;
+  const version = String(change.version);
+  return { type: 'DELETED', object: withValue(after ?? before, ['metadata', 'resourceVersion'], version) };
+}

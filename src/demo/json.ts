@@ -1,0 +1,105 @@
+/** JSON values of the API, and reading them without trusting their shape. Nothing here writes into what it is given. */
+export type Json = string | number | boolean | null | readonly Json[] | JsonObject;
+
+export interface JsonObject {
+  readonly [key: string]: Json | undefined;
+}
+
+/** The value of a JSON text. Throws `SyntaxError` when `text` is not JSON. */
+export function parseJson(text: string): Json {
+  const value: unknown = JSON.parse(text);
+  return isJson(value) ? value : null;
+}
+
+/** Whether `value` can be a JSON value; looks at the outermost level only, for values fresh from a parser. */
+export function isJson(value: unknown): value is Json {
+  return value === null || ['string', 'number', 'boolean', 'object'].includes(typeof value);
+}
+
+export function isObject(value: unknown): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+export function isArray(value: unknown): value is readonly Json[] {
+  return Array.isArray(value);
+}
+
+/** The value under `path`, or undefined when any step is missing. Array steps are written as decimal indexes. */
+export function at(value: Json | undefined, ...path: readonly string[]): Json | undefined {
+  let current = value;
+  for (const key of path) {
+    if (isArray(current)) current = current[Number(key)];
+    else if (isObject(current)) current = Object.hasOwn(current, key) ? current[key] : undefined;
+    else return undefined;
+  }
+  return current;
+}
+
+/** The string under `path`, or the empty string, which is how the API spells "not set". */
+export function stringAt(value: Json | undefined, ...path: readonly string[]): string {
+  const found = at(value, ...path);
+  return typeof found === 'string' ? found : '';
+}
+
+/** The number under `path`, or undefined. */
+export function numberAt(value: Json | undefined, ...path: readonly string[]): number | undefined {
+  const found = at(value, ...path);
+  return typeof found === 'number' ? found : undefined;
+}
+
+/** Whether the value under `path` is exactly `true`. */
+export function flagAt(value: Json | undefined, ...path: readonly string[]): boolean {
+  return at(value, ...path) === true;
+}
+
+/** The object under `path`, or an empty one. */
+export function objectAt(value: Json | undefined, ...path: readonly string[]): JsonObject {
+  const found = at(value, ...path);
+  return isObject(found) ? found : {};
+}
+
+/** The array under `path`, or an empty one. */
+export function arrayAt(value: Json | undefined, ...path: readonly string[]): readonly Json[] {
+  const found = at(value, ...path);
+  return isArray(found) ? found : [];
+}
+
+/** The strings of the array under `path`; other members are left out. */
+export function stringsAt(value: Json | undefined, ...path: readonly string[]): readonly string[] {
+  return arrayAt(value, ...path).filter((member) => typeof member === 'string');
+}
+
+/** The string-valued members of the object under `path` (labels, annotations). */
+export function stringMapAt(
+  value: Json | undefined,
+  ...path: readonly string[]
+): ReadonlyMap<string, string> {
+  const entries = Object.entries(objectAt(value, ...path));
+  return new Map(entries.flatMap(([key, member]) => (typeof member === 'string' ? [[key, member]] : [])));
+}
+
+/** A copy of `object` in which `path` holds `value`; `undefined` removes the member. Missing objects on the way are made. */
+export function withValue(
+  object: JsonObject,
+  path: readonly [string, ...string[]],
+  value: Json | undefined,
+): JsonObject {
+  const [key, next, ...rest] = path;
+  const copy: Record<string, Json | undefined> = { ...object };
+  const inner = next === undefined ? value : withValue(objectAt(object, key), [next, ...rest], value);
+  if (inner === undefined) delete copy[key];
+  else
+    Object.defineProperty(copy, key, { value: inner, enumerable: true, writable: true, configurable: true });
+  return copy;
+}
+
+/** Whether two JSON values are the same, whatever the order of their members. */
+export function sameJson(left: Json | undefined, right: Json | undefined): boolean {
+  if (left === right) return true;
+  if (isArray(left) && isArray(right)) {
+    return left.length === right.length && left.every((member, index) => sameJson(member, right[index]));
+  }
+  if (!isObject(left) || !isObject(right)) return false;
+  const keys = new Set([...Object.keys(left), ...Object.keys(right)]);
+  return [...keys].every((key) => sameJson(at(left, key), at(right, key)));
+}

@@ -1,0 +1,129 @@
+/** One line of a container's log, or a part of a very long one. */
+export interface LogEntry {
+  readonly sequence: number;
+  readonly timeMs: number;
+  /** With its newline, unless the line was cut or the container ended in the middle of it. */
+  readonly bytes: Uint8Array;
+}
+
+/** A container's log: the latest lines, bounded in bytes; older ones are dropped. */
+export interface LogBuffer {
+  append(source: 'stdout' | 'stderr', chunk: Uint8Array): void;
+  /** No more will come; unfinished lines become entries. */
+  end(): void;
+  readonly ended: boolean;
+  /** Entries from `sequence` on that are still held. */
+  since(sequence: number): readonly LogEntry[];
+  /** Resolves at the next append or end, at once when it has ended. */
+  changed(signal: AbortSignal): Promise<void>;
+}
+
+/** Lines longer than this are cut into several entries, as the kubelet does. */
+const MAX_ENTRY_BYTES = 16 * 1024;
+const NEWLINE = 0x0a;
+
+/** A log that keeps the last `maxBytes` bytes. `now` gives the time in ms that each line is stamped with. */
+export function createLogBuffer(now: () => number, maxBytes = 1024 * 1024): LogBuffer {
+  const entries: LogEntry[] = [];
+  const unfinished = new Map<'stdout' | 'stderr', Uint8Array>();
+  const waiting = new Set<() => void>();
+  let heldBytes = 0;
+  let next = 0;
+  let ended = false;
+
+  const keep = (bytes: Uint8Array): void => {
+    entries.push({ sequence: next, timeMs: now(), bytes });
+    next += 1;
+    heldBytes += bytes.byteLength;
+    while (heldBytes > maxBytes && entries.length > 1) heldBytes -= entries.shift()?.bytes.byteLength ?? 0;
+  };
+  const wake = (): void => {
+    for (const resolve of waiting) resolve();
+    waiting.clear();
+  };
+
+  return {
+    append(source, chunk) {
+      let rest: Uint8Array = Buffer.concat([unfinished.get(source) ?? new Uint8Array(0), chunk]);
+      for (;;) {
+        const newline = rest.indexOf(NEWLINE);
+        const line = newline === -1 ? rest.byteLength : newline + 1;
+        if (newline === -1 && rest.byteLength < MAX_ENTRY_BYTES) break;
+        const length = Math.min(line, MAX_ENTRY_BYTES);
+        keep(rest.slice(0, length));
+        rest = rest.subarray(length);
+      }
+      unfinished.set(source, rest);
+      wake();
+    },
+    end() {
+      for (const bytes of unfinished.values()) if (bytes.byteLength > 0) keep(bytes);
+      unfinished.clear();
+      ended = true;
+      wake();
+    },
+    get ended() {
+      return ended;
+    },
+    since: (sequence) => entries.slice(Math.max(0, sequence - (entries[0]?.sequence ?? 0))),
+    changed(signal) {
+      if (ended || signal.aborted) return Promise.resolve();
+      return new Promise((resolve) => {
+        const settle = (): void => {
+          waiting.delete(settle);
+          signal.removeEventListener('abort', settle);
+          resolve();
+        };
+        waiting.add(settle);
+        signal.addEventListener('abort', settle);
+      });
+    },
+  };
+}
+
+/** What `GET …/log` asks for. Source: core/v1 PodLogOptions. */
+export interface LogQuery {
+  readonly follow: boolean;
+  readonly timestamps: boolean;
+  readonly tailLines: number | undefined;
+  readonly sinceMs: number | undefined;
+  readonly limitBytes: number | undefined;
+}
+
+/**
+ * Writes a log as `kubectl logs` shows it, and with `follow` waits for more until the log ends or `signal` fires.
+ * A reader that falls behind the buffer loses the lines that were dropped meanwhile. `write` is awaited (back-pressure).
+ */
+export async function writeLog(
+  log: LogBuffer,
+  query: LogQuery,
+  write: (bytes: Uint8Array) => Promise<void>,
+  signal: AbortSignal,
+): Promise<void> {
+  const { tailLines, sinceMs = 0, limitBytes = Infinity } = query;
+  let sequence = firstSequence(log.since(0), tailLines);
+  let left = limitBytes;
+  while (!signal.aborted && left > 0) {
+    const { ended } = log;
+    const entries = log.since(sequence);
+    const recent = entries.filter(({ timeMs }) => timeMs >= sinceMs);
+    const bytes = Buffer.concat(recent.flatMap((entry) => renderEntry(entry, query.timestamps)));
+    const part = bytes.subarray(0, Math.min(left, bytes.byteLength));
+    left -= part.byteLength;
+    if (part.byteLength > 0) await write(part);
+    sequence = (entries.at(-1)?.sequence ?? sequence - 1) + 1;
+    if (!query.follow || ended) return;
+    if (log.since(sequence).length === 0) await log.changed(signal);
+  }
+}
+
+function firstSequence(held: readonly LogEntry[], tailLines: number | undefined): number {
+  if (tailLines === undefined) return 0;
+  if (tailLines === 0) return (held.at(-1)?.sequence ?? -1) + 1;
+  return held.at(-tailLines)?.sequence ?? 0;
+}
+
+function renderEntry({ timeMs, bytes }: LogEntry, timestamps: boolean): readonly Uint8Array[] {
+  if (!timestamps) return [bytes];
+  return [Buffer.from(`${new Date(timeMs).toISOString().replace('Z', '000000Z')} `), bytes];
+}

@@ -1,0 +1,208 @@
+import { badRequest, invalid } from './api-status.ts';
+import { at, isArray, isObject, sameJson, stringAt, type Json, type JsonObject } from './json.ts';
+
+/** RFC 7386: members of `patch` replace those of `target`, null removes them, arrays are replaced whole. */
+export function mergePatch(target: Json | undefined, patch: Json): Json {
+  if (!isObject(patch)) return patch;
+  const result = new Map(Object.entries(isObject(target) ? target : {}));
+  for (const [key, value] of Object.entries(patch)) {
+    if (value === null || value === undefined) result.delete(key);
+    else result.set(key, mergePatch(result.get(key), value));
+  }
+  return Object.fromEntries(result);
+}
+
+/** Keys by which the lists of the core types are merged. Source: `patchMergeKey` tags in k8s.io/api core/v1 and apps/v1. */
+const MERGE_KEYS: Readonly<Record<string, readonly string[]>> = {
+  containers: ['name'],
+  initContainers: ['name'],
+  ephemeralContainers: ['name'],
+  env: ['name'],
+  volumes: ['name'],
+  volumeMounts: ['mountPath'],
+  volumeDevices: ['devicePath'],
+  imagePullSecrets: ['name'],
+  secrets: ['name'],
+  hostAliases: ['ip'],
+  topologySpreadConstraints: ['topologyKey'],
+  ports: ['containerPort', 'port'],
+  conditions: ['type'],
+  ownerReferences: ['uid'],
+  taints: ['key'],
+  addresses: ['type'],
+};
+
+/** Lists of plain values that are merged as sets. */
+const MERGED_SETS: readonly string[] = ['finalizers', 'podCIDRs'];
+
+/**
+ * A strategic merge patch: like RFC 7386, but the lists of the core types are merged by their keys, with the directives
+ * `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…` and `$setElementOrder/…` (order is only kept, never rearranged).
+ * Source: apimachinery `pkg/util/strategicpatch/patch.go`.
+ */
+export function strategicMergePatch(target: Json | undefined, patch: Json): Json {
+  if (!isObject(patch)) return patch;
+  if (at(patch, '$patch') === 'replace') return withoutDirectives(patch);
+  const result = new Map(Object.entries(isObject(target) ? target : {}));
+  const retained = at(patch, '$retainKeys');
+  if (isArray(retained)) {
+    for (const key of result.keys()) if (!retained.includes(key)) result.delete(key);
+  }
+  for (const [key, value] of Object.entries(patch)) mergeMember(result, key, value ?? null);
+  return Object.fromEntries(result);
+}
+
+function mergeMember(result: Map<string, Json | undefined>, key: string, value: Json): void {
+  const removal = /^\$deleteFromPrimitiveList\/(.+)$/.exec(key)?.[1];
+  const current = result.get(removal ?? key);
+  if (removal !== undefined && isArray(value)) {
+    if (isArray(current))
+      result.set(
+        removal,
+        current.filter((member) => !value.includes(member)),
+      );
+  } else if (key.startsWith('$')) {
+    return;
+  } else if (value === null || at(value, '$patch') === 'delete') {
+    result.delete(key);
+  } else {
+    result.set(key, isArray(value) ? mergeList(key, current, value) : strategicMergePatch(current, value));
+  }
+}
+
+function mergeList(field: string, target: Json | undefined, patch: readonly Json[]): Json {
+  const current = isArray(target) ? target : [];
+  if (MERGED_SETS.includes(field)) return [...new Set([...current, ...patch])];
+  const key = mergeKeyOf(field, [...patch, ...current]);
+  if (
+    key === undefined ||
+    patch.some((member) => isObject(member) && stringAt(member, '$patch') === 'replace')
+  ) {
+    return patch.filter((member) => stringAt(member, '$patch') !== 'replace').map(withoutDirectives);
+  }
+  const result = [...current];
+  for (const member of patch) {
+    const index = result.findIndex((candidate) => sameJson(at(candidate, key), at(member, key)));
+    if (stringAt(member, '$patch') === 'delete') {
+      if (index !== -1) result.splice(index, 1);
+    } else if (index === -1) {
+      result.push(withoutDirectives(member));
+    } else {
+      result[index] = strategicMergePatch(result[index], member);
+    }
+  }
+  return result;
+}
+
+function mergeKeyOf(field: string, members: readonly Json[]): string | undefined {
+  return MERGE_KEYS[field]?.find((key) => members.every((member) => at(member, key) !== undefined));
+}
+
+function withoutDirectives(value: Json): Json {
+  if (isArray(value)) return value.map(withoutDirectives);
+  if (!isObject(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([key, member]) => !key.startsWith('$') && member !== null)
+      .map(([key, member]) => [key, member === undefined ? undefined : withoutDirectives(member)]),
+  );
+}
+
+/**
+ * RFC 6902 on a copy of `target`. Throws a 400 status for an operation that is not one and 422 for one that cannot be
+ * applied (a failed `test`, a path that does not exist).
+ */
+export function jsonPatch(target: JsonObject, operations: Json): Json {
+  if (!isArray(operations)) throw badRequest('error decoding patch: a JSON patch is an array of operations');
+  if (operations.length > 10_000) throw badRequest('the allowed maximum operations in a JSON patch is 10000');
+  return operations.reduce<Json>(applyOperation, target);
+}
+
+function applyOperation(document: Json, operation: Json): Json {
+  const path = pointer(stringAt(operation, 'path'));
+  const value = at(operation, 'value') ?? null;
+  const kind = stringAt(operation, 'op');
+  switch (kind) {
+    case 'add':
+      return edit(document, path, () => value, 'add');
+    case 'replace':
+      require(document, path);
+      return edit(document, path, () => value, 'set');
+    case 'remove':
+      require(document, path);
+      return edit(document, path, () => undefined, 'set');
+    case 'test':
+      if (!sameJson(require(document, path), value))
+        throw failed(`testing value ${stringAt(operation, 'path')} failed`);
+      return document;
+    case 'copy':
+    case 'move': {
+      const from = pointer(stringAt(operation, 'from'));
+      const moved = require(document, from);
+      const rest = kind === 'move' ? edit(document, from, () => undefined, 'set') : document;
+      return edit(rest, path, () => moved, 'add');
+    }
+    default:
+      throw badRequest(`error decoding patch: unexpected operation: ${kind}`);
+  }
+}
+
+function pointer(text: string): readonly string[] {
+  if (text === '') return [];
+  if (!text.startsWith('/')) throw badRequest(`error decoding patch: invalid path "${text}"`);
+  return text
+    .slice(1)
+    .split('/')
+    .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
+}
+
+function require(document: Json, path: readonly string[]): Json {
+  const found = at(document, ...path);
+  if (found === undefined) throw failed(`the path "/${path.join('/')}" does not exist`);
+  return found;
+}
+
+function failed(message: string): Error {
+  return invalid(
+    '',
+    '',
+    'patch',
+    `the server rejected our request due to an error in our request: ${message}`,
+  );
+}
+
+function edit(
+  document: Json,
+  [key, ...rest]: readonly string[],
+  change: (current: Json | undefined) => Json | undefined,
+  mode: 'add' | 'set',
+): Json {
+  if (key === undefined) return change(document) ?? null;
+  if (isArray(document)) return editArray(document, key, rest, change, mode);
+  if (!isObject(document)) throw failed(`"${key}" is not inside an object or an array`);
+  if (rest.length > 0 && at(document, key) === undefined)
+    throw failed(`the path element "${key}" does not exist`);
+  const result = new Map(Object.entries(document));
+  const next =
+    rest.length === 0 ? change(at(document, key)) : edit(at(document, key) ?? null, rest, change, mode);
+  if (next === undefined) result.delete(key);
+  else result.set(key, next);
+  return Object.fromEntries(result);
+}
+
+function editArray(
+  document: readonly Json[],
+  key: string,
+  rest: readonly string[],
+  change: (current: Json | undefined) => Json | undefined,
+  mode: 'add' | 'set',
+): Json {
+  const adding = mode === 'add' && rest.length === 0;
+  const index = key === '-' && adding ? document.length : Number(key);
+  const last = adding ? document.length : document.length - 1;
+  if (!/^(-|0|[1-9]\d*)$/.test(key) || !(index <= last))
+    throw failed(`the array index "${key}" is out of range`);
+  const next =
+    rest.length === 0 ? change(document[index]) : edit(document[index] ?? null, rest, change, mode);
+  return document.toSpliced(index, adding ? 0 : 1, ...(next === undefined ? [] : [next]));
+}

@@ -1,0 +1,87 @@
+import { connect, type Socket } from 'node:net';
+import { pipeline } from 'node:stream/promises';
+import type { Duplex } from 'node:stream';
+import { serveSpdy, type SpdyStream } from './spdy-server.ts';
+
+/** Stream protocol of port-forward over SPDY; the WebSocket tunnel carries the same inside. */
+export const PORT_FORWARD_PROTOCOL = 'portforward.k8s.io';
+export const PORT_FORWARD_TUNNEL = `SPDY/3.1+${PORT_FORWARD_PROTOCOL}`;
+
+/** Forwarded connections at a time; each takes two streams. */
+const MAX_FORWARDED = 200;
+
+interface Pair {
+  error: SpdyStream | undefined;
+  data: SpdyStream | undefined;
+}
+
+/**
+ * Serves port-forward on `transport`. Each pair of streams with one `requestid` becomes a connection to the local port
+ * that `resolvePort` gives for the pod's port; what it throws, and a refused connection, is told on the error stream.
+ * Resolves when the client has gone; every connection is closed then. Source: kubelet `cri/streaming/portforward`.
+ */
+export async function servePortForward(
+  transport: Duplex,
+  resolvePort: (containerPort: number) => number,
+): Promise<void> {
+  const pairs = new Map<string, Pair>();
+  const sockets = new Set<Socket>();
+  const connection = serveSpdy(transport, {
+    maxStreams: 2 * MAX_FORWARDED,
+    onStream(stream) {
+      const key = stream.headers.get('requestid') ?? stream.headers.get('port') ?? '';
+      const pair = pairs.get(key) ?? { error: undefined, data: undefined };
+      const kind = stream.headers.get('streamtype');
+      if (kind === 'error') {
+        stream.input.resume();
+        pair.error = stream;
+      } else if (kind === 'data') {
+        pair.data = stream;
+      }
+      pairs.set(key, pair);
+      const { error, data } = pair;
+      if (error === undefined || data === undefined) return;
+      pairs.delete(key);
+      void forward(error, data, resolvePort, sockets);
+    },
+  });
+  await connection.closed;
+  for (const socket of sockets) socket.destroy();
+}
+
+async function forward(
+  error: SpdyStream,
+  data: SpdyStream,
+  resolvePort: (containerPort: number) => number,
+  sockets: Set<Socket>,
+): Promise<void> {
+  const port = Number(data.headers.get('port'));
+  let socket: Socket | undefined;
+  error.output.on('error', () => undefined);
+  data.output.on('error', () => undefined);
+  try {
+    socket = await dial(resolvePort(port));
+    sockets.add(socket);
+    await Promise.all([pipeline(data.input, socket), pipeline(socket, data.output)]);
+  } catch (failure) {
+    const reason = failure instanceof Error ? failure.message : String(failure);
+    if (socket === undefined) error.output.write(`error forwarding port ${String(port)} to pod: ${reason}`);
+  } finally {
+    if (socket !== undefined) sockets.delete(socket);
+    socket?.destroy();
+    data.input.destroy();
+    data.output.end();
+    error.output.end();
+  }
+}
+
+function dial(port: number): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true });
+    socket.once('error', reject);
+    socket.once('connect', () => {
+      socket.off('error', reject);
+      resolve(socket);
+    });
+  });
+}

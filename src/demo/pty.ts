@@ -1,0 +1,135 @@
+import { Duplex, Readable, Writable } from 'node:stream';
+import { createOutput } from './output.ts';
+import { signalGroup, type ProcessPlan, type RunningProcess, type TerminalSize } from './process.ts';
+
+/** Starts programs in a real pseudo-terminal. */
+export interface PtyLauncher {
+  start(plan: ProcessPlan, size: TerminalSize): RunningProcess;
+}
+
+/** The part of `@lydell/node-pty` that is used, with bytes instead of strings (`encoding: null`). */
+interface PtyModule {
+  spawn(file: string, args: readonly string[], options: Readonly<Record<string, unknown>>): Pty;
+}
+
+interface Pty {
+  readonly pid: number;
+  onData(listener: (data: unknown) => void): unknown;
+  onExit(listener: (exit: { readonly exitCode: number; readonly signal?: number }) => void): unknown;
+  resize(columns: number, rows: number): void;
+  write(data: Uint8Array): void;
+  pause(): void;
+  resume(): void;
+}
+
+/** How often a held-back terminal is looked at: once its program is gone, what the kernel still holds must be read. */
+const HELD_CHECK_MS = 50;
+
+/**
+ * A launcher over what `load` resolves with (the module `@lydell/node-pty`), or the reason why there is none: the package
+ * is optional and has no binary for some platforms.
+ */
+export async function loadPtyLauncher(
+  load: () => Promise<unknown>,
+): Promise<{ readonly launcher: PtyLauncher } | { readonly reason: string }> {
+  try {
+    const loaded = await load();
+    if (!isPtyModule(loaded)) return { reason: '@lydell/node-pty has an unexpected shape' };
+    return { launcher: { start: (plan, size) => startInPty(loaded, plan, size) } };
+  } catch (error) {
+    return { reason: error instanceof Error ? (error.message.split('\n')[0] ?? '') : String(error) };
+  }
+}
+
+function isPtyModule(value: unknown): value is PtyModule {
+  return typeof value === 'object' && value !== null && typeof Reflect.get(value, 'spawn') === 'function';
+}
+
+function startInPty(module: PtyModule, plan: ProcessPlan, size: TerminalSize): RunningProcess {
+  const pty = module.spawn(plan.program, plan.argv.slice(1), {
+    name: plan.environment['TERM'] ?? 'xterm',
+    cols: size.columns,
+    rows: size.rows,
+    cwd: plan.directory,
+    env: plan.environment,
+    encoding: null,
+  });
+  let heldCheck: NodeJS.Timeout | undefined;
+  const release = (): void => {
+    clearInterval(heldCheck);
+    heldCheck = undefined;
+    pty.resume();
+  };
+  const screen = new Readable({ read: release });
+  const hold = (): void => {
+    pty.pause();
+    // The module closes the terminal 200 ms after the program ended, read or not: take the rest (a few KiB) before that.
+    heldCheck ??= setInterval(() => {
+      if (!isAlive(pty.pid)) release();
+    }, HELD_CHECK_MS);
+  };
+  pty.onData((data) => {
+    if (data instanceof Uint8Array && !screen.push(data) && isAlive(pty.pid)) hold();
+  });
+  const stdout = createOutput(screen);
+  const exited = new Promise<{ code: number; signal: number }>((resolve) => {
+    pty.onExit(({ exitCode, signal = 0 }) => {
+      clearInterval(heldCheck);
+      screen.push(null);
+      const result = { code: signal === 0 ? exitCode : 128 + signal, signal };
+      resolve(stdout.done.then(() => result));
+    });
+  });
+  return {
+    pid: pty.pid,
+    stdin: createKeyboard(pty, exited),
+    stdout,
+    stderr: undefined,
+    resize: ({ columns, rows }) => {
+      if (columns > 0 && rows > 0 && isAlive(pty.pid)) pty.resize(columns, rows);
+    },
+    kill: (signal) => {
+      signalGroup(pty.pid, signal);
+    },
+    exited,
+  };
+}
+
+const END_OF_TRANSMISSION = Uint8Array.of(0x04);
+
+/** Ending the keyboard types Ctrl-D, which is how a terminal spells end-of-file. */
+function createKeyboard(pty: Pty, exited: Promise<unknown>): Writable {
+  // The module's own write reports neither errors nor back-pressure; the socket behind it does.
+  const inner: unknown = Reflect.get(pty, '_socket');
+  const keyboard = new Writable({
+    highWaterMark: 64 * 1024,
+    write(chunk: Uint8Array, _encoding, done) {
+      if (!(inner instanceof Duplex)) {
+        pty.write(chunk);
+        done();
+      } else if (inner.destroyed || !inner.writable) {
+        done();
+      } else {
+        // Errors mean the program has gone; the exit says so better.
+        inner.write(chunk, () => {
+          done();
+        });
+      }
+    },
+    final(done) {
+      pty.write(END_OF_TRANSMISSION);
+      done();
+    },
+  });
+  void exited.then(() => keyboard.destroy());
+  return keyboard;
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,75 @@
+import type { Readable, Writable } from 'node:stream';
+import type { StatusToSend } from '../wire/remotecommand/exit-status.ts';
+import { createResizeParser } from '../wire/remotecommand/resize.ts';
+import type { TerminalSize } from './process.ts';
+
+/** The streams a client asked for in the query of an exec or attach request. */
+export interface StreamOptions {
+  readonly stdin: boolean;
+  readonly stdout: boolean;
+  readonly stderr: boolean;
+  readonly tty: boolean;
+}
+
+/** The client's end of an exec or attach session, whatever it speaks. */
+export interface RemoteStreams {
+  /** Ends when the client has closed its input (impossible before v5 over WebSocket, and in v1). */
+  readonly stdin: Readable | undefined;
+  readonly stdout: Writable | undefined;
+  readonly stderr: Writable | undefined;
+  /** Calls `listener` for every size; the latest one so far at once, if there is one. */
+  onResize(listener: (size: TerminalSize) => void): void;
+  /** Fires when the client has gone. */
+  readonly gone: AbortSignal;
+  /** Sends the rest of the output, then `status`, and ends the session. */
+  finish(status: StatusToSend): Promise<void>;
+}
+
+/** Collects the sizes of a resize stream. */
+export interface Sizes {
+  /** Takes bytes of the stream, cut anywhere. Throws `WireError` when they do not parse. */
+  push(bytes: Uint8Array): void;
+  readonly onResize: RemoteStreams['onResize'];
+}
+
+export function createSizes(): Sizes {
+  const parser = createResizeParser();
+  const listeners: ((size: TerminalSize) => void)[] = [];
+  let latest: TerminalSize | undefined;
+  return {
+    push(bytes) {
+      for (const size of parser.push(bytes)) {
+        latest = size;
+        for (const listener of listeners) listener(size);
+      }
+    },
+    onResize(listener) {
+      listeners.push(listener);
+      if (latest !== undefined) listener(latest);
+    },
+  };
+}
+
+/** `push`, calling `refuse` instead of throwing for bytes that do not parse. */
+export function guarded(push: (bytes: Uint8Array) => void, refuse: () => void): (bytes: Uint8Array) => void {
+  return (bytes) => {
+    try {
+      push(bytes);
+    } catch {
+      refuse();
+    }
+  };
+}
+
+/** Ends a stream; resolves when everything in it was taken, or when it broke. */
+export function endOf(stream: Writable | undefined): Promise<void> {
+  return new Promise((resolve) => {
+    if (stream === undefined || stream.destroyed || stream.writableFinished) {
+      resolve();
+      return;
+    }
+    stream.once('close', resolve);
+    stream.once('finish', resolve);
+    if (!stream.writableEnded) stream.end();
+  });
+}

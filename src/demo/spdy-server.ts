@@ -1,0 +1,210 @@
+import { Readable, Writable, type Duplex } from 'node:stream';
+import { createSpdyParser, encodeSpdyFrame, SPDY_GOAWAY, SPDY_RESET } from '../wire/spdy/frame.ts';
+import type { SpdyDataPiece, SpdyEvent, SpdyFrame } from '../wire/spdy/frame.ts';
+import { createHeaderDeflater, createHeaderInflater } from '../wire/spdy/headers.ts';
+import { inflateBlock } from './inflate.ts';
+
+/** One stream that the client opened. */
+export interface SpdyStream {
+  readonly id: number;
+  /** Lower-case names; Kubernetes uses `streamtype`, `port` and `requestid`. */
+  readonly headers: ReadonlyMap<string, string>;
+  /** What the client sends; ends with its FIN. Must be read or resumed, or the whole connection waits. */
+  readonly input: Readable;
+  /** What the client gets; `end()` sends FIN. Writing to a connection that has gone does nothing. */
+  readonly output: Writable;
+}
+
+/** The server's end of a SPDY/3.1 connection. */
+export interface SpdyConnection {
+  /** Resolves when the transport has closed. */
+  readonly closed: Promise<void>;
+  /** Waits for what was written, says GOAWAY and ends the transport. */
+  close(): void;
+}
+
+/** Largest DATA payload that is sent, as Go peers do. */
+const MAX_SENT_PAYLOAD_BYTES = 32 * 1024;
+
+/**
+ * Serves SPDY/3.1 on `transport`, a socket after its 101 or a WebSocket tunnel. `onStream` is called for each stream the
+ * client opens, after it was accepted. There is no flow control in this use of SPDY, so a stream that is not read holds
+ * the connection back. Streams beyond `maxStreams` at a time are refused; a malformed frame ends the connection.
+ * Source: draft-mbelshe-httpbis-spdy-00; github.com/moby/spdystream.
+ */
+export function serveSpdy(
+  transport: Duplex,
+  options: { readonly maxStreams: number; readonly onStream: (stream: SpdyStream) => void },
+): SpdyConnection {
+  const parser = createSpdyParser();
+  const inflater = createHeaderInflater(inflateBlock);
+  const deflater = createHeaderDeflater();
+  const streams = new Map<number, OpenStream>();
+  const full = new Set<Readable>();
+  let lastStreamId = 0;
+
+  const send = (frame: SpdyFrame, done: () => void = () => undefined): void => {
+    if (transport.destroyed || transport.writableEnded) done();
+    else transport.write(encodeSpdyFrame(frame), done);
+  };
+  const flow: Flow = {
+    hold(input) {
+      full.add(input);
+      transport.pause();
+    },
+    release(input) {
+      if (full.delete(input) && full.size === 0) transport.resume();
+    },
+  };
+  const close = (status: number = SPDY_GOAWAY.ok): void => {
+    send({ kind: 'goaway', lastStreamId, status });
+    if (!transport.writableEnded) transport.end();
+  };
+
+  const open = (event: Extract<SpdyEvent, { kind: 'synStream' }>): void => {
+    const headers = inflater.decode(event.block);
+    const { streamId } = event;
+    if (streamId <= lastStreamId || streamId % 2 === 0) {
+      send({ kind: 'rstStream', streamId, status: SPDY_RESET.protocolError });
+      return;
+    }
+    lastStreamId = streamId;
+    for (const [id, stream] of streams) if (stream.finished()) streams.delete(id);
+    if (streams.size >= options.maxStreams) {
+      send({ kind: 'rstStream', streamId, status: SPDY_RESET.refusedStream });
+      return;
+    }
+    const stream = createStream(streamId, headers, flow, send);
+    streams.set(streamId, stream);
+    send({ kind: 'synReply', streamId, fin: false, block: deflater.encode([]) });
+    if (event.fin) stream.input.push(null);
+    options.onStream(stream);
+  };
+  const handle = (event: SpdyEvent): void => {
+    switch (event.kind) {
+      case 'synStream':
+        open(event);
+        return;
+      case 'data':
+        streams.get(event.streamId)?.deliver(event);
+        return;
+      case 'rstStream':
+        streams.get(event.streamId)?.drop();
+        streams.delete(event.streamId);
+        return;
+      case 'ping':
+        if (event.id % 2 === 1) send(event);
+        return;
+      case 'synReply':
+      case 'headers':
+        inflater.decode(event.block);
+        return;
+      case 'goaway':
+      case 'settings':
+      case 'windowUpdate':
+        return;
+    }
+  };
+
+  transport.on('data', (chunk: Uint8Array) => {
+    try {
+      for (const event of parser.push(chunk)) handle(event);
+    } catch {
+      close(SPDY_GOAWAY.protocolError);
+    }
+  });
+  // The client leaves by closing its side; everything it sent has been delivered by then.
+  transport.on('end', () => {
+    close();
+  });
+  transport.on('error', () => undefined);
+  const closed = new Promise<void>((resolve) => {
+    transport.once('close', () => {
+      for (const stream of streams.values()) stream.drop();
+      resolve();
+    });
+  });
+  return {
+    closed,
+    close: () => {
+      close();
+    },
+  };
+}
+
+interface OpenStream extends SpdyStream {
+  deliver(piece: SpdyDataPiece): void;
+  /** The client reset the stream, or has gone. */
+  drop(): void;
+  finished(): boolean;
+}
+
+/** Holds the connection back while any stream's input is full. */
+interface Flow {
+  hold(input: Readable): void;
+  release(input: Readable): void;
+}
+
+function createStream(
+  id: number,
+  headers: ReadonlyMap<string, string>,
+  flow: Flow,
+  send: (frame: SpdyFrame, done?: () => void) => void,
+): OpenStream {
+  const input = new Readable({
+    read() {
+      flow.release(input);
+    },
+  });
+  input.once('close', () => {
+    flow.release(input);
+  });
+  const output = new Writable({
+    highWaterMark: MAX_SENT_PAYLOAD_BYTES,
+    write(chunk: Uint8Array, _encoding, done) {
+      sendInParts(
+        chunk,
+        (payload, sent) => {
+          send({ kind: 'data', streamId: id, fin: false, payload }, sent);
+        },
+        done,
+      );
+    },
+    final(done) {
+      send({ kind: 'data', streamId: id, fin: true, payload: new Uint8Array(0) }, done);
+    },
+  });
+  let ended = false;
+  return {
+    id,
+    headers,
+    input,
+    output,
+    deliver({ payload, fin }) {
+      if (input.destroyed || ended) return;
+      if (payload.byteLength > 0 && !input.push(Uint8Array.from(payload))) flow.hold(input);
+      if (fin) {
+        ended = true;
+        input.push(null);
+      }
+    },
+    drop() {
+      input.destroy();
+      output.destroy();
+    },
+    finished: () => (ended || input.destroyed) && (output.writableFinished || output.destroyed),
+  };
+}
+
+/** Sends `chunk` in parts of at most 32 KiB; `done` is called when the last one was taken. */
+export function sendInParts(
+  chunk: Uint8Array,
+  send: (part: Uint8Array, sent: () => void) => void,
+  done: () => void,
+): void {
+  for (let offset = 0; offset < chunk.byteLength; offset += MAX_SENT_PAYLOAD_BYTES) {
+    const end = offset + MAX_SENT_PAYLOAD_BYTES;
+    send(chunk.subarray(offset, end), end >= chunk.byteLength ? done : () => undefined);
+  }
+  if (chunk.byteLength === 0) done();
+}

@@ -1,0 +1,93 @@
+import type { Duplex } from 'node:stream';
+import { parseSubprotocol } from '../wire/remotecommand/channel.ts';
+import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
+import { createSizes, endOf, guarded, type RemoteStreams, type StreamOptions } from './remote-streams.ts';
+import { serveSpdy, type SpdyStream } from './spdy-server.ts';
+
+/** How long the client may take to open the streams it asked for. Source: kubelet `DefaultStreamCreationTimeout`. */
+const STREAM_CREATION_TIMEOUT_MS = 30_000;
+/** How long a client that has everything may take to leave before it is hung up on. */
+const LEAVE_TIMEOUT_MS = 5_000;
+/** Stream protocols of exec and attach over SPDY, as kubelets know them. */
+export const SPDY_PROTOCOLS = [
+  'v4.channel.k8s.io',
+  'v3.channel.k8s.io',
+  'v2.channel.k8s.io',
+  'channel.k8s.io',
+] as const;
+
+/**
+ * A session over SPDY on `socket`, whose 101 named `protocol`. Resolves when the client has opened exactly the streams it
+ * asked for; rejects, with the connection closed, after 30 s without them. Source: kubelet
+ * `cri/streaming/remotecommand/httpstream.go`.
+ */
+export async function openSpdySession(
+  socket: Duplex,
+  protocol: string,
+  options: StreamOptions,
+): Promise<RemoteStreams> {
+  const { version } = parseSubprotocol(protocol) ?? { version: 1 };
+  const expected = [
+    'error',
+    ...(options.stdin ? ['stdin'] : []),
+    ...(options.stdout ? ['stdout'] : []),
+    ...(options.stderr && !options.tty ? ['stderr'] : []),
+    ...(options.tty && version >= 3 ? ['resize'] : []),
+  ];
+  const streams = new Map<string, SpdyStream>();
+  const gone = new AbortController();
+  const complete = Promise.withResolvers<undefined>();
+  const connection = serveSpdy(socket, {
+    maxStreams: 8,
+    onStream(stream) {
+      streams.set(stream.headers.get('streamtype') ?? '', stream);
+      if (expected.every((type) => streams.has(type))) complete.resolve(undefined);
+    },
+  });
+  void connection.closed.then(() => {
+    gone.abort();
+    complete.reject(new Error('the client left before it opened its streams'));
+  });
+  const timer = setTimeout(() => {
+    connection.close();
+    complete.reject(new Error('timed out waiting for client to create streams'));
+  }, STREAM_CREATION_TIMEOUT_MS);
+  await complete.promise.finally(() => {
+    clearTimeout(timer);
+  });
+
+  const sizes = createSizes();
+  streams.get('resize')?.input.on(
+    'data',
+    guarded(sizes.push, () => {
+      connection.close();
+    }),
+  );
+  for (const type of ['error', 'stdout', 'stderr']) streams.get(type)?.input.resume();
+  const [stdout, stderr] = [streams.get('stdout')?.output, streams.get('stderr')?.output];
+  return {
+    stdin: streams.get('stdin')?.input,
+    stdout,
+    stderr,
+    onResize: sizes.onResize,
+    gone: gone.signal,
+    async finish(status) {
+      await Promise.all([endOf(stdout), endOf(stderr)]);
+      const errors = streams.get('error')?.output;
+      errors?.write(encodeStatus(status, version));
+      await endOf(errors);
+      await Promise.race([connection.closed, elapsed(LEAVE_TIMEOUT_MS, gone.signal)]);
+      connection.close();
+    },
+  };
+}
+
+function elapsed(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener('abort', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}

@@ -1,0 +1,127 @@
+import { alreadyExists, conflict, notFound, tooManyRequests } from './api-status.ts';
+import { createJournal, type Watcher, type WatchQuery } from './journal.ts';
+import { stringAt, withValue, type JsonObject } from './json.ts';
+import type { Resource } from './resources.ts';
+import type { Selector } from './selectors.ts';
+
+/**
+ * The objects of the cluster, in memory, with one resource version counter and a bounded history for watches.
+ *
+ * Objects are never changed in place: every write stores a new object, so whoever holds one holds a snapshot. The store
+ * knows nothing about what objects mean; defaults, validation and side effects are the callers'.
+ */
+export interface Store {
+  readonly resourceVersion: number;
+  get(resource: Resource, namespace: string, name: string): JsonObject | undefined;
+  /** Like `get`; throws the 404 status when there is none. */
+  require(resource: Resource, namespace: string, name: string): JsonObject;
+  /** Objects in the order of namespace and name; `namespace` '' lists all namespaces. */
+  list(resource: Resource, namespace: string, selector?: Selector): readonly JsonObject[];
+  /** Stores a new object and returns it with its resource version. Throws 409 when the name is taken, 429 when full. */
+  create(resource: Resource, object: JsonObject): JsonObject;
+  /**
+   * Replaces an object by what `change` makes of it and returns the stored result. Throws 404 when there is none and 409
+   * when the result names a resource version that is not the current one.
+   */
+  update(
+    resource: Resource,
+    namespace: string,
+    name: string,
+    change: (current: JsonObject) => JsonObject,
+  ): JsonObject;
+  /** Removes an object and returns its last state. Throws 404 when there is none. */
+  remove(resource: Resource, namespace: string, name: string): JsonObject;
+  /** Follows changes after `fromVersion`. Throws 410 when the history no longer reaches back that far. */
+  watch(query: WatchQuery): Watcher;
+}
+
+export interface StoreLimits {
+  readonly maxObjects: number;
+  readonly maxHistory: number;
+  readonly maxQueuedEvents: number;
+}
+
+const DEFAULT_LIMITS: StoreLimits = { maxObjects: 20_000, maxHistory: 4_000, maxQueuedEvents: 4_000 };
+
+/** An empty store. `limits` bound the objects kept, the changes remembered and the events waiting per watcher. */
+export function createStore(limits: Partial<StoreLimits> = {}): Store {
+  const bounds = { ...DEFAULT_LIMITS, ...limits };
+  const tables = new Map<Resource, Map<string, JsonObject>>();
+  const journal = createJournal(bounds.maxHistory, bounds.maxQueuedEvents);
+  let version = 1;
+  let count = 0;
+
+  const table = (resource: Resource): Map<string, JsonObject> => {
+    const found = tables.get(resource) ?? new Map<string, JsonObject>();
+    tables.set(resource, found);
+    return found;
+  };
+  const record = (
+    resource: Resource,
+    key: string,
+    before: JsonObject | undefined,
+    next: JsonObject | undefined,
+  ): JsonObject => {
+    version += 1;
+    const last = next ?? before ?? {};
+    const stamped = withValue(last, ['metadata', 'resourceVersion'], String(version));
+    if (next === undefined) table(resource).delete(key);
+    else table(resource).set(key, stamped);
+    count += (next === undefined ? 0 : 1) - (before === undefined ? 0 : 1);
+    const namespace = stringAt(last, 'metadata', 'namespace');
+    const after = next === undefined ? undefined : stamped;
+    const gone = next === undefined && before !== undefined ? stamped : before;
+    journal.record({ version, resource, namespace, before: gone, after });
+    return stamped;
+  };
+  const require = (resource: Resource, namespace: string, name: string): JsonObject => {
+    const found = table(resource).get(keyOf(namespace, name));
+    if (found === undefined) throw notFound(resource, name);
+    return found;
+  };
+
+  return {
+    get resourceVersion() {
+      return version;
+    },
+    get: (resource, namespace, name) => table(resource).get(keyOf(namespace, name)),
+    require,
+    list: (resource, namespace, selector) => selectFrom(table(resource), namespace, selector),
+    create(resource, object) {
+      const name = stringAt(object, 'metadata', 'name');
+      const key = keyOf(stringAt(object, 'metadata', 'namespace'), name);
+      if (table(resource).has(key)) throw alreadyExists(resource, name);
+      if (count >= bounds.maxObjects) throw tooManyRequests('this demo cluster holds too many objects');
+      return record(resource, key, undefined, object);
+    },
+    update(resource, namespace, name, change) {
+      const current = require(resource, namespace, name);
+      const next = change(current);
+      if (next === current) return current;
+      const expected = stringAt(next, 'metadata', 'resourceVersion');
+      if (expected !== '' && expected !== stringAt(current, 'metadata', 'resourceVersion')) {
+        throw conflict(resource, name);
+      }
+      return record(resource, keyOf(namespace, name), current, next);
+    },
+    remove: (resource, namespace, name) =>
+      record(resource, keyOf(namespace, name), require(resource, namespace, name), undefined),
+    watch: (query) => journal.watch(query),
+  };
+}
+
+function keyOf(namespace: string, name: string): string {
+  return `${namespace}/${name}`;
+}
+
+function selectFrom(
+  table: ReadonlyMap<string, JsonObject>,
+  namespace: string,
+  selector: Selector | undefined,
+): readonly JsonObject[] {
+  return [...table]
+    .filter(([key]) => namespace === '' || key.startsWith(`${namespace}/`))
+    .toSorted(([left], [right]) => (left < right ? -1 : 1))
+    .map(([, object]) => object)
+    .filter((object) => selector?.(object) ?? true);
+}

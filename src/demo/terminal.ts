@@ -1,0 +1,109 @@
+import { PassThrough, Transform, Writable, type TransformCallback } from 'node:stream';
+import { createLineDiscipline } from './line-discipline.ts';
+import { createOutput } from './output.ts';
+import { startOnPipes, type ProcessPlan, type RunningProcess, type TerminalSize } from './process.ts';
+import { loadPtyLauncher } from './pty.ts';
+
+/** Starts programs with a terminal, whatever this machine has for one. */
+export interface Terminals {
+  /** One sentence for the person who starts the demo. */
+  readonly description: string;
+  /** Whether terminals are real pseudo-terminals. */
+  readonly real: boolean;
+  start(plan: ProcessPlan, size: TerminalSize): RunningProcess;
+}
+
+/** The size before the first resize arrives. */
+export const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
+
+/**
+ * Terminals over the optional package that `load` imports; without it, programs run on pipes behind a minimal line
+ * discipline, and `description` says so.
+ */
+export async function openTerminals(load: () => Promise<unknown>): Promise<Terminals> {
+  if (process.platform === 'win32') return pipeTerminals('pseudo-terminals are not supported on Windows');
+  const loaded = await loadPtyLauncher(load);
+  if (!('launcher' in loaded)) return pipeTerminals(loaded.reason);
+  const { launcher } = loaded;
+  return {
+    description: 'shells run in a real pseudo-terminal',
+    real: true,
+    start: (plan, size) => launcher.start(plan, size),
+  };
+}
+
+function pipeTerminals(reason: string): Terminals {
+  return {
+    description: `shells run on pipes, without job control or full-screen programs (no pseudo-terminal: ${reason})`,
+    real: false,
+    start: startOnLineDiscipline,
+  };
+}
+
+const INTERACTIVE_SHELLS = /\/(sh|bash|dash|ash|zsh|ksh)$/;
+
+function startOnLineDiscipline(plan: ProcessPlan): RunningProcess {
+  const bare = plan.argv.length === 1 && INTERACTIVE_SHELLS.test(plan.program);
+  const inner = startOnPipes(bare ? { ...plan, argv: [...plan.argv, '-i'] } : plan);
+  const discipline = createLineDiscipline();
+  const screen = new PassThrough();
+  const print = (chunk: Uint8Array, _encoding: BufferEncoding, done: TransformCallback): void => {
+    done(null, discipline.printed(chunk));
+  };
+  const printers = [inner.stdout, inner.stderr].flatMap((output) => {
+    if (output === undefined) return [];
+    const printer = new Transform({ transform: print });
+    printer.pipe(screen, { end: false });
+    output.subscribe(printer);
+    return [printer];
+  });
+  const stdout = createOutput(screen);
+  const keyboard = new Writable({
+    write(chunk: Uint8Array, _encoding, done) {
+      const { deliver, echo, interrupt, end } = discipline.typed(chunk);
+      if (!screen.writableEnded) screen.write(echo);
+      if (interrupt) inner.kill('SIGINT');
+      const { stdin } = inner;
+      if (stdin === undefined || stdin.destroyed || stdin.writableEnded) done();
+      else if (end)
+        stdin.end(deliver, () => {
+          done();
+        });
+      else
+        stdin.write(deliver, () => {
+          done();
+        });
+    },
+    final(done) {
+      inner.stdin?.end();
+      done();
+    },
+  });
+  const exited = inner.exited.then(async (result) => {
+    await Promise.all(printers.map((printer) => endOf(printer)));
+    screen.end();
+    await stdout.done;
+    keyboard.destroy();
+    return result;
+  });
+  return {
+    pid: inner.pid,
+    stdin: keyboard,
+    stdout,
+    stderr: undefined,
+    resize: () => undefined,
+    kill: (signal) => {
+      inner.kill(signal);
+    },
+    exited,
+  };
+}
+
+function endOf(printer: Transform): Promise<void> {
+  return new Promise((resolve) => {
+    printer.once('end', () => {
+      resolve();
+    });
+    printer.end();
+  });
+}

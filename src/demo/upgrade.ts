@@ -1,0 +1,106 @@
+import { STATUS_CODES, type IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { isBearerSubprotocol, splitProtocolLines } from '../wire/remotecommand/channel.ts';
+import { badRequest, encodeJson, forbidden, type ApiStatusError } from './api-status.ts';
+import { acceptKey } from './websocket-server.ts';
+
+/** A request that asks to leave HTTP, before it was answered. `head` is what arrived behind it. */
+export interface UpgradeRequest {
+  readonly request: IncomingMessage;
+  readonly socket: Duplex;
+  readonly head: Uint8Array;
+}
+
+/** All values of a header, in order, as they were sent: Node joins repeated lines otherwise. */
+function headerLines(request: IncomingMessage, name: string): readonly string[] {
+  return request.rawHeaders.flatMap((_value, index, raw) =>
+    index % 2 === 0 && raw[index]?.toLowerCase() === name ? [raw[index + 1] ?? ''] : [],
+  );
+}
+
+/** What the client wants to speak; decided by containment, as the API server does. */
+export function upgradeKind(request: IncomingMessage): 'spdy' | 'websocket' | 'unknown' {
+  const protocol = (request.headers.upgrade ?? '').toLowerCase();
+  if (protocol.includes('spdy/3.1')) return 'spdy';
+  return protocol.includes('websocket') ? 'websocket' : 'unknown';
+}
+
+/** The subprotocols a WebSocket client offers, without the one that carries its token. */
+export function offeredSubprotocols(request: IncomingMessage): readonly string[] {
+  return splitProtocolLines(headerLines(request, 'sec-websocket-protocol')).filter(
+    (name) => !isBearerSubprotocol(name),
+  );
+}
+
+/** The token hidden in a WebSocket subprotocol list, which is how a browser authenticates; undefined without one. */
+export function bearerSubprotocol(request: IncomingMessage): string | undefined {
+  const name = splitProtocolLines(headerLines(request, 'sec-websocket-protocol')).find(isBearerSubprotocol);
+  const encoded = name?.slice(name.lastIndexOf('.') + 1);
+  return encoded === undefined ? undefined : Buffer.from(encoded, 'base64url').toString('utf8');
+}
+
+/**
+ * Answers 101 for SPDY with the first of the client's stream protocols that is in `known`. Throws 400 when the client
+ * names none and 403 when none is known. Source: apimachinery `pkg/util/httpstream/httpstream.go` (Handshake).
+ */
+export function acceptSpdy({ request, socket, head }: UpgradeRequest, known: readonly string[]): string {
+  const offered = splitProtocolLines(headerLines(request, 'x-stream-protocol-version'));
+  if (offered.length === 0) {
+    throw badRequest('unable to upgrade: X-Stream-Protocol-Version header is required');
+  }
+  const chosen = offered.find((name) => known.includes(name));
+  if (chosen === undefined) {
+    throw forbidden(
+      `unable to upgrade: unable to negotiate protocol: client supports [${offered.join(' ')}], server accepts [${known.join(' ')}]`,
+    );
+  }
+  switchProtocols({ socket, head }, [`Upgrade: SPDY/3.1`, `X-Stream-Protocol-Version: ${chosen}`]);
+  return chosen;
+}
+
+/**
+ * Answers 101 for WebSocket with the first of the client's subprotocols for which `isKnown` holds and returns it, or ''
+ * when the client offered none. Throws 400 for a broken handshake and 403 when nothing offered is known.
+ */
+export function acceptWebSocket(
+  { request, socket, head }: UpgradeRequest,
+  isKnown: (name: string) => boolean,
+): string {
+  const key = request.headers['sec-websocket-key'] ?? '';
+  if (request.method !== 'GET' || request.headers['sec-websocket-version'] !== '13' || key === '') {
+    throw badRequest('the WebSocket handshake is incomplete: GET, version 13 and a key are required');
+  }
+  const offered = offeredSubprotocols(request);
+  const chosen = offered.length === 0 && isKnown('') ? '' : offered.find(isKnown);
+  if (chosen === undefined) {
+    throw forbidden(`unable to upgrade: none of the subprotocols is supported: [${offered.join(' ')}]`);
+  }
+  switchProtocols({ socket, head }, [
+    'Upgrade: websocket',
+    `Sec-WebSocket-Accept: ${acceptKey(key)}`,
+    `Sec-WebSocket-Protocol: ${chosen}`,
+  ]);
+  return chosen;
+}
+
+function switchProtocols(
+  { socket, head }: Pick<UpgradeRequest, 'socket' | 'head'>,
+  lines: readonly string[],
+): void {
+  socket.write(['HTTP/1.1 101 Switching Protocols', 'Connection: Upgrade', ...lines, '', ''].join('\r\n'));
+  if (head.byteLength > 0) socket.unshift(Buffer.from(head));
+}
+
+/** Refuses an upgrade with an ordinary HTTP answer and ends the connection. */
+export function refuseUpgrade(socket: Duplex, error: ApiStatusError): void {
+  const body = encodeJson(error.status);
+  const head = [
+    `HTTP/1.1 ${String(error.httpStatus)} ${STATUS_CODES[error.httpStatus] ?? ''}`,
+    'Content-Type: application/json',
+    'X-Content-Type-Options: nosniff',
+    `Content-Length: ${String(Buffer.byteLength(body))}`,
+    'Connection: close',
+  ];
+  socket.on('error', () => undefined);
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+}

@@ -1,0 +1,153 @@
+import { createHash } from 'node:crypto';
+import { Duplex } from 'node:stream';
+import {
+  createWebSocketScanner,
+  encodeWebSocketFrame,
+  OPCODE,
+  unmaskPiece,
+} from '../wire/websocket/frame.ts';
+import type { WebSocketPiece } from '../wire/websocket/frame.ts';
+
+/** A part of a data frame, unmasked. Frames come as they are: a fragmented message is not put together. */
+export interface FramePart {
+  readonly opcode: number;
+  readonly first: boolean;
+  readonly last: boolean;
+  readonly bytes: Uint8Array;
+}
+
+/** The server's end of a WebSocket, RFC 6455. */
+export interface WebSocketConnection {
+  /** Sends one frame; `done` is called when it was taken, also when the client has gone. */
+  send(opcode: number, payload: Uint8Array, done?: () => void): void;
+  /** Stops and restarts reading from the client. */
+  pause(): void;
+  resume(): void;
+  /** Sends a close frame after everything else and ends the connection once the client answers, at the latest after 5 s. */
+  close(code: number): void;
+  /** Resolves when the socket has closed. */
+  readonly closed: Promise<void>;
+}
+
+const ACCEPT_GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11'; // RFC 6455 §1.3
+const CLOSE_TIMEOUT_MS = 5_000;
+const CLOSE_NORMAL = 1000;
+const CLOSE_PROTOCOL_ERROR = 1002;
+
+/** The value of `Sec-WebSocket-Accept` for a client's key. RFC 6455 §4.2.2. */
+export function acceptKey(key: string): string {
+  return createHash('sha1').update(`${key}${ACCEPT_GUID}`).digest('base64');
+}
+
+/**
+ * Speaks WebSocket on `socket`, whose 101 has been sent. Pings are answered, a close frame is answered and ends the
+ * connection, a malformed frame ends it with 1002; `onFrame` gets the data frames and `onEnd` the client's close frame
+ * or the end of the socket, whichever comes first.
+ */
+export function serveWebSocket(
+  socket: Duplex,
+  handlers: { readonly onFrame: (part: FramePart) => void; readonly onEnd: () => void },
+): WebSocketConnection {
+  const scanner = createWebSocketScanner({ expectMask: true });
+  let control: Uint8Array = new Uint8Array(0);
+  let closing = false;
+  let ended = false;
+
+  const send = (opcode: number, payload: Uint8Array, done: () => void = () => undefined): void => {
+    if (socket.destroyed || socket.writableEnded || (closing && opcode !== OPCODE.close)) done();
+    else socket.write(encodeWebSocketFrame({ opcode, fin: true, payload }), done);
+  };
+  const end = (): void => {
+    if (!ended) handlers.onEnd();
+    ended = true;
+  };
+  const close = (code: number): void => {
+    if (closing) return;
+    send(OPCODE.close, Uint8Array.of(code >> 8, code & 0xff));
+    closing = true;
+    // The client's answer must be read even if nobody wants its data any more.
+    socket.resume();
+    const timer = setTimeout(() => socket.destroy(), CLOSE_TIMEOUT_MS);
+    socket.once('close', () => {
+      clearTimeout(timer);
+    });
+  };
+  const handleControl = (piece: WebSocketPiece): void => {
+    control = Buffer.concat([piece.first ? new Uint8Array(0) : control, unmaskPiece(piece)]);
+    if (!piece.last) return;
+    if (piece.opcode === OPCODE.ping) send(OPCODE.pong, control);
+    if (piece.opcode !== OPCODE.close) return;
+    close(CLOSE_NORMAL);
+    end();
+    if (!socket.writableEnded) socket.end();
+  };
+  const handle = (piece: WebSocketPiece): void => {
+    if (piece.opcode >= OPCODE.close) {
+      handleControl(piece);
+    } else if (!closing) {
+      const { opcode, first, last } = piece;
+      handlers.onFrame({ opcode, first, last, bytes: unmaskPiece(piece) });
+    }
+  };
+
+  socket.on('data', (chunk: Uint8Array) => {
+    try {
+      for (const piece of scanner.push(chunk)) handle(piece);
+    } catch {
+      close(CLOSE_PROTOCOL_ERROR);
+      if (!socket.writableEnded) socket.end();
+    }
+  });
+  socket.on('end', () => {
+    if (!socket.writableEnded) socket.end();
+  });
+  socket.on('error', () => undefined);
+  const closed = new Promise<void>((resolve) => {
+    socket.once('close', () => {
+      end();
+      resolve();
+    });
+  });
+  return {
+    send,
+    close,
+    closed,
+    pause: () => {
+      if (!closing) socket.pause();
+    },
+    resume: () => {
+      socket.resume();
+    },
+  };
+}
+
+/** The byte stream inside a WebSocket tunnel (`SPDY/3.1+portforward.k8s.io`): message boundaries mean nothing. */
+export function openTunnel(socket: Duplex): Duplex {
+  const tunnel = new Duplex({
+    read() {
+      connection.resume();
+    },
+    write(chunk: Uint8Array, _encoding, done) {
+      connection.send(OPCODE.binary, chunk, done);
+    },
+    final(done) {
+      connection.close(CLOSE_NORMAL);
+      done();
+    },
+    destroy(error, done) {
+      connection.close(CLOSE_NORMAL);
+      done(error);
+    },
+  });
+  const connection = serveWebSocket(socket, {
+    onFrame: ({ bytes }) => {
+      if (bytes.byteLength > 0 && !tunnel.destroyed && !tunnel.push(Uint8Array.from(bytes)))
+        connection.pause();
+    },
+    onEnd: () => {
+      if (!tunnel.destroyed) tunnel.push(null);
+    },
+  });
+  void connection.closed.then(() => tunnel.destroy());
+  return tunnel;
+}

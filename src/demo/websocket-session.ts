@@ -1,0 +1,136 @@
+import { Readable, Writable, type Duplex } from 'node:stream';
+import {
+  CHANNEL,
+  decodeBase64Message,
+  encodeBase64Message,
+  parseSubprotocol,
+  type ChannelProtocol,
+} from '../wire/remotecommand/channel.ts';
+import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
+import { OPCODE } from '../wire/websocket/frame.ts';
+import { createSizes, endOf, guarded, type RemoteStreams, type StreamOptions } from './remote-streams.ts';
+import { sendInParts } from './spdy-server.ts';
+import { serveWebSocket, type FramePart } from './websocket-server.ts';
+
+const MAX_BASE64_MESSAGE_BYTES = 1024 * 1024;
+
+const WEBSOCKET_PROTOCOLS = [
+  '',
+  'v5.channel.k8s.io',
+  'v4.channel.k8s.io',
+  'channel.k8s.io',
+  'v4.base64.channel.k8s.io',
+  'base64.channel.k8s.io',
+];
+
+/** Whether exec and attach are served with this WebSocket subprotocol. */
+export function isRemoteCommandSubprotocol(name: string): boolean {
+  return WEBSOCKET_PROTOCOLS.includes(name);
+}
+
+/** A session over WebSocket on `socket`, whose 101 named `protocol`. Source: apiserver `pkg/util/wsstream/conn.go`. */
+export function openWebSocketSession(
+  socket: Duplex,
+  protocol: string,
+  options: StreamOptions,
+): RemoteStreams {
+  const channels = parseSubprotocol(protocol) ?? { version: 1 as const, base64: false };
+  const sizes = createSizes();
+  const gone = new AbortController();
+  const stdin = options.stdin
+    ? new Readable({
+        read: () => {
+          connection.resume();
+        },
+      })
+    : undefined;
+  let stdinEnded = false;
+  const endStdin = (): void => {
+    if (!stdinEnded) stdin?.push(null);
+    stdinEnded = true;
+  };
+  const receive = (channel: number, data: Uint8Array): void => {
+    if (channel === CHANNEL.stdin && stdin !== undefined && !stdinEnded && !stdin.destroyed) {
+      if (data.byteLength > 0 && !stdin.push(Uint8Array.from(data))) connection.pause();
+    } else if (channel === CHANNEL.resize) {
+      guarded(sizes.push, () => {
+        connection.close(1002);
+      })(data);
+    } else if (channel === CHANNEL.close && channels.version >= 5 && data[0] === CHANNEL.stdin) {
+      endStdin();
+    }
+  };
+  const connection = serveWebSocket(socket, {
+    onFrame: createDemultiplexer(channels, receive, () => {
+      connection.close(1009);
+    }),
+    onEnd: () => {
+      gone.abort();
+    },
+  });
+  const send = (channel: number, data: Uint8Array, done?: () => void): void => {
+    if (channels.base64) connection.send(OPCODE.text, encodeBase64Message({ channel, data }), done);
+    else connection.send(OPCODE.binary, Buffer.concat([Uint8Array.of(channel), data]), done);
+  };
+  const output = (channel: number): Writable =>
+    new Writable({
+      highWaterMark: 32 * 1024,
+      write(chunk: Uint8Array, _encoding, done) {
+        sendInParts(
+          chunk,
+          (part, sent) => {
+            send(channel, part, sent);
+          },
+          done,
+        );
+      },
+    });
+  const stdout = options.stdout ? output(CHANNEL.stdout) : undefined;
+  const stderr = options.stderr && !options.tty ? output(CHANNEL.stderr) : undefined;
+  // One empty message on the lowest writable channel says that the session is live.
+  send(
+    stdout !== undefined ? CHANNEL.stdout : stderr !== undefined ? CHANNEL.stderr : CHANNEL.error,
+    new Uint8Array(0),
+  );
+  return {
+    stdin,
+    stdout,
+    stderr,
+    onResize: sizes.onResize,
+    gone: gone.signal,
+    async finish(status) {
+      await Promise.all([endOf(stdout), endOf(stderr)]);
+      send(CHANNEL.error, encodeStatus(status, channels.version));
+      connection.close(1000);
+      await connection.closed;
+    },
+  };
+}
+
+/**
+ * Splits frames into channel and data. Every frame is a message of its own, as the API server's library has it; data of a
+ * large frame is passed on in parts. Base64 messages are gathered whole, up to 1 MiB; `refuse` is called for larger ones.
+ */
+function createDemultiplexer(
+  { base64 }: ChannelProtocol,
+  receive: (channel: number, data: Uint8Array) => void,
+  refuse: () => void,
+): (part: FramePart) => void {
+  let channel: number | undefined;
+  let text: Uint8Array = new Uint8Array(0);
+  return ({ first, last, bytes }) => {
+    if (base64) {
+      text = Buffer.concat([first ? new Uint8Array(0) : text, bytes]);
+      if (text.byteLength > MAX_BASE64_MESSAGE_BYTES) refuse();
+      else if (last && text.byteLength > 0) {
+        const message = decodeBase64Message(text);
+        receive(message.channel, message.data);
+      }
+      return;
+    }
+    if (first) channel = undefined;
+    const data = channel === undefined ? bytes.subarray(1) : bytes;
+    channel ??= bytes[0];
+    if (channel !== undefined) receive(channel, data);
+  };
+}
