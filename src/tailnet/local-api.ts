@@ -17,6 +17,7 @@ import {
   type Notify,
   type Question,
 } from './local-api-transport.ts';
+import { parseTailnetStatus, type TailnetStatus } from './tailnet-status.ts';
 
 /** Where tailscaled listens unless told otherwise; containerboot uses `/tmp/tailscaled.sock`. */
 export const DEFAULT_SOCKET_PATH = '/var/run/tailscale/tailscaled.sock';
@@ -42,8 +43,8 @@ export interface LocalApi {
    * @throws TailcastError `TAILNET_UNAVAILABLE`
    */
   whois(address: string, signal: AbortSignal): Promise<WhoisAnswer>;
-  /** The daemon's status as JSON. @throws TailcastError `TAILNET_UNAVAILABLE` */
-  status(signal: AbortSignal, options?: { readonly peers?: boolean }): Promise<unknown>;
+  /** The daemon, this node and (unless `peers: false`) all others. @throws TailcastError `TAILNET_UNAVAILABLE` */
+  status(signal: AbortSignal, options?: { readonly peers?: boolean }): Promise<TailnetStatus>;
   /**
    * Key and certificate chain of one of this node's `CertDomains`, as PEM. The first issue takes up to a minute.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
@@ -114,7 +115,7 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
         maxBytes: options.maxStatusBytes ?? MAX_STATUS_BYTES,
         signal,
       });
-      return parseJson(answer, socketPath);
+      return parseTailnetStatus(parseJson(answer, socketPath));
     },
     certificate(domain, signal, { minValidityHours } = {}) {
       const validity = minValidityHours === undefined ? '' : `&min_validity=${minValidityHours}h`;

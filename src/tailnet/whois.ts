@@ -94,19 +94,21 @@ export function createWhois(options: WhoisOptions): Whois {
     if (underWay !== undefined && samePeer(underWay.peer, peer)) return underWay.answer;
     const generation = lookups;
     const askedAtMs = now();
-    const answer = (async (): Promise<Identity> => {
-      try {
-        const identity = await ask(question);
+    const answer = ask(question).then(
+      (identity) => {
         // A flush has replaced the map: this answer may be from before the change.
         if (generation === lookups) remember(question, { peer, identity, expiresAtMs: askedAtMs + ttlMs });
         return identity;
-      } catch (error) {
+      },
+      (error: unknown) => {
         throw unavailable(error);
-      } finally {
-        if (generation.get(question)?.answer === answer) generation.delete(question);
-      }
-    })();
-    generation.set(question, { peer, answer });
+      },
+    );
+    const lookup = { peer, answer };
+    generation.set(question, lookup);
+    void Promise.allSettled([answer]).then(() => {
+      if (generation.get(question) === lookup) generation.delete(question);
+    });
     return answer;
   }
 

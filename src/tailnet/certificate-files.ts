@@ -1,0 +1,79 @@
+/** The TLS certificate from two files, read again when they change: cert-manager, mounted Secrets, an ACME client. */
+import { readFile, stat } from 'node:fs/promises';
+import { errorText, TailcastError } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { loadCertificate, type CertificateSource, type LoadedCertificate } from './certificates.ts';
+import { createRefreshing } from './refreshing.ts';
+
+export interface CertificateFilesOptions {
+  /** PEM, the server's certificate first. */
+  readonly certificatePath: string;
+  /** PEM. */
+  readonly keyPath: string;
+  readonly log: Logger;
+  /** How often, at most, the files are looked at. */
+  readonly checkEveryMs?: number;
+  /** Monotonic milliseconds. */
+  readonly now?: () => number;
+}
+
+interface FileCertificate extends LoadedCertificate {
+  /** Changes when either file does. */
+  readonly version: string;
+}
+
+/**
+ * Reads the files once before it resolves. Later, files that cannot be used are reported and the last good ones stay.
+ * @throws TailcastError `CERTIFICATE_UNAVAILABLE` when the files cannot be used at the start
+ */
+export async function openCertificateFiles(options: CertificateFilesOptions): Promise<CertificateSource> {
+  const { log } = options;
+  const checkEveryMs = options.checkEveryMs ?? 2000;
+  let reported: string | undefined;
+  const refreshing = createRefreshing<FileCertificate>({
+    async load(kept) {
+      const next = await read(options, kept);
+      if (kept !== undefined && next !== kept) {
+        log.info({ file: options.certificatePath, validTo: next.leaf.validTo }, 'certificate reloaded');
+      }
+      reported = undefined;
+      return next;
+    },
+    usable: () => true,
+    refreshAfterMs: checkEveryMs,
+    retryAfterMs: checkEveryMs,
+    now: options.now ?? (() => performance.now()),
+    onBackgroundFailure(error) {
+      const text = errorText(error);
+      if (text !== reported) log.error({ error: text }, 'certificate not reloaded, the last good one stays');
+      reported = text;
+    },
+  });
+  await refreshing.get();
+  return {
+    async context() {
+      return (await refreshing.get()).context;
+    },
+  };
+}
+
+async function read(
+  { certificatePath, keyPath }: CertificateFilesOptions,
+  kept: FileCertificate | undefined,
+): Promise<FileCertificate> {
+  try {
+    const version = `${await versionOf(certificatePath)} ${await versionOf(keyPath)}`;
+    if (kept?.version === version) return kept;
+    const certificatePem = await readFile(certificatePath, 'utf8');
+    const keyPem = await readFile(keyPath, 'utf8');
+    return { ...loadCertificate({ certificatePem, keyPem }, `${certificatePath} with ${keyPath}`), version };
+  } catch (error) {
+    if (error instanceof TailcastError) throw error;
+    throw new TailcastError('CERTIFICATE_UNAVAILABLE', errorText(error), { cause: error });
+  }
+}
+
+async function versionOf(path: string): Promise<string> {
+  const { ino, size, mtimeNs } = await stat(path, { bigint: true });
+  return `${ino}/${size}/${mtimeNs}`;
+}

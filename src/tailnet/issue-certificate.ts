@@ -1,0 +1,98 @@
+/**
+ * Issues ECDSA P-256 certificates: a certificate authority and the server certificates it signs. Keys and certificates
+ * come and go as PEM texts; nothing is stored here.
+ */
+import 'reflect-metadata'; // before @peculiar/x509, which fails to load without it
+import { createPrivateKey, KeyObject, randomBytes, webcrypto } from 'node:crypto';
+import { isIP } from 'node:net';
+import {
+  AuthorityKeyIdentifierExtension,
+  BasicConstraintsExtension,
+  ExtendedKeyUsage,
+  ExtendedKeyUsageExtension,
+  KeyUsageFlags,
+  KeyUsagesExtension,
+  SubjectAlternativeNameExtension,
+  SubjectKeyIdentifierExtension,
+  X509Certificate,
+  X509CertificateGenerator,
+} from '@peculiar/x509';
+
+export interface IssuedPair {
+  /** PKCS #8 */
+  readonly keyPem: string;
+  readonly certificatePem: string;
+}
+
+const ECDSA = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const;
+
+/** Room for clocks that are behind. */
+const BACKDATED_MS = 3_600_000;
+
+/** A new authority that may sign servers, but no further authorities. */
+export async function issueAuthority(options: {
+  readonly nowMs: number;
+  readonly validMs: number;
+}): Promise<IssuedPair> {
+  const keys = await webcrypto.subtle.generateKey(ECDSA, true, ['sign', 'verify']);
+  const name = `CN=tailcast ${randomBytes(4).toString('hex')}`;
+  const certificate = await X509CertificateGenerator.createSelfSigned({
+    serialNumber: serialNumber(),
+    name,
+    notBefore: new Date(options.nowMs - BACKDATED_MS),
+    notAfter: new Date(options.nowMs + options.validMs),
+    signingAlgorithm: ECDSA,
+    keys,
+    extensions: [
+      new BasicConstraintsExtension(true, 0, true),
+      new KeyUsagesExtension(KeyUsageFlags.keyCertSign | KeyUsageFlags.cRLSign, true),
+      await SubjectKeyIdentifierExtension.create(keys.publicKey),
+    ],
+  });
+  return { keyPem: keyPem(keys.privateKey), certificatePem: `${certificate.toString('pem')}\n` };
+}
+
+/**
+ * A server certificate signed by `authority`.
+ * @param options `names`: DNS names and IP addresses the server is reached by; not empty
+ */
+export async function issueServer(
+  authority: IssuedPair,
+  options: { readonly names: readonly string[]; readonly nowMs: number; readonly validMs: number },
+): Promise<IssuedPair> {
+  const keys = await webcrypto.subtle.generateKey(ECDSA, true, ['sign', 'verify']);
+  const issuer = new X509Certificate(authority.certificatePem);
+  const signingKey = createPrivateKey(authority.keyPem).toCryptoKey(ECDSA, false, ['sign']);
+  const certificate = await X509CertificateGenerator.create({
+    serialNumber: serialNumber(),
+    subject: 'CN=tailcast gateway',
+    issuer: issuer.subject,
+    notBefore: new Date(options.nowMs - BACKDATED_MS),
+    notAfter: new Date(Math.min(options.nowMs + options.validMs, issuer.notAfter.getTime())),
+    signingAlgorithm: ECDSA,
+    publicKey: keys.publicKey,
+    signingKey,
+    extensions: [
+      new BasicConstraintsExtension(false, undefined, true),
+      new KeyUsagesExtension(KeyUsageFlags.digitalSignature, true),
+      new ExtendedKeyUsageExtension([ExtendedKeyUsage.serverAuth]),
+      new SubjectAlternativeNameExtension(
+        options.names.map((value) => ({ type: isIP(value) === 0 ? 'dns' : 'ip', value })),
+      ),
+      await SubjectKeyIdentifierExtension.create(keys.publicKey),
+      await AuthorityKeyIdentifierExtension.create(issuer.publicKey),
+    ],
+  });
+  return { keyPem: keyPem(keys.privateKey), certificatePem: `${certificate.toString('pem')}\n` };
+}
+
+/** 16 random bytes as hex, positive and not starting with zero (RFC 5280 §4.1.2.2). */
+function serialNumber(): string {
+  const bytes = randomBytes(16);
+  bytes.writeUInt8((bytes.readUInt8(0) & 0x3f) | 0x40, 0);
+  return bytes.toString('hex');
+}
+
+function keyPem(key: webcrypto.CryptoKey): string {
+  return KeyObject.from(key).export({ type: 'pkcs8', format: 'pem' }).toString();
+}

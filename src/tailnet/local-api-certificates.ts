@@ -1,0 +1,104 @@
+/** The node's own MagicDNS certificates, issued and renewed by tailscaled. */
+import { isIP } from 'node:net';
+import { errorText, TailcastError } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { loadCertificate, type CertificateSource, type LoadedCertificate } from './certificates.ts';
+import type { LocalApi } from './local-api.ts';
+import { createRefreshing, type Refreshing } from './refreshing.ts';
+
+export interface LocalApiCertificatesOptions {
+  readonly localApi: Pick<LocalApi, 'certificate' | 'status' | 'socketPath'>;
+  readonly log: Logger;
+  /** Ends questions under way. */
+  readonly signal: AbortSignal;
+  /** A certificate older than this is asked for again; tailscaled answers with a renewed one when it has one. */
+  readonly refreshAfterMs?: number;
+  /** How long after a failure the next attempt is made. */
+  readonly retryAfterMs?: number;
+  /** Monotonic milliseconds. */
+  readonly now?: () => number;
+  /** Milliseconds since 1970, to compare with a certificate's dates. */
+  readonly wallClock?: () => number;
+}
+
+const HOUR_MS = 3_600_000;
+/** With less than this left, tailscaled is told that the one it has will not do. */
+const MIN_VALIDITY_HOURS = 24;
+
+/**
+ * Nothing is asked before the first `context()`, which may take as long as the first issue does: call it once at the
+ * start. Names are those of `CertDomains`; a single label stands for the name that begins with it.
+ */
+export function createLocalApiCertificates(options: LocalApiCertificatesOptions): CertificateSource {
+  const { localApi, log, signal } = options;
+  const now = options.now ?? (() => performance.now());
+  const wallClock = options.wallClock ?? Date.now;
+  const retryAfterMs = options.retryAfterMs ?? 5000;
+  const certificates = new Map<string, Refreshing<LoadedCertificate>>();
+  const onBackgroundFailure = (error: unknown): void =>
+    log.warn({ error: errorText(error) }, 'certificate not renewed, the last good one stays');
+
+  const domains = createRefreshing<readonly string[]>({
+    load: () => readDomains(localApi, signal),
+    usable: () => true,
+    refreshAfterMs: 60_000,
+    retryAfterMs,
+    now,
+    onBackgroundFailure,
+  });
+
+  function certificate(domain: string): Refreshing<LoadedCertificate> {
+    const existing = certificates.get(domain);
+    if (existing !== undefined) return existing;
+    const created = createRefreshing<LoadedCertificate>({
+      async load(kept) {
+        const leftMs = kept === undefined ? Infinity : kept.notAfterMs - wallClock();
+        const ageing = leftMs < MIN_VALIDITY_HOURS * HOUR_MS;
+        const wanted = ageing ? { minValidityHours: MIN_VALIDITY_HOURS } : {};
+        const pair = await localApi.certificate(domain, signal, wanted);
+        const next = loadCertificate(pair, `the certificate of ${domain} from tailscaled`);
+        // The same certificate keeps its context, and with it the TLS sessions of those who come back.
+        return kept?.leaf.raw.equals(next.leaf.raw) === true ? kept : next;
+      },
+      usable: (kept) => kept.notAfterMs > wallClock(),
+      refreshAfterMs: options.refreshAfterMs ?? HOUR_MS,
+      retryAfterMs,
+      now,
+      onBackgroundFailure,
+    });
+    certificates.set(domain, created);
+    return created;
+  }
+
+  return {
+    async context(serverName) {
+      const domain = chooseDomain(serverName, await domains.get());
+      return (await certificate(domain).get()).context;
+    },
+  };
+}
+
+async function readDomains(
+  localApi: LocalApiCertificatesOptions['localApi'],
+  signal: AbortSignal,
+): Promise<readonly string[]> {
+  const { certificateDomains, backendState } = await localApi.status(signal, { peers: false });
+  if (certificateDomains.length > 0) return certificateDomains;
+  throw new TailcastError(
+    'CERTIFICATE_UNAVAILABLE',
+    backendState === 'Running'
+      ? 'this tailnet issues none: turn on HTTPS certificates for it, or use certificate files or a self-signed one'
+      : `tailscaled on ${localApi.socketPath} is not connected (${backendState}): bring it up first`,
+  );
+}
+
+/** `domains` is not empty; its first element is the default. */
+function chooseDomain(serverName: string | undefined, domains: readonly string[]): string {
+  const [fallback = ''] = domains;
+  if (serverName === undefined || isIP(serverName) !== 0) return fallback;
+  const name = serverName.toLowerCase().replace(/\.$/, '');
+  const exact = domains.find((domain) => domain === name);
+  if (exact !== undefined) return exact;
+  const byLabel = name.includes('.') ? undefined : domains.find((domain) => domain.startsWith(`${name}.`));
+  return byLabel ?? fallback;
+}

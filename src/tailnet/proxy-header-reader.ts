@@ -1,0 +1,50 @@
+/** Reads the PROXY header off a fresh connection and leaves everything after it in the socket, for TLS or HTTP. */
+import type { Socket } from 'node:net';
+import { createProxyHeaderParser, ProxyHeaderError, type ProxyHeader } from './proxy-protocol.ts';
+
+/**
+ * Calls `done` once, synchronously with the arrival of the header's last byte, so that no byte can come between; the
+ * bytes after the header have been put back into the socket. Calls `fail` once instead when there is no acceptable header
+ * or the connection ends. The socket has not been switched to flowing mode by then, and its handle is untouched, so a
+ * `TLSSocket` can take it over natively.
+ */
+export function readProxyHeader(
+  socket: Socket,
+  done: (header: ProxyHeader) => void,
+  fail: (error: Error) => void,
+): void {
+  const parser = createProxyHeaderParser();
+
+  function stop(): void {
+    socket.off('readable', onReadable);
+    socket.off('end', onEnd);
+    socket.off('close', onEnd);
+  }
+
+  function onReadable(): void {
+    for (let chunk: unknown = socket.read(); chunk instanceof Uint8Array; chunk = socket.read()) {
+      let header: ProxyHeader | undefined;
+      try {
+        header = parser.push(chunk);
+      } catch (error) {
+        stop();
+        fail(error instanceof Error ? error : new ProxyHeaderError('unreadable'));
+        return;
+      }
+      if (header === undefined) continue;
+      stop();
+      if (header.rest.length > 0) socket.unshift(header.rest);
+      done(header);
+      return;
+    }
+  }
+
+  function onEnd(): void {
+    stop();
+    fail(new ProxyHeaderError('the connection ended before its PROXY header'));
+  }
+
+  socket.on('readable', onReadable);
+  socket.on('end', onEnd);
+  socket.on('close', onEnd);
+}

@@ -1,0 +1,127 @@
+/**
+ * What happens to an accepted connection until it is handed over: PROXY header, TLS handshake, deadlines, and a bound on
+ * how many are in that state.
+ */
+import type { Socket } from 'node:net';
+import { errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { isLoopback, normaliseAddress } from './addresses.ts';
+import type { CertificateSource } from './certificates.ts';
+import type { Peer } from './identity.ts';
+import { readProxyHeader } from './proxy-header-reader.ts';
+import { handshake } from './tls-handshake.ts';
+
+export type Alpn = 'h2' | 'http/1.1';
+
+export interface ReceptionOptions {
+  readonly proxyProtocol: 'off' | 'require';
+  readonly trustedProxies: readonly string[];
+  /** `undefined`: no TLS. */
+  readonly certificates: CertificateSource | undefined;
+  readonly log: Logger;
+  readonly headerTimeoutMs: number;
+  readonly handshakeTimeoutMs: number;
+  readonly maxHalfOpen: number;
+  /** Called in the tick in which the connection is ready. */
+  readonly handOver: (socket: Socket, alpn: Alpn, peer: Peer) => void;
+}
+
+export interface Reception {
+  readonly receive: (raw: Socket) => void;
+  /** Raw sockets not handed over yet, oldest first. */
+  readonly halfOpen: ReadonlySet<Socket>;
+}
+
+export function createReception(options: ReceptionOptions): Reception {
+  const { log, certificates, headerTimeoutMs, handshakeTimeoutMs } = options;
+  const trusted = new Set(options.trustedProxies.map(normaliseAddress));
+  const halfOpen = new Set<Socket>();
+
+  function refuse(raw: Socket, error: unknown, message: string): void {
+    log.debug({ address: raw.remoteAddress, error: errorText(error) }, message);
+    raw.destroy();
+  }
+
+  function handOver(raw: Socket, socket: Socket, alpn: Alpn, peer: Peer): void {
+    halfOpen.delete(raw);
+    options.handOver(socket, alpn, peer);
+  }
+
+  async function secure(raw: Socket, peer: Peer, source: CertificateSource): Promise<void> {
+    const deadline = setTimeout(() => {
+      refuse(raw, `over ${handshakeTimeoutMs} ms`, 'TLS handshake not finished');
+    }, handshakeTimeoutMs);
+    raw.once('close', () => clearTimeout(deadline));
+    const fallback = await source.context(undefined);
+    if (raw.destroyed) return;
+    handshake(raw, { fallback, certificates: source }, (error, socket) => {
+      clearTimeout(deadline);
+      if (socket === undefined) refuse(raw, error, 'TLS handshake failed');
+      else handOver(raw, socket, socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1', peer);
+    });
+  }
+
+  function admit(raw: Socket, peer: Peer): void {
+    if (certificates === undefined) {
+      handOver(raw, raw, 'http/1.1', peer);
+      return;
+    }
+    secure(raw, peer, certificates).catch((error: unknown) => {
+      log.error({ error: errorText(error) }, 'connection closed for want of a certificate');
+      raw.destroy();
+    });
+  }
+
+  function admitProxied(raw: Socket, direct: Peer): void {
+    if (!isLoopback(direct.address) && !trusted.has(direct.address)) {
+      refuse(raw, 'not a trusted proxy', 'PROXY header refused');
+      return;
+    }
+    const deadline = setTimeout(() => {
+      refuse(raw, `over ${headerTimeoutMs} ms`, 'PROXY header missing');
+    }, headerTimeoutMs);
+    readProxyHeader(
+      raw,
+      (header) => {
+        clearTimeout(deadline);
+        admit(raw, header.kind === 'local' ? direct : { ...header.source, source: 'proxy-protocol' });
+      },
+      (error) => {
+        clearTimeout(deadline);
+        refuse(raw, error, 'PROXY header refused');
+      },
+    );
+  }
+
+  /** The one that has been waiting longest is the least likely to be honest. */
+  function makeRoom(): void {
+    const [oldest] = halfOpen;
+    if (halfOpen.size <= options.maxHalfOpen || oldest === undefined) return;
+    halfOpen.delete(oldest);
+    refuse(oldest, `more than ${options.maxHalfOpen}`, 'too many unfinished handshakes');
+  }
+
+  return {
+    halfOpen,
+    receive(raw) {
+      raw.on('error', (error) => log.debug({ error: errorText(error) }, 'connection error'));
+      const peer = socketPeer(raw);
+      if (peer === undefined) {
+        raw.destroy();
+        return;
+      }
+      halfOpen.add(raw);
+      raw.once('close', () => halfOpen.delete(raw));
+      makeRoom();
+      if (options.proxyProtocol === 'require') admitProxied(raw, peer);
+      else admit(raw, peer);
+    },
+  };
+}
+
+/** `undefined` when the client has already gone. */
+function socketPeer(raw: Socket): Peer | undefined {
+  const address = normaliseAddress(raw.remoteAddress ?? '');
+  const port = raw.remotePort;
+  return address === undefined || port === undefined ? undefined : { address, port, source: 'socket' };
+}

@@ -1,0 +1,182 @@
+/**
+ * A TLS certificate of our own making, for set-ups without a public one. The authority is made once and kept in a
+ * directory, so that a kubeconfig that trusts it goes on working after a restart; the server's certificate is made anew
+ * when it is near its end or must carry other names.
+ *
+ * Directory: `ca/ca.crt`, `ca/ca.key`, `server.pem` (key, then certificate). Keys are readable by their owner only.
+ */
+import { randomUUID, X509Certificate, createPrivateKey } from 'node:crypto';
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { isIP } from 'node:net';
+import { join } from 'node:path';
+import { errorText, TailcastError } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { normaliseAddress } from './addresses.ts';
+import { loadCertificate, type CertificateSource, type LoadedCertificate } from './certificates.ts';
+import { issueAuthority, issueServer, type IssuedPair } from './issue-certificate.ts';
+import { createRefreshing } from './refreshing.ts';
+
+export interface SelfSignedOptions {
+  /** Made if missing. */
+  readonly directory: string;
+  /** DNS names and IP addresses besides `localhost`, `127.0.0.1` and `::1`. */
+  readonly names?: readonly string[];
+  readonly log: Logger;
+  /** Milliseconds since 1970. */
+  readonly wallClock?: () => number;
+}
+
+const DAY_MS = 86_400_000;
+const AUTHORITY_DAYS = 3650;
+const SERVER_DAYS = 90;
+/** A server certificate with less than this left is replaced. */
+const RENEW_DAYS = 30;
+
+/**
+ * @throws TailcastError `CERTIFICATE_UNAVAILABLE` when the directory cannot be used, or holds an authority that is
+ * damaged or has expired: it is never replaced silently, because clients trust it by name
+ */
+export async function openSelfSignedCertificates(
+  options: SelfSignedOptions,
+): Promise<CertificateSource & { readonly caPem: string }> {
+  const { log } = options;
+  const wallClock = options.wallClock ?? Date.now;
+  const directory = options.directory;
+  const names = [...new Set(['localhost', '127.0.0.1', '::1', ...(options.names ?? []).map(canonicalName)])];
+  try {
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    const authority = await openAuthority(join(directory, 'ca'), wallClock());
+    const server = createRefreshing<LoadedCertificate>({
+      load: () => openServer(join(directory, 'server.pem'), { authority, names, nowMs: wallClock() }),
+      usable: ({ notAfterMs }) => notAfterMs > wallClock(),
+      refreshAfterMs: DAY_MS,
+      retryAfterMs: 60_000,
+      now: wallClock,
+      onBackgroundFailure: (error) => log.error({ error: errorText(error) }, 'certificate not renewed'),
+    });
+    await server.get();
+    return {
+      caPem: authority.certificatePem,
+      async context() {
+        return (await server.get()).context;
+      },
+    };
+  } catch (error) {
+    if (error instanceof TailcastError) throw error;
+    throw new TailcastError('CERTIFICATE_UNAVAILABLE', `${directory}: ${errorText(error)}`, { cause: error });
+  }
+}
+
+/** As a SAN spells it. @throws TailcastError `CONFIG_INVALID` for what is neither a DNS name nor an IP address */
+function canonicalName(name: string): string {
+  const address = normaliseAddress(name);
+  if (address !== undefined) return address;
+  const lower = name.toLowerCase().replace(/\.$/, '');
+  if (/^(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$/.test(lower))
+    return lower;
+  throw new TailcastError('CONFIG_INVALID', `${JSON.stringify(name)} is not a name for a certificate`);
+}
+
+async function openAuthority(directory: string, nowMs: number): Promise<IssuedPair> {
+  const kept = await readAuthority(directory);
+  if (kept !== undefined) {
+    checkAuthority(kept, directory, nowMs);
+    return kept;
+  }
+  const made = await issueAuthority({ nowMs, validMs: AUTHORITY_DAYS * DAY_MS });
+  const fresh = `${directory}.${randomUUID()}`;
+  await mkdir(fresh, { mode: 0o700 });
+  await writeFile(join(fresh, 'ca.key'), made.keyPem, { mode: 0o600, flush: true });
+  await writeFile(join(fresh, 'ca.crt'), made.certificatePem, { mode: 0o644, flush: true });
+  try {
+    // A whole directory appears at once or not at all, so two processes that start together end up with one authority.
+    await rename(fresh, directory);
+    return made;
+  } catch (error) {
+    await rm(fresh, { recursive: true, force: true });
+    const other = await readAuthority(directory);
+    if (other === undefined) throw error;
+    return other;
+  }
+}
+
+/** `undefined` when there is none yet. Half of one is an error. */
+async function readAuthority(directory: string): Promise<IssuedPair | undefined> {
+  const certificatePem = await readIfPresent(join(directory, 'ca.crt'));
+  const keyPem = await readIfPresent(join(directory, 'ca.key'));
+  if (certificatePem === undefined && keyPem === undefined) return undefined;
+  if (certificatePem !== undefined && keyPem !== undefined) return { certificatePem, keyPem };
+  throw damaged(directory, 'one of ca.crt and ca.key is missing');
+}
+
+function checkAuthority(authority: IssuedPair, directory: string, nowMs: number): void {
+  let certificate: X509Certificate;
+  let fits: boolean;
+  try {
+    certificate = new X509Certificate(authority.certificatePem);
+    fits = certificate.ca && certificate.checkPrivateKey(createPrivateKey(authority.keyPem));
+  } catch (error) {
+    throw damaged(directory, errorText(error), error);
+  }
+  if (!fits) throw damaged(directory, 'ca.crt is no authority, or ca.key is not its key');
+  if (certificate.validToDate.getTime() <= nowMs) throw damaged(directory, 'the authority has expired');
+}
+
+function damaged(directory: string, why: string, cause?: unknown): TailcastError {
+  const detail = `the certificate authority in ${directory} cannot be used (${why}): restore it, or remove the directory and give clients the new one`;
+  return new TailcastError('CERTIFICATE_UNAVAILABLE', detail, cause === undefined ? undefined : { cause });
+}
+
+interface ServerNeeds {
+  readonly authority: IssuedPair;
+  readonly names: readonly string[];
+  readonly nowMs: number;
+}
+
+async function openServer(path: string, needs: ServerNeeds): Promise<LoadedCertificate> {
+  const kept = loadKept(await readIfPresent(path), path);
+  if (kept !== undefined && isGood(kept, needs)) return kept;
+  const { authority, names, nowMs } = needs;
+  const pair = await issueServer(authority, { names, nowMs, validMs: SERVER_DAYS * DAY_MS });
+  const fresh = `${path}.${randomUUID()}`;
+  await writeFile(fresh, `${pair.keyPem}${pair.certificatePem}`, { mode: 0o600, flush: true });
+  await rename(fresh, path);
+  return loadCertificate(pair, path);
+}
+
+/** Whatever cannot be loaded is simply made anew: nobody trusts a server certificate by itself. */
+function loadKept(pem: string | undefined, path: string): LoadedCertificate | undefined {
+  const start = pem?.indexOf('-----BEGIN CERTIFICATE-----') ?? -1;
+  if (pem === undefined || start === -1) return undefined;
+  try {
+    return loadCertificate({ keyPem: pem.slice(0, start), certificatePem: pem.slice(start) }, path);
+  } catch {
+    return undefined;
+  }
+}
+
+function isGood(kept: LoadedCertificate, { authority, names, nowMs }: ServerNeeds): boolean {
+  const issuer = new X509Certificate(authority.certificatePem);
+  const lastsLong =
+    kept.notAfterMs - nowMs > RENEW_DAYS * DAY_MS || kept.notAfterMs === issuer.validToDate.getTime();
+  return (
+    lastsLong &&
+    kept.notBeforeMs <= nowMs &&
+    kept.leaf.verify(issuer.publicKey) &&
+    names.every((name) => covers(kept.leaf, name))
+  );
+}
+
+function covers(leaf: X509Certificate, name: string): boolean {
+  const found = isIP(name) === 0 ? leaf.checkHost(name, { wildcards: false }) : leaf.checkIP(name);
+  return found !== undefined || leaf.subjectAltName?.split(', ').includes(`DNS:${name}`) === true;
+}
+
+async function readIfPresent(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,80 @@
+/** The parts of `GET /localapi/v0/status` that are used. Pure. */
+import { z } from 'zod';
+import { TailcastError } from '../errors.ts';
+
+export interface TailnetNode {
+  /** Stable node ID; empty when tailscaled does not say. */
+  readonly nodeId: string;
+  /** MagicDNS name without the trailing dot. */
+  readonly name: string;
+  readonly addresses: readonly string[];
+  readonly tags: readonly string[];
+  readonly online: boolean;
+}
+
+export interface TailnetStatus {
+  readonly version: string;
+  /** `Running` when all is well; else `NoState`, `NeedsLogin`, `NeedsMachineAuth`, `Stopped` or `Starting`. */
+  readonly backendState: string;
+  /** Names this node may get certificates for; empty where the tailnet issues none. */
+  readonly certificateDomains: readonly string[];
+  readonly magicDnsSuffix: string;
+  readonly health: readonly string[];
+  readonly self: TailnetNode | undefined;
+  readonly peers: readonly TailnetNode[];
+}
+
+const texts = z.array(z.string()).nullable().optional();
+
+const NODE = z.object({
+  ID: z.string().optional(),
+  DNSName: z.string().optional(),
+  TailscaleIPs: texts,
+  Tags: texts,
+  Online: z.boolean().optional(),
+});
+
+const STATUS = z.object({
+  Version: z.string().optional(),
+  BackendState: z.string(),
+  CertDomains: texts,
+  Health: texts,
+  CurrentTailnet: z.object({ MagicDNSSuffix: z.string().optional() }).nullable().optional(),
+  Self: NODE.nullable().optional(),
+  Peer: z.record(z.string(), NODE).nullable().optional(),
+});
+
+/** @throws TailcastError `TAILNET_UNAVAILABLE` when the daemon's answer is not a status */
+export function parseTailnetStatus(json: unknown): TailnetStatus {
+  const result = STATUS.safeParse(json);
+  if (!result.success) {
+    const at = result.error.issues[0]?.path.join('.') ?? '';
+    throw new TailcastError('TAILNET_UNAVAILABLE', `its status was not understood at ${at}`, {
+      cause: result.error,
+    });
+  }
+  const status = result.data;
+  return {
+    version: status.Version ?? '',
+    backendState: status.BackendState,
+    certificateDomains: (status.CertDomains ?? []).map(withoutDot),
+    magicDnsSuffix: status.CurrentTailnet?.MagicDNSSuffix ?? '',
+    health: status.Health ?? [],
+    self: status.Self === null || status.Self === undefined ? undefined : toNode(status.Self),
+    peers: Object.values(status.Peer ?? {}).map(toNode),
+  };
+}
+
+function toNode(node: z.infer<typeof NODE>): TailnetNode {
+  return {
+    nodeId: node.ID ?? '',
+    name: withoutDot(node.DNSName ?? ''),
+    addresses: node.TailscaleIPs ?? [],
+    tags: node.Tags ?? [],
+    online: node.Online ?? false,
+  };
+}
+
+function withoutDot(name: string): string {
+  return name.toLowerCase().replace(/\.$/, '');
+}
