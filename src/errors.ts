@@ -75,6 +75,11 @@ export const ERROR_TABLE = {
     reason: 'Forbidden',
     message: 'this session must be recorded, but no recorder accepted it',
   },
+  RECORDER_UNAVAILABLE: {
+    status: 503,
+    reason: 'ServiceUnavailable',
+    message: 'no session recorder could be reached',
+  },
   RECORDER_LOST: {
     status: 503,
     reason: 'ServiceUnavailable',
@@ -130,6 +135,10 @@ export const ERROR_TABLE = {
   },
   OVERLOADED: { status: 429, reason: 'TooManyRequests', message: 'too many requests are in flight' },
   SHUTTING_DOWN: { status: 503, reason: 'ServiceUnavailable', message: 'the gateway is shutting down' },
+
+  // tools
+  RECORDING_MALFORMED: { status: 500, reason: 'InternalError', message: 'the recording cannot be read' },
+  RECORDER_UNREACHABLE: { status: 503, reason: 'ServiceUnavailable', message: 'the recorder did not answer' },
 
   // wire
   WIRE_MALFORMED: { status: 400, reason: 'BadRequest', message: 'malformed bytes' },

@@ -1,0 +1,146 @@
+import { Command, CommanderError, InvalidArgumentError } from 'commander';
+import { DEMO_SETTINGS } from '../config/demo.ts';
+import { GATEWAY_SETTINGS } from '../config/gateway.ts';
+import { RECORDER_SETTINGS } from '../config/recorder.ts';
+import { positiveNumber, wholeNumber } from '../config/values.ts';
+import { TailcastError, errorText } from '../errors.ts';
+import type { CommandContext } from './output.ts';
+import { addSettingOptions, settingsOf } from './role-options.ts';
+import { VERSION } from './version.ts';
+
+/**
+ * Runs one invocation of `tailcast`. Every failure that a person can do something about ends as one sentence on
+ * standard error; only a defect shows a stack.
+ *
+ * @param args the arguments without `node` and the script.
+ * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C before it was done.
+ */
+export async function runProgram(args: readonly string[], context: CommandContext): Promise<number> {
+  const program = createProgram(context);
+  try {
+    await program.parseAsync(args, { from: 'user' });
+    return 0;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+    if (error instanceof TailcastError) {
+      context.stderr.write(`tailcast: ${sentence(error)}\n`);
+      return error.code === 'USAGE' ? 2 : 1;
+    }
+    if (context.signal.aborted) return 130;
+    const known = error instanceof Error && 'code' in error;
+    const shown = known || !(error instanceof Error) ? errorText(error) : (error.stack ?? error.message);
+    context.stderr.write(`tailcast: ${shown}\n`);
+    return 1;
+  }
+}
+
+function createProgram(context: CommandContext): Command {
+  const program = new Command('tailcast')
+    .description('Kubernetes API-server proxy and session recorder for tailnets')
+    .version(VERSION, '-V, --version')
+    .showHelpAfterError('(run with --help for all options)')
+    .configureOutput({
+      writeOut: (text) => context.stdout.write(text),
+      writeErr: (text) => context.stderr.write(text),
+    })
+    .exitOverride();
+  const command = (name: string, description: string): Command =>
+    program.command(name).description(description).exitOverride();
+  addRoles(command, context);
+  addTools(command, context);
+  return program;
+}
+
+type AddCommand = (name: string, description: string) => Command;
+
+/** The long-running roles. Each loads its own code only when it is run. */
+function addRoles(command: AddCommand, context: CommandContext): void {
+  const { environment } = context;
+  addSettingOptions(
+    command('gateway', 'put the Kubernetes API server on the tailnet and record exec and attach sessions'),
+    GATEWAY_SETTINGS,
+  ).action(async (options: Record<string, unknown>) => {
+    const config = settingsOf(GATEWAY_SETTINGS, options, environment);
+    const { runGateway } = await import('../compose/gateway.ts');
+    await runGateway(config, context);
+  });
+  addSettingOptions(
+    command('recorder', 'take session recordings, keep them and serve the player'),
+    RECORDER_SETTINGS,
+  ).action(async (options: Record<string, unknown>) => {
+    const config = settingsOf(RECORDER_SETTINGS, options, environment);
+    const { runRecorder } = await import('../compose/recorder.ts');
+    await runRecorder(config, context);
+  });
+  addSettingOptions(
+    command(
+      'demo',
+      'run everything on this machine: a small cluster, the gateway, the recorder and the player',
+    ),
+    DEMO_SETTINGS,
+  ).action(async (options: Record<string, unknown>) => {
+    const config = settingsOf(DEMO_SETTINGS, options, environment);
+    const { runDemo } = await import('../compose/demo.ts');
+    await runDemo(config, context);
+  });
+}
+
+/** The tools of the people who use recordings and clusters. */
+function addTools(command: AddCommand, context: CommandContext): void {
+  addArchiveOptions(command('ls', 'list recordings, newest first'))
+    .option('--limit <n>', 'how many at most', argument(wholeNumber(1, 100_000)), 50)
+    .option('--user <login>', 'only sessions of this user')
+    .option('--namespace <name>', 'only sessions in this namespace')
+    .option('--pod <name>', 'only sessions in this pod')
+    .option('--state <state>', 'open, closed, interrupted or violated')
+    .option('--json', 'one JSON object per line')
+    .action(async (options: Record<string, unknown>) => {
+      const { listRecordings } = await import('./ls.ts');
+      await listRecordings(options, context);
+    });
+  addArchiveOptions(command('play', 'play a recording in this terminal'))
+    .argument('<id>', 'an id from `tailcast ls` (its beginning is enough), `latest`, or a .cast file')
+    .option('--speed <factor>', 'play this much faster', argument(positiveNumber(1000)), 1)
+    .option('--idle-limit <seconds>', 'cut pauses to this', argument(positiveNumber(1e6)))
+    .option('--follow', 'go on while the session is still running')
+    .option(
+      '--raw',
+      'write recorded control sequences as they are: a hostile recording can then drive this terminal',
+    )
+    .action(async (id: string, options: Record<string, unknown>) => {
+      const { playRecording } = await import('./play.ts');
+      await playRecording(id, options, context);
+    });
+  command('kubeconfig', 'add a gateway to the kubeconfig')
+    .argument('<host>', 'name, address or URL of the gateway')
+    .option('--certificate-authority <file>', 'CA of the gateway’s certificate, when it is not a public one')
+    .option('--name <name>', 'name of the cluster and context; default: the host')
+    .option('--file <file>', 'kubeconfig to change; default: as kubectl finds it')
+    .option('--print', 'print the kubeconfig and change nothing')
+    .option('--socket <path>', 'tailscaled’s LocalAPI socket, to look up short names')
+    .action(async (host: string, options: Record<string, unknown>) => {
+      const { writeGatewayKubeconfig } = await import('./kubeconfig.ts');
+      await writeGatewayKubeconfig(host, options, context);
+    });
+}
+
+function addArchiveOptions(command: Command): Command {
+  return command
+    .option('--recorder <url>', 'the recorder to ask [TAILCAST_RECORDER]; default: the demo’s')
+    .option('--store <directory>', 'read a recorder’s directory instead [TAILCAST_STORE]');
+}
+
+function argument<T>(parse: (raw: unknown) => T): (raw: string) => T {
+  return (raw) => {
+    try {
+      return parse(raw);
+    } catch (error) {
+      throw new InvalidArgumentError(errorText(error));
+    }
+  };
+}
+
+function sentence(error: TailcastError): string {
+  const lines = error.message.split('\n');
+  return lines.length === 1 ? error.message : error.message.replace(': ', ':\n  ');
+}

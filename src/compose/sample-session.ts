@@ -1,0 +1,125 @@
+/**
+ * One interactive session made by the demo itself, through the gateway like any other, so that the player has
+ * something to show. It types into a shell and waits for the screen, as a person would.
+ */
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { connect, type TLSSocket } from 'node:tls';
+import { TailcastError } from '../errors.ts';
+import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../wire/websocket/frame.ts';
+import { CHANNEL } from '../wire/remotecommand/channel.ts';
+
+/** What is typed, and how long the fingers rest before it. */
+const SCRIPT = [
+  { restMs: 500, text: 'uname -sr\r' },
+  { restMs: 600, text: 'ls -la /\r' },
+  { restMs: 700, text: 'printf "\\033[32m%s\\033[0m\\n" "every byte of this shell was recorded"\r' },
+  { restMs: 700, text: 'exit\r' },
+];
+const KEY_MS = 25;
+const SESSION_LIMIT_MS = 20_000;
+const MAX_RESPONSE_HEAD_BYTES = 64 * 1024;
+
+export interface SampleTarget {
+  readonly host: string;
+  readonly port: number;
+  readonly caPem: string;
+  readonly namespace: string;
+  readonly pod: string;
+}
+
+/**
+ * Runs the session and resolves when it has ended.
+ *
+ * @throws TailcastError `UPSTREAM_BROKEN` when the gateway does not answer 101.
+ */
+export async function recordSampleSession(target: SampleTarget, signal: AbortSignal): Promise<void> {
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(SESSION_LIMIT_MS)]);
+  const socket = connect({
+    host: target.host,
+    port: target.port,
+    ca: target.caPem,
+    ALPNProtocols: ['http/1.1'],
+  });
+  const destroy = (): void => void socket.destroy();
+  limit.addEventListener('abort', destroy, { once: true });
+  try {
+    await once(socket, 'secureConnect');
+    await upgrade(socket, target);
+    const ended = once(socket, 'close');
+    socket.resume();
+    sendFrame(socket, CHANNEL.resize, '{"Width":100,"Height":28}');
+    await type(socket, limit);
+    await ended;
+  } finally {
+    limit.removeEventListener('abort', destroy);
+    socket.destroy();
+  }
+}
+
+async function upgrade(socket: TLSSocket, { host, port, namespace, pod }: SampleTarget): Promise<void> {
+  const query = 'command=sh&stdin=true&stdout=true&tty=true';
+  socket.write(
+    [
+      `GET /api/v1/namespaces/${namespace}/pods/${pod}/exec?${query} HTTP/1.1`,
+      `Host: ${host}:${port}`,
+      'Connection: Upgrade',
+      'Upgrade: websocket',
+      'Sec-WebSocket-Version: 13',
+      `Sec-WebSocket-Key: ${randomBytes(16).toString('base64')}`,
+      'Sec-WebSocket-Protocol: v5.channel.k8s.io, v4.channel.k8s.io',
+      'User-Agent: tailcast-demo',
+      '',
+      '',
+    ].join('\r\n'),
+  );
+  let head = Buffer.alloc(0);
+  while (!head.includes('\r\n\r\n')) {
+    const [chunk]: unknown[] = await once(socket, 'data');
+    if (!Buffer.isBuffer(chunk) || head.length > MAX_RESPONSE_HEAD_BYTES) break;
+    head = Buffer.concat([head, chunk]);
+  }
+  const statusLine = head.toString('latin1').split('\r\n', 1)[0] ?? '';
+  if (!/^HTTP\/1\.1 101 /.test(statusLine)) {
+    throw new TailcastError('UPSTREAM_BROKEN', `the sample session was answered with ${statusLine}`);
+  }
+  watchClose(socket, head.subarray(head.indexOf('\r\n\r\n') + 4));
+}
+
+/** Answers the close frame, so that the session ends in order. */
+function watchClose(socket: TLSSocket, head: Buffer): void {
+  const scanner = createWebSocketScanner({ expectMask: false });
+  const read = (chunk: Buffer): void => {
+    for (const piece of scanner.push(chunk)) {
+      if (piece.opcode === OPCODE.close && piece.last) {
+        socket.end(
+          encodeWebSocketFrame({
+            opcode: OPCODE.close,
+            fin: true,
+            payload: Buffer.from([3, 232]),
+            mask: randomBytes(4),
+          }),
+        );
+      }
+    }
+  };
+  socket.on('data', read);
+  if (head.length > 0) read(head);
+}
+
+async function type(socket: TLSSocket, signal: AbortSignal): Promise<void> {
+  for (const { restMs, text } of SCRIPT) {
+    await sleep(restMs, undefined, { signal });
+    for (const key of text) {
+      sendFrame(socket, CHANNEL.stdin, key);
+      await sleep(KEY_MS, undefined, { signal });
+    }
+  }
+}
+
+function sendFrame(socket: TLSSocket, channel: number, text: string): void {
+  if (!socket.writable) return;
+  const payload = Buffer.concat([Buffer.from([channel]), Buffer.from(text)]);
+  socket.write(encodeWebSocketFrame({ opcode: OPCODE.binary, fin: true, payload, mask: randomBytes(4) }));
+}
