@@ -1,0 +1,231 @@
+/**
+ * Builds the peers into a cache outside the repository, and only what is missing.
+ *
+ *   node test/real/rig/build.ts [peer…]
+ *
+ * The cache is keyed by everything that goes into a peer: go.mod, go.sum, its own sources and the flags. A program is
+ * built to a temporary name and renamed, so an interrupted build leaves nothing half done, and a lock file lets two
+ * builds at once share the work.
+ */
+import { spawn, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+} from 'node:fs';
+import { homedir, setPriority } from 'node:os';
+import { basename, dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { acquireLock } from './lock-file.ts';
+import { PEERS, type Peer, type PeerName } from './peers.ts';
+
+const peersFolder = resolve(dirname(fileURLToPath(import.meta.url)), '../peers');
+const PROGRESS_MS = 15_000;
+/** Builds are long and never urgent: they leave the machine to what runs on it. */
+const BUILD_NICENESS = 10;
+const KEEP_UNUSED_MS = 14 * 24 * 3600 * 1000;
+
+export type Programs = Readonly<Record<string, string>>;
+type Report = (line: string) => void;
+
+/** The machine has no Go: the peers cannot be built. Says what to do, and is the reason a suite prints when it skips. */
+export class GoMissingError extends Error {}
+
+const inFlight = new Map<PeerName, Promise<Programs>>();
+
+/**
+ * Gives the programs of a peer, built if they are not in the cache.
+ *
+ * @returns program name → absolute path
+ * @throws GoMissingError when something must be built and there is no Go; Error with the compiler's output otherwise
+ */
+export function ensurePeer(name: PeerName, report: Report = toStderr): Promise<Programs> {
+  const known = inFlight.get(name);
+  if (known !== undefined) return known;
+  const build = buildPeer(name, report);
+  inFlight.set(name, build);
+  build.catch(() => inFlight.delete(name));
+  return build;
+}
+
+/** Where builds are kept: `TAILCAST_PEERS_DIR`, or a folder in the user's cache. */
+export function cacheFolder(): string {
+  return resolve(process.env['TAILCAST_PEERS_DIR'] ?? join(homedir(), '.cache', 'tailcast-peers'));
+}
+
+async function buildPeer(name: PeerName, report: Report): Promise<Programs> {
+  const peer = PEERS[name];
+  const folder = join(cacheFolder(), `${name}-${keyOf(peer)}`);
+  const programs = Object.fromEntries(
+    Object.keys(peer.programs).map((program) => [program, join(folder, program)]),
+  );
+  if (Object.values(programs).every((path) => existsSync(path))) {
+    utimesSync(folder, new Date(), new Date());
+    return programs;
+  }
+  requireGo();
+  const release = await acquireLock(`${folder}.lock`, (pid) =>
+    report(`${name}: waiting for process ${pid}, which builds it already`),
+  );
+  try {
+    mkdirSync(folder, { recursive: true });
+    for (const [program, path] of Object.entries(programs)) {
+      if (!existsSync(path)) await buildProgram(name, peer, program, path, report);
+    }
+    removeUnused(name, folder);
+  } finally {
+    release();
+  }
+  return programs;
+}
+
+async function buildProgram(
+  name: PeerName,
+  peer: Peer,
+  program: string,
+  path: string,
+  report: Report,
+): Promise<void> {
+  const started = Date.now();
+  report(`${name}: building ${program} (minutes the first time, seconds later)`);
+  const temporary = `${path}.${process.pid}.part`;
+  const timer = setInterval(
+    () => report(`${name}: still building ${program}, ${seconds(started)} s`),
+    PROGRESS_MS,
+  );
+  try {
+    await go(
+      [...buildArguments(peer, program), '-o', temporary, packageOf(peer, program)],
+      join(peersFolder, peer.folder),
+    );
+    renameSync(temporary, path);
+  } finally {
+    clearInterval(timer);
+    rmSync(temporary, { force: true });
+  }
+  const megabytes = Math.round(statSync(path).size / 1e6);
+  report(`${name}: built ${program} in ${seconds(started)} s (${megabytes} MB)`);
+}
+
+function packageOf(peer: Peer, program: string): string {
+  const goPackage = peer.programs[program];
+  if (goPackage === undefined) throw new Error(`no program ${program}`);
+  return goPackage;
+}
+
+function buildArguments(peer: Peer, program: string): string[] {
+  const names = peer.tags?.[program];
+  const tags = names === undefined ? [] : ['-tags', names];
+  const linker = ['-s', '-w', ...(peer.linkerFlags ?? [])].join(' ');
+  // Read-only: what is not in go.sum is an error here and never a silent download of something else.
+  return ['build', '-mod=readonly', '-trimpath', '-buildvcs=false', ...tags, '-ldflags', linker];
+}
+
+function go(args: readonly string[], folder: string): Promise<void> {
+  return new Promise((done, fail) => {
+    const child = spawn('go', args, {
+      cwd: folder,
+      env: { ...process.env, CGO_ENABLED: '0', GOWORK: 'off' },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    if (child.pid !== undefined) lowerPriority(child.pid);
+    const output: string[] = [];
+    const keep = (chunk: Buffer): void => {
+      output.push(chunk.toString());
+      if (output.length > 200) output.shift();
+    };
+    child.stdout.on('data', keep);
+    child.stderr.on('data', keep);
+    const stop = (): void => {
+      child.kill();
+    };
+    process.once('exit', stop);
+    child.on('error', fail);
+    child.on('close', (code) => {
+      process.off('exit', stop);
+      if (code === 0) done();
+      else fail(new Error(`go ${args.slice(-1).join('')} failed with code ${code}:\n${output.join('')}`));
+    });
+  });
+}
+
+function lowerPriority(pid: number): void {
+  try {
+    setPriority(pid, BUILD_NICENESS);
+  } catch {
+    // It only makes the build less polite.
+  }
+}
+
+function requireGo(): void {
+  if (spawnSync('go', ['version']).status !== 0) {
+    throw new GoMissingError(
+      'the real peers are not built yet and this machine has no Go: install Go 1.26 or newer and run again',
+    );
+  }
+}
+
+/** Everything that decides what a build makes, so that nothing stale is ever used. */
+function keyOf(peer: Peer): string {
+  const hash = createHash('sha256').update(JSON.stringify(peer));
+  const folder = join(peersFolder, peer.folder);
+  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((file) => /(\.go|^go\.mod|^go\.sum)$/.test(file))
+    .toSorted();
+  for (const file of files) {
+    hash
+      .update(file)
+      .update('\0')
+      .update(readFileSync(join(folder, file)))
+      .update('\0');
+  }
+  return hash.digest('hex').slice(0, 16);
+}
+
+/** Drops builds of older keys that nobody has used for two weeks. */
+function removeUnused(name: PeerName, current: string): void {
+  const pattern = new RegExp(`^${name.replaceAll('.', '\\.')}-[0-9a-f]{16}$`);
+  for (const entry of readdirSync(cacheFolder()).filter((file) => pattern.test(file))) {
+    const path = join(cacheFolder(), entry);
+    const unusedMs = Date.now() - statSync(path).mtimeMs;
+    if (entry !== basename(current) && unusedMs > KEEP_UNUSED_MS)
+      rmSync(path, { recursive: true, force: true });
+  }
+}
+
+function seconds(since: number): number {
+  return Math.round((Date.now() - since) / 1000);
+}
+
+function toStderr(line: string): void {
+  process.stderr.write(`peers: ${line}\n`);
+}
+
+export function isPeerName(text: string): text is PeerName {
+  return Object.hasOwn(PEERS, text);
+}
+
+if (import.meta.main) {
+  const names = process.argv.slice(2);
+  const unknown = names.filter((name) => !isPeerName(name));
+  if (unknown.length > 0) {
+    process.stderr.write(`peers: unknown: ${unknown.join(' ')}; known: ${Object.keys(PEERS).join(' ')}\n`);
+    process.exitCode = 2;
+  } else {
+    try {
+      // One after the other: each build uses all processors already.
+      for (const name of names.length > 0 ? names : Object.keys(PEERS)) {
+        if (isPeerName(name)) process.stdout.write(`${JSON.stringify({ [name]: await ensurePeer(name) })}\n`);
+      }
+    } catch (error) {
+      process.stderr.write(`peers: ${error instanceof Error ? error.message : String(error)}\n`);
+      process.exitCode = 1;
+    }
+  }
+}

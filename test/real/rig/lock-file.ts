@@ -1,0 +1,95 @@
+import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+
+const POLL_MS = 250;
+/** How long a thief may hold the right to remove a dead owner's lock; it needs microseconds. */
+const STEAL_LIMIT_MS = 10_000;
+
+/**
+ * Holds a lock file that names its owner, so that a lock left by a killed process is recognised and taken over.
+ *
+ * @param path the file; its folder is made
+ * @param onWait called once, with the owner's process id, when somebody else holds it
+ * @returns a function that gives the lock back
+ */
+export async function acquireLock(path: string, onWait: (pid: number) => void): Promise<() => void> {
+  mkdirSync(dirname(path), { recursive: true });
+  const mine = `${process.pid} ${startTimeOf(process.pid) ?? 0}\n`;
+  let waiting = false;
+  for (;;) {
+    if (createExclusively(path, mine)) return () => rmSync(path, { force: true });
+    const owner = readOwner(path);
+    if (owner !== undefined && startTimeOf(owner.pid) !== owner.startTime) {
+      steal(path, owner.text);
+      continue;
+    }
+    if (owner !== undefined && !waiting) {
+      waiting = true;
+      onWait(owner.pid);
+    }
+    await delay(POLL_MS);
+  }
+}
+
+function createExclusively(path: string, text: string): boolean {
+  try {
+    writeFileSync(path, text, { flag: 'wx' });
+    return true;
+  } catch (error) {
+    if (codeOf(error) === 'EEXIST') return false;
+    throw error;
+  }
+}
+
+/** Removes the lock of a dead owner. Of several that try, one at a time looks again before it removes. */
+function steal(path: string, seen: string): void {
+  const right = `${path}.steal`;
+  if (!createExclusively(right, '')) {
+    if (ageMs(right) > STEAL_LIMIT_MS) rmSync(right, { force: true });
+    return;
+  }
+  try {
+    if (readOwner(path)?.text === seen) rmSync(path, { force: true });
+  } finally {
+    rmSync(right, { force: true });
+  }
+}
+
+function readOwner(path: string): { pid: number; startTime: number; text: string } | undefined {
+  try {
+    const text = readFileSync(path, 'utf8');
+    const [pid, startTime] = text.trim().split(' ').map(Number);
+    if (pid === undefined || startTime === undefined || !(pid > 0)) {
+      // The owner made the file and has not written into it yet, or died in between.
+      return ageMs(path) > STEAL_LIMIT_MS ? { pid: 0, startTime: -1, text } : undefined;
+    }
+    return { pid, startTime, text };
+  } catch {
+    return undefined;
+  }
+}
+
+function ageMs(path: string): number {
+  try {
+    return Date.now() - statSync(path).mtimeMs;
+  } catch {
+    return 0;
+  }
+}
+
+/** When a process started, in clock ticks after boot: tells a process from a later one with the same id. */
+export function startTimeOf(pid: number): number | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    // The second field is the command in parentheses and may hold anything; start time is field 22.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return fields[0] === 'Z' ? undefined : Number(fields[19]);
+  } catch {
+    return undefined;
+  }
+}
+
+function codeOf(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error ? String(error.code) : undefined;
+}

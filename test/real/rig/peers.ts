@@ -1,0 +1,100 @@
+/**
+ * What the rig builds with Go: one module per peer, each with its own go.mod and go.sum, because shared ones would
+ * change each other's versions.
+ */
+export interface Peer {
+  /** Folder under `test/real/peers`. */
+  readonly folder: string;
+  /** Program name → Go package. */
+  readonly programs: Readonly<Record<string, string>>;
+  /** Program name → build tags, comma separated. */
+  readonly tags?: Readonly<Record<string, string>>;
+  /** Linker flags besides `-s -w`. */
+  readonly linkerFlags?: readonly string[];
+}
+
+export type PeerName = 'kubernetes-1.36' | 'kubernetes-1.34' | 'tailnet' | 'versitygw' | 'reference';
+
+const TAILSCALE_VERSION = '1.102.5';
+
+/**
+ * The features that a tailscaled for tests leaves out. Made by the module's own `cmd/featuretags --min
+ * --add=netstack,outboundproxy,serve,ipnbus,unixsocketidentity,cli,acme,health,cliconndiag,hujsonconf,debug,gro,
+ * peerapiserver,peerapiclient,dns,usermetrics,clientmetrics`.
+ */
+const LEAN_TAILSCALED = [
+  'ace advertiseexitnode advertiseroutes appconnectors aws bakedroots bird c2n cachenetmap captiveportal capture',
+  'clientupdate cloud colorable completion completion_scripts conn25 dbus debugeventbus debugportmapper',
+  'desktop_sessions doctor drive flashappliance identityfederation iptables kube linkspeed linuxdnsfight',
+  'listenrawdisco logtail netlog networkmanager oauthkey osrouter portlist portmapper posture qrcodes relayserver',
+  'remoteconfig resolved routecheck runtimemetrics sdnotify serviceclientprefs ssh synology syslog syspolicy systray',
+  'taildrop tailnetlock tap tpm tundevstats useexitnode useproxy useroutes wakeonlan webbrowser webclient',
+]
+  .flatMap((line) => line.split(' '))
+  .map((feature) => `ts_omit_${feature}`);
+
+export const PEERS: Readonly<Record<PeerName, Peer>> = {
+  'kubernetes-1.36': {
+    folder: 'kubernetes-1.36',
+    programs: {
+      etcd: 'go.etcd.io/etcd/server/v3',
+      'kube-apiserver': 'k8s.io/kubernetes/cmd/kube-apiserver',
+      'kube-controller-manager': 'k8s.io/kubernetes/cmd/kube-controller-manager',
+      kubectl: 'k8s.io/kubernetes/cmd/kubectl',
+      'kubelet-double': './kubelet-double',
+    },
+    tags: {
+      etcd: 'grpcnotrace',
+      'kube-apiserver': 'grpcnotrace',
+      'kube-controller-manager': 'grpcnotrace',
+      kubectl: 'grpcnotrace',
+      'kubelet-double': 'grpcnotrace',
+    },
+    linkerFlags: kubernetesVersion('1', '36', 'v1.36.3'),
+  },
+  'kubernetes-1.34': {
+    folder: 'kubernetes-1.34',
+    programs: { 'kube-apiserver': 'k8s.io/kubernetes/cmd/kube-apiserver' },
+    tags: { 'kube-apiserver': 'grpcnotrace' },
+    linkerFlags: kubernetesVersion('1', '34', 'v1.34.4'),
+  },
+  tailnet: {
+    folder: 'tailnet',
+    programs: {
+      tailscaled: 'tailscale.com/cmd/tailscaled',
+      headscale: 'github.com/juanfont/headscale/cmd/headscale',
+    },
+    tags: { tailscaled: ['ts_include_cli', ...LEAN_TAILSCALED].join(',') },
+    linkerFlags: [
+      `-X tailscale.com/version.longStamp=${TAILSCALE_VERSION}-tailcast`,
+      `-X tailscale.com/version.shortStamp=${TAILSCALE_VERSION}`,
+    ],
+  },
+  versitygw: {
+    folder: 'versitygw',
+    programs: { versitygw: 'github.com/versity/versitygw/cmd/versitygw' },
+  },
+  reference: {
+    folder: 'reference',
+    programs: { 'recording-client': './recording-client', 'api-proxy': './api-proxy' },
+    linkerFlags: [
+      `-X tailscale.com/version.longStamp=${TAILSCALE_VERSION}-tailcast`,
+      `-X tailscale.com/version.shortStamp=${TAILSCALE_VERSION}`,
+    ],
+  },
+};
+
+/** Without these `kubectl version` fails: the programs take their version from the linker. */
+function kubernetesVersion(major: string, minor: string, version: string): string[] {
+  const values = {
+    gitVersion: version,
+    gitMajor: major,
+    gitMinor: minor,
+    gitTreeState: 'clean',
+    gitCommit: '0000000000000000000000000000000000000000',
+    buildDate: '2026-01-01T00:00:00Z',
+  };
+  return ['k8s.io/component-base/version', 'k8s.io/client-go/pkg/version'].flatMap((path) =>
+    Object.entries(values).map(([name, value]) => `-X ${path}.${name}=${value}`),
+  );
+}
