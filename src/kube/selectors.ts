@@ -97,8 +97,7 @@ function isIdentifier(token: string): boolean {
 function requirementEnd(tokens: readonly string[], position: number): number | undefined {
   const negated = tokens[position] === '!';
   const keyAt = negated ? position + 1 : position;
-  const key = tokens[keyAt] ?? END;
-  if (!isIdentifier(key) || !isLabelKey(key)) return undefined;
+  if (!isLabelKey(tokens[keyAt] ?? END)) return undefined;
   const operator = tokens[keyAt + 1] ?? END;
   if (negated || operator === END || operator === ',') return keyAt + 1;
   if (operator === 'in' || operator === 'notin') return valueSetEnd(tokens, keyAt + 2);

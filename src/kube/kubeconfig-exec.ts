@@ -1,0 +1,199 @@
+/**
+ * Credential plugins: a kubeconfig names a command that prints an `ExecCredential`.
+ * Source: `client.authentication.k8s.io` v1 and v1beta1, `k8s.io/client-go/plugin/pkg/client/auth/exec`.
+ */
+import { execFile } from 'node:child_process';
+import { sep } from 'node:path';
+import { z } from 'zod';
+import { TailcastError, errorText } from '../errors.ts';
+import { pathInKubeconfig, type KubeconfigExec } from './kubeconfig.ts';
+
+export interface ExecCredential {
+  readonly token: string | undefined;
+  /** PEM texts. */
+  readonly certificate: { readonly cert: string; readonly key: string } | undefined;
+}
+
+export interface ExecCredentialOptions {
+  readonly spec: KubeconfigExec;
+  /** The kubeconfig the spec stands in: relative commands are relative to it. */
+  readonly file: string;
+  readonly userName: string;
+  /** What a plugin with `provideClusterInfo` is told. */
+  readonly cluster: ClusterInfo;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  /** Wall clock in milliseconds since 1970: expiry times are absolute. */
+  readonly wallClock: () => number;
+  readonly timeoutMs?: number;
+}
+
+export interface ClusterInfo {
+  readonly server: string;
+  readonly 'tls-server-name'?: string;
+  readonly 'insecure-skip-tls-verify'?: boolean;
+  readonly 'certificate-authority-data'?: string;
+}
+
+export interface ExecCredentialSource {
+  /** The cached credential while it is valid; else the plugin runs, once for all who wait. */
+  credential(): Promise<ExecCredential>;
+  /** Forgets the cached credential, after the API server refused it. */
+  forget(): void;
+}
+
+const VERSIONS: ReadonlySet<string> = new Set([
+  'client.authentication.k8s.io/v1',
+  'client.authentication.k8s.io/v1beta1',
+]);
+const TIMEOUT_MS = 60_000;
+const MAX_OUTPUT_BYTES = 1024 * 1024;
+/** A credential is replaced this long before it expires. */
+const EXPIRY_MARGIN_MS = 5_000;
+/** After a run (also a failed one) the plugin rests this long, whatever it said about expiry. */
+const MIN_INTERVAL_MS = 1_000;
+
+/** @throws TailcastError `CONFIG_INVALID` at once for a spec that cannot work here */
+export function createExecCredentialSource(options: ExecCredentialOptions): ExecCredentialSource {
+  const { spec, wallClock } = options;
+  if (!VERSIONS.has(spec.apiVersion)) {
+    fail(options, `apiVersion is "${spec.apiVersion}"; use client.authentication.k8s.io/v1`);
+  }
+  if (spec.interactiveMode === 'Always') {
+    fail(options, 'interactiveMode is Always, but there is no terminal here; use a plugin that does not ask');
+  }
+  let last: { readonly result: Promise<Timed>; readonly startedAtMs: number } | undefined;
+  let validUntilMs = 0;
+
+  function start(): Promise<Timed> {
+    const startedAtMs = wallClock();
+    validUntilMs = Number.POSITIVE_INFINITY;
+    const result = runPlugin(options).then(
+      (timed) => {
+        validUntilMs = Math.max(timed.expiresAtMs - EXPIRY_MARGIN_MS, wallClock() + MIN_INTERVAL_MS);
+        return timed;
+      },
+      (error: unknown) => {
+        validUntilMs = wallClock() + MIN_INTERVAL_MS;
+        throw error;
+      },
+    );
+    last = { result, startedAtMs };
+    return result;
+  }
+
+  return {
+    async credential() {
+      const { token, certificate } = await (last !== undefined && wallClock() < validUntilMs
+        ? last.result
+        : start());
+      return { token, certificate };
+    },
+    forget() {
+      if (last !== undefined && wallClock() - last.startedAtMs >= MIN_INTERVAL_MS) validUntilMs = 0;
+    },
+  };
+}
+
+interface Timed extends ExecCredential {
+  /** Infinite when the plugin names no time. */
+  readonly expiresAtMs: number;
+}
+
+async function runPlugin(options: ExecCredentialOptions): Promise<Timed> {
+  const { spec, file, environment, cluster } = options;
+  const info = {
+    apiVersion: spec.apiVersion,
+    kind: 'ExecCredential',
+    spec: { ...(spec.provideClusterInfo === true ? { cluster } : {}), interactive: false },
+  };
+  const env = { ...environment, KUBERNETES_EXEC_INFO: JSON.stringify(info) };
+  for (const { name, value } of spec.env ?? []) Object.assign(env, { [name]: value });
+  const command = spec.command.includes(sep) ? pathInKubeconfig(spec.command, file) : spec.command;
+  const output = await new Promise<string>((resolve, reject) => {
+    const child = execFile(
+      command,
+      spec.args ?? [],
+      { env, timeout: options.timeoutMs ?? TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT_BYTES },
+      (error, stdout, stderr) => {
+        if (error === null) resolve(stdout);
+        else reject(pluginError(options, command, error, stderr));
+      },
+    );
+    // a plugin that reads its input must find the end of it instead of waiting
+    child.stdin?.on('error', () => {});
+    child.stdin?.end();
+  });
+  return parseOutput(options, output);
+}
+
+function pluginError(
+  options: ExecCredentialOptions,
+  command: string,
+  error: Error & { readonly code?: unknown; readonly killed?: boolean },
+  stderr: string,
+): TailcastError {
+  const hint = options.spec.installHint?.trim();
+  if (error.code === 'ENOENT') {
+    return problem(
+      options,
+      `the command ${command} was not found; ${hint ?? 'install it or fix its path'}`,
+      error,
+    );
+  }
+  if (error.killed === true) return problem(options, `${command} did not finish in time`, error);
+  const said = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
+  return problem(options, `${command} failed: ${said === '' ? errorText(error).slice(0, 300) : said}`, error);
+}
+
+const outputSchema = z.object({
+  apiVersion: z.string(),
+  kind: z.literal('ExecCredential'),
+  status: z.object({
+    token: z.string().optional(),
+    clientCertificateData: z.string().optional(),
+    clientKeyData: z.string().optional(),
+    expirationTimestamp: z.iso.datetime({ offset: true }).nullish(),
+  }),
+});
+
+function parseOutput(options: ExecCredentialOptions, output: string): Timed {
+  const { apiVersion } = options.spec;
+  let document: unknown;
+  try {
+    document = JSON.parse(output);
+  } catch (cause) {
+    throw problem(options, 'the command printed something that is not JSON', cause);
+  }
+  const result = outputSchema.safeParse(document);
+  if (!result.success) throw problem(options, 'the command printed no usable ExecCredential', result.error);
+  if (result.data.apiVersion !== apiVersion) {
+    throw problem(options, `the command answered with ${result.data.apiVersion}, not ${apiVersion}`);
+  }
+  const { token, clientCertificateData, clientKeyData, expirationTimestamp } = result.data.status;
+  if ((clientCertificateData === undefined) !== (clientKeyData === undefined)) {
+    throw problem(options, 'the command printed only one of clientCertificateData and clientKeyData');
+  }
+  const certificate =
+    clientCertificateData === undefined || clientKeyData === undefined
+      ? undefined
+      : { cert: clientCertificateData, key: clientKeyData };
+  if ((token === undefined || token === '') && certificate === undefined) {
+    throw problem(options, 'the command printed neither a token nor a client certificate');
+  }
+  return {
+    token: token === '' ? undefined : token,
+    certificate,
+    expiresAtMs:
+      typeof expirationTimestamp === 'string' ? Date.parse(expirationTimestamp) : Number.POSITIVE_INFINITY,
+  };
+}
+
+function fail(options: ExecCredentialOptions, text: string): never {
+  throw problem(options, text);
+}
+
+function problem({ file, userName }: ExecCredentialOptions, text: string, cause?: unknown): TailcastError {
+  return new TailcastError('CONFIG_INVALID', `kubeconfig ${file}: users[${userName}].user.exec: ${text}`, {
+    cause,
+  });
+}

@@ -1,0 +1,195 @@
+/**
+ * Adding a cluster, a user and a context to a kubeconfig that belongs to somebody: everything else in it, comments
+ * included, stays as it is, and doing it twice changes nothing.
+ */
+import { constants } from 'node:fs';
+import { access, mkdir, open, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import { Document, YAMLMap, YAMLSeq, isMap, isSeq, parseDocument } from 'yaml';
+import { TailcastError, errorText } from '../errors.ts';
+
+export interface KubeconfigEntry {
+  /** Name of the cluster and of the context. */
+  readonly name: string;
+  /** `https://…` */
+  readonly server: string;
+  /** The CA that signed the server's certificate, PEM; undefined when the system's roots know it. */
+  readonly caPem?: string | undefined;
+  readonly tlsServerName?: string | undefined;
+  readonly userName: string;
+  /** Sent as a bearer token; some clients refuse to speak without one. */
+  readonly token: string;
+  readonly namespace?: string | undefined;
+}
+
+/**
+ * The file that an addition goes to: the first of the list that exists, else the last.
+ */
+export async function chooseKubeconfigPath(paths: readonly string[]): Promise<string> {
+  for (const path of paths) {
+    const found = await stat(path).catch((error: unknown) => !isMissing(error));
+    if (found === true || (found !== false && !found.isDirectory())) return path;
+  }
+  const last = paths.at(-1);
+  if (last === undefined)
+    throw new TailcastError('CONFIG_INVALID', 'there is no kubeconfig to write to; name one');
+  return last;
+}
+
+/**
+ * Merges `entry` into the file and makes its context the current one. The file gets mode 0600, its directory is created
+ * with 0755; the new content appears at once or not at all. `<path>.lock` keeps kubectl from writing at the same time.
+ *
+ * @returns whether anything had to be changed
+ * @throws TailcastError `CONFIG_INVALID`
+ */
+export async function writeKubeconfig(
+  path: string,
+  entry: KubeconfigEntry,
+): Promise<{ readonly changed: boolean }> {
+  try {
+    await mkdir(dirname(path), { recursive: true, mode: 0o755 });
+    // a link stays a link: its target is what is replaced
+    const file = await realpath(path).catch(() => path);
+    return await withLock(file, async () => {
+      const text = await readIfThere(file);
+      const merged = mergeKubeconfig(text, entry, path);
+      if (merged === text) return { changed: false };
+      if (text !== undefined) await access(file, constants.W_OK);
+      await access(dirname(file), constants.W_OK);
+      const temporary = `${file}.tailcast`;
+      await rm(temporary, { force: true });
+      await writeFile(temporary, merged, { mode: 0o600, flag: 'wx' });
+      await rename(temporary, file);
+      return { changed: true };
+    });
+  } catch (cause) {
+    if (cause instanceof TailcastError) throw cause;
+    throw new TailcastError('CONFIG_INVALID', `kubeconfig ${path} cannot be written: ${errorText(cause)}`, {
+      cause,
+    });
+  }
+}
+
+/** The same lock that client-go takes. */
+async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
+  const lock = `${file}.lock`;
+  try {
+    await (await open(lock, 'wx', 0o600)).close();
+  } catch (cause) {
+    if (!(cause instanceof Error && 'code' in cause && cause.code === 'EEXIST')) throw cause;
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `kubeconfig ${file} is locked by another program; try again, or remove ${lock} if none is running`,
+      { cause },
+    );
+  }
+  try {
+    return await work();
+  } finally {
+    await rm(lock, { force: true });
+  }
+}
+
+async function readIfThere(file: string): Promise<string | undefined> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw error;
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT';
+}
+
+/**
+ * The text with `entry` in it; the very same text when it is there already.
+ *
+ * @param text undefined or blank for a new file
+ * @param path only for the error sentence
+ * @throws TailcastError `CONFIG_INVALID`
+ */
+export function mergeKubeconfig(text: string | undefined, entry: KubeconfigEntry, path: string): string {
+  const document = parseOrCreate(text, path);
+  const changes = [
+    upsert(document, 'clusters', 'cluster', entry.name, clusterOf(entry)),
+    upsert(document, 'users', 'user', entry.userName, { token: entry.token }),
+    upsert(document, 'contexts', 'context', entry.name, {
+      cluster: entry.name,
+      user: entry.userName,
+      ...(entry.namespace === undefined ? {} : { namespace: entry.namespace }),
+    }),
+    set(document, 'current-context', entry.name),
+  ];
+  if (text !== undefined && !changes.includes(true)) return text;
+  return document.toString({ lineWidth: 0 });
+}
+
+function clusterOf({ server, caPem, tlsServerName }: KubeconfigEntry): Record<string, string> {
+  return {
+    server,
+    ...(caPem === undefined ? {} : { 'certificate-authority-data': Buffer.from(caPem).toString('base64') }),
+    ...(tlsServerName === undefined ? {} : { 'tls-server-name': tlsServerName }),
+  };
+}
+
+function parseOrCreate(text: string | undefined, path: string): Document {
+  if (text === undefined || text.trim() === '') return new Document({ apiVersion: 'v1', kind: 'Config' });
+  const document = parseDocument(text);
+  const [error] = document.errors;
+  if (error !== undefined) invalid(path, error.message.split('\n', 1)[0] ?? '', error);
+  if (document.contents === null) return new Document({ apiVersion: 'v1', kind: 'Config' });
+  if (!isMap(document.contents)) invalid(path, 'it is not a map');
+  for (const [key, wanted] of [
+    ['apiVersion', 'v1'],
+    ['kind', 'Config'],
+  ] as const) {
+    const found = document.get(key);
+    if (found === undefined || found === null) document.set(key, wanted);
+    else if (found !== wanted) invalid(path, `${key} is not ${wanted}`);
+  }
+  for (const key of ['clusters', 'users', 'contexts']) {
+    const list = document.get(key);
+    if (list !== undefined && list !== null && !isSeq(list)) invalid(path, `${key} is not a list`);
+  }
+  return document;
+}
+
+function upsert(
+  document: Document,
+  list: string,
+  kind: string,
+  name: string,
+  value: Record<string, string>,
+): boolean {
+  let entries = document.get(list);
+  if (!isSeq(entries)) {
+    entries = new YAMLSeq();
+    document.set(list, entries);
+  }
+  if (!isSeq(entries)) return false;
+  const known = entries.items.find((item) => isMap(item) && item.get('name') === name);
+  if (!isMap(known)) {
+    // a list that was written as `[]` must not make the new entry a line of its own braces
+    if (entries.items.length === 0) entries.flow = false;
+    entries.add(document.createNode({ [kind]: value, name }));
+    return true;
+  }
+  const current: unknown = known.get(kind);
+  if (current instanceof YAMLMap && isDeepStrictEqual(current.toJS(document), value)) return false;
+  known.set(kind, document.createNode(value));
+  return true;
+}
+
+function set(document: Document, key: string, value: string): boolean {
+  if (document.get(key) === value) return false;
+  document.set(key, value);
+  return true;
+}
+
+function invalid(path: string, problem: string, cause?: unknown): never {
+  throw new TailcastError('CONFIG_INVALID', `invalid kubeconfig ${path}: ${problem}`, { cause });
+}

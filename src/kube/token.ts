@@ -1,0 +1,57 @@
+/** Small credential files that somebody else rotates: service-account tokens, client certificates and keys. */
+import { readFile } from 'node:fs/promises';
+import { TailcastError, errorText } from '../errors.ts';
+
+/** How long a file's content is used before the file is read again. */
+export const RECHECK_MS = 5_000;
+const MAX_FILE_BYTES = 256 * 1024;
+
+export interface ReloadedFileOptions {
+  readonly path: string;
+  /** What the file is, for the error sentence: `the service-account token`. */
+  readonly what: string;
+  /** A clock that never goes back, in milliseconds. */
+  readonly now: () => number;
+  readonly recheckMs?: number;
+}
+
+/**
+ * The trimmed text of a file, read again when the last look is older than `recheckMs`. While it cannot be read or is
+ * empty (a rotation in progress), the last good text stays in use; the API server is the one that judges it.
+ *
+ * @returns a function that throws TailcastError `CONFIG_INVALID` as long as the file was never readable
+ */
+export function createReloadedFile(options: ReloadedFileOptions): () => Promise<string> {
+  const { path, what, now, recheckMs = RECHECK_MS } = options;
+  let text: string | undefined;
+  let checkedAtMs = Number.NEGATIVE_INFINITY;
+  let reading: Promise<string> | undefined;
+
+  async function read(): Promise<string> {
+    try {
+      text = await readCredential(path);
+    } catch (cause) {
+      if (text === undefined) {
+        throw new TailcastError('CONFIG_INVALID', `cannot read ${what} ${path}: ${errorText(cause)}`, {
+          cause,
+        });
+      }
+    } finally {
+      checkedAtMs = now();
+      reading = undefined;
+    }
+    return text;
+  }
+
+  return async () => {
+    if (text !== undefined && now() - checkedAtMs < recheckMs) return text;
+    return (reading ??= read());
+  };
+}
+
+async function readCredential(path: string): Promise<string> {
+  const text = (await readFile(path, 'utf8')).trim();
+  if (text === '') throw new Error('the file is empty');
+  if (text.length > MAX_FILE_BYTES) throw new Error(`the file is larger than ${MAX_FILE_BYTES} bytes`);
+  return text;
+}

@@ -1,0 +1,160 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { parseTarget } from '../../src/kube/canonical-target.ts';
+import { classifyRequest, type RequestClass } from '../../src/kube/interactive.ts';
+import { parseRequestInfo } from '../../src/kube/request-info.ts';
+import { oddTarget, targetOf } from '../support/targets.ts';
+
+function classOf(method: string, target: string, upgrade: boolean): RequestClass {
+  return classifyRequest(parseRequestInfo(method, parseTarget(target)), { upgrade });
+}
+
+const POD = '/api/v1/namespaces/n/pods/p';
+
+describe('classifyRequest', () => {
+  it.each<[name: string, method: string, target: string, plain: RequestClass, upgraded: RequestClass]>([
+    ['E1 exec by SPDY', 'POST', `${POD}/exec?command=sh`, 'exec', 'exec'],
+    ['E1 exec by WebSocket', 'GET', `${POD}/exec`, 'exec', 'exec'],
+    ['E1 exec by any other method', 'PUT', `${POD}/exec`, 'exec', 'exec'],
+    ['D1 exec with a trailing slash', 'POST', `${POD}/exec/`, 'exec', 'exec'],
+    ['D3 exec with an encoded letter', 'POST', `${POD}/%65xec`, 'exec', 'exec'],
+    ['D3 exec in the wrong case', 'POST', `${POD}/EXEC`, 'plain', 'opaqueUpgrade'],
+    ['D7 a pod named exec', 'GET', '/api/v1/namespaces/n/pods/exec', 'plain', 'opaqueUpgrade'],
+    ['D7 a namespace named exec', 'GET', '/api/v1/namespaces/exec', 'plain', 'opaqueUpgrade'],
+    ['D8 exec in another group', 'GET', '/apis/x/v9/namespaces/n/pods/p/exec', 'exec', 'exec'],
+    ['D8 exec of another resource', 'GET', '/apis/x/v9/things/t/exec', 'exec', 'exec'],
+    ['D8 exec behind a path verb', 'GET', '/api/v1/watch/namespaces/n/pods/p/exec', 'exec', 'exec'],
+    ['D8 console', 'GET', '/apis/x/v1/namespaces/n/things/t/console', 'plain', 'opaqueUpgrade'],
+    ['E3 attach', 'POST', `${POD}/attach`, 'attach', 'attach'],
+    [
+      'E4 ephemeral container added',
+      'PATCH',
+      `${POD}/ephemeralcontainers`,
+      'ephemeralContainers',
+      'opaqueUpgrade',
+    ],
+    [
+      'E4 ephemeral containers replaced',
+      'PUT',
+      `${POD}/ephemeralcontainers`,
+      'ephemeralContainers',
+      'opaqueUpgrade',
+    ],
+    ['E4 ephemeral containers read', 'GET', `${POD}/ephemeralcontainers`, 'plain', 'opaqueUpgrade'],
+    ['E5 pod created', 'POST', '/api/v1/namespaces/n/pods', 'plain', 'opaqueUpgrade'],
+    ['E6 kubelet exec', 'POST', '/api/v1/nodes/n/proxy/exec/ns/pod/c', 'nodeProxy', 'nodeProxy'],
+    [
+      'E6 kubelet run by GET',
+      'GET',
+      '/api/v1/nodes/https:n:10250/proxy/run/ns/pod/c',
+      'nodeProxy',
+      'nodeProxy',
+    ],
+    ['E6 kubelet root', 'GET', '/api/v1/nodes/n/proxy', 'nodeProxy', 'nodeProxy'],
+    ['E6 node status', 'GET', '/api/v1/nodes/n/status', 'plain', 'opaqueUpgrade'],
+    ['E7 pod proxy', 'GET', `${POD}/proxy/`, 'podProxy', 'podProxy'],
+    [
+      'E7 pod proxy with a port',
+      'POST',
+      '/api/v1/namespaces/n/pods/https:p:8443/proxy/a%2Fb',
+      'podProxy',
+      'podProxy',
+    ],
+    [
+      'E7 service proxy',
+      'GET',
+      '/api/v1/namespaces/default/services/https:kubernetes:443/proxy/api',
+      'serviceProxy',
+      'serviceProxy',
+    ],
+    [
+      'E7 exec behind a service proxy',
+      'GET',
+      `/api/v1/namespaces/n/services/s/proxy${POD}/exec`,
+      'serviceProxy',
+      'serviceProxy',
+    ],
+    ['E8 port-forward', 'POST', `${POD}/portforward`, 'portForward', 'portForward'],
+    [
+      'E9 KubeVirt console',
+      'GET',
+      '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console',
+      'plain',
+      'opaqueUpgrade',
+    ],
+    [
+      'E9 KubeVirt port-forward',
+      'GET',
+      '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/portforward/22',
+      'longRunning',
+      'opaqueUpgrade',
+    ],
+    [
+      'E9 cluster proxy',
+      'GET',
+      `/apis/cluster.karmada.io/v1alpha1/clusters/x/proxy${POD}/exec`,
+      'longRunning',
+      'opaqueUpgrade',
+    ],
+    ['E10 list', 'GET', '/api/v1/pods', 'plain', 'opaqueUpgrade'],
+    ['E10 get', 'GET', POD, 'plain', 'opaqueUpgrade'],
+    ['E10 health', 'GET', '/healthz', 'plain', 'opaqueUpgrade'],
+    ['E10 openapi', 'GET', '/openapi/v2', 'plain', 'opaqueUpgrade'],
+    ['E10 root', 'GET', '/', 'plain', 'opaqueUpgrade'],
+    ['E10 a path verb without a resource', 'GET', '/api/v1/watch', 'plain', 'opaqueUpgrade'],
+    ['E15 watch', 'GET', '/api/v1/pods?watch=1', 'longRunning', 'streamUpgrade'],
+    [
+      'E15 watch of one name',
+      'GET',
+      '/apis/x/v1/things?watch&fieldSelector=metadata.name%3Da',
+      'longRunning',
+      'streamUpgrade',
+    ],
+    ['E15 watch by path', 'GET', '/api/v1/watch/pods', 'longRunning', 'streamUpgrade'],
+    [
+      'E15 subresource behind a path watch',
+      'GET',
+      '/api/v1/watch/namespaces/n/pods/p/vnc',
+      'longRunning',
+      'opaqueUpgrade',
+    ],
+    ['E15 log', 'GET', `${POD}/log?follow=true`, 'longRunning', 'streamUpgrade'],
+    ['E15 log by POST', 'POST', `${POD}/log`, 'longRunning', 'opaqueUpgrade'],
+    ['E15 log in another group', 'GET', '/apis/x/v1/namespaces/n/pods/p/log', 'longRunning', 'opaqueUpgrade'],
+    ['D11 watch=0', 'GET', '/api/v1/pods?watch=0', 'plain', 'opaqueUpgrade'],
+    [
+      'D11 first watch value counts',
+      'GET',
+      '/api/v1/pods?watch=&watch=false',
+      'longRunning',
+      'streamUpgrade',
+    ],
+    ['profiles', 'GET', '/debug/pprof/profile', 'longRunning', 'opaqueUpgrade'],
+  ])('%s', (_name, method, target, plain, upgraded) => {
+    expect(classOf(method, target, false)).toBe(plain);
+    expect(classOf(method, target, true)).toBe(upgraded);
+  });
+
+  it('D6 refuses the old proxy form', () => {
+    for (const target of ['/api/v1/proxy/nodes/n/run', '/api/v1/proxy/namespaces/n/pods/p']) {
+      expect(() => classOf('GET', target, false)).toThrow(
+        expect.objectContaining({ code: 'POLICY_REFUSED' }),
+      );
+    }
+  });
+
+  it('never calls an upgrade plain or long-running', () => {
+    fc.assert(
+      fc.property(fc.constantFrom('GET', 'POST', 'PUT', 'FOO'), oddTarget, (method, raw) => {
+        const target = targetOf(raw);
+        if (target === undefined) return;
+        const info = parseRequestInfo(method, target);
+        if (info.verb === 'proxy') return;
+        const upgraded = classifyRequest(info, { upgrade: true });
+        expect(['plain', 'longRunning', 'ephemeralContainers']).not.toContain(upgraded);
+        if (info.isResourceRequest && info.subresource === 'exec') expect(upgraded).toBe('exec');
+      }),
+      { numRuns: 3000 },
+    );
+  });
+});

@@ -1,0 +1,612 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { parseTarget } from '../../src/kube/canonical-target.ts';
+import { parseRequestInfo, type RequestInfo } from '../../src/kube/request-info.ts';
+import { oddTarget, targetOf } from '../support/targets.ts';
+
+function infoOf(method: string, target: string): RequestInfo {
+  return parseRequestInfo(method, parseTarget(target));
+}
+
+/** Everything a case does not name is empty. */
+const EMPTY = {
+  isResourceRequest: true,
+  apiPrefix: 'api',
+  apiGroup: '',
+  apiVersion: 'v1',
+  namespace: '',
+  subresource: '',
+  name: '',
+  fieldSelector: '',
+  labelSelector: '',
+};
+
+describe('RequestInfo of the fifteen conformance cases', () => {
+  it.each<[name: string, method: string, target: string, info: Partial<RequestInfo>]>([
+    [
+      'request-with-dot-in-name',
+      'GET',
+      '/api/v1/namespaces/default/pods/foo.bar',
+      { verb: 'get', namespace: 'default', resource: 'pods', name: 'foo.bar', parts: ['pods', 'foo.bar'] },
+    ],
+    [
+      'request-with-dash-in-name',
+      'GET',
+      '/api/v1/namespaces/default/pods/foo-bar',
+      { verb: 'get', namespace: 'default', resource: 'pods', name: 'foo-bar', parts: ['pods', 'foo-bar'] },
+    ],
+    [
+      'request-with-query-parameter',
+      'GET',
+      '/api/v1/pods?watch=true',
+      { verb: 'watch', path: '/api/v1/pods', resource: 'pods', parts: ['pods'] },
+    ],
+    [
+      'request-with-label-selector',
+      'GET',
+      '/api/v1/pods?labelSelector=app%3Dfoo',
+      { verb: 'list', resource: 'pods', parts: ['pods'], labelSelector: 'app=foo' },
+    ],
+    [
+      'request-with-field-selector',
+      'GET',
+      '/api/v1/pods?fieldSelector=status.phase%3DRunning',
+      { verb: 'list', resource: 'pods', parts: ['pods'], fieldSelector: 'status.phase=Running' },
+    ],
+    [
+      'request-for-non-existent-resource',
+      'GET',
+      '/api/v1/foo',
+      { verb: 'list', resource: 'foo', parts: ['foo'] },
+    ],
+    ['basic-request', 'GET', '/api/v1/pods', { verb: 'list', resource: 'pods', parts: ['pods'] }],
+    ['multiple-recorders', 'GET', '/api/v1/pods', { verb: 'list', resource: 'pods', parts: ['pods'] }],
+    ['request-with-body', 'POST', '/api/v1/pods', { verb: 'create', resource: 'pods', parts: ['pods'] }],
+    ['tagged-node', 'GET', '/api/v1/pods', { verb: 'list', resource: 'pods', parts: ['pods'] }],
+    ['no-recorders', 'GET', '/api/v1/pods', { verb: 'list', resource: 'pods', parts: ['pods'] }],
+    ['error-sending', 'GET', '/api/v1/pods', { verb: 'list', resource: 'pods', parts: ['pods'] }],
+    [
+      'request-for-crd',
+      'GET',
+      '/apis/custom.example.com/v1/myresources',
+      {
+        verb: 'list',
+        apiPrefix: 'apis',
+        apiGroup: 'custom.example.com',
+        resource: 'myresources',
+        parts: ['myresources'],
+      },
+    ],
+    [
+      'request-with-proxy-verb',
+      'GET',
+      '/api/v1/namespaces/default/pods/foo/proxy',
+      {
+        verb: 'get',
+        namespace: 'default',
+        resource: 'pods',
+        name: 'foo',
+        subresource: 'proxy',
+        parts: ['pods', 'foo', 'proxy'],
+      },
+    ],
+    [
+      'request-with-complex-path',
+      'GET',
+      '/api/v1/namespaces/default/services/foo:8080/proxy-subpath/more/segments',
+      {
+        verb: 'get',
+        namespace: 'default',
+        resource: 'services',
+        name: 'foo:8080',
+        subresource: 'proxy-subpath',
+        parts: ['services', 'foo:8080', 'proxy-subpath', 'more', 'segments'],
+      },
+    ],
+  ])('%s', (_name, method, target, info) => {
+    expect(infoOf(method, target)).toEqual({ ...EMPTY, path: parseTarget(target).path, ...info });
+  });
+});
+
+describe("RequestInfo of Kubernetes' own cases", () => {
+  it.each<
+    [
+      method: string,
+      target: string,
+      verb: string,
+      group: string,
+      version: string,
+      namespace: string,
+      resource: string,
+      subresource: string,
+      name: string,
+      parts: readonly string[],
+    ]
+  >([
+    ['GET', '/api/v1/namespaces', 'list', '', 'v1', '', 'namespaces', '', '', ['namespaces']],
+    [
+      'GET',
+      '/api/v1/namespaces/other',
+      'get',
+      '',
+      'v1',
+      'other',
+      'namespaces',
+      '',
+      'other',
+      ['namespaces', 'other'],
+    ],
+    ['GET', '/api/v1/namespaces/other/pods', 'list', '', 'v1', 'other', 'pods', '', '', ['pods']],
+    [
+      'HEAD',
+      '/api/v1/namespaces/other/pods/foo',
+      'get',
+      '',
+      'v1',
+      'other',
+      'pods',
+      '',
+      'foo',
+      ['pods', 'foo'],
+    ],
+    ['HEAD', '/api/v1/pods', 'list', '', 'v1', '', 'pods', '', '', ['pods']],
+    [
+      'GET',
+      '/api/v1/proxy/namespaces/other/pods/foo',
+      'proxy',
+      '',
+      'v1',
+      'other',
+      'pods',
+      '',
+      'foo',
+      ['pods', 'foo'],
+    ],
+    [
+      'GET',
+      '/api/v1/proxy/namespaces/other/pods/foo/subpath/not/a/subresource',
+      'proxy',
+      '',
+      'v1',
+      'other',
+      'pods',
+      '',
+      'foo',
+      ['pods', 'foo', 'subpath', 'not', 'a', 'subresource'],
+    ],
+    ['GET', '/api/v1/watch/pods', 'watch', '', 'v1', '', 'pods', '', '', ['pods']],
+    ['GET', '/api/v1/pods?watch=false', 'list', '', 'v1', '', 'pods', '', '', ['pods']],
+    ['GET', '/api/v1/watch/namespaces/other/pods', 'watch', '', 'v1', 'other', 'pods', '', '', ['pods']],
+    ['GET', '/api/v1/namespaces/other/pods?watch=1', 'watch', '', 'v1', 'other', 'pods', '', '', ['pods']],
+    ['GET', '/api/v1/namespaces/other/pods?watch=0', 'list', '', 'v1', 'other', 'pods', '', '', ['pods']],
+    [
+      'GET',
+      '/api/v1/namespaces/other/pods/foo/status',
+      'get',
+      '',
+      'v1',
+      'other',
+      'pods',
+      'status',
+      'foo',
+      ['pods', 'foo', 'status'],
+    ],
+    [
+      'GET',
+      '/api/v1/namespaces/other/pods/foo/proxy/subpath',
+      'get',
+      '',
+      'v1',
+      'other',
+      'pods',
+      'proxy',
+      'foo',
+      ['pods', 'foo', 'proxy', 'subpath'],
+    ],
+    [
+      'PUT',
+      '/api/v1/namespaces/other/finalize',
+      'update',
+      '',
+      'v1',
+      'other',
+      'namespaces',
+      'finalize',
+      'other',
+      ['namespaces', 'other', 'finalize'],
+    ],
+    [
+      'PUT',
+      '/api/v1/namespaces/other/status',
+      'update',
+      '',
+      'v1',
+      'other',
+      'namespaces',
+      'status',
+      'other',
+      ['namespaces', 'other', 'status'],
+    ],
+    [
+      'PATCH',
+      '/api/v1/namespaces/other/pods/foo',
+      'patch',
+      '',
+      'v1',
+      'other',
+      'pods',
+      '',
+      'foo',
+      ['pods', 'foo'],
+    ],
+    [
+      'DELETE',
+      '/api/v1/namespaces/other/pods/foo',
+      'delete',
+      '',
+      'v1',
+      'other',
+      'pods',
+      '',
+      'foo',
+      ['pods', 'foo'],
+    ],
+    ['DELETE', '/api/v1/nodes', 'deletecollection', '', 'v1', '', 'nodes', '', '', ['nodes']],
+    ['DELETE', '/api/v1/namespaces', 'deletecollection', '', 'v1', '', 'namespaces', '', '', ['namespaces']],
+    [
+      'DELETE',
+      '/apis/extensions/v1/namespaces/other/pods',
+      'deletecollection',
+      'extensions',
+      'v1',
+      'other',
+      'pods',
+      '',
+      '',
+      ['pods'],
+    ],
+    [
+      'POST',
+      '/apis/extensions/v1beta3/namespaces/other/pods',
+      'create',
+      'extensions',
+      'v1beta3',
+      'other',
+      'pods',
+      '',
+      '',
+      ['pods'],
+    ],
+    ['OPTIONS', '/api/v1/pods', '', '', 'v1', '', 'pods', '', '', ['pods']],
+    ['get', '/api/v1/pods', '', '', 'v1', '', 'pods', '', '', ['pods']],
+    // D1, D3: a trailing slash and an encoded letter change nothing
+    [
+      'POST',
+      '/api/v1/namespaces/n/pods/p/exec/',
+      'create',
+      '',
+      'v1',
+      'n',
+      'pods',
+      'exec',
+      'p',
+      ['pods', 'p', 'exec'],
+    ],
+    [
+      'GET',
+      '/api/v1/namespaces/n/p%6fds/p/%65xec',
+      'get',
+      '',
+      'v1',
+      'n',
+      'pods',
+      'exec',
+      'p',
+      ['pods', 'p', 'exec'],
+    ],
+    // D6: verbs before the resource
+    ['GET', '/api/v1/proxy/nodes/n/run', 'proxy', '', 'v1', '', 'nodes', '', 'n', ['nodes', 'n', 'run']],
+    [
+      'POST',
+      '/apis/apps/v1/watch/namespaces/n/deployments/d',
+      'watch',
+      'apps',
+      'v1',
+      'n',
+      'deployments',
+      '',
+      'd',
+      ['deployments', 'd'],
+    ],
+    // D7: names that are words of the grammar
+    [
+      'GET',
+      '/api/v1/namespaces/n/status',
+      'get',
+      '',
+      'v1',
+      'n',
+      'namespaces',
+      'status',
+      'n',
+      ['namespaces', 'n', 'status'],
+    ],
+    [
+      'GET',
+      '/api/v1/namespaces/pods/pods/exec',
+      'get',
+      '',
+      'v1',
+      'pods',
+      'pods',
+      '',
+      'exec',
+      ['pods', 'exec'],
+    ],
+    [
+      'POST',
+      '/api/v1/namespaces/exec/pods/attach/exec',
+      'create',
+      '',
+      'v1',
+      'exec',
+      'pods',
+      'exec',
+      'attach',
+      ['pods', 'attach', 'exec'],
+    ],
+    [
+      'GET',
+      '/api/v1/namespaces/proxy/pods/proxy/log',
+      'get',
+      '',
+      'v1',
+      'proxy',
+      'pods',
+      'log',
+      'proxy',
+      ['pods', 'proxy', 'log'],
+    ],
+    [
+      'GET',
+      '/api/v1/namespaces/namespaces/namespaces',
+      'list',
+      '',
+      'v1',
+      'namespaces',
+      'namespaces',
+      '',
+      '',
+      ['namespaces'],
+    ],
+    [
+      'GET',
+      '/api/v1/namespaces/n/pods/a.b.c/exec',
+      'get',
+      '',
+      'v1',
+      'n',
+      'pods',
+      'exec',
+      'a.b.c',
+      ['pods', 'a.b.c', 'exec'],
+    ],
+    [
+      'GET',
+      '/api/v1/namespaces/n/status/x',
+      'get',
+      '',
+      'v1',
+      'n',
+      'namespaces',
+      'status',
+      'n',
+      ['namespaces', 'n', 'status', 'x'],
+    ],
+    // D8: exec elsewhere
+    [
+      'GET',
+      '/apis/x/v9/namespaces/n/pods/p/exec',
+      'get',
+      'x',
+      'v9',
+      'n',
+      'pods',
+      'exec',
+      'p',
+      ['pods', 'p', 'exec'],
+    ],
+  ])('%s %s', (method, target, verb, apiGroup, apiVersion, namespace, resource, subresource, name, parts) => {
+    const info = infoOf(method, target);
+    expect(info).toMatchObject({
+      isResourceRequest: true,
+      verb,
+      apiGroup,
+      apiVersion,
+      namespace,
+      resource,
+      subresource,
+      name,
+      parts,
+    });
+  });
+
+  it.each([
+    ['/', ''],
+    ['/healthz', ''],
+    ['/openapi/v3/apis/apps/v1', ''],
+    ['/api', ''],
+    ['/api/v1', ''],
+    ['/api/v1/', ''],
+    ['/apis', ''],
+    ['/apis/apps', ''],
+    ['/apis/apps/v1', 'apis'],
+    ['/apis/apps/v1/', 'apis'],
+    ['/badprefix/version/resource', ''],
+    ['/API/v1/pods', ''],
+  ])('%s names no resource', (target, apiPrefix) => {
+    expect(infoOf('GET', target)).toEqual({
+      ...EMPTY,
+      isResourceRequest: false,
+      path: target,
+      verb: 'get',
+      apiPrefix,
+      apiVersion: '',
+      resource: '',
+      parts: [],
+    });
+  });
+
+  it('lower-cases the method of a non-resource request', () => {
+    expect(infoOf('DELETE', '/logs/x').verb).toBe('delete');
+  });
+
+  it('knows no more than Kubernetes when a path verb stands alone', () => {
+    expect(infoOf('GET', '/api/v1/watch')).toMatchObject({
+      isResourceRequest: true,
+      verb: 'get',
+      resource: '',
+      parts: [],
+    });
+  });
+});
+
+describe('list options', () => {
+  const list = '/apis/group/version/resource';
+  it.each<
+    [method: string, target: string, verb: string, name: string, fieldSelector: string, labelSelector: string]
+  >([
+    ['GET', list, 'list', '', '', ''],
+    ['GET', `${list}?fieldSelector=metadata.name=name1`, 'list', 'name1', 'metadata.name=name1', ''],
+    [
+      'GET',
+      `${list}?watch=true&fieldSelector=metadata.name=name1`,
+      'watch',
+      'name1',
+      'metadata.name=name1',
+      '',
+    ],
+    ['GET', `${list}?fieldSelector=foo=bar&labelSelector=baz=qux`, 'list', '', 'foo=bar', 'baz=qux'],
+    ['GET', `${list}?fieldSelector=metadata.name=name1,foo`, 'list', '', 'metadata.name=name1,foo', ''],
+    [
+      'GET',
+      `${list}?fieldSelector=metadata.name=name1,foo&watch=true`,
+      'watch',
+      '',
+      'metadata.name=name1,foo',
+      '',
+    ],
+    [
+      'GET',
+      `${list}?fieldSelector=metadata.name=name1,foo&watch=false`,
+      'list',
+      '',
+      'metadata.name=name1,foo',
+      '',
+    ],
+    [
+      'DELETE',
+      `${list}?fieldSelector=foo=bar&labelSelector=baz=qux`,
+      'deletecollection',
+      '',
+      'foo=bar',
+      'baz=qux',
+    ],
+    [
+      'GET',
+      `${list}?fieldSelector=metadata.name=foo&fieldSelector=metadata.name=bar&labelSelector=foo=bar&labelSelector=foo=baz`,
+      'list',
+      'foo',
+      'metadata.name=foo',
+      'foo=bar',
+    ],
+    ['GET', `${list}/name?fieldSelector=foo=bar&labelSelector=foo=bar`, 'get', 'name', '', ''],
+    [
+      'GET',
+      '/apis/group/version/watch/resource?fieldSelector=metadata.name=foo&labelSelector=foo=bar',
+      'watch',
+      '',
+      '',
+      '',
+    ],
+    [
+      'GET',
+      '/apis/group/version/watch/resource/name?fieldSelector=metadata.name=foo',
+      'watch',
+      'name',
+      '',
+      '',
+    ],
+    ['GET', `${list}?fieldSelector=metadata.name==x`, 'list', 'x', 'metadata.name==x', ''],
+    ['GET', `${list}?fieldSelector=metadata.name!=x`, 'list', '', 'metadata.name!=x', ''],
+    [
+      'GET',
+      `${list}?fieldSelector=metadata.name=b,metadata.name=a`,
+      'list',
+      'a',
+      'metadata.name=b,metadata.name=a',
+      '',
+    ],
+    ['GET', `${list}?fieldSelector=metadata.name=a%5C%2Cb`, 'list', 'a,b', 'metadata.name=a\\,b', ''],
+    ['GET', `${list}?fieldSelector=metadata.name=a%5Cb`, 'list', '', 'metadata.name=a\\b', ''],
+    ['GET', `${list}?fieldSelector=metadata.name=a/b`, 'list', '', 'metadata.name=a/b', ''],
+    ['GET', `${list}?fieldSelector=metadata.name=..`, 'list', '', 'metadata.name=..', ''],
+    ['GET', `${list}?fieldSelector=metadata.name=x&limit=x`, 'list', '', 'metadata.name=x', ''],
+    ['GET', `${list}?fieldSelector=metadata.name=x&limit=`, 'list', '', 'metadata.name=x', ''],
+    [
+      'GET',
+      `${list}?fieldSelector=metadata.name=x&limit=9223372036854775807`,
+      'list',
+      'x',
+      'metadata.name=x',
+      '',
+    ],
+    [
+      'GET',
+      `${list}?fieldSelector=metadata.name=x&timeoutSeconds=9223372036854775808`,
+      'list',
+      '',
+      'metadata.name=x',
+      '',
+    ],
+    [
+      'GET',
+      `${list}?fieldSelector=metadata.name=x&labelSelector=a%20in%20(b`,
+      'list',
+      '',
+      'metadata.name=x',
+      'a in (b',
+    ],
+    ['GET', `${list}?watch&timeoutSeconds=999999999`, 'watch', '', '', ''],
+    ['GET', `${list}?watch=true&watch=false`, 'watch', '', '', ''],
+    ['GET', `${list}?watch=false&watch=true`, 'list', '', '', ''],
+    ['HEAD', `${list}?watch=`, 'watch', '', '', ''],
+    ['POST', `${list}?watch=1`, 'create', '', '', ''],
+  ])('%s %s', (method, target, verb, name, fieldSelector, labelSelector) => {
+    expect(infoOf(method, target)).toMatchObject({ verb, name, fieldSelector, labelSelector });
+  });
+});
+
+describe('RequestInfo', () => {
+  it('has an answer for every canonical target and every method', () => {
+    const method = fc.oneof(
+      fc.constantFrom('GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'),
+      fc.string(),
+    );
+    fc.assert(
+      fc.property(method, oddTarget, (verb, raw) => {
+        const target = targetOf(raw);
+        if (target === undefined) return;
+        const info = parseRequestInfo(verb, target);
+        expect(info.path).toBe(target.path);
+        expect(info.parts.length === 0).toBe(info.resource === '');
+        if (info.isResourceRequest && info.verb !== 'proxy' && info.parts.length > 2) {
+          expect(info.subresource).toBe(info.parts[2]);
+        }
+        if (!info.isResourceRequest)
+          expect([info.resource, info.subresource, info.namespace]).toEqual(['', '', '']);
+      }),
+      { numRuns: 3000 },
+    );
+  });
+});

@@ -1,0 +1,104 @@
+import fc from 'fast-check';
+import { TailcastError } from '../../src/errors.ts';
+import { parseTarget, type Target } from '../../src/kube/canonical-target.ts';
+
+const SEGMENTS = [
+  ...[
+    'api',
+    'apis',
+    'v1',
+    'apps',
+    'namespaces',
+    'n',
+    'pods',
+    'p',
+    'services',
+    'nodes',
+    'proxy',
+    'watch',
+    'status',
+    'finalize',
+  ],
+  ...[
+    'exec',
+    'attach',
+    'portforward',
+    'log',
+    'ephemeralcontainers',
+    'EXEC',
+    '%65xec',
+    'https:s:80',
+    'a%3Ab',
+    'foo.bar',
+  ],
+  ...[
+    '',
+    '.',
+    '..',
+    '%2e%2e',
+    '.%2E',
+    '%2F',
+    'a%2fb',
+    '%5c',
+    '\\',
+    '%00',
+    '%0a',
+    '%25',
+    '%252e',
+    ';x',
+    '%3b',
+    '%c3%a9',
+    '%ff',
+    '%',
+    '%zz',
+    '€',
+    '#',
+    ' ',
+  ],
+] as const;
+
+/** Targets of all kinds, most of them close to a Kubernetes path. */
+export const oddTarget: fc.Arbitrary<string> = fc
+  .tuple(
+    fc.constantFrom(
+      '/',
+      '/',
+      '/',
+      '/api/v1/',
+      '/api/v1/namespaces/n/',
+      '/api/v1/namespaces/n/pods/p/proxy/',
+      '/api/v1/nodes/n/proxy/',
+      '//',
+      '',
+      'http://h/',
+    ),
+    fc.array(
+      fc.oneof(
+        { weight: 6, arbitrary: fc.constantFrom(...SEGMENTS.slice(0, 24)) },
+        fc.constantFrom(...SEGMENTS),
+      ),
+      { maxLength: 7 },
+    ),
+    fc.constantFrom('', '', '/', '//'),
+    fc.constantFrom(
+      '',
+      '',
+      '?',
+      '?watch=1',
+      '?watch=0&fieldSelector=metadata.name%3Dx',
+      '?command=a&command=b',
+      '?a;b=%zz&tty',
+      '?a#b',
+    ),
+  )
+  .map(([start, segments, end, query]) => `${start}${segments.join('/')}${end}${query}`);
+
+/** Undefined when the target is refused for not being canonical; any other failure is thrown. */
+export function targetOf(raw: string): Target | undefined {
+  try {
+    return parseTarget(raw);
+  } catch (error) {
+    if (error instanceof TailcastError && error.code === 'REQUEST_NOT_CANONICAL') return undefined;
+    throw error;
+  }
+}
