@@ -61,6 +61,9 @@ export const ERROR_TABLE = {
     reason: 'BadRequest',
     message: 'the request has more or longer headers than are accepted',
   },
+  REQUEST_MALFORMED: { status: 400, reason: 'BadRequest', message: 'the request is not well-formed HTTP' },
+  REQUEST_TIMEOUT: { status: 408, reason: 'Timeout', message: 'the request did not arrive in time' },
+  NOT_FOUND: { status: 404, reason: 'NotFound', message: 'the gateway has nothing here' },
   METHOD_REFUSED: { status: 405, reason: 'MethodNotAllowed', message: 'the method is not supported' },
   UPGRADE_REFUSED: {
     status: 400,

@@ -9,7 +9,11 @@
  * opening recorders.
  */
 import { TailcastError } from '../errors.ts';
-import { buildUpstreamHeaders } from '../impersonation/apply.ts';
+import {
+  buildUpstreamHeaders,
+  ignoredHeadersWarning,
+  type UpstreamIdentity,
+} from '../impersonation/apply.ts';
 import { resolveTarget, type ImpersonationTarget } from '../impersonation/target.ts';
 import { parseTarget, type Target } from '../kube/canonical-target.ts';
 import { classifyRequest, type RequestClass } from '../kube/interactive.ts';
@@ -32,7 +36,7 @@ export interface InboundRequest {
 
 /** An admitted request: who, what, as whom, and with which headers it goes to the API server. */
 export interface Admission {
-  /** Unique per request; in the access log and in every event about it. */
+  /** Unique per request; in the access log, in every event about it, and in auth mode the API server's audit id. */
   readonly id: string;
   readonly startedAtMs: number;
   readonly identity: Identity;
@@ -92,18 +96,18 @@ export function createGate(deps: GateDeps): Gate {
         standings.set(identity, standing);
       }
       const { impersonation, recording } = standing;
-      const authorization = deps.mode === 'auth' ? await deps.authorization() : undefined;
+      const id = deps.createId();
       const { headers, ignored } = buildUpstreamHeaders({
         rawHeaders: request.rawHeaders,
-        target: impersonation,
-        authorization,
         host: deps.upstreamHost,
+        identity: await identityFor(impersonation, deps),
+        auditId: id,
       });
       const info = parseRequestInfo(request.method, target);
       const requestClass = classifyRequest(info, { upgrade: request.upgrade });
       refuseUnrecordable(requestClass, request.upgrade, recording);
       return {
-        id: deps.createId(),
+        id,
         startedAtMs,
         identity,
         target,
@@ -164,10 +168,17 @@ function refuseUnrecordable(requestClass: RequestClass, upgrade: boolean, record
   }
 }
 
+async function identityFor(
+  target: ImpersonationTarget | undefined,
+  deps: Pick<GateDeps, 'authorization'>,
+): Promise<UpstreamIdentity> {
+  if (target === undefined) return { mode: 'noauth' };
+  return { mode: 'auth', target, authorization: await deps.authorization() };
+}
+
 function warningsFor(ignored: readonly string[]): readonly string[] {
-  if (ignored.length === 0) return NO_WARNINGS;
-  const names = [...new Set(ignored)].slice(0, 5).join(', ');
-  return [`who you are comes from your tailnet identity; ${names} was ignored`];
+  const text = ignoredHeadersWarning(ignored);
+  return text === undefined ? NO_WARNINGS : [text];
 }
 
 const NO_WARNINGS: readonly string[] = [];

@@ -1,0 +1,55 @@
+/**
+ * Ending without cutting anything that would end by itself: no new connections and requests, GOAWAY and
+ * `Connection: close` on those there are, time for what is under way, a word to interactive sessions, then the end.
+ */
+import type { ServerHttp2Session } from 'node:http2';
+import type { PlainConnection } from './plain.ts';
+
+/** The interactive sessions of the gateway, as the drain sees them. */
+export interface SessionRegistry {
+  readonly active: number;
+  /** Ends every session and tells its user why. */
+  end(reason: string): void;
+}
+
+export interface DrainResult {
+  readonly cutRequests: number;
+  readonly cutSessions: number;
+}
+
+/** Part of the limit that is kept for sessions to end after they have been told. */
+const FAREWELL_MS = 2000;
+const POLL_MS = 25;
+
+/** Resolves when nothing is under way any more, or when the limit is over; closes nothing that is busy. */
+export async function drainConnections(options: {
+  readonly plain: ReadonlySet<PlainConnection>;
+  readonly sessions: ReadonlySet<ServerHttp2Session>;
+  readonly load: { readonly inFlight: number };
+  readonly interactive: SessionRegistry | undefined;
+  readonly limitMs: number;
+}): Promise<DrainResult> {
+  const { plain, sessions, load, interactive, limitMs } = options;
+  for (const connection of plain) connection.retire();
+  for (const session of sessions) session.close();
+  const busy = (): boolean => load.inFlight > 0 || (interactive?.active ?? 0) > 0;
+  await waitWhile(busy, Math.max(0, limitMs - FAREWELL_MS));
+  if ((interactive?.active ?? 0) > 0) {
+    interactive?.end('the gateway is shutting down');
+    await waitWhile(() => (interactive?.active ?? 0) > 0, Math.min(FAREWELL_MS, limitMs));
+  }
+  return { cutRequests: load.inFlight, cutSessions: interactive?.active ?? 0 };
+}
+
+/** Polls: what is waited for are counters of several owners, and this happens once in the life of a process. */
+async function waitWhile(condition: () => boolean, limitMs: number): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const deadline = setTimeout(resolve, limitMs);
+  const poll = setInterval(() => {
+    if (!condition()) resolve();
+  }, POLL_MS);
+  if (!condition()) resolve();
+  await promise;
+  clearTimeout(deadline);
+  clearInterval(poll);
+}

@@ -1,0 +1,279 @@
+/**
+ * The front: takes connections whose TLS is done, and gives each request to whoever serves it.
+ *
+ *   h1 socket ─► Node's http server ─┬─ /-/…     ─► Fastify (portal, whoami)
+ *                                    ├─ Upgrade  ─► upgrade handler
+ *                                    └─ the rest ─► pump
+ *   h2 socket ─► Node's http2 server ─► streams ──► Fastify or pump
+ *
+ * Neither server listens. Proxied requests do not go through Fastify's router: Kubernetes paths are data to us, and a
+ * second reader of them could only disagree with the first (`kube/canonical-target`).
+ */
+import { fastify, type FastifyInstance } from 'fastify';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { Http2ServerRequest, Http2ServerResponse, type ServerHttp2Session } from 'node:http2';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { errorText, TailcastError } from '../errors.ts';
+import { rawStatusResponse, statusOf } from '../kube/status.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { Metrics } from '../observe/metrics.ts';
+import type { Peer } from '../tailnet/identity.ts';
+import { drainConnections, type DrainResult, type SessionRegistry } from './drain.ts';
+import { adoptSession, createHttp2Server, serveStream } from './http2.ts';
+import { clientError, PlainConnection } from './plain.ts';
+import type { PumpDeps } from './pump.ts';
+import { RelayResponse } from './relay-response.ts';
+
+/** Handles a request to switch protocols; owns the socket from then on. Must not reject. */
+export type UpgradeHandler = (
+  request: IncomingMessage,
+  socket: Duplex,
+  head: Buffer,
+  peer: Peer,
+) => Promise<void>;
+
+export interface ProxyServerOptions {
+  readonly pump: Omit<PumpDeps, 'load' | 'draining'>;
+  readonly upgrade: UpgradeHandler;
+  /** Adds routes below `/-/`. `peerOf` says who is behind a raw request. */
+  readonly routes?: (app: FastifyInstance, peerOf: (raw: object) => Peer) => Promise<void>;
+  /** Interactive sessions now open, for the drain. */
+  readonly sessions?: SessionRegistry;
+  readonly metrics: Pick<Metrics, 'connections'>;
+  readonly log: Logger;
+  readonly limits?: Partial<ServerLimits>;
+}
+
+export interface ServerLimits {
+  /** Time for the header section of a request. */
+  readonly headersTimeoutMs: number;
+  /** Time between two requests on a connection. */
+  readonly keepAliveMs: number;
+  /** All header lines of a request together, as the API server limits them. */
+  readonly maxHeaderBytes: number;
+}
+
+const DEFAULT_LIMITS: ServerLimits = {
+  headersTimeoutMs: 30_000,
+  keepAliveMs: 90_000,
+  maxHeaderBytes: 1024 * 1024,
+};
+/** Node cuts the list off here without a word; the gate refuses above 100, so nothing is ever lost silently. */
+const MAX_HEADERS_SEEN = 200;
+/** Paths that are ours and never the API server's. */
+const OWN_PREFIX = '/-/';
+
+export interface ProxyServer {
+  /** Takes over a connection; `tailnet/listener`'s `onConnection` fits. */
+  serve(socket: Socket, alpn: 'h2' | 'http/1.1', peer: Peer): void;
+  /** Requests being served, sessions not included. */
+  readonly inFlight: number;
+  readonly draining: boolean;
+  /** Finishes what is under way, for at most `limitMs`, then closes everything. Can be called once. */
+  drain(limitMs: number): Promise<DrainResult>;
+  /** Closes everything now. */
+  close(): Promise<void>;
+}
+
+/** Builds the front. @throws whatever `routes` throws */
+export async function createProxyServer(options: ProxyServerOptions): Promise<ProxyServer> {
+  const state: FrontState = { draining: false, plain: new Set(), sessions: new Set() };
+  const load = { inFlight: 0 };
+  const deps: PumpDeps = { ...options.pump, load, draining: () => state.draining };
+  const peers = new WeakMap<object, Peer>();
+  const front = createPlainFront(options, deps, state);
+  const app = await createOwnRoutes(front, options.routes, peers);
+  const http2 = createHttp2Front(front.own, deps, options, state, peers);
+
+  const closeAll = async (): Promise<void> => {
+    state.draining = true;
+    for (const { socket } of state.plain) socket.destroy();
+    for (const session of state.sessions) session.destroy();
+    await app.close();
+    front.server.close();
+    http2.close();
+    options.pump.pool.close();
+  };
+  return {
+    serve(socket, alpn, peer) {
+      if (state.draining) return void socket.destroy();
+      const gauge = options.metrics.connections;
+      gauge.inc({ alpn });
+      socket.once('close', () => gauge.dec({ alpn }));
+      peers.set(socket, peer);
+      if (alpn === 'h2') http2.accept(socket, peer);
+      else front.accept(socket, peer);
+    },
+    get inFlight() {
+      return load.inFlight;
+    },
+    get draining() {
+      return state.draining;
+    },
+    async drain(limitMs) {
+      state.draining = true;
+      const result = await drainConnections({ ...state, load, interactive: options.sessions, limitMs });
+      await closeAll();
+      return result;
+    },
+    close: closeAll,
+  };
+}
+
+interface FrontState {
+  draining: boolean;
+  readonly plain: Set<PlainConnection>;
+  readonly sessions: Set<ServerHttp2Session>;
+}
+
+interface PlainFront {
+  readonly server: Server<typeof IncomingMessage, typeof RelayResponse>;
+  accept(socket: Socket, peer: Peer): void;
+  /** Where `/-/` requests go; Fastify's, once it is there. */
+  own: OwnHandler;
+}
+
+interface OwnHandler {
+  handle(request: IncomingMessage | Http2ServerRequest, response: RelayResponse | Http2ServerResponse): void;
+}
+
+function createPlainFront(options: ProxyServerOptions, deps: PumpDeps, state: FrontState): PlainFront {
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
+  const connections = new WeakMap<object, PlainConnection>();
+  const server = createServer({
+    ServerResponse: RelayResponse,
+    maxHeaderSize: limits.maxHeaderBytes,
+    headersTimeout: limits.headersTimeoutMs,
+    requestTimeout: 0,
+    keepAliveTimeout: limits.keepAliveMs,
+    connectionsCheckingInterval: Math.min(5000, limits.headersTimeoutMs),
+    insecureHTTPParser: false,
+    joinDuplicateHeaders: false,
+    // a missing Host is the gate's to refuse, with a Status
+    requireHostHeader: false,
+  });
+  server.maxHeadersCount = MAX_HEADERS_SEEN;
+  const front: PlainFront = {
+    server,
+    own: { handle: (_request, response) => void response.destroy() },
+    accept(socket, peer) {
+      const connection = new PlainConnection(socket, peer, deps);
+      connections.set(socket, connection);
+      state.plain.add(connection);
+      socket.once('close', () => state.plain.delete(connection));
+      server.emit('connection', socket);
+    },
+  };
+  const serve = (request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void => {
+    const connection = connections.get(request.socket);
+    if (connection === undefined) return void request.socket.destroy();
+    if (request.url?.startsWith(OWN_PREFIX) !== true)
+      return connection.request(request, response, expectsContinue);
+    if (expectsContinue) response.writeContinue();
+    connection.occupy(response);
+    front.own.handle(request, response);
+  };
+  server.on('request', (request, response) => serve(request, response, false));
+  server.on('checkContinue', (request, response) => serve(request, response, true));
+  server.on('upgrade', (request, socket, head) => {
+    const connection = connections.get(socket);
+    // behind a request that is still being answered, a switch of protocols would take over that answer's connection
+    if (connection === undefined || connection.busy || connection.closing) return void socket.destroy();
+    state.plain.delete(connection);
+    options.upgrade(request, socket, head, connection.peer).catch((error: unknown) => {
+      options.log.error({ error: errorText(error) }, 'upgrade handler failed');
+      socket.destroy();
+    });
+  });
+  server.on('connect', (_request, socket) => {
+    socket.on('error', () => socket.destroy());
+    socket.end(rawStatusResponse(new TailcastError('METHOD_REFUSED', 'CONNECT')));
+  });
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    const problem = clientError(error.code ?? '');
+    const connection = connections.get(socket);
+    if (connection === undefined || error.code === 'ECONNRESET') return void socket.destroy();
+    connection.malformed(problem, () => rawStatusResponse(problem));
+  });
+  // NOTE: Node starts to watch `headersTimeout` when a server begins to listen; this one gets its connections from us
+  server.emit('listening');
+  return front;
+}
+
+async function createOwnRoutes(
+  front: PlainFront,
+  routes: ProxyServerOptions['routes'],
+  peers: WeakMap<object, Peer>,
+): Promise<FastifyInstance> {
+  const app = fastify({
+    logger: false,
+    serverFactory: (handler) => {
+      front.own = { handle: handler };
+      return front.server;
+    },
+    forceCloseConnections: false,
+    requestTimeout: 0,
+    keepAliveTimeout: front.server.keepAliveTimeout,
+  });
+  app.setErrorHandler(async (error, _request, reply) => {
+    const { httpStatus, body } = statusOf(error);
+    return reply.code(httpStatus).type('application/json').send(body);
+  });
+  app.setNotFoundHandler(async (_request, reply) => {
+    const { httpStatus, body } = statusOf(new TailcastError('NOT_FOUND'));
+    return reply.code(httpStatus).type('application/json').send(body);
+  });
+  await routes?.(app, (raw) => peerBehind(raw, peers));
+  await app.ready();
+  return app;
+}
+
+/** The peer of a raw request as Fastify has it: of a socket, or of an HTTP/2 stream's session. */
+function peerBehind(raw: object, peers: WeakMap<object, Peer>): Peer {
+  const connection: unknown =
+    raw instanceof Http2ServerRequest ? raw.stream.session : Reflect.get(raw, 'socket');
+  const peer = typeof connection === 'object' && connection !== null ? peers.get(connection) : undefined;
+  if (peer === undefined) throw new TailcastError('INTERNAL', 'a request without a peer');
+  return peer;
+}
+
+function createHttp2Front(
+  own: OwnHandler,
+  deps: PumpDeps,
+  options: ProxyServerOptions,
+  state: FrontState,
+  peers: WeakMap<object, Peer>,
+): { accept(socket: Socket, peer: Peer): void; close(): void } {
+  const server = createHttp2Server();
+  const adopt = (session: ServerHttp2Session, peer: Peer): void => {
+    const abort = new AbortController();
+    const context = { deps, peer, signal: abort.signal };
+    adoptSession(session);
+    peers.set(session, peer);
+    state.sessions.add(session);
+    session.once('close', () => {
+      abort.abort();
+      state.sessions.delete(session);
+    });
+    session.on('stream', (stream, headers, _flags, rawHeaders) => {
+      if (headers[':path']?.startsWith(OWN_PREFIX) !== true) return serveStream(stream, rawHeaders, context);
+      // Fastify takes the compatibility objects, which Node makes by itself only for 'request' listeners
+      stream.on('error', () => stream.destroy());
+      own.handle(new Http2ServerRequest(stream, headers, {}, rawHeaders), new Http2ServerResponse(stream));
+    });
+  };
+  server.on('sessionError', (error) =>
+    options.log.debug({ error: errorText(error) }, 'HTTP/2 session failed'),
+  );
+  return {
+    accept(socket, peer) {
+      const onSession = (session: ServerHttp2Session): void => adopt(session, peer);
+      // the server announces the session before `emit` returns
+      server.once('session', onSession);
+      server.emit('connection', socket);
+      server.off('session', onSession);
+    },
+    close: () => server.close(),
+  };
+}
