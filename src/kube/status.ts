@@ -82,17 +82,31 @@ export function rawStatusResponse(error: unknown, extraHeaders: readonly string[
   return response;
 }
 
-/** The phrases of the statuses in the error table. */
+/** The phrases of the statuses in the error table, and of those it may come to name (RFC 9110 section 15). */
 const PHRASES: Readonly<Record<number, string>> = {
   400: 'Bad Request',
   401: 'Unauthorized',
   403: 'Forbidden',
+  404: 'Not Found',
   405: 'Method Not Allowed',
+  408: 'Request Timeout',
+  409: 'Conflict',
+  410: 'Gone',
+  412: 'Precondition Failed',
   413: 'Content Too Large',
+  415: 'Unsupported Media Type',
+  416: 'Range Not Satisfiable',
+  421: 'Misdirected Request',
+  422: 'Unprocessable Content',
+  426: 'Upgrade Required',
   429: 'Too Many Requests',
+  431: 'Request Header Fields Too Large',
   500: 'Internal Server Error',
+  501: 'Not Implemented',
   502: 'Bad Gateway',
   503: 'Service Unavailable',
+  504: 'Gateway Timeout',
+  507: 'Insufficient Storage',
 };
 
 /** As Go's JSON encoder does: a browser that sniffs the body finds no markup in it. */

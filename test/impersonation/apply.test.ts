@@ -1,0 +1,424 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  buildUpstreamHeaders,
+  ignoredHeadersWarning,
+  type UpstreamHeaders,
+} from '../../src/impersonation/apply.ts';
+import type { ImpersonationTarget } from '../../src/impersonation/target.ts';
+
+const TARGET: ImpersonationTarget = { user: 'foo@example.com', groups: ['g1', 'g2'], extra: [] };
+const HOST = 'kubernetes:6443';
+
+function auth(rawHeaders: readonly string[], target: Partial<ImpersonationTarget> = {}): UpstreamHeaders {
+  return buildUpstreamHeaders({
+    rawHeaders,
+    host: HOST,
+    identity: { mode: 'auth', target: { ...TARGET, ...target }, authorization: 'Bearer ours' },
+  });
+}
+
+function noauth(rawHeaders: readonly string[]): UpstreamHeaders {
+  return buildUpstreamHeaders({ rawHeaders, host: HOST, identity: { mode: 'noauth' } });
+}
+
+const OURS = [
+  ...['Authorization', 'Bearer ours'],
+  ...['Impersonate-User', 'foo@example.com', 'Impersonate-Group', 'g1', 'Impersonate-Group', 'g2'],
+];
+const REFUSED = expect.objectContaining({ code: 'HEADER_REFUSED' });
+
+describe('auth mode', () => {
+  it('adds ours to what is ordinary, in order, repeats kept', () => {
+    const raw = [
+      'Host',
+      'gw.ts.net',
+      'Accept',
+      'a',
+      'User-Agent',
+      'kubectl',
+      'accept',
+      'b',
+      'X-Stream-Protocol-Version',
+      'v4',
+    ];
+    expect(auth(raw)).toEqual({
+      headers: [
+        'Host',
+        HOST,
+        'Accept',
+        'a',
+        'User-Agent',
+        'kubectl',
+        'accept',
+        'b',
+        'X-Stream-Protocol-Version',
+        'v4',
+        ...OURS,
+      ],
+      ignored: [],
+    });
+  });
+
+  it('sends one line per group, never joined, and only the user without groups', () => {
+    expect(auth([], { groups: ['a, b'] }).headers.slice(-2)).toEqual(['Impersonate-Group', 'a, b']);
+    expect(auth([], { groups: [] }).headers).toEqual([
+      'Host',
+      HOST,
+      'Authorization',
+      'Bearer ours',
+      'Impersonate-User',
+      'foo@example.com',
+    ]);
+  });
+
+  it('works with a client certificate instead of a token', () => {
+    const { headers } = buildUpstreamHeaders({
+      rawHeaders: ['Authorization', 'Bearer theirs'],
+      host: HOST,
+      identity: { mode: 'auth', target: TARGET, authorization: undefined },
+    });
+    expect(headers).toEqual(['Host', HOST, ...OURS.slice(2)]);
+  });
+
+  it('writes names outside ASCII as UTF-8 bytes', () => {
+    const { headers } = auth([], { user: 'jürgen@例え', groups: ['é'] });
+    expect(Buffer.from(headers.at(-3) ?? '', 'latin1').toString('utf8')).toBe('jürgen@例え');
+    expect(Buffer.from(headers.at(-1) ?? '', 'latin1').toString('utf8')).toBe('é');
+  });
+
+  it('escapes extra keys as client-go does', () => {
+    const { headers } = auth([], {
+      extra: [
+        ['gw.example.net/session id%é', 's1'],
+        ['plain', 'ü'],
+      ],
+    });
+    expect(headers.slice(-4)).toEqual([
+      ...['Impersonate-Extra-gw.example.net%2Fsession%20id%25%C3%A9', 's1'],
+      ...['Impersonate-Extra-plain', '\u00c3\u00bc'],
+    ]);
+    for (const key of ['', 'Upper']) {
+      expect(() => auth([], { extra: [[key, 'x']] })).toThrow(expect.objectContaining({ code: 'INTERNAL' }));
+    }
+  });
+
+  it('never sends a target that slipped through unchecked', () => {
+    for (const user of ['', 'a\r\nb', 'é\nb', 'a\0b']) {
+      expect(() => auth([], { user })).toThrow(expect.objectContaining({ code: 'INTERNAL' }));
+    }
+    expect(() => auth([], { groups: ['a\nb'] })).toThrow(expect.objectContaining({ code: 'INTERNAL' }));
+  });
+
+  it("sets our Audit-ID and drops the client's", () => {
+    const { headers } = buildUpstreamHeaders({
+      rawHeaders: ['Audit-ID', 'theirs'],
+      host: HOST,
+      identity: { mode: 'auth', target: TARGET, authorization: undefined },
+      auditId: 'ours',
+    });
+    expect(headers).toEqual(['Host', HOST, 'Audit-ID', 'ours', ...OURS.slice(2)]);
+    expect(auth(['Audit-ID', 'theirs']).headers).not.toContain('theirs');
+  });
+
+  it.each([
+    'Impersonate-User',
+    'Impersonate-Group',
+    'Impersonate-Uid',
+    'Impersonate-Extra-foo',
+    'Impersonate-Extra-scopes%2fx',
+  ])('B1 ignores %s in any case and place, and says so', (name) => {
+    for (const spelled of [name, name.toLowerCase(), name.toUpperCase()]) {
+      for (const raw of [
+        [spelled, 'admin', 'Accept', 'a'],
+        ['Accept', 'a', spelled, 'admin'],
+        [spelled, 'admin', 'Accept', 'a', name, 'x'],
+      ]) {
+        const { headers, ignored } = auth(raw);
+        expect(headers).toEqual(['Host', HOST, 'Accept', 'a', ...OURS]);
+        expect(ignored).toEqual([name.toLowerCase()]);
+      }
+    }
+  });
+
+  it.each(['Impersonate', 'Impersonate-', 'Impersonate-Foo', 'Impersonate-Usercontext', 'Impersonate-Extra'])(
+    'B2 refuses the unknown member %s',
+    (name) => {
+      expect(() => auth([name, 'x'])).toThrow(REFUSED);
+    },
+  );
+
+  it.each(['impersonate_user', 'X_Remote_User', 'Impersonate.User', 'X-Remote.User_', 'Proxy_Authorization'])(
+    'B3 refuses %s in both modes, or drops it',
+    (name) => {
+      for (const build of [auth, noauth]) {
+        let kept: readonly string[] = [];
+        try {
+          kept = build([name, 'evil']).headers;
+        } catch (error) {
+          expect(error).toEqual(REFUSED);
+        }
+        expect(kept).not.toContain('evil');
+      }
+    },
+  );
+
+  it.each([
+    ['B4 X-Remote-User', 'X-Remote-User'],
+    ['B4 X-Remote-Extra', 'x-remote-EXTRA-a%2Fb'],
+    ['A8 X-Forwarded-For', 'X-Forwarded-For'],
+    ['A8 Forwarded', 'forwarded'],
+    ['A8 X-Real-IP', 'X-Real-Ip'],
+    ['A8 Tailscale-User-Login', 'Tailscale-User-Login'],
+    ['A8 Tailscale-User-Name', 'TAILSCALE-USER-NAME'],
+    ['B6 Authorization', 'Authorization'],
+    ['B6 Proxy-Authorization', 'Proxy-Authorization'],
+    ['B6 Cookie', 'Cookie'],
+    ['B8 TE', 'TE'],
+    ['B8 Trailer', 'Trailer'],
+    ['B8 Keep-Alive', 'Keep-Alive'],
+    ['B8 Proxy-Connection', 'Proxy-Connection'],
+    ['B8 Upgrade without Connection', 'Upgrade'],
+    ['C8 HTTP2-Settings', 'HTTP2-Settings'],
+    ['framing', 'Content-Length'],
+    ['framing', 'Transfer-Encoding'],
+    ['F4 WebSocket extensions', 'Sec-WebSocket-Extensions'],
+  ])('%s is dropped without a word', (_name, name) => {
+    expect(auth([name, '', 'Accept', 'a', name, 'x'])).toEqual({
+      headers: ['Host', HOST, 'Accept', 'a', ...OURS],
+      ignored: [],
+    });
+  });
+
+  it.each([
+    ['Impersonate-User'],
+    ['close, Impersonate-Group'],
+    ['  Impersonate-User  ,\tImpersonate-Group,,'],
+    ['Authorization'],
+    ['Host, Authorization, Impersonate-User'],
+    ['IMPERSONATE-USER'],
+  ])('B5 Connection: %j cannot remove ours', (value) => {
+    for (const raw of [
+      ['Connection', value, 'Accept', 'a'],
+      ['Accept', 'a', 'Connection', 'close', 'connection', value],
+    ]) {
+      expect(auth(raw).headers).toEqual(['Host', HOST, 'Accept', 'a', ...OURS]);
+    }
+  });
+
+  it('B5 Connection removes the ordinary fields it names', () => {
+    expect(auth(['X-Foo', '1', 'Connection', ' x-foo ', 'X-Bar', '2']).headers).toEqual([
+      'Host',
+      HOST,
+      'X-Bar',
+      '2',
+      ...OURS,
+    ]);
+    const kept = auth(['Connection', 'keep-alive, Upgrade', 'Upgrade', 'websocket', 'Accept', 'a']);
+    expect(kept.headers).toEqual(['Host', HOST, 'Accept', 'a', ...OURS]);
+  });
+
+  it('B12 refuses two Host headers', () => {
+    expect(() => auth(['Host', 'a', 'host', 'a'])).toThrow(REFUSED);
+    expect(() => noauth(['Host', 'a', 'HOST', 'b'])).toThrow(REFUSED);
+  });
+
+  it('refuses values that no line can hold', () => {
+    for (const value of ['a\r\nImpersonate-User: admin', 'a\0', '\u010a']) {
+      expect(() => auth(['Accept', value])).toThrow(REFUSED);
+      expect(() => noauth(['Accept', value])).toThrow(REFUSED);
+    }
+  });
+});
+
+describe('B7 bearer subprotocols', () => {
+  const token = 'base64url.bearer.authorization.k8s.io.c2VjcmV0';
+  const name = 'Sec-WebSocket-Protocol';
+
+  it.each<[what: string, raw: readonly string[], kept: readonly string[]]>([
+    ['beside another', [name, `${token}, v5.channel.k8s.io`], [name, 'v5.channel.k8s.io']],
+    ['in a header of its own', [name, token, name, 'v5.channel.k8s.io'], [name, 'v5.channel.k8s.io']],
+    [
+      'after the other header',
+      ['sec-websocket-protocol', 'a,b', name, ` ${token} `],
+      ['sec-websocket-protocol', 'a,b'],
+    ],
+    ['twice', [name, `${token},x,${token}`], [name, 'x']],
+    ['not at all', [name, 'a ,b'], [name, 'a ,b']],
+    ['not at all, and nothing else', [name, ''], [name, '']],
+  ])('is removed %s', (_what, raw, kept) => {
+    expect(auth(raw).headers).toEqual(['Host', HOST, ...kept, ...OURS]);
+  });
+
+  it.each<[readonly string[]]>([
+    [[name, token]],
+    [[name, `${token}, ${token}`]],
+    [[name, token, name, '']],
+    [[name, `${token},`]],
+  ])('is refused when nothing remains: %j', (raw) => {
+    expect(() => auth(raw)).toThrow(REFUSED);
+  });
+});
+
+describe('noauth mode', () => {
+  it("passes the client's own credential on and adds nothing", () => {
+    const raw = [
+      ...[
+        'Host',
+        'gw',
+        'Authorization',
+        'Bearer theirs',
+        'Impersonate-User',
+        'x',
+        'Impersonate-Extra-a%2fb',
+        'c',
+        'Cookie',
+        'd',
+      ],
+      ...[
+        'Sec-WebSocket-Protocol',
+        'base64url.bearer.authorization.k8s.io.dG9r, v5.channel.k8s.io',
+        'Audit-ID',
+        'e',
+      ],
+    ];
+    expect(noauth(raw)).toEqual({ headers: ['Host', HOST, ...raw.slice(2)], ignored: [] });
+  });
+
+  it.each([
+    'X-Remote-User',
+    'Tailscale-User-Login',
+    'X-Forwarded-For',
+    'Forwarded',
+    'X-Real-IP',
+    'Connection',
+    'Upgrade',
+    'TE',
+    'Proxy-Authorization',
+    'Content-Length',
+  ])('still drops %s', (name) => {
+    expect(noauth([name, 'x', 'Accept', 'a']).headers).toEqual(['Host', HOST, 'Accept', 'a']);
+  });
+
+  it('drops what Connection names', () => {
+    expect(noauth(['X-Foo', '1', 'Connection', 'x-foo']).headers).toEqual(['Host', HOST]);
+  });
+});
+
+describe('header soup', () => {
+  const nasty = fc.constantFrom(
+    ...[
+      'Impersonate-User',
+      'impersonate-GROUP',
+      'Impersonate-Uid',
+      'Impersonate-Extra-x',
+      'Impersonate',
+      'Impersonate_User',
+    ],
+    ...[
+      'X-Remote-User',
+      'X_Remote_User',
+      'x-remote-extra-%61',
+      'Authorization',
+      'Proxy-Authorization',
+      'Cookie',
+    ],
+    ...[
+      'X-Forwarded-For',
+      'Forwarded',
+      'X-Real-IP',
+      'Tailscale-User-Login',
+      'Connection',
+      'connection',
+      'Host',
+      'TE',
+    ],
+    ...[
+      'Upgrade',
+      'Transfer-Encoding',
+      'Content-Length',
+      'Sec-WebSocket-Protocol',
+      'Accept',
+      'User-Agent',
+      'X-A',
+    ],
+  );
+  const mixed = fc
+    .tuple(nasty, fc.array(fc.boolean(), { maxLength: 30 }))
+    .map(([name, upper]) =>
+      [...name].map((letter, index) => (upper[index] === true ? letter.toUpperCase() : letter)).join(''),
+    );
+  const name = fc.oneof({ weight: 4, arbitrary: mixed }, fc.stringMatching(/^[!-9;-~]{1,10}$/));
+  const value = fc.oneof(
+    fc.constantFrom(
+      'evil',
+      'Impersonate-User',
+      'close , authorization',
+      'host',
+      'base64url.bearer.authorization.k8s.io.eA, v4',
+    ),
+    fc.string(),
+  );
+  const soup = fc.array(fc.tuple(name, value), { maxLength: 12 }).map((fields) => fields.flat());
+  const PROTECTED =
+    /^(impersonate|x[-_.]remote|x[-_.]forwarded|forwarded$|x-real-ip$|tailscale|authorization$|proxy-|cookie$|connection$|te$|upgrade$|transfer-encoding$|content-length$|host$)/i;
+
+  it('never leaks a protected family in auth mode, and always names our user once', () => {
+    let built = 0;
+    fc.assert(
+      fc.property(soup, (raw) => {
+        let headers: readonly string[];
+        try {
+          ({ headers } = auth(raw));
+        } catch (error) {
+          expect(error).toEqual(REFUSED);
+          return;
+        }
+        built++;
+        const theirs = headers.slice(2, -OURS.length);
+        expect(headers.slice(0, 2)).toEqual(['Host', HOST]);
+        expect(headers.slice(-OURS.length)).toEqual(OURS);
+        for (let index = 0; index < theirs.length; index += 2) {
+          expect(theirs[index]).not.toMatch(PROTECTED);
+          expect(theirs[index + 1]).not.toMatch(/[\r\n\0]/);
+          if (/^sec-websocket-protocol$/i.test(theirs[index] ?? '')) {
+            expect(theirs[index + 1]).not.toContain('base64url.bearer');
+          }
+        }
+      }),
+      { numRuns: 3000 },
+    );
+    expect(built).toBeGreaterThan(300);
+  });
+
+  it('never leaks what speaks for other proxies in noauth mode', () => {
+    fc.assert(
+      fc.property(soup, (raw) => {
+        let headers: readonly string[];
+        try {
+          ({ headers } = noauth(raw));
+        } catch (error) {
+          expect(error).toEqual(REFUSED);
+          return;
+        }
+        const names = headers.slice(2).filter((_, index) => index % 2 === 0);
+        for (const kept of names) {
+          expect(kept).not.toMatch(
+            /^(x[-_.]remote|x[-_.]forwarded|forwarded$|tailscale|proxy-|connection$|upgrade$|host$)/i,
+          );
+        }
+        expect(headers).not.toContain('Bearer ours');
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});
+
+describe('ignoredHeadersWarning', () => {
+  it('names what was ignored', () => {
+    expect(ignoredHeadersWarning([])).toBeUndefined();
+    expect(ignoredHeadersWarning(auth(['Impersonate-User', 'a', 'Impersonate-Group', 'b']).ignored)).toMatch(
+      /^ignored impersonate-user, impersonate-group: /,
+    );
+  });
+});
