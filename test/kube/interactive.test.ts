@@ -143,18 +143,23 @@ describe('classifyRequest', () => {
     }
   });
 
-  it('never calls an upgrade plain or long-running', () => {
+  it('never calls an upgrade plain or long-running, and every exec by its name', () => {
+    let upgraded = 0;
     fc.assert(
       fc.property(fc.constantFrom('GET', 'POST', 'PUT', 'FOO'), oddTarget, (method, raw) => {
         const target = targetOf(raw);
-        if (target === undefined) return;
+        if (target === undefined) return true;
         const info = parseRequestInfo(method, target);
-        if (info.verb === 'proxy') return;
-        const upgraded = classifyRequest(info, { upgrade: true });
-        expect(['plain', 'longRunning', 'ephemeralContainers']).not.toContain(upgraded);
-        if (info.isResourceRequest && info.subresource === 'exec') expect(upgraded).toBe('exec');
+        if (info.verb === 'proxy') return true;
+        upgraded++;
+        const found = classifyRequest(info, { upgrade: true });
+        const exec = info.isResourceRequest && info.subresource === 'exec';
+        return (
+          !['plain', 'longRunning', 'ephemeralContainers'].includes(found) && (found === 'exec') === exec
+        );
       }),
       { numRuns: 3000 },
     );
+    expect(upgraded).toBeGreaterThan(300);
   });
 });

@@ -589,6 +589,7 @@ describe('list options', () => {
 
 describe('RequestInfo', () => {
   it('has an answer for every canonical target and every method', () => {
+    let answered = 0;
     const method = fc.oneof(
       fc.constantFrom('GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'),
       fc.string(),
@@ -596,17 +597,20 @@ describe('RequestInfo', () => {
     fc.assert(
       fc.property(method, oddTarget, (verb, raw) => {
         const target = targetOf(raw);
-        if (target === undefined) return;
+        if (target === undefined) return true;
+        answered++;
         const info = parseRequestInfo(verb, target);
-        expect(info.path).toBe(target.path);
-        expect(info.parts.length === 0).toBe(info.resource === '');
-        if (info.isResourceRequest && info.verb !== 'proxy' && info.parts.length > 2) {
-          expect(info.subresource).toBe(info.parts[2]);
-        }
-        if (!info.isResourceRequest)
-          expect([info.resource, info.subresource, info.namespace]).toEqual(['', '', '']);
+        const third = info.verb === 'proxy' ? '' : (info.parts[2] ?? '');
+        const empty = info.resource + info.subresource + info.namespace + info.name === '';
+        return (
+          info.path === target.path &&
+          info.subresource === third &&
+          info.resource === (info.parts[0] ?? '') &&
+          (info.isResourceRequest || (empty && info.parts.length === 0))
+        );
       }),
       { numRuns: 3000 },
     );
+    expect(answered).toBeGreaterThan(300);
   });
 });
