@@ -22,7 +22,7 @@ interface Pair {
  */
 export async function servePortForward(
   transport: Duplex,
-  resolvePort: (containerPort: number) => number,
+  resolvePort: (containerPort: number) => Promise<number>,
 ): Promise<void> {
   const pairs = new Map<string, Pair>();
   const sockets = new Set<Socket>();
@@ -52,7 +52,7 @@ export async function servePortForward(
 async function forward(
   error: SpdyStream,
   data: SpdyStream,
-  resolvePort: (containerPort: number) => number,
+  resolvePort: (containerPort: number) => Promise<number>,
   sockets: Set<Socket>,
 ): Promise<void> {
   const port = Number(data.headers.get('port'));
@@ -60,7 +60,7 @@ async function forward(
   error.output.on('error', () => undefined);
   data.output.on('error', () => undefined);
   try {
-    socket = await dial(resolvePort(port));
+    socket = await dial(await resolvePort(port));
     sockets.add(socket);
     await Promise.all([pipeline(data.input, socket), pipeline(socket, data.output)]);
   } catch (failure) {

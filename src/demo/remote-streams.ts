@@ -28,7 +28,7 @@ export interface RemoteStreams {
 /** Collects the sizes of a resize stream. */
 export interface Sizes {
   /** Takes bytes of the stream, cut anywhere. Throws `WireError` when they do not parse. */
-  push(bytes: Uint8Array): void;
+  readonly push: (bytes: Uint8Array) => void;
   readonly onResize: RemoteStreams['onResize'];
 }
 

@@ -38,59 +38,25 @@ export function serveSpdy(
 ): SpdyConnection {
   const parser = createSpdyParser();
   const inflater = createHeaderInflater(inflateBlock);
-  const deflater = createHeaderDeflater();
-  const streams = new Map<number, OpenStream>();
-  const full = new Set<Readable>();
-  let lastStreamId = 0;
-
-  const send = (frame: SpdyFrame, done: () => void = () => undefined): void => {
+  const send: Send = (frame, done = () => undefined) => {
     if (transport.destroyed || transport.writableEnded) done();
     else transport.write(encodeSpdyFrame(frame), done);
   };
-  const flow: Flow = {
-    hold(input) {
-      full.add(input);
-      transport.pause();
-    },
-    release(input) {
-      if (full.delete(input) && full.size === 0) transport.resume();
-    },
-  };
+  const streams = createStreamTable({ ...options, send, flow: createFlow(transport) });
   const close = (status: number = SPDY_GOAWAY.ok): void => {
-    send({ kind: 'goaway', lastStreamId, status });
+    send({ kind: 'goaway', lastStreamId: streams.lastId(), status });
     if (!transport.writableEnded) transport.end();
-  };
-
-  const open = (event: Extract<SpdyEvent, { kind: 'synStream' }>): void => {
-    const headers = inflater.decode(event.block);
-    const { streamId } = event;
-    if (streamId <= lastStreamId || streamId % 2 === 0) {
-      send({ kind: 'rstStream', streamId, status: SPDY_RESET.protocolError });
-      return;
-    }
-    lastStreamId = streamId;
-    for (const [id, stream] of streams) if (stream.finished()) streams.delete(id);
-    if (streams.size >= options.maxStreams) {
-      send({ kind: 'rstStream', streamId, status: SPDY_RESET.refusedStream });
-      return;
-    }
-    const stream = createStream(streamId, headers, flow, send);
-    streams.set(streamId, stream);
-    send({ kind: 'synReply', streamId, fin: false, block: deflater.encode([]) });
-    if (event.fin) stream.input.push(null);
-    options.onStream(stream);
   };
   const handle = (event: SpdyEvent): void => {
     switch (event.kind) {
       case 'synStream':
-        open(event);
+        streams.open(event, inflater.decode(event.block));
         return;
       case 'data':
-        streams.get(event.streamId)?.deliver(event);
+        streams.deliver(event);
         return;
       case 'rstStream':
-        streams.get(event.streamId)?.drop();
-        streams.delete(event.streamId);
+        streams.drop(event.streamId);
         return;
       case 'ping':
         if (event.id % 2 === 1) send(event);
@@ -120,7 +86,7 @@ export function serveSpdy(
   transport.on('error', () => undefined);
   const closed = new Promise<void>((resolve) => {
     transport.once('close', () => {
-      for (const stream of streams.values()) stream.drop();
+      streams.dropAll();
       resolve();
     });
   });
@@ -132,12 +98,7 @@ export function serveSpdy(
   };
 }
 
-interface OpenStream extends SpdyStream {
-  deliver(piece: SpdyDataPiece): void;
-  /** The client reset the stream, or has gone. */
-  drop(): void;
-  finished(): boolean;
-}
+type Send = (frame: SpdyFrame, done?: () => void) => void;
 
 /** Holds the connection back while any stream's input is full. */
 interface Flow {
@@ -145,12 +106,76 @@ interface Flow {
   release(input: Readable): void;
 }
 
-function createStream(
-  id: number,
-  headers: ReadonlyMap<string, string>,
-  flow: Flow,
-  send: (frame: SpdyFrame, done?: () => void) => void,
-): OpenStream {
+function createFlow(transport: Duplex): Flow {
+  const full = new Set<Readable>();
+  return {
+    hold(input) {
+      full.add(input);
+      transport.pause();
+    },
+    release(input) {
+      if (full.delete(input) && full.size === 0) transport.resume();
+    },
+  };
+}
+
+interface StreamTable {
+  /** The highest id the client has used. */
+  lastId(): number;
+  open(event: Extract<SpdyEvent, { kind: 'synStream' }>, headers: ReadonlyMap<string, string>): void;
+  deliver(piece: SpdyDataPiece): void;
+  /** The client reset the stream. */
+  drop(streamId: number): void;
+  dropAll(): void;
+}
+
+function createStreamTable(options: {
+  readonly maxStreams: number;
+  readonly onStream: (stream: SpdyStream) => void;
+  readonly send: Send;
+  readonly flow: Flow;
+}): StreamTable {
+  const { send, flow } = options;
+  const deflater = createHeaderDeflater();
+  const streams = new Map<number, OpenStream>();
+  let lastStreamId = 0;
+  return {
+    lastId: () => lastStreamId,
+    open({ streamId, fin }, headers) {
+      if (streamId <= lastStreamId || streamId % 2 === 0) {
+        send({ kind: 'rstStream', streamId, status: SPDY_RESET.protocolError });
+        return;
+      }
+      lastStreamId = streamId;
+      for (const [id, stream] of streams) if (stream.finished()) streams.delete(id);
+      if (streams.size >= options.maxStreams) {
+        send({ kind: 'rstStream', streamId, status: SPDY_RESET.refusedStream });
+        return;
+      }
+      const stream = createStream(streamId, headers, flow, send);
+      streams.set(streamId, stream);
+      send({ kind: 'synReply', streamId, fin: false, block: deflater.encode([]) });
+      if (fin) stream.input.push(null);
+      options.onStream(stream);
+    },
+    deliver: (piece) => streams.get(piece.streamId)?.deliver(piece),
+    drop(streamId) {
+      streams.get(streamId)?.drop();
+      streams.delete(streamId);
+    },
+    dropAll() {
+      for (const stream of streams.values()) stream.drop();
+    },
+  };
+}
+
+interface OpenStream extends SpdyStream {
+  deliver(piece: SpdyDataPiece): void;
+  drop(): void;
+  finished(): boolean;
+}
+
+function createStream(id: number, headers: ReadonlyMap<string, string>, flow: Flow, send: Send): OpenStream {
   const input = new Readable({
     read() {
       flow.release(input);

@@ -9,6 +9,8 @@ export interface UpgradeRequest {
   readonly request: IncomingMessage;
   readonly socket: Duplex;
   readonly head: Uint8Array;
+  /** Set once the 101 was sent: from then on nothing can be refused. */
+  switched?: boolean;
 }
 
 /** All values of a header, in order, as they were sent: Node joins repeated lines otherwise. */
@@ -43,7 +45,8 @@ export function bearerSubprotocol(request: IncomingMessage): string | undefined 
  * Answers 101 for SPDY with the first of the client's stream protocols that is in `known`. Throws 400 when the client
  * names none and 403 when none is known. Source: apimachinery `pkg/util/httpstream/httpstream.go` (Handshake).
  */
-export function acceptSpdy({ request, socket, head }: UpgradeRequest, known: readonly string[]): string {
+export function acceptSpdy(upgrade: UpgradeRequest, known: readonly string[]): string {
+  const { request } = upgrade;
   const offered = splitProtocolLines(headerLines(request, 'x-stream-protocol-version'));
   if (offered.length === 0) {
     throw badRequest('unable to upgrade: X-Stream-Protocol-Version header is required');
@@ -54,7 +57,7 @@ export function acceptSpdy({ request, socket, head }: UpgradeRequest, known: rea
       `unable to upgrade: unable to negotiate protocol: client supports [${offered.join(' ')}], server accepts [${known.join(' ')}]`,
     );
   }
-  switchProtocols({ socket, head }, [`Upgrade: SPDY/3.1`, `X-Stream-Protocol-Version: ${chosen}`]);
+  switchProtocols(upgrade, [`Upgrade: SPDY/3.1`, `X-Stream-Protocol-Version: ${chosen}`]);
   return chosen;
 }
 
@@ -62,10 +65,8 @@ export function acceptSpdy({ request, socket, head }: UpgradeRequest, known: rea
  * Answers 101 for WebSocket with the first of the client's subprotocols for which `isKnown` holds and returns it, or ''
  * when the client offered none. Throws 400 for a broken handshake and 403 when nothing offered is known.
  */
-export function acceptWebSocket(
-  { request, socket, head }: UpgradeRequest,
-  isKnown: (name: string) => boolean,
-): string {
+export function acceptWebSocket(upgrade: UpgradeRequest, isKnown: (name: string) => boolean): string {
+  const { request } = upgrade;
   const key = request.headers['sec-websocket-key'] ?? '';
   if (request.method !== 'GET' || request.headers['sec-websocket-version'] !== '13' || key === '') {
     throw badRequest('the WebSocket handshake is incomplete: GET, version 13 and a key are required');
@@ -75,7 +76,7 @@ export function acceptWebSocket(
   if (chosen === undefined) {
     throw forbidden(`unable to upgrade: none of the subprotocols is supported: [${offered.join(' ')}]`);
   }
-  switchProtocols({ socket, head }, [
+  switchProtocols(upgrade, [
     'Upgrade: websocket',
     `Sec-WebSocket-Accept: ${acceptKey(key)}`,
     `Sec-WebSocket-Protocol: ${chosen}`,
@@ -83,10 +84,9 @@ export function acceptWebSocket(
   return chosen;
 }
 
-function switchProtocols(
-  { socket, head }: Pick<UpgradeRequest, 'socket' | 'head'>,
-  lines: readonly string[],
-): void {
+function switchProtocols(upgrade: UpgradeRequest, lines: readonly string[]): void {
+  const { socket, head } = upgrade;
+  upgrade.switched = true;
   socket.write(['HTTP/1.1 101 Switching Protocols', 'Connection: Upgrade', ...lines, '', ''].join('\r\n'));
   if (head.byteLength > 0) socket.unshift(Buffer.from(head));
 }

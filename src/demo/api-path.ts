@@ -1,0 +1,96 @@
+import { badRequest, noSuchPath } from './api-status.ts';
+import { findResource, type Resource } from './resources.ts';
+
+/** A path of the API, decoded once and split, as Go's server sees it. */
+export interface ApiPath {
+  readonly segments: readonly string[];
+  /** Segments joined again, with one leading slash. */
+  readonly text: string;
+}
+
+/** Splits a request target. Throws 400 for a target that is not a path or has a broken escape. */
+export function parsePath(target: string): { readonly path: ApiPath; readonly query: URLSearchParams } {
+  const cut = target.indexOf('?');
+  const raw = cut === -1 ? target : target.slice(0, cut);
+  let decoded: string;
+  try {
+    decoded = decodeURIComponent(raw);
+  } catch {
+    throw badRequest(`invalid URL escape in ${JSON.stringify(raw)}`);
+  }
+  if (!decoded.startsWith('/')) throw badRequest('the request target is not a path');
+  const segments = decoded.slice(1).split('/');
+  return {
+    path: { segments, text: decoded },
+    query: new URLSearchParams(cut === -1 ? '' : target.slice(cut + 1)),
+  };
+}
+
+/** What a path below /api/v1 or /apis/{group}/{version} names. Empty strings where it names nothing. */
+export interface ResourcePath {
+  readonly resource: Resource;
+  readonly namespace: string;
+  readonly name: string;
+  readonly subresource: string;
+}
+
+/**
+ * Reads a resource path. Throws the API server's 404 for anything that is not served, such as a namespace on a
+ * cluster-scoped resource, an unknown subresource or an empty segment.
+ */
+export function parseResourcePath(path: ApiPath): ResourcePath {
+  const { group, version, rest } = splitGroup(path);
+  if (rest.length === 0 || rest.includes('')) throw noSuchPath();
+  const scoped = rest[0] === 'namespaces' && rest.length > 2 && !isNamespaceSubresource(rest);
+  const [plural = '', name = '', subresource = '', ...extra] = scoped ? rest.slice(2) : rest;
+  const resource = findResource(group, version, plural);
+  const namespace = scoped ? (rest[1] ?? '') : '';
+  if (resource === undefined || extra.length > 0) throw noSuchPath();
+  checkScope(resource, namespace, name);
+  checkSubresource(resource, subresource);
+  return { resource, namespace, name, subresource };
+}
+
+interface GroupPath {
+  readonly group: string;
+  readonly version: string;
+  readonly rest: readonly string[];
+}
+
+function splitGroup({ segments }: ApiPath): GroupPath {
+  const [root, first = '', second = '', ...others] = segments;
+  if (root === 'api') return { group: '', version: first, rest: segments.slice(2) };
+  if (root === 'apis') return { group: first, version: second, rest: others };
+  throw noSuchPath();
+}
+
+function checkScope(resource: Resource, namespace: string, name: string): void {
+  const misplaced = resource.namespaced ? namespace === '' && name !== '' : namespace !== '';
+  if (misplaced) throw noSuchPath();
+}
+
+function checkSubresource(resource: Resource, name: string): void {
+  if (name !== '' && !resource.subresources.some((sub) => sub.name === name)) throw noSuchPath();
+}
+
+function isNamespaceSubresource(rest: readonly string[]): boolean {
+  return rest.length === 3 && (rest[2] === 'status' || rest[2] === 'finalize');
+}
+
+/** A query flag as the API server reads it: false only when absent, "0" or any-case "false"; the first value counts. */
+export function queryFlag(query: URLSearchParams, name: string): boolean {
+  const value = query.get(name);
+  return value !== null && value !== '0' && value.toLowerCase() !== 'false';
+}
+
+/** A whole number of the query, or undefined when it is absent. Throws 400 for anything else. */
+export function queryNumber(query: URLSearchParams, name: string): number | undefined {
+  const value = query.get(name);
+  if (value === null || value === '') return undefined;
+  if (!/^-?\d{1,15}$/.test(value)) {
+    throw badRequest(
+      `unable to decode query: strconv.ParseInt: parsing ${JSON.stringify(value)}: invalid syntax`,
+    );
+  }
+  return Number(value);
+}

@@ -1,0 +1,112 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { badRequest, forbidden, unauthorized } from './api-status.ts';
+
+/** Who a request is treated as, after impersonation. */
+export interface UserInfo {
+  readonly username: string;
+  readonly uid: string;
+  readonly groups: readonly string[];
+  readonly extra: Readonly<Record<string, readonly string[]>>;
+}
+
+/** Header lines in the flat form of Node's `rawHeaders`: name, value, name, value … */
+export type RawHeaders = readonly string[];
+
+const AUTHENTICATED = 'system:authenticated';
+const UNAUTHENTICATED = 'system:unauthenticated';
+const ADMIN: UserInfo = {
+  username: 'kubernetes-admin',
+  uid: 'kubernetes-admin',
+  groups: ['system:masters', AUTHENTICATED],
+  extra: {},
+};
+
+/** All values of a header, in order, read as UTF-8 as Go does (Node hands out Latin-1). */
+export function headerValues(raw: RawHeaders, name: string): readonly string[] {
+  return raw.flatMap((_value, index) =>
+    index % 2 === 0 && raw[index]?.toLowerCase() === name ? [utf8(raw[index + 1] ?? '')] : [],
+  );
+}
+
+function utf8(value: string): string {
+  return Buffer.from(value, 'latin1').toString('utf8');
+}
+
+/**
+ * Who is calling: the administrator, whose token must be presented, or whoever the administrator impersonates.
+ * `subprotocolToken` is a token that came as WebSocket subprotocol. Throws 401 without the right token and 400 for
+ * impersonation headers without a user. Source: apiserver `pkg/endpoints/filters/impersonation.go`.
+ */
+export function authenticate(raw: RawHeaders, adminToken: string, subprotocolToken?: string): UserInfo {
+  const [authorization = ''] = headerValues(raw, 'authorization');
+  const presented = /^bearer +(\S+)$/i.exec(authorization)?.[1] ?? subprotocolToken;
+  if (presented === undefined || !sameSecret(presented, adminToken)) throw unauthorized();
+  return impersonate(raw);
+}
+
+function impersonate(raw: RawHeaders): UserInfo {
+  const [username] = headerValues(raw, 'impersonate-user');
+  const asked = raw.some((name, index) => index % 2 === 0 && name.toLowerCase().startsWith('impersonate-'));
+  if (username === undefined || username === '') {
+    if (asked) throw badRequest('impersonation was requested without a user');
+    return ADMIN;
+  }
+  const groups = headerValues(raw, 'impersonate-group');
+  const extra = impersonatedExtra(raw);
+  const [uid = ''] = headerValues(raw, 'impersonate-uid');
+  return { username, uid, groups: withDerivedGroups(username, groups), extra };
+}
+
+function impersonatedExtra(raw: RawHeaders): Readonly<Record<string, readonly string[]>> {
+  const prefix = 'impersonate-extra-';
+  const extra = new Map<string, readonly string[]>();
+  raw.forEach((name, index) => {
+    if (index % 2 === 1 || !name.toLowerCase().startsWith(prefix)) return;
+    const key = unescapeKey(name.toLowerCase().slice(prefix.length));
+    extra.set(key, [...(extra.get(key) ?? []), utf8(raw[index + 1] ?? '')]);
+  });
+  return Object.fromEntries(extra);
+}
+
+function unescapeKey(key: string): string {
+  try {
+    return decodeURIComponent(key);
+  } catch {
+    return key;
+  }
+}
+
+function withDerivedGroups(username: string, given: readonly string[]): readonly string[] {
+  const account = /^system:serviceaccount:([^:]+):[^:]+$/.exec(username);
+  const derived =
+    account === null || given.length > 0
+      ? given
+      : ['system:serviceaccounts', `system:serviceaccounts:${account[1] ?? ''}`];
+  if (username === 'system:anonymous' && given.length === 0) return [UNAUTHENTICATED];
+  if (derived.includes(AUTHENTICATED) || derived.includes(UNAUTHENTICATED)) return derived;
+  return username === 'system:anonymous' ? derived : [...derived, AUTHENTICATED];
+}
+
+/**
+ * Everything is allowed to everyone who is authenticated, except to the anonymous user, who is refused in the API
+ * server's words. Throws 403.
+ */
+export function authorize(
+  user: UserInfo,
+  verb: string,
+  resource: string,
+  group: string,
+  namespace: string,
+): void {
+  if (!user.groups.includes(UNAUTHENTICATED)) return;
+  const scope = namespace === '' ? 'at the cluster scope' : `in the namespace "${namespace}"`;
+  throw forbidden(
+    `${resource} is forbidden: User "${user.username}" cannot ${verb} resource "${resource}" in API group "${group}" ${scope}`,
+    { kind: resource },
+  );
+}
+
+function sameSecret(left: string, right: string): boolean {
+  const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
+  return timingSafeEqual(digest(left), digest(right));
+}

@@ -1,0 +1,78 @@
+import { createServer, type Server } from 'node:http';
+import { PassThrough } from 'node:stream';
+import { createOutput } from './output.ts';
+import type { ExitResult, RunningProcess } from './process.ts';
+
+/** A program that runs inside this process, for containers that name an image but nothing to run. */
+export interface BuiltInProgram extends RunningProcess {
+  /** The local port behind the container's port, once it listens; rejects when it cannot. */
+  readonly port: Promise<number> | undefined;
+}
+
+/** Prints `lines` and waits to be ended. */
+export function startIdleProgram(lines: readonly string[]): BuiltInProgram {
+  return startProgram(lines, undefined);
+}
+
+/** A tiny web server on a local port that the system chooses: one page that says whose it is, and an access log. */
+export function startWebProgram(podName: string): BuiltInProgram {
+  return startProgram([`${podName}: serving one page`], (print) =>
+    createServer((request, response) => {
+      const found = request.url === '/';
+      const body = found
+        ? `<!doctype html><title>tailcast demo</title><h1>Hello from pod ${podName}</h1>\n`
+        : 'not found\n';
+      response.writeHead(found ? 200 : 404, { 'content-type': found ? 'text/html' : 'text/plain' });
+      response.end(request.method === 'HEAD' ? undefined : body);
+      const time = new Date().toISOString();
+      print(
+        `127.0.0.1 - - [${time}] "${request.method ?? ''} ${request.url ?? ''}" ${found ? '200' : '404'}`,
+      );
+    }),
+  );
+}
+
+function startProgram(
+  lines: readonly string[],
+  createWebServer: ((print: (line: string) => void) => Server) | undefined,
+): BuiltInProgram {
+  const screen = new PassThrough();
+  const stdout = createOutput(screen);
+  const ended = Promise.withResolvers<ExitResult>();
+  const print = (line: string): void => {
+    // A log line that nobody has room for is dropped: the page must not wait for a slow reader.
+    if (!screen.writableEnded && !screen.writableNeedDrain) screen.write(`${line}\n`);
+  };
+  for (const line of lines) print(line);
+  const server = createWebServer?.(print);
+  const end = (result: ExitResult): void => {
+    server?.close();
+    server?.closeAllConnections();
+    if (!screen.writableEnded) screen.end();
+    ended.resolve(result);
+  };
+  return {
+    pid: undefined,
+    stdin: undefined,
+    stdout,
+    stderr: undefined,
+    resize: () => undefined,
+    kill(signal) {
+      if (signal === 'SIGTERM' || signal === 'SIGINT' || signal === 'SIGHUP') end({ code: 0, signal: 0 });
+      if (signal === 'SIGKILL') end({ code: 137, signal: 9 });
+    },
+    exited: ended.promise,
+    port: server === undefined ? undefined : listen(server),
+  };
+}
+
+function listen(server: Server): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      if (typeof address === 'object' && address !== null) resolve(address.port);
+      else reject(new Error('the web server has no port'));
+    });
+  });
+}

@@ -1,0 +1,59 @@
+import { arrayAt, flagAt, numberAt, stringAt, stringsAt, type Json, type JsonObject } from './json.ts';
+
+/** What the double reads of a container in a pod's spec. Images are only names here: nothing is pulled. */
+export interface ContainerSpec {
+  readonly name: string;
+  readonly image: string;
+  /** `command` and `args`; empty when the image is to decide. */
+  readonly argv: readonly string[];
+  readonly stdin: boolean;
+  readonly stdinOnce: boolean;
+  readonly tty: boolean;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly ports: readonly number[];
+}
+
+/** Reads a container of a pod's spec; what is missing is empty. */
+export function parseContainer(container: Json): ContainerSpec {
+  return {
+    name: stringAt(container, 'name'),
+    image: stringAt(container, 'image'),
+    argv: [...stringsAt(container, 'command'), ...stringsAt(container, 'args')],
+    stdin: flagAt(container, 'stdin'),
+    stdinOnce: flagAt(container, 'stdinOnce'),
+    tty: flagAt(container, 'tty'),
+    environment: Object.fromEntries(
+      arrayAt(container, 'env').map((entry) => [stringAt(entry, 'name'), stringAt(entry, 'value')]),
+    ),
+    ports: arrayAt(container, 'ports').flatMap((port) => numberAt(port, 'containerPort') ?? []),
+  };
+}
+
+/** What a container is to run. */
+export type Program =
+  | { readonly kind: 'command'; readonly argv: readonly string[] }
+  | { readonly kind: 'web' }
+  | { readonly kind: 'idle'; readonly lines: readonly string[] };
+
+const WEB_IMAGE = /(^|\/)(nginx|httpd|caddy)(:|@|-|$)/;
+
+/** Its command; without one a web server for web images, a shell when there is input, and otherwise a program that waits. */
+export function chooseProgram(spec: ContainerSpec, shell: string): Program {
+  if (spec.argv.length > 0) return { kind: 'command', argv: spec.argv };
+  if (WEB_IMAGE.test(spec.image)) return { kind: 'web' };
+  if (spec.stdin) return { kind: 'command', argv: [shell] };
+  return {
+    kind: 'idle',
+    lines: [`${spec.name}: nothing to run, waiting (images are not pulled in the demo)`],
+  };
+}
+
+/** The regular containers of a pod. */
+export function podContainers(pod: JsonObject): readonly ContainerSpec[] {
+  return arrayAt(pod, 'spec', 'containers').map(parseContainer);
+}
+
+/** Containers added by `kubectl debug`. */
+export function ephemeralContainers(pod: JsonObject): readonly ContainerSpec[] {
+  return arrayAt(pod, 'spec', 'ephemeralContainers').map(parseContainer);
+}

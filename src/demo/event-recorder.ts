@@ -1,0 +1,54 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+import { timestamp } from './container.ts';
+import { stringAt, type JsonObject } from './json.ts';
+import { EVENTS, NAMESPACES } from './resources.ts';
+import type { Store } from './store.ts';
+
+/** Writes the events that `kubectl describe` shows. */
+export interface EventRecorder {
+  record(about: JsonObject, reason: string, message: string, type?: 'Normal' | 'Warning'): void;
+}
+
+/** A recorder into `store` that keeps the last `maxEvents` events of the cluster. */
+export function createEventRecorder(store: Store, now: () => Date, maxEvents = 500): EventRecorder {
+  const kept: (readonly [string, string])[] = [];
+  return {
+    record(about, reason, message, type = 'Normal') {
+      const namespace = stringAt(about, 'metadata', 'namespace');
+      const name = stringAt(about, 'metadata', 'name');
+      const owner = store.get(NAMESPACES, '', namespace);
+      if (owner === undefined) return;
+      const time = timestamp(now());
+      const eventName = `${name}.${randomBytes(8).toString('hex')}`;
+      store.create(EVENTS, {
+        kind: 'Event',
+        apiVersion: 'v1',
+        metadata: { name: eventName, namespace, uid: randomUUID(), creationTimestamp: time },
+        involvedObject: {
+          kind: stringAt(about, 'kind'),
+          namespace,
+          name,
+          uid: stringAt(about, 'metadata', 'uid'),
+          apiVersion: stringAt(about, 'apiVersion'),
+          resourceVersion: stringAt(about, 'metadata', 'resourceVersion'),
+        },
+        reason,
+        message,
+        source: { component: 'tailcast-demo' },
+        firstTimestamp: time,
+        lastTimestamp: time,
+        count: 1,
+        type,
+        eventTime: null,
+        reportingComponent: 'tailcast-demo',
+        reportingInstance: '',
+      });
+      kept.push([namespace, eventName]);
+      while (kept.length > maxEvents) {
+        const [oldNamespace = '', oldName = ''] = kept.shift() ?? [];
+        if (store.get(EVENTS, oldNamespace, oldName) !== undefined)
+          store.remove(EVENTS, oldNamespace, oldName);
+      }
+    },
+  };
+}

@@ -1,0 +1,163 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
+import { isJson, isObject, parseJson, type Json, type JsonObject } from './json.ts';
+import { parse as parseYaml } from 'yaml';
+import { badRequest, encodeJson, tooLarge, unsupportedMediaType, type ApiStatusError } from './api-status.ts';
+import type { UserInfo } from './authentication.ts';
+import { parsePath, type ApiPath } from './api-path.ts';
+
+/** One request and its answer, over HTTP/1.1 or HTTP/2. */
+export interface Exchange {
+  readonly method: string;
+  readonly path: ApiPath;
+  readonly query: URLSearchParams;
+  readonly accept: string;
+  readonly contentType: string;
+  readonly user: UserInfo;
+  /** Fires when the client has gone or the cluster closes. */
+  readonly signal: AbortSignal;
+  /** The body as an object; undefined when there is none. Throws 400, 413 or 415. */
+  readObject(): Promise<JsonObject | undefined>;
+  readBody(): Promise<Json | undefined>;
+  send(httpStatus: number, body: JsonObject, contentType?: string): void;
+  sendText(httpStatus: number, text: string | Uint8Array, contentType: string): void;
+  fail(error: ApiStatusError): void;
+  /** Begins an answer of unknown length; its headers leave at once. */
+  stream(contentType: string): ResponseStream;
+}
+
+export interface ResponseStream {
+  /** Resolves when there is room for more, or when the client has gone. */
+  write(chunk: string | Uint8Array): Promise<void>;
+  end(): void;
+}
+
+export type HttpRequest = IncomingMessage | Http2ServerRequest;
+export type HttpResponse = ServerResponse | Http2ServerResponse;
+
+/** Source: apiserver `MaxRequestBodyBytes`. */
+export const MAX_BODY_BYTES = 3 * 1024 * 1024;
+
+const JSON_TYPE = 'application/json';
+const PATCH_TYPES = [
+  'application/json-patch+json',
+  'application/merge-patch+json',
+  'application/strategic-merge-patch+json',
+  'application/apply-patch+yaml',
+];
+const BODY_TYPES = [JSON_TYPE, 'application/yaml', ...PATCH_TYPES];
+
+/** Wraps a request that `user` makes. `closing` ends streams of the answer. */
+export function createExchange(
+  request: HttpRequest,
+  response: HttpResponse,
+  user: UserInfo,
+  closing: AbortSignal,
+): Exchange {
+  const { path, query } = parsePath(request.url ?? '/');
+  const left = new AbortController();
+  response.once('close', () => {
+    left.abort();
+  });
+  response.on('error', () => undefined);
+  const contentType = (request.headers['content-type'] ?? '').split(';')[0]?.trim() ?? '';
+  // The two kinds of response have the same methods, but not in one signature.
+  const target: ResponseTarget = response;
+  const head = (httpStatus: number, headers: Record<string, string>): void => {
+    target.writeHead(httpStatus, {
+      ...headers,
+      'cache-control': 'no-cache, private',
+      'x-content-type-options': 'nosniff',
+    });
+  };
+  const sendText = (httpStatus: number, text: string | Uint8Array, type: string): void => {
+    if (response.headersSent || response.destroyed) return;
+    head(httpStatus, { 'content-type': type, 'content-length': String(Buffer.byteLength(text)) });
+    target.end(typeof text === 'string' ? Buffer.from(text) : text);
+  };
+  const readBody = async (): Promise<Json | undefined> =>
+    decodeBody(await collect(request), contentType === '' ? JSON_TYPE : contentType);
+  return {
+    method: request.method ?? 'GET',
+    path,
+    query,
+    accept: request.headers.accept ?? '',
+    contentType,
+    user,
+    signal: AbortSignal.any([left.signal, closing]),
+    readBody,
+    async readObject() {
+      const body = await readBody();
+      if (body !== undefined && !isObject(body)) throw badRequest('the body of the request is not an object');
+      return body;
+    },
+    sendText,
+    send: (httpStatus, body, type = JSON_TYPE) => {
+      sendText(httpStatus, encodeJson(body), type);
+    },
+    fail: (error) => {
+      sendText(error.httpStatus, encodeJson(error.status), JSON_TYPE);
+    },
+    stream(type) {
+      head(200, { 'content-type': type });
+      if (hasFlushHeaders(response)) response.flushHeaders();
+      return openResponseStream(response, target);
+    },
+  };
+}
+
+interface ResponseTarget {
+  writeHead(httpStatus: number, headers: Record<string, string>): unknown;
+  write(chunk: Uint8Array): boolean;
+  end(): unknown;
+  end(chunk: Uint8Array): unknown;
+}
+
+/** Both kinds have it; the types of HTTP/2 do not say so. */
+function hasFlushHeaders(response: object): response is { flushHeaders(): void } {
+  return 'flushHeaders' in response;
+}
+
+function openResponseStream(response: HttpResponse, target: ResponseTarget): ResponseStream {
+  return {
+    write(chunk) {
+      if (response.destroyed || response.writableEnded) return Promise.resolve();
+      const taken = target.write(typeof chunk === 'string' ? Buffer.from(chunk) : chunk);
+      if (taken) return Promise.resolve();
+      return new Promise((resolve) => {
+        response.once('drain', resolve);
+        response.once('close', resolve);
+      });
+    },
+    end() {
+      if (!response.writableEnded) target.end();
+    },
+  };
+}
+
+async function collect(request: HttpRequest): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  let total = 0;
+  const source: AsyncIterable<Uint8Array> = request;
+  for await (const chunk of source) {
+    total += chunk.byteLength;
+    if (total > MAX_BODY_BYTES) throw tooLarge(MAX_BODY_BYTES);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+function decodeBody(bytes: Buffer, contentType: string): Json | undefined {
+  if (bytes.byteLength === 0) return undefined;
+  if (!BODY_TYPES.includes(contentType)) throw unsupportedMediaType(BODY_TYPES);
+  const text = bytes.toString('utf8');
+  try {
+    if (!contentType.endsWith('yaml')) return parseJson(text);
+    const value: unknown = parseYaml(text, { maxAliasCount: 100 });
+    return isJson(value) ? value : null;
+  } catch (error) {
+    throw badRequest(
+      `the object provided is not valid: ${error instanceof Error ? error.message : String(error)}`,
+    );
+  }
+}

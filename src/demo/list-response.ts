@@ -1,0 +1,209 @@
+import { badRequest, expired } from './api-status.ts';
+import { queryFlag, queryNumber, type ResourcePath } from './api-path.ts';
+import type { Exchange } from './exchange.ts';
+import type { WatchEvent, Watcher } from './journal.ts';
+import { asApiStatus } from './api-status.ts';
+import { parseJson, stringAt, withValue, type JsonObject } from './json.ts';
+import { apiVersionOf, type Resource } from './resources.ts';
+import { parseFieldSelector, parseLabelSelector, type Selector } from './selectors.ts';
+import type { Store } from './store.ts';
+import { encodeTable, parseTableRequest, type TableRequest } from './table.ts';
+
+/** Without `timeoutSeconds` a watch ends after this long, in ms; upstream ends it after 30 to 60 minutes. */
+const DEFAULT_WATCH_MS = 45 * 60_000;
+/** A bookmark tells an idle watcher, this often, how far it has seen. Source: apiserver `bookmarkFrequency`. */
+const BOOKMARK_MS = 60_000;
+
+export interface ListDependencies {
+  readonly store: Store;
+  readonly now: () => Date;
+}
+
+/** The selectors of a list, watch or deletecollection; `name` narrows it to one object. Throws 400. */
+export function selectorOf(query: URLSearchParams, resource: Resource, name = ''): Selector {
+  const labels = parseLabelSelector(query.get('labelSelector') ?? '');
+  const fields = parseFieldSelector(query.get('fieldSelector') ?? '', resource);
+  return (object) =>
+    labels(object) && fields(object) && (name === '' || stringAt(object, 'metadata', 'name') === name);
+}
+
+/** Answers with one object, as a table row if the client asked for that. */
+export function sendObject(
+  exchange: Exchange,
+  { now }: ListDependencies,
+  resource: Resource,
+  object: JsonObject,
+  httpStatus = 200,
+): void {
+  const request = tableRequest(exchange);
+  if (request === undefined) {
+    exchange.send(httpStatus, object);
+    return;
+  }
+  const metadata = { resourceVersion: stringAt(object, 'metadata', 'resourceVersion') };
+  exchange.send(
+    httpStatus,
+    encodeTable(resource, [object], { request, metadata, now: now(), definitions: true }),
+  );
+}
+
+/** Answers a list: all objects or, with `limit`, a page and the token for the next one. */
+export function sendList(
+  exchange: Exchange,
+  dependencies: ListDependencies,
+  { resource, namespace }: ResourcePath,
+): void {
+  const { store, now } = dependencies;
+  const objects = store.list(resource, namespace, selectorOf(exchange.query, resource));
+  const page = paginate(objects, exchange.query, store.resourceVersion);
+  const request = tableRequest(exchange);
+  if (request !== undefined) {
+    exchange.send(
+      200,
+      encodeTable(resource, page.objects, {
+        request,
+        metadata: page.metadata,
+        now: now(),
+        definitions: true,
+      }),
+    );
+    return;
+  }
+  exchange.send(200, {
+    kind: `${resource.kind}List`,
+    apiVersion: apiVersionOf(resource),
+    metadata: page.metadata,
+    items: page.objects,
+  });
+}
+
+function tableRequest(exchange: Exchange): TableRequest | undefined {
+  return parseTableRequest(exchange.accept, exchange.query.get('includeObject'));
+}
+
+interface Page {
+  readonly objects: readonly JsonObject[];
+  readonly metadata: JsonObject;
+}
+
+/** Pages are cut at an offset; the token carries it with the version the first page was read at. */
+function paginate(objects: readonly JsonObject[], query: URLSearchParams, version: number): Page {
+  const limit = queryNumber(query, 'limit') ?? 0;
+  const token = query.get('continue') ?? '';
+  const { offset, readAt } = token === '' ? { offset: 0, readAt: version } : parseToken(token);
+  if (readAt !== version && token !== '') {
+    throw expired('The provided continue parameter is too old to display a consistent list result.');
+  }
+  const end = limit > 0 ? offset + limit : objects.length;
+  const rest = objects.length - end;
+  const next = Buffer.from(JSON.stringify({ offset: end, readAt })).toString('base64url');
+  return {
+    objects: objects.slice(offset, end),
+    metadata: {
+      resourceVersion: String(readAt),
+      ...(rest > 0 ? { continue: next, remainingItemCount: rest } : {}),
+    },
+  };
+}
+
+function parseToken(token: string): { readonly offset: number; readonly readAt: number } {
+  try {
+    const value = parseJson(Buffer.from(token, 'base64url').toString('utf8'));
+    if (typeof value === 'object' && value !== null && 'offset' in value && 'readAt' in value) {
+      const { offset, readAt } = value;
+      if (typeof offset === 'number' && typeof readAt === 'number') return { offset, readAt };
+    }
+  } catch {
+    // told below
+  }
+  throw badRequest('continue key is not valid');
+}
+
+/**
+ * Streams changes as newline-delimited JSON until `timeoutSeconds`, the client, or the cluster ends it. Without a resource
+ * version it begins with what exists; with `sendInitialEvents` it marks where that ends. Source: apiserver
+ * `pkg/endpoints/handlers/watch.go`.
+ */
+export async function sendWatch(
+  exchange: Exchange,
+  { store, now }: ListDependencies,
+  { resource, namespace, name }: ResourcePath,
+): Promise<void> {
+  const { query, signal } = exchange;
+  const selector = selectorOf(query, resource, name);
+  const version = query.get('resourceVersion') ?? '';
+  const marked = queryFlag(query, 'sendInitialEvents');
+  const initial = marked || version === '' || version === '0';
+  const fromVersion = initial ? store.resourceVersion : (queryNumber(query, 'resourceVersion') ?? 0);
+  const encode = createEventEncoder(exchange, resource, now);
+  const stream = exchange.stream('application/json');
+  const existing = initial ? store.list(resource, namespace, selector) : [];
+  let watcher: Watcher;
+  try {
+    watcher = store.watch({ resource, namespace, selector, fromVersion });
+  } catch (error) {
+    await stream.write(line('ERROR', asApiStatus(error).status));
+    stream.end();
+    return;
+  }
+  const timeoutMs = (queryNumber(query, 'timeoutSeconds') ?? 0) * 1000 || DEFAULT_WATCH_MS;
+  const timer = setTimeout(() => {
+    watcher.close();
+  }, timeoutMs);
+  const stop = (): void => {
+    watcher.close();
+  };
+  signal.addEventListener('abort', stop);
+  const bookmark = (initialEnd: boolean): string => encode.bookmark(store.resourceVersion, initialEnd);
+  const bookmarks = queryFlag(query, 'allowWatchBookmarks')
+    ? setInterval(() => void stream.write(bookmark(false)), BOOKMARK_MS)
+    : undefined;
+  try {
+    for (const object of existing) await stream.write(encode.event({ type: 'ADDED', object }));
+    if (marked) await stream.write(bookmark(true));
+    for (let event = await watcher.next(); event !== undefined; event = await watcher.next()) {
+      await stream.write(encode.event(event));
+    }
+  } finally {
+    clearTimeout(timer);
+    clearInterval(bookmarks);
+    signal.removeEventListener('abort', stop);
+    watcher.close();
+    stream.end();
+  }
+}
+
+interface EventEncoder {
+  event(event: WatchEvent): string;
+  bookmark(version: number, initialEnd: boolean): string;
+}
+
+/** Events as lines; as tables if the client asked for that, with the columns in the first one only. */
+function createEventEncoder(exchange: Exchange, resource: Resource, now: () => Date): EventEncoder {
+  const request = tableRequest(exchange);
+  let definitions = true;
+  const asTable = (object: JsonObject, table: TableRequest): JsonObject => {
+    const metadata = { resourceVersion: stringAt(object, 'metadata', 'resourceVersion') };
+    const encoded = encodeTable(resource, [object], { request: table, metadata, now: now(), definitions });
+    definitions = false;
+    return encoded;
+  };
+  return {
+    event: ({ type, object }) => line(type, request === undefined ? object : asTable(object, request)),
+    bookmark(version, initialEnd) {
+      const empty: JsonObject = {
+        kind: resource.kind,
+        apiVersion: apiVersionOf(resource),
+        metadata: { resourceVersion: String(version), creationTimestamp: null },
+      };
+      const annotated = withValue(empty, ['metadata', 'annotations'], {
+        'k8s.io/initial-events-end': 'true',
+      });
+      return line('BOOKMARK', initialEnd ? annotated : empty);
+    },
+  };
+}
+
+function line(type: string, object: JsonObject): string {
+  return `${JSON.stringify({ type, object })}\n`;
+}

@@ -1,0 +1,267 @@
+import { randomInt, randomUUID } from 'node:crypto';
+import { badRequest, forbidden, invalid, notFound } from './api-status.ts';
+import { timestamp } from './container.ts';
+import {
+  arrayAt,
+  isObject,
+  numberAt,
+  objectAt,
+  sameJson,
+  stringAt,
+  stringMapAt,
+  withValue,
+  type Json,
+  type JsonObject,
+} from './json.ts';
+import { apiVersionOf, NAMESPACES, type Resource } from './resources.ts';
+import type { Store } from './store.ts';
+
+/** The one node of the cluster. */
+export const NODE_NAME = 'demo-node';
+
+const NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/;
+const RBAC_NAME = /^[^/%]{1,253}$/;
+const SUFFIX_ALPHABET = 'bcdfghjklmnpqrstvwxz2456789';
+
+/**
+ * The object to store for a POST: checked, named, and with the defaults the API server would fill in. Throws 400, 403, 404
+ * and 422 in its words. `now` stamps it.
+ */
+export function prepareCreate(
+  store: Store,
+  resource: Resource,
+  namespace: string,
+  body: JsonObject | undefined,
+  now: Date,
+): JsonObject {
+  const object = checkIdentity(resource, namespace, body);
+  if (resource.namespaced) requireLiveNamespace(store, resource, namespace);
+  const generate = stringAt(object, 'metadata', 'generateName');
+  const name = stringAt(object, 'metadata', 'name') || (generate === '' ? '' : generate + randomSuffix());
+  checkName(resource, name);
+  const metadata: JsonObject = {
+    ...withoutServerFields(objectAt(object, 'metadata')),
+    name,
+    ...(resource.namespaced ? { namespace } : {}),
+    uid: randomUUID(),
+    creationTimestamp: timestamp(now),
+    ...(object['spec'] === undefined ? {} : { generation: 1 }),
+  };
+  const named = { ...object, kind: resource.kind, apiVersion: apiVersionOf(resource), metadata };
+  return withDefaults(resource, named);
+}
+
+/**
+ * The object to store for a PUT or PATCH. What the server owns stays; `part` says which half of the object the request is
+ * allowed to change. Throws 400 and 422.
+ */
+export function prepareUpdate(
+  resource: Resource,
+  current: JsonObject,
+  next: Json | undefined,
+  part: 'main' | 'status' | 'ephemeralContainers',
+): JsonObject {
+  const namespace = stringAt(current, 'metadata', 'namespace');
+  const object = checkIdentity(resource, namespace, isObject(next) ? next : undefined);
+  const name = stringAt(current, 'metadata', 'name');
+  if (stringAt(object, 'metadata', 'name') !== name) {
+    throw badRequest(
+      `the name of the object (${stringAt(object, 'metadata', 'name')}) does not match the name on the URL (${name})`,
+    );
+  }
+  if (part === 'status') {
+    return { ...current, ...(object['status'] === undefined ? {} : { status: object['status'] }) };
+  }
+  const owned = objectAt(current, 'metadata');
+  const metadata: JsonObject = {
+    ...objectAt(object, 'metadata'),
+    uid: owned['uid'],
+    creationTimestamp: owned['creationTimestamp'],
+    deletionTimestamp: owned['deletionTimestamp'],
+    deletionGracePeriodSeconds: owned['deletionGracePeriodSeconds'],
+    generation: owned['generation'],
+  };
+  const kept = { ...object, kind: current['kind'], apiVersion: current['apiVersion'], metadata };
+  if (part === 'ephemeralContainers') {
+    return withValue(
+      current,
+      ['spec', 'ephemeralContainers'],
+      arrayAt(object, 'spec', 'ephemeralContainers'),
+    );
+  }
+  const merged: JsonObject = hasStatus(resource) ? { ...kept, status: current['status'] } : kept;
+  if (resource.kind === 'Pod') checkPodUpdate(current, merged);
+  if (sameJson(merged['spec'], current['spec'])) return merged;
+  return withValue(merged, ['metadata', 'generation'], (numberAt(owned, 'generation') ?? 0) + 1);
+}
+
+function hasStatus(resource: Resource): boolean {
+  return resource.subresources.some(({ name }) => name === 'status');
+}
+
+function checkIdentity(resource: Resource, namespace: string, body: JsonObject | undefined): JsonObject {
+  if (body === undefined) throw badRequest('the body of the request was empty');
+  const kind = stringAt(body, 'kind') || resource.kind;
+  const apiVersion = stringAt(body, 'apiVersion') || apiVersionOf(resource);
+  if (kind !== resource.kind || apiVersion !== apiVersionOf(resource)) {
+    throw badRequest(
+      `${resource.kind} in version "${resource.version}" cannot be handled as a ${resource.kind}: ` +
+        `no kind "${kind}" is registered for version "${apiVersion}" at this path`,
+    );
+  }
+  const own = stringAt(body, 'metadata', 'namespace');
+  if (own !== '' && own !== namespace) {
+    throw badRequest('the namespace of the provided object does not match the namespace sent on the request');
+  }
+  return body;
+}
+
+function requireLiveNamespace(store: Store, resource: Resource, namespace: string): void {
+  const found = store.get(NAMESPACES, '', namespace);
+  if (found === undefined) throw notFound(NAMESPACES, namespace);
+  if (stringAt(found, 'metadata', 'deletionTimestamp') !== '') {
+    throw forbidden(`unable to create new content in namespace ${namespace} because it is being terminated`, {
+      kind: resource.plural,
+    });
+  }
+}
+
+function checkName(resource: Resource, name: string): void {
+  if (name === '') {
+    throw invalid(
+      resource.kind,
+      '',
+      'metadata.name',
+      'Required value: name or generateName is required',
+      'FieldValueRequired',
+    );
+  }
+  if (resource.group === 'rbac.authorization.k8s.io' ? RBAC_NAME.test(name) : NAME.test(name)) return;
+  throw invalid(
+    resource.kind,
+    name,
+    'metadata.name',
+    `Invalid value: ${JSON.stringify(name)}: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric ` +
+      `characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for ` +
+      `validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
+  );
+}
+
+function randomSuffix(): string {
+  return Array.from({ length: 5 }, () => SUFFIX_ALPHABET[randomInt(SUFFIX_ALPHABET.length)] ?? '').join('');
+}
+
+function withoutServerFields(metadata: JsonObject): JsonObject {
+  const {
+    resourceVersion: _version,
+    uid: _uid,
+    creationTimestamp: _time,
+    managedFields: _fields,
+    ...rest
+  } = metadata;
+  return rest;
+}
+
+function withDefaults(resource: Resource, object: JsonObject): JsonObject {
+  switch (resource.kind) {
+    case 'Pod':
+      return defaultPod(object);
+    case 'Namespace': {
+      const name = stringAt(object, 'metadata', 'name');
+      const labeled = withValue(object, ['metadata', 'labels', 'kubernetes.io/metadata.name'], name);
+      return { ...labeled, spec: { finalizers: ['kubernetes'] }, status: { phase: 'Active' } };
+    }
+    case 'Secret':
+      return defaultSecret(object);
+    case 'Service':
+      return {
+        ...object,
+        spec: {
+          type: 'ClusterIP',
+          clusterIP: '10.43.0.10',
+          sessionAffinity: 'None',
+          ...objectAt(object, 'spec'),
+        },
+        status: { loadBalancer: {} },
+      };
+    default:
+      return object;
+  }
+}
+
+function defaultSecret(object: JsonObject): JsonObject {
+  const plain: JsonObject = Object.fromEntries(
+    [...stringMapAt(object, 'stringData')].map(([key, value]) => [
+      key,
+      Buffer.from(value).toString('base64'),
+    ]),
+  );
+  const { stringData: _plain, ...rest } = object;
+  return { type: 'Opaque', ...rest, data: { ...objectAt(object, 'data'), ...plain } };
+}
+
+function defaultPod(pod: JsonObject): JsonObject {
+  const containers = arrayAt(pod, 'spec', 'containers');
+  const name = stringAt(pod, 'metadata', 'name');
+  if (containers.length === 0)
+    throw invalid('Pod', name, 'spec.containers', 'Required value', 'FieldValueRequired');
+  const names = containers.map((container) => stringAt(container, 'name'));
+  names.forEach((container, index) => {
+    const field = `spec.containers[${String(index)}].name`;
+    if (!NAME.test(container)) throw invalid('Pod', name, field, 'Required value', 'FieldValueRequired');
+    if (names.indexOf(container) !== index) {
+      throw invalid(
+        'Pod',
+        name,
+        field,
+        `Duplicate value: ${JSON.stringify(container)}`,
+        'FieldValueDuplicate',
+      );
+    }
+  });
+  return {
+    ...pod,
+    spec: {
+      restartPolicy: 'Always',
+      terminationGracePeriodSeconds: 30,
+      dnsPolicy: 'ClusterFirst',
+      securityContext: {},
+      schedulerName: 'default-scheduler',
+      serviceAccountName: 'default',
+      serviceAccount: 'default',
+      enableServiceLinks: true,
+      ...objectAt(pod, 'spec'),
+      nodeName: NODE_NAME,
+      containers: containers.map((container) => ({
+        resources: {},
+        terminationMessagePath: '/dev/termination-log',
+        terminationMessagePolicy: 'File',
+        imagePullPolicy: 'Always',
+        ...(isObject(container) ? container : {}),
+      })),
+    },
+    status: { phase: 'Pending', qosClass: 'BestEffort' },
+  };
+}
+
+function checkPodUpdate(current: JsonObject, next: JsonObject): void {
+  if (sameJson(withoutMutable(current), withoutMutable(next))) return;
+  throw invalid(
+    'Pod',
+    stringAt(current, 'metadata', 'name'),
+    'spec',
+    'Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,' +
+      '`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),' +
+      '`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)',
+    'FieldValueForbidden',
+  );
+}
+
+function withoutMutable(pod: JsonObject): JsonObject {
+  const spec = objectAt(pod, 'spec');
+  const containers = arrayAt(spec, 'containers').map((container) => ({
+    ...(isObject(container) ? container : {}),
+    image: '',
+  }));
+  return { ...spec, containers, activeDeadlineSeconds: undefined, tolerations: undefined };
+}

@@ -1,0 +1,219 @@
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { startIdleProgram, startWebProgram, type BuiltInProgram } from './built-in-program.ts';
+import { Container, timestamp, type RestartPolicy } from './container.ts';
+import { chooseProgram, ephemeralContainers, podContainers, type ContainerSpec } from './container-spec.ts';
+import { stringAt, type JsonObject } from './json.ts';
+import { describePodStatus } from './pod-status.ts';
+import { findProgram, startOnPipes, type RunningProcess, type TerminalSize } from './process.ts';
+import { MARKER_VARIABLE, sweepProcesses } from './sweep.ts';
+import { DEFAULT_SIZE, type Terminals } from './terminal.ts';
+
+/**
+ * Runs the containers of pods as local processes. There is no isolation whatever: a container sees the machine's files,
+ * network and programs with the rights of whoever started the demo. That is why the double listens on loopback only and
+ * asks for a token.
+ */
+export interface PodRuntime {
+  /** Starts a pod's containers. Returns undefined when no more pods can run. */
+  start(pod: JsonObject): RunningPod | undefined;
+  find(namespace: string, name: string): RunningPod | undefined;
+  /** Starts ephemeral containers that the pod has gained. */
+  refresh(pod: JsonObject): void;
+  /** Ends a pod's containers and everything they left running, and forgets it. */
+  stop(namespace: string, name: string, graceMs: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface RunningPod {
+  readonly name: string;
+  readonly uid: string;
+  readonly containers: readonly Container[];
+  readonly ephemeral: readonly Container[];
+  /** Status of the pod as it is now. */
+  status(): JsonObject;
+  /** Runs a command beside a container's program. Throws `ProgramNotFound`. */
+  exec(container: Container, argv: readonly string[], options: ExecOptions): RunningProcess;
+  /** The local port behind a port that one of the containers declares. Throws when none does. */
+  localPort(containerPort: number): Promise<number>;
+}
+
+export interface ExecOptions {
+  readonly tty: boolean;
+  readonly stdin: boolean;
+  /** The terminal's first size. */
+  readonly size?: TerminalSize | undefined;
+}
+
+export interface PodRuntimeDependencies {
+  readonly terminals: Terminals;
+  /** An empty directory of this runtime's own; the caller removes it. */
+  readonly scratch: string;
+  readonly shell: string;
+  readonly searchPath: string;
+  readonly now: () => Date;
+  readonly maxPods: number;
+  /** Called when `status()` of a pod has changed. */
+  readonly onChange: (namespace: string, name: string) => void;
+}
+
+type PodDependencies = PodRuntimeDependencies & { readonly marker: string; readonly ip: string };
+
+export function createPodRuntime(dependencies: PodRuntimeDependencies): PodRuntime {
+  const marker = randomBytes(8).toString('hex');
+  const pods = new Map<string, LocalPod>();
+  let nextAddress = 2;
+  return {
+    start(pod) {
+      if (pods.size >= dependencies.maxPods) return undefined;
+      const key = `${stringAt(pod, 'metadata', 'namespace')}/${stringAt(pod, 'metadata', 'name')}`;
+      const ip = `10.42.${String(nextAddress >> 8)}.${String(nextAddress & 0xff)}`;
+      nextAddress += 1;
+      const opened = new LocalPod(pod, { ...dependencies, marker, ip });
+      pods.set(key, opened);
+      return opened;
+    },
+    find: (namespace, name) => pods.get(`${namespace}/${name}`),
+    refresh(pod) {
+      pods
+        .get(`${stringAt(pod, 'metadata', 'namespace')}/${stringAt(pod, 'metadata', 'name')}`)
+        ?.refresh(pod);
+    },
+    async stop(namespace, name, graceMs) {
+      const key = `${namespace}/${name}`;
+      const pod = pods.get(key);
+      await pod?.end(graceMs);
+      if (pods.get(key) === pod) pods.delete(key);
+    },
+    async close() {
+      await Promise.all([...pods.values()].map((pod) => pod.end(0)));
+      pods.clear();
+      sweepProcesses(marker);
+    },
+  };
+}
+
+/** A pod's containers, and the commands that run beside them. */
+class LocalPod implements RunningPod {
+  readonly name: string;
+  readonly uid: string;
+  readonly containers: readonly Container[];
+  readonly ephemeral: Container[] = [];
+  readonly #namespace: string;
+  readonly #directory: string;
+  readonly #startTime: string;
+  readonly #dependencies: PodDependencies;
+  readonly #commands = new Set<RunningProcess>();
+
+  constructor(pod: JsonObject, dependencies: PodDependencies) {
+    this.name = stringAt(pod, 'metadata', 'name');
+    this.uid = stringAt(pod, 'metadata', 'uid');
+    this.#namespace = stringAt(pod, 'metadata', 'namespace');
+    this.#dependencies = dependencies;
+    this.#startTime = timestamp(dependencies.now());
+    this.#directory = prepareHome(join(dependencies.scratch, this.uid), `${this.#namespace}/${this.name}`);
+    this.containers = podContainers(pod).map((spec) => this.#run(spec, restartPolicyOf(pod)));
+  }
+
+  get #marker(): string {
+    return `${this.#dependencies.marker}/${this.uid}`;
+  }
+
+  status(): JsonObject {
+    const { containers, ephemeral } = this;
+    return describePodStatus({
+      containers,
+      ephemeral,
+      ip: this.#dependencies.ip,
+      startTime: this.#startTime,
+    });
+  }
+
+  exec(container: Container, argv: readonly string[], options: ExecOptions): RunningProcess {
+    const command = this.#launch(container.spec, argv, options);
+    this.#commands.add(command);
+    void command.exited.then(() => this.#commands.delete(command));
+    return command;
+  }
+
+  async localPort(containerPort: number): Promise<number> {
+    const owner = this.containers.find(({ spec }) => spec.ports.includes(containerPort));
+    if (owner === undefined) {
+      throw new Error(`pod ${this.name} declares no container port ${String(containerPort)}`);
+    }
+    return (await owner.port()) ?? containerPort;
+  }
+
+  refresh(pod: JsonObject): void {
+    for (const spec of ephemeralContainers(pod)) {
+      if (this.ephemeral.some((container) => container.spec.name === spec.name)) continue;
+      this.ephemeral.push(this.#run(spec, 'Never'));
+    }
+  }
+
+  async end(graceMs: number): Promise<void> {
+    await Promise.all([...this.containers, ...this.ephemeral].map((container) => container.stop(graceMs)));
+    for (const command of this.#commands) command.kill('SIGKILL');
+    sweepProcesses(this.#marker);
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+
+  #run(spec: ContainerSpec, restartPolicy: RestartPolicy): Container {
+    return new Container(spec, {
+      id: randomBytes(32).toString('hex'),
+      restartPolicy,
+      now: this.#dependencies.now,
+      start: (size) => this.#startProgram(spec, size),
+      onChange: () => {
+        this.#dependencies.onChange(this.#namespace, this.name);
+      },
+    });
+  }
+
+  #startProgram(spec: ContainerSpec, size: TerminalSize): RunningProcess | BuiltInProgram {
+    const program = chooseProgram(spec, this.#dependencies.shell);
+    switch (program.kind) {
+      case 'command':
+        return this.#launch(spec, program.argv, { tty: spec.tty, stdin: spec.stdin, size });
+      case 'web':
+        return startWebProgram(this.name);
+      case 'idle':
+        return startIdleProgram(program.lines);
+    }
+  }
+
+  #launch(spec: ContainerSpec, argv: readonly string[], options: ExecOptions): RunningProcess {
+    const { searchPath, terminals } = this.#dependencies;
+    const { tty, stdin, size = DEFAULT_SIZE } = options;
+    const directory = this.#directory;
+    const program = findProgram(argv[0] ?? '', searchPath, directory);
+    const plan = { program, argv, directory, environment: this.#environment(spec, tty), stdin };
+    return tty ? terminals.start(plan, size) : startOnPipes(plan);
+  }
+
+  #environment(spec: ContainerSpec, tty: boolean): Record<string, string> {
+    return {
+      PATH: this.#dependencies.searchPath,
+      HOME: this.#directory,
+      HOSTNAME: this.name,
+      LANG: 'C.UTF-8',
+      PS1: `${this.#namespace}/${this.name} $ `,
+      ...(tty ? { TERM: 'xterm-256color' } : {}),
+      ...spec.environment,
+      [MARKER_VARIABLE]: this.#marker,
+    };
+  }
+}
+
+function restartPolicyOf(pod: JsonObject): RestartPolicy {
+  const policy = stringAt(pod, 'spec', 'restartPolicy');
+  return policy === 'Never' || policy === 'OnFailure' ? policy : 'Always';
+}
+
+/** A home directory whose shells greet with the pod's name, also where the system's own start-up files set a prompt. */
+function prepareHome(directory: string, title: string): string {
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  writeFileSync(join(directory, '.bashrc'), `PS1='\\[\\e[36m\\]${title}\\[\\e[0m\\]:\\w\\$ '\n`);
+  return directory;
+}

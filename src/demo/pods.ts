@@ -1,0 +1,137 @@
+import { timestamp } from './container.ts';
+import type { EventRecorder } from './event-recorder.ts';
+import { numberAt, objectAt, sameJson, stringAt, withValue, type JsonObject } from './json.ts';
+import type { PodRuntime } from './pod-runtime.ts';
+import { isStored, NAMESPACES, PODS, RESOURCES } from './resources.ts';
+import type { Store } from './store.ts';
+
+const DEFAULT_GRACE_SECONDS = 30;
+
+/** Keeps the store's pods and the runtime's in step, and ends what is deleted. */
+export class PodController {
+  readonly #store: Store;
+  readonly #runtime: () => PodRuntime;
+  readonly #events: EventRecorder;
+  readonly #now: () => Date;
+
+  constructor(dependencies: {
+    readonly store: Store;
+    /** A function, because the runtime reports to this controller. */
+    readonly runtime: () => PodRuntime;
+    readonly events: EventRecorder;
+    readonly now: () => Date;
+  }) {
+    this.#store = dependencies.store;
+    this.#runtime = dependencies.runtime;
+    this.#events = dependencies.events;
+    this.#now = dependencies.now;
+  }
+
+  /** Starts a pod that was just stored. */
+  started(pod: JsonObject): void {
+    const { namespace, name } = identify(pod);
+    if (this.#runtime().start(pod) === undefined) {
+      this.#events.record(pod, 'FailedScheduling', '0/1 nodes are available: 1 Too many pods.', 'Warning');
+      return;
+    }
+    const node = stringAt(pod, 'spec', 'nodeName');
+    this.#events.record(pod, 'Scheduled', `Successfully assigned ${namespace}/${name} to ${node}`);
+    this.#events.record(pod, 'Created', 'Created the containers');
+    this.#events.record(pod, 'Started', 'Started the containers');
+    this.publish(namespace, name);
+  }
+
+  /** Starts the ephemeral containers that a changed pod has gained. */
+  updated(pod: JsonObject): void {
+    const { namespace, name } = identify(pod);
+    this.#runtime().refresh(pod);
+    this.publish(namespace, name);
+  }
+
+  /** Writes the runtime's view of a pod into the store. */
+  publish(namespace: string, name: string): void {
+    const running = this.#runtime().find(namespace, name);
+    const stored = this.#store.get(PODS, namespace, name);
+    if (running === undefined || stored === undefined || identify(stored).uid !== running.uid) return;
+    this.#store.update(PODS, namespace, name, (current) => {
+      const status = running.status();
+      return sameJson(current['status'], status) ? current : { ...current, status };
+    });
+  }
+
+  /**
+   * Deletes a pod: at once without grace or when it has ended, otherwise when its programs have. Returns its last stored
+   * state. Throws 404.
+   */
+  deletePod(namespace: string, name: string, graceSeconds?: number): JsonObject {
+    const pod = this.#store.require(PODS, namespace, name);
+    const ended = ['Succeeded', 'Failed'].includes(stringAt(pod, 'status', 'phase'));
+    const asked =
+      graceSeconds ?? numberAt(pod, 'spec', 'terminationGracePeriodSeconds') ?? DEFAULT_GRACE_SECONDS;
+    const grace = ended ? 0 : Math.max(0, asked);
+    const stopped = this.#runtime().stop(namespace, name, grace * 1000);
+    if (grace === 0) {
+      this.#forget(pod);
+      return pod;
+    }
+    if (stringAt(pod, 'metadata', 'deletionTimestamp') !== '') return pod;
+    this.#events.record(pod, 'Killing', 'Stopping container');
+    const deadline = timestamp(new Date(this.#now().getTime() + grace * 1000));
+    const terminating = this.#store.update(PODS, namespace, name, (current) =>
+      withValue(
+        withValue(current, ['metadata', 'deletionTimestamp'], deadline),
+        ['metadata', 'deletionGracePeriodSeconds'],
+        grace,
+      ),
+    );
+    void stopped.then(() => {
+      this.#forget(pod);
+    });
+    return terminating;
+  }
+
+  /** Deletes a namespace when everything in it is gone. Returns its state. Throws 404. */
+  deleteNamespace(name: string): JsonObject {
+    const marked = this.#store.update(NAMESPACES, '', name, (current) => ({
+      ...withValue(current, ['metadata', 'deletionTimestamp'], timestamp(this.#now())),
+      status: { ...objectAt(current, 'status'), phase: 'Terminating' },
+    }));
+    const pods = this.#store.list(PODS, name).map((pod) => {
+      const podName = identify(pod).name;
+      this.deletePod(name, podName);
+      return this.#runtime().stop(name, podName, DEFAULT_GRACE_SECONDS * 1000);
+    });
+    void Promise.all(pods).then(() => {
+      this.#empty(name);
+    });
+    return marked;
+  }
+
+  #empty(namespace: string): void {
+    for (const resource of RESOURCES.filter((candidate) => candidate.namespaced && isStored(candidate))) {
+      for (const object of this.#store.list(resource, namespace)) {
+        this.#store.remove(resource, namespace, identify(object).name);
+      }
+    }
+    if (this.#store.get(NAMESPACES, '', namespace) !== undefined)
+      this.#store.remove(NAMESPACES, '', namespace);
+  }
+
+  #forget(pod: JsonObject): void {
+    const { namespace, name, uid } = identify(pod);
+    const stored = this.#store.get(PODS, namespace, name);
+    if (stored !== undefined && identify(stored).uid === uid) this.#store.remove(PODS, namespace, name);
+  }
+}
+
+function identify(object: JsonObject): {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+} {
+  return {
+    namespace: stringAt(object, 'metadata', 'namespace'),
+    name: stringAt(object, 'metadata', 'name'),
+    uid: stringAt(object, 'metadata', 'uid'),
+  };
+}

@@ -1,0 +1,226 @@
+import { parseResourcePath, queryFlag, queryNumber, type ResourcePath } from './api-path.ts';
+import { badRequest, methodNotAllowed, notFound, successStatus, unsupportedMediaType } from './api-status.ts';
+import { authorize } from './authentication.ts';
+import type { Exchange } from './exchange.ts';
+import { isObject, numberAt, stringAt, withValue, type Json, type JsonObject } from './json.ts';
+import { selectorOf, sendList, sendObject, sendWatch } from './list-response.ts';
+import { prepareCreate, prepareUpdate } from './objects.ts';
+import { jsonPatch, mergePatch, strategicMergePatch } from './patch.ts';
+import type { PodController } from './pods.ts';
+import { isStored, type Resource } from './resources.ts';
+import { answerReview } from './reviews.ts';
+import { readScale, writeScale } from './scale.ts';
+import type { Store } from './store.ts';
+
+export interface RestDependencies {
+  readonly store: Store;
+  readonly now: () => Date;
+  readonly pods: PodController;
+  /** Serves `pods/{name}/log`. */
+  readonly sendLog: (exchange: Exchange, path: ResourcePath) => Promise<void>;
+  /** Called after any object was stored or deleted. */
+  readonly changed: (resource: Resource, object: JsonObject) => void;
+}
+
+/** Serves everything below /api/v1 and /apis/{group}/{version} that names a resource. Throws `ApiStatusError`. */
+export async function serveResource(exchange: Exchange, dependencies: RestDependencies): Promise<void> {
+  const path = parseResourcePath(exchange.path);
+  authorize(
+    exchange.user,
+    exchange.method.toLowerCase(),
+    path.resource.plural,
+    path.resource.group,
+    path.namespace,
+  );
+  if (!isStored(path.resource)) {
+    await serveReview(exchange, path.resource);
+    return;
+  }
+  switch (exchange.method) {
+    case 'GET':
+      await read(exchange, dependencies, path);
+      return;
+    case 'POST':
+      if (path.name !== '') throw methodNotAllowed();
+      await create(exchange, dependencies, path);
+      return;
+    case 'PUT':
+    case 'PATCH':
+      if (path.name === '') throw methodNotAllowed();
+      await change(exchange, dependencies, path);
+      return;
+    case 'DELETE':
+      await remove(exchange, dependencies, path);
+      return;
+    default:
+      throw methodNotAllowed();
+  }
+}
+
+async function serveReview(exchange: Exchange, resource: Resource): Promise<void> {
+  if (exchange.method !== 'POST') throw methodNotAllowed();
+  const body = await exchange.readObject();
+  exchange.send(201, answerReview(resource, body ?? {}, exchange.user));
+}
+
+async function read(exchange: Exchange, dependencies: RestDependencies, path: ResourcePath): Promise<void> {
+  const { resource, namespace, name, subresource } = path;
+  if (queryFlag(exchange.query, 'watch')) {
+    await sendWatch(exchange, dependencies, path);
+  } else if (name === '') {
+    sendList(exchange, dependencies, path);
+  } else if (subresource === 'log') {
+    await dependencies.sendLog(exchange, path);
+  } else if (['exec', 'attach', 'portforward'].includes(subresource)) {
+    throw badRequest('you must specify an Upgrade: an HTTP connection without one cannot carry this');
+  } else {
+    const object = dependencies.store.require(resource, namespace, name);
+    if (subresource === 'scale') exchange.send(200, readScale(object));
+    else sendObject(exchange, dependencies, resource, object);
+  }
+}
+
+async function create(exchange: Exchange, dependencies: RestDependencies, path: ResourcePath): Promise<void> {
+  const { store, now, pods, changed } = dependencies;
+  const { resource, namespace } = path;
+  const object = prepareCreate(store, resource, namespace, await exchange.readObject(), now());
+  if (isDryRun(exchange)) {
+    sendObject(exchange, dependencies, resource, object, 201);
+    return;
+  }
+  const stored = store.create(resource, object);
+  if (resource.kind === 'Pod') pods.started(stored);
+  changed(resource, stored);
+  sendObject(exchange, dependencies, resource, stored, 201);
+}
+
+async function change(exchange: Exchange, dependencies: RestDependencies, path: ResourcePath): Promise<void> {
+  const { store, now } = dependencies;
+  const { resource, namespace, name } = path;
+  const body = await exchange.readBody();
+  if (body === undefined) throw badRequest('the body of the request was empty');
+  const current = store.get(resource, namespace, name);
+  if (current === undefined) {
+    // Server-side apply creates what is not there.
+    if (exchange.method !== 'PATCH' || !exchange.contentType.startsWith('application/apply-patch')) {
+      throw notFound(resource, name);
+    }
+    const object = withValue(isObject(body) ? body : {}, ['metadata', 'name'], name);
+    const created = prepareCreate(store, resource, namespace, object, now());
+    finishChange(
+      exchange,
+      dependencies,
+      path,
+      isDryRun(exchange) ? created : store.create(resource, created),
+      201,
+    );
+    return;
+  }
+  const revise = (before: JsonObject): JsonObject => reviseObject(exchange, path, before, body);
+  if (isDryRun(exchange)) {
+    sendObject(exchange, dependencies, resource, revise(current));
+    return;
+  }
+  finishChange(exchange, dependencies, path, store.update(resource, namespace, name, revise), 200);
+}
+
+function finishChange(
+  exchange: Exchange,
+  dependencies: RestDependencies,
+  { resource, subresource }: ResourcePath,
+  stored: JsonObject,
+  httpStatus: number,
+): void {
+  const dry = isDryRun(exchange);
+  if (resource.kind === 'Pod' && !dry) {
+    if (httpStatus === 201) dependencies.pods.started(stored);
+    else dependencies.pods.updated(stored);
+  }
+  if (!dry) dependencies.changed(resource, stored);
+  if (subresource === 'scale') exchange.send(httpStatus, readScale(stored));
+  else sendObject(exchange, dependencies, resource, stored, httpStatus);
+}
+
+/** What a PUT or PATCH makes of an object. */
+function reviseObject(
+  exchange: Exchange,
+  { resource, subresource }: ResourcePath,
+  current: JsonObject,
+  body: Json,
+): JsonObject {
+  const base = subresource === 'scale' ? readScale(current) : current;
+  const next = exchange.method === 'PUT' ? body : applyPatch(exchange.contentType, base, body);
+  if (subresource === 'scale') return writeScale(current, next);
+  const part = subresource === 'status' || subresource === 'ephemeralContainers' ? subresource : 'main';
+  return prepareUpdate(
+    resource,
+    current,
+    next,
+    subresource === 'ephemeralcontainers' ? 'ephemeralContainers' : part,
+  );
+}
+
+function applyPatch(contentType: string, current: JsonObject, patch: Json): Json {
+  switch (contentType) {
+    case 'application/json-patch+json':
+      return jsonPatch(current, patch);
+    case 'application/merge-patch+json':
+      return mergePatch(current, patch);
+    case 'application/strategic-merge-patch+json':
+    case 'application/apply-patch+yaml':
+      return strategicMergePatch(current, patch);
+    default:
+      throw unsupportedMediaType([
+        'application/json-patch+json',
+        'application/merge-patch+json',
+        'application/strategic-merge-patch+json',
+        'application/apply-patch+yaml',
+      ]);
+  }
+}
+
+async function remove(exchange: Exchange, dependencies: RestDependencies, path: ResourcePath): Promise<void> {
+  const { resource, namespace, name, subresource } = path;
+  if (subresource !== '') throw methodNotAllowed();
+  const options = (await exchange.readObject()) ?? {};
+  const grace = numberAt(options, 'gracePeriodSeconds') ?? queryNumber(exchange.query, 'gracePeriodSeconds');
+  const dry = isDryRun(exchange) || stringAt(options, 'dryRun', '0') === 'All';
+  if (name === '') {
+    const doomed = dependencies.store.list(resource, namespace, selectorOf(exchange.query, resource));
+    if (!dry) for (const object of doomed) removeOne(dependencies, resource, object, grace);
+    exchange.send(200, { kind: `${resource.kind}List`, apiVersion: 'v1', metadata: {}, items: doomed });
+    return;
+  }
+  const object = dependencies.store.require(resource, namespace, name);
+  const uid = stringAt(options, 'preconditions', 'uid');
+  if (uid !== '' && uid !== stringAt(object, 'metadata', 'uid')) throw notFound(resource, name);
+  exchange.send(200, dry ? object : removeOne(dependencies, resource, object, grace));
+}
+
+function removeOne(
+  { store, pods, changed }: RestDependencies,
+  resource: Resource,
+  object: JsonObject,
+  grace: number | undefined,
+): JsonObject {
+  const name = stringAt(object, 'metadata', 'name');
+  const namespace = stringAt(object, 'metadata', 'namespace');
+  if (resource.kind === 'Pod') {
+    const pod = pods.deletePod(namespace, name, grace);
+    changed(resource, pod);
+    return pod;
+  }
+  if (resource.kind === 'Namespace') return pods.deleteNamespace(name);
+  const removed = store.remove(resource, namespace, name);
+  changed(resource, removed);
+  return successStatus({
+    name,
+    ...(resource.group === '' ? {} : { group: resource.group }),
+    kind: resource.plural,
+    uid: stringAt(removed, 'metadata', 'uid'),
+  });
+}
+
+function isDryRun({ query }: Exchange): boolean {
+  return query.get('dryRun') === 'All';
+}

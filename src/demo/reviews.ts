@@ -1,0 +1,40 @@
+import type { UserInfo } from './authentication.ts';
+import { objectAt, type JsonObject } from './json.ts';
+import { apiVersionOf, type Resource } from './resources.ts';
+
+/**
+ * The answer to a review: who the caller is, or what a caller may do, which in this cluster is everything.
+ * Source: k8s.io/api authentication/v1 and authorization/v1.
+ */
+export function answerReview(resource: Resource, body: JsonObject, user: UserInfo): JsonObject {
+  const answer = {
+    kind: resource.kind,
+    apiVersion: apiVersionOf(resource),
+    metadata: { creationTimestamp: null },
+  };
+  switch (resource.kind) {
+    case 'SelfSubjectReview':
+      return { ...answer, status: { userInfo: describeUser(user) } };
+    case 'SelfSubjectRulesReview': {
+      const everything = { verbs: ['*'], apiGroups: ['*'], resources: ['*'] };
+      const paths = { verbs: ['*'], nonResourceURLs: ['*'] };
+      const status = { resourceRules: [everything], nonResourceRules: [paths], incomplete: false };
+      return { ...answer, spec: objectAt(body, 'spec'), status };
+    }
+    default:
+      return {
+        ...answer,
+        spec: objectAt(body, 'spec'),
+        status: { allowed: true, reason: 'everyone may do everything in the demo cluster' },
+      };
+  }
+}
+
+function describeUser({ username, uid, groups, extra }: UserInfo): JsonObject {
+  return {
+    username,
+    ...(uid === '' ? {} : { uid }),
+    groups,
+    ...(Object.keys(extra).length === 0 ? {} : { extra }),
+  };
+}

@@ -1,0 +1,133 @@
+import type { Logger } from '../observe/logger.ts';
+import { parsePath, parseResourcePath, queryFlag, type ResourcePath } from './api-path.ts';
+import { asApiStatus, badRequest, methodNotAllowed, notFound, tooManyRequests } from './api-status.ts';
+import { authenticate, authorize } from './authentication.ts';
+import { chooseContainer, requireRunningPod } from './container-log.ts';
+import type { PodRuntime, RunningPod } from './pod-runtime.ts';
+import { PORT_FORWARD_PROTOCOL, PORT_FORWARD_TUNNEL, servePortForward } from './portforward.ts';
+import type { RemoteStreams, StreamOptions } from './remote-streams.ts';
+import { serveAttach, serveExec } from './remotecommand.ts';
+import { openSpdySession, SPDY_PROTOCOLS } from './spdy-session.ts';
+import type { Store } from './store.ts';
+import {
+  acceptSpdy,
+  acceptWebSocket,
+  bearerSubprotocol,
+  refuseUpgrade,
+  upgradeKind,
+  type UpgradeRequest,
+} from './upgrade.ts';
+import { isRemoteCommandSubprotocol, openWebSocketSession } from './websocket-session.ts';
+import { openTunnel } from './websocket-server.ts';
+
+export interface SessionDependencies {
+  readonly store: Store;
+  readonly runtime: PodRuntime;
+  readonly adminToken: string;
+  readonly log: Logger;
+  readonly maxSessions: number;
+}
+
+/** Serves exec, attach and port-forward, which leave HTTP. Everything else that asks for an upgrade is refused. */
+export function createSessions(dependencies: SessionDependencies): { serve(upgrade: UpgradeRequest): void } {
+  let open = 0;
+  return {
+    serve(upgrade) {
+      if (open >= dependencies.maxSessions) {
+        refuseUpgrade(
+          upgrade.socket,
+          tooManyRequests('too many exec, attach and port-forward sessions are open'),
+        );
+        return;
+      }
+      open += 1;
+      upgrade.socket.on('error', () => undefined);
+      serveUpgrade(upgrade, dependencies)
+        .catch((error: unknown) => {
+          // After the 101 nothing can be answered any more; before it, everything is.
+          if (upgrade.switched === true) upgrade.socket.destroy();
+          else refuseUpgrade(upgrade.socket, asApiStatus(error));
+          dependencies.log.debug({ error: String(error) }, 'demo session refused or broken');
+        })
+        .finally(() => {
+          open -= 1;
+        });
+    },
+  };
+}
+
+async function serveUpgrade(upgrade: UpgradeRequest, dependencies: SessionDependencies): Promise<void> {
+  const { request } = upgrade;
+  const user = authenticate(request.rawHeaders, dependencies.adminToken, bearerSubprotocol(request));
+  const { path, query } = parsePath(request.url ?? '/');
+  const target = parseResourcePath(path);
+  const { subresource } = target;
+  authorize(user, request.method === 'POST' ? 'create' : 'get', `pods/${subresource}`, '', target.namespace);
+  if (request.method !== 'POST' && request.method !== 'GET') throw methodNotAllowed();
+  if (subresource !== 'exec' && subresource !== 'attach' && subresource !== 'portforward') {
+    throw badRequest('this path cannot be upgraded');
+  }
+  const pod = requireRunningPod(dependencies.store, dependencies.runtime, target);
+  dependencies.log.debug(
+    { user: user.username, path: path.text, kind: upgradeKind(request) },
+    'demo session',
+  );
+  if (subresource === 'portforward') await forwardPorts(upgrade, pod);
+  else await runCommand(upgrade, pod, target, query);
+}
+
+async function runCommand(
+  upgrade: UpgradeRequest,
+  pod: RunningPod,
+  target: ResourcePath,
+  query: URLSearchParams,
+): Promise<void> {
+  const options = parseStreamOptions(query);
+  const container = chooseContainer(pod, query.get('container') ?? '');
+  const argv = query.getAll('command');
+  if (target.subresource === 'exec' && argv.length === 0)
+    throw badRequest('you must specify at least 1 command for the container');
+  if (container.state.kind !== 'running') {
+    throw notFound({ group: '', plural: 'container' }, container.spec.name);
+  }
+  const streams = await openStreams(upgrade, options);
+  if (target.subresource === 'exec') await serveExec(pod, container, argv, options, streams);
+  else await serveAttach(container, options, streams);
+}
+
+/** Standard output and error are always on, whatever was sent; a terminal has no separate standard error. */
+function parseStreamOptions(query: URLSearchParams): StreamOptions {
+  const tty = queryFlag(query, 'tty');
+  return { stdin: queryFlag(query, 'stdin'), stdout: true, stderr: !tty, tty };
+}
+
+async function openStreams(upgrade: UpgradeRequest, options: StreamOptions): Promise<RemoteStreams> {
+  switch (upgradeKind(upgrade.request)) {
+    case 'spdy':
+      return openSpdySession(upgrade.socket, acceptSpdy(upgrade, SPDY_PROTOCOLS), options);
+    case 'websocket':
+      return openWebSocketSession(
+        upgrade.socket,
+        acceptWebSocket(upgrade, isRemoteCommandSubprotocol),
+        options,
+      );
+    case 'unknown':
+      throw badRequest('unable to upgrade: the Upgrade header names neither SPDY/3.1 nor websocket');
+  }
+}
+
+async function forwardPorts(upgrade: UpgradeRequest, pod: RunningPod): Promise<void> {
+  const localPort = (port: number): Promise<number> => pod.localPort(port);
+  switch (upgradeKind(upgrade.request)) {
+    case 'spdy':
+      acceptSpdy(upgrade, [PORT_FORWARD_PROTOCOL]);
+      await servePortForward(upgrade.socket, localPort);
+      return;
+    case 'websocket':
+      acceptWebSocket(upgrade, (name) => name === PORT_FORWARD_TUNNEL);
+      await servePortForward(openTunnel(upgrade.socket), localPort);
+      return;
+    case 'unknown':
+      throw badRequest('unable to upgrade: the Upgrade header names neither SPDY/3.1 nor websocket');
+  }
+}
