@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { defaultStateDirectory } from '../config/environment.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { splitLines } from './lines.ts';
-import type { CommandContext } from './output.ts';
+import type { CommandContext } from '../config/command-context.ts';
 
 const RECORDING = z.object({
   id: z.string(),

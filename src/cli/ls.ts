@@ -1,5 +1,6 @@
 import { openArchive, type ListedRecording } from './archive.ts';
-import { formatBytes, formatDuration, formatTable, plain, print, type CommandContext } from './output.ts';
+import { formatBytes, formatDuration, formatTable, plain, print } from './output.ts';
+import type { CommandContext } from '../config/command-context.ts';
 
 const FILTERS = ['user', 'namespace', 'pod', 'state'] as const;
 

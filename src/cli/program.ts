@@ -4,7 +4,7 @@ import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { positiveNumber, wholeNumber } from '../config/values.ts';
 import { TailcastError, errorText } from '../errors.ts';
-import type { CommandContext } from './output.ts';
+import type { CommandContext } from '../config/command-context.ts';
 import { addSettingOptions, settingsOf } from './role-options.ts';
 import { VERSION } from './version.ts';
 

@@ -1,0 +1,279 @@
+/** Builds the gateway role: the only place that knows all of its parts. */
+import { randomUUID } from 'node:crypto';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import type { CommandContext } from '../config/command-context.ts';
+import { defaultStateDirectory } from '../config/environment.ts';
+import type { GatewayConfig } from '../config/gateway.ts';
+import { TailcastError } from '../errors.ts';
+import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
+import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
+import { createEvents } from '../observe/events.ts';
+import { createLogger, type Logger } from '../observe/logger.ts';
+import { createMetrics, type Metrics } from '../observe/metrics.ts';
+import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
+import { createGate } from '../proxy/gate.ts';
+import { createProxyServer, type ProxyServer } from '../proxy/server.ts';
+import { createSessionRegistry } from '../proxy/session-registry.ts';
+import { createUpgradeHandler } from '../proxy/upgrade.ts';
+import { createUpstreamConnector, type UpstreamConnector } from '../proxy/upstream-connect.ts';
+import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream-pool.ts';
+import { createEventPoster } from '../recording/event-poster.ts';
+import { createRecorderClient } from '../recording/recorder-client.ts';
+import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
+import type { Identity } from '../tailnet/identity.ts';
+import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
+import { readStaticIdentity } from './static-identity-file.ts';
+import { createLocalTailnet, createStaticTailnet, openCertificates, type Tailnet } from './tailnet.ts';
+
+/** Requests served at the same time, watches included. */
+const MAX_IN_FLIGHT = 20_000;
+
+export interface GatewayOptions {
+  readonly config: GatewayConfig;
+  readonly environment: ReadonlyMap<string, string>;
+  readonly log: Logger;
+  /** Where the access log goes. */
+  readonly accessSink: LineSink;
+  /** Used instead of the file that the configuration names. */
+  readonly identity?: Identity;
+}
+
+export interface RunningGateway {
+  readonly host: string;
+  readonly port: number;
+  /** What clients must trust, when the certificate is self-signed. */
+  readonly caPem: string | undefined;
+  readonly apiServer: string;
+  readonly opsAddress: { readonly host: string; readonly port: number } | undefined;
+  /** Drains for at most `limitMs` and then closes everything. */
+  close(limitMs: number): Promise<void>;
+}
+
+/** `tailcast gateway`: runs until the signal, then drains. */
+export async function runGateway(config: GatewayConfig, context: CommandContext): Promise<void> {
+  const log = createLogger({ level: config.logLevel });
+  const { environment, signal } = context;
+  const gateway = await startGateway({ config, environment, log, accessSink: context.stdout });
+  log.info(
+    {
+      listen: `${gateway.host}:${gateway.port}`,
+      mode: config.mode,
+      apiServer: gateway.apiServer,
+      ops: gateway.opsAddress,
+    },
+    'gateway is ready',
+  );
+  if (!signal.aborted)
+    await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+  await gateway.close(config.drainSeconds * 1000);
+}
+
+/**
+ * Starts everything, or nothing: what was opened before a failure is closed again.
+ *
+ * @throws TailcastError naming what is wrong and how to mend it.
+ */
+export async function startGateway(options: GatewayOptions): Promise<RunningGateway> {
+  const stack = new AsyncDisposableStack();
+  try {
+    const gateway = await assemble(options, stack);
+    return gateway;
+  } catch (error) {
+    await stack.disposeAsync();
+    throw error;
+  }
+}
+
+async function assemble(options: GatewayOptions, stack: AsyncDisposableStack): Promise<RunningGateway> {
+  const { config, log } = options;
+  const abort = new AbortController();
+  stack.defer(() => abort.abort(new Error('the gateway has ended')));
+  const metrics = createMetrics({ processMetrics: true });
+  const apiServer = await openApiServer(config, options.environment);
+  const tailnet = await openTailnet(options, abort.signal);
+  const stateDirectory = config.stateDirectory ?? join(defaultStateDirectory(options.environment), 'gateway');
+  const certificates = await openCertificates(config, stateDirectory, tailnet.localApi, {
+    log,
+    signal: abort.signal,
+  });
+  const connector = createUpstreamConnector(apiServer);
+  const server = await openServer({
+    options,
+    apiServer,
+    tailnet,
+    connector,
+    metrics,
+    stack,
+    signal: abort.signal,
+  });
+  const ops = await openOps({ config, tailnet, connector, metrics, server });
+  if (ops !== undefined) stack.defer(() => ops.close());
+  const listener = await listen(config, certificates, log);
+  listener.onConnection((socket, alpn, peer) => server.serve(socket, alpn, peer));
+  return {
+    host: listener.address.address,
+    port: listener.address.port,
+    caPem: certificates?.caPem,
+    apiServer: apiServer.describe(),
+    opsAddress: ops?.address,
+    async close(limitMs) {
+      const closed = listener.close(AbortSignal.timeout(limitMs + 1000));
+      await server.drain(limitMs);
+      await closed;
+      await stack.disposeAsync();
+    },
+  };
+}
+
+async function openServer(parts: {
+  readonly options: GatewayOptions;
+  readonly apiServer: ApiServer;
+  readonly tailnet: Tailnet;
+  readonly connector: UpstreamConnector;
+  readonly metrics: Metrics;
+  readonly stack: AsyncDisposableStack;
+  readonly signal: AbortSignal;
+}): Promise<ProxyServer> {
+  const { options, apiServer, tailnet, connector, metrics, stack, signal } = parts;
+  const { config, log } = options;
+  const monotonicMs = (): number => performance.now();
+  const events = createEvents(metrics, log);
+  const gate = createGate({
+    mode: config.mode,
+    identities: tailnet.identities,
+    upstreamHost: apiServer.hostHeader,
+    authorization: () => apiServer.authorization(),
+    nowMs: monotonicMs,
+    createId: randomUUID,
+  });
+  const poster = createEventPoster({ dial: tailnet.dialRecorder, nowMs: monotonicMs });
+  stack.defer(() => poster.close());
+  const requestEvents = createRequestEvents({
+    poster,
+    resolveRecorderTags: tailnet.resolveRecorderTags,
+    events,
+    unixMs: Date.now,
+  });
+  const sessions = createSessionRegistry();
+  const accessLog = config.accessLog ? createAccessLog(options.accessSink) : createNullAccessLog();
+  stack.defer(() => accessLog.close());
+  const pool = new UpstreamPool(() => connector.connect(), DEFAULT_POOL_LIMITS, monotonicMs);
+  const common = {
+    gate,
+    basePath: apiServer.basePath,
+    events,
+    recordApiRequest: requestEvents.record,
+    keepCookies: config.mode === 'noauth',
+  };
+  const upgrade = createUpgradeHandler({
+    ...common,
+    connect: () => connector.connect(),
+    recorders: createRecorderClient({
+      dial: tailnet.dialRecorder,
+      nowMs: monotonicMs,
+      log,
+      nodeOf: tailnet.nodeOf,
+      limits: { maxPendingBytes: config.recorderWindow },
+    }),
+    resolveRecorderTags: tailnet.resolveRecorderTags,
+    sessions,
+    monotonicMs,
+    unixMs: Date.now,
+    signal,
+  });
+  return createProxyServer({
+    pump: {
+      ...common,
+      pool,
+      metrics,
+      accessLog,
+      eventBodyBytes: REQUEST_EVENT_LIMITS.maxBodyBytes,
+      maxInFlight: MAX_IN_FLIGHT,
+      nowMs: monotonicMs,
+    },
+    upgrade,
+    sessions: {
+      get active() {
+        return sessions.size;
+      },
+      end: (reason) => void sessions.endAll(reason),
+    },
+    metrics,
+    log,
+  });
+}
+
+async function openApiServer(
+  config: GatewayConfig,
+  environment: ReadonlyMap<string, string>,
+): Promise<ApiServer> {
+  const host = environment.get('KUBERNETES_SERVICE_HOST');
+  const port = environment.get('KUBERNETES_SERVICE_PORT');
+  const { kubeconfigPaths } = await import('../kube/kubeconfig.ts');
+  const outside = host === undefined || port === undefined;
+  const named = config.kubeconfig === undefined ? undefined : [config.kubeconfig];
+  const common: ApiServerOptions = {
+    context: config.context,
+    environment: Object.fromEntries(environment),
+    now: () => performance.now(),
+    wallClock: Date.now,
+  };
+  if (named !== undefined || outside) {
+    return createApiServer({
+      ...common,
+      kubeconfig: named ?? kubeconfigPaths(environment.get('KUBECONFIG'), homedir()),
+    });
+  }
+  return createApiServer({ ...common, inCluster: { host, port } });
+}
+
+async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promise<Tailnet> {
+  const { config, log } = options;
+  if (config.identity === 'static') {
+    return createStaticTailnet(
+      options.identity ?? (await readStaticIdentity(config.staticIdentity)),
+      config.listen.host,
+    );
+  }
+  const tailnet = createLocalTailnet(config, { log, signal });
+  // Say now that the socket is missing, and not to the first user.
+  for (const { check } of tailnet.checks) await check(AbortSignal.timeout(10_000));
+  return tailnet;
+}
+
+async function listen(
+  config: GatewayConfig,
+  certificates: Awaited<ReturnType<typeof openCertificates>>,
+  log: Logger,
+): Promise<TailnetListener> {
+  const { host, port } = config.listen;
+  const common = { host, port, proxyProtocol: config.proxyProtocol, log };
+  try {
+    return await createTailnetListener(
+      certificates === undefined ? { ...common, tls: 'none' } : { ...common, certificates },
+    );
+  } catch (error) {
+    throw new TailcastError('CONFIG_INVALID', `listen ${host}:${port}: ${String(error)}`, { cause: error });
+  }
+}
+
+async function openOps(parts: {
+  readonly config: GatewayConfig;
+  readonly tailnet: Tailnet;
+  readonly connector: UpstreamConnector;
+  readonly metrics: Metrics;
+  readonly server: ProxyServer;
+}): Promise<OpsServer | undefined> {
+  const { config, tailnet, connector, metrics, server } = parts;
+  if (config.opsListen === undefined) return undefined;
+  return openOpsServer({
+    ...config.opsListen,
+    metrics: metrics.registry,
+    draining: () => server.draining,
+    checks: [
+      ...tailnet.checks,
+      { name: 'api server', check: async () => void (await connector.connect()).destroy() },
+    ],
+  });
+}

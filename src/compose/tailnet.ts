@@ -1,0 +1,162 @@
+/** The tailnet side of a role: who is calling, which certificate is served, and how recorders are reached. */
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { GatewayConfig } from '../config/gateway.ts';
+import { TailcastError, errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { ReadinessCheck } from '../observe/ops-server.ts';
+import { parseAddressPort } from '../tailnet/addresses.ts';
+import { openCertificateFiles } from '../tailnet/certificate-files.ts';
+import type { CertificateSource } from '../tailnet/certificates.ts';
+import type { Identity, IdentitySource } from '../tailnet/identity.ts';
+import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
+import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
+import { watchNetmap } from '../tailnet/netmap-watcher.ts';
+import { createTagResolver } from '../tailnet/resolve-tag.ts';
+import { openSelfSignedCertificates } from '../tailnet/self-signed.ts';
+import { assertLoopbackListener, createStaticIdentity } from '../tailnet/static-identity.ts';
+import { createWhois } from '../tailnet/whois.ts';
+
+const KEEP_ALIVE_MS = 30_000;
+
+/** What the gateway gets from the tailnet. */
+export interface Tailnet {
+  readonly identities: IdentitySource;
+  /** Undefined with a static identity. */
+  readonly localApi: LocalApi | undefined;
+  readonly checks: readonly ReadinessCheck[];
+  /** `ip:port` of the recorders that carry one of the tags. */
+  resolveRecorderTags(tags: readonly string[]): Promise<readonly string[]>;
+  dialRecorder(address: string, signal: AbortSignal): Promise<Duplex>;
+  /** Which node a recorder's address belongs to, as far as it is known. */
+  nodeOf(address: string): string;
+}
+
+export interface TailnetContext {
+  readonly log: Logger;
+  /** Ends watching and questions under way. */
+  readonly signal: AbortSignal;
+}
+
+/** One identity for everybody on this machine; tags cannot be resolved, and recorders are dialled directly. */
+export function createStaticTailnet(identity: Identity, listenHost: string): Tailnet {
+  assertLoopbackListener(listenHost);
+  return {
+    identities: createStaticIdentity({ identity }),
+    localApi: undefined,
+    checks: [],
+    resolveRecorderTags: () => Promise.resolve([]),
+    dialRecorder: dialDirectly,
+    nodeOf: (address) => address,
+  };
+}
+
+/** Identities, tags and, where asked for, connections from tailscaled. */
+export function createLocalTailnet(
+  config: Pick<GatewayConfig, 'socket' | 'recorderDial'>,
+  { log, signal }: TailnetContext,
+): Tailnet {
+  const localApi = createLocalApi({ socketPath: config.socket ?? '' });
+  const whois = createWhois({ localApi });
+  const tags = createTagResolver({ localApi, signal });
+  const nodes = new Map<string, string>();
+  const readNodes = (): void => void rememberNodes(localApi, nodes, { log, signal });
+  readNodes();
+  const onChange = (): void => {
+    whois.flush();
+    readNodes();
+  };
+  void watchNetmap({ localApi, log, onChange }, signal);
+  signal.addEventListener('abort', () => localApi.close(), { once: true });
+  return {
+    identities: whois,
+    localApi,
+    checks: [{ name: 'tailscaled', check: (limit) => assertRunning(localApi, limit) }],
+    async resolveRecorderTags(wanted) {
+      return (await tags.resolve(wanted)).flatMap((node) => node.addresses);
+    },
+    dialRecorder: config.recorderDial === 'direct' ? dialDirectly : dialThrough(localApi),
+    nodeOf: (address) => nodes.get(parseAddressPort(address)?.address ?? '') ?? address,
+  };
+}
+
+/** The certificate source a configuration names; undefined when TLS ends in front of the gateway. */
+export async function openCertificates(
+  config: Pick<GatewayConfig, 'tls' | 'tlsCert' | 'tlsKey' | 'tlsNames' | 'listen'>,
+  stateDirectory: string,
+  localApi: LocalApi | undefined,
+  { log, signal }: TailnetContext,
+): Promise<CertificateSource | undefined> {
+  switch (config.tls) {
+    case 'none':
+      return undefined;
+    case 'self-signed':
+      return openSelfSignedCertificates({ directory: stateDirectory, names: config.tlsNames, log });
+    case 'files': {
+      const { tlsCert, tlsKey } = config;
+      if (tlsCert === undefined || tlsKey === undefined) {
+        throw new TailcastError('CONFIG_INVALID', 'tls=files needs both tlsCert and tlsKey');
+      }
+      return openCertificateFiles({ certificatePath: tlsCert, keyPath: tlsKey, log });
+    }
+    case 'tailscale': {
+      if (localApi === undefined) {
+        throw new TailcastError('CONFIG_INVALID', 'tls=tailscale needs identity=tailscale');
+      }
+      const certificates = createLocalApiCertificates({ localApi, log, signal });
+      // The first issue may take a minute; better now than in the first handshake.
+      await certificates.context(undefined);
+      return certificates;
+    }
+  }
+}
+
+async function dialDirectly(address: string, signal: AbortSignal): Promise<Duplex> {
+  const target = parseAddressPort(address);
+  if (target === undefined) throw new Error(`${address} is not an ip:port`);
+  const socket = connect({
+    host: target.address,
+    port: target.port,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: KEEP_ALIVE_MS,
+  });
+  try {
+    await once(socket, 'connect', { signal });
+    return socket;
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  }
+}
+
+function dialThrough(localApi: LocalApi): Tailnet['dialRecorder'] {
+  return (address, signal) => {
+    const target = parseAddressPort(address);
+    if (target === undefined) return Promise.reject(new Error(`${address} is not an ip:port`));
+    return localApi.dial(target.address, target.port, signal);
+  };
+}
+
+async function assertRunning(localApi: LocalApi, signal: AbortSignal): Promise<void> {
+  const { backendState } = await localApi.status(signal, { peers: false });
+  if (backendState !== 'Running') throw new Error(`tailscaled is in state ${backendState}`);
+}
+
+/** Addresses of one node are one recorder; the map follows the tailnet, and a failure leaves the last one. */
+async function rememberNodes(
+  localApi: LocalApi,
+  nodes: Map<string, string>,
+  { log, signal }: TailnetContext,
+): Promise<void> {
+  try {
+    const { peers } = await localApi.status(signal);
+    nodes.clear();
+    for (const peer of peers) {
+      for (const address of peer.addresses) nodes.set(address, peer.nodeId === '' ? peer.name : peer.nodeId);
+    }
+  } catch (error) {
+    if (!signal.aborted) log.warn({ error: errorText(error) }, 'tailnet nodes could not be read');
+  }
+}
