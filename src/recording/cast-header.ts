@@ -1,0 +1,66 @@
+/** The first line of a session's recording and the annotation that says what a header cannot. */
+import type { ExecOptions } from '../kube/exec-options.ts';
+import type { RequestInfo } from '../kube/request-info.ts';
+import type { Identity } from '../tailnet/identity.ts';
+import { CONVENTIONS, CONVENTIONS_KEY, encodeCastHeader } from '../wire/asciicast/header.ts';
+import type { SessionAnnotation } from '../wire/recorder-api/annotation.ts';
+import type { TerminalSize } from '../wire/remotecommand/resize.ts';
+
+/** What is known about a session before its first byte. */
+export interface SessionFacts {
+  /** Also the header's `connectionID`, which other producers leave empty for Kubernetes sessions. */
+  readonly sessionId: string;
+  readonly identity: Identity;
+  readonly info: RequestInfo;
+  readonly exec: ExecOptions;
+  /** Unix seconds. */
+  readonly timestamp: number;
+  readonly user: string | undefined;
+  readonly groups: readonly string[];
+  readonly protocol: 'spdy' | 'websocket';
+  readonly subprotocol: string;
+}
+
+/** A header line for a terminal of `size`; 0 columns and rows without one. */
+export function castHeaderLine(facts: SessionFacts, size: TerminalSize): string {
+  const { identity, info, exec } = facts;
+  return encodeCastHeader({
+    version: 2,
+    width: size.columns,
+    height: size.rows,
+    timestamp: facts.timestamp,
+    ...(exec.command.length === 0 ? {} : { command: exec.command.join(' ') }),
+    srcNode: identity.nodeName,
+    srcNodeID: identity.nodeId,
+    ...(identity.kind === 'tagged'
+      ? { srcNodeTags: identity.tags }
+      : { srcNodeUserID: identity.userId, srcNodeUser: identity.login }),
+    env: null,
+    sshUser: '',
+    localUser: '',
+    connectionID: facts.sessionId,
+    kubernetes: {
+      PodName: info.name,
+      Namespace: info.namespace,
+      Container: exec.container ?? '',
+      SessionType: info.subresource,
+    },
+    extra: new Map([[CONVENTIONS_KEY, CONVENTIONS]]),
+  });
+}
+
+export function sessionAnnotation(facts: SessionFacts): SessionAnnotation {
+  const { exec, subprotocol, user } = facts;
+  return {
+    kind: 'session',
+    id: facts.sessionId,
+    ...(user === undefined ? {} : { user }),
+    ...(facts.groups.length === 0 ? {} : { groups: facts.groups }),
+    ...(exec.command.length === 0 ? {} : { argv: exec.command }),
+    tty: exec.tty,
+    stdin: exec.stdin,
+    protocol: facts.protocol,
+    ...(subprotocol === '' ? {} : { subprotocol }),
+    path: facts.info.path,
+  };
+}

@@ -1,0 +1,183 @@
+/**
+ * Posts events to recorders over HTTP/1.1 (reference recorder protocol, section 1.7): `HEAD /v2/event` once per address
+ * says whether it takes events, and connections are kept for the next event. One that does not take events is asked
+ * again after a while.
+ */
+import { Agent, request, type IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { errorText } from '../errors.ts';
+import { within } from './deadline.ts';
+import { createCandidates } from './recorder-candidates.ts';
+import type { DialRecorder } from './recorder-connection.ts';
+
+export interface EventPoster {
+  /** The order in which recorders are worth trying: those that failed a moment ago last. */
+  order(addresses: readonly string[]): readonly string[];
+  /**
+   * Resolves when the recorder has stored the event.
+   * @throws Error with what the recorder said, or did not
+   */
+  post(address: string, line: string, signal: AbortSignal): Promise<void>;
+  close(): void;
+}
+
+export interface EventPosterLimits {
+  readonly dialTimeoutMs: number;
+  readonly probeTimeoutMs: number;
+  readonly postTimeoutMs: number;
+  /** Connections to all recorders together that wait for the next event, and for how long. */
+  readonly maxIdle: number;
+  readonly idleMs: number;
+  /** How long an answer to the probe is believed. */
+  readonly probeMemoryMs: number;
+  readonly suspectMs: number;
+}
+
+export const EVENT_POSTER_LIMITS: EventPosterLimits = {
+  dialTimeoutMs: 5_000,
+  probeTimeoutMs: 10_000,
+  postTimeoutMs: 10_000,
+  maxIdle: 8,
+  idleMs: 30_000,
+  probeMemoryMs: 300_000,
+  suspectMs: 15_000,
+};
+
+/** Probe answers that are remembered. */
+const MAX_REMEMBERED = 256;
+const MAX_ERROR_BODY_BYTES = 1024;
+
+export function createEventPoster(deps: {
+  readonly dial: DialRecorder;
+  readonly nowMs: () => number;
+  readonly limits?: Partial<EventPosterLimits>;
+}): EventPoster {
+  const limits: EventPosterLimits = { ...EVENT_POSTER_LIMITS, ...deps.limits };
+  const agent = new DialAgent(deps.dial, limits);
+  const candidates = createCandidates({
+    nodeOf: (address) => address,
+    nowMs: deps.nowMs,
+    suspectMs: limits.suspectMs,
+  });
+  const supportedAt = new Map<string, number>();
+
+  const probe = async (address: string, signal: AbortSignal): Promise<void> => {
+    const at = supportedAt.get(address);
+    if (at !== undefined && deps.nowMs() - at < limits.probeMemoryMs) return;
+    const { status } = await within(limits.probeTimeoutMs, 'HEAD /v2/event', signal, (given) =>
+      exchange(agent, address, 'HEAD', '', given),
+    );
+    if (status === 404)
+      throw new Error(`recorder at address "${address}" does not support "/v2/event" endpoint`);
+    if (status !== 200) throw new Error(`server returned non-OK status: ${status}`);
+    if (supportedAt.size >= MAX_REMEMBERED) supportedAt.clear();
+    supportedAt.set(address, deps.nowMs());
+  };
+  return {
+    order: (addresses) => candidates.order(addresses).map(({ key }) => key),
+    async post(address, line, signal) {
+      try {
+        await probe(address, signal);
+        const { status, text } = await within(limits.postTimeoutMs, 'POST /v2/event', signal, (given) =>
+          exchange(agent, address, 'POST', line, given),
+        );
+        if (status !== 200) throw new Error(`server returned non-OK status: ${status}: ${text}`);
+        candidates.succeeded(address);
+      } catch (error) {
+        supportedAt.delete(address);
+        if (!signal.aborted) candidates.failed(address);
+        throw error;
+      }
+    },
+    close() {
+      agent.destroy();
+    },
+  };
+}
+
+/** Node's connection pool over connections that somebody else opens. */
+class DialAgent extends Agent {
+  readonly #dial: DialRecorder;
+  readonly #dialTimeoutMs: number;
+
+  constructor(dial: DialRecorder, limits: EventPosterLimits) {
+    super({
+      keepAlive: true,
+      keepAliveMsecs: limits.idleMs,
+      maxFreeSockets: limits.maxIdle,
+      timeout: limits.idleMs,
+    });
+    this.#dial = dial;
+    this.#dialTimeoutMs = limits.dialTimeoutMs;
+  }
+
+  override createConnection(
+    options: { readonly host?: string | null | undefined },
+    opened?: (error: Error | null, stream: Duplex) => void,
+  ): Duplex | null | undefined {
+    const address = options.host ?? '';
+    const never = new AbortController().signal;
+    within(this.#dialTimeoutMs, `connecting to ${address}`, never, (signal) =>
+      this.#dial(address, signal),
+    ).then(
+      (socket) => opened?.(null, socket),
+      (error: unknown) => {
+        // @ts-expect-error -- Node takes no stream together with an error; its types ask for one
+        opened?.(error instanceof Error ? error : new Error(errorText(error)), undefined);
+      },
+    );
+    return undefined;
+  }
+}
+
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+}
+
+/**
+ * One request and its whole answer. A kept connection that the recorder closed in the meantime gets the request once
+ * more on a new one: the event was not taken, as nothing came back.
+ */
+async function exchange(
+  agent: DialAgent,
+  address: string,
+  method: 'HEAD' | 'POST',
+  body: string,
+  signal: AbortSignal,
+): Promise<Answer> {
+  for (let attempt = 1; ; attempt += 1) {
+    const sent = request({
+      agent,
+      method,
+      path: '/v2/event',
+      // Never resolved: it is the name of the agent's pool, and what `createConnection` dials.
+      host: address,
+      headers: {
+        host: address,
+        ...(method === 'POST'
+          ? { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
+          : {}),
+      },
+      signal,
+    });
+    sent.end(body);
+    try {
+      return await readAnswer(sent);
+    } catch (error) {
+      if (!sent.reusedSocket || attempt > 1 || signal.aborted) throw error;
+    }
+  }
+}
+
+async function readAnswer(sent: ReturnType<typeof request>): Promise<Answer> {
+  const answered = Promise.withResolvers<IncomingMessage>();
+  sent.once('response', answered.resolve);
+  sent.once('error', answered.reject);
+  const response = await answered.promise;
+  let text = '';
+  for await (const chunk of response) {
+    if (text.length < MAX_ERROR_BODY_BYTES) text += String(chunk).slice(0, MAX_ERROR_BODY_BYTES);
+  }
+  return { status: response.statusCode ?? 0, text };
+}

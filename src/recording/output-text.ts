@@ -1,0 +1,75 @@
+/**
+ * Bytes of one output stream → text for cast lines. A character cut in two by the wire is put together again; text that
+ * is not UTF-8 is shown with replacement characters and handed on with its exact bytes.
+ */
+import { isUtf8 } from 'node:buffer';
+
+/** Called per line. `raw` holds the exact bytes when `text` is lossy; a view, valid during the call. */
+export type EmitText = (text: string, raw: Uint8Array | undefined) => void;
+
+export class OutputText {
+  readonly #maxLineBytes: number;
+  /** The first bytes of a character whose rest has not come yet: at most three. */
+  #tail: Uint8Array = EMPTY;
+
+  /** @param maxLineBytes most bytes of output in one line; longer output is cut between characters */
+  constructor(maxLineBytes: number) {
+    this.#maxLineBytes = maxLineBytes;
+  }
+
+  push(bytes: Uint8Array, emit: EmitText): void {
+    const all = this.#tail.length === 0 ? bytes : Buffer.concat([this.#tail, bytes]);
+    const whole = all.length - incompleteTail(all);
+    this.#tail = whole === all.length ? EMPTY : all.slice(whole);
+    for (let start = 0; start < whole;) {
+      const end = lineEnd(all, start, whole, this.#maxLineBytes);
+      emitLine(all.subarray(start, end), emit);
+      start = end;
+    }
+  }
+
+  /** The stream is over: what is left of a character is emitted as raw bytes. */
+  flush(emit: EmitText): void {
+    const tail = this.#tail;
+    this.#tail = EMPTY;
+    if (tail.length > 0) emitLine(tail, emit);
+  }
+}
+
+const EMPTY = new Uint8Array(0);
+
+function emitLine(bytes: Uint8Array, emit: EmitText): void {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+  emit(buffer.toString('utf8'), isUtf8(bytes) ? undefined : bytes);
+}
+
+/** The end of a line that starts at `start`, moved back so that it does not fall inside a character. */
+function lineEnd(bytes: Uint8Array, start: number, whole: number, maxLineBytes: number): number {
+  const end = start + maxLineBytes;
+  if (end >= whole) return whole;
+  for (let back = 0; back <= 3; back += 1) {
+    if (end - back > start && !isContinuation(bytes[end - back] ?? 0)) return end - back;
+  }
+  return end;
+}
+
+/** How many bytes at the end are the beginning of a character whose other bytes are missing: 0 to 3. */
+function incompleteTail(bytes: Uint8Array): number {
+  const longest = Math.min(3, bytes.length);
+  for (let back = 1; back <= longest; back += 1) {
+    const byte = bytes[bytes.length - back] ?? 0;
+    if (!isContinuation(byte)) return sequenceLength(byte) > back ? back : 0;
+  }
+  return 0;
+}
+
+function isContinuation(byte: number): boolean {
+  return (byte & 0xc0) === 0x80;
+}
+
+/** Length of the UTF-8 sequence a lead byte announces (RFC 3629 §3); 1 for bytes that announce nothing. */
+function sequenceLength(lead: number): number {
+  if (lead >= 0xf0 && lead <= 0xf4) return 4;
+  if (lead >= 0xe0 && lead < 0xf0) return 3;
+  return lead >= 0xc2 && lead < 0xe0 ? 2 : 1;
+}

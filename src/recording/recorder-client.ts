@@ -1,0 +1,194 @@
+/**
+ * Finds a recorder for a session, and another one when it is lost.
+ *
+ * Recorders are tried in order, the addresses of one node together, those that failed a moment ago last and briefly. A
+ * recorder is first asked for v2 (HTTP/2 with acknowledgements); one that does not speak it gets a v1 upload. The
+ * limits are those of every client of this protocol (reference recorder protocol, section 1.3).
+ */
+import { errorText, TailcastError } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { within } from './deadline.ts';
+import { createCandidates, type RecorderCandidates, type RecorderNode } from './recorder-candidates.ts';
+import type { DialRecorder, RecorderConnection, UploadIntent } from './recorder-connection.ts';
+import { dialNode } from './recorder-dial.ts';
+import { createUpload, type RecorderUpload, type UploadOptions } from './recorder-upload.ts';
+import { openV1 } from './recorder-v1.ts';
+import { NotV2Error, openV2 } from './recorder-v2.ts';
+
+export interface RecorderLimits extends UploadOptions {
+  /** One connection attempt. */
+  readonly dialTimeoutMs: number;
+  /** `HEAD /v2/record`, the response of the POST, and `100 Continue` of a v1 upload, each. */
+  readonly probeTimeoutMs: number;
+  /** All attempts for one session together. */
+  readonly openTimeoutMs: number;
+  /** Longest time between two acknowledgements. */
+  readonly ackWindowMs: number;
+  /** How long a failed recorder is tried after the others, and more briefly. */
+  readonly suspectMs: number;
+  /** What an attempt at such a recorder may take, per step. */
+  readonly suspectTimeoutMs: number;
+  /** How long a lost session may look for another recorder, and the pause between two rounds. */
+  readonly moveTimeoutMs: number;
+  readonly moveRetryMs: number;
+}
+
+export const RECORDER_LIMITS: RecorderLimits = {
+  dialTimeoutMs: 5_000,
+  probeTimeoutMs: 10_000,
+  openTimeoutMs: 30_000,
+  ackWindowMs: 30_000,
+  suspectMs: 15_000,
+  suspectTimeoutMs: 1_000,
+  moveTimeoutMs: 10_000,
+  moveRetryMs: 250,
+  maxPendingBytes: 8 * 1024 * 1024,
+  stallWindowMs: 30_000,
+  finishTimeoutMs: 60_000,
+  maxFruitlessMoves: 5,
+};
+
+export interface RecorderClientDeps {
+  readonly dial: DialRecorder;
+  readonly nowMs: () => number;
+  readonly log: Logger;
+  /** Which node an address belongs to. Default: every address is a recorder of its own. */
+  readonly nodeOf?: (address: string) => string;
+  readonly limits?: Partial<RecorderLimits>;
+}
+
+export interface OpenRequest {
+  /** `ip:port` in order of preference. */
+  readonly recorders: readonly string[];
+  readonly sessionId: string;
+  /** Told when the upload goes on at another recorder, or at the same one after a cut. */
+  readonly moved?: (address: string, reason: Error) => void;
+}
+
+export interface RecorderClient {
+  /**
+   * Opens an upload at the first recorder that accepts one. Nothing of the session is sent yet, so a session that does
+   * not come about leaves no recording.
+   * @param signal ends the search; an open upload lives on without it
+   * @throws TailcastError `RECORDER_UNAVAILABLE` naming what was tried
+   */
+  open(request: OpenRequest, signal: AbortSignal): Promise<RecorderUpload>;
+}
+
+export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
+  const limits: RecorderLimits = { ...RECORDER_LIMITS, ...deps.limits };
+  const candidates = createCandidates({
+    nodeOf: deps.nodeOf ?? ((address) => address),
+    nowMs: deps.nowMs,
+    suspectMs: limits.suspectMs,
+  });
+  const context: Context = { dial: deps.dial, log: deps.log, limits, candidates };
+  return {
+    async open(request, signal) {
+      if (request.recorders.length === 0) {
+        throw new TailcastError('RECORDER_UNAVAILABLE', 'no recorder is named');
+      }
+      const failures: string[] = [];
+      const intent = { sessionId: request.sessionId, offset: 0, continues: false };
+      const connection = await within(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
+        tryInOrder(context, candidates.order(request.recorders), intent, given, failures),
+      ).catch((error: unknown) => {
+        signal.throwIfAborted();
+        const tried = failures.length === 0 ? errorText(error) : failures.join('; ');
+        throw new TailcastError('RECORDER_UNAVAILABLE', tried, { cause: error });
+      });
+      return createUpload(connection, limits, {
+        move: (offset, from) => moveSession(context, request, offset, from),
+        ...(request.moved === undefined ? {} : { moved: request.moved }),
+      });
+    },
+  };
+}
+
+interface Context {
+  readonly dial: DialRecorder;
+  readonly log: Logger;
+  readonly limits: RecorderLimits;
+  readonly candidates: RecorderCandidates;
+}
+
+async function tryInOrder(
+  context: Context,
+  nodes: readonly RecorderNode[],
+  intent: UploadIntent,
+  signal: AbortSignal,
+  failures: string[],
+): Promise<RecorderConnection> {
+  for (const node of nodes) {
+    try {
+      const connection = await openNode(context, node, intent, signal);
+      if (signal.aborted) connection.destroy();
+      signal.throwIfAborted();
+      context.candidates.succeeded(node.key);
+      return connection;
+    } catch (error) {
+      signal.throwIfAborted();
+      context.candidates.failed(node.key);
+      failures.push(`${node.addresses.join(', ')}: ${errorText(error)}`);
+      context.log.warn({ recorder: node.addresses, reason: errorText(error) }, 'recorder did not accept');
+    }
+  }
+  throw new Error(failures.join('; '));
+}
+
+/** One recorder: v2 if it speaks it, else v1 on a new connection. A session can only be continued over v2. */
+async function openNode(
+  { dial, limits }: Context,
+  node: RecorderNode,
+  intent: UploadIntent,
+  signal: AbortSignal,
+): Promise<RecorderConnection> {
+  const dialTimeoutMs = node.suspect ? limits.suspectTimeoutMs : limits.dialTimeoutMs;
+  const probeTimeoutMs = node.suspect ? limits.suspectTimeoutMs : limits.probeTimeoutMs;
+  const { address, socket } = await dialNode(node.addresses, dial, dialTimeoutMs, signal);
+  try {
+    const { ackWindowMs } = limits;
+    return await openV2(socket, { address, probeTimeoutMs, ackWindowMs, intent }, signal);
+  } catch (error) {
+    if (!(error instanceof NotV2Error) || intent.continues) throw error;
+  }
+  const again = await dialNode([address], dial, dialTimeoutMs, signal);
+  const { finishTimeoutMs } = limits;
+  return openV1(again.socket, { address, continueTimeoutMs: probeTimeoutMs, finishTimeoutMs }, signal);
+}
+
+/** Looks for a recorder that continues a session, in rounds: a recorder that is being restarted needs a moment. */
+async function moveSession(
+  context: Context,
+  request: OpenRequest,
+  offset: number,
+  from: RecorderConnection,
+): Promise<RecorderConnection> {
+  const { limits, candidates } = context;
+  const intent = { sessionId: request.sessionId, offset, continues: true };
+  for (const node of candidates.order(request.recorders)) {
+    if (node.addresses.includes(from.address)) candidates.failed(node.key);
+  }
+  const never = new AbortController().signal;
+  return within(limits.moveTimeoutMs, 'finding another recorder', never, async (signal) => {
+    for (;;) {
+      try {
+        return await tryInOrder(context, candidates.order(request.recorders), intent, signal, []);
+      } catch (error) {
+        signal.throwIfAborted();
+        context.log.debug({ reason: errorText(error) }, 'no recorder took the session over yet');
+      }
+      await pause(limits.moveRetryMs, signal);
+    }
+  });
+}
+
+async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  const over = Promise.withResolvers<void>();
+  const timer = setTimeout(over.resolve, ms);
+  signal.addEventListener('abort', over.reject, { once: true });
+  await over.promise.finally(() => {
+    clearTimeout(timer);
+    signal.removeEventListener('abort', over.reject);
+  });
+}

@@ -1,0 +1,80 @@
+import type { Duplex } from 'node:stream';
+
+/** Opens a byte stream to a recorder's `ip:port`, directly or through the tailnet node. */
+export type DialRecorder = (address: string, signal: AbortSignal) => Promise<Duplex>;
+
+/** What happens to a connection after it was opened. */
+export interface ConnectionEvents {
+  /** The recorder has `bytes` of what was sent on this connection (v1: the bytes have left this machine). */
+  acknowledged(bytes: number): void;
+  /** The recorder confirmed the whole upload, after `finish`. Nothing follows. */
+  finished(): void;
+  /** The connection cannot be used any more. Nothing follows. */
+  lost(error: Error): void;
+}
+
+/** One upload to one recorder, over one connection. */
+export interface RecorderConnection {
+  readonly address: string;
+  readonly protocol: 'v2' | 'v1';
+  /** The recorder keeps our annotation lines out of the cast and in the sidecar. */
+  readonly annotations: boolean;
+  /** The recorder continues a session at an offset named by our headers. */
+  readonly resumable: boolean;
+  /** Names who is told; called once, at once after opening. A loss before that is told then. */
+  attach(events: ConnectionEvents): void;
+  send(bytes: Uint8Array): void;
+  /** No more bytes follow. */
+  finish(): void;
+  /** Breaks the connection off; the recorder sees a reset. No event follows. */
+  destroy(): void;
+}
+
+/** What an upload says about itself in the POST. */
+export interface UploadIntent {
+  readonly sessionId: string;
+  /** How many bytes of the session were acknowledged before this connection. */
+  readonly offset: number;
+  /** Another upload of this session came before. */
+  readonly continues: boolean;
+}
+
+/** Keeps the last state of a connection until somebody listens; each connection ends once. */
+export function createOutcome(): {
+  readonly ended: boolean;
+  attach(events: ConnectionEvents): void;
+  acknowledged(bytes: number): void;
+  finished(): void;
+  lost(error: Error): void;
+  silence(): void;
+} {
+  let events: ConnectionEvents | undefined;
+  let early: Error | undefined;
+  let ended = false;
+  return {
+    get ended() {
+      return ended;
+    },
+    attach(listener) {
+      events = listener;
+      if (early !== undefined) listener.lost(early);
+    },
+    acknowledged(bytes) {
+      if (!ended) events?.acknowledged(bytes);
+    },
+    finished() {
+      if (ended) return;
+      ended = true;
+      events?.finished();
+    },
+    lost(error) {
+      if (ended) return;
+      ended = true;
+      if (events === undefined) early = error;
+      else events.lost(error);
+    },
+    silence() {
+      ended = true;
+    },
+  };
+}

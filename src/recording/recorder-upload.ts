@@ -1,0 +1,244 @@
+/**
+ * The sink of one session's recording: bounded by the bytes the recorder has not acknowledged, which are kept so that
+ * they can be sent again.
+ *
+ * ```
+ *            ┌────── released by acks ──────┐┌────── kept, ≤ limit + one write ──────┐
+ *  recording │ acknowledged                 ││ sent, not acknowledged                │
+ *            └──────────────────────────────┘└───────────────────────────────────────┘
+ *
+ *   open ──finish──► finishing ──confirmed──► done
+ *    │ ▲                │ ▲
+ *  lost │ resumed      lost │ resumed
+ *    ▼ │                ▼ │
+ *   moving ────────────────────nobody took over────► lost
+ * ```
+ *
+ * When the connection is lost, another recorder that can continue a session gets everything since the last
+ * acknowledgement. Full queue: the writer waits. Nobody takes over: every writer and `end` fail, `lost` resolves.
+ */
+import { errorText, TailcastError } from '../errors.ts';
+import { createDeadline } from './deadline.ts';
+import type { RecorderConnection } from './recorder-connection.ts';
+import { RetainedBytes } from './retained-bytes.ts';
+
+export interface RecorderUpload {
+  /** `ip:port` of the recorder that has the session now. */
+  readonly address: string;
+  readonly protocol: 'v2' | 'v1';
+  /** Whether annotation lines may be written. */
+  readonly annotations: boolean;
+  /** Bytes kept because they are not acknowledged yet. */
+  readonly pendingBytes: number;
+  /** Resolves, never rejects, when the recording cannot go on anywhere. Stays pending otherwise. */
+  readonly lost: Promise<Error>;
+  /**
+   * Takes whole cast lines. Returns a promise when more than the limit is not acknowledged; it resolves when there is
+   * room again. The lines are kept in either case.
+   * @throws TailcastError `RECORDER_LOST`, also as a rejection
+   */
+  write(lines: string): void | Promise<void>;
+  /**
+   * No more lines follow; resolves when the recorder has confirmed all of them.
+   * @throws TailcastError `RECORDER_LOST`
+   */
+  end(): Promise<void>;
+  /** Breaks the upload off without a proper end. A recorder that has not got a header stores nothing. */
+  abort(): void;
+}
+
+export interface UploadOptions {
+  /** Bytes that may be unacknowledged before writers wait. */
+  readonly maxPendingBytes: number;
+  /** How long a full queue may stay without any progress before the recorder counts as lost. */
+  readonly stallWindowMs: number;
+  /** How long a recorder may take to confirm after the last byte, however many acknowledgements it sends. */
+  readonly finishTimeoutMs: number;
+  /** How often in a row a connection may be lost without one new byte being acknowledged. */
+  readonly maxFruitlessMoves: number;
+}
+
+export interface UploadDeps {
+  /**
+   * Finds a recorder that continues the session at `offset`; undefined when the present one cannot be replaced.
+   * @throws when nobody took over
+   */
+  readonly move?: (offset: number, from: RecorderConnection) => Promise<RecorderConnection>;
+  /** Told when another connection took over. */
+  readonly moved?: (address: string, reason: Error) => void;
+}
+
+/** Wraps an open connection; from now on the upload owns it. */
+export function createUpload(
+  first: RecorderConnection,
+  options: UploadOptions,
+  deps: UploadDeps = {},
+): RecorderUpload {
+  return new Upload(first, options, deps);
+}
+
+type State = 'open' | 'finishing' | 'done' | 'lost' | 'aborted';
+
+class Upload implements RecorderUpload {
+  readonly #options: UploadOptions;
+  readonly #deps: UploadDeps;
+  readonly #kept = new RetainedBytes();
+  readonly #lost = Promise.withResolvers<Error>();
+  readonly #done = Promise.withResolvers<void>();
+  #connection: RecorderConnection;
+  /** False between the loss of a connection and the start of the next. */
+  #connected = true;
+  #state: State = 'open';
+  #room: PromiseWithResolvers<void> | undefined;
+  #stall: ReturnType<typeof createDeadline> | undefined;
+  #finish: ReturnType<typeof createDeadline> | undefined;
+  #fruitless = 0;
+
+  constructor(connection: RecorderConnection, options: UploadOptions, deps: UploadDeps) {
+    this.#options = options;
+    this.#deps = deps;
+    this.#connection = connection;
+    // Whoever does not call `end` need not care how it went.
+    this.#done.promise.catch(() => {});
+    this.#listen(connection, 0);
+  }
+
+  get address(): string {
+    return this.#connection.address;
+  }
+
+  get protocol(): 'v2' | 'v1' {
+    return this.#connection.protocol;
+  }
+
+  get annotations(): boolean {
+    return this.#connection.annotations;
+  }
+
+  get pendingBytes(): number {
+    return this.#kept.size;
+  }
+
+  get lost(): Promise<Error> {
+    return this.#lost.promise;
+  }
+
+  write(lines: string): void | Promise<void> {
+    if (this.#state !== 'open') throw new TailcastError('RECORDER_LOST', 'the upload is over');
+    const bytes = Buffer.from(lines, 'utf8');
+    this.#kept.push(bytes);
+    if (this.#connected) this.#connection.send(bytes);
+    if (this.#kept.size <= this.#options.maxPendingBytes) return undefined;
+    this.#stall ??= createDeadline(this.#options.stallWindowMs, () =>
+      this.#breakOff(new Error(`nothing was acknowledged for ${this.#options.stallWindowMs} ms`)),
+    );
+    if (this.#room === undefined) {
+      this.#room = Promise.withResolvers();
+      this.#room.promise.catch(() => {});
+    }
+    return this.#room.promise;
+  }
+
+  end(): Promise<void> {
+    if (this.#state === 'open') {
+      this.#state = 'finishing';
+      if (this.#connected) this.#finishConnection();
+    }
+    return this.#done.promise;
+  }
+
+  abort(): void {
+    if (this.#state === 'done' || this.#state === 'lost' || this.#state === 'aborted') return;
+    this.#close('aborted', new TailcastError('RECORDER_LOST', 'the upload was broken off'));
+  }
+
+  #listen(connection: RecorderConnection, offset: number): void {
+    connection.attach({
+      acknowledged: (bytes) => this.#acknowledged(offset + bytes),
+      finished: () => this.#finished(),
+      lost: (error) => this.#connectionLost(error),
+    });
+  }
+
+  #acknowledged(offset: number): void {
+    if (offset <= this.#kept.start) return;
+    this.#kept.release(offset);
+    this.#fruitless = 0;
+    this.#stall?.extend();
+    if (this.#kept.size > this.#options.maxPendingBytes) return;
+    this.#stall?.clear();
+    this.#stall = undefined;
+    this.#room?.resolve();
+    this.#room = undefined;
+  }
+
+  #finishConnection(): void {
+    this.#connection.finish();
+    this.#finish ??= createDeadline(this.#options.finishTimeoutMs, () =>
+      this.#breakOff(new Error('the recorder did not confirm the upload')),
+    );
+  }
+
+  #finished(): void {
+    // A recorder of ours acknowledges what is durable; others may leave the last bytes unmentioned.
+    if (this.#connection.resumable && this.#kept.size > 0) {
+      this.#connectionLost(new Error('the recorder ended without acknowledging everything'));
+      return;
+    }
+    this.#state = 'done';
+    this.#clearTimers();
+    this.#done.resolve();
+  }
+
+  /** Treats a connection that still looks alive as lost. */
+  #breakOff(error: Error): void {
+    this.#connection.destroy();
+    this.#connectionLost(error);
+  }
+
+  #connectionLost(error: Error): void {
+    if (this.#state !== 'open' && this.#state !== 'finishing') return;
+    this.#connected = false;
+    this.#clearTimers();
+    this.#fruitless += 1;
+    const { move } = this.#deps;
+    if (move === undefined || !this.#connection.resumable) return this.#giveUp(error);
+    if (this.#fruitless > this.#options.maxFruitlessMoves) return this.#giveUp(error);
+    move(this.#kept.start, this.#connection).then(
+      (taker) => this.#resume(taker, error),
+      (nobody: unknown) => this.#giveUp(new Error(`${errorText(error)}; ${errorText(nobody)}`)),
+    );
+  }
+
+  #resume(next: RecorderConnection, reason: Error): void {
+    if (this.#state !== 'open' && this.#state !== 'finishing') return next.destroy();
+    this.#connection = next;
+    this.#connected = true;
+    this.#deps.moved?.(next.address, reason);
+    for (const piece of this.#kept.pieces()) next.send(piece);
+    if (this.#state === 'finishing') this.#finishConnection();
+    this.#listen(next, this.#kept.start);
+  }
+
+  #giveUp(cause: Error): void {
+    this.#close('lost', new TailcastError('RECORDER_LOST', errorText(cause), { cause }));
+  }
+
+  #close(state: 'lost' | 'aborted', error: TailcastError): void {
+    this.#state = state;
+    this.#clearTimers();
+    this.#connection.destroy();
+    this.#kept.release(this.#kept.end);
+    this.#room?.reject(error);
+    this.#room = undefined;
+    this.#done.reject(error);
+    if (state === 'lost') this.#lost.resolve(error);
+  }
+
+  #clearTimers(): void {
+    this.#stall?.clear();
+    this.#stall = undefined;
+    this.#finish?.clear();
+    this.#finish = undefined;
+  }
+}

@@ -1,0 +1,95 @@
+/**
+ * Upload over HTTP/1.1: one chunked `POST /record` that starts after the recorder's `100 Continue` and is confirmed by a
+ * final 200. There are no acknowledgements: bytes count as taken when they have left this machine (reference recorder
+ * protocol, section 1.6).
+ */
+import { request } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { createDeadline, within } from './deadline.ts';
+import { createOutcome, type RecorderConnection } from './recorder-connection.ts';
+
+export interface V1Options {
+  readonly address: string;
+  /** How long the recorder may take to say `100 Continue`. */
+  readonly continueTimeoutMs: number;
+  /** How long it may take to confirm after the last byte. */
+  readonly finishTimeoutMs: number;
+}
+
+/**
+ * Opens an upload on `socket`, which it owns from now on.
+ * @throws Error when the recorder refuses, stays silent or `signal` aborts
+ */
+export async function openV1(
+  socket: Duplex,
+  options: V1Options,
+  signal: AbortSignal,
+): Promise<RecorderConnection> {
+  const upload = request({
+    method: 'POST',
+    path: '/record',
+    headers: { host: options.address, expect: '100-continue', 'transfer-encoding': 'chunked' },
+    createConnection: () => socket,
+  });
+  const outcome = createOutcome();
+  let finishing = false;
+  let taken = 0;
+  const fail = (error: Error): void => {
+    outcome.lost(error);
+    upload.destroy();
+    socket.destroy();
+  };
+  upload.on('error', fail);
+  upload.once('close', () => fail(new Error('the connection to the recorder was closed')));
+  const opening = within(options.continueTimeoutMs, 'POST /record', signal, async () => {
+    const ready = Promise.withResolvers<void>();
+    upload.once('continue', ready.resolve);
+    upload.once('error', ready.reject);
+    upload.once('close', () => ready.reject(new Error('the recorder closed the connection')));
+    upload.once('response', (response) => {
+      response.resume();
+      const status = response.statusCode ?? 0;
+      ready.reject(new Error(`POST /record answered ${status} before the upload`));
+      if (finishing && status === 200) outcome.finished();
+      else fail(new Error(`POST /record answered ${status}`));
+    });
+    upload.flushHeaders();
+    return ready.promise;
+  });
+  try {
+    await opening;
+  } catch (error) {
+    outcome.silence();
+    upload.destroy();
+    socket.destroy();
+    throw error;
+  }
+  return {
+    address: options.address,
+    protocol: 'v1',
+    annotations: false,
+    resumable: false,
+    attach: (events) => outcome.attach(events),
+    send(bytes) {
+      if (outcome.ended) return;
+      upload.write(bytes, (error) => {
+        if (error instanceof Error) return;
+        taken += bytes.length;
+        outcome.acknowledged(taken);
+      });
+    },
+    finish() {
+      finishing = true;
+      upload.end();
+      const late = createDeadline(options.finishTimeoutMs, () =>
+        fail(new Error('the recorder did not confirm the upload')),
+      );
+      upload.once('close', () => late.clear());
+    },
+    destroy() {
+      outcome.silence();
+      upload.destroy();
+      socket.destroy();
+    },
+  };
+}

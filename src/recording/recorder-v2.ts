@@ -1,0 +1,156 @@
+/**
+ * Upload over HTTP/2 cleartext with prior knowledge: `HEAD /v2/record` asks whether the recorder speaks it, `POST
+ * /v2/record` on the same connection carries the recording, and its response is a stream of acknowledgements
+ * (reference recorder protocol, sections 1.4 and 1.5).
+ */
+import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
+import type { Duplex } from 'node:stream';
+import { createAckParser } from '../wire/recorder-api/ack.ts';
+import { createDeadline, within } from './deadline.ts';
+import { createOutcome, type RecorderConnection, type UploadIntent } from './recorder-connection.ts';
+
+/** The recorder answers, but does not speak v2: another protocol may work on a new connection. */
+export class NotV2Error extends Error {
+  override readonly name = 'NotV2Error';
+}
+
+export interface V2Options {
+  readonly address: string;
+  readonly probeTimeoutMs: number;
+  readonly ackWindowMs: number;
+  readonly intent: UploadIntent;
+}
+
+/**
+ * Probes and opens an upload on `socket`, which it owns from now on.
+ * @throws NotV2Error when the probe fails; Error when the upload is refused or `signal` aborts
+ */
+export async function openV2(
+  socket: Duplex,
+  options: V2Options,
+  signal: AbortSignal,
+): Promise<RecorderConnection> {
+  const session = connect(`http://${options.address}`, {
+    createConnection: () => socket,
+    settings: { enablePush: false },
+  });
+  // Every failure also reaches the stream in use; without a listener Node would throw it.
+  session.on('error', () => {});
+  try {
+    const probe = await ask(session, 'HEAD', {}, options.probeTimeoutMs, signal).catch((error: unknown) => {
+      signal.throwIfAborted();
+      throw new NotV2Error('no answer to HEAD /v2/record over HTTP/2', { cause: error });
+    });
+    if (probe.status !== 200) throw new NotV2Error(`HEAD /v2/record answered ${probe.status}`);
+    probe.stream.close();
+    const { sessionId, offset, continues } = options.intent;
+    if (continues && !probe.resumable) throw new Error('the recorder does not continue sessions of others');
+    const headers = { 'tailcast-session': sessionId, 'tailcast-offset': String(offset) };
+    const upload = await ask(session, 'POST', headers, options.probeTimeoutMs, signal);
+    if (upload.status !== 200) throw new Error(`POST /v2/record answered ${upload.status}`);
+    return createConnection(session, upload.stream, options, probe);
+  } catch (error) {
+    session.destroy();
+    socket.destroy();
+    throw error;
+  }
+}
+
+interface Answer {
+  readonly status: number;
+  readonly annotations: boolean;
+  readonly resumable: boolean;
+  readonly stream: ClientHttp2Stream;
+}
+
+async function ask(
+  session: ClientHttp2Session,
+  method: 'HEAD' | 'POST',
+  headers: Readonly<Record<string, string>>,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<Answer> {
+  return within(timeoutMs, `${method} /v2/record`, signal, async () => {
+    const answer = Promise.withResolvers<Answer>();
+    // A session that is already dead throws here.
+    const stream = session.request(
+      { ':method': method, ':path': '/v2/record', ...headers },
+      { endStream: method === 'HEAD' },
+    );
+    stream.once('response', (response) => {
+      answer.resolve({
+        status: response[':status'] ?? 0,
+        annotations: response['tailcast-annotations'] === '1',
+        resumable: response['tailcast-resume'] === '1',
+        stream,
+      });
+    });
+    stream.on('error', answer.reject);
+    stream.once('close', () => answer.reject(new Error('the recorder closed the connection')));
+    return answer.promise;
+  });
+}
+
+function createConnection(
+  session: ClientHttp2Session,
+  stream: ClientHttp2Stream,
+  options: V2Options,
+  { annotations, resumable }: { readonly annotations: boolean; readonly resumable: boolean },
+): RecorderConnection {
+  const outcome = createOutcome();
+  const acks = createAckParser();
+  let finishing = false;
+  const dispose = (): void => {
+    ackWindow.clear();
+    stream.close(constants.NGHTTP2_CANCEL);
+    session.destroy();
+  };
+  const fail = (error: Error): void => {
+    if (outcome.ended) return;
+    outcome.lost(error);
+    dispose();
+  };
+  const ackWindow = createDeadline(options.ackWindowMs, () =>
+    fail(new Error(`no acknowledgement for ${options.ackWindowMs} ms`)),
+  );
+  stream.on('data', (chunk: Buffer) => {
+    if (outcome.ended) return;
+    ackWindow.extend();
+    try {
+      for (const frame of acks.push(chunk)) {
+        if (frame.error !== undefined) return fail(new Error(`the recorder says: ${frame.error}`));
+        outcome.acknowledged(frame.ack);
+      }
+    } catch (error) {
+      fail(new Error('the recorder sent acknowledgements that cannot be read', { cause: error }));
+    }
+  });
+  stream.once('end', () => {
+    if (stream.rstCode !== constants.NGHTTP2_NO_ERROR) return;
+    if (!finishing) return fail(new Error('the recorder ended the upload before the session'));
+    outcome.finished();
+    ackWindow.clear();
+    session.close();
+  });
+  stream.on('error', fail);
+  stream.once('close', () => fail(new Error('the connection to the recorder was closed')));
+  session.once('close', () => fail(new Error('the connection to the recorder was closed')));
+  return {
+    address: options.address,
+    protocol: 'v2',
+    annotations,
+    resumable,
+    attach: (events) => outcome.attach(events),
+    send(bytes) {
+      if (!outcome.ended) stream.write(bytes);
+    },
+    finish() {
+      finishing = true;
+      stream.end();
+    },
+    destroy() {
+      outcome.silence();
+      dispose();
+    },
+  };
+}

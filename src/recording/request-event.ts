@@ -1,0 +1,143 @@
+/**
+ * API request events: who asked the API server for what, told to a recorder before the request goes on.
+ *
+ * Recorders are tried in order until one has taken the event. Under enforcement a request whose event nobody took is
+ * refused, whatever the reason was; otherwise the caller is told and the request goes on.
+ */
+import { errorText, TailcastError } from '../errors.ts';
+import { queryValues, type Target } from '../kube/canonical-target.ts';
+import type { RequestInfo } from '../kube/request-info.ts';
+import type { Events } from '../observe/events.ts';
+import type { Identity } from '../tailnet/identity.ts';
+import { encodeApiRequestEvent, type ApiRequestEvent } from '../wire/recorder-api/api-event.ts';
+import { within } from './deadline.ts';
+import type { EventPoster } from './event-poster.ts';
+import type { RecordingPolicy } from './policy.ts';
+import { redactBody } from './redact-body.ts';
+
+export interface ApiRequest {
+  readonly admission: {
+    readonly id: string;
+    readonly identity: Identity;
+    readonly target: Target;
+    readonly info: RequestInfo;
+    readonly recording: RecordingPolicy;
+  };
+  readonly method: string;
+  readonly userAgent: string;
+  /** The beginning of the body, or all of it. */
+  readonly body: Uint8Array;
+  readonly bodyTruncated: boolean;
+}
+
+export interface RequestEventsDeps {
+  readonly poster: EventPoster;
+  readonly resolveRecorderTags?: (tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>;
+  readonly events: Pick<Events, 'apiEventFailed'>;
+  readonly unixMs: () => number;
+  readonly limits?: Partial<RequestEventLimits>;
+}
+
+export interface RequestEventLimits {
+  /** Bytes of a body that are kept. */
+  readonly maxBodyBytes: number;
+  /** All recorders together. */
+  readonly timeoutMs: number;
+}
+
+export const REQUEST_EVENT_LIMITS: RequestEventLimits = { maxBodyBytes: 64 * 1024, timeoutMs: 15_000 };
+
+export interface RequestEvents {
+  /**
+   * Tells a recorder of one request. Resolves at once when the policy does not ask for events.
+   * @throws TailcastError `RECORDING_REQUIRED` under enforcement, when no recorder has taken the event
+   */
+  record(request: ApiRequest): Promise<void>;
+}
+
+export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
+  const limits: RequestEventLimits = { ...REQUEST_EVENT_LIMITS, ...deps.limits };
+  const never = new AbortController().signal;
+  return {
+    async record(request) {
+      const { recording, id, identity } = request.admission;
+      if (recording.mode === 'off' || !recording.events) return;
+      try {
+        const line = encodeApiRequestEvent(describe(request, deps.unixMs(), limits.maxBodyBytes));
+        await within(limits.timeoutMs, 'telling a recorder', never, (signal) =>
+          tell(deps, recording, line, signal),
+        );
+      } catch (error) {
+        const reason = errorText(error);
+        const user = identity.kind === 'user' ? identity.login : identity.nodeName;
+        deps.events.apiEventFailed({ id, mode: recording.mode, reason, user });
+        if (recording.mode === 'failClosed') {
+          throw new TailcastError('RECORDING_REQUIRED', reason, { cause: error });
+        }
+      }
+    },
+  };
+}
+
+async function tell(
+  deps: RequestEventsDeps,
+  recording: Extract<RecordingPolicy, { readonly recorders: readonly string[] }>,
+  line: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const { recorderTags } = recording;
+  const tagged =
+    recorderTags.length === 0 ? [] : ((await deps.resolveRecorderTags?.(recorderTags, signal)) ?? []);
+  const recorders = new Set([...recording.recorders, ...tagged]);
+  if (recorders.size === 0) throw new Error('no recorder is named');
+  const failures: string[] = [];
+  for (const address of deps.poster.order([...recorders])) {
+    try {
+      return await deps.poster.post(address, line, signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      failures.push(`${address}: ${errorText(error)}`);
+    }
+  }
+  throw new Error(failures.join('; '));
+}
+
+function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): ApiRequestEvent {
+  const { target, info, identity } = request.admission;
+  const kept = request.body.subarray(0, maxBodyBytes);
+  const truncated = request.bodyTruncated || kept.length < request.body.length;
+  return {
+    timestamp: Math.floor(unixMs / 1000),
+    userAgent: request.userAgent,
+    request: {
+      method: request.method,
+      path: target.raw,
+      body: redactBody(info, kept, truncated),
+      queryParameters: new Map(target.query.map(([name]) => [name, queryValues(target.query, name)])),
+    },
+    kubernetes: {
+      IsResourceRequest: info.isResourceRequest,
+      Path: info.path,
+      Verb: info.verb,
+      APIPrefix: info.apiPrefix,
+      APIGroup: info.apiGroup,
+      APIVersion: info.apiVersion,
+      Namespace: info.namespace,
+      Resource: info.resource,
+      Subresource: info.subresource,
+      Name: info.name,
+      Parts: info.isResourceRequest ? info.parts : null,
+      FieldSelector: info.fieldSelector,
+      LabelSelector: info.labelSelector,
+    },
+    source: {
+      node: identity.nodeName,
+      nodeID: identity.nodeId,
+      ...(identity.kind === 'tagged'
+        ? { nodeTags: identity.tags }
+        : { nodeUserID: identity.userId, nodeUser: identity.login }),
+    },
+    // At least so many: what was not read was not counted.
+    ...(truncated ? { bodyTruncatedFromBytes: request.body.length } : {}),
+  };
+}

@@ -1,0 +1,288 @@
+/**
+ * One recorded session: what the taps see becomes cast lines, in order, with the time they were seen.
+ *
+ * ```
+ *             size, or no terminal, or the wait is over
+ *   awaitingSize ───────────────────────────────────► open ──end──► closed
+ *        └──────────── the sink fails ──► failed ◄──────┘
+ * ```
+ *
+ * `awaitingSize` exists because the cast header, the first line, holds the terminal's size: output is held back for it,
+ * for a bounded time and a bounded number of bytes. `failed` obeys the policy: when recording is enforced every later
+ * call throws, otherwise calls only count what is missing.
+ *
+ * Calls add lines to a batch; `flush` hands the batch to the sink, once per chunk of the wire, and returns a promise
+ * when the sink wants its writer to wait.
+ */
+import { errorText, TailcastError } from '../errors.ts';
+import { encodeCastEvent, formatResize } from '../wire/asciicast/event.ts';
+import {
+  encodeAnnotation,
+  type Annotation,
+  type SessionAnnotation,
+} from '../wire/recorder-api/annotation.ts';
+import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
+import type { TerminalSize } from '../wire/remotecommand/resize.ts';
+import { createDeadline, type Deadline } from './deadline.ts';
+import { OutputText } from './output-text.ts';
+import type { RecorderUpload } from './recorder-upload.ts';
+
+export type OutputStream = 'stdout' | 'stderr';
+export type SessionEnd = 'completed' | 'interrupted' | 'violated';
+
+export interface SessionOptions {
+  /** With a terminal the header waits for the first resize, and later ones are recorded. */
+  readonly tty: boolean;
+  /** A lost recorder makes every later call throw instead of counting what is missing. */
+  readonly enforce: boolean;
+  /** The first line of the recording. */
+  readonly header: (size: TerminalSize) => string;
+  readonly about: SessionAnnotation;
+  /** Monotonic. */
+  readonly nowMs: () => number;
+  readonly limits?: Partial<SessionLimits>;
+}
+
+export interface SessionLimits {
+  /** How long, and for how many bytes of output, the header waits for the first resize. */
+  readonly sizeWaitMs: number;
+  readonly sizeWaitBytes: number;
+  /** Most bytes of output in one cast line. */
+  readonly maxLineBytes: number;
+}
+
+export const SESSION_LIMITS: SessionLimits = {
+  sizeWaitMs: 1_000,
+  sizeWaitBytes: 64 * 1024,
+  maxLineBytes: 64 * 1024,
+};
+
+/** What a recorder shows when a terminal never told its size. */
+export const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
+const NO_TERMINAL: TerminalSize = { columns: 0, rows: 0 };
+
+export interface SessionTotals {
+  /** Bytes the process wrote, recorded or not. */
+  readonly outputBytes: number;
+  readonly outputLines: number;
+  /** Bytes the client sent to the process; they are counted, not recorded. */
+  readonly inputBytes: number;
+  /** Bytes of output that are in no recording because the recorder was lost. */
+  readonly missingBytes: number;
+  readonly exit: ExitStatus | undefined;
+}
+
+type Sink = Pick<RecorderUpload, 'write' | 'end' | 'abort' | 'annotations'>;
+
+interface HeldOutput {
+  readonly seconds: number;
+  readonly stream: OutputStream;
+  readonly bytes: Uint8Array;
+}
+
+export class RecordingSession {
+  readonly #sink: Sink;
+  readonly #options: SessionOptions;
+  readonly #limits: SessionLimits;
+  readonly #text: Readonly<Record<OutputStream, OutputText>>;
+  readonly #startedMs: number;
+  readonly #wait: Deadline | undefined;
+  #state: 'awaitingSize' | 'open' | 'failed' | 'closed' = 'awaitingSize';
+  #held: HeldOutput[] = [];
+  #heldBytes = 0;
+  #batch = '';
+  #batchBytes = 0;
+  #stream: OutputStream = 'stdout';
+  #outputBytes = 0;
+  #outputLines = 0;
+  #inputBytes = 0;
+  #missingBytes = 0;
+  #exit: ExitStatus | undefined;
+
+  /** Starts the clock. Without a terminal the header is in the first batch; call `flush`. */
+  constructor(sink: Sink, options: SessionOptions) {
+    this.#sink = sink;
+    this.#options = options;
+    this.#limits = { ...SESSION_LIMITS, ...options.limits };
+    this.#text = {
+      stdout: new OutputText(this.#limits.maxLineBytes),
+      stderr: new OutputText(this.#limits.maxLineBytes),
+    };
+    this.#startedMs = options.nowMs();
+    if (options.tty) this.#wait = createDeadline(this.#limits.sizeWaitMs, () => this.#sizeIsLate());
+    else this.#open(NO_TERMINAL);
+  }
+
+  get totals(): SessionTotals {
+    return {
+      outputBytes: this.#outputBytes,
+      outputLines: this.#outputLines,
+      inputBytes: this.#inputBytes,
+      missingBytes: this.#missingBytes,
+      exit: this.#exit,
+    };
+  }
+
+  /** The process wrote `bytes`; they are only looked at during the call. */
+  output(stream: OutputStream, bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    this.#outputBytes += bytes.length;
+    switch (this.#state) {
+      case 'awaitingSize':
+        this.#held.push({ seconds: this.#seconds(), stream, bytes: bytes.slice() });
+        this.#heldBytes += bytes.length;
+        if (this.#heldBytes > this.#limits.sizeWaitBytes) this.#open(DEFAULT_SIZE);
+        return;
+      case 'open':
+        this.#batchBytes += bytes.length;
+        this.#recordOutput(this.#seconds(), stream, bytes);
+        return;
+      case 'failed':
+        this.#missingBytes += bytes.length;
+        return;
+      case 'closed':
+        return;
+    }
+  }
+
+  /** The client sent `count` bytes to the process. */
+  input(count: number): void {
+    this.#inputBytes += count;
+  }
+
+  /** The terminal has a new size. Sizes without columns or rows say nothing and are left out. */
+  resize(size: TerminalSize): void {
+    if (!this.#options.tty || size.columns === 0 || size.rows === 0) return;
+    if (this.#state === 'awaitingSize') this.#open(size);
+    else if (this.#state === 'open') this.#batch += encodeCastEvent(this.#seconds(), 'r', formatResize(size));
+  }
+
+  /** The API server said how the process ended. The first word counts. */
+  exit(status: ExitStatus): void {
+    if (this.#exit !== undefined) return;
+    this.#exit = status;
+    if (this.#state === 'awaitingSize') this.#open(DEFAULT_SIZE);
+    if (this.#state === 'open') this.#annotate(exitAnnotation(status));
+  }
+
+  /**
+   * Hands the batch to the recorder.
+   * @returns a promise when the writer should wait
+   * @throws TailcastError `RECORDER_LOST` when recording is enforced, also as a rejection
+   */
+  flush(): void | Promise<void> {
+    if (this.#state === 'failed' && this.#options.enforce) {
+      throw new TailcastError('RECORDER_LOST', 'nothing may go on unrecorded');
+    }
+    if (this.#batch === '') return undefined;
+    const lines = this.#batch;
+    const bytes = this.#batchBytes;
+    this.#batch = '';
+    this.#batchBytes = 0;
+    try {
+      const room = this.#sink.write(lines);
+      if (room === undefined) return undefined;
+      return room.catch((error: unknown) => this.#fail(error, 0));
+    } catch (error) {
+      return this.#fail(error, bytes);
+    }
+  }
+
+  /**
+   * The session is over. Resolves when the recorder has confirmed everything.
+   * @throws TailcastError `RECORDER_LOST` when it has not, whatever the policy: the caller reports it
+   */
+  async end(outcome: SessionEnd, reason?: string): Promise<void> {
+    if (this.#state === 'closed') return;
+    if (this.#state === 'awaitingSize') this.#open(DEFAULT_SIZE);
+    this.#wait?.clear();
+    if (this.#state === 'failed') throw new TailcastError('RECORDER_LOST', 'the recording is not complete');
+    for (const stream of ['stdout', 'stderr'] as const) {
+      this.#text[stream].flush((text, raw) => this.#line(this.#seconds(), stream, text, raw));
+    }
+    this.#annotate({
+      kind: 'end',
+      outcome,
+      ...(reason === undefined ? {} : { reason }),
+      outputBytes: this.#outputBytes,
+      outputLines: this.#outputLines,
+    });
+    const last = this.#batch;
+    this.#batch = '';
+    this.#state = 'closed';
+    // Nobody waits for room any more: the session is over, and `end` resolves after the last byte.
+    if (last !== '') void Promise.resolve(this.#sink.write(last)).catch(() => {});
+    await this.#sink.end();
+  }
+
+  #sizeIsLate(): void {
+    if (this.#state !== 'awaitingSize') return;
+    this.#open(DEFAULT_SIZE);
+    try {
+      // Whoever pushes the next chunk learns of a full or broken sink.
+      void Promise.resolve(this.flush()).catch(() => {});
+    } catch {
+      // `failed` is remembered, and the next flush throws again
+    }
+  }
+
+  #open(size: TerminalSize): void {
+    this.#state = 'open';
+    this.#wait?.clear();
+    this.#batch += this.#options.header(size);
+    this.#annotate(this.#options.about);
+    const held = this.#held;
+    this.#held = [];
+    this.#batchBytes += this.#heldBytes;
+    this.#heldBytes = 0;
+    for (const { seconds, stream, bytes } of held) this.#recordOutput(seconds, stream, bytes);
+  }
+
+  #recordOutput(seconds: number, stream: OutputStream, bytes: Uint8Array): void {
+    this.#text[stream].push(bytes, (text, raw) => this.#line(seconds, stream, text, raw));
+  }
+
+  #line(seconds: number, stream: OutputStream, text: string, raw: Uint8Array | undefined): void {
+    if (this.#sink.annotations) {
+      if (stream !== this.#stream) {
+        this.#stream = stream;
+        this.#annotate({ kind: 'stream', name: stream });
+      }
+      if (raw !== undefined) {
+        // Not through `encodeAnnotation`, which checks the base64 it is given and so costs 20 times the encoding.
+        const base64 = Buffer.from(raw.buffer, raw.byteOffset, raw.length).toString('base64');
+        this.#batch += `{"kind":"raw","base64":"${base64}"}\n`;
+      }
+    }
+    this.#outputLines += 1;
+    this.#batch += encodeCastEvent(seconds, 'o', text);
+  }
+
+  #annotate(annotation: Annotation): void {
+    if (this.#sink.annotations) this.#batch += encodeAnnotation(annotation);
+  }
+
+  #fail(error: unknown, lostBytes: number): void {
+    if (this.#state !== 'closed') this.#state = 'failed';
+    this.#wait?.clear();
+    this.#missingBytes += lostBytes;
+    if (this.#options.enforce) {
+      throw error instanceof TailcastError ? error : new TailcastError('RECORDER_LOST', errorText(error));
+    }
+  }
+
+  #seconds(): number {
+    return (this.#options.nowMs() - this.#startedMs) / 1000;
+  }
+}
+
+function exitAnnotation(status: ExitStatus): Annotation {
+  switch (status.kind) {
+    case 'success':
+      return { kind: 'exit', code: 0 };
+    case 'exit':
+      return { kind: 'exit', code: status.code, message: status.message };
+    case 'failure':
+      return { kind: 'exit', message: status.message };
+  }
+}

@@ -1,0 +1,227 @@
+/**
+ * Taps of a WebSocket connection that carries one exec or attach session in the `channel.k8s.io` family.
+ *
+ * A message is a channel byte and data; in the base64 variants, a digit and base64 in text messages. What the tap reads
+ * must be what both ends read, so whatever they could read differently ends the session: compressed frames, messages of
+ * the other type, fragmented client messages (the API server takes every frame for a message), unknown channels.
+ *
+ * Server messages are recorded frame piece by frame piece as they arrive; payload of stdin is counted, not copied.
+ */
+import { decodeBase64 } from '../wire/base64.ts';
+import { CHANNEL, encodeBase64Message, type ChannelProtocol } from '../wire/remotecommand/channel.ts';
+import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
+import {
+  createWebSocketScanner,
+  encodeWebSocketFrame,
+  OPCODE,
+  unmaskPiece,
+  type WebSocketPiece,
+  type WebSocketScanner,
+} from '../wire/websocket/frame.ts';
+import { createSizeReader } from './size-reader.ts';
+import { createStatusCollector } from './status-collector.ts';
+import { asViolation, violation, type SessionTaps, type Tap, type TappedSession } from './tap.ts';
+
+/** RFC 6455 §7.4.1. */
+const CLOSE_NORMAL = Uint8Array.of(0x03, 0xe8);
+const DIGIT_0 = 0x30;
+const EMPTY = new Uint8Array(0);
+
+/** @param protocol what the API server chose; see `parseSubprotocol` */
+export function createWebSocketTaps(session: TappedSession, protocol: ChannelProtocol): SessionTaps {
+  const server = createServerSide(session, protocol);
+  return {
+    clientToServer: createClientSide(session, protocol),
+    serverToClient: server,
+    farewell: (message, httpStatus) => server.farewell(message, httpStatus),
+  };
+}
+
+function createClientSide(session: TappedSession, protocol: ChannelProtocol): Tap {
+  const scanner = createWebSocketScanner({ expectMask: true });
+  const readSize = createSizeReader(session);
+  let message = createMessage(protocol);
+  let closeSignal: Uint8Array = EMPTY;
+  const see = (piece: WebSocketPiece): void => {
+    if (isControl(piece)) return;
+    checkDataPiece(piece, protocol);
+    if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
+    const rest = openMessage(message, piece);
+    if (message.channel === CHANNEL.stdin) session.input(rest.bytes.length);
+    else if (rest.bytes.length > 0 || piece.last) seeControlData(unmaskPiece(rest), piece.last);
+    if (!piece.last) return;
+    message = createMessage(protocol);
+    closeSignal = EMPTY;
+  };
+  const seeControlData = (bytes: Uint8Array, last: boolean): void => {
+    const part = message.push(bytes, last);
+    if (message.channel === CHANNEL.resize) readSize(part);
+    if (message.channel !== CHANNEL.close) return;
+    closeSignal = Buffer.concat([closeSignal, part]);
+    if (closeSignal.length > 1 || (last && closeSignal.length !== 1)) {
+      throw violation('a close signal names one channel');
+    }
+  };
+  return {
+    push: (chunk) => seeAll(scanner, chunk, see, session),
+    delivered() {},
+  };
+}
+
+/**
+ * Reads the channel from the first byte of a message and returns what is left of the piece, still masked: stdin goes by
+ * without being unmasked, which would copy it.
+ */
+function openMessage(message: Message, piece: WebSocketPiece): WebSocketPiece {
+  if (!piece.first || piece.length === 0) return piece;
+  message.push(unmaskPiece({ ...piece, bytes: piece.bytes.subarray(0, 1) }), false);
+  return { ...piece, bytes: piece.bytes.subarray(1), offset: 1 };
+}
+
+function createServerSide(
+  session: TappedSession,
+  protocol: ChannelProtocol,
+): Tap & Pick<SessionTaps, 'farewell'> {
+  const scanner = createWebSocketScanner({ expectMask: false });
+  const status = createStatusCollector(protocol.version);
+  let message = createMessage(protocol);
+  let inMessage = false;
+  let closed = false;
+  let deliveredToBoundary = true;
+  const see = (piece: WebSocketPiece): void => {
+    if (isControl(piece)) {
+      if (piece.opcode === OPCODE.close) closed = true;
+      return;
+    }
+    if (closed) throw violation('the server went on after its close frame');
+    checkDataPiece(piece, protocol);
+    const last = piece.last && piece.fin;
+    const part = message.push(piece.bytes, last);
+    switch (message.channel) {
+      case CHANNEL.stdout:
+        session.output('stdout', part);
+        break;
+      case CHANNEL.stderr:
+        session.output('stderr', part);
+        break;
+      case CHANNEL.error:
+        status.push(part);
+        if (last) finishStatus();
+        break;
+      case CHANNEL.stdin:
+      case CHANNEL.resize:
+        // The API server never writes there; a client that is no kubectl could show it all the same.
+        if (part.length > 0) throw violation('output on a channel of the client');
+        break;
+      case undefined:
+      default:
+        break;
+    }
+    inMessage = !last;
+    if (last) message = createMessage(protocol);
+  };
+  const finishStatus = (): void => {
+    if (!status.begun) return;
+    const exit = status.finish();
+    if (exit !== undefined) session.exit(exit);
+  };
+  return {
+    push: (chunk) => seeAll(scanner, chunk, see, session),
+    delivered() {
+      deliveredToBoundary = scanner.atBoundary && !inMessage;
+    },
+    farewell(message_, httpStatus) {
+      if (!deliveredToBoundary || closed) return undefined;
+      const payload = encodeStatus({ kind: 'failure', message: message_, httpStatus }, protocol.version);
+      const frames = status.begun ? [] : [statusFrame(payload, protocol)];
+      frames.push(encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload: CLOSE_NORMAL }));
+      return Buffer.concat(frames);
+    },
+  };
+}
+
+function statusFrame(status: Uint8Array, { base64 }: ChannelProtocol): Uint8Array {
+  const payload = base64
+    ? encodeBase64Message({ channel: CHANNEL.error, data: status })
+    : Buffer.concat([Uint8Array.of(CHANNEL.error), status]);
+  return encodeWebSocketFrame({ opcode: base64 ? OPCODE.text : OPCODE.binary, fin: true, payload });
+}
+
+function seeAll(
+  scanner: WebSocketScanner,
+  chunk: Uint8Array,
+  see: (piece: WebSocketPiece) => void,
+  session: TappedSession,
+): void | Promise<void> {
+  try {
+    for (const piece of scanner.push(chunk)) {
+      // Nothing that uses these bits was negotiated: the gateway takes the offer out of the handshake.
+      if (piece.rsv !== 0) throw violation('a WebSocket frame is compressed or extended');
+      see(piece);
+    }
+  } catch (error) {
+    throw asViolation(error);
+  }
+  return session.flush();
+}
+
+function isControl(piece: WebSocketPiece): boolean {
+  return piece.opcode >= OPCODE.close;
+}
+
+function checkDataPiece(piece: WebSocketPiece, { base64 }: ChannelProtocol): void {
+  if (piece.opcode === OPCODE.continuation) return;
+  if ((piece.opcode === OPCODE.text) !== base64) throw violation('a WebSocket message of the wrong type');
+}
+
+interface Message {
+  /** `undefined` until its first byte came. */
+  readonly channel: number | undefined;
+  /**
+   * The next bytes of the payload, unmasked. Returns the data in them.
+   * @param last nothing of this message follows
+   */
+  push(bytes: Uint8Array, last: boolean): Uint8Array;
+}
+
+function createMessage(protocol: ChannelProtocol): Message {
+  const decode = protocol.base64 ? createBase64Decoder() : (bytes: Uint8Array) => bytes;
+  let channel: number | undefined;
+  return {
+    get channel() {
+      return channel;
+    },
+    push(bytes, last) {
+      if (channel !== undefined) return decode(bytes, last);
+      const first = bytes[0];
+      if (first === undefined) {
+        if (last) throw violation('an empty message names no channel');
+        return EMPTY;
+      }
+      channel = protocol.base64 ? first - DIGIT_0 : first;
+      if (!isKnownChannel(channel, protocol)) throw violation('a message on an unknown channel');
+      return decode(bytes.subarray(1), last);
+    },
+  };
+}
+
+function isKnownChannel(channel: number, { version, base64 }: ChannelProtocol): boolean {
+  if (channel === CHANNEL.close) return version >= 5 && !base64;
+  return channel >= CHANNEL.stdin && channel <= CHANNEL.resize;
+}
+
+/** Decodes base64 that comes in pieces: whole groups of four at once, the rest with the next piece. */
+function createBase64Decoder(): (text: Uint8Array, last: boolean) => Uint8Array {
+  let rest: Uint8Array = EMPTY;
+  let padded = false;
+  return (text, last) => {
+    const all = rest.length === 0 ? text : Buffer.concat([rest, text]);
+    const whole = last ? all.length : all.length - (all.length % 4);
+    rest = whole === all.length ? EMPTY : all.slice(whole);
+    if (whole === 0) return EMPTY;
+    if (padded) throw violation('base64 goes on after its padding');
+    const data = decodeBase64(all.subarray(0, whole));
+    padded = data.length < (whole / 4) * 3;
+    return data;
+  };
+}

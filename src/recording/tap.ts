@@ -1,0 +1,39 @@
+/** What a relay does with each chunk before it is delivered, and what a tap can do at the end. */
+import { errorText, TailcastError } from '../errors.ts';
+import { WireError } from '../wire/wire-error.ts';
+import type { RecordingSession } from './session.ts';
+
+/** One direction of a connection. Taps look at bytes and never change them. */
+export interface Tap {
+  /**
+   * Looks at a chunk that is about to be delivered. A promise: deliver only after it resolved.
+   * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection: the chunk must not be delivered
+   */
+  push(chunk: Uint8Array): void | Promise<void>;
+  /** The chunk was handed to the other side. */
+  delivered(): void;
+}
+
+export interface SessionTaps {
+  readonly clientToServer: Tap;
+  readonly serverToClient: Tap;
+  /**
+   * Bytes that end the session with a message, to be put behind what was delivered to the client; `undefined` where
+   * that is impossible, because a frame is partly delivered or the protocol is past it.
+   */
+  farewell(message: string, httpStatus: number): Uint8Array | undefined;
+}
+
+/** The part of a recording session a tap needs. */
+export type TappedSession = Pick<RecordingSession, 'output' | 'input' | 'resize' | 'exit' | 'flush'>;
+
+export function violation(detail: string): TailcastError {
+  return new TailcastError('SESSION_VIOLATED', detail);
+}
+
+/** Codecs speak of bytes; a session speaks of what that means for it. */
+export function asViolation(error: unknown): unknown {
+  return error instanceof WireError
+    ? new TailcastError('SESSION_VIOLATED', errorText(error), { cause: error })
+    : error;
+}

@@ -1,0 +1,379 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import {
+  createRecorderClient,
+  type RecorderClientDeps,
+  type RecorderLimits,
+} from '../../src/recording/recorder-client.ts';
+import type { DialRecorder } from '../../src/recording/recorder-connection.ts';
+import { dialBlackHole, dialLoopback } from '../support/recorder-dial.ts';
+import {
+  startRecorderDouble,
+  type RecorderBehaviour,
+  type RecorderDouble,
+} from '../support/recorder-double.ts';
+
+const closers: (() => Promise<void>)[] = [];
+const never = new AbortController().signal;
+
+afterEach(async () => {
+  await Promise.all(closers.splice(0).map((close) => close()));
+});
+
+async function recorder(behaviour: RecorderBehaviour = {}, port = 0): Promise<RecorderDouble> {
+  const double = await startRecorderDouble(behaviour, port);
+  closers.push(() => double.close());
+  return double;
+}
+
+function client(limits: Partial<RecorderLimits> = {}, deps: Partial<RecorderClientDeps> = {}) {
+  return createRecorderClient({
+    dial: dialLoopback,
+    nowMs: () => performance.now(),
+    log: createSilentLogger(),
+    limits,
+    ...deps,
+  });
+}
+
+/** A mebibyte of hex without a newline: the transport must not care about lines. */
+const MEBIBYTE = randomBytes(512 * 1024).toString('hex');
+const sha256 = (data: string | Buffer): string => createHash('sha256').update(data).digest('hex');
+
+describe('recorder client', () => {
+  it('uploads a mebibyte to a recorder that only speaks v1', async () => {
+    const double = await recorder({ v2: false });
+    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    expect(upload).toMatchObject({ protocol: 'v1', annotations: false });
+    await upload.write(MEBIBYTE);
+    await upload.end();
+    expect(double.uploads).toHaveLength(1);
+    expect(sha256(double.uploads[0]!.body)).toBe(sha256(MEBIBYTE));
+    expect(double.uploads[0]!.headers).toMatchObject({
+      expect: '100-continue',
+      'transfer-encoding': 'chunked',
+    });
+  });
+
+  it('uploads a mebibyte over v2 on one connection and never calls v1', async () => {
+    const double = await recorder();
+    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    expect(upload).toMatchObject({ protocol: 'v2', annotations: true });
+    await upload.write(MEBIBYTE);
+    await upload.end();
+    expect(double.uploads.map(({ protocol }) => protocol)).toEqual(['v2']);
+    expect(sha256(double.uploads[0]!.body)).toBe(sha256(MEBIBYTE));
+    expect(double.connections).toBe(1);
+    expect(double.uploads[0]!.headers).toMatchObject({ 'tailcast-session': 's1', 'tailcast-offset': '0' });
+    expect(upload.pendingBytes).toBe(0);
+  });
+
+  it('sends nothing before the first write, so that an aborted session stores nothing', async () => {
+    const double = await recorder();
+    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    upload.abort();
+    await double.until(() => double.uploads[0]?.aborted === true);
+    expect(double.uploads[0]!.body).toHaveLength(0);
+    expect(double.uploads[0]!.ended).toBe(false);
+  });
+
+  it('loses a recorder that does not acknowledge within the window, after all data arrived', async () => {
+    const double = await recorder({ acks: 'none', resume: false });
+    const upload = await client({ ackWindowMs: 100 }).open(
+      { recorders: [double.address], sessionId: 's1' },
+      never,
+    );
+    void upload.write(MEBIBYTE);
+    const lost = await upload.lost;
+    expect(lost.message).toContain('no acknowledgement for 100 ms');
+    expect(sha256(double.uploads[0]!.body)).toBe(sha256(MEBIBYTE));
+    await expect(upload.end()).rejects.toMatchObject({ code: 'RECORDER_LOST' });
+    expect(() => upload.write('more\n')).toThrow(/recorder was lost/);
+  });
+
+  it('keeps a silent session for longer than the window when the recorder acknowledges nothing but its life', async () => {
+    const double = await recorder({ acks: 'alive' });
+    const upload = await client({ ackWindowMs: 60 }).open(
+      { recorders: [double.address], sessionId: 's1' },
+      never,
+    );
+    let lost = false;
+    void upload.lost.then(() => (lost = true));
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(lost).toBe(false);
+    upload.abort();
+  });
+
+  it('makes the writer wait when too much is not acknowledged, and goes on when it is', async () => {
+    const double = await recorder({ acks: 'alive' });
+    const upload = await client({ maxPendingBytes: 1000 }).open(
+      { recorders: [double.address], sessionId: 's1' },
+      never,
+    );
+    expect(upload.write('x'.repeat(1000))).toBeUndefined();
+    const room = upload.write('y'.repeat(10));
+    expect(room).toBeInstanceOf(Promise);
+    let resolved = false;
+    void (room as Promise<void>).then(() => (resolved = true));
+    await double.until(() => double.uploads[0]?.body.length === 1010);
+    double.uploads[0]!.ack(9);
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    expect(resolved).toBe(false);
+    double.uploads[0]!.ack(10);
+    await room;
+    expect(upload.pendingBytes).toBe(1000);
+    expect(upload.write('')).toBeUndefined();
+    upload.abort();
+  });
+
+  it('loses a recorder that is alive but makes no progress with a full queue', async () => {
+    const double = await recorder({ acks: 'alive', resume: false });
+    const upload = await client({ maxPendingBytes: 10, stallWindowMs: 80 }).open(
+      { recorders: [double.address], sessionId: 's1' },
+      never,
+    );
+    const room = upload.write('x'.repeat(11));
+    await expect(room).rejects.toMatchObject({ code: 'RECORDER_LOST' });
+    expect((await upload.lost).message).toContain('nothing was acknowledged for 80 ms');
+  });
+
+  it('takes an error frame, and an early end without one, as a loss', async () => {
+    for (const act of ['fail', 'endEarly', 'cut'] as const) {
+      const double = await recorder({ resume: false });
+      const upload = await client().open({ recorders: [double.address], sessionId: act }, never);
+      upload.write('line\n');
+      await double.until(() => double.uploads[0]?.body.length === 5);
+      double.uploads[0]![act]('no space left on device');
+      const lost = await upload.lost;
+      if (act === 'fail') expect(lost.message).toContain('no space left on device');
+      if (act === 'endEarly') expect(lost.message).toContain('ended the upload before the session');
+      expect(lost).toMatchObject({ code: 'RECORDER_LOST' });
+    }
+  });
+
+  it('takes a v1 recorder that cuts the connection as lost', async () => {
+    const double = await recorder({ v2: false });
+    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    upload.write('line\n');
+    await double.until(() => double.uploads[0]?.body.length === 5);
+    double.uploads[0]!.cut();
+    expect(await upload.lost).toMatchObject({ code: 'RECORDER_LOST' });
+  });
+
+  it('fails the end of a v1 upload that is not confirmed with 200', async () => {
+    const double = await recorder({ v2: false });
+    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    upload.write('line\n');
+    await double.until(() => double.uploads[0]?.body.length === 5);
+    double.uploads[0]!.fail('');
+    await expect(upload.end()).rejects.toMatchObject({ code: 'RECORDER_LOST' });
+  });
+});
+
+describe('choosing a recorder', () => {
+  it('tries in order: a closed port, one that answers 500, a good one', async () => {
+    const closed = await recorder();
+    await closed.close();
+    closers.pop();
+    const refusing = await recorder({ uploadStatus: 500 });
+    const good = await recorder();
+    const upload = await client().open(
+      { recorders: [closed.address, refusing.address, good.address], sessionId: 's1' },
+      never,
+    );
+    expect(upload.address).toBe(good.address);
+    expect(refusing.uploads).toHaveLength(0);
+    upload.abort();
+  });
+
+  it('says of every recorder why it did not accept', async () => {
+    const refusing = await recorder({ uploadStatus: 507 });
+    const h1 = await recorder({ v2: false, uploadStatus: 403 });
+    const opened = client().open({ recorders: [refusing.address, h1.address], sessionId: 's1' }, never);
+    await expect(opened).rejects.toMatchObject({ code: 'RECORDER_UNAVAILABLE' });
+    await expect(opened).rejects.toThrow(new RegExp(`${refusing.address}: .*507; ${h1.address}: .*403`));
+  });
+
+  it('names the missing recorder when the list is empty', async () => {
+    await expect(client().open({ recorders: [], sessionId: 's1' }, never)).rejects.toMatchObject({
+      code: 'RECORDER_UNAVAILABLE',
+      detail: 'no recorder is named',
+    });
+  });
+
+  it('gives up a recorder that accepts connections and says nothing, within its limits', async () => {
+    const silent = await recorder({ silent: true });
+    const good = await recorder();
+    const upload = await client({ probeTimeoutMs: 80 }).open(
+      { recorders: [silent.address, good.address], sessionId: 's1' },
+      never,
+    );
+    expect(upload.address).toBe(good.address);
+    expect(silent.connections).toBe(2); // v2, then v1
+    upload.abort();
+  });
+
+  it('remembers a dead recorder: the next session tries it last', async () => {
+    const good = await recorder();
+    const dialled: string[] = [];
+    const dead = '192.0.2.1:80';
+    const dial: DialRecorder = (address, signal) => {
+      dialled.push(address);
+      return address === dead ? dialBlackHole(address, signal) : dialLoopback(address, signal);
+    };
+    const recorders = client({ dialTimeoutMs: 60 }, { dial });
+    const request = { recorders: [dead, good.address], sessionId: 's1' };
+    (await recorders.open(request, never)).abort();
+    (await recorders.open(request, never)).abort();
+    expect(dialled).toEqual([dead, good.address, good.address]);
+  });
+
+  it('still tries a dead recorder when there is no other, and forgives it when it answers', async () => {
+    const double = await recorder({ uploadStatus: 503 });
+    const recorders = client();
+    const request = { recorders: [double.address], sessionId: 's1' };
+    await expect(recorders.open(request, never)).rejects.toMatchObject({ code: 'RECORDER_UNAVAILABLE' });
+    double.set({});
+    const upload = await recorders.open(request, never);
+    expect(upload.address).toBe(double.address);
+    upload.abort();
+  });
+
+  it('tries the addresses of one node side by side, so that a dead one costs no whole timeout', async () => {
+    const good = await recorder();
+    const dead = '192.0.2.1:80';
+    const dial: DialRecorder = (address, signal) =>
+      address === dead ? dialBlackHole(address, signal) : dialLoopback(address, signal);
+    const started = performance.now();
+    const upload = await client({ dialTimeoutMs: 5_000 }, { dial, nodeOf: () => 'node-1' }).open(
+      { recorders: [dead, good.address], sessionId: 's1' },
+      never,
+    );
+    expect(upload.address).toBe(good.address);
+    expect(performance.now() - started).toBeLessThan(2_000);
+    upload.abort();
+  });
+
+  it('spends no more than its whole budget on dead recorders', async () => {
+    const recorders = Array.from({ length: 10 }, (_, index) => `192.0.2.${index}:80`);
+    const started = performance.now();
+    const opened = client({ openTimeoutMs: 150, dialTimeoutMs: 100 }, { dial: dialBlackHole }).open(
+      { recorders, sessionId: 's1' },
+      never,
+    );
+    await expect(opened).rejects.toMatchObject({ code: 'RECORDER_UNAVAILABLE' });
+    expect(performance.now() - started).toBeLessThan(1_000);
+  });
+
+  it('stops at once when the client leaves', async () => {
+    const gone = new AbortController();
+    const opened = client({}, { dial: dialBlackHole }).open(
+      { recorders: ['192.0.2.1:80'], sessionId: 's1' },
+      gone.signal,
+    );
+    gone.abort(new Error('the client left'));
+    await expect(opened).rejects.toThrow('the client left');
+  });
+});
+
+describe('a recorder lost in mid-session', () => {
+  it('is replaced by another one, which gets every byte that was not acknowledged, and none twice', async () => {
+    const first = await recorder({ acks: 'alive' });
+    const second = await recorder();
+    const moves: string[] = [];
+    const upload = await client().open(
+      {
+        recorders: [first.address, second.address],
+        sessionId: 's1',
+        moved: (address) => moves.push(address),
+      },
+      never,
+    );
+    upload.write('one\n');
+    upload.write('two\n');
+    await double(first, 8);
+    first.uploads[0]!.ack(6);
+    await until(() => upload.pendingBytes === 2);
+    await first.close();
+    closers.splice(0, 1);
+    upload.write('three\n');
+    await second.until(() => second.uploads[0]?.body.length === 8);
+    expect(second.uploads[0]!.headers).toMatchObject({ 'tailcast-session': 's1', 'tailcast-offset': '6' });
+    expect(first.uploads[0]!.body.subarray(0, 6).toString() + second.uploads[0]!.body.toString()).toBe(
+      'one\ntwo\nthree\n',
+    );
+    expect(moves).toEqual([second.address]);
+    await upload.end();
+    expect(upload.pendingBytes).toBe(0);
+  });
+
+  it('is used again when it comes back', async () => {
+    const first = await recorder({ acks: 'alive' });
+    const upload = await client({ moveRetryMs: 20 }).open(
+      { recorders: [first.address], sessionId: 's1' },
+      never,
+    );
+    upload.write('one\n');
+    await double(first, 4);
+    await first.close();
+    closers.pop();
+    const back = await recorder({}, first.port);
+    await upload.end();
+    expect(back.uploads[0]!.body.toString()).toBe('one\n');
+  });
+
+  it('is lost for good when nobody takes over in time', async () => {
+    const first = await recorder({ acks: 'alive' });
+    const foreign = await recorder({ annotations: false });
+    const upload = await client({ moveTimeoutMs: 100, moveRetryMs: 10 }).open(
+      { recorders: [first.address, foreign.address], sessionId: 's1' },
+      never,
+    );
+    upload.write('one\n');
+    await double(first, 4);
+    await first.close();
+    closers.splice(0, 1);
+    expect(await upload.lost).toMatchObject({ code: 'RECORDER_LOST' });
+    expect(foreign.uploads).toHaveLength(0);
+  });
+
+  it('is not replaced when it does not continue sessions', async () => {
+    const first = await recorder({ annotations: false });
+    const second = await recorder();
+    const upload = await client().open(
+      { recorders: [first.address, second.address], sessionId: 's1' },
+      never,
+    );
+    expect(upload.annotations).toBe(false);
+    upload.write('one\n');
+    await double(first, 4);
+    await first.close();
+    closers.splice(0, 1);
+    expect(await upload.lost).toMatchObject({ code: 'RECORDER_LOST' });
+    expect(second.uploads).toHaveLength(0);
+  });
+
+  it('is given up when every connection breaks without one acknowledged byte', async () => {
+    const first = await recorder({ acks: 'alive' });
+    const upload = await client({ maxFruitlessMoves: 2, moveRetryMs: 5 }).open(
+      { recorders: [first.address], sessionId: 's1' },
+      never,
+    );
+    upload.write('one\n');
+    for (let round = 0; round < 3; round += 1) {
+      await first.until(() => first.uploads[round]?.body.length === 4);
+      first.uploads[round]!.cut();
+    }
+    expect(await upload.lost).toMatchObject({ code: 'RECORDER_LOST' });
+    expect(first.uploads).toHaveLength(3);
+  });
+});
+
+async function double(recorderDouble: RecorderDouble, bytes: number): Promise<void> {
+  await recorderDouble.until(() => recorderDouble.uploads[0]?.body.length === bytes);
+}
+
+async function until(test: () => boolean): Promise<void> {
+  while (!test()) await new Promise((resolve) => setImmediate(resolve));
+}

@@ -1,0 +1,275 @@
+/**
+ * A recorder on loopback that speaks HTTP/1.1 and prior-knowledge HTTP/2 on one port, keeps every upload in memory and
+ * misbehaves on request. It shares no code with the recorder of this project.
+ */
+import { once } from 'node:events';
+import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+
+export interface RecorderBehaviour {
+  /** Speaks HTTP/2 at all. Default true. */
+  readonly v2?: boolean;
+  /** Speaks `/record`. Default true. */
+  readonly v1?: boolean;
+  /** Answers the probe with our annotation header. Default true. */
+  readonly annotations?: boolean;
+  /** Answers the probe with our resume header. Default: as `annotations`. */
+  readonly resume?: boolean;
+  /** `auto`: acknowledges what arrived, at once. `alive`: only `{}`, every 10 ms. `none`: never. */
+  readonly acks?: 'auto' | 'alive' | 'none';
+  /** Status of the POST that opens an upload. Default 200. */
+  readonly uploadStatus?: number;
+  /** Accepts connections and never answers. */
+  readonly silent?: boolean;
+  /** Stops reading the body of uploads, so that TCP pushes back. */
+  readonly stalled?: boolean;
+  readonly eventProbeStatus?: number;
+  readonly eventStatus?: number;
+  /** Never answers the POST of an event. */
+  readonly eventSilent?: boolean;
+}
+
+export interface DoubleUpload {
+  readonly protocol: 'v1' | 'v2';
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  body: Buffer;
+  /** The client sent the end of the body. */
+  ended: boolean;
+  /** The client broke off. */
+  aborted: boolean;
+  /** Whole lines so far. */
+  lines(): string[];
+  /** Sends an acknowledgement by hand. */
+  ack(bytes: number): void;
+  /** Sends an error frame and ends. */
+  fail(text: string): void;
+  /** Ends the response without an error frame. */
+  endEarly(): void;
+  /** Resets the connection. */
+  cut(): void;
+}
+
+export interface RecorderDouble {
+  readonly address: string;
+  readonly port: number;
+  readonly uploads: DoubleUpload[];
+  readonly events: string[];
+  readonly probes: string[];
+  /** TCP connections so far. */
+  readonly connections: number;
+  set(behaviour: RecorderBehaviour): void;
+  /** Resolves when `test` holds; it is asked again whenever something arrives. */
+  until(test: () => boolean): Promise<void>;
+  close(): Promise<void>;
+}
+
+export async function startRecorderDouble(
+  initial: RecorderBehaviour = {},
+  port = 0,
+): Promise<RecorderDouble> {
+  let behaviour = initial;
+  const uploads: DoubleUpload[] = [];
+  const events: string[] = [];
+  const probes: string[] = [];
+  const sockets = new Set<Socket>();
+  const waiters = new Set<() => void>();
+  let connections = 0;
+  const changed = (): void => {
+    for (const waiter of waiters) waiter();
+  };
+
+  const track = (
+    upload: DoubleUpload,
+    body: NodeJS.ReadableStream,
+    received: (bytes: number) => void,
+  ): void => {
+    uploads.push(upload);
+    body.on('data', (chunk: Buffer) => {
+      upload.body = Buffer.concat([upload.body, chunk]);
+      received(upload.body.length);
+      changed();
+    });
+    body.once('end', () => {
+      // Node ends a stream that was reset, too
+      upload.ended = !upload.aborted;
+      changed();
+    });
+    if (behaviour.stalled === true) body.pause();
+    changed();
+  };
+
+  const h2 = createHttp2Server();
+  h2.on('session', (session) => session.on('error', () => {}));
+  h2.on('stream', (stream: ServerHttp2Stream, headers) => {
+    stream.on('error', () => {});
+    const method = headers[':method'];
+    if (headers[':path'] !== '/v2/record') {
+      stream.respond({ ':status': 404 }, { endStream: true });
+      return;
+    }
+    if (method === 'HEAD') {
+      probes.push('v2');
+      const annotations = behaviour.annotations ?? true;
+      stream.respond(
+        {
+          ':status': 200,
+          ...(annotations ? { 'tailcast-annotations': '1' } : {}),
+          ...((behaviour.resume ?? annotations) ? { 'tailcast-resume': '1' } : {}),
+        },
+        { endStream: true },
+      );
+      return;
+    }
+    const status = behaviour.uploadStatus ?? 200;
+    stream.respond({ ':status': status }, { endStream: status !== 200 });
+    if (status !== 200) return;
+    const say = (frame: object): void => {
+      if (!stream.destroyed && !stream.writableEnded) stream.write(`${JSON.stringify(frame)}\n`);
+    };
+    const acks = behaviour.acks ?? 'auto';
+    const upload = newUpload('v2', headers, {
+      ack: (bytes) => say(bytes === 0 ? {} : { ack: bytes }),
+      fail: (text) => {
+        say({ error: text });
+        stream.end();
+      },
+      endEarly: () => stream.end(),
+      cut: () => stream.session?.destroy(),
+    });
+    const alive = setInterval(() => {
+      if (acks !== 'none') say(acks === 'auto' && upload.body.length > 0 ? { ack: upload.body.length } : {});
+    }, 10);
+    stream.once('close', () => {
+      clearInterval(alive);
+      if (!upload.ended) upload.aborted = true;
+      changed();
+    });
+    stream.on('aborted', () => {
+      upload.aborted = true;
+      changed();
+    });
+    track(upload, stream, (bytes) => {
+      if (acks === 'auto') say({ ack: bytes });
+    });
+    stream.once('end', () => {
+      if (stream.aborted || acks === 'none') return;
+      say(acks === 'auto' ? { ack: upload.body.length } : {});
+      stream.end();
+    });
+  });
+
+  const handle = (request: IncomingMessage, response: ServerResponse): void => {
+    request.on('error', () => {});
+    if (request.url === '/record' && request.method === 'POST' && behaviour.v1 !== false) {
+      const upload = newUpload('v1', request.headers, {
+        ack: () => {},
+        fail: () => response.writeHead(500).end(),
+        endEarly: () => response.writeHead(200).end(),
+        cut: () => request.socket.destroy(),
+      });
+      request.once('close', () => {
+        if (!request.complete) upload.aborted = true;
+        changed();
+      });
+      track(upload, request, () => {});
+      request.once('end', () => {
+        if (!response.headersSent) response.writeHead(200).end();
+      });
+      return;
+    }
+    if (request.url === '/v2/event') {
+      if (request.method === 'HEAD') {
+        probes.push('event');
+        response.writeHead(behaviour.eventProbeStatus ?? 200).end();
+        return;
+      }
+      const parts: Buffer[] = [];
+      request.on('data', (chunk: Buffer) => parts.push(chunk));
+      request.once('end', () => {
+        if (behaviour.eventSilent === true) return;
+        const status = behaviour.eventStatus ?? 200;
+        if (status === 200) events.push(Buffer.concat(parts).toString());
+        response.writeHead(status).end(status === 200 ? '' : 'no space left');
+        changed();
+      });
+      return;
+    }
+    response.writeHead(404).end();
+  };
+  const h1 = createHttpServer(handle);
+  h1.requestTimeout = 0;
+  h1.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
+    const status = behaviour.uploadStatus ?? 200;
+    if (status !== 200) return void response.writeHead(status).end();
+    response.writeContinue();
+    handle(request, response);
+  });
+
+  const server = createServer((socket) => {
+    connections += 1;
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket));
+    socket.on('error', () => {});
+    changed();
+    if (behaviour.silent === true) return;
+    socket.once('data', (chunk: Buffer) => {
+      socket.pause();
+      socket.unshift(chunk);
+      const isH2 = chunk.toString('latin1').startsWith('PRI * HTTP/2.0');
+      if (isH2 && behaviour.v2 === false) return void socket.end('HTTP/1.1 400 Bad Request\r\n\r\n');
+      (isH2 ? h2 : h1).emit('connection', socket);
+      // HTTP/2 reads the socket below the stream; HTTP/1.1 reads the stream.
+      if (!isH2) socket.resume();
+    });
+  });
+  server.listen(port, '127.0.0.1');
+  await once(server, 'listening');
+  const bound = (server.address() as AddressInfo).port;
+
+  return {
+    address: `127.0.0.1:${bound}`,
+    port: bound,
+    uploads,
+    events,
+    probes,
+    get connections() {
+      return connections;
+    },
+    set(next) {
+      behaviour = next;
+    },
+    async until(test) {
+      if (test()) return;
+      const held = Promise.withResolvers<void>();
+      const waiter = (): void => {
+        if (test()) held.resolve();
+      };
+      waiters.add(waiter);
+      await held.promise.finally(() => waiters.delete(waiter));
+    },
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
+
+function newUpload(
+  protocol: 'v1' | 'v2',
+  headers: DoubleUpload['headers'],
+  actions: Pick<DoubleUpload, 'ack' | 'fail' | 'endEarly' | 'cut'>,
+): DoubleUpload {
+  return {
+    protocol,
+    headers,
+    body: Buffer.alloc(0),
+    ended: false,
+    aborted: false,
+    lines() {
+      return this.body.toString().split('\n').slice(0, -1);
+    },
+    ...actions,
+  };
+}
