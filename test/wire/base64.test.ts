@@ -1,0 +1,51 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { decodeBase64, encodeBase64, encodeBase64Bytes } from '../../src/wire/base64.ts';
+import { list, thrownBy, utf8 } from './bytes.ts';
+
+describe('base64', () => {
+  it.each([
+    ['', ''],
+    ['f', 'Zg=='],
+    ['fo', 'Zm8='],
+    ['foo', 'Zm9v'],
+    ['foob', 'Zm9vYg=='],
+    ['fooba', 'Zm9vYmE='],
+    ['foobar', 'Zm9vYmFy'],
+  ])('encodes and decodes the test vector %j of RFC 4648', (plain, encoded) => {
+    expect(encodeBase64(utf8(plain))).toBe(encoded);
+    expect(list(decodeBase64(encoded))).toEqual(list(utf8(plain)));
+  });
+
+  it('says what Node says, of text and of bytes', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 100 }), (bytes) => {
+        const text = Buffer.from(bytes).toString('base64');
+        expect(encodeBase64(bytes)).toBe(text);
+        expect(list(encodeBase64Bytes(bytes))).toEqual(list(utf8(text)));
+        expect(list(decodeBase64(text))).toEqual(list(bytes));
+        expect(list(decodeBase64(utf8(text)))).toEqual(list(bytes));
+      }),
+    );
+  });
+
+  it.each([
+    'Z',
+    'Zg',
+    'Zg=',
+    'Zg==Zg==',
+    '=',
+    '====',
+    'Z===',
+    'Zg=g',
+    'Zm9v\n',
+    'Zm9-',
+    'Zm9_',
+    'Zm 9',
+    'Zm9é',
+    'Zh==',
+    'Zm9=',
+  ])('refuses %j', (text) => {
+    expect(thrownBy(() => decodeBase64(text)).code).toBe('malformed');
+  });
+});

@@ -1,0 +1,90 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { createAckParser, encodeAck, MAX_ACK_BYTES, type Ack } from '../../../src/wire/recorder-api/ack.ts';
+import { cut, cuts, thrownBy, utf8 } from '../bytes.ts';
+
+const parse = (...texts: readonly string[]): readonly Ack[] => {
+  const parser = createAckParser();
+  return texts.flatMap((text) => parser.push(utf8(text)));
+};
+
+describe('ack frames', () => {
+  it('reads the stream of a recorder', () => {
+    expect(parse('{}\n{"ack":412}\n', '{"ack":444}\n{"ack":', '444}\n')).toEqual([
+      { ack: 0 },
+      { ack: 412 },
+      { ack: 444 },
+      { ack: 444 },
+    ]);
+  });
+
+  it('takes any whitespace or none between frames', () => {
+    expect(parse('{"ack":1}{"ack":2}\r\n\t {"ack":3}')).toEqual([{ ack: 1 }, { ack: 2 }, { ack: 3 }]);
+  });
+
+  it('reads why a recorder gives up', () => {
+    expect(parse('{"ack":444}\n{"error":"no space left on device"}\n').at(-1)).toEqual({
+      ack: 0,
+      error: 'no space left on device',
+    });
+    expect(parse('{"ack":7,"error":""}')).toEqual([{ ack: 7 }]);
+  });
+
+  it('passes over keys of later versions', () => {
+    expect(parse('{"ack":1,"durable":true}')).toEqual([{ ack: 1 }]);
+  });
+
+  it('writes what Go writes', () => {
+    expect(encodeAck({})).toBe('{}\n');
+    expect(encodeAck({ ack: 0, error: '' })).toBe('{}\n');
+    expect(encodeAck({ ack: 412 })).toBe('{"ack":412}\n');
+    expect(encodeAck({ ack: 1, error: 'full' })).toBe('{"ack":1,"error":"full"}\n');
+  });
+
+  it.each([-1, 0.5, Number.NaN, 2 ** 53])('does not write %d', (ack) => {
+    expect(thrownBy(() => encodeAck({ ack })).code).toBe('malformed');
+  });
+
+  it.each([
+    '{"ack":-1}',
+    '{"ack":1.5}',
+    '{"ack":"1"}',
+    '{"ack":9007199254740993}',
+    '{"error":7}',
+    '{"ack":}',
+    'null',
+    '<html>',
+    '[{}]',
+  ])('refuses %s and is dead', (text) => {
+    const parser = createAckParser();
+    expect(thrownBy(() => parser.push(utf8(text))).code).toBe('malformed');
+    expect(thrownBy(() => parser.push(utf8('{}'))).code).toBe('dead');
+  });
+
+  it('takes a frame of the limit and refuses one byte more', () => {
+    const sized = (bytes: number): string => `{"error":"${'x'.repeat(bytes - 12)}"}`;
+    expect(parse(sized(MAX_ACK_BYTES))).toHaveLength(1);
+    expect(thrownBy(() => parse(sized(MAX_ACK_BYTES + 1))).code).toBe('limit');
+    expect(createAckParser(9).push(utf8('{"ack":1}'))).toHaveLength(1);
+    expect(thrownBy(() => createAckParser(8).push(utf8('{"ack":1}'))).code).toBe('limit');
+  });
+
+  it('round-trips in every segmentation', () => {
+    const ack = fc.record(
+      { ack: fc.maxSafeNat(), error: fc.string({ minLength: 1, unit: 'grapheme' }) },
+      { requiredKeys: ['ack'] },
+    );
+    fc.assert(
+      fc.property(
+        fc.array(ack, { maxLength: 5 }).chain((acks) => {
+          const bytes = utf8(acks.map(encodeAck).join(''));
+          return fc.tuple(fc.constant(acks), fc.constant(bytes), cuts(bytes.length));
+        }),
+        ([acks, bytes, places]) => {
+          const parser = createAckParser();
+          expect(cut(bytes, places).flatMap((segment) => parser.push(segment))).toEqual(acks);
+        },
+      ),
+    );
+  });
+});

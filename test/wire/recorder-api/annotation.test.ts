@@ -1,0 +1,152 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  encodeAnnotation,
+  isAnnotationLine,
+  MAX_ANNOTATION_LENGTH,
+  parseAnnotation,
+  rawAnnotation,
+  type Annotation,
+} from '../../../src/wire/recorder-api/annotation.ts';
+import { thrownBy } from '../bytes.ts';
+
+const SESSION: Annotation = {
+  kind: 'session',
+  id: 's-1',
+  user: 'alice@example.com',
+  groups: ['dev'],
+  argv: ['sh', '-c', 'a b'],
+  tty: true,
+  stdin: false,
+  protocol: 'websocket',
+  subprotocol: 'v5.channel.k8s.io',
+  path: '/api/v1/namespaces/default/pods/web/exec',
+};
+
+const text = fc.string({ unit: 'binary' });
+const count = fc.maxSafeNat();
+const annotation: fc.Arbitrary<Annotation> = fc.oneof(
+  fc.record(
+    {
+      kind: fc.constant('session' as const),
+      id: text,
+      user: text,
+      groups: fc.array(text),
+      argv: fc.array(text),
+      tty: fc.boolean(),
+      stdin: fc.boolean(),
+      protocol: text,
+      subprotocol: text,
+      path: text,
+    },
+    { requiredKeys: ['kind', 'id', 'tty', 'stdin', 'protocol', 'path'] },
+  ),
+  fc.record({
+    kind: fc.constant('stream' as const),
+    name: fc.constantFrom('stdout' as const, 'stderr' as const),
+  }),
+  fc.uint8Array().map(rawAnnotation),
+  fc.record(
+    { kind: fc.constant('gap' as const), bytes: count, reason: text },
+    { requiredKeys: ['kind', 'reason'] },
+  ),
+  fc.record(
+    { kind: fc.constant('exit' as const), code: fc.integer(), message: text },
+    { requiredKeys: ['kind'] },
+  ),
+  fc.record(
+    {
+      kind: fc.constant('end' as const),
+      outcome: fc.constantFrom(
+        'completed' as const,
+        'interrupted' as const,
+        'violated' as const,
+        'recorder-lost' as const,
+      ),
+      reason: text,
+      outputBytes: count,
+      outputLines: count,
+    },
+    { requiredKeys: ['kind', 'outcome', 'outputBytes', 'outputLines'] },
+  ),
+);
+
+describe('annotation lines', () => {
+  it('have their keys in a fixed order, whatever the order given', () => {
+    const { path, kind, ...rest } = SESSION;
+    const line =
+      '{"kind":"session","id":"s-1","user":"alice@example.com","groups":["dev"],"argv":["sh","-c","a b"],"tty":true,' +
+      '"stdin":false,"protocol":"websocket","subprotocol":"v5.channel.k8s.io",' +
+      '"path":"/api/v1/namespaces/default/pods/web/exec"}\n';
+    expect(encodeAnnotation({ path, ...rest, kind })).toBe(line);
+    expect(parseAnnotation(line)).toEqual(SESSION);
+  });
+
+  it('round-trip, each as one line that is told from an event by its first character', () => {
+    fc.assert(
+      fc.property(annotation, (value) => {
+        const line = encodeAnnotation(value);
+        expect(line.indexOf('\n')).toBe(line.length - 1);
+        expect(isAnnotationLine(line)).toBe(true);
+        expect(parseAnnotation(line)).toEqual(value);
+      }),
+    );
+    expect(isAnnotationLine('[0,"o","{}"]')).toBe(false);
+  });
+
+  it('carry bytes that are not text', () => {
+    expect(rawAnnotation(Uint8Array.of(0xff, 0xfe))).toEqual({ kind: 'raw', base64: '//4=' });
+  });
+
+  it.each([
+    'null',
+    '[]',
+    '{}',
+    '{"kind":7}',
+    '{"kind":"toString"}',
+    '{"kind":"Session"}',
+    '{"kind":"stream"}',
+    '{"kind":"stream","name":"stdin"}',
+    '{"kind":"stream","name":"stdout","more":1}',
+    '{"kind":"stream","name":null}',
+    '{"kind":"raw","base64":"a"}',
+    '{"kind":"raw","base64":7}',
+    '{"kind":"gap"}',
+    '{"kind":"gap","reason":"x","bytes":-1}',
+    '{"kind":"gap","reason":"x","bytes":0.5}',
+    '{"kind":"gap","reason":"x","bytes":"1"}',
+    '{"kind":"gap","reason":"x","bytes":null}',
+    '{"kind":"gap","reason":"x","bytes":99999999999999999999}',
+    '{"kind":"exit","code":1.5}',
+    '{"kind":"exit","code":"1"}',
+    '{"kind":"end","outcome":"fine","outputBytes":0,"outputLines":0}',
+    '{"kind":"end","outcome":"completed","outputBytes":0}',
+    '{"kind":"session","id":"s","tty":"true","stdin":false,"protocol":"spdy","path":"/"}',
+    '{"kind":"session","id":"s","tty":true,"stdin":false,"protocol":"spdy","path":"/","groups":"dev"}',
+    '{"kind":"session","id":"s","tty":true,"stdin":false,"protocol":"spdy","path":"/","argv":[7]}',
+  ])('refuse %s', (line) => {
+    expect(thrownBy(() => parseAnnotation(line)).code).toBe('malformed');
+  });
+
+  it('are checked before they are written', () => {
+    const bad = [
+      { kind: 'gap', reason: 'x', bytes: -1 },
+      { kind: 'raw', base64: '*' },
+      { kind: 'nothing' },
+      { kind: 'exit', more: 1 },
+    ];
+    for (const value of bad) {
+      expect(thrownBy(() => encodeAnnotation(value as unknown as Annotation)).code).toBe('malformed');
+    }
+  });
+
+  it('take a line of the limit and refuse one unit more, both ways', () => {
+    const gap = (length: number): Annotation => ({ kind: 'gap', reason: 'x'.repeat(length) });
+    const room = MAX_ANNOTATION_LENGTH - encodeAnnotation(gap(0)).length;
+    const longest = encodeAnnotation(gap(room));
+    expect(longest).toHaveLength(MAX_ANNOTATION_LENGTH);
+    expect(parseAnnotation(longest)).toMatchObject({ kind: 'gap' });
+    expect(thrownBy(() => parseAnnotation(`${longest} `)).code).toBe('limit');
+    expect(thrownBy(() => encodeAnnotation(gap(room + 1))).code).toBe('limit');
+  });
+});
