@@ -8,6 +8,11 @@ import { errorText, TailcastError } from '../errors.ts';
 
 export interface CertificateSource {
   /**
+   * The default certificate, for clients that name nothing. The same object as long as it is the same certificate.
+   * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
+   */
+  fallback(): Promise<LoadedCertificate>;
+  /**
    * What to serve a client that asks for `serverName`; clients that name nothing, an address or a stranger get the
    * default certificate. The same certificate is always the same object, so that TLS sessions can be resumed.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
@@ -17,23 +22,26 @@ export interface CertificateSource {
   readonly caPem?: string;
 }
 
+/** PEM texts: a private key, and a chain that begins with its own certificate. */
+export interface CertificatePair {
+  readonly keyPem: string;
+  readonly certificatePem: string;
+}
+
 /** A key and a chain that fit together, ready to serve. */
 export interface LoadedCertificate {
   readonly context: SecureContext;
+  readonly pair: CertificatePair;
   readonly leaf: X509Certificate;
   readonly notBeforeMs: number;
   readonly notAfterMs: number;
 }
 
 /**
- * @param pair PEM texts; the chain begins with the server's own certificate
  * @param origin where they are from, for the error's text
  * @throws TailcastError `CERTIFICATE_UNAVAILABLE` when they are unreadable or do not belong together
  */
-export function loadCertificate(
-  pair: { readonly keyPem: string; readonly certificatePem: string },
-  origin: string,
-): LoadedCertificate {
+export function loadCertificate(pair: CertificatePair, origin: string): LoadedCertificate {
   try {
     const leaf = new X509Certificate(pair.certificatePem);
     const context = createSecureContext({
@@ -45,6 +53,7 @@ export function loadCertificate(
     });
     return {
       context,
+      pair,
       leaf,
       notBeforeMs: leaf.validFromDate.getTime(),
       notAfterMs: leaf.validToDate.getTime(),

@@ -6,7 +6,7 @@
  * have not been handed over yet are bounded; when there are too many, the one that has been waiting longest is closed,
  * since an honest client is through in milliseconds.
  *
- * Sockets allow half-open: a client may end its side and still be answered. Whoever takes a socket over ends it.
+ * HTTP/1.1 sockets allow half-open: a client may end its side and still be answered, so whoever takes one over ends it.
  */
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
@@ -92,7 +92,7 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
     },
   });
   const server = createServer(
-    { allowHalfOpen: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS },
+    { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS },
     reception.receive,
   );
   server.maxConnections = options.maxConnections ?? 20_000;

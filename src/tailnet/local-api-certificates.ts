@@ -70,10 +70,14 @@ export function createLocalApiCertificates(options: LocalApiCertificatesOptions)
     return created;
   }
 
+  async function choose(serverName: string | undefined): Promise<LoadedCertificate> {
+    return await certificate(chooseDomain(serverName, await domains.get())).get();
+  }
+
   return {
+    fallback: () => choose(undefined),
     async context(serverName) {
-      const domain = chooseDomain(serverName, await domains.get());
-      return (await certificate(domain).get()).context;
+      return (await choose(serverName)).context;
     },
   };
 }

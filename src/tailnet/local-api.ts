@@ -7,6 +7,7 @@
 import { Agent } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { TailcastError } from '../errors.ts';
+import type { CertificatePair } from './certificates.ts';
 import { parseExactJson } from './exact-json.ts';
 import { describeFailure, describeRefusal } from './local-api-failure.ts';
 import {
@@ -68,11 +69,6 @@ export interface LocalApi {
   serveConfig(signal: AbortSignal): Promise<{ readonly etag: string; readonly config: unknown }>;
   /** Drops idle connections. */
   close(): void;
-}
-
-export interface CertificatePair {
-  readonly keyPem: string;
-  readonly certificatePem: string;
 }
 
 export interface LocalApiOptions {

@@ -9,7 +9,7 @@ import { isLoopback, normaliseAddress } from './addresses.ts';
 import type { CertificateSource } from './certificates.ts';
 import type { Peer } from './identity.ts';
 import { readProxyHeader } from './proxy-header-reader.ts';
-import { handshake } from './tls-handshake.ts';
+import { createTlsTerminator, type TlsTerminator } from './tls-terminator.ts';
 
 export type Alpn = 'h2' | 'http/1.1';
 
@@ -34,6 +34,7 @@ export interface Reception {
 
 export function createReception(options: ReceptionOptions): Reception {
   const { log, certificates, headerTimeoutMs, handshakeTimeoutMs } = options;
+  const terminator = certificates === undefined ? undefined : createTlsTerminator({ certificates, log });
   const trusted = new Set(options.trustedProxies.map(normaliseAddress));
   const halfOpen = new Set<Socket>();
 
@@ -44,32 +45,30 @@ export function createReception(options: ReceptionOptions): Reception {
 
   function handOver(raw: Socket, socket: Socket, alpn: Alpn, peer: Peer): void {
     halfOpen.delete(raw);
+    // Until here the end of the client's side ended the attempt; from here on it may still be answered. HTTP/2 ends
+    // its sides per stream, and Node's sessions count on the socket to close itself.
+    socket.allowHalfOpen = alpn === 'http/1.1';
     options.handOver(socket, alpn, peer);
   }
 
-  async function secure(raw: Socket, peer: Peer, source: CertificateSource): Promise<void> {
+  function secure(raw: Socket, peer: Peer, tls: TlsTerminator): void {
     const deadline = setTimeout(() => {
       refuse(raw, `over ${handshakeTimeoutMs} ms`, 'TLS handshake not finished');
     }, handshakeTimeoutMs);
     raw.once('close', () => clearTimeout(deadline));
-    const fallback = await source.context(undefined);
-    if (raw.destroyed) return;
-    handshake(raw, { fallback, certificates: source }, (error, socket) => {
+    const started = tls.start(raw, (socket) => {
       clearTimeout(deadline);
-      if (socket === undefined) refuse(raw, error, 'TLS handshake failed');
-      else handOver(raw, socket, socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1', peer);
+      handOver(raw, socket, socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1', peer);
+    });
+    started.catch((error: unknown) => {
+      log.error({ error: errorText(error) }, 'connection closed for want of a certificate');
+      raw.destroy();
     });
   }
 
   function admit(raw: Socket, peer: Peer): void {
-    if (certificates === undefined) {
-      handOver(raw, raw, 'http/1.1', peer);
-      return;
-    }
-    secure(raw, peer, certificates).catch((error: unknown) => {
-      log.error({ error: errorText(error) }, 'connection closed for want of a certificate');
-      raw.destroy();
-    });
+    if (terminator === undefined) handOver(raw, raw, 'http/1.1', peer);
+    else secure(raw, peer, terminator);
   }
 
   function admitProxied(raw: Socket, direct: Peer): void {

@@ -57,6 +57,7 @@ export async function openSelfSignedCertificates(
     await server.get();
     return {
       caPem: authority.certificatePem,
+      fallback: () => server.get(),
       async context() {
         return (await server.get()).context;
       },
