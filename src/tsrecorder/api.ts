@@ -1,0 +1,241 @@
+/**
+ * What people and tools read: the list of recordings, the recordings, and the page that plays them. Only `GET`.
+ *
+ * ```
+ * /api/v1/recordings                 {recordings, next?}; limit, cursor, text, node, user, tag, namespace, pod,
+ *                                    container, kind, state, from, to (RFC 3339)
+ * /api/v1/recordings/:id             one recording
+ * /api/v1/recordings/:id/cast        asciicast; Range, ETag; ?normalise=1 as a player needs it; ?follow=1 with what
+ *                                    is still to come, ending with the session
+ * /api/v1/recordings/:id/live        the same over a WebSocket: see live-socket.ts
+ * /api/v1/recordings/:id/sidecar     the document beside the cast
+ * /api/v1/recordings/:id/notes       the annotations of the upload, one JSON object per line
+ * /healthz  /readyz                  the process lives; the store can be used
+ * /                                  the player
+ * ```
+ */
+import { Readable } from 'node:stream';
+import fastifyStatic from '@fastify/static';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { TailcastError, errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { parseRange } from './byte-range.ts';
+import type { Catalog, CatalogEntry, CatalogQuery } from './catalog.ts';
+import type { Hosts } from './hosts.ts';
+import { followCast, presentationOf, presentCast, readCast } from './replay.ts';
+import { parseTime } from './store/key.ts';
+import type { ObjectKind, RecordingStore } from './store/store.ts';
+
+export interface ApiOptions {
+  readonly catalog: Catalog;
+  readonly store: RecordingStore;
+  readonly hosts: Hosts;
+  readonly log: Logger;
+  /** The built player, or undefined for none. */
+  readonly playerDirectory: string | undefined;
+}
+
+/** Nothing from elsewhere, nothing inline; WebAssembly for the terminal of the player. */
+const SECURITY_HEADERS = {
+  'content-security-policy': [
+    "default-src 'none'",
+    "script-src 'self' 'wasm-unsafe-eval'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    "font-src 'self' data:",
+    "connect-src 'self'",
+    "worker-src 'self'",
+    "manifest-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; '),
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'permissions-policy': 'camera=(), geolocation=(), microphone=()',
+} as const;
+
+const HEALTH = ['/healthz', '/readyz'];
+const CAST_TYPE = 'application/x-asciicast';
+
+const text = z.string().max(1000).exactOptional();
+const time = z
+  .string()
+  .transform((value, context) => {
+    const nanoseconds = parseTime(value);
+    if (nanoseconds !== undefined) return nanoseconds;
+    context.addIssue('is not an RFC 3339 time in UTC');
+    return z.NEVER;
+  })
+  .exactOptional();
+const listQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(500).default(50),
+  cursor: text,
+  text,
+  node: text,
+  user: text,
+  tag: text,
+  namespace: text,
+  pod: text,
+  container: text,
+  kind: z.enum(['exec', 'attach', 'ssh', 'unknown']).exactOptional(),
+  state: z.enum(['open', 'closed', 'interrupted', 'violated', 'damaged']).exactOptional(),
+  from: time,
+  to: time,
+}) satisfies z.ZodType<CatalogQuery>;
+const flag = z.enum(['0', '1']).default('0');
+const castQuery = z.strictObject({ follow: flag, normalise: flag });
+const parameters = z.object({ id: z.string() });
+
+/** Puts everything on `app`. */
+export function addApi(app: FastifyInstance, options: ApiOptions): void {
+  const { catalog, store, hosts } = options;
+
+  app.addHook('onRequest', async (request, reply) => {
+    reply.headers(SECURITY_HEADERS);
+    if (HEALTH.includes(request.url)) return;
+    if (!hosts.accepts(request.headers.host, request.socket.localAddress))
+      throw new TailcastError('HOST_REFUSED');
+    if (request.method !== 'GET' && request.method !== 'HEAD') throw new TailcastError('METHOD_REFUSED');
+  });
+  app.setErrorHandler((error, request, reply) => answerError(options.log, error, request, reply));
+  app.setNotFoundHandler(async (_request, reply) =>
+    reply.code(404).send({ code: 'RECORDING_UNKNOWN', message: 'there is nothing under this path' }),
+  );
+
+  async function find(request: FastifyRequest): Promise<CatalogEntry> {
+    const { id } = parse(parameters, request.params);
+    const entry = await catalog.find(id);
+    if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN');
+    return entry;
+  }
+
+  app.get('/healthz', async () => ({ status: 'ok' }));
+  app.get('/readyz', async () => {
+    await store.freeBytes();
+    return { status: 'ok' };
+  });
+  app.get('/api/v1/recordings', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    return catalog.list(parse(listQuery, request.query));
+  });
+  app.get('/api/v1/recordings/:id', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    return (await find(request)).recording;
+  });
+  app.get('/api/v1/recordings/:id/cast', async (request, reply) =>
+    sendCast(store, await find(request), request, reply),
+  );
+  app.get('/api/v1/recordings/:id/sidecar', async (request, reply) =>
+    sendObject(store, await find(request), 'sidecar', 'application/json', reply),
+  );
+  app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
+    sendObject(store, await find(request), 'notes', 'application/x-ndjson', reply),
+  );
+  if (options.playerDirectory !== undefined) {
+    app.register(fastifyStatic, {
+      root: options.playerDirectory,
+      index: ['index.html'],
+      list: false,
+      redirect: false,
+      serveDotFiles: false,
+      dotfiles: 'ignore',
+      cacheControl: false,
+      setHeaders: (response) => {
+        response.setHeader('cache-control', 'no-cache');
+      },
+    });
+  }
+}
+
+async function sendCast(
+  store: RecordingStore,
+  entry: CatalogEntry,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const query = parse(castQuery, request.query);
+  const presentation = query.normalise === '1' ? presentationOf(entry) : undefined;
+  const follow = query.follow === '1' && entry.live !== undefined;
+  reply.type(CAST_TYPE).header('cache-control', 'private, no-cache');
+  if (follow || presentation !== undefined) {
+    const gone = new AbortController();
+    reply.raw.once('close', () => gone.abort());
+    const cast = follow ? followCast(store, entry, gone.signal) : readCast(store, entry, wholeOf(entry));
+    return reply.send(streamOf(presentation === undefined ? cast : presentCast(cast, presentation)));
+  }
+  const bytes = wholeOf(entry).end;
+  const tag = entry.version === undefined ? undefined : `"${entry.version}"`;
+  if (tag !== undefined) reply.header('etag', tag);
+  if (tag !== undefined && request.headers['if-none-match'] === tag) return reply.code(304).send();
+  reply.header('accept-ranges', 'bytes');
+  const condition = request.headers['if-range'];
+  const range =
+    condition === undefined || condition === tag ? parseRange(request.headers.range, bytes) : 'whole';
+  if (range === 'unsatisfiable') {
+    return reply
+      .code(416)
+      .type('application/json')
+      .header('content-range', `bytes */${bytes}`)
+      .send({ code: 'USAGE', message: 'the range is outside of the recording' });
+  }
+  const part = range === 'whole' ? { start: 0, end: bytes } : range;
+  if (range !== 'whole') {
+    reply.code(206).header('content-range', `bytes ${part.start}-${part.end - 1}/${bytes}`);
+  }
+  reply.header('content-length', part.end - part.start);
+  return reply.send(streamOf(readCast(store, entry, part)));
+}
+
+async function sendObject(
+  store: RecordingStore,
+  { key, live }: CatalogEntry,
+  kind: ObjectKind,
+  type: string,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const stat = live === undefined ? await store.stat(key, kind) : undefined;
+  if (stat === undefined) throw new TailcastError('RECORDING_UNKNOWN', `it has no ${kind}`);
+  reply.type(type).header('cache-control', 'private, no-cache').header('content-length', stat.bytes);
+  return reply.send(streamOf(store.read(key, kind)));
+}
+
+function wholeOf({ recording, live }: CatalogEntry): { readonly start: number; readonly end: number } {
+  return { start: 0, end: live === undefined ? recording.bytes : live.durableBytes() };
+}
+
+function streamOf(chunks: AsyncIterable<Uint8Array>): Readable {
+  return Readable.from(chunks, { objectMode: false });
+}
+
+function parse<T extends z.ZodType>(schema: T, value: unknown): z.output<T> {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  throw new TailcastError('USAGE', `${issue?.path.join('.') ?? ''} ${issue?.message ?? ''}`.trim());
+}
+
+function answerError(
+  log: Logger,
+  error: unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
+  const status = clientStatus(error);
+  if (error instanceof TailcastError) {
+    return reply.code(error.entry.status).send({ code: error.code, message: error.message });
+  }
+  if (status !== undefined) return reply.code(status).send({ code: 'USAGE', message: errorText(error) });
+  log.error({ error: errorText(error), route: request.routeOptions.url }, 'request failed');
+  return reply.code(500).send({ code: 'INTERNAL', message: 'internal error in tailcast' });
+}
+
+/** Fastify's own errors about a request: they name nothing that is ours. */
+function clientStatus(error: unknown): number | undefined {
+  if (!(error instanceof Error) || !('statusCode' in error)) return undefined;
+  const { statusCode } = error;
+  return typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500 ? statusCode : undefined;
+}

@@ -1,0 +1,133 @@
+/**
+ * The few file operations that durability rests on: write all of it, put a file in place without overwriting, and make
+ * a directory entry survive a power cut. Nothing else in this folder calls `fsync`.
+ */
+import { constants } from 'node:fs';
+import { copyFile, link, mkdir, open, unlink, type FileHandle } from 'node:fs/promises';
+import { dirname } from 'node:path';
+
+/** `writev` until every byte is written; the kernel may take less, e.g. when the disk fills up. */
+export async function writeAll(file: FileHandle, parts: readonly Uint8Array[]): Promise<void> {
+  let rest: readonly Uint8Array[] = parts.filter((part) => part.length > 0);
+  while (rest.length > 0) {
+    // IOV_MAX is 1024 on Linux
+    const { bytesWritten } = await file.writev(rest.slice(0, 1024));
+    rest = withoutLeading(rest, bytesWritten);
+  }
+}
+
+/** Makes the entries of `directory` durable. */
+export async function syncDirectory(directory: string): Promise<void> {
+  const handle = await open(directory, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * Calls of one directory share a sync: a caller waits for the first one that *starts* after its call. Bounded by the
+ * number of directories with callers waiting.
+ */
+export function createDirectorySync(): (directory: string) => Promise<void> {
+  const running = new Map<string, Promise<void>>();
+  const queued = new Map<string, Promise<void>>();
+
+  function start(directory: string): Promise<void> {
+    const sync = syncDirectory(directory).finally(() => running.delete(directory));
+    running.set(directory, sync);
+    return sync;
+  }
+
+  return (directory) => {
+    const current = running.get(directory);
+    if (current === undefined) return start(directory);
+    const next =
+      queued.get(directory) ??
+      current
+        .catch(() => undefined)
+        .then(() => {
+          queued.delete(directory);
+          return start(directory);
+        });
+    queued.set(directory, next);
+    return next;
+  };
+}
+
+/** Creates `directory` and its parents, each entry durable. */
+export async function makeDirectory(directory: string): Promise<void> {
+  const first = await mkdir(directory, { recursive: true, mode: 0o700 });
+  if (first === undefined) return;
+  for (let created = directory; ; created = dirname(created)) {
+    await syncDirectory(dirname(created));
+    if (created === first || created === dirname(created)) return;
+  }
+}
+
+/** Writes a new file and makes its content durable; its directory entry is the caller's. Fails if the file exists. */
+export async function writeDurableFile(path: string, parts: readonly Uint8Array[]): Promise<void> {
+  const file = await open(path, 'wx', 0o600);
+  try {
+    await writeAll(file, parts);
+    await file.datasync();
+  } catch (error) {
+    await unlink(path).catch(() => undefined);
+    throw error;
+  } finally {
+    await file.close();
+  }
+}
+
+/**
+ * Gives the durable file `source` the second name `target`, atomically and never over an existing file. Across file
+ * systems a durable copy beside the target takes the name instead.
+ *
+ * @throws a system error with code `EEXIST` when `target` exists.
+ */
+export async function placeFile(source: string, target: string): Promise<void> {
+  try {
+    await link(source, target);
+  } catch (error) {
+    if (!isSystemError(error, 'EXDEV', 'EPERM', 'ENOTSUP')) throw error;
+    const temporary = `${target}.part`;
+    await copyFile(source, temporary);
+    try {
+      const copy = await open(temporary, 'r+');
+      try {
+        await copy.datasync();
+      } finally {
+        await copy.close();
+      }
+      await link(temporary, target);
+    } finally {
+      await unlink(temporary);
+    }
+  }
+}
+
+/** Removes a file; that it is already gone is fine. */
+export async function removeFile(path: string): Promise<void> {
+  try {
+    await unlink(path);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+  }
+}
+
+/** Whether `error` is one of Node's system errors with one of `codes`. */
+export function isSystemError(error: unknown, ...codes: readonly string[]): boolean {
+  return (
+    error instanceof Error && 'code' in error && typeof error.code === 'string' && codes.includes(error.code)
+  );
+}
+
+function withoutLeading(parts: readonly Uint8Array[], count: number): readonly Uint8Array[] {
+  let rest = count;
+  for (const [index, part] of parts.entries()) {
+    if (rest < part.length) return [part.subarray(rest), ...parts.slice(index + 1)];
+    rest -= part.length;
+  }
+  return [];
+}

@@ -1,0 +1,248 @@
+/**
+ * Brings uploads that are over from the spool into the store, for as long as it takes. A spool is removed only after the
+ * store holds the recording; until then the recording is listed and served from the spool.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { TailcastError, errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { CastHead } from './cast-head.ts';
+import { readCastTail } from './cast-tail.ts';
+import type { Recording } from './recording.ts';
+import { finalState, problemOf, type SessionFacts } from './session-facts.ts';
+import { encodeSidecar } from './sidecar.ts';
+import { removeSpool, type SpoolPaths } from './spool-file.ts';
+import type { SpoolMeta } from './spool-journal.ts';
+import { formatTime, parseTime, recordingId, recordingKey, type RecordingKey } from './store/key.ts';
+import type { RecordingStore } from './store/store.ts';
+
+/** An upload that is over. Both files are durable and end in a line feed. */
+export interface OverUpload {
+  readonly meta: SpoolMeta;
+  readonly head: CastHead;
+  readonly facts: SessionFacts;
+  readonly paths: SpoolPaths;
+  readonly castBytes: number;
+  readonly bodyBytes: number;
+  readonly oddLines: number;
+  /** The uploader said that this was all. */
+  readonly clean: boolean;
+  /** Why it is over, if it is not clean. */
+  readonly cutReason: string | undefined;
+  /** RFC 3339 in UTC. */
+  readonly endedAt: string;
+}
+
+export interface FinisherOptions {
+  readonly store: RecordingStore;
+  readonly log: Logger;
+  /** Pause after the first failure; doubles up to `maxRetryMs`. */
+  readonly retryMs: number;
+  readonly maxRetryMs: number;
+  readonly onRetry: () => void;
+}
+
+export interface Finisher {
+  /**
+   * Takes an upload over. `firstTry` resolves after the first attempt, whatever came of it; `done` when the store has
+   * the recording, and never if the process ends before.
+   */
+  submit(upload: OverUpload): { readonly firstTry: Promise<void>; readonly done: Promise<void> };
+  /** Ends waiting and running attempts; what is not in the store stays in the spool. */
+  close(): Promise<void>;
+}
+
+/** How many uploads are brought into the store at a time. */
+const CONCURRENCY = 4;
+
+/** One per recorder. */
+export function createFinisher(options: FinisherOptions): Finisher {
+  const closing = new AbortController();
+  const running = new Set<Promise<void>>();
+  const turn = createTurnstile(CONCURRENCY);
+
+  async function attempt(upload: OverUpload): Promise<boolean> {
+    try {
+      await turn(() => store(upload, options.store));
+      return true;
+    } catch (error) {
+      options.onRetry();
+      options.log.error(
+        { recording: recordingId(upload.meta), error: errorText(error) },
+        'recording could not be stored and will be tried again',
+      );
+      return false;
+    }
+  }
+
+  async function retry(upload: OverUpload): Promise<boolean> {
+    for (let pauseMs = options.retryMs; ; pauseMs = Math.min(pauseMs * 2, options.maxRetryMs)) {
+      if (!(await pause(pauseMs, closing.signal))) return false;
+      if (await attempt(upload)) return true;
+    }
+  }
+
+  return {
+    submit(upload) {
+      const first = attempt(upload);
+      const all = Promise.withResolvers<void>();
+      const work = first
+        .then(async (stored) => stored || (await retry(upload)))
+        .then((stored) => {
+          if (stored) all.resolve();
+        })
+        .finally(() => running.delete(work));
+      running.add(work);
+      return { firstTry: first.then(() => undefined), done: all.promise };
+    },
+    async close() {
+      closing.abort();
+      await Promise.all(running);
+    },
+  };
+}
+
+/** Keeps one upload and removes its spool. Repeating it after a failure anywhere in between does no harm. */
+async function store(upload: OverUpload, into: RecordingStore): Promise<void> {
+  const { paths, castBytes } = upload;
+  const sha256 = await hashFile(paths.cast);
+  const tail = await readCastTail(
+    (start, end) => readPart(paths.cast, start, end),
+    castBytes,
+    upload.head.version,
+  );
+  const described = describeUpload(upload, tail.durationSeconds);
+  const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
+  let key: RecordingKey = upload.meta;
+  for (;;) {
+    const recording = { ...described, id: recordingId(key), key: recordingKey(key) };
+    const sidecar = encodeSidecar(
+      {
+        tailcast: 1,
+        recording,
+        cast: { bytes: castBytes, sha256, resizeOrder: upload.head.resizeOrder },
+        upload: {
+          protocol: upload.meta.protocol,
+          address: upload.meta.address,
+          bodyBytes: upload.bodyBytes,
+          endedAt: upload.endedAt,
+        },
+        ...(upload.facts.exitMessage === undefined ? {} : { exitMessage: upload.facts.exitMessage }),
+        gaps: upload.facts.gaps,
+        gapCount: upload.facts.gapCount,
+        noteCount: upload.facts.noteCount,
+      },
+      upload.facts.session,
+    );
+    try {
+      await into.finish({ key, castPath: paths.cast, castBytes, notesPath: notes, sidecar });
+      break;
+    } catch (error) {
+      if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
+      key = nextKey(key);
+    }
+  }
+  const kept = await into.stat(key, 'cast');
+  if (kept?.bytes !== castBytes) {
+    throw new TailcastError('STORE_FAILED', 'the stored cast is not as long as the spool');
+  }
+  await removeSpool(paths);
+}
+
+/** The recording as it will be listed. */
+export function describeUpload(upload: OverUpload, durationSeconds: number | undefined): Recording {
+  const { facts, head, meta } = upload;
+  const problem = problemOf(facts, upload.oddLines, upload.cutReason);
+  return {
+    ...describeHead(meta, head),
+    state: finalState(facts, upload.clean),
+    ...(durationSeconds === undefined ? {} : { durationSeconds }),
+    bytes: upload.castBytes,
+    ...(facts.exitCode === undefined ? {} : { exitCode: facts.exitCode }),
+    ...(problem === undefined ? {} : { problem }),
+  };
+}
+
+/** The part of a recording that its key and its header tell. */
+export function describeHead(
+  key: RecordingKey,
+  head: CastHead,
+): Omit<Recording, 'state' | 'bytes' | 'durationSeconds' | 'exitCode' | 'problem'> {
+  const { width, height, command, kind, source, destination, kubernetes } = head;
+  return {
+    id: recordingId(key),
+    key: recordingKey(key),
+    startedAt: isoMilliseconds(key.time),
+    width,
+    height,
+    ...(command === undefined ? {} : { command }),
+    kind,
+    source,
+    destination,
+    ...(kubernetes === undefined ? {} : { kubernetes }),
+  };
+}
+
+/** A key's time with exactly three fraction digits. */
+function isoMilliseconds(time: string): string {
+  return new Date(Number((parseTime(time) ?? 0n) / 1_000_000n)).toISOString();
+}
+
+/** The key is taken, e.g. by a copied archive: the next nanosecond is as good. */
+function nextKey(key: RecordingKey): RecordingKey {
+  return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + 1n) };
+}
+
+async function hashFile(path: string): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(path, { highWaterMark: 262_144 })) {
+    if (chunk instanceof Uint8Array) hash.update(chunk);
+  }
+  return hash.digest('hex');
+}
+
+/** Bytes `[start, end)` of a file, fewer if it is shorter. */
+export async function readPart(path: string, start: number, end: number): Promise<Uint8Array> {
+  const file = await open(path, 'r');
+  try {
+    const { bytesRead, buffer } = await file.read(new Uint8Array(end - start), 0, end - start, start);
+    return buffer.subarray(0, bytesRead);
+  } finally {
+    await file.close();
+  }
+}
+
+/** @returns false when the signal ended the pause. */
+function pause(durationMs: number, signal: AbortSignal): Promise<boolean> {
+  return new Promise((resolve) => {
+    if (signal.aborted) {
+      resolve(false);
+      return;
+    }
+    const finish = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', finish);
+      resolve(!signal.aborted);
+    };
+    const timer = setTimeout(finish, durationMs);
+    signal.addEventListener('abort', finish);
+  });
+}
+
+/** Lets `limit` tasks run at a time, in order of arrival. */
+function createTurnstile(limit: number): (task: () => Promise<void>) => Promise<void> {
+  let running = 0;
+  const waiting: (() => void)[] = [];
+  return async (task) => {
+    if (running >= limit) await new Promise<void>((resolve) => waiting.push(resolve));
+    else running += 1;
+    try {
+      await task();
+    } finally {
+      const next = waiting.shift();
+      if (next === undefined) running -= 1;
+      else next();
+    }
+  };
+}

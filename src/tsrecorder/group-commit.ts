@@ -1,0 +1,89 @@
+/**
+ * One rhythm of fsync for all sessions: a cycle commits everything that is pending, at most once per window, or as soon
+ * as enough bytes wait. The first bytes after a quiet time are committed at once.
+ */
+
+/** Something with pending bytes. `commit` deals with its own failures: it never rejects. */
+export interface Committable {
+  commit(): Promise<void>;
+}
+
+export interface GroupCommit {
+  /** `member` has `bytes` more to commit. */
+  schedule(member: Committable, bytes: number): void;
+  /** Bytes scheduled and not yet taken by a cycle, of all members. */
+  readonly waitingBytes: number;
+  /** Runs cycles until nothing waits. */
+  flush(): Promise<void>;
+}
+
+export interface GroupCommitOptions {
+  /** Shortest time from the start of one cycle to the start of the next while few bytes wait. */
+  readonly windowMs: number;
+  /** As many waiting bytes start a cycle without regard to the window. */
+  readonly maxWaitingBytes: number;
+  /** Members committed at the same time: more than one, so that a slow file does not hold up the others. */
+  readonly concurrency: number;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+  /** Called after each cycle with its duration. */
+  readonly onCycle?: (durationMs: number, members: number) => void;
+}
+
+/** One per recorder, shared by all its sessions. */
+export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
+  let dirty = new Set<Committable>();
+  let waitingBytes = 0;
+  let lastStart = -Infinity;
+  let running: Promise<void> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+
+  function consider(): void {
+    if (running !== undefined || dirty.size === 0) return;
+    const waitMs = waitingBytes >= options.maxWaitingBytes ? 0 : lastStart + options.windowMs - options.now();
+    if (waitMs <= 0) start();
+    else timer ??= setTimeout(start, waitMs);
+  }
+
+  function start(): void {
+    clearTimeout(timer);
+    timer = undefined;
+    if (running !== undefined) return;
+    running = cycle().finally(() => {
+      running = undefined;
+      consider();
+    });
+  }
+
+  async function cycle(): Promise<void> {
+    // one turn of the event loop, so that chunks that arrived together are committed together
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    lastStart = options.now();
+    const members = dirty;
+    dirty = new Set();
+    waitingBytes = 0;
+    const iterator = members.values();
+    const workers = Array.from({ length: Math.min(options.concurrency, members.size) }, async () => {
+      for (const member of iterator) await member.commit();
+    });
+    await Promise.all(workers);
+    options.onCycle?.(options.now() - lastStart, members.size);
+  }
+
+  return {
+    schedule(member, bytes) {
+      dirty.add(member);
+      waitingBytes += bytes;
+      consider();
+    },
+    get waitingBytes() {
+      return waitingBytes;
+    },
+    async flush() {
+      while (dirty.size > 0 || running !== undefined) {
+        if (running === undefined) start();
+        await running;
+      }
+    },
+  };
+}

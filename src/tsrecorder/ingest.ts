@@ -1,0 +1,448 @@
+/**
+ * All uploads of a recorder: begins them, lets them be continued, ends them, hands them to the store, and finds after a
+ * crash what an earlier process left. Knows no HTTP.
+ */
+import { TailcastError, errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { parseHead, type CastHead } from './cast-head.ts';
+import { createDirectorySync } from './durable-files.ts';
+import { describeHead, describeUpload, readPart, type Finisher, type OverUpload } from './finisher.ts';
+import type { GroupCommit } from './group-commit.ts';
+import type { Recording, ResizeOrder } from './recording.ts';
+import { createSessionFacts } from './session-facts.ts';
+import {
+  cutFile,
+  listSpools,
+  readSpool,
+  removeSpool,
+  spoolPaths,
+  type RecoveredSpool,
+} from './spool-file.ts';
+import { recordingId, type RecordingKey } from './store/key.ts';
+import {
+  UploadSession,
+  type SessionDependencies,
+  type SessionLimits,
+  type UploadEvents,
+  type UploadOrigin,
+} from './upload-session.ts';
+
+export interface IngestOptions {
+  readonly spoolDirectory: string;
+  readonly group: GroupCommit;
+  readonly finisher: Finisher;
+  readonly limits: SessionLimits & {
+    /** Sessions that are open or wait to be continued. */
+    readonly maxSessions: number;
+    /** Bytes of all sessions that may wait for the disk. */
+    readonly maxTotalPendingBytes: number;
+  };
+  /** How long a cut upload that named its session may be continued. */
+  readonly resumeGraceMs: number;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  /** A receive time for a key, later than every one before. */
+  readonly issueTime: () => string;
+  readonly log: Logger;
+  /** An upload is over. */
+  readonly onOutcome: (recording: Recording) => void;
+  /** The store has a recording that `live` still lists. */
+  readonly onStored: () => void;
+}
+
+/** One connection's part of an upload. */
+export interface Upload {
+  /** Durable body bytes of the whole session: what is acknowledged. */
+  readonly durableBytes: number;
+  /** Takes body bytes. False: wait for `drain`. After `failed` it drops them. */
+  push(chunk: Uint8Array): boolean;
+  /**
+   * The body has ended. Resolves with true when all is durable and the store has been tried once, with false when that
+   * failed and `failed` has been told why.
+   */
+  end(): Promise<boolean>;
+  /** The connection is gone, or the transport gives up. */
+  cut(reason: string): void;
+}
+
+/** A recording that is not in the store yet. */
+export interface LiveRecording {
+  readonly key: RecordingKey;
+  readonly recording: Recording;
+  readonly castPath: string;
+  readonly resizeOrder: ResizeOrder;
+  /** Cast bytes that may be shown: durable, whole lines. */
+  durableBytes(): number;
+  /** Whether more may come. */
+  isOpen(): boolean;
+  /** Calls `wake` when one of the two above may have changed. @returns how to stop that. */
+  watch(wake: () => void): () => void;
+}
+
+/** Sessions known to have ended well, so that a client that missed the last ack gets it. */
+const MAX_REMEMBERED_ENDS = 1000;
+
+interface Entry {
+  readonly session: UploadSession;
+  /** Set once the session is over: how it will be listed until the store has it. */
+  over: Recording | undefined;
+  grace: NodeJS.Timeout | undefined;
+  /** Steps of one session run one after another. */
+  steps: Promise<void>;
+}
+
+/** One per spool directory, which must exist. */
+export class Ingest {
+  readonly #options: IngestOptions;
+  readonly #deps: SessionDependencies;
+  readonly #entries = new Set<Entry>();
+  readonly #byToken = new Map<string, Entry>();
+  readonly #ended = new Map<string, number>();
+  #closing = false;
+
+  constructor(options: IngestOptions) {
+    const { group, limits, log, spoolDirectory } = options;
+    const syncEntries = createDirectorySync();
+    this.#options = options;
+    this.#deps = {
+      spoolDirectory,
+      group,
+      limits,
+      syncEntries: () => syncEntries(spoolDirectory),
+      issueTime: options.issueTime,
+      isFull: () => group.waitingBytes >= limits.maxTotalPendingBytes,
+      onStarted(key, { nodeName, address, protocol }) {
+        log.info({ recording: recordingId(key), uploader: nodeName, address, protocol }, 'recording started');
+      },
+    };
+  }
+
+  /** Sessions now in memory, those without a header included. */
+  get sessionCount(): number {
+    return this.#entries.size;
+  }
+
+  /** What is not in the store yet. */
+  live(): readonly LiveRecording[] {
+    return [...this.#entries].map(describeEntry).filter((live) => live !== undefined);
+  }
+
+  /**
+   * A connection begins a session, or continues one that has the same name.
+   *
+   * @param offset body bytes of the session that earlier connections brought.
+   * @throws TailcastError `RECORDER_BUSY`, `UPLOAD_CONFLICT`
+   */
+  async begin(origin: UploadOrigin, offset: number, events: UploadEvents): Promise<Upload> {
+    if (this.#closing) throw new TailcastError('RECORDER_BUSY', 'it is shutting down');
+    const token = tokenOf(origin);
+    const known = token === undefined ? undefined : this.#byToken.get(token);
+    if (known !== undefined) {
+      await this.#takeFromConnection(known);
+      const usable = known.over === undefined && !known.session.attached && this.#entries.has(known);
+      return usable ? this.#continue(known, offset, events) : this.begin(origin, offset, events);
+    }
+    const endedAt = token === undefined ? undefined : this.#ended.get(token);
+    if (endedAt !== undefined && offset <= endedAt) return acknowledged(endedAt);
+    if (offset > 0) throw new TailcastError('UPLOAD_CONFLICT', 'the session is not here');
+    if (this.#entries.size >= this.#options.limits.maxSessions) {
+      throw new TailcastError('RECORDER_BUSY', 'too many sessions');
+    }
+    return this.#connect(this.#add(new UploadSession(origin, this.#deps)), 0, events);
+  }
+
+  /** After a commit: connections that had to wait may go on if there is room. */
+  resumeWaiting(): void {
+    for (const { session } of this.#entries) session.resumeIfRoom();
+  }
+
+  /** Finds what an earlier process left. Resolves when all of it is listed; storing it goes on. */
+  async recover(): Promise<void> {
+    for (const key of await listSpools(this.#options.spoolDirectory)) {
+      try {
+        await this.#recoverSpool(key);
+      } catch (error) {
+        this.#options.log.error(
+          { recording: recordingId(key), error: errorText(error) },
+          'spool cannot be recovered',
+        );
+      }
+    }
+  }
+
+  /**
+   * Ends all connections with `RECORDER_BUSY`. Sessions that can be continued stay in the spool; the others are brought
+   * into the store, which is tried once.
+   */
+  async close(): Promise<void> {
+    this.#closing = true;
+    const stopped = new TailcastError('RECORDER_BUSY', 'it is shutting down');
+    const steps = [...this.#entries].map((entry) => {
+      clearTimeout(entry.grace);
+      entry.session.release(stopped);
+      return this.#next(entry, () => this.#suspend(entry, 'the recorder was stopped'));
+    });
+    await Promise.allSettled(steps);
+  }
+
+  #add(session: UploadSession): Entry {
+    const entry: Entry = { session, over: undefined, grace: undefined, steps: Promise.resolve() };
+    const token = tokenOf(session.origin);
+    this.#entries.add(entry);
+    if (token !== undefined) this.#byToken.set(token, entry);
+    return entry;
+  }
+
+  /** The session can no longer be continued. */
+  #forgetToken(entry: Entry): void {
+    clearTimeout(entry.grace);
+    const token = tokenOf(entry.session.origin);
+    if (token !== undefined && this.#byToken.get(token) === entry) this.#byToken.delete(token);
+  }
+
+  #remove(entry: Entry): void {
+    this.#forgetToken(entry);
+    this.#entries.delete(entry);
+  }
+
+  /** Runs `step` after the entry's earlier steps. */
+  #next(entry: Entry, step: () => Promise<void>): Promise<void> {
+    const run = entry.steps.then(step).catch((error: unknown) => {
+      this.#options.log.error(
+        { uploader: entry.session.origin.nodeName, error: errorText(error) },
+        'upload could not be finished and stays in the spool',
+      );
+    });
+    entry.steps = run;
+    return run;
+  }
+
+  /** The session will not go on: to the store with it. Resolves after the first try. A step. */
+  async #finish(entry: Entry, clean: boolean, cutReason: string | undefined): Promise<void> {
+    const { session } = entry;
+    if (entry.over !== undefined || !this.#entries.has(entry)) return;
+    await session.detach();
+    const found = session.failure === undefined ? await memorized(session) : await reread(session);
+    if (found === undefined) {
+      this.#remove(entry);
+      return;
+    }
+    const endedAt = new Date(this.#options.now()).toISOString();
+    const upload = { ...found, clean, cutReason, endedAt };
+    const recording = describeUpload(upload, undefined);
+    entry.over = recording;
+    this.#forgetToken(entry);
+    if (clean) this.#rememberEnd(session.origin, upload.bodyBytes);
+    session.wake();
+    const { id, state, bytes, problem } = recording;
+    this.#options.log.info({ recording: id, state, bytes, problem }, 'recording ended');
+    this.#options.onOutcome(recording);
+    const { firstTry, done } = this.#options.finisher.submit(upload);
+    void done.then(() => {
+      this.#options.onStored();
+      this.#remove(entry);
+    });
+    await firstTry;
+  }
+
+  #rememberEnd(origin: UploadOrigin, bodyBytes: number): void {
+    const token = tokenOf(origin);
+    if (token === undefined) return;
+    const [oldest] = this.#ended.keys();
+    if (this.#ended.size >= MAX_REMEMBERED_ENDS && oldest !== undefined) this.#ended.delete(oldest);
+    this.#ended.set(token, bodyBytes);
+  }
+
+  /** The connection is gone: a session that has a name may be continued for a while. A step. */
+  async #suspend(entry: Entry, reason: string): Promise<void> {
+    const { session } = entry;
+    if (entry.over !== undefined) return;
+    await session.detach();
+    const canContinue =
+      session.origin.token !== undefined && session.durable.castBytes > 0 && session.failure === undefined;
+    if (!canContinue) await this.#finish(entry, false, reason);
+    else if (!this.#closing) this.#awaitContinuation(entry, reason);
+  }
+
+  #awaitContinuation(entry: Entry, reason: string): void {
+    clearTimeout(entry.grace);
+    entry.grace = setTimeout(() => {
+      void this.#next(entry, async () => {
+        if (!entry.session.attached) await this.#finish(entry, false, reason);
+      });
+    }, this.#options.resumeGraceMs);
+  }
+
+  #takeFromConnection(entry: Entry): Promise<void> {
+    return this.#next(entry, async () => {
+      if (entry.over !== undefined) return;
+      clearTimeout(entry.grace);
+      entry.session.release(new TailcastError('UPLOAD_CONFLICT', 'it goes on over another connection'));
+      await entry.session.detach();
+    });
+  }
+
+  #continue(entry: Entry, offset: number, events: UploadEvents): Upload {
+    try {
+      return this.#connect(entry, offset, events);
+    } catch (error) {
+      this.#awaitContinuation(entry, 'the upload was cut and could not be continued');
+      throw error;
+    }
+  }
+
+  #connect(entry: Entry, offset: number, events: UploadEvents): Upload {
+    const { session } = entry;
+    /** Set when this connection has nothing to say any more. */
+    let released = false;
+
+    /** The recorder ends the upload. What is whole and durable is kept. */
+    const fail = (error: TailcastError): void => {
+      if (released) return;
+      released = true;
+      const { nodeName, address } = session.origin;
+      this.#options.log.warn(
+        { code: error.code, reason: error.message, uploader: nodeName, address },
+        'upload refused',
+      );
+      events.failed(error);
+      void this.#next(entry, () => this.#finish(entry, false, error.message));
+    };
+
+    session.attach(
+      {
+        durable: () => events.durable(),
+        drain: () => events.drain(),
+        failed: fail,
+        released(error) {
+          released = true;
+          events.failed(error);
+        },
+      },
+      offset,
+    );
+    return {
+      get durableBytes() {
+        return session.durable.bodyBytes;
+      },
+      push(chunk) {
+        if (released) return true;
+        try {
+          return session.push(chunk);
+        } catch (error) {
+          fail(asTailcastError(error));
+          return true;
+        }
+      },
+      end: async () => {
+        if (released) return false;
+        try {
+          await session.end();
+        } catch (error) {
+          fail(asTailcastError(error));
+        }
+        if (released) return false;
+        released = true;
+        await this.#next(entry, () => this.#finish(entry, true, undefined));
+        return true;
+      },
+      cut: (reason) => {
+        if (released) return;
+        released = true;
+        void this.#next(entry, () => this.#suspend(entry, reason));
+      },
+    };
+  }
+
+  async #recoverSpool(key: RecordingKey): Promise<void> {
+    const paths = spoolPaths(this.#options.spoolDirectory, key);
+    const facts = createSessionFacts();
+    const spool = await readSpool(paths, (note) => facts.note(note));
+    const head = spool === undefined ? undefined : await readHead(spool);
+    if (spool === undefined || head === undefined) {
+      await removeSpool(paths);
+      return;
+    }
+    await cutSpool(spool);
+    const { meta, castBytes, bodyBytes, ended } = spool;
+    const position = { castBytes, bodyBytes };
+    const session = UploadSession.recovered(
+      { meta, head, facts, paths },
+      position,
+      { ...meta, token: meta.token },
+      this.#deps,
+    );
+    const entry = this.#add(session);
+    const reason = 'the recorder stopped while the session was open';
+    this.#options.log.info({ recording: recordingId(meta), bytes: castBytes, ended }, 'spool recovered');
+    if (!ended && meta.token !== undefined) this.#awaitContinuation(entry, reason);
+    else void this.#next(entry, () => this.#finish(entry, ended, ended ? undefined : reason));
+  }
+}
+
+/** A session that has ended and of which the uploader has not heard: there is nothing more to do than to say so. */
+function acknowledged(bodyBytes: number): Upload {
+  return { durableBytes: bodyBytes, push: () => true, end: async () => true, cut: () => undefined };
+}
+
+function describeEntry(entry: Entry): LiveRecording | undefined {
+  const { session } = entry;
+  const { started } = session;
+  if (started === undefined || session.durable.castBytes === 0) return undefined;
+  const bytes = session.durable.castBytes;
+  return {
+    key: started.meta,
+    recording: entry.over ?? { ...describeHead(started.meta, started.head), state: 'open', bytes },
+    castPath: started.paths.cast,
+    resizeOrder: started.head.resizeOrder,
+    durableBytes: () => session.durable.castBytes,
+    isOpen: () => entry.over === undefined,
+    watch: (wake) => session.watch(wake),
+  };
+}
+
+type FoundUpload = Omit<OverUpload, 'clean' | 'cutReason' | 'endedAt'>;
+
+/** A session whose last commit went well: memory and disk agree. */
+async function memorized(session: UploadSession): Promise<FoundUpload | undefined> {
+  const { started, durable, oddLines } = session;
+  if (started === undefined) return undefined;
+  if (durable.castBytes > 0) return { ...started, ...durable, oddLines };
+  await removeSpool(started.paths);
+  return undefined;
+}
+
+/** A session whose storage failed: only the disk knows what is there. */
+async function reread(session: UploadSession): Promise<FoundUpload | undefined> {
+  const { started, oddLines } = session;
+  if (started === undefined) return undefined;
+  const facts = createSessionFacts();
+  const spool = await readSpool(started.paths, (note) => facts.note(note));
+  if (spool === undefined) {
+    await removeSpool(started.paths);
+    return undefined;
+  }
+  await cutSpool(spool);
+  return { ...started, facts, castBytes: spool.castBytes, bodyBytes: spool.bodyBytes, oddLines };
+}
+
+async function cutSpool(spool: RecoveredSpool): Promise<void> {
+  await cutFile(spool.paths.cast, spool.castBytes);
+  await cutFile(spool.paths.notes, spool.notesBytes);
+}
+
+async function readHead(spool: RecoveredSpool): Promise<CastHead | undefined> {
+  const line = await readPart(spool.paths.cast, 0, spool.meta.storedHeaderBytes);
+  return parseHead(new TextDecoder().decode(line));
+}
+
+/** Two nodes that name the same session have two sessions. */
+function tokenOf({ nodeId, token }: UploadOrigin): string | undefined {
+  return token === undefined ? undefined : JSON.stringify([nodeId, token]);
+}
+
+function asTailcastError(error: unknown): TailcastError {
+  return error instanceof TailcastError
+    ? error
+    : new TailcastError('STORE_FAILED', errorText(error), { cause: error });
+}

@@ -1,0 +1,57 @@
+/** What the API says about a recording. Plain data, JSON as it stands. */
+
+/**
+ * `open`: the upload runs, or may still be continued. `closed`: it ended as it should. `interrupted`: it was cut, or the
+ * gateway lost the session. `violated`: the gateway ended the session because its stream could not be understood.
+ * `damaged`: there is a file, but its header cannot be read.
+ */
+export type RecordingState = 'open' | 'closed' | 'interrupted' | 'violated' | 'damaged';
+
+export type RecordingKind = 'exec' | 'attach' | 'ssh' | 'unknown';
+
+export interface Recording {
+  /** `<node>_<time>`: stable, unique in the store, safe in a path segment. */
+  readonly id: string;
+  /** Name of the cast in the store. */
+  readonly key: string;
+  readonly state: RecordingState;
+  /** When the recorder received the header: RFC 3339 in UTC, milliseconds. */
+  readonly startedAt: string;
+  /** Time of the last event; absent while nothing or nothing readable was recorded. */
+  readonly durationSeconds?: number;
+  /** Length of the cast. */
+  readonly bytes: number;
+  /** Columns at the start; 0 without a terminal. */
+  readonly width: number;
+  /** Rows at the start; 0 without a terminal. */
+  readonly height: number;
+  readonly command?: string;
+  readonly kind: RecordingKind;
+  readonly source: RecordingSource;
+  readonly destination: RecordingNode;
+  readonly kubernetes?: RecordingPod;
+  readonly exitCode?: number;
+  /** What a reader should know before trusting the recording to be complete: one sentence, absent when all is well. */
+  readonly problem?: string;
+}
+
+/** A node by its name (without trailing dot) and stable id; either may be empty in recordings of others. */
+export interface RecordingNode {
+  readonly node: string;
+  readonly nodeId: string;
+}
+
+/** Whose session it was. `user` for a person's node, `tags` for a tagged one. */
+export interface RecordingSource extends RecordingNode {
+  readonly user?: string;
+  readonly tags?: readonly string[];
+}
+
+export interface RecordingPod {
+  readonly namespace: string;
+  readonly pod: string;
+  readonly container: string;
+}
+
+/** Which number a resize event names first. The reference's API proxy writes rows first; asciicast says columns first. */
+export type ResizeOrder = 'columnsFirst' | 'rowsFirst';

@@ -1,0 +1,262 @@
+/** Puts a recorder together: store, spool, ingest, catalogue, and the port they are reached on. */
+import { join } from 'node:path';
+import type { Registry } from 'prom-client';
+import type { Logger } from '../observe/logger.ts';
+import { addApi } from './api.ts';
+import { createCatalog, type Catalog } from './catalog.ts';
+import { makeDirectory } from './durable-files.ts';
+import { createFinisher, type Finisher } from './finisher.ts';
+import { createGroupCommit, type GroupCommit } from './group-commit.ts';
+import { createHosts } from './hosts.ts';
+import { listenHttp } from './http-server.ts';
+import { Ingest } from './ingest.ts';
+import { createLiveSockets } from './live-socket.ts';
+import { createReceiveTimes } from './receive-time.ts';
+import { createRecorderMetrics, type RecorderMetrics } from './recorder-metrics.ts';
+import { lockSpool } from './spool-lock.ts';
+import { createDiskStore } from './store/disk.ts';
+import type { RecordingStore } from './store/store.ts';
+import { createUploads, type IdentifyUploader } from './uploads.ts';
+
+export interface RecorderLimits {
+  /** One session, all its connections together. */
+  readonly maxSessionBytes: number;
+  /** One line of a cast. */
+  readonly maxLineBytes: number;
+  /** Bytes of one session that may wait for the disk before its uploader has to. */
+  readonly maxPendingBytes: number;
+  /** The same for all sessions together. */
+  readonly maxTotalPendingBytes: number;
+  /** Sessions that are open, can be continued or wait for the store. */
+  readonly maxSessions: number;
+  readonly maxConnections: number;
+  readonly maxViewers: number;
+  readonly maxEventBytes: number;
+  /** Bytes of events in memory at a time. */
+  readonly maxTotalEventBytes: number;
+  /** Free space in the store below which no new session begins. */
+  readonly minFreeBytes: number;
+  /** HTTP/2 flow control windows. */
+  readonly streamWindowBytes: number;
+  readonly connectionWindowBytes: number;
+  /** Descriptions of recordings kept in memory. */
+  readonly maxCachedRecordings: number;
+}
+
+export interface RecorderTiming {
+  /** Longest time that received bytes wait for the next fsync. */
+  readonly commitWindowMs: number;
+  /** Longest silence between two ack frames. */
+  readonly idleAckMs: number;
+  /** How long a cut upload that named its session may be continued. */
+  readonly resumeGraceMs: number;
+  readonly identifyTimeoutMs: number;
+  /** For the first bytes of a connection and for the head of a request. */
+  readonly headTimeoutMs: number;
+  /** How long a connection without a request stays open. */
+  readonly idleTimeoutMs: number;
+  /** How late recordings of other writers to the same store show in a list. */
+  readonly listRefreshMs: number;
+  /** Pause after the store has failed; doubles up to `maxStoreRetryMs`. */
+  readonly storeRetryMs: number;
+  readonly maxStoreRetryMs: number;
+  /** How long `close` waits for connections before it cuts them. */
+  readonly closeGraceMs: number;
+}
+
+export const DEFAULT_LIMITS: RecorderLimits = {
+  maxSessionBytes: 16 * 1024 ** 3,
+  maxLineBytes: 64 * 1024 ** 2,
+  maxPendingBytes: 2 * 1024 ** 2,
+  maxTotalPendingBytes: 32 * 1024 ** 2,
+  maxSessions: 4000,
+  maxConnections: 20_000,
+  maxViewers: 500,
+  maxEventBytes: 16 * 1024 ** 2,
+  maxTotalEventBytes: 64 * 1024 ** 2,
+  minFreeBytes: 64 * 1024 ** 2,
+  streamWindowBytes: 1024 ** 2,
+  connectionWindowBytes: 16 * 1024 ** 2,
+  maxCachedRecordings: 10_000,
+};
+
+export const DEFAULT_TIMING: RecorderTiming = {
+  commitWindowMs: 50,
+  idleAckMs: 5000,
+  resumeGraceMs: 60_000,
+  identifyTimeoutMs: 5000,
+  headTimeoutMs: 10_000,
+  idleTimeoutMs: 30_000,
+  listRefreshMs: 1000,
+  storeRetryMs: 1000,
+  maxStoreRetryMs: 60_000,
+  closeGraceMs: 2000,
+};
+
+/** Bytes waiting of all sessions that start a commit before its time. */
+const COMMIT_BYTES = 1024 ** 2;
+/** Files synced at a time: fewer than the four threads Node has for all files, so that reading goes on. */
+const COMMIT_CONCURRENCY = 3;
+const PING_MS = 30_000;
+
+/** Clocks of the recorder. */
+export interface RecorderClock {
+  /** Milliseconds since the epoch, with a fraction if there is one. */
+  now(): number;
+  /** Milliseconds that never go back. */
+  monotonic(): number;
+}
+
+const SYSTEM_CLOCK: RecorderClock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+};
+
+export interface RecorderOptions {
+  /** Port 0 takes a free one. */
+  readonly listen: { readonly host: string; readonly port: number };
+  /** The store, in the layout of the reference. Created if missing. */
+  readonly directory: string;
+  /**
+   * Uploads that are not in the store yet; one recorder process each. Best on the file system of `directory`, where an
+   * upload moves into the store without being copied. Default: `.spool` in `directory`.
+   */
+  readonly spoolDirectory?: string;
+  /** The built player; none if missing. */
+  readonly playerDirectory?: string;
+  /** Host names under which page and API answer, beside loopback and the address of the connection. */
+  readonly hostNames?: readonly string[];
+  /** Who uploads: the tailnet's answer for the address, or a refusal. */
+  readonly identify: IdentifyUploader;
+  readonly limits?: Partial<RecorderLimits>;
+  readonly timing?: Partial<RecorderTiming>;
+  readonly log: Logger;
+  readonly clock?: RecorderClock;
+  /** Where metrics are registered. */
+  readonly registry?: Registry;
+  /** Another store than the directory, e.g. one that fails in a test. */
+  readonly store?: RecordingStore;
+}
+
+export interface Recorder {
+  readonly address: { readonly host: string; readonly port: number };
+  /** `http://host:port` */
+  readonly url: string;
+  readonly catalog: Catalog;
+  /** Ends uploads with an error frame, brings them into the store or leaves them in the spool, and stops listening. */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts a recorder: finds the spools of an earlier process, then listens.
+ *
+ * @throws TailcastError `CONFIG_INVALID` when the spool directory is in use, `STORE_FAILED` when the store cannot be
+ *   written to; a system error when the address cannot be used.
+ */
+export async function createRecorder(options: RecorderOptions): Promise<Recorder> {
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
+  const timing = { ...DEFAULT_TIMING, ...options.timing };
+  const { log, clock = SYSTEM_CLOCK } = options;
+  const spoolDirectory = options.spoolDirectory ?? join(options.directory, '.spool');
+  const store = options.store ?? (await createDiskStore(options.directory));
+  await makeDirectory(spoolDirectory);
+  const unlock = await lockSpool(spoolDirectory);
+  try {
+    const metrics = createRecorderMetrics(options.registry, () => ingest.sessionCount);
+    const issueTime = createReceiveTimes(() => clock.now());
+    const group = createCommits(timing, clock, metrics, () => ingest.resumeWaiting());
+    const finisher = createFinisher({
+      store,
+      log,
+      retryMs: timing.storeRetryMs,
+      maxRetryMs: timing.maxStoreRetryMs,
+      onRetry: () => metrics.storeRetries.inc(),
+    });
+    const ingest: Ingest = new Ingest({
+      spoolDirectory,
+      group,
+      finisher,
+      limits,
+      resumeGraceMs: timing.resumeGraceMs,
+      now: () => clock.now(),
+      issueTime,
+      log,
+      onOutcome: ({ state }) => metrics.recordings.inc({ state }),
+      onStored: () => catalog.changed(),
+    });
+    const catalog: Catalog = createCatalog({
+      store,
+      live: () => ingest.live(),
+      refreshMs: timing.listRefreshMs,
+      maxCached: limits.maxCachedRecordings,
+      now: () => clock.monotonic(),
+    });
+    await ingest.recover();
+    const hosts = createHosts(options.hostNames ?? []);
+    const viewers = createLiveSockets({
+      catalog,
+      store,
+      hosts,
+      log,
+      maxViewers: limits.maxViewers,
+      pingMs: PING_MS,
+    });
+    const server = await listenHttp({
+      ...options.listen,
+      ...limits,
+      ...timing,
+      log,
+      uploads: createUploads({
+        ...limits,
+        ...timing,
+        ingest,
+        store,
+        identify: options.identify,
+        issueTime,
+        log,
+        metrics,
+      }),
+      routes: (app) => addApi(app, { catalog, store, hosts, log, playerDirectory: options.playerDirectory }),
+      upgrade: (request, socket, head) => viewers.upgrade(request, socket, head),
+    });
+    const { address: host, port, family } = server.address;
+    return {
+      address: { host, port },
+      url: `http://${family === 'IPv6' ? `[${host}]` : host}:${port}`,
+      catalog,
+      async close() {
+        viewers.close();
+        await closeUploads(ingest, group, finisher);
+        await server.close(timing.closeGraceMs);
+        await unlock();
+      },
+    };
+  } catch (error) {
+    await unlock();
+    throw error;
+  }
+}
+
+function createCommits(
+  timing: RecorderTiming,
+  clock: RecorderClock,
+  metrics: RecorderMetrics,
+  onCycle: () => void,
+): GroupCommit {
+  return createGroupCommit({
+    windowMs: timing.commitWindowMs,
+    maxWaitingBytes: COMMIT_BYTES,
+    concurrency: COMMIT_CONCURRENCY,
+    now: () => clock.monotonic(),
+    onCycle(durationMs) {
+      metrics.commitSeconds.observe(durationMs / 1000);
+      onCycle();
+    },
+  });
+}
+
+async function closeUploads(ingest: Ingest, group: GroupCommit, finisher: Finisher): Promise<void> {
+  await ingest.close();
+  await group.flush();
+  await finisher.close();
+}

@@ -1,0 +1,99 @@
+/**
+ * The JSON document beside a stored cast: everything about a recording that asciicast cannot hold, and everything a list
+ * needs, so that listing reads no casts. A recording without one (of the reference, or copied in) is read from its cast.
+ */
+import { z } from 'zod';
+import type { Recording, ResizeOrder } from './recording.ts';
+import type { RecordingGap } from './session-facts.ts';
+
+export interface Sidecar {
+  /** Version of this format. */
+  readonly tailcast: 1;
+  readonly recording: Recording;
+  readonly cast: {
+    readonly bytes: number;
+    /** SHA-256 of the cast, hexadecimal. */
+    readonly sha256: string;
+    readonly resizeOrder: ResizeOrder;
+  };
+  readonly upload: {
+    readonly protocol: 'v1' | 'v2';
+    /** IP address of the uploader. */
+    readonly address: string;
+    /** Body bytes that the cast and the notes stand for. */
+    readonly bodyBytes: number;
+    /** When the upload ended: RFC 3339 in UTC. */
+    readonly endedAt: string;
+  };
+  /** The gateway's `session` annotation, verbatim. */
+  readonly session?: unknown;
+  readonly exitMessage?: string;
+  readonly gaps: readonly RecordingGap[];
+  readonly gapCount: number;
+  /** Object lines of the upload; they stand in the notes file beside the cast. */
+  readonly noteCount: number;
+}
+
+const node = { node: z.string(), nodeId: z.string() };
+
+const schema = z.object({
+  tailcast: z.literal(1),
+  recording: z.object({
+    id: z.string(),
+    key: z.string(),
+    state: z.enum(['open', 'closed', 'interrupted', 'violated', 'damaged']),
+    startedAt: z.string(),
+    durationSeconds: z.number().exactOptional(),
+    bytes: z.number(),
+    width: z.number(),
+    height: z.number(),
+    command: z.string().exactOptional(),
+    kind: z.enum(['exec', 'attach', 'ssh', 'unknown']),
+    source: z.object({
+      ...node,
+      user: z.string().exactOptional(),
+      tags: z.array(z.string()).exactOptional(),
+    }),
+    destination: z.object(node),
+    kubernetes: z.object({ namespace: z.string(), pod: z.string(), container: z.string() }).exactOptional(),
+    exitCode: z.number().exactOptional(),
+    problem: z.string().exactOptional(),
+  }),
+  cast: z.object({
+    bytes: z.number(),
+    sha256: z.string(),
+    resizeOrder: z.enum(['columnsFirst', 'rowsFirst']),
+  }),
+  upload: z.object({
+    protocol: z.enum(['v1', 'v2']),
+    address: z.string(),
+    bodyBytes: z.number(),
+    endedAt: z.string(),
+  }),
+  session: z.unknown(),
+  exitMessage: z.string().exactOptional(),
+  gaps: z.array(z.object({ at: z.number(), bytes: z.number().exactOptional(), reason: z.string() })),
+  gapCount: z.number(),
+  noteCount: z.number(),
+}) satisfies z.ZodType<Sidecar>;
+
+/**
+ * The document, one member per line. `session` is JSON text that is kept as it is.
+ */
+export function encodeSidecar(sidecar: Omit<Sidecar, 'session'>, session: string | undefined): string {
+  const members = Object.entries({ ...sidecar }).map(
+    ([name, value]) => `  ${JSON.stringify(name)}: ${JSON.stringify(value)}`,
+  );
+  if (session !== undefined) members.push(`  "session": ${session}`);
+  return `{\n${members.join(',\n')}\n}\n`;
+}
+
+/** @returns undefined when the text is no sidecar of a version that we know. */
+export function parseSidecar(text: string): Sidecar | undefined {
+  try {
+    const result = schema.safeParse(JSON.parse(text));
+    return result.success ? result.data : undefined;
+  } catch {
+    return undefined;
+  }
+}

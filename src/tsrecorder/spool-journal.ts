@@ -1,0 +1,121 @@
+/**
+ * The journal beside a spooled cast: what the upload is, and everything in it that is no cast text.
+ *
+ * One JSON object per line. The first line says where the upload comes from; the others are the object lines of the
+ * upload, each with the offset in the cast file at which it stood; the last one, if there is one, says that the upload
+ * ended as it should. The journal is made durable before the cast bytes that follow, so after a crash the entries up to
+ * the end of the cast, and only these, belong to it.
+ */
+/** The first line. Offsets of an upload count body bytes, so both lengths of the header line are kept. */
+export interface SpoolMeta {
+  readonly nodeId: string;
+  /** Receive time as it stands in the key. */
+  readonly time: string;
+  readonly nodeName: string;
+  /** IP address of the uploader. */
+  readonly address: string;
+  readonly protocol: 'v1' | 'v2';
+  /** The session the uploader named, if it can be continued. */
+  readonly token?: string;
+  readonly uploadedHeaderBytes: number;
+  readonly storedHeaderBytes: number;
+}
+
+/** An object line of the upload. */
+export interface JournalNote {
+  /** Offset in the cast file, always the start of a line. */
+  readonly at: number;
+  /** Length of the line in the upload, with its line feed. */
+  readonly size: number;
+  /** The object as uploaded, on one line, or undefined if it is not JSON. */
+  readonly text: string | undefined;
+}
+
+export type JournalLine =
+  | { readonly kind: 'meta'; readonly meta: SpoolMeta }
+  | { readonly kind: 'note'; readonly note: JournalNote }
+  | { readonly kind: 'end'; readonly castBytes: number };
+
+/** The journal's first line, ending in a line feed. */
+export function encodeMeta(meta: SpoolMeta): string {
+  return `${JSON.stringify({ meta })}\n`;
+}
+
+/** An object line: verbatim if it is JSON, else `line` as a JSON string under `odd`. */
+export function encodeNote({ at, size, text }: JournalNote, line: string): string {
+  const content = text === undefined ? `"odd":${JSON.stringify(line)}` : `"note":${text}`;
+  return `{"at":${at},"size":${size},${content}}\n`;
+}
+
+/** The mark of an upload that ended as it should, with a cast of `castBytes`. */
+export function encodeEnd(castBytes: number): string {
+  return `${JSON.stringify({ end: { castBytes } })}\n`;
+}
+
+/** How {@link encodeNote} begins a line. Notes can be megabytes long and are many, so they are not parsed as JSON. */
+const NOTE = /^\{"at":(\d{1,15}),"size":(\d{1,15}),"(note|odd)":/;
+
+/** @returns undefined for a line that is none of ours. */
+export function parseJournalLine(line: string): JournalLine | undefined {
+  const match = NOTE.exec(line);
+  if (match !== null && line.endsWith('}')) {
+    const text = match[3] === 'note' ? line.slice(match[0].length, -1) : undefined;
+    return { kind: 'note', note: { at: Number(match[1]), size: Number(match[2]), text } };
+  }
+  const { meta, end }: { readonly meta?: unknown; readonly end?: unknown } = parseRecord(line);
+  if (isRecord(meta)) return metaLine(meta);
+  const castBytes = isRecord(end) ? end['castBytes'] : undefined;
+  return typeof castBytes === 'number' ? { kind: 'end', castBytes } : undefined;
+}
+
+function parseRecord(line: string): Readonly<Record<string, unknown>> {
+  try {
+    const parsed: unknown = JSON.parse(line);
+    return isRecord(parsed) ? parsed : {};
+  } catch {
+    return {};
+  }
+}
+
+type MetaFields = { readonly [Name in keyof SpoolMeta]?: unknown };
+
+function metaLine(meta: Readonly<Record<string, unknown>>): JournalLine | undefined {
+  const {
+    nodeId,
+    time,
+    nodeName,
+    address,
+    protocol,
+    token,
+    uploadedHeaderBytes,
+    storedHeaderBytes,
+  }: MetaFields = meta;
+  if (
+    typeof nodeId !== 'string' ||
+    typeof time !== 'string' ||
+    typeof nodeName !== 'string' ||
+    typeof address !== 'string' ||
+    (protocol !== 'v1' && protocol !== 'v2') ||
+    typeof uploadedHeaderBytes !== 'number' ||
+    typeof storedHeaderBytes !== 'number'
+  ) {
+    return undefined;
+  }
+  return {
+    kind: 'meta',
+    meta: {
+      nodeId,
+      time,
+      nodeName,
+      address,
+      protocol,
+      ...(typeof token === 'string' ? { token } : {}),
+      uploadedHeaderBytes,
+      storedHeaderBytes,
+    },
+  };
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,171 @@
+/** The store in a local directory, in the reference's layout: see `key.ts`. Sidecar and notes stand beside the cast. */
+import { createReadStream } from 'node:fs';
+import { open, readdir, stat, statfs } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { TailcastError, errorText } from '../../errors.ts';
+import {
+  createDirectorySync,
+  isSystemError,
+  makeDirectory,
+  placeFile,
+  removeFile,
+  writeDurableFile,
+} from '../durable-files.ts';
+import { encodeNodeId, eventKey, parseRecordingKey, recordingKey, type RecordingKey } from './key.ts';
+import type { FinishedUpload, ObjectKind, RecordingStore, StoredRecording } from './store.ts';
+
+const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const satisfies Record<
+  ObjectKind,
+  string
+>;
+
+/** The marker that the reference keeps at the root once there are events. */
+const EVENTS_MARKER = '.events-exist';
+
+/** Opens `directory`, creating it if need be. @throws TailcastError `STORE_FAILED` when it cannot be written to. */
+export async function createDiskStore(directory: string): Promise<RecordingStore> {
+  const syncEntries = createDirectorySync();
+  /** Node folders known to exist durably: one string per node that ever uploaded in the life of this process. */
+  const folders = new Set<string>();
+  let temporary = 0;
+
+  const pathOf = (key: RecordingKey, kind: ObjectKind): string =>
+    join(directory, recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind]);
+
+  async function ensureFolder(folder: string): Promise<void> {
+    if (folders.has(folder)) return;
+    await makeDirectory(folder);
+    folders.add(folder);
+  }
+
+  /** Writes a file under a name that no reader looks for, then gives it its own. */
+  async function put(path: string, content: string): Promise<void> {
+    temporary += 1;
+    const draft = join(dirname(path), `.${process.pid}-${temporary}.part`);
+    await writeDurableFile(draft, [Buffer.from(content)]);
+    try {
+      await placeFile(draft, path);
+    } finally {
+      await removeFile(draft);
+    }
+  }
+
+  async function finish(upload: FinishedUpload): Promise<void> {
+    const folder = join(directory, encodeNodeId(upload.key.nodeId));
+    await ensureFolder(folder);
+    if (await isTakenByAnother(pathOf(upload.key, 'cast'), upload)) {
+      throw new TailcastError('UPLOAD_CONFLICT', 'another recording has this key');
+    }
+    if (upload.notesPath !== undefined) {
+      await again(placeFile(upload.notesPath, pathOf(upload.key, 'notes')));
+    }
+    await again(put(pathOf(upload.key, 'sidecar'), upload.sidecar));
+    await syncEntries(folder);
+    await again(placeFile(upload.castPath, pathOf(upload.key, 'cast')));
+    await syncEntries(folder);
+  }
+
+  await wrap(makeDirectory(directory));
+  await wrap(put(join(directory, `.write-access-${process.pid}`), ''));
+  await wrap(removeFile(join(directory, `.write-access-${process.pid}`)));
+
+  return {
+    finish: (upload) => wrap(finish(upload)),
+    putEvent: (key, content) =>
+      wrap(
+        (async () => {
+          const path = join(directory, eventKey(key));
+          await ensureFolder(dirname(path));
+          await markEvents(directory, folders);
+          await put(path, content);
+          await syncEntries(dirname(path));
+        })(),
+      ),
+    list: () => wrap(listRecordings(directory)),
+    async stat(key, kind) {
+      try {
+        const found = await stat(pathOf(key, kind));
+        return { bytes: found.size, modifiedAtMs: found.mtimeMs };
+      } catch (error) {
+        if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ENAMETOOLONG')) return undefined;
+        throw failed(error);
+      }
+    },
+    async *read(key, kind, range) {
+      const file = await open(pathOf(key, kind), 'r').catch((error: unknown) => {
+        throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
+      });
+      try {
+        if (range !== undefined && range.end <= range.start) return;
+        const bounds = range === undefined ? {} : { start: range.start, end: range.end - 1 };
+        for await (const chunk of createReadStream('', { fd: file, autoClose: false, ...bounds })) {
+          if (chunk instanceof Uint8Array) yield chunk;
+        }
+      } finally {
+        await file.close();
+      }
+    },
+    async freeBytes() {
+      const { bavail, bsize } = await statfs(directory);
+      return bavail * bsize;
+    },
+  };
+}
+
+async function listRecordings(directory: string): Promise<readonly StoredRecording[]> {
+  const found: StoredRecording[] = [];
+  for (const entry of await readdir(directory, { withFileTypes: true })) {
+    if (!entry.isDirectory() || entry.name.startsWith('.')) continue;
+    const names = await readdir(join(directory, entry.name)).catch(() => []);
+    const present = new Set(names);
+    for (const name of names) {
+      const key = parseRecordingKey(`${entry.name}/${name}`);
+      if (key !== undefined) found.push({ key, hasSidecar: present.has(`${key.time}${SUFFIX.sidecar}`) });
+    }
+  }
+  return found;
+}
+
+async function markEvents(directory: string, known: Set<string>): Promise<void> {
+  const marker = join(directory, EVENTS_MARKER);
+  if (known.has(marker)) return;
+  await again(writeDurableFile(marker, []));
+  known.add(marker);
+}
+
+/** Whether `path` is there and is not what an earlier, interrupted try of this upload left. */
+async function isTakenByAnother(path: string, upload: FinishedUpload): Promise<boolean> {
+  const [there, ours] = await Promise.all([stat(path).catch(() => undefined), stat(upload.castPath)]);
+  if (there === undefined) return false;
+  if (there.dev === ours.dev && there.ino === ours.ino) return false;
+  // a copy across file systems: the key holds the nanosecond of receipt, so the same length is the same upload
+  return there.dev === ours.dev || there.size !== upload.castBytes;
+}
+
+/** A name that an earlier try has already given is no failure. */
+async function again(step: Promise<void>): Promise<void> {
+  try {
+    await step;
+  } catch (error) {
+    if (!isSystemError(error, 'EEXIST')) throw error;
+  }
+}
+
+async function wrap<T>(step: Promise<T>): Promise<T> {
+  try {
+    return await step;
+  } catch (error) {
+    throw failed(error);
+  }
+}
+
+function failed(error: unknown): TailcastError {
+  return error instanceof TailcastError
+    ? error
+    : new TailcastError('STORE_FAILED', systemCode(error), { cause: error });
+}
+
+/** The code of a system error: its message names paths of this machine, and details reach uploaders. */
+function systemCode(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
+}

@@ -1,0 +1,101 @@
+/**
+ * Where a recording or an event lives in the store, and what it is called. Pure.
+ *
+ * Layout (shared with the reference, recorder.md 4.2): `<node>/<time>.cast` and `<node>/events/<time>.event`, where
+ * `<node>` is the stable id of the node that uploaded and `<time>` the recorder's receive time. We write the time with
+ * nine fraction digits, so that the order of keys is the order of time; trimmed fractions are read as well.
+ *
+ * Node ids are data: anything but letters, digits, `_` and `-` is written as `%XX`, so that no id can leave its folder
+ * and two ids never share one.
+ */
+import { TailcastError } from '../../errors.ts';
+
+/** The parts of a recording's key. `time` is the text as it stands in the key. */
+export interface RecordingKey {
+  readonly nodeId: string;
+  readonly time: string;
+}
+
+const MAX_NODE_ID_BYTES = 128;
+const NANOSECONDS_PER_SECOND = 1_000_000_000n;
+const TIME = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?Z$/;
+
+/** `<node>/<time>.cast`. @throws TailcastError `UPLOAD_REFUSED` when the node id is empty or too long. */
+export function recordingKey(key: RecordingKey): string {
+  return `${encodeNodeId(key.nodeId)}/${key.time}.cast`;
+}
+
+/** `<node>/events/<time>.event`. @throws TailcastError `UPLOAD_REFUSED` when the node id is empty or too long. */
+export function eventKey(key: RecordingKey): string {
+  return `${encodeNodeId(key.nodeId)}/events/${key.time}.event`;
+}
+
+/** `<node>_<time>`: the recording's name in URLs and on the command line. The time holds no `_`, so it is unambiguous. */
+export function recordingId(key: RecordingKey): string {
+  return `${encodeNodeId(key.nodeId)}_${key.time}`;
+}
+
+/** The inverse of {@link recordingKey}; undefined for anything that function does not write, or the reference would not. */
+export function parseRecordingKey(text: string): RecordingKey | undefined {
+  const slash = text.indexOf('/');
+  if (slash < 0 || !text.endsWith('.cast')) return undefined;
+  return parseParts(text.slice(0, slash), text.slice(slash + 1, -'.cast'.length));
+}
+
+/** The inverse of {@link recordingId}; undefined for anything else, whatever a URL may hold. */
+export function parseRecordingId(text: string): RecordingKey | undefined {
+  const separator = text.lastIndexOf('_');
+  if (separator < 0) return undefined;
+  return parseParts(text.slice(0, separator), text.slice(separator + 1));
+}
+
+/** The folder of a node id. @throws TailcastError `UPLOAD_REFUSED` when it is empty or too long. */
+export function encodeNodeId(nodeId: string): string {
+  const bytes = new TextEncoder().encode(nodeId);
+  if (bytes.length === 0 || bytes.length > MAX_NODE_ID_BYTES || !nodeId.isWellFormed()) {
+    throw new TailcastError('UPLOAD_REFUSED', 'the node id of the uploader cannot be used');
+  }
+  let encoded = '';
+  for (const byte of bytes) {
+    const character = String.fromCharCode(byte);
+    encoded += /[A-Za-z0-9_-]/.test(character)
+      ? character
+      : `%${byte.toString(16).toUpperCase().padStart(2, '0')}`;
+  }
+  return encoded;
+}
+
+/** The node id of a folder name; undefined unless the name is exactly what {@link encodeNodeId} writes. */
+export function decodeNodeId(folder: string): string | undefined {
+  if (!/^(?:[A-Za-z0-9_-]|%[0-9A-F]{2})+$/.test(folder)) return undefined;
+  try {
+    const nodeId = decodeURIComponent(folder);
+    return encodeNodeId(nodeId) === folder ? nodeId : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Nanoseconds since the epoch as RFC 3339 in UTC with exactly nine fraction digits. */
+export function formatTime(nanoseconds: bigint): string {
+  const seconds = nanoseconds / NANOSECONDS_PER_SECOND;
+  const fraction = (nanoseconds % NANOSECONDS_PER_SECOND).toString().padStart(9, '0');
+  return `${new Date(Number(seconds) * 1000).toISOString().slice(0, 19)}.${fraction}Z`;
+}
+
+/** RFC 3339 in UTC with zero to nine fraction digits → nanoseconds since the epoch; undefined if it is no real time. */
+export function parseTime(text: string): bigint | undefined {
+  const match = TIME.exec(text);
+  if (match?.[1] === undefined) return undefined;
+  const milliseconds = Date.parse(`${match[1]}Z`);
+  // Date.parse rolls 30 February over to March: only a time that prints as itself is one
+  if (Number.isNaN(milliseconds) || new Date(milliseconds).toISOString().slice(0, 19) !== match[1]) {
+    return undefined;
+  }
+  return BigInt(milliseconds) * 1_000_000n + BigInt((match[2] ?? '').padEnd(9, '0'));
+}
+
+function parseParts(folder: string, time: string): RecordingKey | undefined {
+  const nodeId = decodeNodeId(folder);
+  return nodeId === undefined || parseTime(time) === undefined ? undefined : { nodeId, time };
+}

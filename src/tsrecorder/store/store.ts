@@ -1,0 +1,59 @@
+/**
+ * Where finished recordings live. The catalogue, the API and the finisher know this interface only; a local directory
+ * is one implementation, an object store another.
+ *
+ * Objects are written once and never changed. Nothing here needs a database: everything can be rebuilt from `list`.
+ */
+import type { RecordingKey } from './key.ts';
+
+/** A finished upload, still in the spool. */
+export interface FinishedUpload {
+  readonly key: RecordingKey;
+  /** Path and length of the cast, durable. */
+  readonly castPath: string;
+  readonly castBytes: number;
+  /** Path of the notes, durable; undefined when there are none. */
+  readonly notesPath: string | undefined;
+  /** The sidecar document. */
+  readonly sidecar: string;
+}
+
+/** A recording that the store holds. */
+export interface StoredRecording {
+  readonly key: RecordingKey;
+  readonly hasSidecar: boolean;
+}
+
+/** A range of bytes: `start` inclusive, `end` exclusive. */
+export interface ByteRange {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** The objects of one recording. */
+export type ObjectKind = 'cast' | 'sidecar' | 'notes';
+
+export interface ObjectStat {
+  readonly bytes: number;
+  readonly modifiedAtMs: number;
+}
+
+export interface RecordingStore {
+  /**
+   * Keeps a finished upload: notes and sidecar first, the cast last, so that whatever is listed is complete. Repeating
+   * it with the same upload changes nothing.
+   *
+   * @throws TailcastError `UPLOAD_CONFLICT` when the key is taken by another recording, `STORE_FAILED` otherwise.
+   */
+  finish(upload: FinishedUpload): Promise<void>;
+  /** Keeps one event, durably, under a key that is not taken. @throws TailcastError `STORE_FAILED` */
+  putEvent(key: RecordingKey, content: string): Promise<void>;
+  /** Every recording, in no order. */
+  list(): Promise<readonly StoredRecording[]>;
+  /** @returns undefined when there is no such object. */
+  stat(key: RecordingKey, kind: ObjectKind): Promise<ObjectStat | undefined>;
+  /** The bytes of an object; without a range all of them. @throws TailcastError `RECORDING_UNKNOWN` */
+  read(key: RecordingKey, kind: ObjectKind, range?: ByteRange): AsyncIterable<Uint8Array>;
+  /** Bytes that can still be stored, if the store knows. */
+  freeBytes(): Promise<number | undefined>;
+}

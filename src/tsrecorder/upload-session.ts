@@ -1,0 +1,404 @@
+/**
+ * One session being uploaded, from its header to the last durable byte. It knows lines, offsets and the spool; it knows
+ * neither HTTP nor the store.
+ *
+ * ```
+ * awaitingHeader ── header line ──► attached ◄── resume ── suspended
+ *                                    │    └── connection cut ──►┘ │
+ *                          end ──────┤                            └─ nobody came back ─► over
+ *                 storage failure ───┴──────────────────────────────────────────────► over
+ * ```
+ *
+ * Offsets count body bytes of the upload as a whole, over all its connections. Only bytes up to a line end become
+ * durable in the sense of an ack: after a crash the spool is cut there.
+ */
+import { TailcastError, errorText } from '../errors.ts';
+import { MAX_ANNOTATION_LENGTH } from '../wire/recorder-api/annotation.ts';
+import { parseHead, stampHead, type CastHead } from './cast-head.ts';
+import { isSystemError } from './durable-files.ts';
+import type { Committable, GroupCommit } from './group-commit.ts';
+import { createLineSplitter, type LineSplitter, type UploadPiece } from './line-splitter.ts';
+import { createSessionFacts, type SessionFacts } from './session-facts.ts';
+import { createSpoolFile, cutFile, spoolPaths, type SpoolFile, type SpoolPaths } from './spool-file.ts';
+import { encodeEnd, encodeMeta, encodeNote, type SpoolMeta } from './spool-journal.ts';
+
+/** What the transport of an upload is told. */
+export interface UploadEvents {
+  /** More is durable. */
+  durable(): void;
+  /** `push` had answered false; it may go on. */
+  drain(): void;
+  /** The upload is over for a reason of the recorder's. Nothing follows. */
+  failed(error: TailcastError): void;
+}
+
+/** What the owner of the session hears beside that. */
+export interface AttachmentEvents extends UploadEvents {
+  /** The session goes on without this connection. Nothing follows. */
+  released(error: TailcastError): void;
+}
+
+export interface SessionLimits {
+  readonly maxSessionBytes: number;
+  readonly maxLineBytes: number;
+  /** Bytes of one session that may wait for the disk before its uploader has to. */
+  readonly maxPendingBytes: number;
+}
+
+export interface SessionDependencies {
+  readonly spoolDirectory: string;
+  readonly group: GroupCommit;
+  readonly syncEntries: () => Promise<void>;
+  readonly limits: SessionLimits;
+  /** A receive time for a key, later than every one before. */
+  readonly issueTime: () => string;
+  /** Whether all sessions together have too much waiting for the disk. */
+  readonly isFull: () => boolean;
+  /** The header has come: the session has a key from now on. */
+  readonly onStarted: (key: SpoolMeta, origin: UploadOrigin) => void;
+}
+
+/** Who uploads, and how. */
+export interface UploadOrigin {
+  readonly nodeId: string;
+  readonly nodeName: string;
+  readonly address: string;
+  readonly protocol: 'v1' | 'v2';
+  readonly token: string | undefined;
+}
+
+/** What is known of a session once its header has come. */
+export interface StartedUpload {
+  readonly meta: SpoolMeta;
+  readonly head: CastHead;
+  readonly facts: SessionFacts;
+  readonly paths: SpoolPaths;
+}
+
+/** A position in an upload: always between two lines. */
+interface Position {
+  readonly bodyBytes: number;
+  readonly castBytes: number;
+}
+
+const START: Position = { bodyBytes: 0, castBytes: 0 };
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+const lossy = new TextDecoder();
+
+export class UploadSession implements Committable {
+  readonly origin: UploadOrigin;
+  readonly #deps: SessionDependencies;
+  #started: StartedUpload | undefined;
+  #spool: SpoolFile | undefined;
+  #splitter: LineSplitter;
+  #events: AttachmentEvents | undefined;
+  #appended = START;
+  #durable = START;
+  /** Body bytes still to be dropped because an earlier connection brought them. */
+  #skipBytes = 0;
+  #oddLines = 0;
+  #failure: TailcastError | undefined;
+  #paused = false;
+  #appends = 0;
+  #waiters: { readonly appends: number; readonly resolve: () => void }[] = [];
+  #watchers = new Set<() => void>();
+
+  constructor(origin: UploadOrigin, deps: SessionDependencies) {
+    this.origin = origin;
+    this.#deps = deps;
+    this.#splitter = this.#createSplitter();
+  }
+
+  /** A session that an earlier process left, suspended at its last whole line. */
+  static recovered(
+    started: StartedUpload,
+    position: Position,
+    origin: UploadOrigin,
+    deps: SessionDependencies,
+  ): UploadSession {
+    const session = new UploadSession(origin, deps);
+    session.#started = started;
+    session.#appended = position;
+    session.#durable = position;
+    return session;
+  }
+
+  /** Undefined until the header line has come. */
+  get started(): StartedUpload | undefined {
+    return this.#started;
+  }
+
+  /** What has been made durable. */
+  get durable(): Position {
+    return this.#durable;
+  }
+
+  get attached(): boolean {
+    return this.#events !== undefined;
+  }
+
+  /** Lines of the cast that are no events. */
+  get oddLines(): number {
+    return this.#oddLines;
+  }
+
+  get failure(): TailcastError | undefined {
+    return this.#failure;
+  }
+
+  /**
+   * A connection takes the session on; one that still holds it loses it.
+   *
+   * @param offset where in the upload the connection's body begins.
+   * @throws TailcastError `UPLOAD_CONFLICT` when bytes between would be missing.
+   */
+  attach(events: AttachmentEvents, offset: number): void {
+    if (offset > this.#durable.bodyBytes) {
+      throw new TailcastError('UPLOAD_CONFLICT', `only ${this.#durable.bodyBytes} bytes are here`);
+    }
+    this.#skipBytes = this.#durable.bodyBytes - offset;
+    this.#events = events;
+    this.#paused = false;
+    this.#splitter = this.#createSplitter();
+    if (this.#started !== undefined) {
+      this.#spool = createSpoolFile(this.#started.paths, {
+        castBytes: this.#durable.castBytes,
+        append: true,
+        syncEntries: this.#deps.syncEntries,
+      });
+    }
+  }
+
+  /**
+   * Body bytes of the attached connection, which the session owns from now on.
+   *
+   * @returns false when the connection must wait for `drain`.
+   * @throws TailcastError `UPLOAD_MALFORMED`, `UPLOAD_TOO_LARGE`
+   */
+  push(chunk: Uint8Array): boolean {
+    const skipped = Math.min(this.#skipBytes, chunk.length);
+    this.#skipBytes -= skipped;
+    const pendingBefore = this.#spool?.pendingBytes ?? 0;
+    for (const piece of this.#splitter.push(chunk.subarray(skipped))) this.#append(piece);
+    this.#scheduleSince(pendingBefore);
+    if (this.#appended.bodyBytes + this.#splitter.partialBytes > this.#deps.limits.maxSessionBytes) {
+      throw new TailcastError('UPLOAD_TOO_LARGE', 'the session is too long');
+    }
+    this.#paused =
+      (this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes || this.#deps.isFull();
+    return !this.#paused;
+  }
+
+  /**
+   * The uploader has sent everything. Resolves when all of it is durable, with the mark that says so.
+   *
+   * @throws TailcastError `UPLOAD_MALFORMED` when there was no header or the last line is broken off, `STORE_FAILED`
+   */
+  async end(): Promise<void> {
+    const pendingBefore = this.#spool?.pendingBytes ?? 0;
+    this.#appendUnfinishedLine();
+    if (this.#spool === undefined) throw new TailcastError('UPLOAD_MALFORMED', 'it has no header line');
+    this.#spool.appendNote(encodeEnd(this.#appended.castBytes));
+    this.#appends += 1;
+    this.#scheduleSince(pendingBefore);
+    await this.#settled();
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  /** The connection is gone. Resolves when what it brought is durable and the files are closed. */
+  async detach(): Promise<void> {
+    this.#events = undefined;
+    if (this.#failure === undefined) await this.#settled();
+    const spool = this.#spool;
+    this.#spool = undefined;
+    this.#appended = this.#durable;
+    try {
+      await spool?.close();
+      // what came after the last line end
+      if (spool !== undefined) await cutFile(spool.paths.cast, this.#durable.castBytes);
+    } catch (error) {
+      this.#failure ??= storageError(error);
+    }
+    this.wake();
+  }
+
+  /** Takes the session from its connection. `detach` must follow. */
+  release(error: TailcastError): void {
+    const events = this.#events;
+    this.#events = undefined;
+    events?.released(error);
+  }
+
+  /** Wakes those who {@link watch}. */
+  wake(): void {
+    for (const wake of this.#watchers) wake();
+  }
+
+  /** Called after a commit cycle: lets a waiting connection go on if there is room. */
+  resumeIfRoom(): void {
+    if (!this.#paused || this.#deps.isFull()) return;
+    if ((this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes) return;
+    this.#paused = false;
+    this.#events?.drain();
+  }
+
+  /** Calls `wake` whenever more is durable or the connection changes. @returns how to stop that. */
+  watch(wake: () => void): () => void {
+    this.#watchers.add(wake);
+    return () => this.#watchers.delete(wake);
+  }
+
+  async commit(): Promise<void> {
+    const spool = this.#spool;
+    if (spool === undefined || this.#failure !== undefined) return;
+    const position = this.#appended;
+    const appends = this.#appends;
+    try {
+      await spool.commit();
+    } catch (error) {
+      this.#fail(storageError(error));
+      return;
+    }
+    this.#durable = position;
+    this.#releaseWaiters(appends);
+    this.#events?.durable();
+    this.wake();
+  }
+
+  #append(piece: UploadPiece): void {
+    this.#appends += 1;
+    if (this.#started === undefined || this.#spool === undefined) {
+      this.#start(piece);
+      return;
+    }
+    if (piece.kind === 'cast') {
+      const castBytes = this.#spool.castBytes;
+      this.#spool.appendCast(piece.bytes);
+      this.#oddLines += piece.oddLines;
+      if (piece.wholeBytes > 0) {
+        const end = castBytes + piece.wholeBytes;
+        this.#appended = {
+          bodyBytes: this.#appended.bodyBytes + end - this.#appended.castBytes,
+          castBytes: end,
+        };
+      }
+      return;
+    }
+    const { castBytes, bodyBytes } = this.#appended;
+    const line = lossy.decode(piece.line).trim();
+    const note = { at: castBytes, size: piece.line.length, text: isJson(line) ? line : undefined };
+    this.#started.facts.note(note);
+    this.#spool.appendNote(encodeNote(note, line));
+    this.#appended = { bodyBytes: bodyBytes + piece.line.length, castBytes };
+  }
+
+  /** The first line: anything but a header ends the upload before a byte of it is kept. */
+  #start(piece: UploadPiece): void {
+    if (piece.kind === 'cast') {
+      throw new TailcastError('UPLOAD_MALFORMED', 'it does not begin with a header line');
+    }
+    const { nodeId, nodeName, address, protocol, token } = this.origin;
+    const stored = stampHead(decodeStrictly(piece.line), { node: nodeName, nodeId });
+    const head = parseHead(stored);
+    if (head === undefined) throw new TailcastError('UPLOAD_MALFORMED', 'its header cannot be read');
+    const storedBytes = Buffer.from(stored);
+    const meta: SpoolMeta = {
+      nodeId,
+      time: this.#deps.issueTime(),
+      nodeName,
+      address,
+      protocol,
+      ...(token === undefined ? {} : { token }),
+      uploadedHeaderBytes: piece.line.length,
+      storedHeaderBytes: storedBytes.length,
+    };
+    const paths = spoolPaths(this.#deps.spoolDirectory, meta);
+    this.#spool = createSpoolFile(paths, {
+      castBytes: 0,
+      append: false,
+      syncEntries: this.#deps.syncEntries,
+    });
+    this.#spool.appendNote(encodeMeta(meta));
+    this.#spool.appendCast(storedBytes);
+    this.#appended = { bodyBytes: piece.line.length, castBytes: storedBytes.length };
+    this.#started = { meta, head, facts: createSessionFacts(), paths };
+    this.#deps.onStarted(meta, this.origin);
+  }
+
+  /** At a clean end a last line without a line feed is whole if it looks so; else it is broken off. */
+  #appendUnfinishedLine(): void {
+    const { unfinished, partialBytes } = this.#splitter;
+    if (unfinished === undefined) return;
+    if (unfinished.kind === 'object' && isJson(lossy.decode(unfinished.line))) {
+      this.#append({ kind: 'object', line: unfinished.line });
+    } else if (unfinished.kind === 'cast' && unfinished.event && this.#spool !== undefined) {
+      this.#spool.appendCast(Buffer.from('\n'));
+      this.#appended = {
+        bodyBytes: this.#appended.bodyBytes + partialBytes,
+        castBytes: this.#appended.castBytes + partialBytes + 1,
+      };
+    } else {
+      throw new TailcastError('UPLOAD_MALFORMED', 'it ends inside of a line');
+    }
+  }
+
+  #scheduleSince(pendingBefore: number): void {
+    const added = (this.#spool?.pendingBytes ?? 0) - pendingBefore;
+    if (added > 0) this.#deps.group.schedule(this, added);
+  }
+
+  /** Resolves when everything appended so far is durable, or nothing will be. */
+  async #settled(): Promise<void> {
+    const spool = this.#spool;
+    if (spool === undefined || spool.pendingBytes === 0 || this.#failure !== undefined) return;
+    await new Promise<void>((resolve) => {
+      this.#waiters.push({ appends: this.#appends, resolve });
+    });
+  }
+
+  #releaseWaiters(appends: number): void {
+    const released = this.#waiters.filter((waiter) => waiter.appends <= appends);
+    this.#waiters = this.#waiters.filter((waiter) => waiter.appends > appends);
+    for (const { resolve } of released) resolve();
+  }
+
+  #fail(error: TailcastError): void {
+    this.#failure ??= error;
+    const events = this.#events;
+    this.#events = undefined;
+    this.#releaseWaiters(Infinity);
+    events?.failed(error);
+  }
+
+  #createSplitter(): LineSplitter {
+    return createLineSplitter({
+      maxLineBytes: this.#deps.limits.maxLineBytes,
+      maxObjectBytes: MAX_ANNOTATION_LENGTH,
+    });
+  }
+}
+
+function decodeStrictly(line: Uint8Array): string {
+  try {
+    return utf8.decode(line);
+  } catch (error) {
+    throw new TailcastError('UPLOAD_MALFORMED', 'its header is not UTF-8', { cause: error });
+  }
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function storageError(error: unknown): TailcastError {
+  if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EFBIG')) {
+    return new TailcastError('STORE_FAILED', 'no space left on device', { cause: error });
+  }
+  const code = error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
+  return new TailcastError('STORE_FAILED', code, { cause: error });
+}
