@@ -1,0 +1,153 @@
+/** Every kubectl of this machine, and a way to run one and keep exactly what it printed. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { accessSync, constants, readdirSync, realpathSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+import { ensurePeer } from './build.ts';
+
+export interface Kubectl {
+  readonly path: string;
+  /** Such as `1.33`. */
+  readonly minor: string;
+  readonly version: string;
+}
+
+export type Transport = 'spdy' | 'websocket';
+
+export interface KubectlResult {
+  readonly code: number;
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+}
+
+export interface KubectlRun {
+  readonly kubeconfig: string;
+  readonly transport?: Transport;
+  readonly stdin?: Buffer | string;
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal;
+  readonly cwd?: string;
+}
+
+/**
+ * Finds kubectl binaries: those named in `TAILCAST_KUBECTLS` (separated like PATH), `kubectl` on the PATH with its
+ * `kubectl.1.NN` siblings, and the one that is built with the peers. One of each minor version, oldest first.
+ */
+export async function findKubectls(): Promise<readonly Kubectl[]> {
+  const { kubectl: built = '' } = await ensurePeer('kubernetes-1.36');
+  const named = (process.env['TAILCAST_KUBECTLS'] ?? '').split(delimiter).filter(Boolean);
+  const found = new Map<string, Kubectl>();
+  for (const path of [built, ...named, ...onPath()]) {
+    const kubectl = inspect(path);
+    if (kubectl !== undefined && !found.has(kubectl.minor)) found.set(kubectl.minor, kubectl);
+  }
+  return [...found.values()].toSorted((a, b) => minorNumber(a) - minorNumber(b));
+}
+
+/** Port-forward over WebSocket came one release after exec and attach. */
+export function speaks(
+  kubectl: Kubectl,
+  transport: Transport,
+  command: 'exec' | 'port-forward' = 'exec',
+): boolean {
+  return transport === 'spdy' || minorNumber(kubectl) >= (command === 'exec' ? 29 : 30);
+}
+
+export function minorNumber(kubectl: Kubectl): number {
+  return Number(kubectl.minor.split('.')[1]);
+}
+
+/** Runs kubectl to its end. */
+export function runKubectl(
+  kubectl: Kubectl,
+  args: readonly string[],
+  run: KubectlRun,
+): Promise<KubectlResult> {
+  const child = startKubectl(kubectl, args, run);
+  return new Promise((done, fail) => {
+    const stdout: Buffer[] = [];
+    const stderr: Buffer[] = [];
+    const timeoutMs = run.timeoutMs ?? 60_000;
+    const timer = setTimeout(() => {
+      child.kill('SIGKILL');
+      const seen = Buffer.concat([...stdout, ...stderr])
+        .toString()
+        .slice(-2000);
+      fail(new Error(`kubectl ${args.join(' ')}: still running after ${timeoutMs} ms\n${seen}`));
+    }, timeoutMs);
+    child.stdout?.on('data', (chunk: Buffer) => stdout.push(chunk));
+    child.stderr?.on('data', (chunk: Buffer) => stderr.push(chunk));
+    child.on('error', fail);
+    child.on('close', (code, signal) => {
+      clearTimeout(timer);
+      const number = code ?? (signal === null ? -1 : 128);
+      done({ code: number, stdout: Buffer.concat(stdout), stderr: Buffer.concat(stderr) });
+    });
+    // kubectl may end without reading all its input.
+    child.stdin?.on('error', () => undefined);
+    child.stdin?.end(run.stdin ?? '');
+  });
+}
+
+/** Starts kubectl and leaves it to the caller: for port-forward, watches and everything that is ended from outside. */
+export function startKubectl(kubectl: Kubectl, args: readonly string[], run: KubectlRun): ChildProcess {
+  return spawn(kubectl.path, args, {
+    stdio: ['pipe', 'pipe', 'pipe'],
+    env: environmentFor(run),
+    ...(run.cwd === undefined ? {} : { cwd: run.cwd }),
+    ...(run.signal === undefined ? {} : { signal: run.signal }),
+  });
+}
+
+/** The variables that choose kubeconfig and transport, on top of what every program needs. */
+export function environmentFor({ kubeconfig, transport }: KubectlRun): Record<string, string> {
+  const webSockets = transport === undefined ? {} : switches(transport === 'websocket');
+  return {
+    PATH: process.env['PATH'] ?? '',
+    HOME: dirname(kubeconfig),
+    KUBECONFIG: kubeconfig,
+    TERM: 'xterm',
+    ...webSockets,
+  };
+}
+
+function switches(on: boolean): Record<string, string> {
+  return {
+    KUBECTL_REMOTE_COMMAND_WEBSOCKETS: String(on),
+    KUBECTL_PORT_FORWARD_WEBSOCKETS: String(on),
+  };
+}
+
+function onPath(): string[] {
+  const folders = (process.env['PATH'] ?? '').split(delimiter).filter(Boolean);
+  const first = folders.map((folder) => join(folder, 'kubectl')).find(isExecutable);
+  if (first === undefined) return [];
+  const real = realpathSync(first);
+  const siblings = readdirSync(dirname(real)).filter((name) => /^kubectl[.-]?v?1\.\d+/.test(name));
+  // Beside its versions the plain name may be a dispatcher that picks one of them: the versions come first.
+  return [...siblings.map((name) => join(dirname(real), name)), real];
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function inspect(path: string): Kubectl | undefined {
+  if (!isExecutable(path)) return undefined;
+  const answer = spawnSync(path, ['version', '--client', '--output=json'], {
+    encoding: 'utf8',
+    timeout: 20_000,
+  });
+  try {
+    const parsed = JSON.parse(answer.stdout) as { clientVersion: { gitVersion: string } };
+    const version = parsed.clientVersion.gitVersion;
+    const minor = /^v(1\.\d+)/.exec(version)?.[1];
+    return minor === undefined ? undefined : { path, minor, version };
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,407 @@
+/** A Kubernetes control plane of real programs, and a node that is a double (`test/real/peers/…/kubelet-double`). */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { request } from 'node:https';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { ensurePeer } from './build.ts';
+import { type Authority, createAuthority, createSigningKey } from './certificates.ts';
+import { bootstrapObjects } from './kubernetes-objects.ts';
+import { type Program, type Rig, freePort } from './rig.ts';
+
+export type KubernetesVersion = '1.36' | '1.34';
+
+export interface KubernetesOptions {
+  readonly version?: KubernetesVersion;
+  /** Also a controller manager: service accounts, StatefulSets, garbage collection. Default true. */
+  readonly controllers?: boolean;
+  /** A node, or none. `webSockets`: it takes WebSocket streams itself (1.36 only), and nothing is translated before it. */
+  readonly node?:
+    | false
+    | { readonly webSockets?: boolean; readonly images?: Readonly<Record<string, readonly string[]>> };
+}
+
+/** Who may talk to the API server, by token. `impersonator` is a service account that can do nothing but impersonate. */
+export type User = 'admin' | 'viewer' | 'nobody' | 'impersonator';
+
+export interface Kubernetes {
+  readonly version: KubernetesVersion;
+  readonly host: '127.0.0.1';
+  readonly port: number;
+  readonly url: string;
+  readonly caPath: string;
+  readonly ca: string;
+  readonly authority: Authority;
+  readonly tokens: Readonly<Record<User, string>>;
+  /** Writes a kubeconfig for a token, or for a server that stands in front of this one. */
+  kubeconfig(name: string, access: KubeconfigAccess): string;
+  /** One request as JSON, for set-up and checks. Throws on any status of 400 or more. */
+  api(method: string, path: string, body?: unknown, user?: User): Promise<unknown>;
+  /** The audit log, one event for each finished request or started stream, in order. */
+  audit(): readonly AuditEvent[];
+  readonly programs: {
+    readonly etcd: Program;
+    readonly apiServer: Program;
+    readonly controllers?: Program;
+    readonly node?: Program;
+  };
+}
+
+export interface KubeconfigAccess {
+  readonly token?: string;
+  readonly server?: string;
+  readonly ca?: string;
+  readonly insecure?: boolean;
+  readonly proxyUrl?: string;
+}
+
+/** The parts of an audit event (audit.k8s.io/v1) that tests read. */
+export interface AuditEvent {
+  readonly auditID: string;
+  readonly stage: string;
+  readonly requestURI: string;
+  readonly verb: string;
+  readonly user: { readonly username: string; readonly groups?: readonly string[] };
+  readonly impersonatedUser?: {
+    readonly username?: string;
+    readonly groups?: readonly string[];
+    readonly uid?: string;
+    readonly extra?: Readonly<Record<string, readonly string[]>>;
+  };
+  readonly userAgent?: string;
+  readonly objectRef?: {
+    readonly resource?: string;
+    readonly namespace?: string;
+    readonly name?: string;
+    readonly subresource?: string;
+    readonly apiGroup?: string;
+    readonly apiVersion?: string;
+  };
+  readonly responseStatus?: { readonly code?: number };
+}
+
+const TOKENS = {
+  admin: 'rig-admin-token-4f1c',
+  viewer: 'rig-viewer-token-9a2e',
+  nobody: 'rig-nobody-token-77b0',
+} as const;
+
+const AUDIT_POLICY = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: None
+    users: ["system:apiserver", "system:kube-controller-manager", "rig:kubelet-double", "rig:probe"]
+  - level: None
+    userGroups: ["system:serviceaccounts:kube-system"]
+  - level: Metadata
+`;
+
+/** Starts a control plane in the rig and returns when it answers, its bootstrap objects exist and its node is ready. */
+export async function startKubernetes(rig: Rig, options: KubernetesOptions = {}): Promise<Kubernetes> {
+  const version = options.version ?? '1.36';
+  const newest = await ensurePeer('kubernetes-1.36');
+  const apiServerPath =
+    (version === '1.36' ? newest : await ensurePeer('kubernetes-1.34'))['kube-apiserver'] ?? '';
+  const folder = join(rig.folder, `k${version}`);
+  mkdirSync(folder);
+  const authority = await createAuthority(folder, 'ca');
+  const [etcdPort, port, signingKey] = await Promise.all([freePort(), freePort(), createSigningKey(folder)]);
+  const suffix = `-${version}`;
+  const etcd = rig.launch({
+    name: `etcd${suffix}`,
+    path: newest['etcd'] ?? '',
+    args: [
+      `--data-dir=${join(folder, 'etcd')}`,
+      '--unsafe-no-fsync',
+      `--listen-client-urls=http://127.0.0.1:${etcdPort}`,
+      `--advertise-client-urls=http://127.0.0.1:${etcdPort}`,
+      '--listen-peer-urls=http://127.0.0.1:0',
+      '--log-level=warn',
+    ],
+  });
+  const cluster = createAccess(folder, authority, port, version);
+  const apiServer = rig.launch({
+    name: `kube-apiserver${suffix}`,
+    path: apiServerPath,
+    args: await apiServerArguments(folder, authority, { etcdPort, port, signingKey }),
+  });
+  await rig.until(`kube-apiserver ${version}`, () => cluster.ready(), { watch: [etcd, apiServer] });
+  const controllers =
+    options.controllers === false
+      ? undefined
+      : rig.launch({
+          name: `kube-controller-manager${suffix}`,
+          path: newest['kube-controller-manager'] ?? '',
+          args: [
+            `--kubeconfig=${await cluster.clientKubeconfig('controllers', 'system:kube-controller-manager')}`,
+            '--controllers=*,-node-lifecycle-controller,-node-ipam-controller',
+            '--leader-elect=false',
+            '--secure-port=0',
+            '--use-service-account-credentials=true',
+            `--service-account-private-key-file=${signingKey.privatePath}`,
+            `--root-ca-file=${authority.certificatePath}`,
+          ],
+        });
+  const node =
+    options.node === false ? undefined : await startNode(rig, cluster, folder, options.node ?? {}, suffix);
+  const watch = [etcd, apiServer, ...(controllers ? [controllers] : []), ...(node ? [node] : [])];
+  const impersonator = await bootstrap(rig, cluster, watch, controllers !== undefined);
+  return {
+    version,
+    host: '127.0.0.1',
+    port,
+    url: cluster.url,
+    caPath: authority.certificatePath,
+    ca: authority.certificate,
+    authority,
+    tokens: { ...TOKENS, impersonator },
+    kubeconfig: cluster.kubeconfig,
+    api: (method, path, body, user = 'admin') =>
+      cluster.call(method, path, body, user === 'impersonator' ? impersonator : TOKENS[user]),
+    audit: () => readAudit(join(folder, 'audit.log')),
+    programs: {
+      etcd,
+      apiServer,
+      ...(controllers === undefined ? {} : { controllers }),
+      ...(node === undefined ? {} : { node }),
+    },
+  };
+}
+
+async function apiServerArguments(
+  folder: string,
+  authority: Authority,
+  {
+    etcdPort,
+    port,
+    signingKey,
+  }: { etcdPort: number; port: number; signingKey: { privatePath: string; publicPath: string } },
+): Promise<string[]> {
+  const serving = await authority.issue({
+    name: 'apiserver',
+    commonName: 'kube-apiserver',
+    dnsNames: ['localhost', 'kubernetes', 'kubernetes.default', 'kubernetes.default.svc'],
+    addresses: ['127.0.0.1', '10.96.0.1'],
+  });
+  const toKubelet = await authority.issue({
+    name: 'apiserver-kubelet-client',
+    commonName: 'kube-apiserver-kubelet-client',
+    groups: ['system:masters'],
+  });
+  const tokenFile = join(folder, 'tokens.csv');
+  const probeLine = 'rig-probe-token-1d5c,rig:probe,rig-probe,"system:masters"';
+  writeFileSync(
+    tokenFile,
+    [
+      `${TOKENS.admin},rig-admin,rig-admin,"system:masters"`,
+      `${TOKENS.viewer},rig-viewer,rig-viewer,"rig:viewers"`,
+      `${TOKENS.nobody},rig-nobody,rig-nobody`,
+      probeLine,
+      '',
+    ].join('\n'),
+    { mode: 0o600 },
+  );
+  const auditPolicy = join(folder, 'audit-policy.yaml');
+  writeFileSync(auditPolicy, AUDIT_POLICY);
+  return [
+    `--etcd-servers=http://127.0.0.1:${etcdPort}`,
+    '--bind-address=127.0.0.1',
+    '--advertise-address=127.0.0.1',
+    '--endpoint-reconciler-type=none',
+    `--secure-port=${port}`,
+    `--tls-cert-file=${serving.certificatePath}`,
+    `--tls-private-key-file=${serving.keyPath}`,
+    `--client-ca-file=${authority.certificatePath}`,
+    `--token-auth-file=${tokenFile}`,
+    '--authorization-mode=Node,RBAC',
+    '--service-account-issuer=https://kubernetes.default.svc',
+    `--service-account-key-file=${signingKey.publicPath}`,
+    `--service-account-signing-key-file=${signingKey.privatePath}`,
+    '--service-cluster-ip-range=10.96.0.0/16',
+    `--kubelet-client-certificate=${toKubelet.certificatePath}`,
+    `--kubelet-client-key=${toKubelet.keyPath}`,
+    `--kubelet-certificate-authority=${authority.certificatePath}`,
+    '--kubelet-preferred-address-types=InternalIP',
+    `--audit-policy-file=${auditPolicy}`,
+    `--audit-log-path=${join(folder, 'audit.log')}`,
+    '--audit-log-mode=blocking',
+    '--profiling=false',
+  ];
+}
+
+async function startNode(
+  rig: Rig,
+  cluster: Access,
+  folder: string,
+  options: Exclude<KubernetesOptions['node'], false | undefined>,
+  suffix: string,
+): Promise<Program> {
+  const { 'kubelet-double': path = '' } = await ensurePeer('kubernetes-1.36');
+  const serving = await cluster.authority.issue({
+    name: 'kubelet',
+    commonName: 'system:node:node-1',
+    groups: ['system:nodes'],
+    addresses: ['127.0.0.1'],
+  });
+  const images = Object.entries(options.images ?? {}).map(
+    ([image, argv]) => `--image=${image}=${JSON.stringify(argv)}`,
+  );
+  return rig.launch({
+    name: `kubelet-double${suffix}`,
+    path,
+    // It kills its pods' processes when it is asked to end.
+    stopSignal: 'SIGTERM',
+    args: [
+      `--kubeconfig=${await cluster.clientKubeconfig('kubelet-double', 'rig:kubelet-double', ['system:masters'])}`,
+      `--root=${join(folder, 'node')}`,
+      `--certificate=${serving.certificatePath}`,
+      `--key=${serving.keyPath}`,
+      `--client-ca=${cluster.authority.certificatePath}`,
+      `--websockets=${options.webSockets === true}`,
+      ...images,
+    ],
+  });
+}
+
+/** Creates what every test expects, and gives the impersonator's token. */
+async function bootstrap(
+  rig: Rig,
+  cluster: Access,
+  watch: readonly Program[],
+  controllers: boolean,
+): Promise<string> {
+  for (const { path, object } of bootstrapObjects()) await cluster.call('POST', path, object);
+  const account = '/api/v1/namespaces/tailcast/serviceaccounts/gateway';
+  if (controllers) {
+    // Pods need what the controller manager makes in each namespace.
+    for (const path of ['serviceaccounts/default', 'configmaps/kube-root-ca.crt']) {
+      await rig.until(path, () => cluster.call('GET', `/api/v1/namespaces/default/${path}`), { watch });
+    }
+  }
+  const node = watch.find((program) => program.name.startsWith('kubelet-double'));
+  if (node !== undefined) await rig.until('the node', () => node.firstLine, { watch });
+  const answer = await cluster.call('POST', `${account}/token`, {
+    apiVersion: 'authentication.k8s.io/v1',
+    kind: 'TokenRequest',
+    spec: { expirationSeconds: 24 * 3600 },
+  });
+  return (answer as { status: { token: string } }).status.token;
+}
+
+interface Access {
+  readonly url: string;
+  readonly authority: Authority;
+  ready(): Promise<true | undefined>;
+  call(method: string, path: string, body?: unknown, token?: string): Promise<unknown>;
+  kubeconfig(name: string, access: KubeconfigAccess): string;
+  clientKubeconfig(name: string, user: string, groups?: readonly string[]): Promise<string>;
+}
+
+function createAccess(
+  folder: string,
+  authority: Authority,
+  port: number,
+  version: KubernetesVersion,
+): Access {
+  const url = `https://127.0.0.1:${port}`;
+
+  function write(name: string, user: object, cluster: object): string {
+    const path = join(folder, `${name}.kubeconfig`);
+    const config = {
+      apiVersion: 'v1',
+      kind: 'Config',
+      clusters: [{ name: `rig-${version}`, cluster }],
+      users: [{ name, user }],
+      contexts: [{ name, context: { cluster: `rig-${version}`, user: name, namespace: 'default' } }],
+      'current-context': name,
+    };
+    writeFileSync(path, JSON.stringify(config, undefined, 2), { mode: 0o600 });
+    return path;
+  }
+
+  return {
+    url,
+    authority,
+    async ready() {
+      const { status } = await exchange(port, authority.certificate, 'GET', '/readyz', PROBE_TOKEN);
+      return status === 200 ? true : undefined;
+    },
+    async call(method, path, body, token = PROBE_TOKEN) {
+      const answer = await exchange(port, authority.certificate, method, path, token, body);
+      if (answer.status >= 400) throw new Error(`${method} ${path}: ${answer.status} ${answer.body}`);
+      return answer.body === '' || !answer.json ? answer.body : JSON.parse(answer.body);
+    },
+    kubeconfig(name, access) {
+      const trust =
+        access.insecure === true
+          ? { 'insecure-skip-tls-verify': true }
+          : {
+              'certificate-authority-data': Buffer.from(access.ca ?? authority.certificate).toString(
+                'base64',
+              ),
+            };
+      const proxy = access.proxyUrl === undefined ? {} : { 'proxy-url': access.proxyUrl };
+      return write(name, access.token === undefined ? {} : { token: access.token }, {
+        server: access.server ?? url,
+        ...((access.server ?? url).startsWith('https:') ? trust : {}),
+        ...proxy,
+      });
+    },
+    async clientKubeconfig(name, user, groups = []) {
+      const leaf = await authority.issue({ name: `client-${name}`, commonName: user, groups });
+      return write(
+        name,
+        { 'client-certificate': leaf.certificatePath, 'client-key': leaf.keyPath },
+        { server: url, 'certificate-authority': authority.certificatePath },
+      );
+    },
+  };
+}
+
+/** The rig's own requests; they are not in the audit log. */
+const PROBE_TOKEN = 'rig-probe-token-1d5c';
+
+interface Answer {
+  readonly status: number;
+  readonly json: boolean;
+  readonly body: string;
+}
+
+function exchange(
+  port: number,
+  ca: string,
+  method: string,
+  path: string,
+  token: string,
+  body?: unknown,
+): Promise<Answer> {
+  return new Promise((done, fail) => {
+    const headers: Record<string, string> = { authorization: `Bearer ${token}`, accept: 'application/json' };
+    const payload = body === undefined ? undefined : JSON.stringify(body);
+    if (payload !== undefined) {
+      headers['content-type'] = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
+      headers['content-length'] = String(Buffer.byteLength(payload));
+    }
+    const sent = request({ host: '127.0.0.1', port, ca, method, path, headers, agent: false }, (response) => {
+      const chunks: Buffer[] = [];
+      response.on('data', (chunk: Buffer) => chunks.push(chunk));
+      response.on('error', fail);
+      response.on('end', () =>
+        done({
+          status: response.statusCode ?? 0,
+          json: response.headers['content-type']?.startsWith('application/json') === true,
+          body: Buffer.concat(chunks).toString(),
+        }),
+      );
+    });
+    sent.setTimeout(10_000, () => sent.destroy(new Error(`${method} ${path}: no answer in 10 s`)));
+    sent.on('error', fail);
+    sent.end(payload);
+  });
+}
+
+function readAudit(path: string): AuditEvent[] {
+  const lines = readFileSync(path, 'utf8').split('\n');
+  // The last element is empty, or a line that is just being written.
+  return lines.slice(0, -1).map((line) => JSON.parse(line) as AuditEvent);
+}

@@ -1,0 +1,87 @@
+/**
+ * Ends what a rig leaves behind. As a program it waits until its standard input ends, which happens when the rig's
+ * process dies in whatever way, and then ends the rig's process groups and removes its folder.
+ *
+ *   node reaper.ts <rig id> <folder> <pid file>
+ */
+import { readFileSync, readdirSync, rmSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+import { startTimeOf } from './lock-file.ts';
+
+/** The environment variable that all programs of a rig inherit, however far down they were started. */
+export const MARKER = 'TAILCAST_RIG';
+
+const SWEEPS = 20;
+const SWEEP_PAUSE_MS = 50;
+
+/**
+ * Kills every process that carries the rig's marker, until none is left.
+ *
+ * @returns how many were found alive at first
+ */
+export async function sweep(id: string): Promise<number> {
+  const first = marked(id);
+  for (let round = 0; round < SWEEPS; round += 1) {
+    const left = round === 0 ? first : marked(id);
+    if (left.length === 0) break;
+    for (const pid of left) kill(pid);
+    await delay(SWEEP_PAUSE_MS);
+  }
+  return first.length;
+}
+
+/** The processes of this user that carry the rig's marker. */
+export function marked(id: string): number[] {
+  const wanted = `${MARKER}=${id}`;
+  return readdirSync('/proc')
+    .filter((entry) => /^\d+$/.test(entry) && Number(entry) !== process.pid)
+    .filter((entry) => {
+      try {
+        return readFileSync(`/proc/${entry}/environ`, 'latin1').split('\0').includes(wanted);
+      } catch {
+        return false; // ended meanwhile, or somebody else's
+      }
+    })
+    .map(Number);
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It ended by itself.
+  }
+}
+
+async function reap(id: string, folder: string, pidFile: string): Promise<void> {
+  for (const { pid, startTime } of leadersIn(pidFile)) {
+    // A number alone is not enough: it may be another process by now.
+    if (startTimeOf(pid) === startTime) kill(-pid);
+  }
+  await sweep(id);
+  rmSync(folder, { recursive: true, force: true });
+}
+
+function leadersIn(pidFile: string): { pid: number; startTime: number }[] {
+  try {
+    const lines = readFileSync(pidFile, 'utf8').split('\n').filter(Boolean);
+    return lines.map((line) => {
+      const [pid = 0, startTime = 0] = line.split(' ').map(Number);
+      return { pid, startTime };
+    });
+  } catch {
+    return []; // the rig was stopped in good order and has removed its folder
+  }
+}
+
+if (import.meta.main) {
+  const [id, folder, pidFile] = process.argv.slice(2);
+  if (id === undefined || folder === undefined || pidFile === undefined) {
+    process.exitCode = 2;
+  } else {
+    // Ctrl-C in a terminal must not take the reaper along with what it watches.
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
+    process.stdin.resume();
+    process.stdin.once('close', () => void reap(id, folder, pidFile));
+  }
+}

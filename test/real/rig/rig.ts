@@ -1,0 +1,289 @@
+/**
+ * One rig: a scratch folder, the programs that run in it, and the promise that nothing of it stays behind.
+ *
+ * Programs are leaders of their own process groups and carry a marker in their environment. A reaper process ends
+ * them all when the process that made the rig dies without a word.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomBytes, randomInt } from 'node:crypto';
+import { appendFileSync, closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { startTimeOf } from './lock-file.ts';
+import { MARKER, sweep } from './reaper.ts';
+
+const POLL_MS = 25;
+const LOG_TAIL_LINES = 25;
+
+export interface ProgramOptions {
+  readonly name: string;
+  readonly path: string;
+  readonly args: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  /** What `stop` sends first. SIGKILL is right for programs whose state is thrown away. */
+  readonly stopSignal?: 'SIGTERM' | 'SIGKILL';
+}
+
+export interface Program {
+  readonly name: string;
+  /** Process id, also of the process group; it changes when the program is started again. */
+  readonly pid: number;
+  readonly logPath: string;
+  /** False when it has ended, whoever ended it. */
+  readonly running: boolean;
+  /** Resolves with the first line on standard output that is a JSON object. */
+  readonly firstLine: Promise<Record<string, unknown>>;
+  stop(): Promise<void>;
+  /** Starts it again with the same arguments after `stop`. */
+  start(): void;
+  /** Freezes it: it keeps its sockets and answers nothing. */
+  pause(): void;
+  resume(): void;
+  signal(name: NodeJS.Signals): void;
+  log(): string;
+}
+
+export interface Rig {
+  readonly id: string;
+  readonly folder: string;
+  launch(options: ProgramOptions): Program;
+  /** Polls until `check` gives a value; fails early, with the end of its log, when a watched program ends. */
+  until<T>(what: string, check: () => Promise<T | undefined>, options?: UntilOptions): Promise<T>;
+  /** Runs when the rig stops, before its programs end; last come, first served. */
+  onStop(action: () => Promise<void> | void): void;
+  stop(): Promise<void>;
+}
+
+export interface UntilOptions {
+  readonly watch?: readonly Program[];
+  readonly timeoutMs?: number;
+}
+
+/** Makes an empty rig. Stop it, or let its process end: either way nothing is left. */
+export function createRig(): Rig {
+  const id = randomBytes(8).toString('hex');
+  // Short, because unix socket paths end at 107 bytes.
+  const folder = mkdtempSync(join(tmpdir(), 'tcrig-'));
+  mkdirSync(join(folder, 'log'));
+  const pidFile = join(folder, 'pids');
+  const reaper = startReaper(id, folder, pidFile);
+  const programs: Program[] = [];
+  const actions: (() => Promise<void> | void)[] = [];
+  let stopping: Promise<void> | undefined;
+
+  async function stopAll(): Promise<void> {
+    for (const action of actions.toReversed()) await action();
+    await Promise.all(programs.map((program) => program.stop()));
+    await sweep(id);
+    rmSync(folder, { recursive: true, force: true });
+    const ended = new Promise((done) => reaper.once('exit', done));
+    reaper.stdin?.end();
+    await ended;
+  }
+
+  return {
+    id,
+    folder,
+    launch(options) {
+      if (stopping !== undefined) throw new Error(`the rig is stopping: ${options.name} cannot start`);
+      const program = createProgram(id, folder, options, (pid) =>
+        appendFileSync(pidFile, `${pid} ${startTimeOf(pid) ?? 0}\n`),
+      );
+      programs.push(program);
+      return program;
+    },
+    until,
+    onStop(action) {
+      actions.push(action);
+    },
+    stop: () => (stopping ??= stopAll()),
+  };
+}
+
+async function until<T>(
+  what: string,
+  check: () => Promise<T | undefined>,
+  { watch = [], timeoutMs = 60_000 }: UntilOptions = {},
+): Promise<T> {
+  const deadline = Date.now() + timeoutMs;
+  let last: unknown;
+  for (;;) {
+    try {
+      const value = await check();
+      if (value !== undefined) return value;
+    } catch (error) {
+      last = error;
+    }
+    const ended = watch.find((program) => !program.running);
+    if (ended !== undefined)
+      throw new Error(`${what}: ${ended.name} ended\n${tailOf(ended)}`, { cause: last });
+    if (Date.now() > deadline) {
+      throw new Error(`${what}: not within ${timeoutMs} ms\n${watch.map(tailOf).join('\n')}`, {
+        cause: last,
+      });
+    }
+    await delay(POLL_MS);
+  }
+}
+
+function tailOf(program: Program): string {
+  const lines = program.log().trimEnd().split('\n').slice(-LOG_TAIL_LINES);
+  return lines.map((line) => `  ${program.name}: ${line}`).join('\n');
+}
+
+function startReaper(id: string, folder: string, pidFile: string): ChildProcess {
+  const child = spawn(
+    process.execPath,
+    [fileURLToPath(new URL('reaper.ts', import.meta.url)), id, folder, pidFile],
+    { detached: true, stdio: ['pipe', 'ignore', 'ignore'] },
+  );
+  child.unref();
+  const pipe = child.stdin;
+  if (pipe !== null && 'unref' in pipe && typeof pipe.unref === 'function') pipe.unref();
+  return child;
+}
+
+function createProgram(
+  id: string,
+  folder: string,
+  options: ProgramOptions,
+  remember: (pid: number) => void,
+): Program {
+  const logPath = join(folder, 'log', `${options.name}.log`);
+  let run = startRun();
+
+  function startRun(): Run {
+    const log = openSync(logPath, 'a');
+    const child = spawn(options.path, options.args, {
+      cwd: folder,
+      detached: true,
+      stdio: ['ignore', 'pipe', log],
+      env: { ...inherited(), ...options.env, [MARKER]: id },
+    });
+    closeSync(log);
+    if (child.pid !== undefined) remember(child.pid);
+    const started: Run = { child, ended: undefined, firstLine: firstObject(child, logPath) };
+    started.firstLine.catch(() => undefined);
+    child.once('exit', (code, signal) => {
+      started.ended = `${signal ?? code}`;
+      appendFileSyncIfThere(logPath, `[rig] ${options.name} ended: ${signal ?? `code ${code}`}\n`);
+    });
+    child.once('error', (error) => {
+      started.ended = error.message;
+      appendFileSyncIfThere(logPath, `[rig] ${options.name}: ${error.message}\n`);
+    });
+    child.unref();
+    return started;
+  }
+
+  function signal(name: NodeJS.Signals): void {
+    if (run.child.pid === undefined) return;
+    try {
+      process.kill(-run.child.pid, name);
+    } catch {
+      // The group is gone already.
+    }
+  }
+
+  return {
+    name: options.name,
+    logPath,
+    get pid() {
+      return run.child.pid ?? 0;
+    },
+    get running() {
+      return run.ended === undefined;
+    },
+    get firstLine() {
+      return run.firstLine;
+    },
+    async stop() {
+      const stopped = run;
+      if (stopped.ended !== undefined) return;
+      const gone = new Promise((done) => stopped.child.once('exit', done));
+      signal('SIGCONT');
+      signal(options.stopSignal ?? 'SIGKILL');
+      await Promise.race([gone, delay(5_000)]);
+      signal('SIGKILL');
+      await gone;
+    },
+    start() {
+      if (run.ended === undefined) throw new Error(`${options.name} runs already`);
+      run = startRun();
+    },
+    pause: () => signal('SIGSTOP'),
+    resume: () => signal('SIGCONT'),
+    signal,
+    log: () => readFileSync(logPath, 'utf8'),
+  };
+}
+
+interface Run {
+  readonly child: ChildProcess;
+  readonly firstLine: Promise<Record<string, unknown>>;
+  ended: string | undefined;
+}
+
+/** A rig's programs see nothing of the environment but what every program needs. */
+function inherited(): Record<string, string> {
+  const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'TZ'];
+  return Object.fromEntries(
+    names.flatMap((name) => {
+      const value = process.env[name];
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
+}
+
+/** Copies standard output to the log and picks the line in which a program says that it is ready. */
+function firstObject(child: ChildProcess, logPath: string): Promise<Record<string, unknown>> {
+  return new Promise((found, fail) => {
+    let pending: string | undefined = '';
+    child.stdout?.on('data', (chunk: Buffer) => {
+      appendFileSyncIfThere(logPath, chunk);
+      if (pending === undefined) return;
+      pending += chunk.toString();
+      const line = pending.split('\n').find((text) => text.startsWith('{') && text.endsWith('}'));
+      if (line === undefined) return;
+      pending = undefined;
+      found(JSON.parse(line) as Record<string, unknown>);
+    });
+    child.once('exit', (code, signal) =>
+      fail(new Error(`ended with ${signal ?? `code ${code}`} before its first line`)),
+    );
+    if (child.stdout !== null && 'unref' in child.stdout && typeof child.stdout.unref === 'function') {
+      child.stdout.unref();
+    }
+  });
+}
+
+function appendFileSyncIfThere(path: string, data: string | Buffer): void {
+  try {
+    appendFileSync(path, data);
+  } catch {
+    // The rig was stopped and its folder removed.
+  }
+}
+
+/**
+ * Finds a port that nobody listens on. It comes from below the range that the kernel hands out by itself, so that no
+ * outgoing connection takes it before the program that asked for it does.
+ */
+export async function freePort(): Promise<number> {
+  for (let attempt = 0; attempt < 100; attempt += 1) {
+    const port = randomInt(12_000, 32_000);
+    if (await isFree(port)) return port;
+  }
+  throw new Error('no free port found');
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((done) => {
+    const server = createServer();
+    server.once('error', () => done(false));
+    server.listen({ port, host: '127.0.0.1', exclusive: true }, () => server.close(() => done(true)));
+  });
+}

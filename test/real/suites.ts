@@ -1,0 +1,16 @@
+import type { PeerName } from './rig/peers.ts';
+
+export interface Suite {
+  /** Relative to this folder. */
+  readonly file: string;
+  /** What must be built before it runs. */
+  readonly peers: readonly PeerName[];
+}
+
+/** The suites that `npm run test:real` knows, in the order in which they run. */
+export const SUITES: Readonly<Record<string, Suite>> = {
+  rig: {
+    file: 'rig.test.ts',
+    peers: ['kubernetes-1.36', 'kubernetes-1.34', 'tailnet', 'versitygw', 'reference'],
+  },
+};
