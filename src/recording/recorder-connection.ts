@@ -5,7 +5,10 @@ export type DialRecorder = (address: string, signal: AbortSignal) => Promise<Dup
 
 /** What happens to a connection after it was opened. */
 export interface ConnectionEvents {
-  /** The recorder has `bytes` of what was sent on this connection (v1: the bytes have left this machine). */
+  /**
+   * The recorder has the session's first `bytes` bytes, those of earlier connections included (v1: they have left this
+   * machine).
+   */
   acknowledged(bytes: number): void;
   /** The recorder confirmed the whole upload, after `finish`. Nothing follows. */
   finished(): void;

@@ -100,7 +100,7 @@ class Upload implements RecorderUpload {
     this.#connection = connection;
     // Whoever does not call `end` need not care how it went.
     this.#done.promise.catch(() => {});
-    this.#listen(connection, 0);
+    this.#listen(connection);
   }
 
   get address(): string {
@@ -152,9 +152,9 @@ class Upload implements RecorderUpload {
     this.#close('aborted', new TailcastError('RECORDER_LOST', 'the upload was broken off'));
   }
 
-  #listen(connection: RecorderConnection, offset: number): void {
+  #listen(connection: RecorderConnection): void {
     connection.attach({
-      acknowledged: (bytes) => this.#acknowledged(offset + bytes),
+      acknowledged: (offset) => this.#acknowledged(offset),
       finished: () => this.#finished(),
       lost: (error) => this.#connectionLost(error),
     });
@@ -217,7 +217,7 @@ class Upload implements RecorderUpload {
     this.#deps.moved?.(next.address, reason);
     for (const piece of this.#kept.pieces()) next.send(piece);
     if (this.#state === 'finishing') this.#finishConnection();
-    this.#listen(next, this.#kept.start);
+    this.#listen(next);
   }
 
   #giveUp(cause: Error): void {

@@ -128,6 +128,8 @@ export async function startRecorderDouble(
       if (!stream.destroyed && !stream.writableEnded) stream.write(`${JSON.stringify(frame)}\n`);
     };
     const acks = behaviour.acks ?? 'auto';
+    // An acknowledgement counts the bytes of the session, not those of the connection.
+    const before = Number(headers['tailcast-offset'] ?? 0);
     const upload = newUpload('v2', headers, {
       ack: (bytes) => say(bytes === 0 ? {} : { ack: bytes }),
       fail: (text) => {
@@ -138,7 +140,7 @@ export async function startRecorderDouble(
       cut: () => stream.session?.destroy(),
     });
     const alive = setInterval(() => {
-      if (acks !== 'none') say(acks === 'auto' && upload.body.length > 0 ? { ack: upload.body.length } : {});
+      if (acks !== 'none') say(acks === 'auto' ? { ack: before + upload.body.length } : {});
     }, 10);
     stream.once('close', () => {
       clearInterval(alive);
@@ -150,11 +152,11 @@ export async function startRecorderDouble(
       changed();
     });
     track(upload, stream, (bytes) => {
-      if (acks === 'auto') say({ ack: bytes });
+      if (acks === 'auto') say({ ack: before + bytes });
     });
     stream.once('end', () => {
       if (stream.aborted || acks === 'none') return;
-      say(acks === 'auto' ? { ack: upload.body.length } : {});
+      say(acks === 'auto' ? { ack: before + upload.body.length } : {});
       stream.end();
     });
   });

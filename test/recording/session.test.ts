@@ -1,0 +1,248 @@
+import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../src/errors.ts';
+import { RecordingSession, type SessionOptions } from '../../src/recording/session.ts';
+import { parseAnnotation } from '../../src/wire/recorder-api/annotation.ts';
+import { SessionSink } from '../support/session-sink.ts';
+
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+function begin(options: Partial<SessionOptions> & { readonly sink?: SessionSink } = {}) {
+  const clock = { ms: 1_000 };
+  const sink = options.sink ?? new SessionSink();
+  const session = new RecordingSession(sink, {
+    tty: false,
+    enforce: true,
+    header: ({ columns, rows }) => `{"version":2,"width":${columns},"height":${rows}}\n`,
+    about: { kind: 'session', id: 's1', tty: false, stdin: false, protocol: 'spdy', path: '/x' },
+    nowMs: () => clock.ms,
+    ...options,
+  });
+  return { session, sink, clock };
+}
+
+describe('recording session without a terminal', () => {
+  it('writes the header at once, with no size', () => {
+    const { session, sink } = begin();
+    session.flush();
+    expect(sink.header).toMatchObject({ width: 0, height: 0 });
+    expect(sink.annotationLines).toEqual([expect.objectContaining({ kind: 'session', id: 's1' })]);
+  });
+
+  it('writes output with the seconds since its start, and one batch per flush', () => {
+    const { session, sink, clock } = begin();
+    session.flush();
+    clock.ms += 250;
+    session.output('stdout', utf8('one\n'));
+    session.output('stdout', utf8('two\n'));
+    session.flush();
+    expect(sink.events).toEqual([
+      [0.25, 'o', 'one\n'],
+      [0.25, 'o', 'two\n'],
+    ]);
+    expect(sink.writes).toHaveLength(2);
+  });
+
+  it('ignores resizes and empty output', () => {
+    const { session, sink } = begin();
+    session.resize({ columns: 10, rows: 20 });
+    session.output('stdout', new Uint8Array(0));
+    session.flush();
+    expect(sink.events).toEqual([]);
+  });
+
+  it('marks where output changes between stdout and stderr', () => {
+    const { session, sink } = begin();
+    session.output('stdout', utf8('a'));
+    session.output('stderr', utf8('b'));
+    session.output('stderr', utf8('c'));
+    session.output('stdout', utf8('d'));
+    session.flush();
+    expect(sink.lines.slice(2)).toEqual([
+      '[0,"o","a"]',
+      '{"kind":"stream","name":"stderr"}',
+      '[0,"o","b"]',
+      '[0,"o","c"]',
+      '{"kind":"stream","name":"stdout"}',
+      '[0,"o","d"]',
+    ]);
+  });
+
+  it('puts a character together that was cut in two, per stream', () => {
+    const { session, sink } = begin();
+    const euro = utf8('€');
+    session.output('stdout', euro.subarray(0, 1));
+    session.output('stderr', utf8('x'));
+    session.output('stdout', euro.subarray(1, 2));
+    session.output('stdout', euro.subarray(2));
+    session.flush();
+    expect(sink.events).toEqual([
+      [0, 'o', 'x'],
+      [0, 'o', '€'],
+    ]);
+    expect(sink.annotationLines.some(({ kind }) => kind === 'raw')).toBe(false);
+  });
+
+  it('keeps the exact bytes of output that is not UTF-8 beside its readable form', () => {
+    const { session, sink } = begin();
+    const bytes = Uint8Array.of(0x62, 0xff, 0xfe, 0x78, 0x0a);
+    session.output('stdout', bytes);
+    session.flush();
+    expect(sink.events).toEqual([[0, 'o', 'b\ufffd\ufffdx\n']]);
+    const raw = parseAnnotation(sink.lines.at(-2)!);
+    expect(raw).toEqual({ kind: 'raw', base64: Buffer.from(bytes).toString('base64') });
+  });
+
+  it('sends plain asciicast to a recorder without annotations', async () => {
+    const { session, sink } = begin({ sink: new SessionSink(false) });
+    session.output('stderr', Uint8Array.of(0xff));
+    session.exit({ kind: 'exit', code: 3, message: '' });
+    await session.end('completed');
+    expect(sink.lines).toEqual(['{"version":2,"width":0,"height":0}', '[0,"o","\ufffd"]']);
+  });
+
+  it('cuts long output into lines, never inside a character', () => {
+    const { session, sink } = begin({ limits: { maxLineBytes: 10 } });
+    const text = 'aaaaaaaa€€€bbbbbbbbbbbbbbb😀';
+    session.output('stdout', utf8(text));
+    session.flush();
+    const parts = sink.events.map((event) => (event as [number, string, string])[2]);
+    expect(parts.join('')).toBe(text);
+    expect(parts.every((part) => utf8(part).length <= 10)).toBe(true);
+    expect(parts.join('')).not.toContain('\ufffd');
+  });
+
+  it('records a byte-order mark as it came', () => {
+    const { session, sink } = begin();
+    session.output('stdout', utf8('\ufeffx'));
+    session.flush();
+    expect(sink.events).toEqual([[0, 'o', '\ufeffx']]);
+  });
+
+  it('ends with the rest of a character, the exit and an end mark', async () => {
+    const { session, sink } = begin();
+    session.output('stdout', utf8('ok\n'));
+    session.output('stdout', utf8('€').subarray(0, 2));
+    session.exit({ kind: 'exit', code: 7, message: 'code 7' });
+    session.exit({ kind: 'success' });
+    await session.end('completed');
+    expect(sink.events.at(-1)).toEqual([0, 'o', '\ufffd']);
+    expect(sink.annotationLines.slice(1)).toEqual([
+      { kind: 'exit', code: 7, message: 'code 7' },
+      { kind: 'raw', base64: Buffer.from(utf8('€').subarray(0, 2)).toString('base64') },
+      { kind: 'end', outcome: 'completed', outputBytes: 5, outputLines: 2 },
+    ]);
+    expect(sink.ended).toBe(true);
+    expect(session.totals).toMatchObject({ outputBytes: 5, exit: { kind: 'exit', code: 7 } });
+  });
+});
+
+describe('recording session with a terminal', () => {
+  it('takes the first size into the header and writes a line for every later one, unchanged ones too', () => {
+    const { session, sink } = begin({ tty: true });
+    session.flush();
+    expect(sink.writes).toEqual([]);
+    session.resize({ columns: 10, rows: 20 });
+    session.resize({ columns: 10, rows: 20 });
+    session.flush();
+    expect(sink.header).toMatchObject({ width: 10, height: 20 });
+    expect(sink.events).toEqual([[0, 'r', '10x20']]);
+  });
+
+  it('keeps the times of output that came before the size', () => {
+    const { session, sink, clock } = begin({ tty: true });
+    clock.ms += 100;
+    session.output('stdout', utf8('early'));
+    session.flush();
+    clock.ms += 100;
+    session.resize({ columns: 10, rows: 20 });
+    session.flush();
+    expect(sink.header).toMatchObject({ width: 10 });
+    expect(sink.events).toEqual([[0.1, 'o', 'early']]);
+  });
+
+  it('does not wait for a size longer than its limit', async () => {
+    const { session, sink } = begin({ tty: true, limits: { sizeWaitMs: 20 } });
+    session.output('stdout', utf8('early'));
+    while (sink.writes.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(sink.header).toMatchObject({ width: 80, height: 24 });
+    expect(sink.events).toEqual([[0, 'o', 'early']]);
+    session.resize({ columns: 10, rows: 20 });
+    session.flush();
+    expect(sink.events.at(-1)).toEqual([0, 'r', '10x20']);
+  });
+
+  it('does not hold more output than its limit while it waits', () => {
+    const { session, sink } = begin({ tty: true, limits: { sizeWaitBytes: 8 } });
+    session.output('stdout', utf8('12345678'));
+    session.flush();
+    expect(sink.writes).toEqual([]);
+    session.output('stdout', utf8('9'));
+    session.flush();
+    expect(sink.header).toMatchObject({ width: 80, height: 24 });
+    expect(sink.events).toHaveLength(2);
+  });
+
+  it('ignores sizes without columns or rows', () => {
+    const { session, sink } = begin({ tty: true });
+    session.resize({ columns: 0, rows: 0 });
+    session.flush();
+    expect(sink.writes).toEqual([]);
+    session.resize({ columns: 65_535, rows: 65_535 });
+    session.resize({ columns: 5, rows: 0 });
+    session.flush();
+    expect(sink.header).toMatchObject({ width: 65_535 });
+    expect(sink.events).toEqual([]);
+  });
+
+  it('writes a header even when it ends before any size', async () => {
+    const { session, sink } = begin({ tty: true });
+    await session.end('interrupted', 'the client left');
+    expect(sink.header).toMatchObject({ width: 80, height: 24 });
+    expect(sink.annotationLines.at(-1)).toMatchObject({ kind: 'end', outcome: 'interrupted' });
+  });
+});
+
+describe('recording session with a failing recorder', () => {
+  it('waits with the recorder', async () => {
+    const { session, sink } = begin();
+    session.flush();
+    const room = Promise.withResolvers<void>();
+    sink.room = room.promise;
+    session.output('stdout', utf8('x'));
+    const wait = session.flush();
+    expect(wait).toBeInstanceOf(Promise);
+    room.resolve();
+    await wait;
+  });
+
+  it('throws from then on when recording is enforced', () => {
+    const { session, sink } = begin();
+    session.flush();
+    sink.error = new TailcastError('RECORDER_LOST');
+    session.output('stdout', utf8('x'));
+    expect(() => session.flush()).toThrow(/recorder was lost/);
+    sink.error = undefined;
+    expect(() => session.flush()).toThrow(/recorder was lost/);
+  });
+
+  it('rejects a wait that ends with the recorder when recording is enforced', async () => {
+    const { session, sink } = begin();
+    session.flush();
+    sink.room = Promise.reject(new TailcastError('RECORDER_LOST'));
+    session.output('stdout', utf8('x'));
+    await expect(session.flush()).rejects.toMatchObject({ code: 'RECORDER_LOST' });
+    expect(() => session.flush()).toThrow(/recorder was lost/);
+  });
+
+  it('goes on and counts what is missing when recording is not enforced', async () => {
+    const { session, sink } = begin({ enforce: false });
+    session.flush();
+    sink.error = new TailcastError('RECORDER_LOST');
+    session.output('stdout', utf8('abc'));
+    expect(session.flush()).toBeUndefined();
+    session.output('stdout', utf8('defg'));
+    expect(session.flush()).toBeUndefined();
+    expect(session.totals).toMatchObject({ outputBytes: 7, missingBytes: 7 });
+    await expect(session.end('completed')).rejects.toMatchObject({ code: 'RECORDER_LOST' });
+  });
+});

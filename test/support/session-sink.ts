@@ -1,0 +1,53 @@
+import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
+
+/** A sink in memory: what a session wrote, and switches for what a recorder may do. */
+export class SessionSink implements Pick<RecorderUpload, 'write' | 'end' | 'abort' | 'annotations'> {
+  readonly annotations: boolean;
+  readonly writes: string[] = [];
+  ended = false;
+  aborted = false;
+  /** Set: every write waits for it. */
+  room: Promise<void> | undefined;
+  /** Set: every write throws it. */
+  error: Error | undefined;
+
+  constructor(annotations = true) {
+    this.annotations = annotations;
+  }
+
+  write(lines: string): void | Promise<void> {
+    if (this.error !== undefined) throw this.error;
+    this.writes.push(lines);
+    return this.room;
+  }
+
+  async end(): Promise<void> {
+    this.ended = true;
+  }
+
+  abort(): void {
+    this.aborted = true;
+  }
+
+  get lines(): string[] {
+    return this.writes.join('').split('\n').slice(0, -1);
+  }
+
+  /** Events only, parsed. */
+  get events(): unknown[] {
+    return this.lines.filter((line) => line.startsWith('[')).map((line) => JSON.parse(line) as unknown);
+  }
+
+  /** Annotations only, parsed, without the header line. */
+  get annotationLines(): Record<string, unknown>[] {
+    return this.lines
+      .slice(1)
+      .filter((line) => line.startsWith('{'))
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+  }
+
+  get header(): Record<string, unknown> | undefined {
+    const [first] = this.lines;
+    return first === undefined ? undefined : (JSON.parse(first) as Record<string, unknown>);
+  }
+}
