@@ -4,7 +4,7 @@
  * ours does too. It is total: every canonical target has an answer.
  */
 import { firstQueryValue, queryFlag, type Query, type Target } from './canonical-target.ts';
-import { exactFieldMatch, isLabelSelector } from './selectors.ts';
+import { isLabelSelector, parseFieldSelector, type FieldTerm } from './selectors.ts';
 
 /** Field by field what Kubernetes' `RequestInfo` holds; absent text is the empty string, as in Go. */
 export interface RequestInfo {
@@ -113,7 +113,7 @@ function selectorsOf(query: Query): Pick<RequestInfo, 'fieldSelector' | 'labelSe
 function namedVerb(verb: string, name: string, query: Query): { verb: string; name: string } {
   if (name !== '') return { verb, name };
   if (verb === 'get') {
-    return { verb: queryFlag(query, 'watch') ? 'watch' : 'list', name: nameFromSelector(query) };
+    return { verb: watches(query) ? 'watch' : 'list', name: nameFromSelector(query) };
   }
   return { verb: verb === 'delete' ? 'deletecollection' : verb, name };
 }
@@ -145,20 +145,27 @@ function splitNamespace(parts: readonly string[]): { namespace: string; parts: r
   return { namespace, parts: parts.slice(2) };
 }
 
+function watches(query: Query): boolean {
+  if (queryFlag(query, 'watch')) return true;
+  // NOTE: when the list options do not decode, Kubernetes falls back to a reading that folds fewer letters
+  const text = firstQueryValue(query, 'watch')?.toLowerCase() ?? 'false';
+  return text !== 'false' && text !== '0' && decodeListOptions(query) === undefined;
+}
+
 /** The name a `metadata.name=x` field selector pins down, if the list options decode as a whole. */
 function nameFromSelector(query: Query): string {
-  const selector = firstQueryValue(query, 'fieldSelector');
-  if (selector === undefined || !listOptionsDecode(query)) return '';
-  const name = exactFieldMatch(selector, 'metadata.name') ?? '';
+  if (firstQueryValue(query, 'fieldSelector') === undefined) return '';
+  const terms = decodeListOptions(query) ?? [];
+  const name = terms.find(({ field, equal }) => equal && field === 'metadata.name')?.value ?? '';
   return name === '.' || name === '..' || /[/%]/.test(name) ? '' : name;
 }
 
-/** Kubernetes decodes all list options or none of them. */
-function listOptionsDecode(query: Query): boolean {
+/** The field selector, or undefined: Kubernetes decodes all list options or none of them. */
+function decodeListOptions(query: Query): readonly FieldTerm[] | undefined {
   const numbers = [firstQueryValue(query, 'limit'), firstQueryValue(query, 'timeoutSeconds')];
-  if (!numbers.every((text) => text === undefined || isInt64(text))) return false;
-  const labels = firstQueryValue(query, 'labelSelector');
-  return labels === undefined || isLabelSelector(labels);
+  if (!numbers.every((text) => text === undefined || isInt64(text))) return undefined;
+  if (!isLabelSelector(firstQueryValue(query, 'labelSelector') ?? '')) return undefined;
+  return parseFieldSelector(firstQueryValue(query, 'fieldSelector') ?? '');
 }
 
 const INT64_MAX = 2n ** 63n;

@@ -3,21 +3,25 @@
  * only when both selectors are well formed. Ports of `k8s.io/apimachinery/pkg/fields` and `pkg/labels`.
  */
 
-/**
- * The value `selector` demands of `field` with `=` or `==`; undefined when it demands none or is not well formed.
- * Source: `fields.ParseSelector`, `Selector.RequiresExactMatch`.
- */
-export function exactFieldMatch(selector: string, field: string): string | undefined {
-  let match: string | undefined;
-  for (const term of splitTerms(selector).toSorted()) {
-    if (term === '') continue;
-    const operator = /!=|==|=/.exec(term);
+/** One comma-separated demand of a field selector. */
+export interface FieldTerm {
+  readonly field: string;
+  readonly equal: boolean;
+  readonly value: string;
+}
+
+/** The terms in Kubernetes' order, or undefined when the text is no field selector. Source: `fields.ParseSelector`. */
+export function parseFieldSelector(selector: string): readonly FieldTerm[] | undefined {
+  const terms: FieldTerm[] = [];
+  for (const text of splitTerms(selector).toSorted()) {
+    if (text === '') continue;
+    const operator = /!=|==|=/.exec(text);
     if (operator === null) return undefined;
-    const value = unescapeValue(term.slice(operator.index + operator[0].length));
+    const value = unescapeValue(text.slice(operator.index + operator[0].length));
     if (value === undefined) return undefined;
-    if (operator[0] !== '!=' && term.slice(0, operator.index) === field) match ??= value;
+    terms.push({ field: text.slice(0, operator.index), equal: operator[0] !== '!=', value });
   }
-  return match;
+  return terms;
 }
 
 /** Splits at commas that no backslash precedes; backslashes stay. */
@@ -77,6 +81,8 @@ function scanLabelTokens(text: string): readonly string[] {
       const symbol = DOUBLE_SYMBOLS.has(pair) ? pair : character;
       tokens.push(symbol);
       index += symbol.length;
+      // Go's lexer swallows a NUL that ends a token; only one that starts a token ends the text
+      if (text[index] === '\0') index++;
     } else {
       const start = index;
       while (index < text.length && !/[\s=!(),><\0]/.test(text.charAt(index))) index++;

@@ -581,6 +581,8 @@ describe('list options', () => {
     ['GET', `${list}?watch=true&watch=false`, 'watch', '', '', ''],
     ['GET', `${list}?watch=false&watch=true`, 'list', '', '', ''],
     ['HEAD', `${list}?watch=`, 'watch', '', '', ''],
+    ['GET', `${list}?watch=fal%C5%BFe`, 'list', '', '', ''],
+    ['GET', `${list}?watch=fal%C5%BFe&limit=x`, 'watch', '', '', ''],
     ['POST', `${list}?watch=1`, 'create', '', '', ''],
   ])('%s %s', (method, target, verb, name, fieldSelector, labelSelector) => {
     expect(infoOf(method, target)).toMatchObject({ verb, name, fieldSelector, labelSelector });
