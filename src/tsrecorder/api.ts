@@ -143,10 +143,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
       redirect: false,
       serveDotFiles: false,
       dotfiles: 'ignore',
-      cacheControl: false,
-      setHeaders: (response) => {
-        response.setHeader('cache-control', 'no-cache');
-      },
+      maxAge: 0,
     });
   }
 }
@@ -167,14 +164,25 @@ async function sendCast(
     const cast = follow ? followCast(store, entry, gone.signal) : readCast(store, entry, wholeOf(entry));
     return reply.send(streamOf(presentation === undefined ? cast : presentCast(cast, presentation)));
   }
+  return sendStored(store, entry, request, reply);
+}
+
+/** The cast as it is, or a range of it. */
+function sendStored(
+  store: RecordingStore,
+  entry: CatalogEntry,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
+  const { headers } = request;
   const bytes = wholeOf(entry).end;
   const tag = entry.version === undefined ? undefined : `"${entry.version}"`;
   if (tag !== undefined) reply.header('etag', tag);
-  if (tag !== undefined && request.headers['if-none-match'] === tag) return reply.code(304).send();
+  if (tag !== undefined && headers['if-none-match'] === tag) return reply.code(304).send();
+  const condition = headers['if-range'];
+  const mayBePart = condition === undefined || condition === tag;
+  const range = mayBePart ? parseRange(headers.range, bytes) : 'whole';
   reply.header('accept-ranges', 'bytes');
-  const condition = request.headers['if-range'];
-  const range =
-    condition === undefined || condition === tag ? parseRange(request.headers.range, bytes) : 'whole';
   if (range === 'unsatisfiable') {
     return reply
       .code(416)

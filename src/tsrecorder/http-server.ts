@@ -2,13 +2,13 @@
  * One TCP port for HTTP/1.1 and for HTTP/2 with prior knowledge: the first bytes of a connection tell which. Node has
  * servers for both but none for the two together, so connections are accepted here and handed to one of them.
  */
-import { createServer as createHttp1Server, type RequestListener } from 'node:http';
-import { createServer as createHttp2Server, type ServerHttp2Session } from 'node:http2';
+import { createServer as createHttp1Server, type IncomingMessage, type RequestListener } from 'node:http';
+import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from 'node:http2';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from '../observe/logger.ts';
-import type { Uploads } from './uploads.ts';
+import { answerUnserved, type Uploads } from './uploads.ts';
 
 /** What every HTTP/2 connection begins with (RFC 9113 3.4). */
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
@@ -29,7 +29,7 @@ export interface ServerOptions {
   /** Puts routes on the application that answers what is no upload. */
   readonly routes: (app: FastifyInstance) => void;
   /** Handles a WebSocket upgrade, or destroys the socket. */
-  readonly upgrade: (request: import('node:http').IncomingMessage, socket: Duplex, head: Buffer) => void;
+  readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
 }
 
 export interface HttpServer {
@@ -146,10 +146,7 @@ function createApplication(options: ServerOptions): FastifyInstance {
   });
 }
 
-function createHttp2(
-  options: ServerOptions,
-  sessions: Set<ServerHttp2Session>,
-): ReturnType<typeof createHttp2Server> {
+function createHttp2(options: ServerOptions, sessions: Set<ServerHttp2Session>): Http2Server {
   const server = createHttp2Server({
     settings: {
       initialWindowSize: options.streamWindowBytes,
@@ -162,18 +159,14 @@ function createHttp2(
     sessions.add(session);
     session.once('close', () => sessions.delete(session));
     session.setLocalWindowSize(options.connectionWindowBytes);
+    session.on('stream', (stream, headers) => {
+      if (!options.uploads.stream(stream, headers)) answerUnserved(stream);
+    });
     closeWhenIdle(session, options.idleTimeoutMs);
   });
   server.on('sessionError', (error) =>
     options.log.debug({ error: error.message }, 'HTTP/2 connection failed'),
   );
-  server.on('stream', (stream, headers) => {
-    if (options.uploads.stream(stream, headers)) return;
-    // the page and its API are for browsers, and these speak HTTP/2 over TLS only
-    stream.on('error', () => undefined);
-    stream.respond({ ':status': 404, 'content-type': 'application/json' });
-    stream.end('{"code":"RECORDING_UNKNOWN","message":"served over HTTP/1.1 only"}\n');
-  });
   return server;
 }
 

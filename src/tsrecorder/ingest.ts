@@ -311,7 +311,7 @@ export class Ingest {
 
     session.attach(
       {
-        durable: () => events.durable(),
+        durable: (bodyBytes) => events.durable(bodyBytes),
         drain: () => events.drain(),
         failed: fail,
         released(error) {

@@ -31,15 +31,6 @@ export interface LineLimits {
   readonly maxObjectBytes: number;
 }
 
-export interface LineSplitter {
-  /** @throws TailcastError `UPLOAD_TOO_LARGE` when a line is longer than its limit; the splitter is dead afterwards. */
-  push(chunk: Uint8Array): readonly UploadPiece[];
-  /** Bytes since the last line end. */
-  readonly partialBytes: number;
-  /** What the upload would end with if it ended here; undefined between two lines. */
-  readonly unfinished: UnfinishedLine | undefined;
-}
-
 /** A line without its line feed. `event`: it begins and ends like a cast event, so only the line feed may be missing. */
 export type UnfinishedLine =
   | { readonly kind: 'cast'; readonly event: boolean }
@@ -50,98 +41,101 @@ const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
 
-/** One per upload. */
-export function createLineSplitter(limits: LineLimits): LineSplitter {
+/** One per connection of an upload. */
+export class LineSplitter {
+  readonly #limits: LineLimits;
   /** The object line being collected over several chunks, or undefined outside of one. */
-  let object: Collector | undefined;
-  let partialBytes = 0;
-  let partialIsEvent = false;
-  let lastByte: number | undefined;
-  let dead = false;
+  #object: Collector | undefined;
+  #partialBytes = 0;
+  #partialIsEvent = false;
+  #lastByte: number | undefined;
+  #dead = false;
 
-  function fail(detail: string): never {
-    dead = true;
-    throw new TailcastError('UPLOAD_TOO_LARGE', detail);
+  constructor(limits: LineLimits) {
+    this.#limits = limits;
+  }
+
+  /** @throws TailcastError `UPLOAD_TOO_LARGE` when a line is longer than its limit; the splitter is dead afterwards. */
+  push(chunk: Uint8Array): readonly UploadPiece[] {
+    if (this.#dead) throw new TailcastError('UPLOAD_TOO_LARGE', 'the upload was already refused');
+    const pieces: UploadPiece[] = [];
+    let position = 0;
+    while (position < chunk.length) {
+      const isObject =
+        this.#object !== undefined || (this.#partialBytes === 0 && chunk[position] === OPEN_BRACE);
+      position = isObject
+        ? this.#takeObject(chunk, position, pieces)
+        : this.#takeCast(chunk, position, pieces);
+    }
+    this.#lastByte = chunk.at(-1) ?? this.#lastByte;
+    return pieces;
+  }
+
+  /** Bytes since the last line end. */
+  get partialBytes(): number {
+    return this.#partialBytes;
+  }
+
+  /** What the upload would end with if it ended here; undefined between two lines. */
+  get unfinished(): UnfinishedLine | undefined {
+    if (this.#object !== undefined) return { kind: 'object', line: this.#object.bytes() };
+    return this.#partialBytes === 0
+      ? undefined
+      : { kind: 'cast', event: this.#partialIsEvent && this.#lastByte === CLOSE_BRACKET };
   }
 
   /** Consumes object text up to its line end or the end of the chunk. */
-  function takeObject(chunk: Uint8Array, start: number, out: UploadPiece[]): number {
+  #takeObject(chunk: Uint8Array, start: number, out: UploadPiece[]): number {
     const found = chunk.indexOf(LINE_FEED, start);
     const end = found < 0 ? chunk.length : found + 1;
-    partialBytes += end - start;
-    if (partialBytes > limits.maxObjectBytes) fail('a header or annotation line is too long');
+    this.#partialBytes += end - start;
+    if (this.#partialBytes > this.#limits.maxObjectBytes)
+      this.#fail('a header or annotation line is too long');
     const part = chunk.subarray(start, end);
     if (found < 0) {
-      object ??= createCollector();
-      object.append(part);
+      this.#object ??= createCollector();
+      this.#object.append(part);
     } else {
-      object?.append(part);
-      out.push({ kind: 'object', line: object?.bytes() ?? part });
-      object = undefined;
-      partialBytes = 0;
+      this.#object?.append(part);
+      out.push({ kind: 'object', line: this.#object?.bytes() ?? part });
+      this.#object = undefined;
+      this.#partialBytes = 0;
     }
     return end;
   }
 
   /** Consumes cast text up to the next object line or the end of the chunk. */
-  function takeCast(chunk: Uint8Array, start: number, out: UploadPiece[]): number {
+  #takeCast(chunk: Uint8Array, start: number, out: UploadPiece[]): number {
     let position = start;
     let linesEnded = 0;
     let oddLines = 0;
-    let whole = 0;
+    let wholeBytes = 0;
     while (position < chunk.length) {
-      if (partialBytes === 0) {
+      if (this.#partialBytes === 0) {
         const first = chunk[position];
         if (first === OPEN_BRACE) break;
-        partialIsEvent = first === OPEN_BRACKET;
-        if (!partialIsEvent) oddLines += 1;
+        this.#partialIsEvent = first === OPEN_BRACKET;
+        if (!this.#partialIsEvent) oddLines += 1;
       }
       const found = chunk.indexOf(LINE_FEED, position);
       const end = found < 0 ? chunk.length : found + 1;
-      partialBytes += end - position;
-      if (partialBytes > limits.maxLineBytes) fail('a line is too long');
+      this.#partialBytes += end - position;
+      if (this.#partialBytes > this.#limits.maxLineBytes) this.#fail('a line is too long');
       if (found >= 0) {
         linesEnded += 1;
-        partialBytes = 0;
-        whole = end - start;
+        this.#partialBytes = 0;
+        wholeBytes = end - start;
       }
       position = end;
     }
-    out.push({
-      kind: 'cast',
-      bytes: chunk.subarray(start, position),
-      linesEnded,
-      oddLines,
-      wholeBytes: whole,
-    });
+    out.push({ kind: 'cast', bytes: chunk.subarray(start, position), linesEnded, oddLines, wholeBytes });
     return position;
   }
 
-  return {
-    push(chunk) {
-      if (dead) throw new TailcastError('UPLOAD_TOO_LARGE', 'the upload was already refused');
-      const pieces: UploadPiece[] = [];
-      let position = 0;
-      while (position < chunk.length) {
-        const startsObject = partialBytes === 0 && chunk[position] === OPEN_BRACE;
-        position =
-          object !== undefined || startsObject
-            ? takeObject(chunk, position, pieces)
-            : takeCast(chunk, position, pieces);
-      }
-      lastByte = chunk.at(-1) ?? lastByte;
-      return pieces;
-    },
-    get partialBytes() {
-      return partialBytes;
-    },
-    get unfinished(): UnfinishedLine | undefined {
-      if (object !== undefined) return { kind: 'object', line: object.bytes() };
-      return partialBytes === 0
-        ? undefined
-        : { kind: 'cast', event: partialIsEvent && lastByte === CLOSE_BRACKET };
-    },
-  };
+  #fail(detail: string): never {
+    this.#dead = true;
+    throw new TailcastError('UPLOAD_TOO_LARGE', detail);
+  }
 }
 
 interface Collector {

@@ -154,87 +154,102 @@ export interface Recorder {
  *   written to; a system error when the address cannot be used.
  */
 export async function createRecorder(options: RecorderOptions): Promise<Recorder> {
-  const limits = { ...DEFAULT_LIMITS, ...options.limits };
-  const timing = { ...DEFAULT_TIMING, ...options.timing };
-  const { log, clock = SYSTEM_CLOCK } = options;
   const spoolDirectory = options.spoolDirectory ?? join(options.directory, '.spool');
   const store = options.store ?? (await createDiskStore(options.directory));
   await makeDirectory(spoolDirectory);
   const unlock = await lockSpool(spoolDirectory);
   try {
-    const metrics = createRecorderMetrics(options.registry, () => ingest.sessionCount);
-    const issueTime = createReceiveTimes(() => clock.now());
-    const group = createCommits(timing, clock, metrics, () => ingest.resumeWaiting());
-    const finisher = createFinisher({
-      store,
-      log,
-      retryMs: timing.storeRetryMs,
-      maxRetryMs: timing.maxStoreRetryMs,
-      onRetry: () => metrics.storeRetries.inc(),
-    });
-    const ingest: Ingest = new Ingest({
-      spoolDirectory,
-      group,
-      finisher,
-      limits,
-      resumeGraceMs: timing.resumeGraceMs,
-      now: () => clock.now(),
-      issueTime,
-      log,
-      onOutcome: ({ state }) => metrics.recordings.inc({ state }),
-      onStored: () => catalog.changed(),
-    });
-    const catalog: Catalog = createCatalog({
-      store,
-      live: () => ingest.live(),
-      refreshMs: timing.listRefreshMs,
-      maxCached: limits.maxCachedRecordings,
-      now: () => clock.monotonic(),
-    });
-    await ingest.recover();
-    const hosts = createHosts(options.hostNames ?? []);
-    const viewers = createLiveSockets({
-      catalog,
-      store,
-      hosts,
-      log,
-      maxViewers: limits.maxViewers,
-      pingMs: PING_MS,
-    });
-    const server = await listenHttp({
-      ...options.listen,
-      ...limits,
-      ...timing,
-      log,
-      uploads: createUploads({
-        ...limits,
-        ...timing,
-        ingest,
-        store,
-        identify: options.identify,
-        issueTime,
-        log,
-        metrics,
-      }),
-      routes: (app) => addApi(app, { catalog, store, hosts, log, playerDirectory: options.playerDirectory }),
-      upgrade: (request, socket, head) => viewers.upgrade(request, socket, head),
-    });
-    const { address: host, port, family } = server.address;
-    return {
-      address: { host, port },
-      url: `http://${family === 'IPv6' ? `[${host}]` : host}:${port}`,
-      catalog,
-      async close() {
-        viewers.close();
-        await closeUploads(ingest, group, finisher);
-        await server.close(timing.closeGraceMs);
-        await unlock();
-      },
-    };
+    const parts = await startIngest(options, store, spoolDirectory);
+    return await listen(options, store, parts, unlock);
   } catch (error) {
     await unlock();
     throw error;
   }
+}
+
+interface IngestParts {
+  readonly ingest: Ingest;
+  readonly group: GroupCommit;
+  readonly finisher: Finisher;
+  readonly catalog: Catalog;
+  readonly metrics: RecorderMetrics;
+  readonly issueTime: () => string;
+}
+
+async function startIngest(
+  options: RecorderOptions,
+  store: RecordingStore,
+  spoolDirectory: string,
+): Promise<IngestParts> {
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
+  const timing = { ...DEFAULT_TIMING, ...options.timing };
+  const { log, clock = SYSTEM_CLOCK } = options;
+  const metrics = createRecorderMetrics(options.registry, () => ingest.sessionCount);
+  const issueTime = createReceiveTimes(() => clock.now());
+  const group = createCommits(timing, clock, metrics, () => ingest.resumeWaiting());
+  const finisher = createFinisher({
+    store,
+    log,
+    retryMs: timing.storeRetryMs,
+    maxRetryMs: timing.maxStoreRetryMs,
+    onRetry: () => metrics.storeRetries.inc(),
+  });
+  const ingest: Ingest = new Ingest({
+    spoolDirectory,
+    group,
+    finisher,
+    limits,
+    resumeGraceMs: timing.resumeGraceMs,
+    now: () => clock.now(),
+    issueTime,
+    log,
+    onOutcome: ({ state }) => metrics.recordings.inc({ state }),
+    onStored: () => catalog.changed(),
+  });
+  const catalog: Catalog = createCatalog({
+    store,
+    live: () => ingest.live(),
+    refreshMs: timing.listRefreshMs,
+    maxCached: limits.maxCachedRecordings,
+    now: () => clock.monotonic(),
+  });
+  await ingest.recover();
+  return { ingest, group, finisher, catalog, metrics, issueTime };
+}
+
+async function listen(
+  options: RecorderOptions,
+  store: RecordingStore,
+  { ingest, group, finisher, catalog, metrics, issueTime }: IngestParts,
+  unlock: () => Promise<void>,
+): Promise<Recorder> {
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
+  const timing = { ...DEFAULT_TIMING, ...options.timing };
+  const { log, identify, playerDirectory } = options;
+  const hosts = createHosts(options.hostNames ?? []);
+  const { maxViewers } = limits;
+  const viewers = createLiveSockets({ catalog, store, hosts, log, maxViewers, pingMs: PING_MS });
+  const server = await listenHttp({
+    ...options.listen,
+    ...limits,
+    ...timing,
+    log,
+    uploads: createUploads({ ...limits, ...timing, ingest, store, identify, issueTime, log, metrics }),
+    routes: (app) => addApi(app, { catalog, store, hosts, log, playerDirectory }),
+    upgrade: (request, socket, head) => viewers.upgrade(request, socket, head),
+  });
+  const { address: host, port, family } = server.address;
+  return {
+    address: { host, port },
+    url: `http://${family === 'IPv6' ? `[${host}]` : host}:${port}`,
+    catalog,
+    async close() {
+      viewers.close();
+      await closeUploads(ingest, group, finisher);
+      await server.close(timing.closeGraceMs);
+      await unlock();
+    },
+  };
 }
 
 function createCommits(

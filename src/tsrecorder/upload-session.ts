@@ -17,15 +17,15 @@ import { MAX_ANNOTATION_LENGTH } from '../wire/recorder-api/annotation.ts';
 import { parseHead, stampHead, type CastHead } from './cast-head.ts';
 import { isSystemError } from './durable-files.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
-import { createLineSplitter, type LineSplitter, type UploadPiece } from './line-splitter.ts';
+import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts, type SessionFacts } from './session-facts.ts';
 import { createSpoolFile, cutFile, spoolPaths, type SpoolFile, type SpoolPaths } from './spool-file.ts';
 import { encodeEnd, encodeMeta, encodeNote, type SpoolMeta } from './spool-journal.ts';
 
 /** What the transport of an upload is told. */
 export interface UploadEvents {
-  /** More is durable. */
-  durable(): void;
+  /** So many body bytes of the session are durable now. */
+  durable(bodyBytes: number): void;
   /** `push` had answered false; it may go on. */
   drain(): void;
   /** The upload is over for a reason of the recorder's. Nothing follows. */
@@ -261,7 +261,7 @@ export class UploadSession implements Committable {
     }
     this.#durable = position;
     this.#releaseWaiters(appends);
-    this.#events?.durable();
+    this.#events?.durable(position.bodyBytes);
     this.wake();
   }
 
@@ -371,7 +371,7 @@ export class UploadSession implements Committable {
   }
 
   #createSplitter(): LineSplitter {
-    return createLineSplitter({
+    return new LineSplitter({
       maxLineBytes: this.#deps.limits.maxLineBytes,
       maxObjectBytes: MAX_ANNOTATION_LENGTH,
     });

@@ -25,7 +25,7 @@ import type { Logger } from '../observe/logger.ts';
 import { encodeAck } from '../wire/recorder-api/ack.ts';
 import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from '../wire/recorder-api/annotation.ts';
 import { wrapEvent } from './api-events.ts';
-import type { Ingest, Upload } from './ingest.ts';
+import type { Ingest } from './ingest.ts';
 import type { RecorderMetrics } from './recorder-metrics.ts';
 import type { RecordingStore } from './store/store.ts';
 
@@ -169,43 +169,41 @@ async function takeV2(
   headers: IncomingHttpHeaders,
 ): Promise<void> {
   const { token, offset } = readSession(headers);
-  let upload: Upload | undefined;
   const acks = createAckWriter(stream, options.idleAckMs);
-  upload = await options.ingest.begin({ ...uploader, protocol: 'v2', token }, offset, {
-    durable: () => acks.ack(upload?.durableBytes ?? 0),
+  const upload = await options.ingest.begin({ ...uploader, protocol: 'v2', token }, offset, {
+    durable: (bodyBytes) => acks.ack(bodyBytes),
     drain: () => stream.resume(),
     failed(error) {
       options.metrics.uploadsFailed.inc({ code: error.code });
       acks.fail(error);
     },
   });
-  const accepted = upload;
   if (stream.destroyed) {
-    accepted.cut('the connection was lost');
+    upload.cut('the connection was lost');
     return;
   }
   stream.respond({
     ':status': 200,
     'content-type': 'application/json',
-    ...(token === undefined ? {} : { [OFFSET_HEADER]: String(accepted.durableBytes) }),
+    ...(token === undefined ? {} : { [OFFSET_HEADER]: String(upload.durableBytes) }),
   });
-  acks.start(accepted.durableBytes);
+  acks.start(upload.durableBytes);
   let ended = false;
   stream.on('data', (chunk: Buffer) => {
     options.metrics.receivedBytes.inc(chunk.length);
-    if (!accepted.push(chunk)) stream.pause();
+    if (!upload.push(chunk)) stream.pause();
   });
   stream.on('end', () => {
     // node ends a reset stream as well; then it is no end of the body
     if (stream.aborted) return;
     ended = true;
-    void accepted.end().then((kept) => {
-      if (kept) acks.finish(accepted.durableBytes);
+    void upload.end().then((kept) => {
+      if (kept) acks.finish(upload.durableBytes);
     });
   });
   stream.on('close', () => {
     acks.stop();
-    if (!ended) accepted.cut('the connection was lost');
+    if (!ended) upload.cut('the connection was lost');
   });
 }
 
@@ -410,6 +408,12 @@ function refuseStream(stream: ServerHttp2Stream, error: TailcastError, head: boo
     const headers = { ':status': error.entry.status, 'content-type': 'application/json' };
     respond(stream, headers, head ? undefined : refusalBody(error));
   }
+}
+
+/** The page and its API are for browsers, and these speak HTTP/2 over TLS only. */
+export function answerUnserved(stream: ServerHttp2Stream): void {
+  stream.on('error', () => undefined);
+  refuseStream(stream, new TailcastError('RECORDING_UNKNOWN', 'served over HTTP/1.1 only'), false);
 }
 
 /** A whole answer. The peer's body, if it still comes, is dropped. */

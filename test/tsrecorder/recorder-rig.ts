@@ -1,0 +1,194 @@
+/** A recorder on loopback for tests, and the two ways to upload to it. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import {
+  connect,
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  type IncomingHttpHeaders,
+  type IncomingHttpStatusHeader,
+} from 'node:http2';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import type { Recording } from '../../src/tsrecorder/recording.ts';
+import { createRecorder, type Recorder, type RecorderOptions } from '../../src/tsrecorder/server.ts';
+import { createAckParser, type Ack } from '../../src/wire/recorder-api/ack.ts';
+
+export const UPLOADER = {
+  kind: 'accepted',
+  nodeId: 'nGATE1CNTRL',
+  nodeName: 'gateway.tail1.ts.net',
+} as const;
+
+/** A header as the reference's API proxy sends it, with an id beyond 2^53 and a key nobody knows. */
+export const HEADER =
+  '{"version":2,"width":80,"height":24,"timestamp":1785325858,"command":"sh -i","srcNode":"laptop.tail1.ts.net",' +
+  '"srcNodeID":"nA1CNTRL","srcNodeUserID":16793133573424021,"srcNodeUser":"a@example.com","env":null,"sshUser":"",' +
+  '"localUser":"","connectionID":"","kubernetes":{"PodName":"web-0","Namespace":"prod","Container":"app",' +
+  '"SessionType":"exec"},"future": {"x" : [1, 2]}}\n';
+
+/** The same as it is stored for {@link UPLOADER}. */
+export const STORED_HEADER = HEADER.replace(
+  '}}\n'.slice(1),
+  ',"dstNode":"gateway.tail1.ts.net","dstNodeID":"nGATE1CNTRL"}\n',
+);
+
+export interface Rig extends AsyncDisposable {
+  readonly directory: string;
+  readonly recorder: Recorder;
+  /** The same directories, another process as it were. */
+  restart(options?: Partial<RecorderOptions>): Promise<Rig>;
+  get(path: string, headers?: Record<string, string>, method?: string): Promise<Answer>;
+  list(query?: string): Promise<readonly Recording[]>;
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+export async function createRig(options: Partial<RecorderOptions> = {}, directory?: string): Promise<Rig> {
+  const root = directory ?? (await mkdtemp(join(tmpdir(), 'tsrecorder-')));
+  const recorder = await createRecorder({
+    listen: { host: '127.0.0.1', port: 0 },
+    directory: root,
+    identify: async () => UPLOADER,
+    log: createSilentLogger(),
+    ...options,
+    timing: { closeGraceMs: 200, ...options.timing },
+  });
+  const get = (path: string, headers = {}, method = 'GET'): Promise<Answer> =>
+    request(recorder, { path, method, headers });
+  return {
+    directory: root,
+    recorder,
+    get,
+    async restart(changed) {
+      await recorder.close();
+      return createRig({ ...options, ...changed }, root);
+    },
+    async list(query = '') {
+      const { body } = await get(`/api/v1/recordings${query}`);
+      return JSON.parse(body).recordings;
+    },
+    async [Symbol.asyncDispose]() {
+      await recorder.close();
+      await rm(root, { recursive: true, force: true });
+    },
+  };
+}
+
+/** One HTTP/1.1 exchange on a connection of its own. */
+export function request(
+  { address }: Recorder,
+  options: { path: string; method?: string; headers?: Record<string, string>; body?: string | Uint8Array },
+): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const sent = httpRequest(
+      { ...options, host: address.host, port: address.port, agent: false },
+      (response) => resolve(readAnswer(response)),
+    );
+    sent.on('error', reject);
+    sent.end(options.body);
+  });
+}
+
+export async function readAnswer(response: IncomingMessage): Promise<Answer> {
+  const chunks = await Array.fromAsync(response);
+  return {
+    status: response.statusCode ?? 0,
+    headers: response.headers,
+    body: Buffer.concat(chunks).toString(),
+  };
+}
+
+type AnswerHeaders = IncomingHttpHeaders & IncomingHttpStatusHeader;
+
+export interface Upload {
+  readonly stream: ClientHttp2Stream;
+  readonly session: ClientHttp2Session;
+  readonly acks: Ack[];
+  /** Resolves with the response headers. */
+  readonly headers: Promise<AnswerHeaders>;
+  /** Resolves when the response has ended or the stream was closed. */
+  readonly over: Promise<void>;
+  write(text: string | Uint8Array): void;
+  end(): void;
+  /** Resolves as soon as an ack frame fulfils the condition. */
+  ack(condition: (ack: Ack) => boolean): Promise<Ack>;
+  close(): void;
+}
+
+/** Opens `POST /v2/record` over a connection of its own, prior knowledge. */
+export function openUpload({ url }: Pick<Recorder, 'url'>, headers: Record<string, string> = {}): Upload {
+  const session = connect(url);
+  session.on('error', () => undefined);
+  const stream = session.request({ ':method': 'POST', ':path': '/v2/record', ...headers });
+  const parser = createAckParser();
+  const acks: Ack[] = [];
+  const waiting = new Set<() => void>();
+  let finished = false;
+  const notify = (): void => {
+    for (const wake of waiting) wake();
+  };
+  stream.on('data', (chunk: Buffer) => {
+    acks.push(...parser.push(chunk));
+    notify();
+  });
+  const answered = Promise.withResolvers<AnswerHeaders>();
+  answered.promise.catch(() => undefined);
+  const over = Promise.withResolvers<void>();
+  stream.on('response', (received) => answered.resolve(received));
+  stream.on('error', (error) => answered.reject(error));
+  stream.on('close', () => {
+    finished = true;
+    notify();
+    over.resolve();
+    answered.reject(new Error('closed without an answer'));
+    session.close();
+  });
+  return {
+    stream,
+    session,
+    acks,
+    headers: answered.promise,
+    over: over.promise,
+    write: (text) => stream.write(text),
+    end: () => stream.end(),
+    async ack(condition) {
+      for (;;) {
+        const found = acks.find(condition);
+        if (found !== undefined) return found;
+        if (finished) throw new Error(`no such ack among ${JSON.stringify(acks)}`);
+        await new Promise<void>((resolve) => {
+          const wake = (): void => {
+            waiting.delete(wake);
+            resolve();
+          };
+          waiting.add(wake);
+        });
+      }
+    },
+    close: () => session.destroy(),
+  };
+}
+
+/** Uploads a whole session and waits for the end of the answer. */
+export async function uploadWhole(recorder: Pick<Recorder, 'url'>, body: string): Promise<Upload> {
+  const upload = openUpload(recorder);
+  upload.write(body);
+  upload.end();
+  await upload.over;
+  return upload;
+}
+
+/** Polls until `probe` gives something; for states that nothing announces. */
+export async function until<T>(probe: () => Promise<T | undefined>): Promise<T> {
+  for (;;) {
+    const found = await probe();
+    if (found !== undefined) return found;
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
