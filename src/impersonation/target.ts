@@ -84,7 +84,8 @@ function refuseBadName(name: string, what: string, code: ErrorCode): void {
   if (name.trim() !== name) throw new TailcastError(code, `${what} starts or ends with a space`);
   if (UNPRINTABLE.test(name))
     throw new TailcastError(code, `${what} holds a character that cannot be printed`);
-  if (new TextEncoder().encode(name).length > MAX_NAME_BYTES) {
+  // a UTF-16 unit is at most three bytes of UTF-8, so most names need not be encoded to be measured
+  if (name.length * 3 > MAX_NAME_BYTES && new TextEncoder().encode(name).length > MAX_NAME_BYTES) {
     throw new TailcastError(code, `${what} is longer than ${MAX_NAME_BYTES} bytes`);
   }
 }

@@ -165,6 +165,8 @@ describe('parseTarget refuses what could be read in two ways', () => {
     ['app rules before the word proxy', '/api/v1/namespaces/n/pods/p%2Fproxy/x'],
     ['app rules for another resource', '/api/v1/namespaces/n/secrets/s/proxy/a%2Fb'],
     ['app rules for another group', '/apis/x/v1/namespaces/n/pods/p/proxy/a%2Fb'],
+    ['app rules under another prefix', '/logs/v1/namespaces/n/pods/p/proxy/a%2Fb'],
+    ['app rules under another prefix, nodes', '/apis/v1/nodes/n/proxy/a%2Fb'],
     ['app rules for namespaced nodes', '/api/v1/namespaces/n/nodes/x/proxy/a%2Fb'],
     ['app rules in the old proxy form', '/api/v1/proxy/nodes/n/a%2Fb'],
   ])('%s', (_name, target) => {
