@@ -46,7 +46,7 @@ export function describeRefusal(status: number, body: string, socketPath: string
     case 404:
       return `${socketPath} does not know this question (${text}): a newer tailscaled is needed`;
     case 429:
-      return `tailscaled is asked to slow down by the certificate authority (${text}): it will be tried again`;
+      return `${socketPath} was told by the certificate authority to slow down (${text}): wait, it will be tried again`;
     default:
       return `${socketPath} answered with status ${status} (${text}): see the log of tailscaled`;
   }

@@ -2,7 +2,13 @@
  * HTTP/1.1 with tailscaled over its unix socket: one question and its whole answer, a byte tunnel, the notification bus.
  * Rejections are whatever the socket said; `local-api.ts` gives them their code.
  */
-import { request, type Agent, type IncomingMessage, type RequestOptions } from 'node:http';
+import {
+  request,
+  type Agent,
+  type ClientRequest,
+  type IncomingMessage,
+  type RequestOptions,
+} from 'node:http';
 import type { Duplex } from 'node:stream';
 import { TailcastError } from '../errors.ts';
 import { parseExactJson } from './exact-json.ts';
@@ -44,13 +50,36 @@ function requestOptions(socketPath: string, path: string, signal: AbortSignal): 
 /** One question, one whole answer. Rejects with the socket's own error, an `AbortError` or a `TimeoutError`. */
 export async function exchange(socketPath: string, agent: Agent, question: Question): Promise<Answer> {
   const signal = AbortSignal.any([question.signal, AbortSignal.timeout(question.timeoutMs)]);
-  const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    request({ ...requestOptions(socketPath, question.path, signal), agent }, resolve)
+  const response = await ask(socketPath, agent, { path: question.path, signal });
+  const body = await readBody(response, signal, question.maxBytes);
+  return { status: response.statusCode ?? 0, headers: response.headers, body };
+}
+
+/** An idle connection that the daemon closed meanwhile says nothing about the daemon: then a new one is tried, once. */
+async function ask(
+  socketPath: string,
+  agent: Agent,
+  { path, signal }: { readonly path: string; readonly signal: AbortSignal },
+): Promise<IncomingMessage> {
+  const options = requestOptions(socketPath, path, signal);
+  const first = request({ ...options, agent });
+  try {
+    return await responseTo(first, signal);
+  } catch (error) {
+    const stale =
+      first.reusedSocket && error instanceof Error && 'code' in error && error.code === 'ECONNRESET';
+    if (!stale) throw error;
+    return await responseTo(request({ ...options, agent: false }), signal);
+  }
+}
+
+function responseTo(asked: ClientRequest, signal: AbortSignal): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    asked
+      .on('response', resolve)
       .on('error', (error) => reject(signal.aborted ? abortReason(signal) : error))
       .end();
   });
-  const body = await readBody(response, signal, question.maxBytes);
-  return { status: response.statusCode ?? 0, headers: response.headers, body };
 }
 
 async function readBody(response: IncomingMessage, signal: AbortSignal, maxBytes: number): Promise<string> {
@@ -172,11 +201,8 @@ export async function* watchBus(
   );
   const either = AbortSignal.any([signal, deadline.signal]);
   try {
-    const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      request({ ...requestOptions(socketPath, path, either), agent: false }, resolve)
-        .on('error', (error) => reject(either.aborted ? abortReason(either) : error))
-        .end();
-    });
+    const asked = request({ ...requestOptions(socketPath, path, either), agent: false });
+    const response = await responseTo(asked, either);
     clearTimeout(timer);
     if (response.statusCode !== 200) {
       const body = await readBody(response, either, MAX_ERROR_BYTES);
