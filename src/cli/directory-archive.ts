@@ -1,0 +1,63 @@
+/** The archive of `--store`: a recorder's directory, read without a recorder. */
+import { stat } from 'node:fs/promises';
+import { TailcastError } from '../errors.ts';
+import { createCatalog, type CatalogQuery } from '../tsrecorder/catalog.ts';
+import { readCast } from '../tsrecorder/replay.ts';
+import { createDiskStore } from '../tsrecorder/store/disk.ts';
+import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
+import { splitLines } from './lines.ts';
+
+const PAGE_SIZE = 200;
+const STATES = ['open', 'closed', 'interrupted', 'violated', 'damaged'] as const;
+
+/**
+ * Opens a directory. What is only in a running recorder's spool is not seen here: ask the recorder for that.
+ *
+ * @throws TailcastError `USAGE` when there is no such directory.
+ */
+export async function openDirectoryArchive(directory: string, signal: AbortSignal): Promise<Archive> {
+  const found = await stat(directory).catch(() => undefined);
+  if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${directory} is not a directory`);
+  const store = await createDiskStore(directory);
+  const catalog = createCatalog({
+    store,
+    live: () => [],
+    refreshMs: 1000,
+    maxCached: 10_000,
+    now: () => performance.now(),
+  });
+  const archive: Archive = {
+    async *list(query) {
+      for (let cursor: string | undefined, first = true; first || cursor !== undefined; first = false) {
+        signal.throwIfAborted();
+        const page = await catalog.list({
+          ...catalogQuery(query),
+          limit: PAGE_SIZE,
+          ...(cursor === undefined ? {} : { cursor }),
+        });
+        yield* page.recordings;
+        cursor = page.next;
+      }
+    },
+    find: (id) => findRecording(archive, id),
+    async *lines({ id }) {
+      const entry = await catalog.find(id);
+      if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN', id);
+      yield* splitLines(readCast(store, entry, { start: 0, end: entry.recording.bytes }));
+    },
+  };
+  return archive;
+}
+
+function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor'> {
+  const state = STATES.find((name) => name === query['state']);
+  if (query['state'] !== undefined && state === undefined) {
+    throw new TailcastError('USAGE', `--state is one of ${STATES.join(', ')}`);
+  }
+  return {
+    ...(query['user'] === undefined ? {} : { user: query['user'] }),
+    ...(query['namespace'] === undefined ? {} : { namespace: query['namespace'] }),
+    ...(query['pod'] === undefined ? {} : { pod: query['pod'] }),
+    ...(state === undefined ? {} : { state }),
+  };
+}

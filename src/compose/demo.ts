@@ -1,0 +1,183 @@
+/**
+ * `npm start`: a cluster, the gateway, a recorder and the player on this machine, and one sample recording. With
+ * `--kubeconfig` the cluster is a real one.
+ */
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { defaultStateDirectory } from '../config/environment.ts';
+import type { CommandContext } from '../config/command-context.ts';
+import type { DemoConfig } from '../config/demo.ts';
+import { GATEWAY_SETTINGS } from '../config/gateway.ts';
+import { RECORDER_SETTINGS } from '../config/recorder.ts';
+import { readSettings } from '../config/settings.ts';
+import { errorText } from '../errors.ts';
+import { startDemoCluster } from '../demo/cluster.ts';
+import { mergeKubeconfig } from '../kube/kubeconfig-write.ts';
+import { createLogger, type Logger } from '../observe/logger.ts';
+import type { Identity } from '../tailnet/identity.ts';
+import type { Recorder } from '../tsrecorder/server.ts';
+import { startGateway, type RunningGateway } from './gateway.ts';
+import { loopbackUploader, startRecorder } from './recorder.ts';
+import { recordSampleSession } from './sample-session.ts';
+
+const GATEWAY_NODE = { nodeId: 'nDEMOgateway', nodeName: 'gateway.demo.ts.net' };
+/** A pod of the embedded cluster (`demo/seed.ts`) that runs a shell. */
+const DEMO_POD = { namespace: 'default', pod: 'shell' };
+const DRAIN_MS = 1500;
+
+/** Runs until the signal; prints one line per step, then the three lines to paste. */
+export async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
+  const { stdout, stderr, environment, signal } = context;
+  const log = createLogger({ level: config.logLevel });
+  const directory = config.directory ?? join(defaultStateDirectory(environment), 'demo');
+  const step = (text: string): void => void stderr.write(`tailcast: ${text}\n`);
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  await using stack = new AsyncDisposableStack();
+
+  const upstream = await openCluster({ config, directory, log, step, stack });
+  const recorder = await openRecorder(config, directory, log);
+  stack.defer(() => recorder.close());
+  step(`recorder on ${recorder.url}, recordings in ${join(directory, 'recordings')}`);
+  const gateway = await openGateway({ config, context, directory, log, upstream, recorder });
+  stack.defer(() => gateway.close(DRAIN_MS));
+  step(`gateway on https://${gateway.host}:${gateway.port}, everyone is ${config.login ?? ''}`);
+  const kubeconfig = await writeClientKubeconfig(directory, gateway);
+  const note = join(directory, 'demo.json');
+  await writeFile(note, JSON.stringify({ recorder: recorder.url, store: join(directory, 'recordings') }));
+  if (upstream.pod !== undefined && !signal.aborted) {
+    step('recording a sample session');
+    const target = { host: gateway.host, port: gateway.port, caPem: gateway.caPem ?? '', ...upstream.pod };
+    await recordSampleSession(target, signal).catch((error: unknown) => {
+      if (!signal.aborted) step(`no sample recording: ${errorText(error)}`);
+    });
+  }
+  if (signal.aborted) return;
+  const pod = upstream.pod === undefined ? '<pod>' : upstream.pod.pod;
+  stdout.write(`kubeconfig: ${kubeconfig}\n`);
+  stdout.write(`try: kubectl --kubeconfig ${kubeconfig} exec -it ${pod} -- sh\n`);
+  stdout.write(`player: ${recorder.url}/\n`);
+  await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+  step('stopping');
+}
+
+interface Upstream {
+  readonly kubeconfig: string;
+  readonly context: string | undefined;
+  /** Where the sample session goes; none on somebody's real cluster. */
+  readonly pod: { readonly namespace: string; readonly pod: string } | undefined;
+}
+
+async function openCluster(parts: {
+  readonly config: DemoConfig;
+  readonly directory: string;
+  readonly log: Logger;
+  readonly step: (text: string) => void;
+  readonly stack: AsyncDisposableStack;
+}): Promise<Upstream> {
+  const { config, directory, log, step, stack } = parts;
+  if (config.kubeconfig !== undefined) {
+    step(`using the cluster of ${config.kubeconfig}`);
+    return { kubeconfig: config.kubeconfig, context: config.context, pod: undefined };
+  }
+  const cluster = await startDemoCluster({ log });
+  stack.defer(() => cluster.close());
+  step(`embedded cluster on ${cluster.url}; ${cluster.describeTerminal}`);
+  const path = join(directory, 'upstream.kubeconfig');
+  const content = mergeKubeconfig(
+    undefined,
+    {
+      name: 'embedded',
+      server: cluster.url,
+      caPem: cluster.caPem,
+      userName: 'admin',
+      token: cluster.adminToken,
+    },
+    path,
+  );
+  await writePrivate(path, content);
+  stack.defer(() => rm(path, { force: true }));
+  return { kubeconfig: path, context: undefined, pod: DEMO_POD };
+}
+
+function openRecorder(config: DemoConfig, directory: string, log: Logger): Promise<Recorder> {
+  const settings = readSettings(RECORDER_SETTINGS, {
+    flags: new Map<string, unknown>([['store', join(directory, 'recordings')]]),
+    environment: new Map(),
+    file: undefined,
+  });
+  return startRecorder(
+    { ...settings, listen: config.recorderListen, drainSeconds: 1 },
+    { identify: loopbackUploader(GATEWAY_NODE), log },
+  );
+}
+
+function openGateway(parts: {
+  readonly config: DemoConfig;
+  readonly context: CommandContext;
+  readonly directory: string;
+  readonly log: Logger;
+  readonly upstream: Upstream;
+  readonly recorder: Recorder;
+}): Promise<RunningGateway> {
+  const { config, context, directory, log, upstream, recorder } = parts;
+  const settings = readSettings(GATEWAY_SETTINGS, {
+    flags: new Map<string, unknown>([
+      ['kubeconfig', upstream.kubeconfig],
+      ['context', upstream.context],
+      ['identity', 'static'],
+      ['stateDirectory', join(directory, 'gateway')],
+      ['opsListen', 'off'],
+      ['accessLog', false],
+    ]),
+    environment: new Map(),
+    file: undefined,
+  });
+  return startGateway({
+    config: { ...settings, listen: config.listen },
+    environment: context.environment,
+    log,
+    accessSink: context.stderr,
+    identity: demoIdentity(config.login ?? 'demo@example.com', recorder.address),
+  });
+}
+
+/** Everyone in the demo is this user, may do everything, and is recorded. */
+function demoIdentity(login: string, recorder: { readonly host: string; readonly port: number }): Identity {
+  const rule = {
+    impersonate: { groups: ['system:masters'] },
+    recorderAddrs: [`${recorder.host}:${recorder.port}`],
+    enforceRecorder: true,
+  };
+  return {
+    kind: 'user',
+    nodeId: 'nDEMOlaptop',
+    nodeName: 'laptop.demo.ts.net',
+    addresses: ['127.0.0.1'],
+    userId: 1n,
+    login,
+    displayName: 'Demo user',
+    capabilities: new Map([['tailscale.com/cap/kubernetes', [rule]]]),
+  };
+}
+
+async function writeClientKubeconfig(directory: string, gateway: RunningGateway): Promise<string> {
+  const path = join(directory, 'kubeconfig');
+  const content = mergeKubeconfig(
+    undefined,
+    {
+      name: 'tailcast-demo',
+      server: `https://${gateway.host}:${gateway.port}`,
+      caPem: gateway.caPem,
+      userName: 'tailscale-auth',
+      token: 'unused',
+    },
+    path,
+  );
+  await writePrivate(path, content);
+  return path;
+}
+
+async function writePrivate(path: string, content: string): Promise<void> {
+  await rm(path, { force: true });
+  await writeFile(path, content, { mode: 0o600 });
+}

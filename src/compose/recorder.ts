@@ -1,0 +1,109 @@
+/** Builds the recorder role. */
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { Registry } from 'prom-client';
+import type { CommandContext } from '../config/command-context.ts';
+import type { RecorderConfig } from '../config/recorder.ts';
+import { TailcastError, errorText } from '../errors.ts';
+import { createLogger } from '../observe/logger.ts';
+import { openOpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
+import { isLoopback } from '../tailnet/addresses.ts';
+import { createLocalApi } from '../tailnet/local-api.ts';
+import { assertLoopbackListener } from '../tailnet/static-identity.ts';
+import { createWhois } from '../tailnet/whois.ts';
+import { createRecorder, type Recorder, type RecorderOptions } from '../tsrecorder/server.ts';
+import type { IdentifyUploader } from '../tsrecorder/uploads.ts';
+
+/** Where the built player lies, for sources and for the build alike. */
+export const PLAYER_DIRECTORY = fileURLToPath(new URL('../../dist/player', import.meta.url));
+
+/** `tailcast recorder`: runs until the signal, then finishes what can be finished. */
+export async function runRecorder(config: RecorderConfig, { signal }: CommandContext): Promise<void> {
+  const log = createLogger({ level: config.logLevel });
+  const registry = new Registry();
+  const { identify, checks } = openUploaders(config);
+  const recorder = await startRecorder(config, { identify, log, registry });
+  const ops =
+    config.opsListen === undefined
+      ? undefined
+      : await openOpsServer({ ...config.opsListen, metrics: registry, checks });
+  log.info({ url: recorder.url, store: config.store, ops: ops?.address }, 'recorder is ready');
+  if (!signal.aborted)
+    await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+  await recorder.close();
+  await ops?.close();
+}
+
+/**
+ * Starts a recorder with the settings of the role.
+ *
+ * @throws TailcastError `CONFIG_INVALID` naming the setting.
+ */
+export async function startRecorder(
+  config: Pick<
+    RecorderConfig,
+    'listen' | 'store' | 'spool' | 'ui' | 'hosts' | 'maxSessionBytes' | 'drainSeconds'
+  >,
+  parts: Pick<RecorderOptions, 'identify' | 'log' | 'registry'>,
+): Promise<Recorder> {
+  if (config.store === undefined) {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      'store: name the directory that recordings are kept in (--store)',
+    );
+  }
+  const player = config.ui && existsSync(PLAYER_DIRECTORY) ? PLAYER_DIRECTORY : undefined;
+  try {
+    return await createRecorder({
+      ...parts,
+      listen: config.listen,
+      directory: config.store,
+      ...(config.spool === undefined ? {} : { spoolDirectory: config.spool }),
+      ...(player === undefined ? {} : { playerDirectory: player }),
+      hostNames: config.hosts,
+      limits: { maxSessionBytes: config.maxSessionBytes },
+      timing: { closeGraceMs: config.drainSeconds * 1000 },
+    });
+  } catch (error) {
+    if (error instanceof TailcastError) throw error;
+    throw new TailcastError('CONFIG_INVALID', `the recorder cannot start: ${errorText(error)}`, {
+      cause: error,
+    });
+  }
+}
+
+/** Accepts uploads from this machine only, as one node. */
+export function loopbackUploader(node: {
+  readonly nodeId: string;
+  readonly nodeName: string;
+}): IdentifyUploader {
+  return ({ address }) =>
+    Promise.resolve(
+      isLoopback(address)
+        ? { kind: 'accepted', ...node }
+        : { kind: 'refused', reason: 'uploads are only taken from this machine' },
+    );
+}
+
+function openUploaders(config: RecorderConfig): {
+  readonly identify: IdentifyUploader;
+  readonly checks: readonly ReadinessCheck[];
+} {
+  if (config.identity === 'loopback') {
+    assertLoopbackListener(config.listen.host);
+    return { identify: loopbackUploader({ nodeId: 'local', nodeName: 'localhost' }), checks: [] };
+  }
+  const localApi = createLocalApi({ socketPath: config.socket ?? '' });
+  const whois = createWhois({ localApi });
+  const identify: IdentifyUploader = async ({ address, port }, signal) => {
+    const identity = await whois.whois({ address, port, source: 'socket' }, signal);
+    const names = [identity.nodeId, ...(identity.kind === 'tagged' ? identity.tags : [])];
+    if (config.uploaders.length > 0 && !config.uploaders.some((allowed) => names.includes(allowed))) {
+      return { kind: 'refused', reason: `${identity.nodeName} is not among the nodes that may upload` };
+    }
+    return { kind: 'accepted', nodeId: identity.nodeId, nodeName: identity.nodeName };
+  };
+  const check = async (signal: AbortSignal): Promise<void> =>
+    void (await localApi.status(signal, { peers: false }));
+  return { identify, checks: [{ name: 'tailscaled', check }] };
+}
