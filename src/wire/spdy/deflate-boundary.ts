@@ -54,9 +54,8 @@ export function endsWithSyncFlush(deflated: Uint8Array): boolean {
   let storedBytes: number | undefined;
   try {
     while (!reader.done) storedBytes = walkBlock(reader);
-  } catch (error) {
-    if (error instanceof Stop) return false;
-    throw error;
+  } catch {
+    return false;
   }
   return storedBytes === 0;
 }
@@ -127,16 +126,13 @@ function readLengths(reader: BitReader, code: HuffmanCode, total: number): reado
   return lengths;
 }
 
+/** The symbols of each length, in order, one length after another; a symbol of length 0 is not used. */
 function buildCode(lengths: readonly number[]): HuffmanCode {
-  const counts = Array.from({ length: MAX_CODE_BITS + 1 }, () => 0);
-  const symbols: number[] = [];
-  for (let bits = 1; bits <= MAX_CODE_BITS; bits += 1) {
-    for (const [symbol, length] of lengths.entries()) {
-      if (length === bits) symbols.push(symbol);
-    }
-    counts[bits] = lengths.filter((length) => length === bits).length;
+  const symbolsOf = Array.from({ length: MAX_CODE_BITS + 1 }, (): number[] => []);
+  for (const [symbol, length] of lengths.entries()) {
+    if (length > 0) symbolsOf[length]?.push(symbol);
   }
-  return { counts, symbols };
+  return { counts: symbolsOf.map((symbols) => symbols.length), symbols: symbolsOf.flat() };
 }
 
 /** Canonical decoding bit by bit; codes that are over- or undersubscribed are left to the inflater to refuse. */

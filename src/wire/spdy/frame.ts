@@ -194,8 +194,7 @@ export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
     const length = flagsAndLength & LENGTH_MASK;
     if (word >= CONTROL_BIT) {
       const type = checkControlHeader(word, flags, length, bounds);
-      const frame = { type, flags, payload: length === 0 ? EMPTY : new Uint8Array(length), filled: 0 };
-      control = length === 0 ? finishControl(frame, events) : frame;
+      control = { type, flags, payload: new Uint8Array(length), filled: 0 }; // no type is allowed to be empty
       return;
     }
     if (word === 0) throw new WireError('malformed', 'SPDY data on stream 0');

@@ -77,12 +77,14 @@ describe('API request event', () => {
 
   it('sorts query parameters, keeps every value and treats __proto__ as a name', () => {
     const queryParameters = new Map([
+      ['limit', ['5']],
       ['watch', ['1']],
+      ['timeout', ['1s']],
       ['command', ['sh', '-c']],
       ['__proto__', ['x']],
     ]);
     expect(encodeApiRequestEvent({ ...EVENT, request: { ...EVENT.request, queryParameters } })).toContain(
-      '"queryParameters":{"__proto__":["x"],"command":["sh","-c"],"watch":["1"]}',
+      '"queryParameters":{"__proto__":["x"],"command":["sh","-c"],"limit":["5"],"timeout":["1s"],"watch":["1"]}',
     );
   });
 

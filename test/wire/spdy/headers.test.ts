@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { constants, deflateRawSync, inflateSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -172,6 +173,26 @@ describe('SPDY header inflater and zlib', () => {
       expect([...context.decode(peer.write(headerText(huge)))]).toEqual(huge);
       expect([...context.decode(peer.write(headerText(huge)))]).toEqual(huge);
     }
+  });
+});
+
+describe('SPDY header history', () => {
+  it('reaches back as far as zlib does', () => {
+    const peer = createZlibPeer({ level: 9, strategy: constants.Z_DEFAULT_STRATEGY });
+    const context = inflater();
+    const marker = createHash('sha512').update('marker').digest('base64');
+    // what no match is found in, so that the distance to the marker is what we make it
+    const noise = (bytes: number): string =>
+      createHash('shake256', { outputLength: bytes }).update('noise').digest('latin1');
+    const send = (value: Uint8Array): string | undefined =>
+      context
+        .decode(peer.write(concat(uint32(1), uint32(1), utf8('n'), uint32(value.length), value)))
+        .get('n');
+    send(utf8(marker));
+    send(Buffer.from(noise(32_768 - 262 - marker.length - 40), 'latin1'));
+    const block = peer.write(concat(uint32(1), uint32(1), utf8('n'), uint32(marker.length), utf8(marker)));
+    expect(block.length).toBeLessThan(marker.length); // zlib did refer back to the first one
+    expect(context.decode(block).get('n')).toBe(marker);
   });
 });
 

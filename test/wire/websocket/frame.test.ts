@@ -231,6 +231,47 @@ describe('WebSocket scanner', () => {
     );
   });
 
+  it.each([4096, 32_768])(
+    'keeps 8 MiB of stdin in frames of %d bytes exact, over segments of any size',
+    (frameBytes) => {
+      const stdin = new Uint8Array(8 * 1024 * 1024);
+      for (let index = 0; index < stdin.length; index += 1)
+        stdin[index] = Math.imul(index, 2_654_435_761) >>> 24;
+      const parts: Uint8Array[] = [];
+      for (let offset = 0; offset < stdin.length; offset += frameBytes) {
+        const data = concat(Uint8Array.of(0), stdin.subarray(offset, offset + frameBytes));
+        parts.push(encodeWebSocketFrame({ opcode: 2, fin: true, payload: data, mask: hex('a1b2c3d4') }));
+        if (parts.length % 100 === 0) {
+          parts.push(encodeWebSocketFrame({ opcode: 9, fin: true, payload: hex('70'), mask: hex(MASK) }));
+        }
+      }
+      parts.push(encodeWebSocketFrame({ opcode: 2, fin: true, payload: hex('ff00'), mask: hex(MASK) }));
+      parts.push(encodeWebSocketFrame({ opcode: 8, fin: true, payload: hex('03e8'), mask: hex(MASK) }));
+      const stream = concat(...parts);
+      for (const [seed, largest] of [
+        [1, 1460],
+        [7, 16_384],
+      ] as const) {
+        const scanner = createWebSocketScanner({ expectMask: true });
+        const received: Uint8Array[] = [];
+        const tail: (readonly number[])[] = [];
+        let random = seed;
+        for (let offset = 0; offset < stream.length;) {
+          random = (Math.imul(random, 1_103_515_245) + 12_345) >>> 1;
+          const size = 1 + (random % largest);
+          for (const piece of scanner.push(stream.subarray(offset, offset + size))) {
+            const bytes = unmaskPiece(piece);
+            if (piece.length === 2) tail.push(list(bytes));
+            else if (piece.opcode === OPCODE.binary) received.push(bytes.subarray(piece.first ? 1 : 0));
+          }
+          offset += size;
+        }
+        expect(Buffer.compare(Buffer.concat(received), stdin)).toBe(0);
+        expect(tail.flat()).toEqual([0xff, 0, 3, 0xe8]);
+      }
+    },
+  );
+
   it('leaves the chunk as it is and unmasks into a copy', () => {
     const chunk = hex(`8283${MASK}00050b`);
     const before = list(chunk);
