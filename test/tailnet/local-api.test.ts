@@ -304,7 +304,7 @@ describe('the notification bus', () => {
       }
     })();
     await arrived;
-    daemon.notify({ SelfChange: { ID: 9007199254740993 } });
+    daemon.notify({ SelfChange: { ID: 1 } });
     daemon.notify({ State: 6 });
     await done;
     expect(seen).toHaveLength(2);

@@ -1,0 +1,118 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createLocalApi, type LocalApi } from '../../src/tailnet/local-api.ts';
+import { watchNetmap } from '../../src/tailnet/netmap-watcher.ts';
+import { createWhois } from '../../src/tailnet/whois.ts';
+import {
+  startLocalApiDouble,
+  taggedNode,
+  userNode,
+  type LocalApiDouble,
+} from '../support/local-api-double.ts';
+
+let daemon: LocalApiDouble;
+let localApi: LocalApi;
+let stop: AbortController;
+let watching: Promise<void>;
+const sleeps: number[] = [];
+const changes = { count: 0, next: Promise.withResolvers<void>() };
+
+function onChange(): void {
+  changes.count += 1;
+  changes.next.resolve();
+  changes.next = Promise.withResolvers();
+}
+
+beforeEach(async () => {
+  daemon = await startLocalApiDouble();
+  localApi = createLocalApi({ socketPath: daemon.socketPath });
+  stop = new AbortController();
+  sleeps.length = 0;
+  changes.count = 0;
+});
+
+afterEach(async () => {
+  stop.abort();
+  await watching;
+  localApi.close();
+  await daemon.close();
+});
+
+function watch(callback: () => void = onChange): void {
+  watching = watchNetmap(
+    {
+      localApi,
+      log: createSilentLogger(),
+      onChange: callback,
+      minBackoffMs: 100,
+      maxBackoffMs: 400,
+      random: () => 0,
+      sleep: (ms) => {
+        sleeps.push(ms);
+        if (sleeps.length === 5) stop.abort();
+        return Promise.resolve();
+      },
+    },
+    stop.signal,
+  );
+}
+
+describe('watching the tailnet', () => {
+  it.each([
+    { SelfChange: { ID: 1 } },
+    { PeersChanged: [{}] },
+    { PeersRemoved: [7] },
+    { State: 4 },
+    { NetMap: {} },
+  ])('tells of %o', async (message) => {
+    const arrived = daemon.nextWatcher();
+    watch();
+    await arrived;
+    const changed = changes.next.promise;
+    daemon.notify({ Version: '1', SelfChange: null });
+    daemon.notify(message);
+    await changed;
+    expect(changes.count).toBe(1);
+  });
+
+  it('lets a changed identity through at once', async () => {
+    daemon.whois.set('100.64.0.4', userNode());
+    const whois = createWhois({ localApi });
+    const peer = { address: '100.64.0.4', port: 1, source: 'proxy-protocol' } as const;
+    const { signal } = new AbortController();
+    const arrived = daemon.nextWatcher();
+    watch(() => {
+      whois.flush();
+      onChange();
+    });
+    await arrived;
+    expect((await whois.whois(peer, signal)).kind).toBe('user');
+    daemon.whois.set('100.64.0.4', taggedNode());
+    const changed = changes.next.promise;
+    daemon.notify({ PeersChanged: [{}] });
+    await changed;
+    expect((await whois.whois(peer, signal)).kind).toBe('tagged');
+  });
+
+  it('takes a lost bus for a change, and watches again', async () => {
+    let arrived = daemon.nextWatcher();
+    watch();
+    await arrived;
+    arrived = daemon.nextWatcher();
+    const changed = changes.next.promise;
+    daemon.dropWatchers();
+    await changed;
+    await arrived;
+    const again = changes.next.promise;
+    daemon.notify({ SelfChange: {} });
+    await again;
+    expect(changes.count).toBe(2);
+  });
+
+  it('waits longer and longer for a daemon that is away, up to a limit', async () => {
+    daemon.failure = { status: 500, body: 'starting' };
+    watch();
+    await watching;
+    expect(sleeps).toEqual([50, 100, 200, 200, 200]);
+  });
+});
