@@ -33,6 +33,7 @@ const DONE = 7;
 
 const CR = 0x0d;
 const LF = 0x0a;
+const SEMICOLON = 0x3b;
 /** 2^52 bytes in hexadecimal; more digits than these would lose precision. */
 const MAX_SIZE_DIGITS = 13;
 
@@ -122,7 +123,7 @@ class Scanner implements ChunkedScanner {
     }
     if (this.#digits === 0) throw broken('a malformed chunk size');
     if (byte === CR) this.#state = SIZE_LF;
-    else if (byte === 0x3b || byte === 0x20 || byte === 0x09) this.#state = EXTENSION;
+    else if (byte === SEMICOLON) this.#state = EXTENSION;
     else throw broken('a malformed chunk size');
   }
 

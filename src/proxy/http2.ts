@@ -188,9 +188,11 @@ class StreamClient implements ClientSide {
     if (this.#gone()) return;
     const flat = [':status', String(head.status), ...this.#fields(head)];
     for (const warning of extra.warnings) flat.push('warning', formatWarning(warning));
-    const waitForTrailers = framing.kind === 'chunked';
-    if (waitForTrailers) this.#stream.on('wantTrailers', () => this.#sendTrailers());
-    this.#stream.respond(flat, { endStream: framing.kind === 'none', waitForTrailers });
+    // with trailers to come, nothing but `sendTrailers` can mark the end of the stream. Without, closing a stream makes
+    // Node end it first, and a body that broke off would look whole
+    const endStream = framing.kind === 'none';
+    if (!endStream) this.#stream.on('wantTrailers', () => this.#sendTrailers());
+    this.#stream.respond(flat, { endStream, waitForTrailers: !endStream });
   }
 
   write(chunk: Buffer, start: number, end: number): boolean {

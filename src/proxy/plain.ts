@@ -94,7 +94,7 @@ export class PlainConnection {
   malformed(error: TailcastError, answer: () => Uint8Array): void {
     if (this.#closing) return;
     this.#closing = true;
-    if (this.#current !== undefined) return this.#current.refuse(error);
+    if (this.#current !== undefined) return this.#current.failed(error);
     if (this.#waiting > 0 || !this.socket.writable) return this.#drop();
     this.socket.end(answer());
     this.#linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();

@@ -178,8 +178,10 @@ export class Pump implements ExchangeOwner {
     this.#body.stream.resume();
   }
 
+  /** The exchange, or the client's side of it, is broken. */
   failed(error: TailcastError): void {
     if (this.#over) return;
+    this.#exchange?.abort();
     if (this.#status === 0) return this.refuse(error);
     this.#upstreamFailed(error);
     this.#finish(this.#status, error.code);
@@ -234,7 +236,7 @@ export class Pump implements ExchangeOwner {
     return exchange.write(chunk);
   }
 
-  /** Answers with an error of our own, or cuts a response that has begun. */
+  /** Answers with an error of our own; no part of a response may have been sent. */
   refuse(error: unknown): void {
     if (this.#over) return;
     const status = statusOf(error);

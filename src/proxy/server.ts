@@ -102,6 +102,7 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
       gauge.inc({ alpn });
       socket.once('close', () => gauge.dec({ alpn }));
       peers.set(socket, peer);
+      socket.setNoDelay(true);
       if (alpn === 'h2') http2.accept(socket, peer);
       else front.accept(socket, peer);
     },
@@ -135,7 +136,7 @@ interface PlainFront {
 }
 
 interface OwnHandler {
-  handle(request: IncomingMessage | Http2ServerRequest, response: RelayResponse | Http2ServerResponse): void;
+  handle(request: IncomingMessage | Http2ServerRequest, response: ServerResponse | Http2ServerResponse): void;
 }
 
 function createPlainFront(options: ProxyServerOptions, deps: PumpDeps, state: FrontState): PlainFront {
