@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import { errorText } from '../errors.ts';
 import { within } from './deadline.ts';
 import type { DialRecorder } from './recorder-connection.ts';
 
@@ -8,7 +9,7 @@ const NEXT_ADDRESS_DELAY_MS = 250;
 /**
  * Connects to the first address of one node that answers. Addresses are tried in order, each a little after the one
  * before, so that a node whose IPv6 address leads nowhere costs a quarter of a second and not a whole timeout.
- * @throws AggregateError with one error per address, or the reason of `signal`
+ * @throws Error with the reason of every address, or the reason of `signal`
  */
 export async function dialNode(
   addresses: readonly string[],
@@ -36,7 +37,8 @@ export async function dialNode(
     return await Promise.any(attempts);
   } catch (error) {
     signal.throwIfAborted();
-    throw error;
+    const reasons: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
+    throw new Error(reasons.map(errorText).join('; '), { cause: error });
   } finally {
     stop.abort(new Error('another address answered'));
   }

@@ -23,18 +23,18 @@ function begin(options: Partial<SessionOptions> & { readonly sink?: SessionSink 
 describe('recording session without a terminal', () => {
   it('writes the header at once, with no size', () => {
     const { session, sink } = begin();
-    session.flush();
+    void session.flush();
     expect(sink.header).toMatchObject({ width: 0, height: 0 });
     expect(sink.annotationLines).toEqual([expect.objectContaining({ kind: 'session', id: 's1' })]);
   });
 
   it('writes output with the seconds since its start, and one batch per flush', () => {
     const { session, sink, clock } = begin();
-    session.flush();
+    void session.flush();
     clock.ms += 250;
     session.output('stdout', utf8('one\n'));
     session.output('stdout', utf8('two\n'));
-    session.flush();
+    void session.flush();
     expect(sink.events).toEqual([
       [0.25, 'o', 'one\n'],
       [0.25, 'o', 'two\n'],
@@ -46,7 +46,7 @@ describe('recording session without a terminal', () => {
     const { session, sink } = begin();
     session.resize({ columns: 10, rows: 20 });
     session.output('stdout', new Uint8Array(0));
-    session.flush();
+    void session.flush();
     expect(sink.events).toEqual([]);
   });
 
@@ -56,7 +56,7 @@ describe('recording session without a terminal', () => {
     session.output('stderr', utf8('b'));
     session.output('stderr', utf8('c'));
     session.output('stdout', utf8('d'));
-    session.flush();
+    void session.flush();
     expect(sink.lines.slice(2)).toEqual([
       '[0,"o","a"]',
       '{"kind":"stream","name":"stderr"}',
@@ -74,7 +74,7 @@ describe('recording session without a terminal', () => {
     session.output('stderr', utf8('x'));
     session.output('stdout', euro.subarray(1, 2));
     session.output('stdout', euro.subarray(2));
-    session.flush();
+    void session.flush();
     expect(sink.events).toEqual([
       [0, 'o', 'x'],
       [0, 'o', '€'],
@@ -86,7 +86,7 @@ describe('recording session without a terminal', () => {
     const { session, sink } = begin();
     const bytes = Uint8Array.of(0x62, 0xff, 0xfe, 0x78, 0x0a);
     session.output('stdout', bytes);
-    session.flush();
+    void session.flush();
     expect(sink.events).toEqual([[0, 'o', 'b\ufffd\ufffdx\n']]);
     const raw = parseAnnotation(sink.lines.at(-2)!);
     expect(raw).toEqual({ kind: 'raw', base64: Buffer.from(bytes).toString('base64') });
@@ -104,7 +104,7 @@ describe('recording session without a terminal', () => {
     const { session, sink } = begin({ limits: { maxLineBytes: 10 } });
     const text = 'aaaaaaaa€€€bbbbbbbbbbbbbbb😀';
     session.output('stdout', utf8(text));
-    session.flush();
+    void session.flush();
     const parts = sink.events.map((event) => (event as [number, string, string])[2]);
     expect(parts.join('')).toBe(text);
     expect(parts.every((part) => utf8(part).length <= 10)).toBe(true);
@@ -114,7 +114,7 @@ describe('recording session without a terminal', () => {
   it('records a byte-order mark as it came', () => {
     const { session, sink } = begin();
     session.output('stdout', utf8('\ufeffx'));
-    session.flush();
+    void session.flush();
     expect(sink.events).toEqual([[0, 'o', '\ufeffx']]);
   });
 
@@ -139,11 +139,11 @@ describe('recording session without a terminal', () => {
 describe('recording session with a terminal', () => {
   it('takes the first size into the header and writes a line for every later one, unchanged ones too', () => {
     const { session, sink } = begin({ tty: true });
-    session.flush();
+    void session.flush();
     expect(sink.writes).toEqual([]);
     session.resize({ columns: 10, rows: 20 });
     session.resize({ columns: 10, rows: 20 });
-    session.flush();
+    void session.flush();
     expect(sink.header).toMatchObject({ width: 10, height: 20 });
     expect(sink.events).toEqual([[0, 'r', '10x20']]);
   });
@@ -152,10 +152,10 @@ describe('recording session with a terminal', () => {
     const { session, sink, clock } = begin({ tty: true });
     clock.ms += 100;
     session.output('stdout', utf8('early'));
-    session.flush();
+    void session.flush();
     clock.ms += 100;
     session.resize({ columns: 10, rows: 20 });
-    session.flush();
+    void session.flush();
     expect(sink.header).toMatchObject({ width: 10 });
     expect(sink.events).toEqual([[0.1, 'o', 'early']]);
   });
@@ -167,17 +167,17 @@ describe('recording session with a terminal', () => {
     expect(sink.header).toMatchObject({ width: 80, height: 24 });
     expect(sink.events).toEqual([[0, 'o', 'early']]);
     session.resize({ columns: 10, rows: 20 });
-    session.flush();
+    void session.flush();
     expect(sink.events.at(-1)).toEqual([0, 'r', '10x20']);
   });
 
   it('does not hold more output than its limit while it waits', () => {
     const { session, sink } = begin({ tty: true, limits: { sizeWaitBytes: 8 } });
     session.output('stdout', utf8('12345678'));
-    session.flush();
+    void session.flush();
     expect(sink.writes).toEqual([]);
     session.output('stdout', utf8('9'));
-    session.flush();
+    void session.flush();
     expect(sink.header).toMatchObject({ width: 80, height: 24 });
     expect(sink.events).toHaveLength(2);
   });
@@ -185,11 +185,11 @@ describe('recording session with a terminal', () => {
   it('ignores sizes without columns or rows', () => {
     const { session, sink } = begin({ tty: true });
     session.resize({ columns: 0, rows: 0 });
-    session.flush();
+    void session.flush();
     expect(sink.writes).toEqual([]);
     session.resize({ columns: 65_535, rows: 65_535 });
     session.resize({ columns: 5, rows: 0 });
-    session.flush();
+    void session.flush();
     expect(sink.header).toMatchObject({ width: 65_535 });
     expect(sink.events).toEqual([]);
   });
@@ -205,7 +205,7 @@ describe('recording session with a terminal', () => {
 describe('recording session with a failing recorder', () => {
   it('waits with the recorder', async () => {
     const { session, sink } = begin();
-    session.flush();
+    void session.flush();
     const room = Promise.withResolvers<void>();
     sink.room = room.promise;
     session.output('stdout', utf8('x'));
@@ -217,7 +217,7 @@ describe('recording session with a failing recorder', () => {
 
   it('throws from then on when recording is enforced', () => {
     const { session, sink } = begin();
-    session.flush();
+    void session.flush();
     sink.error = new TailcastError('RECORDER_LOST');
     session.output('stdout', utf8('x'));
     expect(() => session.flush()).toThrow(/recorder was lost/);
@@ -227,7 +227,7 @@ describe('recording session with a failing recorder', () => {
 
   it('rejects a wait that ends with the recorder when recording is enforced', async () => {
     const { session, sink } = begin();
-    session.flush();
+    void session.flush();
     sink.room = Promise.reject(new TailcastError('RECORDER_LOST'));
     session.output('stdout', utf8('x'));
     await expect(session.flush()).rejects.toMatchObject({ code: 'RECORDER_LOST' });
@@ -236,7 +236,7 @@ describe('recording session with a failing recorder', () => {
 
   it('goes on and counts what is missing when recording is not enforced', async () => {
     const { session, sink } = begin({ enforce: false });
-    session.flush();
+    void session.flush();
     sink.error = new TailcastError('RECORDER_LOST');
     session.output('stdout', utf8('abc'));
     expect(session.flush()).toBeUndefined();

@@ -1,0 +1,204 @@
+/**
+ * Carries bytes between a client and the API server until one of them is done. Knows no protocol.
+ *
+ * ```
+ *   client ──data──► tap.push ──► upstream.write       one chunk under way per direction; a tap that wants to wait,
+ *   client ◄──write── tap.push ◄──data── upstream      or a full sink, pauses the source
+ * ```
+ *
+ * Not `stream.pipeline`: it destroys the sink when the source or a stage fails, and a session that is ended by the
+ * gateway still has to tell its client why. What pipeline does is done here: errors of both ends, back-pressure,
+ * half-close, one signal. A half-close is passed on as one. An end that closes altogether ends the other after what was
+ * already read has been written, or after `lingerMs`.
+ */
+import type { Duplex } from 'node:stream';
+
+/** A stage that sees every chunk before it is delivered. */
+export interface RelayTap {
+  /** A promise holds the chunk back until it resolves; a throw or a rejection stops the relay with the chunk unsent. */
+  push(chunk: Uint8Array): void | Promise<void>;
+  /** The chunk has been handed to the other end. */
+  delivered(): void;
+}
+
+export interface RelayOptions {
+  readonly client: Duplex;
+  readonly upstream: Duplex;
+  /** Bytes that came with the heads of request and response. */
+  readonly clientHead: Uint8Array;
+  readonly upstreamHead: Uint8Array;
+  readonly taps?: { readonly clientToServer: RelayTap; readonly serverToClient: RelayTap };
+  /** How long one end may stay open after the other has closed. */
+  readonly lingerMs: number;
+  /** Destroys both ends. */
+  readonly signal: AbortSignal;
+}
+
+export type RelayEnd =
+  /** Both ends closed in order; `first` is the one that ended first. */
+  | { readonly kind: 'closed'; readonly first: 'client' | 'upstream' }
+  /** An end broke. Both are destroyed. */
+  | { readonly kind: 'broken'; readonly side: 'client' | 'upstream'; readonly error: Error }
+  /** A tap refused a chunk. Nothing more is delivered; both ends are left open for the caller. */
+  | { readonly kind: 'refused'; readonly error: unknown }
+  /** `stop` or the signal. */
+  | { readonly kind: 'stopped' };
+
+export interface Relay {
+  /** Resolves once, never rejects. */
+  readonly done: Promise<RelayEnd>;
+  /** Bytes taken from each end. */
+  readonly totals: { readonly fromClient: number; readonly fromUpstream: number };
+  /** Delivers nothing more and leaves both ends open for the caller. */
+  stop(): void;
+}
+
+/** Starts to relay. From now on until `done` the relay owns both ends. */
+export function startRelay(options: RelayOptions): Relay {
+  const { client, upstream, taps, signal } = options;
+  const done = Promise.withResolvers<RelayEnd>();
+  let over = false;
+  let first: 'client' | 'upstream' | undefined;
+  let linger: NodeJS.Timeout | undefined;
+
+  const finish = (end: RelayEnd): void => {
+    if (over) return;
+    over = true;
+    inbound.stop();
+    outbound.stop();
+    clearTimeout(linger);
+    signal.removeEventListener('abort', onAbort);
+    done.resolve(end);
+  };
+  const destroyBoth = (end: RelayEnd): void => {
+    finish(end);
+    client.destroy();
+    upstream.destroy();
+  };
+  const onAbort = (): void => destroyBoth({ kind: 'stopped' });
+  const refuse = (error: unknown): void => finish({ kind: 'refused', error });
+
+  const inbound = createDirection(client, upstream, taps?.clientToServer, refuse);
+  const outbound = createDirection(upstream, client, taps?.serverToClient, refuse);
+
+  const watch = (side: 'client' | 'upstream', end: Duplex, other: Duplex, rest: Direction): void => {
+    end.once('end', () => (first ??= side));
+    end.on('error', (error: Error) => destroyBoth({ kind: 'broken', side, error }));
+    end.once('close', () => {
+      if (over) return;
+      first ??= side;
+      if (other.destroyed) return finish({ kind: 'closed', first });
+      // Nobody reads what still comes from the other end.
+      rest.discard();
+      other.end();
+      linger ??= setTimeout(() => destroyBoth({ kind: 'closed', first: first ?? side }), options.lingerMs);
+    });
+  };
+  watch('client', client, upstream, outbound);
+  watch('upstream', upstream, client, inbound);
+
+  if (signal.aborted) onAbort();
+  else {
+    signal.addEventListener('abort', onAbort, { once: true });
+    outbound.start(options.upstreamHead);
+    inbound.start(options.clientHead);
+    // An end that was gone before the relay began has no more events to tell it.
+    if (client.destroyed || upstream.destroyed)
+      destroyBoth({ kind: 'closed', first: client.destroyed ? 'client' : 'upstream' });
+  }
+  return {
+    done: done.promise,
+    get totals() {
+      return { fromClient: inbound.bytes, fromUpstream: outbound.bytes };
+    },
+    stop: () => finish({ kind: 'stopped' }),
+  };
+}
+
+interface Direction {
+  readonly bytes: number;
+  start(head: Uint8Array): void;
+  stop(): void;
+  /** The sink is gone: what still comes is read and dropped, so that the source can end. */
+  discard(): void;
+}
+
+function createDirection(
+  source: Duplex,
+  sink: Duplex,
+  tap: RelayTap | undefined,
+  refuse: (error: unknown) => void,
+): Direction {
+  let bytes = 0;
+  /** Reasons to wait: the tap, the sink. The source flows when there is none. */
+  let holds = 0;
+  let state: 'running' | 'stopped' | 'discarding' = 'running';
+  let ended = false;
+
+  const hold = (): void => {
+    holds += 1;
+    source.pause();
+  };
+  const release = (): void => {
+    holds -= 1;
+    if (holds > 0 || state === 'stopped') return;
+    if (ended) endSink();
+    else source.resume();
+  };
+  const endSink = (): void => {
+    if (state === 'running' && !sink.writableEnded) sink.end();
+  };
+  const deliver = (chunk: Uint8Array): void => {
+    if (state !== 'running' || sink.writableEnded || sink.destroyed) return;
+    const room = sink.write(chunk);
+    tap?.delivered();
+    if (room) return;
+    hold();
+    sink.once('drain', release);
+  };
+  const take = (chunk: Uint8Array): void => {
+    if (state !== 'running') return;
+    bytes += chunk.length;
+    if (tap === undefined) return deliver(chunk);
+    let wait: void | Promise<void>;
+    try {
+      wait = tap.push(chunk);
+    } catch (error) {
+      return refuse(error);
+    }
+    if (wait === undefined) return deliver(chunk);
+    hold();
+    wait.then(() => {
+      deliver(chunk);
+      release();
+    }, refuse);
+  };
+  const onEnd = (): void => {
+    ended = true;
+    if (holds === 0) endSink();
+  };
+  return {
+    get bytes() {
+      return bytes;
+    },
+    start(head) {
+      source.pause();
+      source.on('data', take);
+      source.once('end', onEnd);
+      if (head.length > 0) take(head);
+      if (holds === 0 && state === 'running') source.resume();
+    },
+    stop() {
+      state = 'stopped';
+      source.off('data', take);
+      source.off('end', onEnd);
+      sink.off('drain', release);
+      source.pause();
+    },
+    discard() {
+      if (state === 'stopped') return;
+      state = 'discarding';
+      source.resume();
+    },
+  };
+}

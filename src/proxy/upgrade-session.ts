@@ -1,0 +1,216 @@
+/**
+ * An upgraded connection from its 101 to its last event. By now nothing can be refused in HTTP any more: a session that
+ * must end is told why inside its own protocol where that is possible, and is cut where it is not.
+ */
+import type { Duplex } from 'node:stream';
+import { errorText, TailcastError } from '../errors.ts';
+import type { Events, SessionFields, SessionOutcome } from '../observe/events.ts';
+import type { RecorderUpload } from '../recording/recorder-upload.ts';
+import type { RecordingSession } from '../recording/session.ts';
+import type { SessionTaps } from '../recording/tap.ts';
+import { startRelay, type Relay, type RelayEnd } from './relay.ts';
+import type { SessionRegistry } from './session-registry.ts';
+
+export interface LiveSession {
+  readonly fields: SessionFields;
+  readonly client: Duplex;
+  readonly clientHead: Uint8Array;
+  readonly upstream: Duplex;
+  readonly upstreamHead: Uint8Array;
+  readonly recording: LiveRecording | undefined;
+}
+
+export interface LiveRecording {
+  readonly session: RecordingSession;
+  readonly taps: SessionTaps;
+  readonly upload: RecorderUpload;
+  /** What must be recorded ends with its recorder. */
+  readonly enforce: boolean;
+}
+
+export interface SessionDeps {
+  readonly events: Pick<
+    Events,
+    'sessionStarted' | 'sessionEnded' | 'sessionViolated' | 'recorderLost' | 'recordingGap'
+  >;
+  readonly sessions: SessionRegistry;
+  readonly monotonicMs: () => number;
+  /** Ends everything at once, without a word. */
+  readonly signal: AbortSignal;
+  /** Asks from time to time whether the session may go on. */
+  readonly recheck?: Recheck;
+  /** How long one end may stay open after the other. */
+  readonly lingerMs: number;
+}
+
+export interface Recheck {
+  readonly everyMs: number;
+  /** @throws TailcastError with the reason why the session ends */
+  check(fields: SessionFields, signal: AbortSignal): Promise<void>;
+}
+
+/** Why a session ends. `error`: something the user should be told. */
+interface End {
+  readonly outcome: SessionOutcome;
+  readonly reason?: string;
+  readonly error?: TailcastError;
+}
+
+/** Relays until either side is done or something ends the session; resolves when its recording is confirmed too. */
+export function runSession(live: LiveSession, deps: SessionDeps): Promise<void> {
+  const wanted = Promise.withResolvers<End>();
+  const running = run(live, deps, wanted);
+  deps.sessions.add((reason) => {
+    const error = new TailcastError('SHUTTING_DOWN', reason);
+    wanted.resolve({ outcome: 'interrupted', reason: error.message, error });
+  }, running);
+  return running;
+}
+
+async function run(live: LiveSession, deps: SessionDeps, wanted: PromiseWithResolvers<End>): Promise<void> {
+  const { recording, fields } = live;
+  const startedMs = deps.monotonicMs();
+  deps.events.sessionStarted({
+    ...fields,
+    ...(recording === undefined ? {} : { recorder: recording.upload.address }),
+  });
+  const over = new AbortController();
+  const relay = startRelay({
+    client: live.client,
+    upstream: live.upstream,
+    clientHead: live.clientHead,
+    upstreamHead: live.upstreamHead,
+    ...(recording === undefined ? {} : { taps: recording.taps }),
+    lingerMs: deps.lingerMs,
+    signal: deps.signal,
+  });
+  void relay.done.then((end) => wanted.resolve(judgeRelay(end, recording)));
+  if (recording !== undefined) watchRecorder(recording, live, deps, wanted);
+  if (deps.recheck !== undefined) keepChecking(deps.recheck, fields, over.signal, wanted);
+  const end = await wanted.promise;
+  over.abort();
+  relay.stop();
+  if (end.error === undefined) {
+    live.client.destroy();
+    live.upstream.destroy();
+  } else {
+    sayFarewell(live, end.error, deps.lingerMs);
+  }
+  await finishRecording(live, end, deps);
+  report(live, end, relay, deps.monotonicMs() - startedMs, deps);
+}
+
+function judgeRelay(end: RelayEnd, recording: LiveRecording | undefined): End {
+  switch (end.kind) {
+    case 'closed':
+      return { outcome: 'completed' };
+    case 'broken':
+      // kubectl may cut its connection as soon as it knows how the command ended
+      if (recording?.session.totals.exit !== undefined) return { outcome: 'completed' };
+      return {
+        outcome: 'interrupted',
+        reason: `the connection of the ${end.side} broke: ${end.error.message}`,
+      };
+    case 'refused': {
+      const error = end.error instanceof TailcastError ? end.error : new TailcastError('INTERNAL');
+      const outcome = error.code === 'RECORDER_LOST' ? 'recorder-lost' : 'violated';
+      return { outcome, reason: end.error === error ? error.message : errorText(end.error), error };
+    }
+    case 'stopped':
+      return { outcome: 'interrupted', reason: 'the gateway stopped' };
+  }
+}
+
+function watchRecorder(
+  { upload, enforce }: LiveRecording,
+  { fields }: LiveSession,
+  deps: SessionDeps,
+  wanted: PromiseWithResolvers<End>,
+): void {
+  void upload.lost.then((lost) => {
+    const mode = enforce ? 'failClosed' : 'failOpen';
+    const reason = lost.message;
+    deps.events.recorderLost({ ...fields, mode, recorder: upload.address, reason, resumed: false });
+    if (!enforce) return;
+    const error = lost instanceof TailcastError ? lost : new TailcastError('RECORDER_LOST', reason);
+    wanted.resolve({ outcome: 'recorder-lost', reason, error });
+  });
+}
+
+function keepChecking(
+  recheck: Recheck,
+  fields: SessionFields,
+  signal: AbortSignal,
+  wanted: PromiseWithResolvers<End>,
+): void {
+  let busy = false;
+  const timer = setInterval(() => {
+    if (busy) return;
+    busy = true;
+    recheck.check(fields, signal).then(
+      () => {
+        busy = false;
+      },
+      (thrown: unknown) => {
+        const error = thrown instanceof TailcastError ? thrown : new TailcastError('INTERNAL');
+        wanted.resolve({ outcome: 'interrupted', reason: errorText(thrown), error });
+      },
+    );
+  }, recheck.everyMs);
+  timer.unref();
+  signal.addEventListener('abort', () => clearInterval(timer), { once: true });
+}
+
+/** Nothing of the old conversation goes on; the client gets the reason if a frame can be put where its stream stands. */
+function sayFarewell(live: LiveSession, error: TailcastError, lingerMs: number): void {
+  const { client, upstream, recording } = live;
+  upstream.destroy();
+  const words = recording?.taps.farewell(`tailcast: ${error.message}`, error.entry.status);
+  if (words === undefined || client.destroyed || client.writableEnded) {
+    client.destroy();
+    return;
+  }
+  client.end(words);
+  client.resume();
+  const timer = setTimeout(() => client.destroy(), lingerMs);
+  client.once('close', () => clearTimeout(timer));
+}
+
+async function finishRecording(
+  { recording, fields }: LiveSession,
+  end: End,
+  deps: SessionDeps,
+): Promise<void> {
+  if (recording === undefined) return;
+  const { session, upload } = recording;
+  if (end.outcome === 'recorder-lost') return upload.abort();
+  try {
+    const outcome = end.outcome === 'refused' ? 'interrupted' : end.outcome;
+    await session.end(outcome, end.reason);
+  } catch (error) {
+    const bytes = session.totals.missingBytes;
+    deps.events.recordingGap({ ...fields, reason: errorText(error), ...(bytes === 0 ? {} : { bytes }) });
+  }
+}
+
+function report(live: LiveSession, end: End, relay: Relay, durationMs: number, deps: SessionDeps): void {
+  const { fields, recording } = live;
+  const { fromClient, fromUpstream } = relay.totals;
+  const totals = recording?.session.totals ?? {
+    inputBytes: fromClient,
+    outputBytes: fromUpstream,
+    exit: undefined,
+  };
+  const { exit } = totals;
+  const exitCode = exit?.kind === 'success' ? 0 : exit?.kind === 'exit' ? exit.code : undefined;
+  if (end.outcome === 'violated') deps.events.sessionViolated({ ...fields, reason: end.reason ?? '' });
+  deps.events.sessionEnded({
+    ...fields,
+    outcome: end.outcome,
+    ...(end.reason === undefined ? {} : { reason: end.reason }),
+    durationMs,
+    outputBytes: totals.outputBytes,
+    inputBytes: totals.inputBytes,
+    ...(exitCode === undefined ? {} : { exitCode }),
+  });
+}

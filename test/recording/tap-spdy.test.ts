@@ -1,0 +1,344 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { createSpdyTaps } from '../../src/recording/tap-spdy.ts';
+import { createSpdyParser } from '../../src/wire/spdy/frame.ts';
+import { createSpdyPeer, statusExit, STATUS_SUCCESS, text, utf8 } from '../support/stream-peers.ts';
+import { hex, SeenSession } from '../support/tapped-session.ts';
+
+/** One shared context, in the order a real client sends: error 1, stdin 3, stdout 5, resize 7. */
+const GOLDEN_TTY = [
+  '80030001000000280000000100000000000078f9e3c6a7c202a62346703a2b294a4dcc851625aca9a08006000000ffff',
+  '800300010000001700000003000000000000c22e555c02cc2e00000000ffff',
+  '800300010000001900000005000000000000c22a054ce729f9a52500000000ffff',
+  '800300010000001700000007000000000000c22e072c7e80f10d000000ffff',
+].map(hex);
+
+function taps(version: 1 | 2 | 3 | 4 | 5 = 4) {
+  const session = new SeenSession();
+  const { clientToServer, serverToClient, farewell } = createSpdyTaps(session, version);
+  return {
+    session,
+    farewell,
+    up: (...chunks: Uint8Array[]) => {
+      for (const chunk of chunks) void clientToServer.push(chunk);
+    },
+    down: (...chunks: Uint8Array[]) => {
+      for (const chunk of chunks) {
+        void serverToClient.push(chunk);
+        serverToClient.delivered();
+      }
+    },
+  };
+}
+
+/** A session with streams error 1, stdin 3, stdout 5, stderr 7, resize 9. */
+function opened(version?: 1 | 2 | 3 | 4 | 5) {
+  const client = createSpdyPeer();
+  const server = createSpdyPeer();
+  const pair = taps(version);
+  ['error', 'stdin', 'stdout', 'stderr', 'resize'].forEach((role, index) => {
+    pair.up(client.open(index * 2 + 1, role));
+    pair.down(server.reply(index * 2 + 1));
+  });
+  return { ...pair, client, server };
+}
+
+describe('SPDY tap, server to client', () => {
+  it('records stdout and stderr of any size and skips empty frames', () => {
+    const { session, down } = opened();
+    down(hex('0000000500000000'));
+    expect(session.seen).toEqual([]);
+    down(hex('00000005000000050102030405'));
+    down(hex('00000007000000050102030405'));
+    expect(session.seen).toEqual(['stdout 0102030405', 'stderr 0102030405']);
+  });
+
+  it('records every one of many frames in one chunk, at once', () => {
+    const { session, down, server } = opened();
+    down(
+      Buffer.concat([server.data(5, utf8('A')), server.data(5, utf8('B')), server.data(5, utf8(''), true)]),
+    );
+    expect(session.seen).toEqual(['stdout 4142']);
+  });
+
+  it('records a frame that is split over chunks behind a control frame', () => {
+    const { session, down } = opened();
+    down(hex('8003000600000004000000020000'), hex('00050000'), hex('00050102030405'));
+    expect(session.seen).toEqual(['stdout 0102030405']);
+  });
+
+  it('ends the session on data of a stream that was never opened', () => {
+    for (const id of ['0000000b', '00000085', '00080001', '7fffffff']) {
+      const { down } = opened();
+      expect(() => down(hex(`${id}0000000501020304ff`))).toThrow(/stream that was never opened/);
+    }
+  });
+
+  it('records stdout on a stream with a large id', () => {
+    const client = createSpdyPeer();
+    const server = createSpdyPeer();
+    const { session, up, down } = taps();
+    up(client.open(0x8_0001, 'stdout'));
+    down(server.reply(0x8_0001), server.data(0x8_0001, utf8('x')));
+    expect(session.seen).toEqual(['stdout 78']);
+  });
+
+  it('records a frame of 2^24-1 bytes without holding it back', () => {
+    const { session, down } = opened();
+    session.detailed = false;
+    down(hex('0000000500ffffff'));
+    const chunk = new Uint8Array(64 * 1024 - 1).fill(0x61);
+    let left = 0xff_ffff;
+    while (left > 0) {
+      const part = chunk.subarray(0, Math.min(left, chunk.length));
+      down(part);
+      left -= part.length;
+    }
+    expect(session.outputs.stdout.length).toBe(0xff_ffff);
+  });
+
+  it('refuses output on the streams of the client, and streams of the server', () => {
+    const one = opened();
+    expect(() => one.down(one.server.data(3, utf8('x')))).toThrow(/output on the SPDY stream of stdin/);
+    const two = opened();
+    expect(() => two.down(two.server.open(2, 'stdout'))).toThrow(/server opened/);
+    const three = opened();
+    three.down(three.server.data(3, utf8(''), true)); // ending stdin is no output
+  });
+
+  it('reads the exit code when the error stream ends', () => {
+    const { session, down, server } = opened();
+    down(server.data(1, statusExit(7).subarray(0, 20)), server.data(1, statusExit(7).subarray(20)));
+    expect(session.seen).toEqual([]);
+    down(server.data(1, new Uint8Array(0), true));
+    expect(session.seen).toEqual(['exit 7']);
+  });
+
+  it('reads success from a status, and from an empty error stream before v4', () => {
+    const four = opened(4);
+    four.down(four.server.data(1, STATUS_SUCCESS, true));
+    expect(four.session.seen).toEqual(['exit success']);
+    const one = opened(1);
+    one.down(one.server.data(1, new Uint8Array(0), true));
+    expect(one.session.seen).toEqual(['exit success']);
+  });
+
+  it('does not end a session for an exit status that cannot be read', () => {
+    const { session, down, server } = opened();
+    down(server.data(1, utf8('not json'), true));
+    expect(session.seen).toEqual([]);
+  });
+
+  it('dies on bytes that are no SPDY', () => {
+    for (const bytes of ['0000000000000000', '80020001000000', '8003000500000000', 'HTTP']) {
+      const { down } = opened();
+      const chunk = bytes === 'HTTP' ? utf8('HTTP/1.1 200 OK\r\n\r\n') : hex(`${bytes}00`);
+      expect(() => down(chunk, new Uint8Array(64))).toThrow(
+        expect.objectContaining({ code: 'SESSION_VIOLATED' }),
+      );
+    }
+  });
+});
+
+describe('SPDY tap, client to server', () => {
+  it('learns the streams from what a real client sends, in any segmentation', () => {
+    const bytes = Buffer.concat(GOLDEN_TTY);
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }), (sizes) => {
+        const { session, up, down } = taps();
+        for (const part of split(bytes, sizes)) up(part);
+        down(hex('0000000500000001ff'));
+        up(hex(`0000000700000018${Buffer.from('{"width":10,"height":20}').toString('hex')}`));
+        expect(session.seen).toEqual(['stdout ff', 'resize 10x20']);
+      }),
+    );
+  });
+
+  it('reads resizes split over frames and chunks, in capitals, with newlines', () => {
+    const { session, up, client } = opened();
+    up(client.data(9, utf8('{"Width":100,"Hei')), client.data(9, utf8('ght":30}\n{"width":1,"height":2}')));
+    expect(session.seen).toEqual(['resize 100x30', 'resize 1x2']);
+  });
+
+  it('goes on recording when resizes cannot be read', () => {
+    const { session, up, down, client, server } = opened();
+    up(client.data(9, utf8('no json at all')), client.data(9, utf8('{"Width":1,"Height":2}')));
+    down(server.data(5, utf8('x')));
+    expect(session.seen).toEqual(['stdout 78']);
+  });
+
+  it('counts stdin and lets its end pass, with and without a terminal', () => {
+    const { session, up, client } = opened();
+    up(client.data(3, utf8('hello')), client.data(3, new Uint8Array(0), true));
+    expect(session.inputBytes).toBe(5);
+    expect(session.seen).toEqual([]);
+  });
+
+  it('ends the session on a second stream of one type, an unknown type, no type, and ids that do not grow', () => {
+    const cases: readonly [number, string][] = [
+      [11, 'stdout'],
+      [11, 'stdin'],
+      [11, 'data'],
+      [11, ''],
+      [10, 'x'],
+    ];
+    for (const [id, role] of cases) {
+      const { up, client } = opened();
+      expect(() => up(client.open(id, role))).toThrow(expect.objectContaining({ code: 'SESSION_VIOLATED' }));
+    }
+    const reused = taps();
+    const client = createSpdyPeer();
+    reused.up(client.open(5, 'stdout'));
+    expect(() => reused.up(client.open(3, 'stderr'))).toThrow(/grow/);
+    const even = taps();
+    expect(() => even.up(createSpdyPeer().open(2, 'stdout'))).toThrow(/odd/);
+    const untyped = taps();
+    expect(() => untyped.up(createSpdyPeer().open(1, undefined))).toThrow(/no known type/);
+  });
+
+  it('ends the session on data before its stream, and on answers to streams nobody opened', () => {
+    const early = taps();
+    expect(() => early.up(createSpdyPeer().data(1, utf8('x')))).toThrow(/never opened/);
+    const reply = opened();
+    expect(() => reply.up(reply.client.reply(1))).toThrow(/SPDY client answered/);
+  });
+
+  it('keeps its header context through HEADERS frames', () => {
+    const client = createSpdyPeer();
+    const { session, up, down } = taps();
+    up(client.open(1, 'error'), client.headers(1, [['x', 'y'.repeat(100)]]), client.open(3, 'stdout'));
+    down(createSpdyPeer().data(3, utf8('x')));
+    expect(session.seen).toEqual(['stdout 78']);
+  });
+
+  it('ends the session on a header block that is not one, and stays dead', () => {
+    const { up } = taps();
+    const broken = hex('8003000100000010000000010000000000000102030405060708'.slice(0, 48));
+    expect(() => up(broken)).toThrow(expect.objectContaining({ code: 'SESSION_VIOLATED' }));
+    expect(() => up(createSpdyPeer().open(1, 'stdout'))).toThrow(
+      expect.objectContaining({ code: 'SESSION_VIOLATED' }),
+    );
+  });
+
+  it('waits when the session waits', async () => {
+    const { session } = taps();
+    const room = Promise.withResolvers<void>();
+    session.room = room.promise;
+    const wait = createSpdyTaps(session, 4).serverToClient.push(hex('8003000600000004'));
+    expect(wait).toBeInstanceOf(Promise);
+    room.resolve();
+    await wait;
+  });
+});
+
+describe('SPDY farewell', () => {
+  it('puts the reason on the error stream, ends the streams and says goodbye', () => {
+    const { farewell } = opened();
+    const events = createSpdyParser().push(farewell('the recorder was lost', 503)!);
+    expect(events.map((event) => event.kind)).toEqual(['data', 'data', 'data', 'data', 'data', 'goaway']);
+    const status = events.find((event) => event.kind === 'data' && event.streamId === 1);
+    expect(status).toMatchObject({ fin: true });
+    expect(JSON.parse(text((status as { payload: Uint8Array }).payload))).toMatchObject({
+      status: 'Failure',
+      message: 'the recorder was lost',
+      code: 503,
+    });
+  });
+
+  it('is plain text before v4', () => {
+    const { farewell } = opened(3);
+    expect(text(farewell('the recorder was lost', 503)!)).toContain('the recorder was lost');
+    expect(text(farewell('the recorder was lost', 503)!)).not.toContain('Failure');
+  });
+
+  it('is impossible inside a frame and after a GOAWAY, and possible again at the boundary', () => {
+    const { farewell, down, server } = opened();
+    const frame = server.data(5, utf8('hello'));
+    down(frame.subarray(0, 10));
+    expect(farewell('x', 503)).toBeUndefined();
+    down(frame.subarray(10));
+    expect(farewell('x', 503)).toBeDefined();
+    down(hex('80030007000000080000000000000000'));
+    expect(farewell('x', 503)).toBeUndefined();
+  });
+
+  it('stands behind what was delivered, not behind what was refused', () => {
+    const { farewell, down, server } = opened();
+    const whole = Buffer.concat([server.data(5, utf8('ok')), hex('0000000b00000001ff')]);
+    down(server.data(5, utf8('one')));
+    expect(() => down(whole)).toThrow(/never opened/);
+    expect(farewell('x', 400)).toBeDefined();
+    const inside = opened();
+    inside.down(inside.server.data(5, utf8('one')).subarray(0, 9));
+    expect(() => inside.down(hex('6e65 0000000b00000001ff'))).toThrow(/never opened/);
+    expect(inside.farewell('x', 400)).toBeUndefined();
+  });
+
+  it('does not speak on streams the server has not answered or has ended', () => {
+    const client = createSpdyPeer();
+    const server = createSpdyPeer();
+    const { up, down, farewell } = taps();
+    up(client.open(1, 'error'), client.open(3, 'stdout'));
+    expect(
+      createSpdyParser()
+        .push(farewell('x', 503)!)
+        .map(({ kind }) => kind),
+    ).toEqual(['goaway']);
+    down(server.reply(1), server.reply(3), server.data(3, new Uint8Array(0), true));
+    expect(createSpdyParser().push(farewell('x', 503)!)).toMatchObject([
+      { kind: 'data', streamId: 1 },
+      { kind: 'goaway', lastStreamId: 3 },
+    ]);
+  });
+});
+
+describe('SPDY segmentation', () => {
+  it('records the same from any segmentation of both directions', () => {
+    const reference = play([1 << 20]);
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 1 }), (sizes) => {
+        expect(play(sizes)).toEqual(reference);
+      }),
+    );
+    expect(reference).toEqual([
+      'resize 80x24',
+      'stdout 6f6e65',
+      'stderr 74776f',
+      'stdout 7468726565',
+      'exit 3',
+    ]);
+  });
+});
+
+function play(sizes: readonly number[]): readonly string[] {
+  const client = createSpdyPeer();
+  const server = createSpdyPeer();
+  const { session, up, down } = taps();
+  const roles = ['error', 'stdin', 'stdout', 'stderr', 'resize'];
+  const upward = Buffer.concat([
+    ...roles.map((role, index) => client.open(index * 2 + 1, role)),
+    client.data(9, utf8('{"Width":80,"Height":24}\n')),
+    client.data(3, utf8('input')),
+  ]);
+  const downward = Buffer.concat([
+    ...roles.map((_, index) => server.reply(index * 2 + 1)),
+    server.data(5, utf8('one')),
+    server.data(7, utf8('two')),
+    server.data(5, utf8('three')),
+    server.data(1, statusExit(3), true),
+  ]);
+  for (const part of split(upward, sizes)) up(part);
+  for (const part of split(downward, sizes)) down(part);
+  return session.seen;
+}
+
+/** Cuts `bytes` into parts of the given sizes, over and over. */
+function split(bytes: Buffer, sizes: readonly number[]): Buffer[] {
+  const parts: Buffer[] = [];
+  for (let offset = 0, turn = 0; offset < bytes.length; turn += 1) {
+    const size = sizes[turn % sizes.length]!;
+    parts.push(bytes.subarray(offset, offset + size));
+    offset += size;
+  }
+  return parts;
+}

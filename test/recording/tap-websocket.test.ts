@@ -1,0 +1,368 @@
+import { randomBytes } from 'node:crypto';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { TailcastError } from '../../src/errors.ts';
+import { createWebSocketTaps } from '../../src/recording/tap-websocket.ts';
+import { parseSubprotocol } from '../../src/wire/remotecommand/channel.ts';
+import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
+import {
+  clientMessage,
+  MASK,
+  serverMessage,
+  statusExit,
+  STATUS_SUCCESS,
+  text,
+  utf8,
+} from '../support/stream-peers.ts';
+import { hex, SeenSession } from '../support/tapped-session.ts';
+
+const SIZE = utf8('{"width":10,"height":20}');
+
+function taps(subprotocol = 'v5.channel.k8s.io') {
+  const session = new SeenSession();
+  const { clientToServer, serverToClient, farewell } = createWebSocketTaps(
+    session,
+    parseSubprotocol(subprotocol)!,
+  );
+  return {
+    session,
+    farewell,
+    up: (...chunks: Uint8Array[]) => {
+      for (const chunk of chunks) void clientToServer.push(chunk);
+    },
+    down: (...chunks: Uint8Array[]) => {
+      for (const chunk of chunks) {
+        void serverToClient.push(chunk);
+        serverToClient.delivered();
+      }
+    },
+  };
+}
+
+/** The code a fresh tap throws for `bytes`. */
+function verdict(direction: 'up' | 'down', bytes: Uint8Array): string {
+  try {
+    taps()[direction](bytes);
+    return 'passed';
+  } catch (error) {
+    return (error as TailcastError).code;
+  }
+}
+
+const VIOLATED = expect.objectContaining({ code: 'SESSION_VIOLATED' });
+
+describe('WebSocket tap, client to server', () => {
+  it('reads resizes: one, two in two chunks, two in one chunk, one behind a close frame', () => {
+    const message = clientMessage(4, SIZE);
+    const one = taps();
+    one.up(message);
+    expect(one.session.seen).toEqual(['resize 10x20']);
+    const two = taps();
+    two.up(message, message);
+    expect(two.session.seen).toEqual(['resize 10x20', 'resize 10x20']);
+    const joined = taps();
+    joined.up(Buffer.concat([message, message]));
+    expect(joined.session.seen).toEqual(['resize 10x20', 'resize 10x20']);
+    const behind = taps();
+    behind.up(Buffer.concat([hex('888001020304'), message]));
+    expect(behind.session.seen).toEqual(['resize 10x20']);
+  });
+
+  it('sees nothing in control frames', () => {
+    const { session, up } = taps();
+    up(hex('888001020304'), hex('898001020304'), hex('8a8001020304'));
+    expect(session.seen).toEqual([]);
+  });
+
+  it('refuses fragmented messages: the API server takes every frame for a message', () => {
+    const start = taps();
+    const first = encodeWebSocketFrame({
+      opcode: OPCODE.binary,
+      fin: false,
+      payload: hex('0441'),
+      mask: MASK,
+    });
+    expect(() => start.up(first)).toThrow(/fragmented/);
+    const alone = taps();
+    const rest = encodeWebSocketFrame({
+      opcode: OPCODE.continuation,
+      fin: true,
+      payload: hex('41'),
+      mask: MASK,
+    });
+    expect(() => alone.up(rest)).toThrow(VIOLATED);
+  });
+
+  it('counts stdin without the channel byte', () => {
+    const { session, up } = taps();
+    const message = clientMessage(0, utf8('hello'));
+    up(message.subarray(0, 8), message.subarray(8), clientMessage(0, utf8('')));
+    expect(session.inputBytes).toBe(5);
+    expect(session.seen).toEqual([]);
+  });
+
+  it('knows the close signal of v5, and of no other version', () => {
+    const five = taps();
+    five.up(clientMessage(255, Uint8Array.of(0)));
+    expect(() => five.up(clientMessage(255, Uint8Array.of(0, 1)))).toThrow(/one channel/);
+    const four = taps('v4.channel.k8s.io');
+    expect(() => four.up(clientMessage(255, Uint8Array.of(0)))).toThrow(/unknown channel/);
+  });
+
+  it('ends the session on whatever the two ends could read differently', () => {
+    const cases: Readonly<Record<string, Uint8Array>> = {
+      'an unmasked frame': serverMessage(0, utf8('x')),
+      'a text message': encodeWebSocketFrame({
+        opcode: OPCODE.text,
+        fin: true,
+        payload: utf8('0x'),
+        mask: MASK,
+      }),
+      'a compressed frame': encodeWebSocketFrame({
+        opcode: 2,
+        fin: true,
+        rsv: 4,
+        payload: hex('0041'),
+        mask: MASK,
+      }),
+      'a reserved opcode': hex('838001020304'),
+      'a reserved control opcode': hex('8b8001020304'),
+      'a length of 2^63': hex('82ff800000000000000001020304'),
+      'a channel nobody knows': clientMessage(5, utf8('x')),
+      'an empty message': encodeWebSocketFrame({
+        opcode: 2,
+        fin: true,
+        payload: new Uint8Array(0),
+        mask: MASK,
+      }),
+    };
+    for (const [name, bytes] of Object.entries(cases))
+      expect([name, verdict('up', bytes)]).toEqual([name, 'SESSION_VIOLATED']);
+  });
+});
+
+describe('WebSocket tap, server to client', () => {
+  it('records stdout and stderr messages, also several in a chunk and behind or before control frames', () => {
+    const { session, down } = taps();
+    down(hex('8203010708'), hex('8203020708'), hex('8203010708 8203 01090a'));
+    down(hex('8900 8203010b0c'), hex('8203010d0e 8800'));
+    expect(session.seen).toEqual(['stdout 0708', 'stderr 0708', 'stdout 0708090a0b0c0d0e']);
+  });
+
+  it('takes the channel byte from the first fragment only', () => {
+    const { session, down } = taps();
+    down(hex('0203010708'), hex('8006010102030405'));
+    expect(session.seen).toEqual(['stdout 0708010102030405']);
+    const empty = taps();
+    empty.down(hex('02030107088000'));
+    expect(empty.session.seen).toEqual(['stdout 0708']);
+    const pings = taps();
+    pings.down(hex('0203010708'), hex('8900'), hex('00020101'), hex('8001ff'));
+    expect(pings.session.seen).toEqual(['stdout 07080101ff']);
+  });
+
+  it('takes the channel byte from the first fragment that has one', () => {
+    const { session, down } = taps();
+    down(hex('0200'), hex('80020141'));
+    expect(session.seen).toEqual(['stdout 41']);
+  });
+
+  it('records a piece before the frame is complete', () => {
+    const { session, down } = taps();
+    down(hex('8206010102'));
+    expect(session.seen).toEqual(['stdout 0102']);
+    down(hex('030405'));
+    expect(session.seen).toEqual(['stdout 0102030405']);
+  });
+
+  it('lets the first, empty message of the server pass', () => {
+    const { session, down } = taps();
+    down(hex('820101'));
+    expect(session.seen).toEqual([]);
+  });
+
+  it('reads frames with long lengths', () => {
+    const medium = randomBytes(300);
+    const long = randomBytes(70_000);
+    const { session, down } = taps();
+    down(serverMessage(1, medium), serverMessage(1, long));
+    expect(session.outputs.stdout.equals(Buffer.concat([medium, long]))).toBe(true);
+  });
+
+  it('reads the exit status', () => {
+    const seven = taps();
+    seven.down(serverMessage(3, statusExit(7)));
+    expect(seven.session.seen).toEqual(['exit 7']);
+    const success = taps();
+    success.down(serverMessage(3, new Uint8Array(0)), serverMessage(3, STATUS_SUCCESS));
+    expect(success.session.seen).toEqual(['exit success']);
+  });
+
+  it('ends the session on whatever could carry output past the recording', () => {
+    const cases: Readonly<Record<string, Uint8Array>> = {
+      'a masked frame': clientMessage(1, utf8('x')),
+      'a text message': encodeWebSocketFrame({ opcode: OPCODE.text, fin: true, payload: utf8('1x') }),
+      'a compressed frame': encodeWebSocketFrame({ opcode: 2, fin: true, rsv: 4, payload: hex('0141') }),
+      'a channel nobody knows': serverMessage(9, utf8('x')),
+      'output on stdin': serverMessage(0, hex('0708')),
+      'output on resize': serverMessage(4, hex('0708')),
+      'an empty message': hex('8200'),
+      'output behind the close frame': Buffer.concat([hex('8800'), serverMessage(1, utf8('x'))]),
+    };
+    for (const [name, bytes] of Object.entries(cases))
+      expect([name, verdict('down', bytes)]).toEqual([name, 'SESSION_VIOLATED']);
+  });
+});
+
+describe('WebSocket tap of the base64 protocols', () => {
+  const message = (payload: string, mask?: Uint8Array) =>
+    encodeWebSocketFrame({
+      opcode: OPCODE.text,
+      fin: true,
+      payload: utf8(payload),
+      ...(mask === undefined ? {} : { mask }),
+    });
+  const base64 = (plain: string) => Buffer.from(plain).toString('base64');
+
+  it('records text messages, in any segmentation', () => {
+    const bytes = Buffer.concat([
+      message(`1${base64('one')}`),
+      message(`2${base64('four')}`),
+      message(`1${base64('fives')}`),
+      message('1'),
+      message(`3${Buffer.from(statusExit(2)).toString('base64')}`),
+    ]);
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 1 }), (sizes) => {
+        const { session, down } = taps('v4.base64.channel.k8s.io');
+        for (const part of split(bytes, sizes)) down(part);
+        expect(session.outputs.stdout.toString()).toBe('onefives');
+        expect(session.outputs.stderr.toString()).toBe('four');
+        expect(session.seen.at(-1)).toBe('exit 2');
+      }),
+    );
+  });
+
+  it('reads resizes of the client', () => {
+    const { session, up } = taps('base64.channel.k8s.io');
+    up(message(`4${Buffer.from(SIZE).toString('base64')}`, MASK));
+    expect(session.seen).toEqual(['resize 10x20']);
+  });
+
+  it('ends the session on binary messages, broken base64 and data behind the padding', () => {
+    const cases = [
+      serverMessage(1, utf8('x')),
+      message('1!!!!'),
+      message('1QQ'),
+      message('1QQ==QQ=='),
+      message('x'),
+    ];
+    for (const bytes of cases) {
+      const { down } = taps('base64.channel.k8s.io');
+      expect(() => down(bytes)).toThrow(VIOLATED);
+    }
+  });
+
+  it('says farewell in its own encoding', () => {
+    const { farewell } = taps('v4.base64.channel.k8s.io');
+    const [status, close] = createWebSocketScanner({ expectMask: false }).push(farewell('over', 503)!);
+    expect(status?.opcode).toBe(OPCODE.text);
+    expect(Buffer.from(text(status!.bytes).slice(1), 'base64').toString()).toContain('over');
+    expect(text(status!.bytes)[0]).toBe('3');
+    expect(close?.opcode).toBe(OPCODE.close);
+  });
+});
+
+describe('WebSocket farewell', () => {
+  it('sends the reason on the error channel and closes normally', () => {
+    const { farewell } = taps();
+    const [status, close] = createWebSocketScanner({ expectMask: false }).push(farewell('over', 503)!);
+    expect(status?.bytes[0]).toBe(3);
+    expect(JSON.parse(text(status!.bytes.subarray(1)))).toMatchObject({ message: 'over', code: 503 });
+    expect(Buffer.from(close!.bytes).toString('hex')).toBe('03e8');
+  });
+
+  it('is impossible inside a frame, between fragments and after the close frame', () => {
+    const { farewell, down } = taps();
+    down(hex('8203'));
+    expect(farewell('x', 503)).toBeUndefined();
+    down(hex('010708'));
+    expect(farewell('x', 503)).toBeDefined();
+    down(hex('0203010708'));
+    expect(farewell('x', 503)).toBeUndefined();
+    down(hex('8000'));
+    expect(farewell('x', 503)).toBeDefined();
+    down(hex('8800'));
+    expect(farewell('x', 503)).toBeUndefined();
+  });
+
+  it('does not contradict a status that was already delivered', () => {
+    const { farewell, down } = taps();
+    down(serverMessage(3, STATUS_SUCCESS));
+    const pieces = createWebSocketScanner({ expectMask: false }).push(farewell('x', 503)!);
+    expect(pieces.map(({ opcode }) => opcode)).toEqual([OPCODE.close]);
+  });
+});
+
+describe('WebSocket segmentation', () => {
+  const wire = {
+    up: Buffer.concat([
+      clientMessage(0, new Uint8Array(100).fill(0xab)),
+      clientMessage(4, SIZE),
+      clientMessage(0, new Uint8Array(300).fill(0xab)),
+      clientMessage(0, new Uint8Array(70_000).fill(0xab)),
+      encodeWebSocketFrame({ opcode: OPCODE.ping, fin: true, payload: hex('0102'), mask: MASK }),
+      clientMessage(255, Uint8Array.of(0)),
+    ]),
+    down: Buffer.concat([
+      serverMessage(1, utf8('one')),
+      serverMessage(2, new Uint8Array(300).fill(0x62)),
+      encodeWebSocketFrame({ opcode: OPCODE.ping, fin: true, payload: hex('0102') }),
+      serverMessage(1, new Uint8Array(70_000).fill(0x63)),
+      serverMessage(3, statusExit(9)),
+      encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload: hex('03e8') }),
+    ]),
+  };
+
+  it('sees the same in any segmentation', () => {
+    const whole = taps();
+    whole.up(wire.up);
+    whole.down(wire.down);
+    expect(whole.session.inputBytes).toBe(70_400);
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: 1, max: 5000 }), { minLength: 1, maxLength: 50 }), (sizes) => {
+        const cut = taps();
+        for (const part of split(wire.up, sizes)) cut.up(part);
+        for (const part of split(wire.down, sizes)) cut.down(part);
+        expect(cut.session.seen).toEqual(whole.session.seen);
+        expect(cut.session.inputBytes).toBe(70_400);
+      }),
+      { numRuns: 30 },
+    );
+  });
+
+  it('sees the same when the first bytes of a frame are cut in two and three, everywhere', () => {
+    for (const [direction, bytes, first] of [
+      ['up', clientMessage(0, new Uint8Array(300).fill(0xab)), 18],
+      ['down', serverMessage(1, new Uint8Array(300).fill(0xab)), 14],
+    ] as const) {
+      for (let left = 1; left < first; left += 1) {
+        for (let right = left; right < first; right += 1) {
+          const cut = taps();
+          cut[direction](bytes.subarray(0, left), bytes.subarray(left, right), bytes.subarray(right));
+          expect(cut.session.inputBytes + cut.session.outputs.stdout.length).toBe(300);
+        }
+      }
+    }
+  });
+});
+
+function split(bytes: Buffer, sizes: readonly number[]): Buffer[] {
+  const parts: Buffer[] = [];
+  for (let offset = 0, turn = 0; offset < bytes.length; turn += 1) {
+    const size = sizes[turn % sizes.length]!;
+    parts.push(bytes.subarray(offset, offset + size));
+    offset += size;
+  }
+  return parts;
+}

@@ -1,0 +1,269 @@
+/** A gateway's upgrade handler between real sockets: a raw client on one side, an API server double on the other. */
+import { once } from 'node:events';
+import { createServer as createHttpServer, type IncomingMessage } from 'node:http';
+import { connect, type AddressInfo, type Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { parseTarget } from '../../src/kube/canonical-target.ts';
+import { classifyRequest } from '../../src/kube/interactive.ts';
+import { parseRequestInfo } from '../../src/kube/request-info.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import type { Events } from '../../src/observe/events.ts';
+import type { Gate } from '../../src/proxy/gate.ts';
+import { createSessionRegistry, type SessionRegistry } from '../../src/proxy/session-registry.ts';
+import { createUpgradeHandler, type UpgradeDeps } from '../../src/proxy/upgrade.ts';
+import type { RecordingPolicy } from '../../src/recording/policy.ts';
+import { createRecorderClient, type RecorderLimits } from '../../src/recording/recorder-client.ts';
+import type { Identity } from '../../src/tailnet/identity.ts';
+import { ByteReader } from './byte-reader.ts';
+import { dialLoopback } from './recorder-dial.ts';
+
+export const ALICE: Identity = {
+  kind: 'user',
+  nodeId: 'nALICE1CNTRL',
+  nodeName: 'laptop.example.ts.net',
+  addresses: ['100.64.0.1'],
+  capabilities: new Map(),
+  userId: 16_793_133_573_424_020n,
+  login: 'alice@example.com',
+  displayName: 'Alice',
+};
+
+export const EXEC =
+  '/api/v1/namespaces/default/pods/web/exec?command=sh&command=-c&command=a+b&container=main&stdin=true&stdout=true&stderr=true';
+export const EXEC_TTY = `${EXEC}&tty=true`;
+
+/** What the API server double does with an upgrade. The handshake is its own to answer. */
+export type UpgradeScript = (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
+
+export interface ApiServerDouble {
+  readonly port: number;
+  readonly requests: IncomingMessage[];
+  connections: number;
+  script: UpgradeScript;
+  close(): Promise<void>;
+}
+
+export async function startApiServerDouble(script: UpgradeScript): Promise<ApiServerDouble> {
+  const sockets = new Set<Socket>();
+  const server = createHttpServer((_request, response) => response.writeHead(404).end());
+  const double: ApiServerDouble = {
+    get port() {
+      return (server.address() as AddressInfo).port;
+    },
+    requests: [],
+    connections: 0,
+    script,
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+  server.on('connection', (socket) => {
+    double.connections += 1;
+    sockets.add(socket);
+    socket.on('error', () => {});
+    socket.once('close', () => sockets.delete(socket));
+  });
+  server.on('upgrade', (request, socket, head) => {
+    double.requests.push(request);
+    double.script(request, socket, head);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return double;
+}
+
+/** The 101 of an API server that chose `subprotocol`. */
+export function switching(
+  request: IncomingMessage,
+  subprotocol: string | undefined,
+  ...extra: string[]
+): string {
+  const upgrade = request.headers.upgrade ?? '';
+  const name = upgrade === 'websocket' ? 'Sec-WebSocket-Protocol' : 'X-Stream-Protocol-Version';
+  const lines = [
+    'HTTP/1.1 101 Switching Protocols',
+    'Connection: Upgrade',
+    `Upgrade: ${upgrade}`,
+    ...(subprotocol === undefined ? [] : [`${name}: ${subprotocol}`]),
+    ...extra,
+  ];
+  return `${lines.join('\r\n')}\r\n\r\n`;
+}
+
+export interface Rig {
+  readonly port: number;
+  readonly sessions: SessionRegistry;
+  /** `name → events`, in order. */
+  readonly events: { readonly name: string; readonly event: Record<string, unknown> }[];
+  named(name: string): Record<string, unknown>[];
+  until(name: string): Promise<Record<string, unknown>>;
+  close(): Promise<void>;
+}
+
+export async function startRig(options: {
+  readonly apiServer: ApiServerDouble;
+  readonly recording: RecordingPolicy;
+  readonly recorderLimits?: Partial<RecorderLimits>;
+  readonly deps?: Partial<UpgradeDeps>;
+}): Promise<Rig> {
+  const events: Rig['events'] = [];
+  const waiters = new Set<() => void>();
+  const recordEvents = new Proxy({} as Events, {
+    get: (_, name) => (event: Record<string, unknown>) => {
+      events.push({ name: String(name), event });
+      for (const waiter of waiters) waiter();
+    },
+  });
+  const stop = new AbortController();
+  const sessions = createSessionRegistry();
+  const handler = createUpgradeHandler({
+    gate: createTestGate(options.recording),
+    connect: async () => {
+      const socket = connect(options.apiServer.port, '127.0.0.1');
+      await once(socket, 'connect');
+      return socket;
+    },
+    basePath: '',
+    recorders: createRecorderClient({
+      dial: dialLoopback,
+      nowMs: () => performance.now(),
+      log: createSilentLogger(),
+      limits: { dialTimeoutMs: 500, moveTimeoutMs: 300, moveRetryMs: 10, ...options.recorderLimits },
+    }),
+    recordApiRequest: async () => {},
+    sessions,
+    events: recordEvents,
+    keepCookies: false,
+    monotonicMs: () => performance.now(),
+    unixMs: () => 1_700_000_000_000,
+    signal: stop.signal,
+    limits: { lingerMs: 500 },
+    ...options.deps,
+  });
+  const sockets = new Set<Socket>();
+  const running = new Set<Promise<void>>();
+  const server = createHttpServer((_request, response) => response.writeHead(404).end());
+  server.on('connection', (socket) => {
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket));
+  });
+  server.on('upgrade', (request, socket, head) => {
+    const work = handler(request, socket, head, { address: '100.64.0.1', port: 1234, source: 'socket' });
+    running.add(work);
+    void work.finally(() => running.delete(work));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const named: Rig['named'] = (name) =>
+    events.filter((entry) => entry.name === name).map(({ event }) => event);
+  return {
+    port: (server.address() as AddressInfo).port,
+    sessions,
+    events,
+    named,
+    async until(name) {
+      for (;;) {
+        const [first] = named(name);
+        if (first !== undefined) return first;
+        const changed = Promise.withResolvers<void>();
+        waiters.add(changed.resolve);
+        await changed.promise;
+        waiters.delete(changed.resolve);
+      }
+    },
+    async close() {
+      stop.abort();
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await once(server, 'close');
+      await Promise.all(running);
+    },
+  };
+}
+
+/** Admits everybody as Alice, with the real classification. */
+function createTestGate(recording: RecordingPolicy): Gate {
+  let count = 0;
+  return {
+    async admit(request) {
+      const target = parseTarget(request.target);
+      const info = parseRequestInfo(request.method, target);
+      count += 1;
+      const dropped = new Set(['connection', 'upgrade', 'content-length', 'transfer-encoding', 'host']);
+      const headers = ['Host', 'kubernetes', 'Impersonate-User', 'alice@example.com'];
+      for (let index = 0; index < request.rawHeaders.length; index += 2) {
+        const name = request.rawHeaders[index]!;
+        if (!dropped.has(name.toLowerCase())) headers.push(name, request.rawHeaders[index + 1]!);
+      }
+      return {
+        id: `session-${count}`,
+        startedAtMs: 0,
+        identity: ALICE,
+        target,
+        info,
+        requestClass: classifyRequest(info, { upgrade: request.upgrade }),
+        impersonation: { user: 'alice@example.com', groups: ['devs'], extra: [] },
+        headers,
+        warnings: [],
+        recording,
+      };
+    },
+  };
+}
+
+export interface UpgradeClient {
+  readonly socket: Socket;
+  /** Status line and header lines. */
+  readonly head: string;
+  readonly status: number;
+  /** What follows the head. */
+  readonly reader: ByteReader;
+}
+
+/** Sends an upgrade as raw bytes and waits for the head of the answer. */
+export async function askUpgrade(
+  port: number,
+  request: {
+    readonly method?: string;
+    readonly target?: string;
+    readonly version?: string;
+    readonly headers: readonly string[];
+    /** Sent in the same write as the head. */
+    readonly early?: Uint8Array;
+  },
+): Promise<UpgradeClient> {
+  const socket = connect({ port, host: '127.0.0.1', noDelay: true });
+  const reader = new ByteReader(socket);
+  const { method = 'GET', target = EXEC, version = '1.1' } = request;
+  const head = [`${method} ${target} HTTP/${version}`, 'Host: gateway.example.ts.net', ...request.headers];
+  socket.write(
+    Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`), request.early ?? new Uint8Array(0)]),
+  );
+  const answer = await reader.takeThrough('\r\n\r\n');
+  return { socket, head: answer, status: Number(answer.split(' ')[1]), reader };
+}
+
+export const WEBSOCKET_V5 = [
+  'Connection: Upgrade',
+  'Upgrade: websocket',
+  'Sec-WebSocket-Version: 13',
+  'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+  'Sec-WebSocket-Protocol: v5.channel.k8s.io',
+] as const;
+
+export const SPDY_V4 = [
+  'Connection: Upgrade',
+  'Upgrade: SPDY/3.1',
+  'X-Stream-Protocol-Version: v4.channel.k8s.io',
+  'X-Stream-Protocol-Version: v3.channel.k8s.io',
+] as const;
+
+/** The body of a Status answer. */
+export async function statusBody({
+  reader,
+}: UpgradeClient): Promise<{ message: string; details: unknown; code: number }> {
+  await reader.untilClosed();
+  return JSON.parse(reader.bytes.toString()) as { message: string; details: unknown; code: number };
+}
