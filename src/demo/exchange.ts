@@ -4,6 +4,7 @@ import { isJson, isObject, parseJson, type Json, type JsonObject } from './json.
 import { parse as parseYaml } from 'yaml';
 import { badRequest, encodeJson, tooLarge, unsupportedMediaType, type ApiStatusError } from './api-status.ts';
 import type { UserInfo } from './authentication.ts';
+import { decodeProtobufObject, PROTOBUF_TYPE } from './protobuf-body.ts';
 import { parsePath, type ApiPath } from './api-path.ts';
 
 /** One request and its answer, over HTTP/1.1 or HTTP/2. */
@@ -45,7 +46,7 @@ const PATCH_TYPES = [
   'application/strategic-merge-patch+json',
   'application/apply-patch+yaml',
 ];
-const BODY_TYPES = [JSON_TYPE, 'application/yaml', ...PATCH_TYPES];
+const BODY_TYPES = [JSON_TYPE, 'application/yaml', PROTOBUF_TYPE, ...PATCH_TYPES];
 
 /** Wraps a request that `user` makes. `closing` ends streams of the answer. */
 export function createExchange(
@@ -150,6 +151,7 @@ async function collect(request: HttpRequest): Promise<Buffer> {
 function decodeBody(bytes: Buffer, contentType: string): Json | undefined {
   if (bytes.byteLength === 0) return undefined;
   if (!BODY_TYPES.includes(contentType)) throw unsupportedMediaType(BODY_TYPES);
+  if (contentType === PROTOBUF_TYPE) return decodeProtobufObject(bytes);
   const text = bytes.toString('utf8');
   try {
     if (!contentType.endsWith('yaml')) return parseJson(text);

@@ -178,7 +178,7 @@ function withDefaults(resource: Resource, object: JsonObject): JsonObject {
         ...object,
         spec: {
           type: 'ClusterIP',
-          clusterIP: '10.43.0.10',
+          clusterIP: `10.43.${String(randomInt(1, 255))}.${String(randomInt(1, 255))}`,
           sessionAffinity: 'None',
           ...objectAt(object, 'spec'),
         },

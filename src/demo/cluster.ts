@@ -1,0 +1,162 @@
+import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { TailcastError } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { createSelfSignedCertificate, type ServerCertificate } from './certificate.ts';
+import { requireRunningPod, sendContainerLog } from './container-log.ts';
+import { createEventRecorder } from './event-recorder.ts';
+import type { HttpRequest, HttpResponse } from './exchange.ts';
+import { openFront } from './front.ts';
+import { stringAt, type JsonObject } from './json.ts';
+import { prepareCreate } from './objects.ts';
+import { createPodRuntime, type PodRuntime } from './pod-runtime.ts';
+import { PodController } from './pods.ts';
+import { CONFIGMAPS, NAMESPACES, SERVICE_ACCOUNTS, type Resource } from './resources.ts';
+import type { RestDependencies } from './rest.ts';
+import { answer, CLUSTER_VERSION } from './router.ts';
+import { seeds, SEED_NAMESPACES } from './seed.ts';
+import { createSessions } from './sessions.ts';
+import { createStore, type Store } from './store.ts';
+import { openTerminals } from './terminal.ts';
+import { WorkloadController } from './workloads.ts';
+
+const DEFAULT_SEARCH_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/homebrew/bin';
+const MAX_PODS = 50;
+const MAX_SESSIONS = 200;
+
+export interface DemoClusterOptions {
+  readonly log: Logger;
+  /** Closes the cluster when it fires. */
+  readonly signal?: AbortSignal;
+  /** Program of containers that have input but no command; by default bash where there is one, else sh. */
+  readonly shell?: string;
+  /** Where programs are looked up, as in PATH. */
+  readonly searchPath?: string;
+  /** Certificate to serve, PEM; `ca` is what clients are told to trust. By default a fresh self-signed one. */
+  readonly tls?: { readonly key: string; readonly cert: string; readonly ca?: string };
+  readonly now?: () => Date;
+  /** Loads the terminal package; rejects where there is none. By default the optional `@lydell/node-pty`. */
+  readonly loadPty?: () => Promise<unknown>;
+}
+
+export interface DemoCluster {
+  /** `https://127.0.0.1:<port>` */
+  readonly url: string;
+  readonly caPem: string;
+  /** Bearer token of the administrator, who may also impersonate anybody. */
+  readonly adminToken: string;
+  /** One sentence on what shells run in. */
+  readonly describeTerminal: string;
+  /** Ends every process, closes every connection and removes the scratch directory. May be called twice. */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts a Kubernetes API server double for unmodified kubectl, on loopback, over TLS with HTTP/2 and HTTP/1.1.
+ *
+ * Objects live in memory. Containers, and what is exec'd in them, are real processes of this machine **without any
+ * isolation**, with the rights of whoever started the demo: that is why it listens on 127.0.0.1 only and why everything
+ * needs the token. `kubectl cp` reads and writes this machine's files. Rejects with `INTERNAL` when it cannot listen.
+ */
+export async function startDemoCluster(options: DemoClusterOptions): Promise<DemoCluster> {
+  const { log, signal, now = () => new Date() } = options;
+  const tls = await chooseCertificate(options, now());
+  const terminals = await openTerminals(options.loadPty ?? (() => import('@lydell/node-pty')));
+  const scratch = await mkdtemp(join(tmpdir(), 'tailcast-demo-'));
+  const adminToken = randomBytes(24).toString('base64url');
+  const closing = new AbortController();
+  const store = createStore();
+  const events = createEventRecorder(store, now);
+  const pods: PodController = new PodController({ store, events, now, runtime: () => runtime });
+  const workloads = new WorkloadController(store, pods, now);
+  const runtime: PodRuntime = createPodRuntime({
+    terminals,
+    scratch,
+    shell: options.shell ?? (existsSync('/bin/bash') ? '/bin/bash' : '/bin/sh'),
+    searchPath: options.searchPath ?? DEFAULT_SEARCH_PATH,
+    now,
+    maxPods: MAX_PODS,
+    onChange: (namespace, name) => {
+      pods.publish(namespace, name);
+      workloads.changed();
+    },
+  });
+  const changed = (resource: Resource, object: JsonObject): void => {
+    if (resource.kind === 'Namespace') furnishNamespace(store, object, tls.ca, now);
+    workloads.changed();
+  };
+  const rest: RestDependencies = {
+    store,
+    now,
+    pods,
+    changed,
+    sendLog: (exchange, path) => sendContainerLog(exchange, requireRunningPod(store, runtime, path), now()),
+  };
+  const sessions = createSessions({ store, runtime, adminToken, log, maxSessions: MAX_SESSIONS });
+  const onRequest = (request: HttpRequest, response: HttpResponse): void => {
+    void answer(request, response, { adminToken, closing: closing.signal, rest, log });
+  };
+  const front = await openFront({
+    ...tls,
+    onRequest,
+    onUpgrade: (upgrade) => {
+      sessions.serve(upgrade);
+    },
+  }).catch(async (error: unknown) => {
+    await rm(scratch, { recursive: true, force: true });
+    throw new TailcastError('INTERNAL', 'the demo cluster cannot listen on 127.0.0.1', { cause: error });
+  });
+  plant(rest, now());
+
+  let closed: Promise<void> | undefined;
+  const close = (): Promise<void> => {
+    closed ??= (async () => {
+      closing.abort();
+      await front.close();
+      await runtime.close();
+      await rm(scratch, { recursive: true, force: true });
+    })();
+    return closed;
+  };
+  signal?.addEventListener('abort', () => void close());
+  return {
+    url: `https://127.0.0.1:${String(front.port)}`,
+    caPem: tls.ca,
+    adminToken,
+    describeTerminal: terminals.description,
+    close,
+  };
+}
+
+async function chooseCertificate({ tls }: DemoClusterOptions, now: Date): Promise<ServerCertificate> {
+  return tls === undefined ? createSelfSignedCertificate(now) : { ca: tls.cert, ...tls };
+}
+
+/** Fills a fresh cluster. */
+function plant({ store, pods, changed }: RestDependencies, now: Date): void {
+  for (const name of SEED_NAMESPACES) {
+    const namespace = prepareCreate(store, NAMESPACES, '', { metadata: { name } }, now);
+    changed(NAMESPACES, store.create(NAMESPACES, namespace));
+  }
+  for (const { resource, namespace, object } of seeds(CLUSTER_VERSION, now)) {
+    const prepared = prepareCreate(store, resource, namespace, object, now);
+    const stored = store.create(resource, prepared);
+    if (resource.kind === 'Pod') pods.started(stored);
+    changed(resource, stored);
+  }
+}
+
+/** What controllers put into every new namespace. */
+function furnishNamespace(store: Store, object: JsonObject, ca: string, now: () => Date): void {
+  const name = stringAt(object, 'metadata', 'name');
+  if (store.get(SERVICE_ACCOUNTS, name, 'default') !== undefined) return;
+  if (store.get(NAMESPACES, '', name) === undefined) return;
+  const add = (resource: Resource, body: JsonObject): void => {
+    store.create(resource, prepareCreate(store, resource, name, body, now()));
+  };
+  add(SERVICE_ACCOUNTS, { metadata: { name: 'default' } });
+  add(CONFIGMAPS, { metadata: { name: 'kube-root-ca.crt' }, data: { 'ca.crt': ca } });
+}

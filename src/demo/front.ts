@@ -1,0 +1,58 @@
+import { createSecureServer } from 'node:http2';
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { HttpRequest, HttpResponse } from './exchange.ts';
+import type { UpgradeRequest } from './upgrade.ts';
+
+/** The one TLS port of the cluster, for HTTP/2 and HTTP/1.1. */
+export interface Front {
+  readonly port: number;
+  /** Closes every connection and stops listening. */
+  close(): Promise<void>;
+}
+
+/** Connections at a time; more are closed at once. */
+const MAX_CONNECTIONS = 1_000;
+
+/** Listens on a port of 127.0.0.1 that the system chooses. Rejects when it cannot. */
+export async function openFront(options: {
+  readonly key: string;
+  readonly cert: string;
+  readonly onRequest: (request: HttpRequest, response: HttpResponse) => void;
+  readonly onUpgrade: (upgrade: UpgradeRequest) => void;
+}): Promise<Front> {
+  const server = createSecureServer({ key: options.key, cert: options.cert, allowHTTP1: true });
+  server.maxConnections = MAX_CONNECTIONS;
+  const sockets = new Set<Socket>();
+  const track = (socket: Socket): void => {
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket));
+    socket.on('error', () => undefined);
+  };
+  server.on('connection', track);
+  server.on('secureConnection', track);
+  server.on('sessionError', () => undefined);
+  server.on('request', options.onRequest);
+  server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Uint8Array) => {
+    options.onUpgrade({ request, socket, head });
+  });
+  const port = await new Promise<number>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      if (typeof address === 'object' && address !== null) resolve(address.port);
+      else reject(new Error('the demo cluster has no port'));
+    });
+  });
+  return {
+    port,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => {
+          resolve();
+        });
+        for (const socket of sockets) socket.destroy();
+      }),
+  };
+}

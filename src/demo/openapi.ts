@@ -1,0 +1,114 @@
+import { createHash } from 'node:crypto';
+import type { JsonObject } from './json.ts';
+import { kindSchema, schemaName, sharedSchemas } from './openapi-schemas.ts';
+import { isStored, RESOURCES, type Resource } from './resources.ts';
+
+/**
+ * The index of OpenAPI v3 documents, one per group and version. kubectl looks for PATCH operations in them that know the
+ * `fieldValidation` parameter, and then leaves validation to the server; without them it would need complete schemas.
+ */
+export function openApiV3Index(): JsonObject {
+  const documents = [...new Set(RESOURCES.map(documentPath))];
+  return {
+    paths: Object.fromEntries(
+      documents.map((path) => {
+        const hash = createHash('sha256')
+          .update(JSON.stringify(openApiV3(path)))
+          .digest('hex')
+          .toUpperCase();
+        return [path, { serverRelativeURL: `/openapi/v3/${path}?hash=${hash}` }];
+      }),
+    ),
+  };
+}
+
+/** The document of `api/v1` or `apis/{group}/{version}`; undefined when that is not served. */
+export function openApiV3(path: string): JsonObject | undefined {
+  const resources = RESOURCES.filter((resource) => documentPath(resource) === path);
+  if (resources.length === 0) return undefined;
+  return {
+    openapi: '3.0.0',
+    info: { title: 'tailcast demo cluster', version: 'v1' },
+    paths: Object.fromEntries(resources.flatMap((resource) => describePaths(resource, path))),
+    components: {
+      schemas: {
+        ...sharedSchemas(),
+        ...Object.fromEntries(
+          resources.map((resource) => [
+            schemaName(resource.kind),
+            { ...kindSchema(resource.kind), 'x-kubernetes-group-version-kind': [gvk(resource)] },
+          ]),
+        ),
+      },
+    },
+  };
+}
+
+/** The OpenAPI v2 document, without definitions: kubectl asks for it only where v3 did not answer its question. */
+export function openApiV2(): JsonObject {
+  return { swagger: '2.0', info: { title: 'tailcast demo cluster', version: 'v1' }, paths: {} };
+}
+
+/** The same as `gnostic` protobuf (openapi_v2.Document), the form in which kubectl asks for it. */
+export function openApiV2Protobuf(): Uint8Array {
+  const text = (field: number, value: string): Buffer => tagged(field, Buffer.from(value));
+  const info = Buffer.concat([text(1, 'tailcast demo cluster'), text(2, 'v1')]);
+  return Buffer.concat([text(1, '2.0'), tagged(2, info), tagged(8, Buffer.alloc(0))]);
+}
+
+const LENGTH_DELIMITED = 2;
+
+/** One length-delimited field of at most 127 bytes. Source: protobuf encoding, wire type 2. */
+function tagged(field: number, value: Buffer): Buffer {
+  return Buffer.concat([Uint8Array.of((field << 3) | LENGTH_DELIMITED, value.byteLength), value]);
+}
+
+function documentPath({ group, version }: Resource): string {
+  return group === '' ? `api/${version}` : `apis/${group}/${version}`;
+}
+
+function gvk({ group, version, kind }: Resource): JsonObject {
+  return { group, version, kind };
+}
+
+type PathItem = readonly [string, JsonObject];
+
+function describePaths(resource: Resource, document: string): readonly PathItem[] {
+  const scope = resource.namespaced ? '/namespaces/{namespace}' : '';
+  const collection = `/${document}${scope}/${resource.plural}`;
+  const schema = { $ref: `#/components/schemas/${schemaName(resource.kind)}` };
+  const body = (types: readonly string[]): JsonObject => ({
+    content: Object.fromEntries(types.map((type) => [type, { schema }])),
+  });
+  const operation = (action: string, extra: JsonObject = {}): JsonObject => ({
+    operationId: `${action}${resource.kind}`,
+    'x-kubernetes-action': action,
+    'x-kubernetes-group-version-kind': gvk(resource),
+    responses: { '200': { description: 'OK', ...body(['application/json']) } },
+    ...extra,
+  });
+  const writing = { parameters: ['dryRun', 'fieldManager', 'fieldValidation'].map(queryParameter) };
+  const create = operation('post', { ...writing, requestBody: body(['*/*']) });
+  if (!isStored(resource)) return [[collection, { post: create }]];
+  const patchTypes = [
+    'application/json-patch+json',
+    'application/merge-patch+json',
+    'application/apply-patch+yaml',
+  ];
+  return [
+    [collection, { get: operation('list'), post: create, delete: operation('deletecollection') }],
+    [
+      `${collection}/{name}`,
+      {
+        get: operation('get'),
+        put: operation('put', { ...writing, requestBody: body(['*/*']) }),
+        patch: operation('patch', { ...writing, requestBody: body(patchTypes) }),
+        delete: operation('delete'),
+      },
+    ],
+  ];
+}
+
+function queryParameter(name: string): JsonObject {
+  return { name, in: 'query', schema: { type: 'string', uniqueItems: true } };
+}

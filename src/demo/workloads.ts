@@ -1,0 +1,200 @@
+import { createHash } from 'node:crypto';
+import { arrayAt, numberAt, objectAt, sameJson, stringAt, withValue, type JsonObject } from './json.ts';
+import { prepareCreate } from './objects.ts';
+import type { PodController } from './pods.ts';
+import { summarizePod } from './pod-summary.ts';
+import { isStored, PODS, requireResource, RESOURCES, type Resource } from './resources.ts';
+import type { Store } from './store.ts';
+
+const DEPLOYMENTS = requireResource('apps', 'deployments');
+const REPLICA_SETS = requireResource('apps', 'replicasets');
+
+/**
+ * The two controllers people meet first: a Deployment gets a ReplicaSet for its template, a ReplicaSet gets its pods, and
+ * what a deleted object owned is deleted after it. Rolling updates replace everything at once.
+ */
+export class WorkloadController {
+  readonly #store: Store;
+  readonly #pods: PodController;
+  readonly #now: () => Date;
+  #scheduled = false;
+
+  constructor(store: Store, pods: PodController, now: () => Date) {
+    this.#store = store;
+    this.#pods = pods;
+    this.#now = now;
+  }
+
+  /** Something was stored, deleted or has changed its state: bring the cluster in line, soon. */
+  changed(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    queueMicrotask(() => {
+      this.#scheduled = false;
+      this.#collectOrphans();
+      for (const deployment of this.#live(DEPLOYMENTS)) this.#reconcileDeployment(deployment);
+      for (const set of this.#live(REPLICA_SETS)) this.#reconcileReplicaSet(set);
+    });
+  }
+
+  #live(resource: Resource): readonly JsonObject[] {
+    return this.#store
+      .list(resource, '')
+      .filter((object) => stringAt(object, 'metadata', 'deletionTimestamp') === '');
+  }
+
+  /** Deletes objects whose owner is gone. */
+  #collectOrphans(): void {
+    const stored = RESOURCES.filter(isStored);
+    const uids = new Set(stored.flatMap((resource) => this.#store.list(resource, '')).map(uidOf));
+    for (const resource of stored) {
+      for (const object of this.#live(resource)) {
+        const owners = arrayAt(object, 'metadata', 'ownerReferences').map((owner) => stringAt(owner, 'uid'));
+        if (owners.length === 0 || owners.some((uid) => uids.has(uid))) continue;
+        this.#remove(resource, object);
+      }
+    }
+  }
+
+  #remove(resource: Resource, object: JsonObject): void {
+    const { namespace, name } = keyOf(object);
+    if (resource === PODS) this.#pods.deletePod(namespace, name);
+    else this.#store.remove(resource, namespace, name);
+    this.changed();
+  }
+
+  #reconcileDeployment(deployment: JsonObject): void {
+    const { namespace, name } = keyOf(deployment);
+    const template = objectAt(deployment, 'spec', 'template');
+    const hash = hashOf(template);
+    const setName = `${name}-${hash}`;
+    const replicas = numberAt(deployment, 'spec', 'replicas') ?? 1;
+    const labels = { ...objectAt(template, 'metadata', 'labels'), 'pod-template-hash': hash };
+    if (this.#store.get(REPLICA_SETS, namespace, setName) === undefined) {
+      this.#create(REPLICA_SETS, namespace, {
+        metadata: { name: setName, labels, ownerReferences: [ownerReference(deployment)] },
+        spec: {
+          replicas,
+          selector: { matchLabels: labels },
+          template: withValue(template, ['metadata', 'labels'], labels),
+        },
+      });
+    }
+    const sets = this.#owned(REPLICA_SETS, deployment);
+    for (const set of sets) {
+      const wanted = keyOf(set).name === setName ? replicas : 0;
+      this.#revise(REPLICA_SETS, set, (current) => withValue(current, ['spec', 'replicas'], wanted));
+    }
+    const current = this.#store.get(REPLICA_SETS, namespace, setName);
+    const sum = (field: string): number =>
+      sets.reduce((total, set) => total + (numberAt(set, 'status', field) ?? 0), 0);
+    const ready = numberAt(current, 'status', 'readyReplicas') ?? 0;
+    this.#setStatus(DEPLOYMENTS, deployment, {
+      observedGeneration: numberAt(deployment, 'metadata', 'generation') ?? 1,
+      replicas: sum('replicas'),
+      updatedReplicas: numberAt(current, 'status', 'replicas') ?? 0,
+      readyReplicas: sum('readyReplicas'),
+      availableReplicas: ready,
+      conditions: [
+        {
+          type: 'Available',
+          status: ready >= replicas ? 'True' : 'False',
+          reason: 'MinimumReplicasAvailable',
+        },
+        { type: 'Progressing', status: 'True', reason: 'NewReplicaSetAvailable' },
+      ],
+    });
+  }
+
+  #reconcileReplicaSet(set: JsonObject): void {
+    const { namespace, name } = keyOf(set);
+    const replicas = numberAt(set, 'spec', 'replicas') ?? 1;
+    const owned = this.#owned(PODS, set).filter(
+      (pod) => stringAt(pod, 'metadata', 'deletionTimestamp') === '',
+    );
+    for (const pod of owned.slice(replicas)) this.#remove(PODS, pod);
+    for (let missing = replicas - owned.length; missing > 0; missing -= 1) {
+      const template = objectAt(set, 'spec', 'template');
+      const metadata = {
+        ...objectAt(template, 'metadata'),
+        generateName: `${name}-`,
+        ownerReferences: [ownerReference(set)],
+      };
+      const pod = this.#create(PODS, namespace, { metadata, spec: objectAt(template, 'spec') });
+      if (pod === undefined) break;
+      this.#pods.started(pod);
+    }
+    const pods = this.#owned(PODS, set);
+    const ready = pods.filter((pod) => summarizePod(pod).status === 'Running').length;
+    this.#setStatus(REPLICA_SETS, set, {
+      replicas: Math.min(pods.length, replicas),
+      fullyLabeledReplicas: Math.min(pods.length, replicas),
+      readyReplicas: ready,
+      availableReplicas: ready,
+      observedGeneration: numberAt(set, 'metadata', 'generation') ?? 1,
+    });
+  }
+
+  #owned(resource: Resource, owner: JsonObject): readonly JsonObject[] {
+    const uid = uidOf(owner);
+    return this.#store
+      .list(resource, keyOf(owner).namespace)
+      .filter((object) =>
+        arrayAt(object, 'metadata', 'ownerReferences').some((each) => stringAt(each, 'uid') === uid),
+      );
+  }
+
+  /** Stores an object; undefined when the cluster refuses it (a bad template, a namespace that is going). */
+  #create(resource: Resource, namespace: string, object: JsonObject): JsonObject | undefined {
+    try {
+      return this.#store.create(
+        resource,
+        prepareCreate(this.#store, resource, namespace, object, this.#now()),
+      );
+    } catch {
+      return undefined;
+    }
+  }
+
+  #setStatus(resource: Resource, object: JsonObject, status: JsonObject): void {
+    this.#revise(resource, object, (current) => ({ ...current, status }));
+  }
+
+  #revise(resource: Resource, object: JsonObject, change: (current: JsonObject) => JsonObject): void {
+    const { namespace, name } = keyOf(object);
+    let unchanged = true;
+    this.#store.update(resource, namespace, name, (current) => {
+      const next = change(current);
+      unchanged = sameJson(next, current);
+      return unchanged ? current : next;
+    });
+    if (!unchanged) this.changed();
+  }
+}
+
+function keyOf(object: JsonObject): { readonly namespace: string; readonly name: string } {
+  return {
+    namespace: stringAt(object, 'metadata', 'namespace'),
+    name: stringAt(object, 'metadata', 'name'),
+  };
+}
+
+function uidOf(object: JsonObject): string {
+  return stringAt(object, 'metadata', 'uid');
+}
+
+function ownerReference(owner: JsonObject): JsonObject {
+  return {
+    apiVersion: stringAt(owner, 'apiVersion'),
+    kind: stringAt(owner, 'kind'),
+    name: keyOf(owner).name,
+    uid: uidOf(owner),
+    controller: true,
+    blockOwnerDeletion: true,
+  };
+}
+
+function hashOf(template: JsonObject): string {
+  const digits = createHash('sha256').update(JSON.stringify(template)).digest();
+  return [...digits.subarray(0, 9)].map((byte) => 'bcdfghjklmnpqrstvwxz2456789'[byte % 27] ?? '').join('');
+}
