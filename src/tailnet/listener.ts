@@ -140,7 +140,7 @@ function listen(
   });
 }
 
-function closeListener(
+async function closeListener(
   server: Server,
   sockets: { readonly open: ReadonlySet<Socket>; readonly halfOpen: ReadonlySet<Socket> },
   signal: AbortSignal | undefined,
@@ -148,13 +148,14 @@ function closeListener(
   const destroyOpen = (): void => {
     for (const socket of sockets.open) socket.destroy();
   };
-  return new Promise((resolve) => {
-    server.close(() => {
-      signal?.removeEventListener('abort', destroyOpen);
-      resolve();
-    });
-    for (const socket of sockets.halfOpen) socket.destroy();
-    signal?.addEventListener('abort', destroyOpen, { once: true });
-    if (signal?.aborted === true) destroyOpen();
+  const closed = new Promise<void>((resolve) => {
+    server.close(() => resolve());
   });
+  for (const socket of sockets.halfOpen) socket.destroy();
+  signal?.addEventListener('abort', destroyOpen, { once: true });
+  if (signal?.aborted === true) destroyOpen();
+  await closed;
+  // The server counts TCP connections; the TLS sockets on top of them close a moment later.
+  for (const socket of sockets.open) await new Promise((resolve) => socket.once('close', resolve));
+  signal?.removeEventListener('abort', destroyOpen);
 }

@@ -47,7 +47,11 @@ export async function openSelfSignedCertificates(
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const authority = await openAuthority(join(directory, 'ca'), wallClock());
     const server = createRefreshing<LoadedCertificate>({
-      load: () => openServer(join(directory, 'server.pem'), { authority, names, nowMs: wallClock() }),
+      async load(kept) {
+        const needs = { authority, names, nowMs: wallClock() };
+        if (kept !== undefined && isGood(kept, needs)) return kept;
+        return await openServer(join(directory, 'server.pem'), needs);
+      },
       usable: ({ notAfterMs }) => notAfterMs > wallClock(),
       refreshAfterMs: DAY_MS,
       retryAfterMs: 60_000,

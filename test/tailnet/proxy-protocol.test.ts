@@ -149,6 +149,14 @@ describe('the PROXY header, version 2', () => {
   });
 });
 
+function outcome(bytes: Uint8Array): string {
+  try {
+    return parse(bytes)?.kind ?? 'waiting';
+  } catch (error) {
+    return error instanceof ProxyHeaderError ? 'refused' : String(error);
+  }
+}
+
 describe('reading a PROXY header', () => {
   const headers = fc.constantFrom(
     V1_TCP4,
@@ -194,12 +202,7 @@ describe('reading a PROXY header', () => {
     const start = fc.constantFrom(v1('PROXY '), hex(SIGNATURE), new Uint8Array(0));
     fc.assert(
       fc.property(start, fc.uint8Array({ maxLength: 300 }), (prefix, noise) => {
-        try {
-          const header = parse(new Uint8Array([...prefix, ...noise]));
-          if (header?.kind === 'proxied') expect(header.source.address).not.toBe('');
-        } catch (error) {
-          expect(error).toBeInstanceOf(ProxyHeaderError);
-        }
+        expect(outcome(new Uint8Array([...prefix, ...noise]))).toMatch(/^(waiting|local|proxied|refused)$/);
       }),
     );
   });
