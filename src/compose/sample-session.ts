@@ -13,7 +13,7 @@ import { CHANNEL } from '../wire/remotecommand/channel.ts';
 /** What is typed, and how long the fingers rest before it. */
 const SCRIPT = [
   { restMs: 500, text: 'uname -sr\r' },
-  { restMs: 600, text: 'ls -la /\r' },
+  { restMs: 600, text: 'head -n 4 /etc/os-release; date -u\r' },
   { restMs: 700, text: 'printf "\\033[32m%s\\033[0m\\n" "every byte of this shell was recorded"\r' },
   { restMs: 700, text: 'exit\r' },
 ];

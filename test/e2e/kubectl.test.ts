@@ -1,0 +1,199 @@
+import { randomBytes } from 'node:crypto';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  execTransports,
+  explainMissingKubectl,
+  findKubectls,
+  forwardTransports,
+  openKubectlTerminal,
+  runKubectl,
+  startKubectl,
+} from '../support/kubectl.ts';
+import { outputOf, startProduct, type Product } from './product.ts';
+
+const found = findKubectls();
+if (found.length === 0) explainMissingKubectl();
+/** Oldest and newest in full; those between are covered by the matrix with real peers. */
+const kubectls = found.filter((_, index) => index === 0 || index === found.length - 1);
+const cases = kubectls.flatMap((kubectl) =>
+  execTransports(kubectl).map((transport) => ({
+    name: `kubectl ${kubectl.version} over ${transport}`,
+    kubectl,
+    transport,
+  })),
+);
+
+describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
+  let product: Product;
+  beforeAll(async () => {
+    product = await startProduct();
+  }, 60_000);
+  afterAll(() => product.close());
+
+  describe.each(cases)('$name', ({ kubectl, transport }) => {
+    const options = (): Parameters<typeof runKubectl>[0] => ({
+      kubectl,
+      transport,
+      kubeconfig: product.kubeconfig,
+    });
+
+    it('lists what the cluster lists', async () => {
+      const through = await runKubectl(options(), ['get', 'pods', '-A', '-o', 'name']);
+      const direct = await runKubectl({ ...options(), kubeconfig: product.directKubeconfig }, [
+        'get',
+        'pods',
+        '-A',
+        '-o',
+        'name',
+      ]);
+      expect(through).toMatchObject({ code: 0, stderr: '' });
+      expect(through.stdout.toString()).toContain('pod/shell');
+      expect(through.stdout).toEqual(direct.stdout);
+    });
+
+    it('is the tailnet user and nobody else', async () => {
+      const args = ['--as=eve', '--as-group=system:masters', 'get', 'pods'];
+      const forged = await runKubectl(options(), args);
+      expect(forged.stderr).toContain('Warning: ignored impersonate-');
+      expect(forged.code).toBe(0);
+    });
+
+    it('runs a command with its exit code and keeps stdout and stderr apart, recorded', async () => {
+      const script = 'printf "out\\n"; printf "err\\n" >&2; exit 37';
+      const result = await runKubectl(options(), ['exec', 'shell', '--', 'sh', '-c', script]);
+      expect(result.code).toBe(37);
+      expect(result.stdout.toString()).toBe('out\n');
+      expect(result.stderr).toContain('err\n');
+      const recording = await product.newest();
+      expect(recording).toMatchObject({
+        state: 'closed',
+        kind: 'exec',
+        exitCode: 37,
+        source: { user: 'alice@example.com' },
+        kubernetes: { namespace: 'default', pod: 'shell' },
+      });
+      const shown = outputOf(await product.cast(recording.id));
+      expect([...shown.split('\n')].toSorted()).toEqual(['', 'err', 'out']);
+      expect(await product.notes(recording.id)).toContain('stderr');
+      expect(await product.header(recording.id)).toMatchObject({
+        srcNode: 'laptop.test',
+        dstNode: 'gateway.test',
+        kubernetes: { PodName: 'shell', SessionType: 'exec' },
+      });
+    });
+
+    it('carries 4 MiB of any bytes both ways unchanged, and the recording holds the very bytes', async () => {
+      const bytes = randomBytes(4 * 1024 * 1024);
+      const result = await runKubectl(options(), ['exec', '-i', 'shell', '--', 'cat'], bytes);
+      expect(result.code, result.stderr).toBe(0);
+      expect(result.stdout.equals(bytes)).toBe(true);
+      const recording = await product.newest();
+      expect((await product.bytes(recording.id)).equals(bytes)).toBe(true);
+    });
+
+    it('gives a terminal its size, follows it, and records what was shown', async () => {
+      const terminal = await openKubectlTerminal(options(), ['exec', '-it', 'shell', '--', 'sh'], {
+        columns: 91,
+        rows: 33,
+      });
+      if (terminal === undefined) return;
+      terminal.type('stty size\r');
+      await terminal.waitFor(/33 91/);
+      terminal.resize(120, 40);
+      terminal.type('sleep 30\r');
+      await terminal.waitFor(/sleep 30/);
+      terminal.type('\x03');
+      await terminal.waitFor(/\^C/);
+      terminal.type('stty size; echo "rc=$?"\r');
+      await terminal.waitFor(/40 120/);
+      terminal.type('exit 5\r');
+      expect(await terminal.exited).toBe(5);
+      const recording = await product.newest();
+      const cast = await product.cast(recording.id);
+      expect(await product.header(recording.id)).toMatchObject({ width: 91, height: 33 });
+      expect(cast.filter(([, code]) => code === 'r').map(([, , size]) => size)).toContain('120x40');
+      const shown = outputOf(cast);
+      expect(recording.exitCode).toBe(5);
+      for (const text of ['33 91', '^C', '40 120']) expect(shown).toContain(text);
+    });
+
+    it('copies a file there and back', async () => {
+      const source = join(product.directory, `source-${kubectl.minor}-${transport}`);
+      await writeFile(source, randomBytes(300_000));
+      const there = `${source}-there`;
+      const back = `${source}-back`;
+      expect((await runKubectl(options(), ['cp', source, `shell:${there}`])).code).toBe(0);
+      expect((await runKubectl(options(), ['cp', `shell:${there}`, back])).code).toBe(0);
+      expect((await readFile(back)).equals(await readFile(source))).toBe(true);
+    });
+
+    it('follows logs', async () => {
+      const following = startKubectl(options(), ['logs', '-f', '--tail=1', 'shell']);
+      await following.waitFor(/.+\n.+\n/);
+      following.kill('SIGINT');
+      await following.exited;
+    });
+
+    it('attaches to what it runs, recorded', async () => {
+      const name = `run-${kubectl.minor}-${transport}`;
+      const result = await runKubectl(
+        options(),
+        [
+          'run',
+          '-i',
+          '--rm',
+          '--restart=Never',
+          '--image=none',
+          name,
+          '--',
+          'sh',
+          '-c',
+          'read line; echo "got $line"',
+        ],
+        'hello\n',
+      );
+      expect(result.code, result.stderr).toBe(0);
+      expect(result.stdout.toString()).toContain('got hello');
+      expect(await product.newest()).toMatchObject({ kind: 'attach', kubernetes: { pod: name } });
+    });
+
+    it.skipIf(!forwardTransports(kubectl).includes(transport))('forwards a port', async () => {
+      const pods = await runKubectl(options(), ['get', 'pods', '-n', 'web', '-o', 'name']);
+      const pod = pods.stdout.toString().trim().split('\n')[0] ?? '';
+      const forward = startKubectl(options(), ['port-forward', '-n', 'web', pod, ':80']);
+      const [, port] = await forward.waitFor(/Forwarding from 127\.0\.0\.1:(\d+)/);
+      const pages = await Promise.all(
+        Array.from({ length: 4 }, async () => (await fetch(`http://127.0.0.1:${port ?? ''}/`)).text()),
+      );
+      expect(new Set(pages).size).toBe(1);
+      expect(pages[0]?.length).toBeGreaterThan(0);
+      forward.kill('SIGINT');
+      await forward.exited;
+    });
+  });
+});
+
+describe.skipIf(kubectls.length === 0)('kubectl when the recorder is gone', () => {
+  it.each([
+    { mode: 'enforced', rule: { enforceRecorder: true, recorderAddrs: ['127.0.0.1:1'] } },
+    { mode: 'if possible', rule: { recorderAddrs: ['127.0.0.1:1'] } },
+  ])('says so in a sentence, $mode', async ({ mode, rule }) => {
+    const product = await startProduct({ rule });
+    try {
+      const options = { kubectl: kubectls.at(-1)!, kubeconfig: product.kubeconfig };
+      const result = await runKubectl(options, ['exec', 'shell', '--', 'echo', 'ran']);
+      if (mode === 'enforced') {
+        expect(result.code).not.toBe(0);
+        expect(result.stdout.toString()).toBe('');
+        expect(result.stderr).toContain('must be recorded');
+      } else {
+        expect(result.stdout.toString()).toBe('ran\n');
+      }
+      expect(await product.recordings()).toEqual([]);
+    } finally {
+      await product.close();
+    }
+  });
+});

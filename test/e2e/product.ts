@@ -1,0 +1,194 @@
+/** The whole product in this process: embedded cluster, recorder, gateway. Everything on loopback, in a scratch folder. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
+import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
+import { readSettings } from '../../src/config/settings.ts';
+import { startGateway } from '../../src/compose/gateway.ts';
+import { loopbackUploader, startRecorder } from '../../src/compose/recorder.ts';
+import { startDemoCluster } from '../../src/demo/cluster.ts';
+import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import type { Identity } from '../../src/tailnet/identity.ts';
+import { writeFile } from 'node:fs/promises';
+import { writeKubeconfig } from '../support/kubectl.ts';
+
+export interface Product {
+  readonly directory: string;
+  /** For kubectl, through the gateway. */
+  readonly kubeconfig: string;
+  readonly gatewayUrl: string;
+  readonly gatewayCa: string;
+  readonly recorderUrl: string;
+  /** The same cluster without the gateway. */
+  readonly directKubeconfig: string;
+  readonly recordings: () => Promise<readonly StoredRecording[]>;
+  /** The newest recording once it is closed. */
+  readonly newest: () => Promise<StoredRecording>;
+  readonly cast: (id: string) => Promise<readonly (readonly unknown[])[]>;
+  readonly header: (id: string) => Promise<Record<string, unknown>>;
+  readonly notes: (id: string) => Promise<string>;
+  /** The exact output bytes, rebuilt from cast and notes: text lines as they stand, the others from their raw note. */
+  readonly bytes: (id: string) => Promise<Buffer>;
+  close(): Promise<void>;
+}
+
+export interface StoredRecording {
+  readonly id: string;
+  readonly state: string;
+  readonly startedAt: string;
+  readonly command?: string;
+  readonly kind: string;
+  readonly exitCode?: number;
+  readonly kubernetes?: { readonly namespace: string; readonly pod: string; readonly container: string };
+  readonly source: { readonly user?: string };
+}
+
+export async function startProduct(
+  options: { readonly rule?: Record<string, unknown> } = {},
+): Promise<Product> {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-e2e-'));
+  const log = createSilentLogger();
+  await using stack = new AsyncDisposableStack();
+  stack.defer(() => rm(directory, { recursive: true, force: true }));
+  const cluster = await startDemoCluster({ log });
+  stack.defer(() => cluster.close());
+  const recorder = await startRecorder(
+    {
+      ...readSettings(RECORDER_SETTINGS, {
+        flags: new Map([['store', join(directory, 'recordings')]]),
+        environment: new Map(),
+        file: undefined,
+      }),
+      listen: { host: '127.0.0.1', port: 0 },
+      drainSeconds: 1,
+    },
+    { identify: loopbackUploader({ nodeId: 'nGW', nodeName: 'gateway.test' }), log },
+  );
+  stack.defer(() => recorder.close());
+  const upstream = join(directory, 'upstream');
+  const entry = {
+    name: 'up',
+    server: cluster.url,
+    caPem: cluster.caPem,
+    userName: 'admin',
+    token: cluster.adminToken,
+  };
+  await writeFile(upstream, mergeKubeconfig(undefined, entry, upstream), { mode: 0o600 });
+  const rule = options.rule ?? { enforceRecorder: true };
+  const identity: Identity = {
+    kind: 'user',
+    nodeId: 'nLAPTOP',
+    nodeName: 'laptop.test',
+    addresses: [],
+    userId: 16793133573424020n,
+    login: 'alice@example.com',
+    displayName: 'Alice',
+    capabilities: new Map([
+      [
+        'tailscale.com/cap/kubernetes',
+        [
+          {
+            impersonate: { groups: ['system:masters'] },
+            recorderAddrs: [`${recorder.address.host}:${recorder.address.port}`],
+            ...rule,
+          },
+        ],
+      ],
+    ]),
+  };
+  const gateway = await startGateway({
+    config: readSettings(GATEWAY_SETTINGS, {
+      flags: new Map<string, unknown>([
+        ['kubeconfig', upstream],
+        ['identity', 'static'],
+        ['listen', '127.0.0.1:0'],
+        ['stateDirectory', join(directory, 'gateway')],
+        ['opsListen', 'off'],
+        ['accessLog', false],
+      ]),
+      environment: new Map(),
+      file: undefined,
+    }),
+    environment: new Map(),
+    log,
+    accessSink: process.stderr,
+    identity,
+  });
+  stack.defer(() => gateway.close(500));
+  const url = `https://127.0.0.1:${gateway.port}`;
+  // As `tailcast kubeconfig` writes it: without any token kubectl would ask for a user name.
+  const kubeconfig = await writeKubeconfig({ directory, url, caPem: gateway.caPem ?? '', token: 'unused' });
+  const directKubeconfig = await writeKubeconfig({
+    directory,
+    url: cluster.url,
+    caPem: cluster.caPem,
+    token: cluster.adminToken,
+  });
+  const get = async (path: string): Promise<Response> => {
+    const response = await fetch(new URL(`/api/v1/${path}`, recorder.url));
+    if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
+    return response;
+  };
+  const recordings = async (): Promise<readonly StoredRecording[]> =>
+    ((await (await get('recordings?limit=500')).json()) as { recordings: StoredRecording[] }).recordings;
+  const lines = async (id: string): Promise<string[]> =>
+    (await (await get(`recordings/${id}/cast`)).text()).trimEnd().split('\n');
+  const owned = stack.move();
+  return {
+    directory,
+    kubeconfig,
+    gatewayUrl: url,
+    gatewayCa: gateway.caPem ?? '',
+    recorderUrl: recorder.url,
+    directKubeconfig,
+    recordings,
+    async newest() {
+      // The client may be told of the end before the recorder has put the file in its place.
+      const limit = AbortSignal.timeout(10_000);
+      for (;;) {
+        const [newest] = await recordings();
+        const over = newest !== undefined && newest.state !== 'open';
+        // The sidecar is the last thing that is put in its place.
+        if (over && (await fetch(new URL(`/api/v1/recordings/${newest.id}/sidecar`, recorder.url))).ok)
+          return newest;
+        limit.throwIfAborted();
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    },
+    cast: async (id) => (await lines(id)).slice(1).map((line) => JSON.parse(line) as unknown[]),
+    header: async (id) => JSON.parse((await lines(id))[0] ?? '') as Record<string, unknown>,
+    notes: async (id) => (await get(`recordings/${id}/notes`)).text(),
+    async bytes(id) {
+      const raw = rawByOffset(await (await get(`recordings/${id}/notes`)).text());
+      const parts: Buffer[] = [];
+      let offset = 0;
+      for (const line of await lines(id)) {
+        const [, code, data] = offset === 0 ? [] : (JSON.parse(line) as unknown[]);
+        if (code === 'o') parts.push(raw.get(offset) ?? Buffer.from(String(data)));
+        offset += Buffer.byteLength(line) + 1;
+      }
+      return Buffer.concat(parts);
+    },
+    close: () => owned.disposeAsync(),
+  };
+}
+
+/** What the output events of a cast show. */
+export function outputOf(cast: readonly (readonly unknown[])[]): string {
+  return cast
+    .filter(([, code]) => code === 'o')
+    .map(([, , data]) => String(data))
+    .join('');
+}
+
+/** Raw notes by the offset in the cast of the line they stand for. */
+function rawByOffset(notes: string): ReadonlyMap<number, Buffer> {
+  const found = new Map<number, Buffer>();
+  for (const line of notes.split('\n').filter((text) => text !== '')) {
+    const { at, note } = JSON.parse(line) as { at?: number; note?: { kind: string; base64: string } };
+    if (at !== undefined && note?.kind === 'raw') found.set(at, Buffer.from(note.base64, 'base64'));
+  }
+  return found;
+}
