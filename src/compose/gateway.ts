@@ -163,7 +163,7 @@ async function openServer(parts: {
     gate,
     basePath: apiServer.basePath,
     events,
-    recordApiRequest: requestEvents.record,
+    recordApiRequest: (request: Parameters<typeof requestEvents.record>[0]) => requestEvents.record(request),
     keepCookies: config.mode === 'noauth',
   };
   const upgrade = createUpgradeHandler({
@@ -238,7 +238,7 @@ async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promis
   }
   const tailnet = createLocalTailnet(config, { log, signal });
   // Say now that the socket is missing, and not to the first user.
-  for (const { check } of tailnet.checks) await check(AbortSignal.timeout(10_000));
+  for (const readiness of tailnet.checks) await readiness.check(AbortSignal.timeout(10_000));
   return tailnet;
 }
 

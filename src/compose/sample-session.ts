@@ -76,12 +76,13 @@ async function upgrade(socket: TLSSocket, { host, port, namespace, pod }: Sample
   );
   let head = Buffer.alloc(0);
   while (!head.includes('\r\n\r\n')) {
-    const [chunk]: unknown[] = await once(socket, 'data');
+    const arrived: readonly unknown[] = await once(socket, 'data');
+    const [chunk] = arrived;
     if (!Buffer.isBuffer(chunk) || head.length > MAX_RESPONSE_HEAD_BYTES) break;
     head = Buffer.concat([head, chunk]);
   }
   const statusLine = head.toString('latin1').split('\r\n', 1)[0] ?? '';
-  if (!/^HTTP\/1\.1 101 /.test(statusLine)) {
+  if (!statusLine.startsWith('HTTP/1.1 101 ')) {
     throw new TailcastError('UPSTREAM_BROKEN', `the sample session was answered with ${statusLine}`);
   }
   watchClose(socket, head.subarray(head.indexOf('\r\n\r\n') + 4));

@@ -27,10 +27,10 @@ export interface Tailnet {
   readonly localApi: LocalApi | undefined;
   readonly checks: readonly ReadinessCheck[];
   /** `ip:port` of the recorders that carry one of the tags. */
-  resolveRecorderTags(tags: readonly string[]): Promise<readonly string[]>;
-  dialRecorder(address: string, signal: AbortSignal): Promise<Duplex>;
+  readonly resolveRecorderTags: (tags: readonly string[]) => Promise<readonly string[]>;
+  readonly dialRecorder: (address: string, signal: AbortSignal) => Promise<Duplex>;
   /** Which node a recorder's address belongs to, as far as it is known. */
-  nodeOf(address: string): string;
+  readonly nodeOf: (address: string) => string;
 }
 
 export interface TailnetContext {

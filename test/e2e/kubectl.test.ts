@@ -75,7 +75,7 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
         kubernetes: { namespace: 'default', pod: 'shell' },
       });
       const shown = outputOf(await product.cast(recording.id));
-      expect([...shown.split('\n')].toSorted()).toEqual(['', 'err', 'out']);
+      expect(shown.split('\n').toSorted()).toEqual(['', 'err', 'out']);
       expect(await product.notes(recording.id)).toContain('stderr');
       expect(await product.header(recording.id)).toMatchObject({
         srcNode: 'laptop.test',
@@ -134,6 +134,7 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
       await following.waitFor(/.+\n.+\n/);
       following.kill('SIGINT');
       await following.exited;
+      expect(following.stdout().toString().split('\n').length).toBeGreaterThan(2);
     });
 
     it('attaches to what it runs, recorded', async () => {
