@@ -1,0 +1,110 @@
+/**
+ * What people do with kubectl, as cases that can be pointed at an API server or at anything in front of one.
+ *
+ * A case returns what the user could see, as plain data without times or names, so that the same case run directly
+ * and through a proxy must give equal results: the direct run is the control.
+ */
+import type { Kubectl, KubectlResult, Transport } from '../rig/kubectl.ts';
+import { runKubectl } from '../rig/kubectl.ts';
+import type { Kubernetes } from '../rig/kubernetes.ts';
+
+export interface CaseContext {
+  readonly kubectl: Kubectl;
+  readonly transport: Transport;
+  /** How the client under test reaches the cluster. */
+  readonly kubeconfig: string;
+  /** The cluster itself, for set-up and for a look behind the curtain. */
+  readonly cluster: Kubernetes;
+  /** A pod that sleeps, with `sh` in container `main`. */
+  readonly pod: string;
+  /** An empty folder of this case. */
+  readonly folder: string;
+  /** A name that nothing else uses. */
+  readonly unique: string;
+}
+
+export type Observation = Readonly<Record<string, unknown>>;
+
+export interface KubectlCase {
+  readonly name: string;
+  /** Which stream the case needs: decides which kubectl versions can run it over WebSocket. */
+  readonly streams: 'none' | 'exec' | 'port-forward';
+  /** The oldest kubectl minor version that has the command. */
+  readonly sinceMinor?: number;
+  run(context: CaseContext): Promise<Observation>;
+}
+
+/** Runs kubectl and keeps exit code and output as text. */
+export async function observe(
+  context: CaseContext,
+  args: readonly string[],
+  stdin?: Buffer | string,
+): Promise<{ code: number; stdout: string; stderr: string }> {
+  const { code, stdout, stderr } = await kubectl(context, args, stdin);
+  return { code, stdout: stdout.toString(), stderr: withoutSkew(stderr.toString()) };
+}
+
+export function kubectl(
+  context: CaseContext,
+  args: readonly string[],
+  stdin?: Buffer | string,
+): Promise<KubectlResult> {
+  return runKubectl(context.kubectl, args, {
+    kubeconfig: context.kubeconfig,
+    transport: context.transport,
+    ...(stdin === undefined ? {} : { stdin }),
+  });
+}
+
+/** Drops the line in which a kubectl says that it is older than the server. */
+function withoutSkew(text: string): string {
+  return text
+    .split('\n')
+    .filter((line) => !line.startsWith('WARNING: version difference between client'))
+    .join('\n');
+}
+
+export interface PodOptions {
+  readonly command: readonly string[];
+  readonly stdin?: boolean;
+  readonly tty?: boolean;
+}
+
+/** Creates a pod with one container `main`, past the client under test, and waits until it runs. */
+export async function createPod(cluster: Kubernetes, name: string, options: PodOptions): Promise<void> {
+  await cluster.api('POST', '/api/v1/namespaces/default/pods', {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name, labels: { app: name } },
+    spec: {
+      restartPolicy: 'Never',
+      terminationGracePeriodSeconds: 1,
+      containers: [
+        {
+          name: 'main',
+          image: 'local/shell',
+          command: options.command,
+          stdin: options.stdin === true,
+          stdinOnce: options.stdin === true,
+          tty: options.tty === true,
+        },
+      ],
+    },
+  });
+  for (let attempt = 0; ; attempt += 1) {
+    const pod = (await cluster.api('GET', `/api/v1/namespaces/default/pods/${name}`)) as PodStatus;
+    if (pod.status.phase !== 'Pending') return;
+    if (attempt > 400) throw new Error(`pod ${name} does not start: ${JSON.stringify(pod.status)}`);
+    await new Promise((done) => setTimeout(done, 25));
+  }
+}
+
+interface PodStatus {
+  readonly status: { readonly phase: string };
+}
+
+export async function deletePod(cluster: Kubernetes, name: string): Promise<void> {
+  await cluster
+    .api('DELETE', `/api/v1/namespaces/default/pods/${name}?gracePeriodSeconds=0`)
+    .catch(() => undefined);
+}

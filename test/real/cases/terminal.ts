@@ -1,0 +1,135 @@
+/** Sessions on a terminal: size, resize, Ctrl-C, job control, exit codes. */
+import { environmentFor } from '../rig/kubectl.ts';
+import { type Terminal, openTerminal } from '../rig/terminal.ts';
+import { type CaseContext, type KubectlCase, createPod, deletePod } from './case.ts';
+
+export const TERMINAL_CASES: readonly KubectlCase[] = [
+  { name: 'exec on a terminal', streams: 'exec', run: execute },
+  { name: 'attach on a terminal', streams: 'exec', run: attach },
+  { name: 'run -it --rm', streams: 'exec', run: runInteractively },
+];
+
+const PROMPT = 'rig> ';
+/** A shell with job control whose terminal is in its ordinary mode: no line editor that redraws what was typed. */
+const SHELL = ['env', `PS1=${PROMPT}`, 'bash', '--norc', '--noprofile', '--noediting', '-i'];
+
+/** What the user's own terminal received: an independent witness for a recording of the session. */
+export interface Witness {
+  output: string;
+}
+
+async function execute(context: CaseContext, witness?: Witness): Promise<Record<string, unknown>> {
+  const terminal = open(context, ['exec', '-it', context.pod, '--', ...SHELL], 97, 31);
+  try {
+    await terminal.expect(PROMPT);
+    const observation = {
+      tty: await ask(terminal, 'tty', /\/dev\/pts\/\d+/),
+      size: await ask(terminal, 'stty size', '31 97'),
+      resized: await resize(terminal),
+      interrupted: await interrupt(terminal),
+      jobs: await jobControl(terminal),
+      unicode: await ask(terminal, "printf '%s\\n' ä€😀", 'ä€😀'),
+    };
+    terminal.type('exit 42\r');
+    const code = await terminal.ended;
+    return { ...observation, code };
+  } finally {
+    terminal.kill();
+    if (witness !== undefined) witness.output = terminal.output();
+  }
+}
+
+export { execute as executeOnTerminal };
+
+async function attach(context: CaseContext): Promise<Record<string, unknown>> {
+  const pod = `${context.unique}-t`;
+  await createPod(context.cluster, pod, { command: SHELL, stdin: true, tty: true });
+  const terminal = open(context, ['attach', '-it', pod], 88, 29);
+  try {
+    // The prompt went out before we came: the size that kubectl sends, or a key, brings the next one.
+    await terminal.expect(/try pressing enter/);
+    terminal.type('\r');
+    await terminal.expect(PROMPT);
+    const size = await ask(terminal, 'stty size', '29 88');
+    const interrupted = await interrupt(terminal);
+    terminal.type('exit 0\r');
+    return { size, interrupted, code: await terminal.ended };
+  } finally {
+    terminal.kill();
+    await deletePod(context.cluster, pod);
+  }
+}
+
+async function runInteractively(context: CaseContext): Promise<Record<string, unknown>> {
+  const args = [
+    'run',
+    context.unique,
+    '-it',
+    '--rm',
+    '--restart=Never',
+    '--image=local/shell',
+    '--command',
+    '--',
+  ];
+  const terminal = open(context, [...args, ...SHELL], 90, 30);
+  try {
+    await terminal.expect(/try pressing enter/);
+    terminal.type('\r');
+    await terminal.expect(PROMPT);
+    const size = await ask(terminal, 'stty size', '30 90');
+    terminal.type('exit 3\r');
+    return { size, code: await terminal.ended, removed: terminal.output().includes('deleted') };
+  } finally {
+    terminal.kill();
+    await deletePod(context.cluster, context.unique);
+  }
+}
+
+function open(context: CaseContext, args: readonly string[], columns: number, rows: number): Terminal {
+  return openTerminal(context.kubectl.path, args, { env: environmentFor(context), columns, rows });
+}
+
+/** Types a command and waits for its answer and the next prompt. */
+async function ask(terminal: Terminal, command: string, answer: string | RegExp): Promise<boolean> {
+  terminal.type(`${command}\r`);
+  // The terminal echoes what was typed; the answer is on a line of its own.
+  await terminal.expect('\n');
+  await terminal.expect(answer);
+  await terminal.expect(PROMPT);
+  return true;
+}
+
+/** A program sees each new size. The loop is there so that the size which kubectl sends at first cannot be it. */
+async function resize(terminal: Terminal): Promise<boolean> {
+  await start(
+    terminal,
+    `bash -c 'trap "stty size" WINCH; trap exit INT; echo run""ning; while :; do sleep 0.05; done'`,
+  );
+  terminal.resize(120, 40);
+  await terminal.expect('40 120');
+  terminal.type('\x03');
+  await terminal.expect(PROMPT);
+  return true;
+}
+
+async function interrupt(terminal: Terminal): Promise<boolean> {
+  await start(terminal, `sh -c 'echo run""ning; exec sleep 600'; echo code $?`);
+  terminal.type('\x03');
+  await terminal.expect('^C');
+  await terminal.expect(PROMPT);
+  return ask(terminal, 'echo code $?', 'code 130');
+}
+
+async function jobControl(terminal: Terminal): Promise<boolean> {
+  await start(terminal, `sh -c 'echo run""ning; exec sleep 601'`);
+  terminal.type('\x1a');
+  await terminal.expect('Stopped');
+  await terminal.expect(PROMPT);
+  return ask(terminal, 'kill -9 %1; sleep 0.2; jobs', 'Killed');
+}
+
+/** Starts a program in the foreground. Only when it has spoken does it own the terminal, and may keys be typed at it. */
+async function start(terminal: Terminal, command: string): Promise<void> {
+  terminal.type(`${command}\r`);
+  await terminal.expect('running');
+}
