@@ -8,8 +8,9 @@
  *
  * Not `stream.pipeline`: it destroys the sink when the source or a stage fails, and a session that is ended by the
  * gateway still has to tell its client why. What pipeline does is done here: errors of both ends, back-pressure,
- * half-close, one signal. A half-close is passed on as one. An end that closes altogether ends the other after what was
- * already read has been written, or after `lingerMs`.
+ * half-close, one signal. A half-close is passed on as one. An end that closes altogether ends the other after what
+ * was already read has been written: a client behind a pager may take its time for that. Only then does `lingerMs` run.
+ * An end that breaks is treated the same way, because what it said before still counts.
  */
 import type { Duplex } from 'node:stream';
 
@@ -28,7 +29,7 @@ export interface RelayOptions {
   readonly clientHead: Uint8Array;
   readonly upstreamHead: Uint8Array;
   readonly taps?: { readonly clientToServer: RelayTap; readonly serverToClient: RelayTap };
-  /** How long one end may stay open after the other has closed. */
+  /** How long one end may stay open after the other has closed and everything was written. */
   readonly lingerMs: number;
   /** Destroys both ends. */
   readonly signal: AbortSignal;
@@ -37,7 +38,7 @@ export interface RelayOptions {
 export type RelayEnd =
   /** Both ends closed in order; `first` is the one that ended first. */
   | { readonly kind: 'closed'; readonly first: 'client' | 'upstream' }
-  /** An end broke. Both are destroyed. */
+  /** An end broke; the other one got what it had said, and was closed. */
   | { readonly kind: 'broken'; readonly side: 'client' | 'upstream'; readonly error: Error }
   /** A tap refused a chunk. Nothing more is delivered; both ends are left open for the caller. */
   | { readonly kind: 'refused'; readonly error: unknown }
@@ -59,6 +60,7 @@ export function startRelay(options: RelayOptions): Relay {
   const done = Promise.withResolvers<RelayEnd>();
   let over = false;
   let first: 'client' | 'upstream' | undefined;
+  let broken: Extract<RelayEnd, { readonly kind: 'broken' }> | undefined;
   let linger: NodeJS.Timeout | undefined;
 
   const finish = (end: RelayEnd): void => {
@@ -81,21 +83,27 @@ export function startRelay(options: RelayOptions): Relay {
   const inbound = createDirection(client, upstream, taps?.clientToServer, refuse);
   const outbound = createDirection(upstream, client, taps?.serverToClient, refuse);
 
-  const watch = (side: 'client' | 'upstream', end: Duplex, other: Duplex, rest: Direction): void => {
+  const watch = (side: 'client' | 'upstream', end: Duplex, other: Duplex): void => {
+    const [fromEnd, toEnd] = side === 'client' ? [inbound, outbound] : [outbound, inbound];
+    const closed = (): RelayEnd => broken ?? { kind: 'closed', first: first ?? side };
+    const startLinger = (): void => {
+      linger ??= setTimeout(() => destroyBoth(closed()), options.lingerMs);
+    };
     end.once('end', () => (first ??= side));
-    end.on('error', (error: Error) => destroyBoth({ kind: 'broken', side, error }));
+    end.on('error', (error: Error) => (broken ??= { kind: 'broken', side, error }));
     end.once('close', () => {
       if (over) return;
       first ??= side;
-      if (other.destroyed) return finish({ kind: 'closed', first });
+      if (other.destroyed) return finish(closed());
       // Nobody reads what still comes from the other end.
-      rest.discard();
-      other.end();
-      linger ??= setTimeout(() => destroyBoth({ kind: 'closed', first: first ?? side }), options.lingerMs);
+      toEnd.discard();
+      fromEnd.endSource();
+      if (other.writableFinished) startLinger();
+      else other.once('finish', startLinger);
     });
   };
-  watch('client', client, upstream, outbound);
-  watch('upstream', upstream, client, inbound);
+  watch('client', client, upstream);
+  watch('upstream', upstream, client);
 
   if (signal.aborted) onAbort();
   else {
@@ -119,6 +127,8 @@ interface Direction {
   readonly bytes: number;
   start(head: Uint8Array): void;
   stop(): void;
+  /** Nothing more comes from the source: the sink is ended when it has what was taken. */
+  endSource(): void;
   /** The sink is gone: what still comes is read and dropped, so that the source can end. */
   discard(): void;
 }
@@ -173,6 +183,7 @@ function createDirection(
       release();
     }, refuse);
   };
+  // A socket says that it has ended even while it is paused, with a chunk still in the hands of the tap.
   const onEnd = (): void => {
     ended = true;
     if (holds === 0) endSink();
@@ -195,6 +206,7 @@ function createDirection(
       sink.off('drain', release);
       source.pause();
     },
+    endSource: onEnd,
     discard() {
       if (state === 'stopped') return;
       state = 'discarding';

@@ -33,7 +33,9 @@ export interface RecorderBehaviour {
 export interface DoubleUpload {
   readonly protocol: 'v1' | 'v2';
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  body: Buffer;
+  readonly body: Buffer;
+  readonly size: number;
+  push(chunk: Buffer): void;
   /** The client sent the end of the body. */
   ended: boolean;
   /** The client broke off. */
@@ -59,6 +61,8 @@ export interface RecorderDouble {
   /** TCP connections so far. */
   readonly connections: number;
   set(behaviour: RecorderBehaviour): void;
+  /** Closes every connection, as a server does with idle ones. */
+  cutIdle(): void;
   /** Resolves when `test` holds; it is asked again whenever something arrives. */
   until(test: () => boolean): Promise<void>;
   close(): Promise<void>;
@@ -86,8 +90,8 @@ export async function startRecorderDouble(
   ): void => {
     uploads.push(upload);
     body.on('data', (chunk: Buffer) => {
-      upload.body = Buffer.concat([upload.body, chunk]);
-      received(upload.body.length);
+      upload.push(chunk);
+      received(upload.size);
       changed();
     });
     body.once('end', () => {
@@ -140,7 +144,7 @@ export async function startRecorderDouble(
       cut: () => stream.session?.destroy(),
     });
     const alive = setInterval(() => {
-      if (acks !== 'none') say(acks === 'auto' ? { ack: before + upload.body.length } : {});
+      if (acks !== 'none') say(acks === 'auto' ? { ack: before + upload.size } : {});
     }, 10);
     stream.once('close', () => {
       clearInterval(alive);
@@ -156,7 +160,7 @@ export async function startRecorderDouble(
     });
     stream.once('end', () => {
       if (stream.aborted || acks === 'none') return;
-      say(acks === 'auto' ? { ack: before + upload.body.length } : {});
+      say(acks === 'auto' ? { ack: before + upload.size } : {});
       stream.end();
     });
   });
@@ -241,6 +245,9 @@ export async function startRecorderDouble(
     set(next) {
       behaviour = next;
     },
+    cutIdle() {
+      for (const socket of sockets) socket.destroy();
+    },
     async until(test) {
       if (test()) return;
       const held = Promise.withResolvers<void>();
@@ -263,10 +270,22 @@ function newUpload(
   headers: DoubleUpload['headers'],
   actions: Pick<DoubleUpload, 'ack' | 'fail' | 'endEarly' | 'cut'>,
 ): DoubleUpload {
+  let parts: Buffer[] = [];
+  let size = 0;
   return {
     protocol,
     headers,
-    body: Buffer.alloc(0),
+    get body() {
+      if (parts.length > 1) parts = [Buffer.concat(parts)];
+      return parts[0] ?? Buffer.alloc(0);
+    },
+    get size() {
+      return size;
+    },
+    push(chunk) {
+      parts.push(chunk);
+      size += chunk.length;
+    },
     ended: false,
     aborted: false,
     lines() {

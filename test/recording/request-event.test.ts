@@ -1,0 +1,377 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { parseTarget } from '../../src/kube/canonical-target.ts';
+import { parseRequestInfo } from '../../src/kube/request-info.ts';
+import { createEventPoster, type EventPosterLimits } from '../../src/recording/event-poster.ts';
+import type { RecordingPolicy } from '../../src/recording/policy.ts';
+import { redactBody } from '../../src/recording/redact-body.ts';
+import { createRequestEvents, type ApiRequest } from '../../src/recording/request-event.ts';
+import type { Identity } from '../../src/tailnet/identity.ts';
+import { dialLoopback } from '../support/recorder-dial.ts';
+import {
+  startRecorderDouble,
+  type RecorderBehaviour,
+  type RecorderDouble,
+} from '../support/recorder-double.ts';
+
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+const closers: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+const PERSON: Identity = {
+  kind: 'user',
+  nodeId: 'stable-id',
+  nodeName: 'node.ts.net',
+  addresses: [],
+  capabilities: new Map(),
+  userId: 1n,
+  login: 'user@example.com',
+  displayName: 'User',
+};
+
+async function recorder(behaviour: RecorderBehaviour = {}): Promise<RecorderDouble> {
+  const double = await startRecorderDouble(behaviour);
+  closers.push(() => double.close());
+  return double;
+}
+
+function setup(limits: Partial<EventPosterLimits> = {}, maxBodyBytes = 1024) {
+  const failed: Record<string, unknown>[] = [];
+  const clock = { ms: 0 };
+  const poster = createEventPoster({ dial: dialLoopback, nowMs: () => clock.ms, limits });
+  closers.push(() => poster.close());
+  const events = createRequestEvents({
+    poster,
+    events: { apiEventFailed: (event) => void failed.push({ ...event }) },
+    unixMs: () => 1_700_000_000_500,
+    limits: { maxBodyBytes, timeoutMs: 5_000 },
+  });
+  return { events, failed, clock };
+}
+
+function request(
+  recorders: readonly string[],
+  fields: {
+    readonly method?: string;
+    readonly target?: string;
+    readonly body?: Uint8Array;
+    readonly bodyTruncated?: boolean;
+    readonly mode?: 'failOpen' | 'failClosed';
+    readonly identity?: Identity;
+    readonly recording?: RecordingPolicy;
+  } = {},
+): ApiRequest {
+  const { method = 'GET', body = new Uint8Array(0) } = fields;
+  const target = parseTarget(fields.target ?? '/api/v1/pods');
+  return {
+    admission: {
+      id: 'r1',
+      identity: fields.identity ?? PERSON,
+      target,
+      info: parseRequestInfo(method, target),
+      recording: fields.recording ?? {
+        mode: fields.mode ?? 'failClosed',
+        recorders,
+        recorderTags: [],
+        events: true,
+      },
+    },
+    method,
+    userAgent: 'kubectl/v1.33.0',
+    body,
+    bodyTruncated: fields.bodyTruncated ?? false,
+  };
+}
+
+interface Seen {
+  readonly type: string;
+  readonly request: { readonly body: string; readonly path: string; readonly bodyTruncatedFrom?: number };
+  readonly kubernetes: Record<string, unknown>;
+  readonly source: Record<string, unknown>;
+}
+
+const seen = (double: RecorderDouble): Seen[] => double.events.map((event) => JSON.parse(event) as Seen);
+const bodyOf = (event: Seen): string => Buffer.from(event.request.body, 'base64').toString();
+
+describe('API request events', () => {
+  it('say who asked for what, once, to the first recorder that takes it', async () => {
+    const first = await recorder();
+    const second = await recorder();
+    const { events } = setup();
+    await events.record(
+      request([first.address, second.address], {
+        method: 'POST',
+        target: '/api/v1/pods?dryRun=All&x=1&x=2',
+        body: utf8('{"foo":"bar"}'),
+      }),
+    );
+    expect(second.connections).toBe(0);
+    expect(first.events[0]!.endsWith('}\n')).toBe(true);
+    expect(seen(first)).toEqual([
+      {
+        type: 'kubernetes-api-request',
+        id: '',
+        timestamp: 1_700_000_000,
+        userAgent: 'kubectl/v1.33.0',
+        request: {
+          method: 'POST',
+          path: '/api/v1/pods?dryRun=All&x=1&x=2',
+          body: Buffer.from('{"foo":"bar"}').toString('base64'),
+          queryParameters: { dryRun: ['All'], x: ['1', '2'] },
+        },
+        kubernetes: {
+          IsResourceRequest: true,
+          Path: '/api/v1/pods',
+          Verb: 'create',
+          APIPrefix: 'api',
+          APIGroup: '',
+          APIVersion: 'v1',
+          Namespace: '',
+          Resource: 'pods',
+          Subresource: '',
+          Name: '',
+          Parts: ['pods'],
+          FieldSelector: '',
+          LabelSelector: '',
+        },
+        source: { node: 'node.ts.net', nodeID: 'stable-id', nodeUserID: 1, nodeUser: 'user@example.com' },
+        destination: { node: '', nodeID: '' },
+      },
+    ]);
+  });
+
+  it.each([
+    [
+      '/api/v1/namespaces/default/pods/foo.bar',
+      { Verb: 'get', Namespace: 'default', Name: 'foo.bar', Parts: ['pods', 'foo.bar'] },
+    ],
+    ['/api/v1/pods?watch=true', { Verb: 'watch', Path: '/api/v1/pods' }],
+    ['/api/v1/pods?labelSelector=app%3Dfoo', { Verb: 'list', LabelSelector: 'app=foo' }],
+    [
+      '/api/v1/pods?fieldSelector=status.phase%3DRunning',
+      { Verb: 'list', FieldSelector: 'status.phase=Running' },
+    ],
+    ['/api/v1/foo', { Verb: 'list', Resource: 'foo' }],
+    [
+      '/apis/custom.example.com/v1/myresources',
+      { APIPrefix: 'apis', APIGroup: 'custom.example.com', Verb: 'list' },
+    ],
+    [
+      '/api/v1/namespaces/default/pods/foo/proxy',
+      { Verb: 'get', Subresource: 'proxy', Parts: ['pods', 'foo', 'proxy'] },
+    ],
+    [
+      '/api/v1/namespaces/default/services/foo:8080/proxy-subpath/more/segments',
+      { Name: 'foo:8080', Subresource: 'proxy-subpath' },
+    ],
+    ['/healthz', { IsResourceRequest: false, Verb: 'get', Path: '/healthz', Parts: null }],
+  ])('describe %s', async (target, expected) => {
+    const double = await recorder();
+    await setup().events.record(request([double.address], { target }));
+    expect(seen(double)[0]!.kubernetes).toMatchObject(expected);
+    expect(seen(double)[0]!.request.path).toBe(target);
+  });
+
+  it('name the tags of a tagged node and no user', async () => {
+    const double = await recorder();
+    const { kind: _kind, userId: _id, login: _login, displayName: _name, ...node } = PERSON;
+    await setup().events.record(
+      request([double.address], { identity: { ...node, kind: 'tagged', tags: ['tag:foo'] } }),
+    );
+    expect(seen(double)[0]!.source).toEqual({
+      node: 'node.ts.net',
+      nodeID: 'stable-id',
+      nodeTags: ['tag:foo'],
+    });
+  });
+
+  it('are not sent when the policy does not ask for them', async () => {
+    const double = await recorder();
+    const { events } = setup();
+    await events.record(request([], { recording: { mode: 'off' } }));
+    await events.record(
+      request([], {
+        recording: { mode: 'failClosed', recorders: [double.address], recorderTags: [], events: false },
+      }),
+    );
+    expect(double.connections).toBe(0);
+  });
+
+  it('use kept connections and one probe for many events', async () => {
+    const double = await recorder();
+    const { events } = setup();
+    for (let round = 0; round < 5; round += 1) await events.record(request([double.address]));
+    expect(double.events).toHaveLength(5);
+    expect(double.probes).toEqual(['event']);
+    // Node frees the probe's connection a moment after its answer, so the first event may have one of its own.
+    expect(double.connections).toBeLessThanOrEqual(2);
+  });
+
+  it('survive that a recorder closed the kept connection', async () => {
+    const double = await recorder();
+    const { events } = setup();
+    await events.record(request([double.address]));
+    double.cutIdle();
+    await events.record(request([double.address]));
+    expect(double.events).toHaveLength(2);
+  });
+});
+
+describe('a recorder that does not take an event', () => {
+  const cases: Record<string, { readonly behaviour: RecorderBehaviour; readonly reason: RegExp }> = {
+    'does not know events': {
+      behaviour: { eventProbeStatus: 404 },
+      reason: /"127\.0\.0\.1:\d+" does not support "\/v2\/event"/,
+    },
+    'fails the probe': { behaviour: { eventProbeStatus: 500 }, reason: /server returned non-OK status: 500/ },
+    'fails the post': {
+      behaviour: { eventStatus: 500 },
+      reason: /server returned non-OK status: 500: no space left/,
+    },
+    'answers 202': { behaviour: { eventStatus: 202 }, reason: /non-OK status: 202/ },
+    'never answers the post': {
+      behaviour: { eventSilent: true },
+      reason: /POST \/v2\/event took longer than 100 ms/,
+    },
+    'says nothing at all': {
+      behaviour: { silent: true },
+      reason: /HEAD \/v2\/event took longer than 100 ms/,
+    },
+  };
+
+  it.each(Object.entries(cases))(
+    'refuses the request under enforcement, and only then: it %s',
+    async (_name, { behaviour, reason }) => {
+      const double = await recorder(behaviour);
+      const { events, failed } = setup({ probeTimeoutMs: 100, postTimeoutMs: 100 });
+      await expect(events.record(request([double.address]))).rejects.toMatchObject({
+        code: 'RECORDING_REQUIRED',
+        detail: expect.stringMatching(reason),
+      });
+      await events.record(request([double.address], { mode: 'failOpen' }));
+      expect(failed).toMatchObject([
+        { id: 'r1', mode: 'failClosed', user: 'user@example.com' },
+        { id: 'r1', mode: 'failOpen' },
+      ]);
+    },
+  );
+
+  it('is passed over for the next one, and asked after it from then on', async () => {
+    const bad = await recorder({ eventStatus: 500 });
+    const good = await recorder();
+    const { events } = setup();
+    await events.record(request([bad.address, good.address]));
+    const before = bad.probes.length;
+    await events.record(request([bad.address, good.address]));
+    expect(good.events).toHaveLength(2);
+    expect(bad.probes).toHaveLength(before);
+  });
+
+  it('refuses under enforcement when nobody is named', async () => {
+    await expect(setup().events.record(request([]))).rejects.toMatchObject({ code: 'RECORDING_REQUIRED' });
+  });
+
+  it('refuses also when one does not know events and another one fails', async () => {
+    const old = await recorder({ eventProbeStatus: 404 });
+    const full = await recorder({ eventStatus: 500 });
+    const { events, failed } = setup();
+    await expect(events.record(request([old.address, full.address]))).rejects.toMatchObject({
+      code: 'RECORDING_REQUIRED',
+    });
+    await events.record(request([old.address, full.address], { mode: 'failOpen' }));
+    expect(failed).toHaveLength(2);
+  });
+});
+
+describe('the body of an event', () => {
+  it('is cut at its limit and says so', async () => {
+    const double = await recorder();
+    const { events } = setup({}, 8);
+    await events.record(request([double.address], { method: 'POST', body: utf8('0123456789') }));
+    await events.record(request([double.address], { method: 'POST', body: utf8('01234567') }));
+    const [cut, whole] = seen(double);
+    expect(bodyOf(cut!)).toBe('01234567');
+    expect(cut!.request.bodyTruncatedFrom).toBe(10);
+    expect(bodyOf(whole!)).toBe('01234567');
+    expect(whole!.request.bodyTruncatedFrom).toBeUndefined();
+  });
+
+  it('never holds the values of a secret', async () => {
+    const double = await recorder();
+    const { events } = setup();
+    const secret = {
+      kind: 'Secret',
+      metadata: {
+        name: 's',
+        annotations: {
+          'kubectl.kubernetes.io/last-applied-configuration': '{"data":{"a":"hunter2"}}',
+          note: 'keep',
+        },
+      },
+      type: 'Opaque',
+      data: { password: 'hunter2' },
+      stringData: { other: 'hunter2' },
+    };
+    await events.record(
+      request([double.address], {
+        method: 'POST',
+        target: '/api/v1/namespaces/default/secrets',
+        body: utf8(JSON.stringify(secret)),
+      }),
+    );
+    const body = bodyOf(seen(double)[0]!);
+    expect(body).not.toContain('hunter2');
+    expect(JSON.parse(body)).toMatchObject({
+      kind: 'Secret',
+      type: 'Opaque',
+      metadata: { name: 's', annotations: { note: 'keep' } },
+      data: { password: '[redacted by tailcast]' },
+      stringData: { other: '[redacted by tailcast]' },
+    });
+  });
+
+  const secrets = { apiGroup: '', resource: 'secrets' };
+  const redacted = (body: unknown, truncated = false): string =>
+    Buffer.from(
+      redactBody(secrets, utf8(typeof body === 'string' ? body : JSON.stringify(body)), truncated),
+    ).toString();
+
+  it('never holds the values of a patch of a secret', () => {
+    const patch = [
+      { op: 'replace', path: '/data/password', value: 'hunter2' },
+      { op: 'add', path: '', value: { data: { x: ['hunter2', 2] } } },
+      { op: 'remove', path: '/data/old' },
+    ];
+    expect(redacted(patch)).not.toContain('hunter2');
+    expect(JSON.parse(redacted(patch))).toMatchObject([{ path: '/data/password' }, {}, { op: 'remove' }]);
+    expect(redacted({ data: null })).toBe('{"data":null}');
+    expect(redacted({ data: 'hunter2' })).not.toContain('hunter2');
+  });
+
+  it('of a secret is dropped when it cannot be read', () => {
+    for (const body of [
+      'k8s\0\u0001hunter2',
+      'data:\n  password: hunter2\n',
+      '{"data":{"a":"hunter2"',
+      '"hunter2"',
+    ]) {
+      expect(redacted(body)).not.toContain('hunter2');
+    }
+    expect(redacted({ data: { a: 'hunter2' } }, true)).toBe('');
+  });
+
+  it('of a token review holds no token', () => {
+    const review = { kind: 'TokenReview', spec: { token: 'hunter2' } };
+    const info = { apiGroup: 'authentication.k8s.io', resource: 'tokenreviews' };
+    expect(Buffer.from(redactBody(info, utf8(JSON.stringify(review)), false)).toString()).not.toContain(
+      'hunter2',
+    );
+  });
+
+  it('of anything else stays as it is', () => {
+    const body = utf8('{"data":{"a":"b"}}');
+    expect(redactBody({ apiGroup: '', resource: 'configmaps' }, body, false)).toBe(body);
+  });
+});

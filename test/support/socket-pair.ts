@@ -1,0 +1,25 @@
+import { once } from 'node:events';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+
+export interface SocketPair {
+  readonly near: Socket;
+  readonly far: Socket;
+}
+
+/** Two ends of one loopback connection. Both may be half-closed. */
+export async function socketPair(): Promise<SocketPair> {
+  const server = createServer({ allowHalfOpen: true, noDelay: true });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const accepted = once(server, 'connection');
+  const near = connect({
+    port: (server.address() as AddressInfo).port,
+    host: '127.0.0.1',
+    allowHalfOpen: true,
+    noDelay: true,
+  });
+  await once(near, 'connect');
+  const [far] = (await accepted) as [Socket];
+  server.close();
+  return { near, far };
+}
