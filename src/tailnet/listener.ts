@@ -6,7 +6,8 @@
  * have not been handed over yet are bounded; when there are too many, the one that has been waiting longest is closed,
  * since an honest client is through in milliseconds.
  *
- * HTTP/1.1 sockets allow half-open: a client may end its side and still be answered, so whoever takes one over ends it.
+ * HTTP/1.1 sockets allow half-open: a client may end its side and still be answered, so whoever takes one over must end it
+ * too. That is not only good manners: a reset right after the handshake arrives as an `end` and nothing more.
  */
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
