@@ -37,7 +37,7 @@ export interface ApiOptions {
 }
 
 /** Nothing from elsewhere, nothing inline; WebAssembly for the terminal of the player. */
-const SECURITY_HEADERS = {
+export const SECURITY_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",
     "script-src 'self' 'wasm-unsafe-eval'",

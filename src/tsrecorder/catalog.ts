@@ -9,7 +9,7 @@ import { readCastTail } from './cast-tail.ts';
 import { describeHead } from './finisher.ts';
 import type { LiveRecording } from './ingest.ts';
 import type { Recording, RecordingKind, RecordingState, ResizeOrder } from './recording.ts';
-import { parseSidecar } from './sidecar.ts';
+import { parseSidecar, type Sidecar } from './sidecar.ts';
 import {
   formatTime,
   parseRecordingId,
@@ -189,23 +189,17 @@ async function describeStored(
     version,
   });
   try {
-    if (hasSidecar) {
-      const sidecar = parseSidecar(await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES));
-      if (sidecar !== undefined) {
-        const changed = sidecar.cast.bytes !== stat.bytes;
-        const recording = {
-          ...sidecar.recording,
-          id: recordingId(key),
-          key: recordingKey(key),
-          bytes: stat.bytes,
-          ...(changed ? { problem: 'the cast is not as long as it was when it was stored' } : {}),
-        };
-        return { recording, key, resizeOrder: sidecar.cast.resizeOrder, live: undefined, version };
-      }
+    const sidecar = hasSidecar
+      ? parseSidecar(await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES))
+      : undefined;
+    if (sidecar !== undefined) {
+      const recording = describeFromSidecar(sidecar, key, stat.bytes);
+      return { recording, key, resizeOrder: sidecar.cast.resizeOrder, live: undefined, version };
     }
     const head = parseHead(await readFirstLine(store, key, stat.bytes));
     if (head === undefined) return damaged('the header line cannot be read');
-    const recording = await describeForeign(store, key, head, stat.bytes);
+    const foreign = await describeForeign(store, key, head, stat.bytes);
+    const recording = hasSidecar ? { ...foreign, problem: 'the sidecar cannot be read' } : foreign;
     return { recording, key, resizeOrder: head.resizeOrder, live: undefined, version };
   } catch (error) {
     return damaged(`the recording cannot be read: ${errorText(error)}`);
@@ -213,6 +207,18 @@ async function describeStored(
 }
 
 const MAX_SIDECAR_BYTES = 8_388_608;
+
+/** Id, key and length are those of the cast that is there, whatever the sidecar says. */
+function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, bytes: number): Recording {
+  const changed = cast.bytes !== bytes;
+  return {
+    ...recording,
+    id: recordingId(key),
+    key: recordingKey(key),
+    bytes,
+    ...(changed ? { problem: 'the cast is not as long as it was when it was stored' } : {}),
+  };
+}
 
 /** A recording without a sidecar: of the reference, or copied in. */
 async function describeForeign(

@@ -9,8 +9,8 @@ export interface Committable {
 }
 
 export interface GroupCommit {
-  /** `member` has `bytes` more to commit. */
-  schedule(member: Committable, bytes: number): void;
+  /** `member` has `bytes` more to commit; `urgent`: somebody waits for that. */
+  schedule(member: Committable, bytes: number, urgent: boolean): void;
   /** Bytes scheduled and not yet taken by a cycle, of all members. */
   readonly waitingBytes: number;
   /** Runs cycles until nothing waits. */
@@ -34,13 +34,15 @@ export interface GroupCommitOptions {
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   let dirty = new Set<Committable>();
   let waitingBytes = 0;
+  let urgentWaits = false;
   let lastStart = -Infinity;
   let running: Promise<void> | undefined;
   let timer: NodeJS.Timeout | undefined;
 
   function consider(): void {
     if (running !== undefined || dirty.size === 0) return;
-    const waitMs = waitingBytes >= options.maxWaitingBytes ? 0 : lastStart + options.windowMs - options.now();
+    const atOnce = urgentWaits || waitingBytes >= options.maxWaitingBytes;
+    const waitMs = atOnce ? 0 : lastStart + options.windowMs - options.now();
     if (waitMs <= 0) start();
     else timer ??= setTimeout(start, waitMs);
   }
@@ -62,6 +64,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     const members = dirty;
     dirty = new Set();
     waitingBytes = 0;
+    urgentWaits = false;
     const iterator = members.values();
     const workers = Array.from({ length: Math.min(options.concurrency, members.size) }, async () => {
       for (const member of iterator) await member.commit();
@@ -71,9 +74,10 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   return {
-    schedule(member, bytes) {
+    schedule(member, bytes, urgent) {
       dirty.add(member);
       waitingBytes += bytes;
+      urgentWaits ||= urgent;
       consider();
     },
     get waitingBytes() {

@@ -8,7 +8,13 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from '../observe/logger.ts';
+import { SECURITY_HEADERS } from './api.ts';
 import { answerUnserved, type Uploads } from './uploads.ts';
+
+const BAD_TARGET = {
+  code: 'REQUEST_NOT_CANONICAL',
+  message: 'the request target cannot be decoded',
+} as const;
 
 /** What every HTTP/2 connection begins with (RFC 9113 3.4). */
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
@@ -45,6 +51,8 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   const app = createApplication(options);
   options.routes(app);
   await app.ready();
+  // it never listens itself; without this event Node does not look for requests that take too long to arrive
+  app.server.emit('listening');
   const http2 = createHttp2(options, sessions);
   const server = createServer({ noDelay: true, keepAlive: true }, (socket) => {
     sockets.add(socket);
@@ -79,6 +87,7 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
       }, graceMs);
       await closed;
       clearTimeout(timer);
+      app.server.close();
       await app.close();
     },
   };
@@ -115,8 +124,13 @@ function createApplication(options: ServerOptions): FastifyInstance {
     // our own log lines say what matters; two lines per request of a player do not
     logger: false,
     forceCloseConnections: true,
-    exposeHeadRoutes: true,
+    exposeHeadRoutes: false,
     routerOptions: { maxParamLength: 512 },
+    // a target that cannot be decoded is answered before any hook or route
+    frameworkErrors: (_error, _request, reply) => {
+      reply.raw.writeHead(400, { ...SECURITY_HEADERS, 'content-type': 'application/json' });
+      reply.raw.end(JSON.stringify(BAD_TARGET));
+    },
     serverFactory(handler: RequestListener) {
       const server = createHttp1Server(
         {

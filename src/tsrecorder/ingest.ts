@@ -336,6 +336,11 @@ export class Ingest {
       },
       end: async () => {
         if (released) return false;
+        if (session.lacksEnd) {
+          released = true;
+          await this.#next(entry, () => this.#suspend(entry, 'the upload ended before its session'));
+          return true;
+        }
         try {
           await session.end();
         } catch (error) {

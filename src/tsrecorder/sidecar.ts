@@ -70,7 +70,7 @@ const schema = z.object({
     bodyBytes: z.number(),
     endedAt: z.string(),
   }),
-  session: z.unknown(),
+  session: z.unknown().optional(),
   exitMessage: z.string().exactOptional(),
   gaps: z.array(z.object({ at: z.number(), bytes: z.number().exactOptional(), reason: z.string() })),
   gapCount: z.number(),

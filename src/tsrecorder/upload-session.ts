@@ -137,6 +137,12 @@ export class UploadSession implements Committable {
     return this.#events !== undefined;
   }
 
+  /** A gateway that annotates says when its session is over; without that word the end of a body is a cut. */
+  get lacksEnd(): boolean {
+    const facts = this.#started?.facts;
+    return facts?.session !== undefined && facts.outcome === undefined;
+  }
+
   /** Lines of the cast that are no events. */
   get oddLines(): number {
     return this.#oddLines;
@@ -180,12 +186,12 @@ export class UploadSession implements Committable {
     this.#skipBytes -= skipped;
     const pendingBefore = this.#spool?.pendingBytes ?? 0;
     for (const piece of this.#splitter.push(chunk.subarray(skipped))) this.#append(piece);
-    this.#scheduleSince(pendingBefore);
+    this.#paused =
+      (this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes || this.#deps.isFull();
+    this.#scheduleSince(pendingBefore, this.#paused);
     if (this.#appended.bodyBytes + this.#splitter.partialBytes > this.#deps.limits.maxSessionBytes) {
       throw new TailcastError('UPLOAD_TOO_LARGE', 'the session is too long');
     }
-    this.#paused =
-      (this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes || this.#deps.isFull();
     return !this.#paused;
   }
 
@@ -200,7 +206,7 @@ export class UploadSession implements Committable {
     if (this.#spool === undefined) throw new TailcastError('UPLOAD_MALFORMED', 'it has no header line');
     this.#spool.appendNote(encodeEnd(this.#appended.castBytes));
     this.#appends += 1;
-    this.#scheduleSince(pendingBefore);
+    this.#scheduleSince(pendingBefore, true);
     await this.#settled();
     if (this.#failure !== undefined) throw this.#failure;
   }
@@ -342,9 +348,9 @@ export class UploadSession implements Committable {
     }
   }
 
-  #scheduleSince(pendingBefore: number): void {
+  #scheduleSince(pendingBefore: number, urgent: boolean): void {
     const added = (this.#spool?.pendingBytes ?? 0) - pendingBefore;
-    if (added > 0) this.#deps.group.schedule(this, added);
+    if (added > 0) this.#deps.group.schedule(this, added, urgent);
   }
 
   /** Resolves when everything appended so far is durable, or nothing will be. */

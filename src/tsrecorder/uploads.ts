@@ -193,14 +193,17 @@ async function takeV2(
     options.metrics.receivedBytes.inc(chunk.length);
     if (!upload.push(chunk)) stream.pause();
   });
-  stream.on('end', () => {
-    // node ends a reset stream as well; then it is no end of the body
+  const finish = (): void => {
     if (stream.aborted) return;
     ended = true;
     void upload.end().then((kept) => {
       if (kept) acks.finish(upload.durableBytes);
     });
-  });
+  };
+  // NOTE: node's own client ends the body before it resets a stream, so a reset may follow at once
+  stream.on('end', () => setImmediate(finish));
+  // a request without a body has ended before anybody listened
+  if (stream.readableEnded) finish();
   stream.on('close', () => {
     acks.stop();
     if (!ended) upload.cut('the connection was lost');
@@ -235,9 +238,7 @@ function createAckWriter(stream: ServerHttp2Stream, idleMs: number): AckWriter {
     if (stream.destroyed || stream.writableEnded) return;
     if (!stream.headersSent) stream.respond({ ':status': 200, 'content-type': 'application/json' });
     stream.end(frame);
-    // what the peer still sends is of no use; it learns so after the frame
-    stream.resume();
-    stream.close(constants.NGHTTP2_NO_ERROR);
+    dropRest(stream);
   }
 
   function stop(): void {
@@ -425,6 +426,17 @@ function respond(
   if (stream.destroyed) return;
   stream.respond(headers, { endStream: body === undefined });
   if (body !== undefined) stream.end(body);
+  dropRest(stream);
+}
+
+const LINGER_MS = 1000;
+
+/**
+ * The answer is complete, so the rest of the body is of no use. It is read and dropped for a while before the stream is
+ * reset: a reset that comes together with the answer makes some clients forget the answer.
+ */
+function dropRest(stream: ServerHttp2Stream): void {
   stream.resume();
-  stream.close(constants.NGHTTP2_NO_ERROR);
+  const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), LINGER_MS);
+  stream.once('close', () => clearTimeout(timer));
 }

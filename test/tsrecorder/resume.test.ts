@@ -1,0 +1,128 @@
+import { describe, expect, it } from 'vitest';
+import { createRig, HEADER, openUpload, STORED_HEADER, until, UPLOADER, type Rig } from './recorder-rig.ts';
+
+const SESSION = { 'tailcast-session': 's-1' };
+const line = (count: number): string => `[${count},"o","line ${count}\\r\\n"]\n`;
+
+/** Uploads header and two lines, then loses the connection in the middle of the third. */
+async function cutUpload(rig: Rig): Promise<number> {
+  const upload = openUpload(rig.recorder, SESSION);
+  upload.write(HEADER + line(1) + line(2) + line(3).slice(0, 7));
+  const durable = (HEADER + line(1) + line(2)).length;
+  await upload.ack(({ ack }) => ack === durable);
+  upload.session.destroy();
+  await upload.over;
+  return durable;
+}
+
+async function stored(rig: Rig): Promise<string> {
+  const recordings = await rig.list();
+  expect(recordings).toHaveLength(1);
+  return (await rig.get(`/api/v1/recordings/${recordings[0]!.id}/cast`)).body;
+}
+
+describe('an upload that names its session', () => {
+  it('goes on after a cut as one recording, from wherever the uploader begins', async () => {
+    for (const offset of [(HEADER + line(1) + line(2)).length, HEADER.length, 0]) {
+      await using rig = await createRig();
+      const durable = await cutUpload(rig);
+      expect((await rig.list())[0]?.state).toBe('open');
+      const body = HEADER + line(1) + line(2) + line(3);
+      const upload = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': String(offset) });
+      expect((await upload.headers)['tailcast-offset']).toBe(String(durable));
+      expect(await upload.ack(() => true)).toEqual({ ack: durable });
+      upload.write(body.slice(offset));
+      upload.end();
+      await upload.over;
+      expect(upload.acks.at(-1)).toEqual({ ack: body.length });
+      expect((await rig.list())[0]?.state).toBe('closed');
+      expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2) + line(3));
+    }
+  });
+
+  it('goes on after a restart of the recorder', async () => {
+    await using first = await createRig();
+    const durable = await cutUpload(first);
+    await using rig = await first.restart();
+    expect((await rig.list())[0]?.state).toBe('open');
+    const upload = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': String(durable) });
+    upload.write(line(3));
+    upload.end();
+    await upload.over;
+    expect(upload.acks.at(-1)).toEqual({ ack: durable + line(3).length });
+    expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2) + line(3));
+  });
+
+  it('takes the session from a connection that still holds it', async () => {
+    await using rig = await createRig();
+    const first = openUpload(rig.recorder, SESSION);
+    first.write(HEADER + line(1));
+    const durable = (HEADER + line(1)).length;
+    await first.ack(({ ack }) => ack === durable);
+    const second = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': String(durable) });
+    await second.ack(({ ack }) => ack === durable);
+    await first.over;
+    expect(first.acks.at(-1)?.error).toMatch('goes on over another connection');
+    second.write(line(2));
+    second.end();
+    await second.over;
+    expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2));
+  });
+
+  it('is refused when bytes between would be missing, and can still go on', async () => {
+    await using rig = await createRig();
+    const durable = await cutUpload(rig);
+    const wrong = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': String(durable + 1) });
+    expect((await wrong.headers)[':status']).toBe(409);
+    await wrong.over;
+    const right = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': String(durable) });
+    expect((await right.headers)[':status']).toBe(200);
+    right.end();
+    await right.over;
+    expect((await rig.list())[0]?.state).toBe('closed');
+  });
+
+  it('is refused in the middle of a session that is not here, or with an odd name', async () => {
+    await using rig = await createRig();
+    for (const [headers, status] of [
+      [{ ...SESSION, 'tailcast-offset': '5' }, 409],
+      [{ ...SESSION, 'tailcast-offset': '-1' }, 400],
+      [{ 'tailcast-session': 'x'.repeat(129) }, 400],
+    ] as const) {
+      const upload = openUpload(rig.recorder, headers);
+      expect((await upload.headers)[':status']).toBe(status);
+      upload.close();
+    }
+  });
+
+  it('belongs to its uploader: the same name of another node is another session', async () => {
+    let nodeId: string = UPLOADER.nodeId;
+    await using rig = await createRig({ identify: async () => ({ ...UPLOADER, nodeId }) });
+    const durable = await cutUpload(rig);
+    nodeId = 'nOTHERCNTRL';
+    const rogue = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': String(durable) });
+    expect((await rogue.headers)[':status']).toBe(409);
+    rogue.close();
+  });
+
+  it('tells an uploader that missed the last ack', async () => {
+    await using rig = await createRig();
+    const upload = openUpload(rig.recorder, SESSION);
+    upload.write(HEADER);
+    upload.end();
+    await upload.over;
+    const again = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': '10' });
+    again.write(HEADER.slice(10));
+    again.end();
+    await again.over;
+    expect(again.acks.at(-1)).toEqual({ ack: HEADER.length });
+    expect(await rig.list()).toHaveLength(1);
+  });
+
+  it('is finished as interrupted when nobody goes on', async () => {
+    await using rig = await createRig({ timing: { resumeGraceMs: 50 } });
+    await cutUpload(rig);
+    await until(async () => ((await rig.list('?state=interrupted')).length === 1 ? true : undefined));
+    expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2));
+  });
+});
