@@ -39,7 +39,10 @@ export interface PumpDeps {
   readonly load: { inFlight: number };
   /** True when cookies of the API server belong to the client: not in auth mode. */
   readonly keepCookies: boolean;
+  /** The API server answered 401 to our own credential; the next request should come with a new one. */
+  readonly credentialRefused?: () => void;
   readonly draining: () => boolean;
+  /** Milliseconds since 1970 with fractions: small requests take less than one. */
   readonly nowMs: () => number;
 }
 
@@ -88,6 +91,7 @@ export interface HeadExtra {
 
 /** HTTP status in logs and metrics for a client that left before it got one (as nginx has it). */
 const CLIENT_LEFT = 499;
+const UNAUTHORIZED = 401;
 const MAX_LOGGED_PATH = 1024;
 
 export class Pump implements ExchangeOwner {
@@ -152,6 +156,9 @@ export class Pump implements ExchangeOwner {
   head(head: ResponseHead, framing: BodyFraming): void {
     if (this.#over) return;
     this.#status = head.status;
+    if (head.status === UNAUTHORIZED && this.#admission?.impersonation !== undefined) {
+      this.#deps.credentialRefused?.();
+    }
     this.#client.head(head, framing, {
       warnings: this.#admission?.warnings ?? [],
       requestComplete: this.#exchange?.requestComplete === true,

@@ -1,0 +1,3 @@
+module tailcast/bench
+
+go 1.22
