@@ -19,7 +19,7 @@ import type { RestDependencies } from './rest.ts';
 import { answer, CLUSTER_VERSION } from './router.ts';
 import { seeds, SEED_NAMESPACES } from './seed.ts';
 import { createSessions } from './sessions.ts';
-import { createStore, type Store } from './store.ts';
+import { createStore, type Store, type StoreLimits } from './store.ts';
 import { openTerminals } from './terminal.ts';
 import { WorkloadController } from './workloads.ts';
 
@@ -38,6 +38,8 @@ export interface DemoClusterOptions {
   /** Certificate to serve, PEM; `ca` is what clients are told to trust. By default a fresh self-signed one. */
   readonly tls?: { readonly key: string; readonly cert: string; readonly ca?: string };
   readonly now?: () => Date;
+  /** Bounds of the object store. */
+  readonly limits?: Partial<StoreLimits>;
   /** Loads the terminal package; rejects where there is none. By default the optional `@lydell/node-pty`. */
   readonly loadPty?: () => Promise<unknown>;
 }
@@ -68,7 +70,7 @@ export async function startDemoCluster(options: DemoClusterOptions): Promise<Dem
   const scratch = await mkdtemp(join(tmpdir(), 'tailcast-demo-'));
   const adminToken = randomBytes(24).toString('base64url');
   const closing = new AbortController();
-  const store = createStore();
+  const store = createStore(options.limits);
   const events = createEventRecorder(store, now);
   const pods: PodController = new PodController({ store, events, now, runtime: () => runtime });
   const workloads = new WorkloadController(store, pods, now);
@@ -95,7 +97,7 @@ export async function startDemoCluster(options: DemoClusterOptions): Promise<Dem
     changed,
     sendLog: (exchange, path) => sendContainerLog(exchange, requireRunningPod(store, runtime, path), now()),
   };
-  const sessions = createSessions({ store, runtime, adminToken, log, maxSessions: MAX_SESSIONS });
+  const sessions = createSessions({ store, runtime, adminToken, rest, log, maxSessions: MAX_SESSIONS });
   const onRequest = (request: HttpRequest, response: HttpResponse): void => {
     void answer(request, response, { adminToken, closing: closing.signal, rest, log });
   };

@@ -42,9 +42,14 @@ function pipeTerminals(reason: string): Terminals {
 
 const INTERACTIVE_SHELLS = /\/(sh|bash|dash|ash|zsh|ksh)$/;
 
+/** Bash would edit lines itself, and echo what the line discipline has echoed already. */
+function interactive(program: string): readonly string[] {
+  return program.endsWith('/bash') ? ['--noediting', '-i'] : ['-i'];
+}
+
 function startOnLineDiscipline(plan: ProcessPlan): RunningProcess {
   const bare = plan.argv.length === 1 && INTERACTIVE_SHELLS.test(plan.program);
-  const inner = startOnPipes(bare ? { ...plan, argv: [...plan.argv, '-i'] } : plan);
+  const inner = startOnPipes(bare ? { ...plan, argv: [...plan.argv, ...interactive(plan.program)] } : plan);
   const discipline = createLineDiscipline();
   const screen = new PassThrough();
   const print = (chunk: Uint8Array, _encoding: BufferEncoding, done: TransformCallback): void => {

@@ -91,12 +91,21 @@ function switchProtocols(upgrade: UpgradeRequest, lines: readonly string[]): voi
   if (head.byteLength > 0) socket.unshift(Buffer.from(head));
 }
 
-/** Refuses an upgrade with an ordinary HTTP answer and ends the connection. */
+/** Refuses an upgrade with the API server's status and ends the connection. */
 export function refuseUpgrade(socket: Duplex, error: ApiStatusError): void {
-  const body = encodeJson(error.status);
+  respondToUpgrade(socket, error.httpStatus, encodeJson(error.status), 'application/json');
+}
+
+/** Answers an upgrade with an ordinary HTTP answer and ends the connection. */
+export function respondToUpgrade(
+  socket: Duplex,
+  httpStatus: number,
+  body: string,
+  contentType: string,
+): void {
   const head = [
-    `HTTP/1.1 ${String(error.httpStatus)} ${STATUS_CODES[error.httpStatus] ?? ''}`,
-    'Content-Type: application/json',
+    `HTTP/1.1 ${String(httpStatus)} ${STATUS_CODES[httpStatus] ?? ''}`,
+    `Content-Type: ${contentType}`,
     'X-Content-Type-Options: nosniff',
     `Content-Length: ${String(Buffer.byteLength(body))}`,
     'Connection: close',

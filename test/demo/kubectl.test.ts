@@ -276,7 +276,7 @@ describe.skipIf(kubectls.length === 0).each(kubectls)('kubectl $version', (kubec
       await terminal.waitFor(/x\r\nx\r\n/);
       terminal.type('\u001a');
       await terminal.waitFor(/Stopped +cat/);
-      terminal.type('kill %1; exit 5\r');
+      terminal.type('kill -9 %1; wait %1; exit 5\r');
       expect(await terminal.exited).toBe(5);
     });
 
