@@ -41,6 +41,7 @@ export function createTlsTerminator(options: {
   });
   server.on('secureConnection', (socket) => {
     const done = awaited.get(connectionKey(socket));
+    awaited.delete(connectionKey(socket));
     if (done === undefined) socket.destroy();
     else done(socket);
   });
@@ -63,7 +64,9 @@ export function createTlsTerminator(options: {
       }
       const key = connectionKey(raw);
       awaited.set(key, done);
-      raw.once('close', () => awaited.delete(key));
+      raw.once('close', () => {
+        if (awaited.get(key) === done) awaited.delete(key);
+      });
       server.emit('connection', raw);
     },
   };

@@ -215,7 +215,7 @@ describe('a TLS connection', () => {
 
   it('may end its side and still be answered', async () => {
     const port = await listen({}, ({ socket }) => {
-      socket.resume().on('end', () => socket.end('answer'));
+      socket.resume().on('end', () => setImmediate(() => socket.end('answer')));
     });
     const client = await tls(port, { allowHalfOpen: true } as ConnectionOptions);
     client.end('question');
@@ -440,6 +440,18 @@ describe('HTTP/2 on a handed-over socket', () => {
     session.close();
     await gone.promise;
     expect(listener.openConnections).toBe(0);
+  });
+
+  it('closes with a client that just ends the connection', async () => {
+    const http2 = createHttp2Server();
+    const gone = Promise.withResolvers<boolean>();
+    const port = await listen({}, ({ socket }) => {
+      socket.once('close', () => gone.resolve(true));
+      http2.emit('connection', socket);
+    });
+    const client = await tls(port, { ALPNProtocols: ['h2'] });
+    client.end('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0');
+    expect(await gone.promise).toBe(true);
   });
 });
 

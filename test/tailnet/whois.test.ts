@@ -156,6 +156,19 @@ describe('remembering identities', () => {
     const whois = whoisOver();
     const before = whois.whois(proxied(), never);
     whois.flush();
+    gate.resolve();
+    expect((await before).kind).toBe('user');
+    daemon.whois.set('100.64.0.4', taggedNode());
+    expect((await whois.whois(proxied(), never)).kind).toBe('tagged');
+  });
+
+  it('does not let those who ask after a change join a question from before', async () => {
+    daemon.whois.set('100.64.0.4', userNode());
+    const gate = Promise.withResolvers<void>();
+    daemon.hold = gate.promise;
+    const whois = whoisOver();
+    const before = whois.whois(proxied(), never);
+    whois.flush();
     const after = whois.whois(proxied(), never);
     gate.resolve();
     await Promise.all([before, after]);
