@@ -3,6 +3,7 @@
  * is not UTF-8 is shown with replacement characters and handed on with its exact bytes.
  */
 import { isUtf8 } from 'node:buffer';
+import { decodeLossy } from './lossy-text.ts';
 
 /** Called per line. `raw` holds the exact bytes when `text` is lossy; a view, valid during the call. */
 export type EmitText = (text: string, raw: Uint8Array | undefined) => void;
@@ -39,8 +40,9 @@ export class OutputText {
 const EMPTY = new Uint8Array(0);
 
 function emitLine(bytes: Uint8Array, emit: EmitText): void {
-  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-  emit(buffer.toString('utf8'), isUtf8(bytes) ? undefined : bytes);
+  if (isUtf8(bytes))
+    emit(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('utf8'), undefined);
+  else emit(decodeLossy(bytes), bytes);
 }
 
 /** The end of a line that starts at `start`, moved back so that it does not fall inside a character. */
