@@ -115,7 +115,11 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
 
   app.get('/healthz', async () => ({ status: 'ok' }));
   app.get('/readyz', async () => {
-    await store.freeBytes();
+    try {
+      await store.freeBytes();
+    } catch (error) {
+      throw new TailcastError('RECORDER_BUSY', 'the store cannot be used', { cause: error });
+    }
     return { status: 'ok' };
   });
   app.get('/api/v1/recordings', async (request, reply) => {

@@ -138,9 +138,8 @@ export class Ingest {
     const token = tokenOf(origin);
     const known = token === undefined ? undefined : this.#byToken.get(token);
     if (known !== undefined) {
-      await this.#takeFromConnection(known);
-      const usable = known.over === undefined && !known.session.attached && this.#entries.has(known);
-      return usable ? this.#continue(known, offset, events) : this.begin(origin, offset, events);
+      const upload = await this.#takeOver(known, offset, events);
+      return upload ?? this.begin(origin, offset, events);
     }
     const endedAt = token === undefined ? undefined : this.#ended.get(token);
     if (endedAt !== undefined && offset <= endedAt) return acknowledged(endedAt);
@@ -273,22 +272,33 @@ export class Ingest {
     }, this.#options.resumeGraceMs);
   }
 
-  #takeFromConnection(entry: Entry): Promise<void> {
-    return this.#next(entry, async () => {
-      if (entry.over !== undefined) return;
-      clearTimeout(entry.grace);
-      entry.session.release(new TailcastError('UPLOAD_CONFLICT', 'it goes on over another connection'));
-      await entry.session.detach();
+  /**
+   * Gives a session to a new connection. One step from the old connection to the new one, so that two that want the same
+   * session get it one after the other.
+   *
+   * @returns undefined when the session has ended meanwhile.
+   * @throws TailcastError `UPLOAD_CONFLICT`
+   */
+  async #takeOver(entry: Entry, offset: number, events: UploadEvents): Promise<Upload | undefined> {
+    const taken = Promise.withResolvers<Upload | undefined>();
+    void this.#next(entry, async () => {
+      const { session } = entry;
+      try {
+        if (entry.over !== undefined || !this.#entries.has(entry)) {
+          taken.resolve(undefined);
+          return;
+        }
+        clearTimeout(entry.grace);
+        session.release(new TailcastError('UPLOAD_CONFLICT', 'it goes on over another connection'));
+        await session.detach();
+        if (session.failure !== undefined) throw session.failure;
+        taken.resolve(this.#connect(entry, offset, events));
+      } catch (error) {
+        taken.reject(asTailcastError(error));
+        await this.#suspend(entry, 'the upload was cut and could not be continued');
+      }
     });
-  }
-
-  #continue(entry: Entry, offset: number, events: UploadEvents): Upload {
-    try {
-      return this.#connect(entry, offset, events);
-    } catch (error) {
-      this.#awaitContinuation(entry, 'the upload was cut and could not be continued');
-      throw error;
-    }
+    return taken.promise;
   }
 
   #connect(entry: Entry, offset: number, events: UploadEvents): Upload {

@@ -69,6 +69,22 @@ describe('an upload that names its session', () => {
     expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2));
   });
 
+  it('ends up with one of many connections that want it at once, and loses nothing', async () => {
+    await using rig = await createRig();
+    const body = HEADER + line(1) + line(2) + line(3);
+    const uploads = Array.from({ length: 8 }, () => {
+      const upload = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': '0' });
+      upload.write(body);
+      return upload;
+    });
+    for (const upload of uploads) upload.end();
+    await Promise.all(uploads.map(({ over }) => over));
+    const kept = uploads.filter(({ acks }) => acks.at(-1)?.ack === body.length);
+    expect(kept.length).toBeGreaterThan(0);
+    expect((await rig.list())[0]?.state).toBe('closed');
+    expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2) + line(3));
+  });
+
   it('is refused when bytes between would be missing, and can still go on', async () => {
     await using rig = await createRig();
     const durable = await cutUpload(rig);

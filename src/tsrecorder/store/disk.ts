@@ -105,10 +105,7 @@ export async function createDiskStore(directory: string): Promise<RecordingStore
         await file.close();
       }
     },
-    async freeBytes() {
-      const { bavail, bsize } = await statfs(directory);
-      return bavail * bsize;
-    },
+    freeBytes: () => wrap(statfs(directory).then(({ bavail, bsize }) => bavail * bsize)),
   };
 }
 

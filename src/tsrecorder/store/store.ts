@@ -54,6 +54,6 @@ export interface RecordingStore {
   stat(key: RecordingKey, kind: ObjectKind): Promise<ObjectStat | undefined>;
   /** The bytes of an object; without a range all of them. @throws TailcastError `RECORDING_UNKNOWN` */
   read(key: RecordingKey, kind: ObjectKind, range?: ByteRange): AsyncIterable<Uint8Array>;
-  /** Bytes that can still be stored, if the store knows. */
+  /** Bytes that can still be stored, if the store knows. @throws TailcastError `STORE_FAILED` when it cannot be used. */
   freeBytes(): Promise<number | undefined>;
 }
