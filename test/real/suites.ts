@@ -13,4 +13,5 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     file: 'rig.test.ts',
     peers: ['kubernetes-1.36', 'kubernetes-1.34', 'tailnet', 'versitygw', 'reference'],
   },
+  'reference-client': { file: 'suites/reference-client.test.ts', peers: ['reference'] },
 };

@@ -13,7 +13,13 @@ export interface Peer {
   readonly linkerFlags?: readonly string[];
 }
 
-export type PeerName = 'kubernetes-1.36' | 'kubernetes-1.34' | 'tailnet' | 'versitygw' | 'reference';
+export type PeerName =
+  | 'kubernetes-1.36'
+  | 'kubernetes-1.34'
+  | 'tailnet'
+  | 'versitygw'
+  | 'reference'
+  | 'oracle';
 
 const TAILSCALE_VERSION = '1.102.5';
 
@@ -82,6 +88,7 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
       `-X tailscale.com/version.shortStamp=${TAILSCALE_VERSION}`,
     ],
   },
+  oracle: { folder: 'oracle', programs: { oracle: '.' } },
 };
 
 /** Without these `kubectl version` fails: the programs take their version from the linker. */
