@@ -50,7 +50,7 @@ const proxy = await createProxyServer({
       createId: randomUUID,
     }),
     pool: new UpstreamPool(
-      () => connector.connect(),
+      (onRead) => connector.connect(onRead),
       DEFAULT_POOL_LIMITS,
       () => performance.now(),
     ),

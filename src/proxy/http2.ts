@@ -18,6 +18,7 @@ import { formatWarning } from '../kube/warning.ts';
 import type { Peer } from '../tailnet/identity.ts';
 import type { InboundRequest } from './gate.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
+import { releaseOf } from './read-buffers.ts';
 import { headerList, type BodyFraming, type ResponseHead } from './response-head.ts';
 import type { RequestFraming } from './upstream.ts';
 
@@ -197,7 +198,8 @@ class StreamClient implements ClientSide {
 
   write(chunk: Buffer, start: number, end: number): boolean {
     if (this.#gone()) return true;
-    return this.#stream.write(chunk.subarray(start, end));
+    const piece = chunk.subarray(start, end);
+    return this.#stream.write(piece, releaseOf(piece));
   }
 
   flush(): boolean {

@@ -14,6 +14,7 @@ import { STATUS_HEADERS, type StatusResponse } from '../kube/status.ts';
 import { formatWarning } from '../kube/warning.ts';
 import type { Peer } from '../tailnet/identity.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
+import { releaseOf } from './read-buffers.ts';
 import type { RelayResponse } from './relay-response.ts';
 import { headerList, reasonPhrase, type BodyFraming, type ResponseHead } from './response-head.ts';
 import type { RequestFraming } from './upstream.ts';
@@ -205,7 +206,8 @@ class PlainClient implements ClientSide {
     if (held === undefined) return this.#writeBody(chunk, start, end);
     this.#held = undefined;
     if (this.#heldText === '' && held.bytes === chunk && held.end === start) {
-      return this.#socket.write(chunk.subarray(held.start, end));
+      const piece = chunk.subarray(held.start, end);
+      return this.#socket.write(piece, releaseOf(piece));
     }
     this.#socket.cork();
     this.#writeHead(held);
@@ -260,19 +262,19 @@ class PlainClient implements ClientSide {
 
   #writeHead(head: ResponseHead): boolean {
     const text = this.#heldText;
-    return text === ''
-      ? this.#socket.write(head.bytes.subarray(head.start, head.end))
-      : this.#socket.write(text, 'latin1');
+    if (text !== '') return this.#socket.write(text, 'latin1');
+    const piece = head.bytes.subarray(head.start, head.end);
+    return this.#socket.write(piece, releaseOf(piece));
   }
 
   #writeBody(chunk: Buffer, start: number, end: number): boolean {
     const piece = start === 0 && end === chunk.length ? chunk : chunk.subarray(start, end);
     if (this.#delivery !== 'encode') {
-      return this.#socket.write(piece) || this.#socket.writableLength < MAX_UNSENT_BYTES;
+      return this.#socket.write(piece, releaseOf(piece)) || this.#socket.writableLength < MAX_UNSENT_BYTES;
     }
     this.#socket.cork();
     this.#socket.write(`${piece.length.toString(16)}\r\n`, 'latin1');
-    this.#socket.write(piece);
+    this.#socket.write(piece, releaseOf(piece));
     const room = this.#socket.write('\r\n', 'latin1');
     this.#socket.uncork();
     return room;

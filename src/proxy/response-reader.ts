@@ -13,7 +13,7 @@ export interface ResponseSink {
   /** An interim response (100, 102, 103, …; never 101). */
   informational(head: ResponseHead): void;
   head(head: ResponseHead, framing: BodyFraming): void;
-  /** Bytes `start…end` of `chunk`; they must be written or copied before the call returns. */
+  /** Bytes `start…end` of `chunk`. To be kept beyond `flush`, they need a use of their own (`read-buffers`). */
   body(chunk: Buffer, start: number, end: number): void;
   /** @param trailers flat list, empty for most bodies */
   end(trailers: readonly string[]): void;
@@ -98,7 +98,7 @@ class Reader implements ResponseReader {
     for (;;) {
       const head = parseResponseHead(bytes, at);
       if (head === undefined) {
-        this.#partial = bytes.subarray(at);
+        this.#partial = Buffer.from(bytes.subarray(at));
         return;
       }
       at = head.end;

@@ -11,6 +11,7 @@ import {
   type TLSSocket,
 } from 'node:tls';
 import { errorText, TailcastError } from '../errors.ts';
+import { SHARED_READ_BUFFER } from './read-buffers.ts';
 
 /** Where the API server is and how it is to be trusted; `kube/api-server`'s `ApiServer` fits. */
 export interface UpstreamEndpoint {
@@ -24,10 +25,12 @@ export interface UpstreamEndpoint {
 
 export interface UpstreamConnector {
   /**
-   * A connection that is ready to use.
+   * A connection that is ready to use. It gives its data to `onRead` instead of 'data' listeners.
+   *
+   * @param onRead called when the first `length` bytes of the shared read buffer are for this connection
    * @throws TailcastError `UPSTREAM_UNAVAILABLE`, naming what failed, at the latest after the time limit
    */
-  connect(): Promise<TLSSocket>;
+  connect(onRead: (length: number) => void): Promise<TLSSocket>;
 }
 
 const KEEP_ALIVE_MS = 30_000;
@@ -42,14 +45,14 @@ export function createUpstreamConnector(
   let made: { readonly from: ConnectionOptions; readonly context: SecureContext } | undefined;
   let session: Buffer | undefined;
   return {
-    connect: () =>
+    connect: (onRead) =>
       new Promise((resolve, reject) => {
         if (made?.from !== endpoint.tls) {
           made = { from: endpoint.tls, context: createSecureContext(endpoint.tls) };
           session = undefined;
         }
         const name = endpoint.serverName ?? endpoint.host;
-        const socket = connect({
+        const options = {
           ...endpoint.tls,
           secureContext: made.context,
           host: endpoint.host,
@@ -57,8 +60,17 @@ export function createUpstreamConnector(
           // SNI carries names only (RFC 6066 §3); for an address the certificate is checked against the host
           servername: isIP(name) === 0 ? name : '',
           ALPNProtocols: ['http/1.1'],
+          onread: {
+            buffer: SHARED_READ_BUFFER,
+            callback: (length: number) => {
+              onRead(length);
+              return true;
+            },
+          },
           ...(session === undefined ? {} : { session }),
-        });
+        };
+        // NOTE: `onread` is documented for `tls.connect`, but not in the types of its options
+        const socket = connect(options);
         const fail = (reason: string, cause?: unknown): void => {
           clearTimeout(timer);
           // a session the server does not like must not fail every later handshake as well

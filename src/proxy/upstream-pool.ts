@@ -5,6 +5,7 @@
  */
 import type { Socket } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
+import { give, take } from './read-buffers.ts';
 import { createResponseReader, type ResponseReader, type ResponseSink } from './response-reader.ts';
 
 /** The exchange that uses a connection now. */
@@ -38,7 +39,6 @@ export class UpstreamConnection {
   constructor(socket: Socket, pool: UpstreamPool) {
     this.socket = socket;
     this.#pool = pool;
-    socket.on('data', (chunk: Buffer) => this.#received(chunk));
     socket.on('end', () => this.#ended());
     socket.on('error', (error) => this.#lost(errorText(error), error));
     socket.on('close', () => this.#lost('it closed the connection'));
@@ -73,7 +73,15 @@ export class UpstreamConnection {
     this.#pool.forget(this);
   }
 
-  #received(chunk: Buffer): void {
+  /** So many bytes for this connection are in the shared read buffer. */
+  received(length: number): void {
+    // moved out before anything else runs
+    const chunk = take(length);
+    this.#read(chunk);
+    give(chunk);
+  }
+
+  #read(chunk: Buffer): void {
     const user = this.#user;
     if (user === undefined) {
       // nobody asked: an idle connection that speaks is not to be used again
@@ -115,6 +123,9 @@ export class UpstreamConnection {
   }
 }
 
+/** Opens a connection that calls back for what it reads; `UpstreamConnector.connect` fits. */
+export type OpenSocket = (onRead: (length: number) => void) => Promise<Socket>;
+
 /** Limits of a pool. */
 export interface PoolLimits {
   /** Connections in all: idle, in use, being opened. */
@@ -127,7 +138,7 @@ export interface PoolLimits {
 export const DEFAULT_POOL_LIMITS: PoolLimits = { maxConnections: 16_384, maxIdle: 512, idleMs: 60_000 };
 
 export class UpstreamPool {
-  readonly #open: () => Promise<Socket>;
+  readonly #open: OpenSocket;
   readonly #limits: PoolLimits;
   readonly #nowMs: () => number;
   /** Last used last. */
@@ -141,7 +152,7 @@ export class UpstreamPool {
   #opening = 0;
   #closed = false;
 
-  constructor(open: () => Promise<Socket>, limits: PoolLimits, nowMs: () => number) {
+  constructor(open: OpenSocket, limits: PoolLimits, nowMs: () => number) {
     this.#open = open;
     this.#limits = limits;
     this.#nowMs = nowMs;
@@ -208,10 +219,11 @@ export class UpstreamPool {
     const waiting = fresh ? this.#waitersForFresh : this.#waiters;
     waiting.add(waiter);
     this.#opening += 1;
-    this.#open().then(
+    let connection: UpstreamConnection | undefined;
+    this.#open((length) => connection?.received(length)).then(
       (socket) => {
         this.#opening -= 1;
-        const connection = new UpstreamConnection(socket, this);
+        connection = new UpstreamConnection(socket, this);
         this.#connections.add(connection);
         if (waiting.delete(waiter)) waiter.connected(connection);
         else this.release(connection);

@@ -120,7 +120,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     options.connectTimeoutMs === undefined ? {} : { connectTimeoutMs: options.connectTimeoutMs },
   );
   const pool = new UpstreamPool(
-    () => connector.connect(),
+    (onRead) => connector.connect(onRead),
     { ...DEFAULT_POOL_LIMITS, ...options.pool },
     () => performance.now(),
   );
