@@ -21,7 +21,7 @@ import { createStaticIdentity } from '../src/tailnet/static-identity.ts';
 const [cert = '', key = '', ca = '', upstreamPort = ''] = process.argv.slice(2);
 const log = createLogger({ level: 'warn' });
 const metrics = createMetrics();
-const nowMs = (): number => performance.timeOrigin + performance.now();
+const nowMs = (): number => performance.now();
 const connector = createUpstreamConnector({
   host: '127.0.0.1',
   port: Number(upstreamPort),

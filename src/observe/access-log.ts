@@ -8,7 +8,6 @@ import type { Protocol } from './metrics.ts';
 /** One finished request. */
 export interface AccessEntry {
   readonly id: string;
-  readonly atMs: number;
   readonly protocol: Protocol;
   readonly peer: string;
   /** Login or node name; empty when the request was refused before that was known. */
@@ -42,15 +41,21 @@ export interface LineSink {
 }
 
 /**
+ * @param options.nowMs wall clock; the time of a line is when its request began
  * @param options.flushMs how long a line may wait (default 200 ms)
  * @param options.maxPendingBytes when the sink holds more than this, new lines are dropped and counted (default 4 MiB)
  */
 export function createAccessLog(
   sink: LineSink,
-  options: { readonly flushMs?: number; readonly maxPendingBytes?: number } = {},
+  options: {
+    readonly flushMs?: number;
+    readonly maxPendingBytes?: number;
+    readonly nowMs?: () => number;
+  } = {},
 ): AccessLog {
   const flushMs = options.flushMs ?? 200;
   const maxPendingBytes = options.maxPendingBytes ?? 4 * 1024 * 1024;
+  const nowMs = options.nowMs ?? Date.now;
   const gatherLimit = 32 * 1024;
   let gathered = '';
   let timer: NodeJS.Timeout | undefined;
@@ -70,7 +75,7 @@ export function createAccessLog(
         dropped += 1;
         return;
       }
-      gathered += formatEntry(entry);
+      gathered += formatEntry(entry, nowMs() - entry.durationMs);
       if (gathered.length >= gatherLimit) flush();
       else timer ??= setTimeout(flush, flushMs).unref();
     },
@@ -87,10 +92,10 @@ export function createNullAccessLog(): AccessLog {
   return { write() {}, flush() {}, close() {}, dropped: 0 };
 }
 
-function formatEntry(entry: AccessEntry): string {
+function formatEntry(entry: AccessEntry, atMs: number): string {
   const error = entry.error === undefined ? '' : `,"error":${quote(entry.error)}`;
   return (
-    `{"time":"${isoTime(entry.atMs)}","level":"info","msg":"request","id":${quote(entry.id)}` +
+    `{"time":"${isoTime(atMs)}","level":"info","msg":"request","id":${quote(entry.id)}` +
     `,"protocol":"${entry.protocol}","peer":${quote(entry.peer)},"user":${quote(entry.user)}` +
     `,"method":${quote(entry.method)},"path":${quote(entry.path)},"status":${entry.status}` +
     `,"durationMs":${Math.round(entry.durationMs * 1000) / 1000}` +

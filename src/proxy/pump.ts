@@ -42,7 +42,7 @@ export interface PumpDeps {
   /** The API server answered 401 to our own credential; the next request should come with a new one. */
   readonly credentialRefused?: () => void;
   readonly draining: () => boolean;
-  /** Milliseconds since 1970 with fractions: small requests take less than one. */
+  /** A clock with fractions of milliseconds, for durations only. */
   readonly nowMs: () => number;
 }
 
@@ -293,7 +293,6 @@ export class Pump implements ExchangeOwner {
     });
     deps.accessLog.write({
       id: this.#admission?.id ?? '',
-      atMs: this.#startedAtMs,
       protocol: this.#client.protocol,
       peer: this.#inbound.peer.address,
       user: this.#user(),

@@ -2,7 +2,7 @@
  * Opens TLS connections to the API server. One secure context for all of them (it holds the CA and client certificate;
  * sharing it saves some 25 KB per connection), TLS sessions resumed, Nagle off, TCP keep-alive on.
  */
-import { isIP } from 'node:net';
+import { isIP, type OnReadOpts } from 'node:net';
 import {
   connect,
   createSecureContext,
@@ -25,12 +25,13 @@ export interface UpstreamEndpoint {
 
 export interface UpstreamConnector {
   /**
-   * A connection that is ready to use. It gives its data to `onRead` instead of 'data' listeners.
+   * A connection that is ready to use.
    *
-   * @param onRead called when the first `length` bytes of the shared read buffer are for this connection
+   * @param onRead for the pool: called when the first `length` bytes of the shared read buffer are for this connection,
+   *   which then emits no 'data'. Without it the connection is an ordinary stream
    * @throws TailcastError `UPSTREAM_UNAVAILABLE`, naming what failed, at the latest after the time limit
    */
-  connect(onRead: (length: number) => void): Promise<TLSSocket>;
+  connect(onRead?: (length: number) => void): Promise<TLSSocket>;
 }
 
 const KEEP_ALIVE_MS = 30_000;
@@ -60,13 +61,7 @@ export function createUpstreamConnector(
           // SNI carries names only (RFC 6066 §3); for an address the certificate is checked against the host
           servername: isIP(name) === 0 ? name : '',
           ALPNProtocols: ['http/1.1'],
-          onread: {
-            buffer: SHARED_READ_BUFFER,
-            callback: (length: number) => {
-              onRead(length);
-              return true;
-            },
-          },
+          ...(onRead === undefined ? {} : { onread: readInto(onRead) }),
           ...(session === undefined ? {} : { session }),
         };
         // NOTE: `onread` is documented for `tls.connect`, but not in the types of its options
@@ -96,5 +91,15 @@ export function createUpstreamConnector(
           resolve(socket);
         });
       }),
+  };
+}
+
+function readInto(onRead: (length: number) => void): OnReadOpts {
+  return {
+    buffer: SHARED_READ_BUFFER,
+    callback: (length) => {
+      onRead(length);
+      return true;
+    },
   };
 }

@@ -39,6 +39,8 @@ export class UpstreamConnection {
   constructor(socket: Socket, pool: UpstreamPool) {
     this.socket = socket;
     this.#pool = pool;
+    // a socket that was opened without `onRead` is read like any other; one with it never emits this
+    socket.on('data', (chunk: Buffer) => this.#read(chunk));
     socket.on('end', () => this.#ended());
     socket.on('error', (error) => this.#lost(errorText(error), error));
     socket.on('close', () => this.#lost('it closed the connection'));

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { createAccessLog, type AccessEntry } from '../../src/observe/access-log.ts';
 
+const startMs = Date.parse('2026-11-21T08:00:00.123Z');
 const entry: AccessEntry = {
   id: 'id-1',
-  atMs: Date.parse('2026-11-21T08:00:00.123Z'),
   protocol: 'h1',
   peer: '100.64.0.1',
   user: 'alice@example.com',
@@ -23,9 +23,11 @@ function sink() {
 describe('access log', () => {
   it('writes one JSON line per request, together', () => {
     const out = sink();
-    const log = createAccessLog(out);
+    let nowMs = startMs + entry.durationMs;
+    const log = createAccessLog(out, { nowMs: () => nowMs });
     log.write(entry);
-    log.write({ ...entry, atMs: entry.atMs + 900, error: 'UPSTREAM_BROKEN' });
+    nowMs += 900;
+    log.write({ ...entry, error: 'UPSTREAM_BROKEN' });
     expect(out.writes).toEqual([]);
     log.close();
     expect(out.writes).toHaveLength(1);

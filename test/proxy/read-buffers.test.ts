@@ -78,7 +78,7 @@ describe('read buffers', () => {
         const hash = createHash('sha256');
         let pauses = 0;
         for await (const chunk of answer.body) {
-          hash.update(chunk as Buffer);
+          hash.update(chunk);
           // a slow reader lets blocks wait in every queue on the way
           if (index % 3 === 0 && pauses++ % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 3));
         }
