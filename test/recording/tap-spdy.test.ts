@@ -1,7 +1,9 @@
+import { constants, deflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createSpdyTaps } from '../../src/recording/tap-spdy.ts';
-import { createSpdyParser } from '../../src/wire/spdy/frame.ts';
+import { SPDY_DICTIONARY } from '../../src/wire/spdy/dictionary.ts';
+import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { createSpdyPeer, statusExit, STATUS_SUCCESS, text, utf8 } from '../support/stream-peers.ts';
 import { hex, SeenSession } from '../support/tapped-session.ts';
 
@@ -204,9 +206,27 @@ describe('SPDY tap, client to server', () => {
   });
 
   it('keeps its header context through HEADERS frames', () => {
-    const client = createSpdyPeer();
+    const compress = createCompressor();
     const { session, up, down } = taps();
-    up(client.open(1, 'error'), client.headers(1, [['x', 'y'.repeat(100)]]), client.open(3, 'stdout'));
+    const frame = (kind: 'synStream' | 'headers', streamId: number, name: string, value: string) => {
+      const block = compress(name, value);
+      return kind === 'headers'
+        ? encodeSpdyFrame({ kind, streamId, fin: false, block })
+        : encodeSpdyFrame({
+            kind,
+            streamId,
+            associatedTo: 0,
+            priority: 0,
+            fin: false,
+            unidirectional: false,
+            block,
+          });
+    };
+    up(
+      frame('synStream', 1, 'streamtype', 'error'),
+      frame('headers', 1, 'x-note', 'streamtype stdin stderr'.repeat(20)),
+      frame('synStream', 3, 'streamtype', 'stdout'),
+    );
     down(createSpdyPeer().data(3, utf8('x')));
     expect(session.seen).toEqual(['stdout 78']);
   });
@@ -309,6 +329,35 @@ describe('SPDY segmentation', () => {
     ]);
   });
 });
+
+/** Header blocks of one direction as zlib makes them: each refers back to what the ones before it said. */
+function createCompressor(): (name: string, value: string) => Uint8Array {
+  let history = Buffer.from(SPDY_DICTIONARY);
+  let first = true;
+  return (name, value) => {
+    const size = (length: number) => {
+      const bytes = Buffer.alloc(4);
+      bytes.writeUInt32BE(length);
+      return bytes;
+    };
+    const plain = Buffer.concat([
+      size(1),
+      size(name.length),
+      Buffer.from(name),
+      size(value.length),
+      Buffer.from(value),
+    ]);
+    const block = deflateRawSync(plain, {
+      dictionary: history,
+      level: 9,
+      finishFlush: constants.Z_SYNC_FLUSH,
+    });
+    history = Buffer.concat([history, plain]).subarray(-32_768);
+    const preamble = first ? hex('78f9e3c6a7c2') : Buffer.alloc(0);
+    first = false;
+    return Buffer.concat([preamble, block]);
+  };
+}
 
 function play(sizes: readonly number[]): readonly string[] {
   const client = createSpdyPeer();
