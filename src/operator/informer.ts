@@ -1,0 +1,151 @@
+/**
+ * Keeps a copy of the objects of one kind by list and watch, and tells of changes. A watch that ends is taken up again
+ * where it was; one whose place the server has forgotten (410) starts over with a list, whose differences are told as
+ * changes; everything else that goes wrong is tried again after a delay that doubles. Nothing but the signal ends it.
+ */
+import { errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { createBackoff, pause, type Clock } from './clock.ts';
+import { KubeRefusal, type ListAnswer, type WatchEvent } from './kube-client.ts';
+import type { KubeObject } from './kube-object.ts';
+
+/** Where an informer looks. */
+export interface InformerSource {
+  readonly name: string;
+  list(signal: AbortSignal): Promise<ListAnswer>;
+  watch(resourceVersion: string, timeoutSeconds: number, signal: AbortSignal): AsyncIterable<WatchEvent>;
+}
+
+export interface InformerOptions {
+  readonly source: InformerSource;
+  /** Called for each object that appeared, changed or went, after the copy was changed. Must not throw. */
+  readonly onChange: (change: 'added' | 'changed' | 'removed', object: KubeObject) => void;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly log: Logger;
+  /** How long the server lets a watch live; it is cut when it stays open half a minute longer. Default 300. */
+  readonly watchSeconds?: number;
+  readonly retry?: { readonly baseMs: number; readonly maxMs: number };
+}
+
+export interface Informer {
+  /** Resolves when the first list has been told. */
+  readonly synced: Promise<void>;
+  readonly items: readonly KubeObject[];
+  run(signal: AbortSignal): Promise<void>;
+}
+
+const CUT_AFTER_MS = 30_000;
+
+export function createInformer(options: InformerOptions): Informer {
+  const { source, clock, log, watchSeconds = 300 } = options;
+  const copy = createCopy(options.onChange);
+  const { promise: synced, resolve: markSynced } = Promise.withResolvers<void>();
+  const backoff = createBackoff(options.retry ?? { baseMs: 500, maxMs: 30_000 }, options.random);
+
+  /** One watch; the place up to which everything is known, or undefined when the server has forgotten it. */
+  async function follow(from: string, signal: AbortSignal): Promise<string | undefined> {
+    const cut = new AbortController();
+    const cancel = clock.schedule(watchSeconds * 1000 + CUT_AFTER_MS, () =>
+      cut.abort(new Error('the watch outlived its time')),
+    );
+    let place = from;
+    try {
+      const both = AbortSignal.any([signal, cut.signal]);
+      for await (const event of source.watch(place, watchSeconds, both)) {
+        if (event.kind === 'error') {
+          if (event.status === 410) return undefined;
+          throw new KubeRefusal(`watch of ${source.name}`, event.status, '', event.message);
+        }
+        place = event.object.metadata.resourceVersion ?? place;
+        if (event.kind === 'deleted') copy.remove(event.object);
+        else if (event.kind !== 'bookmark') copy.put(event.object);
+        backoff.reset();
+      }
+      return place;
+    } catch (error) {
+      if (error instanceof KubeRefusal && error.status === 410) return undefined;
+      // What was told before the watch broke is known; go on from there.
+      if (!signal.aborted) log.debug({ kind: source.name, error: errorText(error) }, 'watch broke');
+      if (place === from) throw error;
+      return place;
+    } finally {
+      cancel();
+    }
+  }
+
+  return {
+    synced,
+    get items() {
+      return copy.items();
+    },
+    async run(signal) {
+      let place: string | undefined;
+      while (!signal.aborted) {
+        try {
+          if (place === undefined) {
+            const { items, resourceVersion } = await source.list(signal);
+            copy.replace(items);
+            place = resourceVersion;
+            markSynced();
+          }
+          const startedAtMs = clock.now();
+          place = await follow(place, signal);
+          // A server that ends watches at once is not asked in a tight loop.
+          if (clock.now() - startedAtMs < 1000) await pause(clock, backoff.next(), signal);
+        } catch (error) {
+          if (signal.aborted) return;
+          const retryInMs = backoff.next();
+          log.warn({ kind: source.name, error: errorText(error), retryInMs }, 'list or watch failed');
+          await pause(clock, retryInMs, signal);
+        }
+      }
+    },
+  };
+}
+
+interface Copy {
+  put(object: KubeObject): void;
+  remove(object: KubeObject): void;
+  replace(objects: readonly KubeObject[]): void;
+  items(): readonly KubeObject[];
+}
+
+function createCopy(onChange: InformerOptions['onChange']): Copy {
+  const objects = new Map<string, KubeObject>();
+
+  function put(object: KubeObject): void {
+    const key = keyOf(object);
+    const before = objects.get(key);
+    if (before !== undefined && sameVersion(before, object)) return;
+    objects.set(key, object);
+    onChange(before === undefined ? 'added' : 'changed', object);
+  }
+
+  function remove(object: KubeObject): void {
+    if (objects.delete(keyOf(object))) onChange('removed', object);
+  }
+
+  return {
+    put,
+    remove,
+    replace(listed) {
+      const present = new Set(listed.map(keyOf));
+      for (const object of objects.values()) if (!present.has(keyOf(object))) remove(object);
+      listed.forEach(put);
+    },
+    items: () => [...objects.values()],
+  };
+}
+
+function keyOf({ metadata }: KubeObject): string {
+  return `${metadata.namespace ?? ''}/${metadata.name}`;
+}
+
+function sameVersion(left: KubeObject, right: KubeObject): boolean {
+  return (
+    left.metadata.uid === right.metadata.uid &&
+    left.metadata.resourceVersion !== undefined &&
+    left.metadata.resourceVersion === right.metadata.resourceVersion
+  );
+}

@@ -1,0 +1,320 @@
+/**
+ * The API server as the operator uses it: plain JSON, server-side apply, and watches as streams of events. Expected
+ * absences are values; every other refusal is a {@link KubeRefusal}.
+ */
+import { z } from 'zod';
+import type { ClusterConnection } from './cluster-connection.ts';
+import { readLines } from './json-lines.ts';
+import {
+  kindOf,
+  parseObject,
+  pathOf,
+  type DesiredObject,
+  type KubeObject,
+  type ObjectReference,
+  type ResourceKind,
+} from './kube-object.ts';
+
+/** Our name among the owners of fields. */
+export const FIELD_MANAGER = 'tailcast-operator';
+
+const PAGE_SIZE = 500;
+/** Objects of one list; more means that the selector is wrong. */
+const MAX_LISTED = 100_000;
+
+/** The API server said no, or something else than Kubernetes answered. */
+export class KubeRefusal extends Error {
+  override readonly name = 'KubeRefusal';
+  readonly status: number;
+  /** `metav1.StatusReason`, e.g. `Conflict`; empty when there was none. */
+  readonly reason: string;
+
+  constructor(what: string, status: number, reason: string, message: string) {
+    super(`${what}: ${status} ${reason === '' ? '' : `${reason}: `}${message}`);
+    this.status = status;
+    this.reason = reason;
+  }
+
+  /** Somebody else changed the object first; look again. */
+  get conflict(): boolean {
+    return this.status === 409 && this.reason !== 'AlreadyExists';
+  }
+}
+
+export type Patch =
+  | { readonly kind: 'merge'; readonly body: object }
+  | { readonly kind: 'json'; readonly body: readonly object[] };
+
+export interface ListOptions {
+  readonly namespace?: string | undefined;
+  readonly labelSelector?: string | undefined;
+  /** Leaves out everything but `metadata`: no Secret's data is sent or kept. */
+  readonly metadataOnly?: boolean;
+}
+
+export interface ListAnswer {
+  readonly items: readonly KubeObject[];
+  readonly resourceVersion: string;
+}
+
+export type WatchEvent =
+  | { readonly kind: 'added' | 'modified' | 'deleted' | 'bookmark'; readonly object: KubeObject }
+  | { readonly kind: 'error'; readonly status: number; readonly message: string };
+
+export interface KubeClient {
+  /** Undefined when there is no such object, or no such kind. */
+  get(kind: ResourceKind, reference: ObjectReference, signal: AbortSignal): Promise<KubeObject | undefined>;
+  list(kind: ResourceKind, options: ListOptions, signal: AbortSignal): Promise<ListAnswer>;
+  /** Ends when the server ends the watch, throws when it breaks. */
+  watch(
+    kind: ResourceKind,
+    options: ListOptions & { readonly resourceVersion: string; readonly timeoutSeconds: number },
+    signal: AbortSignal,
+  ): AsyncIterable<WatchEvent>;
+  /** Server-side apply under our name, taking fields from others where they differ. */
+  apply(object: DesiredObject, signal: AbortSignal): Promise<KubeObject>;
+  create(kind: ResourceKind, object: object, signal: AbortSignal): Promise<KubeObject>;
+  patch(
+    kind: ResourceKind,
+    reference: ObjectReference,
+    patch: Patch,
+    signal: AbortSignal,
+  ): Promise<KubeObject>;
+  /** False when it was gone already, or has another uid by now. */
+  remove(
+    kind: ResourceKind,
+    reference: ObjectReference,
+    options: {
+      readonly uid?: string | undefined;
+      readonly propagation?: 'Background' | 'Foreground' | 'Orphan';
+    },
+    signal: AbortSignal,
+  ): Promise<boolean>;
+}
+
+const statusSchema = z.object({
+  reason: z.string().default(''),
+  message: z.string().default(''),
+  code: z.number().optional(),
+});
+const listSchema = z.object({
+  metadata: z
+    .object({ resourceVersion: z.string().default(''), continue: z.string().default('') })
+    .prefault({}),
+  items: z.array(z.unknown()).nullable(),
+});
+const eventSchema = z.object({ type: z.string(), object: z.unknown() });
+
+const JSON_TYPE = 'application/json';
+const METADATA_TYPE = 'application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1';
+const METADATA_LIST_TYPE = 'application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1';
+const PATCH_TYPES = { merge: 'application/merge-patch+json', json: 'application/json-patch+json' } as const;
+
+/** Creates a client on a connection. */
+export function createKubeClient(connection: ClusterConnection): KubeClient {
+  const call = createCall(connection);
+  return { ...reads(connection, call), ...writes(call) };
+}
+
+interface CallRequest {
+  readonly method: string;
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string>>;
+  readonly body?: object;
+  readonly contentType?: string;
+  readonly accept?: string;
+  readonly signal: AbortSignal;
+}
+
+/** Sends JSON and gives JSON; whatever is not a success throws. */
+type Call = (request: CallRequest) => Promise<unknown>;
+
+function createCall(connection: ClusterConnection): Call {
+  return async (request) => {
+    const { method, query, signal } = request;
+    const path = withQuery(request.path, query ?? {});
+    const answer = await connection.request({
+      method,
+      path,
+      accept: request.accept ?? JSON_TYPE,
+      ...(request.body === undefined
+        ? {}
+        : { contentType: request.contentType ?? JSON_TYPE, body: JSON.stringify(request.body) }),
+      signal,
+    });
+    if (answer.status >= 400) throw refusal(`${method} ${request.path}`, answer.status, answer.text);
+    return JSON.parse(answer.text);
+  };
+}
+
+function reads(connection: ClusterConnection, call: Call): Pick<KubeClient, 'get' | 'list' | 'watch'> {
+  async function* pages(kind: ResourceKind, options: ListOptions, signal: AbortSignal) {
+    let token = '';
+    do {
+      const query = {
+        ...listQuery(options),
+        limit: String(PAGE_SIZE),
+        ...(token === '' ? {} : { continue: token }),
+      };
+      const accept = options.metadataOnly === true ? `${METADATA_LIST_TYPE},${JSON_TYPE}` : JSON_TYPE;
+      const page = listSchema.parse(
+        await call({ method: 'GET', path: pathOf(kind, options), query, accept, signal }),
+      );
+      yield page;
+      token = page.metadata.continue;
+    } while (token !== '');
+  }
+
+  return {
+    async get(kind, reference, signal) {
+      try {
+        return parseObject(await call({ method: 'GET', path: pathOf(kind, reference), signal }));
+      } catch (error) {
+        if (isAbsent(error)) return undefined;
+        throw error;
+      }
+    },
+    async list(kind, options, signal) {
+      const items: KubeObject[] = [];
+      let resourceVersion = '';
+      for await (const page of pages(kind, options, signal)) {
+        // Items of a list do not say what they are.
+        const { apiVersion, kind: name } = kind;
+        for (const item of page.items ?? [])
+          items.push(parseObject({ ...record(item), apiVersion, kind: name }));
+        if (items.length > MAX_LISTED)
+          throw new KubeRefusal(`list of ${kind.plural}`, 0, '', 'too many objects');
+        ({ resourceVersion } = page.metadata);
+      }
+      return { items, resourceVersion };
+    },
+    async *watch(kind, options, signal) {
+      const query = {
+        ...listQuery(options),
+        watch: 'true',
+        allowWatchBookmarks: 'true',
+        resourceVersion: options.resourceVersion,
+        timeoutSeconds: String(options.timeoutSeconds),
+      };
+      const path = withQuery(pathOf(kind, options), query);
+      const accept = options.metadataOnly === true ? `${METADATA_TYPE},${JSON_TYPE}` : JSON_TYPE;
+      const answer = await connection.stream({ path, accept, signal });
+      if (answer.status >= 400)
+        throw refusal(`watch ${pathOf(kind, options)}`, answer.status, await answer.text());
+      for await (const line of readLines(answer.body)) yield readEvent(line);
+    },
+  };
+}
+
+function writes(call: Call): Pick<KubeClient, 'apply' | 'create' | 'patch' | 'remove'> {
+  return {
+    async apply(object, signal) {
+      const kind = kindOf(object);
+      if (kind === undefined) throw new TypeError(`${object.apiVersion} ${object.kind} is not a known kind`);
+      const { namespace, name } = object.metadata;
+      return parseObject(
+        await call({
+          method: 'PATCH',
+          path: pathOf(kind, { namespace, name }),
+          query: { fieldManager: FIELD_MANAGER, force: 'true' },
+          contentType: 'application/apply-patch+yaml',
+          body: object,
+          signal,
+        }),
+      );
+    },
+    async create(kind, object, signal) {
+      const { namespace } = parseObject({ ...object }).metadata;
+      const query = { fieldManager: FIELD_MANAGER };
+      return parseObject(
+        await call({ method: 'POST', path: pathOf(kind, { namespace }), query, body: object, signal }),
+      );
+    },
+    async patch(kind, reference, patch, signal) {
+      return parseObject(
+        await call({
+          method: 'PATCH',
+          path: pathOf(kind, reference),
+          query: { fieldManager: FIELD_MANAGER },
+          contentType: PATCH_TYPES[patch.kind],
+          body: patch.body,
+          signal,
+        }),
+      );
+    },
+    async remove(kind, reference, { uid, propagation = 'Background' }, signal) {
+      const body = {
+        apiVersion: 'v1',
+        kind: 'DeleteOptions',
+        propagationPolicy: propagation,
+        ...(uid === undefined ? {} : { preconditions: { uid } }),
+      };
+      try {
+        await call({ method: 'DELETE', path: pathOf(kind, reference), body, signal });
+        return true;
+      } catch (error) {
+        if (isAbsent(error) || (error instanceof KubeRefusal && error.conflict)) return false;
+        throw error;
+      }
+    },
+  };
+}
+
+function listQuery({ labelSelector }: ListOptions): Readonly<Record<string, string>> {
+  return labelSelector === undefined ? {} : { labelSelector };
+}
+
+function withQuery(path: string, query: Readonly<Record<string, string>>): string {
+  const text = new URLSearchParams(query).toString();
+  return text === '' ? path : `${path}?${text}`;
+}
+
+function isAbsent(error: unknown): boolean {
+  return error instanceof KubeRefusal && error.status === 404;
+}
+
+function refusal(what: string, status: number, text: string): KubeRefusal {
+  const parsed = statusSchema.safeParse(parseJson(text));
+  return parsed.success
+    ? new KubeRefusal(what, status, parsed.data.reason, parsed.data.message)
+    : new KubeRefusal(what, status, '', text.slice(0, 200));
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function record(value: unknown): object {
+  return typeof value === 'object' && value !== null ? value : {};
+}
+
+function readEvent(line: string): WatchEvent {
+  const { type, object } = eventSchema.parse(JSON.parse(line));
+  switch (type) {
+    case 'ADDED':
+      return { kind: 'added', object: parseObject(object) };
+    case 'MODIFIED':
+      return { kind: 'modified', object: parseObject(object) };
+    case 'DELETED':
+      return { kind: 'deleted', object: parseObject(object) };
+    case 'BOOKMARK':
+      return {
+        kind: 'bookmark',
+        object: parseObject({ ...record(object), metadata: { name: '', ...metadata(object) } }),
+      };
+    default: {
+      const status = statusSchema.parse(object);
+      return { kind: 'error', status: status.code ?? 500, message: status.message };
+    }
+  }
+}
+
+function metadata(object: unknown): object {
+  return 'metadata' in record(object)
+    ? record(z.object({ metadata: z.unknown() }).parse(object).metadata)
+    : {};
+}

@@ -1,0 +1,125 @@
+/** Kubernetes objects as they travel: JSON with the members that every object has, and the kinds the operator knows. */
+import { z } from 'zod';
+
+const ownerReferenceSchema = z.object({
+  apiVersion: z.string(),
+  kind: z.string(),
+  name: z.string(),
+  uid: z.string(),
+  controller: z.boolean().optional(),
+  blockOwnerDeletion: z.boolean().optional(),
+});
+
+const managedFieldsSchema = z.looseObject({
+  manager: z.string().optional(),
+  operation: z.string().optional(),
+  subresource: z.string().optional(),
+  fieldsV1: z.record(z.string(), z.unknown()).optional(),
+});
+
+const textMap = z.record(z.string(), z.string());
+
+const metadataSchema = z.looseObject({
+  name: z.string(),
+  namespace: z.string().optional(),
+  uid: z.string().optional(),
+  resourceVersion: z.string().optional(),
+  generation: z.number().optional(),
+  labels: textMap.optional(),
+  annotations: textMap.optional(),
+  ownerReferences: z.array(ownerReferenceSchema).optional(),
+  finalizers: z.array(z.string()).optional(),
+  creationTimestamp: z.string().optional(),
+  deletionTimestamp: z.string().optional(),
+  managedFields: z.array(managedFieldsSchema).optional(),
+});
+
+const objectSchema = z.looseObject({
+  apiVersion: z.string(),
+  kind: z.string(),
+  metadata: metadataSchema,
+});
+
+export type OwnerReference = z.infer<typeof ownerReferenceSchema>;
+export type ManagedFields = z.infer<typeof managedFieldsSchema>;
+export type KubeObject = z.infer<typeof objectSchema>;
+
+/** An object that is to be: what we state about it and nothing else. */
+export interface DesiredObject {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: {
+    readonly name: string;
+    readonly namespace: string;
+    readonly labels: Readonly<Record<string, string>>;
+    readonly annotations?: Readonly<Record<string, string>>;
+    readonly ownerReferences: readonly OwnerReference[];
+  };
+}
+
+/** A kind of object and where the API serves it. */
+export interface ResourceKind {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly plural: string;
+  readonly namespaced: boolean;
+}
+
+const kind = (apiVersion: string, name: string, plural: string, namespaced = true): ResourceKind => ({
+  apiVersion,
+  kind: name,
+  plural,
+  namespaced,
+});
+
+/** The kinds that the operator reads or writes. */
+export const KINDS = {
+  recorder: kind('tailscale.com/v1alpha1', 'Recorder', 'recorders', false),
+  tailnet: kind('tailscale.com/v1alpha1', 'Tailnet', 'tailnets', false),
+  secret: kind('v1', 'Secret', 'secrets'),
+  serviceAccount: kind('v1', 'ServiceAccount', 'serviceaccounts'),
+  pod: kind('v1', 'Pod', 'pods'),
+  event: kind('v1', 'Event', 'events'),
+  role: kind('rbac.authorization.k8s.io/v1', 'Role', 'roles'),
+  roleBinding: kind('rbac.authorization.k8s.io/v1', 'RoleBinding', 'rolebindings'),
+  statefulSet: kind('apps/v1', 'StatefulSet', 'statefulsets'),
+  lease: kind('coordination.k8s.io/v1', 'Lease', 'leases'),
+} as const satisfies Record<string, ResourceKind>;
+
+/** Names one object, or all of a kind when there is no name. */
+export interface ObjectReference {
+  /** Undefined for cluster-scoped kinds. */
+  readonly namespace?: string | undefined;
+  readonly name?: string | undefined;
+  readonly subresource?: 'status' | undefined;
+}
+
+/** The request path of an object or a collection. */
+export function pathOf({ apiVersion, plural }: ResourceKind, reference: ObjectReference): string {
+  const { namespace, name, subresource } = reference;
+  const root = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
+  const scope = namespace === undefined ? '' : `/namespaces/${encodeURIComponent(namespace)}`;
+  const rest = [name, subresource].filter((part) => part !== undefined).map(encodeURIComponent);
+  return [`${root}${scope}/${plural}`, ...rest].join('/');
+}
+
+/** The kind in {@link KINDS} that an object is of. */
+export function kindOf(object: Pick<KubeObject, 'apiVersion' | 'kind'>): ResourceKind | undefined {
+  return Object.values(KINDS).find(
+    ({ apiVersion, kind: name }) => apiVersion === object.apiVersion && name === object.kind,
+  );
+}
+
+/**
+ * Checks that a value from the API server has what every object has.
+ *
+ * @throws ZodError
+ */
+export function parseObject(value: unknown): KubeObject {
+  return objectSchema.parse(value);
+}
+
+/** The controlling owner of an object, if it has one. */
+export function controllerOf(object: KubeObject): OwnerReference | undefined {
+  return object.metadata.ownerReferences?.find(({ controller }) => controller === true);
+}

@@ -1,0 +1,190 @@
+/**
+ * Leader election by a Lease (coordination.k8s.io/v1), with the rules of client-go's `leaderelection`: whoever writes
+ * his name into the Lease leads as long as he renews it. Clocks of different machines are never compared: a holder
+ * counts as gone when its record has not changed for its whole duration on our own clock.
+ */
+import { z } from 'zod';
+import { errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { pause, type Clock } from './clock.ts';
+import { KINDS, type KubeObject } from './kube-object.ts';
+import type { KubeClient } from './kube-client.ts';
+
+export interface LeaderTiming {
+  /** How long others wait after the last renewal they saw. */
+  readonly leaseMs: number;
+  /** How long we try to renew before we give up leading; below `leaseMs`. */
+  readonly renewDeadlineMs: number;
+  readonly retryMs: number;
+}
+
+export const LEADER_TIMING: LeaderTiming = { leaseMs: 15_000, renewDeadlineMs: 10_000, retryMs: 2_000 };
+
+export interface LeaderOptions {
+  readonly client: Pick<KubeClient, 'get' | 'create' | 'patch'>;
+  readonly namespace: string;
+  readonly name: string;
+  /** Unique for this process. */
+  readonly identity: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly timing?: LeaderTiming;
+}
+
+const leaseSchema = z.object({
+  spec: z
+    .object({
+      holderIdentity: z.string().default(''),
+      leaseDurationSeconds: z.number().default(0),
+      renewTime: z.string().default(''),
+      acquireTime: z.string().default(''),
+      leaseTransitions: z.number().default(0),
+    })
+    .prefault({}),
+});
+
+/** Seen at `seenAtMs` of our clock, and not changed since. */
+interface Sighting {
+  readonly record: string;
+  readonly seenAtMs: number;
+}
+
+/**
+ * Runs `lead` whenever this process leads, until the signal. The signal that `lead` gets is aborted when leading ends;
+ * when `lead` ends by itself or throws, so does this.
+ */
+export async function runWhileLeading(
+  options: LeaderOptions,
+  lead: (signal: AbortSignal) => Promise<void>,
+  signal: AbortSignal,
+): Promise<void> {
+  const { clock, log, identity } = options;
+  const timing = options.timing ?? LEADER_TIMING;
+  const candidate = createCandidate(options, timing);
+  while (!signal.aborted) {
+    if (!(await candidate.attempt(signal))) {
+      await pause(clock, timing.retryMs, signal);
+      continue;
+    }
+    log.info({ identity, lease: options.name }, 'leading');
+    const lost = new AbortController();
+    const work = lead(AbortSignal.any([signal, lost.signal])).finally(() => lost.abort());
+    await renew(candidate, options, timing, AbortSignal.any([signal, lost.signal]));
+    const ended = lost.signal.aborted;
+    lost.abort(new Error('the lease is lost'));
+    await work;
+    if (signal.aborted || ended) {
+      await candidate.release();
+      return;
+    }
+    log.warn({ identity, lease: options.name }, 'leading no more');
+  }
+}
+
+/** Returns when the lease could not be renewed in time, or at the signal. */
+async function renew(
+  candidate: Candidate,
+  { clock }: LeaderOptions,
+  timing: LeaderTiming,
+  signal: AbortSignal,
+): Promise<void> {
+  let renewedAtMs = clock.now();
+  while (!signal.aborted) {
+    await pause(clock, timing.retryMs, signal);
+    if (signal.aborted) return;
+    const left = timing.renewDeadlineMs - (clock.now() - renewedAtMs);
+    if (left <= 0) return;
+    const attempt = new AbortController();
+    const cancel = clock.schedule(left, () =>
+      attempt.abort(new Error('the lease could not be renewed in time')),
+    );
+    const startedAtMs = clock.now();
+    const renewed = await candidate.attempt(AbortSignal.any([signal, attempt.signal]));
+    cancel();
+    if (renewed) renewedAtMs = startedAtMs;
+  }
+}
+
+interface Candidate {
+  /** Takes or renews the lease. False: somebody else has it, or the API server did not say. */
+  attempt(signal: AbortSignal): Promise<boolean>;
+  /** Lets others lead at once. */
+  release(): Promise<void>;
+}
+
+function createCandidate(options: LeaderOptions, timing: LeaderTiming): Candidate {
+  const { client, namespace, name, identity, clock, log } = options;
+  const reference = { namespace, name };
+  let sighting: Sighting | undefined;
+
+  async function attempt(signal: AbortSignal): Promise<boolean> {
+    const lease = await client.get(KINDS.lease, reference, signal);
+    const now = new Date(clock.now()).toISOString().replace('Z', '000Z');
+    if (lease === undefined) {
+      await client.create(KINDS.lease, newLease(now), signal);
+      return true;
+    }
+    const { spec } = leaseSchema.parse(lease);
+    const record = JSON.stringify(spec);
+    if (sighting?.record !== record) sighting = { record, seenAtMs: clock.now() };
+    const ours = spec.holderIdentity === identity;
+    const expired = clock.now() - sighting.seenAtMs >= spec.leaseDurationSeconds * 1000;
+    if (!ours && spec.holderIdentity !== '' && !expired) return false;
+    const next = {
+      holderIdentity: identity,
+      leaseDurationSeconds: Math.ceil(timing.leaseMs / 1000),
+      renewTime: now,
+      acquireTime: ours ? spec.acquireTime : now,
+      leaseTransitions: spec.leaseTransitions + (ours ? 0 : 1),
+    };
+    await write(lease, next, signal);
+    return true;
+  }
+
+  function newLease(now: string): object {
+    return {
+      apiVersion: KINDS.lease.apiVersion,
+      kind: KINDS.lease.kind,
+      metadata: { name, namespace },
+      spec: {
+        holderIdentity: identity,
+        leaseDurationSeconds: Math.ceil(timing.leaseMs / 1000),
+        renewTime: now,
+        acquireTime: now,
+        leaseTransitions: 0,
+      },
+    };
+  }
+
+  /** The resource version makes the API server refuse when somebody else was faster. */
+  async function write(lease: KubeObject, spec: object, signal: AbortSignal): Promise<void> {
+    const { resourceVersion } = lease.metadata;
+    await client.patch(
+      KINDS.lease,
+      reference,
+      { kind: 'merge', body: { metadata: { resourceVersion }, spec } },
+      signal,
+    );
+  }
+
+  return {
+    async attempt(signal) {
+      try {
+        return await attempt(signal);
+      } catch (error) {
+        if (!signal.aborted) log.debug({ lease: name, error: errorText(error) }, 'lease not taken');
+        return false;
+      }
+    },
+    async release() {
+      try {
+        const signal = AbortSignal.timeout(3000);
+        const lease = await client.get(KINDS.lease, reference, signal);
+        if (lease === undefined || leaseSchema.parse(lease).spec.holderIdentity !== identity) return;
+        await write(lease, { holderIdentity: '', leaseDurationSeconds: 1 }, signal);
+      } catch (error) {
+        log.debug({ lease: name, error: errorText(error) }, 'lease not released; it expires');
+      }
+    },
+  };
+}

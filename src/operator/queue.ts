@@ -1,0 +1,118 @@
+/**
+ * A work queue of keys. A key is in it at most once however often it is added, is never worked on twice at the same
+ * time, and is done again when it was added while it was being worked on. What fails comes back after a delay that
+ * doubles. The queue holds keys only, so its size is that of the set of keys; nothing is ever dropped.
+ */
+import { createBackoff, type Clock } from './clock.ts';
+
+export interface WorkQueueOptions {
+  /** Does the work of one key. What it throws is a failure; a number asks to be called again after so many milliseconds. */
+  readonly handle: (key: string, signal: AbortSignal) => Promise<number | undefined>;
+  readonly onFailure: (key: string, error: unknown, retryInMs: number) => void;
+  readonly workers: number;
+  readonly clock: Clock;
+  readonly random: () => number;
+  /** Default: from half a second to five minutes. */
+  readonly retry?: { readonly baseMs: number; readonly maxMs: number };
+}
+
+export interface WorkQueue {
+  /** Keys that wait or are being worked on. */
+  readonly size: number;
+  add(key: string): void;
+  /** Works until the signal; resolves when the last piece of work has ended. */
+  run(signal: AbortSignal): Promise<void>;
+}
+
+export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
+  return new KeyedQueue(options);
+}
+
+class KeyedQueue implements WorkQueue {
+  readonly #options: WorkQueueOptions;
+  readonly #waiting = new Set<string>();
+  readonly #working = new Map<string, Promise<void>>();
+  readonly #addedMeanwhile = new Set<string>();
+  readonly #delayed = new Map<string, () => void>();
+  readonly #backoffs = new Map<string, ReturnType<typeof createBackoff>>();
+  #signal: AbortSignal | undefined;
+
+  constructor(options: WorkQueueOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#waiting.size + this.#working.size;
+  }
+
+  add(key: string): void {
+    this.#cancelDelay(key);
+    if (this.#working.has(key)) {
+      this.#addedMeanwhile.add(key);
+      return;
+    }
+    this.#waiting.add(key);
+    this.#startWork();
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    this.#signal = signal;
+    this.#startWork();
+    if (!signal.aborted)
+      await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+    for (const key of this.#delayed.keys()) this.#cancelDelay(key);
+    await Promise.all(this.#working.values());
+    this.#signal = undefined;
+  }
+
+  #startWork(): void {
+    const signal = this.#signal;
+    if (signal === undefined) return;
+    for (const key of this.#waiting) {
+      if (signal.aborted || this.#working.size >= this.#options.workers) return;
+      this.#waiting.delete(key);
+      this.#working.set(key, this.#work(key, signal));
+    }
+  }
+
+  async #work(key: string, signal: AbortSignal): Promise<void> {
+    let again: number | undefined;
+    try {
+      again = await this.#options.handle(key, signal);
+      this.#backoffs.delete(key);
+    } catch (error) {
+      again = this.#backoff(key);
+      if (!signal.aborted) this.#options.onFailure(key, error, again);
+    }
+    this.#working.delete(key);
+    if (signal.aborted) return;
+    if (this.#addedMeanwhile.delete(key)) {
+      this.#waiting.add(key);
+    } else if (again !== undefined) {
+      this.#delay(key, again);
+    }
+    this.#startWork();
+  }
+
+  #backoff(key: string): number {
+    const { retry = { baseMs: 500, maxMs: 300_000 }, random } = this.#options;
+    const backoff = this.#backoffs.get(key) ?? createBackoff(retry, random);
+    this.#backoffs.set(key, backoff);
+    return backoff.next();
+  }
+
+  #delay(key: string, delayMs: number): void {
+    this.#delayed.set(
+      key,
+      this.#options.clock.schedule(delayMs, () => {
+        this.#delayed.delete(key);
+        this.add(key);
+      }),
+    );
+  }
+
+  #cancelDelay(key: string): void {
+    this.#delayed.get(key)?.();
+    this.#delayed.delete(key);
+  }
+}

@@ -1,0 +1,83 @@
+/** What a replica's state Secret says about its tailnet node. Pure. */
+import { z } from 'zod';
+import type { KubeObject } from '../kube-object.ts';
+
+export interface NodeState {
+  /** Stable node ID; undefined until the node has joined. */
+  readonly deviceId: string | undefined;
+  /** MagicDNS name without the dot at its end. */
+  readonly dnsName: string | undefined;
+  readonly addresses: readonly string[];
+  /** False when the node said that it has no certificate. */
+  readonly https: boolean;
+  /** The auth key that the pod could not log in with, or `no-authkey`. */
+  readonly brokenKey: string | undefined;
+}
+
+const profileSchema = z.object({
+  Config: z
+    .object({
+      NodeID: z.string().optional(),
+      UserProfile: z.object({ LoginName: z.string().optional() }).optional(),
+    })
+    .nullish(),
+});
+
+/**
+ * Reads the Secret that tailscaled (or the reference's recorder, which embeds it) keeps its state in. What cannot be
+ * understood counts as absent: a broken profile means a node that has not joined.
+ */
+export function readNodeState(secret: KubeObject): NodeState {
+  const data = secretData(secret);
+  const profile = readProfile(data);
+  const login = profile?.UserProfile?.LoginName;
+  // For a tagged node the reference finds its name here; a control server may also say "tagged-devices".
+  const fromProfile = login?.includes('.') === true && !login.includes('@') ? login : undefined;
+  const dnsName = data.get('device_fqdn') ?? fromProfile;
+  return {
+    deviceId: nonEmpty(data.get('device_id')) ?? nonEmpty(profile?.NodeID),
+    dnsName: nonEmpty(dnsName?.replace(/\.$/, '')),
+    addresses: readAddresses(data.get('device_ips')),
+    https: data.get('https_endpoint') !== 'no-https',
+    brokenKey: nonEmpty(data.get('reissue_authkey')),
+  };
+}
+
+/** The decoded members of a Secret's `data`. */
+export function secretData(secret: KubeObject): ReadonlyMap<string, string> {
+  const data = z.record(z.string(), z.string()).safeParse(secret['data'] ?? {});
+  if (!data.success) return new Map();
+  return new Map(
+    Object.entries(data.data).map(([key, value]) => [key, new TextDecoder().decode(decode(value))]),
+  );
+}
+
+function decode(base64: string): Uint8Array {
+  try {
+    return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  } catch {
+    return new Uint8Array();
+  }
+}
+
+function readProfile(data: ReadonlyMap<string, string>): z.infer<typeof profileSchema>['Config'] {
+  const text = data.get(data.get('_current-profile') ?? '');
+  if (text === undefined) return undefined;
+  try {
+    return profileSchema.parse(JSON.parse(text)).Config;
+  } catch {
+    return undefined;
+  }
+}
+
+function readAddresses(json: string | undefined): readonly string[] {
+  try {
+    return z.array(z.string()).parse(JSON.parse(json ?? '[]'));
+  } catch {
+    return [];
+  }
+}
+
+function nonEmpty(text: string | undefined): string | undefined {
+  return text === '' ? undefined : text;
+}

@@ -1,0 +1,128 @@
+/** The `Recorder` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/recorder.yaml`. */
+import type {
+  V1Affinity,
+  V1LocalObjectReference,
+  V1PodSecurityContext,
+  V1ResourceRequirements,
+  V1SecurityContext,
+  V1Toleration,
+} from '@kubernetes/client-node';
+import { z } from 'zod';
+
+/** Annotations of a Recorder that ask for what the resource has no field for. */
+export const ANNOTATIONS = {
+  /** Size of a PersistentVolumeClaim for each replica, e.g. `50Gi`; recordings then outlive the pod without S3. */
+  volumeSize: 'tailcast/volume-size',
+  /** StorageClass of those claims; default: the cluster's. */
+  volumeClass: 'tailcast/volume-class',
+} as const;
+
+const textMap = z.record(z.string(), z.string()).default({});
+
+/** The API server has validated these against the schema of the core types. */
+const passed = <T>() => z.custom<T>().optional();
+
+const containerSchema = z
+  .object({
+    env: z.array(z.object({ name: z.string(), value: z.string().default('') })).default([]),
+    image: z.string().default(''),
+    imagePullPolicy: z.string().default(''),
+    resources: passed<V1ResourceRequirements>(),
+    securityContext: passed<V1SecurityContext>(),
+  })
+  .prefault({});
+
+const podSchema = z
+  .object({
+    labels: textMap,
+    annotations: textMap,
+    affinity: passed<V1Affinity>(),
+    securityContext: passed<V1PodSecurityContext>(),
+    imagePullSecrets: passed<V1LocalObjectReference[]>(),
+    nodeSelector: z.record(z.string(), z.string()).optional(),
+    tolerations: passed<V1Toleration[]>(),
+    serviceAccount: z.object({ name: z.string().default(''), annotations: textMap }).prefault({}),
+    container: containerSchema,
+  })
+  .prefault({});
+
+const s3Schema = z.object({
+  endpoint: z.string().default(''),
+  bucket: z.string().default(''),
+  credentials: z.object({ secret: z.object({ name: z.string().default('') }).prefault({}) }).prefault({}),
+});
+
+const conditionSchema = z.object({
+  type: z.string(),
+  status: z.string(),
+  reason: z.string(),
+  message: z.string(),
+  lastTransitionTime: z.string(),
+  observedGeneration: z.number().optional(),
+});
+
+const deviceSchema = z.object({
+  hostname: z.string(),
+  tailnetIPs: z.array(z.string()).optional(),
+  url: z.string().optional(),
+});
+
+const recorderSchema = z.object({
+  metadata: z.object({
+    name: z.string(),
+    uid: z.string(),
+    resourceVersion: z.string().default(''),
+    generation: z.number().default(0),
+    annotations: textMap,
+    finalizers: z.array(z.string()).default([]),
+    deletionTimestamp: z.string().optional(),
+  }),
+  spec: z
+    .object({
+      enableUI: z.boolean().default(false),
+      replicas: z.number().int().min(0).default(1),
+      tags: z.array(z.string()).default([]),
+      tailnet: z.string().default(''),
+      storage: z.object({ s3: s3Schema.optional() }).prefault({}),
+      statefulSet: z.object({ labels: textMap, annotations: textMap, pod: podSchema }).prefault({}),
+    })
+    .prefault({}),
+  status: z
+    .object({ conditions: z.array(conditionSchema).default([]), devices: z.array(deviceSchema).default([]) })
+    .prefault({}),
+});
+
+export type Recorder = z.infer<typeof recorderSchema>;
+export type RecorderCondition = z.infer<typeof conditionSchema>;
+export type RecorderDevice = z.infer<typeof deviceSchema>;
+
+/** Where a Recorder's recordings go. */
+export type RecorderStorage =
+  | { readonly kind: 's3'; readonly endpoint: string; readonly bucket: string; readonly credentials: string }
+  | { readonly kind: 'volume'; readonly size: string; readonly storageClass: string | undefined }
+  | { readonly kind: 'scratch' };
+
+/**
+ * Reads a Recorder, with every default of the schema filled in.
+ *
+ * @throws ZodError when it is not one; the API server's validation comes first, so that means a foreign CRD.
+ */
+export function parseRecorder(object: unknown): Recorder {
+  return recorderSchema.parse(object);
+}
+
+/** S3 wins over the annotation for a volume; with neither, recordings live as long as the pod. */
+export function storageOf({ metadata, spec }: Recorder): RecorderStorage {
+  const { s3 } = spec.storage;
+  if (s3 !== undefined) {
+    return {
+      kind: 's3',
+      endpoint: s3.endpoint,
+      bucket: s3.bucket,
+      credentials: s3.credentials.secret.name,
+    };
+  }
+  const size = metadata.annotations[ANNOTATIONS.volumeSize];
+  if (size === undefined || size === '') return { kind: 'scratch' };
+  return { kind: 'volume', size, storageClass: metadata.annotations[ANNOTATIONS.volumeClass] };
+}

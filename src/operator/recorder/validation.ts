@@ -1,0 +1,58 @@
+/** What makes a Recorder invalid, beyond what its schema refuses. Pure. */
+import { controllerOf, type KubeObject } from '../kube-object.ts';
+import { storageOf, type Recorder } from './resource.ts';
+import { baseLabels, serviceAccountName } from './specs.ts';
+
+/**
+ * Why a Recorder cannot be deployed, or undefined. The texts are the reference's: people and dashboards know them.
+ *
+ * @param serviceAccount the ServiceAccount that has the wanted name, whoever made it.
+ */
+export function problemOf(
+  recorder: Recorder,
+  serviceAccount: KubeObject | undefined,
+  namespace: string,
+): string | undefined {
+  const { enableUI, replicas } = recorder.spec;
+  const storage = storageOf(recorder);
+  if (!enableUI && storage.kind === 'scratch') {
+    return 'must either enable UI or use S3 storage to ensure recordings are accessible';
+  }
+  if (replicas > 1 && storage.kind !== 's3') {
+    return 'must use S3 storage when using multiple replicas to ensure recordings are accessible';
+  }
+  const bad = Object.keys(recorder.spec.statefulSet.pod.serviceAccount.annotations).find(
+    (key) => !isAnnotationKey(key),
+  );
+  if (bad !== undefined) {
+    return `spec.statefulSet.pod.serviceAccount.annotations: Invalid value: ${JSON.stringify(bad)}: not an annotation key (an optional DNS prefix and "/", then at most 63 letters, digits, "-", "_" or ".")`;
+  }
+  if (serviceAccount !== undefined && !belongsTo(recorder, serviceAccount)) {
+    const name = serviceAccountName(recorder);
+    const custom = name === recorder.metadata.name ? '' : 'custom ';
+    return `${custom}ServiceAccount name "${name}" specified but conflicts with a pre-existing ServiceAccount in the ${namespace} namespace`;
+  }
+  return undefined;
+}
+
+/**
+ * Whether an object is this Recorder's: it is owned by it, or nobody owns it and it carries all of its labels, as
+ * objects do whose owner reference a backup tool has dropped.
+ */
+export function belongsTo(recorder: Recorder, object: KubeObject): boolean {
+  const owner = controllerOf(object);
+  if (owner !== undefined) return owner.uid === recorder.metadata.uid;
+  return Object.entries(baseLabels(recorder.metadata.name)).every(
+    ([key, value]) => object.metadata.labels?.[key] === value,
+  );
+}
+
+/** Kubernetes' rule for qualified names (apimachinery `IsQualifiedName`), any case. */
+function isAnnotationKey(key: string): boolean {
+  const [first = '', second, ...more] = key.split('/');
+  if (more.length > 0) return false;
+  const [prefix, name] = second === undefined ? [undefined, first] : [first, second];
+  const subdomain = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
+  const validPrefix = prefix === undefined || (prefix.length <= 253 && subdomain.test(prefix.toLowerCase()));
+  return validPrefix && name.length <= 63 && /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/.test(name);
+}
