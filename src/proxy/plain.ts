@@ -106,10 +106,15 @@ export class PlainConnection {
     this.#linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
   }
 
-  /** A response that is not the pump's own (the portal's) takes a turn. */
-  occupy(response: RelayResponse): void {
+  /** A response that is not the pump's own (the portal's) takes a turn. False: the connection was dropped instead. */
+  occupy(response: RelayResponse): boolean {
     this.#waiting += 1;
+    if (this.#closing || this.#waiting > MAX_PIPELINED) {
+      this.#drop();
+      return false;
+    }
     response.once('close', () => (this.#waiting -= 1));
+    return true;
   }
 
   #drop(): void {

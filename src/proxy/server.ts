@@ -17,6 +17,7 @@ import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';
 import { rawStatusResponse, statusOf } from '../kube/status.ts';
 import type { Logger } from '../observe/logger.ts';
+import type { Events } from '../observe/events.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import type { Peer } from '../tailnet/identity.ts';
 import { drainConnections, type DrainResult, type SessionRegistry } from './drain.ts';
@@ -34,13 +35,15 @@ export type UpgradeHandler = (
 ) => Promise<void>;
 
 export interface ProxyServerOptions {
-  readonly pump: Omit<PumpDeps, 'load' | 'draining'>;
+  readonly pump: Omit<PumpDeps, 'load' | 'draining'> & {
+    readonly events: Pick<Events, 'drainStarted' | 'drainEnded'>;
+  };
   readonly upgrade: UpgradeHandler;
   /** Adds routes below `/-/`. `peerOf` says who is behind a raw request. */
   readonly routes?: (app: FastifyInstance, peerOf: (raw: object) => Peer) => Promise<void>;
   /** Interactive sessions now open, for the drain. */
   readonly sessions?: SessionRegistry;
-  readonly metrics: Pick<Metrics, 'connections'>;
+  readonly metrics: Pick<Metrics, 'connections' | 'gauge'>;
   readonly log: Logger;
   readonly limits?: Partial<ServerLimits>;
 }
@@ -86,6 +89,18 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
   const app = await createOwnRoutes(front, options.routes, peers);
   const http2 = createHttp2Front(front.own, deps, options, state, peers);
 
+  const { pool } = options.pump;
+  options.metrics.gauge(
+    'tailcast_upstream_connections',
+    'Connections to the API server.',
+    () => pool.size.total,
+  );
+  options.metrics.gauge(
+    'tailcast_upstream_connections_idle',
+    'Connections to the API server that wait for a request.',
+    () => pool.size.idle,
+  );
+
   const closeAll = async (): Promise<void> => {
     state.draining = true;
     for (const { socket } of state.plain) socket.destroy();
@@ -93,7 +108,7 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
     await app.close();
     front.server.close();
     http2.close();
-    options.pump.pool.close();
+    pool.close();
   };
   return {
     serve(socket, alpn, peer) {
@@ -114,7 +129,10 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
     },
     async drain(limitMs) {
       state.draining = true;
+      const { events } = options.pump;
+      events.drainStarted({ requests: load.inFlight, sessions: options.sessions?.active ?? 0, limitMs });
       const result = await drainConnections({ ...state, load, interactive: options.sessions, limitMs });
+      events.drainEnded(result);
       await closeAll();
       return result;
     },
@@ -171,8 +189,8 @@ function createPlainFront(options: ProxyServerOptions, deps: PumpDeps, state: Fr
     if (connection === undefined) return void request.socket.destroy();
     if (request.url?.startsWith(OWN_PREFIX) !== true)
       return connection.request(request, response, expectsContinue);
+    if (!connection.occupy(response)) return;
     if (expectsContinue) response.writeContinue();
-    connection.occupy(response);
     front.own.handle(request, response);
   };
   server.on('request', (request, response) => serve(request, response, false));

@@ -48,6 +48,16 @@ async function statusOf(session: ClientHttp2Session, fields: readonly string[]):
   });
 }
 
+/** One HTTP/2 frame (RFC 9113 §4.1). */
+function frame(type: number, flags: number, streamId: number, payload: Buffer): Buffer {
+  const head = Buffer.alloc(9);
+  head.writeUIntBE(payload.length, 0, 3);
+  head[3] = type;
+  head[4] = flags;
+  head.writeUInt32BE(streamId, 5);
+  return Buffer.concat([head, payload]);
+}
+
 function closedStream(stream: ClientHttp2Stream): Promise<void> {
   return new Promise((resolve) => stream.on('close', resolve));
 }
@@ -250,6 +260,54 @@ describe('HTTP/2 sessions', () => {
     clearInterval(flood);
     expect(opened).toBeGreaterThan(500);
     await expect.poll(() => rig.proxy.inFlight).toBe(0);
+  });
+
+  it.each([
+    ['PINGs whose answers it does not read', () => frame(6, 0, 0, Buffer.alloc(8))],
+    ['SETTINGS whose answers it does not read', () => frame(4, 0, 0, Buffer.from([0, 3, 0, 0, 0, 100]))],
+    [
+      'CONTINUATION frames without end',
+      (index: number) =>
+        index === 0 ? frame(1, 0, 1, Buffer.from([0x82])) : frame(9, 0, 1, Buffer.alloc(0)),
+    ],
+    [
+      'empty DATA frames',
+      (index: number) =>
+        index === 0 ? frame(1, 4, 1, Buffer.from('828684418164', 'hex')) : frame(0, 0, 1, Buffer.alloc(0)),
+    ],
+  ])('are ended when a client sends %s, and others are served on', async (_, next) => {
+    const rig = await rigWith(okOnce);
+    const flooder = connectTls({
+      port: rig.port,
+      host: '127.0.0.1',
+      servername: 'localhost',
+      ca: rig.pki.ca,
+      ALPNProtocols: ['h2'],
+    });
+    flooder.on('error', () => {});
+    await once(flooder, 'secureConnect');
+    const gone = new Promise<void>((resolve) => flooder.on('close', resolve));
+    flooder.pause();
+    flooder.write(
+      Buffer.concat([Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), frame(4, 0, 0, Buffer.alloc(0))]),
+    );
+    let sent = 0;
+    const flood = (): void => {
+      while (!flooder.destroyed && sent < 3_000_000) {
+        const frames = Array.from({ length: 2000 }, (_frame, index) => next(sent + index));
+        sent += 2000;
+        if (!flooder.write(Buffer.concat(frames))) break;
+      }
+    };
+    flooder.on('drain', flood);
+    flood();
+    // an ended connection shows to a client that does not read as a failing write
+    await gone;
+    expect(sent).toBeLessThan(3_000_000);
+    const session = await sessionOf(rig);
+    expect(
+      await statusOf(session, [':method', 'GET', ':path', '/api', ':scheme', 'https', ':authority', 'a']),
+    ).toBe(200);
   });
 
   it('hold an upload back while the API server does not read', async () => {
