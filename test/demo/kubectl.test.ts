@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFailed, onTestFinished } from 'vitest';
 import { startDemoCluster, type DemoCluster } from '../../src/demo/cluster.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import {
@@ -80,6 +80,9 @@ function runner(kubectl: Kubectl, transport: Transport = 'websocket'): Runner {
     async terminal(args) {
       const terminal = await openKubectlTerminal(options(), args);
       if (terminal === undefined) throw new Error('the tests need @lydell/node-pty');
+      onTestFailed(() => {
+        process.stderr.write(`the terminal showed ${JSON.stringify(terminal.screen())}\n`);
+      });
       onTestFinished(async () => {
         terminal.kill();
         await terminal.exited;
@@ -263,20 +266,31 @@ describe.skipIf(kubectls.length === 0).each(kubectls)('kubectl $version', (kubec
     it('interrupts with Ctrl-C, resizes, and controls jobs', async () => {
       const terminal = await x.terminal(['exec', '-it', 'shell', '--', 'bash', '--norc']);
       await terminal.waitFor(/default\/shell \$ $/);
-      terminal.type(`sh -c 'echo st""arted; sleep 1000'\r`);
-      await terminal.waitFor(/started\r\n/);
+      // A program that has read from the terminal owns it: only then do Ctrl-C and Ctrl-Z reach it, and not the shell.
+      const runCat = async (): Promise<void> => {
+        terminal.clear();
+        terminal.type('echo re""ady; cat\r');
+        await terminal.waitFor(/ready\r\n/);
+        terminal.type('x\r');
+        await terminal.waitFor(/x\r\nx\r\n/);
+      };
+      await runCat();
       terminal.type('\u0003');
       await terminal.waitFor(/\^C\r\n.*default\/shell \$ $/);
-      terminal.clear();
       terminal.resize(121, 43);
       terminal.type('while [ "$(stty size)" != "43 121" ]; do sleep 0.05; done; echo got $((40+3))\r');
-      await terminal.waitFor(/got 43/);
-      terminal.type('cat\r');
-      terminal.type('x\r');
-      await terminal.waitFor(/x\r\nx\r\n/);
+      await terminal.waitFor(/got 43\r\n.*\$ $/);
+      await runCat();
       terminal.type('\u001a');
-      await terminal.waitFor(/Stopped +cat/);
-      terminal.type('kill -9 %1; wait %1; exit 5\r');
+      await terminal.waitFor(/Stopped +cat\r\n.*\$ $/);
+      terminal.clear();
+      terminal.type('fg\r');
+      await terminal.waitFor(/fg\r\n[^]*cat\r\n/);
+      terminal.type('y\r');
+      await terminal.waitFor(/y\r\ny\r\n/);
+      terminal.type('\u0004');
+      await terminal.waitFor(/default\/shell \$ $/);
+      terminal.type('exit 5\r');
       expect(await terminal.exited).toBe(5);
     });
 
