@@ -13,5 +13,11 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     file: 'rig.test.ts',
     peers: ['kubernetes-1.36', 'kubernetes-1.34', 'tailnet', 'versitygw', 'reference'],
   },
+  tailnet: { file: 'suites/tailnet.test.ts', peers: ['tailnet', 'reference'] },
   'reference-client': { file: 'suites/reference-client.test.ts', peers: ['reference'] },
+  'differential-requests': { file: 'suites/differential-requests.test.ts', peers: ['oracle'] },
+  'differential-api-server': {
+    file: 'suites/differential-api-server.test.ts',
+    peers: ['kubernetes-1.36', 'kubernetes-1.34'],
+  },
 };

@@ -1,6 +1,7 @@
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
+  cacheDir: new URL('../../node_modules/.vite', import.meta.url).pathname,
   test: {
     root: import.meta.dirname,
     include: ['**/*.test.ts'],

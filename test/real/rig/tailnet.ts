@@ -1,6 +1,8 @@
 /** A tailnet of real programs on the loopback interface: headscale as control server, tailscaled nodes in userspace mode. */
 import { execFile } from 'node:child_process';
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { type Socket, connect } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { ensurePeer } from './build.ts';
@@ -18,6 +20,12 @@ export interface TailnetNode {
   readonly socksPort: number;
   readonly httpProxyPort: number;
   readonly program: Program;
+  /**
+   * Connects to an address of the tailnet as a program on this node does.
+   *
+   * @throws Error when the node cannot reach it
+   */
+  connect(address: string, port: number): Promise<Socket>;
   /** Runs the node's command line client. */
   cli(...args: readonly string[]): Promise<string>;
 }
@@ -52,6 +60,8 @@ export interface TailnetOptions {
 }
 
 export const DOMAIN = 'lab.ts.net';
+
+const CONNECT_MS = 15_000;
 
 /** The nodes of the standard tailnet; `ci` is a tagged client. */
 export const STANDARD_NODES: readonly NodeOptions[] = [
@@ -274,8 +284,26 @@ async function startNode(
     socksPort,
     httpProxyPort,
     program,
+    connect: (address, targetPort) => connectThrough(httpProxyPort, address, targetPort),
     cli,
   };
+}
+
+/** A tunnel through the node's HTTP proxy; what the far end says at once stays in the socket. */
+async function connectThrough(proxyPort: number, address: string, port: number): Promise<Socket> {
+  const socket = connect({ host: '127.0.0.1', port: proxyPort, allowHalfOpen: true });
+  const target = `${address.includes(':') ? `[${address}]` : address}:${port}`;
+  socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: ${target}\r\n\r\n`);
+  let head = '';
+  while (!head.endsWith('\r\n\r\n')) {
+    const byte: unknown = socket.read(1);
+    if (byte instanceof Buffer) head += byte.toString('latin1');
+    else if (socket.readableEnded) break;
+    else await once(socket, 'readable', { signal: AbortSignal.timeout(CONNECT_MS) });
+  }
+  if (/^HTTP\/1\.[01] 200 /.test(head)) return socket;
+  socket.destroy();
+  throw new Error(`no way to ${target}: ${head.split('\r\n')[0] ?? ''}`);
 }
 
 /** `up` returns before the others know the node: ping every pair once. */
