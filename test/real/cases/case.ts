@@ -7,6 +7,7 @@
 import type { Kubectl, KubectlResult, Transport } from '../rig/kubectl.ts';
 import { runKubectl } from '../rig/kubectl.ts';
 import type { Kubernetes } from '../rig/kubernetes.ts';
+import type { Terminal } from '../rig/terminal.ts';
 
 export interface CaseContext {
   readonly kubectl: Kubectl;
@@ -21,7 +22,14 @@ export interface CaseContext {
   readonly folder: string;
   /** A name that nothing else uses. */
   readonly unique: string;
+  /** Given, it receives every kubectl that a case ran, with all that its pipes or its terminal received. */
+  readonly witness?: WitnessedRun[];
 }
+
+/** What the user's own side of a kubectl saw: an independent witness for a recording of the session. */
+export type WitnessedRun =
+  | ({ readonly args: readonly string[]; readonly on: 'pipes' } & KubectlResult)
+  | { readonly args: readonly string[]; readonly on: 'terminal'; readonly terminal: Terminal };
 
 export type Observation = Readonly<Record<string, unknown>>;
 
@@ -44,16 +52,18 @@ export async function observe(
   return { code, stdout: stdout.toString(), stderr: withoutSkew(stderr.toString()) };
 }
 
-export function kubectl(
+export async function kubectl(
   context: CaseContext,
   args: readonly string[],
   stdin?: Buffer | string,
 ): Promise<KubectlResult> {
-  return runKubectl(context.kubectl, args, {
+  const result = await runKubectl(context.kubectl, args, {
     kubeconfig: context.kubeconfig,
     transport: context.transport,
     ...(stdin === undefined ? {} : { stdin }),
   });
+  context.witness?.push({ args, on: 'pipes', ...result });
+  return result;
 }
 
 /** Drops the line in which a kubectl says that it is older than the server. */

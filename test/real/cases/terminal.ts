@@ -13,12 +13,7 @@ const PROMPT = 'rig> ';
 /** A shell with job control whose terminal is in its ordinary mode: no line editor that redraws what was typed. */
 const SHELL = ['env', `PS1=${PROMPT}`, 'bash', '--norc', '--noprofile', '--noediting', '-i'];
 
-/** What the user's own terminal received: an independent witness for a recording of the session. */
-export interface Witness {
-  output: string;
-}
-
-async function execute(context: CaseContext, witness?: Witness): Promise<Record<string, unknown>> {
+async function execute(context: CaseContext): Promise<Record<string, unknown>> {
   const terminal = open(context, ['exec', '-it', context.pod, '--', ...SHELL], 97, 31);
   try {
     await terminal.expect(PROMPT);
@@ -35,11 +30,8 @@ async function execute(context: CaseContext, witness?: Witness): Promise<Record<
     return { ...observation, code };
   } finally {
     terminal.kill();
-    if (witness !== undefined) witness.output = terminal.output();
   }
 }
-
-export { execute as executeOnTerminal };
 
 async function attach(context: CaseContext): Promise<Record<string, unknown>> {
   const pod = `${context.unique}-t`;
@@ -86,7 +78,10 @@ async function runInteractively(context: CaseContext): Promise<Record<string, un
 }
 
 function open(context: CaseContext, args: readonly string[], columns: number, rows: number): Terminal {
-  return openTerminal(context.kubectl.path, args, { env: environmentFor(context), columns, rows });
+  const env = environmentFor(context);
+  const terminal = openTerminal(context.kubectl.path, args, { env, columns, rows });
+  context.witness?.push({ args, on: 'terminal', terminal });
+  return terminal;
 }
 
 /** Types a command and waits for its answer and the next prompt. */
