@@ -1,0 +1,61 @@
+/** Asks the Go oracle (`test/real/peers/oracle`) what the other side's own code makes of an input. */
+import { spawn } from 'node:child_process';
+import { ensurePeer } from '../rig/build.ts';
+
+export type OracleMode =
+  | 'request-info'
+  | 'exec-options'
+  | 'spdy-decode'
+  | 'spdy-encode'
+  | 'ws-decode'
+  | 'ws-encode'
+  | 'proxy-header'
+  | 'grants'
+  | 'resize-decode';
+
+/**
+ * One answer per question, in order, as text: comparing text is much cheaper than parsing it.
+ *
+ * @throws Error when the oracle fails or answers a different number of times
+ */
+export async function askOracleText(
+  mode: OracleMode,
+  questions: readonly unknown[],
+): Promise<readonly string[]> {
+  if (questions.length === 0) return [];
+  const { oracle = '' } = await ensurePeer('oracle');
+  const child = spawn(oracle, [mode], { stdio: ['pipe', 'pipe', 'pipe'] });
+  const chunks: Buffer[] = [];
+  let complaint = '';
+  child.stdout.on('data', (chunk: Buffer) => chunks.push(chunk));
+  child.stderr.on('data', (chunk: Buffer) => (complaint += chunk.toString()));
+  const closed = new Promise<number | null>((done, fail) => {
+    child.once('error', fail);
+    child.once('close', done);
+  });
+  // A broken pipe shows as a missing answer.
+  child.stdin.on('error', () => undefined);
+  child.stdin.end(questions.map((question) => JSON.stringify(question)).join('\n') + '\n');
+  const code = await closed;
+  const lines = Buffer.concat(chunks).toString().split('\n').slice(0, -1);
+  if (code !== 0 || lines.length !== questions.length) {
+    throw new Error(
+      `oracle ${mode}: code ${code}, ${lines.length} answers of ${questions.length}\n${complaint.slice(0, 2000)}`,
+    );
+  }
+  return lines;
+}
+
+/** The same, parsed. */
+export async function askOracle<Answer>(
+  mode: OracleMode,
+  questions: readonly unknown[],
+): Promise<readonly Answer[]> {
+  const lines = await askOracleText(mode, questions);
+  return lines.map((line) => JSON.parse(line) as Answer);
+}
+
+/** How the oracle reads and writes bytes. */
+export function base64(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString('base64');
+}
