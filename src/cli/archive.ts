@@ -15,7 +15,11 @@ const RECORDING = z.object({
   bytes: z.number(),
   command: z.string().optional(),
   kind: z.string(),
-  source: z.object({ node: z.string(), user: z.string().optional(), tags: z.array(z.string()).readonly().optional() }),
+  source: z.object({
+    node: z.string(),
+    user: z.string().optional(),
+    tags: z.array(z.string()).readonly().optional(),
+  }),
   kubernetes: z.object({ namespace: z.string(), pod: z.string(), container: z.string() }).optional(),
   exitCode: z.number().optional(),
   problem: z.string().optional(),

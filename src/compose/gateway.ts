@@ -158,7 +158,7 @@ async function openServer(parts: {
   const sessions = createSessionRegistry();
   const accessLog = config.accessLog ? createAccessLog(options.accessSink) : createNullAccessLog();
   stack.defer(() => accessLog.close());
-  const pool = new UpstreamPool(() => connector.connect(), DEFAULT_POOL_LIMITS, monotonicMs);
+  const pool = new UpstreamPool((onRead) => connector.connect(onRead), DEFAULT_POOL_LIMITS, monotonicMs);
   const common = {
     gate,
     basePath: apiServer.basePath,
@@ -186,6 +186,7 @@ async function openServer(parts: {
     pump: {
       ...common,
       pool,
+      credentialRefused: () => apiServer.refused(),
       metrics,
       accessLog,
       eventBodyBytes: REQUEST_EVENT_LIMITS.maxBodyBytes,
