@@ -233,8 +233,19 @@ function takeData(frame: DataFrame, chunk: Uint8Array, offset: number, events: S
 function takeControl(frame: ControlFrame, chunk: Uint8Array, offset: number): number {
   const taken = Math.min(frame.payload.length - frame.filled, chunk.length - offset);
   frame.payload.set(chunk.subarray(offset, offset + taken), frame.filled);
+  const before = frame.filled;
   frame.filled += taken;
+  if (frame.type === TYPE.settings && before < 4 && frame.filled >= 4) checkSettingsCount(frame.payload);
   return offset + taken;
+}
+
+/**
+ * The Go peer goes by the count and not by the length of the frame. Until the whole frame is here we say nothing, so the
+ * check cannot wait for it: behind the last entry that peer would already be reading the next frame.
+ */
+function checkSettingsCount(payload: Uint8Array): void {
+  const count = new DataView(payload.buffer, payload.byteOffset).getUint32(0);
+  if (count !== (payload.length - 4) / 8) throw new WireError('malformed', 'SPDY settings count is wrong');
 }
 
 function finishControl(frame: ControlFrame, events: SpdyEvent[]): undefined {
@@ -303,9 +314,7 @@ function decodeControl(type: number, flags: number, payload: Uint8Array): SpdyCo
 }
 
 function decodeSettings(view: DataView): readonly SpdySetting[] {
-  const count = view.getUint32(0);
-  if (count !== (view.byteLength - 4) / 8) throw new WireError('malformed', 'SPDY settings count is wrong');
-  const entries: SpdySetting[] = [];
+  const entries: SpdySetting[] = []; // as many as the count says: see `checkSettingsCount`
   for (let offset = 4; offset < view.byteLength; offset += 8) {
     const word = view.getUint32(offset);
     entries.push({ id: word & LENGTH_MASK, flags: word >>> 24, value: view.getUint32(offset + 4) });

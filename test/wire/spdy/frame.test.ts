@@ -348,6 +348,12 @@ describe('SPDY limits', () => {
     expect(thrownBy(() => parseAll(cut(hex(bytes), [1, 2, 3, 4, 5, 6, 7, 8, 9]))).code).toBe('malformed');
   });
 
+  it('refuses a wrong SETTINGS count with the count itself: Go goes by it and would read on behind it', () => {
+    const parser = createSpdyParser();
+    parser.push(hex('80030004 0000ffff 000000'));
+    expect(thrownBy(() => parser.push(hex('00'))).code).toBe('malformed');
+  });
+
   it('is dead after a failure, also for frames that are fine', () => {
     const parser = createSpdyParser();
     const first = thrownBy(() => parser.push(hex('00000001 00000001 41', '00000000 00000000')));
