@@ -32,7 +32,7 @@ export interface SpdyHeaderLimits {
 
 export interface HeaderInflater {
   /**
-   * @param block a frame's header block; an empty one has no headers and does not touch the context.
+   * @param block a frame's header block; without headers it still holds a count, so it is never empty.
    * @returns lower-case name → value, in wire order; bytes of a value as code units 0–255, several values joined by NUL.
    * @throws WireError `malformed` or `limit`; afterwards `dead`, because the context is lost.
    */
@@ -65,7 +65,6 @@ export function createHeaderInflater(
   let started = false;
 
   const decode = fuse((block: Uint8Array): ReadonlyMap<string, string> => {
-    if (block.length === 0) return new Map();
     const deflated = started ? block : skipPreamble(block);
     started = true;
     if (!endsWithSyncFlush(deflated)) throw new WireError('malformed', 'SPDY header block is not flushed');
