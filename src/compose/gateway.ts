@@ -194,12 +194,7 @@ async function openServer(parts: {
       nowMs: monotonicMs,
     },
     upgrade,
-    sessions: {
-      get active() {
-        return sessions.size;
-      },
-      end: (reason) => void sessions.endAll(reason),
-    },
+    sessions,
     metrics,
     log,
   });

@@ -4,13 +4,7 @@
  */
 import type { ServerHttp2Session } from 'node:http2';
 import type { PlainConnection } from './plain.ts';
-
-/** The interactive sessions of the gateway, as the drain sees them. */
-export interface SessionRegistry {
-  readonly active: number;
-  /** Ends every session and tells its user why. */
-  end(reason: string): void;
-}
+import type { SessionRegistry } from './session-registry.ts';
 
 export interface DrainResult {
   readonly cutRequests: number;
@@ -26,19 +20,19 @@ export async function drainConnections(options: {
   readonly plain: ReadonlySet<PlainConnection>;
   readonly sessions: ReadonlySet<ServerHttp2Session>;
   readonly load: { readonly inFlight: number };
-  readonly interactive: SessionRegistry | undefined;
+  readonly interactive: Pick<SessionRegistry, 'size' | 'endAll'> | undefined;
   readonly limitMs: number;
 }): Promise<DrainResult> {
   const { plain, sessions, load, interactive, limitMs } = options;
   for (const connection of plain) connection.retire();
   for (const session of sessions) session.close();
-  const busy = (): boolean => load.inFlight > 0 || (interactive?.active ?? 0) > 0;
+  const busy = (): boolean => load.inFlight > 0 || (interactive?.size ?? 0) > 0;
   await waitWhile(busy, Math.max(0, limitMs - FAREWELL_MS));
-  if ((interactive?.active ?? 0) > 0) {
-    interactive?.end('the gateway is shutting down');
-    await waitWhile(() => (interactive?.active ?? 0) > 0, Math.min(FAREWELL_MS, limitMs));
+  if ((interactive?.size ?? 0) > 0) {
+    void interactive?.endAll('the gateway is shutting down');
+    await waitWhile(() => (interactive?.size ?? 0) > 0, Math.min(FAREWELL_MS, limitMs));
   }
-  return { cutRequests: load.inFlight, cutSessions: interactive?.active ?? 0 };
+  return { cutRequests: load.inFlight, cutSessions: interactive?.size ?? 0 };
 }
 
 /** Polls: what is waited for are counters of several owners, and this happens once in the life of a process. */

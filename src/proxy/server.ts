@@ -20,11 +20,12 @@ import type { Logger } from '../observe/logger.ts';
 import type { Events } from '../observe/events.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import type { Peer } from '../tailnet/identity.ts';
-import { drainConnections, type DrainResult, type SessionRegistry } from './drain.ts';
+import { drainConnections, type DrainResult } from './drain.ts';
 import { adoptSession, createHttp2Server, serveStream } from './http2.ts';
 import { clientError, PlainConnection } from './plain.ts';
 import type { PumpDeps } from './pump.ts';
 import { RelayResponse } from './relay-response.ts';
+import type { SessionRegistry } from './session-registry.ts';
 
 /** Handles a request to switch protocols; owns the socket from then on. Must not reject. */
 export type UpgradeHandler = (
@@ -42,7 +43,7 @@ export interface ProxyServerOptions {
   /** Adds routes below `/-/`. `peerOf` says who is behind a raw request. */
   readonly routes?: (app: FastifyInstance, peerOf: (raw: object) => Peer) => Promise<void>;
   /** Interactive sessions now open, for the drain. */
-  readonly sessions?: SessionRegistry;
+  readonly sessions?: Pick<SessionRegistry, 'size' | 'endAll'>;
   readonly metrics: Pick<Metrics, 'connections' | 'gauge'>;
   readonly log: Logger;
   readonly limits?: Partial<ServerLimits>;
@@ -130,7 +131,7 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
     async drain(limitMs) {
       state.draining = true;
       const { events } = options.pump;
-      events.drainStarted({ requests: load.inFlight, sessions: options.sessions?.active ?? 0, limitMs });
+      events.drainStarted({ requests: load.inFlight, sessions: options.sessions?.size ?? 0, limitMs });
       const result = await drainConnections({ ...state, load, interactive: options.sessions, limitMs });
       events.drainEnded(result);
       await closeAll();

@@ -79,12 +79,13 @@ describe('the drain', () => {
     const rig = await rigWith(() => {}, {
       server: {
         sessions: {
-          get active() {
+          get size() {
             return active;
           },
-          end(reason) {
+          endAll(reason) {
             told.push(reason);
             active = 1;
+            return Promise.resolve();
           },
         },
       },
