@@ -1,4 +1,5 @@
-import { openArchive, type ListedRecording } from './archive.ts';
+import type { ListedRecording } from './archive.ts';
+import { openArchive } from './open-archive.ts';
 import { formatBytes, formatDuration, formatTable, plain, print } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
 

@@ -5,7 +5,7 @@ import { TailcastError, errorText } from '../errors.ts';
 import { isCastComment, parseCastEvent } from '../wire/asciicast/event.ts';
 import { parseCastHeader, type ParsedCastHeader } from '../wire/asciicast/header.ts';
 import { WireError } from '../wire/wire-error.ts';
-import { openArchive } from './archive.ts';
+import { openArchive } from './open-archive.ts';
 import { print } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { createReplayClock } from './replay-clock.ts';

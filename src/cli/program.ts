@@ -1,6 +1,7 @@
 import { Command, CommanderError, InvalidArgumentError } from 'commander';
 import { DEMO_SETTINGS } from '../config/demo.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
+import { OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { positiveNumber, wholeNumber } from '../config/values.ts';
 import { TailcastError, errorText } from '../errors.ts';
@@ -71,6 +72,14 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     const config = settingsOf(RECORDER_SETTINGS, options, environment);
     const { runRecorder } = await import('../compose/recorder.ts');
     await runRecorder(config, context);
+  });
+  addSettingOptions(
+    command('operator', 'deploy the recorders that Recorder resources ask for'),
+    OPERATOR_SETTINGS,
+  ).action(async (options: Record<string, unknown>) => {
+    const config = settingsOf(OPERATOR_SETTINGS, options, environment);
+    const { runOperator } = await import('../compose/operator.ts');
+    await runOperator(config, context, VERSION);
   });
   addSettingOptions(
     command(

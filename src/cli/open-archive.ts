@@ -1,0 +1,65 @@
+/** Which archive a command reads: the one it was told, or the one of this person's demo. */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import type { CommandContext } from '../config/command-context.ts';
+import { defaultStateDirectory } from '../config/environment.ts';
+import { TailcastError } from '../errors.ts';
+import type { Archive } from './archive.ts';
+import { openRecorderArchive } from './recorder-archive.ts';
+
+/** What the demo leaves in its directory so that the tools find it. */
+const DEMO_NOTE = z.object({ recorder: z.string(), store: z.string() });
+
+/**
+ * Opens the archive that the options, the environment or a demo of this person name.
+ *
+ * @throws TailcastError `USAGE` when nobody names one, `RECORDER_UNREACHABLE` when it does not answer.
+ */
+export async function openArchive(
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<Archive> {
+  const url = textOf(options['recorder']) ?? context.environment.get('TAILCAST_RECORDER');
+  const store = textOf(options['store']) ?? context.environment.get('TAILCAST_STORE');
+  if (url !== undefined && textOf(options['store']) === undefined)
+    return openRecorderArchive(url, context.signal);
+  if (store !== undefined) return openStore(store, context.signal);
+  const demo = await readDemoNote(context.environment);
+  if (demo === undefined) {
+    throw new TailcastError(
+      'USAGE',
+      'no recorder is named: give --recorder <url> or --store <directory>, set TAILCAST_RECORDER, or run the demo first',
+    );
+  }
+  return (await answers(demo.recorder))
+    ? openRecorderArchive(demo.recorder, context.signal)
+    : openStore(demo.store, context.signal);
+}
+
+async function openStore(directory: string, signal: AbortSignal): Promise<Archive> {
+  const { openDirectoryArchive } = await import('./directory-archive.ts');
+  return openDirectoryArchive(directory, signal);
+}
+
+async function answers(base: string): Promise<boolean> {
+  const probe = await fetch(new URL('healthz', base), { signal: AbortSignal.timeout(1000) }).catch(
+    () => undefined,
+  );
+  await probe?.body?.cancel();
+  return probe?.ok === true;
+}
+
+async function readDemoNote(
+  environment: ReadonlyMap<string, string>,
+): Promise<z.infer<typeof DEMO_NOTE> | undefined> {
+  const path = join(defaultStateDirectory(environment), 'demo', 'demo.json');
+  const source = await readFile(path, 'utf8').catch(() => undefined);
+  if (source === undefined) return undefined;
+  const note = DEMO_NOTE.safeParse(JSON.parse(source));
+  return note.success ? note.data : undefined;
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}

@@ -1,0 +1,72 @@
+/** The archive of `--recorder`: a running recorder's read API. */
+import { z } from 'zod';
+import { TailcastError, errorText } from '../errors.ts';
+import { findRecording, RECORDING, type Archive, type ArchiveQuery } from './archive.ts';
+import { splitLines } from './lines.ts';
+
+const PAGE = z.object({ recordings: z.array(z.unknown()), next: z.string().nullish() });
+
+/**
+ * Opens nothing yet: every call asks the recorder.
+ *
+ * @throws TailcastError `USAGE` when `base` is no http address; the archive's calls throw `RECORDER_UNREACHABLE`.
+ */
+export function openRecorderArchive(base: string, signal: AbortSignal): Archive {
+  if (!URL.canParse(base) || !/^https?:/.test(base)) {
+    throw new TailcastError('USAGE', `${base} is not an http:// or https:// address of a recorder`);
+  }
+  const archive: Archive = {
+    async *list(query) {
+      for (let cursor: string | undefined, first = true; first || cursor !== undefined; first = false) {
+        const page = PAGE.parse(
+          await fetchJson(
+            base,
+            'recordings',
+            { ...query, ...(cursor === undefined ? {} : { cursor }) },
+            signal,
+          ),
+        );
+        for (const recording of page.recordings) yield RECORDING.parse(recording);
+        cursor = page.next ?? undefined;
+      }
+    },
+    find: (id) => findRecording(archive, id),
+    async *lines({ id, state }, { follow }) {
+      const query = follow && state === 'open' ? { follow: '1' } : {};
+      const response = await request(base, `recordings/${encodeURIComponent(id)}/cast`, query, signal);
+      if (response.body !== null) yield* splitLines(response.body);
+    },
+  };
+  return archive;
+}
+
+async function fetchJson(
+  base: string,
+  path: string,
+  query: ArchiveQuery,
+  signal: AbortSignal,
+): Promise<unknown> {
+  return (await request(base, path, query, signal)).json();
+}
+
+async function request(
+  base: string,
+  path: string,
+  query: ArchiveQuery,
+  signal: AbortSignal,
+): Promise<Response> {
+  const url = new URL(`api/v1/${path}`, base.endsWith('/') ? base : `${base}/`);
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+  let response: Response;
+  try {
+    response = await fetch(url, { signal });
+  } catch (error) {
+    if (signal.aborted) throw error;
+    const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;
+    throw new TailcastError('RECORDER_UNREACHABLE', `${base}: ${errorText(cause)}`, { cause: error });
+  }
+  if (response.ok) return response;
+  const told = (await response.text().catch(() => '')).slice(0, 500);
+  if (response.status === 404) throw new TailcastError('RECORDING_UNKNOWN', path);
+  throw new TailcastError('RECORDER_UNREACHABLE', `${base} answered ${response.status}: ${told}`);
+}
