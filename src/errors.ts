@@ -139,6 +139,18 @@ export const ERROR_TABLE = {
   OVERLOADED: { status: 429, reason: 'TooManyRequests', message: 'too many requests are in flight' },
   SHUTTING_DOWN: { status: 503, reason: 'ServiceUnavailable', message: 'the gateway is shutting down' },
 
+  // the operator
+  CONTROL_FAILED: {
+    status: 502,
+    reason: 'ServiceUnavailable',
+    message: 'the tailnet’s control server did not do what it was asked',
+  },
+  OBJECT_NOT_OURS: {
+    status: 409,
+    reason: 'Conflict',
+    message: 'an object that is needed belongs to somebody else',
+  },
+
   // tools
   RECORDING_MALFORMED: { status: 500, reason: 'InternalError', message: 'the recording cannot be read' },
   RECORDER_UNREACHABLE: { status: 503, reason: 'ServiceUnavailable', message: 'the recorder did not answer' },

@@ -143,7 +143,8 @@ function createCall(connection: ClusterConnection): Call {
       signal,
     });
     if (answer.status >= 400) throw refusal(`${method} ${request.path}`, answer.status, answer.text);
-    return JSON.parse(answer.text);
+    const parsed: unknown = JSON.parse(answer.text);
+    return parsed;
   };
 }
 

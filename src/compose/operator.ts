@@ -1,0 +1,239 @@
+/** Builds the operator role. */
+import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import type { CommandContext } from '../config/command-context.ts';
+import type { OperatorConfig } from '../config/operator.ts';
+import { errorText, TailcastError } from '../errors.ts';
+import { createLogger, type Logger } from '../observe/logger.ts';
+import { openOpsServer } from '../observe/ops-server.ts';
+import type { TailnetControl } from '../operator/auth-keys.ts';
+import { systemClock } from '../operator/clock.ts';
+import { connectCluster, type ClusterConnection } from '../operator/cluster-connection.ts';
+import { createController } from '../operator/controller.ts';
+import { createDryRunClient, createDryRunControl } from '../operator/dry-run.ts';
+import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
+import { createHeadscaleControl } from '../operator/headscale-api.ts';
+import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
+import { KINDS } from '../operator/kube-object.ts';
+import { runWhileLeading } from '../operator/leader.ts';
+import { createOperatorMetrics, type OperatorMetrics } from '../operator/operator-metrics.ts';
+import { KeyKeeper } from '../operator/recorder/keys.ts';
+import { createRecorderReconciler, type RecorderReconciler } from '../operator/recorder/reconcile.ts';
+import type { SpecOptions } from '../operator/recorder/specs.ts';
+import { createTailnets } from '../operator/tailnets.ts';
+import { createTailscaleControl } from '../operator/tailscale-api.ts';
+
+const TAILSCALE_API = 'https://api.tailscale.com';
+const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
+
+/**
+ * `tailcast operator`: runs until the signal, or prints and ends with `dryRun`.
+ *
+ * @param version of this program; the default image is tagged with it.
+ * @throws TailcastError `CONFIG_INVALID`
+ */
+export async function runOperator(
+  config: OperatorConfig,
+  { stdout, environment, signal }: CommandContext,
+  version: string,
+): Promise<void> {
+  const log = createLogger({ level: config.logLevel });
+  const connection = connectCluster({
+    kubeconfig: kubeconfigOf(config, environment),
+    context: config.context,
+  });
+  try {
+    const namespace = config.namespace ?? connection.namespace;
+    if (namespace === undefined) {
+      throw new TailcastError(
+        'CONFIG_INVALID',
+        'namespace: name the one that the recorders run in (--namespace)',
+      );
+    }
+    const parts: Parts = {
+      config,
+      connection,
+      log,
+      client: createKubeClient(connection),
+      control: createControl(config),
+      metrics: createOperatorMetrics({ processMetrics: true }),
+      options: specOptions(config, namespace, version),
+    };
+    if (config.dryRun) await printAll(parts, (text) => void stdout.write(text), signal);
+    else await serve(parts, signal);
+  } finally {
+    connection.close();
+  }
+}
+
+/** Undefined: the pod's own account. */
+function kubeconfigOf(
+  { kubeconfig }: OperatorConfig,
+  environment: ReadonlyMap<string, string>,
+): string | undefined {
+  if (kubeconfig !== undefined || environment.has('KUBERNETES_SERVICE_HOST')) return kubeconfig;
+  const named = environment.get('KUBECONFIG');
+  if (named !== undefined && named !== '') return named;
+  throw new TailcastError('CONFIG_INVALID', 'kubeconfig: outside a cluster, name one (--kubeconfig)');
+}
+
+interface Parts {
+  readonly config: OperatorConfig;
+  readonly connection: ClusterConnection;
+  readonly log: Logger;
+  readonly client: KubeClient;
+  readonly control: TailnetControl;
+  readonly metrics: OperatorMetrics;
+  readonly options: SpecOptions;
+}
+
+async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
+  const { config, client, metrics, log, options, connection } = parts;
+  const controller = createController({
+    client,
+    reconciler: reconcilerOf(parts),
+    namespace: options.namespace,
+    workers: config.workers,
+    resyncMs: config.resyncSeconds * 1000,
+    clock: systemClock,
+    random: Math.random,
+    metrics,
+    log,
+  });
+  metrics.gauge(
+    'tailcast_operator_pending',
+    'Recorders that wait or are being worked on.',
+    () => controller.pending,
+  );
+  const ops =
+    config.opsListen === undefined
+      ? undefined
+      : await openOpsServer({
+          ...config.opsListen,
+          metrics: metrics.registry,
+          checks: [
+            {
+              name: 'api server',
+              check: async (use) => void (await client.list(KINDS.recorder, { metadataOnly: true }, use)),
+            },
+          ],
+        });
+  log.info(
+    { apiServer: connection.server, namespace: options.namespace, ops: ops?.address },
+    'operator is ready',
+  );
+  const lead = async (use: AbortSignal): Promise<void> => {
+    metrics.leading.set(1);
+    await controller.run(use);
+    metrics.leading.set(0);
+  };
+  try {
+    if (!config.leaderElection) return await lead(signal);
+    await runWhileLeading(
+      {
+        client,
+        namespace: options.namespace,
+        name: config.leaseName,
+        identity: `${hostname()}_${randomUUID()}`,
+        clock: systemClock,
+        log,
+      },
+      lead,
+      signal,
+    );
+  } finally {
+    await ops?.close();
+  }
+}
+
+/** What would be done for every Recorder that is there now. */
+async function printAll(parts: Parts, print: (text: string) => void, signal: AbortSignal): Promise<void> {
+  const client = createDryRunClient(parts.client, print);
+  const control = createDryRunControl(parts.control, print, Date.now);
+  const silent: EventRecorder = { record: () => Promise.resolve() };
+  const reconciler = reconcilerOf({ ...parts, client, control }, silent);
+  const { items } = await client.list(KINDS.recorder, { metadataOnly: true }, signal);
+  for (const { metadata } of items) {
+    print(`# Recorder ${metadata.name}\n`);
+    try {
+      await reconciler.reconcile(metadata.name, signal);
+    } catch (error) {
+      print(`# cannot be deployed: ${errorText(error)}\n`);
+    }
+  }
+}
+
+function reconcilerOf(parts: Parts, silent?: EventRecorder): RecorderReconciler {
+  const { client, control, metrics, options, log } = parts;
+  const clock = systemClock;
+  return createRecorderReconciler({
+    client,
+    options,
+    metrics,
+    clock,
+    log,
+    tailnets: createTailnets({
+      client,
+      namespace: options.namespace,
+      own: control,
+      defaultLoginServer: TAILSCALE_LOGIN,
+      nowMs: Date.now,
+    }),
+    keys: new KeyKeeper({ options, metrics, nowMs: Date.now, log }),
+    events: silent ?? createEventRecorder({ client, clock, log, createId: () => randomUUID().slice(0, 13) }),
+  });
+}
+
+function createControl(config: OperatorConfig): TailnetControl {
+  if (config.control === 'headscale') {
+    if (config.controlUrl === undefined) {
+      throw new TailcastError('CONFIG_INVALID', 'controlUrl: name where headscale is (--control-url)');
+    }
+    const baseUrl = address(config.controlUrl);
+    const loginServer = config.loginServer === undefined ? baseUrl : address(config.loginServer);
+    return createHeadscaleControl({
+      baseUrl,
+      loginServer,
+      apiKey: () => readSecret('apiKeyFile', config.apiKeyFile),
+      nowMs: Date.now,
+    });
+  }
+  return createTailscaleControl({
+    baseUrl: config.controlUrl === undefined ? TAILSCALE_API : address(config.controlUrl),
+    loginServer: config.loginServer === undefined ? TAILSCALE_LOGIN : address(config.loginServer),
+    credentials: async () => ({
+      clientId: await readSecret('clientIdFile', config.clientIdFile),
+      clientSecret: await readSecret('clientSecretFile', config.clientSecretFile),
+    }),
+    nowMs: Date.now,
+  });
+}
+
+/** Read each time, because mounted Secrets change under a running pod. */
+async function readSecret(setting: string, path: string): Promise<string> {
+  try {
+    return (await readFile(path, 'utf8')).trim();
+  } catch (error) {
+    throw new TailcastError('CONTROL_FAILED', `${setting}: cannot read ${path}: ${errorText(error)}`, {
+      cause: error,
+    });
+  }
+}
+
+function specOptions(config: OperatorConfig, namespace: string, version: string): SpecOptions {
+  return {
+    namespace,
+    // The one that the control server's adapter names takes its place for each Recorder.
+    loginServer: TAILSCALE_LOGIN,
+    defaultTags: config.defaultTags,
+    recorderImage: config.recorderImage ?? `tailcast/tailcast:v${version}`,
+    tailscaleImage: config.tailscaleImage,
+    tailnetDomain: config.tailnetDomain,
+  };
+}
+
+/** Without the slash that URLs of an origin end with. */
+function address(url: URL): string {
+  return url.href.replace(/\/+$/, '');
+}

@@ -1,0 +1,91 @@
+import { LOG_LEVELS } from './log-levels.ts';
+import { setting, type SettingValues } from './settings.ts';
+import {
+  flag,
+  oneOf,
+  optionalListenAddress,
+  optionalText,
+  text,
+  textList,
+  webAddress,
+  wholeNumber,
+  type ListenAddress,
+} from './values.ts';
+
+const loopback = (port: number): ListenAddress => ({ host: '127.0.0.1', port });
+
+/** Everything `tailcast operator` can be told. */
+export const OPERATOR_SETTINGS = {
+  namespace: setting(
+    'namespace the recorders run in; default: the operator’s own',
+    optionalText,
+    undefined,
+    '<name>',
+  ),
+  kubeconfig: setting(
+    'kubeconfig of the API server; default: in-cluster account',
+    optionalText,
+    undefined,
+    '<file>',
+  ),
+  context: setting(
+    'context of the kubeconfig; default: its current-context',
+    optionalText,
+    undefined,
+    '<name>',
+  ),
+  control: setting(
+    'whose API makes auth keys and removes nodes',
+    oneOf('tailscale', 'headscale'),
+    'tailscale',
+    '<tailscale|headscale>',
+  ),
+  controlUrl: setting('address of that API; default: Tailscale’s', webAddress, undefined, '<url>'),
+  loginServer: setting(
+    'control server the recorders’ nodes log in to; default: Tailscale’s, or controlUrl with headscale',
+    webAddress,
+    undefined,
+    '<url>',
+  ),
+  clientIdFile: setting('file with the OAuth client id (tailscale)', text, '/oauth/client_id', '<file>'),
+  clientSecretFile: setting(
+    'file with the OAuth client secret (tailscale)',
+    text,
+    '/oauth/client_secret',
+    '<file>',
+  ),
+  apiKeyFile: setting('file with the API key (headscale)', text, '/headscale/api_key', '<file>'),
+  defaultTags: setting('tags of recorders that name none', textList, ['tag:k8s'], '<tags>'),
+  recorderImage: setting(
+    'image of recorders that name none; default: this version of tailcast',
+    optionalText,
+    undefined,
+    '<image>',
+  ),
+  tailscaleImage: setting(
+    'image of the tailscale container beside each recorder',
+    text,
+    'tailscale/tailscale:v1.102.5',
+    '<image>',
+  ),
+  tailnetDomain: setting(
+    'MagicDNS domain, so that players answer under their full names',
+    optionalText,
+    undefined,
+    '<domain>',
+  ),
+  leaderElection: setting('work only while holding a Lease', flag, true, '<true|false>'),
+  leaseName: setting('name of that Lease', text, 'tailcast-operator', '<name>'),
+  workers: setting('Recorders worked on at the same time', wholeNumber(1, 64), 4, '<n>'),
+  resyncSeconds: setting('how often every Recorder is looked at anyway', wholeNumber(1, 86_400), 600, '<n>'),
+  dryRun: setting('print the objects of every Recorder as YAML, change nothing, and end', flag, false),
+  opsListen: setting(
+    'address of /livez, /readyz and /metrics, or off',
+    optionalListenAddress,
+    loopback(9004),
+    '<host:port|off>',
+  ),
+  logLevel: setting('least important level that is logged', oneOf(...LOG_LEVELS), 'info', '<level>'),
+};
+
+export type OperatorConfig = SettingValues<typeof OPERATOR_SETTINGS>;

@@ -1,0 +1,40 @@
+/** The control server of a tailnet, as far as the operator needs it: auth keys for new nodes, and the nodes themselves. */
+
+/** A key with which one node may join once, without anybody's approval. */
+export interface AuthKey {
+  readonly key: string;
+  readonly id: string;
+  readonly expiresAtMs: number;
+}
+
+/** A node as the control server knows it. */
+export interface TailnetDevice {
+  readonly hostname: string;
+  readonly addresses: readonly string[];
+}
+
+/**
+ * Adapters: `tailscale-api.ts`, `headscale-api.ts`. What is gone already is gone: removing it again succeeds.
+ *
+ * All methods throw TailcastError `CONTROL_FAILED` when the server refuses or does not answer.
+ */
+export interface TailnetControl {
+  /** What nodes are given as `--login-server`. */
+  readonly loginServer: string;
+  createKey(
+    wanted: {
+      readonly tags: readonly string[];
+      readonly lifetimeMs: number;
+      /** For people who look at the list of keys, where the server keeps one: letters, digits, spaces, hyphens. */
+      readonly description: string;
+    },
+    signal: AbortSignal,
+  ): Promise<AuthKey>;
+  /** Whether a node could still join with the key. */
+  keyUsable(id: string, signal: AbortSignal): Promise<boolean>;
+  revokeKey(id: string, signal: AbortSignal): Promise<void>;
+  /** Undefined when there is no such node any more. */
+  device(id: string, signal: AbortSignal): Promise<TailnetDevice | undefined>;
+  deleteDevice(id: string, signal: AbortSignal): Promise<void>;
+  setTags(id: string, tags: readonly string[], signal: AbortSignal): Promise<void>;
+}

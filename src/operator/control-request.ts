@@ -1,0 +1,79 @@
+/** One bounded JSON exchange with a control server. */
+import { TailcastError, errorText } from '../errors.ts';
+
+const TIMEOUT_MS = 30_000;
+const MAX_ANSWER_BYTES = 4 * 1024 ** 2;
+
+export interface ControlAnswer {
+  readonly status: number;
+  /** Parsed JSON; undefined when there was none. */
+  readonly body: unknown;
+}
+
+/** Sends one request. A status of 400 or more is an answer like any other. */
+export type ControlRequest = (request: {
+  readonly method: 'GET' | 'POST' | 'DELETE';
+  /** Relative to the base address; begins with a slash. */
+  readonly path: string;
+  readonly authorization?: string;
+  readonly json?: object;
+  readonly form?: Readonly<Record<string, string>>;
+  readonly signal: AbortSignal;
+}) => Promise<ControlAnswer>;
+
+/**
+ * @param base where the server is, e.g. `https://control.example.com`.
+ * @throws TailcastError `CONTROL_FAILED` from each request when there is no answer; secrets are in no message.
+ */
+export function createControlRequest(base: string): ControlRequest {
+  const root = base.replace(/\/+$/, '');
+  return async ({ method, path, authorization, json, form, signal }) => {
+    const headers: Record<string, string> = { accept: 'application/json', 'user-agent': 'tailcast-operator' };
+    if (authorization !== undefined) headers['authorization'] = authorization;
+    if (json !== undefined) headers['content-type'] = 'application/json';
+    const body = json === undefined ? form && new URLSearchParams(form) : JSON.stringify(json);
+    try {
+      const response = await fetch(`${root}${path}`, {
+        method,
+        headers,
+        redirect: 'error',
+        signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
+        ...(body === undefined ? {} : { body }),
+      });
+      return { status: response.status, body: parse(await boundedText(response)) };
+    } catch (error) {
+      throw new TailcastError('CONTROL_FAILED', `${method} ${path}: ${causeOf(error)}`, { cause: error });
+    }
+  };
+}
+
+/** The error for an answer that is not what was wanted. */
+export function refused(what: string, { status, body }: ControlAnswer): TailcastError {
+  const message = typeof body === 'object' && body !== null && 'message' in body ? String(body.message) : '';
+  return new TailcastError('CONTROL_FAILED', `${what}: ${status} ${message.slice(0, 300)}`.trimEnd());
+}
+
+async function boundedText(response: Response): Promise<string> {
+  if (response.body === null) return '';
+  const decoder = new TextDecoder();
+  let text = '';
+  const stream: AsyncIterable<Uint8Array> = response.body;
+  for await (const chunk of stream) {
+    text += decoder.decode(chunk, { stream: true });
+    if (text.length > MAX_ANSWER_BYTES) throw new RangeError(`an answer exceeds ${MAX_ANSWER_BYTES} bytes`);
+  }
+  return text;
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** `fetch` says only "fetch failed"; the reason is its cause. */
+function causeOf(error: unknown): string {
+  return error instanceof Error && error.cause !== undefined ? errorText(error.cause) : errorText(error);
+}

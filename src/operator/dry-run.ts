@@ -1,0 +1,64 @@
+/** Stand-ins that say what would be written, and write nothing. */
+import { stringify } from 'yaml';
+import type { TailnetControl } from './auth-keys.ts';
+import type { KubeClient } from './kube-client.ts';
+import { kindOf, KINDS, parseObject, type DesiredObject } from './kube-object.ts';
+
+type Print = (text: string) => void;
+
+/** Reads are real; applied objects are printed as YAML documents, without the data of Secrets. */
+export function createDryRunClient(client: KubeClient, print: Print): KubeClient {
+  return {
+    get: (kind, reference, signal) => client.get(kind, reference, signal),
+    list: (kind, options, signal) => client.list(kind, options, signal),
+    watch: (kind, options, signal) => client.watch(kind, options, signal),
+    apply(object) {
+      print(`---\n${stringify(withoutData(object), { lineWidth: 0 })}`);
+      return Promise.resolve(parseObject({ ...object }));
+    },
+    create: (_kind, object) => Promise.resolve(parseObject({ ...object })),
+    patch(kind, { name }) {
+      return Promise.resolve(parseObject({ ...kind, metadata: { name: name ?? '' } }));
+    },
+    remove(kind, { name }) {
+      print(`# would delete ${kind.kind} ${name ?? ''}\n`);
+      return Promise.resolve(true);
+    },
+  };
+}
+
+/** Looks are real; keys are not made and nodes stay. */
+export function createDryRunControl(
+  control: TailnetControl,
+  print: Print,
+  nowMs: () => number,
+): TailnetControl {
+  return {
+    loginServer: control.loginServer,
+    createKey({ tags, lifetimeMs }) {
+      print(`# would create an auth key for ${tags.join(', ')}\n`);
+      return Promise.resolve({
+        key: 'made-when-applied',
+        id: 'made-when-applied',
+        expiresAtMs: nowMs() + lifetimeMs,
+      });
+    },
+    keyUsable: (id, signal) => control.keyUsable(id, signal),
+    device: (id, signal) => control.device(id, signal),
+    revokeKey: () => Promise.resolve(),
+    deleteDevice(id) {
+      print(`# would delete node ${id}\n`);
+      return Promise.resolve();
+    },
+    setTags(id, tags) {
+      print(`# would set the tags of node ${id} to ${tags.join(', ')}\n`);
+      return Promise.resolve();
+    },
+  };
+}
+
+function withoutData(object: DesiredObject): object {
+  if (kindOf(object) !== KINDS.secret || !('data' in object)) return object;
+  const keys = typeof object.data === 'object' && object.data !== null ? Object.keys(object.data) : [];
+  return { ...object, data: Object.fromEntries(keys.map((key) => [key, '[secret]'])) };
+}

@@ -1,0 +1,107 @@
+/** Kubernetes Events about Recorders: what `kubectl describe` shows. The same thing said again is counted, not repeated. */
+import { errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { Clock } from './clock.ts';
+import type { KubeClient } from './kube-client.ts';
+import { KINDS } from './kube-object.ts';
+
+export interface EventRecorder {
+  /** Never throws: an event that cannot be written is logged. */
+  record(
+    about: { readonly name: string; readonly uid: string },
+    event: { readonly type: 'Normal' | 'Warning'; readonly reason: string; readonly message: string },
+    signal: AbortSignal,
+  ): Promise<void>;
+}
+
+/** Events about cluster-scoped objects live here, as client-go's recorder does it. */
+const NAMESPACE = 'default';
+/** The same event is written at most this often. */
+const REPEAT_AFTER_MS = 300_000;
+const MAX_REMEMBERED = 1000;
+const MAX_MESSAGE = 1024;
+
+interface Told {
+  readonly name: string;
+  readonly count: number;
+  readonly atMs: number;
+}
+
+export function createEventRecorder(options: {
+  readonly client: Pick<KubeClient, 'create' | 'patch'>;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Distinguishes events in their names. */
+  readonly createId: () => string;
+}): EventRecorder {
+  const { client, clock, log } = options;
+  /** Insertion order is age: the oldest is forgotten first, which at worst writes one event anew. */
+  const told = new Map<string, Told>();
+
+  function remember(key: string, event: Told): void {
+    told.delete(key);
+    told.set(key, event);
+    const oldest = told.keys().next();
+    if (told.size > MAX_REMEMBERED && oldest.done !== true) told.delete(oldest.value);
+  }
+
+  return {
+    async record(about, { type, reason, message }, signal) {
+      const text = message.slice(0, MAX_MESSAGE);
+      const key = JSON.stringify([about.uid, type, reason, text]);
+      const before = told.get(key);
+      const now = clock.now();
+      if (before !== undefined && now - before.atMs < REPEAT_AFTER_MS) return;
+      const time = new Date(now).toISOString().replace(/\.\d+Z$/, 'Z');
+      try {
+        if (before === undefined) {
+          const name = `${about.name}.${options.createId()}`;
+          await client.create(
+            KINDS.event,
+            newEvent(name, about, { type, reason, message: text }, time),
+            signal,
+          );
+          remember(key, { name, count: 1, atMs: now });
+        } else {
+          const count = before.count + 1;
+          const body = { count, lastTimestamp: time };
+          await client.patch(
+            KINDS.event,
+            { namespace: NAMESPACE, name: before.name },
+            { kind: 'merge', body },
+            signal,
+          );
+          remember(key, { ...before, count, atMs: now });
+        }
+      } catch (error) {
+        told.delete(key);
+        log.debug({ recorder: about.name, reason, error: errorText(error) }, 'event not written');
+      }
+    },
+  };
+}
+
+function newEvent(
+  name: string,
+  about: { readonly name: string; readonly uid: string },
+  event: { readonly type: string; readonly reason: string; readonly message: string },
+  time: string,
+): object {
+  return {
+    apiVersion: 'v1',
+    kind: 'Event',
+    metadata: { name, namespace: NAMESPACE },
+    involvedObject: {
+      apiVersion: KINDS.recorder.apiVersion,
+      kind: KINDS.recorder.kind,
+      name: about.name,
+      uid: about.uid,
+    },
+    ...event,
+    source: { component: 'tailcast-operator' },
+    reportingComponent: 'tailcast-operator',
+    firstTimestamp: time,
+    lastTimestamp: time,
+    count: 1,
+  };
+}

@@ -1,0 +1,107 @@
+/** Headscale's API (v1, the REST side of its gRPC service) with an API key. Tags need Headscale 0.28 or newer. */
+import { z } from 'zod';
+import type { TailnetControl } from './auth-keys.ts';
+import { createControlRequest, refused, type ControlAnswer } from './control-request.ts';
+
+export interface HeadscaleApiOptions {
+  /** Where headscale is; nodes log in there too, unless `loginServer` says otherwise. */
+  readonly baseUrl: string;
+  readonly loginServer: string;
+  /** Read for each request, so that a rotated key is followed. */
+  readonly apiKey: (signal: AbortSignal) => Promise<string>;
+  readonly nowMs: () => number;
+}
+
+const keySchema = z.object({
+  preAuthKey: z.object({ id: z.coerce.string(), key: z.string(), expiration: z.string().optional() }),
+});
+const keysSchema = z.object({
+  preAuthKeys: z
+    .array(
+      z.object({
+        id: z.coerce.string(),
+        used: z.boolean().default(false),
+        expiration: z.string().optional(),
+      }),
+    )
+    .default([]),
+});
+const nodeSchema = z.object({
+  node: z.object({
+    givenName: z.string().default(''),
+    name: z.string().default(''),
+    ipAddresses: z.array(z.string()).default([]),
+  }),
+});
+const problemSchema = z.object({ code: z.number().optional(), message: z.string().default('') });
+
+/** gRPC's NOT_FOUND; some versions wrap what their database says instead. */
+const NOT_FOUND = 5;
+
+/** Creates the adapter. */
+export function createHeadscaleControl(options: HeadscaleApiOptions): TailnetControl {
+  const request = createControlRequest(options.baseUrl);
+
+  async function call(
+    method: 'GET' | 'POST' | 'DELETE',
+    path: string,
+    signal: AbortSignal,
+    json?: object,
+  ): Promise<ControlAnswer> {
+    return request({
+      method,
+      path: `/api/v1${path}`,
+      authorization: `Bearer ${await options.apiKey(signal)}`,
+      ...(json === undefined ? {} : { json }),
+      signal,
+    });
+  }
+
+  return {
+    loginServer: options.loginServer,
+    async createKey({ tags, lifetimeMs }, signal) {
+      const expiresAtMs = options.nowMs() + lifetimeMs;
+      const answer = await call('POST', '/preauthkey', signal, {
+        reusable: false,
+        ephemeral: false,
+        expiration: new Date(expiresAtMs).toISOString(),
+        aclTags: tags,
+      });
+      if (answer.status !== 200) throw refused('creating an auth key', answer);
+      const { preAuthKey } = keySchema.parse(answer.body);
+      return { id: preAuthKey.id, key: preAuthKey.key, expiresAtMs };
+    },
+    async keyUsable(id, signal) {
+      const answer = await call('GET', '/preauthkey', signal);
+      if (answer.status !== 200) throw refused('looking at auth keys', answer);
+      const found = keysSchema.parse(answer.body).preAuthKeys.find((key) => key.id === id);
+      return found !== undefined && !found.used && !(Date.parse(found.expiration ?? '') <= options.nowMs());
+    },
+    async revokeKey(id, signal) {
+      const answer = await call('POST', '/preauthkey/expire', signal, { id });
+      if (answer.status >= 400 && !isAbsent(answer)) throw refused('revoking an auth key', answer);
+    },
+    async device(id, signal) {
+      const answer = await call('GET', `/node/${encodeURIComponent(id)}`, signal);
+      if (isAbsent(answer)) return undefined;
+      if (answer.status !== 200) throw refused('looking at a node', answer);
+      const { node } = nodeSchema.parse(answer.body);
+      return { hostname: node.givenName === '' ? node.name : node.givenName, addresses: node.ipAddresses };
+    },
+    async deleteDevice(id, signal) {
+      const answer = await call('DELETE', `/node/${encodeURIComponent(id)}`, signal);
+      if (answer.status >= 400 && !isAbsent(answer)) throw refused('deleting a node', answer);
+    },
+    async setTags(id, tags, signal) {
+      const answer = await call('POST', `/node/${encodeURIComponent(id)}/tags`, signal, { tags });
+      if (answer.status >= 400) throw refused('setting the tags of a node', answer);
+    },
+  };
+}
+
+function isAbsent({ status, body }: ControlAnswer): boolean {
+  if (status === 404) return true;
+  const problem = problemSchema.safeParse(body);
+  if (status < 400 || !problem.success) return false;
+  return problem.data.code === NOT_FOUND || /\b(record|node|key) not found\b/i.test(problem.data.message);
+}

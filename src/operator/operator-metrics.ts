@@ -1,0 +1,52 @@
+/** What the operator counts. */
+import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client';
+
+export interface OperatorMetrics {
+  readonly registry: Registry;
+  /** Recorders that are deployed, by uid; the gauge keeps the reference's name. */
+  readonly recorders: Set<string>;
+  readonly reconciles: Counter<'outcome'>;
+  readonly keysCreated: Counter<'reason'>;
+  readonly devicesDeleted: Counter;
+  readonly leading: Gauge;
+  /** Shows a number that is asked for at scrape time. */
+  gauge(name: string, help: string, read: () => number): void;
+}
+
+export function createOperatorMetrics(options: { readonly processMetrics?: boolean } = {}): OperatorMetrics {
+  const registry = new Registry();
+  const registers = [registry];
+  if (options.processMetrics === true) collectDefaultMetrics({ register: registry });
+  const recorders = new Set<string>();
+  function gauge(name: string, help: string, read: () => number): void {
+    const shown: Gauge = new Gauge({ name, help, registers, collect: () => shown.set(read()) });
+  }
+  gauge('k8s_recorder_resources', 'Recorder resources that are deployed.', () => recorders.size);
+  return {
+    registry,
+    recorders,
+    reconciles: new Counter({
+      name: 'tailcast_operator_reconciles_total',
+      help: 'Passes over a Recorder, by outcome.',
+      labelNames: ['outcome'],
+      registers,
+    }),
+    keysCreated: new Counter({
+      name: 'tailcast_operator_auth_keys_created_total',
+      help: 'Auth keys made, by reason.',
+      labelNames: ['reason'],
+      registers,
+    }),
+    devicesDeleted: new Counter({
+      name: 'tailcast_operator_devices_deleted_total',
+      help: 'Nodes removed from the tailnet.',
+      registers,
+    }),
+    leading: new Gauge({
+      name: 'tailcast_operator_leading',
+      help: '1 while this process leads.',
+      registers,
+    }),
+    gauge,
+  };
+}

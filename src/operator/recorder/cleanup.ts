@@ -1,0 +1,121 @@
+/** Taking away what a Recorder no longer needs: replicas, accounts, and in the end everything. Effects. */
+import type { Logger } from '../../observe/logger.ts';
+import type { TailnetControl } from '../auth-keys.ts';
+import type { KubeClient } from '../kube-client.ts';
+import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import type { OperatorMetrics } from '../operator-metrics.ts';
+import { readStoredKey } from './keys.ts';
+import { readNodeState } from './node-state.ts';
+import { replicaSecrets, type Observed, type ReplicaSecrets } from './observe.ts';
+import type { Recorder } from './resource.ts';
+import { serviceAccountName, stateSecretName } from './specs.ts';
+import { belongsTo } from './validation.ts';
+
+export interface CleanupDeps {
+  readonly client: Pick<KubeClient, 'remove'>;
+  readonly metrics: Pick<OperatorMetrics, 'devicesDeleted'>;
+  readonly log: Logger;
+}
+
+/**
+ * Removes the replicas that a scale-down left over. A replica goes after its pod: as long as that runs it could join
+ * again, or write its state anew.
+ *
+ * @returns false when a pod is still there, so that somebody must look again.
+ */
+export async function removeSurplus(
+  deps: CleanupDeps,
+  recorder: Recorder,
+  observed: Observed,
+  control: TailnetControl,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const surplus = replicaSecrets(recorder, observed).filter(
+    ({ ordinal }) => ordinal >= recorder.spec.replicas,
+  );
+  let complete = true;
+  for (const replica of surplus) {
+    if (observed.pods.has(stateSecretName(recorder.metadata.name, replica.ordinal))) {
+      complete = false;
+      continue;
+    }
+    await leaveTailnet(deps, replica, control, signal);
+    // The state goes last: it says which node this was.
+    await removeObject(deps, recorder, KINDS.secret, replica.auth, signal);
+    await removeObject(deps, recorder, KINDS.secret, replica.state, signal);
+    deps.log.info({ recorder: recorder.metadata.name, ordinal: replica.ordinal }, 'replica removed');
+  }
+  return complete;
+}
+
+/** Removes ServiceAccounts that the Recorder used under an earlier name. */
+export async function removeStaleAccounts(
+  deps: CleanupDeps,
+  recorder: Recorder,
+  { serviceAccounts }: Observed,
+  signal: AbortSignal,
+): Promise<void> {
+  const current = serviceAccountName(recorder);
+  for (const account of serviceAccounts) {
+    if (account.metadata.name !== current) {
+      await removeObject(deps, recorder, KINDS.serviceAccount, account, signal);
+    }
+  }
+}
+
+/**
+ * Ends the pods and then takes every node of the Recorder out of the tailnet, also those of replicas that a scale-down
+ * had not got to. The objects go with the Recorder, by their owner references; volumes stay.
+ *
+ * @param control undefined when the tailnet is gone and nothing can be removed from it.
+ * @param waitForPods false after the time that pods are waited for.
+ * @returns `waiting` while pods are still there; else the nodes that were left in the tailnet.
+ */
+export async function removeAll(
+  deps: CleanupDeps,
+  recorder: Recorder,
+  observed: Observed,
+  control: TailnetControl | undefined,
+  waitForPods: boolean,
+  signal: AbortSignal,
+): Promise<{ readonly kind: 'waiting' } | { readonly kind: 'done'; readonly left: readonly string[] }> {
+  await removeObject(deps, recorder, KINDS.statefulSet, observed.statefulSet, signal);
+  if (waitForPods && observed.pods.size > 0) return { kind: 'waiting' };
+  const replicas = replicaSecrets(recorder, observed);
+  if (control === undefined) {
+    const left = replicas.flatMap(({ state }) => (state && readNodeState(state).deviceId) ?? []);
+    return { kind: 'done', left };
+  }
+  for (const replica of replicas) await leaveTailnet(deps, replica, control, signal);
+  return { kind: 'done', left: [] };
+}
+
+/** The node of a replica leaves the tailnet, and its key becomes worthless. */
+async function leaveTailnet(
+  { metrics, log }: CleanupDeps,
+  { ordinal, state, auth }: ReplicaSecrets,
+  control: TailnetControl,
+  signal: AbortSignal,
+): Promise<void> {
+  const deviceId = state === undefined ? undefined : readNodeState(state).deviceId;
+  if (deviceId !== undefined) {
+    await control.deleteDevice(deviceId, signal);
+    metrics.devicesDeleted.inc();
+    log.info({ ordinal, deviceId }, 'node removed from the tailnet');
+  }
+  const keyId = auth === undefined ? undefined : readStoredKey(auth).id;
+  if (keyId !== undefined) await control.revokeKey(keyId, signal);
+}
+
+/** Removes an object if it is the Recorder's, and still the one that was seen. */
+async function removeObject(
+  { client }: CleanupDeps,
+  recorder: Recorder,
+  kind: ResourceKind,
+  object: KubeObject | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  if (object === undefined || !belongsTo(recorder, object)) return;
+  const { namespace, name, uid } = object.metadata;
+  await client.remove(kind, { namespace, name }, { uid }, signal);
+}

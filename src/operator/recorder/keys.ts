@@ -1,0 +1,243 @@
+/** Gives each replica of a Recorder the auth key it needs, and none that it does not. Effects; decisions are pure. */
+import { errorText, TailcastError } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { TailnetControl } from '../auth-keys.ts';
+import type { KubeObject } from '../kube-object.ts';
+import type { OperatorMetrics } from '../operator-metrics.ts';
+import {
+  decideKey,
+  KEY_LIFETIME_MS,
+  ReissueLimiter,
+  SPENT_AFTER_MS,
+  type KeyDecision,
+  type ReplaceReason,
+} from './auth-key-decision.ts';
+import { readNodeState, secretData, type NodeState } from './node-state.ts';
+import type { Recorder } from './resource.ts';
+import { KEY_ANNOTATIONS, tagsOf, type SpecOptions, type StoredKey } from './specs.ts';
+import type { ControlDevice } from './status.ts';
+
+/** What a replica has after its key was seen to. */
+export interface ReplicaNode {
+  readonly ordinal: number;
+  readonly state: NodeState;
+  readonly control: ControlDevice | undefined;
+  /** What its auth Secret is to hold; undefined: there is to be none. */
+  readonly stored: StoredKey | undefined;
+  /** What its state Secret is to hand to the pod. */
+  readonly deliver: string | undefined;
+}
+
+export interface SecretPair {
+  readonly state: KubeObject | undefined;
+  readonly auth: KubeObject | undefined;
+}
+
+export interface KeyKeeperDeps {
+  readonly options: Pick<SpecOptions, 'defaultTags'>;
+  readonly metrics: Pick<OperatorMetrics, 'keysCreated' | 'devicesDeleted'>;
+  readonly nowMs: () => number;
+  readonly log: Logger;
+}
+
+/** One replica, and the control server of its tailnet. */
+interface Replica {
+  readonly recorder: Recorder;
+  readonly ordinal: number;
+  readonly control: TailnetControl;
+  readonly signal: AbortSignal;
+}
+
+const NO_NODE: NodeState = {
+  deviceId: undefined,
+  dnsName: undefined,
+  addresses: [],
+  https: true,
+  brokenKey: undefined,
+};
+
+/** Remembers, per Recorder, how many keys were made anew lately and for which requests. */
+export class KeyKeeper {
+  readonly #deps: KeyKeeperDeps;
+  /** By uid of the Recorder. As many as there are Recorders. */
+  readonly #memory = new Map<string, { readonly reissuing: Set<number>; readonly limiter: ReissueLimiter }>();
+
+  constructor(deps: KeyKeeperDeps) {
+    this.#deps = deps;
+  }
+
+  /**
+   * Sees to one replica.
+   *
+   * @param write stores a new key before anything else happens, so that a crash loses at most one key nobody knows.
+   * @throws TailcastError `CONTROL_FAILED`
+   */
+  async ensure(
+    replica: Replica & { readonly secrets: SecretPair },
+    write: (stored: StoredKey) => Promise<void>,
+  ): Promise<ReplicaNode> {
+    const { recorder, ordinal, secrets } = replica;
+    const state = secrets.state === undefined ? NO_NODE : readNodeState(secrets.state);
+    const before = secrets.auth === undefined ? undefined : readStoredKey(secrets.auth);
+    const { reissuing } = this.#memoryOf(recorder);
+    if (state.brokenKey === undefined) reissuing.delete(ordinal);
+    const node = await this.#look(replica, state.deviceId);
+    const decision = decideKey({
+      stored: before,
+      deviceId: node.deviceId,
+      brokenKey: state.brokenKey,
+      tags: tagsOf(recorder, this.#deps.options),
+      reissuing: reissuing.has(ordinal),
+      spent: node.deviceId === undefined && (await this.#isSpent(replica, before, node.removed)),
+      nowMs: this.#deps.nowMs(),
+    });
+    const stored = await this.#carryOut(replica, decision, before, node.deviceId, write);
+    const wanted = node.deviceId === undefined || state.brokenKey !== undefined;
+    return {
+      ordinal,
+      state: { ...state, deviceId: node.deviceId },
+      control: node.device,
+      stored,
+      deliver: wanted ? stored?.key : undefined,
+    };
+  }
+
+  /** Forgets what is remembered about a Recorder. */
+  forget(uid: string): void {
+    this.#memory.delete(uid);
+  }
+
+  /** A node that somebody removed at the control server does not count any more: its replica has to join anew. */
+  async #look(
+    { control, signal }: Replica,
+    deviceId: string | undefined,
+  ): Promise<{ deviceId: string | undefined; device: ControlDevice | undefined; removed: boolean }> {
+    if (deviceId === undefined) return { deviceId, device: undefined, removed: false };
+    const said = await this.#ask('what a node is', () => control.device(deviceId, signal));
+    const removed = said !== undefined && said.answer === undefined;
+    return { deviceId: removed ? undefined : deviceId, device: said?.answer, removed };
+  }
+
+  async #carryOut(
+    replica: Replica,
+    decision: KeyDecision,
+    before: StoredKey | undefined,
+    deviceId: string | undefined,
+    write: (stored: StoredKey) => Promise<void>,
+  ): Promise<StoredKey | undefined> {
+    const { recorder, control, signal } = replica;
+    switch (decision.kind) {
+      case 'none':
+        return undefined;
+      case 'keep':
+        return before === undefined || deviceId === undefined
+          ? before
+          : followTags(before, deviceId, tagsOf(recorder, this.#deps.options), control, signal);
+      case 'create':
+      case 'replace': {
+        const stored =
+          decision.kind === 'create' ? await this.#create(replica) : await this.#replace(replica, decision);
+        await write(stored);
+        this.#deps.metrics.keysCreated.inc({ reason: decision.kind === 'create' ? 'new' : decision.reason });
+        const old = before?.id;
+        if (old !== undefined) await this.#ask('that a key is revoked', () => control.revokeKey(old, signal));
+        return stored;
+      }
+    }
+  }
+
+  async #create({ recorder, ordinal, control, signal }: Replica): Promise<StoredKey> {
+    const tags = tagsOf(recorder, this.#deps.options);
+    const description = `recorder ${recorder.metadata.name}-${ordinal}`.replaceAll(/[^A-Za-z0-9 -]/g, '-');
+    const { key, id, expiresAtMs } = await control.createKey(
+      { tags, lifetimeMs: KEY_LIFETIME_MS, description },
+      signal,
+    );
+    return { key, id, expiresAtMs, tags };
+  }
+
+  /** A key in place of one that does not do; limited, because a pod can ask for it again and again. */
+  async #replace(
+    replica: Replica,
+    { reason, deviceId }: { readonly reason: ReplaceReason; readonly deviceId: string | undefined },
+  ): Promise<StoredKey> {
+    const { recorder, ordinal, control, signal } = replica;
+    const { metrics, log } = this.#deps;
+    const { reissuing, limiter } = this.#memoryOf(recorder);
+    if ((reason === 'requested' || reason === 'spent') && !limiter.take()) {
+      throw new TailcastError(
+        'CONTROL_FAILED',
+        `auth key re-issuance rate limit exceeded for Recorder "${recorder.metadata.name}", will retry with backoff`,
+      );
+    }
+    if (deviceId !== undefined) {
+      await control.deleteDevice(deviceId, signal);
+      metrics.devicesDeleted.inc();
+    }
+    const stored = await this.#create(replica);
+    if (reason === 'requested') reissuing.add(ordinal);
+    log.info({ recorder: recorder.metadata.name, ordinal, reason }, 'auth key replaced');
+    return stored;
+  }
+
+  /** Keys let one node in: a key whose node is gone again, or that the control server calls used, lets nobody in. */
+  async #isSpent(
+    { control, signal }: Replica,
+    stored: StoredKey | undefined,
+    removed: boolean,
+  ): Promise<boolean> {
+    const { id, expiresAtMs } = stored ?? {};
+    if (id === undefined || expiresAtMs === undefined) return removed;
+    if (this.#deps.nowMs() - (expiresAtMs - KEY_LIFETIME_MS) < SPENT_AFTER_MS) return false;
+    const said = await this.#ask('whether a key is usable', () => control.keyUsable(id, signal));
+    return said?.answer === false;
+  }
+
+  /** A control server that does not answer a question must not stop everything else. */
+  async #ask<T>(what: string, question: () => Promise<T>): Promise<{ readonly answer: T } | undefined> {
+    try {
+      return { answer: await question() };
+    } catch (error) {
+      this.#deps.log.warn({ what, error: errorText(error) }, 'the control server did not say');
+      return undefined;
+    }
+  }
+
+  #memoryOf({ metadata, spec }: Recorder): { reissuing: Set<number>; limiter: ReissueLimiter } {
+    const known = this.#memory.get(metadata.uid);
+    if (known !== undefined) return known;
+    const fresh = {
+      reissuing: new Set<number>(),
+      limiter: new ReissueLimiter(spec.replicas, this.#deps.nowMs),
+    };
+    this.#memory.set(metadata.uid, fresh);
+    return fresh;
+  }
+}
+
+/** Tags of a node that has joined are changed at the control server. Where its tags are not known, they are taken as right. */
+async function followTags(
+  stored: StoredKey,
+  deviceId: string,
+  tags: readonly string[],
+  control: TailnetControl,
+  signal: AbortSignal,
+): Promise<StoredKey> {
+  if (stored.tags !== undefined && stored.tags.join(',') !== tags.join(',')) {
+    await control.setTags(deviceId, tags, signal);
+  }
+  return { ...stored, tags };
+}
+
+/** The key that an auth Secret holds, with what its annotations say. */
+export function readStoredKey(secret: KubeObject): StoredKey {
+  const annotations = secret.metadata.annotations ?? {};
+  const expires = Number(annotations[KEY_ANNOTATIONS.expires] ?? Number.NaN);
+  const tags = annotations[KEY_ANNOTATIONS.tags];
+  return {
+    key: secretData(secret).get('authkey') ?? '',
+    id: annotations[KEY_ANNOTATIONS.id],
+    expiresAtMs: Number.isNaN(expires) ? undefined : expires,
+    tags: tags?.split(',').filter((tag) => tag !== ''),
+  };
+}

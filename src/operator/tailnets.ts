@@ -1,0 +1,78 @@
+/** Which control server a Recorder's nodes belong to: the operator's own, or that of the `Tailnet` resource it names. */
+import { z } from 'zod';
+import { TailcastError } from '../errors.ts';
+import type { TailnetControl } from './auth-keys.ts';
+import type { KubeClient } from './kube-client.ts';
+import { KINDS } from './kube-object.ts';
+import { secretData } from './recorder/node-state.ts';
+import { createTailscaleControl } from './tailscale-api.ts';
+
+/** `gone`: the resource was deleted, so nothing can be done at that control server any more. */
+export type TailnetAnswer =
+  | { readonly kind: 'found'; readonly control: TailnetControl }
+  | { readonly kind: 'gone'; readonly message: string };
+
+export interface Tailnets {
+  /**
+   * @param name `spec.tailnet` of a Recorder; empty: the operator's own tailnet.
+   * @throws TailcastError, KubeRefusal when that cannot be said now.
+   */
+  of(name: string, signal: AbortSignal): Promise<TailnetAnswer>;
+}
+
+const tailnetSchema = z.object({
+  spec: z.object({
+    loginUrl: z.string().default(''),
+    credentials: z.object({ secretName: z.string() }),
+  }),
+});
+
+export function createTailnets(options: {
+  readonly client: Pick<KubeClient, 'get'>;
+  readonly namespace: string;
+  readonly own: TailnetControl;
+  /** Of Tailnets that name no login URL. */
+  readonly defaultLoginServer: string;
+  readonly nowMs: () => number;
+}): Tailnets {
+  const { client, namespace, nowMs } = options;
+  /** One per login server and Secret, so that access tokens are kept. As many as there are Tailnets. */
+  const controls = new Map<string, TailnetControl>();
+
+  async function credentials(
+    secretName: string,
+    signal: AbortSignal,
+  ): Promise<{ clientId: string; clientSecret: string }> {
+    const secret = await client.get(KINDS.secret, { namespace, name: secretName }, signal);
+    const data = secret === undefined ? new Map<string, string>() : secretData(secret);
+    const [clientId, clientSecret] = [data.get('client_id'), data.get('client_secret')];
+    if (clientId === undefined || clientSecret === undefined) {
+      throw new TailcastError(
+        'CONTROL_FAILED',
+        `Secret ${namespace}/${secretName} must hold client_id and client_secret`,
+      );
+    }
+    return { clientId: clientId.trim(), clientSecret: clientSecret.trim() };
+  }
+
+  return {
+    async of(name, signal) {
+      if (name === '') return { kind: 'found', control: options.own };
+      const resource = await client.get(KINDS.tailnet, { name }, signal);
+      if (resource === undefined) return { kind: 'gone', message: `Tailnet "${name}" does not exist` };
+      const { loginUrl, credentials: named } = tailnetSchema.parse(resource).spec;
+      const loginServer = loginUrl === '' ? options.defaultLoginServer : loginUrl;
+      const key = JSON.stringify([loginServer, named.secretName]);
+      const known = controls.get(key);
+      if (known !== undefined) return { kind: 'found', control: known };
+      const control = createTailscaleControl({
+        baseUrl: loginServer,
+        loginServer,
+        credentials: (use) => credentials(named.secretName, use),
+        nowMs,
+      });
+      controls.set(key, control);
+      return { kind: 'found', control };
+    },
+  };
+}

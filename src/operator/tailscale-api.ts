@@ -1,0 +1,107 @@
+/** Tailscale's API (v2) with an OAuth client that may write keys (`auth_keys`) and devices (`devices:core`). */
+import { z } from 'zod';
+import type { TailnetControl } from './auth-keys.ts';
+import { createControlRequest, refused, type ControlAnswer } from './control-request.ts';
+
+export interface TailscaleApiOptions {
+  /** e.g. `https://api.tailscale.com` */
+  readonly baseUrl: string;
+  readonly loginServer: string;
+  /** Read each time a token is fetched, so that rotated credentials are followed. */
+  readonly credentials: (
+    signal: AbortSignal,
+  ) => Promise<{ readonly clientId: string; readonly clientSecret: string }>;
+  readonly nowMs: () => number;
+}
+
+const tokenSchema = z.object({ access_token: z.string(), expires_in: z.number().default(3600) });
+const keySchema = z.object({ id: z.string(), key: z.string(), expires: z.string().optional() });
+const keyStateSchema = z.object({ invalid: z.boolean().optional(), revoked: z.string().optional() });
+const deviceSchema = z.object({
+  hostname: z.string().default(''),
+  addresses: z.array(z.string()).default([]),
+});
+
+/** A token is fetched anew this long before its end. */
+const TOKEN_MARGIN_MS = 60_000;
+/** The longest description that the API takes. */
+const MAX_DESCRIPTION = 50;
+
+/** Creates the adapter. Tokens are kept until they end or are refused. */
+export function createTailscaleControl(options: TailscaleApiOptions): TailnetControl {
+  const request = createControlRequest(options.baseUrl);
+  let token: { readonly value: string; readonly endsAtMs: number } | undefined;
+
+  async function authorization(signal: AbortSignal): Promise<string> {
+    if (token === undefined || token.endsAtMs <= options.nowMs()) {
+      const { clientId, clientSecret } = await options.credentials(signal);
+      const form = { grant_type: 'client_credentials', client_id: clientId, client_secret: clientSecret };
+      const answer = await request({ method: 'POST', path: '/api/v2/oauth/token', form, signal });
+      if (answer.status !== 200) throw refused('getting an access token', answer);
+      const { access_token: value, expires_in: seconds } = tokenSchema.parse(answer.body);
+      token = { value, endsAtMs: options.nowMs() + seconds * 1000 - TOKEN_MARGIN_MS };
+    }
+    return `Bearer ${token.value}`;
+  }
+
+  async function call(
+    method: 'GET' | 'POST' | 'DELETE',
+    path: string,
+    signal: AbortSignal,
+    json?: object,
+  ): Promise<ControlAnswer> {
+    const send = async (): Promise<ControlAnswer> =>
+      request({
+        method,
+        path: `/api/v2${path}`,
+        authorization: await authorization(signal),
+        ...(json === undefined ? {} : { json }),
+        signal,
+      });
+    const answer = await send();
+    if (answer.status !== 401) return answer;
+    token = undefined;
+    return send();
+  }
+
+  return {
+    loginServer: options.loginServer,
+    async createKey({ tags, lifetimeMs, description }, signal) {
+      const create = { reusable: false, ephemeral: false, preauthorized: true, tags };
+      const answer = await call('POST', '/tailnet/-/keys', signal, {
+        capabilities: { devices: { create } },
+        expirySeconds: Math.round(lifetimeMs / 1000),
+        description: description.slice(0, MAX_DESCRIPTION),
+      });
+      if (answer.status !== 200) throw refused('creating an auth key', answer);
+      const { id, key, expires } = keySchema.parse(answer.body);
+      const expiresAtMs = Date.parse(expires ?? '');
+      return { id, key, expiresAtMs: Number.isNaN(expiresAtMs) ? options.nowMs() + lifetimeMs : expiresAtMs };
+    },
+    async keyUsable(id, signal) {
+      const answer = await call('GET', `/tailnet/-/keys/${encodeURIComponent(id)}`, signal);
+      if (answer.status === 404) return false;
+      if (answer.status !== 200) throw refused('looking at an auth key', answer);
+      const { invalid, revoked } = keyStateSchema.parse(answer.body);
+      return invalid !== true && (revoked ?? '') === '';
+    },
+    async revokeKey(id, signal) {
+      const answer = await call('DELETE', `/tailnet/-/keys/${encodeURIComponent(id)}`, signal);
+      if (answer.status >= 400 && answer.status !== 404) throw refused('revoking an auth key', answer);
+    },
+    async device(id, signal) {
+      const answer = await call('GET', `/device/${encodeURIComponent(id)}`, signal);
+      if (answer.status === 404) return undefined;
+      if (answer.status !== 200) throw refused('looking at a device', answer);
+      return deviceSchema.parse(answer.body);
+    },
+    async deleteDevice(id, signal) {
+      const answer = await call('DELETE', `/device/${encodeURIComponent(id)}`, signal);
+      if (answer.status >= 400 && answer.status !== 404) throw refused('deleting a device', answer);
+    },
+    async setTags(id, tags, signal) {
+      const answer = await call('POST', `/device/${encodeURIComponent(id)}/tags`, signal, { tags });
+      if (answer.status >= 400) throw refused('setting the tags of a device', answer);
+    },
+  };
+}
