@@ -155,7 +155,7 @@ function createStreamTable(options: {
       const stream = createStream(streamId, headers, flow, send);
       streams.set(streamId, stream);
       send({ kind: 'synReply', streamId, fin: false, block: deflater.encode([]) });
-      if (fin) stream.input.push(null);
+      if (fin) stream.deliver({ payload: new Uint8Array(0), fin });
       options.onStream(stream);
     },
     deliver: (piece) => streams.get(piece.streamId)?.deliver(piece),
@@ -170,7 +170,7 @@ function createStreamTable(options: {
 }
 
 interface OpenStream extends SpdyStream {
-  deliver(piece: SpdyDataPiece): void;
+  deliver(piece: Pick<SpdyDataPiece, 'payload' | 'fin'>): void;
   drop(): void;
   finished(): boolean;
 }
@@ -196,10 +196,12 @@ function createStream(id: number, headers: ReadonlyMap<string, string>, flow: Fl
       );
     },
     final(done) {
+      finSent = true;
       send({ kind: 'data', streamId: id, fin: true, payload: new Uint8Array(0) }, done);
     },
   });
   let ended = false;
+  let finSent = false;
   return {
     id,
     headers,
@@ -217,7 +219,7 @@ function createStream(id: number, headers: ReadonlyMap<string, string>, flow: Fl
       input.destroy();
       output.destroy();
     },
-    finished: () => (ended || input.destroyed) && (output.writableFinished || output.destroyed),
+    finished: () => (ended || input.destroyed) && (finSent || output.destroyed),
   };
 }
 

@@ -112,6 +112,30 @@ describe('exec over WebSocket', () => {
     expect(JSON.parse(session.text(3))).toMatchObject({ status: 'Success' });
   });
 
+  it('knows no such signal before v5', async () => {
+    const session = await open(exec(['head', '-n', '2'], 'stdin=1'), ['v4.channel.k8s.io']);
+    session.socket.send(Buffer.from('\0one\n'));
+    session.socket.send(Buffer.of(255, 0));
+    session.socket.send(Buffer.from('\0two\n'));
+    expect(await session.closed).toBe(1000);
+    expect(session.text(1)).toBe('one\ntwo\n');
+  });
+
+  it('reads on when the command takes no more input', async () => {
+    const script = 'exec 0<&-; echo closed; while ! [ -e go ]; do sleep 0.05; done; rm go; echo done';
+    const session = await open(exec(['sh', '-c', script], 'stdin=1'), ['v5.channel.k8s.io']);
+    await expect.poll(() => session.text(1)).toBe('closed\n');
+    for (let part = 0; part < 64; part += 1) session.socket.send(Buffer.alloc(32 * 1024));
+    const pong = new Promise((resolve) => session.socket.once('pong', resolve));
+    session.socket.ping('still there');
+    expect(String(await pong)).toBe('still there');
+    await (
+      await open(exec(['touch', 'go'], ''), ['v5.channel.k8s.io'])
+    ).closed;
+    expect(await session.closed).toBe(1000);
+    expect(session.text(1)).toBe('closed\ndone\n');
+  });
+
   it('answers pings while a command runs, and takes messages of any cut', async () => {
     const session = await open(exec(['head', '-c', '100000'], 'stdin=1'), ['v5.channel.k8s.io']);
     const pong = new Promise((resolve) => session.socket.once('pong', resolve));
