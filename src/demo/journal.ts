@@ -101,7 +101,7 @@ function createWatcher(query: WatchQuery, maxQueued: number, onClose: () => void
   };
 }
 
-/** An object that leaves the selection is DELETED to this watcher, one that enters it is ADDED. */
+/** An object that leaves the selection is DELETED to this watcher, as it was before; one that enters it is ADDED. */
 function eventFor(query: WatchQuery, change: Change): WatchEvent | undefined {
   if (change.resource !== query.resource) return undefined;
   if (query.namespace !== '' && change.namespace !== query.namespace) return undefined;
@@ -111,5 +111,5 @@ function eventFor(query: WatchQuery, change: Change): WatchEvent | undefined {
   if (is) return { type: was ? 'MODIFIED' : 'ADDED', object: after };
   if (!was) return undefined;
   const version = String(change.version);
-  return { type: 'DELETED', object: withValue(after ?? before, ['metadata', 'resourceVersion'], version) };
+  return { type: 'DELETED', object: withValue(before, ['metadata', 'resourceVersion'], version) };
 }
