@@ -132,8 +132,12 @@ function createServerSide(
         if (event.payload.length > 0) throw violation(`output on the SPDY stream of ${stream.role}`);
         break;
     }
-    if (!event.fin) return;
-    if (stream.role === 'error' && !stream.finished) {
+    if (event.fin) finish(stream, 'ended');
+  };
+  const finish = (stream: Stream, how: 'ended' | 'reset'): void => {
+    // A reset of a stream that has said nothing tells nothing, except where silence means success.
+    const told = how === 'ended' || status.begun || version < 4;
+    if (stream.role === 'error' && !stream.finished && told) {
       const exit = status.finish();
       if (exit !== undefined) session.exit(exit);
     }
@@ -153,7 +157,8 @@ function createServerSide(
       case 'synStream':
         throw violation('the server opened a SPDY stream of its own');
       case 'rstStream':
-        for (const stream of streams.all()) if (stream.id === event.streamId) stream.finished = true;
+        // Kubernetes' server never ends the error stream: it resets all streams when it closes the connection.
+        for (const stream of streams.all()) if (stream.id === event.streamId) finish(stream, 'reset');
         return;
       case 'goaway':
         closing = true;

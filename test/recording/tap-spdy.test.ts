@@ -125,6 +125,18 @@ describe('SPDY tap, server to client', () => {
     expect(one.session.seen).toEqual(['exit success']);
   });
 
+  it('reads the exit code when the error stream is reset, as a server does that closes the connection', () => {
+    const { session, down, server } = opened();
+    down(server.data(1, statusExit(7)));
+    const reset = (streamId: number): Uint8Array =>
+      encodeSpdyFrame({ kind: 'rstStream', streamId, status: 5 });
+    down(reset(5), reset(1), reset(1));
+    expect(session.seen).toEqual(['exit 7']);
+    const silent = opened();
+    silent.down(reset(1));
+    expect(silent.session.seen).toEqual([]);
+  });
+
   it('does not end a session for an exit status that cannot be read', () => {
     const { session, down, server } = opened();
     down(server.data(1, utf8('not json'), true));
