@@ -12,12 +12,20 @@ import { STREAM_CASES } from './cases/streams.ts';
 import { TERMINAL_CASES } from './cases/terminal.ts';
 import { ensurePeer } from './rig/build.ts';
 import { ensureDebianProgram } from './rig/debian.ts';
-import { type Kubectl, type Transport, findKubectls, minorNumber, speaks } from './rig/kubectl.ts';
+import {
+  type Kubectl,
+  type Transport,
+  findKubectls,
+  minorNumber,
+  runKubectl,
+  speaks,
+} from './rig/kubectl.ts';
 import { type Kubernetes, type KubernetesVersion, startKubernetes } from './rig/kubernetes.ts';
 import { marked } from './rig/reaper.ts';
+import { startReferenceProxy } from './rig/reference-proxy.ts';
 import { type Rig, createRig } from './rig/rig.ts';
 import { startS3 } from './rig/s3.ts';
-import { type Tailnet, standardPolicy, startTailnet } from './rig/tailnet.ts';
+import { STANDARD_NODES, type Tailnet, standardPolicy, startTailnet } from './rig/tailnet.ts';
 import { SUITES } from './suites.ts';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
@@ -104,6 +112,28 @@ describe.each(clusters)(
       await expect(cluster.api('GET', pods, undefined, 'viewer')).resolves.toBeDefined();
       await expect(cluster.api('GET', pods, undefined, 'nobody')).rejects.toThrow('403');
       await expect(cluster.api('GET', pods, undefined, 'impersonator')).rejects.toThrow('403');
+    });
+
+    it.each([
+      { transport: 'spdy', verb: 'create' },
+      { transport: 'websocket', verb: 'get' },
+    ] as const)('is really spoken to over $transport', async ({ transport, verb }) => {
+      await STREAM_CASES.find(({ name }) => name === 'exec stdin ends')!.run(
+        context(cluster, newest, transport),
+      );
+      const execs = cluster.audit().filter((event) => event.objectRef?.subresource === 'exec');
+      expect(execs.at(-1)).toMatchObject({ verb, responseStatus: { code: 101 } });
+    });
+
+    // Older servers translate always and do not count.
+    it.runIf(version === '1.36')('translates WebSocket where the node does not take it', async () => {
+      await STREAM_CASES.find(({ name }) => name === 'exec stdin ends')!.run(
+        context(cluster, newest, 'websocket'),
+      );
+      const metrics = String(await cluster.api('GET', '/metrics'));
+      const counters = metrics.match(/websocket_streaming_requests_total\{[^}]*"exec"[^}]*\}/g) ?? [];
+      const wanted = webSockets ? 'proxied_to_kubelet' : 'translated_at_apiserver';
+      expect(counters).toEqual([expect.stringContaining(wanted)]);
     });
 
     it('writes down who did what', async () => {
@@ -220,6 +250,36 @@ describe('the tailnet', () => {
   });
 });
 
+describe("the reference's proxy", () => {
+  it('is a node of the tailnet that impersonates whoever calls', async () => {
+    await Promise.all([ensurePeer('kubernetes-1.36'), ensurePeer('tailnet'), ensurePeer('reference')]);
+    const rig = createRig();
+    try {
+      const [kubernetes, tailnet] = await Promise.all([
+        startKubernetes(rig, { node: false }),
+        startTailnet(rig, {
+          nodes: STANDARD_NODES.filter(({ name }) => ['alice', 'bob'].includes(name)),
+          policy: unrecorded(),
+        }),
+      ]);
+      const proxy = await startReferenceProxy(rig, { mode: 'auth', kubernetes, tailnet });
+      const whoami = async (from: string): Promise<string> => {
+        const args = [
+          'auth',
+          'whoami',
+          '--output=jsonpath={.status.userInfo.username} {.status.userInfo.groups}',
+        ];
+        const { stdout, stderr } = await runKubectl(newest, args, { kubeconfig: proxy.kubeconfig(from) });
+        return stdout.toString() + stderr.toString();
+      };
+      expect(await whoami('alice')).toBe('alice@example.com ["system:masters","system:authenticated"]');
+      expect(await whoami('bob')).toBe('bob@example.com ["rig:viewers","system:authenticated"]');
+    } finally {
+      await rig.stop();
+    }
+  });
+});
+
 describe('the S3 server', () => {
   it('answers, and refuses those without a signature', async () => {
     await ensurePeer('versitygw');
@@ -310,6 +370,12 @@ function applies(item: KubectlCase, kubectl: Kubectl, transport: Transport): boo
   if (item.sinceMinor !== undefined && minorNumber(kubectl) < item.sinceMinor) return false;
   if (item.streams === 'none') return transport === 'spdy';
   return speaks(kubectl, transport, item.streams);
+}
+
+/** The standard grants without recorders: the reference refuses everything when one is enforced and none has an address. */
+function unrecorded(): object {
+  const text = JSON.stringify(standardPolicy());
+  return JSON.parse(text.replace(',"recorder":["tag:recorder"],"enforceRecorder":true', '')) as object;
 }
 
 let counter = 0;

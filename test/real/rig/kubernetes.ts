@@ -52,6 +52,8 @@ export interface KubeconfigAccess {
   readonly ca?: string;
   readonly insecure?: boolean;
   readonly proxyUrl?: string;
+  /** The name to check the certificate for, when `server` is an address. */
+  readonly tlsServerName?: string;
 }
 
 /** The parts of an audit event (audit.k8s.io/v1) that tests read. */
@@ -341,10 +343,12 @@ function createAccess(
               ),
             };
       const proxy = access.proxyUrl === undefined ? {} : { 'proxy-url': access.proxyUrl };
+      const checked = access.tlsServerName === undefined ? {} : { 'tls-server-name': access.tlsServerName };
       return write(name, access.token === undefined ? {} : { token: access.token }, {
         server: access.server ?? url,
         ...((access.server ?? url).startsWith('https:') ? trust : {}),
         ...proxy,
+        ...checked,
       });
     },
     async clientKubeconfig(name, user, groups = []) {

@@ -112,7 +112,7 @@ async function until<T>(
   let last: unknown;
   for (;;) {
     try {
-      const value = await check();
+      const value = await within(check(), deadline - Date.now());
       if (value !== undefined) return value;
     } catch (error) {
       last = error;
@@ -121,11 +121,22 @@ async function until<T>(
     if (ended !== undefined)
       throw new Error(`${what}: ${ended.name} ended\n${tailOf(ended)}`, { cause: last });
     if (Date.now() > deadline) {
-      throw new Error(`${what}: not within ${timeoutMs} ms\n${watch.map(tailOf).join('\n')}`, {
+      const why = last instanceof Error ? last.message : 'no answer';
+      throw new Error(`${what}: not within ${timeoutMs} ms: ${why}\n${watch.map(tailOf).join('\n')}`, {
         cause: last,
       });
     }
     await delay(POLL_MS);
+  }
+}
+
+/** Undefined when there is no answer in time: a check that never answers must not outlast the deadline. */
+async function within<T>(answer: Promise<T | undefined>, ms: number): Promise<T | undefined> {
+  const cancel = new AbortController();
+  try {
+    return await Promise.race([answer, delay(ms, undefined, { signal: cancel.signal })]);
+  } finally {
+    cancel.abort();
   }
 }
 

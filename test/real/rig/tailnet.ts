@@ -243,15 +243,7 @@ async function startNode(
       `--socks5-server=127.0.0.1:${socksPort}`,
       `--outbound-http-proxy-listen=127.0.0.1:${httpProxyPort}`,
     ],
-    env: {
-      TS_DEBUG_USE_DERP_HTTP: '1',
-      TS_DEBUG_OMIT_LOCAL_ADDRS: '1',
-      TS_DISABLE_PORTMAPPER: '1',
-      TS_NO_LOGS_NO_SUPPORT: 'true',
-      TS_PANIC_IF_HIT_MAIN_CONTROL: '1',
-      TS_ASSUME_NETWORK_UP_FOR_TEST: '1',
-      TS_DEBUG_PRETENDPOINT: `127.0.0.1:${port}`,
-    },
+    env: nodeEnvironment(port),
   });
   // The client is inside the daemon and answers to its own name.
   const client = join(home, 'tailscale');
@@ -289,6 +281,19 @@ async function startNode(
   };
 }
 
+/** What keeps a node of any kind on this machine: no logs sent out, no port mapping, relays without TLS. */
+export function nodeEnvironment(port: number): Record<string, string> {
+  return {
+    TS_DEBUG_USE_DERP_HTTP: '1',
+    TS_DEBUG_OMIT_LOCAL_ADDRS: '1',
+    TS_DISABLE_PORTMAPPER: '1',
+    TS_NO_LOGS_NO_SUPPORT: 'true',
+    TS_PANIC_IF_HIT_MAIN_CONTROL: '1',
+    TS_ASSUME_NETWORK_UP_FOR_TEST: '1',
+    TS_DEBUG_PRETENDPOINT: `127.0.0.1:${port}`,
+  };
+}
+
 /** A tunnel through the node's HTTP proxy; what the far end says at once stays in the socket. */
 async function connectThrough(proxyPort: number, address: string, port: number): Promise<Socket> {
   const socket = connect({ host: '127.0.0.1', port: proxyPort, allowHalfOpen: true });
@@ -314,14 +319,15 @@ async function meshed(rig: Rig, nodes: readonly TailnetNode[]): Promise<void> {
       nodes
         .filter((to) => to.name > from.name)
         .map((to) =>
-          rig.until(
-            `${from.name} reaches ${to.name}`,
-            () => from.cli('ping', '--c=1', '--timeout=2s', '--until-direct=false', to.addresses[0]),
-            { watch },
-          ),
+          rig.until(`${from.name} reaches ${to.name}`, () => ping(from, to.addresses[0]), { watch }),
         ),
     ),
   );
+}
+
+/** @throws Error when the address does not answer */
+export function ping(from: TailnetNode, address: string): Promise<string> {
+  return from.cli('ping', '--c=1', '--timeout=2s', '--until-direct=false', address);
 }
 
 async function healthy(url: string): Promise<true | undefined> {

@@ -67,11 +67,12 @@ func run(ctx context.Context, o options) error {
 		AuthKey: strings.TrimSpace(string(authKey)), UserLogf: log.Infof,
 	}
 	defer node.Close()
-	status, err := node.Up(ctx)
-	if err != nil {
+	// Before anything else: the client fixes its transport when it is first used.
+	if err := answerCertificates(node, o); err != nil {
 		return err
 	}
-	if err := answerCertificates(node, o); err != nil {
+	status, err := node.Up(ctx)
+	if err != nil {
 		return err
 	}
 	restConfig, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)

@@ -1,0 +1,71 @@
+/** The reference's API server proxy as a node of the tailnet: a second opinion on behaviour, a yardstick for speed. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ensurePeer } from './build.ts';
+import type { Kubernetes } from './kubernetes.ts';
+import { type Program, type Rig, freePort } from './rig.ts';
+import { DOMAIN, type Tailnet, nodeEnvironment, ping } from './tailnet.ts';
+
+export interface ReferenceProxy {
+  /** Tailnet addresses; it listens on port 443 of them. */
+  readonly addresses: readonly [ipv4: string, ipv6: string];
+  /** The name its certificate is for. */
+  readonly name: string;
+  readonly program: Program;
+  /** Writes a kubeconfig for clients of a node of the tailnet. */
+  kubeconfig(from: string): string;
+}
+
+export interface ReferenceProxyOptions {
+  readonly mode: 'auth' | 'noauth';
+  readonly kubernetes: Kubernetes;
+  readonly tailnet: Tailnet;
+}
+
+/** Starts it and returns when it has joined the tailnet. Its node carries `tag:k8s`. */
+export async function startReferenceProxy(rig: Rig, options: ReferenceProxyOptions): Promise<ReferenceProxy> {
+  const { kubernetes, tailnet, mode } = options;
+  const { 'api-proxy': path = '' } = await ensurePeer('reference');
+  const hostname = `reference-${mode}`;
+  const name = `${hostname}.${DOMAIN}`;
+  const folder = join(rig.folder, hostname);
+  mkdirSync(folder, { mode: 0o700 });
+  const authKeyFile = join(folder, 'key');
+  writeFileSync(authKeyFile, await tailnet.authKey({ tags: ['tag:k8s'] }), { mode: 0o600 });
+  const leaf = await kubernetes.authority.issue({ name: hostname, commonName: name, dnsNames: [name] });
+  const program = rig.launch({
+    name: hostname,
+    path,
+    env: nodeEnvironment(await freePort()),
+    args: [
+      `--kubeconfig=${kubernetes.kubeconfig(`${hostname}-upstream`, { token: kubernetes.tokens.impersonator })}`,
+      `--mode=${mode}`,
+      `--login-server=${tailnet.controlUrl}`,
+      `--auth-key-file=${authKeyFile}`,
+      `--hostname=${hostname}`,
+      `--state=${join(folder, 'state')}`,
+      `--certificate=${leaf.certificatePath}`,
+      `--key=${leaf.keyPath}`,
+    ],
+  });
+  const ready = await rig.until(hostname, () => program.firstLine, { watch: [program] });
+  const [ipv4, ipv6] = ready['addresses'] as [string, string];
+  // Up is not the same as known to the others.
+  const clients = Object.values(tailnet.nodes).filter((node) => node.program.running);
+  for (const node of clients) {
+    await rig.until(`${node.name} reaches ${hostname}`, () => ping(node, ipv4), { watch: [program] });
+  }
+  return {
+    addresses: [ipv4, ipv6],
+    name,
+    program,
+    kubeconfig: (from) =>
+      kubernetes.kubeconfig(`${hostname}-${from}`, {
+        server: `https://${ipv4}`,
+        tlsServerName: name,
+        proxyUrl: `http://127.0.0.1:${tailnet.node(from).httpProxyPort}`,
+        // kubectl asks for a password where it has nothing to send.
+        token: mode === 'noauth' ? kubernetes.tokens.admin : 'unused',
+      }),
+  };
+}
