@@ -26,7 +26,7 @@ const [major] = process.versions.node.split('.').map(Number);
 if (major < 20)
   fail(`Node ${process.versions.node} is too old to install the project: Node 20 or newer is needed`);
 
-await step('install', 'installing dependencies (npm ci)', ['package.json', 'package-lock.json'], () =>
+await step('install', 'installing dependencies (npm ci)', ['package-lock.json', '.npmrc'], () =>
   run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error']),
 );
 if (goal === 'build') {
