@@ -20,4 +20,5 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     file: 'suites/differential-api-server.test.ts',
     peers: ['kubernetes-1.36', 'kubernetes-1.34'],
   },
+  kubectl: { file: 'suites/kubectl.test.ts', peers: ['kubernetes-1.36', 'kubernetes-1.34'] },
 };

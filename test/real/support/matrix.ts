@@ -1,0 +1,142 @@
+/** One case of kubectl, run directly and through every gateway: the direct run is the control. */
+import { isDeepStrictEqual } from 'node:util';
+import { mkdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import type { CaseContext, KubectlCase, Observation, WitnessedRun } from '../cases/case.ts';
+import { createPod, deletePod, observe } from '../cases/case.ts';
+import { OBJECT_CASES } from '../cases/objects.ts';
+import { PORT_FORWARD_CASES } from '../cases/port-forward.ts';
+import { STREAM_CASES } from '../cases/streams.ts';
+import { TERMINAL_CASES } from '../cases/terminal.ts';
+import { type Kubectl, type Transport, minorNumber, speaks } from '../rig/kubectl.ts';
+import type { Kubernetes } from '../rig/kubernetes.ts';
+import type { Gateway, Gateways } from './gateways.ts';
+import { compareRecordings } from './recorded.ts';
+
+export interface Client {
+  readonly kubectl: Kubectl;
+  readonly transport: Transport;
+}
+
+export interface MatrixCase extends KubectlCase {
+  /** What a gateway in auth mode answers where it must differ from the API server; the control is at hand. */
+  readonly inAuthMode?: (control: Observation, seen: Observation) => readonly string[];
+}
+
+/** `--as` is a claim of the client: the API server believes it of an admin, a gateway in auth mode of nobody. */
+const AS_SOMEBODY: MatrixCase = {
+  name: '--as',
+  streams: 'none',
+  async run(context) {
+    const args = ['get', 'configmaps', '--output=name', '--namespace=tailcast'];
+    const plain = await observe(context, args);
+    const forged = await observe(context, [...args, '--as=rig-nobody', '--as-group=rig:nobodies']);
+    return { plain, forged };
+  },
+  inAuthMode(control, seen) {
+    const { code, stdout } = control['plain'] as { code: number; stdout: string };
+    const forged = seen['forged'] as { code: number; stdout: string; stderr: string };
+    const ignored =
+      forged.code === code && forged.stdout === stdout && forged.stderr.startsWith('Warning: ignored ');
+    const believed = (control['forged'] as { code: number }).code === 1;
+    return [
+      ...(ignored ? [] : [`--as was not ignored with a warning: ${JSON.stringify(forged)}`]),
+      ...(believed ? [] : ['the control believed nobody']),
+    ];
+  },
+};
+
+export const ALL_CASES: readonly MatrixCase[] = [
+  ...OBJECT_CASES,
+  AS_SOMEBODY,
+  ...STREAM_CASES,
+  ...TERMINAL_CASES,
+  ...PORT_FORWARD_CASES,
+];
+
+/** What the versions between the oldest and the newest run: one case of every kind of stream. */
+const SHORT_LIST = new Set([
+  'get -w',
+  '--as',
+  'exec exit codes and streams',
+  'exec 8 MiB both ways',
+  'attach',
+  'cp both ways',
+  'exec on a terminal',
+  'port-forward',
+]);
+
+export function casesFor(client: Client, list: 'full' | 'short'): readonly MatrixCase[] {
+  return ALL_CASES.filter((item) => {
+    if (list === 'short' && !SHORT_LIST.has(item.name)) return false;
+    if (item.sinceMinor !== undefined && minorNumber(client.kubectl) < item.sinceMinor) return false;
+    // Requests without streams are the same on both transports.
+    if (item.streams === 'none') return client.transport === 'spdy';
+    return speaks(client.kubectl, client.transport, item.streams);
+  });
+}
+
+export interface MatrixJob {
+  readonly client: Client;
+  readonly item: MatrixCase;
+  readonly cluster: Kubernetes;
+  readonly gateways: Gateways;
+}
+
+export interface MatrixResult {
+  readonly control: Observation;
+  /** Sentences about what differs; empty when nothing does. */
+  readonly problems: readonly string[];
+}
+
+let counter = 0;
+
+/** Runs the case directly, then through each gateway, and compares answers and recordings. */
+export async function runJob({ client, item, cluster, gateways }: MatrixJob): Promise<MatrixResult> {
+  counter += 1;
+  const pod = `matrix-${counter}`;
+  await createPod(cluster, pod, { command: ['sleep', 'infinity'] });
+  try {
+    const context = (kubeconfig: string, witness: WitnessedRun[]): CaseContext => {
+      counter += 1;
+      const unique = `case-${counter}`;
+      const folder = join(dirname(cluster.caPath), unique);
+      mkdirSync(folder);
+      return { ...client, cluster, kubeconfig, pod, folder, unique, witness };
+    };
+    const direct = cluster.kubeconfig('direct', { token: cluster.tokens.admin });
+    const control = await item.run(context(direct, []));
+    const problems: string[] = [];
+    for (const gateway of gateways.all) {
+      const through = context(gateway.kubeconfig, []);
+      const found = await runThrough(gateway, gateways, item, through, control).catch((error: unknown) => [
+        error instanceof Error ? error.message : String(error),
+      ]);
+      problems.push(...found.map((problem) => `${gateway.name}: ${problem}`));
+    }
+    return { control, problems };
+  } finally {
+    await deletePod(cluster, pod);
+  }
+}
+
+async function runThrough(
+  gateway: Gateway,
+  { archive }: Gateways,
+  item: MatrixCase,
+  context: CaseContext,
+  control: Observation,
+): Promise<readonly string[]> {
+  const known = new Set((await archive.of(context.pod)).map(({ id }) => id));
+  const seen = await item.run(context);
+  const problems: string[] = [];
+  if (gateway.mode === 'auth' && item.inAuthMode !== undefined) {
+    problems.push(...item.inAuthMode(control, seen));
+  } else if (!isDeepStrictEqual(seen, control)) {
+    problems.push(`saw ${JSON.stringify(seen)}, the API server gives ${JSON.stringify(control)}`);
+  }
+  if (gateway.recorded)
+    return [...problems, ...(await compareRecordings(archive, item.name, context, known))];
+  const unwanted = (await archive.of(context.pod)).filter(({ id }) => !known.has(id));
+  return [...problems, ...unwanted.map(({ id }) => `recorded without being asked to: ${id}`)];
+}
