@@ -144,6 +144,7 @@ async function openServer(parts: {
     identities: tailnet.identities,
     upstreamHost: apiServer.hostHeader,
     authorization: () => apiServer.authorization(),
+    hostNames: hostNamesOf(config),
     nowMs: monotonicMs,
     createId: randomUUID,
   });
@@ -198,6 +199,18 @@ async function openServer(parts: {
     metrics,
     log,
   });
+}
+
+/** A static identity is everybody's who can connect, so no page may reach it under a name of its own. */
+function hostNamesOf({
+  hostNames,
+  identity,
+  tlsNames,
+  listen: { host },
+}: GatewayConfig): ReadonlySet<string> {
+  const local = identity === 'static' ? ['localhost', '127.0.0.1', '::1', host, ...tlsNames] : [];
+  const names = hostNames.length > 0 ? hostNames : local;
+  return new Set(names.map((name) => name.toLowerCase()));
 }
 
 async function openApiServer(

@@ -63,6 +63,12 @@ export const GATEWAY_SETTINGS = {
   tlsCert: setting('certificate chain (PEM) for tls=files', optionalText, undefined, '<file>'),
   tlsKey: setting('private key (PEM) for tls=files', optionalText, undefined, '<file>'),
   tlsNames: setting('names and addresses a self-signed certificate is for', textList, [], '<names>'),
+  hostNames: setting(
+    'names and addresses under which clients may call; default: any, with identity=static those of this machine and tlsNames',
+    textList,
+    [],
+    '<names>',
+  ),
   stateDirectory: setting('where the self-signed CA is kept', optionalText, undefined, '<directory>'),
   recorderDial: setting(
     'how recorders are reached: direct (kernel networking) or through tailscaled (userspace networking)',

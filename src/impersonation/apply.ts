@@ -141,6 +141,7 @@ const KEPT_WITHOUT_AUTH: ReadonlySet<HeaderFamily> = new Set([
   'cookie',
   'impersonation',
   'auditId',
+  'trace',
 ]);
 
 function keepSubprotocol(scan: Scan, name: string, value: string): void {

@@ -18,6 +18,7 @@ export type RawHeaders = readonly string[];
  * - `subprotocol`: may carry a bearer token
  * - `extensions`: WebSocket extensions, which would hide the payload from the recorder
  * - `auditId`: the API server would take the client's word for it
+ * - `trace`: names by which other logs know a request; a client could make its own look like somebody else's
  */
 export type HeaderFamily =
   | 'ordinary'
@@ -31,7 +32,8 @@ export type HeaderFamily =
   | 'forwarded'
   | 'subprotocol'
   | 'extensions'
-  | 'auditId';
+  | 'auditId'
+  | 'trace';
 
 const EXACT: ReadonlyMap<string, HeaderFamily> = new Map([
   ['host', 'host'],
@@ -51,6 +53,12 @@ const EXACT: ReadonlyMap<string, HeaderFamily> = new Map([
   ['sec-websocket-protocol', 'subprotocol'],
   ['sec-websocket-extensions', 'extensions'],
   ['audit-id', 'auditId'],
+  ['traceparent', 'trace'],
+  ['tracestate', 'trace'],
+  ['baggage', 'trace'],
+  ['b3', 'trace'],
+  ['x-request-id', 'trace'],
+  ['x-correlation-id', 'trace'],
 ]);
 
 /** @param name in lower case */
@@ -66,6 +74,7 @@ export function headerFamily(name: string): HeaderFamily {
       return name.startsWith('tailscale') ? 'identity' : 'ordinary';
     case 0x78: // x
       if (name.startsWith('x-remote')) return 'identity';
+      if (name.startsWith('x-b3-')) return 'trace';
       return name.startsWith('x-forwarded') ? 'forwarded' : 'ordinary';
     default:
       return 'ordinary';

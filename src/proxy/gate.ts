@@ -21,6 +21,7 @@ import { parseRequestInfo, type RequestInfo } from '../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../recording/policy.ts';
 import { parseKubernetesRules } from '../tailnet/capabilities.ts';
 import type { Identity, IdentitySource, Peer } from '../tailnet/identity.ts';
+import { refuseForeignPages } from './browser-guard.ts';
 
 /** What a client asked, before anything about it was believed. */
 export interface InboundRequest {
@@ -61,6 +62,8 @@ export interface GateDeps {
   readonly upstreamHost: string;
   /** The gateway's own credential as a whole header value, e.g. `Bearer …`; asked per request, used in auth mode. */
   authorization(): Promise<string | undefined>;
+  /** Names of the gateway that `Host` may give, in lower case and without ports; none: any. */
+  readonly hostNames?: ReadonlySet<string>;
   readonly nowMs: () => number;
   readonly createId: () => string;
 }
@@ -87,7 +90,7 @@ export function createGate(deps: GateDeps): Gate {
   return {
     async admit(request, signal) {
       const startedAtMs = deps.nowMs();
-      checkEnvelope(request);
+      checkEnvelope(request, deps.hostNames ?? NO_NAMES);
       const target = parseTarget(request.target);
       const identity = await deps.identities.whois(request.peer, signal);
       let standing = standings.get(identity);
@@ -136,21 +139,31 @@ function assess(identity: Identity, mode: GateDeps['mode']): Standing {
   };
 }
 
-function checkEnvelope({ method, rawHeaders }: InboundRequest): void {
+function checkEnvelope({ method, rawHeaders }: InboundRequest, hostNames: ReadonlySet<string>): void {
   if (!METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
   if (rawHeaders.length > 2 * MAX_HEADER_LINES) {
     throw new TailcastError('HEADERS_TOO_LARGE', `more than ${MAX_HEADER_LINES} header lines`);
   }
-  let hosts = 0;
+  const hosts: string[] = [];
+  const origins: string[] = [];
+  const fetchSites: string[] = [];
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const name = rawHeaders[index] ?? '';
     if (name.length > MAX_HEADER_NAME_BYTES) {
       throw new TailcastError('HEADERS_TOO_LARGE', `a header name is over ${MAX_HEADER_NAME_BYTES} bytes`);
     }
-    if (name.length === 4 && name.toLowerCase() === 'host') hosts += 1;
+    const value = rawHeaders[index + 1] ?? '';
+    if (name.length === 4 && name.toLowerCase() === 'host') hosts.push(value);
+    else if (name.length === 6 && name.toLowerCase() === 'origin') origins.push(value);
+    else if (name.length === 14 && name.toLowerCase() === 'sec-fetch-site') fetchSites.push(value);
   }
-  if (hosts !== 1) throw new TailcastError('HEADER_REFUSED', `${hosts} Host headers instead of one`);
+  const [host = ''] = hosts;
+  if (hosts.length !== 1)
+    throw new TailcastError('HEADER_REFUSED', `${hosts.length} Host headers instead of one`);
+  refuseForeignPages({ host, origins, fetchSites }, hostNames);
 }
+
+const NO_NAMES: ReadonlySet<string> = new Set();
 
 /**
  * Under enforcement a road to a shell that cannot be recorded is closed. The kubelet's own API (`nodes/…/proxy`) runs

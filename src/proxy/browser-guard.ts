@@ -1,0 +1,52 @@
+/**
+ * The tailnet says which machine is calling, not which program on it. A web page that somebody looks at can make their
+ * browser call the gateway too, and a WebSocket to `pods/exec` needs no consent from the server: so what a browser sends
+ * on behalf of a foreign page is refused, and `Host` must be a name of the gateway where its names are known (a foreign
+ * name that was made to resolve to the gateway would make a foreign page look like our own).
+ */
+import { TailcastError } from '../errors.ts';
+
+/** What of a request's header fields says who made the browser send it. */
+export interface BrowserFields {
+  readonly host: string;
+  /** Every `Origin`, in order. */
+  readonly origins: readonly string[];
+  /** Every `Sec-Fetch-Site`, in order. Pages cannot set or remove it. */
+  readonly fetchSites: readonly string[];
+}
+
+/** `same-site` is not enough: the machines of a tailnet are siblings under one name. */
+const OWN_SITES: ReadonlySet<string> = new Set(['same-origin', 'none']);
+
+/**
+ * @param hostNames in lower case, without ports; empty: any
+ * @throws TailcastError `HEADER_REFUSED` for a foreign `Host`, `POLICY_REFUSED` for a foreign page
+ */
+export function refuseForeignPages(fields: BrowserFields, hostNames: ReadonlySet<string>): void {
+  const host = fields.host.toLowerCase();
+  if (hostNames.size > 0 && !hostNames.has(withoutPort(host))) {
+    throw new TailcastError('HEADER_REFUSED', 'Host is not a name of this gateway');
+  }
+  const foreign =
+    fields.origins.some((origin) => !isOwnOrigin(origin, host)) ||
+    fields.fetchSites.some((site) => !OWN_SITES.has(site.toLowerCase()));
+  if (foreign) throw new TailcastError('POLICY_REFUSED', 'a web page of another site made this request');
+}
+
+/** Client libraries that send an `Origin` write the address they call, some of them always with `http`. */
+function isOwnOrigin(origin: string, host: string): boolean {
+  const authority = /^https?:\/\/(.+)$/.exec(origin.toLowerCase())?.[1];
+  return authority !== undefined && withoutDefaultPort(authority) === withoutDefaultPort(host);
+}
+
+function withoutDefaultPort(authority: string): string {
+  return authority.replace(/:(?:443|80)$/, '');
+}
+
+/** `gateway.example.ts.net.:8443` → `gateway.example.ts.net`, `[::1]:8443` → `::1` */
+function withoutPort(authority: string): string {
+  return authority
+    .replace(/:\d*$/, '')
+    .replace(/^\[(.*)\]$/, '$1')
+    .replace(/\.$/, '');
+}

@@ -1,0 +1,157 @@
+/**
+ * The least HTTP/2 that can ask one question: frames and literal HPACK written by hand, so that a request may break every
+ * rule. RFC 9113 section 4 for frames, RFC 7541 section 6.2 for literals.
+ */
+import type { Duplex } from 'node:stream';
+
+export type Field = readonly [name: string, value: string];
+
+const FRAME = {
+  data: 0,
+  headers: 1,
+  priority: 2,
+  reset: 3,
+  settings: 4,
+  ping: 6,
+  goaway: 7,
+  continuation: 9,
+};
+const FLAG = { endStream: 0x1, ack: 0x1, endHeaders: 0x4 };
+const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1');
+const MAX_FRAME = 16_384;
+
+export function encodeFrame(type: number, flags: number, streamId: number, payload: Uint8Array): Buffer {
+  const frame = Buffer.alloc(9 + payload.length);
+  frame.writeUIntBE(payload.length, 0, 3);
+  frame[3] = type;
+  frame[4] = flags;
+  frame.writeUInt32BE(streamId, 5);
+  frame.set(payload, 9);
+  return frame;
+}
+
+/** Preface, settings and one request, as bytes. */
+export function encodeRequest(
+  fields: readonly Field[],
+  options: { readonly body?: Uint8Array; readonly trailers?: readonly Field[] } = {},
+): Buffer {
+  const { body, trailers } = options;
+  const parts = [PREFACE, encodeFrame(FRAME.settings, 0, 0, Buffer.alloc(0))];
+  const more = body !== undefined || trailers !== undefined;
+  parts.push(...encodeBlock(fields, more ? 0 : FLAG.endStream));
+  if (body !== undefined)
+    parts.push(encodeFrame(FRAME.data, trailers === undefined ? FLAG.endStream : 0, 1, body));
+  if (trailers !== undefined) parts.push(...encodeBlock(trailers, FLAG.endStream));
+  return Buffer.concat(parts);
+}
+
+function encodeBlock(fields: readonly Field[], flags: number): Buffer[] {
+  const block = Buffer.concat(fields.flatMap(([name, value]) => [Buffer.of(0), text(name), text(value)]));
+  const frames: Buffer[] = [];
+  for (let at = 0; at === 0 || at < block.length; at += MAX_FRAME) {
+    const last = at + MAX_FRAME >= block.length ? FLAG.endHeaders : 0;
+    const [type, first] = at === 0 ? [FRAME.headers, flags] : [FRAME.continuation, 0];
+    frames.push(encodeFrame(type, first | last, 1, block.subarray(at, at + MAX_FRAME)));
+  }
+  return frames;
+}
+
+/** A string literal without Huffman coding. */
+function text(value: string): Buffer {
+  const bytes = Buffer.from(value, 'latin1');
+  const length: number[] = [];
+  if (bytes.length < 127) length.push(bytes.length);
+  else {
+    length.push(127);
+    let rest = bytes.length - 127;
+    for (; rest >= 128; rest >>>= 7) length.push((rest & 0x7f) | 0x80);
+    length.push(rest);
+  }
+  return Buffer.concat([Buffer.from(length), bytes]);
+}
+
+export type Http2Outcome =
+  | { readonly kind: 'response'; readonly status: number; readonly body: string }
+  /** RST_STREAM, GOAWAY or the end of the connection instead of a response. */
+  | { readonly kind: 'closed' };
+
+/** Sends bytes and waits for what becomes of stream 1. */
+export function exchangeHttp2(socket: Duplex, bytes: Uint8Array): Promise<Http2Outcome> {
+  const { promise, resolve } = Promise.withResolvers<Http2Outcome>();
+  const stream = createStreamReader();
+  let buffered = Buffer.alloc(0);
+  const finish = (outcome: Http2Outcome): void => {
+    resolve(outcome);
+    socket.destroy();
+  };
+  socket.on('error', () => finish({ kind: 'closed' }));
+  socket.on('close', () => finish({ kind: 'closed' }));
+  socket.on('data', (chunk: Buffer) => {
+    buffered = Buffer.concat([buffered, chunk]);
+    while (buffered.length >= 9) {
+      const length = buffered.readUIntBE(0, 3);
+      if (buffered.length < 9 + length) return;
+      const frame: Frame = {
+        type: buffered[3] ?? 0,
+        flags: buffered[4] ?? 0,
+        streamId: buffered.readUInt32BE(5) & 0x7fff_ffff,
+        payload: buffered.subarray(9, 9 + length),
+      };
+      buffered = buffered.subarray(9 + length);
+      if (frame.type === FRAME.settings && (frame.flags & FLAG.ack) === 0)
+        socket.write(encodeFrame(FRAME.settings, FLAG.ack, 0, Buffer.alloc(0)));
+      const outcome = frame.type === FRAME.goaway ? ({ kind: 'closed' } as const) : stream(frame);
+      if (outcome !== undefined) return finish(outcome);
+    }
+  });
+  socket.write(bytes);
+  return promise;
+}
+
+interface Frame {
+  readonly type: number;
+  readonly flags: number;
+  readonly streamId: number;
+  readonly payload: Buffer;
+}
+
+/** Follows stream 1 up to its end. */
+function createStreamReader(): (frame: Frame) => Http2Outcome | undefined {
+  let status = 0;
+  const body: Buffer[] = [];
+  return ({ type, flags, streamId, payload }) => {
+    if (streamId !== 1) return undefined;
+    if (type === FRAME.headers && status < 200) status = decodeStatus(payload);
+    if (type === FRAME.data) body.push(payload);
+    if (type === FRAME.reset && status === 0) return { kind: 'closed' };
+    const carries = type === FRAME.headers || type === FRAME.data;
+    const ended = type === FRAME.reset || (carries && (flags & FLAG.endStream) !== 0 && status >= 200);
+    return ended ? { kind: 'response', status, body: Buffer.concat(body).toString('latin1') } : undefined;
+  };
+}
+
+/** `:status` is the first field of a block: from the static table, or a literal of three digits. */
+function decodeStatus(block: Buffer): number {
+  const indexed = [200, 204, 206, 304, 400, 404, 500][(block[0] ?? 0) - 0x88];
+  if (indexed !== undefined) return indexed;
+  const [length = 0] = block.subarray(1);
+  const value = block.subarray(2, 2 + (length & 0x7f));
+  return Number((length & 0x80) === 0 ? value.toString('latin1') : huffmanDigits(value));
+}
+
+/** RFC 7541 appendix B for digits: 0 to 2 have five bits from 00000, the others six bits from 011001. */
+function huffmanDigits(bytes: Uint8Array): string {
+  const bits = [...bytes].map((byte) => byte.toString(2).padStart(8, '0')).join('');
+  let digits = '';
+  for (let at = 0; digits.length < 3;) {
+    const short = Number.parseInt(bits.slice(at, at + 5), 2);
+    if (short < 3) {
+      digits += String(short);
+      at += 5;
+    } else {
+      digits += String(Number.parseInt(bits.slice(at, at + 6), 2) - 0b011001 + 3);
+      at += 6;
+    }
+  }
+  return digits;
+}
