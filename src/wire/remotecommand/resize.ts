@@ -4,7 +4,7 @@
  */
 import { fuse } from '../fuse.ts';
 import { createJsonObjectSplitter } from '../json-objects.ts';
-import { jsonField, parseJsonObject, type JsonObject } from '../json-value.ts';
+import { parseJsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
 
 export interface TerminalSize {
@@ -35,17 +35,38 @@ export function encodeResize({ columns, rows }: TerminalSize): Uint8Array {
 }
 
 function parseSize(text: string): TerminalSize {
-  const object = parseJsonObject(text);
-  return { columns: dimension(object, 'width'), rows: dimension(object, 'height') };
+  parseJsonObject(text); // from here on the text is known to be one
+  const literals = memberLiterals(text);
+  return { columns: dimension(literals, 'width'), rows: dimension(literals, 'height') };
 }
 
-/** Go matches keys in any case; two spellings of one key in an object would be ambiguous. */
-function dimension(object: JsonObject, name: string): number {
-  const keys = Object.keys(object).filter((key) => key.toLowerCase() === name);
-  if (keys.length > 1) throw new WireError('malformed', `${name} occurs twice in a resize`);
-  const value = keys[0] === undefined ? 0 : (jsonField(object, keys[0]) ?? 0);
-  if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value > MAX_UINT16) {
-    throw new WireError('malformed', `${name} of a resize is not a 16-bit number`);
+/** A string, with what follows if it is the name of a member: a number or `null` as written. Or a bracket. */
+const TOKEN = /("(?:[^"\\]|\\.)*")(?:(\s*:\s*)(-?\d[\d.eE+-]*|null)?)?|[{}[\]]/g;
+
+/**
+ * Names of the object's own members in lower case, since Go matches keys in any case, with their values as written; the
+ * empty text for a value that is neither a number nor `null`. `JSON.parse` would hide what Go goes by: which of two equal
+ * keys came first, and whether 80 was written as 8e1, which Go does not take for an integer.
+ */
+function memberLiterals(text: string): readonly (readonly [name: string, literal: string])[] {
+  const members: (readonly [string, string])[] = [];
+  let depth = 0;
+  for (const [token, name, colon, literal = ''] of text.matchAll(TOKEN)) {
+    if (name === undefined) depth += token === '{' || token === '[' ? 1 : -1;
+    else if (colon !== undefined && depth === 1) {
+      members.push([String(JSON.parse(name)).toLowerCase(), literal]);
+    }
   }
+  return members;
+}
+
+/** Two spellings of one key in an object would be ambiguous. */
+function dimension(members: ReturnType<typeof memberLiterals>, name: string): number {
+  const literals = members.filter(([found]) => found === name).map(([, literal]) => literal);
+  if (literals.length > 1) throw new WireError('malformed', `${name} occurs twice in a resize`);
+  const [literal = 'null'] = literals;
+  if (literal === 'null') return 0;
+  const value = /^(?:0|[1-9]\d{0,4})$/.test(literal) ? Number(literal) : Number.NaN;
+  if (!(value <= MAX_UINT16)) throw new WireError('malformed', `${name} of a resize is not a 16-bit number`);
   return value;
 }

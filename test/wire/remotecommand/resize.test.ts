@@ -45,6 +45,12 @@ describe('resize', () => {
     ]);
   });
 
+  it('does not mistake what is inside another member for a size', () => {
+    expect(parse('{"x":{"Width":1,"Width":2},"Width":3,"y":"\\"Width\\":4","Height":5}')).toEqual([
+      { columns: 3, rows: 5 },
+    ]);
+  });
+
   it('takes 65535 and refuses 65536', () => {
     expect(parse('{"Width":65535,"Height":0}')).toEqual([{ columns: 65_535, rows: 0 }]);
     expect(thrownBy(() => parse('{"Width":65536,"Height":1}')).code).toBe('malformed');
@@ -58,6 +64,12 @@ describe('resize', () => {
     '{"Width":true}',
     '{"Width":99999999999999999999}',
     '{"Width":80,"width":90}',
+    '{"Width":80,"Width":90}',
+    '{"Width":80,"W\\u0069dth":null}',
+    '{"Width":true,"Width":80}',
+    '{"Width":8e1}',
+    '{"Width":80.0}',
+    '{"Height":-0}',
     '{"Width":}',
     '[80,24]',
     '80x24',
