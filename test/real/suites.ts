@@ -11,14 +11,18 @@ export interface Suite {
 export const SUITES: Readonly<Record<string, Suite>> = {
   rig: {
     file: 'rig.test.ts',
-    peers: ['kubernetes-1.36', 'kubernetes-1.34', 'tailnet', 'versitygw', 'reference'],
+    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'tailnet', 'versitygw', 'reference'],
   },
   tailnet: { file: 'suites/tailnet.test.ts', peers: ['tailnet', 'reference'] },
   'reference-client': { file: 'suites/reference-client.test.ts', peers: ['reference'] },
   'differential-requests': { file: 'suites/differential-requests.test.ts', peers: ['oracle'] },
   'differential-api-server': {
     file: 'suites/differential-api-server.test.ts',
-    peers: ['kubernetes-1.36', 'kubernetes-1.34'],
+    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
-  kubectl: { file: 'suites/kubectl.test.ts', peers: ['kubernetes-1.36', 'kubernetes-1.34'] },
+  kubectl: {
+    file: 'suites/kubectl.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
+  },
+  operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
 };

@@ -1,0 +1,216 @@
+/**
+ * The CustomResourceDefinition of Recorder, built from what is ours and from the schemas of Kubernetes' core types,
+ * which come from an API server's own OpenAPI document. `deploy/crds/recorder.yaml` is what `regenerate.ts` wrote.
+ */
+import { coreSchema, type OpenApiSchemas, type Schema } from './core-schema.ts';
+
+const text = (description: string, more: Schema = {}): Schema => ({ description, type: 'string', ...more });
+const flag = (description: string): Schema => ({ description, type: 'boolean' });
+const object = (description: string, properties: Schema, more: Schema = {}): Schema => ({
+  description,
+  type: 'object',
+  properties,
+  ...more,
+});
+const textMap = (description: string): Schema => ({
+  description,
+  type: 'object',
+  additionalProperties: { type: 'string' },
+});
+const list = (description: string, items: Schema, more: Schema = {}): Schema => ({
+  description,
+  type: 'array',
+  items,
+  ...more,
+});
+
+/** @param openApi `components.schemas` of `/openapi/v3/api/v1`. */
+export function recorderCrd(openApi: OpenApiSchemas): object {
+  return {
+    apiVersion: 'apiextensions.k8s.io/v1',
+    kind: 'CustomResourceDefinition',
+    metadata: { name: 'recorders.tailscale.com' },
+    spec: {
+      group: 'tailscale.com',
+      names: {
+        kind: 'Recorder',
+        listKind: 'RecorderList',
+        plural: 'recorders',
+        shortNames: ['rec'],
+        singular: 'recorder',
+      },
+      scope: 'Cluster',
+      versions: [
+        {
+          name: 'v1alpha1',
+          served: true,
+          storage: true,
+          subresources: { status: {} },
+          additionalPrinterColumns: [
+            {
+              name: 'Status',
+              type: 'string',
+              description: 'How far the recorder is deployed.',
+              jsonPath: '.status.conditions[?(@.type == "RecorderReady")].reason',
+            },
+            {
+              name: 'URL',
+              type: 'string',
+              description: 'Where the player is served, if it is.',
+              jsonPath: '.status.devices[?(@.url != "")].url',
+            },
+            { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
+          ],
+          schema: {
+            openAPIV3Schema: object(
+              'A session recorder on the tailnet.',
+              {
+                apiVersion: text('Version of this schema.'),
+                kind: text('Recorder'),
+                metadata: { type: 'object' },
+                spec: specSchema(openApi),
+                status: statusSchema(),
+              },
+              { required: ['spec'] },
+            ),
+          },
+        },
+      ],
+    },
+  };
+}
+
+function specSchema(openApi: OpenApiSchemas): Schema {
+  return object(
+    'The recorder that is wanted.',
+    {
+      enableUI: flag(
+        'Serve the player on HTTPS under the name of each node. Needed when recordings are not kept in S3. Default: false.',
+      ),
+      replicas: {
+        description: 'How many nodes take recordings. More than one needs S3 storage. Default: 1.',
+        type: 'integer',
+        format: 'int32',
+        default: 1,
+        minimum: 0,
+      },
+      storage: object('Where recordings are kept. Default: in the pod, as long as that lives.', {
+        s3: object('A bucket of an S3-compatible store.', {
+          bucket: text('Name of the bucket.'),
+          credentials: object('Where the credentials come from. Default: the environment of the pod.', {
+            secret: object(
+              'A Secret in the namespace of the operator. Each of its keys becomes an environment variable, e.g. AWS_ACCESS_KEY_ID.',
+              { name: text('Name of the Secret.') },
+            ),
+          }),
+          endpoint: text('Host of the store, e.g. s3.us-east-1.amazonaws.com.'),
+        }),
+      }),
+      statefulSet: statefulSetSchema(openApi),
+      tags: list('Tags of the nodes. Default: what the operator is told, tag:k8s.', {
+        type: 'string',
+        pattern: '^tag:[a-zA-Z][a-zA-Z0-9-]*$',
+      }),
+      tailnet: text('Name of the Tailnet resource whose tailnet the nodes join. Default: the operator’s.', {
+        'x-kubernetes-validations': [{ rule: 'self == oldSelf', message: 'Recorder tailnet is immutable' }],
+      }),
+    },
+    {
+      'x-kubernetes-validations': [
+        {
+          rule: '!(self.replicas > 1 && (!has(self.storage) || !has(self.storage.s3)))',
+          message: 'S3 storage must be used when deploying multiple Recorder replicas',
+        },
+      ],
+    },
+  );
+}
+
+function statefulSetSchema(openApi: OpenApiSchemas): Schema {
+  const core = (name: string): Schema => coreSchema(openApi, `io.k8s.api.core.v1.${name}`);
+  const described = (description: string, schema: Schema): Schema => ({ description, ...schema });
+  return object('More about the StatefulSet that runs the recorder.', {
+    annotations: textMap('Annotations of the StatefulSet.'),
+    labels: textMap('Labels of the StatefulSet.'),
+    pod: object('More about its pods.', {
+      affinity: described('Affinity of the pods.', core('Affinity')),
+      annotations: textMap('Annotations of the pods.'),
+      container: object('More about the recorder’s container.', {
+        env: list('Environment variables; they win over those that the operator sets.', {
+          type: 'object',
+          properties: {
+            name: text('Name of the variable.', { pattern: '^[-._a-zA-Z][-._a-zA-Z0-9]*$' }),
+            value: text('Its value; $(NAME) stands for an earlier variable.'),
+          },
+          required: ['name'],
+        }),
+        image: text('Image of the recorder. Default: the operator’s version of tailcast.'),
+        imagePullPolicy: text('When the image is pulled.', { enum: ['Always', 'Never', 'IfNotPresent'] }),
+        resources: described('Resources of the container.', core('ResourceRequirements')),
+        securityContext: described(
+          'Security context of the container. Default: an unprivileged user and a read-only root.',
+          core('SecurityContext'),
+        ),
+      }),
+      imagePullSecrets: list('Secrets for pulling images.', {
+        ...core('LocalObjectReference'),
+        properties: { name: { type: 'string', default: '' } },
+      }),
+      labels: textMap('Labels of the pods.'),
+      nodeSelector: textMap('Labels that the pods’ machines must have.'),
+      securityContext: described('Security context of the pods.', core('PodSecurityContext')),
+      serviceAccount: object('The pods’ account.', {
+        annotations: textMap(
+          'Annotations of the ServiceAccount, e.g. a cloud role for access to the bucket.',
+        ),
+        name: text('Name of the ServiceAccount. Default: the name of the Recorder.', {
+          maxLength: 253,
+          pattern: '^[a-z0-9]([a-z0-9-.]{0,61}[a-z0-9])?$',
+        }),
+      }),
+      tolerations: list('Tolerations of the pods.', core('Toleration')),
+    }),
+  });
+}
+
+function statusSchema(): Schema {
+  const name = '([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?';
+  return object('What the operator has done.', {
+    conditions: list(
+      'RecorderReady: whether everything is deployed.',
+      {
+        type: 'object',
+        properties: {
+          lastTransitionTime: text('When the status changed last.', { format: 'date-time' }),
+          message: text('For people.', { maxLength: 32_768 }),
+          observedGeneration: { type: 'integer', format: 'int64', minimum: 0 },
+          reason: text('For programs.', {
+            maxLength: 1024,
+            minLength: 1,
+            pattern: '^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$',
+          }),
+          status: text('Whether it holds.', { enum: ['True', 'False', 'Unknown'] }),
+          type: text('RecorderReady', {
+            maxLength: 316,
+            pattern: `^${name}(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`,
+          }),
+        },
+        required: ['lastTransitionTime', 'message', 'reason', 'status', 'type'],
+      },
+      { 'x-kubernetes-list-map-keys': ['type'], 'x-kubernetes-list-type': 'map' },
+    ),
+    devices: list(
+      'The nodes that have joined the tailnet.',
+      {
+        type: 'object',
+        properties: {
+          hostname: text('Name of the node.'),
+          tailnetIPs: list('Its addresses in the tailnet.', { type: 'string' }),
+          url: text('Where it serves the player, if it does.'),
+        },
+        required: ['hostname'],
+      },
+      { 'x-kubernetes-list-map-keys': ['hostname'], 'x-kubernetes-list-type': 'map' },
+    ),
+  });
+}

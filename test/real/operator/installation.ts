@@ -1,0 +1,109 @@
+/** Installs what `deploy/` has for the operator into a cluster of the rig, and runs the operator from the sources. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseAllDocuments } from 'yaml';
+import type { Kubernetes } from '../rig/kubernetes.ts';
+import type { Program, Rig } from '../rig/rig.ts';
+
+const root = fileURLToPath(new URL('../../../', import.meta.url));
+export const NAMESPACE = 'tailcast';
+
+/** The roles refuse variables that look like settings and are none; the rig's marker is one. */
+const WITHOUT_MARKER = ['-u', 'TAILCAST_RIG'] as const;
+
+interface Manifest {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly namespace?: string };
+}
+
+const PLURALS: Readonly<Record<string, string>> = {
+  ServiceAccount: 'serviceaccounts',
+  ClusterRole: 'clusterroles',
+  ClusterRoleBinding: 'clusterrolebindings',
+  Role: 'roles',
+  RoleBinding: 'rolebindings',
+  CustomResourceDefinition: 'customresourcedefinitions',
+  StatefulSet: 'statefulsets',
+  Secret: 'secrets',
+};
+
+export function manifests(file: string): readonly Manifest[] {
+  return parseAllDocuments(readFileSync(join(root, file), 'utf8')).map(
+    (document) => document.toJS() as Manifest,
+  );
+}
+
+export function create(cluster: Kubernetes, manifest: Manifest, query = ''): Promise<unknown> {
+  const { apiVersion, kind, metadata } = manifest;
+  const base = apiVersion === 'v1' ? '/api/v1' : `/apis/${apiVersion}`;
+  const scope = metadata.namespace === undefined ? '' : `/namespaces/${metadata.namespace}`;
+  return cluster.api('POST', `${base}${scope}/${PLURALS[kind]}${query}`, manifest);
+}
+
+/** CRD and RBAC as they are shipped; the kubeconfig is that of the operator's own account. */
+export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly kubeconfig: string }> {
+  for (const manifest of manifests('deploy/crds/recorder.yaml')) await create(cluster, manifest);
+  for (const manifest of manifests('deploy/rbac/operator.yaml')) await create(cluster, manifest);
+  const path = `/api/v1/namespaces/${NAMESPACE}/serviceaccounts/tailcast-operator/token`;
+  const answer = (await cluster.api('POST', path, {
+    apiVersion: 'authentication.k8s.io/v1',
+    kind: 'TokenRequest',
+    spec: { expirationSeconds: 24 * 3600 },
+  })) as { status: { token: string } };
+  await rig.until('the Recorder API', async () => {
+    await cluster.api('GET', '/apis/tailscale.com/v1alpha1/recorders');
+    return true;
+  });
+  return { kubeconfig: cluster.kubeconfig('operator', { token: answer.status.token }) };
+}
+
+/** Runs the operator against a headscale, with short waits. */
+export function launchOperator(
+  rig: Rig,
+  options: {
+    readonly kubeconfig: string;
+    readonly controlUrl: string;
+    readonly apiKey: string;
+    readonly name?: string;
+  },
+): Program {
+  const name = options.name ?? 'operator';
+  const apiKeyFile = join(rig.folder, `${name}.key`);
+  writeFileSync(apiKeyFile, options.apiKey, { mode: 0o600 });
+  return rig.launch({
+    name,
+    path: 'env',
+    args: [
+      ...WITHOUT_MARKER,
+      process.execPath,
+      join(root, 'src/main.ts'),
+      'operator',
+      `--kubeconfig=${options.kubeconfig}`,
+      `--namespace=${NAMESPACE}`,
+      '--control=headscale',
+      `--control-url=${options.controlUrl}`,
+      `--api-key-file=${apiKeyFile}`,
+      '--leader-election=false',
+      '--ops-listen=off',
+      '--log-level=debug',
+    ],
+  });
+}
+
+/** The commands that stand for the images of a Recorder's pods. */
+export function imageCommands(tailscaled: string): Readonly<Record<string, readonly string[]>> {
+  const script = (name: string): string => fileURLToPath(new URL(`${name}.ts`, import.meta.url));
+  return {
+    // The kubelet double puts the folder of the ServiceAccount where a container would mount it.
+    'tailscale/tailscale': [
+      process.execPath,
+      script('tailscale-container'),
+      tailscaled,
+      '/var/run/secrets/kubernetes.io/serviceaccount',
+    ],
+    'tailcast/tailcast': ['env', ...WITHOUT_MARKER, process.execPath, join(root, 'src/main.ts')],
+    'tailcast/stand-in': [process.execPath, script('recorder-container')],
+  };
+}
