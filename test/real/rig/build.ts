@@ -175,9 +175,7 @@ function requireGo(): void {
 function keyOf(peer: Peer): string {
   const hash = createHash('sha256').update(JSON.stringify(peer));
   const folder = join(peersFolder, peer.folder);
-  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' })
-    .filter((file) => /(\.go|^go\.mod|^go\.sum)$/.test(file))
-    .toSorted();
+  const files = ['go.mod', 'go.sum', ...ownSources(peer, folder)];
   for (const file of files) {
     hash
       .update(file)
@@ -186,6 +184,15 @@ function keyOf(peer: Peer): string {
       .update('\0');
   }
   return hash.digest('hex').slice(0, 16);
+}
+
+/** The Go files of the peer's own module, where it builds any of them. */
+function ownSources(peer: Peer, folder: string): string[] {
+  const isOwn = Object.values(peer.programs).some((goPackage) => goPackage.startsWith('.'));
+  if (!isOwn) return [];
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((file) => file.endsWith('.go'))
+    .toSorted();
 }
 
 /** Drops builds of older keys that nobody has used for two weeks. */

@@ -238,7 +238,7 @@ async function startNode(
   options: Exclude<KubernetesOptions['node'], false | undefined>,
   suffix: string,
 ): Promise<Program> {
-  const { 'kubelet-double': path = '' } = await ensurePeer('kubernetes-1.36');
+  const { 'kubelet-double': path = '' } = await ensurePeer('kubelet-double');
   const serving = await cluster.authority.issue({
     name: 'kubelet',
     commonName: 'system:node:node-1',

@@ -15,6 +15,7 @@ export interface Peer {
 
 export type PeerName =
   | 'kubernetes-1.36'
+  | 'kubelet-double'
   | 'kubernetes-1.34'
   | 'tailnet'
   | 'versitygw'
@@ -47,16 +48,19 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
       'kube-apiserver': 'k8s.io/kubernetes/cmd/kube-apiserver',
       'kube-controller-manager': 'k8s.io/kubernetes/cmd/kube-controller-manager',
       kubectl: 'k8s.io/kubernetes/cmd/kubectl',
-      'kubelet-double': './kubelet-double',
     },
     tags: {
       etcd: 'grpcnotrace',
       'kube-apiserver': 'grpcnotrace',
       'kube-controller-manager': 'grpcnotrace',
       kubectl: 'grpcnotrace',
-      'kubelet-double': 'grpcnotrace',
     },
     linkerFlags: kubernetesVersion('1', '36', 'v1.36.3'),
+  },
+  'kubelet-double': {
+    folder: 'kubernetes-1.36',
+    programs: { 'kubelet-double': './kubelet-double' },
+    tags: { 'kubelet-double': 'grpcnotrace' },
   },
   'kubernetes-1.34': {
     folder: 'kubernetes-1.34',

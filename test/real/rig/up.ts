@@ -15,9 +15,16 @@ import { cacheFolder, ensurePeer } from './build.ts';
 import { findKubectls } from './kubectl.ts';
 import { startTimeOf } from './lock-file.ts';
 import { PART_NAMES, type PartName, type Parts, isPartName, startParts } from './parts.ts';
+import type { PeerName } from './peers.ts';
 import { type Rig, createRig } from './rig.ts';
 
 const DEFAULT_PARTS: readonly PartName[] = ['kubernetes', 'tailnet', 's3'];
+const PEERS_OF: Readonly<Record<PartName, readonly PeerName[]>> = {
+  kubernetes: ['kubernetes-1.36', 'kubelet-double'],
+  'kubernetes-1.34': ['kubernetes-1.36', 'kubernetes-1.34', 'kubelet-double'],
+  tailnet: ['tailnet'],
+  s3: ['versitygw'],
+};
 const statePath = join(cacheFolder(), 'up.json');
 const self = fileURLToPath(import.meta.url);
 
@@ -34,13 +41,7 @@ async function up(parts: readonly PartName[]): Promise<number> {
     return 1;
   }
   // Here and not in the holder, so that the progress of a first build is seen.
-  const peers = {
-    kubernetes: 'kubernetes-1.36',
-    'kubernetes-1.34': 'kubernetes-1.34',
-    tailnet: 'tailnet',
-    s3: 'versitygw',
-  } as const;
-  for (const part of parts) await ensurePeer(peers[part]);
+  for (const peer of new Set(parts.flatMap((part) => PEERS_OF[part]))) await ensurePeer(peer);
   const holder = spawn(process.execPath, [self, '--hold', ...parts], {
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],

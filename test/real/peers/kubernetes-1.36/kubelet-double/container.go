@@ -123,19 +123,43 @@ func (c *container) startPipes(command *exec.Cmd, copies *sync.WaitGroup) error 
 
 // attach joins the running process: input is written to it, its output is copied until it ends.
 func (c *container) attach(in io.Reader, stdout, stderr io.WriteCloser, resize <-chan remotecommand.TerminalSize) error {
+	// First listen, then speak: what the process answers to the first byte belongs to this client.
+	gone := c.output.join(stdout, stderr)
+	defer c.output.leave(gone)
 	if c.terminal != nil {
 		go followSize(c.terminal, resize)
 	}
-	if in != nil && c.stdin != nil {
-		go c.feed(in)
-	}
-	gone := c.output.join(stdout, stderr)
-	defer c.output.leave(gone)
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		if in == nil {
+			return
+		}
+		if c.stdin != nil {
+			c.feed(in)
+		}
+		// What the process did not take still has to be taken from the client.
+		_, _ = io.Copy(io.Discard, in)
+	}()
 	select {
 	case <-c.done:
+		linger(fed)
 	case <-gone.failed:
 	}
 	return nil
+}
+
+// lingerTime is how long a session outlives its process while its client may still be sending.
+const lingerTime = 200 * time.Millisecond
+
+// linger gives the end of the client's input time to arrive. A container runtime takes that long to notice that a
+// process has ended; a local one is so fast that the connection would be gone before, and the proxies on the way drop
+// output when they cannot deliver input.
+func linger(inputEnded <-chan struct{}) {
+	select {
+	case <-inputEnded:
+	case <-time.After(lingerTime):
+	}
 }
 
 // feed copies one client's input. A container with `stdinOnce` sees the end of it, and takes no other client after.

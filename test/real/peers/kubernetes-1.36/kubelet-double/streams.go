@@ -50,10 +50,16 @@ func (m *podManager) execOnTerminal(command *exec.Cmd, in io.Reader, stdout io.W
 	defer terminal.Close()
 	defer m.track(command.Process)()
 	go followSize(terminal, resize)
-	if in != nil {
-		go func() { _, _ = io.Copy(terminal, in) }()
-	}
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		if in != nil {
+			_, _ = io.Copy(terminal, in)
+			_, _ = io.Copy(io.Discard, in)
+		}
+	}()
 	copyUntilEnd(stdout, terminal)
+	linger(fed)
 	return nil
 }
 
@@ -76,16 +82,21 @@ func (m *podManager) execOnPipes(command *exec.Cmd, in io.Reader, stdout, stderr
 		return err
 	}
 	defer m.track(command.Process)()
-	if in != nil {
-		go func() {
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		if in != nil {
 			_, _ = io.Copy(inPipe, in)
 			_ = inPipe.Close()
-		}()
-	}
+			// What the process did not read still has to be taken from the client.
+			_, _ = io.Copy(io.Discard, in)
+		}
+	}()
 	var copies sync.WaitGroup
 	copies.Go(func() { copyUntilEnd(stdout, outPipe) })
 	copies.Go(func() { copyUntilEnd(stderr, errPipe) })
 	copies.Wait()
+	linger(fed)
 	return errors.Join(outPipe.Close(), errPipe.Close())
 }
 
