@@ -5,6 +5,7 @@
  */
 import { TailcastError } from '../errors.ts';
 import { parseAddressPort } from './addresses.ts';
+import { foldName } from './exact-json.ts';
 import type { CapabilityMap } from './identity.ts';
 
 /** Name of the capability in a policy file's `grants[].app`. */
@@ -69,16 +70,11 @@ function members(value: unknown, at: string): ReadonlyMap<string, unknown> {
   if (entries.length > MAX_MEMBERS) throw malformed(`${at} has more than ${MAX_MEMBERS} members`);
   const folded = new Map<string, unknown>();
   for (const [name, member] of entries) {
-    const key = fold(name);
+    const key = foldName(name);
     if (folded.has(key)) throw malformed(`${at} has two members that differ in letter case only`);
     folded.set(key, member ?? undefined);
   }
   return folded;
-}
-
-/** Through upper case first, as Unicode simple folding does: the long s and the Kelvin sign are s and k. */
-function fold(name: string): string {
-  return name.toUpperCase().toLowerCase();
 }
 
 function texts(value: unknown, at: string, accept: (text: string) => boolean = isText): readonly string[] {

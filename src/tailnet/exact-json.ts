@@ -16,6 +16,14 @@ export function parseExactJson(text: string): unknown {
   return parsed;
 }
 
+/**
+ * The name of an object member as Go's `encoding/json` compares it with the fields it looks for. Through upper case
+ * first, as Unicode simple folding does: the long s and the Kelvin sign are s and k.
+ */
+export function foldName(name: string): string {
+  return name.toUpperCase().toLowerCase();
+}
+
 function reviveInteger(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
   if (typeof value !== 'number' || Number.isSafeInteger(value)) return value;
   const source = context?.source;

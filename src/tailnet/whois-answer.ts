@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
 import { normaliseAddress } from './addresses.ts';
-import { parseExactJson } from './exact-json.ts';
+import { foldName, parseExactJson } from './exact-json.ts';
 import type { CapabilityMap, Identity } from './identity.ts';
 
 /** What tailscaled calls the owner of a tagged node; never a person. */
@@ -21,17 +21,21 @@ function nullable<T extends z.ZodType>(schema: T): z.ZodOptional<z.ZodNullable<T
   return schema.nullable().optional();
 }
 
+const NODE_SCHEMA = z.object({
+  StableID: z.string(),
+  Name: z.string(),
+  User: id64.optional(),
+  Sharer: id64.optional(),
+  Tags: nullable(z.array(z.string()).max(100)),
+  Addresses: nullable(z.array(z.string()).max(100)),
+  Expired: z.boolean().optional(),
+});
+
+const PROFILE_SCHEMA = z.object({ LoginName: z.string().optional(), DisplayName: z.string().optional() });
+
 const WHOIS_SCHEMA = z.object({
-  Node: z.object({
-    StableID: z.string(),
-    Name: z.string(),
-    User: id64.optional(),
-    Sharer: id64.optional(),
-    Tags: nullable(z.array(z.string()).max(100)),
-    Addresses: nullable(z.array(z.string()).max(100)),
-    Expired: z.boolean().optional(),
-  }),
-  UserProfile: nullable(z.object({ LoginName: z.string().optional(), DisplayName: z.string().optional() })),
+  Node: NODE_SCHEMA,
+  UserProfile: nullable(PROFILE_SCHEMA),
   CapMap: nullable(z.record(z.string(), z.array(z.unknown()).max(MAX_RULES).nullable())),
 });
 
@@ -67,6 +71,7 @@ function parseBody(json: string): WhoisBody {
   } catch (error) {
     throw malformed('the answer is not unambiguous JSON', error);
   }
+  refuseOtherSpellings(value, WHOIS_SCHEMA.shape);
   const result = WHOIS_SCHEMA.safeParse(value);
   if (result.success) return result.data;
   const issue = result.error.issues[0];
@@ -74,6 +79,21 @@ function parseBody(json: string): WhoisBody {
     `${issue?.path.join('.') ?? 'answer'}: ${issue?.message ?? 'not understood'}`,
     result.error,
   );
+}
+
+/**
+ * tailscaled writes each name in one way. A member that Go would match although it is spelled in other letter case, and
+ * that we would overlook, is refused: two readers must not see two identities in one text.
+ */
+function refuseOtherSpellings(value: unknown, used: object): void {
+  if (typeof value !== 'object' || value === null) return;
+  const names = new Map(Object.keys(used).map((name) => [foldName(name), name]));
+  for (const [name, member] of Object.entries(value)) {
+    const meant = names.get(foldName(name));
+    if (meant !== undefined && meant !== name) throw malformed(`${meant} is spelled in other letter case`);
+    if (name === 'Node') refuseOtherSpellings(member, NODE_SCHEMA.shape);
+    if (name === 'UserProfile') refuseOtherSpellings(member, PROFILE_SCHEMA.shape);
+  }
 }
 
 function parseUser(

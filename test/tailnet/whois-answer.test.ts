@@ -42,6 +42,16 @@ describe('a whois answer', () => {
     expect(codeOf({ ...body, Whatever: 1 })).toBe('accepted');
   });
 
+  it.each([
+    ['CAPMAP', (body: object) => ({ ...body, CAPMAP: {} })],
+    ['node', (body: object) => ({ ...body, node: {} })],
+    ['tagſ', () => userNode({ tagſ: ['tag:a'] })],
+    ['SHARER', () => userNode({ SHARER: 7 })],
+    ['loginname', (body: object) => ({ ...body, UserProfile: { LoginName: 'a@b', loginname: 'c@d' } })],
+  ])('refuses %s: Go would take it for the member that we use', (_name, change) => {
+    expect(codeOf(change(userNode()))).toBe('IDENTITY_MALFORMED');
+  });
+
   it('takes null lists as empty and null capability lists as no rules', () => {
     const body = { ...userNode({ Tags: null, Addresses: null }), CapMap: { a: null } };
     expect(parse(body)).toMatchObject({ addresses: [], capabilities: new Map([['a', []]]) });
