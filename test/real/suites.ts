@@ -16,6 +16,9 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   tailnet: { file: 'suites/tailnet.test.ts', peers: ['tailnet', 'reference'] },
   'reference-client': { file: 'suites/reference-client.test.ts', peers: ['reference'] },
   'differential-requests': { file: 'suites/differential-requests.test.ts', peers: ['oracle'] },
+  'differential-spdy': { file: 'suites/differential-spdy.test.ts', peers: ['oracle'] },
+  'differential-websocket': { file: 'suites/differential-websocket.test.ts', peers: ['oracle'] },
+  'differential-tailnet': { file: 'suites/differential-tailnet.test.ts', peers: ['oracle'] },
   'differential-api-server': {
     file: 'suites/differential-api-server.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],

@@ -44,7 +44,7 @@ export function join(...parts: readonly Uint8Array[]): Uint8Array {
 /** Cuts bytes as a network might. */
 export function segments(random: Random, bytes: Uint8Array): readonly Uint8Array[] {
   if (random.oneIn(3)) return [bytes];
-  const most = random.pick([1, 3, 20, 400]);
+  const most = bytes.length > 2_000 ? 400 : random.pick([1, 3, 20, 400]);
   const cut: Uint8Array[] = [];
   for (let at = 0; at < bytes.length;) {
     const length = 1 + random.below(most);

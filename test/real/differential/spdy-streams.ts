@@ -182,43 +182,44 @@ function uint32(value: number): Uint8Array {
   return Uint8Array.of(value >>> 24, (value >>> 16) & 255, (value >>> 8) & 255, value & 255);
 }
 
+const NOTHING = {
+  streamId: 0,
+  associatedTo: 0,
+  priority: 0,
+  fin: false,
+  unidirectional: false,
+  headers: {},
+  status: 0,
+  entries: [],
+  id: 0,
+  delta: 0,
+  payload: '',
+} as const satisfies Omit<OracleFrame, 'kind'>;
+
 /** Our bytes for a frame. */
 export function encodeOurs(frame: OracleFrame, deflate: DeflateHeaders): Uint8Array {
-  const { streamId = 0, fin = false, status = 0 } = frame;
+  const full = { ...NOTHING, ...frame };
+  const { streamId, fin, status } = full;
   switch (frame.kind) {
-    case 'synStream': {
-      const { associatedTo = 0, priority = 0, unidirectional = false, headers = {} } = frame;
-      const block = deflate(headers);
-      return encodeSpdyFrame({
-        kind: 'synStream',
-        streamId,
-        associatedTo,
-        priority,
-        fin,
-        unidirectional,
-        block,
-      });
-    }
+    case 'synStream':
+      return encodeSpdyFrame({ ...full, kind: 'synStream', block: deflate(full.headers) });
     case 'synReply':
     case 'headers':
-      return encodeSpdyFrame({ kind: frame.kind, streamId, fin, block: deflate(frame.headers ?? {}) });
+      return encodeSpdyFrame({ kind: frame.kind, streamId, fin, block: deflate(full.headers) });
     case 'rstStream':
       return encodeSpdyFrame({ kind: 'rstStream', streamId, status });
     case 'settings':
-      return encodeSpdyFrame({ kind: 'settings', entries: frame.entries ?? [] });
+      return encodeSpdyFrame({ kind: 'settings', entries: full.entries });
     case 'ping':
-      return encodeSpdyFrame({ kind: 'ping', id: frame.id ?? 0 });
+      return encodeSpdyFrame({ kind: 'ping', id: full.id });
     case 'goaway':
       return encodeSpdyFrame({ kind: 'goaway', lastStreamId: streamId, status });
     case 'windowUpdate':
-      return encodeSpdyFrame({ kind: 'windowUpdate', streamId, delta: frame.delta ?? 0 });
-    default:
-      return encodeSpdyFrame({
-        kind: 'data',
-        streamId,
-        fin,
-        payload: new Uint8Array(Buffer.from(frame.payload ?? '', 'base64')),
-      });
+      return encodeSpdyFrame({ kind: 'windowUpdate', streamId, delta: full.delta });
+    default: {
+      const payload = new Uint8Array(Buffer.from(full.payload, 'base64'));
+      return encodeSpdyFrame({ kind: 'data', streamId, fin, payload });
+    }
   }
 }
 
