@@ -134,7 +134,10 @@ export class PlainConnection {
     };
     const pump = new Pump(this.#deps, client, inbound, body);
     this.#current = pump;
-    void pump.run(this.#abort.signal);
+    // Node's parser also takes 0.9 and 2.0 for versions of this protocol
+    if (request.httpVersion === '1.1' || request.httpVersion === '1.0') void pump.run(this.#abort.signal);
+    else
+      pump.refuse(new TailcastError('REQUEST_MALFORMED', `HTTP/${request.httpVersion} is not spoken here`));
   }
 }
 

@@ -21,16 +21,20 @@ const KNOWN = new Map<string, UpgradeRequest>([
   ['spdy/3.1', { protocol: 'spdy', value: 'SPDY/3.1' }],
 ]);
 
+/** Protocols that would carry requests which no gate sees. */
+const CARRIES_HTTP = /^(?:h2c|http|tls|connect-)/i;
+
 /**
  * Recognises the protocol in any letter case, in a list and over several header lines.
  * @throws TailcastError `UPGRADE_REFUSED` for HTTP/1.0, a body, two known protocols at once, a method that the protocol
- *   does not have, or no protocol at all
+ *   does not have, another kind of HTTP or TLS, or no protocol at all
  */
 export function parseUpgradeRequest(request: RawUpgrade): UpgradeRequest {
   if (request.httpVersion !== '1.1') throw refused(`HTTP/${request.httpVersion} cannot be upgraded`);
   if (hasBody(request.rawHeaders)) throw refused('it has a body');
   const tokens = listValues(request.rawHeaders, 'upgrade');
   if (tokens.length === 0) throw refused('it names no protocol');
+  if (tokens.some((token) => CARRIES_HTTP.test(token))) throw refused('it asks for another kind of HTTP');
   const known = new Set(tokens.flatMap((token) => KNOWN.get(token.toLowerCase()) ?? []));
   if (known.size > 1) throw refused('it names two protocols');
   for (const found of known) {

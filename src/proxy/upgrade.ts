@@ -16,6 +16,7 @@ import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { errorText, TailcastError } from '../errors.ts';
 import { parseExecOptions } from '../kube/exec-options.ts';
+import type { RequestClass } from '../kube/interactive.ts';
 import { cleanResponseHeaders } from '../kube/headers.ts';
 import { rawStatusResponse } from '../kube/status.ts';
 import { formatWarning } from '../kube/warning.ts';
@@ -80,6 +81,9 @@ const SUBPROTOCOL_HEADER = {
   spdy: 'x-stream-protocol-version',
   websocket: 'sec-websocket-protocol',
 } as const;
+
+/** What is behind these may speak any protocol; the API server itself speaks two. */
+const SPOKEN_BY_APPS: ReadonlySet<RequestClass> = new Set(['nodeProxy', 'podProxy', 'serviceProxy']);
 
 /** One upgrade on its way to its 101. */
 interface Attempt {
@@ -150,6 +154,9 @@ async function open(
       body: new Uint8Array(0),
       bodyTruncated: false,
     });
+  }
+  if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {
+    throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
   }
   const decision = (deps.decide ?? decideUpgrade)(admission.requestClass, recording);
   switch (decision.action) {
@@ -228,7 +235,8 @@ function recordableHeaders(
 ): { readonly headers: readonly string[]; readonly offered: readonly string[] } {
   const name = SUBPROTOCOL_HEADER[protocol];
   const offered = recordableSubprotocols(protocol, headerLines(headers, name));
-  if (offered === undefined) {
+  // a SPDY client that names no version would get the oldest one from some servers and an error from others
+  if (offered === undefined || (protocol === 'spdy' && offered.length === 0)) {
     throw new TailcastError('UPGRADE_REFUSED', 'none of the offered stream protocols can be recorded');
   }
   const kept = withoutHeader(withoutHeader(headers, name), 'sec-websocket-extensions');

@@ -171,7 +171,8 @@ export async function sendHttp1(
     const status = Number(head.split(' ')[1]);
     if (status === 101) await keep?.(socket, reader);
     const length = /\r\ncontent-length: (\d+)\r\n/i.exec(head)?.[1];
-    const body = length === undefined || status === 101 ? '' : await bodyOf(reader, Number(length));
+    const bodiless = status === 101 || Buffer.from(bytes).subarray(0, 5).toString() === 'HEAD ';
+    const body = length === undefined || bodiless ? '' : await bodyOf(reader, Number(length));
     return { kind: 'response', status, head, body };
   } finally {
     socket.destroy();

@@ -475,7 +475,7 @@ describe('fail modes', () => {
     expect(gateway.named('sessionUnrecorded')).toHaveLength(1);
   });
 
-  it('off: a plain tunnel, whatever the protocol', async () => {
+  it('off: a plain tunnel to an app, whatever the protocol', async () => {
     const { apiServer, rig: gateway } = await rig(
       (request, socket) => {
         socket.write(switching(request, undefined));
@@ -483,7 +483,10 @@ describe('fail modes', () => {
       },
       { mode: 'off' },
     );
-    const client = await askUpgrade(gateway.port, { headers: ['Connection: Upgrade', 'Upgrade: mystery/7'] });
+    const headers = ['Connection: Upgrade', 'Upgrade: mystery/7'];
+    expect((await askUpgrade(gateway.port, { headers })).status).toBe(400);
+    const target = '/api/v1/namespaces/default/pods/web/proxy/app';
+    const client = await askUpgrade(gateway.port, { headers, target });
     expect(client.status).toBe(101);
     client.socket.end('anything at all');
     await client.reader.untilClosed();

@@ -1,0 +1,215 @@
+/** Attack corpus E: every road to a shell, for a caller whose sessions must be recorded. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ALICE, BOB, CAROL, GATEWAY_HOST, openArena, sendHttp1, type Arena, type Caller } from './arena.ts';
+import type { Field } from './raw-http2.ts';
+import { honest, LIST, send, SPDY, WEBSOCKET, type Ask } from './transports.ts';
+import { expectDenied, expectForwarded, observe } from './verdict.ts';
+
+const POD = '/api/v1/namespaces/n/pods/p';
+const HOST: Field = ['Host', GATEWAY_HOST];
+const upgradeTo = (value: string, ...more: readonly Field[]): readonly Field[] => [
+  HOST,
+  ['Connection', 'Upgrade'],
+  ['Upgrade', value],
+  ...more,
+];
+const websocket = (...protocols: readonly string[]): readonly Field[] => [
+  HOST,
+  ...WEBSOCKET.slice(0, 4),
+  ...protocols.map((name): Field => ['Sec-WebSocket-Protocol', name]),
+];
+const spdy = (...protocols: readonly string[]): readonly Field[] =>
+  upgradeTo('SPDY/3.1', ...protocols.map((name): Field => ['X-Stream-Protocol-Version', name]));
+
+let arena: Arena;
+beforeAll(async () => {
+  arena = await openArena();
+});
+afterAll(() => arena.close());
+
+/** The session runs, and the recorder has been told before. */
+async function expectRecorded(ask: Ask): Promise<void> {
+  const before = arena.recorder.uploads.length;
+  const full = { caller: BOB, ...ask };
+  const observed = await observe(arena, () => send(arena, 'h1 upgrade', full));
+  expectForwarded(observed, honest('h1 upgrade', full));
+  await arena.recorder.until(() => arena.recorder.uploads.length > before);
+}
+
+async function expectRefused(ask: Ask, statuses?: readonly number[]): Promise<void> {
+  const full = { caller: BOB, ...ask };
+  expectDenied(await observe(arena, () => send(arena, 'h1 upgrade', full)), statuses);
+}
+
+describe('exec and attach', () => {
+  const RECORDED: readonly (readonly [string, string, string, readonly Field[]])[] = [
+    ['E1', 'POST', `${POD}/exec?command=sh`, spdy('v4.channel.k8s.io', 'v3.channel.k8s.io')],
+    ['E1', 'GET', `${POD}/exec?command=sh`, spdy('v4.channel.k8s.io')],
+    ['E1', 'POST', `${POD}/exec?command=sh`, spdy('v2.channel.k8s.io')],
+    ['E1', 'POST', `${POD}/exec?command=sh`, spdy('channel.k8s.io')],
+    ['E1', 'GET', `${POD}/exec?command=sh`, websocket('v5.channel.k8s.io')],
+    ['E1', 'GET', `${POD}/exec?command=sh`, websocket('v4.channel.k8s.io')],
+    ['E1', 'GET', `${POD}/exec?command=sh`, websocket('v3.channel.k8s.io')],
+    ['E1', 'GET', `${POD}/exec?command=sh`, websocket('v2.channel.k8s.io')],
+    ['E1', 'GET', `${POD}/exec?command=sh`, websocket('channel.k8s.io')],
+    ['E1', 'GET', `${POD}/exec?command=sh`, websocket('base64.channel.k8s.io')],
+    ['E1', 'GET', `${POD}/exec?command=sh`, websocket()],
+    ['E2', 'GET', `${POD}/exec?command=sh`, upgradeTo('WebSocket', ...WEBSOCKET.slice(2))],
+    [
+      'E2',
+      'POST',
+      `${POD}/exec?command=sh`,
+      upgradeTo('spdy/3.1', ['X-Stream-Protocol-Version', 'v4.channel.k8s.io']),
+    ],
+    [
+      'E2',
+      'POST',
+      `${POD}/exec?command=sh`,
+      upgradeTo('SPDY/3.1, foo', ['X-Stream-Protocol-Version', 'v4.channel.k8s.io']),
+    ],
+    [
+      'E2',
+      'GET',
+      `${POD}/exec?command=sh`,
+      [HOST, ['Connection', 'keep-alive, Upgrade'], ...WEBSOCKET.slice(1)],
+    ],
+    [
+      'E2',
+      'GET',
+      `${POD}/exec?command=sh`,
+      [HOST, ['connection', 'UPGRADE'], ['upgrade', 'WEBSOCKET'], ...WEBSOCKET.slice(2)],
+    ],
+    ['E3', 'GET', `${POD}/attach?stdin=true&tty=true`, [HOST, ...WEBSOCKET]],
+    ['E3', 'POST', `${POD}/attach`, [HOST, ...SPDY]],
+    ['E5', 'POST', `${POD}/attach?container=debugger`, [HOST, ...SPDY]],
+    ['E11', 'POST', `${POD}/exec?command=sh&stdin=true`, [HOST, ...SPDY]],
+    ['E11', 'POST', `${POD}/exec?command=sh&command=-c&command=id`, [HOST, ...SPDY]],
+    ['E11', 'GET', `${POD}/exec?command=tar&command=cf&command=-&stdout=true`, [HOST, ...WEBSOCKET]],
+  ];
+  it.each(RECORDED.map((row, index) => [`${row[0]}.${index}`, ...row.slice(1)] as unknown as typeof row))(
+    '%s %s %s is recorded: %j',
+    async (_id, method, target, base) => {
+      await expectRecorded({ method, target, base });
+    },
+  );
+
+  const REFUSED: readonly (readonly [string, string, readonly Field[]])[] = [
+    ['E1', 'GET', websocket('v6.channel.k8s.io')],
+    ['E1', 'GET', websocket('chat')],
+    ['E1', 'POST', spdy()],
+    ['E1', 'POST', spdy('v9.channel.k8s.io')],
+    ['E1', 'POST', spdy('base64.channel.k8s.io')],
+    ['E2', 'GET', upgradeTo('websocket/13', ...WEBSOCKET.slice(2))],
+    ['E2', 'GET', upgradeTo('web socket', ...WEBSOCKET.slice(2))],
+    ['E2', 'GET', upgradeTo('SPDY/3.1, websocket', ...SPDY.slice(2))],
+    ['E2', 'GET', upgradeTo('SPDY/3', ...SPDY.slice(2))],
+    ['E2', 'GET', upgradeTo('SPDY/4', ...SPDY.slice(2))],
+    ['E2', 'GET', upgradeTo('xSPDY/3.1', ...SPDY.slice(2))],
+    ['E2', 'GET', upgradeTo('foo')],
+    ['E2', 'GET', [...upgradeTo('websocket', ...WEBSOCKET.slice(2)), ['Upgrade', 'SPDY/3.1']]],
+    ['E2', 'POST', [HOST, ...WEBSOCKET]],
+    ['E2', 'PUT', [HOST, ...SPDY]],
+    ['E2', 'DELETE', [HOST, ...WEBSOCKET]],
+  ];
+  it.each(REFUSED.map((row, index) => [`${row[0]}.${index}`, row[1], row[2]] as const))(
+    '%s %s is refused when it is asked for like this: %j',
+    async (_id, method, base) => {
+      await expectRefused({ method, target: `${POD}/exec?command=sh`, base });
+      await expectRefused({ method, target: `${POD}/attach`, base });
+    },
+  );
+
+  it('E2 over HTTP/1.0 is refused', async () => {
+    const lines = [HOST, ...WEBSOCKET].map(([name, value]) => `${name}: ${value}\r\n`).join('');
+    const bytes = `GET ${POD}/exec?command=sh HTTP/1.0\r\n${lines}\r\n`;
+    const { outcome, requests } = await observe(arena, () => sendHttp1(arena, BOB, bytes));
+    // either no upgrade at all, or none that is served
+    for (const request of requests) expect(request.head.toLowerCase()).not.toContain('upgrade');
+    if (requests.length === 0) expect(outcome).toMatchObject({ status: 400 });
+  });
+
+  it('E16 says within two seconds why a session cannot be recorded', async () => {
+    const startedMs = performance.now();
+    const observed = await observe(arena, () => send(arena, 'h1 upgrade', { caller: CAROL }));
+    expectDenied(observed, [403]);
+    expect(performance.now() - startedMs).toBeLessThan(2000);
+    expect(observed.outcome).toMatchObject({ body: expect.stringContaining('must be recorded') as unknown });
+  });
+});
+
+describe('other roads', () => {
+  const NODE = '/api/v1/nodes/worker-1/proxy';
+  const UPGRADES: readonly (readonly [string, string])[] = [
+    ['E6', `${NODE}/exec/n/p/c?command=sh`],
+    ['E6', `${NODE}/attach/n/p/c`],
+    ['E6', `${NODE}/portForward/n/p`],
+    ['E6', `${NODE}/cri/exec/token`],
+    ['E6', '/api/v1/nodes/https:worker-1:10250/proxy/exec/n/p/c?command=sh'],
+    ['E6', `${NODE}/metrics`],
+    ['E6', `${NODE}/`],
+    ['E7', `${POD}/proxy/terminal`],
+    ['E7', '/api/v1/namespaces/n/pods/https:p:8443/proxy/ws'],
+    ['E7', '/api/v1/namespaces/n/services/s/proxy/shell'],
+    ['E7', `/api/v1/namespaces/default/services/https:kubernetes:443/proxy${POD}/exec?command=sh`],
+    ['E9', '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console'],
+    ['E9', '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/vnc'],
+    ['E9', '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/portforward/22'],
+    ['E9', '/apis/cluster.karmada.io/v1alpha1/clusters/c/proxy/api/v1/namespaces/n/pods/p/exec'],
+    ['E9', '/apis/x.example/v1/namespaces/n/machines/m/ssh'],
+    ['E9', '/k8s/clusters/c-1/v1/management.cattle.io.clusters/local?shell=true'],
+    ['E10', LIST],
+    ['E10', `${POD}`],
+    ['E10', '/healthz'],
+    ['E10', '/openapi/v3'],
+    ['E10', '/version'],
+    ['E10', '/'],
+    ['E10', '/api/v1/namespaces/n/secrets/s'],
+  ];
+  it.each(UPGRADES.map(([id, target], index) => [`${id}.${index}`, target] as const))(
+    '%s are closed to upgrades that would not be recorded: %s',
+    async (_id, target) => {
+      await expectRefused({ target }, [403]);
+      await expectRefused({ target, method: 'POST', base: [HOST, ...SPDY] }, [403]);
+      await expectRefused({ target, base: upgradeTo('foo') }, [400, 403]);
+    },
+  );
+
+  const KUBELET = [
+    'exec/n/p/c?command=id',
+    'run/n/p/c',
+    'attach/n/p/c',
+    'portForward/n/p',
+    'cri/x',
+    'checkpoint/n/p/c',
+    'debug/pprof/',
+  ];
+  it.each(KUBELET.flatMap((path) => ['GET', 'POST'].map((method) => [method, path] as const)))(
+    'E6 are closed to commands without an upgrade: %s nodes/worker-1/proxy/%s',
+    async (method, path) => {
+      for (const transport of ['h1 request', 'h2 request'] as const) {
+        const ask = { caller: BOB, method, target: `${NODE}/${path}` };
+        expectDenied(await observe(arena, () => send(arena, transport, ask)), [403]);
+      }
+    },
+  );
+
+  const OPEN: readonly (readonly [string, string, Caller])[] = [
+    ['E15', `${LIST}?watch=true`, BOB],
+    ['E15', '/api/v1/watch/pods', BOB],
+    ['E15', `${POD}/log?follow=true`, BOB],
+    ['E9', '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console', ALICE],
+    ['E7', `${POD}/proxy/terminal`, ALICE],
+  ];
+  it.each(OPEN)(
+    '%s stay open where nothing is a session or nothing must be recorded: %s',
+    async (_id, target, caller) => {
+      const ask = { caller, target };
+      expectForwarded(await observe(arena, () => send(arena, 'h1 upgrade', ask)), honest('h1 upgrade', ask));
+    },
+  );
+
+  it.each(['GET', 'POST'])('E10 %s exec without an upgrade is only a request', async (method) => {
+    const ask = { caller: BOB, method, target: `${POD}/exec?command=sh` };
+    expectForwarded(await observe(arena, () => send(arena, 'h1 request', ask)), honest('h1 request', ask));
+  });
+});
