@@ -20,10 +20,12 @@ const ALLOWED: Record<string, readonly string[]> = {
   operator: ['kube', 'observe', 'errors'],
   player: ['wire'],
   demo: ['wire', 'kube', 'observe', 'errors'],
-  cli: ['compose', 'config', 'demo', 'kube', 'tailnet', 'tsrecorder', 'wire', 'observe', 'errors'],
+  doctor: ['kube', 'recording', 'tailnet', 'wire', 'errors'],
+  cli: ['compose', 'config', 'demo', 'doctor', 'kube', 'tailnet', 'tsrecorder', 'wire', 'observe', 'errors'],
   compose: [
     'config',
     'demo',
+    'doctor',
     'proxy',
     'recording',
     'impersonation',

@@ -6,6 +6,8 @@ import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { positiveNumber, wholeNumber } from '../config/values.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
+import type { SettingTable } from '../config/settings.ts';
+import type { DoctorRun } from './doctor.ts';
 import { addSettingOptions, settingsOf } from './role-options.ts';
 import { VERSION } from './version.ts';
 
@@ -17,10 +19,11 @@ import { VERSION } from './version.ts';
  * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C before it was done.
  */
 export async function runProgram(args: readonly string[], context: CommandContext): Promise<number> {
-  const program = createProgram(context);
+  const outcome = { code: 0 };
+  const program = createProgram(context, outcome);
   try {
     await program.parseAsync(args, { from: 'user' });
-    return 0;
+    return outcome.code;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
     if (error instanceof TailcastError) {
@@ -35,7 +38,7 @@ export async function runProgram(args: readonly string[], context: CommandContex
   }
 }
 
-function createProgram(context: CommandContext): Command {
+function createProgram(context: CommandContext, outcome: { code: number }): Command {
   const program = new Command('tailcast')
     .description('Kubernetes API-server proxy and session recorder for tailnets')
     .version(VERSION, '-V, --version')
@@ -49,6 +52,7 @@ function createProgram(context: CommandContext): Command {
     program.command(name).description(description).exitOverride();
   addRoles(command, context);
   addTools(command, context);
+  addDoctor(command, context, outcome);
   return program;
 }
 
@@ -131,6 +135,47 @@ function addTools(command: AddCommand, context: CommandContext): void {
       const { writeGatewayKubeconfig } = await import('./kubeconfig.ts');
       await writeGatewayKubeconfig(host, options, context);
     });
+}
+
+/** `doctor <role>` takes the role's own settings, so that it looks at what the role would use. */
+function addDoctor(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
+  const doctor = command('doctor', 'say what is wrong with a set-up, and what to do about it');
+  const role = (name: string, description: string, table: SettingTable): Command =>
+    addSettingOptions(doctor.command(name).description(description).exitOverride(), table)
+      .option('--json', 'one JSON object instead of lines')
+      .addHelpText('after', '\nExit code: 0 nothing failed, 1 a check failed, 2 the settings are wrong.');
+  role('gateway', 'check tailscaled, certificate, API server, grants and recorders', GATEWAY_SETTINGS)
+    .option('--caller <node>', 'only look at the grants of this node (name or tailnet address)')
+    .action(async ({ json, caller, ...options }: Record<string, unknown>) => {
+      const { gatewayChecks } = await import('../compose/doctor.ts');
+      await examine('gateway', json === true, async (signal) => {
+        const config = settingsOf(GATEWAY_SETTINGS, options, context.environment);
+        const only = typeof caller === 'string' ? caller : undefined;
+        return gatewayChecks(config, { environment: context.environment, signal, caller: only });
+      });
+    });
+  role('recorder', 'check tailscaled, who may upload, the store and the disk', RECORDER_SETTINGS).action(
+    async ({ json, ...options }: Record<string, unknown>) => {
+      const { recorderChecks } = await import('../compose/doctor.ts');
+      await examine('recorder', json === true, async (signal) => {
+        const config = settingsOf(RECORDER_SETTINGS, options, context.environment);
+        return recorderChecks(config, { environment: context.environment, signal, caller: undefined });
+      });
+    },
+  );
+
+  async function examine(
+    ...[role, json, checks]: [DoctorRun['role'], boolean, DoctorRun['checks']]
+  ): Promise<void> {
+    const { examineRole } = await import('./doctor.ts');
+    try {
+      outcome.code = await examineRole({ role, json, checks }, context);
+    } catch (error) {
+      if (!(error instanceof TailcastError)) throw error;
+      context.stderr.write(`tailcast: ${sentence(error)}\n`);
+      outcome.code = 2;
+    }
+  }
 }
 
 function addArchiveOptions(command: Command): Command {

@@ -213,8 +213,9 @@ function hostNamesOf({
   return new Set(names.map((name) => name.toLowerCase()));
 }
 
-async function openApiServer(
-  config: GatewayConfig,
+/** The API server that the settings name: a kubeconfig, or the service account of the pod. */
+export async function openApiServer(
+  config: Pick<GatewayConfig, 'kubeconfig' | 'context'>,
   environment: ReadonlyMap<string, string>,
 ): Promise<ApiServer> {
   const host = environment.get('KUBERNETES_SERVICE_HOST');

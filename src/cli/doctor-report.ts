@@ -1,0 +1,19 @@
+/** What `tailcast doctor` prints: one line per check, and below it what to do. Pure. */
+import type { Finding, Status } from '../doctor/checks.ts';
+import { plain } from './output.ts';
+
+const MARKS = { ok: 'ok  ', warning: 'warn', failed: 'FAIL', skipped: 'skip' } as const satisfies Record<
+  Status,
+  string
+>;
+const TITLE_WIDTH = 24;
+
+export function formatFinding(finding: Finding): string {
+  const line = `${MARKS[finding.status]}  ${finding.title.padEnd(TITLE_WIDTH)}${plain(finding.summary)}\n`;
+  return 'remedy' in finding ? `${line}      → ${plain(finding.remedy)}\n` : line;
+}
+
+export function formatSummary(counts: Readonly<Record<Status, number>>): string {
+  const { ok, warning, failed, skipped } = counts;
+  return `\n${ok} ok, ${warning} ${warning === 1 ? 'warning' : 'warnings'}, ${failed} failed, ${skipped} skipped\n`;
+}

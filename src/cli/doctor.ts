@@ -1,0 +1,42 @@
+import type { CommandContext } from '../config/command-context.ts';
+import { runChecks, type Check, type Finding, type Status } from '../doctor/checks.ts';
+import { formatFinding, formatSummary } from './doctor-report.ts';
+import { print } from './output.ts';
+import { VERSION } from './version.ts';
+
+export interface DoctorRun {
+  readonly role: 'gateway' | 'recorder';
+  readonly json: boolean;
+  /** `signal` aborts when the run is over. */
+  readonly checks: (signal: AbortSignal) => Promise<readonly Check[]>;
+}
+
+/**
+ * `tailcast doctor <role>`: runs the checks and prints each as it is known.
+ *
+ * @returns the exit code: 0 nothing failed (there may be warnings), 1 something did
+ * @throws TailcastError when the settings do not describe something that could be checked
+ */
+export async function examineRole(run: DoctorRun, context: CommandContext): Promise<0 | 1> {
+  const over = new AbortController();
+  const signal = AbortSignal.any([context.signal, over.signal]);
+  try {
+    const checks = await run.checks(signal);
+    const findings = await runChecks(checks, signal, async (finding) => {
+      if (!run.json) await print(context.stdout, formatFinding(finding));
+    });
+    const counts = countStatuses(findings);
+    const report = { role: run.role, version: VERSION, ok: counts.failed === 0, counts, checks: findings };
+    await print(context.stdout, run.json ? `${JSON.stringify(report, null, 2)}\n` : formatSummary(counts));
+    return counts.failed === 0 ? 0 : 1;
+  } finally {
+    over.abort(new Error('the doctor is done'));
+  }
+}
+
+export type StatusCounts = Readonly<Record<Status, number>>;
+
+function countStatuses(findings: readonly Finding[]): StatusCounts {
+  const of = (wanted: Status): number => findings.filter(({ status }) => status === wanted).length;
+  return { ok: of('ok'), warning: of('warning'), failed: of('failed'), skipped: of('skipped') };
+}

@@ -1,0 +1,205 @@
+/** Which checks a role needs, wired to the same settings, sockets and addresses that the role itself would use. */
+import { once as onceEmitted } from 'node:events';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { defaultStateDirectory } from '../config/environment.ts';
+import type { GatewayConfig } from '../config/gateway.ts';
+import type { RecorderConfig } from '../config/recorder.ts';
+import { TailcastError } from '../errors.ts';
+import { apiServerChecks } from '../doctor/api-server-checks.ts';
+import { certificateCheck, type CertificatePlan } from '../doctor/certificate-check.ts';
+import { once, type Check } from '../doctor/checks.ts';
+import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/grants-check.ts';
+import { permissionChecks } from '../doctor/permission-checks.ts';
+import { answersCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
+import { recordersCheck } from '../doctor/recorder-checks.ts';
+import { storageChecks } from '../doctor/storage-checks.ts';
+import { tailnetChecks } from '../doctor/tailnet-checks.ts';
+import { createSilentLogger } from '../observe/logger.ts';
+import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
+import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
+import { openApiServer } from './gateway.ts';
+import { readStaticIdentity } from './static-identity-file.ts';
+import { createLocalTailnet, createStaticTailnet, type Tailnet } from './tailnet.ts';
+
+export interface DoctorOptions {
+  readonly environment: ReadonlyMap<string, string>;
+  /** Ends everything; it must abort in the end, because the tailnet is watched until then. */
+  readonly signal: AbortSignal;
+  /** Only look at the grants of this node. */
+  readonly caller: string | undefined;
+  readonly unixMs?: () => number;
+}
+
+const MIB = 1024 ** 2;
+/** As the recorder's own limit. */
+const MIN_FREE_BYTES = 64 * MIB;
+/** Certificates and a few drafts. */
+const STATE_BYTES = 8 * MIB;
+
+/** The checks of `tailcast doctor gateway`, in the order in which a set-up is built. */
+export async function gatewayChecks(
+  config: GatewayConfig,
+  options: DoctorOptions,
+): Promise<readonly Check[]> {
+  const { environment, unixMs = Date.now } = options;
+  const stateDirectory = config.stateDirectory ?? join(defaultStateDirectory(environment), 'gateway');
+  const local = config.identity === 'tailscale' ? createLocal(config, options) : undefined;
+  const tailnet = local?.tailnet ?? (await createFixed(config));
+  const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });
+  const grants = onceGiven(local === undefined ? fixedGrants(config) : callerGrants(local, options));
+  return [
+    ...(local === undefined
+      ? []
+      : tailnetChecks({ ...local, proxyProtocol: config.proxyProtocol === 'require' })),
+    certificateCheck({
+      plan: planCertificate(config, stateDirectory, local?.localApi, options.signal),
+      nodeName: async () => (await local?.status().catch(() => undefined))?.self?.name,
+      unixMs,
+    }),
+    ...api.checks,
+    ...permissionChecks({
+      client: api.client,
+      mode: config.mode,
+      namespace: environment.get('POD_NAMESPACE') ?? 'default',
+    }),
+    grantsCheck(grants, { needs: local === undefined ? [] : ['connected'], only: options.caller }),
+    recordersCheck({
+      grants,
+      resolveTags: tailnet.resolveRecorderTags,
+      dial: tailnet.dialRecorder,
+      nodeOf: tailnet.nodeOf,
+    }),
+    ...storageChecks({
+      id: 'state',
+      title: 'state directory',
+      directory: stateDirectory,
+      flag: '--state-directory',
+      minFreeBytes: MIB,
+      wantedBytes: STATE_BYTES,
+    }),
+  ];
+}
+
+/** The checks of `tailcast doctor recorder`. */
+export function recorderChecks(config: RecorderConfig, options: DoctorOptions): readonly Check[] {
+  const { host, port } = config.listen;
+  const tailscale = config.identity === 'tailscale';
+  const local = tailscale ? openStatus(config.socket, options.signal) : undefined;
+  const spool = config.spool === undefined ? [] : [spoolPlace(config, config.spool)];
+  const store = {
+    id: 'store',
+    title: 'store',
+    directory: config.store,
+    flag: '--store',
+    minFreeBytes: MIN_FREE_BYTES,
+    wantedBytes: config.maxSessionBytes,
+  };
+  return [
+    ...(local === undefined ? [] : tailnetChecks({ ...local, proxyProtocol: false })),
+    ...(local === undefined ? [] : [uploadersCheck(config.uploaders, local.status)]),
+    ...[store, ...spool].flatMap((place) => storageChecks(place)),
+    answersCheck(`${host}:${port}`, async (signal) => {
+      const socket = connect({ host: host === '::' ? '::1' : host, port });
+      try {
+        await onceEmitted(socket, 'connect', { signal });
+        return socket;
+      } catch (error) {
+        socket.destroy();
+        throw error;
+      }
+    }),
+  ];
+}
+
+function spoolPlace(config: RecorderConfig, directory: string): Parameters<typeof storageChecks>[0] {
+  return {
+    id: 'spool',
+    title: 'spool',
+    directory,
+    flag: '--spool',
+    minFreeBytes: MIN_FREE_BYTES,
+    wantedBytes: config.maxSessionBytes,
+  };
+}
+
+interface LocalStatus {
+  readonly socketPath: string;
+  readonly localApi: LocalApi;
+  readonly status: () => ReturnType<LocalApi['status']>;
+}
+
+function openStatus(socket: string | undefined, signal: AbortSignal): LocalStatus {
+  const localApi = createLocalApi({ socketPath: socket ?? '' });
+  signal.addEventListener('abort', () => localApi.close(), { once: true });
+  return { socketPath: localApi.socketPath, localApi, status: once(() => localApi.status(signal)) };
+}
+
+function createLocal(
+  config: GatewayConfig,
+  { signal }: DoctorOptions,
+): LocalStatus & { readonly tailnet: Tailnet } {
+  const tailnet = createLocalTailnet(config, { log: createSilentLogger(), signal });
+  return { ...openStatus(config.socket, signal), tailnet };
+}
+
+async function createFixed(config: GatewayConfig): Promise<Tailnet> {
+  return createStaticTailnet(await readStaticIdentity(config.staticIdentity), config.listen.host);
+}
+
+function fixedGrants(config: GatewayConfig): () => Promise<readonly CallerGrant[]> {
+  return async () => [grantOf(await readStaticIdentity(config.staticIdentity))];
+}
+
+function callerGrants(
+  { tailnet, status }: LocalStatus & { readonly tailnet: Tailnet },
+  { caller }: DoctorOptions,
+): (signal: AbortSignal) => Promise<readonly CallerGrant[]> {
+  const facts = {
+    only: caller,
+    callers: async () => {
+      const { peers } = await status();
+      return peers
+        .filter(({ online }) => online || caller !== undefined)
+        .flatMap(({ name, addresses: [address] }) => (address === undefined ? [] : [{ name, address }]));
+    },
+    whois: (address: string, signal: AbortSignal) =>
+      // A PROXY header names the tailnet address, and so does kernel networking: asked without a port.
+      tailnet.identities.whois({ address, port: 1, source: 'proxy-protocol' }, signal),
+  };
+  return (signal) => readGrants(facts, signal);
+}
+
+/** Two checks look at the same answer. */
+function onceGiven<T>(load: (signal: AbortSignal) => Promise<T>): (signal: AbortSignal) => Promise<T> {
+  let result: Promise<T> | undefined;
+  return (signal) => (result ??= load(signal));
+}
+
+function planCertificate(
+  config: GatewayConfig,
+  directory: string,
+  localApi: LocalApi | undefined,
+  signal: AbortSignal,
+): CertificatePlan {
+  switch (config.tls) {
+    case 'none':
+      return { kind: 'none' };
+    case 'self-signed':
+      return { kind: 'self-signed', directory };
+    case 'files': {
+      const { tlsCert, tlsKey } = config;
+      if (tlsCert === undefined || tlsKey === undefined) {
+        throw new TailcastError('CONFIG_INVALID', 'tls=files needs both tlsCert and tlsKey');
+      }
+      return { kind: 'files', certificatePath: tlsCert, keyPath: tlsKey };
+    }
+    case 'tailscale': {
+      if (localApi === undefined) {
+        throw new TailcastError('CONFIG_INVALID', 'tls=tailscale needs identity=tailscale');
+      }
+      const certificates = createLocalApiCertificates({ localApi, log: createSilentLogger(), signal });
+      return { kind: 'tailscale', load: () => certificates.fallback() };
+    }
+  }
+}

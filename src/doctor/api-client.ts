@@ -1,0 +1,96 @@
+/** A few questions to the API server, one connection each, bounded in time by the signal and in size. */
+import { request } from 'node:https';
+import type { IncomingMessage } from 'node:http';
+import type { ApiServer } from '../kube/api-server.ts';
+
+export interface ApiAnswer {
+  readonly status: number;
+  /** Parsed JSON, or undefined when it is none. */
+  readonly body: unknown;
+  /** The answer's `Date`, in milliseconds since 1970. */
+  readonly dateMs: number | undefined;
+  /** When the question left and the answer's head arrived, on our clock. */
+  readonly askedAtMs: number;
+  readonly answeredAtMs: number;
+}
+
+export interface ApiClient {
+  get(path: string, signal: AbortSignal): Promise<ApiAnswer>;
+  post(path: string, body: unknown, signal: AbortSignal): Promise<ApiAnswer>;
+}
+
+const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
+
+export function createApiClient(server: ApiServer, unixMs: () => number): ApiClient {
+  const ask = async (
+    method: 'GET' | 'POST',
+    path: string,
+    body: unknown,
+    signal: AbortSignal,
+  ): Promise<ApiAnswer> => {
+    const authorization = await server.authorization();
+    const content = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
+    const askedAtMs = unixMs();
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      const outgoing = request(
+        {
+          method,
+          host: server.host,
+          port: server.port,
+          servername: server.serverName,
+          path: server.basePath + path,
+          ...server.tls,
+          agent: false,
+          signal,
+          headers: {
+            host: server.hostHeader,
+            accept: 'application/json',
+            'user-agent': 'tailcast-doctor',
+            ...(authorization === undefined ? {} : { authorization }),
+            ...(content === undefined
+              ? {}
+              : { 'content-type': 'application/json', 'content-length': content.length }),
+          },
+        },
+        resolve,
+      );
+      outgoing.once('error', reject);
+      outgoing.end(content);
+    });
+    const answeredAtMs = unixMs();
+    const text = await readBounded(response);
+    const dateMs = Date.parse(response.headers.date ?? '');
+    return {
+      status: response.statusCode ?? 0,
+      body: parseJson(text),
+      dateMs: Number.isNaN(dateMs) ? undefined : dateMs,
+      askedAtMs,
+      answeredAtMs,
+    };
+  };
+  return {
+    get: (path, signal) => ask('GET', path, undefined, signal),
+    post: (path, body, signal) => ask('POST', path, body, signal),
+  };
+}
+
+async function readBounded(response: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of response) {
+    if (!(chunk instanceof Buffer)) continue;
+    bytes += chunk.length;
+    if (bytes > MAX_ANSWER_BYTES) throw new Error('the API server’s answer is too large');
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString();
+}
+
+function parseJson(text: string): unknown {
+  try {
+    const value: unknown = JSON.parse(text);
+    return value;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,136 @@
+/** Does the API server answer, to whom does it think it talks, and do the clocks agree? */
+import { z } from 'zod';
+import type { ApiServer } from '../kube/api-server.ts';
+import { createApiClient, type ApiAnswer, type ApiClient } from './api-client.ts';
+import { failed, ok, once, warning, type Check, type Verdict } from './checks.ts';
+
+export interface ApiServerFacts {
+  /** Reads the kubeconfig or the service account. */
+  readonly open: () => Promise<ApiServer>;
+  readonly unixMs: () => number;
+}
+
+/** What the API server said, asked once. */
+export interface ApiServerSource {
+  readonly client: () => Promise<ApiClient>;
+  readonly checks: readonly Check[];
+}
+
+const VERSION = z.object({ gitVersion: z.string(), major: z.string(), minor: z.string() });
+const SELF = z.object({ status: z.object({ userInfo: z.object({ username: z.string() }) }) });
+/** kubectl speaks WebSocket to API servers from here on; nothing older is tested. */
+const OLDEST_MINOR = 29;
+const CLOCK_WARNING_MS = 5_000;
+const CLOCK_FAILURE_MS = 60_000;
+/** `Date` says whole seconds. */
+const DATE_RESOLUTION_MS = 1000;
+
+const UNREACHABLE =
+  'see that this machine may reach it (NetworkPolicy, firewall) and that the kubeconfig or KUBERNETES_SERVICE_HOST names it';
+
+export function apiServerChecks({ open, unixMs }: ApiServerFacts): ApiServerSource {
+  const server = once(open);
+  const client = once(async () => createApiClient(await server(), unixMs));
+  let version: ApiAnswer | undefined;
+  const checks: readonly Check[] = [
+    {
+      id: 'api-server',
+      title: 'API server',
+      remedy: UNREACHABLE,
+      async run(signal) {
+        const description = (await server()).describe();
+        version = await (await client()).get('/version', signal).catch((error: unknown) => {
+          throw explain(error);
+        });
+        return judgeVersion(version, description);
+      },
+    },
+    {
+      id: 'credential',
+      title: 'credential',
+      needs: ['api-server'],
+      remedy: UNREACHABLE,
+      run: async (signal) => judgeSelf(await askSelf(await client(), signal)),
+    },
+    {
+      id: 'clock',
+      title: 'clock',
+      needs: ['api-server'],
+      remedy: 'keep the clock with NTP',
+      run: async () => judgeClock(version),
+    },
+  ];
+  return { client, checks };
+}
+
+function askSelf(client: ApiClient, signal: AbortSignal): Promise<ApiAnswer> {
+  const body = { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' };
+  return client.post('/apis/authentication.k8s.io/v1/selfsubjectreviews', body, signal);
+}
+
+function judgeVersion(answer: ApiAnswer, description: string): Verdict {
+  if (answer.status === 401 || answer.status === 403) {
+    // The version is public by default; somebody closed it, or the credential is wrong: the next check tells.
+    return ok(`${description}; it does not tell its version to this account`);
+  }
+  const parsed = VERSION.safeParse(answer.body);
+  if (answer.status !== 200 || !parsed.success) {
+    return failed(
+      `${description} answered GET /version with ${answer.status} and not as Kubernetes does`,
+      'let the kubeconfig or KUBERNETES_SERVICE_HOST name the Kubernetes API server itself',
+    );
+  }
+  const { gitVersion, major, minor } = parsed.data;
+  const summary = `${description}, ${gitVersion}`;
+  if (Number(major) === 1 && Number.parseInt(minor, 10) < OLDEST_MINOR) {
+    return warning(summary, `use Kubernetes 1.${OLDEST_MINOR} or newer: older versions are not tested`);
+  }
+  return ok(summary);
+}
+
+function judgeSelf(answer: ApiAnswer): Verdict {
+  if (answer.status === 401) {
+    return failed(
+      'the API server does not accept the credential',
+      'renew it: mount the service-account token again, or log in for the kubeconfig’s user',
+    );
+  }
+  const parsed = SELF.safeParse(answer.body);
+  if (!parsed.success) return ok(`accepted; the API server does not say as whom (status ${answer.status})`);
+  const { username } = parsed.data.status.userInfo;
+  if (username === 'system:anonymous') {
+    return failed(
+      'there is no credential: the API server sees system:anonymous',
+      'give the pod a service account (automountServiceAccountToken: true), or the kubeconfig’s user a credential',
+    );
+  }
+  return ok(`accepted as ${username}`);
+}
+
+function judgeClock(answer: ApiAnswer | undefined): Verdict {
+  if (answer?.dateMs === undefined) return ok('the API server does not say its time');
+  const { dateMs, askedAtMs, answeredAtMs } = answer;
+  // Its time lies in [date, date + 1 s), and was read at some moment between question and answer.
+  const ahead = askedAtMs - (dateMs + DATE_RESOLUTION_MS);
+  const behind = dateMs - answeredAtMs;
+  const offMs = Math.max(ahead, behind, 0);
+  const summary =
+    offMs < 1000
+      ? 'agrees with the API server’s'
+      : `${Math.round(offMs / 1000)} s ${ahead > behind ? 'ahead of' : 'behind'} the API server’s`;
+  const remedy = 'keep both clocks with NTP: times of recordings, tokens and certificates depend on them';
+  if (offMs >= CLOCK_FAILURE_MS) return failed(summary, remedy);
+  return offMs >= CLOCK_WARNING_MS ? warning(summary, remedy) : ok(summary);
+}
+
+/** The usual reasons as sentences; the text of Node's own errors seldom says what to do. */
+function explain(error: unknown): Error {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  const text = error instanceof Error ? error.message : String(error);
+  if (/CERT|SIGNATURE|ISSUER|ALTNAME/.test(code)) {
+    return new Error(`its certificate is not trusted (${text}): name its CA in the kubeconfig`, {
+      cause: error,
+    });
+  }
+  return new Error(`it cannot be reached: ${text}`, { cause: error });
+}

@@ -1,0 +1,115 @@
+/** Which certificate clients will see, for which names, and for how long. Nothing is made or renewed here. */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { X509Certificate } from 'node:crypto';
+import { loadCertificate } from '../tailnet/certificates.ts';
+import { directoryState } from './directory.ts';
+import { failed, ok, warning, type Check, type Verdict } from './checks.ts';
+
+export type CertificatePlan =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'files'; readonly certificatePath: string; readonly keyPath: string }
+  /** `directory` as `tailnet/self-signed` lays it out. */
+  | { readonly kind: 'self-signed'; readonly directory: string }
+  /** `load` may have to wait for the first issue. */
+  | { readonly kind: 'tailscale'; readonly load: () => Promise<{ readonly leaf: X509Certificate }> };
+
+export interface CertificateFacts {
+  readonly plan: CertificatePlan;
+  /** MagicDNS name that clients use, if it is known. */
+  readonly nodeName: () => Promise<string | undefined>;
+  readonly unixMs: () => number;
+}
+
+const DAY_MS = 86_400_000;
+const SOON_DAYS = 14;
+const ISSUE_TIMEOUT_MS = 80_000;
+
+const REMEDIES = {
+  none: 'let whatever ends TLS in front of the gateway have a certificate',
+  files:
+    'put a valid chain and its key where tlsCert and tlsKey point; they are read again without a restart',
+  'self-signed':
+    'make the state directory writable; to have everything made anew, remove it and give clients the new ca.crt',
+  tailscale:
+    'turn on HTTPS certificates for the tailnet, and in a pod run with the user ID of tailscaled or name yours in its ' +
+    'TS_PERMIT_CERT_UID; where the control server issues none, use tls=self-signed or tls=files',
+} as const satisfies Record<CertificatePlan['kind'], string>;
+
+export function certificateCheck(facts: CertificateFacts): Check {
+  const { plan } = facts;
+  return {
+    id: 'certificate',
+    title: 'certificate',
+    needs: plan.kind === 'tailscale' ? ['connected'] : [],
+    timeoutMs: plan.kind === 'tailscale' ? ISSUE_TIMEOUT_MS : 20_000,
+    remedy: REMEDIES[plan.kind],
+    run: () => examine(facts),
+  };
+}
+
+async function examine(facts: CertificateFacts): Promise<Verdict> {
+  const { plan } = facts;
+  switch (plan.kind) {
+    case 'none':
+      return ok('none: TLS ends in front of the gateway');
+    case 'files': {
+      const certificatePem = await readFile(plan.certificatePath, 'utf8');
+      const keyPem = await readFile(plan.keyPath, 'utf8');
+      const { leaf } = loadCertificate({ certificatePem, keyPem }, plan.certificatePath);
+      return judge(leaf, facts);
+    }
+    case 'self-signed':
+      return selfSigned(plan.directory, facts);
+    case 'tailscale':
+      return judge((await plan.load()).leaf, facts);
+  }
+}
+
+async function selfSigned(directory: string, facts: CertificateFacts): Promise<Verdict> {
+  const pem = await readFile(join(directory, 'server.pem'), 'utf8').catch((error: unknown) => {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    throw error;
+  });
+  if (pem === undefined) {
+    const state = await directoryState(directory);
+    return state.usable
+      ? ok(`self-signed, made in ${directory} at the first start`)
+      : failed(`${directory}: ${state.problem}`, state.remedy);
+  }
+  const { leaf } = loadCertificate({ certificatePem: pem, keyPem: pem }, join(directory, 'server.pem'));
+  return judge(leaf, facts);
+}
+
+async function judge(leaf: X509Certificate, { plan, nodeName, unixMs }: CertificateFacts): Promise<Verdict> {
+  const names = namesOf(leaf);
+  const leftMs = leaf.validToDate.getTime() - unixMs();
+  const days = Math.trunc(leftMs / DAY_MS);
+  const summary = `${plan.kind}, for ${names.join(', ')}, ${days} days left`;
+  const remedy = REMEDIES[plan.kind];
+  // A self-signed one is made anew at the next start or renewal; an old one lying there does no harm.
+  if (plan.kind !== 'self-signed') {
+    if (leftMs < 0) return failed(`${plan.kind}, for ${names.join(', ')}, expired ${-days} days ago`, remedy);
+    if (leaf.validFromDate.getTime() > unixMs())
+      return failed(`${summary}, but it is not valid yet`, 'set the clock of this machine, or wait');
+    if (days < SOON_DAYS) return warning(summary, `renew it: ${remedy}`);
+  }
+  const name = await nodeName();
+  if (name !== undefined && leaf.checkHost(name) === undefined) {
+    return warning(
+      `${summary}; not for ${name}`,
+      plan.kind === 'self-signed'
+        ? `name it: --tls-names ${name}`
+        : `clients that call this node ${name} refuse it: get one that has this name, or give clients another`,
+    );
+  }
+  return ok(summary);
+}
+
+function namesOf({ subjectAltName, subject }: X509Certificate): readonly string[] {
+  const names = (subjectAltName ?? '')
+    .split(', ')
+    .map((name) => name.replace(/^(DNS|IP Address):/, ''))
+    .filter((name) => name !== '');
+  return names.length > 0 ? names : [subject];
+}

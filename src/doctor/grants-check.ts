@@ -1,0 +1,125 @@
+/**
+ * Who may do what through this gateway, as tailscaled would say it when they call: the grants of the policy whose `dst`
+ * is this node, read by the same code that decides about requests.
+ */
+import { errorText, TailcastError } from '../errors.ts';
+import { decideRecording, type RecordingPolicy } from '../recording/policy.ts';
+import { parseKubernetesRules } from '../tailnet/capabilities.ts';
+import type { Identity } from '../tailnet/identity.ts';
+import { failed, ok, warning, type Check, type Verdict } from './checks.ts';
+
+/** A node that may call. */
+export interface Caller {
+  readonly name: string;
+  readonly address: string;
+}
+
+export interface GrantFacts {
+  readonly callers: () => Promise<readonly Caller[]>;
+  readonly whois: (address: string, signal: AbortSignal) => Promise<Identity>;
+  /** Only this caller, by name, first label or address. */
+  readonly only: string | undefined;
+}
+
+/** One caller's grants, or why there are none that can be used. */
+export type CallerGrant =
+  | {
+      readonly kind: 'granted';
+      readonly who: string;
+      readonly groups: readonly string[];
+      readonly recording: RecordingPolicy;
+    }
+  | { readonly kind: 'none'; readonly who: string }
+  | { readonly kind: 'malformed'; readonly who: string; readonly problem: string };
+
+const MAX_CALLERS = 200;
+const AT_ONCE = 4;
+const GRANT =
+  'in the tailnet policy, add a grant whose dst is this node’s tag, with ip ["tcp:443"] and app ' +
+  '"tailscale.com/cap/kubernetes": see docs/grants.md';
+
+/** @throws TailcastError when tailscaled cannot be asked */
+export async function readGrants(facts: GrantFacts, signal: AbortSignal): Promise<readonly CallerGrant[]> {
+  const { only } = facts;
+  const callers = (await facts.callers())
+    .filter(
+      ({ name, address }) =>
+        only === undefined || name === only || name.startsWith(`${only}.`) || address === only,
+    )
+    .slice(0, MAX_CALLERS);
+  const grants: CallerGrant[] = [];
+  for (let start = 0; start < callers.length; start += AT_ONCE) {
+    const some = callers.slice(start, start + AT_ONCE);
+    grants.push(...(await Promise.all(some.map((caller) => readGrant(facts, caller, signal)))));
+  }
+  return grants;
+}
+
+async function readGrant({ whois }: GrantFacts, caller: Caller, signal: AbortSignal): Promise<CallerGrant> {
+  try {
+    return grantOf(await whois(caller.address, signal));
+  } catch (error) {
+    signal.throwIfAborted();
+    if (!(error instanceof TailcastError)) throw error;
+    // A node that tailscaled knows nothing about now cannot call; one whose answer is unusable is refused.
+    if (error.code === 'IDENTITY_UNKNOWN') return { kind: 'none', who: caller.name };
+    if (error.code !== 'IDENTITY_MALFORMED') throw error;
+    return { kind: 'malformed', who: caller.name, problem: errorText(error) };
+  }
+}
+
+/** What the gateway would make of this caller. */
+export function grantOf(identity: Identity): CallerGrant {
+  const who = identity.kind === 'user' ? `${identity.login} on ${identity.nodeName}` : identity.nodeName;
+  try {
+    const { impersonation, recording } = parseKubernetesRules(identity.capabilities);
+    if (impersonation.length === 0) return { kind: 'none', who };
+    const groups = [...new Set(impersonation.flatMap((rule) => rule.groups))];
+    return { kind: 'granted', who, groups, recording: decideRecording(recording) };
+  } catch (error) {
+    return { kind: 'malformed', who, problem: errorText(error) };
+  }
+}
+
+export function grantsCheck(
+  grants: (signal: AbortSignal) => Promise<readonly CallerGrant[]>,
+  options: { readonly needs: readonly string[]; readonly only: string | undefined },
+): Check {
+  return {
+    id: 'grants',
+    title: 'grants',
+    needs: options.needs,
+    remedy: 'see that tailscaled is connected and may be asked',
+    run: async (signal) => judgeGrants(await grants(signal), options.only),
+  };
+}
+
+function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): Verdict {
+  if (grants.length === 0) {
+    return only === undefined
+      ? warning('no other node of the tailnet is online, so nothing can be said', 'try again when one is')
+      : failed(`no node of the tailnet is called ${only}`, 'name a node as `tailscale status` shows it');
+  }
+  const malformed = grants.filter((grant) => grant.kind === 'malformed');
+  const [first] = malformed;
+  if (first !== undefined) {
+    const others = malformed.length === 1 ? '' : ` (and ${malformed.length - 1} more)`;
+    return failed(
+      `${first.who}${others} is refused: ${first.problem}`,
+      'mend the grant in the tailnet policy: one rule that is not understood makes all of a caller’s rules unusable',
+    );
+  }
+  const granted = grants.filter((grant) => grant.kind === 'granted');
+  if (granted.length === 0) {
+    return failed(`none of ${grants.length} nodes has a grant for this gateway`, GRANT);
+  }
+  const shown = granted.slice(0, 3).map(describe);
+  const more = granted.length > shown.length ? `; and ${granted.length - shown.length} more` : '';
+  return ok(`${granted.length} of ${grants.length} nodes have one: ${shown.join('; ')}${more}`);
+}
+
+function describe({ who, groups, recording }: CallerGrant & { readonly kind: 'granted' }): string {
+  const as = groups.length === 0 ? 'no groups' : groups.join(', ');
+  const how = { off: 'not recorded', failOpen: 'recorded if possible', failClosed: 'recorded, or refused' };
+  return `${who} → ${as}, ${how[recording.mode]}`;
+}

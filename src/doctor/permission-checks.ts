@@ -1,0 +1,166 @@
+/**
+ * What the gateway's account may do: enough to impersonate, and nothing else. An account that can do more turns every
+ * mistake in front of the API server into more than a refusal.
+ */
+import { z } from 'zod';
+import type { ApiClient } from './api-client.ts';
+import { failed, ok, skipped, warning, type Check, type Verdict } from './checks.ts';
+
+export interface PermissionFacts {
+  readonly client: () => Promise<ApiClient>;
+  readonly mode: 'auth' | 'noauth';
+  /** For the review of rules, which Kubernetes only gives per namespace. */
+  readonly namespace: string;
+}
+
+const texts = z
+  .array(z.string())
+  .nullish()
+  .transform((value) => value ?? []);
+const RULES = z.object({
+  status: z.object({
+    resourceRules: z
+      .array(z.object({ verbs: texts, apiGroups: texts, resources: texts, resourceNames: texts }))
+      .nullish()
+      .transform((value) => value ?? []),
+    incomplete: z.boolean().nullish(),
+  }),
+});
+const ACCESS = z.object({ status: z.object({ allowed: z.boolean() }) });
+
+type Rule = z.infer<typeof RULES>['status']['resourceRules'][number];
+
+interface Access {
+  readonly verb: string;
+  readonly group: string;
+  readonly resource: string;
+  readonly subresource?: string;
+}
+
+/** Any of these makes the account worth stealing. */
+const DANGEROUS: readonly Access[] = [
+  { verb: '*', group: '*', resource: '*' },
+  { verb: 'get', group: '', resource: 'secrets' },
+  { verb: 'create', group: '', resource: 'pods' },
+  { verb: 'create', group: '', resource: 'pods', subresource: 'exec' },
+  { verb: 'create', group: 'rbac.authorization.k8s.io', resource: 'clusterrolebindings' },
+  { verb: 'impersonate', group: '', resource: 'serviceaccounts' },
+];
+
+const BIND =
+  'give the account the ClusterRole of deploy/rbac/gateway.yaml, or let the chart do it (rbac.create=true)';
+const LESS =
+  'take it away: the account needs `impersonate` on users and groups and nothing else; a service account of its own is best';
+
+export function permissionChecks(facts: PermissionFacts): readonly Check[] {
+  return [
+    {
+      id: 'may-impersonate',
+      title: 'may impersonate',
+      needs: ['credential'],
+      remedy: BIND,
+      run: (signal) => (facts.mode === 'noauth' ? notNeeded() : mayImpersonate(facts, signal)),
+    },
+    {
+      id: 'may-nothing-else',
+      title: 'may nothing else',
+      needs: ['credential'],
+      remedy: LESS,
+      run: (signal) => (facts.mode === 'noauth' ? notNeeded() : mayNothingElse(facts, signal)),
+    },
+  ];
+}
+
+async function notNeeded(): Promise<Verdict> {
+  return skipped('mode noauth: callers bring their own credentials');
+}
+
+async function mayImpersonate(facts: PermissionFacts, signal: AbortSignal): Promise<Verdict> {
+  const client = await facts.client();
+  const wanted = ['users', 'groups'];
+  const allowed = await Promise.all(
+    wanted.map((resource) => may(client, { verb: 'impersonate', group: '', resource }, signal)),
+  );
+  const { rules } = await readRules(facts, client, signal);
+  const named: string[] = [];
+  const missing: string[] = [];
+  for (const [index, resource] of wanted.entries()) {
+    if (allowed[index] === true) continue;
+    const names = rules
+      .filter(({ verbs, resources }) => verbs.includes('impersonate') && resources.includes(resource))
+      .flatMap(({ resourceNames }) => resourceNames);
+    if (names.length > 0) named.push(`${resource} ${shorten(names)}`);
+    else missing.push(resource);
+  }
+  if (missing.length > 0) return failed(`it may not impersonate ${missing.join(' and ')}`, BIND);
+  return ok(named.length === 0 ? 'users and groups' : `only ${named.join('; ')}`);
+}
+
+async function mayNothingElse(facts: PermissionFacts, signal: AbortSignal): Promise<Verdict> {
+  const client = await facts.client();
+  const verdicts = await Promise.all(
+    DANGEROUS.map(async (access) => ({ access, allowed: await may(client, access, signal) })),
+  );
+  const dangerous = verdicts.filter(({ allowed }) => allowed).map(({ access }) => describe(access));
+  if (dangerous.length > 0) return failed(`it may ${shorten(dangerous)} in every namespace`, LESS);
+  const { rules, incomplete } = await readRules(facts, client, signal);
+  const more = rules.filter((rule) => !isHarmless(rule)).map(describeRule);
+  if (more.length > 0) return warning(`in namespace ${facts.namespace} it may also ${shorten(more)}`, LESS);
+  return ok(incomplete ? 'as far as the API server can list it' : 'nothing else');
+}
+
+async function may(client: ApiClient, access: Access, signal: AbortSignal): Promise<boolean> {
+  const answer = await client.post(
+    '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews',
+    {
+      apiVersion: 'authorization.k8s.io/v1',
+      kind: 'SelfSubjectAccessReview',
+      spec: { resourceAttributes: access },
+    },
+    signal,
+  );
+  const parsed = ACCESS.safeParse(answer.body);
+  if (!parsed.success) throw new Error(`the API server answered the access review with ${answer.status}`);
+  return parsed.data.status.allowed;
+}
+
+async function readRules(
+  { namespace }: PermissionFacts,
+  client: ApiClient,
+  signal: AbortSignal,
+): Promise<{ readonly rules: readonly Rule[]; readonly incomplete: boolean }> {
+  const answer = await client.post(
+    '/apis/authorization.k8s.io/v1/selfsubjectrulesreviews',
+    { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectRulesReview', spec: { namespace } },
+    signal,
+  );
+  const parsed = RULES.safeParse(answer.body);
+  if (!parsed.success) throw new Error(`the API server answered the rules review with ${answer.status}`);
+  const { resourceRules, incomplete } = parsed.data.status;
+  return { rules: resourceRules, incomplete: incomplete === true };
+}
+
+/** What every account may do, and what the gateway is for. */
+function isHarmless({ verbs, apiGroups, resources }: Rule): boolean {
+  if (resources.every((resource) => /^self(subject|node)/.test(resource))) return true;
+  const impersonates = verbs.every((verb) => verb === 'impersonate');
+  const people = resources.every((resource) => resource === 'users' || resource === 'groups');
+  const extras = resources.every((resource) => resource.startsWith('userextras/'));
+  if (impersonates && (people || extras)) return true;
+  return apiGroups.includes('authentication.k8s.io') && impersonates && extras;
+}
+
+function describe({ verb, resource, subresource, group }: Access): string {
+  if (verb === '*') return 'do everything';
+  const name = subresource === undefined ? resource : `${resource}/${subresource}`;
+  return `${verb} ${group === '' ? name : `${name}.${group}`}`;
+}
+
+function describeRule({ verbs, resources }: Rule): string {
+  return `${verbs.join('/')} ${resources.join(', ')}`;
+}
+
+function shorten(names: readonly string[]): string {
+  const shown = names.slice(0, 6);
+  return shown.join(', ') + (names.length > shown.length ? ` and ${names.length - shown.length} more` : '');
+}

@@ -1,0 +1,172 @@
+/** Do the recorders that grants name answer, and what can they do? */
+import { connect, constants } from 'node:http2';
+import type { Duplex } from 'node:stream';
+import { errorText } from '../errors.ts';
+import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from '../wire/recorder-api/annotation.ts';
+import { failed, ok, warning, type Check, type Verdict } from './checks.ts';
+import type { CallerGrant } from './grants-check.ts';
+
+export interface RecorderFacts {
+  readonly grants: (signal: AbortSignal) => Promise<readonly CallerGrant[]>;
+  /** `ip:port` of the online nodes with one of the tags. */
+  readonly resolveTags: (tags: readonly string[]) => Promise<readonly string[]>;
+  readonly dial: (address: string, signal: AbortSignal) => Promise<Duplex>;
+  /** Addresses with equal answers are one recorder. */
+  readonly nodeOf: (address: string) => string;
+}
+
+/** What a recorder said to `HEAD /v2/record`. */
+export interface RecorderAnswer {
+  readonly status: number;
+  readonly annotations: boolean;
+  readonly resumable: boolean;
+}
+
+const MAX_RECORDERS = 16;
+const PROBE_MS = 8_000;
+const RESUME_HEADER = 'tailcast-resume';
+
+const REACH =
+  'start the recorder; in the tailnet policy let this node’s tag reach the recorder’s on tcp:80; and with tailscaled in ' +
+  'userspace mode dial through it: --recorder-dial tailscale';
+const ADMIT = 'let it accept this node: add this node’s tag to the recorder’s --uploaders';
+
+export function recordersCheck(facts: RecorderFacts): Check {
+  return {
+    id: 'recorders',
+    title: 'recorders',
+    needs: ['grants'],
+    remedy: REACH,
+    timeoutMs: 60_000,
+    run: (signal) => examine(facts, signal),
+  };
+}
+
+async function examine(facts: RecorderFacts, signal: AbortSignal): Promise<Verdict> {
+  const policies = (await facts.grants(signal)).flatMap((grant) =>
+    grant.kind === 'granted' && grant.recording.mode !== 'off' ? [grant.recording] : [],
+  );
+  if (policies.length === 0) {
+    return warning(
+      'no grant names a recorder, so nothing is recorded',
+      'to record, add "recorder": ["tag:<recorder>"] to the grant, and "enforceRecorder": true to refuse what cannot be recorded',
+    );
+  }
+  const enforced = policies.some(({ mode }) => mode === 'failClosed');
+  const tags = [...new Set(policies.flatMap(({ recorderTags }) => recorderTags))];
+  const named = policies.flatMap(({ recorders }) => recorders);
+  const addresses = [...new Set([...named, ...(tags.length === 0 ? [] : await facts.resolveTags(tags))])];
+  if (addresses.length === 0) {
+    const what =
+      tags.length === 0
+        ? 'grants enforce recording and name no recorder'
+        : `no node with ${tags.join(' or ')} is online`;
+    const remedy = tags.length === 0 ? 'add "recorder": ["tag:<recorder>"] to the grants' : REACH;
+    return failed(enforced ? `${what}: enforced sessions are refused` : what, remedy);
+  }
+  return judge(
+    await Promise.all(byNode(facts, addresses).map((node) => probeNode(facts, node, signal))),
+    enforced,
+  );
+}
+
+interface Probed {
+  readonly addresses: readonly string[];
+  readonly outcome: RecorderAnswer | Error;
+}
+
+function byNode({ nodeOf }: RecorderFacts, addresses: readonly string[]): readonly (readonly string[])[] {
+  const nodes = Map.groupBy(addresses, nodeOf);
+  return [...nodes.values()].slice(0, MAX_RECORDERS);
+}
+
+/** The first address that answers speaks for the node. */
+async function probeNode(
+  facts: RecorderFacts,
+  addresses: readonly string[],
+  signal: AbortSignal,
+): Promise<Probed> {
+  const reasons: string[] = [];
+  for (const address of addresses) {
+    try {
+      const limit = AbortSignal.any([signal, AbortSignal.timeout(PROBE_MS)]);
+      return { addresses: [address], outcome: await probeRecorder(await facts.dial(address, limit), limit) };
+    } catch (error) {
+      signal.throwIfAborted();
+      reasons.push(`${address}: ${errorText(error)}`);
+    }
+  }
+  return { addresses, outcome: new Error(reasons.join('; ')) };
+}
+
+function judge(probed: readonly Probed[], enforced: boolean): Verdict {
+  const good: string[] = [];
+  const plain: string[] = [];
+  const bad: string[] = [];
+  let refused = false;
+  for (const { addresses, outcome } of probed) {
+    const name = addresses.join(', ');
+    if (outcome instanceof Error) bad.push(outcome.message);
+    else if (outcome.status === 403) {
+      refused = true;
+      bad.push(`${name} refuses this node (403)`);
+    } else if (outcome.status !== 200) plain.push(`${name} answers HEAD /v2/record with ${outcome.status}`);
+    else if (outcome.annotations && outcome.resumable) good.push(`${name} (v2, annotations, resume)`);
+    else
+      plain.push(
+        `${name} (v2${outcome.annotations ? ', annotations' : ''}${outcome.resumable ? ', resume' : ''})`,
+      );
+  }
+  const remedy = refused ? ADMIT : REACH;
+  const working = [...good, ...plain].join('; ');
+  if (bad.length > 0) {
+    const summary = `${bad.join('; ')}${working === '' ? '' : `; working: ${working}`}`;
+    // With another recorder, sessions go there: not broken, but one failure away from it.
+    return working === ''
+      ? failed(enforced ? `${summary}: enforced sessions are refused` : summary, remedy)
+      : warning(summary, remedy);
+  }
+  if (plain.length > 0) {
+    return warning(
+      `${working}: sessions are recorded, but a session cannot go on at another recorder when one is lost`,
+      'use tailcast as the recorder to have exact bytes, exit codes and failover',
+    );
+  }
+  return ok(working);
+}
+
+/**
+ * Asks a recorder over a connection which it owns from now on.
+ * @throws Error when it does not speak HTTP/2, or the reason of `signal`
+ */
+export async function probeRecorder(socket: Duplex, signal: AbortSignal): Promise<RecorderAnswer> {
+  const answer = Promise.withResolvers<RecorderAnswer>();
+  const onAbort = (): void => answer.reject(new Error('it accepts connections, but does not answer'));
+  signal.addEventListener('abort', onAbort, { once: true });
+  const session = connect('http://recorder', {
+    createConnection: () => socket,
+    settings: { enablePush: false },
+  });
+  const notOurs = (cause: unknown): void =>
+    answer.reject(new Error('something answers there that does not speak the recorder’s HTTP/2', { cause }));
+  session.on('error', notOurs);
+  try {
+    signal.throwIfAborted();
+    const stream = session.request({ ':method': 'HEAD', ':path': '/v2/record' }, { endStream: true });
+    stream.once('response', (headers) => {
+      answer.resolve({
+        status: headers[':status'] ?? 0,
+        annotations: headers[ANNOTATIONS_HEADER] === ANNOTATIONS_VERSION,
+        resumable: headers[RESUME_HEADER] === '1',
+      });
+      stream.close(constants.NGHTTP2_NO_ERROR);
+    });
+    stream.on('error', notOurs);
+    stream.once('close', () => notOurs(undefined));
+    return await answer.promise;
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+    session.destroy();
+    socket.destroy();
+  }
+}

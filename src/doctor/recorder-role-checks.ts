@@ -1,0 +1,53 @@
+/** What only the recorder itself can be asked: who may upload, and does it answer on its own address? */
+import type { Duplex } from 'node:stream';
+import type { TailnetStatus } from '../tailnet/tailnet-status.ts';
+import { errorText } from '../errors.ts';
+import { failed, ok, skipped, warning, type Check } from './checks.ts';
+import { probeRecorder } from './recorder-checks.ts';
+
+/** Tags or stable node IDs that may upload; are there any such nodes? */
+export function uploadersCheck(uploaders: readonly string[], status: () => Promise<TailnetStatus>): Check {
+  return {
+    id: 'uploaders',
+    title: 'uploaders',
+    needs: ['connected'],
+    remedy: 'see that tailscaled is connected',
+    async run() {
+      if (uploaders.length === 0) {
+        return warning(
+          'every node that the tailnet policy lets in may upload recordings',
+          'name the gateways: --uploaders tag:<gateway>',
+        );
+      }
+      const { peers } = await status();
+      const missing = uploaders.filter(
+        (name) => !peers.some(({ nodeId, tags }) => nodeId === name || tags.includes(name)),
+      );
+      if (missing.length === uploaders.length) {
+        return failed(
+          `no node of the tailnet is ${missing.join(' or ')}`,
+          'tag the gateway’s node so, or name what it is: --uploaders tag:<gateway>',
+        );
+      }
+      return ok(uploaders.filter((name) => !missing.includes(name)).join(', '));
+    },
+  };
+}
+
+/** @param dial connects to the address that the recorder listens on */
+export function answersCheck(address: string, dial: (signal: AbortSignal) => Promise<Duplex>): Check {
+  return {
+    id: 'answers',
+    title: 'recorder',
+    remedy: 'stop what listens there, or let the recorder listen elsewhere: --listen <host:port>',
+    async run(signal) {
+      const socket = await dial(signal).catch((error: unknown) => errorText(error));
+      if (typeof socket === 'string') return skipped(`not running on ${address} (${socket})`);
+      const { status } = await probeRecorder(socket, signal);
+      // Nobody on the tailnet calls from this machine's own address, so a recorder that asks tailscaled refuses us.
+      return status === 200 || status === 403
+        ? ok(`running on ${address}`)
+        : failed(`what listens on ${address} answers with ${status}`, this.remedy);
+    },
+  };
+}

@@ -1,0 +1,110 @@
+/**
+ * An API server as far as a doctor looks at it: HTTPS with a certificate of its own authority, a version, reviews of who
+ * calls and of what the caller may do, and a clock that can be wrong.
+ */
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import type { ApiServer } from '../../src/kube/api-server.ts';
+import { createTestAuthority } from './issued-certificates.ts';
+
+export interface Access {
+  readonly verb: string;
+  readonly group: string;
+  readonly resource: string;
+  readonly subresource?: string;
+}
+
+export interface ApiServerDouble {
+  readonly port: number;
+  readonly caPem: string;
+  /** As `kube/api-server` would describe it. */
+  readonly apiServer: ApiServer;
+  version: Record<string, unknown> | undefined;
+  username: string;
+  /** Answers everything with this status instead. */
+  failure: number | undefined;
+  /** Added to the real time in `Date`. */
+  skewMs: number;
+  allowed: (access: Access) => boolean;
+  rules: readonly Record<string, unknown>[];
+  incomplete: boolean;
+  readonly requests: string[];
+  close(): Promise<void>;
+}
+
+/** By default: a current version, and an account that may do what a gateway needs and nothing else. */
+export async function startApiServerDouble(): Promise<ApiServerDouble> {
+  const authority = await createTestAuthority();
+  const issued = await authority.issue(['127.0.0.1']);
+  const server = createServer({ key: issued.keyPem, cert: issued.certificatePem });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const double: ApiServerDouble = {
+    port,
+    caPem: authority.caPem,
+    apiServer: {
+      host: '127.0.0.1',
+      port,
+      serverName: '',
+      basePath: '',
+      hostHeader: `127.0.0.1:${port}`,
+      tls: { ca: authority.caPem, cert: undefined, key: undefined, rejectUnauthorized: true },
+      authorization: () => Promise.resolve('Bearer gateway-token'),
+      refused: () => {},
+      describe: () => `https://127.0.0.1:${port} (double)`,
+    },
+    version: { major: '1', minor: '36', gitVersion: 'v1.36.3' },
+    username: 'system:serviceaccount:tailcast:gateway',
+    failure: undefined,
+    skewMs: 0,
+    allowed: ({ verb, resource }) => verb === 'impersonate' && ['users', 'groups'].includes(resource),
+    rules: [
+      { verbs: ['create'], apiGroups: ['authorization.k8s.io'], resources: ['selfsubjectaccessreviews'] },
+      { verbs: ['impersonate'], apiGroups: [''], resources: ['users', 'groups'] },
+    ],
+    incomplete: false,
+    requests: [],
+    async close() {
+      server.closeAllConnections();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+  server.on('request', (request, response) => {
+    void readBody(request).then((body) => {
+      double.requests.push(`${request.method} ${request.url}`);
+      const answer = answerTo(double, request.url ?? '', body);
+      response.writeHead(double.failure ?? (answer === undefined ? 404 : 200), {
+        'content-type': 'application/json',
+        date: new Date(Date.now() + double.skewMs).toUTCString(),
+      });
+      response.end(JSON.stringify(answer ?? {}));
+    });
+  });
+  return double;
+}
+
+function answerTo(double: ApiServerDouble, path: string, body: unknown): object | undefined {
+  const { spec } = (body ?? {}) as { spec?: { resourceAttributes?: Access } };
+  switch (path) {
+    case '/version':
+      return double.version;
+    case '/apis/authentication.k8s.io/v1/selfsubjectreviews':
+      return { status: { userInfo: { username: double.username } } };
+    case '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews':
+      return { status: { allowed: double.allowed(spec!.resourceAttributes!) } };
+    case '/apis/authorization.k8s.io/v1/selfsubjectrulesreviews':
+      return { status: { resourceRules: double.rules, nonResourceRules: [], incomplete: double.incomplete } };
+    default:
+      return undefined;
+  }
+}
+
+async function readBody(request: IncomingMessage): Promise<unknown> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of request) chunks.push(chunk as Buffer);
+  const text = Buffer.concat(chunks).toString();
+  return text === '' ? undefined : JSON.parse(text);
+}
