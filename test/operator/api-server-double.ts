@@ -1,0 +1,377 @@
+/**
+ * As much of an API server as the operator's tests need, over real HTTP on loopback: objects in memory, lists with label
+ * selectors and pages, watches with bookmarks, the patches that the operator sends, finalizers, preconditions, and
+ * garbage collection by owner references. Controllers there are none: tests play their part.
+ */
+import { randomUUID } from 'node:crypto';
+import { writeFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+export interface StoredObject {
+  apiVersion: string;
+  kind: string;
+  metadata: {
+    name: string;
+    namespace?: string;
+    uid: string;
+    resourceVersion: string;
+    generation: number;
+    labels?: Record<string, string>;
+    annotations?: Record<string, string>;
+    finalizers?: string[];
+    deletionTimestamp?: string;
+    ownerReferences?: { uid: string; name: string }[];
+    managedFields?: { manager?: string; operation?: string }[];
+    [key: string]: unknown;
+  };
+  [key: string]: unknown;
+}
+
+export interface SeenRequest {
+  readonly method: string;
+  readonly path: string;
+  readonly query: URLSearchParams;
+  readonly contentType: string;
+  readonly authorization: string | undefined;
+  readonly body: unknown;
+}
+
+/** What a test wants a request to end with instead of its normal answer. */
+export type Interference = (request: SeenRequest) => { status: number; body: object } | 'cut' | undefined;
+
+export interface ApiServerDouble {
+  readonly kubeconfig: string;
+  /** By request path, e.g. `/api/v1/namespaces/tailcast/secrets/a`. */
+  readonly objects: Map<string, StoredObject>;
+  readonly requests: SeenRequest[];
+  interfere: Interference | undefined;
+  put(path: string, object: object): StoredObject;
+  remove(path: string): void;
+  /** Ends every watch that is open, in good order or by cutting the connection. */
+  endWatches(how: 'end' | 'cut'): void;
+  bookmark(): void;
+  readonly watches: number;
+  /** Makes every resource version up to now too old to watch from. */
+  compact(): void;
+  close(): Promise<void>;
+}
+
+interface Watch {
+  readonly collection: string;
+  readonly matches: (object: StoredObject) => boolean;
+  readonly response: ServerResponse;
+}
+
+interface Change {
+  readonly version: number;
+  readonly collection: string;
+  readonly type: string;
+  readonly object: StoredObject;
+}
+
+export async function startApiServerDouble(): Promise<ApiServerDouble> {
+  const objects = new Map<string, StoredObject>();
+  const requests: SeenRequest[] = [];
+  const watches = new Set<Watch>();
+  const log: Change[] = [];
+  let version = 100;
+  let compactedTo = 0;
+  const double = { interfere: undefined as Interference | undefined };
+
+  function tell(type: string, path: string, object: StoredObject): void {
+    const collection = path.slice(0, path.lastIndexOf('/'));
+    log.push({ version, collection, type, object: structuredClone(object) });
+    for (const watch of watches) {
+      if (watch.collection === collection && watch.matches(object)) write(watch.response, type, object);
+    }
+  }
+
+  function store(path: string, wanted: Partial<StoredObject>): StoredObject {
+    const before = objects.get(path);
+    const object = structuredClone(wanted) as StoredObject;
+    const { resourceVersion: _version, ...metadata } = object.metadata;
+    object.metadata = {
+      ...metadata,
+      uid: before?.metadata.uid ?? metadata.uid ?? randomUUID(),
+      generation: before?.metadata.generation ?? 1,
+      resourceVersion: before?.metadata.resourceVersion ?? '',
+    };
+    if (before !== undefined && JSON.stringify(before) === JSON.stringify(object)) return before;
+    if (before !== undefined && JSON.stringify(before['spec']) !== JSON.stringify(object['spec'])) {
+      object.metadata.generation += 1;
+    }
+    version += 1;
+    object.metadata.resourceVersion = String(version);
+    if (object.metadata.deletionTimestamp !== undefined && (object.metadata.finalizers ?? []).length === 0) {
+      objects.set(path, object);
+      drop(path);
+      return object;
+    }
+    objects.set(path, object);
+    tell(before === undefined ? 'ADDED' : 'MODIFIED', path, object);
+    return object;
+  }
+
+  function drop(path: string, orphan = false): void {
+    const object = objects.get(path);
+    if (object === undefined) return;
+    objects.delete(path);
+    version += 1;
+    object.metadata.resourceVersion = String(version);
+    tell('DELETED', path, object);
+    if (orphan) return;
+    for (const [other, { metadata }] of objects) {
+      if (metadata.ownerReferences?.some(({ uid }) => uid === object.metadata.uid) === true) drop(other);
+    }
+  }
+
+  function answer(request: SeenRequest, response: ServerResponse): void {
+    const { method, path } = request;
+    const target = path.endsWith('/status') ? path.slice(0, -'/status'.length) : path;
+    const object = objects.get(target);
+    const isCollection =
+      /\/(recorders|tailnets|secrets|serviceaccounts|pods|events|roles|rolebindings|statefulsets|leases)$/.test(
+        path,
+      );
+    if (method === 'GET' && isCollection) {
+      if (request.query.get('watch') === 'true') openWatch(request, response);
+      else sendList(request, response);
+    } else if (method === 'POST') {
+      const body = request.body as StoredObject;
+      const created = `${path}/${body.metadata.name}`;
+      if (objects.has(created)) send(response, 409, status(409, 'AlreadyExists', `${created} exists`));
+      else send(response, 201, store(created, body));
+    } else if (method === 'PATCH' && request.contentType === 'application/apply-patch+yaml') {
+      send(response, object === undefined ? 201 : 200, store(target, applied(object, request)));
+    } else if (object === undefined) {
+      send(response, 404, status(404, 'NotFound', `${path} not found`));
+    } else if (method === 'GET') {
+      send(response, 200, object);
+    } else if (method === 'PATCH') {
+      patch(request, target, object, response);
+    } else {
+      remove(request, target, object, response);
+    }
+  }
+
+  function patch(request: SeenRequest, path: string, object: StoredObject, response: ServerResponse): void {
+    const next = structuredClone(object);
+    if (Array.isArray(request.body)) {
+      for (const { op, path: pointer, value } of request.body as {
+        op: string;
+        path: string;
+        value: unknown;
+      }[]) {
+        const key = pointer.split('/').at(-1) ?? '';
+        if (op === 'test' && object.metadata[key] !== value) {
+          send(response, 409, status(409, 'Conflict', 'test failed'));
+          return;
+        }
+        if (op === 'replace') next.metadata[key] = value;
+      }
+    } else {
+      const body = request.body as { metadata?: { resourceVersion?: string; uid?: string } };
+      const { resourceVersion, uid } = body.metadata ?? {};
+      const stale = resourceVersion !== undefined && resourceVersion !== object.metadata.resourceVersion;
+      if (stale || (uid !== undefined && uid !== object.metadata.uid)) {
+        send(response, 409, status(409, 'Conflict', 'the object has been modified'));
+        return;
+      }
+      merge(next, body);
+    }
+    send(response, 200, store(path, next));
+  }
+
+  function remove(request: SeenRequest, path: string, object: StoredObject, response: ServerResponse): void {
+    const { preconditions, propagationPolicy } = (request.body ?? {}) as {
+      preconditions?: { uid?: string };
+      propagationPolicy?: string;
+    };
+    if (preconditions?.uid !== undefined && preconditions.uid !== object.metadata.uid) {
+      send(response, 409, status(409, 'Conflict', 'the UID in the precondition does not match'));
+      return;
+    }
+    if ((object.metadata.finalizers ?? []).length > 0) {
+      const next = structuredClone(object);
+      next.metadata.deletionTimestamp ??= new Date().toISOString();
+      send(response, 200, store(path, next));
+      return;
+    }
+    drop(path, propagationPolicy === 'Orphan');
+    send(response, 200, status(200, '', 'deleted'));
+  }
+
+  function sendList(request: SeenRequest, response: ServerResponse): void {
+    const found = listed(request);
+    const limit = Number(request.query.get('limit') ?? found.length);
+    const from = Number(request.query.get('continue') ?? 0);
+    const rest = from + limit < found.length ? { continue: String(from + limit) } : {};
+    const items = found.slice(from, from + limit).map(({ apiVersion: _a, kind: _k, ...item }) => item);
+    send(response, 200, { metadata: { resourceVersion: String(version), ...rest }, items });
+  }
+
+  function listed({ path, query }: SeenRequest): StoredObject[] {
+    const matches = selector(query.get('labelSelector'));
+    return [...objects]
+      .filter(([key, object]) => key.startsWith(`${path}/`) && matches(object))
+      .map(([, object]) => object);
+  }
+
+  function openWatch({ path, query }: SeenRequest, response: ServerResponse): void {
+    const from = Number(query.get('resourceVersion'));
+    response.writeHead(200, { 'content-type': 'application/json' });
+    response.flushHeaders();
+    if (from < compactedTo) {
+      write(response, 'ERROR', status(410, 'Expired', 'too old resource version'));
+      response.end();
+      return;
+    }
+    const watch = { collection: path, matches: selector(query.get('labelSelector')), response };
+    for (const change of log) {
+      if (change.version > from && change.collection === path && watch.matches(change.object)) {
+        write(response, change.type, change.object);
+      }
+    }
+    watches.add(watch);
+    response.once('close', () => watches.delete(watch));
+  }
+
+  const server = createServer((request, response) => {
+    read(request)
+      .then((seen) => {
+        requests.push(seen);
+        const other = double.interfere?.(seen);
+        if (other === 'cut') response.destroy();
+        else if (other === undefined) answer(seen, response);
+        else send(response, other.status, other.body);
+      })
+      .catch((error: unknown) => response.destroy(error as Error));
+  });
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+  const folder = mkdtempSync(join(tmpdir(), 'tcapi-'));
+  const kubeconfig = writeKubeconfig(folder, (server.address() as AddressInfo).port);
+
+  return Object.assign(double, {
+    kubeconfig,
+    objects,
+    requests,
+    put: (path: string, object: object) => store(path, object as StoredObject),
+    remove: (path: string) => drop(path),
+    endWatches(how: 'end' | 'cut') {
+      for (const { response } of watches)
+        if (how === 'end') response.end();
+        else response.destroy();
+    },
+    bookmark() {
+      for (const { response } of watches) {
+        write(response, 'BOOKMARK', {
+          kind: 'Any',
+          apiVersion: 'v1',
+          metadata: { resourceVersion: String(version) },
+        });
+      }
+    },
+    get watches() {
+      return watches.size;
+    },
+    compact() {
+      compactedTo = version;
+    },
+    async close() {
+      server.closeAllConnections();
+      await new Promise((done) => server.close(done));
+      rmSync(folder, { recursive: true, force: true });
+    },
+  });
+}
+
+function writeKubeconfig(folder: string, port: number): string {
+  const path = join(folder, 'kubeconfig');
+  const cluster = { server: `http://127.0.0.1:${port}`, 'insecure-skip-tls-verify': true };
+  writeFileSync(
+    path,
+    JSON.stringify({
+      apiVersion: 'v1',
+      kind: 'Config',
+      clusters: [{ name: 'double', cluster }],
+      users: [{ name: 'operator', user: { token: 'operator-token' } }],
+      contexts: [{ name: 'double', context: { cluster: 'double', user: 'operator', namespace: 'tailcast' } }],
+      'current-context': 'double',
+    }),
+  );
+  return path;
+}
+
+async function read(request: IncomingMessage): Promise<SeenRequest> {
+  let text = '';
+  for await (const chunk of request) text += String(chunk);
+  const url = new URL(request.url ?? '/', 'http://double');
+  return {
+    method: request.method ?? '',
+    path: url.pathname,
+    query: url.searchParams,
+    contentType: request.headers['content-type'] ?? '',
+    authorization: request.headers.authorization,
+    body: text === '' ? undefined : JSON.parse(text),
+  };
+}
+
+/** Maps are merged and lists replaced, which is enough for objects that one manager states. */
+function applied(before: StoredObject | undefined, { body, query }: SeenRequest): StoredObject {
+  const next = structuredClone(before ?? { metadata: {} }) as StoredObject;
+  merge(next, body as object);
+  const manager = query.get('fieldManager') ?? '';
+  const others = (next.metadata.managedFields ?? []).filter((entry) => entry.manager !== manager);
+  next.metadata.managedFields = [...others, { manager, operation: 'Apply' }];
+  const data = (body as { data?: object }).data;
+  if (next.kind === 'Secret' && data === undefined && next['data'] !== undefined) {
+    delete (next['data'] as Record<string, unknown>)['authkey'];
+  }
+  return next;
+}
+
+function merge(target: object, patch: object): void {
+  for (const [key, value] of Object.entries(patch)) {
+    const into = target as Record<string, unknown>;
+    if (value === null) {
+      delete into[key];
+    } else if (typeof value === 'object' && !Array.isArray(value)) {
+      if (typeof into[key] !== 'object' || into[key] === null) into[key] = {};
+      merge(into[key] as object, value as object);
+    } else {
+      into[key] = value;
+    }
+  }
+}
+
+function selector(text: string | null): (object: StoredObject) => boolean {
+  const wanted = (text ?? '')
+    .split(',')
+    .filter(Boolean)
+    .map((term) => term.split('='));
+  return ({ metadata }) => wanted.every(([key, value]) => metadata.labels?.[key ?? ''] === value);
+}
+
+function status(code: number, reason: string, message: string): object {
+  return {
+    kind: 'Status',
+    apiVersion: 'v1',
+    metadata: {},
+    status: code < 400 ? 'Success' : 'Failure',
+    reason,
+    message,
+    code,
+  };
+}
+
+function write(response: ServerResponse, type: string, object: object): void {
+  response.write(`${JSON.stringify({ type, object })}\n`);
+}
+
+function send(response: ServerResponse, code: number, body: object): void {
+  response.writeHead(code, { 'content-type': 'application/json' });
+  response.end(JSON.stringify(body));
+}

@@ -1,0 +1,48 @@
+/** A clock that stands still until a test moves it. */
+import type { Clock } from '../../src/operator/clock.ts';
+
+export interface FakeClock extends Clock {
+  /** Moves time on and runs what is due, in order, letting promises settle in between. */
+  advance(ms: number): Promise<void>;
+  /** How long until the next thing that is due; undefined when nothing is. */
+  readonly nextInMs: number | undefined;
+}
+
+export function createFakeClock(startMs = Date.UTC(2026, 10, 21, 9)): FakeClock {
+  let nowMs = startMs;
+  let sequence = 0;
+  const timers = new Map<number, { readonly atMs: number; readonly action: () => void }>();
+
+  function earliest(): [number, { atMs: number; action: () => void }] | undefined {
+    return [...timers].toSorted(([a, left], [b, right]) => left.atMs - right.atMs || a - b)[0];
+  }
+
+  return {
+    now: () => nowMs,
+    schedule(delayMs, action) {
+      const id = (sequence += 1);
+      timers.set(id, { atMs: nowMs + delayMs, action });
+      return () => void timers.delete(id);
+    },
+    async advance(ms) {
+      const end = nowMs + ms;
+      await settle();
+      for (let due = earliest(); due !== undefined && due[1].atMs <= end; due = earliest()) {
+        timers.delete(due[0]);
+        nowMs = due[1].atMs;
+        due[1].action();
+        await settle();
+      }
+      nowMs = end;
+    },
+    get nextInMs() {
+      const due = earliest();
+      return due === undefined ? undefined : due[1].atMs - nowMs;
+    },
+  };
+}
+
+/** Lets everything that waits for promises only go on. */
+export async function settle(): Promise<void> {
+  for (let turn = 0; turn < 20; turn += 1) await new Promise((done) => setImmediate(done));
+}

@@ -1,0 +1,621 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { connectCluster } from '../../../src/operator/cluster-connection.ts';
+import { createEventRecorder } from '../../../src/operator/event-recorder.ts';
+import { createKubeClient } from '../../../src/operator/kube-client.ts';
+import { createOperatorMetrics, type OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
+import { KeyKeeper } from '../../../src/operator/recorder/keys.ts';
+import {
+  createRecorderReconciler,
+  type RecorderReconciler,
+} from '../../../src/operator/recorder/reconcile.ts';
+import { createTailnets } from '../../../src/operator/tailnets.ts';
+import { startApiServerDouble, type ApiServerDouble, type StoredObject } from '../api-server-double.ts';
+import { createFakeClock, type FakeClock } from '../fake-clock.ts';
+import { createControlDouble, type ControlDouble } from './control-double.ts';
+import { OPTIONS, recorderObject, S3 } from './recorders.ts';
+import { referenceState } from './reference-objects.ts';
+
+const RECORDERS = '/apis/tailscale.com/v1alpha1/recorders';
+const SECRETS = '/api/v1/namespaces/tailcast/secrets';
+const ACCOUNTS = '/api/v1/namespaces/tailcast/serviceaccounts';
+const PODS = '/api/v1/namespaces/tailcast/pods';
+const SETS = '/apis/apps/v1/namespaces/tailcast/statefulsets';
+const ROLES = '/apis/rbac.authorization.k8s.io/v1/namespaces/tailcast/roles';
+const BINDINGS = '/apis/rbac.authorization.k8s.io/v1/namespaces/tailcast/rolebindings';
+const LABELS = {
+  'app.kubernetes.io/name': 'recorder',
+  'app.kubernetes.io/instance': 'test',
+  'app.kubernetes.io/managed-by': 'tailscale-operator',
+};
+
+let api: ApiServerDouble;
+let clock: FakeClock;
+let control: ControlDouble;
+let metrics: OperatorMetrics;
+let reconciler: RecorderReconciler;
+let close: () => void;
+const signal = new AbortController().signal;
+
+beforeEach(async () => {
+  api = await startApiServerDouble();
+  clock = createFakeClock(Date.now());
+  control = createControlDouble(() => clock.now());
+  metrics = createOperatorMetrics();
+  const connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined });
+  close = () => connection.close();
+  reconciler = build(connection);
+});
+
+afterEach(async () => {
+  close();
+  await api.close();
+});
+
+function build(connection: ReturnType<typeof connectCluster>): RecorderReconciler {
+  const log = createSilentLogger();
+  const client = createKubeClient(connection);
+  let id = 0;
+  return createRecorderReconciler({
+    client,
+    options: OPTIONS,
+    metrics,
+    clock,
+    log,
+    keys: new KeyKeeper({ options: OPTIONS, metrics, nowMs: () => clock.now(), log }),
+    events: createEventRecorder({ client, clock, log, createId: () => String((id += 1)) }),
+    tailnets: createTailnets({
+      client,
+      namespace: OPTIONS.namespace,
+      own: control,
+      defaultLoginServer: 'https://login.example.com',
+      nowMs: () => clock.now(),
+    }),
+  });
+}
+
+const run = (): Promise<number | undefined> => reconciler.reconcile('test', signal);
+const put = (spec: object, metadata: object = {}): void =>
+  void api.put(`${RECORDERS}/test`, recorderObject(spec, metadata));
+const stored = (path: string): StoredObject | undefined => api.objects.get(path);
+const events = () =>
+  [...api.objects.values()].filter(({ kind }) => kind === 'Event') as (StoredObject & {
+    reason: string;
+    message: string;
+    type: string;
+    count: number;
+  })[];
+const condition = () =>
+  (stored(`${RECORDERS}/test`)?.['status'] as { conditions: object[] } | undefined)?.conditions[0];
+const gauge = async () =>
+  (await metrics.registry.getSingleMetric('k8s_recorder_resources')!.get()).values[0]?.value;
+const authKey = (secret: string): string => decode(`${SECRETS}/${secret}`, 'authkey');
+const names = (collection: string) =>
+  [...api.objects.keys()]
+    .filter((path) => path.startsWith(`${collection}/`))
+    .map((path) => path.slice(collection.length + 1))
+    .toSorted();
+
+function decode(path: string, key: string): string {
+  const data = stored(path)?.['data'] as Record<string, string> | undefined;
+  return Buffer.from(data?.[key] ?? '', 'base64').toString();
+}
+
+/** Plays the part of replica `ordinal`'s pod: it has joined and removed its key. */
+function join(ordinal: number, options: { hostname?: string; state?: Record<string, string> } = {}): void {
+  const path = `${SECRETS}/test-${ordinal}`;
+  const id = `node-${ordinal}`;
+  const secret = structuredClone(stored(path)!);
+  secret['data'] = options.state ?? { ...referenceState(id, `test-${ordinal}.example.ts.net`) };
+  api.put(path, secret);
+  control.devices.set(id, {
+    hostname: options.hostname ?? `hostname-${ordinal}`,
+    addresses: [`100.64.0.${ordinal}`],
+  });
+}
+
+describe('a Recorder that is not valid', () => {
+  it('is refused with the reference’s words, an event, and nothing made', async () => {
+    put({ replicas: 3 });
+    await expect(run()).resolves.toBeUndefined();
+    const message =
+      'Recorder is invalid: must either enable UI or use S3 storage to ensure recordings are accessible';
+    expect(condition()).toMatchObject({
+      type: 'RecorderReady',
+      status: 'False',
+      reason: 'RecorderInvalid',
+      message,
+    });
+    expect(events()).toMatchObject([{ type: 'Warning', reason: 'RecorderInvalid', message, count: 1 }]);
+    expect(names(SECRETS)).toEqual([]);
+    expect(control.keys.size).toBe(0);
+    expect(await gauge()).toBe(0);
+  });
+
+  it('is told about replicas before it is told about annotations', async () => {
+    const bad = { pod: { serviceAccount: { annotations: { 'invalid annotation': 'x' } } } };
+    put({ replicas: 3, enableUI: true, statefulSet: bad });
+    await run();
+    expect(events()[0]?.message).toBe(
+      'Recorder is invalid: must use S3 storage when using multiple replicas to ensure recordings are accessible',
+    );
+    put({ replicas: 3, storage: S3, statefulSet: bad });
+    await run();
+    expect(condition()).toMatchObject({
+      reason: 'RecorderInvalid',
+      message: expect.stringContaining('"invalid annotation"'),
+    });
+    expect(events().at(-1)?.message).toContain('"invalid annotation"');
+  });
+
+  it.each([
+    [
+      'test-sa',
+      'custom ServiceAccount name "test-sa" specified but conflicts with a pre-existing ServiceAccount in the tailcast namespace',
+    ],
+    [
+      '',
+      'ServiceAccount name "test" specified but conflicts with a pre-existing ServiceAccount in the tailcast namespace',
+    ],
+  ])('does not take a ServiceAccount from somebody else (%s)', async (name, text) => {
+    const path = `${ACCOUNTS}/${name === '' ? 'test' : name}`;
+    api.put(path, {
+      apiVersion: 'v1',
+      kind: 'ServiceAccount',
+      metadata: { name: path.split('/').at(-1), namespace: 'tailcast' },
+    });
+    put({ storage: S3, statefulSet: { pod: { serviceAccount: { name } } } });
+    await run();
+    expect(condition()).toMatchObject({ status: 'False', message: `Recorder is invalid: ${text}` });
+    expect(events()).toMatchObject([{ message: `Recorder is invalid: ${text}` }]);
+    expect(await gauge()).toBe(0);
+  });
+
+  it('is not told the same thing twice', async () => {
+    put({});
+    await run();
+    await run();
+    expect(events()).toHaveLength(1);
+    await clock.advance(600_000);
+    await run();
+    expect(events()).toMatchObject([{ count: 2 }]);
+  });
+});
+
+describe('a valid Recorder', () => {
+  beforeEach(async () => {
+    put({ replicas: 3, storage: S3 });
+    await run();
+  });
+
+  it('gets its objects, a key for each replica, and a condition', async () => {
+    expect(condition()).toMatchObject({
+      status: 'True',
+      reason: 'RecorderCreated',
+      message: 'RecorderCreated',
+      observedGeneration: 1,
+    });
+    expect(stored(`${RECORDERS}/test`)?.metadata.finalizers).toEqual(['tailscale.com/finalizer']);
+    expect(names(SECRETS)).toEqual([
+      'test-0',
+      'test-1',
+      'test-2',
+      'test-auth-0',
+      'test-auth-1',
+      'test-auth-2',
+    ]);
+    expect([names(ACCOUNTS), names(ROLES), names(BINDINGS), names(SETS)]).toEqual([
+      ['test'],
+      ['test'],
+      ['test'],
+      ['test'],
+    ]);
+    expect([0, 1, 2].map((ordinal) => authKey(`test-auth-${ordinal}`))).toEqual([
+      'tskey-1',
+      'tskey-2',
+      'tskey-3',
+    ]);
+    expect([0, 1, 2].map((ordinal) => authKey(`test-${ordinal}`))).toEqual(['tskey-1', 'tskey-2', 'tskey-3']);
+    expect([...control.keys.values()].map(({ tags }) => tags)).toEqual([
+      ['tag:k8s'],
+      ['tag:k8s'],
+      ['tag:k8s'],
+    ]);
+    expect(await gauge()).toBe(1);
+  });
+
+  it('is applied by server-side apply under our name, with our credentials', () => {
+    const applies = api.requests.filter(({ contentType }) => contentType === 'application/apply-patch+yaml');
+    expect(applies.length).toBeGreaterThan(8);
+    for (const { query, authorization } of applies) {
+      expect([query.get('fieldManager'), query.get('force'), authorization]).toEqual([
+        'tailcast-operator',
+        'true',
+        'Bearer operator-token',
+      ]);
+    }
+  });
+
+  it('changes nothing when it is looked at again', async () => {
+    const before = structuredClone([...api.objects]);
+    await run();
+    expect([...api.objects]).toEqual(before);
+    expect(control.keys.size).toBe(3);
+  });
+
+  it('moves to another ServiceAccount and lets the old one go', async () => {
+    put(
+      {
+        replicas: 3,
+        storage: S3,
+        statefulSet: { pod: { serviceAccount: { name: 'test-sa', annotations: { test: 'test' } } } },
+      },
+      { finalizers: ['tailscale.com/finalizer'] },
+    );
+    await run();
+    expect(names(ACCOUNTS)).toEqual(['test-sa']);
+    expect(stored(`${ACCOUNTS}/test-sa`)?.metadata.annotations).toEqual({ test: 'test' });
+    expect(stored(`${BINDINGS}/test`)).toMatchObject({ subjects: [{ name: 'test-sa' }] });
+  });
+
+  it('shows its devices, and takes used keys out of the pods’ sight', async () => {
+    put({ replicas: 3, storage: S3, enableUI: true }, { finalizers: ['tailscale.com/finalizer'] });
+    for (const ordinal of [0, 1, 2]) join(ordinal);
+    await run();
+    expect((stored(`${RECORDERS}/test`)?.['status'] as { devices: object[] }).devices).toEqual(
+      [0, 1, 2].map((ordinal) => ({
+        hostname: `hostname-${ordinal}`,
+        tailnetIPs: [`100.64.0.${ordinal}`],
+        url: `https://test-${ordinal}.example.ts.net`,
+      })),
+    );
+    expect([0, 1, 2].map((ordinal) => authKey(`test-${ordinal}`))).toEqual(['', '', '']);
+  });
+
+  it('shows what the nodes say of themselves when the control server does not answer', async () => {
+    join(0);
+    control.broken = new Error('out of order');
+    await run();
+    expect(condition()).toMatchObject({ status: 'True' });
+    expect((stored(`${RECORDERS}/test`)?.['status'] as { devices: object[] }).devices).toEqual([
+      { hostname: 'test-0' },
+    ]);
+  });
+
+  it('loses replicas after their pods, with their nodes and keys', async () => {
+    for (const ordinal of [0, 1, 2]) join(ordinal);
+    api.put(`${PODS}/test-2`, {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'test-2', namespace: 'tailcast', labels: LABELS },
+    });
+    put({ replicas: 1, storage: S3 }, { finalizers: ['tailscale.com/finalizer'] });
+    await expect(run()).resolves.toBe(1000);
+    expect(control.deleted).toEqual(['node-1']);
+    expect(names(SECRETS)).toEqual(['test-0', 'test-2', 'test-auth-0', 'test-auth-2']);
+    api.remove(`${PODS}/test-2`);
+    await expect(run()).resolves.toBeUndefined();
+    expect(control.deleted).toEqual(['node-1', 'node-2']);
+    expect(names(SECRETS)).toEqual(['test-0', 'test-auth-0']);
+    expect(control.keys.get('key-3')?.usable).toBe(false);
+  });
+
+  it('is not stopped by a Secret that only looks like its own', async () => {
+    api.put(`${SECRETS}/test-notes`, {
+      apiVersion: 'v1',
+      kind: 'Secret',
+      metadata: { name: 'test-notes', namespace: 'tailcast', labels: LABELS },
+    });
+    await expect(run()).resolves.toBeDefined();
+    expect(condition()).toMatchObject({ status: 'True' });
+    expect(names(SECRETS)).toContain('test-notes');
+  });
+
+  it('does not touch a Secret of its name that is another Recorder’s', async () => {
+    const other = {
+      ...recorderObject().metadata,
+      kind: 'Recorder',
+      apiVersion: 'tailscale.com/v1alpha1',
+      name: 'test-auth',
+      uid: 'uid-2',
+      controller: true,
+    };
+    api.put(`${SECRETS}/test-auth-3`, {
+      apiVersion: 'v1',
+      kind: 'Secret',
+      metadata: {
+        name: 'test-auth-3',
+        namespace: 'tailcast',
+        ownerReferences: [
+          {
+            apiVersion: other.apiVersion,
+            kind: other.kind,
+            name: other.name,
+            uid: other.uid,
+            controller: true,
+          },
+        ],
+      },
+      data: { 'secret-state': 'eA==' },
+    });
+    put({ replicas: 4, storage: S3 }, { finalizers: ['tailscale.com/finalizer'] });
+    await expect(run()).rejects.toMatchObject({ code: 'OBJECT_NOT_OURS' });
+    expect(stored(`${SECRETS}/test-auth-3`)?.['data']).toEqual({ 'secret-state': 'eA==' });
+    expect(condition()).toMatchObject({ status: 'False', reason: 'RecorderCreationFailed' });
+  });
+
+  it('gives tags to nodes that have joined, and new keys to those that have not', async () => {
+    join(0);
+    put({ replicas: 2, storage: S3, tags: ['tag:new'] }, { finalizers: ['tailscale.com/finalizer'] });
+    await run();
+    expect([...control.tags]).toEqual([['node-0', ['tag:new']]]);
+    expect(control.keys.get('key-2')?.usable).toBe(false);
+    expect(authKey('test-auth-1')).toBe('tskey-4');
+    expect(authKey('test-1')).toBe('tskey-4');
+  });
+
+  it('replaces a key that nobody used in time', async () => {
+    await clock.advance(3_600_000);
+    await run();
+    expect([0, 1, 2].map((ordinal) => authKey(`test-${ordinal}`))).toEqual(['tskey-4', 'tskey-5', 'tskey-6']);
+    expect(control.keys.get('key-1')?.usable).toBe(false);
+  });
+
+  it('looks again by itself while nodes are awaited', async () => {
+    await expect(run()).resolves.toBeGreaterThanOrEqual(60_000);
+  });
+
+  it('lets a node join anew that somebody removed from the tailnet', async () => {
+    join(0);
+    join(1);
+    join(2);
+    await run();
+    control.devices.delete('node-0');
+    control.keys.get('key-1')!.usable = false;
+    await clock.advance(300_000);
+    await run();
+    expect(authKey('test-0')).toBe('tskey-4');
+    await run();
+    expect(control.keys.size).toBe(4);
+  });
+});
+
+describe('a pod that cannot log in', () => {
+  beforeEach(async () => {
+    put({ storage: S3 });
+    await run();
+  });
+
+  const ask = (broken: string, more: Record<string, string> = {}): void => {
+    const secret = structuredClone(stored(`${SECRETS}/test-0`)!);
+    secret['data'] = {
+      ...(secret['data'] as object),
+      reissue_authkey: Buffer.from(broken).toString('base64'),
+      ...more,
+    };
+    api.put(`${SECRETS}/test-0`, secret);
+  };
+
+  it('gets a new key, and its node is removed', async () => {
+    join(0);
+    ask('tskey-1');
+    await run();
+    expect(control.deleted).toEqual(['node-0']);
+    expect(authKey('test-auth-0')).toBe('tskey-2');
+    expect(authKey('test-0')).toBe('tskey-2');
+  });
+
+  it('gets one new key for one request', async () => {
+    ask('tskey-1');
+    await run();
+    await run();
+    expect(authKey('test-auth-0')).toBe('tskey-2');
+    expect(control.keys.size).toBe(2);
+  });
+
+  it('waits when a newer key is on its way', async () => {
+    ask('tskey-0');
+    await run();
+    expect(authKey('test-auth-0')).toBe('tskey-1');
+  });
+
+  it('gets no more than one new key in thirty seconds, says why, and is tried again', async () => {
+    ask('tskey-1');
+    await run();
+    ask('tskey-2');
+    // The reissue that is under way is over when the pod has taken its request back.
+    const secret = structuredClone(stored(`${SECRETS}/test-0`)!);
+    delete (secret['data'] as Record<string, string>)['reissue_authkey'];
+    api.put(`${SECRETS}/test-0`, secret);
+    await run();
+    ask('tskey-2');
+    await expect(run()).rejects.toThrow(
+      'auth key re-issuance rate limit exceeded for Recorder "test", will retry with backoff',
+    );
+    expect(condition()).toMatchObject({ status: 'False', reason: 'RecorderCreationFailed' });
+    await clock.advance(30_000);
+    await run();
+    expect(authKey('test-auth-0')).toBe('tskey-3');
+    expect(condition()).toMatchObject({ status: 'True' });
+  });
+});
+
+describe('a failure', () => {
+  it('is in the status and thrown, so that it is tried again', async () => {
+    put({ storage: S3 });
+    control.broken = new Error('no keys today');
+    await expect(run()).rejects.toThrow('no keys today');
+    expect(condition()).toMatchObject({
+      status: 'False',
+      reason: 'RecorderCreationFailed',
+      message: 'failed creating Recorder: no keys today',
+    });
+    expect(events()).toMatchObject([{ type: 'Warning', reason: 'RecorderCreationFailed' }]);
+    control.broken = undefined;
+    await run();
+    expect(condition()).toMatchObject({ status: 'True' });
+  });
+
+  it('that is a conflict is no event, for it mends itself', async () => {
+    put({ storage: S3 });
+    api.interfere = ({ method, path }) =>
+      method === 'PATCH' && path.startsWith(SETS)
+        ? { status: 409, body: { kind: 'Status', reason: 'Conflict', message: 'modified', code: 409 } }
+        : undefined;
+    await expect(run()).rejects.toThrow('Conflict');
+    expect(condition()).toMatchObject({
+      reason: 'RecorderCreating',
+      message: expect.stringMatching(/^optimistic lock error, retrying: /),
+    });
+    expect(events()).toEqual([]);
+  });
+
+  it('loses at most one key, whichever write a crash comes before', async () => {
+    put({ replicas: 2, storage: S3 });
+    await run();
+    const writes = api.requests.filter(({ method }) => method !== 'GET').length;
+    for (let crash = 1; crash <= writes; crash += 1) {
+      for (const path of api.objects.keys()) api.objects.delete(path);
+      put({ replicas: 2, storage: S3 });
+      control.keys.clear();
+      let left = crash;
+      // After a crash nothing more arrives.
+      api.interfere = ({ method }) => (method !== 'GET' && (left -= 1) < 0 ? 'cut' : undefined);
+      await run().catch(() => undefined);
+      api.interfere = undefined;
+      await run();
+      const known = [0, 1].map((ordinal) => authKey(`test-auth-${ordinal}`));
+      expect([...control.keys.values()].filter(({ key }) => !known.includes(key)).length).toBeLessThanOrEqual(
+        1,
+      );
+      expect(condition()).toMatchObject({ status: 'True' });
+    }
+  });
+});
+
+describe('a Recorder that is deleted', () => {
+  const deletion = { deletionTimestamp: new Date().toISOString(), finalizers: ['tailscale.com/finalizer'] };
+  const remove = (): void => {
+    const object = structuredClone(stored(`${RECORDERS}/test`)!);
+    Object.assign(object.metadata, deletion);
+    api.put(`${RECORDERS}/test`, object);
+  };
+
+  it('goes with its nodes, in order, and everything it owns', async () => {
+    put({ replicas: 3, storage: S3 });
+    await run();
+    for (const ordinal of [0, 1, 2]) join(ordinal);
+    await run();
+    remove();
+    await expect(run()).resolves.toBeUndefined();
+    expect(control.deleted).toEqual(['node-0', 'node-1', 'node-2']);
+    expect(stored(`${RECORDERS}/test`)).toBeUndefined();
+    expect([
+      ...names(SECRETS),
+      ...names(SETS),
+      ...names(ACCOUNTS),
+      ...names(ROLES),
+      ...names(BINDINGS),
+    ]).toEqual([]);
+    expect([...control.keys.values()].some(({ usable }) => usable)).toBe(false);
+    expect(await gauge()).toBe(0);
+  });
+
+  it('leaves no node behind because an earlier replica never joined', async () => {
+    put({ replicas: 3, storage: S3 });
+    await run();
+    join(1);
+    join(2);
+    remove();
+    await run();
+    expect(control.deleted).toEqual(['node-1', 'node-2']);
+  });
+
+  it('removes replicas that a scale-down had not got to', async () => {
+    put({ replicas: 3, storage: S3 });
+    await run();
+    for (const ordinal of [0, 1, 2]) join(ordinal);
+    put({ replicas: 1, storage: S3 }, { finalizers: ['tailscale.com/finalizer'] });
+    remove();
+    await run();
+    expect(control.deleted).toEqual(['node-0', 'node-1', 'node-2']);
+  });
+
+  it('waits for its pods, but not for ever', async () => {
+    put({ storage: S3 });
+    await run();
+    join(0);
+    api.put(`${PODS}/test-0`, {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'test-0', namespace: 'tailcast', labels: LABELS },
+    });
+    remove();
+    await expect(run()).resolves.toBe(1000);
+    expect([names(SETS), control.deleted]).toEqual([[], []]);
+    await clock.advance(6 * 60_000);
+    await run();
+    expect(control.deleted).toEqual(['node-0']);
+    expect(stored(`${RECORDERS}/test`)).toBeUndefined();
+  });
+
+  it('is not held back by a control server that is gone with its Tailnet', async () => {
+    put({ storage: S3 });
+    await run();
+    join(0);
+    put({ storage: S3, tailnet: 'gone' }, deletion);
+    await run();
+    expect(stored(`${RECORDERS}/test`)).toBeUndefined();
+    expect(events()).toMatchObject([
+      { reason: 'RecorderDevicesLeft', message: expect.stringContaining('node-0') },
+    ]);
+  });
+
+  it('is held back while the control server does not answer', async () => {
+    put({ storage: S3 });
+    await run();
+    join(0);
+    remove();
+    control.broken = new Error('out of order');
+    await expect(run()).rejects.toThrow('out of order');
+    expect(stored(`${RECORDERS}/test`)).toBeDefined();
+  });
+
+  it('is done when it has no finalizer of ours', async () => {
+    put({ storage: S3 }, { ...deletion, finalizers: ['somebody/else'] });
+    await expect(run()).resolves.toBeUndefined();
+    expect(control.deleted).toEqual([]);
+  });
+});
+
+describe('a Recorder of another tailnet', () => {
+  it('says so when that cannot be had', async () => {
+    put({ storage: S3, tailnet: 'other' });
+    await expect(run()).rejects.toThrow('Tailnet "other" does not exist');
+    expect(condition()).toMatchObject({
+      status: 'False',
+      reason: 'RecorderTailnetUnavailable',
+      message: expect.stringContaining('Tailnet "other" does not exist'),
+    });
+    expect(names(SECRETS)).toEqual([]);
+  });
+});
+
+describe('a StatefulSet whose selector must change', () => {
+  it('is made anew without its pods', async () => {
+    put({ storage: S3 });
+    await run();
+    const set = structuredClone(stored(`${SETS}/test`)!) as StoredObject & { spec: { selector: object } };
+    set.spec.selector = { matchLabels: { ...LABELS, team: 'a' } };
+    api.put(`${SETS}/test`, set);
+    await expect(run()).resolves.toBe(1000);
+    const deletions = api.requests.filter(
+      ({ method, path }) => method === 'DELETE' && path === `${SETS}/test`,
+    );
+    expect(deletions).toMatchObject([{ body: { propagationPolicy: 'Orphan' } }]);
+    expect(condition()).toMatchObject({ reason: 'RecorderCreating' });
+    await run();
+    expect(stored(`${SETS}/test`)).toMatchObject({ spec: { selector: { matchLabels: LABELS } } });
+    expect(condition()).toMatchObject({ reason: 'RecorderCreated' });
+  });
+});

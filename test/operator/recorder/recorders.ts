@@ -1,0 +1,27 @@
+/** Recorders and options for the tests of the pure parts. */
+import { parseRecorder, type Recorder } from '../../../src/operator/recorder/resource.ts';
+import type { SpecOptions } from '../../../src/operator/recorder/specs.ts';
+
+export const OPTIONS: SpecOptions = {
+  namespace: 'tailcast',
+  loginServer: 'https://control.example.com',
+  defaultTags: ['tag:k8s'],
+  recorderImage: 'tailcast/tailcast:v1',
+  tailscaleImage: 'tailscale/tailscale:v1',
+  tailnetDomain: 'example.ts.net',
+};
+
+export const S3 = { s3: { endpoint: 's3.us-east-1.amazonaws.com', bucket: 'recordings' } };
+
+export function recorderObject(spec: object = {}, metadata: object = {}) {
+  return {
+    apiVersion: 'tailscale.com/v1alpha1',
+    kind: 'Recorder',
+    metadata: { name: 'test', uid: 'uid-1', generation: 1, ...metadata },
+    spec,
+  };
+}
+
+export function recorder(spec: object = {}, metadata: object = {}): Recorder {
+  return parseRecorder(recorderObject(spec, metadata));
+}

@@ -1,0 +1,122 @@
+import { describe, expect, it } from 'vitest';
+import {
+  authSecret,
+  role,
+  roleBinding,
+  secretRole,
+  serviceAccount,
+  stateSecret,
+  tagsOf,
+} from '../../../src/operator/recorder/specs.ts';
+import { OPTIONS, recorder, S3 } from './recorders.ts';
+
+const LABELS = {
+  'app.kubernetes.io/name': 'recorder',
+  'app.kubernetes.io/instance': 'test',
+  'app.kubernetes.io/managed-by': 'tailscale-operator',
+};
+const OWNERS = [
+  {
+    apiVersion: 'tailscale.com/v1alpha1',
+    kind: 'Recorder',
+    name: 'test',
+    uid: 'uid-1',
+    controller: true,
+    blockOwnerDeletion: true,
+  },
+];
+
+describe('the objects of a Recorder', () => {
+  it('all have its labels, its owner reference and the operator’s namespace', () => {
+    const three = recorder({ replicas: 3, storage: S3 });
+    const stored = { key: 'tskey', id: '7', expiresAtMs: 1, tags: ['tag:k8s'] };
+    for (const object of [
+      serviceAccount(three, OPTIONS),
+      role(three, OPTIONS),
+      roleBinding(three, OPTIONS),
+      authSecret(three, OPTIONS, 2, stored),
+      stateSecret(three, OPTIONS, 2, undefined),
+    ]) {
+      expect(object.metadata).toMatchObject({
+        namespace: 'tailcast',
+        labels: LABELS,
+        ownerReferences: OWNERS,
+      });
+    }
+  });
+
+  it('bind the role to the account, under a custom name too', () => {
+    const custom = recorder({
+      enableUI: true,
+      statefulSet: { pod: { serviceAccount: { name: 'test-sa', annotations: { 'cloud/role': 'writer' } } } },
+    });
+    expect(serviceAccount(custom, OPTIONS).metadata).toMatchObject({
+      name: 'test-sa',
+      annotations: { 'cloud/role': 'writer' },
+    });
+    expect(roleBinding(custom, OPTIONS)).toMatchObject({
+      metadata: { name: 'test' },
+      subjects: [{ kind: 'ServiceAccount', name: 'test-sa', namespace: 'tailcast' }],
+      roleRef: { kind: 'Role', name: 'test' },
+    });
+  });
+
+  it('let a pod touch the state Secrets and nothing else', () => {
+    expect(role(recorder({ replicas: 2, storage: S3 }), OPTIONS).rules).toEqual([
+      {
+        apiGroups: [''],
+        resources: ['secrets'],
+        verbs: ['get', 'patch', 'update'],
+        resourceNames: ['test-0', 'test-1'],
+      },
+      { apiGroups: [''], resources: ['events'], verbs: ['get', 'create', 'patch'] },
+    ]);
+  });
+
+  it('have no rule about Secrets when there are no replicas, because one without names means all of them', () => {
+    expect(role(recorder({ replicas: 0 }), OPTIONS).rules).toEqual([
+      { apiGroups: [''], resources: ['events'], verbs: ['get', 'create', 'patch'] },
+    ]);
+  });
+
+  it('keep an auth key and what is known about it in one Secret, and hand it to the pod in another', () => {
+    const one = recorder({ enableUI: true });
+    const stored = { key: 'tskey-abc', id: 'k1', expiresAtMs: 1_700_000_000_000, tags: ['tag:a', 'tag:b'] };
+    expect(authSecret(one, OPTIONS, 0, stored)).toMatchObject({
+      metadata: {
+        name: 'test-auth-0',
+        annotations: {
+          'tailcast/key-id': 'k1',
+          'tailcast/key-expires': '1700000000000',
+          'tailcast/tags': 'tag:a,tag:b',
+        },
+      },
+      data: { authkey: Buffer.from('tskey-abc').toString('base64') },
+    });
+    expect(stateSecret(one, OPTIONS, 0, 'tskey-abc')).toMatchObject({
+      metadata: { name: 'test-0' },
+      data: { authkey: Buffer.from('tskey-abc').toString('base64') },
+    });
+    expect(stateSecret(one, OPTIONS, 0, undefined)).not.toHaveProperty('data');
+  });
+
+  it('carry the Recorder’s tags, or the operator’s, in one order', () => {
+    expect(tagsOf(recorder({}), OPTIONS)).toEqual(['tag:k8s']);
+    expect(tagsOf(recorder({ tags: ['tag:b', 'tag:a', 'tag:b'] }), OPTIONS)).toEqual(['tag:a', 'tag:b']);
+  });
+
+  it.each([
+    ['test-0', { kind: 'state', ordinal: 0 }],
+    ['test-12', { kind: 'state', ordinal: 12 }],
+    ['test-auth-3', { kind: 'auth', ordinal: 3 }],
+    ['test-01', undefined],
+    ['test-', undefined],
+    ['test-auth-', undefined],
+    ['test-notes', undefined],
+    ['test', undefined],
+    ['other-0', undefined],
+    ['test-9999999999', undefined],
+  ])('are known by name: %s', (name, expected) => {
+    expect(secretRole('test', name)).toEqual(expected);
+  });
+});

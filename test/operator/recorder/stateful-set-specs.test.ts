@@ -1,0 +1,248 @@
+import { describe, expect, it } from 'vitest';
+import { isForeignImage, statefulSet } from '../../../src/operator/recorder/stateful-set-specs.ts';
+import { ANNOTATIONS } from '../../../src/operator/recorder/resource.ts';
+import { OPTIONS, recorder, S3 } from './recorders.ts';
+
+const podOf = (spec: object, metadata: object = {}) => {
+  const { template } = statefulSet(recorder(spec, metadata), OPTIONS).spec;
+  const [container] = template.spec!.containers;
+  const [tailscale] = template.spec!.initContainers!;
+  return { template, pod: template.spec!, container: container!, tailscale: tailscale! };
+};
+const variablesOf = (container: { env?: { name: string; value?: string }[] }) =>
+  Object.fromEntries((container.env ?? []).map(({ name, value }) => [name, value]));
+
+describe('the StatefulSet of a Recorder', () => {
+  it('passes everything on that the resource says about it', () => {
+    const affinity = { podAntiAffinity: { requiredDuringSchedulingIgnoredDuringExecution: [] } };
+    const spec = {
+      replicas: 3,
+      storage: S3,
+      statefulSet: {
+        labels: { 'set-label': 'a', 'app.kubernetes.io/name': 'forged' },
+        annotations: { 'set-annotation': 'b' },
+        pod: {
+          labels: { 'pod-label': 'c', 'app.kubernetes.io/instance': 'forged' },
+          annotations: { 'pod-annotation': 'd' },
+          affinity,
+          securityContext: { runAsUser: 1000, fsGroup: 7 },
+          imagePullSecrets: [{ name: 'pull' }],
+          nodeSelector: { disk: 'ssd' },
+          tolerations: [{ key: 'dedicated', operator: 'Exists' }],
+          serviceAccount: { name: 'custom' },
+          container: {
+            image: 'registry.example.com/tailcast:v9',
+            imagePullPolicy: 'Never',
+            env: [{ name: 'FOO', value: 'bar' }, { name: 'EMPTY' }],
+            resources: { limits: { cpu: '2' } },
+            securityContext: { capabilities: { add: ['NET_BIND_SERVICE'] } },
+          },
+        },
+      },
+    };
+    const set = statefulSet(recorder(spec), OPTIONS);
+    expect(set.metadata).toMatchObject({
+      name: 'test',
+      labels: { 'set-label': 'a', 'app.kubernetes.io/name': 'recorder' },
+      annotations: { 'set-annotation': 'b' },
+    });
+    expect(set.spec.replicas).toBe(3);
+    const { template, pod, container } = podOf(spec);
+    expect(template.metadata).toEqual({
+      labels: {
+        'pod-label': 'c',
+        'app.kubernetes.io/name': 'recorder',
+        'app.kubernetes.io/instance': 'test',
+        'app.kubernetes.io/managed-by': 'tailscale-operator',
+      },
+      annotations: { 'pod-annotation': 'd' },
+    });
+    expect(pod).toMatchObject({
+      serviceAccountName: 'custom',
+      affinity,
+      securityContext: { runAsUser: 1000, fsGroup: 7 },
+      imagePullSecrets: [{ name: 'pull' }],
+      nodeSelector: { disk: 'ssd' },
+      tolerations: [{ key: 'dedicated', operator: 'Exists' }],
+    });
+    expect(pod).not.toHaveProperty('topologySpreadConstraints');
+    expect(container).toMatchObject({
+      name: 'recorder',
+      image: 'registry.example.com/tailcast:v9',
+      imagePullPolicy: 'Never',
+      resources: { limits: { cpu: '2' } },
+      securityContext: { capabilities: { add: ['NET_BIND_SERVICE'] } },
+    });
+    expect(variablesOf(container)).toMatchObject({ FOO: 'bar', EMPTY: '' });
+  });
+
+  it('runs our recorder beside the stock tailscale container, which shares its socket', () => {
+    const { pod, container, tailscale } = podOf({ enableUI: true });
+    expect(pod.containers).toHaveLength(1);
+    expect(container).toMatchObject({ image: 'tailcast/tailcast:v1', args: ['recorder'] });
+    expect(container.command).toBeUndefined();
+    expect(tailscale).toMatchObject({ image: 'tailscale/tailscale:v1', restartPolicy: 'Always' });
+    const [ours, theirs] = [variablesOf(container), variablesOf(tailscale)];
+    expect(theirs).toMatchObject({
+      TS_KUBE_SECRET: '$(POD_NAME)',
+      TS_HOSTNAME: '$(POD_NAME)',
+      TS_USERSPACE: 'true',
+      TS_AUTH_ONCE: 'true',
+      TS_EXTRA_ARGS: '--login-server=https://control.example.com',
+    });
+    expect(ours['TAILCAST_SOCKET']).toBe(theirs['TS_SOCKET']);
+    const shared = { name: 'tailscale', mountPath: '/run/tailscale' };
+    expect(container.volumeMounts).toContainEqual(shared);
+    expect(tailscale.volumeMounts).toContainEqual(shared);
+    expect(ours['TAILCAST_SOCKET']?.startsWith(`${shared.mountPath}/`)).toBe(true);
+    // Uploads come to port 80 of the node, which a userspace tailscaled forwards to the same port on loopback.
+    expect(ours['TAILCAST_LISTEN']).toBe('127.0.0.1:80');
+    expect(pod.securityContext?.sysctls).toEqual([
+      { name: 'net.ipv4.ip_unprivileged_port_start', value: '80' },
+    ]);
+  });
+
+  it('shows a pod no auth key but its own', () => {
+    const { pod } = podOf({ replicas: 3, storage: S3 });
+    expect(JSON.stringify(pod)).not.toMatch(/authkey|auth-\d/i);
+  });
+
+  it('does not depend on the number of replicas in its template, so that scaling restarts nothing', () => {
+    expect(podOf({ replicas: 5, storage: S3 }).template).toEqual(
+      podOf({ replicas: 1, storage: S3 }).template,
+    );
+  });
+
+  it('selects by the fixed labels only, so that pod labels can change', () => {
+    const { selector, template } = statefulSet(
+      recorder({ enableUI: true, statefulSet: { pod: { labels: { team: 'a' } } } }),
+      OPTIONS,
+    ).spec;
+    expect(selector.matchLabels).toEqual({
+      'app.kubernetes.io/name': 'recorder',
+      'app.kubernetes.io/instance': 'test',
+      'app.kubernetes.io/managed-by': 'tailscale-operator',
+    });
+    expect(template.metadata?.labels).toMatchObject({ ...selector.matchLabels, team: 'a' });
+  });
+
+  it('has probes, which follow the listener when the user moves it and go when he turns it off', () => {
+    const withListen = (value: string) =>
+      podOf({
+        enableUI: true,
+        statefulSet: { pod: { container: { env: [{ name: 'TAILCAST_OPS_LISTEN', value }] } } },
+      }).container;
+    const { container, tailscale } = podOf({ enableUI: true });
+    expect(container.readinessProbe?.httpGet).toEqual({ path: '/readyz', port: 9003 });
+    expect(container.livenessProbe?.httpGet).toEqual({ path: '/livez', port: 9003 });
+    expect(tailscale.readinessProbe?.httpGet).toEqual({ path: '/healthz', port: 9002 });
+    expect(withListen(':7000').readinessProbe?.httpGet).toEqual({ path: '/readyz', port: 7000 });
+    expect(withListen('off')).not.toHaveProperty('readinessProbe');
+  });
+
+  it('is locked down and spread over nodes where nobody says otherwise', () => {
+    const { pod, container, tailscale } = podOf({ enableUI: true });
+    for (const { securityContext } of [container, tailscale]) {
+      expect(securityContext).toMatchObject({
+        runAsNonRoot: true,
+        allowPrivilegeEscalation: false,
+        readOnlyRootFilesystem: true,
+        capabilities: { drop: ['ALL'] },
+      });
+    }
+    expect(pod.topologySpreadConstraints).toMatchObject([{ whenUnsatisfiable: 'ScheduleAnyway' }]);
+  });
+
+  it('says S3 in the reference’s words and in ours, with the credentials as variables', () => {
+    const { container, pod } = podOf({
+      storage: { s3: { ...S3.s3, credentials: { secret: { name: 'aws' } } } },
+    });
+    expect(variablesOf(container)).toMatchObject({
+      TSRECORDER_HOSTNAME: '$(POD_NAME)',
+      TSRECORDER_LOGIN_SERVER: 'https://control.example.com',
+      TSRECORDER_DST: 's3://s3.us-east-1.amazonaws.com',
+      TSRECORDER_BUCKET: 'recordings',
+      TAILCAST_STORE: 's3://recordings',
+      TAILCAST_S3_ENDPOINT: 'https://s3.us-east-1.amazonaws.com',
+      TAILCAST_SPOOL: '/data/spool',
+      TAILCAST_UI: 'false',
+    });
+    expect(container.envFrom).toEqual([{ secretRef: { name: 'aws' } }]);
+    expect(pod.volumes).toContainEqual({ name: 'data', emptyDir: {} });
+  });
+
+  it('keeps recordings in the pod without S3', () => {
+    const { container } = podOf({ enableUI: true });
+    expect(variablesOf(container)).toMatchObject({
+      TSRECORDER_DST: '/data/recordings',
+      TSRECORDER_UI: 'true',
+      TAILCAST_STORE: '/data/recordings',
+      TAILCAST_UI: 'true',
+      TAILCAST_HOSTS: '$(POD_NAME),$(POD_NAME).example.ts.net',
+    });
+    expect(container).not.toHaveProperty('envFrom');
+  });
+
+  it('lets the user’s variables win, once each, and translates the reference’s', () => {
+    const env = [
+      { name: 'TSRECORDER_DST', value: '/data/elsewhere' },
+      { name: 'TSRECORDER_UI', value: 'false' },
+      { name: 'TAILCAST_LOG_LEVEL', value: 'info' },
+      { name: 'TAILCAST_LOG_LEVEL', value: 'debug' },
+      { name: 'POD_NAME', value: 'mine' },
+    ];
+    const { container } = podOf({ enableUI: true, statefulSet: { pod: { container: { env } } } });
+    const names = container.env!.map(({ name }) => name);
+    expect(new Set(names).size).toBe(names.length);
+    expect(variablesOf(container)).toMatchObject({
+      TSRECORDER_DST: '/data/elsewhere',
+      TSRECORDER_UI: 'false',
+      TAILCAST_STORE: '/data/elsewhere',
+      TAILCAST_UI: 'false',
+      TAILCAST_LOG_LEVEL: 'debug',
+      POD_NAME: 'mine',
+    });
+  });
+
+  it('serves the player on HTTPS when it is wanted, by a file that comes from an annotation', () => {
+    const { template, pod, tailscale } = podOf({ enableUI: true });
+    const annotation = template.metadata?.annotations?.['tailcast/serve-config'] ?? '';
+    expect(JSON.parse(annotation)).toMatchObject({
+      TCP: { 443: { HTTPS: true } },
+      Web: { '${TS_CERT_DOMAIN}:443': { Handlers: { '/': { Proxy: 'http://127.0.0.1:80' } } } },
+    });
+    expect(variablesOf(tailscale)['TS_SERVE_CONFIG']).toBe('/etc/tailcast/serve.json');
+    expect(pod.volumes?.map(({ name }) => name)).toContain('serve');
+    const without = podOf({ storage: S3 });
+    expect(JSON.stringify(without)).not.toMatch(/serve\.json|serve-config/);
+  });
+
+  it('asks for volumes where the annotations do, and keeps them when pods go', () => {
+    const metadata = { annotations: { [ANNOTATIONS.volumeSize]: '50Gi', [ANNOTATIONS.volumeClass]: 'fast' } };
+    const { spec } = statefulSet(recorder({ enableUI: true }, metadata), OPTIONS);
+    expect(spec.volumeClaimTemplates).toMatchObject([
+      {
+        metadata: { name: 'data' },
+        spec: { storageClassName: 'fast', resources: { requests: { storage: '50Gi' } } },
+      },
+    ]);
+    expect(spec.persistentVolumeClaimRetentionPolicy).toEqual({
+      whenDeleted: 'Retain',
+      whenScaled: 'Retain',
+    });
+    expect(spec.template.spec?.volumes?.map(({ name }) => name)).not.toContain('data');
+  });
+
+  it.each([
+    ['tailscale/tsrecorder:v1.80.0', true],
+    ['registry.example.com:5000/mirror/tsrecorder@sha256:00', true],
+    ['tsrecorder', true],
+    ['registry.example.com/tsrecorder-tools:v1', false],
+    ['tailcast/tailcast', false],
+    ['', false],
+  ])('knows the image that cannot run beside tailscaled: %s', (image, foreign) => {
+    expect(isForeignImage(image)).toBe(foreign);
+    const { container } = podOf({ enableUI: true, statefulSet: { pod: { container: { image } } } });
+    expect(container.image).toBe(foreign || image === '' ? 'tailcast/tailcast:v1' : image);
+  });
+});
