@@ -3,7 +3,8 @@
  * calls and of what the caller may do, and a clock that can be wrong.
  */
 import { once } from 'node:events';
-import { createServer, type IncomingMessage } from 'node:https';
+import type { IncomingMessage } from 'node:http';
+import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { ApiServer } from '../../src/kube/api-server.ts';
 import { createTestAuthority } from './issued-certificates.ts';

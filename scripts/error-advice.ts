@@ -1,0 +1,55 @@
+/** What to do about each error, for `docs/errors.md`. A new code needs a line here. */
+import type { ErrorCode } from '../src/errors.ts';
+
+export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
+  INTERNAL: 'A defect of tailcast. The log has the details; please report it.',
+  CONFIG_INVALID:
+    'Mend the settings that the message names; all mistakes are told at once. See `docs/config.md`.',
+  USAGE: 'Run the command with `--help`.',
+  IDENTITY_UNKNOWN:
+    'The connection did not come through the tailnet, or through `tailscale serve` without PROXY protocol: set `proxyProtocol` and `serve --proxy-protocol` alike.',
+  IDENTITY_UNAVAILABLE: 'See that tailscaled runs and is not overloaded: `tailcast doctor gateway`.',
+  IDENTITY_MALFORMED:
+    'The caller’s node has an expired key, is shared in from another tailnet, or has no owner: see it in the admin console.',
+  GRANT_MALFORMED: 'Mend the grant that the message names in the tailnet policy. See `docs/grants.md`.',
+  TAILNET_UNAVAILABLE: 'Start tailscaled, or name its socket (`--socket`).',
+  TAILNET_DIAL_FAILED:
+    'Let the policy allow this node to reach the address, and see that the other node is online.',
+  CERTIFICATE_UNAVAILABLE:
+    'Turn on HTTPS certificates for the tailnet, mend the certificate files, or use `--tls self-signed`.',
+  REQUEST_NOT_CANONICAL: 'Send the path in its plain form: no `//`, no `.` segments, no encoded slashes.',
+  HEADER_REFUSED: 'Remove the header that the message names.',
+  HEADERS_TOO_LARGE: 'Send fewer or shorter headers; a proxy in between may add them.',
+  REQUEST_MALFORMED: 'Something that is no HTTP client, or a broken one, has connected.',
+  REQUEST_TIMEOUT: 'The client is too slow, or the network lost it.',
+  NOT_FOUND: 'The path is not one of the gateway’s own.',
+  METHOD_REFUSED: 'Use a method that Kubernetes uses.',
+  UPGRADE_REFUSED:
+    'Use kubectl 1.27 or newer, or a client that speaks SPDY/3.1 or the Kubernetes WebSocket protocols.',
+  POLICY_REFUSED: 'What was asked cannot be recorded and recording is enforced, or the policy refuses it.',
+  RECORDING_REQUIRED:
+    'No recorder took the session: see that one is running and reachable on port 80 (`tailcast doctor gateway`).',
+  RECORDER_UNAVAILABLE: 'As above; the message names what was tried.',
+  RECORDER_LOST: 'The recorder went away in mid-session and no other took over: run two.',
+  SESSION_VIOLATED:
+    'The client sent bytes that are not the protocol it asked for; the recording says where it ended.',
+  UPLOAD_REFUSED: 'Name the gateway’s tag in the recorder’s `--uploaders`.',
+  UPLOAD_MALFORMED: 'Something else than a gateway talks to the recorder.',
+  UPLOAD_TOO_LARGE: 'Raise `maxSessionBytes`, or find out what writes so much.',
+  UPLOAD_CONFLICT: 'Two uploaders claim one session, or the recorder’s spool was replaced.',
+  STORE_FULL: 'Make room, or give the recorder a larger volume.',
+  STORE_FAILED: 'See the recorder’s log for the system’s error, and the volume or bucket it writes to.',
+  RECORDER_BUSY: 'Run more recorders, or look for a client that opens sessions without end.',
+  RECORDING_UNKNOWN: 'The id is wrong, or the recording was deleted.',
+  HOST_REFUSED: 'Open the page under a name that is in the settings, or add the name there.',
+  UPSTREAM_UNAVAILABLE: 'See that the API server is up and may be reached: `tailcast doctor gateway`.',
+  UPSTREAM_BROKEN: 'What stands between the gateway and the API server is not the API server.',
+  OVERLOADED: 'Wait and repeat; run another gateway when it persists.',
+  SHUTTING_DOWN: 'Repeat: another gateway answers, or this one in a moment.',
+  CONTROL_FAILED: 'See the operator’s credentials for the control server’s API and what they may do.',
+  OBJECT_NOT_OURS: 'Rename the resource, or remove the object that is in its way.',
+  RECORDING_MALFORMED: 'The file is no recording, or was cut off outside of tailcast.',
+  RECORDER_UNREACHABLE: 'Name the recorder (`--recorder`), and see that it runs.',
+  WIRE_MALFORMED: 'Something that does not speak the protocol has connected.',
+  WIRE_LIMIT: 'A peer sent a frame or a message larger than is accepted.',
+};

@@ -1,0 +1,103 @@
+/**
+ * Writes the pages of `docs/` that are made from the code: what can go wrong, and what can be set.
+ *
+ *   npm run docs:generate
+ */
+import { writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { DEMO_SETTINGS } from '../src/config/demo.ts';
+import { GATEWAY_SETTINGS } from '../src/config/gateway.ts';
+import { OPERATOR_SETTINGS } from '../src/config/operator.ts';
+import { RECORDER_SETTINGS } from '../src/config/recorder.ts';
+import { environmentName, flagName, type SettingTable } from '../src/config/settings.ts';
+import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
+import { ERROR_ADVICE } from './error-advice.ts';
+
+const NOTICE = '<!-- Made by `npm run docs:generate`. Do not edit. -->\n';
+
+const ROLES: readonly (readonly [name: string, table: SettingTable])[] = [
+  ['gateway', GATEWAY_SETTINGS],
+  ['recorder', RECORDER_SETTINGS],
+  ['operator', OPERATOR_SETTINGS],
+  ['demo', DEMO_SETTINGS],
+];
+
+/** Path below the repository → content. */
+export function generateDocs(): ReadonlyMap<string, string> {
+  return new Map([
+    ['docs/errors.md', errorsPage()],
+    ['docs/config.md', settingsPage()],
+  ]);
+}
+
+function errorsPage(): string {
+  const entries = Object.entries<ErrorEntry>(ERROR_TABLE).filter((entry): entry is [ErrorCode, ErrorEntry] =>
+    Object.hasOwn(ERROR_ADVICE, entry[0]),
+  );
+  return [
+    '# Errors\n',
+    NOTICE,
+    'Everything that can go wrong has a code. A client of the gateway gets it in a Kubernetes `Status`: `code` is the HTTP\n' +
+      'status, `reason` the Kubernetes reason, `message` the sentence below with details, and `details.causes` has one entry\n' +
+      'with reason `TailcastCode` whose message is the code. Logs and metrics (`code` label) name the same code.\n',
+    table(
+      ['code', 'HTTP', 'reason', 'means', 'what to do'],
+      entries.map(([code, { status, reason, message }]) => [
+        `\`${code}\``,
+        String(status),
+        reason,
+        message,
+        ERROR_ADVICE[code],
+      ]),
+    ),
+  ].join('\n');
+}
+
+function settingsPage(): string {
+  const sections = ROLES.map(([role, settings]) =>
+    [
+      `## tailcast ${role}\n`,
+      table(
+        ['flag', 'variable', 'default', 'means'],
+        Object.entries(settings).map(([key, { description, fallback, placeholder }]) => [
+          `\`${flagName(key)}${placeholder === undefined ? '' : ` ${placeholder}`}\``,
+          `\`${environmentName(key)}\``,
+          shownDefault(fallback),
+          description,
+        ]),
+      ),
+    ].join('\n'),
+  );
+  return [
+    '# Settings\n',
+    NOTICE,
+    'Every setting has one name in three places: a flag (`--proxy-protocol`), a variable (`TAILCAST_PROXY_PROTOCOL`) and a\n' +
+      'key of the YAML file that `--config` or `TAILCAST_CONFIG` names (`proxyProtocol`). The flag wins over the variable, the\n' +
+      'variable over the file. An unknown key or variable is an error, and all mistakes are told at once. Lists are comma\n' +
+      'separated; sizes are written `8MiB`.\n',
+    ...sections,
+  ].join('\n');
+}
+
+function shownDefault(fallback: unknown): string {
+  if (fallback === undefined || (Array.isArray(fallback) && fallback.length === 0)) return '–';
+  if (Array.isArray(fallback)) return `\`${fallback.join(',')}\``;
+  if (typeof fallback === 'object' && fallback !== null && 'host' in fallback && 'port' in fallback) {
+    return `\`${String(fallback.host)}:${String(fallback.port)}\``;
+  }
+  return `\`${typeof fallback === 'string' ? fallback : JSON.stringify(fallback)}\``;
+}
+
+function table(header: readonly string[], rows: readonly (readonly string[])[]): string {
+  const line = (cells: readonly string[]): string =>
+    `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |\n`;
+  return line(header) + line(header.map(() => '---')) + rows.map(line).join('');
+}
+
+if (import.meta.main) {
+  const root = fileURLToPath(new URL('..', import.meta.url));
+  for (const [path, content] of generateDocs()) {
+    writeFileSync(root + path, content);
+    process.stdout.write(`${path}\n`);
+  }
+}
