@@ -18,6 +18,11 @@ interface ListState {
 
 type InputEventOf = TargetedInputEvent<HTMLInputElement>;
 
+/** The fields whose value must be whole: they follow when typing is over, and offer what is known. */
+const NAMES = ['user', 'namespace', 'pod'] as const;
+type Name = (typeof NAMES)[number];
+const MAX_OFFERED = 200;
+
 const LOADING: ListState = { recordings: [], next: undefined, problem: undefined, loading: true };
 
 /** The archive: filter on top, newest first, one row per recording. */
@@ -25,6 +30,7 @@ export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
   const [state, setState] = useState<ListState>(LOADING);
   const filterKey = JSON.stringify(filter);
   const expanded = useRef(false);
+  const known = useKnownNames(state.recordings);
 
   useEffect(() => {
     const abort = new AbortController();
@@ -71,7 +77,7 @@ export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
 
   return (
     <>
-      <FilterForm filter={filter} />
+      <FilterForm filter={filter} known={known} />
       {state.problem === undefined ? null : (
         <p class="notice problem" role="alert">
           {state.problem}
@@ -87,39 +93,73 @@ export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
   );
 }
 
-function FilterForm({ filter }: { readonly filter: Filter }): JSX.Element {
+type KnownNames = Readonly<Record<Name, ReadonlySet<string>>>;
+
+/** The names in all recordings that this list has shown so far. */
+function useKnownNames(recordings: readonly Recording[]): KnownNames {
+  const known = useRef({ user: new Set<string>(), namespace: new Set<string>(), pod: new Set<string>() });
+  for (const { source, kubernetes } of recordings) {
+    const names = { user: source.user, namespace: kubernetes?.namespace, pod: kubernetes?.pod };
+    for (const name of NAMES) {
+      const value = names[name];
+      if (value !== undefined && known.current[name].size < MAX_OFFERED) known.current[name].add(value);
+    }
+  }
+  return known.current;
+}
+
+function FilterForm({ filter, known }: { readonly filter: Filter; readonly known: KnownNames }): JSX.Element {
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  const change = (name: keyof Filter, value: string): void => {
+  const change = (name: keyof Filter, value: string, pauseMs = 0): void => {
     clearTimeout(timer.current);
     timer.current = setTimeout(() => {
       history.replaceState(null, '', formatRoute({ view: 'list', filter: { ...filter, [name]: value } }));
       dispatchEvent(new HashChangeEvent('hashchange'));
-    }, TYPING_PAUSE_MS);
+    }, pauseMs);
   };
-  const field = (name: keyof Filter, label: string): JSX.Element => {
-    const common = {
-      name,
-      value: filter[name],
-      onInput: (event: InputEventOf) => change(name, event.currentTarget.value),
-    };
-    return (
-      <label>
-        <span>{label}</span>
-        {name === 'from' || name === 'to' ? (
-          <input type="date" {...common} />
-        ) : (
-          <input type="search" {...common} />
-        )}
-      </label>
-    );
-  };
+  const day = (name: 'from' | 'to', label: string): JSX.Element => (
+    <label>
+      <span>{label}</span>
+      <input
+        type="date"
+        name={name}
+        value={filter[name]}
+        onInput={(event: InputEventOf) => change(name, event.currentTarget.value, TYPING_PAUSE_MS)}
+      />
+    </label>
+  );
+  const nameField = (name: Name, label: string): JSX.Element => (
+    <label>
+      <span>{label}</span>
+      <input
+        type="search"
+        name={name}
+        list={`known-${name}`}
+        value={filter[name]}
+        onChange={(event: InputEventOf) => change(name, event.currentTarget.value)}
+      />
+      <datalist id={`known-${name}`}>
+        {[...known[name]].toSorted().map((value) => (
+          <option key={value} value={value} />
+        ))}
+      </datalist>
+    </label>
+  );
   const narrowed = Object.values(filter).some((value) => value !== '');
   return (
     <form class="filter" role="search" onSubmit={(event) => event.preventDefault()}>
-      {field('text', 'Anything')}
-      {field('user', 'Who')}
-      {field('namespace', 'Namespace')}
-      {field('pod', 'Pod')}
+      <label>
+        <span>Anything</span>
+        <input
+          type="search"
+          name="text"
+          value={filter.text}
+          onInput={(event: InputEventOf) => change('text', event.currentTarget.value, TYPING_PAUSE_MS)}
+        />
+      </label>
+      {nameField('user', 'Who')}
+      {nameField('namespace', 'Namespace')}
+      {nameField('pod', 'Pod')}
       <label>
         <span>State</span>
         <select
@@ -134,8 +174,8 @@ function FilterForm({ filter }: { readonly filter: Filter }): JSX.Element {
           <option value="violated">broken stream</option>
         </select>
       </label>
-      {field('from', 'From')}
-      {field('to', 'To')}
+      {day('from', 'From')}
+      {day('to', 'To')}
       {narrowed ? (
         <a class="clear" href={formatRoute({ view: 'list', filter: EMPTY_FILTER })}>
           Clear
@@ -151,11 +191,17 @@ function RecordingTable({ recordings }: { readonly recordings: readonly Recordin
     <table>
       <thead>
         <tr>
-          {['Started', 'Who', 'Where', 'Command', 'Length', 'Size', 'State'].map((name) => (
+          {['Started', 'Who', 'Where', 'Command'].map((name) => (
             <th key={name} scope="col">
               {name}
             </th>
           ))}
+          {['Length', 'Size'].map((name) => (
+            <th key={name} scope="col" class="number">
+              {name}
+            </th>
+          ))}
+          <th scope="col">State</th>
         </tr>
       </thead>
       <tbody>

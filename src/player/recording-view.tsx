@@ -8,6 +8,8 @@ import { formatRoute } from './route.ts';
 const SPEEDS = [0.5, 1, 2, 4, 8];
 /** Pauses longer than this are skipped while idle time is skipped. */
 const IDLE_LIMIT_SECONDS = 2;
+/** How often it is asked whether a running session has ended. */
+const LIVE_REFRESH_MS = 2000;
 
 /** One recording: the player, its settings, what is known about the session, and the files. */
 export function RecordingView({
@@ -26,6 +28,18 @@ export function RecordingView({
     });
     return () => abort.abort();
   }, [id]);
+  useEffect(() => {
+    if (recording?.state !== 'open') return undefined;
+    const abort = new AbortController();
+    const timer = setInterval(() => {
+      // A recorder that is away for a moment is no reason to take the screen from the viewer.
+      readRecording(id, abort.signal).then(setRecording, () => undefined);
+    }, LIVE_REFRESH_MS);
+    return () => {
+      clearInterval(timer);
+      abort.abort();
+    };
+  }, [id, recording?.state]);
   if (problem !== undefined)
     return (
       <p class="notice problem" role="alert">
@@ -54,6 +68,7 @@ function Screen({
   const screen = useRef<HTMLDivElement>(null);
   const player = useRef<Player>(undefined);
   const position = useRef(startAt ?? 0);
+  const wasLive = useRef(false);
   const [speed, setSpeed] = useState(1);
   const [skipIdle, setSkipIdle] = useState(true);
   const live = recording.state === 'open';
@@ -64,7 +79,8 @@ function Screen({
     if (element === null) return undefined;
     const options = {
       ...(width > 0 && height > 0 ? { cols: width, rows: height } : {}),
-      autoPlay: true,
+      // Who watched a session to its end stays there.
+      autoPlay: !wasLive.current,
       controls: true,
       fit: 'width' as const,
       speed,
@@ -74,6 +90,8 @@ function Screen({
     player.current = live
       ? create({ driver: 'websocket', url: liveAddress(id) }, element, options)
       : create({ url: castAddress(id, { normalise: true }) }, element, options);
+    if (wasLive.current) void player.current.seek('100%');
+    wasLive.current = live;
     return () => {
       position.current = player.current?.getCurrentTime() ?? 0;
       player.current?.dispose();
