@@ -28,4 +28,5 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
   operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
+  browser: { file: 'suites/browser.test.ts', peers: [] },
 };

@@ -3,11 +3,13 @@
  * What it sees must be what it sees at the API server itself, and what is recorded must be what it saw.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { findKubectls, speaks } from '../rig/kubectl.ts';
+import { type Kubectl, findKubectls, speaks } from '../rig/kubectl.ts';
 import { type Kubernetes, type KubernetesVersion, startKubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
+import { publish } from '../support/compatibility.ts';
 import { type Gateways, startGateways } from '../support/gateways.ts';
-import { type Client, casesFor, runJob } from '../support/matrix.ts';
+import { ALL_CASES, type Client, type MatrixCase, casesFor, runJob } from '../support/matrix.ts';
+import { checkAbsentApi } from '../support/absent-api.ts';
 
 const kubectls = await findKubectls();
 const ends = new Set([kubectls[0], kubectls.at(-1)]);
@@ -26,6 +28,8 @@ const jobs = clients.flatMap((client) =>
 
 /** On 1.36 the node takes WebSockets itself; on 1.34 the API server translates them to SPDY. */
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
+/** The jobs that passed, by name, with the versions they passed on. */
+const passed = new Map<string, KubernetesVersion[]>();
 
 describe.each(versions)('Kubernetes %s', (version) => {
   let rig: Rig;
@@ -40,8 +44,37 @@ describe.each(versions)('Kubernetes %s', (version) => {
 
   afterAll(() => rig.stop());
 
-  it.concurrent.each(jobs)('$name', { timeout: 180_000 }, async ({ client, item }) => {
+  it.concurrent.each(jobs)('$name', { timeout: 180_000 }, async ({ name, client, item }) => {
     const { problems } = await runJob({ client, item, cluster, gateways });
     expect(problems).toEqual([]);
+    passed.set(name, [...(passed.get(name) ?? []), version]);
+  });
+
+  // Alone and last: what it registers disturbs everybody's discovery.
+  it('an API whose server is away answers as at the API server', async () => {
+    const { control, seen } = await checkAbsentApi(cluster, gateways, kubectls.at(-1)!);
+    expect(control).toMatchObject({ code: 1, stderr: expect.stringContaining('ServiceUnavailable') });
+    for (const observation of seen) expect(observation).toEqual(control);
   });
 });
+
+describe('docs/compatibility.md', () => {
+  it('says what was seen', ({ skip }) => {
+    const complete = jobs.every(({ name }) => passed.get(name)?.length === versions.length);
+    if (!complete) skip('not everything was run');
+    const rows = kubectls.map((kubectl) => [`kubectl ${kubectl.minor}`, cells(kubectl)] as const);
+    expect(
+      publish({ heading: 'kubectl', columns: ALL_CASES.map(({ name }) => name), rows: new Map(rows) }),
+    ).toBeUndefined();
+  });
+});
+
+function cells(kubectl: Kubectl): string[] {
+  return ALL_CASES.map((item) => cell(kubectl, item));
+}
+
+function cell(kubectl: Kubectl, item: MatrixCase): string {
+  const ran = jobs.filter((job) => job.client.kubectl === kubectl && job.item === item);
+  if (ran.length > 0 && item.streams === 'none') return '✓';
+  return ran.map(({ client }) => (client.transport === 'spdy' ? 'SPDY' : 'WS')).join(', ');
+}

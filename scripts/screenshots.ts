@@ -1,0 +1,129 @@
+/**
+ * Renders the pictures of the README: `node scripts/screenshots.ts`. The archive in them is made for the purpose, through
+ * gateways in front of the embedded cluster; what is typed shows nothing of the machine it runs on.
+ */
+import { fileURLToPath } from 'node:url';
+import { collectComplaints, openBrowser } from '../test/real/support/browser.ts';
+import { type Caller, type DemoArchive, startDemoArchive } from '../test/real/support/demo-archive.ts';
+
+const IMAGES = fileURLToPath(new URL('../docs/images', import.meta.url));
+const WIDTH = 1200;
+
+/** The end of the prompt that shells of the embedded cluster have, up to the sign that depends on the user. */
+const PROMPT = '\x1b[0m:~';
+const COMMAND = ['bash'];
+
+interface Example {
+  readonly who: Caller;
+  readonly namespace: string;
+  /** Beginning of the pod's name. */
+  readonly pod: string;
+  readonly columns: number;
+  readonly rows: number;
+  readonly command?: readonly string[];
+  readonly lines: readonly string[];
+  readonly exitCode: number;
+}
+
+const ROLLOUT = [
+  "printf 'image: shop/cart:1.8.2\\nreplicas: 2\\nlimits:\\n  memory: 256Mi\\n' > deployed.yaml",
+  "sed -e 's/1.8.2/1.9.0/' -e 's/replicas: 2/replicas: 4/' deployed.yaml > wanted.yaml",
+  'diff --unified=5 --label deployed --label wanted --color=always deployed.yaml wanted.yaml',
+  'for n in 1 2 3 4; do printf "cart-%d  \\e[32mready\\e[0m  %3d ms\\n" $n $((n * 7 + 11)); done',
+  'sleep 4; echo "every byte of this shell is in the recording"',
+];
+
+const EXAMPLES: readonly Example[] = [
+  {
+    who: { tags: ['tag:ci'], nodeName: 'runner-3.example.ts.net' },
+    namespace: 'web',
+    pod: 'nginx',
+    columns: 80,
+    rows: 24,
+    command: ['sh', '-c', 'echo smoke test passed'],
+    lines: [],
+    exitCode: 0,
+  },
+  {
+    who: { login: 'bob@example.com' },
+    namespace: 'kube-system',
+    pod: 'coredns',
+    columns: 100,
+    rows: 30,
+    lines: ['echo "forward . 9.9.9.9" >> Corefile', 'cat Corefile', 'grep -c cache Corefile'],
+    exitCode: 1,
+  },
+  {
+    who: { login: 'carol@example.com' },
+    namespace: 'default',
+    pod: 'shell',
+    columns: 120,
+    rows: 36,
+    lines: ['seq 1 40 | paste -sd" " | fold -w 60', 'echo done'],
+    exitCode: 130,
+  },
+  {
+    who: { login: 'alice@example.com' },
+    namespace: 'web',
+    pod: 'nginx',
+    columns: 96,
+    rows: 26,
+    lines: ROLLOUT,
+    exitCode: 0,
+  },
+];
+
+await using stack = new AsyncDisposableStack();
+const demo = await startDemoArchive();
+stack.defer(() => demo.close());
+for (const example of EXAMPLES) await record(demo, example);
+const live = await demo.shell(
+  { login: 'dave@example.com' },
+  { namespace: 'default', pod: 'shell', command: COMMAND, columns: 100, rows: 28 },
+);
+await live.type('echo working\r');
+await live.expect('working\r\n');
+
+const browser = await openBrowser();
+stack.defer(() => browser.close());
+const context = await browser.newContext({
+  viewport: { width: WIDTH, height: 420 },
+  colorScheme: 'light',
+  locale: 'en-GB',
+  timezoneId: 'UTC',
+});
+const page = await context.newPage();
+const complaints = await collectComplaints(page);
+
+await page.goto(demo.url);
+await page.locator('tbody tr').nth(EXAMPLES.length).waitFor();
+await page.screenshot({ path: `${IMAGES}/list.png`, fullPage: true });
+
+await page.locator('tbody tr', { hasText: 'alice@example.com' }).locator('a').click();
+await page.locator('.ap-player').waitFor();
+await page.getByText('every byte of this shell is in the recording', { exact: false }).last().waitFor();
+await page.mouse.move(WIDTH / 2, 300);
+await page.screenshot({ path: `${IMAGES}/player.png`, fullPage: true });
+if (complaints.all.length > 0) throw new Error(complaints.all.join('\n'));
+
+async function record(archive: DemoArchive, example: Example): Promise<void> {
+  const { who, namespace, columns, rows, command = COMMAND, lines, exitCode } = example;
+  const pod = await archive.podNamed(namespace, example.pod);
+  const shell = await archive.shell(who, {
+    namespace,
+    pod,
+    command,
+    columns,
+    rows,
+    keyMs: 12,
+  });
+  if (lines.length === 0) return shell.ended;
+  for (const line of lines) {
+    await shell.expect(PROMPT);
+    await shell.type(`${line}\r`);
+    await shell.expect('\r\n');
+  }
+  await shell.expect(PROMPT);
+  await shell.type(`exit ${exitCode}\r`);
+  await shell.ended;
+}

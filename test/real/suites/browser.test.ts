@@ -1,0 +1,263 @@
+/** The player as people use it: a real browser on the page that the recorder serves, over an archive made by real sessions. */
+import { readFileSync } from 'node:fs';
+import type { Browser, Locator, Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { type Complaints, collectComplaints, openBrowser } from '../support/browser.ts';
+import { type DemoArchive, startDemoArchive } from '../support/demo-archive.ts';
+
+const ALICE = { login: 'alice@example.com' };
+const BOB = { login: 'bob@example.com' };
+const CI = { tags: ['tag:ci'], nodeName: 'runner.example.ts.net' };
+/** What every shell says at its end; longer than idle time is left to be. */
+const PAUSE_SECONDS = 4;
+const SHELL = { namespace: 'default', pod: 'shell', columns: 80, rows: 24 };
+
+let demo: DemoArchive;
+let browser: Browser;
+let page: Page;
+let complaints: Complaints;
+
+beforeAll(async () => {
+  demo = await startDemoArchive();
+  await talk(ALICE, `echo first; sleep ${PAUSE_SECONDS}; echo last; exit 7`);
+  await talk(BOB, 'printf "größe \\342\\202\\254 \\033[31mred\\033[0m\\n"; exit 0');
+  await talk(CI, 'echo from a machine');
+  await demo.archive.whole([SHELL.pod], 3);
+  browser = await openBrowser();
+});
+
+afterAll(async () => {
+  await browser?.close();
+  await demo?.close();
+});
+
+beforeEach(async () => {
+  const context = await browser.newContext({ viewport: { width: 1200, height: 900 }, locale: 'en-GB' });
+  await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: demo.url });
+  page = await context.newPage();
+  complaints = await collectComplaints(page);
+});
+
+afterEach(async () => {
+  await page.context().close();
+  if (complaints.all.length > 0) throw new Error(`the browser complains: ${complaints.all.join('\n')}`);
+});
+
+describe('the list', () => {
+  it('shows every recording, newest first', async () => {
+    await page.goto(demo.url);
+    await rows().nth(2).waitFor();
+    const who = await rows().locator('td:nth-child(2)').allTextContents();
+    expect(who).toEqual(['tag:ci', 'bob@example.com', 'alice@example.com']);
+    expect(await rows().last().textContent()).toContain('exit 7');
+  });
+
+  it.each([
+    ['user', 'bob@example.com', ['bob@example.com']],
+    ['pod', 'shell', ['tag:ci', 'bob@example.com', 'alice@example.com']],
+    ['namespace', 'kube-system', []],
+    ['text', 'from a machine', ['tag:ci']],
+  ])('narrows by %s', async (field, value, expected) => {
+    await page.goto(demo.url);
+    await rows().nth(2).waitFor();
+    await page.locator(`input[name=${field}]`).fill(value);
+    await page.keyboard.press('Enter');
+    await expect.poll(async () => page.url(), { timeout: 5000 }).toContain(`${field}=`);
+    await expect
+      .poll(async () => rows().locator('td:nth-child(2)').allTextContents(), { timeout: 5000 })
+      .toEqual(expected);
+    // The address alone brings the same list back.
+    await page.reload();
+    await expect
+      .poll(async () => rows().locator('td:nth-child(2)').allTextContents(), { timeout: 5000 })
+      .toEqual(expected);
+    await page.getByText('Clear').click();
+    await rows().nth(2).waitFor();
+  });
+
+  it('offers the names it has seen', async () => {
+    await page.goto(demo.url);
+    await rows().nth(2).waitFor();
+    const offered = await page.evaluate<string[]>(
+      `[...document.querySelectorAll('#known-user option')].map(({ value }) => value)`,
+    );
+    expect(offered.toSorted()).toEqual(['alice@example.com', 'bob@example.com']);
+    // A name that is only begun does not empty the list.
+    await page.locator('input[name=user]').pressSequentially('ali', { delay: 100 });
+    await page.waitForTimeout(600);
+    expect(await rows().count()).toBe(3);
+  });
+
+  it('narrows by day and by state', async () => {
+    await page.goto(`${demo.url}/#/?state=interrupted`);
+    await page.getByText('No recording matches.').waitFor();
+    await page.locator('select[name=state]').selectOption('closed');
+    await rows().nth(2).waitFor();
+    await page.locator('input[name=to]').fill('2020-01-01');
+    await page.getByText('No recording matches.').waitFor();
+    expect(await rows().count()).toBe(0);
+  });
+
+  it('opens a recording with the keyboard alone', async () => {
+    await page.goto(demo.url);
+    await rows().first().locator('a').focus();
+    await page.keyboard.press('Enter');
+    await player().waitFor();
+    expect(page.url()).toContain('#/r/');
+  });
+});
+
+describe('the player', () => {
+  it('plays a session to its end and skips what was idle', async () => {
+    await open('alice@example.com');
+    const started = performance.now();
+    await shows('first');
+    await shows('last');
+    expect(performance.now() - started).toBeLessThan(PAUSE_SECONDS * 1000);
+  });
+
+  it('shows colours and letters of any script as they were', async () => {
+    await open('bob@example.com');
+    await shows('größe € red');
+    const colour = await page.evaluate<string>(
+      `getComputedStyle([...document.querySelectorAll('.ap-line span')].find((span) => /^red\\s*$/.test(span.textContent))).color`,
+    );
+    const [red = 0, green = 0] = (colour.match(/\d+/g) ?? []).map(Number);
+    expect(red).toBeGreaterThan(2 * green);
+  });
+
+  it('seeks, forwards and back', async () => {
+    await open('alice@example.com');
+    await shows('first');
+    await shows('last');
+    await seek(0.02);
+    await expect.poll(() => screenText(), { timeout: 3000 }).not.toContain('last');
+    expect(await elapsed()).toBe(0);
+    await seek(0.99);
+    await expect.poll(() => elapsed(), { timeout: 3000 }).toBeGreaterThan(1);
+    expect(await screenText()).toContain('first');
+  });
+
+  it('plays faster', async () => {
+    await open('alice@example.com');
+    await page.getByLabel('skip idle time').uncheck();
+    await page.getByLabel('8x').check();
+    const started = performance.now();
+    await shows('last');
+    expect(performance.now() - started).toBeLessThan((PAUSE_SECONDS * 1000) / 2);
+    await page.getByLabel('0.5x').check();
+    expect(await page.getByLabel('8x').isChecked()).toBe(false);
+  });
+
+  it('links to a moment, and starts there', async () => {
+    await open('alice@example.com');
+    await shows('last');
+    await page.getByText('Link to this moment').click();
+    const link = page.url();
+    expect(link).toMatch(/\?t=[1-9]/);
+    expect(await page.evaluate<string>('navigator.clipboard.readText()')).toBe(link);
+    await page.goto('about:blank');
+    await page.goto(link);
+    await shows('last');
+  });
+
+  it('gives the file away as it is stored', async () => {
+    await open('alice@example.com');
+    const [download] = await Promise.all([page.waitForEvent('download'), page.getByText('Download').click()]);
+    const text = readFileSync(await download.path(), 'utf8');
+    const stored = (await demo.archive.of(SHELL.pod)).find(({ source }) => source.user === ALICE.login)!;
+    const response = await fetch(`${demo.url}/api/v1/recordings/${stored.id}/cast`);
+    expect(text).toBe(await response.text());
+    expect(download.suggestedFilename()).toMatch(/\.cast$/);
+  });
+
+  it('says so when there is no such recording', async () => {
+    await page.goto(`${demo.url}/#/r/absent`);
+    await page.getByRole('alert').waitFor();
+    // The browser itself reports the 404.
+    const rest = complaints.all.filter((text) => !text.includes('404'));
+    expect(rest).toEqual([]);
+    complaints.forget();
+  });
+});
+
+describe('a running session', () => {
+  it('appears in the list by itself, is followed as it goes, and can be replayed when it has ended', async () => {
+    await page.goto(demo.url);
+    await rows().nth(2).waitFor();
+    const shell = await demo.shell(ALICE, {
+      ...SHELL,
+      pod: await demo.podNamed('web', 'nginx'),
+      namespace: 'web',
+      command: ['sh'],
+    });
+    await shell.expect('$ ');
+    await shell.type('echo before-watching\r');
+    await shell.expect('\r\nbefore-watching');
+    const row = rows().filter({ hasText: 'live' });
+    await row.waitFor({ timeout: 10_000 });
+    const connected = page.waitForEvent('websocket');
+    await row.locator('a').click();
+    expect((await connected).url()).toMatch(/^ws:.*\/live$/);
+    await shows('before-watching');
+    await shell.type('echo while-watching\r');
+    await shows('while-watching');
+    shell.resize(100, 30);
+    await shell.type('stty size\r');
+    await shows('30 100');
+    await shell.type('exit 3\r');
+    await shell.ended;
+    await page.locator('h1').getByText('exit 3').waitFor({ timeout: 10_000 });
+    // Who watched to the end still sees the end, and may go back now.
+    await shows('30 100');
+    await page.getByLabel('4x').check();
+    await shows('while-watching');
+  });
+});
+
+async function talk(caller: Parameters<DemoArchive['shell']>[0], script: string): Promise<void> {
+  const shell = await demo.shell(caller, { ...SHELL, command: ['sh', '-c', script] });
+  await shell.ended;
+}
+
+function rows(): Locator {
+  return page.locator('tbody tr');
+}
+
+function player(): Locator {
+  return page.locator('.ap-player');
+}
+
+function screen(): Locator {
+  return page.locator('.ap-term');
+}
+
+async function open(who: string): Promise<void> {
+  await page.goto(demo.url);
+  await rows().filter({ hasText: who }).locator('a').click();
+  await player().waitFor();
+}
+
+/** Clicks on the time line, `part` of its length from its left end. */
+async function seek(part: number): Promise<void> {
+  const { x, y, width, height } = (await player().locator('.ap-gutter-empty').boundingBox())!;
+  await page.mouse.click(x + width * part, y + height / 2);
+}
+
+function screenText(): Promise<string> {
+  return screen()
+    .locator('.ap-line')
+    .allTextContents()
+    .then((lines) => lines.map((line) => line.trimEnd()).join('\n'));
+}
+
+/** Waits for a line that is exactly `text`. */
+async function shows(text: string): Promise<void> {
+  await expect.poll(async () => (await screenText()).split('\n'), { timeout: 10_000 }).toContain(text);
+}
+
+async function elapsed(): Promise<number> {
+  const text = (await player().locator('.ap-time-elapsed').textContent()) ?? '';
+  const [minutes = 0, seconds = 0] = text.split(':').map(Number);
+  return minutes * 60 + seconds;
+}

@@ -1,0 +1,52 @@
+/** An aggregated API whose server is not there: the API server answers 503, and so must everything in front of it. */
+import { type Kubectl, runKubectl } from '../rig/kubectl.ts';
+import type { Kubernetes } from '../rig/kubernetes.ts';
+import type { Gateways } from './gateways.ts';
+
+const GROUP = 'absent.rig.example';
+
+interface Answer {
+  readonly code: number;
+  readonly stderr: string;
+}
+
+/** @returns the API server's own answer, and the answer through each gateway */
+export async function checkAbsentApi(
+  cluster: Kubernetes,
+  gateways: Gateways,
+  kubectl: Kubectl,
+): Promise<{ readonly control: Answer; readonly seen: readonly Answer[] }> {
+  const services = '/apis/apiregistration.k8s.io/v1/apiservices';
+  await cluster.api('POST', services, {
+    apiVersion: 'apiregistration.k8s.io/v1',
+    kind: 'APIService',
+    metadata: { name: `v1.${GROUP}` },
+    spec: {
+      group: GROUP,
+      version: 'v1',
+      groupPriorityMinimum: 1,
+      versionPriority: 1,
+      insecureSkipTLSVerify: true,
+      service: { namespace: 'default', name: 'absent' },
+    },
+  });
+  const ask = async (kubeconfig: string): Promise<Answer> => {
+    const path = `/apis/${GROUP}/v1/things`;
+    const { code, stderr } = await runKubectl(kubectl, ['get', '--raw', path], { kubeconfig });
+    return { code, stderr: stderr.toString() };
+  };
+  try {
+    const direct = cluster.kubeconfig('direct', { token: cluster.tokens.admin });
+    let control = await ask(direct);
+    // The aggregator takes a moment to route the new group.
+    for (let attempt = 0; !control.stderr.includes('ServiceUnavailable') && attempt < 40; attempt += 1) {
+      await new Promise((done) => setTimeout(done, 250));
+      control = await ask(direct);
+    }
+    const seen: Answer[] = [];
+    for (const { kubeconfig } of gateways.all) seen.push(await ask(kubeconfig));
+    return { control, seen };
+  } finally {
+    await cluster.api('DELETE', `${services}/v1.${GROUP}`);
+  }
+}

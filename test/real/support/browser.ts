@@ -1,0 +1,45 @@
+/** Headless Chromium from Debian, driven through playwright-core, which brings no browser of its own. */
+import { type Browser, type Page, chromium } from 'playwright-core';
+import { ensureDebianProgram } from '../rig/debian.ts';
+
+export function openBrowser(): Promise<Browser> {
+  return chromium.launch({
+    executablePath: ensureDebianProgram('chromium'),
+    // Its sandbox wants privileges that test machines do not give, and every page is ours.
+    args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu'],
+  });
+}
+
+export interface Complaints {
+  /** Errors and warnings of the console, exceptions, refused or failed requests, and violations of the CSP. */
+  readonly all: readonly string[];
+  /** For a test in which something had to go wrong. */
+  forget(): void;
+}
+
+/** Collects everything that a browser finds wrong with a page, from before its first byte. */
+export async function collectComplaints(page: Page): Promise<Complaints> {
+  const all: string[] = [];
+  page.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning')
+      all.push(`${message.type()}: ${message.text()}`);
+  });
+  page.on('pageerror', (error) => all.push(`exception: ${error.message}`));
+  page.on('requestfailed', (request) => {
+    const reason = request.failure()?.errorText ?? '';
+    // Leaving a view gives up what it was still loading.
+    if (reason !== 'net::ERR_ABORTED') all.push(`request failed: ${request.url()} ${reason}`);
+  });
+  page.on('response', (response) => {
+    if (response.status() >= 400) all.push(`${response.status()} ${response.url()}`);
+  });
+  await page.exposeFunction('tellViolation', (text: string) => void all.push(`CSP: ${text}`));
+  await page.addInitScript(`addEventListener('securitypolicyviolation', (event) =>
+    tellViolation(event.violatedDirective + ' ' + event.blockedURI + ' ' + event.sourceFile + ':' + event.lineNumber))`);
+  return {
+    all,
+    forget() {
+      all.length = 0;
+    },
+  };
+}

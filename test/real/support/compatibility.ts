@@ -1,0 +1,62 @@
+/**
+ * `docs/compatibility.md`: which client was seen to do what. A suite publishes its rows when it has run in full. In CI the
+ * page must say so already; elsewhere it is written. Rows of clients that this machine does not have stay as they are.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+const PAGE = fileURLToPath(new URL('../../../docs/compatibility.md', import.meta.url));
+
+export interface CompatibilityTable {
+  /** The heading it stands under. */
+  readonly heading: string;
+  readonly columns: readonly string[];
+  /** Client → one cell for each column. */
+  readonly rows: ReadonlyMap<string, readonly string[]>;
+}
+
+/** @returns what the page says otherwise, for a test to show; `undefined` when it is as the table */
+export function publish(table: CompatibilityTable): string | undefined {
+  const page = readFileSync(PAGE, 'utf8');
+  const updated = replaceTable(page, table);
+  if (updated === page) return undefined;
+  if ((process.env['CI'] ?? '') !== '') return updated;
+  writeFileSync(PAGE, updated);
+  return undefined;
+}
+
+/** Exported for its test: the page with the rows of `table` in the place of the old ones. */
+export function replaceTable(page: string, { heading, columns, rows }: CompatibilityTable): string {
+  const lines = page.split('\n');
+  const start = lines.indexOf(`## ${heading}`);
+  if (start < 0) throw new Error(`docs/compatibility.md has no heading "${heading}"`);
+  const first = lines.findIndex((line, index) => index > start && line.startsWith('|'));
+  const nextHeading = lines.findIndex((line, index) => index > start && line.startsWith('## '));
+  if (first < 0 || (nextHeading >= 0 && first > nextHeading)) throw new Error(`"${heading}" has no table`);
+  const length = lines.slice(first).findIndex((line) => !line.startsWith('|'));
+  const end = length < 0 ? lines.length : first + length;
+  const [oldHead, , ...oldRows] = lines.slice(first, end).map(cellsOf);
+  const sameColumns = oldHead?.slice(1).join('|') === columns.join('|');
+  const all = new Map(sameColumns ? oldRows.map(([client = '', ...cells]) => [client, cells]) : []);
+  for (const [client, cells] of rows) all.set(client, [...cells]);
+  const table = [
+    ['client', ...columns],
+    Array.from({ length: columns.length + 1 }, () => '---'),
+    ...[...all]
+      .toSorted(([a], [b]) => a.localeCompare(b, 'en', { numeric: true }))
+      .map(([client, cells]) => [client, ...cells]),
+  ];
+  return [
+    ...lines.slice(0, first),
+    ...table.map((cells) => `| ${cells.join(' | ')} |`),
+    ...lines.slice(end),
+  ].join('\n');
+}
+
+function cellsOf(line: string): string[] {
+  return line
+    .replace(/^\|/, '')
+    .replace(/\|\s*$/, '')
+    .split('|')
+    .map((cell) => cell.trim());
+}

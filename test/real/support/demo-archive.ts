@@ -1,0 +1,81 @@
+/** A recorder with sessions of several people in it, made through gateways in front of the embedded cluster. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { startDemoCluster } from '../../../src/demo/cluster.ts';
+import { mergeKubeconfig } from '../../../src/kube/kubeconfig-write.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { type Archive, openArchive } from './archive.ts';
+import { identityOf, startTestGateway, startTestRecorder } from './product.ts';
+import { type ShellSession, type ShellTarget, openShell } from './shell-session.ts';
+
+export type Caller = Parameters<typeof identityOf>[0];
+
+export interface DemoArchive {
+  readonly url: string;
+  readonly archive: Archive;
+  /** Opens a shell as somebody; every caller has a gateway. */
+  shell(caller: Caller, target: Omit<ShellTarget, 'url' | 'ca'>): Promise<ShellSession>;
+  /** The name of a pod by the beginning of its name. */
+  podNamed(namespace: string, prefix: string): Promise<string>;
+  close(): Promise<void>;
+}
+
+export async function startDemoArchive(): Promise<DemoArchive> {
+  await using stack = new AsyncDisposableStack();
+  const folder = mkdtempSync(join(tmpdir(), 'tcdemo-'));
+  stack.defer(() => rmSync(folder, { recursive: true, force: true }));
+  const cluster = await startDemoCluster({ log: createSilentLogger() });
+  stack.defer(() => cluster.close());
+  const recorder = await startTestRecorder(folder, 'gateway.example.ts.net');
+  stack.defer(() => recorder.close());
+  const upstream = join(folder, 'upstream');
+  const { url: server, caPem, adminToken: token } = cluster;
+  const entry = { name: 'demo', server, caPem, userName: 'admin', token };
+  writeFileSync(upstream, mergeKubeconfig(undefined, entry, upstream), { mode: 0o600 });
+  const gateways = new Map<string, ReturnType<typeof startTestGateway>>();
+
+  const owned = stack.move();
+  function gatewayOf(caller: Caller): ReturnType<typeof startTestGateway> {
+    const key = JSON.stringify(caller);
+    const known = gateways.get(key);
+    if (known !== undefined) return known;
+    const started = startTestGateway({
+      mode: 'auth',
+      upstream,
+      stateDirectory: join(folder, `gateway-${gateways.size}`),
+      identity: identityOf(caller, recorder.address),
+    });
+    gateways.set(key, started);
+    owned.defer(async () => (await started).close(500));
+    return started;
+  }
+
+  return {
+    url: recorder.url,
+    archive: openArchive(recorder.url),
+    async shell(caller, target) {
+      const gateway = await gatewayOf(caller);
+      return openShell({ ...target, url: `https://127.0.0.1:${gateway.port}`, ca: gateway.caPem ?? '' });
+    },
+    async podNamed(namespace, prefix) {
+      const { request } = await import('node:https');
+      const text = await new Promise<string>((done, fail) => {
+        const path = `${server}/api/v1/namespaces/${namespace}/pods`;
+        const headers = { authorization: `Bearer ${token}` };
+        request(path, { ca: caPem, headers }, (response) => {
+          let body = '';
+          response.on('data', (chunk: Buffer) => (body += chunk.toString()));
+          response.on('end', () => done(body));
+        })
+          .on('error', fail)
+          .end();
+      });
+      const { items } = JSON.parse(text) as { items: { metadata: { name: string } }[] };
+      const found = items.find(({ metadata }) => metadata.name.startsWith(prefix));
+      if (found === undefined) throw new Error(`no pod ${namespace}/${prefix}…`);
+      return found.metadata.name;
+    },
+    close: () => owned.disposeAsync(),
+  };
+}

@@ -1,0 +1,96 @@
+/** The two halves of the product, each started in this process with as little set as possible. Loopback only. */
+import { join } from 'node:path';
+import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
+import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
+import { readSettings } from '../../../src/config/settings.ts';
+import { type RunningGateway, startGateway } from '../../../src/compose/gateway.ts';
+import { loopbackUploader, startRecorder } from '../../../src/compose/recorder.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import type { Identity } from '../../../src/tailnet/identity.ts';
+
+export interface TestRecorder {
+  readonly url: string;
+  /** `host:port`, as a grant names it. */
+  readonly address: string;
+  close(): Promise<void>;
+}
+
+/** A recorder on a folder, with the player, that takes uploads from this machine as those of `node`. */
+export async function startTestRecorder(folder: string, node: string): Promise<TestRecorder> {
+  const settings = readSettings(RECORDER_SETTINGS, {
+    flags: new Map([['store', join(folder, 'recordings')]]),
+    environment: new Map(),
+    file: undefined,
+  });
+  const recorder = await startRecorder(
+    { ...settings, listen: { host: '127.0.0.1', port: 0 }, drainSeconds: 1 },
+    {
+      identify: loopbackUploader({ nodeId: `n-${node.split('.')[0] ?? ''}`, nodeName: node }),
+      log: createSilentLogger(),
+    },
+  );
+  return {
+    url: recorder.url,
+    address: `${recorder.address.host}:${recorder.address.port}`,
+    close: () => recorder.close(),
+  };
+}
+
+export interface TestGatewayOptions {
+  readonly mode: 'auth' | 'noauth';
+  /** Kubeconfig of the API server. */
+  readonly upstream: string;
+  readonly stateDirectory: string;
+  /** Who everybody is. */
+  readonly identity: Identity;
+}
+
+export function startTestGateway(options: TestGatewayOptions): Promise<RunningGateway> {
+  return startGateway({
+    config: readSettings(GATEWAY_SETTINGS, {
+      flags: new Map<string, unknown>([
+        ['kubeconfig', options.upstream],
+        ['mode', options.mode],
+        ['identity', 'static'],
+        ['listen', '127.0.0.1:0'],
+        ['stateDirectory', options.stateDirectory],
+        ['opsListen', 'off'],
+        ['accessLog', false],
+      ]),
+      environment: new Map(),
+      file: undefined,
+    }),
+    environment: new Map(),
+    log: createSilentLogger(),
+    accessSink: process.stderr,
+    identity: options.identity,
+  });
+}
+
+/** A person, or with tags a node, who may do everything in the cluster. */
+export function identityOf(
+  caller: { readonly login: string } | { readonly tags: readonly string[]; readonly nodeName: string },
+  recorderAddress: string | undefined,
+): Identity {
+  const rule = {
+    impersonate: { groups: ['system:masters'] },
+    ...(recorderAddress === undefined ? {} : { recorderAddrs: [recorderAddress], enforceRecorder: true }),
+  };
+  const capabilities = new Map([['tailscale.com/cap/kubernetes', [rule]]]);
+  if ('tags' in caller) {
+    const { tags, nodeName } = caller;
+    return { kind: 'tagged', nodeId: `n-${nodeName}`, nodeName, addresses: [], tags, capabilities };
+  }
+  const { login } = caller;
+  const name = login.split('@')[0] ?? login;
+  return {
+    kind: 'user',
+    nodeId: `n-${name}`,
+    nodeName: `${name}-laptop.example.ts.net`,
+    addresses: [],
+    userId: 1n,
+    login,
+    displayName: name,
+    capabilities,
+  };
+}
