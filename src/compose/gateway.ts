@@ -24,7 +24,13 @@ import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-
 import type { Identity } from '../tailnet/identity.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
-import { createLocalTailnet, createStaticTailnet, openCertificates, type Tailnet } from './tailnet.ts';
+import {
+  assertPrivateProxyListener,
+  createLocalTailnet,
+  createStaticTailnet,
+  openCertificates,
+  type Tailnet,
+} from './tailnet.ts';
 
 /** Requests served at the same time, watches included. */
 const MAX_IN_FLIGHT = 20_000;
@@ -246,6 +252,7 @@ async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promis
       config.listen.host,
     );
   }
+  if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);
   const tailnet = createLocalTailnet(config, { log, signal });
   // Say now that the socket is missing, and not to the first user.
   for (const readiness of tailnet.checks) await readiness.check(AbortSignal.timeout(10_000));

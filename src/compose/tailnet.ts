@@ -6,7 +6,7 @@ import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
-import { parseAddressPort } from '../tailnet/addresses.ts';
+import { isLoopback, parseAddressPort } from '../tailnet/addresses.ts';
 import { openCertificateFiles } from '../tailnet/certificate-files.ts';
 import type { CertificateSource } from '../tailnet/certificates.ts';
 import type { Identity, IdentitySource } from '../tailnet/identity.ts';
@@ -79,6 +79,21 @@ export function createLocalTailnet(
     dialRecorder: config.recorderDial === 'direct' ? dialDirectly : dialThrough(localApi),
     nodeOf: (address) => nodes.get(parseAddressPort(address)?.address ?? '') ?? address,
   };
+}
+
+/**
+ * A userspace tailscaled forwards every tailnet port that the policy allows to the same port of 127.0.0.1. A listener
+ * there that believes PROXY headers could be told any identity by whoever reaches that port past `tailscale serve`.
+ *
+ * @throws TailcastError `CONFIG_INVALID` naming an address that only this machine can reach.
+ */
+export function assertPrivateProxyListener(host: string): void {
+  const reachable = ['127.0.0.1', 'localhost', '::1', '::', '0.0.0.0', ''];
+  if (!reachable.includes(host) && isLoopback(host)) return;
+  throw new TailcastError(
+    'CONFIG_INVALID',
+    `listen: with proxyProtocol=require the listener must be on a loopback address of its own, e.g. 127.0.0.77:8443 with \`tailscale serve … tcp://127.0.0.77:8443\`, not on ${host}: other nodes could bring a PROXY header of their own`,
+  );
 }
 
 /** The certificate source a configuration names; undefined when TLS ends in front of the gateway. */

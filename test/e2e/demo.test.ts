@@ -85,6 +85,11 @@ describe('tailcast', () => {
       code: 1,
       says: /127\.0\.0\.1/,
     },
+    {
+      args: ['gateway', '--proxy-protocol', 'require', '--kubeconfig', 'KUBECONFIG'],
+      code: 1,
+      says: /loopback address of its own/,
+    },
     { args: ['ls'], code: 2, says: /no recorder is named/ },
     { args: ['play', 'nothing', '--store', 'STORE'], code: 1, says: /no such recording: nothing/ },
     {
