@@ -28,7 +28,13 @@ const CHANGES = [
   'State',
 ] as const;
 
-/** Runs until `signal` aborts; never rejects. */
+/**
+ * The initial state is asked for because it comes first on every new bus: what changed while there was none was not
+ * seen, so whoever is told must look again once the bus is back.
+ */
+const MASK = BUS_MASK.initialState | BUS_MASK.peerChanges | BUS_MASK.noNetmap;
+
+/** Runs until `signal` aborts; never rejects. `onChange` is also called once for the beginning of each bus. */
 export async function watchNetmap(options: NetmapWatcherOptions, signal: AbortSignal): Promise<void> {
   const { localApi, log, onChange } = options;
   const sleep = options.sleep ?? ((ms, aborted) => delay(ms, undefined, { signal: aborted }));
@@ -38,7 +44,7 @@ export async function watchNetmap(options: NetmapWatcherOptions, signal: AbortSi
   let backoffMs = minMs;
   while (!signal.aborted) {
     try {
-      for await (const notify of localApi.watchBus(BUS_MASK.peerChanges | BUS_MASK.noNetmap, signal)) {
+      for await (const notify of localApi.watchBus(MASK, signal)) {
         backoffMs = minMs;
         if (isChange(notify)) onChange();
       }
