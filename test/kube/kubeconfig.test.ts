@@ -82,6 +82,20 @@ describe('readKubeconfigContext', () => {
     expect(readKubeconfigContext([file('json', json)]).cluster.value.server).toBe('https://x');
   });
 
+  it('prints nothing: a warning about YAML would show the line, and that line may hold a token', async () => {
+    const warnings: Error[] = [];
+    const keep = (warning: Error): number => warnings.push(warning);
+    process.on('warning', keep);
+    try {
+      readKubeconfigContext([file('tag', PROD.replace('token: t', 'token: !<tag:x> secret'))]);
+      // warnings are emitted in a later turn
+      await new Promise((done) => setImmediate(done));
+    } finally {
+      process.off('warning', keep);
+    }
+    expect(warnings).toEqual([]);
+  });
+
   it('resolves paths against the file that names them', () => {
     expect(pathInKubeconfig('pki/ca.crt', '/etc/kube/config')).toBe('/etc/kube/pki/ca.crt');
     expect(pathInKubeconfig('/ca.crt', '/etc/kube/config')).toBe('/ca.crt');
