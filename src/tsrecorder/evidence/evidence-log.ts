@@ -1,0 +1,229 @@
+/**
+ * The log of this recorder: entries become durable in the journal at once and are published to the store in segments,
+ * each signed. What cannot be published waits in the journal; nothing is ever left out.
+ */
+import { TailcastError, errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { DocumentStore } from '../store/document-store.ts';
+import {
+  encodeSegment,
+  keyName,
+  parseSegment,
+  parseSegmentName,
+  segmentName,
+  segmentPrefix,
+  type LogEvent,
+  type LogHead,
+} from './log-entry.ts';
+import { LogJournal } from './log-journal.ts';
+import type { SigningKey } from './signing-key.ts';
+
+export interface EvidenceLogOptions {
+  readonly store: DocumentStore;
+  /** File of the journal. */
+  readonly path: string;
+  readonly key: SigningKey;
+  /** A new log's name, should there be none: 32 hexadecimal digits. */
+  readonly randomId: () => string;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
+  readonly log: Logger;
+  /** Longest time that an entry waits to be published while the store works. */
+  readonly publishMs: number;
+  /** How often the heads of other logs are looked at. */
+  readonly witnessMs: number;
+}
+
+const MAX_SEGMENT_ENTRIES = 1000;
+const MAX_RETRY_MS = 60_000;
+
+export class EvidenceLog {
+  readonly #options: EvidenceLogOptions;
+  readonly #journal: LogJournal;
+  readonly #witnessed = new Map<string, number>();
+  #timer: NodeJS.Timeout | undefined;
+  #publishing: Promise<void> | undefined;
+  #reconciled = false;
+  #keyPublished = false;
+  #witnessedAtMs = -Infinity;
+  #failures = 0;
+  #closed = false;
+
+  private constructor(options: EvidenceLogOptions, journal: LogJournal) {
+    this.#options = options;
+    this.#journal = journal;
+  }
+
+  /** Opens the log; what was not published before is published soon. Does not need the store to work. */
+  static async open(options: EvidenceLogOptions): Promise<EvidenceLog> {
+    const { journal, isNew, damaged } = await LogJournal.open(options.path, options.randomId());
+    if (damaged)
+      options.log.error({ log: journal.log }, 'the evidence log cannot be read, so a new one begins');
+    const log = new EvidenceLog(options, journal);
+    const key = options.key.public.raw;
+    log.append(isNew ? { kind: 'open', format: 1, log: journal.log, key } : { kind: 'restart', key });
+    await journal.sync();
+    return log;
+  }
+
+  /** Name of the log. */
+  get id(): string {
+    return this.#journal.log;
+  }
+
+  /** Sessions that began and have not ended: recording → number of the entry of its start. */
+  get open(): ReadonlyMap<string, number> {
+    return this.#journal.open;
+  }
+
+  /** Appends an entry, which counts once `sync` has resolved. @returns its number. */
+  append(event: LogEvent): number {
+    const n = this.#journal.append(new Date(this.#options.nowMs()).toISOString(), event);
+    this.#schedule();
+    return n;
+  }
+
+  /** Makes all entries so far durable. @throws a system error when the disk does not take them */
+  sync(): Promise<void> {
+    return this.#journal.sync();
+  }
+
+  /** Brings all durable entries into the store. @throws TailcastError `STORE_FAILED` */
+  async publish(): Promise<void> {
+    while (this.#publishing !== undefined) await this.#publishing.catch(() => undefined);
+    this.#publishing = this.#publishAll().finally(() => {
+      this.#publishing = undefined;
+    });
+    await this.#publishing;
+  }
+
+  /** Publishes what can be published, and stops. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    await this.#tryToPublish();
+    await this.#journal.close();
+  }
+
+  #schedule(): void {
+    if (this.#closed || this.#timer !== undefined) return;
+    const waitMs = Math.min(
+      this.#options.publishMs * 2 ** this.#failures,
+      Math.max(MAX_RETRY_MS, this.#options.publishMs),
+    );
+    this.#timer = setTimeout(() => {
+      void this.#tryToPublish().then(() => {
+        this.#timer = undefined;
+        if (this.#journal.unpublished(1).length > 0) this.#schedule();
+      });
+    }, waitMs);
+  }
+
+  async #tryToPublish(): Promise<void> {
+    try {
+      await this.sync();
+      await this.publish();
+      this.#failures = 0;
+    } catch (error) {
+      this.#failures = Math.min(this.#failures + 1, 20);
+      this.#options.log.error(
+        { log: this.id, error: errorText(error) },
+        'evidence log could not be published',
+      );
+    }
+  }
+
+  async #publishAll(): Promise<void> {
+    const { store, key } = this.#options;
+    if (!this.#keyPublished) {
+      await putOnce(store, keyName(key.public.id), key.public.pem);
+      this.#keyPublished = true;
+    }
+    if (!this.#reconciled) await this.#reconcile();
+    await this.#witness();
+    for (;;) {
+      const entries = this.#journal.unpublished(MAX_SEGMENT_ENTRIES);
+      const [first] = entries;
+      const last = entries.at(-1);
+      if (first === undefined || last === undefined) return;
+      const lines = entries.map(({ line }) => line);
+      const segment = encodeSegment(lines, { log: this.id, n: last.n, hash: last.hash }, key);
+      try {
+        await store.putDocument(segmentName(this.id, first.n), Buffer.from(segment));
+      } catch (error) {
+        // an answer that was lost, or that came after a crash: what is there decides
+        this.#reconciled = false;
+        if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
+        await this.#reconcile();
+        continue;
+      }
+      await this.#journal.published(entries.length);
+    }
+  }
+
+  /** Compares the store with the journal: what is already there need not be published, what is lost must be said. */
+  async #reconcile(): Promise<void> {
+    const names = await this.#options.store.listDocuments(segmentPrefix(this.id));
+    const ours = names.map(parseSegmentName).filter((segment) => segment !== undefined);
+    for (;;) {
+      const { n } = this.#journal.base;
+      if (!ours.some(({ first }) => first === n)) break;
+      const text = await readText(this.#options.store, segmentName(this.id, n));
+      const { lines } = parseSegment(text ?? '');
+      const entries = this.#journal.unpublished(lines.length);
+      const same =
+        entries.length === lines.length && entries.every(({ line }, index) => line === lines[index]);
+      if (!same || lines.length === 0) {
+        throw new TailcastError('STORE_FAILED', `another recorder writes the evidence log ${this.id}`);
+      }
+      await this.#journal.published(lines.length);
+    }
+    const last = ours.at(-1);
+    const head = last === undefined ? undefined : await this.#headIn(segmentName(last.log, last.first));
+    const { n, hash } = this.#journal.base;
+    if (n > 0 && (head?.n !== n - 1 || head.hash !== hash)) {
+      this.#options.log.error(
+        { log: this.id, entries: n, found: head?.n },
+        'the store has lost a part of the evidence log',
+      );
+    }
+    this.#reconciled = true;
+  }
+
+  /** Writes down how far the other logs in the store are, so that none of them can lose its end unseen. */
+  async #witness(): Promise<void> {
+    const { store, nowMs, witnessMs } = this.#options;
+    if (nowMs() - this.#witnessedAtMs < witnessMs) return;
+    this.#witnessedAtMs = nowMs();
+    const newest = new Map<string, string>();
+    for (const name of await store.listDocuments(segmentPrefix())) {
+      const segment = parseSegmentName(name);
+      if (segment !== undefined && segment.log !== this.id) newest.set(segment.log, name);
+    }
+    for (const [log, name] of newest) {
+      const head = await this.#headIn(name);
+      if (head?.log !== log || head.n <= (this.#witnessed.get(log) ?? -1)) continue;
+      this.#witnessed.set(log, head.n);
+      const { n, hash } = head;
+      this.#journal.append(new Date(nowMs()).toISOString(), { kind: 'witness', head: { log, n, hash } });
+    }
+    await this.sync();
+  }
+
+  async #headIn(name: string): Promise<LogHead | undefined> {
+    return parseSegment((await readText(this.#options.store, name)) ?? '').signature;
+  }
+}
+
+async function readText(store: DocumentStore, name: string): Promise<string | undefined> {
+  const content = await store.readDocument(name);
+  return content === undefined ? undefined : Buffer.from(content).toString();
+}
+
+async function putOnce(store: DocumentStore, name: string, content: string): Promise<void> {
+  try {
+    await store.putDocument(name, Buffer.from(content));
+  } catch (error) {
+    if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
+  }
+}

@@ -1,0 +1,102 @@
+/**
+ * The hash chain over the lines of a file: cast or notes.
+ *
+ * A file is cut into blocks of whole lines: a block ends with the first line that makes it at least `blockBytes` long.
+ * The chain begins with 32 zero bytes, and each block makes it `SHA-256(chain ‖ SHA-256(block))`. The last value names
+ * the whole file; the digests of the blocks, kept beside it, tell where a file is no longer what it was.
+ */
+import { createHash, type Hash } from 'node:crypto';
+
+/** What is kept of a file in the log. */
+export interface Seal {
+  readonly bytes: number;
+  readonly blockBytes: number;
+  /** Hexadecimal. */
+  readonly chain: string;
+}
+
+/** Length in bytes and SHA-256 (hexadecimal) of one block. */
+export type SealedBlock = readonly [bytes: number, sha256: string];
+
+/** What is kept beside the file. */
+export interface LineSeal extends Seal {
+  readonly blocks: readonly SealedBlock[];
+}
+
+export interface Sealer {
+  push(chunk: Uint8Array): void;
+  /** After the last chunk. What follows the last line feed is the last block, or the end of it. */
+  finish(): LineSeal & { /** SHA-256 of the file, hexadecimal. */ readonly sha256: string };
+}
+
+const MAX_BLOCKS = 256;
+const MIN_BLOCK_BYTES = 4096;
+const LINE_FEED = 0x0a;
+
+/** A block length for a file of `bytes`: at most 256 blocks, so that what is kept of a file stays small. */
+export function blockBytesFor(bytes: number): number {
+  return Math.max(MIN_BLOCK_BYTES, Math.ceil(bytes / MAX_BLOCKS));
+}
+
+/** One per file. Holds nothing of it. */
+export function createSealer(blockBytes: number): Sealer {
+  const whole = createHash('sha256');
+  const blocks: SealedBlock[] = [];
+  let block: Hash | undefined;
+  let used = 0;
+  let bytes = 0;
+  let chain = EMPTY_CHAIN;
+
+  function close(): void {
+    if (block === undefined) return;
+    const digest = block.digest();
+    blocks.push([used, digest.toString('hex')]);
+    chain = extendChain(chain, digest);
+    block = undefined;
+    used = 0;
+  }
+
+  return {
+    push(chunk) {
+      whole.update(chunk);
+      bytes += chunk.length;
+      for (let start = 0; start < chunk.length;) {
+        const earliest = start + Math.max(0, blockBytes - used - 1);
+        const found = earliest < chunk.length ? chunk.indexOf(LINE_FEED, earliest) : -1;
+        const end = found < 0 ? chunk.length : found + 1;
+        block ??= createHash('sha256');
+        block.update(chunk.subarray(start, end));
+        used += end - start;
+        if (found >= 0) close();
+        start = end;
+      }
+    },
+    finish() {
+      close();
+      return { bytes, blockBytes, chain: chain.toString('hex'), blocks, sha256: whole.digest('hex') };
+    },
+  };
+}
+
+/** The chain's value for these blocks, hexadecimal. */
+export function chainOf(blocks: readonly SealedBlock[]): string {
+  let chain = EMPTY_CHAIN;
+  for (const [, digest] of blocks) chain = extendChain(chain, Buffer.from(digest, 'hex'));
+  return chain.toString('hex');
+}
+
+/** Seals what `chunks` brings; `expectedBytes` chooses the length of the blocks. */
+export async function sealLines(
+  chunks: AsyncIterable<unknown>,
+  expectedBytes: number,
+): Promise<ReturnType<Sealer['finish']>> {
+  const sealer = createSealer(blockBytesFor(expectedBytes));
+  for await (const chunk of chunks) if (chunk instanceof Uint8Array) sealer.push(chunk);
+  return sealer.finish();
+}
+
+const EMPTY_CHAIN: Buffer = Buffer.alloc(32);
+
+function extendChain(chain: Uint8Array, digest: Uint8Array): Buffer {
+  return createHash('sha256').update(chain).update(digest).digest();
+}

@@ -1,0 +1,221 @@
+/**
+ * The part of a recorder's log that is not in the store yet, in one append-only file. An entry counts once it is
+ * durable here; from here it is published. The first line says where the published part ends.
+ */
+import { open as openFile, readFile, rename, type FileHandle } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { z } from 'zod';
+import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../durable-files.ts';
+import { NO_HASH, encodeEntry, hashLine, parseEntry, type LogEvent, type LogHead } from './log-entry.ts';
+
+/** An entry, and its line without line feed. */
+export interface JournalEntry {
+  readonly n: number;
+  readonly event: LogEvent;
+  readonly line: string;
+  /** Of the line. */
+  readonly hash: string;
+}
+
+const baseSchema = z.strictObject({
+  base: z.strictObject({
+    log: z.string().regex(/^[0-9a-f]{32}$/),
+    /** Number of the next entry, and hash of the one before. */
+    n: z.int().min(0),
+    hash: z.string().regex(/^[0-9a-f]{64}$/),
+    /** Sessions that began and have not ended: number of the entry and recording. */
+    open: z.array(z.tuple([z.int().min(0), z.string()])),
+  }),
+});
+
+type Base = z.infer<typeof baseSchema>['base'];
+
+/** What a journal holds when it is opened. */
+interface Loaded {
+  readonly base: Base;
+  readonly entries: readonly JournalEntry[];
+  readonly fileBytes: number;
+}
+
+export class LogJournal {
+  readonly log: string;
+  readonly #path: string;
+  #file: FileHandle;
+  #base: Base;
+  /** Not published, in order: the first `#durable` of them are durable. */
+  #entries: JournalEntry[];
+  #durable: number;
+  #fileBytes: number;
+  #open: Map<string, number>;
+  #queued: Promise<void> | undefined;
+  #steps: Promise<unknown> = Promise.resolve();
+
+  private constructor(path: string, file: FileHandle, { base, entries, fileBytes }: Loaded) {
+    this.log = base.log;
+    this.#path = path;
+    this.#file = file;
+    this.#base = base;
+    this.#entries = [...entries];
+    this.#durable = entries.length;
+    this.#fileBytes = fileBytes;
+    this.#open = new Map(base.open.map(([n, recording]) => [recording, n]));
+    for (const entry of entries) follow(this.#open, entry);
+  }
+
+  /**
+   * Opens the journal at `path`, or makes one for the log `newLog`.
+   *
+   * @returns `damaged` when there was a file that cannot be read: it was put aside.
+   */
+  static async open(
+    path: string,
+    newLog: string,
+  ): Promise<{ readonly journal: LogJournal; readonly isNew: boolean; readonly damaged: boolean }> {
+    const text = await readFile(path, 'utf8').catch((error: unknown) => {
+      if (isSystemError(error, 'ENOENT')) return undefined;
+      throw error;
+    });
+    const loaded = text === undefined ? undefined : load(text);
+    if (loaded === undefined) {
+      if (text !== undefined) await rename(path, `${path}.damaged`);
+      await replaceFile(path, encodeBase({ log: newLog, n: 0, hash: NO_HASH, open: [] }));
+    }
+    const current = loaded ?? load(await readFile(path, 'utf8'));
+    if (current === undefined) throw new TypeError('a new journal can be read');
+    const journal = new LogJournal(path, await openFile(path, 'r+'), current);
+    return { journal, isNew: loaded === undefined, damaged: text !== undefined && loaded === undefined };
+  }
+
+  /** Number of the entry that is published next, and the hash of the last one that is. */
+  get base(): { readonly n: number; readonly hash: string } {
+    return this.#base;
+  }
+
+  /** Sessions that began and have not ended: recording → number of the entry of its start. */
+  get open(): ReadonlyMap<string, number> {
+    return this.#open;
+  }
+
+  /** Durable entries that are not published, oldest first. */
+  unpublished(limit: number): readonly JournalEntry[] {
+    return this.#entries.slice(0, Math.min(limit, this.#durable));
+  }
+
+  /** Appends an entry; it counts once a later `sync` has resolved. @returns its number. */
+  append(time: string, event: LogEvent): number {
+    const last = this.#entries.at(-1);
+    const n = last === undefined ? this.#base.n : last.n + 1;
+    const line = encodeEntry({ n, prev: last?.hash ?? this.#base.hash, time, event });
+    const entry = { n, event, line, hash: hashLine(line) };
+    this.#entries.push(entry);
+    follow(this.#open, entry);
+    return n;
+  }
+
+  /** Makes everything appended before the call durable. Calls that wait share one fsync. */
+  sync(): Promise<void> {
+    this.#queued ??= this.#exclusively(async () => {
+      this.#queued = undefined;
+      await this.#write();
+    });
+    return this.#queued;
+  }
+
+  /** The first `count` entries are in the store: forgets them. */
+  published(count: number): Promise<void> {
+    return this.#exclusively(async () => {
+      const gone = this.#entries.slice(0, count);
+      const last = gone.at(-1);
+      if (last === undefined) return;
+      const open = new Map(this.#base.open.map(([n, recording]) => [recording, n]));
+      for (const entry of gone) follow(open, entry);
+      const base = {
+        log: this.log,
+        n: last.n + 1,
+        hash: last.hash,
+        open: [...open].map(([recording, n]): [number, string] => [n, recording]),
+      };
+      const kept = this.#entries.slice(count, this.#durable).map(({ line }) => `${line}\n`);
+      const content = encodeBase(base) + kept.join('');
+      await replaceFile(this.#path, content);
+      const file = await openFile(this.#path, 'r+');
+      await this.#file.close();
+      this.#file = file;
+      this.#base = base;
+      this.#entries = this.#entries.slice(count);
+      this.#durable -= count;
+      this.#fileBytes = Buffer.byteLength(content);
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.#exclusively(() => this.#file.close());
+  }
+
+  async #write(): Promise<void> {
+    const pending = this.#entries.slice(this.#durable);
+    if (pending.length === 0) return;
+    const bytes = Buffer.from(pending.map(({ line }) => `${line}\n`).join(''));
+    // what a write that failed has left
+    await this.#file.truncate(this.#fileBytes);
+    const { bytesWritten } = await this.#file.write(bytes, 0, bytes.length, this.#fileBytes);
+    if (bytesWritten < bytes.length)
+      throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' });
+    await this.#file.datasync();
+    this.#fileBytes += bytes.length;
+    this.#durable += pending.length;
+  }
+
+  #exclusively<T>(step: () => Promise<T>): Promise<T> {
+    const run = this.#steps.then(step);
+    this.#steps = run.catch(() => undefined);
+    return run;
+  }
+}
+
+/** Keeps track of the sessions that are open. */
+function follow(open: Map<string, number>, { n, event }: JournalEntry): void {
+  if (event.kind === 'start') open.set(event.recording, n);
+  if (event.kind !== 'end' && event.kind !== 'void') return;
+  for (const [recording, start] of open) if (start === event.start) open.delete(recording);
+}
+
+function encodeBase(base: Base): string {
+  return `${JSON.stringify({ base })}\n`;
+}
+
+/** Whole lines that continue each other; the first that does not is where a crash was. */
+function load(text: string): Loaded | undefined {
+  const lines = text.split('\n').slice(0, -1);
+  const base = parseBase(lines.shift() ?? '');
+  if (base === undefined) return undefined;
+  const entries: JournalEntry[] = [];
+  let fileBytes = Buffer.byteLength(encodeBase(base));
+  let head: Pick<LogHead, 'n' | 'hash'> = { n: base.n - 1, hash: base.hash };
+  for (const line of lines) {
+    const entry = parseEntry(line);
+    if (entry?.n !== head.n + 1 || entry.prev !== head.hash) break;
+    head = { n: entry.n, hash: hashLine(line) };
+    entries.push({ n: entry.n, event: entry.event, line, hash: head.hash });
+    fileBytes += Buffer.byteLength(line) + 1;
+  }
+  return { base, entries, fileBytes };
+}
+
+function parseBase(line: string): Base | undefined {
+  try {
+    const parsed = baseSchema.safeParse(JSON.parse(line));
+    return parsed.success && encodeBase(parsed.data.base) === `${line}\n` ? parsed.data.base : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whole or not at all, durably. */
+async function replaceFile(path: string, content: string): Promise<void> {
+  const draft = `${path}.part`;
+  await removeFile(draft);
+  await writeDurableFile(draft, [Buffer.from(content)]);
+  await rename(draft, path);
+  await syncDirectory(dirname(path));
+}

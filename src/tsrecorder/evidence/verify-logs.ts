@@ -1,0 +1,250 @@
+/** Reads all logs of a store and checks them: that no entry is missing, changed, moved or signed by somebody else. */
+import type { DocumentStore } from '../store/document-store.ts';
+import { fault, notice, type Finding } from './finding.ts';
+import {
+  KEY_PREFIX,
+  NO_HASH,
+  hashLine,
+  headMessage,
+  parseEntry,
+  parseKeyName,
+  parseSegment,
+  parseSegmentName,
+  segmentName,
+  segmentPrefix,
+  type LogEntry,
+  type LogHead,
+  type ParsedSegment,
+} from './log-entry.ts';
+import { parsePublicKey, type PublicKey } from './signing-key.ts';
+
+export type DocumentReader = Pick<DocumentStore, 'listDocuments' | 'readDocument'>;
+
+/** A log as it stands in the store. */
+export interface ReadLog {
+  readonly log: string;
+  /** By number; what cannot be read is not there. */
+  readonly entries: ReadonlyMap<number, LogEntry>;
+  /** Hash of each entry's line. */
+  readonly hashes: ReadonlyMap<number, string>;
+  /** Keys that signed it, by id. */
+  readonly keyIds: ReadonlySet<string>;
+  readonly head: LogHead | undefined;
+}
+
+export interface ReadLogs {
+  readonly logs: ReadonlyMap<string, ReadLog>;
+  readonly keys: KeyRing;
+  readonly findings: readonly Finding[];
+}
+
+/** The public keys that count. */
+export interface KeyRing {
+  /** The verifier named them; without that, those that are found in the store are taken. */
+  readonly trusted: boolean;
+  readonly byId: ReadonlyMap<string, PublicKey>;
+}
+
+/** @param trusted keys that the verifier knows; none: those in the store are taken, and a notice says so. */
+export async function readLogs(store: DocumentReader, trusted: readonly PublicKey[]): Promise<ReadLogs> {
+  const findings: Finding[] = [];
+  const published = await readKeys(store, findings);
+  const keys: KeyRing = {
+    trusted: trusted.length > 0,
+    byId: trusted.length > 0 ? new Map(trusted.map((key) => [key.id, key])) : published,
+  };
+  const segments = new Map<string, number[]>();
+  for (const name of await store.listDocuments(segmentPrefix())) {
+    const segment = parseSegmentName(name);
+    if (segment === undefined) {
+      findings.push(fault('log-segment-unexpected', 'this is no name of a log segment', { object: name }));
+      continue;
+    }
+    segments.set(segment.log, [...(segments.get(segment.log) ?? []), segment.first]);
+  }
+  const logs = new Map<string, ReadLog>();
+  for (const [log, firsts] of segments) {
+    const reader = new LogReader(log, keys, findings);
+    for (const first of firsts.toSorted((left, right) => left - right)) {
+      const text = await readText(store, segmentName(log, first));
+      reader.take(first, parseSegment(text ?? ''));
+    }
+    logs.set(log, reader.finish());
+    for (const id of reader.keyIds) {
+      if (published.has(id)) continue;
+      findings.push(fault('key-missing', `the key ${id} is not in the store any more`, { log }));
+    }
+  }
+  if (!keys.trusted && logs.size > 0) {
+    const message = `no key was named, so the keys found in the store were taken: ${[...published.keys()].join(', ')}`;
+    findings.push(notice('no-trusted-key', message, {}));
+  }
+  return { logs, keys, findings };
+}
+
+/** Whether every head that somebody saw is still there. */
+export function checkHeads(
+  logs: ReadonlyMap<string, ReadLog>,
+  heads: readonly SeenHead[],
+): readonly Finding[] {
+  return heads.flatMap(({ head: { log, n, hash }, by }) => {
+    const found = logs.get(log)?.hashes.get(n);
+    if (found === hash) return [];
+    const last = logs.get(log)?.head?.n;
+    const now =
+      last === undefined
+        ? 'it is gone'
+        : found === undefined
+          ? `it ends with entry ${last}`
+          : 'it is another one';
+    return [fault('log-rolled-back', `${by} saw entry ${n} of this log, and now ${now}`, { log, entry: n })];
+  });
+}
+
+export interface SeenHead {
+  readonly head: LogHead;
+  /** Who saw it, to begin a sentence with. */
+  readonly by: string;
+}
+
+/** What logs wrote down about each other. */
+export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly SeenHead[] {
+  return [...logs.values()].flatMap(({ log, entries }) =>
+    [...entries.values()].flatMap(({ n, event }) =>
+      event.kind === 'witness' ? [{ head: event.head, by: `entry ${n} of log ${log}` }] : [],
+    ),
+  );
+}
+
+async function readKeys(store: DocumentReader, findings: Finding[]): Promise<ReadonlyMap<string, PublicKey>> {
+  const keys = new Map<string, PublicKey>();
+  for (const name of await store.listDocuments(KEY_PREFIX)) {
+    const text = await readText(store, name);
+    const key = parsePublicKey(text ?? '');
+    if (key !== undefined && key.id === parseKeyName(name) && key.pem === text) keys.set(key.id, key);
+    else
+      findings.push(fault('key-changed', 'the document is not the key that its name says', { object: name }));
+  }
+  return keys;
+}
+
+/** Follows one log from segment to segment. */
+class LogReader {
+  readonly keyIds = new Set<string>();
+  readonly #log: string;
+  readonly #keys: KeyRing;
+  readonly #findings: Finding[];
+  readonly #entries = new Map<number, LogEntry>();
+  readonly #hashes = new Map<number, string>();
+  #next = 0;
+  #last: string | undefined = NO_HASH;
+  #key: string | undefined;
+  #head: LogHead | undefined;
+
+  constructor(log: string, keys: KeyRing, findings: Finding[]) {
+    this.#log = log;
+    this.#keys = keys;
+    this.#findings = findings;
+  }
+
+  take(first: number, segment: ParsedSegment): void {
+    const { lines } = segment;
+    const object = segmentName(this.#log, first);
+    if (first > this.#next) {
+      const last = first - 1;
+      const which = last === this.#next ? `entry ${last} is` : `entries ${this.#next} to ${last} are`;
+      this.#fault('log-entries-missing', `${which} missing`, this.#next);
+      this.#last = undefined;
+    } else if (first < this.#next) {
+      this.#fault('log-segment-unexpected', 'its entries stand in another segment too', first, object);
+      return;
+    }
+    for (const [index, line] of lines.entries()) this.#takeLine(first + index, line, object);
+    this.#next = first + Math.max(1, lines.length);
+    this.#checkSignature(segment, first, object);
+  }
+
+  finish(): ReadLog {
+    return {
+      log: this.#log,
+      entries: this.#entries,
+      hashes: this.#hashes,
+      keyIds: this.keyIds,
+      head: this.#head,
+    };
+  }
+
+  #takeLine(n: number, line: string, object: string): void {
+    const hash = hashLine(line);
+    const entry = parseEntry(line);
+    if (entry?.n !== n) {
+      this.#fault('log-entry-unreadable', 'it is not the entry that stood here', n, object);
+      this.#last = undefined;
+      return;
+    }
+    if (this.#last !== undefined && entry.prev !== this.#last) {
+      const where = n === 0 ? 0 : n - 1;
+      this.#fault('log-entry-changed', `entry ${n} does not continue it`, where, object);
+    }
+    this.#last = hash;
+    this.#entries.set(n, entry);
+    this.#hashes.set(n, hash);
+    const { event } = entry;
+    if (event.kind === 'open' && (n !== 0 || event.log !== this.#log)) {
+      this.#fault('log-entry-changed', 'it opens another log', n, object);
+    }
+    if (event.kind === 'open' || event.kind === 'restart') this.#takeKey(n, event.key, object);
+  }
+
+  #takeKey(n: number, raw: string, object: string): void {
+    const key = parsePublicKey(raw)?.id;
+    if (key === undefined) this.#fault('log-entry-unreadable', 'its key cannot be read', n, object);
+    // with keys of the verifier's own, a change from one of them to another is a rotation
+    else if (this.#key !== undefined && key !== this.#key && !this.#keys.trusted) {
+      const message = `from here on the log is signed by the key ${key}; if that was meant, name all keys`;
+      this.#fault('log-key-changed', message, n, object);
+    }
+    this.#key = key;
+  }
+
+  #checkSignature({ lines, signature }: ParsedSegment, first: number, object: string): void {
+    const n = first + lines.length - 1;
+    if (signature === undefined || lines.length === 0) {
+      this.#fault('log-signature-wrong', 'the segment does not end in a signature', n, object);
+      return;
+    }
+    const { key: id, ed25519, ...head } = signature;
+    this.keyIds.add(id);
+    if (head.log !== this.#log || head.n !== n) {
+      this.#fault('log-signature-wrong', 'the signature is that of another segment', n, object);
+      return;
+    }
+    if (this.#last !== undefined && head.hash !== this.#last) {
+      this.#fault('log-entry-changed', 'it is not the entry that was signed', n, object);
+      return;
+    }
+    const key = this.#keys.byId.get(id);
+    if (key === undefined || (this.#key !== undefined && id !== this.#key)) {
+      this.#fault(
+        'log-key-unknown',
+        `it is signed by the key ${id}, which is none that counts here`,
+        n,
+        object,
+      );
+    } else if (!key.verifies(headMessage(head), ed25519)) {
+      this.#fault('log-signature-wrong', 'the signature is not good', n, object);
+    }
+    this.#head = head;
+  }
+
+  #fault(code: Finding['code'], message: string, entry: number, object?: string): void {
+    this.#findings.push(
+      fault(code, message, { log: this.#log, entry, ...(object === undefined ? {} : { object }) }),
+    );
+  }
+}
+
+async function readText(store: DocumentReader, name: string): Promise<string | undefined> {
+  const content = await store.readDocument(name);
+  return content === undefined ? undefined : Buffer.from(content).toString();
+}

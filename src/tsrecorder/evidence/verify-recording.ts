@@ -1,0 +1,251 @@
+/** Checks one stored recording against its sidecar, and its sidecar against the log. */
+import { createHash } from 'node:crypto';
+import { errorText } from '../../errors.ts';
+import { parseSidecar } from '../sidecar.ts';
+import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
+import type { ObjectKind, RecordingStore, StoredRecording } from '../store/store.ts';
+import { fault, notice, type Finding, type FindingCode } from './finding.ts';
+import { chainOf, createSealer, type LineSeal, type Seal } from './line-seal.ts';
+import { locateChange, type ReadBytes } from './locate-change.ts';
+import type { LogEntry, LogEvent } from './log-entry.ts';
+import { mentionsEvidence, parseSignedSidecar, type SidecarEvidence } from './signed-sidecar.ts';
+import type { KeyRing, ReadLog } from './verify-logs.ts';
+
+export type RecordingReader = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
+
+/** What the logs say about recordings. */
+export interface LogIndex {
+  readonly logs: ReadonlyMap<string, ReadLog>;
+  /** By recording, as it was stored. */
+  readonly ends: ReadonlyMap<string, LoggedEnd>;
+  /** By recording. */
+  readonly starts: ReadonlyMap<string, { readonly log: string; readonly n: number }>;
+}
+
+export interface LoggedEnd {
+  readonly log: string;
+  readonly n: number;
+  readonly event: Extract<LogEvent, { kind: 'end' }>;
+}
+
+export interface CheckedRecording {
+  readonly evidence: boolean;
+  readonly findings: readonly Finding[];
+}
+
+const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const;
+const MAX_SIDECAR_BYTES = 8_388_608;
+const MAX_HEADER_BYTES = 8_388_608;
+
+/** Never throws for what is wrong with the recording. */
+export async function checkRecording(
+  store: RecordingReader,
+  { key, hasSidecar }: StoredRecording,
+  index: LogIndex,
+  keys: KeyRing,
+): Promise<CheckedRecording> {
+  const check = new RecordingCheck(store, key, index, keys);
+  try {
+    return await check.run(hasSidecar);
+  } catch (error) {
+    return {
+      evidence: true,
+      findings: [
+        fault('recording-unreadable', `it cannot be read: ${errorText(error)}`, {
+          recording: recordingId(key),
+        }),
+      ],
+    };
+  }
+}
+
+class RecordingCheck {
+  readonly #store: RecordingReader;
+  readonly #key: RecordingKey;
+  readonly #id: string;
+  readonly #index: LogIndex;
+  readonly #keys: KeyRing;
+  readonly #findings: Finding[] = [];
+
+  constructor(store: RecordingReader, key: RecordingKey, index: LogIndex, keys: KeyRing) {
+    this.#store = store;
+    this.#key = key;
+    this.#id = recordingId(key);
+    this.#index = index;
+    this.#keys = keys;
+  }
+
+  async run(hasSidecar: boolean): Promise<CheckedRecording> {
+    const text = hasSidecar ? await this.#readText('sidecar') : undefined;
+    const isLogged = this.#index.ends.has(this.#id) || this.#index.starts.has(this.#id);
+    const signed = text === undefined ? undefined : parseSignedSidecar(text);
+    if (text === undefined || signed === undefined) {
+      if (!isLogged && !mentionsEvidence(text ?? '')) return this.#withoutEvidence(text !== undefined);
+      if (text === undefined) this.#fault('sidecar-missing', 'the sidecar is missing', 'sidecar');
+      else this.#fault('sidecar-changed', 'the sidecar has no evidence that can be read any more', 'sidecar');
+      await this.#checkByLog();
+      return { evidence: true, findings: this.#findings };
+    }
+    const key = this.#keys.byId.get(signed.keyId);
+    if (key === undefined) {
+      const message = `the sidecar is signed by the key ${signed.keyId}, which is none that counts here`;
+      this.#fault('sidecar-changed', message, 'sidecar');
+    } else if (!key.verifies(signed.message, signed.signature)) {
+      this.#fault('sidecar-changed', 'the sidecar is not what was signed', 'sidecar');
+    }
+    const recorded = parseSidecar(text)?.recording.key;
+    if (recorded !== recordingKey(this.#key)) {
+      this.#fault('recording-moved', `the sidecar is that of ${recorded ?? 'another recording'}`, 'sidecar');
+    }
+    const { cast, notes } = signed.evidence;
+    await this.#checkFile('cast', cast);
+    await this.#checkNotes(notes);
+    await this.#checkLog(signed.evidence);
+    return { evidence: true, findings: this.#findings };
+  }
+
+  #withoutEvidence(hasSidecar: boolean): CheckedRecording {
+    const message = hasSidecar
+      ? 'it was stored without evidence, so nothing can be said about it'
+      : 'it has neither sidecar nor evidence (of another recorder, or copied in), so nothing can be said about it';
+    return { evidence: false, findings: [notice('no-evidence', message, { recording: this.#id })] };
+  }
+
+  async #checkFile(kind: 'cast' | 'notes', seal: LineSeal): Promise<void> {
+    const code = kind === 'cast' ? 'cast-changed' : 'notes-changed';
+    if (chainOf(seal.blocks) !== seal.chain) {
+      this.#fault(code, `the blocks of the ${kind} do not make up their chain`, 'sidecar');
+    }
+    const change = await locateChange(seal, this.#reader(kind));
+    if (change === undefined) return;
+    const { start, end, firstLine, lastLine, addedBytes } = change;
+    const length =
+      addedBytes === 0
+        ? ''
+        : addedBytes > 0
+          ? `; it is ${addedBytes} bytes longer than it was`
+          : `; ${-addedBytes} bytes are missing`;
+    const place = firstLine === lastLine ? `line ${firstLine}` : `lines ${firstLine} to ${lastLine}`;
+    this.#fault(code, `the ${kind} is not what was recorded in ${place}${length}`, kind, {
+      bytes: { start, end },
+      lines: { first: firstLine, last: lastLine },
+    });
+  }
+
+  async #checkNotes(seal: LineSeal | undefined): Promise<void> {
+    const there = (await this.#store.stat(this.#key, 'notes')) !== undefined;
+    if (seal === undefined) {
+      if (there) this.#fault('notes-unexpected', 'there are notes, and there were none', 'notes');
+    } else if (there) await this.#checkFile('notes', seal);
+    else this.#fault('notes-missing', 'the notes are missing', 'notes');
+  }
+
+  /** The log must know the start, and if it knows the end, agree with the sidecar. */
+  async #checkLog(evidence: SidecarEvidence): Promise<void> {
+    const log = this.#index.logs.get(evidence.log);
+    const start = log?.entries.get(evidence.start);
+    const where = { log: evidence.log, entry: evidence.start };
+    if (log === undefined || start === undefined) {
+      const what = log === undefined ? 'the log' : 'the entry';
+      this.#fault('recording-not-in-log', `${what} that has its start is missing`, undefined, where);
+      return;
+    }
+    const end = this.#index.ends.get(this.#id);
+    await this.#checkStart(start, end, where);
+    if (end === undefined) {
+      const pending = notice('end-pending', 'the log does not say yet that it has ended', {
+        recording: this.#id,
+        ...where,
+      });
+      this.#findings.push(pending);
+      return;
+    }
+    const { cast, notes } = end.event;
+    if (!sameSeal(cast, evidence.cast) || !sameSeal(notes, evidence.notes)) {
+      const message = 'it is not the recording that the log saw end';
+      this.#fault('recording-differs-from-log', message, undefined, { log: end.log, entry: end.n });
+    }
+  }
+
+  async #checkStart(
+    { event }: LogEntry,
+    end: LoggedEnd | undefined,
+    where: { readonly log: string; readonly entry: number },
+  ): Promise<void> {
+    // the key of a recording that was taken when it was stored is another one than at its start
+    const isIts =
+      event.kind === 'start' &&
+      (event.recording === this.#id || (end?.log === where.log && end.event.start === where.entry));
+    if (!isIts) {
+      this.#fault('recording-not-in-log', 'the entry of the log is not its start', undefined, where);
+    } else if ((await this.#headerDigest()) !== event.header) {
+      this.#fault(
+        'recording-differs-from-log',
+        'its header line is not the one it began with',
+        'cast',
+        where,
+      );
+    }
+  }
+
+  /** Without a sidecar there still is what the log says about the files. */
+  async #checkByLog(): Promise<void> {
+    const end = this.#index.ends.get(this.#id);
+    if (end === undefined) return;
+    const { cast, notes } = end.event;
+    const where = { log: end.log, entry: end.n };
+    if (!sameSeal(cast, await this.#sealAs(cast, 'cast'))) {
+      this.#fault('cast-changed', 'the cast is not the one that the log saw end', 'cast', where);
+    }
+    const there = (await this.#store.stat(this.#key, 'notes')) !== undefined;
+    if (notes !== undefined && (!there || !sameSeal(notes, await this.#sealAs(notes, 'notes')))) {
+      this.#fault('notes-changed', 'the notes are not those that the log saw end', 'notes', where);
+    }
+  }
+
+  async #sealAs({ blockBytes }: Seal, kind: ObjectKind): Promise<Seal> {
+    const sealer = createSealer(blockBytes);
+    for await (const chunk of this.#store.read(this.#key, kind)) sealer.push(chunk);
+    return sealer.finish();
+  }
+
+  async #headerDigest(): Promise<string> {
+    const hash = createHash('sha256');
+    for await (const chunk of this.#store.read(this.#key, 'cast', { start: 0, end: MAX_HEADER_BYTES })) {
+      const end = chunk.indexOf(0x0a);
+      hash.update(end < 0 ? chunk : chunk.subarray(0, end + 1));
+      if (end >= 0) break;
+    }
+    return hash.digest('hex');
+  }
+
+  #reader(kind: ObjectKind): ReadBytes {
+    return (range) => this.#store.read(this.#key, kind, range);
+  }
+
+  async #readText(kind: ObjectKind): Promise<string> {
+    const chunks = await Array.fromAsync(
+      this.#store.read(this.#key, kind, { start: 0, end: MAX_SIDECAR_BYTES }),
+    );
+    return Buffer.concat(chunks).toString();
+  }
+
+  #fault(
+    code: FindingCode,
+    message: string,
+    kind: ObjectKind | undefined,
+    where: Omit<Finding, 'severity' | 'code' | 'message'> = {},
+  ): void {
+    const object =
+      kind === undefined
+        ? {}
+        : { object: recordingKey(this.#key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind] };
+    this.#findings.push(fault(code, message, { recording: this.#id, ...object, ...where }));
+  }
+}
+
+function sameSeal(left: Seal | undefined, right: Seal | undefined): boolean {
+  return (
+    left?.chain === right?.chain && left?.bytes === right?.bytes && left?.blockBytes === right?.blockBytes
+  );
+}

@@ -1,0 +1,19 @@
+/**
+ * Small documents beside the recordings: written once, never changed, listed in the order of their names. A store keeps
+ * them as files or as objects; nothing appends.
+ */
+export interface DocumentStore {
+  /**
+   * Keeps a document, durably.
+   *
+   * @param name path segments of letters, digits, `.`, `_`, `%` and `-`, joined with `/`
+   * @throws TailcastError `UPLOAD_CONFLICT` when the name is taken, `STORE_FAILED`
+   */
+  putDocument(name: string, content: Uint8Array): Promise<void>;
+  /** Names that begin with `prefix`, which ends in `/`, in order. */
+  listDocuments(prefix: string): Promise<readonly string[]>;
+  /** @returns undefined when there is none. @throws TailcastError `STORE_FAILED` */
+  readDocument(name: string): Promise<Uint8Array | undefined>;
+  /** That there is none is fine. */
+  removeDocument(name: string): Promise<void>;
+}
