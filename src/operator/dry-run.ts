@@ -1,5 +1,6 @@
 /** Stand-ins that say what would be written, and write nothing. */
 import { stringify } from 'yaml';
+import { z } from 'zod';
 import type { TailnetControl } from './auth-keys.ts';
 import type { KubeClient } from './kube-client.ts';
 import { kindOf, KINDS, parseObject, type DesiredObject } from './kube-object.ts';
@@ -17,7 +18,8 @@ export function createDryRunClient(client: KubeClient, print: Print): KubeClient
       return Promise.resolve(parseObject({ ...object }));
     },
     create: (_kind, object) => Promise.resolve(parseObject({ ...object })),
-    patch(kind, { name }) {
+    patch(kind, { name, subresource }, { body }) {
+      if (subresource === 'status') print(`# ${shownCondition(body)}\n`);
       return Promise.resolve(parseObject({ ...kind, metadata: { name: name ?? '' } }));
     },
     remove(kind, { name }) {
@@ -55,6 +57,17 @@ export function createDryRunControl(
       return Promise.resolve();
     },
   };
+}
+
+const conditionSchema = z.object({
+  status: z.object({
+    conditions: z.array(z.object({ type: z.string(), status: z.string(), message: z.string() })),
+  }),
+});
+
+function shownCondition(body: object): string {
+  const { conditions } = conditionSchema.parse(body).status;
+  return conditions.map(({ type, status, message }) => `${type}=${status}: ${message}`).join('; ');
 }
 
 function withoutData(object: DesiredObject): object {

@@ -99,10 +99,8 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
       generation: before?.metadata.generation ?? 1,
       resourceVersion: before?.metadata.resourceVersion ?? '',
     };
-    if (before !== undefined && JSON.stringify(before) === JSON.stringify(object)) return before;
-    if (before !== undefined && JSON.stringify(before['spec']) !== JSON.stringify(object['spec'])) {
-      object.metadata.generation += 1;
-    }
+    if (sameJson(before, object)) return object;
+    if (before !== undefined && !sameJson(before['spec'], object['spec'])) object.metadata.generation += 1;
     version += 1;
     object.metadata.resourceVersion = String(version);
     if (object.metadata.deletionTimestamp !== undefined && (object.metadata.finalizers ?? []).length === 0) {
@@ -254,16 +252,24 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
   const folder = mkdtempSync(join(tmpdir(), 'tcapi-'));
   const kubeconfig = writeKubeconfig(folder, (server.address() as AddressInfo).port);
 
-  return Object.assign(double, {
+  return {
+    get interfere() {
+      return double.interfere;
+    },
+    set interfere(value) {
+      double.interfere = value;
+    },
     kubeconfig,
     objects,
     requests,
-    put: (path: string, object: object) => store(path, object as StoredObject),
+    put: (path: string, object: object) => store(path, object),
     remove: (path: string) => drop(path),
     endWatches(how: 'end' | 'cut') {
-      for (const { response } of watches)
-        if (how === 'end') response.end();
-        else response.destroy();
+      for (const watch of watches) {
+        watches.delete(watch);
+        if (how === 'end') watch.response.end();
+        else watch.response.destroy();
+      }
     },
     bookmark() {
       for (const { response } of watches) {
@@ -285,7 +291,11 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
       await new Promise((done) => server.close(done));
       rmSync(folder, { recursive: true, force: true });
     },
-  });
+  };
+}
+
+function sameJson(left: unknown, right: unknown): boolean {
+  return JSON.stringify(left) === JSON.stringify(right);
 }
 
 function writeKubeconfig(folder: string, port: number): string {

@@ -18,6 +18,7 @@ import {
   stateSecret,
   stateSecretName,
   type SpecOptions,
+  type StoredKey,
 } from './specs.ts';
 import { statefulSet } from './stateful-set-specs.ts';
 import { belongsTo } from './validation.ts';
@@ -57,11 +58,17 @@ export async function provision(
     const auth = observed.secrets.get(authSecretName(name, ordinal));
     const state = observed.secrets.get(stateSecretName(name, ordinal));
     for (const secret of [auth, state]) assertOurs(recorder, secret);
+    let written: StoredKey | undefined;
     const node = await deps.keys.ensure(
       { recorder, ordinal, control, signal, secrets: { state, auth } },
-      (stored) => put(authSecret(recorder, options, ordinal, stored), auth),
+      (stored) => {
+        written = stored;
+        return put(authSecret(recorder, options, ordinal, stored), auth);
+      },
     );
-    if (node.stored !== undefined) await put(authSecret(recorder, options, ordinal, node.stored), auth);
+    if (node.stored !== undefined && node.stored !== written) {
+      await put(authSecret(recorder, options, ordinal, node.stored), auth);
+    }
     await put(stateSecret(recorder, options, ordinal, node.deliver), state);
     nodes.push(node);
   }

@@ -87,6 +87,7 @@ const events = () =>
   })[];
 const condition = () =>
   (stored(`${RECORDERS}/test`)?.['status'] as { conditions: object[] } | undefined)?.conditions[0];
+const devices = () => (stored(`${RECORDERS}/test`)!['status'] as { devices: object[] }).devices;
 const gauge = async () =>
   (await metrics.registry.getSingleMetric('k8s_recorder_resources')!.get()).values[0]?.value;
 const authKey = (secret: string): string => decode(`${SECRETS}/${secret}`, 'authkey');
@@ -262,7 +263,7 @@ describe('a valid Recorder', () => {
     put({ replicas: 3, storage: S3, enableUI: true }, { finalizers: ['tailscale.com/finalizer'] });
     for (const ordinal of [0, 1, 2]) join(ordinal);
     await run();
-    expect((stored(`${RECORDERS}/test`)?.['status'] as { devices: object[] }).devices).toEqual(
+    expect(devices()).toEqual(
       [0, 1, 2].map((ordinal) => ({
         hostname: `hostname-${ordinal}`,
         tailnetIPs: [`100.64.0.${ordinal}`],
@@ -277,9 +278,7 @@ describe('a valid Recorder', () => {
     control.broken = new Error('out of order');
     await run();
     expect(condition()).toMatchObject({ status: 'True' });
-    expect((stored(`${RECORDERS}/test`)?.['status'] as { devices: object[] }).devices).toEqual([
-      { hostname: 'test-0' },
-    ]);
+    expect(devices()).toEqual([{ hostname: 'test-0' }]);
   });
 
   it('loses replicas after their pods, with their nodes and keys', async () => {

@@ -1,0 +1,152 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { Writable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { parseAllDocuments } from 'yaml';
+import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
+import { readSettings } from '../../src/config/settings.ts';
+import { runOperator } from '../../src/compose/operator.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { systemClock } from '../../src/operator/clock.ts';
+import { connectCluster, type ClusterConnection } from '../../src/operator/cluster-connection.ts';
+import { createController } from '../../src/operator/controller.ts';
+import { createKubeClient } from '../../src/operator/kube-client.ts';
+import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
+import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
+import { recorderObject, S3 } from './recorder/recorders.ts';
+
+const RECORDERS = '/apis/tailscale.com/v1alpha1/recorders';
+const SECRETS = '/api/v1/namespaces/tailcast/secrets';
+
+let api: ApiServerDouble;
+let connection: ClusterConnection;
+
+beforeEach(async () => {
+  api = await startApiServerDouble();
+  connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined });
+});
+
+afterEach(async () => {
+  connection.close();
+  await api.close();
+});
+
+async function until(holds: () => boolean): Promise<void> {
+  while (!holds()) await new Promise((done) => setTimeout(done, 2));
+}
+
+describe('the controller', () => {
+  it('looks at a Recorder when it or something of it changes, and every now and then', async () => {
+    const looks: string[] = [];
+    const abort = new AbortController();
+    const controller = createController({
+      client: createKubeClient(connection),
+      reconciler: {
+        reconcile: async (name) => {
+          looks.push(name);
+          return undefined;
+        },
+      },
+      namespace: 'tailcast',
+      workers: 2,
+      resyncMs: 300,
+      clock: systemClock,
+      random: () => 0,
+      metrics: createOperatorMetrics(),
+      log: createSilentLogger(),
+    });
+    api.put(`${RECORDERS}/test`, recorderObject());
+    const running = controller.run(abort.signal);
+    await until(() => looks.length >= 1 && api.watches === 6);
+    const owned = {
+      apiVersion: 'v1',
+      kind: 'Secret',
+      metadata: {
+        name: 'other-0',
+        namespace: 'tailcast',
+        labels: {
+          'app.kubernetes.io/name': 'recorder',
+          'app.kubernetes.io/instance': 'other',
+          'app.kubernetes.io/managed-by': 'tailscale-operator',
+        },
+      },
+    };
+    api.put(`${SECRETS}/other-0`, owned);
+    await until(() => looks.includes('other'));
+    const before = looks.filter((name) => name === 'test').length;
+    await until(() => looks.filter((name) => name === 'test').length > before);
+    abort.abort();
+    await running;
+    expect(api.watches).toBe(0);
+    expect(controller.pending).toBe(0);
+  });
+});
+
+describe('a dry run', () => {
+  it('prints the objects without secrets and changes nothing', async () => {
+    api.put(`${RECORDERS}/test`, recorderObject({ storage: S3, replicas: 2 }));
+    api.put(`${RECORDERS}/bad`, recorderObject({}, { name: 'bad', uid: 'uid-2' }));
+    let text = '';
+    const stdout = new Writable({
+      write(chunk: Buffer, _encoding, done) {
+        text += chunk.toString();
+        done();
+      },
+    });
+    const flags = {
+      kubeconfig: api.kubeconfig,
+      dryRun: true,
+      logLevel: 'silent',
+      recorderImage: 'tailcast/tailcast:dry',
+    };
+    const config = readSettings(OPERATOR_SETTINGS, {
+      flags: new Map(Object.entries(flags)),
+      environment: new Map(),
+      file: undefined,
+    });
+    const context = {
+      stdout,
+      stderr: stdout,
+      environment: new Map<string, string>(),
+      signal: new AbortController().signal,
+    };
+    await runOperator(config, context, '0.0.0');
+    expect(api.requests.every(({ method }) => method === 'GET')).toBe(true);
+    const kinds = parseAllDocuments(text).flatMap((document) => {
+      const object = document.toJS() as { kind: string; metadata: { name: string } } | null;
+      return object === null ? [] : [`${object.kind} ${object.metadata.name}`];
+    });
+    expect(kinds).toEqual([
+      'Secret test-auth-0',
+      'Secret test-0',
+      'Secret test-auth-1',
+      'Secret test-1',
+      'ServiceAccount test',
+      'Role test',
+      'RoleBinding test',
+      'StatefulSet test',
+    ]);
+    expect(text).toContain('authkey: "[secret]"');
+    expect(text).toContain('image: tailcast/tailcast:dry');
+    expect(text).not.toContain(Buffer.from('made-when-applied').toString('base64'));
+    expect(text).toContain('# RecorderReady=False: Recorder is invalid: must either enable UI');
+  });
+});
+
+describe('the operator’s code', () => {
+  it('is loaded by the operator role alone', () => {
+    const src = fileURLToPath(new URL('../../src', import.meta.url));
+    const files = readdirSync(src, { recursive: true, encoding: 'utf8' }).filter((name) =>
+      /\.tsx?$/.test(name),
+    );
+    expect(files.length).toBeGreaterThan(50);
+    const users = files.filter((name) => {
+      const text = readFileSync(`${src}/${name}`, 'utf8');
+      return !name.startsWith('operator/') && /from '[^']*\/operator\/|@kubernetes\/client-node/.test(text);
+    });
+    expect(users).toEqual(['compose/operator.ts']);
+    const program = readFileSync(`${src}/cli/program.ts`, 'utf8');
+    expect(program).toContain("await import('../compose/operator.ts')");
+    expect(program).not.toMatch(/^import[^;]*compose\/operator/m);
+  });
+});

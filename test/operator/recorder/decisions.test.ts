@@ -1,0 +1,348 @@
+import { describe, expect, it } from 'vitest';
+import { parseObject } from '../../../src/operator/kube-object.ts';
+import { immutablePartsOf, mustRecreate, takenOver } from '../../../src/operator/recorder/adoption.ts';
+import {
+  decideKey,
+  ReissueLimiter,
+  type KeyFacts,
+} from '../../../src/operator/recorder/auth-key-decision.ts';
+import { readNodeState } from '../../../src/operator/recorder/node-state.ts';
+import { statefulSet } from '../../../src/operator/recorder/stateful-set-specs.ts';
+import { devicesOf, nextStatus } from '../../../src/operator/recorder/status.ts';
+import { problemOf } from '../../../src/operator/recorder/validation.ts';
+import { OPTIONS, recorder, S3 } from './recorders.ts';
+import { referenceObjects, referenceState } from './reference-objects.ts';
+
+const NOW = 1_000_000_000;
+const STORED = { key: 'tskey', id: 'k1', expiresAtMs: NOW + 3_600_000, tags: ['tag:k8s'] };
+const FACTS: KeyFacts = {
+  stored: STORED,
+  deviceId: undefined,
+  brokenKey: undefined,
+  tags: ['tag:k8s'],
+  reissuing: false,
+  spent: false,
+  nowMs: NOW,
+};
+
+describe('the key of a replica', () => {
+  it.each<[string, Partial<KeyFacts>, object]>([
+    ['is made when there is none', { stored: undefined }, { kind: 'create' }],
+    ['is made when the stored one is empty', { stored: { ...STORED, key: '' } }, { kind: 'create' }],
+    ['is not made for a node that has joined', { stored: undefined, deviceId: 'n' }, { kind: 'none' }],
+    ['stays', {}, { kind: 'keep' }],
+    [
+      'stays after the node has joined, though it is over',
+      { deviceId: 'n', nowMs: NOW + 1e9, spent: true },
+      { kind: 'keep' },
+    ],
+    [
+      'stays when nothing is known about it',
+      { stored: { key: 'x', id: undefined, expiresAtMs: undefined, tags: undefined } },
+      { kind: 'keep' },
+    ],
+    [
+      'is replaced when the pod names it as broken',
+      { brokenKey: 'tskey' },
+      { kind: 'replace', reason: 'requested', deviceId: undefined },
+    ],
+    [
+      'is replaced together with the node',
+      { brokenKey: 'tskey', deviceId: 'n' },
+      { kind: 'replace', reason: 'requested', deviceId: 'n' },
+    ],
+    [
+      'is replaced when the pod has none and none is stored',
+      { brokenKey: 'no-authkey', stored: undefined },
+      { kind: 'replace', reason: 'requested', deviceId: undefined },
+    ],
+    ['stays when the pod names an older one', { brokenKey: 'older' }, { kind: 'keep' }],
+    ['stays while a new one is on its way', { brokenKey: 'tskey', reissuing: true }, { kind: 'keep' }],
+    [
+      'is replaced when it is spent',
+      { spent: true },
+      { kind: 'replace', reason: 'spent', deviceId: undefined },
+    ],
+    [
+      'is replaced a minute before its end',
+      { nowMs: NOW + 3_540_000 },
+      { kind: 'replace', reason: 'expired', deviceId: undefined },
+    ],
+    ['stays until then', { nowMs: NOW + 3_539_999 }, { kind: 'keep' }],
+    [
+      'is replaced when other tags are wanted',
+      { tags: ['tag:other'] },
+      { kind: 'replace', reason: 'tags', deviceId: undefined },
+    ],
+  ])('%s', (_name, facts, expected) => {
+    expect(decideKey({ ...FACTS, ...facts })).toEqual(expected);
+  });
+
+  it('is made anew once in thirty seconds, and at first as often as there are replicas', () => {
+    let now = 0;
+    const limiter = new ReissueLimiter(3, () => now);
+    expect([1, 2, 3, 4].map(() => limiter.take())).toEqual([true, true, true, false]);
+    now = 29_999;
+    expect(limiter.take()).toBe(false);
+    now = 30_000;
+    expect([limiter.take(), limiter.take()]).toEqual([true, false]);
+    now = 10_000_000;
+    expect([1, 2, 3, 4].map(() => limiter.take())).toEqual([true, true, true, false]);
+    expect(new ReissueLimiter(0, () => now).take()).toBe(true);
+  });
+});
+
+const secret = (data: Record<string, string>) =>
+  parseObject({
+    apiVersion: 'v1',
+    kind: 'Secret',
+    metadata: { name: 'test-0' },
+    data: Object.fromEntries(
+      Object.entries(data).map(([key, value]) => [key, Buffer.from(value).toString('base64')]),
+    ),
+  });
+
+describe('the state of a node', () => {
+  it('is read from the reference’s profile', () => {
+    const state = readNodeState(
+      parseObject({
+        apiVersion: 'v1',
+        kind: 'Secret',
+        metadata: { name: 'x' },
+        data: referenceState('n1', 'rec-0.example.ts.net'),
+      }),
+    );
+    expect(state).toMatchObject({
+      deviceId: 'n1',
+      dnsName: 'rec-0.example.ts.net',
+      https: true,
+      brokenKey: undefined,
+    });
+  });
+
+  it('is read from what containerboot writes', () => {
+    expect(
+      readNodeState(
+        secret({
+          device_id: 'n2',
+          device_fqdn: 'rec-0.example.ts.net.',
+          device_ips: '["100.64.0.1"]',
+          https_endpoint: 'no-https',
+          reissue_authkey: 'k',
+        }),
+      ),
+    ).toEqual({
+      deviceId: 'n2',
+      dnsName: 'rec-0.example.ts.net',
+      addresses: ['100.64.0.1'],
+      https: false,
+      brokenKey: 'k',
+    });
+  });
+
+  it.each([
+    {},
+    { '_current-profile': 'p' },
+    { '_current-profile': 'p', p: 'not JSON' },
+    { '_current-profile': 'p', p: '{"Config":null}' },
+    { '_current-profile': 'p', p: '{"Config":{"NodeID":""}}' },
+    { '_current-profile': 'p', p: '{"Config":{"NodeID":7}}' },
+    { device_id: '', device_ips: 'nonsense' },
+  ])('is that of a node that has not joined: %o', (data) => {
+    expect(readNodeState(secret(data as Record<string, string>))).toMatchObject({
+      deviceId: undefined,
+      addresses: [],
+    });
+  });
+
+  it('takes no login name for a host name', () => {
+    for (const login of ['tagged-devices', 'alice@example.com']) {
+      expect(
+        readNodeState(
+          parseObject({
+            apiVersion: 'v1',
+            kind: 'Secret',
+            metadata: { name: 'x' },
+            data: referenceState('n', login),
+          }),
+        ).dnsName,
+      ).toBeUndefined();
+    }
+  });
+});
+
+describe('devices', () => {
+  const state = (deviceId: string | undefined, dnsName: string | undefined, https = true) => ({
+    deviceId,
+    dnsName,
+    addresses: ['100.64.0.9'],
+    https,
+    brokenKey: undefined,
+  });
+
+  it('have a URL only where there is a player', () => {
+    const nodes = [
+      {
+        state: state('n', 'rec-0.example.ts.net'),
+        control: { hostname: 'rec-0', addresses: ['100.64.0.1'] },
+      },
+    ];
+    expect(devicesOf(nodes, true)).toEqual([
+      { hostname: 'rec-0', tailnetIPs: ['100.64.0.1'], url: 'https://rec-0.example.ts.net' },
+    ]);
+    expect(devicesOf(nodes, false)).toEqual([{ hostname: 'rec-0', tailnetIPs: ['100.64.0.1'] }]);
+    expect(devicesOf([{ state: state('n', 'rec-0.lab', false), control: undefined }], true)).toEqual([
+      { hostname: 'rec-0', tailnetIPs: ['100.64.0.9'], url: 'http://rec-0.lab' },
+    ]);
+  });
+
+  it('are listed once they have joined, under different names', () => {
+    const same = { hostname: 'rec', addresses: [] };
+    const nodes = [
+      { state: state('n0', 'rec.example.ts.net'), control: same },
+      { state: state(undefined, undefined), control: undefined },
+      { state: state('n2', 'rec-1.example.ts.net'), control: same },
+      { state: state('n3', undefined), control: same },
+    ];
+    expect(devicesOf(nodes, false).map(({ hostname }) => hostname)).toEqual(['rec', 'rec-1', 'n3']);
+  });
+});
+
+describe('the status', () => {
+  const ready = { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' } as const;
+  const [early, late] = ['2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z'];
+
+  it('changes only when something changes, and its time only when the condition turns', () => {
+    const first = nextStatus(recorder(), ready, [], early)!;
+    expect(first.conditions).toEqual([
+      {
+        type: 'RecorderReady',
+        status: 'True',
+        reason: 'RecorderCreated',
+        message: 'RecorderCreated',
+        observedGeneration: 1,
+        lastTransitionTime: early,
+      },
+    ]);
+    const seen = { ...recorder(), status: { conditions: [...first.conditions], devices: [] } };
+    expect(nextStatus(seen, ready, [], late)).toBeUndefined();
+    const again = nextStatus({ ...seen, metadata: { ...seen.metadata, generation: 2 } }, ready, [], late);
+    expect(again?.conditions[0]).toMatchObject({ observedGeneration: 2, lastTransitionTime: early });
+    const failed = { ready: false, reason: 'RecorderCreationFailed', message: 'no' } as const;
+    expect(nextStatus(seen, failed, undefined, late)?.conditions[0]).toMatchObject({
+      status: 'False',
+      lastTransitionTime: late,
+    });
+  });
+
+  it('keeps conditions of others and devices that were not looked at', () => {
+    const other = { type: 'Other', status: 'True', reason: 'X', message: '', lastTransitionTime: early };
+    const seen = { ...recorder(), status: { conditions: [other], devices: [{ hostname: 'rec-0' }] } };
+    const next = nextStatus(seen, ready, undefined, late);
+    expect(next?.conditions.map(({ type }) => type)).toEqual(['Other', 'RecorderReady']);
+    expect(next?.devices).toEqual([{ hostname: 'rec-0' }]);
+  });
+});
+
+describe('validation', () => {
+  it.each([
+    ['example.com/role', true],
+    ['role', true],
+    ['Example.COM/Role_1.x', true],
+    [`${'a'.repeat(63)}`, true],
+    [`${'a'.repeat(64)}`, false],
+    ['a/b/c', false],
+    ['/role', false],
+    ['example.com/', false],
+    ['has space', false],
+    ['-role', false],
+  ])('knows an annotation key: %s', (key, valid) => {
+    const one = recorder({
+      enableUI: true,
+      statefulSet: { pod: { serviceAccount: { annotations: { [key]: '' } } } },
+    });
+    expect(problemOf(one, undefined, 'tailcast') === undefined).toBe(valid);
+  });
+
+  it('takes a volume for a place where recordings stay', () => {
+    expect(
+      problemOf(recorder({}, { annotations: { 'tailcast/volume-size': '1Gi' } }), undefined, 'x'),
+    ).toBeUndefined();
+    expect(problemOf(recorder({ storage: S3, replicas: 9 }), undefined, 'x')).toBeUndefined();
+    expect(problemOf(recorder({ enableUI: true }), undefined, 'x')).toBeUndefined();
+  });
+});
+
+describe('taking over from another operator', () => {
+  const owned = (managedFields: object[]) =>
+    parseObject({ apiVersion: 'apps/v1', kind: 'StatefulSet', metadata: { name: 'x', managedFields } });
+  const fields = (spec: object) => ({ 'f:spec': spec });
+
+  it('makes its fields ours, so that what we do not state goes', () => {
+    const theirs = {
+      manager: 'operator',
+      operation: 'Update',
+      apiVersion: 'apps/v1',
+      time: 't',
+      fieldsType: 'FieldsV1',
+    };
+    const status = {
+      manager: 'kube-controller-manager',
+      operation: 'Update',
+      subresource: 'status',
+      fieldsV1: {},
+    };
+    const person = { manager: 'kubectl-edit', operation: 'Update', fieldsV1: fields({ 'f:paused': {} }) };
+    const taken = takenOver(
+      owned([
+        { ...theirs, fieldsV1: fields({ 'f:replicas': {}, 'f:template': { 'f:a': {} } }) },
+        status,
+        { ...theirs, manager: 'older', fieldsV1: fields({ 'f:template': { 'f:b': {} } }) },
+        person,
+      ]),
+      'us',
+    );
+    expect(taken).toEqual([
+      {
+        ...theirs,
+        manager: 'us',
+        operation: 'Apply',
+        fieldsV1: fields({ 'f:replicas': {}, 'f:template': { 'f:a': {}, 'f:b': {} } }),
+      },
+      status,
+      person,
+    ]);
+  });
+
+  it('happens once, and not where there is nothing to take', () => {
+    const theirs = { manager: 'operator', operation: 'Update', fieldsV1: {} };
+    expect(takenOver(owned([theirs, { manager: 'us', operation: 'Apply' }]), 'us')).toBeUndefined();
+    expect(takenOver(owned([{ ...theirs, subresource: 'status' }]), 'us')).toBeUndefined();
+    expect(takenOver(owned([]), 'us')).toBeUndefined();
+  });
+
+  const reference = (podLabels?: Record<string, string>) =>
+    parseObject(
+      referenceObjects(
+        { name: 'test', uid: 'uid-1' },
+        { command: ['/tsrecorder'], state: {}, ...(podLabels === undefined ? {} : { podLabels }) },
+      ).at(-1),
+    );
+
+  it('keeps a StatefulSet whose selector fits, with the way in which it starts pods', () => {
+    const existing = reference();
+    const parts = immutablePartsOf(existing);
+    expect(parts).toEqual({ podManagementPolicy: 'OrderedReady' });
+    const desired = statefulSet(recorder({ enableUI: true }), OPTIONS, parts);
+    expect(desired.spec.podManagementPolicy).toBe('OrderedReady');
+    expect(mustRecreate(existing, desired)).toBe(false);
+  });
+
+  it('makes it anew when the selector or the volumes differ', () => {
+    const desired = statefulSet(recorder({ enableUI: true }), OPTIONS);
+    expect(mustRecreate(reference({ team: 'a' }), desired)).toBe(true);
+    const withVolume = statefulSet(recorder({}, { annotations: { 'tailcast/volume-size': '1Gi' } }), OPTIONS);
+    expect(mustRecreate(reference(), withVolume)).toBe(true);
+    expect(mustRecreate(parseObject(withVolume), withVolume)).toBe(false);
+  });
+});
