@@ -1,7 +1,8 @@
 /** The archive of `--store`: a recorder's directory, read without a recorder. */
 import { stat } from 'node:fs/promises';
 import { TailcastError } from '../errors.ts';
-import { createCatalog, type CatalogQuery } from '../tsrecorder/catalog.ts';
+import type { CatalogQuery } from '../tsrecorder/catalog-query.ts';
+import { createCatalog } from '../tsrecorder/catalog.ts';
 import { readCast } from '../tsrecorder/replay.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
@@ -43,7 +44,7 @@ export async function openDirectoryArchive(directory: string, signal: AbortSigna
     async *lines({ id }) {
       const entry = await catalog.find(id);
       if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN', id);
-      yield* splitLines(readCast(store, entry, { start: 0, end: entry.recording.bytes }));
+      yield* splitLines(readCast(entry, { start: 0, end: entry.recording.bytes }));
     },
   };
   return archive;

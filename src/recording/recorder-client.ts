@@ -11,7 +11,7 @@ import { within } from './deadline.ts';
 import { createCandidates, type RecorderCandidates, type RecorderNode } from './recorder-candidates.ts';
 import type { DialRecorder, RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { dialNode } from './recorder-dial.ts';
-import { createUpload, type RecorderUpload, type UploadOptions } from './recorder-upload.ts';
+import { createUpload, type MoveIntent, type RecorderUpload, type UploadOptions } from './recorder-upload.ts';
 import { openV1 } from './recorder-v1.ts';
 import { NotV2Error, openV2 } from './recorder-v2.ts';
 
@@ -89,7 +89,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
         throw new TailcastError('RECORDER_UNAVAILABLE', 'no recorder is named');
       }
       const failures: string[] = [];
-      const intent = { sessionId: request.sessionId, offset: 0, continues: false };
+      const intent = { sessionId: request.sessionId, offset: 0, part: 1, preamble: new Uint8Array() };
       const connection = await within(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
         tryInOrder(context, candidates.order(request.recorders), intent, given, failures),
       ).catch((error: unknown) => {
@@ -98,7 +98,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
         throw new TailcastError('RECORDER_UNAVAILABLE', tried, { cause: error });
       });
       return createUpload(connection, limits, {
-        move: (offset, from) => moveSession(context, request, offset, from),
+        move: (moved, from) => moveSession(context, request, moved, from),
         ...(request.moved === undefined ? {} : { moved: request.moved }),
       });
     },
@@ -150,7 +150,7 @@ async function openNode(
     const { ackWindowMs } = limits;
     return await openV2(socket, { address, probeTimeoutMs, ackWindowMs, intent }, signal);
   } catch (error) {
-    if (!(error instanceof NotV2Error) || intent.continues) throw error;
+    if (!(error instanceof NotV2Error) || intent.part > 1) throw error;
   }
   const again = await dialNode([address], dial, dialTimeoutMs, signal);
   const { finishTimeoutMs } = limits;
@@ -161,11 +161,11 @@ async function openNode(
 async function moveSession(
   context: Context,
   request: OpenRequest,
-  offset: number,
+  moved: MoveIntent,
   from: RecorderConnection,
 ): Promise<RecorderConnection> {
   const { limits, candidates } = context;
-  const intent = { sessionId: request.sessionId, offset, continues: true };
+  const intent = { sessionId: request.sessionId, ...moved };
   for (const node of candidates.order(request.recorders)) {
     if (node.addresses.includes(from.address)) candidates.failed(node.key);
   }

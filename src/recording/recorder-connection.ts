@@ -38,8 +38,10 @@ export interface UploadIntent {
   readonly sessionId: string;
   /** How many bytes of the session were acknowledged before this connection. */
   readonly offset: number;
-  /** Another upload of this session came before. */
-  readonly continues: boolean;
+  /** Counts the uploads of this session, from 1. */
+  readonly part: number;
+  /** What a recorder that does not have the session must know of its beginning: whole lines, none for the first upload. */
+  readonly preamble: Uint8Array;
 }
 
 /** Keeps the last state of a connection until somebody listens; each connection ends once. */

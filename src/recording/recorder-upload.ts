@@ -19,7 +19,8 @@
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from './deadline.ts';
-import type { RecorderConnection } from './recorder-connection.ts';
+import { Preamble } from './preamble.ts';
+import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { RetainedBytes } from './retained-bytes.ts';
 
 export interface RecorderUpload {
@@ -60,13 +61,16 @@ export interface UploadOptions {
 
 export interface UploadDeps {
   /**
-   * Finds a recorder that continues the session at `offset`; undefined when the present one cannot be replaced.
+   * Finds a recorder that continues the session; undefined when the present one cannot be replaced.
    * @throws when nobody took over
    */
-  readonly move?: (offset: number, from: RecorderConnection) => Promise<RecorderConnection>;
+  readonly move?: (intent: MoveIntent, from: RecorderConnection) => Promise<RecorderConnection>;
   /** Told when another connection took over. */
   readonly moved?: (address: string, reason: Error) => void;
 }
+
+/** Where the next upload of a session begins. */
+export type MoveIntent = Omit<UploadIntent, 'sessionId'>;
 
 /** Wraps an open connection; from now on the upload owns it. */
 export function createUpload(
@@ -83,6 +87,7 @@ class Upload implements RecorderUpload {
   readonly #options: UploadOptions;
   readonly #deps: UploadDeps;
   readonly #kept = new RetainedBytes();
+  readonly #preamble = new Preamble();
   readonly #lost = Promise.withResolvers<Error>();
   readonly #done = Promise.withResolvers<void>();
   #connection: RecorderConnection;
@@ -93,6 +98,7 @@ class Upload implements RecorderUpload {
   #stall: ReturnType<typeof createDeadline> | undefined;
   #finish: ReturnType<typeof createDeadline> | undefined;
   #fruitless = 0;
+  #part = 1;
 
   constructor(connection: RecorderConnection, options: UploadOptions, deps: UploadDeps) {
     this.#options = options;
@@ -127,6 +133,7 @@ class Upload implements RecorderUpload {
     if (this.#state !== 'open') throw new TailcastError('RECORDER_LOST', 'the upload is over');
     const bytes = Buffer.from(lines, 'utf8');
     this.#kept.push(bytes);
+    this.#preamble.push(bytes);
     if (this.#connected) this.#connection.send(bytes);
     if (this.#kept.size <= this.#options.maxPendingBytes) return undefined;
     this.#stall ??= createDeadline(this.#options.stallWindowMs, () =>
@@ -204,7 +211,10 @@ class Upload implements RecorderUpload {
     const { move } = this.#deps;
     if (move === undefined || !this.#connection.resumable) return this.#giveUp(error);
     if (this.#fruitless > this.#options.maxFruitlessMoves) return this.#giveUp(error);
-    move(this.#kept.start, this.#connection).then(
+    this.#part += 1;
+    const offset = this.#kept.start;
+    const intent = { offset, part: this.#part, preamble: this.#preamble.before(offset) };
+    move(intent, this.#connection).then(
       (taker) => this.#resume(taker, error),
       (nobody: unknown) => this.#giveUp(new Error(`${errorText(error)}; ${errorText(nobody)}`)),
     );

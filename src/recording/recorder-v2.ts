@@ -43,11 +43,17 @@ export async function openV2(
     });
     if (probe.status !== 200) throw new NotV2Error(`HEAD /v2/record answered ${probe.status}`);
     probe.stream.close();
-    const { sessionId, offset, continues } = options.intent;
-    if (continues && !probe.resumable) throw new Error('the recorder does not continue sessions of others');
-    const headers = { 'tailcast-session': sessionId, 'tailcast-offset': String(offset) };
+    const { sessionId, offset, part, preamble } = options.intent;
+    if (part > 1 && !probe.resumable) throw new Error('the recorder does not continue sessions of others');
+    const headers = {
+      'tailcast-session': sessionId,
+      'tailcast-offset': String(offset),
+      'tailcast-part': String(part),
+      'tailcast-preamble': String(preamble.length),
+    };
     const upload = await ask(session, 'POST', headers, options.probeTimeoutMs, signal);
     if (upload.status !== 200) throw new Error(`POST /v2/record answered ${upload.status}`);
+    if (preamble.length > 0) upload.stream.write(preamble);
     return createConnection(session, upload.stream, options, probe);
   } catch (error) {
     session.destroy();

@@ -22,6 +22,8 @@ export interface ApiRequest {
     readonly target: Target;
     readonly info: RequestInfo;
     readonly recording: RecordingPolicy;
+    /** Whether the request is to be told of; default: what `recording` says about all requests. */
+    readonly event?: boolean;
   };
   readonly method: string;
   readonly userAgent: string;
@@ -60,8 +62,8 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
   const never = new AbortController().signal;
   return {
     async record(request) {
-      const { recording, id, identity } = request.admission;
-      if (recording.mode === 'off' || !recording.events) return;
+      const { recording, id, identity, event } = request.admission;
+      if (recording.mode === 'off' || !(event ?? recording.events)) return;
       try {
         const line = encodeApiRequestEvent(describe(request, deps.unixMs(), limits.maxBodyBytes));
         await within(limits.timeoutMs, 'telling a recorder', never, (signal) =>

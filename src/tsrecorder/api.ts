@@ -21,9 +21,10 @@ import { z } from 'zod';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { parseRange } from './byte-range.ts';
-import type { Catalog, CatalogEntry, CatalogQuery } from './catalog.ts';
+import type { CatalogQuery } from './catalog-query.ts';
+import type { Catalog, CatalogEntry } from './catalog.ts';
 import type { Hosts } from './hosts.ts';
-import { followCast, presentationOf, presentCast, readCast } from './replay.ts';
+import { castBytes, followCast, presentationOf, presentCast, readCast } from './replay.ts';
 import { parseTime } from './store/key.ts';
 import type { ObjectKind, RecordingStore } from './store/store.ts';
 
@@ -131,7 +132,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     return (await find(request)).recording;
   });
   app.get('/api/v1/recordings/:id/cast', async (request, reply) =>
-    sendCast(store, await find(request), request, reply),
+    sendCast(await find(request), request, reply),
   );
   app.get('/api/v1/recordings/:id/sidecar', async (request, reply) =>
     sendObject(store, await find(request), 'sidecar', 'application/json', reply),
@@ -153,7 +154,6 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
 }
 
 async function sendCast(
-  store: RecordingStore,
   entry: CatalogEntry,
   request: FastifyRequest,
   reply: FastifyReply,
@@ -165,19 +165,14 @@ async function sendCast(
   if (follow || presentation !== undefined) {
     const gone = new AbortController();
     reply.raw.once('close', () => gone.abort());
-    const cast = follow ? followCast(store, entry, gone.signal) : readCast(store, entry, wholeOf(entry));
+    const cast = follow ? followCast(entry, gone.signal) : readCast(entry, wholeOf(entry));
     return reply.send(streamOf(presentation === undefined ? cast : presentCast(cast, presentation)));
   }
-  return sendStored(store, entry, request, reply);
+  return sendStored(entry, request, reply);
 }
 
 /** The cast as it is, or a range of it. */
-function sendStored(
-  store: RecordingStore,
-  entry: CatalogEntry,
-  request: FastifyRequest,
-  reply: FastifyReply,
-): FastifyReply {
+function sendStored(entry: CatalogEntry, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const { headers } = request;
   const bytes = wholeOf(entry).end;
   const tag = entry.version === undefined ? undefined : `"${entry.version}"`;
@@ -199,7 +194,7 @@ function sendStored(
     reply.code(206).header('content-range', `bytes ${part.start}-${part.end - 1}/${bytes}`);
   }
   reply.header('content-length', part.end - part.start);
-  return reply.send(streamOf(readCast(store, entry, part)));
+  return reply.send(streamOf(readCast(entry, part)));
 }
 
 async function sendObject(
@@ -215,8 +210,8 @@ async function sendObject(
   return reply.send(streamOf(store.read(key, kind)));
 }
 
-function wholeOf({ recording, live }: CatalogEntry): { readonly start: number; readonly end: number } {
-  return { start: 0, end: live === undefined ? recording.bytes : live.durableBytes() };
+function wholeOf(entry: CatalogEntry): { readonly start: number; readonly end: number } {
+  return { start: 0, end: castBytes(entry) };
 }
 
 function streamOf(chunks: AsyncIterable<Uint8Array>): Readable {

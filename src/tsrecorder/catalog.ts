@@ -1,45 +1,17 @@
 /**
- * Finds recordings. There is no database: what is in the store and what still is in the spool is the truth, and every
+ * Finds recordings. There is no database: what is in the store and what still is in a spool is the truth, and every
  * answer is derived from it. Only what a list shows is kept in memory, and only as much as the cache may hold.
  */
-import { errorText } from '../errors.ts';
-import { MAX_HEADER_LENGTH } from '../wire/asciicast/header.ts';
-import { parseHead, type CastHead } from './cast-head.ts';
-import { readCastTail } from './cast-tail.ts';
-import { describeHead } from './finisher.ts';
+import type { CastPiece } from './cast-pieces.ts';
+import { spooledFiles } from './cast-pieces.ts';
+import { matches, type CatalogQuery } from './catalog-query.ts';
+import { createDescriber, type Describe } from './describe-stored.ts';
 import type { LiveRecording } from './ingest.ts';
-import type { Recording, RecordingKind, RecordingState, ResizeOrder } from './recording.ts';
-import { parseSidecar, type Sidecar } from './sidecar.ts';
-import {
-  formatTime,
-  parseRecordingId,
-  parseTime,
-  recordingId,
-  recordingKey,
-  type RecordingKey,
-} from './store/key.ts';
-import type { ObjectKind, ObjectStat, RecordingStore } from './store/store.ts';
-
-/** What to list. Texts must be equal, except `text`, which must occur. */
-export interface CatalogQuery {
-  /** Searched in command, user, nodes, pod, namespace, container and id, without regard to case. */
-  readonly text?: string;
-  /** Name or id of the source or the destination. */
-  readonly node?: string;
-  readonly user?: string;
-  readonly tag?: string;
-  readonly namespace?: string;
-  readonly pod?: string;
-  readonly container?: string;
-  readonly kind?: RecordingKind;
-  readonly state?: RecordingState;
-  /** Nanoseconds since the epoch: not before `from`, before `to`. */
-  readonly from?: bigint;
-  readonly to?: bigint;
-  readonly limit: number;
-  /** `next` of the page before. */
-  readonly cursor?: string;
-}
+import { joinParts, type DescribedPart } from './join-parts.ts';
+import type { Recording, ResizeOrder } from './recording.ts';
+import { sessionMark } from './session-part.ts';
+import { formatTime, parseRecordingId, parseTime, recordingId, type RecordingKey } from './store/key.ts';
+import type { RecordingStore, StoredRecording } from './store/store.ts';
 
 export interface CatalogPage {
   /** Newest first. May be shorter than `limit` although there is a `next`. */
@@ -50,9 +22,12 @@ export interface CatalogPage {
 /** A recording and where its bytes are. */
 export interface CatalogEntry {
   readonly recording: Recording;
+  /** Of the first of its uploads. */
   readonly key: RecordingKey;
   readonly resizeOrder: ResizeOrder;
-  /** Undefined when it is in the store. */
+  /** Its cast, in order. Only the last one may grow. */
+  readonly pieces: readonly CastPiece[];
+  /** The session that the last piece is of; undefined when that is in the store, or with another recorder. */
   readonly live: LiveRecording | undefined;
   /** Changes when the cast does; undefined while it grows. */
   readonly version: string | undefined;
@@ -66,9 +41,18 @@ export interface Catalog {
   changed(): void;
 }
 
+/** A session that another recorder has open, as far as the store knows it. */
+export interface RemoteRecording {
+  readonly key: RecordingKey;
+  readonly sessionMark: string;
+  describe(): Promise<DescribedPart | undefined>;
+}
+
 export interface CatalogOptions {
   readonly store: RecordingStore;
   readonly live: () => readonly LiveRecording[];
+  /** Sessions that recorders with the same store have open. */
+  readonly remote?: () => Promise<readonly RemoteRecording[]>;
   /** How long a listing of the store may be used: how late recordings of other writers show. */
   readonly refreshMs: number;
   /** Descriptions kept in memory. */
@@ -77,11 +61,16 @@ export interface CatalogOptions {
   readonly now: () => number;
 }
 
+/** Something that may be listed. */
 interface Candidate {
   readonly key: RecordingKey;
-  readonly hasSidecar: boolean;
+  readonly id: string;
   /** Fixed-width time, then node: sorts by time. */
   readonly order: string;
+  readonly mark: string | undefined;
+  readonly describe: () => Promise<DescribedPart | undefined>;
+  /** Other uploads of the same session. They are later ones, and not listed themselves. */
+  readonly others: readonly Candidate[];
 }
 
 /** Recordings described for one page at most; then the page ends and says where to go on. */
@@ -91,62 +80,62 @@ const SCAN_BATCH = 32;
 /** One per store. */
 export function createCatalog(options: CatalogOptions): Catalog {
   const { store } = options;
-  const describe = createDescriber(options);
-  let listing: { readonly at: number; readonly candidates: Promise<readonly Candidate[]> } | undefined;
+  const describe = createDescriber(store, options.maxCached);
+  let listing: { readonly at: number; readonly found: Promise<readonly Candidate[]> } | undefined;
 
-  function candidates(): Promise<readonly Candidate[]> {
+  /** In the store or with other recorders: as it was `refreshMs` ago at most. */
+  function listElsewhere(): Promise<readonly Candidate[]> {
     if (listing === undefined || options.now() - listing.at >= options.refreshMs) {
-      const fresh = store.list().then((found) => found.map(asCandidate).toSorted(newestFirst));
-      listing = { at: options.now(), candidates: fresh };
+      const found = listStored(options, describe);
+      const fresh = { at: options.now(), found };
+      listing = fresh;
       // a failed listing is not kept
-      fresh.catch(() => {
-        listing = undefined;
+      found.catch(() => {
+        if (listing === fresh) listing = undefined;
       });
     }
-    return listing.candidates;
+    return listing.found;
+  }
+
+  /** All, newest first, each session once. */
+  async function candidates(): Promise<readonly Candidate[]> {
+    // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
+    const live = options.live().map((recording) => liveCandidate(store, recording));
+    const ids = new Set(live.map(({ id }) => id));
+    const elsewhere = (await listElsewhere()).filter(({ id }) => !ids.has(id));
+    return groupSessions([...live, ...elsewhere].toSorted(newestFirst));
   }
 
   return {
     async list(query) {
-      // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
-      const live = new Map(options.live().map((recording) => [recording.recording.id, recording]));
-      const stored = (await candidates()).filter(({ key }) => !live.has(recordingId(key)));
-      const all = [
-        ...[...live.values()].map((entry) => asCandidate({ key: entry.key, hasSidecar: false })),
-        ...stored,
-      ]
-        .filter((candidate) => isInRange(candidate, query))
-        .toSorted(newestFirst);
+      const all = (await candidates()).filter((candidate) => isInRange(candidate, query));
       const recordings: Recording[] = [];
       for (let start = 0; start < all.length && start < MAX_SCANNED; start += SCAN_BATCH) {
         const batch = all.slice(start, start + SCAN_BATCH);
-        const described = await Promise.all(
-          batch.map(async (candidate) => {
-            const current = live.get(recordingId(candidate.key));
-            return current?.recording ?? (await describe(candidate.key, candidate.hasSidecar))?.recording;
-          }),
-        );
-        for (const [index, recording] of described.entries()) {
-          if (recording === undefined || !matches(recording, query)) continue;
-          recordings.push(recording);
+        const described = await Promise.all(batch.map(describeCandidate));
+        for (const [index, entry] of described.entries()) {
+          if (entry === undefined || !matches(entry.recording, query)) continue;
+          recordings.push(entry.recording);
           const isLast = start + index + 1 >= all.length;
           if (recordings.length >= query.limit)
-            return isLast ? { recordings } : { recordings, next: recording.id };
+            return isLast ? { recordings } : { recordings, next: entry.recording.id };
         }
       }
       const scanned = all[MAX_SCANNED - 1];
       return scanned === undefined || all.length <= MAX_SCANNED
         ? { recordings }
-        : { recordings, next: recordingId(scanned.key) };
+        : { recordings, next: scanned.id };
     },
     async find(id) {
       const key = parseRecordingId(id);
       if (key === undefined) return undefined;
-      const live = options.live().find((candidate) => candidate.recording.id === id);
-      if (live !== undefined) {
-        return { recording: live.recording, key, resizeOrder: live.resizeOrder, live, version: undefined };
-      }
-      return describe(key, (await store.stat(key, 'sidecar')) !== undefined);
+      const known = (await candidates()).find(
+        (candidate) => candidate.id === id || candidate.others.some((other) => other.id === id),
+      );
+      if (known !== undefined) return describeCandidate(known);
+      // newer than the listing
+      const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
+      return (await describe({ key, hasSidecar }))?.entry;
     },
     changed() {
       listing = undefined;
@@ -154,132 +143,71 @@ export function createCatalog(options: CatalogOptions): Catalog {
   };
 }
 
-type Describe = (key: RecordingKey, hasSidecar: boolean) => Promise<CatalogEntry | undefined>;
-
-/** Describes stored recordings; what cannot be read is described as damaged. Cached by length and time of the cast. */
-function createDescriber({ store, maxCached }: CatalogOptions): Describe {
-  const cache = new Map<string, CatalogEntry>();
-  return async (key, hasSidecar) => {
-    const id = recordingId(key);
-    const stat = await store.stat(key, 'cast');
-    if (stat === undefined) return undefined;
-    const version = `${stat.bytes.toString(36)}-${Math.floor(stat.modifiedAtMs).toString(36)}${hasSidecar ? 's' : ''}`;
-    const cached = cache.get(id);
-    if (cached?.version === version) return cached;
-    const entry = await describeStored(store, key, stat, version, hasSidecar);
-    const [oldest] = cache.keys();
-    if (cache.size >= maxCached && oldest !== undefined) cache.delete(oldest);
-    cache.set(id, entry);
-    return entry;
-  };
+async function listStored(options: CatalogOptions, describe: Describe): Promise<readonly Candidate[]> {
+  // NOTE: open sessions first, for the same reason as above
+  const open = (await options.remote?.()) ?? [];
+  const stored = await options.store.list();
+  const ids = new Set(stored.map(({ key }) => recordingId(key)));
+  return [
+    ...stored.map((recording) => storedCandidate(recording, describe)),
+    ...open.filter(({ key }) => !ids.has(recordingId(key))).map(remoteCandidate),
+  ];
 }
 
-async function describeStored(
-  store: RecordingStore,
+function storedCandidate(recording: StoredRecording, describe: Describe): Candidate {
+  return candidateOf(recording.key, recording.sessionMark, () => describe(recording));
+}
+
+function remoteCandidate(remote: RemoteRecording): Candidate {
+  return candidateOf(remote.key, remote.sessionMark, () => remote.describe());
+}
+
+function liveCandidate(store: RecordingStore, live: LiveRecording): Candidate {
+  const { key, part, recording, resizeOrder } = live;
+  const files = spooledFiles(store, live);
+  const pieces = [{ ...files.cast, start: 0 }];
+  const entry = { recording, key, resizeOrder, pieces, live, version: undefined };
+  return candidateOf(key, sessionMark(key.nodeId, part.session), () =>
+    Promise.resolve({ entry, part, files, bodyEnd: live.durable().bodyBytes, gapCount: 0 }),
+  );
+}
+
+function candidateOf(
   key: RecordingKey,
-  stat: ObjectStat,
-  version: string,
-  hasSidecar: boolean,
-): Promise<CatalogEntry> {
-  const damaged = (problem: string): CatalogEntry => ({
-    recording: describeDamaged(key, stat.bytes, problem),
-    key,
-    resizeOrder: 'columnsFirst',
-    live: undefined,
-    version,
+  mark: string | undefined,
+  describe: Candidate['describe'],
+): Candidate {
+  return { key, id: recordingId(key), order: orderOf(key), mark, describe, others: [] };
+}
+
+/** @param sorted newest first. @returns the same order; the first upload of a session stands for all of them. */
+function groupSessions(sorted: readonly Candidate[]): readonly Candidate[] {
+  const sessions = new Map<string, Candidate[]>();
+  for (const candidate of sorted) {
+    if (candidate.mark === undefined) continue;
+    const known = sessions.get(candidate.mark);
+    if (known === undefined) sessions.set(candidate.mark, [candidate]);
+    else known.push(candidate);
+  }
+  return sorted.flatMap((candidate) => {
+    const uploads = candidate.mark === undefined ? undefined : sessions.get(candidate.mark);
+    if (uploads === undefined || uploads.length === 1) return [candidate];
+    return uploads.at(-1) === candidate ? [{ ...candidate, others: uploads.slice(0, -1) }] : [];
   });
-  try {
-    const sidecar = hasSidecar
-      ? parseSidecar(await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES))
-      : undefined;
-    if (sidecar !== undefined) {
-      const recording = describeFromSidecar(sidecar, key, stat.bytes);
-      return { recording, key, resizeOrder: sidecar.cast.resizeOrder, live: undefined, version };
-    }
-    const head = parseHead(await readFirstLine(store, key, stat.bytes));
-    if (head === undefined) return damaged('the header line cannot be read');
-    const foreign = await describeForeign(store, key, head, stat.bytes);
-    const recording = hasSidecar ? { ...foreign, problem: 'the sidecar cannot be read' } : foreign;
-    return { recording, key, resizeOrder: head.resizeOrder, live: undefined, version };
-  } catch (error) {
-    return damaged(`the recording cannot be read: ${errorText(error)}`);
-  }
 }
 
-const MAX_SIDECAR_BYTES = 8_388_608;
-
-/** Id, key and length are those of the cast that is there, whatever the sidecar says. */
-function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, bytes: number): Recording {
-  const changed = cast.bytes !== bytes;
-  return {
-    ...recording,
-    id: recordingId(key),
-    key: recordingKey(key),
-    bytes,
-    ...(changed ? { problem: 'the cast is not as long as it was when it was stored' } : {}),
-  };
+async function describeCandidate({ describe, others }: Candidate): Promise<CatalogEntry | undefined> {
+  if (others.length === 0) return asWhole(await describe());
+  const found = await Promise.all([describe(), ...others.map((other) => other.describe())]);
+  const [first, ...rest] = found.filter((part) => part !== undefined);
+  if (first === undefined) return undefined;
+  return joinParts([first, ...rest], first.entry);
 }
 
-/** A recording without a sidecar: of the reference, or copied in. */
-async function describeForeign(
-  store: RecordingStore,
-  key: RecordingKey,
-  head: CastHead,
-  bytes: number,
-): Promise<Recording> {
-  const read = async (start: number, end: number): Promise<Uint8Array> =>
-    Buffer.concat(await Array.fromAsync(store.read(key, 'cast', { start, end })));
-  const { durationSeconds, endsWhole } = await readCastTail(read, bytes, head.version);
-  return {
-    ...describeHead(key, head),
-    destination: { node: head.destination.node, nodeId: head.destination.nodeId || key.nodeId },
-    state: endsWhole ? 'closed' : 'interrupted',
-    ...(durationSeconds === undefined ? {} : { durationSeconds }),
-    bytes,
-    ...(endsWhole ? {} : { problem: 'the recording ends inside of a line' }),
-  };
-}
-
-function describeDamaged(key: RecordingKey, bytes: number, problem: string): Recording {
-  return {
-    ...describeHead(key, {
-      version: 2,
-      width: 0,
-      height: 0,
-      kind: 'unknown',
-      source: { node: '', nodeId: '' },
-      destination: { node: '', nodeId: key.nodeId },
-      resizeOrder: 'columnsFirst',
-    }),
-    state: 'damaged',
-    bytes,
-    problem,
-  };
-}
-
-async function readFirstLine(store: RecordingStore, key: RecordingKey, bytes: number): Promise<string> {
-  const parts: Uint8Array[] = [];
-  const range = { start: 0, end: Math.min(bytes, MAX_HEADER_LENGTH) };
-  for await (const chunk of store.read(key, 'cast', range)) {
-    const end = chunk.indexOf(0x0a);
-    parts.push(end < 0 ? chunk : chunk.subarray(0, end));
-    if (end >= 0) break;
-  }
-  return Buffer.concat(parts).toString();
-}
-
-async function readText(
-  store: RecordingStore,
-  key: RecordingKey,
-  kind: ObjectKind,
-  maxBytes: number,
-): Promise<string> {
-  const chunks = await Array.fromAsync(store.read(key, kind, { start: 0, end: maxBytes }));
-  return Buffer.concat(chunks).toString();
-}
-
-function asCandidate({ key, hasSidecar }: Omit<Candidate, 'order'>): Candidate {
-  return { key, hasSidecar, order: orderOf(key) };
+/** A part whose session's other parts are not to be seen is joined with nothing: that says what is missing. */
+function asWhole(described: DescribedPart | undefined): Promise<CatalogEntry> | CatalogEntry | undefined {
+  if (described === undefined || described.part.offset === 0) return described?.entry;
+  return joinParts([described], described.entry);
 }
 
 function orderOf({ nodeId, time }: RecordingKey): string {
@@ -296,40 +224,4 @@ function isInRange({ key, order }: Candidate, { from, to, cursor }: CatalogQuery
   if (after !== undefined && order >= orderOf(after)) return false;
   const time = parseTime(key.time) ?? 0n;
   return (from === undefined || time >= from) && (to === undefined || time < to);
-}
-
-function matches(recording: Recording, query: CatalogQuery): boolean {
-  const { source, destination, kubernetes } = recording;
-  const nodes = [source.node, source.nodeId, destination.node, destination.nodeId];
-  const allows = (wanted: string | undefined, ...found: readonly (string | undefined)[]): boolean =>
-    wanted === undefined || found.includes(wanted);
-  return (
-    allows(query.node, ...nodes) &&
-    allows(query.user, source.user) &&
-    allows(query.tag, ...(source.tags ?? [])) &&
-    allows(query.namespace, kubernetes?.namespace) &&
-    allows(query.pod, kubernetes?.pod) &&
-    allows(query.container, kubernetes?.container) &&
-    allows(query.kind, recording.kind) &&
-    allows(query.state, recording.state) &&
-    containsText(recording, nodes, query.text)
-  );
-}
-
-function containsText(recording: Recording, nodes: readonly string[], text: string | undefined): boolean {
-  if (text === undefined || text === '') return true;
-  const { id, command, source, kubernetes, problem } = recording;
-  const searched = [
-    id,
-    command,
-    problem,
-    source.user,
-    ...(source.tags ?? []),
-    ...nodes,
-    kubernetes?.namespace,
-    kubernetes?.pod,
-    kubernetes?.container,
-  ];
-  const wanted = text.toLowerCase();
-  return searched.some((value) => value?.toLowerCase().includes(wanted) === true);
 }

@@ -4,18 +4,20 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { open, stat } from 'node:fs/promises';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { CastHead } from './cast-head.ts';
 import { readCastTail } from './cast-tail.ts';
 import type { Recording } from './recording.ts';
 import { finalState, problemOf, type SessionFacts } from './session-facts.ts';
+import { sessionMark, type SessionPart } from './session-part.ts';
 import { encodeSidecar } from './sidecar.ts';
 import { removeSpool, type SpoolPaths } from './spool-file.ts';
 import type { SpoolMeta } from './spool-journal.ts';
 import { formatTime, parseTime, recordingId, recordingKey, type RecordingKey } from './store/key.ts';
 import type { RecordingStore } from './store/store.ts';
+import { createTurnstile } from './turnstile.ts';
 
 /** An upload that is over. Both files are durable and end in a line feed. */
 export interface OverUpload {
@@ -114,6 +116,10 @@ async function store(upload: OverUpload, into: RecordingStore): Promise<void> {
   );
   const described = describeUpload(upload, tail.durationSeconds);
   const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
+  const notesBytes = notes === undefined ? 0 : (await stat(notes)).size;
+  const part = describePart(upload.meta);
+  const isWhole = upload.clean && part.number === 1 && part.offset === 0;
+  const mark = isWhole ? undefined : sessionMark(upload.meta.nodeId, part.session);
   let key: RecordingKey = upload.meta;
   for (;;) {
     const recording = { ...described, id: recordingId(key), key: recordingKey(key) };
@@ -129,6 +135,7 @@ async function store(upload: OverUpload, into: RecordingStore): Promise<void> {
           endedAt: upload.endedAt,
         },
         ...(upload.facts.exitMessage === undefined ? {} : { exitMessage: upload.facts.exitMessage }),
+        part,
         gaps: upload.facts.gaps,
         gapCount: upload.facts.gapCount,
         noteCount: upload.facts.noteCount,
@@ -136,7 +143,8 @@ async function store(upload: OverUpload, into: RecordingStore): Promise<void> {
       upload.facts.session,
     );
     try {
-      await into.finish({ key, castPath: paths.cast, castBytes, notesPath: notes, sidecar });
+      const files = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
+      await into.finish({ key, ...files, sidecar, sessionMark: mark });
       break;
     } catch (error) {
       if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
@@ -162,6 +170,12 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
     ...(facts.exitCode === undefined ? {} : { exitCode: facts.exitCode }),
     ...(problem === undefined ? {} : { problem }),
   };
+}
+
+/** Which part of its session a recording is, by its journal. */
+export function describePart(meta: SpoolMeta): SessionPart {
+  const { number, offset } = meta.part ?? { number: 1, offset: 0 };
+  return { session: meta.token ?? recordingId(meta), number, offset, headerBytes: meta.storedHeaderBytes };
 }
 
 /** The part of a recording that its key and its header tell. */
@@ -228,21 +242,4 @@ function pause(durationMs: number, signal: AbortSignal): Promise<boolean> {
     const timer = setTimeout(finish, durationMs);
     signal.addEventListener('abort', finish);
   });
-}
-
-/** Lets `limit` tasks run at a time, in order of arrival. */
-function createTurnstile(limit: number): (task: () => Promise<void>) => Promise<void> {
-  let running = 0;
-  const waiting: (() => void)[] = [];
-  return async (task) => {
-    if (running >= limit) await new Promise<void>((resolve) => waiting.push(resolve));
-    else running += 1;
-    try {
-      await task();
-    } finally {
-      const next = waiting.shift();
-      if (next === undefined) running -= 1;
-      else next();
-    }
-  };
 }

@@ -6,10 +6,19 @@ import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { parseHead, type CastHead } from './cast-head.ts';
 import { createDirectorySync } from './durable-files.ts';
-import { describeHead, describeUpload, readPart, type Finisher, type OverUpload } from './finisher.ts';
+import {
+  describeHead,
+  describePart,
+  describeUpload,
+  readPart,
+  type Finisher,
+  type OverUpload,
+} from './finisher.ts';
+import type { SessionEvidence } from './evidence/session-evidence.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Recording, ResizeOrder } from './recording.ts';
 import { createSessionFacts } from './session-facts.ts';
+import type { Continuation, SessionPart } from './session-part.ts';
 import {
   cutFile,
   listSpools,
@@ -31,6 +40,7 @@ export interface IngestOptions {
   readonly spoolDirectory: string;
   readonly group: GroupCommit;
   readonly finisher: Finisher;
+  readonly evidence: Pick<SessionEvidence, 'started' | 'voided' | 'settle'>;
   readonly limits: SessionLimits & {
     /** Sessions that are open or wait to be continued. */
     readonly maxSessions: number;
@@ -70,9 +80,11 @@ export interface LiveRecording {
   readonly key: RecordingKey;
   readonly recording: Recording;
   readonly castPath: string;
+  readonly notesPath: string;
   readonly resizeOrder: ResizeOrder;
-  /** Cast bytes that may be shown: durable, whole lines. */
-  durableBytes(): number;
+  readonly part: SessionPart;
+  /** Durable lengths of the files, whole lines, and the byte of the session up to which they reach. */
+  durable(): { readonly castBytes: number; readonly notesBytes: number; readonly bodyBytes: number };
   /** Whether more may come. */
   isOpen(): boolean;
   /** Calls `wake` when one of the two above may have changed. @returns how to stop that. */
@@ -111,8 +123,10 @@ export class Ingest {
       syncEntries: () => syncEntries(spoolDirectory),
       issueTime: options.issueTime,
       isFull: () => group.waitingBytes >= limits.maxTotalPendingBytes,
-      onStarted(key, { nodeName, address, protocol }) {
-        log.info({ recording: recordingId(key), uploader: nodeName, address, protocol }, 'recording started');
+      onStarted(key, { nodeId, nodeName, address, protocol }, header) {
+        const recording = recordingId(key);
+        log.info({ recording, uploader: nodeName, address, protocol }, 'recording started');
+        return options.evidence.started({ recording, header, nodeId, nodeName, address });
       },
     };
   }
@@ -128,26 +142,30 @@ export class Ingest {
   }
 
   /**
-   * A connection begins a session, or continues one that has the same name.
+   * A connection begins a session, or continues one that has the same name, here or elsewhere.
    *
-   * @param offset body bytes of the session that earlier connections brought.
-   * @throws TailcastError `RECORDER_BUSY`, `UPLOAD_CONFLICT`
+   * @param at where in its session the connection begins.
+   * @throws TailcastError `RECORDER_BUSY`; `UPLOAD_CONFLICT` when the beginning is not here and is not repeated either
    */
-  async begin(origin: UploadOrigin, offset: number, events: UploadEvents): Promise<Upload> {
+  async begin(origin: UploadOrigin, at: Continuation, events: UploadEvents): Promise<Upload> {
+    const { offset, number, preambleBytes } = at;
     if (this.#closing) throw new TailcastError('RECORDER_BUSY', 'it is shutting down');
     const token = tokenOf(origin);
     const known = token === undefined ? undefined : this.#byToken.get(token);
     if (known !== undefined) {
-      const upload = await this.#takeOver(known, offset, events);
-      return upload ?? this.begin(origin, offset, events);
+      const upload = await this.#takeOver(known, at, events);
+      return upload ?? this.begin(origin, at, events);
     }
     const endedAt = token === undefined ? undefined : this.#ended.get(token);
     if (endedAt !== undefined && offset <= endedAt) return acknowledged(endedAt);
-    if (offset > 0) throw new TailcastError('UPLOAD_CONFLICT', 'the session is not here');
+    if (offset > 0 && preambleBytes === 0) {
+      throw new TailcastError('UPLOAD_CONFLICT', 'the session is not here');
+    }
     if (this.#entries.size >= this.#options.limits.maxSessions) {
       throw new TailcastError('RECORDER_BUSY', 'too many sessions');
     }
-    return this.#connect(this.#add(new UploadSession(origin, this.#deps)), 0, events);
+    const continues = offset > 0 || number > 1 ? { continues: { offset, number } } : {};
+    return this.#connect(this.#add(new UploadSession({ ...origin, ...continues }, this.#deps)), at, events);
   }
 
   /** After a commit: connections that had to wait may go on if there is room. */
@@ -223,6 +241,7 @@ export class Ingest {
     await session.detach();
     const found = session.failure === undefined ? await memorized(session) : await reread(session);
     if (found === undefined) {
+      if (session.started !== undefined) this.#options.evidence.voided(recordingId(session.started.meta));
       this.#remove(entry);
       return;
     }
@@ -276,10 +295,11 @@ export class Ingest {
    * Gives a session to a new connection. One step from the old connection to the new one, so that two that want the same
    * session get it one after the other.
    *
-   * @returns undefined when the session has ended meanwhile.
+   * @returns undefined when the session has ended meanwhile, or lacks bytes that went elsewhere: it ends then, and
+   *   another part begins.
    * @throws TailcastError `UPLOAD_CONFLICT`
    */
-  async #takeOver(entry: Entry, offset: number, events: UploadEvents): Promise<Upload | undefined> {
+  async #takeOver(entry: Entry, at: Continuation, events: UploadEvents): Promise<Upload | undefined> {
     const taken = Promise.withResolvers<Upload | undefined>();
     void this.#next(entry, async () => {
       const { session } = entry;
@@ -292,7 +312,13 @@ export class Ingest {
         session.release(new TailcastError('UPLOAD_CONFLICT', 'it goes on over another connection'));
         await session.detach();
         if (session.failure !== undefined) throw session.failure;
-        taken.resolve(this.#connect(entry, offset, events));
+        if (at.preambleBytes > 0 && session.durable.bodyBytes < at.offset) {
+          this.#forgetToken(entry);
+          void this.#next(entry, () => this.#finish(entry, false, 'the session went on at another recorder'));
+          taken.resolve(undefined);
+          return;
+        }
+        taken.resolve(this.#connect(entry, at, events));
       } catch (error) {
         taken.reject(asTailcastError(error));
         await this.#suspend(entry, 'the upload was cut and could not be continued');
@@ -301,7 +327,7 @@ export class Ingest {
     return taken.promise;
   }
 
-  #connect(entry: Entry, offset: number, events: UploadEvents): Upload {
+  #connect(entry: Entry, at: Continuation, events: UploadEvents): Upload {
     const { session } = entry;
     /** Set when this connection has nothing to say any more. */
     let released = false;
@@ -329,7 +355,7 @@ export class Ingest {
           events.failed(error);
         },
       },
-      offset,
+      at,
     );
     return {
       get durableBytes() {
@@ -379,17 +405,19 @@ export class Ingest {
       return;
     }
     await cutSpool(spool);
-    const { meta, castBytes, bodyBytes, ended } = spool;
-    const position = { castBytes, bodyBytes };
+    const { meta, ended, ...position } = spool;
     const session = UploadSession.recovered(
       { meta, head, facts, paths },
       position,
-      { ...meta, token: meta.token },
+      { ...meta, token: meta.token, ...(meta.part === undefined ? {} : { continues: meta.part }) },
       this.#deps,
     );
     const entry = this.#add(session);
     const reason = 'the recorder stopped while the session was open';
-    this.#options.log.info({ recording: recordingId(meta), bytes: castBytes, ended }, 'spool recovered');
+    this.#options.log.info(
+      { recording: recordingId(meta), bytes: spool.castBytes, ended },
+      'spool recovered',
+    );
     if (!ended && meta.token !== undefined) this.#awaitContinuation(entry, reason);
     else void this.#next(entry, () => this.#finish(entry, ended, ended ? undefined : reason));
   }
@@ -409,8 +437,10 @@ function describeEntry(entry: Entry): LiveRecording | undefined {
     key: started.meta,
     recording: entry.over ?? { ...describeHead(started.meta, started.head), state: 'open', bytes },
     castPath: started.paths.cast,
+    notesPath: started.paths.notes,
     resizeOrder: started.head.resizeOrder,
-    durableBytes: () => session.durable.castBytes,
+    part: describePart(started.meta),
+    durable: () => session.durable,
     isOpen: () => entry.over === undefined,
     watch: (wake) => session.watch(wake),
   };

@@ -12,11 +12,9 @@ import type { Catalog, CatalogEntry } from './catalog.ts';
 import type { Hosts } from './hosts.ts';
 import { readLines } from './line-reader.ts';
 import { followCast, presentationOf, presentCast } from './replay.ts';
-import type { RecordingStore } from './store/store.ts';
 
 export interface LiveSocketOptions {
   readonly catalog: Catalog;
-  readonly store: RecordingStore;
   readonly hosts: Hosts;
   readonly log: Logger;
   /** Viewers at a time. */
@@ -86,7 +84,7 @@ async function show(options: LiveSocketOptions, entry: CatalogEntry, viewer: Web
   viewer.on('close', () => gone.abort());
   viewer.on('error', () => gone.abort());
   const heartbeat = watchHeart(viewer, options.pingMs);
-  const cast = followCast(options.store, entry, gone.signal);
+  const cast = followCast(entry, gone.signal);
   const presentation = presentationOf(entry);
   try {
     for await (const lines of readLines(

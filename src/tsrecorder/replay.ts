@@ -1,49 +1,55 @@
 /** The bytes of a recording as a reader wants them: a range, everything, or everything and then what still comes. */
-import { createReadStream } from 'node:fs';
-import { open, type FileHandle } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { parseCastEvent } from '../wire/asciicast/event.ts';
 import { WireError } from '../wire/wire-error.ts';
+import { openSpool, piecesBytes, readPieces } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog.ts';
-import { isSystemError } from './durable-files.ts';
 import type { LiveRecording } from './ingest.ts';
 import { readJsonObject, spliceMembers } from './json-members.ts';
 import { readLines } from './line-reader.ts';
-import type { ByteRange, RecordingStore } from './store/store.ts';
+import type { ByteRange } from './store/store.ts';
 
 /** A range of a cast. Of a live one only what is durable can be read. */
-export function readCast(
-  store: RecordingStore,
-  { key, live }: CatalogEntry,
-  range: ByteRange,
-): AsyncIterable<Uint8Array> {
-  return live === undefined ? store.read(key, 'cast', range) : readSpooled(store, live, range);
+export function readCast({ pieces }: CatalogEntry, range: ByteRange): AsyncIterable<Uint8Array> {
+  return readPieces(pieces, range);
+}
+
+/** Length of a cast. Of a live one: what is durable now. */
+export function castBytes({ pieces }: CatalogEntry): number {
+  return piecesBytes(pieces);
 }
 
 /**
  * A cast from its beginning, and of a live one what is added until the session is over. The reader sets the pace:
  * nothing is read ahead.
  */
-export async function* followCast(
-  store: RecordingStore,
-  entry: CatalogEntry,
+export async function* followCast(entry: CatalogEntry, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  const { live, pieces } = entry;
+  const last = pieces.at(-1);
+  if (live === undefined || last === undefined) {
+    yield* readPieces(pieces, { start: 0, end: Infinity });
+    return;
+  }
+  yield* readPieces(pieces.slice(0, -1), { start: 0, end: Infinity });
+  // kept open: the file may move into the store and lose its name meanwhile
+  const file = await openSpool(live.castPath);
+  if (file === undefined) yield* last.read({ start: last.start, end: last.end() });
+  else yield* followSpool(file, live, last.start, signal);
+}
+
+/** @param file is closed at the end. */
+async function* followSpool(
+  file: FileHandle,
+  live: LiveRecording,
+  start: number,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
-  if (entry.live === undefined) {
-    yield* store.read(entry.key, 'cast');
-    return;
-  }
-  const { live } = entry;
-  // kept open: the file may move into the store and lose its name meanwhile
-  const file = await openSpool(live);
-  if (file === undefined) {
-    yield* store.read(entry.key, 'cast');
-    return;
-  }
   const changes = createChanges(live, signal);
+  const durableBytes = (): number => live.durable().castBytes;
   try {
-    for (let position = 0; ;) {
+    for (let position = start; ;) {
       const mayGrow = live.isOpen();
-      const end = live.durableBytes();
+      const end = durableBytes();
       while (position < end && !signal.aborted) {
         const block = new Uint8Array(Math.min(65_536, end - position));
         const { bytesRead } = await file.read(block, 0, block.length, position);
@@ -52,7 +58,7 @@ export async function* followCast(
         yield block.subarray(0, bytesRead);
       }
       if (!mayGrow || signal.aborted) return;
-      await changes.next(() => live.durableBytes() > position || !live.isOpen());
+      await changes.next(() => durableBytes() > position || !live.isOpen());
     }
   } finally {
     changes.stop();
@@ -125,37 +131,6 @@ function presentEvent(line: Uint8Array, { rowsFirst, withoutTerminal }: Presenta
     }
   }
   return line;
-}
-
-async function* readSpooled(
-  store: RecordingStore,
-  live: LiveRecording,
-  range: ByteRange,
-): AsyncGenerator<Uint8Array> {
-  if (range.end <= range.start) return;
-  const file = await openSpool(live);
-  if (file === undefined) {
-    yield* store.read(live.key, 'cast', range);
-    return;
-  }
-  try {
-    const bounds = { start: range.start, end: range.end - 1 };
-    for await (const chunk of createReadStream('', { fd: file, autoClose: false, ...bounds })) {
-      if (chunk instanceof Uint8Array) yield chunk;
-    }
-  } finally {
-    await file.close();
-  }
-}
-
-/** @returns undefined when the recording has moved into the store meanwhile. */
-async function openSpool(live: LiveRecording): Promise<FileHandle | undefined> {
-  try {
-    return await open(live.castPath, 'r');
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
 }
 
 interface Changes {

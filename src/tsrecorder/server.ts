@@ -108,7 +108,8 @@ export interface RecorderClock {
 }
 
 const SYSTEM_CLOCK: RecorderClock = {
-  now: () => Date.now(),
+  // finer by chance than the clock is: recorders that share a store must not want the same key in the same millisecond
+  now: () => Date.now() + Math.random(),
   monotonic: () => performance.now(),
 };
 
@@ -228,7 +229,7 @@ async function listen(
   const { log, identify, playerDirectory } = options;
   const hosts = createHosts(options.hostNames ?? []);
   const { maxViewers } = limits;
-  const viewers = createLiveSockets({ catalog, store, hosts, log, maxViewers, pingMs: PING_MS });
+  const viewers = createLiveSockets({ catalog, hosts, log, maxViewers, pingMs: PING_MS });
   const server = await listenHttp({
     ...options.listen,
     ...limits,

@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import type { Recording, ResizeOrder } from './recording.ts';
 import type { RecordingGap } from './session-facts.ts';
+import type { SessionPart } from './session-part.ts';
 
 export interface Sidecar {
   /** Version of this format. */
@@ -25,6 +26,8 @@ export interface Sidecar {
     /** When the upload ended: RFC 3339 in UTC. */
     readonly endedAt: string;
   };
+  /** Which part of its session this is; most sessions have one. */
+  readonly part?: SessionPart;
   /** The gateway's `session` annotation, verbatim. */
   readonly session?: unknown;
   readonly exitMessage?: string;
@@ -70,6 +73,9 @@ const schema = z.object({
     bodyBytes: z.number(),
     endedAt: z.string(),
   }),
+  part: z
+    .object({ session: z.string(), number: z.number(), offset: z.number(), headerBytes: z.number() })
+    .exactOptional(),
   session: z.unknown().optional(),
   exitMessage: z.string().exactOptional(),
   gaps: z.array(z.object({ at: z.number(), bytes: z.number().exactOptional(), reason: z.string() })),

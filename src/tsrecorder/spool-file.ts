@@ -20,8 +20,9 @@ export interface SpoolFile {
   readonly paths: SpoolPaths;
   appendCast(bytes: Uint8Array): void;
   appendNote(line: string): void;
-  /** Cast bytes appended so far, written or not. */
+  /** Cast bytes and journal bytes appended so far, written or not. */
   readonly castBytes: number;
+  readonly notesBytes: number;
   /** Appended and not yet durable. */
   readonly pendingBytes: number;
   /** Makes everything appended before the call durable. Creates the files at the first call. Not re-entrant. */
@@ -56,7 +57,9 @@ export function spoolPaths(directory: string, key: RecordingKey): SpoolPaths {
 export function createSpoolFile(
   paths: SpoolPaths,
   options: {
+    /** Lengths of the files so far. */
     readonly castBytes: number;
+    readonly notesBytes: number;
     readonly append: boolean;
     readonly syncEntries: () => Promise<void>;
   },
@@ -66,7 +69,7 @@ export function createSpoolFile(
   let pendingCast: Uint8Array[] = [];
   let pendingNotes: Uint8Array[] = [];
   let pendingBytes = 0;
-  let castBytes = options.castBytes;
+  let { castBytes, notesBytes } = options;
 
   async function openFiles(): Promise<readonly [FileHandle, FileHandle]> {
     const flags = options.append ? 'a' : 'ax';
@@ -87,10 +90,14 @@ export function createSpoolFile(
     appendNote(line) {
       const bytes = Buffer.from(line);
       pendingNotes.push(bytes);
+      notesBytes += bytes.length;
       pendingBytes += bytes.length;
     },
     get castBytes() {
       return castBytes;
+    },
+    get notesBytes() {
+      return notesBytes;
     },
     get pendingBytes() {
       return pendingBytes;

@@ -17,6 +17,9 @@ export interface SpoolMeta {
   readonly protocol: 'v1' | 'v2';
   /** The session the uploader named, if it can be continued. */
   readonly token?: string;
+  /** Of an upload that continues a session whose beginning is elsewhere. */
+  readonly part?: { readonly number: number; readonly offset: number };
+  /** Body bytes of the session that the stored header line stands for. */
   readonly uploadedHeaderBytes: number;
   readonly storedHeaderBytes: number;
 }
@@ -25,7 +28,7 @@ export interface SpoolMeta {
 export interface JournalNote {
   /** Offset in the cast file, always the start of a line. */
   readonly at: number;
-  /** Length of the line in the upload, with its line feed. */
+  /** Length of the line in the upload, with its line feed; 0 for one that a continuation repeats. */
   readonly size: number;
   /** The object as uploaded, on one line, or undefined if it is not JSON. */
   readonly text: string | undefined;
@@ -87,6 +90,7 @@ function metaLine(meta: Readonly<Record<string, unknown>>): JournalLine | undefi
     address,
     protocol,
     token,
+    part,
     uploadedHeaderBytes,
     storedHeaderBytes,
   }: MetaFields = meta;
@@ -110,10 +114,17 @@ function metaLine(meta: Readonly<Record<string, unknown>>): JournalLine | undefi
       address,
       protocol,
       ...(typeof token === 'string' ? { token } : {}),
+      ...partOf(part),
       uploadedHeaderBytes,
       storedHeaderBytes,
     },
   };
+}
+
+function partOf(part: unknown): Pick<SpoolMeta, 'part'> {
+  if (!isRecord(part)) return {};
+  const { number, offset }: { readonly number?: unknown; readonly offset?: unknown } = part;
+  return typeof number === 'number' && typeof offset === 'number' ? { part: { number, offset } } : {};
 }
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {

@@ -11,6 +11,9 @@
  *
  * Offsets count body bytes of the upload as a whole, over all its connections. Only bytes up to a line end become
  * durable in the sense of an ack: after a crash the spool is cut there.
+ *
+ * A session whose beginning is with another recorder begins at the offset where that one left off: see
+ * `session-part.ts`.
  */
 import { TailcastError, errorText } from '../errors.ts';
 import { MAX_ANNOTATION_LENGTH } from '../wire/recorder-api/annotation.ts';
@@ -19,6 +22,7 @@ import { isSystemError } from './durable-files.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts, type SessionFacts } from './session-facts.ts';
+import type { Continuation } from './session-part.ts';
 import { createSpoolFile, cutFile, spoolPaths, type SpoolFile, type SpoolPaths } from './spool-file.ts';
 import { encodeEnd, encodeMeta, encodeNote, type SpoolMeta } from './spool-journal.ts';
 
@@ -54,8 +58,11 @@ export interface SessionDependencies {
   readonly issueTime: () => string;
   /** Whether all sessions together have too much waiting for the disk. */
   readonly isFull: () => boolean;
-  /** The header has come: the session has a key from now on. */
-  readonly onStarted: (key: SpoolMeta, origin: UploadOrigin) => void;
+  /**
+   * The header has come: the session has a key from now on. `header` is the stored line. Nothing is acknowledged before
+   * this resolves; a rejection ends the session.
+   */
+  readonly onStarted: (key: SpoolMeta, origin: UploadOrigin, header: Uint8Array) => Promise<void>;
 }
 
 /** Who uploads, and how. */
@@ -65,6 +72,8 @@ export interface UploadOrigin {
   readonly address: string;
   readonly protocol: 'v1' | 'v2';
   readonly token: string | undefined;
+  /** Set when the beginning of the session is elsewhere. */
+  readonly continues?: Pick<Continuation, 'number' | 'offset'>;
 }
 
 /** What is known of a session once its header has come. */
@@ -79,9 +88,9 @@ export interface StartedUpload {
 interface Position {
   readonly bodyBytes: number;
   readonly castBytes: number;
+  readonly notesBytes: number;
 }
 
-const START: Position = { bodyBytes: 0, castBytes: 0 };
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 const lossy = new TextDecoder();
 
@@ -92,11 +101,15 @@ export class UploadSession implements Committable {
   #spool: SpoolFile | undefined;
   #splitter: LineSplitter;
   #events: AttachmentEvents | undefined;
-  #appended = START;
-  #durable = START;
+  #appended: Position;
+  #durable: Position;
   /** Body bytes still to be dropped because an earlier connection brought them. */
   #skipBytes = 0;
+  /** Body bytes still to come that repeat the beginning of the session. */
+  #preambleBytes = 0;
   #oddLines = 0;
+  /** That the session has begun is known elsewhere. */
+  #announced: Promise<void> = Promise.resolve();
   #failure: TailcastError | undefined;
   #paused = false;
   #appends = 0;
@@ -106,6 +119,8 @@ export class UploadSession implements Committable {
   constructor(origin: UploadOrigin, deps: SessionDependencies) {
     this.origin = origin;
     this.#deps = deps;
+    this.#durable = { bodyBytes: origin.continues?.offset ?? 0, castBytes: 0, notesBytes: 0 };
+    this.#appended = this.#durable;
     this.#splitter = this.#createSplitter();
   }
 
@@ -155,20 +170,22 @@ export class UploadSession implements Committable {
   /**
    * A connection takes the session on; one that still holds it loses it.
    *
-   * @param offset where in the upload the connection's body begins.
+   * @param at where in the session the connection's body begins, after what it repeats.
    * @throws TailcastError `UPLOAD_CONFLICT` when bytes between would be missing.
    */
-  attach(events: AttachmentEvents, offset: number): void {
-    if (offset > this.#durable.bodyBytes) {
+  attach(events: AttachmentEvents, at: Pick<Continuation, 'offset' | 'preambleBytes'>): void {
+    if (at.offset > this.#durable.bodyBytes) {
       throw new TailcastError('UPLOAD_CONFLICT', `only ${this.#durable.bodyBytes} bytes are here`);
     }
-    this.#skipBytes = this.#durable.bodyBytes - offset;
+    this.#skipBytes = this.#durable.bodyBytes - at.offset;
+    if (this.#started === undefined) this.#preambleBytes = at.preambleBytes;
+    else this.#skipBytes += at.preambleBytes;
     this.#events = events;
     this.#paused = false;
     this.#splitter = this.#createSplitter();
     if (this.#started !== undefined) {
       this.#spool = createSpoolFile(this.#started.paths, {
-        castBytes: this.#durable.castBytes,
+        ...this.#durable,
         append: true,
         syncEntries: this.#deps.syncEntries,
       });
@@ -185,10 +202,14 @@ export class UploadSession implements Committable {
     const skipped = Math.min(this.#skipBytes, chunk.length);
     this.#skipBytes -= skipped;
     const pendingBefore = this.#spool?.pendingBytes ?? 0;
-    for (const piece of this.#splitter.push(chunk.subarray(skipped))) this.#append(piece);
-    this.#paused =
-      (this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes || this.#deps.isFull();
-    this.#scheduleSince(pendingBefore, this.#paused);
+    try {
+      for (const piece of this.#splitter.push(chunk.subarray(skipped))) this.#append(piece);
+    } finally {
+      // what came before a bad line is kept
+      this.#paused =
+        (this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes || this.#deps.isFull();
+      this.#scheduleSince(pendingBefore, this.#paused);
+    }
     if (this.#appended.bodyBytes + this.#splitter.partialBytes > this.#deps.limits.maxSessionBytes) {
       throw new TailcastError('UPLOAD_TOO_LARGE', 'the session is too long');
     }
@@ -257,10 +278,10 @@ export class UploadSession implements Committable {
   async commit(): Promise<void> {
     const spool = this.#spool;
     if (spool === undefined || this.#failure !== undefined) return;
-    const position = this.#appended;
+    const position = { ...this.#appended, notesBytes: spool.notesBytes };
     const appends = this.#appends;
     try {
-      await spool.commit();
+      await Promise.all([spool.commit(), this.#announced]);
     } catch (error) {
       this.#fail(storageError(error));
       return;
@@ -277,6 +298,10 @@ export class UploadSession implements Committable {
       this.#start(piece);
       return;
     }
+    if (this.#preambleBytes > 0) {
+      this.#repeat(piece, this.#started, this.#spool);
+      return;
+    }
     if (piece.kind === 'cast') {
       const castBytes = this.#spool.castBytes;
       this.#spool.appendCast(piece.bytes);
@@ -284,6 +309,7 @@ export class UploadSession implements Committable {
       if (piece.wholeBytes > 0) {
         const end = castBytes + piece.wholeBytes;
         this.#appended = {
+          ...this.#appended,
           bodyBytes: this.#appended.bodyBytes + end - this.#appended.castBytes,
           castBytes: end,
         };
@@ -295,7 +321,17 @@ export class UploadSession implements Committable {
     const note = { at: castBytes, size: piece.line.length, text: isJson(line) ? line : undefined };
     this.#started.facts.note(note);
     this.#spool.appendNote(encodeNote(note, line));
-    this.#appended = { bodyBytes: bodyBytes + piece.line.length, castBytes };
+    this.#appended = { ...this.#appended, bodyBytes: bodyBytes + piece.line.length };
+  }
+
+  /** An object line from the beginning of the session: a note of this part too, but no byte of its body. */
+  #repeat(piece: UploadPiece, { facts }: StartedUpload, spool: SpoolFile): void {
+    if (piece.kind === 'cast' || piece.line.length > this.#preambleBytes) throw malformedRepeat();
+    this.#preambleBytes -= piece.line.length;
+    const line = lossy.decode(piece.line).trim();
+    const note = { at: this.#appended.castBytes, size: 0, text: isJson(line) ? line : undefined };
+    facts.note(note);
+    spool.appendNote(encodeNote(note, line));
   }
 
   /** The first line: anything but a header ends the upload before a byte of it is kept. */
@@ -303,7 +339,13 @@ export class UploadSession implements Committable {
     if (piece.kind === 'cast') {
       throw new TailcastError('UPLOAD_MALFORMED', 'it does not begin with a header line');
     }
-    const { nodeId, nodeName, address, protocol, token } = this.origin;
+    const { nodeId, nodeName, address, protocol, token, continues } = this.origin;
+    if (continues !== undefined && piece.line.length > this.#preambleBytes && continues.offset > 0) {
+      throw malformedRepeat();
+    }
+    this.#preambleBytes = Math.max(0, this.#preambleBytes - piece.line.length);
+    const headerBytes =
+      continues === undefined || continues.offset === 0 ? piece.line.length : continues.offset;
     const stored = stampHead(decodeStrictly(piece.line), { node: nodeName, nodeId });
     const head = parseHead(stored);
     if (head === undefined) throw new TailcastError('UPLOAD_MALFORMED', 'its header cannot be read');
@@ -315,20 +357,24 @@ export class UploadSession implements Committable {
       address,
       protocol,
       ...(token === undefined ? {} : { token }),
-      uploadedHeaderBytes: piece.line.length,
+      ...(continues === undefined ? {} : { part: continues }),
+      uploadedHeaderBytes: headerBytes,
       storedHeaderBytes: storedBytes.length,
     };
     const paths = spoolPaths(this.#deps.spoolDirectory, meta);
     this.#spool = createSpoolFile(paths, {
       castBytes: 0,
+      notesBytes: 0,
       append: false,
       syncEntries: this.#deps.syncEntries,
     });
     this.#spool.appendNote(encodeMeta(meta));
     this.#spool.appendCast(storedBytes);
-    this.#appended = { bodyBytes: piece.line.length, castBytes: storedBytes.length };
+    this.#appended = { bodyBytes: headerBytes, castBytes: storedBytes.length, notesBytes: 0 };
     this.#started = { meta, head, facts: createSessionFacts(), paths };
-    this.#deps.onStarted(meta, this.origin);
+    this.#announced = this.#deps.onStarted(meta, this.origin, storedBytes);
+    // the next commit waits for it
+    this.#announced.catch(() => undefined);
   }
 
   /** At a clean end a last line without a line feed is whole if it looks so; else it is broken off. */
@@ -340,6 +386,7 @@ export class UploadSession implements Committable {
     } else if (unfinished.kind === 'cast' && unfinished.event && this.#spool !== undefined) {
       this.#spool.appendCast(Buffer.from('\n'));
       this.#appended = {
+        ...this.#appended,
         bodyBytes: this.#appended.bodyBytes + partialBytes,
         castBytes: this.#appended.castBytes + partialBytes + 1,
       };
@@ -382,6 +429,13 @@ export class UploadSession implements Committable {
       maxObjectBytes: MAX_ANNOTATION_LENGTH,
     });
   }
+}
+
+function malformedRepeat(): TailcastError {
+  return new TailcastError(
+    'UPLOAD_MALFORMED',
+    'it does not repeat the beginning of its session line by line',
+  );
 }
 
 function decodeStrictly(line: Uint8Array): string {

@@ -27,13 +27,21 @@ import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from '../wire/recorder-api/an
 import { wrapEvent } from './api-events.ts';
 import type { Ingest } from './ingest.ts';
 import type { RecorderMetrics } from './recorder-metrics.ts';
+import { FROM_START, type Continuation } from './session-part.ts';
 import type { RecordingStore } from './store/store.ts';
 
 /** Names a session, so that it can be continued on another connection: 1 to 128 visible ASCII characters. */
 export const SESSION_HEADER = 'tailcast-session';
 /** Body bytes of the session that earlier connections brought; in an answer, those that are durable. */
 export const OFFSET_HEADER = 'tailcast-offset';
-/** Announces the two above. */
+/** Counts the uploads of a session, from 1. */
+export const PART_HEADER = 'tailcast-part';
+/**
+ * So many first bytes of the body repeat the beginning of the session, for a recorder that does not have it; the body
+ * goes on at the offset. See `session-part.ts`.
+ */
+export const PREAMBLE_HEADER = 'tailcast-preamble';
+/** Announces the four above. */
 export const RESUME_HEADER = 'tailcast-resume';
 
 /** The far end of an upload connection. */
@@ -168,9 +176,9 @@ async function takeV2(
   stream: ServerHttp2Stream,
   headers: IncomingHttpHeaders,
 ): Promise<void> {
-  const { token, offset } = readSession(headers);
+  const { token, at } = readSession(headers);
   const acks = createAckWriter(stream, options.idleAckMs);
-  const upload = await options.ingest.begin({ ...uploader, protocol: 'v2', token }, offset, {
+  const upload = await options.ingest.begin({ ...uploader, protocol: 'v2', token }, at, {
     durable: (bodyBytes) => acks.ack(bodyBytes),
     drain: () => stream.resume(),
     failed(error) {
@@ -276,7 +284,7 @@ async function takeV1(
 ): Promise<void> {
   const failure = Promise.withResolvers<never>();
   failure.promise.catch(() => undefined);
-  const upload = await options.ingest.begin({ ...uploader, protocol: 'v1', token: undefined }, 0, {
+  const upload = await options.ingest.begin({ ...uploader, protocol: 'v1', token: undefined }, FROM_START, {
     durable: () => undefined,
     drain: () => request.resume(),
     failed(error) {
@@ -359,18 +367,30 @@ function requireMethod(method: string | undefined, ...allowed: readonly string[]
 
 function readSession(headers: IncomingHttpHeaders): {
   readonly token: string | undefined;
-  readonly offset: number;
+  readonly at: Continuation;
 } {
   const token = headers[SESSION_HEADER];
-  const offset = headers[OFFSET_HEADER] ?? '0';
-  if (token === undefined) return { token, offset: 0 };
+  if (token === undefined) return { token, at: FROM_START };
   if (typeof token !== 'string' || !SESSION_NAME.test(token)) {
     throw new TailcastError('UPLOAD_MALFORMED', `${SESSION_HEADER} is not a session name`);
   }
-  if (typeof offset !== 'string' || !/^\d{1,15}$/.test(offset)) {
-    throw new TailcastError('UPLOAD_MALFORMED', `${OFFSET_HEADER} is not a number of bytes`);
+  const offset = readCount(headers, OFFSET_HEADER, 0);
+  const number = readCount(headers, PART_HEADER, 1);
+  const preambleBytes = readCount(headers, PREAMBLE_HEADER, 0);
+  if (number === 0) throw new TailcastError('UPLOAD_MALFORMED', `${PART_HEADER} counts from 1`);
+  // a session that begins here repeats nothing
+  if (preambleBytes > offset) {
+    throw new TailcastError('UPLOAD_MALFORMED', `${PREAMBLE_HEADER} reaches beyond ${OFFSET_HEADER}`);
   }
-  return { token, offset: Number(offset) };
+  return { token, at: { offset, number, preambleBytes } };
+}
+
+function readCount(headers: IncomingHttpHeaders, name: string, fallback: number): number {
+  const value = headers[name] ?? String(fallback);
+  if (typeof value !== 'string' || !/^\d{1,15}$/.test(value)) {
+    throw new TailcastError('UPLOAD_MALFORMED', `${name} is not a number`);
+  }
+  return Number(value);
 }
 
 /** `::ffff:192.0.2.1` is how a dual-stack socket shows an IPv4 peer; a zone is of no use to anybody else. */

@@ -47,7 +47,15 @@ describe('bringing recordings into the store', () => {
     await uploadWhole(other.recorder, HEADER.replace('sh -i', 'older'));
     const [older] = await other.list();
     const castPath = join(other.directory, older!.key);
-    await store.finish({ key, castPath, castBytes: older!.bytes, notesPath: undefined, sidecar: '{}' });
+    await store.finish({
+      key,
+      castPath,
+      castBytes: older!.bytes,
+      notesPath: undefined,
+      notesBytes: 0,
+      sessionMark: undefined,
+      sidecar: '{}',
+    });
     await uploadWhole(rig.recorder, BODY);
     const ids = (await rig.list()).map(({ id, command }) => [id, command]);
     expect(ids).toEqual([

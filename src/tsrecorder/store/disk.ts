@@ -1,7 +1,8 @@
 /** The store in a local directory, in the reference's layout: see `key.ts`. Sidecar and notes stand beside the cast. */
+import { randomUUID } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { open, readdir, stat, statfs } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { open, readFile, readdir, stat, statfs } from 'node:fs/promises';
+import { dirname, join, relative, sep } from 'node:path';
 import { TailcastError, errorText } from '../../errors.ts';
 import {
   createDirectorySync,
@@ -11,8 +12,19 @@ import {
   removeFile,
   writeDurableFile,
 } from '../durable-files.ts';
-import { encodeNodeId, eventKey, parseRecordingKey, recordingKey, type RecordingKey } from './key.ts';
-import type { FinishedUpload, ObjectKind, RecordingStore, StoredRecording } from './store.ts';
+import { isDocumentName, type DocumentStore } from './document-store.ts';
+import {
+  SESSIONS_FOLDER,
+  encodeNodeId,
+  eventKey,
+  markName,
+  parseMarkName,
+  parseRecordingKey,
+  recordingId,
+  recordingKey,
+  type RecordingKey,
+} from './key.ts';
+import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore, StoredRecording } from './store.ts';
 
 const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const satisfies Record<
   ObjectKind,
@@ -22,12 +34,18 @@ const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const sat
 /** The marker that the reference keeps at the root once there are events. */
 const EVENTS_MARKER = '.events-exist';
 
-/** Opens `directory`, creating it if need be. @throws TailcastError `STORE_FAILED` when it cannot be written to. */
-export async function createDiskStore(directory: string): Promise<RecordingStore> {
+/**
+ * Opens `directory`, creating it if need be. With `readOnly` nothing is written, and nothing may be.
+ *
+ * @throws TailcastError `STORE_FAILED` when it cannot be written to.
+ */
+export async function createDiskStore(
+  directory: string,
+  options: { readonly readOnly?: boolean } = {},
+): Promise<RecordingStore> {
   const syncEntries = createDirectorySync();
   /** Node folders known to exist durably: one string per node that ever uploaded in the life of this process. */
   const folders = new Set<string>();
-  let temporary = 0;
 
   const pathOf = (key: RecordingKey, kind: ObjectKind): string =>
     join(directory, recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind]);
@@ -39,9 +57,9 @@ export async function createDiskStore(directory: string): Promise<RecordingStore
   }
 
   /** Writes a file under a name that no reader looks for, then gives it its own. */
-  async function put(path: string, content: string): Promise<void> {
-    temporary += 1;
-    const draft = join(dirname(path), `.${process.pid}-${temporary}.part`);
+  async function put(path: string, content: string | Uint8Array): Promise<void> {
+    // recorders on other machines may have the same process id
+    const draft = join(dirname(path), `.${randomUUID()}.part`);
     await writeDurableFile(draft, [Buffer.from(content)]);
     try {
       await placeFile(draft, path);
@@ -61,13 +79,22 @@ export async function createDiskStore(directory: string): Promise<RecordingStore
     }
     await again(put(pathOf(upload.key, 'sidecar'), upload.sidecar));
     await syncEntries(folder);
+    if (upload.sessionMark !== undefined) {
+      const marks = join(directory, SESSIONS_FOLDER);
+      await ensureFolder(marks);
+      await again(writeDurableFile(join(marks, markName(upload.key, upload.sessionMark)), []));
+      await syncEntries(marks);
+    }
     await again(placeFile(upload.castPath, pathOf(upload.key, 'cast')));
     await syncEntries(folder);
   }
 
-  await wrap(makeDirectory(directory));
-  await wrap(put(join(directory, `.write-access-${process.pid}`), ''));
-  await wrap(removeFile(join(directory, `.write-access-${process.pid}`)));
+  async function removeRecording(key: RecordingKey): Promise<void> {
+    for (const kind of ['cast', 'notes', 'sidecar'] as const) await removeFile(pathOf(key, kind));
+    await again(syncEntries(join(directory, encodeNodeId(key.nodeId))));
+  }
+
+  if (options.readOnly !== true) await wrap(assertWritable(directory));
 
   return {
     finish: (upload) => wrap(finish(upload)),
@@ -82,15 +109,7 @@ export async function createDiskStore(directory: string): Promise<RecordingStore
         })(),
       ),
     list: () => wrap(listRecordings(directory)),
-    async stat(key, kind) {
-      try {
-        const found = await stat(pathOf(key, kind));
-        return { bytes: found.size, modifiedAtMs: found.mtimeMs };
-      } catch (error) {
-        if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ENAMETOOLONG')) return undefined;
-        throw failed(error);
-      }
-    },
+    stat: (key, kind) => statObject(pathOf(key, kind)),
     async *read(key, kind, range) {
       const file = await open(pathOf(key, kind), 'r').catch((error: unknown) => {
         throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
@@ -105,19 +124,98 @@ export async function createDiskStore(directory: string): Promise<RecordingStore
         await file.close();
       }
     },
+    remove: (key) => wrap(removeRecording(key)),
+    ...createDocuments(directory, { ensureFolder, put, syncEntries }),
     freeBytes: () => wrap(statfs(directory).then(({ bavail, bsize }) => bavail * bsize)),
   };
 }
 
+/** Documents are files; a name is a path below the directory. */
+function createDocuments(
+  directory: string,
+  parts: {
+    readonly ensureFolder: (folder: string) => Promise<void>;
+    readonly put: (path: string, content: Uint8Array) => Promise<void>;
+    readonly syncEntries: (folder: string) => Promise<void>;
+  },
+): DocumentStore {
+  const pathOf = (name: string): string => {
+    if (!isDocumentName(name)) throw new TailcastError('STORE_FAILED', 'this is no name of a document');
+    return join(directory, name);
+  };
+  return {
+    putDocument: (name, content) =>
+      wrap(
+        (async () => {
+          const path = pathOf(name);
+          await parts.ensureFolder(dirname(path));
+          try {
+            await parts.put(path, content);
+          } catch (error) {
+            if (!isSystemError(error, 'EEXIST')) throw error;
+            throw new TailcastError('UPLOAD_CONFLICT', 'the name is taken', { cause: error });
+          }
+          await parts.syncEntries(dirname(path));
+        })(),
+      ),
+    async listDocuments(prefix) {
+      const entries = await readdir(pathOf(prefix.slice(0, -1)), { recursive: true, withFileTypes: true }).catch(
+        (error: unknown) => {
+          if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
+          throw failed(error);
+        },
+      );
+      return entries
+        .filter((entry) => entry.isFile() && !entry.name.startsWith('.'))
+        .map((entry) => relative(directory, join(entry.parentPath, entry.name)).split(sep).join('/'))
+        .toSorted();
+    },
+    async readDocument(name) {
+      try {
+        return await readFile(pathOf(name));
+      } catch (error) {
+        if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
+        throw failed(error);
+      }
+    },
+    removeDocument: (name) => wrap(removeFile(pathOf(name))),
+  };
+}
+
+async function statObject(path: string): Promise<ObjectStat | undefined> {
+  try {
+    const { size, mtimeMs } = await stat(path);
+    return { bytes: size, modifiedAtMs: mtimeMs };
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ENAMETOOLONG')) return undefined;
+    throw failed(error);
+  }
+}
+
+async function assertWritable(directory: string): Promise<void> {
+  await makeDirectory(directory);
+  const probe = join(directory, `.write-access-${randomUUID()}`);
+  await writeDurableFile(probe, []);
+  await removeFile(probe);
+}
+
 async function listRecordings(directory: string): Promise<readonly StoredRecording[]> {
   const found: StoredRecording[] = [];
+  const marks = new Map<string, string>();
+  for (const name of await readdir(join(directory, SESSIONS_FOLDER)).catch(() => [])) {
+    const parsed = parseMarkName(name);
+    if (parsed !== undefined) marks.set(parsed.id, parsed.mark);
+  }
   for (const entry of await readdir(directory, { withFileTypes: true })) {
     if (!entry.isDirectory() || entry.name.startsWith('.')) continue;
     const names = await readdir(join(directory, entry.name)).catch(() => []);
     const present = new Set(names);
     for (const name of names) {
       const key = parseRecordingKey(`${entry.name}/${name}`);
-      if (key !== undefined) found.push({ key, hasSidecar: present.has(`${key.time}${SUFFIX.sidecar}`) });
+      if (key === undefined) continue;
+      const sessionMark = marks.get(recordingId(key));
+      const hasSidecar = present.has(`${key.time}${SUFFIX.sidecar}`);
+      found.push({ key, hasSidecar, ...(sessionMark === undefined ? {} : { sessionMark }) });
     }
   }
   return found;

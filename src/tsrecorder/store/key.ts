@@ -49,6 +49,21 @@ export function parseRecordingId(text: string): RecordingKey | undefined {
   return parseParts(text.slice(0, separator), text.slice(separator + 1));
 }
 
+/** Folder of the names that say which recordings belong together. */
+export const SESSIONS_FOLDER = '.sessions/';
+
+/** `<id>~<mark>`, the name in that folder: a listing of the folder tells all there is to know. */
+export function markName(key: RecordingKey, mark: string): string {
+  return `${recordingId(key)}~${mark}`;
+}
+
+/** The inverse of {@link markName}: id and mark; undefined for anything else. */
+export function parseMarkName(name: string): { readonly id: string; readonly mark: string } | undefined {
+  const match = /^([^~/]+)~([0-9a-f]{32})$/.exec(name);
+  const [, id = '', mark = ''] = match ?? [];
+  return match === null ? undefined : { id, mark };
+}
+
 /** The folder of a node id. @throws TailcastError `UPLOAD_REFUSED` when it is empty or too long. */
 export function encodeNodeId(nodeId: string): string {
   const bytes = new TextEncoder().encode(nodeId);

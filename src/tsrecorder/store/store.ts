@@ -4,6 +4,7 @@
  *
  * Objects are written once and never changed. Nothing here needs a database: everything can be rebuilt from `list`.
  */
+import type { DocumentStore } from './document-store.ts';
 import type { RecordingKey } from './key.ts';
 
 /** A finished upload, still in the spool. */
@@ -14,14 +15,21 @@ export interface FinishedUpload {
   readonly castBytes: number;
   /** Path of the notes, durable; undefined when there are none. */
   readonly notesPath: string | undefined;
+  readonly notesBytes: number;
   /** The sidecar document. */
   readonly sidecar: string;
+  /** Set when other uploads may have brought other parts of the same session: see `session-part.ts`. */
+  readonly sessionMark: string | undefined;
 }
 
 /** A recording that the store holds. */
 export interface StoredRecording {
   readonly key: RecordingKey;
   readonly hasSidecar: boolean;
+  /** Of the cast, if listing tells. */
+  readonly stat?: ObjectStat;
+  /** As it was given to `finish`: recordings with the same mark are parts of one session. */
+  readonly sessionMark?: string;
 }
 
 /** A range of bytes: `start` inclusive, `end` exclusive. */
@@ -38,7 +46,7 @@ export interface ObjectStat {
   readonly modifiedAtMs: number;
 }
 
-export interface RecordingStore {
+export interface RecordingStore extends DocumentStore {
   /**
    * Keeps a finished upload: notes and sidecar first, the cast last, so that whatever is listed is complete. Repeating
    * it with the same upload changes nothing.
@@ -54,6 +62,8 @@ export interface RecordingStore {
   stat(key: RecordingKey, kind: ObjectKind): Promise<ObjectStat | undefined>;
   /** The bytes of an object; without a range all of them. @throws TailcastError `RECORDING_UNKNOWN` */
   read(key: RecordingKey, kind: ObjectKind, range?: ByteRange): AsyncIterable<Uint8Array>;
+  /** Removes a recording: the cast first, so that what is listed is complete. That it is gone already is fine. */
+  remove(key: RecordingKey): Promise<void>;
   /** Bytes that can still be stored, if the store knows. @throws TailcastError `STORE_FAILED` when it cannot be used. */
   freeBytes(): Promise<number | undefined>;
 }

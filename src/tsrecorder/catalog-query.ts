@@ -1,0 +1,60 @@
+/** What a list may be narrowed to. Pure. */
+import type { Recording, RecordingKind, RecordingState } from './recording.ts';
+
+/** What to list. Texts must be equal, except `text`, which must occur. */
+export interface CatalogQuery {
+  /** Searched in command, user, nodes, pod, namespace, container and id, without regard to case. */
+  readonly text?: string;
+  /** Name or id of the source or the destination. */
+  readonly node?: string;
+  readonly user?: string;
+  readonly tag?: string;
+  readonly namespace?: string;
+  readonly pod?: string;
+  readonly container?: string;
+  readonly kind?: RecordingKind;
+  readonly state?: RecordingState;
+  /** Nanoseconds since the epoch: not before `from`, before `to`. */
+  readonly from?: bigint;
+  readonly to?: bigint;
+  readonly limit: number;
+  /** `next` of the page before. */
+  readonly cursor?: string;
+}
+
+/** Whether a recording is what is asked for, apart from its time. */
+export function matches(recording: Recording, query: CatalogQuery): boolean {
+  const { source, destination, kubernetes } = recording;
+  const nodes = [source.node, source.nodeId, destination.node, destination.nodeId];
+  const allows = (wanted: string | undefined, ...found: readonly (string | undefined)[]): boolean =>
+    wanted === undefined || found.includes(wanted);
+  return (
+    allows(query.node, ...nodes) &&
+    allows(query.user, source.user) &&
+    allows(query.tag, ...(source.tags ?? [])) &&
+    allows(query.namespace, kubernetes?.namespace) &&
+    allows(query.pod, kubernetes?.pod) &&
+    allows(query.container, kubernetes?.container) &&
+    allows(query.kind, recording.kind) &&
+    allows(query.state, recording.state) &&
+    containsText(recording, nodes, query.text)
+  );
+}
+
+function containsText(recording: Recording, nodes: readonly string[], text: string | undefined): boolean {
+  if (text === undefined || text === '') return true;
+  const { id, command, source, kubernetes, problem } = recording;
+  const searched = [
+    id,
+    command,
+    problem,
+    source.user,
+    ...(source.tags ?? []),
+    ...nodes,
+    kubernetes?.namespace,
+    kubernetes?.pod,
+    kubernetes?.container,
+  ];
+  const wanted = text.toLowerCase();
+  return searched.some((value) => value?.toLowerCase().includes(wanted) === true);
+}

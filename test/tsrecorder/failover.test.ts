@@ -1,0 +1,214 @@
+import { cp, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import {
+  createRig,
+  HEADER,
+  openUpload,
+  STORED_HEADER,
+  until,
+  type Rig,
+  type Upload,
+} from './recorder-rig.ts';
+
+const SESSION = '{"kind":"session","id":"s","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n';
+const STREAM = '{"kind":"stream","name":"stderr"}\n';
+const END = '{"kind":"end","outcome":"completed","outputBytes":6,"outputLines":6}\n';
+const PREAMBLE = HEADER + SESSION;
+/** A session line by line; the cast of it is the same without its object lines, after the stored header. */
+const LINES = [
+  HEADER,
+  SESSION,
+  '[1,"o","a"]\n',
+  STREAM,
+  '[2,"o","b"]\n',
+  STREAM,
+  STREAM,
+  '[3,"o","c"]\n',
+  '[4,"o","d"]\n',
+  STREAM,
+  '[5,"o","e"]\n',
+  '[6,"o","f"]\n',
+  END,
+];
+const CAST = STORED_HEADER + LINES.filter((line) => line.startsWith('[')).join('');
+
+const lengthOf = (lines: readonly string[]): number => lines.join('').length;
+
+/** Lines `[from, to)` of the session, as the `number`th upload of it; `from` 0 is a first one. */
+function openPart(rig: Rig, number: number, from: number): Upload {
+  const offset = lengthOf(LINES.slice(0, from));
+  const preamble = from === 0 ? '' : PREAMBLE;
+  const upload = openUpload(rig.recorder, {
+    'tailcast-session': 'one',
+    'tailcast-part': String(number),
+    'tailcast-offset': String(offset),
+    'tailcast-preamble': String(preamble.length),
+  });
+  upload.stream.on('error', () => undefined);
+  if (preamble !== '') upload.write(preamble);
+  return upload;
+}
+
+/** Brings lines `[from, to)`, waits until they are acknowledged, and is cut unless they are the last. */
+async function uploadPart(rig: Rig, number: number, from: number, to: number): Promise<void> {
+  const upload = openPart(rig, number, from);
+  upload.write(LINES.slice(from, to).join(''));
+  await upload.ack(({ ack }) => ack === lengthOf(LINES.slice(0, to)));
+  if (to < LINES.length) upload.close();
+  else upload.end();
+  await upload.over;
+}
+
+/** Recorders on one store, each with a spool of its own. */
+async function createReplicas(count: number): Promise<AsyncDisposable & { readonly rigs: readonly Rig[] }> {
+  const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-shared-'));
+  const rigs: Rig[] = [];
+  for (let index = 0; index < count; index += 1) {
+    const spoolDirectory = join(directory, `.spool-${index}`);
+    rigs.push(
+      await createRig({ spoolDirectory, timing: { resumeGraceMs: 20, listRefreshMs: 0 } }, directory),
+    );
+  }
+  return {
+    rigs,
+    async [Symbol.asyncDispose]() {
+      for (const rig of rigs) await rig.recorder.close();
+      await rm(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+describe('a session that goes on at another recorder', () => {
+  it.each([
+    ['where the first left off', 5, 5],
+    ['where the last acknowledgement left off, before what is durable', 8, 5],
+    ['inside of a run of annotations', 7, 6],
+    ['right after its beginning', 4, 2],
+  ])('is one recording: %s', async (_name, firstTo, secondFrom) => {
+    await using replicas = await createReplicas(2);
+    const [one, two] = replicas.rigs as [Rig, Rig];
+    await uploadPart(one, 1, 0, firstTo);
+    await uploadPart(two, 2, secondFrom, LINES.length);
+    const recording = await until(async () => {
+      const [only, ...others] = await two.list();
+      return only?.state === 'closed' && others.length === 0 && only.bytes === CAST.length ? only : undefined;
+    });
+    expect(recording).toMatchObject({ state: 'closed', command: 'sh -i', durationSeconds: 6 });
+    expect(recording).not.toHaveProperty('problem');
+    for (const rig of [one, two]) {
+      expect((await rig.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
+    }
+    const part = await two.get(`/api/v1/recordings/${recording.id}/cast`, { range: 'bytes=10-900' });
+    expect(part.body).toBe(CAST.slice(10, 901));
+  });
+
+  it('is one recording whatever the way between three recorders was', async () => {
+    await using replicas = await createReplicas(3);
+    const [one, two, three] = replicas.rigs as [Rig, Rig, Rig];
+    await uploadPart(one, 1, 0, 5);
+    await uploadPart(two, 2, 4, 9);
+    // nothing of what the second had was acknowledged to the gateway
+    await uploadPart(three, 3, 4, 10);
+    // the first one comes back: it lacks what the others have
+    await uploadPart(one, 4, 9, LINES.length);
+    const recording = await until(async () => {
+      const [only, ...others] = await three.list();
+      return only?.state === 'closed' && others.length === 0 && only.bytes === CAST.length ? only : undefined;
+    });
+    expect((await three.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
+  });
+
+  it('is shown while it runs, from what is stored and what still comes', async () => {
+    await using replicas = await createReplicas(2);
+    const [one, two] = replicas.rigs as [Rig, Rig];
+    await uploadPart(one, 1, 0, 5);
+    await until(async () => ((await two.list())[0]?.state === 'interrupted' ? true : undefined));
+    const upload = openPart(two, 2, 5);
+    upload.write(LINES.slice(5, 8).join(''));
+    await upload.ack(({ ack }) => ack === lengthOf(LINES.slice(0, 8)));
+    const recordings = await two.list();
+    expect(recordings).toHaveLength(1);
+    expect(recordings[0]).toMatchObject({ state: 'open' });
+    const following = two.get(`/api/v1/recordings/${recordings[0]!.id}/cast?follow=1`);
+    upload.write(LINES.slice(8).join(''));
+    upload.end();
+    expect((await following).body).toBe(CAST);
+  });
+
+  it('says what is missing while its beginning is with a recorder that has another store', async () => {
+    await using one = await createRig({ timing: { resumeGraceMs: 20, listRefreshMs: 0 } });
+    await using two = await createRig({ timing: { resumeGraceMs: 20, listRefreshMs: 0 } });
+    await uploadPart(one, 1, 0, 6);
+    await uploadPart(two, 2, 5, LINES.length);
+    const [lonely] = await two.list();
+    const missing = lengthOf(LINES.slice(0, 5));
+    expect(lonely).toMatchObject({
+      state: 'interrupted',
+      problem: `${missing} bytes of the upload are with another recorder, or lost`,
+    });
+    // bring the two archives together
+    const [beginning] = await one.list();
+    await until(async () => {
+      const { status } = await one.get(`/api/v1/recordings/${beginning!.id}/sidecar`);
+      return status === 200 ? true : undefined;
+    });
+    for (const name of ['nGATE1CNTRL', '.sessions']) {
+      await cp(join(one.directory, name), join(two.directory, name), { recursive: true });
+    }
+    const [joined, ...others] = await two.list();
+    expect(others).toEqual([]);
+    expect(joined).toMatchObject({ state: 'closed', bytes: CAST.length });
+    expect(joined).not.toHaveProperty('problem');
+    expect((await two.get(`/api/v1/recordings/${lonely!.id}/cast`)).body).toBe(CAST);
+  });
+
+  it('keeps its place after a crash of the second recorder', async () => {
+    await using replicas = await createReplicas(2);
+    const [one, two] = replicas.rigs as [Rig, Rig];
+    await uploadPart(one, 1, 0, 5);
+    const upload = openPart(two, 2, 5);
+    upload.write(LINES.slice(5, 9).join(''));
+    await upload.ack(({ ack }) => ack === lengthOf(LINES.slice(0, 9)));
+    const again = await two.restart({ timing: { resumeGraceMs: 60_000, listRefreshMs: 0 } });
+    const resumed = openPart(again, 3, 8);
+    expect((await resumed.headers)['tailcast-offset']).toBe(String(lengthOf(LINES.slice(0, 9))));
+    resumed.write(LINES.slice(8).join(''));
+    resumed.end();
+    await resumed.over;
+    expect(resumed.acks.at(-1)?.ack).toBe(lengthOf(LINES));
+    const recording = await until(async () => {
+      const [only, ...others] = await again.list();
+      return only?.state === 'closed' && others.length === 0 && only.bytes === CAST.length ? only : undefined;
+    });
+    expect((await again.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
+    await again.recorder.close();
+  });
+});
+
+describe('what a continuation repeats', () => {
+  it.each([
+    ['an event among it', `${HEADER}[1,"o","a"]\n`],
+    ['half a line', HEADER.slice(0, -40)],
+  ])('is refused with %s', async (_name, preamble) => {
+    await using rig = await createRig();
+    const upload = openUpload(rig.recorder, {
+      'tailcast-session': 'one',
+      'tailcast-offset': '100000',
+      'tailcast-part': '2',
+      'tailcast-preamble': String(preamble.length),
+    });
+    upload.write(`${preamble}\n[2,"o","b"]\n`);
+    await upload.over;
+    expect(upload.acks.at(-1)?.error).toMatch('not a session recording');
+  });
+
+  it('is refused when it reaches beyond the place where the upload goes on', async () => {
+    await using rig = await createRig();
+    const headers = { 'tailcast-session': 'one', 'tailcast-offset': '5', 'tailcast-preamble': '6' };
+    const upload = openUpload(rig.recorder, headers);
+    expect((await upload.headers)[':status']).toBe(400);
+    upload.close();
+  });
+});
