@@ -62,6 +62,7 @@ export async function gatewayChecks(
       client: api.client,
       mode: config.mode,
       namespace: environment.get('POD_NAMESPACE') ?? 'default',
+      podName: environment.get('POD_NAME') ?? environment.get('HOSTNAME'),
     }),
     grantsCheck(grants, { needs: local === undefined ? [] : ['connected'], only: options.caller }),
     recordersCheck({

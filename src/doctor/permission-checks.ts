@@ -11,6 +11,8 @@ export interface PermissionFacts {
   readonly mode: 'auth' | 'noauth';
   /** For the review of rules, which Kubernetes only gives per namespace. */
   readonly namespace: string;
+  /** Name of this pod: the Secrets that keep the node keys of its StatefulSet are called like its pods. */
+  readonly podName?: string | undefined;
 }
 
 const texts = z
@@ -104,7 +106,9 @@ async function mayNothingElse(facts: PermissionFacts, signal: AbortSignal): Prom
   const dangerous = verdicts.filter(({ allowed }) => allowed).map(({ access }) => describe(access));
   if (dangerous.length > 0) return failed(`it may ${shorten(dangerous)} in every namespace`, LESS);
   const { rules, incomplete } = await readRules(facts, client, signal);
-  const more = rules.filter((rule) => !isHarmless(rule)).map(describeRule);
+  const more = rules
+    .filter((rule) => !isHarmless(rule) && !isNodeState(rule, facts.podName))
+    .map(describeRule);
   if (more.length > 0) return warning(`in namespace ${facts.namespace} it may also ${shorten(more)}`, LESS);
   return ok(incomplete ? 'as far as the API server can list it' : 'nothing else');
 }
@@ -148,6 +152,14 @@ function isHarmless({ verbs, apiGroups, resources }: Rule): boolean {
   const extras = resources.every((resource) => resource.startsWith('userextras/'));
   if (impersonates && (people || extras)) return true;
   return apiGroups.includes('authentication.k8s.io') && impersonates && extras;
+}
+
+/** The tailscale container of this pod has the same account, and keeps its node's key in a Secret. */
+function isNodeState({ resources, resourceNames, verbs }: Rule, podName: string | undefined): boolean {
+  const prefix = /^(.+-)\d+$/.exec(podName ?? '')?.[1];
+  if (prefix === undefined || resources.some((resource) => resource !== 'secrets')) return false;
+  const named = resourceNames.length > 0 && resourceNames.every((name) => name.startsWith(prefix));
+  return named && verbs.every((verb) => ['get', 'patch', 'update'].includes(verb));
 }
 
 function describe({ verb, resource, subresource, group }: Access): string {

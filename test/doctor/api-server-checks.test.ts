@@ -13,7 +13,7 @@ beforeEach(async () => {
 afterEach(() => double.close());
 
 async function examine(
-  options: { apiServer?: ApiServerDouble['apiServer']; mode?: 'auth' | 'noauth' } = {},
+  options: { apiServer?: ApiServerDouble['apiServer']; mode?: 'auth' | 'noauth'; podName?: string } = {},
 ): Promise<Record<string, Finding>> {
   const source = apiServerChecks({
     open: () => Promise.resolve(options.apiServer ?? double.apiServer),
@@ -22,7 +22,12 @@ async function examine(
   const findings = await runChecks(
     [
       ...source.checks,
-      ...permissionChecks({ client: source.client, mode: options.mode ?? 'auth', namespace: 'default' }),
+      ...permissionChecks({
+        client: source.client,
+        mode: options.mode ?? 'auth',
+        namespace: 'default',
+        podName: options.podName,
+      }),
     ],
     new AbortController().signal,
   );
@@ -155,6 +160,15 @@ describe('the permission checks', () => {
       summary: 'in namespace default it may also get/list configmaps',
       remedy: expect.stringContaining('take it away'),
     });
+  });
+
+  it('accept the Secrets that keep the keys of the nodes of its own pods, and no others', async () => {
+    const rule = { verbs: ['get', 'patch'], apiGroups: [''], resources: ['secrets'] };
+    double.rules = [...double.rules, { ...rule, resourceNames: ['tc-gateway-0', 'tc-gateway-1'] }];
+    expect((await examine({ podName: 'tc-gateway-1' }))['may-nothing-else']?.status).toBe('ok');
+    expect((await examine({ podName: 'other-0' }))['may-nothing-else']?.status).toBe('warning');
+    double.rules = [...double.rules, rule];
+    expect((await examine({ podName: 'tc-gateway-1' }))['may-nothing-else']?.status).toBe('warning');
   });
 
   it('say when the API server cannot list everything', async () => {

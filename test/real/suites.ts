@@ -28,5 +28,10 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
   operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
+  chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   browser: { file: 'suites/browser.test.ts', peers: [] },
+  clients: {
+    file: 'suites/clients.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'clients'],
+  },
 };

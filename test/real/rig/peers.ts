@@ -20,7 +20,9 @@ export type PeerName =
   | 'tailnet'
   | 'versitygw'
   | 'reference'
-  | 'oracle';
+  | 'oracle'
+  | 'clients'
+  | 'helm';
 
 const TAILSCALE_VERSION = '1.102.5';
 
@@ -93,6 +95,13 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
     ],
   },
   oracle: { folder: 'oracle', programs: { oracle: '.' } },
+  clients: { folder: 'clients', programs: { 'client-go': '.' } },
+  helm: {
+    folder: 'helm',
+    programs: { helm: 'helm.sh/helm/v3/cmd/helm' },
+    // What `helm template` takes for the version of the cluster.
+    linkerFlags: ['Major=1', 'Minor=36'].map((part) => `-X helm.sh/helm/v3/pkg/chartutil.k8sVersion${part}`),
+  },
 };
 
 /** Without these `kubectl version` fails: the programs take their version from the linker. */

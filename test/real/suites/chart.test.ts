@@ -1,0 +1,377 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
+import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
+import { readSettings, type SettingTable } from '../../../src/config/settings.ts';
+import { apiServerChecks } from '../../../src/doctor/api-server-checks.ts';
+import { runChecks, type Finding } from '../../../src/doctor/checks.ts';
+import { permissionChecks } from '../../../src/doctor/permission-checks.ts';
+import { createApiServer } from '../../../src/kube/api-server.ts';
+import {
+  BASES,
+  CHART,
+  NAMESPACE,
+  ROOT,
+  exampleFile,
+  exampleNames,
+  kustomizeBases,
+  manifestsOf,
+  run,
+  template,
+  type Container,
+  type Manifest,
+  type Workload,
+} from '../chart/render.ts';
+import { ensurePeer } from '../rig/build.ts';
+import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
+import { type Rig, createRig } from '../rig/rig.ts';
+
+const TABLES: Readonly<Record<string, SettingTable>> = {
+  gateway: GATEWAY_SETTINGS,
+  recorder: RECORDER_SETTINGS,
+};
+
+let helm: string;
+let kubectl: string;
+let rig: Rig;
+let cluster: Kubernetes;
+let admin: string;
+
+beforeAll(async () => {
+  helm = (await ensurePeer('helm'))['helm'] ?? '';
+  kubectl = (await ensurePeer('kubernetes-1.36'))['kubectl'] ?? '';
+  rig = createRig();
+  cluster = await startKubernetes(rig, { node: false });
+  admin = cluster.kubeconfig('admin', { token: cluster.tokens.admin });
+  await cluster.api('POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', serviceMonitors());
+  await rig.until('the ServiceMonitor API', () =>
+    cluster.api('GET', '/apis/monitoring.coreos.com/v1/servicemonitors'),
+  );
+});
+
+afterAll(() => rig?.stop());
+
+/** As much of the Prometheus operator as the chart needs. */
+function serviceMonitors(): object {
+  return {
+    apiVersion: 'apiextensions.k8s.io/v1',
+    kind: 'CustomResourceDefinition',
+    metadata: { name: 'servicemonitors.monitoring.coreos.com' },
+    spec: {
+      group: 'monitoring.coreos.com',
+      scope: 'Namespaced',
+      names: {
+        kind: 'ServiceMonitor',
+        listKind: 'ServiceMonitorList',
+        plural: 'servicemonitors',
+        singular: 'servicemonitor',
+      },
+      versions: [
+        {
+          name: 'v1',
+          served: true,
+          storage: true,
+          schema: { openAPIV3Schema: { type: 'object', 'x-kubernetes-preserve-unknown-fields': true } },
+        },
+      ],
+    },
+  };
+}
+
+function asAdmin(args: readonly string[], input?: string): string {
+  const outcome = run(kubectl, ['--kubeconfig', admin, ...args], input);
+  if (outcome.code !== 0) throw new Error(outcome.stderr);
+  return outcome.stdout;
+}
+
+function helmDoes(...args: readonly string[]): string {
+  const outcome = run(helm, ['--kubeconfig', admin, '--namespace', NAMESPACE, ...args]);
+  if (outcome.code !== 0) throw new Error(outcome.stderr);
+  return outcome.stdout;
+}
+
+const podsOf = (manifests: readonly Manifest[]): readonly Workload[] =>
+  manifests.filter((manifest): manifest is Workload => manifest.kind === 'StatefulSet');
+
+describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
+  let rendered: string;
+  let manifests: readonly Manifest[];
+  beforeAll(() => {
+    rendered = template(helm, 'tc', '-f', exampleFile(name));
+    manifests = manifestsOf(rendered);
+  });
+
+  it('renders objects that the API server accepts strictly', () => {
+    expect(manifests.length).toBeGreaterThan(3);
+    const apply = ['apply', '--server-side', '--dry-run=server', '--validate=strict', '-f', '-'];
+    const lines = asAdmin(apply, rendered).trim().split('\n');
+    expect(lines).toHaveLength(manifests.length);
+  });
+
+  it('puts nothing into a namespace but its own, and labels everything', () => {
+    for (const { kind, metadata } of manifests) {
+      if (!kind.startsWith('ClusterRole')) expect(metadata.namespace, kind).toBe(NAMESPACE);
+      expect(metadata.labels?.['app.kubernetes.io/instance'], kind).toBe('tc');
+    }
+  });
+
+  it('locks every container down and bounds what it uses', () => {
+    const stateful = podsOf(manifests);
+    expect(stateful.length).toBeGreaterThan(0);
+    for (const { spec } of stateful) {
+      const pod = spec.template.spec;
+      expect(pod.securityContext.seccompProfile).toEqual({ type: 'RuntimeDefault' });
+      expect(pod.automountServiceAccountToken).toBe(false);
+      for (const container of [...(pod.initContainers ?? []), ...pod.containers]) {
+        expect(container.securityContext).toEqual({
+          runAsNonRoot: true,
+          runAsUser: 65532,
+          runAsGroup: 65532,
+          allowPrivilegeEscalation: false,
+          readOnlyRootFilesystem: true,
+          capabilities: { drop: ['ALL'] },
+        });
+        expect(container.resources.requests.memory).toBeDefined();
+        expect(container.resources.limits.memory).toBeDefined();
+        expect(container.startupProbe).toBeDefined();
+      }
+      const [container] = pod.containers;
+      expect(container.readinessProbe?.httpGet).toEqual({ path: '/readyz', port: 'ops' });
+      expect(container.livenessProbe?.httpGet).toEqual({ path: '/livez', port: 'ops' });
+    }
+  });
+
+  it('gives each role settings that it knows', () => {
+    for (const { spec } of podsOf(manifests)) {
+      const [container] = spec.template.spec.containers;
+      }[];
+      const environment = new Map(container.env.map((entry) => [entry.name, entry.value ?? '']));
+      const read = (): unknown =>
+        readSettings(TABLES[container.name]!, { flags: new Map(), environment, file: undefined });
+      expect(read).not.toThrow();
+    }
+  });
+
+  it('lets sessions drain before the pod is killed', () => {
+    for (const { spec } of podsOf(manifests)) {
+      const env = spec.template.spec.containers[0].env as { name: string; value: string }[];
+      const drain = Number(env.find((entry) => entry.name === 'TAILCAST_DRAIN_SECONDS')?.value);
+      expect(spec.template.spec.terminationGracePeriodSeconds).toBeGreaterThan(drain);
+    }
+  });
+
+  it('grants the least', () => {
+    for (const { kind, rules } of manifests.filter((manifest) => manifest.kind.endsWith('Role'))) {
+      for (const { resources, verbs, resourceNames } of rules ?? []) {
+        if (kind === 'ClusterRole') {
+          expect(verbs).toEqual(['impersonate']);
+          expect(['users', 'groups']).toContain(resources.join());
+        } else {
+          expect(resources).toEqual(['secrets']);
+          // An empty list means all Secrets of the namespace.
+          expect(resourceNames?.length).toBeGreaterThan(0);
+          expect(verbs).toEqual(['get', 'patch', 'update']);
+        }
+      }
+    }
+  });
+
+  it('has the parts that keep it available', () => {
+    const kinds = manifests.map(({ kind }) => kind);
+    expect(kinds).toContain('PodDisruptionBudget');
+    for (const { spec } of podsOf(manifests)) {
+      expect(JSON.stringify(spec.template.spec.affinity)).toContain('podAntiAffinity');
+      const selector = Object.entries(spec.selector.matchLabels);
+      for (const [key, value] of selector) expect(spec.template.metadata.labels[key]).toBe(value);
+    }
+  });
+});
+
+describe('the chart', () => {
+  it.each([
+    ['gateway.tls=nonsense', 'tls'],
+    ['gateway.tls=files', 'tlsSecret'],
+    ['gateway.mod=auth', 'mod'],
+    ['gateway.tags={k8s}', 'tags'],
+    ['gateway.replicas=-1', 'replicas'],
+  ])('refuses --set %s', (setting, word) => {
+    const outcome = run(helm, ['template', 'tc', CHART, '--set', setting]);
+    expect(outcome.code).not.toBe(0);
+    expect(outcome.stderr).toContain(word);
+  });
+
+  it('refuses recorders that would not find each other’s recordings', () => {
+    const outcome = run(helm, [
+      'template',
+      'tc',
+      CHART,
+      '--set',
+      'recorder.enabled=true,recorder.replicas=2',
+    ]);
+    expect(outcome.stderr).toContain('recorder.store');
+  });
+
+  it('gives no role without Secrets, with no replicas', () => {
+    const manifests = manifestsOf(template(helm, 'tc', '--set', 'gateway.replicas=0'));
+    expect(manifests.filter(({ kind }) => kind === 'Role')).toEqual([]);
+  });
+
+  it('keeps the token from the tailscale container when the node’s key is on a volume', () => {
+    const [gateway] = podsOf(manifestsOf(template(helm, 'tc', '--set', 'tailscale.state=volume')));
+    const { initContainers, containers } = gateway!.spec.template.spec;
+    const mounts = (container: Container | undefined): string[] =>
+      (container?.volumeMounts ?? []).map((mount) => mount.name);
+    expect(mounts(initContainers?.[0])).not.toContain('kube-api-access');
+    expect(mounts(containers[0])).toContain('kube-api-access');
+  });
+
+  it('passes helm’s own lint', () => {
+    expect(run(helm, ['lint', '--strict', CHART]).code).toBe(0);
+  });
+});
+
+describe('a release in a real API server', () => {
+  const objects =
+    'statefulsets,services,secrets,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies';
+  /** Everything of the release, with what changes when somebody writes it. */
+  function snapshot(): readonly string[] {
+    const list = JSON.parse(
+      asAdmin(['-n', NAMESPACE, 'get', objects, '-l', 'app.kubernetes.io/instance=tc', '-o', 'json']),
+    ) as {
+      items: {
+        kind: string;
+        metadata: { name: string; generation?: number; uid: string; resourceVersion: string };
+      }[];
+    };
+    return list.items
+      .map(
+        ({ kind, metadata }) =>
+          `${kind}/${metadata.name} ${metadata.uid} ${metadata.generation ?? metadata.resourceVersion}`,
+      )
+      .toSorted();
+  }
+
+  beforeAll(() => {
+    helmDoes('install', 'tc', CHART, '-f', exampleFile('gateway-auth'));
+  });
+
+  it('is there', () => {
+    expect(snapshot().map((line) => line.split(' ')[0])).toEqual([
+      'ConfigMap/tc-gateway-serve',
+      'NetworkPolicy/tc-gateway',
+      'PodDisruptionBudget/tc-gateway',
+      'Role/tc-gateway-state',
+      'RoleBinding/tc-gateway-state',
+      'Secret/tc-gateway-0',
+      'Secret/tc-gateway-1',
+      'Service/tc-gateway',
+      'ServiceAccount/tc-gateway',
+      'StatefulSet/tc-gateway',
+    ]);
+  });
+
+  it('is not changed by installing it once more, and keeps what tailscaled put into its Secret', () => {
+    const patch = JSON.stringify({ stringData: { device_id: 'n1' } });
+    asAdmin(['-n', NAMESPACE, 'patch', 'secret', 'tc-gateway-0', '-p', patch]);
+    const before = snapshot();
+    helmDoes('upgrade', 'tc', CHART, '-f', exampleFile('gateway-auth'));
+    expect(snapshot()).toEqual(before);
+    expect(
+      asAdmin(['-n', NAMESPACE, 'get', 'secret', 'tc-gateway-0', '-o', 'jsonpath={.data.device_id}']),
+    ).not.toBe('');
+  });
+
+  it('has an account that may impersonate and nothing else, as the doctor sees it', async () => {
+    const findings = await examineAccount('tc-gateway');
+    expect(findings.map(({ id, status, summary }) => `${id} ${status}: ${summary}`)).toEqual([
+      expect.stringMatching(/^api-server ok: .*v1\.36\.3/),
+      `credential ok: accepted as system:serviceaccount:${NAMESPACE}:tc-gateway`,
+      'clock ok: agrees with the API server’s',
+      'may-impersonate ok: users and groups',
+      'may-nothing-else ok: nothing else',
+    ]);
+  });
+
+  it('can be limited to groups', async () => {
+    helmDoes(
+      'upgrade',
+      'tc',
+      CHART,
+      '-f',
+      exampleFile('gateway-auth'),
+      '--set',
+      'gateway.rbac.groups={sre,dev}',
+    );
+    const findings = await examineAccount('tc-gateway');
+    expect(findings.find(({ id }) => id === 'may-impersonate')?.summary).toBe('only groups sre, dev');
+    helmDoes('upgrade', 'tc', CHART, '-f', exampleFile('gateway-auth'));
+  });
+
+  it('has an account without any right to impersonate in noauth mode', async () => {
+    helmDoes('upgrade', 'tc', CHART, '-f', exampleFile('gateway-noauth'));
+    const findings = await examineAccount('tc-gateway');
+    expect(findings.find(({ id }) => id === 'may-impersonate')).toMatchObject({ status: 'failed' });
+  });
+
+  it('leaves nothing behind', () => {
+    helmDoes('uninstall', 'tc', '--wait');
+    expect(snapshot()).toEqual([]);
+    expect(
+      asAdmin([
+        'get',
+        'clusterroles,clusterrolebindings',
+        '-l',
+        'app.kubernetes.io/instance=tc',
+        '-o',
+        'name',
+      ]),
+    ).toBe('');
+  });
+
+  async function examineAccount(name: string): Promise<readonly Finding[]> {
+    const path = `/api/v1/namespaces/${NAMESPACE}/serviceaccounts/${name}/token`;
+    const request = {
+      apiVersion: 'authentication.k8s.io/v1',
+      kind: 'TokenRequest',
+      spec: { expirationSeconds: 3600 },
+    };
+    const { status } = (await cluster.api('POST', path, request)) as { status: { token: string } };
+    const kubeconfig = cluster.kubeconfig(name, { token: status.token });
+    const source = apiServerChecks({
+      open: () =>
+        createApiServer({ kubeconfig: [kubeconfig], now: () => performance.now(), wallClock: Date.now }),
+      unixMs: Date.now,
+    });
+    const facts = {
+      client: source.client,
+      mode: 'auth',
+      namespace: NAMESPACE,
+      podName: `${name}-0`,
+    } as const;
+    return runChecks([...source.checks, ...permissionChecks(facts)], new AbortController().signal);
+  }
+});
+
+describe('the kustomize bases', () => {
+  it.each(BASES)('%s is what the chart renders', (name) => {
+    const bases = [...kustomizeBases(helm)].filter(([path]) => path.startsWith(`deploy/kustomize/${name}/`));
+    expect(bases).toHaveLength(2);
+    for (const [path, content] of bases) expect(readFileSync(join(ROOT, path), 'utf8'), path).toBe(content);
+  });
+
+  it.each(BASES)('%s is built by kubectl, applies, and applies again without a change', (name) => {
+    const folder = join(ROOT, 'deploy', 'kustomize', name);
+    const apply = (): string => asAdmin(['apply', '--server-side', '-k', folder, '-o', 'json']);
+    const versions = (json: string): unknown =>
+      (JSON.parse(json) as { items: Manifest[] }).items.map(({ kind, metadata }) => ({
+        kind,
+        name: metadata.name,
+        // The status of a StatefulSet moves on; its specification must not.
+        at: (metadata as { generation?: number }).generation,
+      }));
+    const first = versions(apply());
+    expect(versions(apply())).toEqual(first);
+    asAdmin(['delete', '-k', folder, '--wait=true']);
+  });
+});
