@@ -31,8 +31,6 @@ export interface KeyFacts {
   /** The key that the pod says it cannot log in with. */
   readonly brokenKey: string | undefined;
   readonly tags: readonly string[];
-  /** A new key was made for the request that the state Secret still shows. */
-  readonly reissuing: boolean;
   /** The control server does not take the stored key any more. */
   readonly spent: boolean;
   readonly nowMs: number;
@@ -42,9 +40,9 @@ export interface KeyFacts {
  * A pod's request is heeded when the key it names is the one that is stored, or none is: otherwise a newer key is on its
  * way to it. Without a request, a replica that has no node needs a key that works and carries the wanted tags.
  */
-export function decideKey({ stored, deviceId, brokenKey, reissuing, ...facts }: KeyFacts): KeyDecision {
+export function decideKey({ stored, deviceId, brokenKey, ...facts }: KeyFacts): KeyDecision {
   const key = stored?.key ?? '';
-  if (brokenKey !== undefined && !reissuing && (key === '' || key === brokenKey)) {
+  if (brokenKey !== undefined && (key === '' || key === brokenKey)) {
     return { kind: 'replace', reason: 'requested', deviceId };
   }
   if (deviceId !== undefined) return key === '' ? { kind: 'none' } : { kind: 'keep' };

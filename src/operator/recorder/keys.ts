@@ -56,11 +56,11 @@ const NO_NODE: NodeState = {
   brokenKey: undefined,
 };
 
-/** Remembers, per Recorder, how many keys were made anew lately and for which requests. */
+/** Remembers, per Recorder, how many keys were made anew lately. */
 export class KeyKeeper {
   readonly #deps: KeyKeeperDeps;
   /** By uid of the Recorder. As many as there are Recorders. */
-  readonly #memory = new Map<string, { readonly reissuing: Set<number>; readonly limiter: ReissueLimiter }>();
+  readonly #limiters = new Map<string, ReissueLimiter>();
 
   constructor(deps: KeyKeeperDeps) {
     this.#deps = deps;
@@ -79,15 +79,12 @@ export class KeyKeeper {
     const { recorder, ordinal, secrets } = replica;
     const state = secrets.state === undefined ? NO_NODE : readNodeState(secrets.state);
     const before = secrets.auth === undefined ? undefined : readStoredKey(secrets.auth);
-    const { reissuing } = this.#memoryOf(recorder);
-    if (state.brokenKey === undefined) reissuing.delete(ordinal);
     const node = await this.#look(replica, state.deviceId);
     const decision = decideKey({
       stored: before,
       deviceId: node.deviceId,
       brokenKey: state.brokenKey,
       tags: tagsOf(recorder, this.#deps.options),
-      reissuing: reissuing.has(ordinal),
       spent: node.deviceId === undefined && (await this.#isSpent(replica, before, node.removed)),
       nowMs: this.#deps.nowMs(),
     });
@@ -104,7 +101,7 @@ export class KeyKeeper {
 
   /** Forgets what is remembered about a Recorder. */
   forget(uid: string): void {
-    this.#memory.delete(uid);
+    this.#limiters.delete(uid);
   }
 
   /** A node that somebody removed at the control server does not count any more: its replica has to join anew. */
@@ -163,8 +160,7 @@ export class KeyKeeper {
   ): Promise<StoredKey> {
     const { recorder, ordinal, control, signal } = replica;
     const { metrics, log } = this.#deps;
-    const { reissuing, limiter } = this.#memoryOf(recorder);
-    if ((reason === 'requested' || reason === 'spent') && !limiter.take()) {
+    if ((reason === 'requested' || reason === 'spent') && !this.#limiterOf(recorder).take()) {
       throw new TailcastError(
         'CONTROL_FAILED',
         `auth key re-issuance rate limit exceeded for Recorder "${recorder.metadata.name}", will retry with backoff`,
@@ -175,7 +171,6 @@ export class KeyKeeper {
       metrics.devicesDeleted.inc();
     }
     const stored = await this.#create(replica);
-    if (reason === 'requested') reissuing.add(ordinal);
     log.info({ recorder: recorder.metadata.name, ordinal, reason }, 'auth key replaced');
     return stored;
   }
@@ -203,14 +198,11 @@ export class KeyKeeper {
     }
   }
 
-  #memoryOf({ metadata, spec }: Recorder): { reissuing: Set<number>; limiter: ReissueLimiter } {
-    const known = this.#memory.get(metadata.uid);
+  #limiterOf({ metadata, spec }: Recorder): ReissueLimiter {
+    const known = this.#limiters.get(metadata.uid);
     if (known !== undefined) return known;
-    const fresh = {
-      reissuing: new Set<number>(),
-      limiter: new ReissueLimiter(spec.replicas, this.#deps.nowMs),
-    };
-    this.#memory.set(metadata.uid, fresh);
+    const fresh = new ReissueLimiter(spec.replicas, this.#deps.nowMs);
+    this.#limiters.set(metadata.uid, fresh);
     return fresh;
   }
 }

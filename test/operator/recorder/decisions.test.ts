@@ -20,7 +20,6 @@ const FACTS: KeyFacts = {
   deviceId: undefined,
   brokenKey: undefined,
   tags: ['tag:k8s'],
-  reissuing: false,
   spent: false,
   nowMs: NOW,
 };
@@ -57,7 +56,11 @@ describe('the key of a replica', () => {
       { kind: 'replace', reason: 'requested', deviceId: undefined },
     ],
     ['stays when the pod names an older one', { brokenKey: 'older' }, { kind: 'keep' }],
-    ['stays while a new one is on its way', { brokenKey: 'tskey', reissuing: true }, { kind: 'keep' }],
+    [
+      'stays when it is the new one and the request is still there',
+      { brokenKey: 'tskey', stored: { ...STORED, key: 'newer' } },
+      { kind: 'keep' },
+    ],
     [
       'is replaced when it is spent',
       { spent: true },

@@ -341,6 +341,19 @@ describe('a valid Recorder', () => {
     await expect(run()).rejects.toMatchObject({ code: 'OBJECT_NOT_OURS' });
     expect(stored(`${SECRETS}/test-auth-3`)?.['data']).toEqual({ 'secret-state': 'eA==' });
     expect(condition()).toMatchObject({ status: 'False', reason: 'RecorderCreationFailed' });
+    // No key was made for a replica that cannot be.
+    expect(control.keys.size).toBe(3);
+  });
+
+  it('keeps an old key good until the new one is stored', async () => {
+    await clock.advance(3_600_000);
+    api.interfere = ({ method, path }) =>
+      method === 'PATCH' && path === `${SECRETS}/test-auth-0` ? 'cut' : undefined;
+    await expect(run()).rejects.toThrow('socket hang up');
+    expect(control.keys.get('key-1')?.usable).toBe(true);
+    api.interfere = undefined;
+    await run();
+    expect(control.keys.get('key-1')?.usable).toBe(false);
   });
 
   it('gives tags to nodes that have joined, and new keys to those that have not', async () => {
@@ -410,6 +423,17 @@ describe('a pod that cannot log in', () => {
     await run();
     expect(authKey('test-auth-0')).toBe('tskey-2');
     expect(control.keys.size).toBe(2);
+  });
+
+  it('gets it though the first attempt to store it failed', async () => {
+    ask('tskey-1');
+    api.interfere = ({ method, path }) =>
+      method === 'PATCH' && path === `${SECRETS}/test-auth-0` ? 'cut' : undefined;
+    await expect(run()).rejects.toThrow('socket hang up');
+    api.interfere = undefined;
+    await clock.advance(30_000);
+    await run();
+    expect(authKey('test-0')).toBe('tskey-3');
   });
 
   it('waits when a newer key is on its way', async () => {

@@ -67,6 +67,7 @@ export function launchOperator(
     readonly controlUrl: string;
     readonly apiKey: string;
     readonly name?: string;
+    readonly leaderElection?: boolean;
   },
 ): Program {
   const name = options.name ?? 'operator';
@@ -85,7 +86,7 @@ export function launchOperator(
       '--control=headscale',
       `--control-url=${options.controlUrl}`,
       `--api-key-file=${apiKeyFile}`,
-      '--leader-election=false',
+      `--leader-election=${options.leaderElection === true}`,
       '--ops-listen=off',
       '--log-level=debug',
     ],

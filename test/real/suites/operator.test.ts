@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { OpenApiSchemas } from '../../operator/crd/core-schema.ts';
 import { crdText } from '../../operator/crd/regenerate.ts';
 import { referenceObjects, referenceState } from '../../operator/recorder/reference-objects.ts';
+import { createHeadscaleControl } from '../../../src/operator/headscale-api.ts';
 import { ensurePeer } from '../rig/build.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type Program, type Rig, createRig, freePort } from '../rig/rig.ts';
@@ -137,7 +138,7 @@ async function converged(name: string, replicas: number): Promise<RecorderObject
       if (complete) return object;
       throw new Error(JSON.stringify({ status: object.status, set: set.status, joined, secrets }));
     },
-    { watch: [operator], timeoutMs: 40_000 },
+    { timeoutMs: 50_000 },
   );
 }
 
@@ -162,7 +163,7 @@ async function gone(name: string): Promise<void> {
       );
       return !exists && left.flat().length === 0 && (await nodes(`${name}-`)).length === 0 ? true : undefined;
     },
-    { watch: [operator], timeoutMs: 40_000 },
+    { timeoutMs: 50_000 },
   );
 }
 
@@ -380,6 +381,83 @@ describe('what the reference operator left behind', () => {
     expect(Buffer.from(auth.data.authkey, 'base64').toString()).toBe('tskey-used');
     await cluster.api('DELETE', `${RECORDERS}/adopted`);
     await gone('adopted');
+  });
+});
+
+describe('headscale', () => {
+  it('answers as the operator expects', async () => {
+    const apiKey = (await tailnet.admin('apikeys', 'create')) as string;
+    const baseUrl = tailnet.controlUrl;
+    const control = createHeadscaleControl({
+      baseUrl,
+      loginServer: baseUrl,
+      apiKey: async () => apiKey,
+      nowMs: Date.now,
+    });
+    const { signal } = new AbortController();
+    const wanted = { tags: ['tag:k8s'], lifetimeMs: 3_600_000, description: 'test' };
+    const key = await control.createKey(wanted, signal);
+    await expect(control.keyUsable(key.id, signal)).resolves.toBe(true);
+    await control.revokeKey(key.id, signal);
+    await expect(control.keyUsable(key.id, signal)).resolves.toBe(false);
+    await control.revokeKey(key.id, signal);
+    await expect(control.device('999', signal)).resolves.toBeUndefined();
+    await expect(control.deleteDevice('999', signal)).resolves.toBeUndefined();
+    const [watcher] = await nodes('watcher');
+    await expect(control.device(String(watcher?.id), signal)).resolves.toEqual({
+      hostname: 'watcher',
+      addresses: [...tailnet.node('watcher').addresses],
+    });
+    const refused = createHeadscaleControl({
+      baseUrl,
+      loginServer: baseUrl,
+      apiKey: async () => 'wrong',
+      nowMs: Date.now,
+    });
+    await expect(refused.createKey(wanted, signal)).rejects.toMatchObject({ code: 'CONTROL_FAILED' });
+  });
+});
+
+describe('a node that an administrator removed', () => {
+  it('does not keep its Recorder from being deleted', async () => {
+    await cluster.api('POST', RECORDERS, recorder('removed'));
+    await converged('removed', 1);
+    await tailnet.remove('removed-0');
+    await cluster.api('DELETE', `${RECORDERS}/removed`);
+    await gone('removed');
+    expect(await nodes('removed-')).toEqual([]);
+  });
+});
+
+describe('two operators', () => {
+  it('work one after the other, and the second goes on when the first dies', async () => {
+    await operator.stop();
+    const apiKey = (await tailnet.admin('apikeys', 'create')) as string;
+    const options = {
+      kubeconfig: operatorKubeconfig,
+      controlUrl: tailnet.controlUrl,
+      apiKey,
+      leaderElection: true,
+    };
+    const [first, second] = ['first', 'second'].map((name) => launchOperator(rig, { ...options, name })) as [
+      Program,
+      Program,
+    ];
+    const leader = await rig.until('a leader', async () =>
+      [first, second].find((program) => program.log().includes('"msg":"leading"')),
+    );
+    const other = leader === first ? second : first;
+    await cluster.api('POST', RECORDERS, recorder('handed'));
+    await converged('handed', 1);
+    expect(other.log()).not.toContain('"msg":"leading"');
+    await leader.stop();
+    await change('handed', { replicas: 2 });
+    await converged('handed', 2);
+    expect(other.log()).toContain('"msg":"leading"');
+    await cluster.api('DELETE', `${RECORDERS}/handed`);
+    await gone('handed');
+    await other.stop();
+    operator.start();
   });
 });
 
