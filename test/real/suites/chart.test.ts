@@ -145,7 +145,6 @@ describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
   it('gives each role settings that it knows', () => {
     for (const { spec } of podsOf(manifests)) {
       const [container] = spec.template.spec.containers;
-      }[];
       const environment = new Map(container.env.map((entry) => [entry.name, entry.value ?? '']));
       const read = (): unknown =>
         readSettings(TABLES[container.name]!, { flags: new Map(), environment, file: undefined });
@@ -155,7 +154,7 @@ describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
 
   it('lets sessions drain before the pod is killed', () => {
     for (const { spec } of podsOf(manifests)) {
-      const env = spec.template.spec.containers[0].env as { name: string; value: string }[];
+      const { env } = spec.template.spec.containers[0];
       const drain = Number(env.find((entry) => entry.name === 'TAILCAST_DRAIN_SECONDS')?.value);
       expect(spec.template.spec.terminationGracePeriodSeconds).toBeGreaterThan(drain);
     }
