@@ -30,6 +30,7 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   browser: { file: 'suites/browser.test.ts', peers: [] },
+  s3: { file: 'suites/s3.test.ts', peers: ['versitygw'] },
   clients: {
     file: 'suites/clients.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'clients'],

@@ -24,7 +24,14 @@ import {
   recordingKey,
   type RecordingKey,
 } from './key.ts';
-import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore, StoredRecording } from './store.ts';
+import type {
+  ByteRange,
+  FinishedUpload,
+  ObjectKind,
+  ObjectStat,
+  RecordingStore,
+  StoredRecording,
+} from './store.ts';
 
 const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const satisfies Record<
   ObjectKind,
@@ -91,7 +98,10 @@ export async function createDiskStore(
 
   async function removeRecording(key: RecordingKey): Promise<void> {
     for (const kind of ['cast', 'notes', 'sidecar'] as const) await removeFile(pathOf(key, kind));
-    await again(syncEntries(join(directory, encodeNodeId(key.nodeId))));
+    await syncEntries(join(directory, encodeNodeId(key.nodeId))).catch((error: unknown) => {
+      // a node without recordings
+      if (!isSystemError(error, 'ENOENT')) throw error;
+    });
   }
 
   if (options.readOnly !== true) await wrap(assertWritable(directory));
@@ -110,20 +120,7 @@ export async function createDiskStore(
       ),
     list: () => wrap(listRecordings(directory)),
     stat: (key, kind) => statObject(pathOf(key, kind)),
-    async *read(key, kind, range) {
-      const file = await open(pathOf(key, kind), 'r').catch((error: unknown) => {
-        throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
-      });
-      try {
-        if (range !== undefined && range.end <= range.start) return;
-        const bounds = range === undefined ? {} : { start: range.start, end: range.end - 1 };
-        for await (const chunk of createReadStream('', { fd: file, autoClose: false, ...bounds })) {
-          if (chunk instanceof Uint8Array) yield chunk;
-        }
-      } finally {
-        await file.close();
-      }
-    },
+    read: (key, kind, range) => readObject(pathOf(key, kind), range),
     remove: (key) => wrap(removeRecording(key)),
     ...createDocuments(directory, { ensureFolder, put, syncEntries }),
     freeBytes: () => wrap(statfs(directory).then(({ bavail, bsize }) => bavail * bsize)),
@@ -159,12 +156,13 @@ function createDocuments(
         })(),
       ),
     async listDocuments(prefix) {
-      const entries = await readdir(pathOf(prefix.slice(0, -1)), { recursive: true, withFileTypes: true }).catch(
-        (error: unknown) => {
-          if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
-          throw failed(error);
-        },
-      );
+      const entries = await readdir(pathOf(prefix.slice(0, -1)), {
+        recursive: true,
+        withFileTypes: true,
+      }).catch((error: unknown) => {
+        if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
+        throw failed(error);
+      });
       return entries
         .filter((entry) => entry.isFile() && !entry.name.startsWith('.'))
         .map((entry) => relative(directory, join(entry.parentPath, entry.name)).split(sep).join('/'))
@@ -180,6 +178,21 @@ function createDocuments(
     },
     removeDocument: (name) => wrap(removeFile(pathOf(name))),
   };
+}
+
+async function* readObject(path: string, range: ByteRange | undefined): AsyncGenerator<Uint8Array> {
+  const file = await open(path, 'r').catch((error: unknown) => {
+    throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
+  });
+  try {
+    if (range !== undefined && range.end <= range.start) return;
+    const bounds = range === undefined ? {} : { start: range.start, end: range.end - 1 };
+    for await (const chunk of createReadStream('', { fd: file, autoClose: false, ...bounds })) {
+      if (chunk instanceof Uint8Array) yield chunk;
+    }
+  } finally {
+    await file.close();
+  }
 }
 
 async function statObject(path: string): Promise<ObjectStat | undefined> {

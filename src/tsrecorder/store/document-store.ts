@@ -6,7 +6,7 @@ export interface DocumentStore {
   /**
    * Keeps a document, durably.
    *
-   * @param name path segments of letters, digits, `.`, `_`, `%` and `-`, joined with `/`
+   * @param name path segments of letters, digits, `.`, `_`, `%`, `:` and `-`, joined with `/`
    * @throws TailcastError `UPLOAD_CONFLICT` when the name is taken, `STORE_FAILED`
    */
   putDocument(name: string, content: Uint8Array): Promise<void>;
@@ -16,4 +16,9 @@ export interface DocumentStore {
   readDocument(name: string): Promise<Uint8Array | undefined>;
   /** That there is none is fine. */
   removeDocument(name: string): Promise<void>;
+}
+
+/** Whether `name` is one that every store can keep: see {@link DocumentStore.putDocument}. */
+export function isDocumentName(name: string): boolean {
+  return name.length <= 500 && name.split('/').every((part) => /^(?!\.{1,2}$)[\w.%:-]+$/.test(part));
 }

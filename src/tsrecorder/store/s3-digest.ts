@@ -1,0 +1,82 @@
+/** Checksums in the forms in which S3 states them. */
+import { createHash, type Hash } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+
+/** How content is protected on its way: a CRC-32 header, a Content-MD5 header for stores that lack it, or nothing. */
+export type ChecksumMode = 'crc32' | 'md5' | 'none';
+
+/** What a store may say about an object that holds exactly the digested content. */
+export interface ContentDigest {
+  readonly bytes: number;
+  /** CRC-32 of everything, base64. */
+  readonly crc32: string;
+  /** CRC-32 of the CRC-32s of the parts with their count, as S3 states it for multipart uploads. */
+  readonly crc32OfParts: string;
+  /** The same two as hexadecimal MD5; undefined unless asked for. */
+  readonly md5: string | undefined;
+  readonly md5OfParts: string | undefined;
+}
+
+/** One part of an upload. */
+export interface PartDigest {
+  readonly crc32: string;
+  readonly md5: Buffer | undefined;
+}
+
+/** Digests content that comes part by part. */
+export function createDigest(mode: ChecksumMode): {
+  part(content: Uint8Array): PartDigest;
+  finish(): ContentDigest;
+} {
+  const withMd5 = mode === 'md5';
+  const whole: Hash | undefined = withMd5 ? createHash('md5') : undefined;
+  const crcs: Buffer[] = [];
+  const md5s: Buffer[] = [];
+  let running = 0;
+  let bytes = 0;
+  return {
+    part(content) {
+      const own = crcBytes(crc32(content));
+      running = crc32(content, running);
+      bytes += content.length;
+      crcs.push(own);
+      whole?.update(content);
+      const md5 = withMd5 ? createHash('md5').update(content).digest() : undefined;
+      if (md5 !== undefined) md5s.push(md5);
+      return { crc32: own.toString('base64'), md5 };
+    },
+    finish: () => ({
+      bytes,
+      crc32: crcBytes(running).toString('base64'),
+      crc32OfParts: `${crcBytes(crc32(Buffer.concat(crcs))).toString('base64')}-${crcs.length}`,
+      md5: whole?.digest('hex'),
+      md5OfParts: withMd5
+        ? `${createHash('md5').update(Buffer.concat(md5s)).digest('hex')}-${md5s.length}`
+        : undefined,
+    }),
+  };
+}
+
+/**
+ * Compares what a store says with what it should hold.
+ *
+ * @returns undefined when it says nothing that can be compared.
+ */
+export function compareDigest(
+  digest: ContentDigest,
+  said: { readonly crc32: string | undefined; readonly etag: string | undefined },
+): boolean | undefined {
+  if (said.crc32 !== undefined) {
+    return said.crc32.includes('-') ? said.crc32 === digest.crc32OfParts : said.crc32 === digest.crc32;
+  }
+  const etag = said.etag?.replaceAll('"', '');
+  if (etag === undefined || digest.md5 === undefined) return undefined;
+  // an ETag need not be an MD5, e.g. with encryption: only a match says something
+  return etag === digest.md5 || etag === digest.md5OfParts ? true : undefined;
+}
+
+function crcBytes(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(value >>> 0);
+  return bytes;
+}

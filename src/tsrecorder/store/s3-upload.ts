@@ -1,0 +1,290 @@
+/** Brings a file into a bucket: in one request or in parts, in bounded memory, and proves that it arrived. */
+import { open, type FileHandle } from 'node:fs/promises';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import {
+  AbortMultipartUploadCommand,
+  CompleteMultipartUploadCommand,
+  CreateMultipartUploadCommand,
+  PutObjectCommand,
+  UploadPartCommand,
+  type CompletedPart,
+} from '@aws-sdk/client-s3';
+import { TailcastError } from '../../errors.ts';
+import { createTurnstile } from '../turnstile.ts';
+import type { PutOptions } from './bucket.ts';
+import { isTaken, nameOf, statusOf, type S3Connection, type S3Settings } from './s3-client.ts';
+import { compareDigest, createDigest, type ContentDigest, type PartDigest } from './s3-digest.ts';
+import type { ObjectStat } from './store.ts';
+
+/** Parts of all uploads that are in memory at a time. */
+const MAX_PARTS = 4;
+/** S3 takes 10 000; a larger file gets larger parts. */
+const MAX_PARTS_PER_UPLOAD = 9000;
+const DAY_MS = 86_400_000;
+
+/** What a store says about an object. */
+export interface ObjectHead {
+  readonly stat: ObjectStat;
+  readonly crc32: string | undefined;
+  readonly etag: string | undefined;
+}
+
+export interface UploaderParts {
+  readonly settings: S3Settings;
+  readonly connection: S3Connection;
+  readonly nowMs: () => number;
+  readonly head: (name: string) => Promise<ObjectHead | undefined>;
+  readonly get: (name: string) => AsyncIterable<Uint8Array>;
+}
+
+interface Target {
+  readonly Bucket: string;
+  readonly Key: string;
+}
+
+/** One per bucket. Rejections are the SDK's, or TailcastErrors. */
+export class S3Uploader {
+  readonly #settings: S3Settings;
+  readonly #connection: S3Connection;
+  readonly #parts: UploaderParts;
+  readonly #partTurn = createTurnstile(MAX_PARTS);
+  /** Some stores do not know `If-None-Match`; then existence is only asked for before. */
+  #knowsConditions = true;
+
+  constructor(parts: UploaderParts) {
+    this.#settings = parts.settings;
+    this.#connection = parts.connection;
+    this.#parts = parts;
+  }
+
+  /** One object from memory. @throws TailcastError `UPLOAD_CONFLICT` with `once` */
+  async put(name: string, content: Uint8Array, options: PutOptions): Promise<void> {
+    if (options.once === true && !this.#knowsConditions && (await this.#parts.head(name)) !== undefined) {
+      throw taken(undefined);
+    }
+    const digest = createDigest(this.#settings.checksums).part(content);
+    await this.#put(name, content, digest, options).catch((error: unknown) => {
+      throw options.once === true && isTaken(error) ? taken(error) : error;
+    });
+  }
+
+  /** The first `bytes` of a file. @throws TailcastError `UPLOAD_CONFLICT` with `once`, when another content has the name */
+  async putFile(name: string, path: string, bytes: number, options: PutOptions): Promise<void> {
+    const file = await open(path, 'r');
+    try {
+      const there = options.once === true ? await this.#parts.head(name) : undefined;
+      if (there === undefined) await this.#upload(name, file, bytes, options);
+      else await this.#assertSame(name, file, bytes);
+    } finally {
+      await file.close();
+    }
+  }
+
+  async #put(name: string, content: Uint8Array, digest: PartDigest, options: PutOptions): Promise<void> {
+    const fields = {
+      ...this.#target(name),
+      Body: content,
+      ...this.#checksum(digest),
+      ...this.#encryption(),
+      ...(options.retain === true ? this.#retention() : {}),
+    };
+    await this.#conditionally(options.once === true, (condition) =>
+      this.#connection.run((client) => client.send(new PutObjectCommand({ ...fields, ...condition }))),
+    );
+  }
+
+  /** Tries with `If-None-Match`, and without it where the store does not know it. */
+  async #conditionally(
+    once: boolean,
+    request: (condition: { readonly IfNoneMatch?: string }) => Promise<unknown>,
+  ): Promise<void> {
+    if (!once || !this.#knowsConditions) {
+      await request({});
+      return;
+    }
+    try {
+      await request({ IfNoneMatch: '*' });
+    } catch (error) {
+      if (statusOf(error) !== 501) throw error;
+      this.#knowsConditions = false;
+      await request({});
+    }
+  }
+
+  /** Small files in one request, others in parts; then the proof. */
+  async #upload(name: string, file: FileHandle, bytes: number, options: PutOptions): Promise<void> {
+    const digests = createDigest(this.#settings.checksums);
+    const partBytes = Math.max(this.#settings.partBytes, Math.ceil(bytes / MAX_PARTS_PER_UPLOAD));
+    try {
+      if (bytes <= partBytes) {
+        await this.#partTurn(async () => {
+          const content = await readExactly(file, 0, bytes);
+          await this.#put(name, content, digests.part(content), options);
+        });
+      } else
+        await this.#uploadParts(name, file, bytes, partBytes, (content) => digests.part(content), options);
+    } catch (error) {
+      // taken by another, or by an earlier try of ours whose answer was lost
+      if (!isTaken(error) && nameOf(error) !== 'NoSuchUpload') throw error;
+      await this.#assertSame(name, file, bytes);
+      return;
+    }
+    if (!(await this.#holds(name, file, digests.finish()))) {
+      throw new TailcastError('STORE_FAILED', 'the stored object is not what was sent');
+    }
+  }
+
+  async #uploadParts(
+    name: string,
+    file: FileHandle,
+    bytes: number,
+    partBytes: number,
+    digestPart: (content: Uint8Array) => PartDigest,
+    options: PutOptions,
+  ): Promise<void> {
+    const target = this.#target(name);
+    const create = new CreateMultipartUploadCommand({
+      ...target,
+      ...this.#encryption(),
+      ...(options.retain === true ? this.#retention() : {}),
+      ...(this.#settings.checksums === 'crc32' ? { ChecksumAlgorithm: 'CRC32' as const } : {}),
+    });
+    const { UploadId } = await this.#connection.run((client) => client.send(create));
+    const upload = { ...target, UploadId };
+    try {
+      const parts: CompletedPart[] = [];
+      const running: Promise<void>[] = [];
+      let failed = false;
+      const count = Math.ceil(bytes / partBytes);
+      for (let index = 0; index < count && !failed; index += 1) {
+        const start = index * partBytes;
+        const read = Promise.withResolvers<void>();
+        const part = this.#partTurn(async () => {
+          // parts are read in order, because the digest of the whole is made of them in order
+          const content = await readExactly(file, start, Math.min(partBytes, bytes - start));
+          const digest = digestPart(content);
+          read.resolve();
+          parts[index] = await this.#sendPart(upload, index + 1, content, digest);
+        }).catch((error: unknown) => {
+          failed = true;
+          read.resolve();
+          throw error;
+        });
+        part.catch(() => undefined);
+        running.push(part);
+        await read.promise;
+      }
+      await allSettledOrThrow(running);
+      await this.#conditionally(options.once === true, (condition) =>
+        this.#connection.run((client) =>
+          client.send(
+            new CompleteMultipartUploadCommand({
+              ...upload,
+              MultipartUpload: { Parts: parts },
+              ...condition,
+            }),
+          ),
+        ),
+      );
+    } catch (error) {
+      // what cannot be given up now is swept later
+      await this.#connection
+        .run((client) => client.send(new AbortMultipartUploadCommand(upload)))
+        .catch(() => undefined);
+      throw error;
+    }
+  }
+
+  async #sendPart(
+    upload: Target & { readonly UploadId: string | undefined },
+    PartNumber: number,
+    Body: Uint8Array,
+    digest: PartDigest,
+  ): Promise<CompletedPart> {
+    const checksum = this.#checksum(digest);
+    const request = new UploadPartCommand({ ...upload, PartNumber, Body, ...checksum });
+    const { ETag } = await this.#connection.run((client) => client.send(request));
+    const { ChecksumCRC32 } = checksum;
+    return { ETag, PartNumber, ...(ChecksumCRC32 === undefined ? {} : { ChecksumCRC32 }) };
+  }
+
+  /** @throws TailcastError `UPLOAD_CONFLICT` unless the object holds exactly the first `bytes` of the file. */
+  async #assertSame(name: string, file: FileHandle, bytes: number): Promise<void> {
+    // an upload that was swept, not one that somebody else completed
+    if ((await this.#parts.head(name)) === undefined)
+      throw new TailcastError('STORE_FAILED', 'the upload is gone');
+    const digests = createDigest(this.#settings.checksums);
+    const partBytes = Math.max(this.#settings.partBytes, Math.ceil(bytes / MAX_PARTS_PER_UPLOAD));
+    for (let start = 0; start < bytes || start === 0; start += partBytes) {
+      digests.part(await readExactly(file, start, Math.min(partBytes, bytes - start)));
+      await nextTurn();
+    }
+    if (!(await this.#holds(name, file, digests.finish()))) throw taken(undefined);
+  }
+
+  /** Whether the object is what was digested: by what the store says, or else by reading it. */
+  async #holds(name: string, file: FileHandle, digest: ContentDigest): Promise<boolean> {
+    const head = await this.#parts.head(name);
+    if (head === undefined || head.stat.bytes !== digest.bytes) return false;
+    return compareDigest(digest, head) ?? (await this.#readsEqual(name, file));
+  }
+
+  async #readsEqual(name: string, file: FileHandle): Promise<boolean> {
+    let position = 0;
+    for await (const chunk of this.#parts.get(name)) {
+      const ours = await readExactly(file, position, chunk.length);
+      if (Buffer.compare(ours, chunk) !== 0) return false;
+      position += chunk.length;
+    }
+    return true;
+  }
+
+  #target(name: string): Target {
+    return { Bucket: this.#settings.bucket, Key: this.#settings.prefix + name };
+  }
+
+  #checksum({ crc32, md5 }: PartDigest): { readonly ChecksumCRC32?: string; readonly ContentMD5?: string } {
+    if (this.#settings.checksums === 'crc32') return { ChecksumCRC32: crc32 };
+    return md5 === undefined ? {} : { ContentMD5: md5.toString('base64') };
+  }
+
+  #encryption(): { readonly ServerSideEncryption?: 'AES256' | 'aws:kms'; readonly SSEKMSKeyId?: string } {
+    const { encryption, kmsKey } = this.#settings;
+    if (encryption === 'none') return {};
+    return {
+      ServerSideEncryption: encryption,
+      ...(kmsKey === undefined || encryption !== 'aws:kms' ? {} : { SSEKMSKeyId: kmsKey }),
+    };
+  }
+
+  #retention(): {
+    readonly ObjectLockMode?: 'GOVERNANCE' | 'COMPLIANCE';
+    readonly ObjectLockRetainUntilDate?: Date;
+  } {
+    const { retention } = this.#settings;
+    if (retention === undefined) return {};
+    const until = new Date(this.#parts.nowMs() + retention.days * DAY_MS);
+    return { ObjectLockMode: retention.mode, ObjectLockRetainUntilDate: until };
+  }
+}
+
+function taken(cause: unknown): TailcastError {
+  return new TailcastError('UPLOAD_CONFLICT', 'another recording has this key', { cause });
+}
+
+/** Waits for all, so that no part is on its way when the upload is given up; then throws the first failure. */
+async function allSettledOrThrow(parts: readonly Promise<void>[]): Promise<void> {
+  for (const result of await Promise.allSettled(parts)) if (result.status === 'rejected') throw result.reason;
+}
+
+/** @throws TailcastError `STORE_FAILED` when the file is shorter */
+async function readExactly(file: FileHandle, start: number, bytes: number): Promise<Uint8Array> {
+  const content = Buffer.allocUnsafe(bytes);
+  let filled = 0;
+  while (filled < bytes) {
+    const { bytesRead } = await file.read(content, filled, bytes - filled, start + filled);
+    if (bytesRead === 0) throw new TailcastError('STORE_FAILED', 'the spool is shorter than it was');
+    filled += bytesRead;
+  }
+  return content;
+}

@@ -1,0 +1,165 @@
+/** Our store against a real S3 server. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdir, truncate } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import {
+  CreateBucketCommand,
+  CreateMultipartUploadCommand,
+  ListMultipartUploadsCommand,
+  S3Client,
+} from '@aws-sdk/client-s3';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describeStore, NODE } from '../../tsrecorder/store/store-contract.ts';
+import { S3Bucket } from '../../../src/tsrecorder/store/s3-bucket.ts';
+import { S3_DEFAULTS, type S3Settings } from '../../../src/tsrecorder/store/s3-client.ts';
+import { createS3Store, S3_LISTING } from '../../../src/tsrecorder/store/s3.ts';
+import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
+import { createRig, type Rig } from '../rig/rig.ts';
+import { startS3, type S3Server } from '../rig/s3.ts';
+
+let rig: Rig;
+let server: S3Server;
+let admin: S3Client;
+let folder = '';
+let prefixes = 0;
+const buckets: S3Bucket[] = [];
+
+beforeAll(async () => {
+  rig = createRig();
+  server = await startS3(rig);
+  folder = mkdtempSync(join(tmpdir(), 'tcs3-'));
+  process.env['AWS_ACCESS_KEY_ID'] = server.accessKeyId;
+  process.env['AWS_SECRET_ACCESS_KEY'] = server.secretAccessKey;
+  admin = new S3Client({ endpoint: server.endpoint, region: server.region, forcePathStyle: true });
+  await admin.send(new CreateBucketCommand({ Bucket: 'recordings' }));
+  await admin.send(new CreateBucketCommand({ Bucket: 'locked', ObjectLockEnabledForBucket: true }));
+});
+
+afterAll(async () => {
+  for (const bucket of buckets) bucket.close();
+  admin?.destroy();
+  await rig?.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+function openBucket(settings: Partial<S3Settings> = {}): S3Bucket {
+  prefixes += 1;
+  const bucket = new S3Bucket(
+    {
+      ...S3_DEFAULTS,
+      bucket: 'recordings',
+      prefix: `test-${prefixes}/`,
+      endpoint: server.endpoint,
+      region: server.region,
+      pathStyle: true,
+      partBytes: 5 * 1024 ** 2,
+      ...settings,
+    },
+    () => Date.now(),
+  );
+  buckets.push(bucket);
+  return bucket;
+}
+
+function openStore(settings: Partial<S3Settings> = {}): RecordingStore {
+  return createS3Store({ ...S3_LISTING, bucket: openBucket(settings), nowMs: () => Date.now() });
+}
+
+const BIG = { bigBytes: 17 * 1024 ** 2 + 3 };
+
+describeStore('S3', async () => openStore(), BIG);
+describeStore('S3 with MD5 instead of CRC', async () => openStore({ checksums: 'md5' }), BIG);
+describeStore('S3 without checksums', async () => openStore({ checksums: 'none' }), BIG);
+describeStore('S3 with encryption by the store', async () => openStore({ encryption: 'AES256' }), BIG);
+
+describe('a bucket', () => {
+  it('is refused at once when the secret is wrong', async () => {
+    const bucket = openBucket({ bucket: 'nowhere' });
+    await expect(bucket.probe()).rejects.toMatchObject({ name: 'NoSuchBucket' });
+    await expect(openBucket().probe()).resolves.toBeUndefined();
+  });
+
+  it('holds a file of many parts in bounded memory', async () => {
+    const path = join(folder, 'large');
+    writeFileSync(path, 'header\n');
+    await truncate(path, 300 * 1024 ** 2);
+    const bucket = openBucket();
+    globalThis.gc?.();
+    const before = process.memoryUsage().arrayBuffers;
+    let peak = 0;
+    const timer = setInterval(() => {
+      peak = Math.max(peak, process.memoryUsage().arrayBuffers);
+    }, 5);
+    await bucket.putFile('large', path, 300 * 1024 ** 2, { once: true });
+    clearInterval(timer);
+    expect((await bucket.stat('large'))?.bytes).toBe(300 * 1024 ** 2);
+    expect(peak - before).toBeLessThan(100 * 1024 ** 2);
+  });
+
+  it('finds damage on the way: a file that changes while it is sent is not stored', async () => {
+    const path = join(folder, 'short');
+    writeFileSync(path, 'a'.repeat(100));
+    await expect(openBucket().putFile('short', path, 101)).rejects.toMatchObject({ code: 'STORE_FAILED' });
+  });
+
+  it('sweeps multipart uploads that nobody completed, and only below its prefix', async () => {
+    const bucket = openBucket({ prefix: 'mine/' });
+    for (const Key of ['mine/a', 'mine/b', 'theirs/c']) {
+      await admin.send(new CreateMultipartUploadCommand({ Bucket: 'recordings', Key }));
+    }
+    expect(await bucket.sweepUploads(3_600_000)).toBe(0);
+    expect(await bucket.sweepUploads(-3_600_000)).toBe(2);
+    const left = await admin.send(new ListMultipartUploadsCommand({ Bucket: 'recordings' }));
+    expect(left.Uploads?.map(({ Key }) => Key)).toEqual(['theirs/c']);
+  });
+
+  it('locks what belongs to the archive for as long as it is told', async () => {
+    const retention = { mode: 'COMPLIANCE', days: 1 } as const;
+    const bucket = openBucket({ bucket: 'locked', retention });
+    await bucket.put('kept', Buffer.from('x'), { retain: true });
+    await bucket.put('free', Buffer.from('x'));
+    await bucket.remove('free');
+    await expect(bucket.remove('kept')).rejects.toMatchObject({ code: 'STORE_FAILED' });
+    expect((await bucket.stat('kept'))?.bytes).toBe(1);
+  });
+
+  it('lists page after page, and names that others chose', async () => {
+    const bucket = openBucket();
+    const names = Array.from({ length: 1100 }, (_, index) => `n/${String(index).padStart(4, '0')}`);
+    names.push('n/a b+c%41&<ä>');
+    await mkdir(folder, { recursive: true });
+    for (let start = 0; start < names.length; start += 50) {
+      await Promise.all(names.slice(start, start + 50).map((name) => bucket.put(name, Buffer.from('x'))));
+    }
+    const found: string[] = [];
+    for await (const { objects } of bucket.list({ prefix: 'n/' }))
+      found.push(...objects.map(({ name }) => name));
+    expect(found.toSorted()).toEqual(names.toSorted());
+    const after: string[] = [];
+    for await (const { objects } of bucket.list({ prefix: 'n/', startAfter: 'n/1097' })) {
+      after.push(...objects.map(({ name }) => name));
+    }
+    expect(after).toEqual(['n/1098', 'n/1099', 'n/a b+c%41&<ä>']);
+  });
+});
+
+describe('two recorders on one bucket', () => {
+  it('see what the other stored', async () => {
+    const [one, two] = [openStore({ prefix: 'shared/' }), openStore({ prefix: 'shared/' })];
+    const path = join(folder, 'one');
+    writeFileSync(path, 'cast\n');
+    const key = { nodeId: NODE, time: '2026-07-29T11:50:50.000000000Z' };
+    expect(await two.list()).toEqual([]);
+    await one.finish({
+      key,
+      castPath: path,
+      castBytes: 5,
+      notesPath: undefined,
+      notesBytes: 0,
+      sidecar: '{}',
+      sessionMark: undefined,
+    });
+    expect(await one.list()).toMatchObject([{ key, hasSidecar: true }]);
+  });
+});

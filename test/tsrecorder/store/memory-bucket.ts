@@ -1,0 +1,70 @@
+/** A bucket in memory that behaves as S3 does; for tests of what is built on it, not of S3. */
+import { readFile } from 'node:fs/promises';
+import { TailcastError } from '../../../src/errors.ts';
+import type { Bucket, BucketObject } from '../../../src/tsrecorder/store/bucket.ts';
+
+export interface MemoryBucket extends Bucket {
+  readonly objects: Map<string, { content: Buffer; modifiedAtMs: number }>;
+  /** Called before every request with its name; what it throws is what the caller gets. */
+  before: (request: string, name: string) => void;
+}
+
+export function createMemoryBucket(nowMs: () => number = () => Date.now(), pageSize = 1000): MemoryBucket {
+  const objects: MemoryBucket['objects'] = new Map();
+  const write = (name: string, content: Buffer, once: boolean | undefined): void => {
+    const known = objects.get(name);
+    if (once === true && known !== undefined && !known.content.equals(content)) {
+      throw new TailcastError('UPLOAD_CONFLICT');
+    }
+    objects.set(name, { content, modifiedAtMs: nowMs() });
+  };
+  const bucket: MemoryBucket = {
+    objects,
+    before: () => undefined,
+    async put(name, content, options = {}) {
+      bucket.before('put', name);
+      if (options.once === true && objects.has(name)) throw new TailcastError('UPLOAD_CONFLICT');
+      write(name, Buffer.from(content), false);
+    },
+    async putFile(name, path, bytes, options = {}) {
+      bucket.before('put', name);
+      write(name, (await readFile(path)).subarray(0, bytes), options.once);
+    },
+    async stat(name) {
+      bucket.before('stat', name);
+      const found = objects.get(name);
+      return found && { bytes: found.content.length, modifiedAtMs: found.modifiedAtMs };
+    },
+    async *get(name, range) {
+      bucket.before('get', name);
+      const found = objects.get(name);
+      if (found === undefined) throw new TailcastError('RECORDING_UNKNOWN');
+      yield found.content.subarray(range?.start ?? 0, range?.end);
+    },
+    async remove(name) {
+      bucket.before('remove', name);
+      objects.delete(name);
+    },
+    async *list({ prefix, startAfter = '', folders = false }) {
+      bucket.before('list', prefix);
+      const names = [...objects.keys()]
+        .filter((name) => name.startsWith(prefix) && name > startAfter)
+        .toSorted();
+      const groups = new Set<string>();
+      const found: BucketObject[] = [];
+      for (const name of names) {
+        const slash = name.indexOf('/', prefix.length);
+        const object = objects.get(name);
+        if (folders && slash >= 0) groups.add(name.slice(0, slash + 1));
+        else if (object !== undefined) {
+          found.push({ name, bytes: object.content.length, modifiedAtMs: object.modifiedAtMs });
+        }
+      }
+      for (let start = 0; start < found.length || start === 0; start += pageSize) {
+        yield { objects: found.slice(start, start + pageSize), folders: start === 0 ? [...groups] : [] };
+      }
+    },
+    sweepUploads: () => Promise.resolve(0),
+  };
+  return bucket;
+}

@@ -1,0 +1,87 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { createS3Store, S3_LISTING } from '../../../src/tsrecorder/store/s3.ts';
+import { createMemoryBucket } from './memory-bucket.ts';
+import { describeStore } from './store-contract.ts';
+
+const nowMs = (): number => Date.parse('2026-07-29T12:00:00Z');
+
+describeStore(
+  'a bucket in memory',
+  async () => createS3Store({ ...S3_LISTING, bucket: createMemoryBucket(), nowMs }),
+  { bigBytes: 3_000_000 },
+);
+
+describe('listing a bucket', () => {
+  it('asks for new recordings each time and for old ones now and then', async () => {
+    const bucket = createMemoryBucket(undefined, 2);
+    let now = Date.parse('2026-07-29T12:00:00Z');
+    const store = createS3Store({ bucket, nowMs: () => now, recentMs: 3_600_000, fullListMs: 60_000 });
+    const put = (name: string): Promise<void> => bucket.put(`n1/${name}.cast`, Buffer.from('x'));
+    const times = async (): Promise<string[]> => (await store.list()).map(({ key }) => key.time).toSorted();
+    // the reference trims zeros
+    await put('2026-07-29T11:50:50.5Z');
+    await put('2026-07-28T11:00:00Z');
+    await put('2026-07-29T11:00:00Z');
+    expect(await times()).toEqual(['2026-07-28T11:00:00Z', '2026-07-29T11:00:00Z', '2026-07-29T11:50:50.5Z']);
+    await put('2026-07-29T11:59:00.000000001Z');
+    await put('2026-07-01T00:00:00.000000001Z');
+    bucket.objects.delete('n1/2026-07-29T11:00:00Z.cast');
+    expect(await times()).toEqual([
+      '2026-07-28T11:00:00Z',
+      '2026-07-29T11:50:50.5Z',
+      '2026-07-29T11:59:00.000000001Z',
+    ]);
+    now += 60_000;
+    expect(await times()).toContain('2026-07-01T00:00:00.000000001Z');
+  });
+
+  it('does not read the events of a node, however many there are', async () => {
+    const bucket = createMemoryBucket();
+    const store = createS3Store({ ...S3_LISTING, bucket, nowMs });
+    await store.putEvent({ nodeId: 'n1', time: '2026-07-29T11:50:50.000000001Z' }, '{}\n');
+    const prefixes: string[] = [];
+    bucket.before = (_request, name) => prefixes.push(name);
+    expect(await store.list()).toEqual([]);
+    expect(prefixes).not.toContain('n1/events/');
+  });
+
+  it('tries a finish again from the beginning when it failed anywhere', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'tsrecorder-s3-'));
+    const path = join(folder, 'cast');
+    await writeFile(path, 'cast\n');
+    const upload = {
+      key: { nodeId: 'n1', time: '2026-07-29T11:50:50.000000001Z' },
+      castPath: path,
+      castBytes: 5,
+      notesPath: path,
+      notesBytes: 5,
+      sidecar: '{}',
+      sessionMark: '0123456789abcdef0123456789abcdef',
+    };
+    for (let failing = 0; ; failing += 1) {
+      const bucket = createMemoryBucket();
+      const store = createS3Store({ ...S3_LISTING, bucket, nowMs });
+      let requests = 0;
+      bucket.before = () => {
+        requests += 1;
+        if (requests === failing + 1) throw new Error('broken');
+      };
+      const failed = await store.finish(upload).then(
+        () => false,
+        () => true,
+      );
+      bucket.before = () => undefined;
+      if (failed) {
+        // what is listed is complete
+        expect(await store.list()).toEqual([]);
+        await store.finish(upload);
+      }
+      expect(await store.list()).toMatchObject([{ hasSidecar: true, sessionMark: upload.sessionMark }]);
+      if (!failed) break;
+    }
+    await rm(folder, { recursive: true });
+  });
+});
