@@ -115,7 +115,13 @@ async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
           checks: [
             {
               name: 'api server',
-              check: async (use) => void (await client.list(KINDS.recorder, { metadataOnly: true }, use)),
+              // Any answer will do; this is the cheapest question that the operator may ask.
+              check: async (use) =>
+                void (await client.get(
+                  KINDS.lease,
+                  { namespace: options.namespace, name: config.leaseName },
+                  use,
+                )),
             },
           ],
         });

@@ -106,6 +106,8 @@ describe('an informer', () => {
       await seen('added c');
       expect(lists()).toHaveLength(1);
       expect(watchesAsked().length).toBeGreaterThan(before);
+      const { resourceVersion } = api.objects.get(`${SECRETS}/b`)!.metadata;
+      expect(watchesAsked().at(-1)?.query.get('resourceVersion')).toBe(resourceVersion);
       expect(changes.filter((change) => change === 'added b')).toHaveLength(1);
     },
   );

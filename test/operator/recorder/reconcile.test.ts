@@ -493,6 +493,19 @@ describe('a failure', () => {
     expect(events()).toEqual([]);
   });
 
+  it('is not written to a Recorder that was made anew under the same name', async () => {
+    put({});
+    api.interfere = ({ path }) => {
+      if (path !== `${RECORDERS}/test/status`) return undefined;
+      api.interfere = undefined;
+      api.objects.delete(`${RECORDERS}/test`);
+      put({ storage: S3 }, { uid: 'uid-2' });
+      return undefined;
+    };
+    await expect(run()).rejects.toThrow('Conflict');
+    expect(condition()).toBeUndefined();
+  });
+
   it('loses at most one key, whichever write a crash comes before', async () => {
     put({ replicas: 2, storage: S3 });
     await run();
