@@ -2,13 +2,14 @@
  * Brings uploads that are over from the spool into the store, for as long as it takes. A spool is removed only after the
  * store holds the recording; until then the recording is listed and served from the spool.
  */
-import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { open, stat } from 'node:fs/promises';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { CastHead } from './cast-head.ts';
 import { readCastTail } from './cast-tail.ts';
+import { sealLines } from './evidence/line-seal.ts';
+import type { SessionEvidence, SessionStart } from './evidence/session-evidence.ts';
 import type { Recording } from './recording.ts';
 import { finalState, problemOf, type SessionFacts } from './session-facts.ts';
 import { sessionMark, type SessionPart } from './session-part.ts';
@@ -38,6 +39,7 @@ export interface OverUpload {
 
 export interface FinisherOptions {
   readonly store: RecordingStore;
+  readonly evidence: Pick<SessionEvidence, 'sign' | 'ended'>;
   readonly log: Logger;
   /** Pause after the first failure; doubles up to `maxRetryMs`. */
   readonly retryMs: number;
@@ -66,7 +68,7 @@ export function createFinisher(options: FinisherOptions): Finisher {
 
   async function attempt(upload: OverUpload): Promise<boolean> {
     try {
-      await turn(() => store(upload, options.store));
+      await turn(() => store(upload, options.store, options.evidence));
       return true;
     } catch (error) {
       options.onRetry();
@@ -106,9 +108,13 @@ export function createFinisher(options: FinisherOptions): Finisher {
 }
 
 /** Keeps one upload and removes its spool. Repeating it after a failure anywhere in between does no harm. */
-async function store(upload: OverUpload, into: RecordingStore): Promise<void> {
+async function store(
+  upload: OverUpload,
+  into: RecordingStore,
+  evidence: FinisherOptions['evidence'],
+): Promise<void> {
   const { paths, castBytes } = upload;
-  const sha256 = await hashFile(paths.cast);
+  const { sha256, ...cast } = await sealFile(paths.cast, castBytes);
   const tail = await readCastTail(
     (start, end) => readPart(paths.cast, start, end),
     castBytes,
@@ -120,10 +126,12 @@ async function store(upload: OverUpload, into: RecordingStore): Promise<void> {
   const part = describePart(upload.meta);
   const isWhole = upload.clean && part.number === 1 && part.offset === 0;
   const mark = isWhole ? undefined : sessionMark(upload.meta.nodeId, part.session);
+  const files = { cast, notes: notes === undefined ? undefined : await sealFile(notes, notesBytes) };
+  const start = await describeStart(upload);
   let key: RecordingKey = upload.meta;
   for (;;) {
     const recording = { ...described, id: recordingId(key), key: recordingKey(key) };
-    const sidecar = encodeSidecar(
+    const document = encodeSidecar(
       {
         tailcast: 1,
         recording,
@@ -142,9 +150,10 @@ async function store(upload: OverUpload, into: RecordingStore): Promise<void> {
       },
       upload.facts.session,
     );
+    const sidecar = await evidence.sign(start, files, document);
     try {
-      const files = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
-      await into.finish({ key, ...files, sidecar, sessionMark: mark });
+      const sources = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
+      await into.finish({ key, ...sources, sidecar, sessionMark: mark });
       break;
     } catch (error) {
       if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
@@ -155,6 +164,7 @@ async function store(upload: OverUpload, into: RecordingStore): Promise<void> {
   if (kept?.bytes !== castBytes) {
     throw new TailcastError('STORE_FAILED', 'the stored cast is not as long as the spool');
   }
+  await evidence.ended(start.recording, recordingId(key), files);
   await removeSpool(paths);
 }
 
@@ -208,12 +218,15 @@ function nextKey(key: RecordingKey): RecordingKey {
   return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + 1n) };
 }
 
-async function hashFile(path: string): Promise<string> {
-  const hash = createHash('sha256');
-  for await (const chunk of createReadStream(path, { highWaterMark: 262_144 })) {
-    if (chunk instanceof Uint8Array) hash.update(chunk);
-  }
-  return hash.digest('hex');
+/** What the log says, or would have said, when the session began. */
+async function describeStart({ meta, paths }: OverUpload): Promise<SessionStart> {
+  const { nodeId, nodeName, address, storedHeaderBytes } = meta;
+  const header = await readPart(paths.cast, 0, storedHeaderBytes);
+  return { recording: recordingId(meta), header, nodeId, nodeName, address };
+}
+
+function sealFile(path: string, bytes: number): ReturnType<typeof sealLines> {
+  return sealLines(createReadStream(path, { highWaterMark: 262_144 }), bytes);
 }
 
 /** Bytes `[start, end)` of a file, fewer if it is shorter. */

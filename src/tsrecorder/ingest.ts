@@ -185,6 +185,8 @@ export class Ingest {
         );
       }
     }
+    const left = await listSpools(this.#options.spoolDirectory);
+    await this.#options.evidence.settle(new Set(left.map(recordingId)));
   }
 
   /**

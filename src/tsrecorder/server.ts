@@ -1,10 +1,13 @@
 /** Puts a recorder together: store, spool, ingest, catalogue, and the port they are reached on. */
+import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import type { Registry } from 'prom-client';
 import type { Logger } from '../observe/logger.ts';
 import { addApi } from './api.ts';
 import { createCatalog, type Catalog } from './catalog.ts';
 import { makeDirectory } from './durable-files.ts';
+import { loadSigningKey } from './evidence/signing-key.ts';
+import { openSessionEvidence, type SessionEvidence } from './evidence/session-evidence.ts';
 import { createFinisher, type Finisher } from './finisher.ts';
 import { createGroupCommit, type GroupCommit } from './group-commit.ts';
 import { createHosts } from './hosts.ts';
@@ -60,6 +63,10 @@ export interface RecorderTiming {
   /** Pause after the store has failed; doubles up to `maxStoreRetryMs`. */
   readonly storeRetryMs: number;
   readonly maxStoreRetryMs: number;
+  /** How long an entry of the evidence log waits at most before it is published, while the store works. */
+  readonly publishMs: number;
+  /** How often the ends of other recorders' logs are written down. */
+  readonly witnessMs: number;
   /** How long `close` waits for connections before it cuts them. */
   readonly closeGraceMs: number;
 }
@@ -90,6 +97,8 @@ export const DEFAULT_TIMING: RecorderTiming = {
   listRefreshMs: 1000,
   storeRetryMs: 1000,
   maxStoreRetryMs: 60_000,
+  publishMs: 5000,
+  witnessMs: 3_600_000,
   closeGraceMs: 2000,
 };
 
@@ -123,6 +132,10 @@ export interface RecorderOptions {
    * upload moves into the store without being copied. Default: `.spool` in `directory`.
    */
   readonly spoolDirectory?: string;
+  /**
+   * Private key that signs the evidence. Default: one in the spool directory. Made if missing.
+   */
+  readonly evidenceKey?: string;
   /** The built player; none if missing. */
   readonly playerDirectory?: string;
   /** Host names under which page and API answer, beside loopback and the address of the connection. */
@@ -173,6 +186,7 @@ interface IngestParts {
   readonly group: GroupCommit;
   readonly finisher: Finisher;
   readonly catalog: Catalog;
+  readonly evidence: SessionEvidence;
   readonly metrics: RecorderMetrics;
   readonly issueTime: () => string;
 }
@@ -188,8 +202,10 @@ async function startIngest(
   const metrics = createRecorderMetrics(options.registry, () => ingest.sessionCount);
   const issueTime = createReceiveTimes(() => clock.now());
   const group = createCommits(timing, clock, metrics, () => ingest.resumeWaiting());
+  const evidence = await openEvidence(options, store, spoolDirectory);
   const finisher = createFinisher({
     store,
+    evidence,
     log,
     retryMs: timing.storeRetryMs,
     maxRetryMs: timing.maxStoreRetryMs,
@@ -199,6 +215,7 @@ async function startIngest(
     spoolDirectory,
     group,
     finisher,
+    evidence,
     limits,
     resumeGraceMs: timing.resumeGraceMs,
     now: () => clock.now(),
@@ -215,13 +232,13 @@ async function startIngest(
     now: () => clock.monotonic(),
   });
   await ingest.recover();
-  return { ingest, group, finisher, catalog, metrics, issueTime };
+  return { ingest, group, finisher, catalog, evidence, metrics, issueTime };
 }
 
 async function listen(
   options: RecorderOptions,
   store: RecordingStore,
-  { ingest, group, finisher, catalog, metrics, issueTime }: IngestParts,
+  { ingest, group, finisher, catalog, evidence, metrics, issueTime }: IngestParts,
   unlock: () => Promise<void>,
 ): Promise<Recorder> {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
@@ -247,10 +264,32 @@ async function listen(
     async close() {
       viewers.close();
       await closeUploads(ingest, group, finisher);
+      await evidence.close();
       await server.close(timing.closeGraceMs);
       await unlock();
     },
   };
+}
+
+async function openEvidence(
+  options: RecorderOptions,
+  store: RecordingStore,
+  spoolDirectory: string,
+): Promise<SessionEvidence> {
+  const { log, clock = SYSTEM_CLOCK } = options;
+  const { publishMs, witnessMs } = { ...DEFAULT_TIMING, ...options.timing };
+  const directory = join(spoolDirectory, 'evidence');
+  await makeDirectory(directory);
+  return openSessionEvidence({
+    store,
+    path: join(directory, 'log'),
+    key: await loadSigningKey(options.evidenceKey ?? join(directory, 'key.pem'), true),
+    randomId: () => randomBytes(16).toString('hex'),
+    nowMs: () => clock.now(),
+    log,
+    publishMs,
+    witnessMs,
+  });
 }
 
 function createCommits(

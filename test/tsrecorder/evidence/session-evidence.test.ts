@@ -1,0 +1,108 @@
+import { readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parseSegment } from '../../../src/tsrecorder/evidence/log-entry.ts';
+import { parsePublicKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
+import { parseSignedSidecar } from '../../../src/tsrecorder/evidence/signed-sidecar.ts';
+import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import { createRig, HEADER, openUpload, uploadWhole } from '../recorder-rig.ts';
+
+const BODY = `${HEADER}[1,"o","x"]\n`;
+
+async function verifyDirectory(directory: string) {
+  const store = await createDiskStore(directory, { readOnly: true });
+  return verifyStore({ store, keys: [], checkpoint: [] });
+}
+
+async function logLines(directory: string): Promise<readonly string[]> {
+  const store = await createDiskStore(directory, { readOnly: true });
+  const names = await store.listDocuments('.evidence/logs/');
+  const texts = await Promise.all(
+    names.map(async (name) => Buffer.from((await store.readDocument(name))!).toString()),
+  );
+  return texts.flatMap((text) => parseSegment(text).lines);
+}
+
+describe('evidence of a recorder', () => {
+  it('holds for a recording that ended as it should', async () => {
+    await using rig = await createRig({ timing: { publishMs: 1 } });
+    await uploadWhole(rig.recorder, `${BODY}{"kind":"stream","name":"stderr"}\n[2,"o","y"]\n`);
+    const [recording] = await rig.list();
+    await using again = await rig.restart();
+    const report = await verifyDirectory(again.directory);
+    expect(report.findings).toMatchObject([{ severity: 'notice', code: 'no-trusted-key' }]);
+    expect(report.ok).toBe(true);
+    expect(report.recordings).toEqual({ withEvidence: 1, withoutEvidence: 0 });
+    expect(report.heads).toHaveLength(1);
+    const { body } = await again.get(`/api/v1/recordings/${recording!.id}/sidecar`);
+    const signed = parseSignedSidecar(body)!;
+    expect(signed.evidence.log).toBe(report.heads[0]!.log);
+    expect(signed.evidence.notes).toBeDefined();
+  });
+
+  it('is there before the first byte is acknowledged', async () => {
+    await using rig = await createRig({ timing: { publishMs: 1_000_000 } });
+    const upload = openUpload(rig.recorder);
+    upload.write(BODY);
+    await upload.ack(({ ack }) => ack === BODY.length);
+    const journal = join(rig.directory, '.spool', 'evidence', 'log');
+    const { readFile } = await import('node:fs/promises');
+    const starts = (await readFile(journal, 'utf8'))
+      .split('\n')
+      .filter((line) => line.includes('"kind":"start"'));
+    expect(starts).toHaveLength(1);
+    expect(starts[0]).toContain((await rig.list())[0]!.id);
+    upload.close();
+  });
+
+  it('names a session that has not ended', async () => {
+    await using rig = await createRig({ timing: { publishMs: 1 } });
+    const upload = openUpload(rig.recorder, { 'tailcast-session': 'shell-1' });
+    upload.write(BODY);
+    await upload.ack(({ ack }) => ack === BODY.length);
+    const [{ id }] = (await rig.list()) as [{ id: string }];
+    upload.close();
+    await using again = await rig.restart();
+    const report = await verifyDirectory(again.directory);
+    expect(report.unfinished).toBe(1);
+    expect(report.findings).toContainEqual(expect.objectContaining({ code: 'unfinished', recording: id }));
+    expect(report.ok).toBe(true);
+  });
+
+  it('keeps its key to itself and publishes the other half', async () => {
+    await using rig = await createRig();
+    await using again = await rig.restart();
+    const path = join(again.directory, '.spool', 'evidence', 'key.pem');
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+    const store = await createDiskStore(again.directory, { readOnly: true });
+    const [name] = await store.listDocuments('.evidence/keys/');
+    const published = parsePublicKey(Buffer.from((await store.readDocument(name!))!).toString())!;
+    expect(name).toBe(`.evidence/keys/${published.id}.pem`);
+    expect((await readdir(join(again.directory, '.evidence', 'keys'))).length).toBe(1);
+  });
+
+  it('goes on with one log over many processes', async () => {
+    let rig = await createRig();
+    for (let run = 0; run < 3; run++) {
+      await uploadWhole(rig.recorder, BODY);
+      rig = await rig.restart();
+    }
+    await rig.recorder.close();
+    const kinds = (await logLines(rig.directory)).map((line) => JSON.parse(line).event.kind);
+    expect(kinds).toEqual([
+      'open',
+      'start',
+      'end',
+      'restart',
+      'start',
+      'end',
+      'restart',
+      'start',
+      'end',
+      'restart',
+    ]);
+    expect((await verifyDirectory(rig.directory)).ok).toBe(true);
+    await rig[Symbol.asyncDispose]();
+  });
+});
