@@ -2,8 +2,10 @@
  * Taps of a WebSocket connection that carries one exec or attach session in the `channel.k8s.io` family.
  *
  * A message is a channel byte and data; in the base64 variants, a digit and base64 in text messages. What the tap reads
- * must be what both ends read, so whatever they could read differently ends the session: compressed frames, messages of
- * the other type, fragmented client messages (the API server takes every frame for a message), unknown channels.
+ * must be what both ends read, so whatever they could read differently ends the session: compressed frames, server
+ * messages of the other type, fragmented client messages (the API server takes every frame for a message), unknown
+ * channels. The type of a client's message means nothing: the API server never looks at it, and the official Python
+ * client writes what it types as text.
  *
  * Server messages are recorded frame piece by frame piece as they arrive; payload of stdin is counted, not copied.
  */
@@ -44,7 +46,6 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol): Ta
   let closeSignal: Uint8Array = EMPTY;
   const see = (piece: WebSocketPiece): void => {
     if (isControl(piece)) return;
-    checkDataPiece(piece, protocol);
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
     const rest = openMessage(message, piece);
     if (message.channel === CHANNEL.stdin) session.input(rest.bytes.length);
@@ -94,7 +95,7 @@ function createServerSide(
       return;
     }
     if (closed) throw violation('the server went on after its close frame');
-    checkDataPiece(piece, protocol);
+    checkType(piece, protocol);
     const last = piece.last && piece.fin;
     const part = message.push(piece.bytes, last);
     switch (message.channel) {
@@ -169,7 +170,7 @@ function isControl(piece: WebSocketPiece): boolean {
   return piece.opcode >= OPCODE.close;
 }
 
-function checkDataPiece(piece: WebSocketPiece, { base64 }: ChannelProtocol): void {
+function checkType(piece: WebSocketPiece, { base64 }: ChannelProtocol): void {
   if (piece.opcode === OPCODE.continuation) return;
   if ((piece.opcode === OPCODE.text) !== base64) throw violation('a WebSocket message of the wrong type');
 }

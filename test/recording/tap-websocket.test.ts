@@ -101,6 +101,17 @@ describe('WebSocket tap, client to server', () => {
     expect(session.seen).toEqual([]);
   });
 
+  it('takes text for binary and binary for text, as the API server does: some clients write all as text', () => {
+    const raw = taps('v4.channel.k8s.io');
+    const write = (opcode: number, payload: Uint8Array): Uint8Array =>
+      encodeWebSocketFrame({ opcode, fin: true, payload, mask: MASK });
+    raw.up(write(OPCODE.text, utf8('\0ls')), write(OPCODE.text, Buffer.concat([Uint8Array.of(4), SIZE])));
+    expect([raw.session.inputBytes, raw.session.seen]).toEqual([2, ['resize 10x20']]);
+    const encoded = taps('v4.base64.channel.k8s.io');
+    encoded.up(write(OPCODE.binary, utf8(`4${Buffer.from(SIZE).toString('base64')}`)));
+    expect(encoded.session.seen).toEqual(['resize 10x20']);
+  });
+
   it('knows the close signal of v5, and of no other version', () => {
     const five = taps();
     five.up(clientMessage(255, Uint8Array.of(0)));
@@ -112,7 +123,7 @@ describe('WebSocket tap, client to server', () => {
   it('ends the session on whatever the two ends could read differently', () => {
     const cases: Readonly<Record<string, Uint8Array>> = {
       'an unmasked frame': serverMessage(0, utf8('x')),
-      'a text message': encodeWebSocketFrame({
+      'a digit for a channel': encodeWebSocketFrame({
         opcode: OPCODE.text,
         fin: true,
         payload: utf8('0x'),
