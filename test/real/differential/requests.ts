@@ -1,5 +1,5 @@
 /** Request lines of all kinds, most of them a small step away from one that means something to Kubernetes. */
-import type { Random } from './random.ts';
+import type { Random } from '../../support/random.ts';
 
 /** Names that exist in the cluster under test. */
 export const NAMES = { namespace: 'n', pods: ['p', 'exec', 'attach'], node: 'node-1', service: 's' } as const;
@@ -59,7 +59,7 @@ const PARAMETERS = words(
   'fieldSelector=,metadata.name%3Dx fieldSelector=metadata.name%3Dx%5C%2Cy fieldSelector=metadata.name%3D',
   'fieldSelector=metadata.name labelSelector=a%3Db labelSelector=a labelSelector=!a labelSelector=a+in+(b,c)',
   'labelSelector=a+in+(b labelSelector=%3D labelSelector=a%3Db%2C labelSelector=a%3E5 labelSelector=a%3Ex',
-  'labelSelector=x%2Fy limit=5 limit= limit=x limit=%2B5 limit=-1 limit=9223372036854775808 limit=1&limit=x',
+  'labelSelector=x%2Fy labelSelector=a%3D-b labelSelector=a%3D%3Db,c limit=5 limit= limit=x limit=%2B5 limit=-1 limit=9223372036854775808 limit=1&limit=x',
   'timeoutSeconds=1 timeoutSeconds=x timeoutSeconds= continue=x resourceVersion=1 sendInitialEvents=x',
   'allowWatchBookmarks=x resourceVersionMatch=x command=sh command=sh&command=-c stdin tty=1 container=main',
   'path=/exec follow=true as=Table a=b=c =x & && a;b=1 x=% %00=1',

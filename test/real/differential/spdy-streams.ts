@@ -4,9 +4,9 @@ import { inflateSpdyBlock } from '../../../src/recording/spdy-inflate.ts';
 import { SPDY_DICTIONARY } from '../../../src/wire/spdy/dictionary.ts';
 import { createSpdyParser, encodeSpdyFrame, type SpdyEvent } from '../../../src/wire/spdy/frame.ts';
 import { createHeaderDeflater, createHeaderInflater } from '../../../src/wire/spdy/headers.ts';
-import { join } from './damage.ts';
+import { join } from '../../support/damage.ts';
 import { base64 } from './oracle.ts';
-import type { Random } from './random.ts';
+import type { Random } from '../../support/random.ts';
 
 /** Members that are zero, false or empty are left out, as Go's encoder does; the order of members is the oracle's. */
 export interface OracleFrame {

@@ -11,7 +11,7 @@ import type { ImpersonationTarget } from '../../../src/impersonation/target.ts';
 import { parseTarget, type Target } from '../../../src/kube/canonical-target.ts';
 import { classifyRequest, type RequestClass } from '../../../src/kube/interactive.ts';
 import { parseRequestInfo, type RequestInfo } from '../../../src/kube/request-info.ts';
-import { createRandom, runSeed, type Random } from '../differential/random.ts';
+import { createRandom, runSeed, type Random } from '../../support/random.ts';
 import { sendRaw, type RawRequest, type RawResponse } from '../differential/raw-requests.ts';
 import { NAMES, randomRequest, type RequestLine } from '../differential/requests.ts';
 import {

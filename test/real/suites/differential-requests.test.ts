@@ -5,7 +5,7 @@ import { parseTarget, type Target } from '../../../src/kube/canonical-target.ts'
 import { parseExecOptions } from '../../../src/kube/exec-options.ts';
 import { parseRequestInfo } from '../../../src/kube/request-info.ts';
 import { askOracle, askOracleText } from '../differential/oracle.ts';
-import { createRandom, runSeed, type Random } from '../differential/random.ts';
+import { createRandom, runSeed, type Random } from '../../support/random.ts';
 import { randomRequest, type RequestLine } from '../differential/requests.ts';
 
 /** More than 200,000 of them are accepted and compared. */

@@ -1,8 +1,9 @@
 /** SPDY read and written by us and by the library of API servers, kubelets and kubectl. */
 import { describe, expect, it } from 'vitest';
-import { createTally, damage, join, relation, segments } from '../differential/damage.ts';
+import { damage, join, segments } from '../../support/damage.ts';
+import { createTally, relation } from '../differential/compare.ts';
 import { askOracle, base64 } from '../differential/oracle.ts';
-import { createRandom, runSeed } from '../differential/random.ts';
+import { createRandom, runSeed } from '../../support/random.ts';
 import {
   decodeOurs,
   encodeOurs,

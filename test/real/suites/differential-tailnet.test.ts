@@ -10,9 +10,10 @@ import {
 } from '../../../src/tailnet/capabilities.ts';
 import { createProxyHeaderParser, type ProxyHeader } from '../../../src/tailnet/proxy-protocol.ts';
 import { parseWhoisAnswer } from '../../../src/tailnet/whois-answer.ts';
-import { createTally, damage, join, segments } from '../differential/damage.ts';
+import { damage, join, segments } from '../../support/damage.ts';
+import { createTally } from '../differential/compare.ts';
 import { askOracle, base64 } from '../differential/oracle.ts';
-import { createRandom, runSeed, type Random } from '../differential/random.ts';
+import { createRandom, runSeed, type Random } from '../../support/random.ts';
 
 const HEADERS = 40_000;
 const GRANTS = 20_000;

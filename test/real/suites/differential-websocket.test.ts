@@ -7,9 +7,10 @@ import {
   unmaskPiece,
 } from '../../../src/wire/websocket/frame.ts';
 import { createResizeParser, encodeResize } from '../../../src/wire/remotecommand/resize.ts';
-import { createTally, damage, feed, join, relation, segments } from '../differential/damage.ts';
+import { damage, join, segments } from '../../support/damage.ts';
+import { createTally, feed, relation } from '../differential/compare.ts';
 import { askOracle, base64 } from '../differential/oracle.ts';
-import { createRandom, runSeed, type Random } from '../differential/random.ts';
+import { createRandom, runSeed, type Random } from '../../support/random.ts';
 
 const STREAMS = 6_000;
 const DAMAGED = 24_000;

@@ -1,0 +1,13 @@
+import type { FuzzTarget } from './target.ts';
+import { PEER_TARGETS } from './targets/peers.ts';
+import { REQUEST_TARGETS } from './targets/requests.ts';
+import { WIRE_STREAM_TARGETS } from './targets/wire-streams.ts';
+import { WIRE_TEXT_TARGETS } from './targets/wire-text.ts';
+
+/** Every parser that reads what others have written. */
+export const TARGETS: readonly FuzzTarget[] = [
+  ...WIRE_STREAM_TARGETS,
+  ...WIRE_TEXT_TARGETS,
+  ...REQUEST_TARGETS,
+  ...PEER_TARGETS,
+];

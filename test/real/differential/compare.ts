@@ -1,0 +1,48 @@
+/** Two readings of one input, side by side. */
+
+/** Pushes every segment; what came out before the parser refused, and whether it did. */
+export function feed<Piece>(
+  parser: { push(chunk: Uint8Array): readonly Piece[] },
+  chunks: readonly Uint8Array[],
+): { readonly pieces: readonly Piece[]; readonly refused: Error | undefined } {
+  const pieces: Piece[] = [];
+  for (const chunk of chunks) {
+    try {
+      pieces.push(...parser.push(chunk));
+    } catch (error) {
+      return { pieces, refused: error as Error };
+    }
+  }
+  return { pieces, refused: undefined };
+}
+
+/**
+ * How our list of what was read stands to theirs. `different`: at some place the two read different things, which must
+ * never happen. `longer`: we went on where they had refused.
+ */
+export function relation(
+  ours: readonly unknown[],
+  theirs: readonly unknown[],
+): 'equal' | 'shorter' | 'longer' | 'different' {
+  for (let index = 0; index < Math.min(ours.length, theirs.length); index++) {
+    if (JSON.stringify(ours[index]) !== JSON.stringify(theirs[index])) return 'different';
+  }
+  if (ours.length === theirs.length) return 'equal';
+  return ours.length < theirs.length ? 'shorter' : 'longer';
+}
+
+/** Counts by name, sorted, for the line that a test prints. */
+export function createTally(): {
+  add(name: string): void;
+  readonly counts: Readonly<Record<string, number>>;
+} {
+  const counts = new Map<string, number>();
+  return {
+    add(name) {
+      counts.set(name, (counts.get(name) ?? 0) + 1);
+    },
+    get counts() {
+      return Object.fromEntries([...counts].toSorted(([a], [b]) => (a < b ? -1 : 1)));
+    },
+  };
+}
