@@ -27,6 +27,9 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   UPGRADE_REFUSED:
     'Use kubectl 1.27 or newer, or a client that speaks SPDY/3.1 or the Kubernetes WebSocket protocols.',
   POLICY_REFUSED: 'What was asked cannot be recorded and recording is enforced, or the policy refuses it.',
+  ACCESS_ENDED: 'The node, its owner or a grant is not what it was when this began: connect again.',
+  SESSION_LIMIT:
+    'The policy limits how long a session may last or be silent: connect again. See `docs/policy.md`.',
   RECORDING_REQUIRED:
     'No recorder took the session: see that one is running and reachable on port 80 (`tailcast doctor gateway`).',
   RECORDER_UNAVAILABLE: 'As above; the message names what was tried.',

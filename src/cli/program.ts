@@ -52,6 +52,7 @@ function createProgram(context: CommandContext, outcome: { code: number }): Comm
     program.command(name).description(description).exitOverride();
   addRoles(command, context);
   addTools(command, context);
+  addPolicy(command, context);
   addDoctor(command, context, outcome);
   return program;
 }
@@ -176,6 +177,37 @@ function addDoctor(command: AddCommand, context: CommandContext, outcome: { code
       outcome.code = 2;
     }
   }
+}
+
+/** Questions about what a gateway would do. */
+function addPolicy(command: AddCommand, context: CommandContext): void {
+  command('policy', 'ask what a gateway would do')
+    .command('explain')
+    .description('say how a request is read, what class it is of, and what becomes of it')
+    .exitOverride()
+    .argument('<method>', 'e.g. GET')
+    .argument('<path>', 'e.g. /api/v1/namespaces/default/pods/web/exec?command=sh')
+    .option('--file <file>', 'policy file; default: the policy of a gateway without one')
+    .option('--upgrade', 'the request asks for SPDY or WebSocket')
+    .action((method: string, target: string, options: Record<string, unknown>) =>
+      explain(method, target, options, context),
+    );
+}
+
+async function explain(
+  method: string,
+  target: string,
+  { file, upgrade }: Record<string, unknown>,
+  context: CommandContext,
+): Promise<void> {
+  const { explainRequest } = await import('../compose/gateway-policy.ts');
+  const lines = explainRequest({
+    method,
+    target,
+    upgrade: upgrade === true,
+    file: typeof file === 'string' ? file : undefined,
+  });
+  context.stdout.write(`${lines.join('\n')}\n`);
 }
 
 function addArchiveOptions(command: Command): Command {

@@ -12,8 +12,11 @@ import { createEvents } from '../observe/events.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
 import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
-import { createGate } from '../proxy/gate.ts';
+import { createGate, type Gate } from '../proxy/gate.ts';
+import type { Policy } from '../proxy/policy.ts';
+import { createRechecks } from '../proxy/recheck.ts';
 import { createProxyServer, type ProxyServer } from '../proxy/server.ts';
+import { createSessionLimits } from '../proxy/session-limits.ts';
 import { createSessionRegistry } from '../proxy/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/upgrade.ts';
 import { createUpstreamConnector, type UpstreamConnector } from '../proxy/upstream-connect.ts';
@@ -23,6 +26,7 @@ import { createRecorderClient } from '../recording/recorder-client.ts';
 import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
+import { loadPolicy } from './gateway-policy.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import {
   assertPrivateProxyListener,
@@ -145,15 +149,8 @@ async function openServer(parts: {
   const { config, log } = options;
   const monotonicMs = (): number => performance.now();
   const events = createEvents(metrics, log);
-  const gate = createGate({
-    mode: config.mode,
-    identities: tailnet.identities,
-    upstreamHost: apiServer.hostHeader,
-    authorization: () => apiServer.authorization(),
-    hostNames: hostNamesOf(config),
-    nowMs: monotonicMs,
-    createId: randomUUID,
-  });
+  const policy = loadPolicy(config.policy);
+  const gate = openGate({ config, policy, apiServer, tailnet });
   const poster = createEventPoster({ dial: tailnet.dialRecorder, nowMs: monotonicMs });
   stack.defer(() => poster.close());
   const requestEvents = createRequestEvents({
@@ -163,6 +160,8 @@ async function openServer(parts: {
     unixMs: Date.now,
   });
   const sessions = createSessionRegistry();
+  const rechecks = createRechecks({ gate, monotonicMs });
+  stack.defer(() => rechecks.close());
   const accessLog = config.accessLog ? createAccessLog(options.accessSink) : createNullAccessLog();
   stack.defer(() => accessLog.close());
   const pool = new UpstreamPool((onRead) => connector.connect(onRead), DEFAULT_POOL_LIMITS, monotonicMs);
@@ -170,25 +169,10 @@ async function openServer(parts: {
     gate,
     basePath: apiServer.basePath,
     events,
+    rechecks,
     recordApiRequest: (request: Parameters<typeof requestEvents.record>[0]) => requestEvents.record(request),
     keepCookies: config.mode === 'noauth',
   };
-  const upgrade = createUpgradeHandler({
-    ...common,
-    connect: () => connector.connect(),
-    recorders: createRecorderClient({
-      dial: tailnet.dialRecorder,
-      nowMs: monotonicMs,
-      log,
-      nodeOf: tailnet.nodeOf,
-      limits: { maxPendingBytes: config.recorderWindow },
-    }),
-    resolveRecorderTags: tailnet.resolveRecorderTags,
-    sessions,
-    monotonicMs,
-    unixMs: Date.now,
-    signal,
-  });
   return createProxyServer({
     pump: {
       ...common,
@@ -200,10 +184,48 @@ async function openServer(parts: {
       maxInFlight: MAX_IN_FLIGHT,
       nowMs: monotonicMs,
     },
-    upgrade,
+    upgrade: createUpgradeHandler({
+      ...common,
+      connect: () => connector.connect(),
+      recorders: createRecorderClient({
+        dial: tailnet.dialRecorder,
+        nowMs: monotonicMs,
+        log,
+        nodeOf: tailnet.nodeOf,
+        limits: { maxPendingBytes: config.recorderWindow },
+      }),
+      resolveRecorderTags: tailnet.resolveRecorderTags,
+      sessions,
+      counts: createSessionLimits(policy.sessions),
+      maxDurationMs: policy.sessions.maxDurationMs,
+      idleMs: policy.sessions.idleMs,
+      monotonicMs,
+      unixMs: Date.now,
+      signal,
+    }),
     sessions,
     metrics,
     log,
+  });
+}
+
+function openGate(parts: {
+  readonly config: GatewayConfig;
+  readonly policy: Policy;
+  readonly apiServer: ApiServer;
+  readonly tailnet: Tailnet;
+}): Gate {
+  const { config, policy, apiServer, tailnet } = parts;
+  return createGate({
+    mode: config.mode,
+    policy,
+    auditExtras: config.auditExtras,
+    identities: tailnet.identities,
+    upstreamHost: apiServer.hostHeader,
+    authorization: () => apiServer.authorization(),
+    hostNames: hostNamesOf(config),
+    nowMs: () => performance.now(),
+    createId: randomUUID,
   });
 }
 

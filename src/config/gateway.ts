@@ -63,6 +63,18 @@ export const GATEWAY_SETTINGS = {
   tlsCert: setting('certificate chain (PEM) for tls=files', optionalText, undefined, '<file>'),
   tlsKey: setting('private key (PEM) for tls=files', optionalText, undefined, '<file>'),
   tlsNames: setting('names and addresses a self-signed certificate is for', textList, [], '<names>'),
+  policy: setting(
+    'YAML file that says what may be done and what is recorded; default: see docs/policy.md',
+    optionalText,
+    undefined,
+    '<file>',
+  ),
+  auditExtras: setting(
+    'name each request and session in extras of the impersonated user, so that the cluster’s audit log can be joined with recordings; needs impersonate on userextras',
+    flag,
+    false,
+    '<true|false>',
+  ),
   hostNames: setting(
     'names and addresses under which clients may call; default: any, with identity=static those of this machine and tlsNames',
     textList,

@@ -15,13 +15,21 @@ import {
   type UpstreamIdentity,
 } from '../impersonation/apply.ts';
 import { resolveTarget, type ImpersonationTarget } from '../impersonation/target.ts';
-import { parseTarget, type Target } from '../kube/canonical-target.ts';
+import { parseTarget, queryValues, type Target } from '../kube/canonical-target.ts';
 import { classifyRequest, type RequestClass } from '../kube/interactive.ts';
 import { parseRequestInfo, type RequestInfo } from '../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../recording/policy.ts';
 import { parseKubernetesRules } from '../tailnet/capabilities.ts';
 import type { Identity, IdentitySource, Peer } from '../tailnet/identity.ts';
 import { refuseForeignPages } from './browser-guard.ts';
+import {
+  decide,
+  DEFAULT_POLICY,
+  policyClassOf,
+  refusedPort,
+  type Policy,
+  type PolicyClass,
+} from './policy.ts';
 
 /** What a client asked, before anything about it was believed. */
 export interface InboundRequest {
@@ -51,6 +59,12 @@ export interface Admission {
   /** Texts for `Warning: 299` headers on the response. */
   readonly warnings: readonly string[];
   readonly recording: RecordingPolicy;
+  /** `undefined` for ordinary requests. */
+  readonly policyClass: PolicyClass | undefined;
+  /** The session is to be recorded, by a recorder that has accepted it before anything runs. */
+  readonly record: boolean;
+  /** A recorder is told of the request before it goes on. */
+  readonly event: boolean;
 }
 
 /** What the gate needs from outside. */
@@ -62,6 +76,10 @@ export interface GateDeps {
   readonly upstreamHost: string;
   /** The gateway's own credential as a whole header value, e.g. `Bearer …`; asked per request, used in auth mode. */
   authorization(): Promise<string | undefined>;
+  /** Default: `DEFAULT_POLICY`. */
+  readonly policy?: Policy;
+  /** Names each request's id, node and session to the API server, for its audit log; see `AUDIT_EXTRA`. */
+  readonly auditExtras?: boolean;
   /** Names of the gateway that `Host` may give, in lower case and without ports; none: any. */
   readonly hostNames?: ReadonlySet<string>;
   readonly nowMs: () => number;
@@ -75,7 +93,26 @@ export interface Gate {
    *   `HEADERS_TOO_LARGE`, `REQUEST_NOT_CANONICAL`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
    */
   admit(request: InboundRequest, signal: AbortSignal): Promise<Admission>;
+  /**
+   * Looks whether who was admitted could be admitted again, as the same user, with no group less and no more to record.
+   * @throws TailcastError `ACCESS_ENDED`, or what `admit` would throw about the identity or the grant
+   */
+  confirm(
+    admission: Pick<Admission, 'identity' | 'impersonation' | 'recording'>,
+    peer: Peer,
+    signal: AbortSignal,
+  ): Promise<void>;
 }
+
+/**
+ * Keys of the extras of a user, lower-case and with a domain, as constrained impersonation wants them. `session` is on
+ * upgrades only, so that a cluster can refuse sessions which did not come through the gateway.
+ */
+export const AUDIT_EXTRA = {
+  request: 'tailcast.dev/request',
+  node: 'tailcast.dev/node',
+  session: 'tailcast.dev/session',
+} as const;
 
 /** Methods of the Kubernetes API. Anything else, CONNECT and TRACE included, is refused. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
@@ -87,28 +124,30 @@ export const MAX_HEADER_NAME_BYTES = 256;
 /** Creates the gate. What an identity's grants mean is worked out once per `Identity` object, not per request. */
 export function createGate(deps: GateDeps): Gate {
   const standings = new WeakMap<Identity, Standing>();
+  const policy = deps.policy ?? DEFAULT_POLICY;
+  const standingOf = (identity: Identity): Standing => {
+    const known = standings.get(identity);
+    if (known !== undefined) return known;
+    const standing = assess(identity, deps.mode);
+    standings.set(identity, standing);
+    return standing;
+  };
   return {
     async admit(request, signal) {
       const startedAtMs = deps.nowMs();
       checkEnvelope(request, deps.hostNames ?? NO_NAMES);
       const target = parseTarget(request.target);
       const identity = await deps.identities.whois(request.peer, signal);
-      let standing = standings.get(identity);
-      if (standing === undefined) {
-        standing = assess(identity, deps.mode);
-        standings.set(identity, standing);
-      }
-      const { impersonation, recording } = standing;
+      const { impersonation, recording } = standingOf(identity);
       const id = deps.createId();
       const { headers, ignored } = buildUpstreamHeaders({
         rawHeaders: request.rawHeaders,
         host: deps.upstreamHost,
-        identity: await identityFor(impersonation, deps),
+        identity: await identityFor(withExtras(impersonation, { id, identity, request, deps }), deps),
         auditId: id,
       });
       const info = parseRequestInfo(request.method, target);
       const requestClass = classifyRequest(info, { upgrade: request.upgrade });
-      refuseUnrecordable(requestClass, request.upgrade, recording);
       return {
         id,
         startedAtMs,
@@ -120,7 +159,12 @@ export function createGate(deps: GateDeps): Gate {
         headers,
         warnings: warningsFor(ignored),
         recording,
+        ...applyPolicy(policy, { requestClass, info, target, upgrade: request.upgrade }, recording),
       };
+    },
+    async confirm(admission, peer, signal) {
+      const identity = await deps.identities.whois(peer, signal);
+      if (identity !== admission.identity) assertStillGranted(admission, identity, standingOf(identity));
     },
   };
 }
@@ -165,19 +209,70 @@ function checkEnvelope({ method, rawHeaders }: InboundRequest, hostNames: Readon
 
 const NO_NAMES: ReadonlySet<string> = new Set();
 
-/**
- * Under enforcement a road to a shell that cannot be recorded is closed. The kubelet's own API (`nodes/…/proxy`) runs
- * commands even by plain requests; an upgrade through a pod or service proxy, or on a path that is not a known
- * streaming one, may be a terminal as well (security corpus E6, E7, E9, E10).
- */
-function refuseUnrecordable(requestClass: RequestClass, upgrade: boolean, recording: RecordingPolicy): void {
-  if (recording.mode !== 'failClosed') return;
-  const proxied = requestClass === 'podProxy' || requestClass === 'serviceProxy';
-  if (requestClass === 'nodeProxy' || requestClass === 'opaqueUpgrade' || (upgrade && proxied)) {
-    throw new TailcastError(
-      'POLICY_REFUSED',
-      'your sessions must be recorded, and a session on this path cannot be',
-    );
+/** @throws TailcastError `POLICY_REFUSED` */
+function applyPolicy(
+  policy: Policy,
+  request: Parameters<typeof policyClassOf>[0] & { readonly target: Pick<Target, 'query'> },
+  recording: RecordingPolicy,
+): Pick<Admission, 'policyClass' | 'record' | 'event'> {
+  const policyClass = policyClassOf(request);
+  const recorders = recording.mode !== 'off';
+  if (policyClass === undefined) {
+    if (request.upgrade) throw new TailcastError('INTERNAL', 'an upgrade without a class');
+    return { policyClass, record: false, event: recorders && recording.events };
+  }
+  const { action, because } = decide(policy, policyClass, recording);
+  if (action === 'refuse') {
+    const enforced = recording.mode === 'failClosed' ? 'your sessions must be recorded; ' : '';
+    throw new TailcastError('POLICY_REFUSED', `${enforced}the gateway's policy says ${because}: refuse`);
+  }
+  if (policyClass === 'portForward') refusePorts(policy, request.target);
+  return {
+    policyClass,
+    record: recorders && action === 'record',
+    event: recorders && (recording.events || action === 'event'),
+  };
+}
+
+/** The oldest WebSocket port-forward names its ports in the query; all others name them inside the stream. */
+function refusePorts(policy: Policy, target: Pick<Target, 'query'>): void {
+  const ports = queryValues(target.query, 'ports').flatMap((list) => list.split(',').map(Number));
+  const port = refusedPort(policy, ports);
+  if (port !== undefined) throw new TailcastError('POLICY_REFUSED', `port ${port} may not be forwarded`);
+}
+
+function withExtras(
+  target: ImpersonationTarget | undefined,
+  about: {
+    readonly id: string;
+    readonly identity: Identity;
+    readonly request: InboundRequest;
+    readonly deps: Pick<GateDeps, 'auditExtras'>;
+  },
+): ImpersonationTarget | undefined {
+  if (target === undefined || about.deps.auditExtras !== true) return target;
+  const session = about.request.upgrade ? ([[AUDIT_EXTRA.session, about.id]] as const) : [];
+  const ours = [
+    [AUDIT_EXTRA.request, about.id],
+    [AUDIT_EXTRA.node, about.identity.nodeId],
+    ...session,
+  ] as const;
+  return { ...target, extra: [...target.extra, ...ours] };
+}
+
+function assertStillGranted(
+  admission: Pick<Admission, 'identity' | 'impersonation' | 'recording'>,
+  identity: Identity,
+  { impersonation, recording }: Standing,
+): void {
+  const ended = (detail: string): TailcastError => new TailcastError('ACCESS_ENDED', detail);
+  if (identity.nodeId !== admission.identity.nodeId) throw ended('the address belongs to another node now');
+  const before = admission.impersonation;
+  if (impersonation?.user !== before?.user) throw ended('the node belongs to somebody else now');
+  const missing = before?.groups.find((group) => impersonation?.groups.includes(group) !== true);
+  if (missing !== undefined) throw ended(`the grant of ${missing} is gone`);
+  if (recording.mode === 'failClosed' && admission.recording.mode !== 'failClosed') {
+    throw ended('sessions must be recorded now');
   }
 }
 

@@ -16,6 +16,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { collectBody } from './event-body.ts';
 import type { Admission, Gate, InboundRequest } from './gate.ts';
+import type { Rechecks } from './recheck.ts';
 import type { BodyFraming, ResponseHead } from './response-head.ts';
 import type { UpstreamPool } from './upstream-pool.ts';
 import { startExchange, type Exchange, type ExchangeOwner, type RequestFraming } from './upstream.ts';
@@ -42,6 +43,8 @@ export interface PumpDeps {
   /** The API server answered 401 to our own credential; the next request should come with a new one. */
   readonly credentialRefused?: () => void;
   readonly draining: () => boolean;
+  /** Looks after requests that have no end of their own: a watch ends with the grant it was begun under. */
+  readonly rechecks?: Pick<Rechecks, 'watch'>;
   /** A clock with fractions of milliseconds, for durations only. */
   readonly nowMs: () => number;
 }
@@ -102,6 +105,7 @@ export class Pump implements ExchangeOwner {
   readonly #startedAtMs: number;
   #admission: Admission | undefined;
   #exchange: Exchange | undefined;
+  #stopRechecks: (() => void) | undefined;
   #over = false;
   #status = 0;
   #requestBytes = 0;
@@ -129,9 +133,7 @@ export class Pump implements ExchangeOwner {
       const admission = await gate.admit(this.#inbound, signal);
       this.#admission = admission;
       if (this.#over) return;
-      const { recording } = admission;
-      const early =
-        recording.mode !== 'off' && recording.events ? await this.#recordEvent(admission) : NO_BODY;
+      const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
       if (!this.#over) this.#start(admission, early);
     } catch (error) {
       this.refuse(error);
@@ -222,6 +224,11 @@ export class Pump implements ExchangeOwner {
     const target = this.#deps.basePath + admission.target.raw;
     const exchange = startExchange({ method, target, headers, framing }, this, this.#deps.pool);
     this.#exchange = exchange;
+    if (!BRIEF.has(admission.requestClass)) {
+      this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
+        this.#revoke(error),
+      );
+    }
     if (framing.kind === 'none' || exchange.requestComplete) return;
     for (const chunk of early.chunks) this.#sendBody(exchange, chunk);
     if (early.complete) return exchange.end();
@@ -254,6 +261,16 @@ export class Pump implements ExchangeOwner {
     this.#client.refuse(status);
   }
 
+  /** Whoever asked may not have the rest of the answer. */
+  #revoke(error: TailcastError): void {
+    if (this.#over) return;
+    this.#exchange?.abort();
+    if (this.#status === 0) return this.refuse(error);
+    this.#refused(error.code, error);
+    this.#finish(this.#status, error.code);
+    this.#client.cut();
+  }
+
   #refused(code: TailcastError['code'], error: unknown): void {
     const user = this.#user();
     this.#deps.events.requestRefused({
@@ -278,6 +295,7 @@ export class Pump implements ExchangeOwner {
 
   #finish(status: number, error?: string): void {
     this.#over = true;
+    this.#stopRechecks?.();
     this.#status = status;
     const deps = this.#deps;
     deps.load.inFlight -= 1;
@@ -318,6 +336,9 @@ export class Pump implements ExchangeOwner {
     return target.slice(0, Math.min(mark === -1 ? target.length : mark, MAX_LOGGED_PATH));
   }
 }
+
+/** Requests that end by themselves before anybody could look again. */
+const BRIEF: ReadonlySet<Admission['requestClass']> = new Set(['plain', 'ephemeralContainers']);
 
 type CollectedBody = Awaited<ReturnType<typeof collectBody>>;
 /** Nothing was read ahead, and: there was nothing to read. */

@@ -37,16 +37,14 @@ export interface SessionDeps {
   readonly monotonicMs: () => number;
   /** Ends everything at once, without a word. */
   readonly signal: AbortSignal;
-  /** Asks from time to time whether the session may go on. */
-  readonly recheck?: Recheck;
+  /** Calls `end` when whoever has the session may not have it any more; what it returns stops the watching. */
+  readonly watch?: (end: (error: TailcastError) => void) => () => void;
+  /** However busy it is. */
+  readonly maxDurationMs?: number | undefined;
+  /** Without a byte from the program or to it. */
+  readonly idleMs?: number | undefined;
   /** How long one end may stay open after the other. */
   readonly lingerMs: number;
-}
-
-export interface Recheck {
-  readonly everyMs: number;
-  /** @throws TailcastError with the reason why the session ends */
-  check(fields: SessionFields, signal: AbortSignal): Promise<void>;
 }
 
 /** Why a session ends. `error`: something the user should be told. */
@@ -74,7 +72,6 @@ async function run(live: LiveSession, deps: SessionDeps, wanted: PromiseWithReso
     ...fields,
     ...(recording === undefined ? {} : { recorder: recording.upload.address }),
   });
-  const over = new AbortController();
   const relay = startRelay({
     client: live.client,
     upstream: live.upstream,
@@ -86,9 +83,11 @@ async function run(live: LiveSession, deps: SessionDeps, wanted: PromiseWithReso
   });
   void relay.done.then((end) => wanted.resolve(judgeRelay(end, recording)));
   if (recording !== undefined) watchRecorder(recording, live, deps, wanted);
-  if (deps.recheck !== undefined) keepChecking(deps.recheck, fields, over.signal, wanted);
+  const stopWatching = deps.watch?.((error) => wanted.resolve(interrupted(error)));
+  const stopClocks = limitTime(live, relay, deps, (error) => wanted.resolve(interrupted(error)));
   const end = await wanted.promise;
-  over.abort();
+  stopWatching?.();
+  stopClocks();
   relay.stop();
   if (end.error === undefined) {
     live.client.destroy();
@@ -137,28 +136,45 @@ function watchRecorder(
   });
 }
 
-function keepChecking(
-  recheck: Recheck,
-  fields: SessionFields,
-  signal: AbortSignal,
-  wanted: PromiseWithResolvers<End>,
-): void {
-  let busy = false;
-  const timer = setInterval(() => {
-    if (busy) return;
-    busy = true;
-    recheck.check(fields, signal).then(
-      () => {
-        busy = false;
-      },
-      (thrown: unknown) => {
-        const error = thrown instanceof TailcastError ? thrown : new TailcastError('INTERNAL');
-        wanted.resolve({ outcome: 'interrupted', reason: errorText(thrown), error });
-      },
-    );
-  }, recheck.everyMs);
-  timer.unref();
-  signal.addEventListener('abort', () => clearInterval(timer), { once: true });
+function interrupted(error: TailcastError): End {
+  return { outcome: 'interrupted', reason: error.message, error };
+}
+
+const MINUTE_MS = 60_000;
+
+/** The longest time of a session, and the longest silence in it. */
+function limitTime(
+  { recording }: LiveSession,
+  relay: Relay,
+  { maxDurationMs, idleMs, monotonicMs }: SessionDeps,
+  end: (error: TailcastError) => void,
+): () => void {
+  const timers: NodeJS.Timeout[] = [];
+  const inMinutes = (ms: number): string => `${Math.round((ms / MINUTE_MS) * 10) / 10} minutes`;
+  if (maxDurationMs !== undefined) {
+    const error = new TailcastError('SESSION_LIMIT', `it may last ${inMinutes(maxDurationMs)}`);
+    timers.push(setTimeout(() => end(error), maxDurationMs));
+  }
+  if (idleMs !== undefined) {
+    // kubectl's pings are bytes on the wire, but nothing a person or a program has said
+    const bytes = (): number =>
+      recording === undefined
+        ? relay.totals.fromClient + relay.totals.fromUpstream
+        : recording.session.totals.inputBytes + recording.session.totals.outputBytes;
+    let seen = bytes();
+    let sinceMs = monotonicMs();
+    const look = (): void => {
+      const now = bytes();
+      if (now !== seen) sinceMs = monotonicMs();
+      seen = now;
+      if (monotonicMs() - sinceMs < idleMs) return;
+      end(new TailcastError('SESSION_LIMIT', `nothing has happened in it for ${inMinutes(idleMs)}`));
+    };
+    timers.push(setInterval(look, Math.min(1000, idleMs / 4)));
+  }
+  return () => {
+    for (const timer of timers) clearTimeout(timer);
+  };
 }
 
 /** Nothing of the old conversation goes on; the client gets the reason if a frame can be put where its stream stands. */

@@ -19,8 +19,7 @@ import { parseExecOptions } from '../kube/exec-options.ts';
 import type { RequestClass } from '../kube/interactive.ts';
 import { cleanResponseHeaders } from '../kube/headers.ts';
 import { rawStatusResponse } from '../kube/status.ts';
-import { formatWarning } from '../kube/warning.ts';
-import type { Events, SessionFields } from '../observe/events.ts';
+import type { Events } from '../observe/events.ts';
 import { castHeaderLine, sessionAnnotation, type SessionFacts } from '../recording/cast-header.ts';
 import type { RecorderClient } from '../recording/recorder-client.ts';
 import type { RecorderUpload } from '../recording/recorder-upload.ts';
@@ -30,11 +29,17 @@ import type { Peer } from '../tailnet/identity.ts';
 import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
 import type { Admission, Gate } from './gate.ts';
 import { nameOf } from './pump.ts';
-import { decideUpgrade, type DecideUpgrade } from './upgrade-policy.ts';
+import type { Rechecks } from './recheck.ts';
+import type { SessionLimits as SessionCounts } from './session-limits.ts';
+import { encodeHead, warningLines } from './upgrade-head.ts';
 import { headerLines, parseUpgradeRequest, withoutHeader, type UpgradeRequest } from './upgrade-request.ts';
+import { sessionFields } from './session-fields.ts';
 import { runSession, type LiveRecording, type SessionDeps } from './upgrade-session.ts';
 
-export interface UpgradeDeps extends Pick<SessionDeps, 'sessions' | 'monotonicMs' | 'signal' | 'recheck'> {
+export interface UpgradeDeps extends Pick<
+  SessionDeps,
+  'sessions' | 'monotonicMs' | 'signal' | 'maxDurationMs' | 'idleMs'
+> {
   readonly gate: Pick<Gate, 'admit'>;
   readonly connect: ConnectUpstream;
   /** Path in front of every target, without a trailing slash; empty for most API servers. */
@@ -42,7 +47,9 @@ export interface UpgradeDeps extends Pick<SessionDeps, 'sessions' | 'monotonicMs
   readonly recorders: RecorderClient;
   /** Addresses of the recorders with these tags, for grants in which the control server named none. */
   readonly resolveRecorderTags?: (tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>;
-  readonly decide?: DecideUpgrade;
+  /** How many sessions there may be. */
+  readonly counts?: SessionCounts;
+  readonly rechecks?: Pick<Rechecks, 'watch'>;
   /** Sends an API request event; throws when policy says the request must not go on without. */
   recordApiRequest(record: {
     readonly admission: Admission;
@@ -115,6 +122,7 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     const attempt: Attempt = { deps, limits, request, client, clientHead, peer, signal };
     let admission: Admission | undefined;
     let running: Running | undefined;
+    let leave: (() => void) | undefined;
     try {
       if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');
       const upgrade = parseUpgradeRequest(rawUpgrade(request));
@@ -128,13 +136,18 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
         },
         signal,
       );
+      leave = deps.counts?.enter(nameOf(admission.identity));
       running = await open(attempt, upgrade, admission);
     } catch (error) {
       refuse(attempt, admission, error);
     } finally {
       client.off('close', onClose);
     }
-    await running?.finished;
+    try {
+      await running?.finished;
+    } finally {
+      leave?.();
+    }
   };
 }
 
@@ -145,8 +158,10 @@ async function open(
   admission: Admission,
 ): Promise<Running | undefined> {
   const { deps, request } = attempt;
-  const { recording } = admission;
-  if (recording.mode !== 'off' && recording.events) {
+  if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {
+    throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
+  }
+  if (admission.event) {
     await deps.recordApiRequest({
       admission,
       method: request.method ?? '',
@@ -155,18 +170,7 @@ async function open(
       bodyTruncated: false,
     });
   }
-  if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {
-    throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
-  }
-  const decision = (deps.decide ?? decideUpgrade)(admission.requestClass, recording);
-  switch (decision.action) {
-    case 'refuse':
-      throw new TailcastError('POLICY_REFUSED', decision.reason);
-    case 'tunnel':
-      return tunnel(attempt, upgrade, admission);
-    case 'record':
-      return record(attempt, upgrade, admission);
-  }
+  return admission.record ? record(attempt, upgrade, admission) : tunnel(attempt, upgrade, admission);
 }
 
 /** Passes a connection on without looking into it. */
@@ -370,7 +374,18 @@ async function start(
     upstreamHead: answer.head,
     recording,
   };
-  return { finished: runSession(live, { ...deps, lingerMs: limits.lingerMs }) };
+  const { rechecks } = deps;
+  const watch =
+    rechecks === undefined
+      ? undefined
+      : (end: (error: TailcastError) => void) => rechecks.watch(admission, attempt.peer, end);
+  return {
+    finished: runSession(live, {
+      ...deps,
+      lingerMs: limits.lingerMs,
+      ...(watch === undefined ? {} : { watch }),
+    }),
+  };
 }
 
 /** The API server's own answer, as it came; its framing ends with the connection. */
@@ -423,33 +438,9 @@ function refuse(attempt: Attempt, admission: Admission | undefined, error: unkno
   client.once('close', () => clearTimeout(timer));
 }
 
-function encodeHead(status: string, fields: readonly string[]): Buffer {
-  let head = `HTTP/1.1 ${status}\r\n`;
-  for (let index = 0; index < fields.length; index += 2) head += `${fields[index]}: ${fields[index + 1]}\r\n`;
-  return Buffer.from(`${head}\r\n`, 'latin1');
-}
-
-function warningLines(warnings: readonly string[]): readonly string[] {
-  return warnings.flatMap((text) => ['Warning', formatWarning(text)]);
-}
-
 function rawUpgrade(request: IncomingMessage): Parameters<typeof parseUpgradeRequest>[0] {
   const { method = '', httpVersion, rawHeaders } = request;
   return { method, httpVersion, rawHeaders };
-}
-
-function sessionFields(admission: Admission): SessionFields {
-  const { info, identity } = admission;
-  const { container } = parseExecOptions(admission.target);
-  return {
-    sessionId: admission.id,
-    user: nameOf(admission.identity),
-    node: identity.nodeName,
-    kind: admission.requestClass,
-    ...(info.namespace === '' ? {} : { namespace: info.namespace }),
-    ...(info.name === '' ? {} : { pod: info.name }),
-    ...(container === undefined ? {} : { container }),
-  };
 }
 
 /** A connection may be silent for hours: no idle limit of the HTTP server applies, TCP looks whether the peer lives. */

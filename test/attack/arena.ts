@@ -50,7 +50,11 @@ export interface Arena {
   close(): Promise<void>;
 }
 
-export async function openArena(settings: Readonly<Record<string, unknown>> = {}): Promise<Arena> {
+/** @param policy text of a policy file */
+export async function openArena(
+  settings: Readonly<Record<string, unknown>> = {},
+  policy?: string,
+): Promise<Arena> {
   await using stack = new AsyncDisposableStack();
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-attack-'));
   stack.defer(() => rm(directory, { recursive: true, force: true }));
@@ -78,6 +82,8 @@ export async function openArena(settings: Readonly<Record<string, unknown>> = {}
     token: GATEWAY_TOKEN,
   };
   await writeFile(kubeconfig, mergeKubeconfig(undefined, entry, kubeconfig), { mode: 0o600 });
+  const policyFile = join(directory, 'policy.yaml');
+  if (policy !== undefined) await writeFile(policyFile, policy);
   const lines: string[] = [];
   const sink = { write: (line: string) => lines.push(line) > 0, writableLength: 0 };
   const gateway = await startGateway({
@@ -86,10 +92,11 @@ export async function openArena(settings: Readonly<Record<string, unknown>> = {}
         ['kubeconfig', kubeconfig],
         ['socket', localApi.socketPath],
         ['proxyProtocol', 'require'],
-        ['listen', '127.0.0.1:0'],
+        ['listen', '127.0.0.77:0'],
         ['stateDirectory', join(directory, 'state')],
         ['tlsNames', GATEWAY_HOST],
         ['opsListen', 'off'],
+        ...(policy === undefined ? [] : ([['policy', policyFile]] as const)),
         ...Object.entries(settings),
       ]),
       environment: new Map(),
@@ -126,7 +133,7 @@ export async function connectPlain(
   arena: Pick<Arena, 'port'>,
   preamble: string | Uint8Array,
 ): Promise<Socket> {
-  const socket = connect({ port: arena.port, host: '127.0.0.1', noDelay: true });
+  const socket = connect({ port: arena.port, host: '127.0.0.77', noDelay: true });
   socket.on('error', () => {});
   await once(socket, 'connect');
   if (preamble.length > 0) socket.write(preamble);

@@ -694,10 +694,13 @@ describe('the end of sessions', () => {
     const { TailcastError } = await import('../../src/errors.ts');
     const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]), {
       deps: {
-        recheck: {
-          everyMs: 10,
-          check: async () => {
-            throw new TailcastError('IDENTITY_UNKNOWN', 'the node key has expired');
+        rechecks: {
+          watch: (_admission, _peer, end) => {
+            const timer = setTimeout(
+              () => end(new TailcastError('IDENTITY_UNKNOWN', 'the node key has expired')),
+              10,
+            );
+            return () => clearTimeout(timer);
           },
         },
       },

@@ -6,9 +6,11 @@ import type { Duplex } from 'node:stream';
 import { parseTarget } from '../../src/kube/canonical-target.ts';
 import { classifyRequest } from '../../src/kube/interactive.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
+import { TailcastError } from '../../src/errors.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Events } from '../../src/observe/events.ts';
 import type { Gate } from '../../src/proxy/gate.ts';
+import { decide, DEFAULT_POLICY, policyClassOf } from '../../src/proxy/policy.ts';
 import { createSessionRegistry, type SessionRegistry } from '../../src/proxy/session-registry.ts';
 import { createUpgradeHandler, type UpgradeDeps } from '../../src/proxy/upgrade.ts';
 import type { RecordingPolicy } from '../../src/recording/policy.ts';
@@ -184,7 +186,7 @@ export async function startRig(options: {
 }
 
 /** Admits everybody as Alice, with the real classification. */
-function createTestGate(recording: RecordingPolicy): Gate {
+function createTestGate(recording: RecordingPolicy): Pick<Gate, 'admit'> {
   let count = 0;
   return {
     async admit(request) {
@@ -197,13 +199,20 @@ function createTestGate(recording: RecordingPolicy): Gate {
         const name = request.rawHeaders[index]!;
         if (!dropped.has(name.toLowerCase())) headers.push(name, request.rawHeaders[index + 1]!);
       }
+      const requestClass = classifyRequest(info, { upgrade: request.upgrade });
+      const policyClass = policyClassOf({ requestClass, info, target, upgrade: request.upgrade });
+      const { action } = decide(DEFAULT_POLICY, policyClass ?? 'opaqueUpgrade', recording);
+      if (action === 'refuse') throw new TailcastError('POLICY_REFUSED');
       return {
         id: `session-${count}`,
         startedAtMs: 0,
         identity: ALICE,
         target,
         info,
-        requestClass: classifyRequest(info, { upgrade: request.upgrade }),
+        requestClass,
+        policyClass,
+        record: action === 'record' && recording.mode !== 'off',
+        event: recording.mode !== 'off' && recording.events,
         impersonation: { user: 'alice@example.com', groups: ['devs'], extra: [] },
         headers,
         warnings: [],

@@ -1,0 +1,93 @@
+/** The policy of a gateway: from its file, and explained for one request. */
+import { readConfigFile } from '../config/file.ts';
+import { TailcastError } from '../errors.ts';
+import { parseTarget } from '../kube/canonical-target.ts';
+import { classifyRequest } from '../kube/interactive.ts';
+import { parseRequestInfo, type RequestInfo } from '../kube/request-info.ts';
+import { parsePolicy } from '../proxy/policy-file.ts';
+import { decide, DEFAULT_POLICY, policyClassOf, type Policy } from '../proxy/policy.ts';
+
+/** @throws TailcastError `CONFIG_INVALID` naming every problem of the file */
+export function loadPolicy(path: string | undefined): Policy {
+  if (path === undefined) return DEFAULT_POLICY;
+  return parsePolicy(readConfigFile(path).entries, path);
+}
+
+export interface ExplainOptions {
+  readonly method: string;
+  /** Request target, with its query. */
+  readonly target: string;
+  readonly upgrade: boolean;
+  readonly file: string | undefined;
+}
+
+/**
+ * What the gateway would do with a request, line by line: how it is read, what class it is of, and what happens to it for
+ * callers whose recording is enforced and for the others.
+ *
+ * @throws TailcastError `CONFIG_INVALID` for the file; a request that is refused is an explanation, not an error
+ */
+export function explainRequest({ method, target: raw, upgrade, file }: ExplainOptions): readonly string[] {
+  const policy = loadPolicy(file);
+  const asked = `${method} ${raw}${upgrade ? ' (upgrade)' : ''}`;
+  try {
+    const target = parseTarget(raw);
+    const info = parseRequestInfo(method, target);
+    const requestClass = classifyRequest(info, { upgrade });
+    const policyClass = policyClassOf({ requestClass, info, target, upgrade });
+    const lines = [asked, `  read as   ${readAs(info)}`];
+    if (policyClass === undefined) {
+      return [
+        ...lines,
+        `  class     ${requestClass}`,
+        '  goes on; told to a recorder only where a grant says enableEvents',
+      ];
+    }
+    const sections = (['failClosed', 'failOpen', 'off'] as const).map((mode) => {
+      const { action, because } = decide(policy, policyClass, { mode });
+      return `  ${WHO[mode]} ${effect(action, mode)} (${because}: ${action})`;
+    });
+    return [...lines, `  class     ${policyClass}`, ...sections, ...limits(policy, policyClass)];
+  } catch (error) {
+    if (error instanceof TailcastError) return [asked, `  refused for everybody: ${error.message}`];
+    throw error;
+  }
+}
+
+type Mode = 'failClosed' | 'failOpen' | 'off';
+
+const WHO: Readonly<Record<Mode, string>> = {
+  failClosed: 'enforced: ',
+  failOpen: 'recorder: ',
+  off: 'others:   ',
+};
+
+function effect(action: 'record' | 'event' | 'allow' | 'refuse', mode: Mode): string {
+  switch (action) {
+    case 'refuse':
+      return 'refused';
+    case 'allow':
+      return 'goes on';
+    case 'record':
+      if (mode === 'off') return 'goes on, as no recorder is named';
+      return mode === 'failClosed' ? 'recorded, or refused' : 'recorded, or goes on with a warning';
+    case 'event':
+      if (mode === 'off') return 'goes on, as no recorder is named';
+      return mode === 'failClosed' ? 'told to a recorder, or refused' : 'told to a recorder if one answers';
+  }
+}
+
+function limits({ refusedPorts }: Policy, policyClass: string): readonly string[] {
+  if (policyClass !== 'portForward' || refusedPorts.length === 0) return [];
+  const shown = refusedPorts.map(({ first, last }) => (first === last ? String(first) : `${first}-${last}`));
+  return [`  never to ports ${shown.join(', ')}`];
+}
+
+function readAs(info: RequestInfo): string {
+  if (!info.isResourceRequest) return `${info.verb} ${info.path}`;
+  const { verb, apiGroup, resource, subresource, namespace, name } = info;
+  const what = [resource, subresource].filter((part) => part !== '').join('/');
+  const group = apiGroup === '' ? '' : `.${apiGroup}`;
+  const where = namespace === '' ? '' : ` in ${namespace}`;
+  return `${verb} ${what}${group}${name === '' ? '' : ` ${name}`}${where}`;
+}

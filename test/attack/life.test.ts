@@ -1,0 +1,207 @@
+/** Attack corpus A13, E4, E7, E8, F11 and policy: how long something may live, how much of it, and what is told of it. */
+import { once } from 'node:events';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ByteReader } from '../support/byte-reader.ts';
+import { serverMessage, utf8 } from '../support/stream-peers.ts';
+import {
+  ALICE,
+  BOB,
+  CAROL,
+  connectAs,
+  GATEWAY_HOST,
+  introduce,
+  openArena,
+  type Arena,
+  type Caller,
+} from './arena.ts';
+import { valuesOf } from './echo-api-server.ts';
+import { EXEC, honest, LIST, send, SPDY, WEBSOCKET } from './transports.ts';
+import { expectDenied, expectForwarded, observe } from './verdict.ts';
+
+const POD = '/api/v1/namespaces/n/pods/p';
+const HOST = `Host: ${GATEWAY_HOST}\r\n`;
+const UPGRADE = WEBSOCKET.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+
+/** A connection on which something has been asked, with the head of the answer read. */
+async function begin(
+  arena: Arena,
+  caller: Caller,
+  head: string,
+): Promise<{ reader: ByteReader; head: string; end(): void }> {
+  const socket = await connectAs(arena, caller, 'http/1.1');
+  const reader = new ByteReader(socket);
+  socket.write(`${head}\r\n`);
+  return { reader, head: await reader.takeThrough('\r\n\r\n'), end: () => socket.destroy() };
+}
+
+const beginExec = (arena: Arena, caller: Caller, target = EXEC) =>
+  begin(arena, caller, `GET ${target} HTTP/1.1\r\n${HOST}${UPGRADE}`);
+
+describe('what was begun under a grant', () => {
+  let arena: Arena;
+  beforeAll(async () => {
+    arena = await openArena();
+  });
+  afterAll(() => arena.close());
+
+  it('A13 ends within 15 s after the grant or the node is gone: exec, watch, port-forward', async () => {
+    const script = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n';
+    arena.apiServer.script = (request) => (request.requestLine.includes('watch=') ? script : undefined);
+    const dave = { address: '100.64.0.7', login: 'dave@example.com', groups: ['devs'] };
+    const erin = { address: '100.64.0.8', login: 'erin@example.com', groups: ['devs'] };
+    const rules = [
+      { impersonate: { groups: ['devs'] }, recorderAddrs: [arena.recorder.address], enforceRecorder: true },
+    ];
+    introduce(arena.localApi, dave, rules);
+    introduce(arena.localApi, erin, rules);
+    const watch = `GET ${LIST}?watch=true HTTP/1.1\r\n${HOST}`;
+    const forward = `${POD}/portforward?ports=80`;
+    const open = await Promise.all([
+      beginExec(arena, dave),
+      beginExec(arena, erin),
+      beginExec(arena, dave, forward),
+      begin(arena, dave, watch),
+      begin(arena, erin, watch),
+    ]);
+    const kept = await Promise.all([beginExec(arena, BOB), begin(arena, BOB, watch)]);
+    expect(open.map(({ head }) => head.slice(9, 12))).toEqual(['101', '101', '101', '200', '200']);
+    const startedMs = performance.now();
+    introduce(arena.localApi, dave, []);
+    arena.localApi.whois.delete(erin.address);
+    await Promise.all(open.map(({ reader }) => reader.untilClosed()));
+    expect(performance.now() - startedMs).toBeLessThan(15_000);
+    expect(open[0].reader.bytes.toString()).toContain('the grant of devs is gone');
+    expect(open[1].reader.bytes.toString()).toContain('does not know who is behind this connection');
+    expect(kept.map(({ reader }) => reader.closed)).toEqual([false, false]);
+    for (const { end } of kept) end();
+    arena.apiServer.script = undefined;
+  });
+
+  it.each([
+    ['E8', 'GET', `${POD}/portforward`, 'h1 upgrade', WEBSOCKET],
+    ['E8', 'POST', `${POD}/portforward`, 'h1 upgrade', SPDY],
+    ['E7', 'GET', `${POD}/proxy/x`, 'h1 request', undefined],
+    ['E7', 'POST', '/api/v1/namespaces/n/services/s/proxy/x', 'h2 request', undefined],
+    ['E4', 'PATCH', `${POD}/ephemeralcontainers`, 'h1 request', undefined],
+    ['E6', 'GET', '/api/v1/nodes/w/proxy/metrics', 'h2 request', undefined],
+  ] as const)(
+    '%s %s %s is told to a recorder under enforcement, or does not happen (%s)',
+    async (_id, method, target, transport, fields) => {
+      const base = fields === undefined ? {} : { base: [['Host', GATEWAY_HOST], ...fields] as const };
+      const before = arena.recorder.events.length;
+      const ask = { caller: BOB, method, target, ...base };
+      expectForwarded(await observe(arena, () => send(arena, transport, ask)), honest(transport, ask));
+      await arena.recorder.until(() => arena.recorder.events.length > before);
+      expect(arena.recorder.events.at(-1)).toContain(target);
+      expectDenied(await observe(arena, () => send(arena, transport, { ...ask, caller: CAROL })), [403]);
+    },
+  );
+});
+
+describe('a policy file', () => {
+  let arena: Arena;
+  beforeAll(async () => {
+    arena = await openArena(
+      { auditExtras: 'true' },
+      `
+enforced:
+  portForward: refuse
+  podProxyRequest: refuse
+  opaqueUpgrade: allow
+others:
+  kubeletExec: refuse
+  exec: allow
+portForward:
+  refusePorts: [22, 10250-10259]
+sessions:
+  perUser: 2
+`,
+    );
+  });
+  afterAll(() => arena.close());
+
+  it('closes what it says, with and without enforcement', async () => {
+    const closed: readonly (readonly [Caller, string])[] = [
+      [BOB, `${POD}/portforward`],
+      [ALICE, '/api/v1/nodes/w/proxy/exec/n/p/c'],
+      [ALICE, `${POD}/portforward?ports=80,10255`],
+      [ALICE, `${POD}/portforward?ports=80&ports=22`],
+    ];
+    for (const [caller, target] of closed)
+      expectDenied(await observe(arena, () => send(arena, 'h1 upgrade', { caller, target })), [403]);
+    const request = { caller: BOB, target: `${POD}/proxy/x` };
+    for (const transport of ['h1 request', 'h2 request'] as const)
+      expectDenied(await observe(arena, () => send(arena, transport, request)), [403]);
+  });
+
+  it('opens what it says', async () => {
+    const opened: readonly (readonly [Caller, string])[] = [
+      [BOB, '/apis/x.example/v1/namespaces/n/machines/m/console'],
+      [ALICE, `${POD}/portforward?ports=80`],
+    ];
+    for (const [caller, target] of opened) {
+      const ask = { caller, target };
+      expectForwarded(await observe(arena, () => send(arena, 'h1 upgrade', ask)), honest('h1 upgrade', ask));
+    }
+  });
+
+  it('F11 bounds the sessions of one user, and leaves room for others', async () => {
+    const count = (what: RegExp): number => arena.logged().match(what)?.length ?? 0;
+    await expect.poll(() => count(/session started/g) - count(/session ended/g), { timeout: 10_000 }).toBe(0);
+    const mine = [await beginExec(arena, BOB), await beginExec(arena, BOB)];
+    const third = await beginExec(arena, BOB);
+    expect(third.head).toContain(' 429 ');
+    expect(third.head).toMatch(/retry-after: \d/i);
+    third.end();
+    const other = await beginExec(arena, ALICE);
+    expect(other.head).toContain(' 101 ');
+    other.end();
+    for (const { end } of mine) end();
+    await expect
+      .poll(async () => {
+        const again = await beginExec(arena, BOB);
+        again.end();
+        return again.head.slice(9, 12);
+      })
+      .toBe('101');
+  });
+
+  it('names requests and sessions to the audit log of the cluster', async () => {
+    const plain = expectForwarded(
+      await observe(arena, () => send(arena, 'h2 request')),
+      honest('h2 request'),
+    );
+    const [id = ''] = valuesOf(plain, 'audit-id');
+    expect(valuesOf(plain, 'impersonate-extra-tailcast.dev%2frequest')).toEqual([id]);
+    expect(valuesOf(plain, 'impersonate-extra-tailcast.dev%2fnode')).toEqual(['nAlice']);
+    expect(valuesOf(plain, 'impersonate-extra-tailcast.dev%2fsession')).toEqual([]);
+    const forged = [
+      ['Impersonate-Extra-tailcast.dev%2Fsession', 'attacker'],
+      ['X-Remote-Extra-tailcast.dev%2Fsession', 'attacker'],
+    ] as const;
+    const ask = { fields: forged };
+    const exec = expectForwarded(
+      await observe(arena, () => send(arena, 'h1 upgrade', ask)),
+      honest('h1 upgrade', ask),
+    );
+    expect(valuesOf(exec, 'impersonate-extra-tailcast.dev%2fsession')).toEqual(valuesOf(exec, 'audit-id'));
+  });
+});
+
+describe('time limits of sessions', () => {
+  let arena: Arena;
+  beforeAll(async () => {
+    arena = await openArena({}, 'sessions: {maxMinutes: 1}');
+  });
+  afterAll(() => arena.close());
+
+  it('are read from the file and do not end what is younger', async () => {
+    const { reader, end } = await beginExec(arena, BOB);
+    const { socket } = arena.apiServer.requests.at(-1)!;
+    socket.write(serverMessage(1, utf8('alive')));
+    await reader.take(serverMessage(1, utf8('alive')).length);
+    end();
+    await once(socket, 'close');
+    expect(reader.bytes.toString()).not.toContain('limit');
+  });
+});

@@ -1,0 +1,117 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { TailcastError } from '../../src/errors.ts';
+import { createSessionLimits } from '../../src/proxy/session-limits.ts';
+import type { UpgradeDeps } from '../../src/proxy/upgrade.ts';
+import { startRecorderDouble } from '../support/recorder-double.ts';
+import { clientMessage, serverMessage, utf8 } from '../support/stream-peers.ts';
+import {
+  askUpgrade,
+  startApiServerDouble,
+  startRig,
+  statusBody,
+  switching,
+  WEBSOCKET_V5,
+} from '../support/upgrade-rig.ts';
+import type { Duplex } from 'node:stream';
+
+const closers: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+async function start(deps: Partial<UpgradeDeps>, recorded = true) {
+  const server = Promise.withResolvers<Duplex>();
+  const apiServer = await startApiServerDouble((request, socket) => {
+    socket.write(switching(request, 'v5.channel.k8s.io'));
+    socket.resume().once('end', () => socket.end());
+    server.resolve(socket);
+  });
+  const recorder = await startRecorderDouble();
+  const rig = await startRig({
+    apiServer,
+    recording: recorded
+      ? { mode: 'failClosed', recorders: [recorder.address], recorderTags: [], events: false }
+      : { mode: 'off' },
+    deps,
+  });
+  closers.push(
+    () => apiServer.close(),
+    () => recorder.close(),
+    () => rig.close(),
+  );
+  return { rig, server: server.promise, recorder };
+}
+
+describe('a session', () => {
+  it('ends at its longest time, however busy, and says so', async () => {
+    const { rig, server } = await start({ maxDurationMs: 120 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    const upstream = await server;
+    const busy = setInterval(() => upstream.write(serverMessage(1, utf8('.'))), 10);
+    await client.reader.untilClosed();
+    clearInterval(busy);
+    expect(client.reader.bytes.toString()).toContain('has reached a limit of the gateway');
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
+  });
+
+  it.each([true, false])('ends when nothing happens in it (recorded: %s)', async (recorded) => {
+    const { rig } = await start({ idleMs: 100 }, recorded);
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    await client.reader.untilClosed();
+    expect(await rig.until('sessionEnded')).toMatchObject({
+      outcome: 'interrupted',
+      reason: expect.stringContaining('nothing has happened') as unknown,
+    });
+  });
+
+  it('goes on while something happens in it, and pings are nothing', async () => {
+    const { rig, server } = await start({ idleMs: 150 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    await server;
+    const startedMs = performance.now();
+    const typing = setInterval(() => client.socket.write(clientMessage(0, utf8('x'))), 20);
+    const ping = Buffer.from('898001020304', 'hex');
+    const pings = setInterval(() => client.socket.write(ping), 20);
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    expect(rig.named('sessionEnded')).toEqual([]);
+    clearInterval(typing);
+    await client.reader.untilClosed();
+    clearInterval(pings);
+    expect(performance.now() - startedMs).toBeGreaterThan(500);
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
+  });
+
+  it('is refused with 429 beyond the limit of its user, and its place is free after it', async () => {
+    const { rig } = await start({ counts: createSessionLimits({ perUser: 1, total: 5 }) });
+    const first = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    expect(first.status).toBe(101);
+    const second = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    expect(second.status).toBe(429);
+    expect(second.head).toMatch(/retry-after: 1/i);
+    expect(await statusBody(second)).toMatchObject({ code: 429 });
+    first.socket.destroy();
+    await rig.until('sessionEnded');
+    await expect
+      .poll(async () => {
+        const third = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+        third.socket.destroy();
+        return third.status;
+      })
+      .toBe(101);
+  });
+
+  it('that is refused for another reason takes no place', async () => {
+    const counts = createSessionLimits({ perUser: 1, total: 5 });
+    const { rig } = await start({
+      counts,
+      recordApiRequest: async () => {},
+      connect: async () => {
+        throw new TailcastError('UPSTREAM_UNAVAILABLE');
+      },
+    });
+    for (let time = 0; time < 3; time += 1) {
+      const { status } = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+      expect(status).toBe(502);
+    }
+  });
+});
