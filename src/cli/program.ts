@@ -52,6 +52,7 @@ function createProgram(context: CommandContext, outcome: { code: number }): Comm
     program.command(name).description(description).exitOverride();
   addRoles(command, context);
   addTools(command, context);
+  addVerify(command, context, outcome);
   addPolicy(command, context);
   addDoctor(command, context, outcome);
   return program;
@@ -135,6 +136,24 @@ function addTools(command: AddCommand, context: CommandContext): void {
     .action(async (host: string, options: Record<string, unknown>) => {
       const { writeGatewayKubeconfig } = await import('./kubeconfig.ts');
       await writeGatewayKubeconfig(host, options, context);
+    });
+}
+
+/** `verify` says by its exit code what it found. */
+function addVerify(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
+  command('verify', 'say whether recordings are what was recorded, and whether any is missing')
+    .argument('<store>', 'a recorder’s directory; nothing in it is changed')
+    .option(
+      '--key <key...>',
+      'public keys of the recorders: PEM files, or base64; default: those in the store',
+    )
+    .option('--checkpoint <file>', 'what an earlier run saved: nothing of that may have gone since')
+    .option('--save-checkpoint <file>', 'save how far the logs are, if nothing is at fault')
+    .option('--json', 'one JSON object instead of lines')
+    .addHelpText('after', '\nExit code: 0 nothing is at fault, 1 something is, 2 wrong usage.')
+    .action(async (store: string, options: Record<string, unknown>) => {
+      const { verifyArchive } = await import('./verify.ts');
+      outcome.code = await verifyArchive(store, options, context);
     });
 }
 

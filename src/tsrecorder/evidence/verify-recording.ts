@@ -126,10 +126,15 @@ class RecordingCheck {
           ? `; it is ${addedBytes} bytes longer than it was`
           : `; ${-addedBytes} bytes are missing`;
     const place = firstLine === lastLine ? `line ${firstLine}` : `lines ${firstLine} to ${lastLine}`;
-    this.#fault(code, `the ${kind} is not what was recorded in ${place}${length}`, kind, {
-      bytes: { start, end },
-      lines: { first: firstLine, last: lastLine },
-    });
+    this.#fault(
+      code,
+      `the ${kind} ${kind === 'cast' ? 'is' : 'are'} not what was recorded in ${place}${length}`,
+      kind,
+      {
+        bytes: { start, end },
+        lines: { first: firstLine, last: lastLine },
+      },
+    );
   }
 
   async #checkNotes(seal: LineSeal | undefined): Promise<void> {

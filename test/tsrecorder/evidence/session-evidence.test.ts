@@ -1,4 +1,4 @@
-import { readdir, stat } from 'node:fs/promises';
+import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseSegment } from '../../../src/tsrecorder/evidence/log-entry.ts';
@@ -47,7 +47,6 @@ describe('evidence of a recorder', () => {
     upload.write(BODY);
     await upload.ack(({ ack }) => ack === BODY.length);
     const journal = join(rig.directory, '.spool', 'evidence', 'log');
-    const { readFile } = await import('node:fs/promises');
     const starts = (await readFile(journal, 'utf8'))
       .split('\n')
       .filter((line) => line.includes('"kind":"start"'));
@@ -61,7 +60,7 @@ describe('evidence of a recorder', () => {
     const upload = openUpload(rig.recorder, { 'tailcast-session': 'shell-1' });
     upload.write(BODY);
     await upload.ack(({ ack }) => ack === BODY.length);
-    const [{ id }] = (await rig.list()) as [{ id: string }];
+    const id = (await rig.list())[0]!.id;
     upload.close();
     await using again = await rig.restart();
     const report = await verifyDirectory(again.directory);

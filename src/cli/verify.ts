@@ -1,0 +1,90 @@
+/** `tailcast verify`: whether an archive is what was recorded, and if not, what is wrong and where. */
+import { readFile, stat, writeFile } from 'node:fs/promises';
+import type { CommandContext } from '../config/command-context.ts';
+import { TailcastError, errorText } from '../errors.ts';
+import type { Finding } from '../tsrecorder/evidence/finding.ts';
+import type { LogHead } from '../tsrecorder/evidence/log-entry.ts';
+import { parsePublicKey, type PublicKey } from '../tsrecorder/evidence/signing-key.ts';
+import {
+  encodeCheckpoint,
+  parseCheckpoint,
+  verifyStore,
+  type VerifyReport,
+} from '../tsrecorder/evidence/verify-store.ts';
+import { createDiskStore } from '../tsrecorder/store/disk.ts';
+import { plain, print } from './output.ts';
+
+/**
+ * Prints what is wrong with the store in `directory`, one line each, or one JSON object with `--json`.
+ *
+ * @returns the exit code: 0 when nothing is at fault, 1 otherwise.
+ * @throws TailcastError `USAGE` when the store, a key or the checkpoint cannot be read.
+ */
+export async function verifyArchive(
+  directory: string,
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<number> {
+  const found = await stat(directory).catch(() => undefined);
+  if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${directory} is not a directory`);
+  const report = await verifyStore({
+    store: await createDiskStore(directory, { readOnly: true }),
+    keys: await readKeys(options['key']),
+    checkpoint: await readCheckpoint(options['checkpoint']),
+    signal: context.signal,
+  });
+  const target = options['saveCheckpoint'];
+  // a checkpoint of a log that is at fault would hide the fault from then on
+  if (typeof target === 'string' && report.ok) {
+    await writeFile(target, encodeCheckpoint(report.heads, new Date().toISOString()));
+  }
+  if (options['json'] === true) await print(context.stdout, `${JSON.stringify(report)}\n`);
+  else await printReport(report, context);
+  return report.ok ? 0 : 1;
+}
+
+async function printReport(report: VerifyReport, { stdout }: CommandContext): Promise<void> {
+  for (const finding of report.findings) await print(stdout, `${describe(finding)}\n`);
+  const faults = report.findings.filter(({ severity }) => severity === 'fault').length;
+  const { withEvidence, withoutEvidence } = report.recordings;
+  const summary = [
+    `${withEvidence} recordings with evidence`,
+    `${withoutEvidence} without`,
+    `${report.removed} removed`,
+    `${report.unfinished} not finished`,
+    faults === 0 ? 'nothing is at fault' : `${faults} faults`,
+  ];
+  await print(stdout, `${summary.join(', ')}\n`);
+}
+
+function describe({ severity, code, message, recording, log, entry, object, bytes }: Finding): string {
+  const place = [
+    recording,
+    object !== undefined && bytes !== undefined ? `${object} bytes ${bytes.start}-${bytes.end}` : object,
+    log === undefined ? undefined : `log ${log}${entry === undefined ? '' : ` entry ${entry}`}`,
+  ].filter((part) => part !== undefined);
+  const where = place.length === 0 ? '' : ` [${place.join('; ')}]`;
+  return plain(`${severity === 'fault' ? 'FAULT ' : 'notice'} ${code}: ${message}${where}`);
+}
+
+/** @param given paths of PEM files, or raw keys in base64 */
+async function readKeys(given: unknown): Promise<readonly PublicKey[]> {
+  const names = Array.isArray(given) ? given.map(String) : [];
+  return Promise.all(
+    names.map(async (name) => {
+      const key = parsePublicKey(name) ?? parsePublicKey(await readFile(name, 'utf8').catch(() => ''));
+      if (key === undefined) throw new TailcastError('USAGE', `${name} is no Ed25519 public key`);
+      return key;
+    }),
+  );
+}
+
+async function readCheckpoint(path: unknown): Promise<readonly LogHead[]> {
+  if (typeof path !== 'string') return [];
+  const text = await readFile(path, 'utf8').catch((error: unknown) => {
+    throw new TailcastError('USAGE', `the checkpoint cannot be read: ${errorText(error)}`);
+  });
+  const heads = parseCheckpoint(text);
+  if (heads === undefined) throw new TailcastError('USAGE', `${path} is no checkpoint`);
+  return heads;
+}

@@ -1,0 +1,137 @@
+/** An archive made by two real recorders that share a store, held in memory so that it can be damaged cheaply. */
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import type { LogHead } from '../../src/tsrecorder/evidence/log-entry.ts';
+import { openSessionEvidence } from '../../src/tsrecorder/evidence/session-evidence.ts';
+import { loadSigningKey, type PublicKey } from '../../src/tsrecorder/evidence/signing-key.ts';
+import { verifyStore, type VerifyReport } from '../../src/tsrecorder/evidence/verify-store.ts';
+import { createRecorder, type Recorder } from '../../src/tsrecorder/server.ts';
+import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import { parseRecordingKey } from '../../src/tsrecorder/store/key.ts';
+import { createS3Store } from '../../src/tsrecorder/store/s3.ts';
+import { createMemoryBucket } from '../tsrecorder/store/memory-bucket.ts';
+import { HEADER, openUpload, uploadWhole } from '../tsrecorder/recorder-rig.ts';
+
+/** Content of every object, by name. */
+export type Objects = ReadonlyMap<string, Buffer>;
+
+export interface Archive {
+  /** The store as it is in the end, and as it was at some times before. */
+  readonly objects: Objects;
+  readonly earlier: readonly Objects[];
+  readonly checkpoint: readonly LogHead[];
+  readonly keys: readonly PublicKey[];
+}
+
+/** Verifies what is in memory. */
+export async function verifyObjects(objects: Objects, archive: Archive): Promise<VerifyReport> {
+  const bucket = createMemoryBucket();
+  for (const [name, content] of objects) bucket.objects.set(name, { content, modifiedAtMs: 0 });
+  const store = createS3Store({ bucket, nowMs: () => 0, recentMs: 0, fullListMs: 0 });
+  return verifyStore({ store, keys: archive.keys, checkpoint: archive.checkpoint });
+}
+
+/** Ten sessions, long and short, with notes and without; one cut, one removed, one of somebody else. */
+export async function buildArchive(): Promise<Archive> {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-evidence-'));
+  try {
+    return await build(directory);
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+async function build(root: string): Promise<Archive> {
+  const directory = join(root, 'store');
+  const earlier: Objects[] = [];
+  for (const [turn, name] of ['a', 'b', 'a', 'b', 'a'].entries()) {
+    const recorder = await startRecorder(directory, join(root, name), name);
+    for (let session = 0; session < 2; session++) {
+      await uploadWhole(recorder, sessionBody(turn * 2 + session));
+    }
+    if (turn === 3) await uploadCut(recorder);
+    await recorder.close();
+    earlier.push(await readObjects(directory));
+  }
+  await remove(directory, join(root, 'a'));
+  await writeFile(
+    join(directory, 'nGATEaCNTRL', '2020-01-01T00:00:00.5Z.cast'),
+    `${HEADER}[1,"o","theirs"]\n`,
+  );
+  const keys = await Promise.all(
+    ['a', 'b'].map(
+      async (name) => (await loadSigningKey(join(root, name, 'evidence', 'key.pem'), false)).public,
+    ),
+  );
+  const store = await createDiskStore(directory, { readOnly: true });
+  const { heads } = await verifyStore({ store, keys, checkpoint: [] });
+  return { objects: await readObjects(directory), earlier, checkpoint: heads, keys };
+}
+
+function startRecorder(directory: string, spoolDirectory: string, name: string): Promise<Recorder> {
+  return createRecorder({
+    listen: { host: '127.0.0.1', port: 0 },
+    directory,
+    spoolDirectory,
+    identify: async () => ({
+      kind: 'accepted',
+      nodeId: `nGATE${name}CNTRL`,
+      nodeName: `${name}.tail1.ts.net`,
+    }),
+    log: createSilentLogger(),
+    timing: { closeGraceMs: 200, publishMs: 20, witnessMs: 0 },
+  });
+}
+
+function sessionBody(number: number): string {
+  const lines = [HEADER.replace('sh -i', `sh -c job-${number}`)];
+  const count = number === 4 ? 3000 : 5 + number * 20;
+  for (let line = 0; line < count; line++) {
+    if (number % 3 === 1 && line % 7 === 0)
+      lines.push(`{"kind":"stream","name":"${line % 2 === 0 ? 'stdout' : 'stderr'}"}\n`);
+    lines.push(
+      `[${(line / 10).toFixed(3)},"o","session ${number} line ${line} ${'x'.repeat(line % 50)}\\r\\n"]\n`,
+    );
+  }
+  return lines.join('');
+}
+
+async function uploadCut(recorder: Recorder): Promise<void> {
+  const upload = openUpload(recorder);
+  const body = sessionBody(50).slice(0, 2000);
+  upload.write(body);
+  await upload.ack(({ ack }) => ack > 1900);
+  upload.close();
+  await upload.over;
+}
+
+async function remove(directory: string, spool: string): Promise<void> {
+  const store = await createDiskStore(directory);
+  const [name] = [...(await readObjects(directory)).keys()].filter((key) => /^nGATEa.*\.cast$/.test(key));
+  const key = parseRecordingKey(name!)!;
+  const evidence = await openSessionEvidence({
+    store,
+    path: join(spool, 'evidence', 'log'),
+    key: await loadSigningKey(join(spool, 'evidence', 'key.pem'), false),
+    randomId: () => '0'.repeat(32),
+    nowMs: () => Date.now(),
+    log: createSilentLogger(),
+    publishMs: 20,
+    witnessMs: 0,
+  });
+  await evidence.removing(name!.replace('/', '_').replace('.cast', ''), 'age', 0);
+  await store.remove(key);
+  await evidence.close();
+}
+
+async function readObjects(directory: string): Promise<Objects> {
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
+  const objects = new Map<string, Buffer>();
+  for (const entry of entries.filter((found) => found.isFile())) {
+    const path = join(entry.parentPath, entry.name);
+    objects.set(path.slice(directory.length + 1), await readFile(path));
+  }
+  return objects;
+}
