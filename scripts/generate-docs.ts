@@ -5,12 +5,15 @@
  */
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { Registry } from 'prom-client';
 import { DEMO_SETTINGS } from '../src/config/demo.ts';
 import { GATEWAY_SETTINGS } from '../src/config/gateway.ts';
 import { OPERATOR_SETTINGS } from '../src/config/operator.ts';
 import { RECORDER_SETTINGS } from '../src/config/recorder.ts';
 import { environmentName, flagName, type SettingTable } from '../src/config/settings.ts';
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
+import { createMetrics } from '../src/observe/metrics.ts';
+import { createRecorderMetrics } from '../src/tsrecorder/recorder-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
 
 const NOTICE = '<!-- Made by `npm run docs:generate`. Do not edit. -->\n';
@@ -27,6 +30,7 @@ export function generateDocs(): ReadonlyMap<string, string> {
   return new Map([
     ['docs/errors.md', errorsPage()],
     ['docs/config.md', settingsPage()],
+    ['docs/metrics.md', metricsPage()],
   ]);
 }
 
@@ -77,6 +81,30 @@ function settingsPage(): string {
       'separated; sizes are written `8MiB`.\n',
     ...sections,
   ].join('\n');
+}
+
+function metricsPage(): string {
+  const recorder = new Registry();
+  createRecorderMetrics(recorder, () => 0);
+  return [
+    '# Metrics\n',
+    NOTICE,
+    'What `/metrics` of the ops listeners has, besides the usual metrics of the process. Labels never carry anything that a\n' +
+      'client chose.\n',
+    '## tailcast gateway\n',
+    metricsTable(createMetrics().registry),
+    '## tailcast recorder\n',
+    metricsTable(recorder),
+  ].join('\n');
+}
+
+function metricsTable(registry: Registry): string {
+  const rows = registry.getMetricsAsArray().map((metric) => {
+    const labels: unknown = 'labelNames' in metric ? metric.labelNames : [];
+    const names = Array.isArray(labels) ? labels.filter((name) => name !== 'le') : [];
+    return [`\`${metric.name}\``, String(metric.type), names.join(', '), metric.help];
+  });
+  return table(['metric', 'type', 'labels', 'means'], rows);
 }
 
 function shownDefault(fallback: unknown): string {

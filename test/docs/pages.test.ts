@@ -1,0 +1,189 @@
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { runProgram } from '../../src/cli/program.ts';
+import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
+import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
+import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
+import { flagName } from '../../src/config/settings.ts';
+import { ERROR_TABLE } from '../../src/errors.ts';
+import { parseKubernetesRules } from '../../src/tailnet/capabilities.ts';
+import { generateDocs } from '../../scripts/generate-docs.ts';
+
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const PAGES = [
+  'README.md',
+  ...['install', 'grants', 'migration', 'operations', 'threat-model', 'errors', 'config', 'metrics'].map(
+    (name) => `docs/${name}.md`,
+  ),
+];
+
+const read = (path: string): string => readFileSync(join(root, path), 'utf8');
+
+/** Code blocks of one language. */
+function blocks(page: string, language: string): readonly string[] {
+  return [...read(page).matchAll(new RegExp(`^ *\`\`\`${language}\\n([\\s\\S]*?)^ *\`\`\``, 'gm'))].map(
+    (match) => match[1] ?? '',
+  );
+}
+
+/** Lines of shell blocks that begin with one of the words. */
+function commands(page: string, ...words: readonly string[]): readonly string[] {
+  return blocks(page, 'sh')
+    .flatMap((block) => block.replaceAll(/\\\n\s*/g, ' ').split('\n'))
+    .map((line) => line.replace(/\s+#.*$/, '').trim())
+    .filter((line) => words.some((word) => line.startsWith(`${word} `)));
+}
+
+/** The help of a command, or undefined when there is no such command. */
+async function help(...path: readonly string[]): Promise<string | undefined> {
+  const stdout = new PassThrough();
+  const context = {
+    stdout,
+    stderr: new PassThrough(),
+    environment: new Map(),
+    signal: new AbortController().signal,
+  };
+  const code = await runProgram([...path, '--help'], context);
+  stdout.end();
+  const text = (await stdout.toArray()).join('');
+  return code === 0 && text.startsWith(`Usage: tailcast ${path.join(' ')}`) ? text : undefined;
+}
+
+describe.each(PAGES)('%s', (page) => {
+  it('links to what exists', () => {
+    const targets = [...read(page).matchAll(/\]\(([^)#]+)(?:#[^)]*)?\)/g)].map((match) => match[1] ?? '');
+    const missing = targets.filter((target) => {
+      if (/^https?:/.test(target)) return false;
+      const path = join(root, dirname(page), target);
+      return !existsSync(path) && !existsSync(`${path}.md`);
+    });
+    expect(missing).toEqual([]);
+  });
+
+  it('names paths that exist', () => {
+    const paths = [...read(page).matchAll(/`((?:deploy|test|scripts|src|docs)\/[\w./-]+)`/g)].map(
+      (match) => match[1] ?? '',
+    );
+    expect(paths.filter((path) => !existsSync(join(root, path)))).toEqual([]);
+  });
+
+  it('runs scripts that exist', () => {
+    const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
+    const named = [...read(page).matchAll(/npm run ([\w:]+)/g)].map((match) => match[1] ?? '');
+    expect(named.filter((name) => scripts[name] === undefined)).toEqual([]);
+  });
+
+  it('uses commands and flags of tailcast that exist', async () => {
+    for (const line of commands(page, 'tailcast', 'npx tailcast')) {
+      const words = line.replace(/^(npx )?tailcast /, '').split(/\s+/);
+      const path = words[0] === 'doctor' ? words.slice(0, 2) : words.slice(0, 1);
+      const text = await help(...path);
+      expect(text, line).toBeDefined();
+      for (const flag of words.filter((word) => word.startsWith('--')))
+        expect(text, line).toContain(`${flag.split('=')[0]}`);
+    }
+  });
+
+  it('names codes that exist', () => {
+    const codes = [...read(page).matchAll(/`([A-Z]+(?:_[A-Z]+)+)`/g)].map((match) => match[1] ?? '');
+    const ours = codes.filter((code) => !/^(TAILCAST|TS|TSRECORDER)_/.test(code));
+    expect(ours.filter((code) => !Object.hasOwn(ERROR_TABLE, code))).toEqual([]);
+  });
+
+  it('names flags that exist', () => {
+    const known = new Set(
+      [GATEWAY_SETTINGS, RECORDER_SETTINGS, OPERATOR_SETTINGS].flatMap((table) =>
+        Object.keys(table).map(flagName),
+      ),
+    );
+    const others = new Set([
+      '--config',
+      '--help',
+      '--caller',
+      '--json',
+      '--raw',
+      '--recorder',
+      '--certificate-authority',
+      '--as',
+      '--set',
+      '--kubeconfig',
+      '--context',
+      '--directory',
+      '--login',
+      '--recorder-listen',
+      '--proxy-protocol',
+    ]);
+    const named = [...read(page).matchAll(/`(--[a-z][a-z-]+)/g)].map((match) => match[1] ?? '');
+    expect(named.filter((flag) => !known.has(flag) && !others.has(flag))).toEqual([]);
+  });
+});
+
+describe('docs/operations.md', () => {
+  it('names metrics that exist', () => {
+    const mentioned = [...read('docs/operations.md').matchAll(/\btailcast_\w+/g)].map(([name]) =>
+      name.replace(/_bucket$/, ''),
+    );
+    expect(mentioned.length).toBeGreaterThan(5);
+    const page = generateDocs().get('docs/metrics.md');
+    for (const name of mentioned) expect(page).toContain(`| \`${name}\` |`);
+  });
+
+  it('has alerts that are YAML with an expression each', () => {
+    const [block = ''] = blocks('docs/operations.md', 'yaml');
+    const { groups } = parse(block) as { groups: { rules: { alert: string; expr: string }[] }[] };
+    expect(groups[0]?.rules.length).toBeGreaterThan(3);
+    for (const { alert, expr } of groups[0]?.rules ?? []) expect(expr, alert).toMatch(/tailcast_/);
+    const codes = [...block.matchAll(/code=~?"([A-Z_|.*]+)"/g)].flatMap((match) =>
+      (match[1] ?? '').split('|'),
+    );
+    for (const code of codes)
+      expect(
+        Object.keys(ERROR_TABLE).some((known) => new RegExp(`^${code}$`).test(known)),
+        code,
+      ).toBe(true);
+  });
+});
+
+describe('docs/grants.md', () => {
+  it('has policies that the gateway understands', () => {
+    const texts = blocks('docs/grants.md', 'json');
+    expect(texts.length).toBeGreaterThan(1);
+    let rules = 0;
+    for (const text of texts) {
+      const { grants = [] } = JSON.parse(`{${text}}`) as { grants?: { app?: Record<string, unknown[]> }[] };
+      for (const { app } of grants) {
+        if (app === undefined) continue;
+        rules += parseKubernetesRules(new Map(Object.entries(app))).recording.length;
+      }
+    }
+    expect(rules).toBe(2);
+  });
+});
+
+describe('the chart', () => {
+  it('has the examples that docs/install.md names, and no others', () => {
+    const named = [...read('docs/install.md').matchAll(/^\| `([\w-]+\.yaml)`/gm)].map(
+      (match) => match[1] ?? '',
+    );
+    expect(named.toSorted()).toEqual(readdirSync(join(root, 'deploy/chart/tailcast/examples')).toSorted());
+  });
+
+  it('has the values that pages name', () => {
+    const values = parse(read('deploy/chart/tailcast/values.yaml')) as Record<string, unknown>;
+    const pages = PAGES.map(read).join('\n');
+    const named = [...pages.matchAll(/(?:--set |[`,])((?:gateway|recorder|tailscale)\.(?!com|yaml)[\w.]+)/g)].map(
+      (match) => match[1] ?? '',
+    );
+    expect(named.length).toBeGreaterThan(4);
+    for (const path of named) {
+      const found = path
+        .split('.')
+        .reduce<unknown>((value, key) => (value as Record<string, unknown> | undefined)?.[key], values);
+      expect(found, path).toBeDefined();
+    }
+  });
+});
