@@ -1,0 +1,55 @@
+import { execFile } from 'node:child_process';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { describe, expect, it } from 'vitest';
+import { buildArchive, type Objects } from './archive.ts';
+import { createMutant, createRandom } from './mutants.ts';
+
+const run = promisify(execFile);
+const KINDS = [
+  'flipInFile',
+  'dropLine',
+  'flipInLog',
+  'dropLogLine',
+  'deleteSession',
+  'swapSessions',
+  'copySession',
+  'relinkLog',
+] as const;
+
+describe('the verifier in docs/evidence.md', () => {
+  it('agrees with ours', { timeout: 120_000 }, async (context) => {
+    if (!(await run('python3', ['-c', 'pow(3, -1, 7)']).then(Boolean, () => false))) {
+      context.skip('there is no python3 here');
+      return;
+    }
+    const root = await mkdtemp(join(tmpdir(), 'tailcast-python-'));
+    const docs = await readFile(new URL('../../docs/evidence.md', import.meta.url), 'utf8');
+    const script = join(root, 'verify.py');
+    await writeFile(script, /```python\n([^]*?)```/.exec(docs)![1]!);
+    const archive = await buildArchive();
+    const keys = archive.keys.map(({ raw }) => raw);
+    const verify = async (name: string, objects: Objects, given: readonly string[]): Promise<string> => {
+      const store = join(root, name);
+      for (const [object, content] of objects) {
+        await mkdir(dirname(join(store, object)), { recursive: true });
+        await writeFile(join(store, object), content);
+      }
+      return run('python3', [script, store, ...given]).then(
+        ({ stdout }) => stdout,
+        (error: { stdout: string; stderr: string }) => `FAILED ${error.stdout}${error.stderr}`,
+      );
+    };
+    expect(await verify('intact', archive.objects, keys)).toBe('nothing is at fault\n');
+    expect(await verify('intact', archive.objects, [])).toBe('nothing is at fault\n');
+    expect(await verify('intact', archive.objects, keys.slice(1))).toMatch('is not signed');
+    const random = createRandom(5);
+    for (const kind of KINDS) {
+      const mutant = createMutant(archive, kind, random) ?? createMutant(archive, kind, random)!;
+      expect(await verify(kind, mutant.objects, keys), mutant.name).toMatch(/^FAILED/);
+    }
+    await rm(root, { recursive: true });
+  });
+});
