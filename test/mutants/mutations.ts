@@ -1,0 +1,514 @@
+/**
+ * Each check between a client and the API server, and how to take it out. A mutation names the text it replaces, which must
+ * be in its file exactly once: code that has changed needs its mutation changed with it, and `run.ts` says so.
+ *
+ * Not here: checks that stand behind another one on purpose (the last look at a request line before it is written, for
+ * instance). Taking one of those out changes nothing that could be seen from outside.
+ */
+export interface Mutation {
+  /** What is gone. */
+  readonly name: string;
+  readonly file: string;
+  readonly find: string;
+  readonly replace: string;
+}
+
+type Change = readonly [name: string, find: string, replace: string];
+
+function inFile(file: string, ...changes: readonly Change[]): readonly Mutation[] {
+  return changes.map(([name, find, replace]) => ({ name, file, find, replace }));
+}
+
+const GATE = inFile(
+  'src/proxy/gate.ts',
+  ['methods', 'if (!METHODS.has(method))', 'if (method === "never")'],
+  ['number of header lines', 'if (rawHeaders.length > 2 * MAX_HEADER_LINES)', 'if (rawHeaders.length > 1e9)'],
+  ['length of header names', 'if (name.length > MAX_HEADER_NAME_BYTES)', 'if (name.length > 1e9)'],
+  ['exactly one Host', 'if (hosts.length !== 1)', 'if (hosts.length > 1e9)'],
+  ['foreign pages', 'refuseForeignPages({ host, origins, fetchSites }, hostNames);', ''],
+  ['refusal by policy', "if (action === 'refuse') {", 'if (request.requestClass === undefined) {'],
+  [
+    'refused ports in the query',
+    "if (policyClass === 'portForward') refusePorts(policy, request.target);",
+    '',
+  ],
+  ['recording', "record: recorders && action === 'record',", 'record: false,'],
+  [
+    'events of a class',
+    "event: recorders && (recording.events || action === 'event'),",
+    'event: recorders && recording.events,',
+  ],
+  [
+    'events of ordinary requests',
+    'record: false, event: recorders && recording.events };',
+    'record: false, event: false };',
+  ],
+  ['extras only when asked for', 'about.deps.auditExtras !== true', 'false'],
+  ['session extra only on upgrades', 'about.request.upgrade ? (', 'about.request.method !== "" ? ('],
+  ['audit id of ours', 'auditId: id,', ''],
+  ['confirm: node', 'if (identity.nodeId !== admission.identity.nodeId)', 'if (identity.nodeId === "")'],
+  ['confirm: user', 'if (impersonation?.user !== before?.user)', 'if (impersonation?.user === "")'],
+  ['confirm: groups', 'if (missing !== undefined)', 'if (missing === "")'],
+  [
+    'confirm: enforcement',
+    "if (recording.mode === 'failClosed' && admission.recording.mode !== 'failClosed') {",
+    'if (recording.mode === undefined) {',
+  ],
+);
+
+const PAGES = inFile(
+  'src/proxy/browser-guard.ts',
+  [
+    'names of the gateway',
+    'if (hostNames.size > 0 && !hostNames.has(withoutPort(host)))',
+    'if (hostNames.size > 1e9)',
+  ],
+  ['Origin', 'fields.origins.some((origin) => !isOwnOrigin(origin, host)) ||', ''],
+  ['Sec-Fetch-Site', '!OWN_SITES.has(site.toLowerCase())', 'site === "never"'],
+  ['sibling sites', "new Set(['same-origin', 'none'])", "new Set(['same-origin', 'same-site', 'none'])"],
+  [
+    'whole host names',
+    'withoutDefaultPort(authority) === withoutDefaultPort(host)',
+    'authority.startsWith(host)',
+  ],
+);
+
+const POLICY = inFile(
+  'src/proxy/policy.ts',
+  ['kubelet: methods that read', "verb === 'get' && KUBELET_READS", 'KUBELET_READS'],
+  ['kubelet: known paths', 'KUBELET_READS.has(first) && PLAIN_PATH', 'PLAIN_PATH'],
+  ['kubelet: plain paths', '&& PLAIN_PATH.test(rawPath)', '&& rawPath !== ""'],
+  [
+    'kubelet: upgrades',
+    "nodeProxy: ['kubeletRead', 'kubeletExec']",
+    "nodeProxy: ['kubeletRead', 'kubeletRead']",
+  ],
+  ['default: kubelet', "kubeletExec: 'refuse'", "kubeletExec: 'allow'"],
+  ['default: pod proxy', "podProxyUpgrade: 'refuse'", "podProxyUpgrade: 'allow'"],
+  ['default: service proxy', "serviceProxyUpgrade: 'refuse'", "serviceProxyUpgrade: 'allow'"],
+  ['default: opaque upgrades', "opaqueUpgrade: 'refuse'", "opaqueUpgrade: 'allow'"],
+  ['default: port-forward events', "portForward: 'event'", "portForward: 'allow'"],
+  ['default: ephemeral container events', "ephemeralContainers: 'event'", "ephemeralContainers: 'allow'"],
+  ['enforcement', "recording.mode === 'failClosed' ? 'enforced' : 'others'", "'others'"],
+  ['port ranges', 'port >= first && port <= last', 'port === first'],
+);
+
+const HEADERS = inFile(
+  'src/kube/headers.ts',
+  ['family: impersonate', "name.startsWith('impersonate') ?", "name === 'impersonate-user' ?"],
+  ['family: proxy-', "name.startsWith('proxy-') ?", "name === 'proxy-authorization' ?"],
+  ['family: tailscale', "name.startsWith('tailscale') ? 'identity'", "name === 'tailscale' ? 'identity'"],
+  ['family: x-remote', "if (name.startsWith('x-remote'))", "if (name === 'x-remote-user')"],
+  ['family: x-b3', "if (name.startsWith('x-b3-'))", "if (name === 'x-b3-')"],
+  ['family: x-forwarded', "name.startsWith('x-forwarded') ?", "name === 'x-forwarded' ?"],
+  ['authorization', "  ['authorization', 'credential'],\n", ''],
+  ['cookie', "  ['cookie', 'cookie'],\n", ''],
+  ['forwarded', "  ['forwarded', 'forwarded'],\n", ''],
+  ['x-real-ip', "  ['x-real-ip', 'forwarded'],\n", ''],
+  ['audit-id', "  ['audit-id', 'auditId'],\n", ''],
+  ['traceparent', "  ['traceparent', 'trace'],\n", ''],
+  ['x-request-id', "  ['x-request-id', 'trace'],\n", ''],
+  ['te', "  ['te', 'hopByHop'],\n", ''],
+  ['trailer', "  ['trailer', 'hopByHop'],\n", ''],
+  ['keep-alive', "  ['keep-alive', 'hopByHop'],\n", ''],
+  ['http2-settings', "  ['http2-settings', 'hopByHop'],\n", ''],
+  ['WebSocket extensions', "  ['sec-websocket-extensions', 'extensions'],\n", ''],
+  [
+    'names that fold',
+    "if (headerFamily(dashed) !== 'ordinary' || headerFamily(squeezed) !== 'ordinary') {",
+    'if (dashed === "") {',
+  ],
+  ['names that are no tokens', 'if (!TOKEN.test(name))', 'if (name === "never")'],
+  [
+    'values of one line',
+    'if ((code >= 0x20 && code < 0x7f) || code === 0x09 || (code >= 0x80 && code <= 0xff)) continue;',
+    'continue;',
+  ],
+  [
+    'spacing around Connection tokens',
+    'const token = part.trim().toLowerCase();',
+    'const token = part.toLowerCase();',
+  ],
+  ['fields that Connection names', 'if (!names.has(name.toLowerCase())) kept.push', 'kept.push'],
+  [
+    'bearer subprotocols',
+    "protocol !== '' && !protocol.toLowerCase().startsWith(BEARER_SUBPROTOCOL)",
+    "protocol !== ''",
+  ],
+  [
+    'bearer subprotocols in any case',
+    'if (!value.toLowerCase().includes(BEARER_SUBPROTOCOL))',
+    'if (!value.includes(BEARER_SUBPROTOCOL))',
+  ],
+  ['assertStripped', 'if (found !== undefined && !except.includes(found)) {', 'if (found === "") {'],
+  ['assertImpersonates', "if (found !== 1 || user === '')", 'if (found > 1e9)'],
+  ['response hop-by-hop fields', 'if (RESPONSE_HOP_BY_HOP.has(name)) return true;', ''],
+  ['response cookies', 'return RESPONSE_HOST_BOUND.has(name) &&', 'return false &&'],
+);
+
+const IMPERSONATION = [
+  ...inFile(
+    'src/impersonation/apply.ts',
+    [
+      'only ordinary fields',
+      "} else if (family === 'ordinary') {",
+      "} else if (family === 'ordinary' || family === 'identity') {",
+    ],
+    [
+      'credentials in auth mode',
+      "} else if (family === 'ordinary') {",
+      "} else if (family === 'ordinary' || family === 'credential') {",
+    ],
+    ['tokens of Connection before our fields', 'withoutNamed(kept, connection) : kept;', 'kept : kept;'],
+    ['token and no protocol', 'if (scan.strippedProtocol) requireSubprotocol(kept);', ''],
+    [
+      'unknown impersonation headers',
+      "throw new TailcastError('HEADER_REFUSED', `${name} is not a known impersonation header`);",
+      'return name;',
+    ],
+    ['keys of extras', "if (key === '' || key !== key.toLowerCase())", 'if (key === "never")'],
+    ['escapes in keys of extras', 'EXTRA_KEY_CHARACTER.test(character)', 'character !== ""'],
+    ['controls in identity values', 'if (code < 0x20 || code === 0x7f)', 'if (code < 0)'],
+    ['Impersonate-User', "headers.push('Impersonate-User', user);", ''],
+    ['Impersonate-Group', "headers.push('Impersonate-Group', latin1Utf8(group));", ''],
+    ['warning', '(scan.ignored ??= new Set()).add(judgeImpersonation(lower));', 'judgeImpersonation(lower);'],
+  ),
+  ...inFile(
+    'src/impersonation/target.ts',
+    ['the placeholder', 'if (user.toLowerCase() === TAGGED_PLACEHOLDER) {', 'if (user === "never") {'],
+    ['system: users', "if (user.toLowerCase().startsWith('system:')) {", 'if (user === "never") {'],
+    ['empty names', "if (name === '') throw", "if (name === 'never') throw"],
+    ['spaces around names', 'if (name.trim() !== name) throw', 'if (name === "never") throw'],
+    ['unprintable names', 'if (UNPRINTABLE.test(name))', 'if (name === "never")'],
+    ['long names', 'new TextEncoder().encode(name).length > MAX_NAME_BYTES', 'name.length > 1e9'],
+    ['number of groups', 'if (granted.size > MAX_GROUPS) {', 'if (granted.size > 1e9) {'],
+  ),
+];
+
+const TARGETS = inFile(
+  'src/kube/canonical-target.ts',
+  ['length of targets', 'if (raw.length > MAX_TARGET_LENGTH)', 'if (raw.length > 1e9)'],
+  ['length of paths', 'if (rawPath.length > MAX_PATH_LENGTH)', 'if (rawPath.length > 1e9)'],
+  ['origin form', 'if (raw.charCodeAt(0) !== SLASH)', 'if (raw === "never")'],
+  ['characters', 'if (code <= 0x20 || code >= 0x7f) refuse', 'if (code < 0) refuse'],
+  ['fragments', 'if (code === 0x23) refuse', 'if (code < 0) refuse'],
+  ['backslashes', 'if (code === 0x5c && index < pathLength) refuse', 'if (code < 0) refuse'],
+  ['empty segments', "refuse('its path holds an empty segment');", ''],
+  ['dot segments', "if (segment === '.' || segment === '..') refuse", 'if (segment === "never") refuse'],
+  ['encoded slashes', 'if (code === SLASH || code === 0x5c) refuse', 'if (code < 0) refuse'],
+  ['double encoding', 'if (code === 0x25) refuse', 'if (code < 0) refuse'],
+  ['parameters of segments', 'if (code === 0x3b) refuse', 'if (code < 0) refuse'],
+  ['dot segments in app parts', 'if (climbs(rest)) refuse', 'if (rest === "never") refuse'],
+  ['controls', 'if (code < 0x20 || (code >= 0x7f && code <= 0x9f)) refuse', 'if (code < 0) refuse'],
+  [
+    'bad escapes',
+    "throw new TailcastError('REQUEST_NOT_CANONICAL', 'its path holds a bad percent-encoding', { cause });",
+    'decoded = raw; void cause;',
+  ],
+  [
+    'number of parameters',
+    'if (texts.length > MAX_QUERY_PARAMETERS) refuse',
+    'if (texts.length > 1e9) refuse',
+  ],
+  [
+    'first value counts',
+    'if (pair[0] === name) return pair[1];',
+    'if (pair[0] === name && query.at(-1) === pair) return pair[1];',
+  ],
+  [
+    'empty flags are true',
+    "return value !== undefined && value !== '0'",
+    "return value !== undefined && value !== '' && value !== '0'",
+  ],
+);
+
+const CLASSES = inFile(
+  'src/kube/interactive.ts',
+  ['upgrades of what is no resource', "if (request.upgrade) return 'opaqueUpgrade';", ''],
+  ['the /proxy/ verb', "if (info.verb === 'proxy') {", 'if (info.verb === "never") {'],
+  ['upgrades of what is unknown', "isStream(info) ? 'streamUpgrade' : 'opaqueUpgrade'", "'streamUpgrade'"],
+  ['exec', "subresource === 'exec' || subresource === 'attach'", "subresource === 'attach'"],
+  ['attach', "subresource === 'exec' || subresource === 'attach'", "subresource === 'exec'"],
+  ['port-forward', "return resource === 'pods' ? 'portForward' : undefined;", 'return undefined;'],
+  ['node proxy', "return 'nodeProxy';", 'return undefined;'],
+  ['pod proxy', "return 'podProxy';", 'return undefined;'],
+  ['service proxy', "return 'serviceProxy';", 'return undefined;'],
+  ['ephemeral containers', "return 'ephemeralContainers';", "return 'plain';"],
+  [
+    'streams',
+    "if (info.verb === 'watch') return info.subresource === '';",
+    "if (info.verb === 'watch') return false;",
+  ],
+);
+
+const FRONT = [
+  ...inFile('src/proxy/plain.ts', [
+    'HTTP versions',
+    "if (request.httpVersion === '1.1' || request.httpVersion === '1.0') void",
+    "if (request.httpVersion !== '') void",
+  ]),
+  ...inFile(
+    'src/proxy/server.ts',
+    [
+      'upgrades behind a request',
+      'if (connection === undefined || connection.busy || connection.closing)',
+      'if (connection === undefined)',
+    ],
+    ['strict parser', 'insecureHTTPParser: false,', 'insecureHTTPParser: true,'],
+  ),
+  ...inFile(
+    'src/proxy/http2.ts',
+    [
+      'two hosts',
+      "if (hosts > 1) return new TailcastError('HEADER_REFUSED', 'there are two Host headers');",
+      '',
+    ],
+    ['authority and host', 'authority.toLowerCase() !== host.toLowerCase()', 'authority === "never"'],
+    ['scheme', "if (pseudo.get(':scheme') !== 'https')", "if (pseudo.get(':scheme') === 'never')"],
+    ['extended CONNECT', 'enableConnectProtocol: false', 'enableConnectProtocol: true'],
+  ),
+  ...inFile(
+    'src/proxy/upgrade-request.ts',
+    ['HTTP/1.0', "if (request.httpVersion !== '1.1')", "if (request.httpVersion === '')"],
+    ['bodies of upgrades', 'if (hasBody(request.rawHeaders))', 'if (request.method === "")'],
+    [
+      'other kinds of HTTP',
+      'if (tokens.some((token) => CARRIES_HTTP.test(token)))',
+      'if (tokens.includes("never"))',
+    ],
+    ['two protocols', 'if (known.size > 1)', 'if (known.size > 9)'],
+    ['methods of protocols', 'if (!methods.includes(request.method))', 'if (request.method === "")'],
+    ['spelling of protocols', 'KNOWN.get(token.toLowerCase())', 'KNOWN.get(token)'],
+  ),
+  ...inFile(
+    'src/proxy/upgrade.ts',
+    [
+      'unknown protocols',
+      "if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {",
+      'if (upgrade.value === "never") {',
+    ],
+    [
+      'subprotocols that cannot be recorded',
+      "if (offered === undefined || (protocol === 'spdy' && offered.length === 0)) {",
+      'if (offered === undefined) {',
+    ],
+    [
+      'WebSocket extensions offered',
+      "withoutHeader(withoutHeader(headers, name), 'sec-websocket-extensions')",
+      'withoutHeader(headers, name)',
+    ],
+    [
+      'WebSocket extensions agreed',
+      ".some((value) => value.trim() !== '')",
+      '.some((value) => value === "never")',
+    ],
+    [
+      'no recorder, no session',
+      "if (mode === 'failClosed') {",
+      "if (mode === 'failClosed' && recording.recorders.length === 0) {",
+    ],
+    ['sessions recorded', 'admission.record ? record(', 'admission.id === "" ? record('],
+    ['events of upgrades', 'if (admission.event) {', 'if (admission.id === "") {'],
+    ['number of sessions', 'leave = deps.counts?.enter(nameOf(admission.identity));', ''],
+    ['places given back', '      leave?.();\n', ''],
+    ['rechecks of sessions', '...(watch === undefined ? {} : { watch }),', ''],
+    ['shutdown', "if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');", ''],
+  ),
+  ...inFile(
+    'src/proxy/dial.ts',
+    [
+      'the protocol of a 101',
+      'if (response.headers.upgrade?.toLowerCase() !== dial.protocol.toLowerCase()) {',
+      'if (response.headers.upgrade === "never") {',
+    ],
+    [
+      'the subprotocol of a 101',
+      "if (chosen !== '' && dial.subprotocol?.offered.includes(chosen) === false) {",
+      'if (chosen === "never") {',
+    ],
+  ),
+  ...inFile(
+    'src/proxy/pump.ts',
+    ['events before requests', 'admission.event ? await this.#recordEvent(admission) : NO_BODY', 'NO_BODY'],
+    ['rechecks of watches', 'if (!BRIEF.has(admission.requestClass)) {', 'if (admission.id === "") {'],
+    ['requests in flight', "if (load.inFlight > maxInFlight) throw new TailcastError('OVERLOADED');", ''],
+  ),
+  ...inFile(
+    'src/proxy/recheck.ts',
+    ['tolerance ends', 'monotonicMs() - entry.confirmedAtMs < toleranceMs', 'true'],
+    ['what ended is left alone', 'if (!entries.has(entry)) return;', ''],
+    ['one question at a time', 'if (entry.busy) return;', ''],
+  ),
+  ...inFile(
+    'src/proxy/session-limits.ts',
+    ['per user', 'if (own >= limits.perUser) {', 'if (own > 1e9) {'],
+    ['in total', 'if (total >= limits.total) {', 'if (total > 1e9) {'],
+    ['leaving once', 'if (left) return;', ''],
+  ),
+  ...inFile(
+    'src/proxy/upgrade-session.ts',
+    ['longest time', 'timers.push(setTimeout(() => end(error), maxDurationMs));', 'void error;'],
+    ['longest silence', 'if (monotonicMs() - sinceMs < idleMs) return;', 'return;'],
+    ['the recorder of an enforced session', 'if (!enforce) return;', 'return;'],
+  ),
+  ...inFile('src/recording/request-event.ts', [
+    'no event, no request',
+    "if (recording.mode === 'failClosed') {",
+    'if (id === "never") {',
+  ]),
+];
+
+const TAPS = [
+  ...inFile(
+    'src/recording/tap-spdy.ts',
+    [
+      'roles',
+      "if (role === undefined) throw violation('a SPDY stream has no known type');",
+      'if (role === undefined) return;',
+    ],
+    ['ids', 'if (id % 2 === 0 || id <= lastId)', 'if (id < 0)'],
+    ['one stream per role', 'if (stream.role === role) throw', 'if (id < 0) throw'],
+    [
+      'answers of a client',
+      "throw violation('a SPDY client answered a stream that was not opened');",
+      'return;',
+    ],
+    ['streams of a server', "throw violation('the server opened a SPDY stream of its own');", 'return;'],
+    [
+      'output where input belongs',
+      'if (event.payload.length > 0) throw violation(`output on',
+      'if (event.streamId < 0) throw violation(`output on',
+    ],
+    [
+      'stderr',
+      "      case 'stderr':\n        session.output(stream.role, event.payload);",
+      "        session.output(stream.role, event.payload);\n        break;\n      case 'stderr':",
+    ],
+  ),
+  ...inFile(
+    'src/recording/tap-websocket.ts',
+    ['reserved bits', 'if (piece.rsv !== 0) throw', 'if (piece.rsv > 9) throw'],
+    [
+      'fragments of a client',
+      'if (!piece.fin || piece.opcode === OPCODE.continuation) throw',
+      'if (piece.rsv > 9) throw',
+    ],
+    [
+      'close signals',
+      'if (closeSignal.length > 1 || (last && closeSignal.length !== 1)) {',
+      'if (closeSignal.length > 1e9) {',
+    ],
+    ['output where input belongs', 'if (part.length > 0) throw', 'if (part.length > 1e9) throw'],
+    ['output behind the end', "if (closed) throw violation('the server went on after its close frame');", ''],
+    [
+      'channels',
+      "if (!isKnownChannel(channel, protocol)) throw violation('a message on an unknown channel');",
+      '',
+    ],
+    ['empty messages', "if (last) throw violation('an empty message names no channel');", ''],
+    ['base64 behind its padding', "if (padded) throw violation('base64 goes on after its padding');", ''],
+    [
+      'types of messages of a server',
+      'if ((piece.opcode === OPCODE.text) !== base64) throw',
+      'if (piece.rsv > 9) throw',
+    ],
+  ),
+  ...inFile(
+    'src/recording/stream-plan.ts',
+    [
+      'what can be recorded',
+      'if (parsed === undefined || !isRecordable(protocol, chosen)) {',
+      'if (parsed === undefined) {',
+    ],
+    [
+      'no base64 over SPDY',
+      "(protocol === 'websocket' || (name !== '' && !parsed.base64))",
+      'name !== "never"',
+    ],
+  ),
+  ...inFile(
+    'src/recording/session.ts',
+    [
+      'nothing unrecorded after a loss',
+      "if (this.#state === 'failed' && this.#options.enforce) {",
+      "if (this.#state === 'closed') {",
+    ],
+    ['a full sink makes its writer wait', 'return room.catch(', 'void room.catch('],
+    [
+      'a lost recorder is an error',
+      '    if (this.#options.enforce) {\n      throw error instanceof',
+      '    if (lostBytes < 0) {\n      throw error instanceof',
+    ],
+  ),
+  ...inFile(
+    'src/recording/policy.ts',
+    [
+      'enforcement of one is of all',
+      'rules.some((rule) => rule.enforceRecorder)',
+      'rules.every((rule) => rule.enforceRecorder)',
+    ],
+    [
+      'enforcement without a recorder',
+      "if (!enforce && recorders.length === 0 && recorderTags.length === 0) return { mode: 'off' };",
+      "if (recorders.length === 0 && recorderTags.length === 0) return { mode: 'off' };",
+    ],
+    [
+      'events of one are of all',
+      'rules.some((rule) => rule.enableEvents)',
+      'rules.every((rule) => rule.enableEvents)',
+    ],
+  ),
+];
+
+export const MUTATIONS: readonly Mutation[] = [
+  ...GATE,
+  ...PAGES,
+  ...POLICY,
+  ...HEADERS,
+  ...IMPERSONATION,
+  ...TARGETS,
+  ...CLASSES,
+  ...FRONT,
+  ...TAPS,
+];
+
+/** Suites that are asked first about a file, because they are the likeliest to notice; all of them are asked if need be. */
+export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
+  'src/proxy/gate.ts': ['test/proxy/gate.test.ts', 'test/proxy/recheck.test.ts', 'test/attack/life.test.ts'],
+  'src/proxy/browser-guard.ts': ['test/attack/headers.test.ts', 'test/attack/framing.test.ts'],
+  'src/proxy/policy.ts': ['test/proxy/policy.test.ts'],
+  'src/kube/headers.ts': [
+    'test/kube/headers.test.ts',
+    'test/impersonation/apply.test.ts',
+    'test/attack/headers.test.ts',
+  ],
+  'src/impersonation/apply.ts': ['test/impersonation/apply.test.ts'],
+  'src/impersonation/target.ts': ['test/impersonation/target.test.ts'],
+  'src/kube/canonical-target.ts': ['test/kube/canonical-target.test.ts', 'test/attack/targets.test.ts'],
+  'src/kube/interactive.ts': ['test/kube/interactive.test.ts'],
+  'src/proxy/http2.ts': ['test/proxy/http2.test.ts', 'test/attack/framing.test.ts'],
+  'src/proxy/upgrade-request.ts': ['test/proxy/upgrade.test.ts', 'test/attack/roads.test.ts'],
+  'src/proxy/upgrade.ts': [
+    'test/proxy/upgrade.test.ts',
+    'test/proxy/session-life.test.ts',
+    'test/attack/roads.test.ts',
+  ],
+  'src/proxy/dial.ts': ['test/proxy/dial.test.ts'],
+  'src/proxy/pump.ts': ['test/proxy/plain.test.ts', 'test/attack/life.test.ts'],
+  'src/proxy/recheck.ts': ['test/proxy/recheck.test.ts'],
+  'src/proxy/session-limits.ts': ['test/proxy/session-limits.test.ts'],
+  'src/proxy/upgrade-session.ts': ['test/proxy/session-life.test.ts', 'test/proxy/upgrade.test.ts'],
+  'src/recording/request-event.ts': ['test/recording/request-event.test.ts'],
+  'src/recording/tap-spdy.ts': ['test/recording/tap-spdy.test.ts'],
+  'src/recording/tap-websocket.ts': ['test/recording/tap-websocket.test.ts'],
+  'src/recording/session.ts': ['test/recording/session.test.ts'],
+  'src/recording/policy.ts': ['test/recording/policy.test.ts'],
+};
+
+export const ALL_SUITES: readonly string[] = [
+  'test/attack',
+  'test/impersonation',
+  'test/kube',
+  'test/proxy',
+  'test/recording',
+];
