@@ -31,6 +31,8 @@ import type { ObjectKind, RecordingStore } from './store/store.ts';
 export interface ApiOptions {
   readonly catalog: Catalog;
   readonly store: RecordingStore;
+  /** Rejects when nothing can be kept. */
+  readonly freeBytes: () => Promise<number | undefined>;
   readonly hosts: Hosts;
   readonly log: Logger;
   /** The built player, or undefined for none. */
@@ -117,7 +119,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   app.get('/healthz', async () => ({ status: 'ok' }));
   app.get('/readyz', async () => {
     try {
-      await store.freeBytes();
+      await options.freeBytes();
     } catch (error) {
       throw new TailcastError('RECORDER_BUSY', 'the store cannot be used', { cause: error });
     }

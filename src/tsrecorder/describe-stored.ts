@@ -48,7 +48,7 @@ async function describeStored(
     const pieces = [{ ...files.cast, start: 0 }];
     return {
       entry: { recording, key, resizeOrder, pieces, live: undefined, version },
-      part: { session: recording.id, number: 1, offset: 0, headerBytes: 0 },
+      part: { session: recording.id, number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
       files,
       bodyEnd: stat.bytes,
       gapCount: 0,

@@ -185,7 +185,9 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
 /** Which part of its session a recording is, by its journal. */
 export function describePart(meta: SpoolMeta): SessionPart {
   const { number, offset } = meta.part ?? { number: 1, offset: 0 };
-  return { session: meta.token ?? recordingId(meta), number, offset, headerBytes: meta.storedHeaderBytes };
+  const session = meta.token ?? recordingId(meta);
+  const { storedHeaderBytes: headerBytes, uploadedHeaderBytes: headerEnd } = meta;
+  return { session, number, offset, headerBytes, headerEnd };
 }
 
 /** The part of a recording that its key and its header tell. */

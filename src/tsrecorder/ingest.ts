@@ -4,29 +4,15 @@
  */
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import { parseHead, type CastHead } from './cast-head.ts';
 import { createDirectorySync } from './durable-files.ts';
-import {
-  describeHead,
-  describePart,
-  describeUpload,
-  readPart,
-  type Finisher,
-  type OverUpload,
-} from './finisher.ts';
+import { describeHead, describePart, describeUpload, type Finisher } from './finisher.ts';
 import type { SessionEvidence } from './evidence/session-evidence.ts';
+import { cutSpool, memorized, readHead, reread } from './found-upload.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Recording, ResizeOrder } from './recording.ts';
 import { createSessionFacts } from './session-facts.ts';
 import type { Continuation, SessionPart } from './session-part.ts';
-import {
-  cutFile,
-  listSpools,
-  readSpool,
-  removeSpool,
-  spoolPaths,
-  type RecoveredSpool,
-} from './spool-file.ts';
+import { listSpools, readSpool, removeSpool, spoolPaths } from './spool-file.ts';
 import { recordingId, type RecordingKey } from './store/key.ts';
 import {
   UploadSession,
@@ -101,6 +87,8 @@ interface Entry {
   grace: NodeJS.Timeout | undefined;
   /** Steps of one session run one after another. */
   steps: Promise<void>;
+  /** Resolves when the store has it, or when there was nothing to store. */
+  readonly gone: PromiseWithResolvers<void>;
 }
 
 /** One per spool directory, which must exist. */
@@ -185,8 +173,21 @@ export class Ingest {
         );
       }
     }
-    const left = await listSpools(this.#options.spoolDirectory);
-    await this.#options.evidence.settle(new Set(left.map(recordingId)));
+    await this.#options.evidence.settle(await listSpools(this.#options.spoolDirectory));
+  }
+
+  /**
+   * Takes over a spool that was put into the directory: a session of another recorder, which is not continued. Resolves
+   * when the store has it.
+   */
+  async adopt(key: RecordingKey): Promise<void> {
+    const recovered = await this.#readSpool(key);
+    if (recovered === undefined) return;
+    const { session, ended } = recovered;
+    const entry = this.#add(session, false);
+    const reason = ended ? undefined : 'the recorder that had the session was lost';
+    void this.#next(entry, () => this.#finish(entry, ended, reason));
+    await entry.gone.promise;
   }
 
   /**
@@ -204,9 +205,16 @@ export class Ingest {
     await Promise.allSettled(steps);
   }
 
-  #add(session: UploadSession): Entry {
-    const entry: Entry = { session, over: undefined, grace: undefined, steps: Promise.resolve() };
-    const token = tokenOf(session.origin);
+  /** @param named whether a connection may ask for the session by its name. */
+  #add(session: UploadSession, named = true): Entry {
+    const entry: Entry = {
+      session,
+      over: undefined,
+      grace: undefined,
+      steps: Promise.resolve(),
+      gone: Promise.withResolvers(),
+    };
+    const token = named ? tokenOf(session.origin) : undefined;
     this.#entries.add(entry);
     if (token !== undefined) this.#byToken.set(token, entry);
     return entry;
@@ -222,6 +230,7 @@ export class Ingest {
   #remove(entry: Entry): void {
     this.#forgetToken(entry);
     this.#entries.delete(entry);
+    entry.gone.resolve();
   }
 
   /** Runs `step` after the entry's earlier steps. */
@@ -398,13 +407,26 @@ export class Ingest {
   }
 
   async #recoverSpool(key: RecordingKey): Promise<void> {
+    const recovered = await this.#readSpool(key);
+    if (recovered === undefined) return;
+    const { session, ended } = recovered;
+    const entry = this.#add(session);
+    const reason = 'the recorder stopped while the session was open';
+    if (!ended && session.origin.token !== undefined) this.#awaitContinuation(entry, reason);
+    else void this.#next(entry, () => this.#finish(entry, ended, ended ? undefined : reason));
+  }
+
+  /** Cuts a spool that nobody writes to to what is whole. @returns undefined when nothing is; then it is gone. */
+  async #readSpool(
+    key: RecordingKey,
+  ): Promise<{ readonly session: UploadSession; readonly ended: boolean } | undefined> {
     const paths = spoolPaths(this.#options.spoolDirectory, key);
     const facts = createSessionFacts();
     const spool = await readSpool(paths, (note) => facts.note(note));
     const head = spool === undefined ? undefined : await readHead(spool);
     if (spool === undefined || head === undefined) {
       await removeSpool(paths);
-      return;
+      return undefined;
     }
     await cutSpool(spool);
     const { meta, ended, ...position } = spool;
@@ -414,14 +436,9 @@ export class Ingest {
       { ...meta, token: meta.token, ...(meta.part === undefined ? {} : { continues: meta.part }) },
       this.#deps,
     );
-    const entry = this.#add(session);
-    const reason = 'the recorder stopped while the session was open';
-    this.#options.log.info(
-      { recording: recordingId(meta), bytes: spool.castBytes, ended },
-      'spool recovered',
-    );
-    if (!ended && meta.token !== undefined) this.#awaitContinuation(entry, reason);
-    else void this.#next(entry, () => this.#finish(entry, ended, ended ? undefined : reason));
+    const recording = recordingId(meta);
+    this.#options.log.info({ recording, bytes: spool.castBytes, ended }, 'spool recovered');
+    return { session, ended };
   }
 }
 
@@ -446,41 +463,6 @@ function describeEntry(entry: Entry): LiveRecording | undefined {
     isOpen: () => entry.over === undefined,
     watch: (wake) => session.watch(wake),
   };
-}
-
-type FoundUpload = Omit<OverUpload, 'clean' | 'cutReason' | 'endedAt'>;
-
-/** A session whose last commit went well: memory and disk agree. */
-async function memorized(session: UploadSession): Promise<FoundUpload | undefined> {
-  const { started, durable, oddLines } = session;
-  if (started === undefined) return undefined;
-  if (durable.castBytes > 0) return { ...started, ...durable, oddLines };
-  await removeSpool(started.paths);
-  return undefined;
-}
-
-/** A session whose storage failed: only the disk knows what is there. */
-async function reread(session: UploadSession): Promise<FoundUpload | undefined> {
-  const { started, oddLines } = session;
-  if (started === undefined) return undefined;
-  const facts = createSessionFacts();
-  const spool = await readSpool(started.paths, (note) => facts.note(note));
-  if (spool === undefined) {
-    await removeSpool(started.paths);
-    return undefined;
-  }
-  await cutSpool(spool);
-  return { ...started, facts, castBytes: spool.castBytes, bodyBytes: spool.bodyBytes, oddLines };
-}
-
-async function cutSpool(spool: RecoveredSpool): Promise<void> {
-  await cutFile(spool.paths.cast, spool.castBytes);
-  await cutFile(spool.paths.notes, spool.notesBytes);
-}
-
-async function readHead(spool: RecoveredSpool): Promise<CastHead | undefined> {
-  const line = await readPart(spool.paths.cast, 0, spool.meta.storedHeaderBytes);
-  return parseHead(new TextDecoder().decode(line));
 }
 
 /** Two nodes that name the same session have two sessions. */

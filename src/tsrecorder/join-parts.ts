@@ -88,16 +88,16 @@ const decoder = new TextDecoder();
  * acknowledged, and only these are kept.
  */
 async function castOffsetOf({ part, files }: DescribedPart, bodyOffset: number): Promise<number> {
-  if (bodyOffset <= part.offset) return part.headerBytes;
+  if (bodyOffset <= part.headerEnd) return part.headerBytes;
   let noteBytes = 0;
-  const castOffset = (): number => part.headerBytes + bodyOffset - part.offset - noteBytes;
+  const castOffset = (): number => part.headerBytes + bodyOffset - part.headerEnd - noteBytes;
   if (files.notes === undefined) return castOffset();
   for await (const lines of readLines(files.notes())) {
     for (const line of lines) {
       const parsed = parseJournalLine(decoder.decode(line));
       if (parsed?.kind !== 'note') continue;
       // where the note begins in the session: if that is not before the offset, nor is any later one
-      if (parsed.note.at - part.headerBytes + part.offset + noteBytes >= bodyOffset) return castOffset();
+      if (parsed.note.at - part.headerBytes + part.headerEnd + noteBytes >= bodyOffset) return castOffset();
       noteBytes += parsed.note.size;
     }
   }

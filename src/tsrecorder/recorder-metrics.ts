@@ -9,6 +9,9 @@ export interface RecorderMetrics {
   readonly events: Counter;
   readonly commitSeconds: Histogram;
   readonly storeRetries: Counter;
+  readonly checkpointBytes: Counter;
+  readonly checkpointFailures: Counter;
+  readonly adopted: Counter;
 }
 
 /**
@@ -66,6 +69,21 @@ export function createRecorderMetrics(
     storeRetries: new Counter({
       name: 'tailcast_recorder_store_retries_total',
       help: 'Failed attempts to bring a recording into the store.',
+      registers,
+    }),
+    checkpointBytes: new Counter({
+      name: 'tailcast_recorder_checkpoint_bytes_total',
+      help: 'Bytes of open sessions copied to the shared bucket.',
+      registers,
+    }),
+    checkpointFailures: new Counter({
+      name: 'tailcast_recorder_checkpoint_failures_total',
+      help: 'Rounds in which open sessions could not all be copied to the shared bucket.',
+      registers,
+    }),
+    adopted: new Counter({
+      name: 'tailcast_recorder_adopted_total',
+      help: 'Sessions of lost recorders that were taken over.',
       registers,
     }),
   };

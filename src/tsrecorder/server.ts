@@ -1,10 +1,13 @@
 /** Puts a recorder together: store, spool, ingest, catalogue, and the port they are reached on. */
 import { randomBytes } from 'node:crypto';
+import { statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Registry } from 'prom-client';
 import type { Logger } from '../observe/logger.ts';
 import { addApi } from './api.ts';
+import { TailcastError } from '../errors.ts';
 import { createCatalog, type Catalog } from './catalog.ts';
+import { openSharedBucket, type SharedBucket } from './checkpoint/shared-bucket.ts';
 import { makeDirectory } from './durable-files.ts';
 import { loadSigningKey } from './evidence/signing-key.ts';
 import { openSessionEvidence, type SessionEvidence } from './evidence/session-evidence.ts';
@@ -17,7 +20,9 @@ import { createLiveSockets } from './live-socket.ts';
 import { createReceiveTimes } from './receive-time.ts';
 import { createRecorderMetrics, type RecorderMetrics } from './recorder-metrics.ts';
 import { lockSpool } from './spool-lock.ts';
+import type { Bucket } from './store/bucket.ts';
 import { createDiskStore } from './store/disk.ts';
+import { createS3Store, S3_LISTING } from './store/s3.ts';
 import type { RecordingStore } from './store/store.ts';
 import { createUploads, type IdentifyUploader } from './uploads.ts';
 
@@ -69,6 +74,12 @@ export interface RecorderTiming {
   readonly witnessMs: number;
   /** How long `close` waits for connections before it cuts them. */
   readonly closeGraceMs: number;
+  /** How late an added byte of an open session is copied to a shared bucket: what the loss of this machine loses. */
+  readonly checkpointMs: number;
+  /** How long a recorder may be silent before another one takes over what it left in the bucket. */
+  readonly leaseMs: number;
+  /** How old an unfinished multipart upload in the bucket is when it is given up. */
+  readonly staleUploadMs: number;
 }
 
 export const DEFAULT_LIMITS: RecorderLimits = {
@@ -100,6 +111,9 @@ export const DEFAULT_TIMING: RecorderTiming = {
   publishMs: 5000,
   witnessMs: 3_600_000,
   closeGraceMs: 2000,
+  checkpointMs: 10_000,
+  leaseMs: 60_000,
+  staleUploadMs: 86_400_000,
 };
 
 /** Bytes waiting of all sessions that start a commit before its time. */
@@ -125,8 +139,10 @@ const SYSTEM_CLOCK: RecorderClock = {
 export interface RecorderOptions {
   /** Port 0 takes a free one. */
   readonly listen: { readonly host: string; readonly port: number };
-  /** The store, in the layout of the reference. Created if missing. */
+  /** The store, in the layout of the reference. Created if missing. With `bucket` only the place of the spool. */
   readonly directory: string;
+  /** The store instead of the directory; other recorders may share it. */
+  readonly bucket?: Bucket;
   /**
    * Uploads that are not in the store yet; one recorder process each. Best on the file system of `directory`, where an
    * upload moves into the store without being copied. Default: `.spool` in `directory`.
@@ -169,7 +185,7 @@ export interface Recorder {
  */
 export async function createRecorder(options: RecorderOptions): Promise<Recorder> {
   const spoolDirectory = options.spoolDirectory ?? join(options.directory, '.spool');
-  const store = options.store ?? (await createDiskStore(options.directory));
+  const store = options.store ?? (await openStore(options));
   await makeDirectory(spoolDirectory);
   const unlock = await lockSpool(spoolDirectory);
   try {
@@ -181,6 +197,15 @@ export async function createRecorder(options: RecorderOptions): Promise<Recorder
   }
 }
 
+async function openStore({
+  bucket,
+  directory,
+  clock = SYSTEM_CLOCK,
+}: RecorderOptions): Promise<RecordingStore> {
+  if (bucket === undefined) return createDiskStore(directory);
+  return createS3Store({ ...S3_LISTING, bucket, nowMs: () => clock.now() });
+}
+
 interface IngestParts {
   readonly ingest: Ingest;
   readonly group: GroupCommit;
@@ -189,6 +214,9 @@ interface IngestParts {
   readonly evidence: SessionEvidence;
   readonly metrics: RecorderMetrics;
   readonly issueTime: () => string;
+  readonly shared: SharedBucket | undefined;
+  /** Room for more: in the store and in the spool. */
+  readonly freeBytes: () => Promise<number | undefined>;
 }
 
 async function startIngest(
@@ -224,21 +252,38 @@ async function startIngest(
     onOutcome: ({ state }) => metrics.recordings.inc({ state }),
     onStored: () => catalog.changed(),
   });
+  const { bucket } = options;
+  const shared =
+    bucket === undefined
+      ? undefined
+      : await openSharedBucket({
+          ...timing,
+          bucket,
+          store,
+          spoolDirectory,
+          ingest: () => ingest,
+          monotonicMs: () => clock.monotonic(),
+          log,
+          metrics,
+        });
   const catalog: Catalog = createCatalog({
     store,
+    ...(shared === undefined ? {} : { remote: () => shared.remote() }),
     live: () => ingest.live(),
     refreshMs: timing.listRefreshMs,
     maxCached: limits.maxCachedRecordings,
     now: () => clock.monotonic(),
   });
   await ingest.recover();
-  return { ingest, group, finisher, catalog, evidence, metrics, issueTime };
+  shared?.start();
+  const freeBytes = (): Promise<number | undefined> => roomFor(store, spoolDirectory);
+  return { ingest, group, finisher, catalog, evidence, metrics, issueTime, shared, freeBytes };
 }
 
 async function listen(
   options: RecorderOptions,
   store: RecordingStore,
-  { ingest, group, finisher, catalog, evidence, metrics, issueTime }: IngestParts,
+  { ingest, group, finisher, catalog, evidence, metrics, issueTime, shared, freeBytes }: IngestParts,
   unlock: () => Promise<void>,
 ): Promise<Recorder> {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
@@ -252,8 +297,18 @@ async function listen(
     ...limits,
     ...timing,
     log,
-    uploads: createUploads({ ...limits, ...timing, ingest, store, identify, issueTime, log, metrics }),
-    routes: (app) => addApi(app, { catalog, store, hosts, log, playerDirectory }),
+    uploads: createUploads({
+      ...limits,
+      ...timing,
+      ingest,
+      store,
+      freeBytes,
+      identify,
+      issueTime,
+      log,
+      metrics,
+    }),
+    routes: (app) => addApi(app, { catalog, store, freeBytes, hosts, log, playerDirectory }),
     upgrade: (request, socket, head) => viewers.upgrade(request, socket, head),
   });
   const { address: host, port, family } = server.address;
@@ -264,6 +319,7 @@ async function listen(
     async close() {
       viewers.close();
       await closeUploads(ingest, group, finisher);
+      await shared?.close();
       await evidence.close();
       await server.close(timing.closeGraceMs);
       await unlock();
@@ -308,6 +364,14 @@ function createCommits(
       onCycle();
     },
   });
+}
+
+async function roomFor(store: RecordingStore, spoolDirectory: string): Promise<number | undefined> {
+  const stored = await store.freeBytes();
+  const { bavail, bsize } = await statfs(spoolDirectory).catch((error: unknown) => {
+    throw new TailcastError('STORE_FAILED', 'the spool cannot be used', { cause: error });
+  });
+  return Math.min(bavail * bsize, stored ?? Infinity);
 }
 
 async function closeUploads(ingest: Ingest, group: GroupCommit, finisher: Finisher): Promise<void> {

@@ -17,6 +17,8 @@ export interface SessionPart {
   readonly offset: number;
   /** Length of the header line in the stored cast. */
   readonly headerBytes: number;
+  /** Byte of the session that follows the header line: its uploaded length, or the offset. */
+  readonly headerEnd: number;
 }
 
 /** How an upload continues a session whose beginning is elsewhere. */

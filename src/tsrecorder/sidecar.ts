@@ -74,7 +74,13 @@ const schema = z.object({
     endedAt: z.string(),
   }),
   part: z
-    .object({ session: z.string(), number: z.number(), offset: z.number(), headerBytes: z.number() })
+    .object({
+      session: z.string(),
+      number: z.number(),
+      offset: z.number(),
+      headerBytes: z.number(),
+      headerEnd: z.number(),
+    })
     .exactOptional(),
   session: z.unknown().optional(),
   exitMessage: z.string().exactOptional(),

@@ -62,6 +62,8 @@ export type IdentifyUploader = (from: UploaderAddress, signal: AbortSignal) => P
 export interface UploadOptions {
   readonly ingest: Ingest;
   readonly store: RecordingStore;
+  /** Room for more; undefined where there is no end. @throws TailcastError when nothing can be kept */
+  readonly freeBytes: () => Promise<number | undefined>;
   readonly identify: IdentifyUploader;
   readonly issueTime: () => string;
   readonly log: Logger;
@@ -356,8 +358,8 @@ async function identify(
   return { ...identity, ...from };
 }
 
-async function requireRoom({ store, minFreeBytes }: UploadOptions): Promise<void> {
-  const free = await store.freeBytes();
+async function requireRoom({ freeBytes, minFreeBytes }: UploadOptions): Promise<void> {
+  const free = await freeBytes();
   if (free !== undefined && free < minFreeBytes) throw new TailcastError('STORE_FULL');
 }
 

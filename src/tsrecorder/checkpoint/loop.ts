@@ -1,0 +1,55 @@
+/** Something that is done again and again for as long as the process runs. */
+import { errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+
+export interface Loop {
+  start(): void;
+  now(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Runs `step` every `intervalMs`, never twice at a time; a failure is logged and tried again with the next. */
+export function createLoop(
+  step: () => Promise<void>,
+  intervalMs: number,
+  log: Logger,
+  onFailure: () => void,
+): Loop {
+  let running: Promise<void> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let closed = false;
+
+  function now(): Promise<void> {
+    running ??= step()
+      .catch((error: unknown) => {
+        onFailure();
+        log.warn({ error: errorText(error) }, 'the shared bucket could not be kept up to date');
+      })
+      .finally(() => {
+        running = undefined;
+      });
+    return running;
+  }
+
+  function schedule(): void {
+    timer = setTimeout(() => {
+      void now().then(() => {
+        if (!closed) schedule();
+      });
+    }, intervalMs);
+  }
+
+  return {
+    start() {
+      if (closed) return;
+      void now();
+      schedule();
+    },
+    now,
+    async close() {
+      closed = true;
+      clearTimeout(timer);
+      await running;
+    },
+  };
+}

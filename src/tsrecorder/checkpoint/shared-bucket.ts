@@ -1,0 +1,106 @@
+/** What a recorder does for, and with, the other recorders on its bucket. */
+import { errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { RemoteRecording } from '../catalog.ts';
+import type { Ingest, LiveRecording } from '../ingest.ts';
+import type { RecorderMetrics } from '../recorder-metrics.ts';
+import type { Bucket } from '../store/bucket.ts';
+import type { RecordingStore } from '../store/store.ts';
+import { createCopies } from './copies.ts';
+import { Lease } from './lease.ts';
+import { createLoop } from './loop.ts';
+import { createRemoteSessions } from './remote-sessions.ts';
+import { createTakeover } from './takeover.ts';
+
+export interface SharedBucketOptions {
+  readonly bucket: Bucket;
+  readonly store: RecordingStore;
+  readonly spoolDirectory: string;
+  readonly ingest: () => Ingest;
+  readonly checkpointMs: number;
+  readonly leaseMs: number;
+  /** How old an unfinished multipart upload is when it is given up. */
+  readonly staleUploadMs: number;
+  readonly monotonicMs: () => number;
+  readonly log: Logger;
+  readonly metrics: RecorderMetrics;
+}
+
+export interface SharedBucket {
+  /** Sessions that other recorders have open. */
+  remote(): Promise<readonly RemoteRecording[]>;
+  /** Begins to copy, to take over and to sweep. */
+  start(): void;
+  close(): Promise<void>;
+}
+
+const SWEEPS_PER_STALE_TIME = 4;
+/** How long a stop waits for the bucket. */
+const CLOSE_MS = 5000;
+
+export async function openSharedBucket(options: SharedBucketOptions): Promise<SharedBucket> {
+  const { bucket, log, metrics } = options;
+  const lease = await Lease.open(options);
+  const remote = createRemoteSessions(bucket, () => lease.name);
+  const live = (): readonly LiveRecording[] => options.ingest().live();
+  const onFailure = (): void => metrics.checkpointFailures.inc();
+  const copies = createCopies({
+    bucket,
+    recorder: () => lease.name,
+    live,
+    log,
+    onBytes: (bytes) => metrics.checkpointBytes.inc(bytes),
+    onFailure,
+  });
+  const takeOver = createTakeover({
+    ...options,
+    lease,
+    live,
+    adopt: (key) => options.ingest().adopt(key),
+    onAdopted: () => metrics.adopted.inc(),
+  });
+  const copying = createLoop(() => copies.update(), options.checkpointMs / 2, log, onFailure);
+  const takingOver = createLoop(takeOver, options.leaseMs / 4, log, onFailure);
+  let started: Promise<void> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let sweeping: Promise<void> = Promise.resolve();
+
+  function sweep(): void {
+    sweeping = bucket.sweepUploads(options.staleUploadMs).then(
+      (count) => {
+        if (count > 0) log.info({ count }, 'unfinished uploads were given up');
+      },
+      // not every store can list them
+      (error: unknown) => log.info({ error: errorText(error) }, 'unfinished uploads could not be listed'),
+    );
+  }
+
+  return {
+    remote,
+    start() {
+      started ??= copies
+        .resume()
+        .catch((error: unknown) => {
+          // then everything is copied again
+          log.warn({ error: errorText(error) }, 'the bucket could not be asked what it has of open sessions');
+        })
+        .then(() => {
+          takingOver.start();
+          copying.start();
+        });
+      sweep();
+      timer = setInterval(sweep, options.staleUploadMs / SWEEPS_PER_STALE_TIME);
+    },
+    async close() {
+      clearInterval(timer);
+      const last = Promise.withResolvers<void>();
+      const limit = setTimeout(last.resolve, CLOSE_MS);
+      // this machine may be gone after the process is
+      const ended = started
+        ?.then(() => copying.now())
+        .then(() => Promise.all([copying.close(), takingOver.close()]));
+      await Promise.race([Promise.all([ended, sweeping]), last.promise]);
+      clearTimeout(limit);
+    },
+  };
+}

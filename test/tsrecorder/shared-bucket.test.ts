@@ -1,0 +1,248 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { RecorderOptions } from '../../src/tsrecorder/server.ts';
+import {
+  createRig,
+  HEADER,
+  openUpload,
+  STORED_HEADER,
+  until,
+  type Rig,
+  type Upload,
+} from './recorder-rig.ts';
+import { createMemoryBucket, type MemoryBucket } from './store/memory-bucket.ts';
+
+const SESSION = '{"kind":"session","id":"s","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n';
+const END = '{"kind":"end","outcome":"completed","outputBytes":1,"outputLines":1}\n';
+const FAST = {
+  checkpointMs: 20,
+  leaseMs: 400,
+  resumeGraceMs: 60_000,
+  listRefreshMs: 0,
+  storeRetryMs: 20,
+} as const;
+
+/** Recorders on one bucket; each has a machine of its own. */
+async function createSite(): Promise<
+  AsyncDisposable & {
+    readonly bucket: MemoryBucket;
+    recorder(options?: Partial<RecorderOptions>, on?: string): Promise<Rig>;
+  }
+> {
+  const bucket = createMemoryBucket();
+  const folder = await mkdtemp(join(tmpdir(), 'tsrecorder-site-'));
+  const rigs: Rig[] = [];
+  return {
+    bucket,
+    async recorder(options = {}, machine = `machine-${rigs.length}`) {
+      const rig = await createRig({ bucket, timing: FAST, ...options }, join(folder, machine));
+      rigs.push(rig);
+      return rig;
+    },
+    async [Symbol.asyncDispose]() {
+      for (const rig of rigs) await rig.recorder.close();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function begin(
+  rig: Rig,
+  body: string,
+  name = 'one',
+  more: Record<string, string> = {},
+): Promise<Upload> {
+  const upload = openUpload(rig.recorder, { 'tailcast-session': name, ...more });
+  upload.stream.on('error', () => undefined);
+  upload.write(body);
+  await upload.headers;
+  const preamble = Number(more['tailcast-preamble'] ?? 0);
+  const offset = Number(more['tailcast-offset'] ?? 0);
+  await upload.ack(({ ack }) => ack === offset + Buffer.byteLength(body) - preamble);
+  return upload;
+}
+
+const names = (bucket: MemoryBucket, prefix: string): string[] =>
+  [...bucket.objects.keys()].filter((name) => name.startsWith(prefix));
+
+const copied = (bucket: MemoryBucket): string =>
+  names(bucket, '.open/')
+    .filter((name) => name.includes('/cast-'))
+    .toSorted()
+    .map((name) => bucket.objects.get(name)!.content.toString())
+    .join('');
+
+async function castOf(rig: Rig, id: string): Promise<string> {
+  return (await rig.get(`/api/v1/recordings/${id}/cast`)).body;
+}
+
+describe('recorders that share a bucket', () => {
+  it('see the sessions that the others have open, and their bytes', async () => {
+    await using site = await createSite();
+    const [one, two] = [await site.recorder(), await site.recorder()];
+    const upload = await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n`);
+    await until(async () => (copied(site.bucket).includes('"a"') ? true : undefined));
+    const [seen, ...others] = await two.list();
+    expect(others).toEqual([]);
+    expect(seen).toMatchObject({ state: 'open', command: 'sh -i' });
+    expect(await castOf(two, seen!.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n`);
+    expect(await one.list()).toHaveLength(1);
+    upload.write(`[2,"o","b"]\n${END}`);
+    upload.end();
+    await upload.over;
+    const stored = await until(async () => {
+      const [recording] = await two.list();
+      return recording?.state === 'closed' ? recording : undefined;
+    });
+    expect(stored.id).toBe(seen!.id);
+    expect(await castOf(two, stored.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n[2,"o","b"]\n`);
+    await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
+  });
+
+  it('copy long sessions in segments, each byte about once', async () => {
+    await using site = await createSite();
+    const one = await site.recorder();
+    const upload = await begin(one, HEADER);
+    const line = `[1,"o","${'x'.repeat(400_000)}"]\n`;
+    let written = 0;
+    site.bucket.before = (request, name) => {
+      if (request === 'put' && name.includes('/cast-')) written += 1;
+    };
+    for (let count = 1; count <= 12; count += 1) {
+      upload.write(line);
+      await until(async () =>
+        copied(site.bucket).length === STORED_HEADER.length + count * line.length ? true : undefined,
+      );
+    }
+    expect(copied(site.bucket)).toBe(STORED_HEADER + line.repeat(12));
+    expect(names(site.bucket, '.open/').filter((name) => name.includes('/cast-')).length).toBeGreaterThan(3);
+    expect(written).toBeLessThan(30);
+  });
+
+  it('finish the session of a recorder that is lost with its machine', async () => {
+    await using site = await createSite();
+    const one = await site.recorder();
+    const two = await site.recorder();
+    await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n`);
+    await until(async () => (copied(site.bucket).includes('"a"') ? true : undefined));
+    await one.recorder.close();
+    await rm(one.directory, { recursive: true });
+    const recording = await until(async () => {
+      const [found, ...others] = await two.list();
+      return found?.state === 'interrupted' && others.length === 0 ? found : undefined;
+    });
+    expect(recording.problem).toBe('the recorder that had the session was lost');
+    await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
+    expect(await castOf(two, recording.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n`);
+    expect(names(site.bucket, 'nGATE1CNTRL/').some((name) => name.endsWith('.notes'))).toBe(true);
+    // its name is forgotten, too
+    await until(async () => (names(site.bucket, '.recorders/').length === 1 ? true : undefined));
+  });
+
+  it('leave the sessions of a recorder that lives alone', async () => {
+    await using site = await createSite();
+    const one = await site.recorder();
+    const two = await site.recorder();
+    const upload = await begin(one, `${HEADER}[1,"o","a"]\n`);
+    const renewed = (): number =>
+      site.bucket.objects.get(names(site.bucket, '.recorders/')[0]!)!.modifiedAtMs;
+    const since = Date.now();
+    await until(async () => (renewed() - since > 2 * FAST.leaseMs ? true : undefined));
+    expect((await two.list()).map(({ state }) => state)).toEqual(['open']);
+    upload.close();
+  });
+
+  it('do not show a byte twice when a lost recorder comes back', async () => {
+    await using site = await createSite();
+    const one = await site.recorder({}, 'first');
+    await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n`);
+    await until(async () => (copied(site.bucket).includes('"a"') ? true : undefined));
+    // its disk has more than the bucket
+    site.bucket.before = (request) => {
+      if (request === 'put') throw new Error('the network is gone');
+    };
+    const more = `[2,"o","b"]\n`;
+    const offset = `${HEADER}${SESSION}[1,"o","a"]\n`.length;
+    await begin(one, more, 'one', { 'tailcast-offset': String(offset) });
+    await one.recorder.close();
+    site.bucket.before = () => undefined;
+    const two = await site.recorder({}, 'second');
+    await until(async () => {
+      const [found] = await two.list();
+      return found?.state === 'interrupted' && names(site.bucket, '.open/').length === 0 ? found : undefined;
+    });
+    const back = await site.recorder({ timing: { ...FAST, resumeGraceMs: 1 } }, 'first');
+    await until(async () => {
+      const [found, ...others] = await two.list();
+      const whole = `${STORED_HEADER}[1,"o","a"]\n[2,"o","b"]\n`;
+      return others.length === 0 && found?.bytes === whole.length ? found : undefined;
+    });
+    const [whole] = await two.list();
+    expect(await castOf(two, whole!.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n[2,"o","b"]\n`);
+    expect(await castOf(back, whole!.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n[2,"o","b"]\n`);
+  });
+
+  it('go on with a session whose first recorder is lost, as one recording', async () => {
+    await using site = await createSite();
+    const one = await site.recorder();
+    const two = await site.recorder();
+    const first = `${HEADER}${SESSION}[1,"o","a"]\n`;
+    await begin(one, first);
+    await until(async () => (copied(site.bucket).includes('"a"') ? true : undefined));
+    await one.recorder.close();
+    await rm(one.directory, { recursive: true });
+    const preamble = HEADER + SESSION;
+    const upload = await begin(two, `${preamble}[2,"o","b"]\n`, 'one', {
+      'tailcast-part': '2',
+      'tailcast-offset': String(first.length),
+      'tailcast-preamble': String(preamble.length),
+    });
+    const [running, ...others] = await two.list();
+    expect(others).toEqual([]);
+    expect(running).toMatchObject({ state: 'open' });
+    expect(running).not.toHaveProperty('problem');
+    upload.write(END);
+    upload.end();
+    await upload.over;
+    await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
+    const [whole, ...rest] = await two.list();
+    expect(rest).toEqual([]);
+    expect(whole).toMatchObject({ state: 'closed', id: running!.id });
+    expect(await castOf(two, whole!.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n[2,"o","b"]\n`);
+  });
+
+  it('take sessions while the bucket cannot be reached, and store them when it can', async () => {
+    await using site = await createSite();
+    const one = await site.recorder();
+    site.bucket.before = (request) => {
+      if (request !== 'stat') throw new Error('the network is gone');
+    };
+    const upload = await begin(one, `${HEADER}[1,"o","a"]\n`);
+    upload.end();
+    await upload.over;
+    expect(upload.acks.at(-1)?.error).toBeUndefined();
+    site.bucket.before = () => undefined;
+    await until(async () => (names(site.bucket, 'nGATE1CNTRL/').length === 2 ? true : undefined));
+    expect(await one.list()).toMatchObject([{ state: 'closed' }]);
+  });
+
+  it('find their own segments again after a restart', async () => {
+    await using site = await createSite();
+    const one = await site.recorder({}, 'same');
+    const body = `${HEADER}${SESSION}[1,"o","a"]\n`;
+    await begin(one, body);
+    await until(async () => (copied(site.bucket).includes('"a"') ? true : undefined));
+    await one.recorder.close();
+    const again = await site.recorder({}, 'same');
+    const upload = await begin(again, `[2,"o","b"]\n`, 'one', { 'tailcast-offset': String(body.length) });
+    await until(async () => (copied(site.bucket).includes('"b"') ? true : undefined));
+    expect(copied(site.bucket)).toBe(`${STORED_HEADER}[1,"o","a"]\n[2,"o","b"]\n`);
+    upload.write(END);
+    upload.end();
+    await upload.over;
+    await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
+    expect(await again.list()).toMatchObject([{ state: 'closed' }]);
+  });
+});
