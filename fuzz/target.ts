@@ -158,3 +158,13 @@ export function latin1Of(input: Uint8Array): string {
 export function words(...lines: readonly string[]): readonly string[] {
   return lines.flatMap((line) => line.split(' '));
 }
+
+/**
+ * Whether some name in a JSON text is written with an escape. Some versions of V8 read such a name as another one,
+ * depending on what the process parsed before (nodejs/node#63785), so what comes of it says nothing about our code.
+ */
+export function hasEscapedName(text: string): boolean {
+  for (const [, name = ''] of text.matchAll(/"((?:[^"\\]|\\.)*)"\s*:/gs))
+    if (name.includes('\\')) return true;
+  return false;
+}

@@ -17,7 +17,16 @@ import {
   splitProtocolLines,
 } from '../../src/wire/remotecommand/channel.ts';
 import { encodeStatus, parseExitStatus } from '../../src/wire/remotecommand/exit-status.ts';
-import { attempt, ensure, ensureEqual, latin1Of, textOf, utf8, type FuzzTarget } from '../target.ts';
+import {
+  attempt,
+  ensure,
+  ensureEqual,
+  hasEscapedName,
+  latin1Of,
+  textOf,
+  utf8,
+  type FuzzTarget,
+} from '../target.ts';
 import { wireRefusal } from './wire-streams.ts';
 
 const JSON_WORDS = [
@@ -59,7 +68,9 @@ const castHeader: FuzzTarget = {
     utf8('{"version":2,"width":1,"height":2,"env":null,"srcNodeTags":["tag:a"]}'),
   ],
   run(input) {
-    const { value: header, refused } = attempt(() => parseCastHeader(textOf(input)), wireRefusal);
+    const text = textOf(input);
+    if (hasEscapedName(text)) return 'escaped name';
+    const { value: header, refused } = attempt(() => parseCastHeader(text), wireRefusal);
     if (refused !== undefined) return refused;
     hasReversedResize(header);
     const written = attempt(() => encodeCastHeader({ ...header, version: 2 }), wireRefusal);
@@ -137,7 +148,9 @@ const jsonValue: FuzzTarget = {
     utf8(`${'['.repeat(70)}${']'.repeat(70)}`),
   ],
   run(input) {
-    const { value, refused } = attempt(() => parseJson(textOf(input)), wireRefusal);
+    const given = textOf(input);
+    if (hasEscapedName(given)) return 'escaped name';
+    const { value, refused } = attempt(() => parseJson(given), wireRefusal);
     if (refused !== undefined) return refused;
     const { value: text, refused: unwritten } = attempt(() => encodeJson(value), wireRefusal);
     if (unwritten !== undefined) return `read, not written: ${unwritten}`;

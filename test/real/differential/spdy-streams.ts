@@ -16,7 +16,8 @@ export interface OracleFrame {
   readonly priority?: number;
   readonly fin?: boolean;
   readonly unidirectional?: boolean;
-  readonly headers?: Readonly<Record<string, string>>;
+  /** Sorted by name. */
+  readonly headers?: readonly (readonly [name: string, value: string])[];
   readonly status?: number;
   readonly entries?: readonly { readonly id: number; readonly flags: number; readonly value: number }[];
   readonly id?: number;
@@ -41,16 +42,15 @@ const MEMBERS = [
 
 function tidy(frame: OracleFrame): OracleFrame {
   const members = MEMBERS.map((name) => [name, frame[name]] as const).filter(([name, value]) => {
-    if (name === 'headers') return Object.keys(value ?? {}).length > 0;
-    if (name === 'entries') return Array.isArray(value) && value.length > 0;
+    if (name === 'headers' || name === 'entries') return Array.isArray(value) && value.length > 0;
     return Boolean(value);
   });
   return Object.fromEntries(members) as unknown as OracleFrame;
 }
 
-/** An object with its keys sorted by bytes, as Go writes a map. */
-function sorted(headers: Iterable<readonly [string, string]>): Record<string, string> {
-  return Object.fromEntries([...headers].toSorted(([a], [b]) => (a < b ? -1 : 1)));
+/** As the oracle answers the members of a Go map. */
+function sorted(headers: Iterable<readonly [string, string]>): NonNullable<OracleFrame['headers']> {
+  return [...headers].toSorted(([a], [b]) => (a < b ? -1 : 1));
 }
 
 const HEADER_NAMES = [
@@ -131,13 +131,13 @@ function randomFrame(random: Random): OracleFrame {
 }
 
 /** Compresses the header blocks of one direction. */
-export type DeflateHeaders = (headers: Readonly<Record<string, string>>) => Uint8Array;
+export type DeflateHeaders = (headers: NonNullable<OracleFrame['headers']>) => Uint8Array;
 
 /** Our own encoder, and zlib with every kind of deflate block. */
 export function randomDeflater(random: Random, { odd }: { readonly odd: boolean }): DeflateHeaders {
   if (random.oneIn(3)) {
     const deflater = createHeaderDeflater();
-    return (headers) => deflater.encode(Object.entries(headers));
+    return (headers) => deflater.encode(headers);
   }
   const level = random.pick([0, 1, 6, 9]);
   const { Z_DEFAULT_STRATEGY, Z_FIXED, Z_HUFFMAN_ONLY, Z_RLE } = constants;
@@ -145,7 +145,7 @@ export function randomDeflater(random: Random, { odd }: { readonly odd: boolean 
   let history = SPDY_DICTIONARY;
   let first = true;
   return (headers) => {
-    const text = headerText(random, Object.entries(headers), odd && random.oneIn(4));
+    const text = headerText(random, headers, odd && random.oneIn(4));
     const window = history.subarray(Math.max(0, history.length - 32_768));
     const options = { level, strategy, dictionary: window, finishFlush: constants.Z_SYNC_FLUSH };
     const block = deflateRawSync(text, options);
@@ -188,7 +188,7 @@ const NOTHING = {
   priority: 0,
   fin: false,
   unidirectional: false,
-  headers: {},
+  headers: [],
   status: 0,
   entries: [],
   id: 0,
@@ -254,7 +254,7 @@ export function decodeOurs(chunks: readonly Uint8Array[]): {
 function toOracle(
   event: SpdyEvent,
   payload: readonly Uint8Array[],
-  inflate: (block: Uint8Array) => Record<string, string>,
+  inflate: (block: Uint8Array) => NonNullable<OracleFrame['headers']>,
 ): OracleFrame {
   switch (event.kind) {
     case 'synStream': {

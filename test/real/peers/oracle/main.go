@@ -11,7 +11,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 
 	"k8s.io/klog/v2"
 )
@@ -79,6 +81,27 @@ func run() error {
 			}
 		}
 	}
+}
+
+// pair is a member of a map. Maps are answered as lists, because some versions of V8 misread object keys with escapes
+// (nodejs/node#63785).
+type pair[Value any] struct {
+	Name  string
+	Value Value
+}
+
+func (p pair[Value]) MarshalJSON() ([]byte, error) { return json.Marshal([]any{p.Name, p.Value}) }
+
+func (p *pair[Value]) UnmarshalJSON(bytes []byte) error {
+	return json.Unmarshal(bytes, &[]any{&p.Name, &p.Value})
+}
+
+func pairs[Value any](all map[string]Value) []pair[Value] {
+	list := []pair[Value]{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, pair[Value]{name, all[name]})
+	}
+	return list
 }
 
 func text(err error) string {

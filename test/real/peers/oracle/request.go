@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"net/http"
-	"net/url"
 	"strings"
 
 	metav1 "k8s.io/api/core/v1"
@@ -30,7 +29,7 @@ type requestAnswer struct {
 	Bad   bool                 `json:"bad,omitempty"`
 	Error string               `json:"error,omitempty"`
 	Path  string               `json:"path"`
-	Query url.Values           `json:"query"`
+	Query []pair[[]string]     `json:"query"`
 	Info  *request.RequestInfo `json:"info,omitempty"`
 }
 
@@ -46,7 +45,7 @@ func requestInfo(question target) requestAnswer {
 		return requestAnswer{Bad: true}
 	}
 	info, err := factory.NewRequestInfo(parsed)
-	return requestAnswer{Error: text(err), Path: parsed.URL.Path, Query: parsed.URL.Query(), Info: info}
+	return requestAnswer{Error: text(err), Path: parsed.URL.Path, Query: pairs(parsed.URL.Query()), Info: info}
 }
 
 type streams struct {

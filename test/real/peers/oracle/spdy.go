@@ -11,18 +11,18 @@ import (
 
 // frame is any SPDY frame; only the members of its kind count.
 type frame struct {
-	Kind           string            `json:"kind"`
-	StreamID       uint32            `json:"streamId,omitempty"`
-	AssociatedTo   uint32            `json:"associatedTo,omitempty"`
-	Priority       uint8             `json:"priority,omitempty"`
-	Fin            bool              `json:"fin,omitempty"`
-	Unidirectional bool              `json:"unidirectional,omitempty"`
-	Headers        map[string]string `json:"headers,omitempty"`
-	Status         uint32            `json:"status,omitempty"`
-	Entries        []setting         `json:"entries,omitempty"`
-	ID             uint32            `json:"id,omitempty"`
-	Delta          uint32            `json:"delta,omitempty"`
-	Payload        []byte            `json:"payload,omitempty"`
+	Kind           string         `json:"kind"`
+	StreamID       uint32         `json:"streamId,omitempty"`
+	AssociatedTo   uint32         `json:"associatedTo,omitempty"`
+	Priority       uint8          `json:"priority,omitempty"`
+	Fin            bool           `json:"fin,omitempty"`
+	Unidirectional bool           `json:"unidirectional,omitempty"`
+	Headers        []pair[string] `json:"headers,omitempty"`
+	Status         uint32         `json:"status,omitempty"`
+	Entries        []setting      `json:"entries,omitempty"`
+	ID             uint32         `json:"id,omitempty"`
+	Delta          uint32         `json:"delta,omitempty"`
+	Payload        []byte         `json:"payload,omitempty"`
 }
 
 type setting struct {
@@ -96,12 +96,12 @@ func fromSpdy(read spdy.Frame) frame {
 }
 
 // joined undoes what net/http.Header does to names; values of one name are joined as on the wire.
-func joined(headers http.Header) map[string]string {
+func joined(headers http.Header) []pair[string] {
 	all := map[string]string{}
 	for name, values := range headers {
 		all[latin1(strings.ToLower(name))] = latin1(strings.Join(values, "\x00"))
 	}
-	return all
+	return pairs(all)
 }
 
 func spdyEncode(question frames) wireBytes {
@@ -164,10 +164,10 @@ func toSpdy(f frame) spdy.Frame {
 	panic("unknown kind " + f.Kind)
 }
 
-func split(headers map[string]string) http.Header {
+func split(headers []pair[string]) http.Header {
 	all := http.Header{}
-	for name, value := range headers {
-		all[fromLatin1(name)] = strings.Split(fromLatin1(value), "\x00")
+	for _, header := range headers {
+		all[fromLatin1(header.Name)] = strings.Split(fromLatin1(header.Value), "\x00")
 	}
 	return all
 }
