@@ -225,6 +225,17 @@ describe('the chart', () => {
     expect(mounts(containers[0])).toContain('kube-api-access');
   });
 
+  it('lets the user’s settings win, each variable once', () => {
+    const [gateway] = podsOf(
+      manifestsOf(template(helm, 'tc', '--set', 'gateway.env.TAILCAST_LISTEN=127.0.0.1:9')),
+    );
+    const env = gateway?.spec.template.spec.containers[0].env ?? [];
+    const names = env.map((entry) => entry.name);
+    expect(new Set(names).size).toBe(names.length);
+    expect(env.find((entry) => entry.name === 'TAILCAST_LISTEN')?.value).toBe('127.0.0.1:9');
+    expect(names.indexOf('POD_NAME')).toBeLessThan(names.indexOf('TAILCAST_LISTEN'));
+  });
+
   it('passes helm’s own lint', () => {
     expect(run(helm, ['lint', '--strict', CHART]).code).toBe(0);
   });

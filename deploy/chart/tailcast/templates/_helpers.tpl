@@ -182,7 +182,7 @@ Argument: dict "root" "tags" "serve" (true when there is a serve configuration)
 {{- define "tailcast.nodeNames" -}}
 {{- $names := list "$(POD_NAME)" -}}
 {{- if .domain }}{{ $names = append $names (printf "$(POD_NAME).%s" .domain) }}{{ end -}}
-{{- join "," (concat $names .more) | quote -}}
+{{- join "," (concat $names .more) -}}
 {{- end -}}
 
 {{/*
@@ -235,6 +235,7 @@ subjects:
 {{- end }}
 {{- end -}}
 
+{{/* Settings by variable; what the user says under `env` has replaced the chart's own. */}}
 {{- define "tailcast.environment" -}}
 {{- range $name, $value := . }}
 - name: {{ $name }}
