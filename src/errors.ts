@@ -71,7 +71,11 @@ export const ERROR_TABLE = {
     message: 'the upgrade request cannot be understood, so it cannot be recorded and is refused',
   },
   ACCESS_ENDED: { status: 403, reason: 'Forbidden', message: 'the access to this cluster has ended' },
-  SESSION_LIMIT: { status: 403, reason: 'Forbidden', message: 'the session has reached a limit of the gateway' },
+  SESSION_LIMIT: {
+    status: 403,
+    reason: 'Forbidden',
+    message: 'the session has reached a limit of the gateway',
+  },
   POLICY_REFUSED: { status: 403, reason: 'Forbidden', message: 'refused by policy' },
 
   // recording

@@ -175,9 +175,9 @@ describe('the chart', () => {
   it('has the values that pages name', () => {
     const values = parse(read('deploy/chart/tailcast/values.yaml')) as Record<string, unknown>;
     const pages = PAGES.map(read).join('\n');
-    const named = [...pages.matchAll(/(?:--set |[`,])((?:gateway|recorder|tailscale)\.(?!com|yaml)[\w.]+)/g)].map(
-      (match) => match[1] ?? '',
-    );
+    const named = [
+      ...pages.matchAll(/(?:--set |[`,])((?:gateway|recorder|tailscale)\.(?!com|yaml)[\w.]+)/g),
+    ].map((match) => match[1] ?? '');
     expect(named.length).toBeGreaterThan(4);
     for (const path of named) {
       const found = path

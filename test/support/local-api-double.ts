@@ -167,7 +167,8 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
     response.writeHead(200, { 'Content-Type': 'application/json' });
     response.flushHeaders();
     // Mask bit 2: the daemon begins with the state it is in.
-    if ((mask & 2) !== 0) response.write(`${JSON.stringify({ Version: 'double', SessionID: 's', State: 6 })}\n`);
+    if ((mask & 2) !== 0)
+      response.write(`${JSON.stringify({ Version: 'double', SessionID: 's', State: 6 })}\n`);
     watching.add(response);
     response.once('close', () => watching.delete(response));
     const waiting = arrivals;
