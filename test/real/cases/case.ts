@@ -49,7 +49,7 @@ export async function observe(
   stdin?: Buffer | string,
 ): Promise<{ code: number; stdout: string; stderr: string }> {
   const { code, stdout, stderr } = await kubectl(context, args, stdin);
-  return { code, stdout: stdout.toString(), stderr: withoutSkew(stderr.toString()) };
+  return { code, stdout: stdout.toString(), stderr: withoutChatter(stderr.toString()) };
 }
 
 export async function kubectl(
@@ -66,11 +66,16 @@ export async function kubectl(
   return result;
 }
 
-/** Drops the line in which a kubectl says that it is older than the server. */
-function withoutSkew(text: string): string {
+/**
+ * Lines that say nothing about the answer: that a kubectl is older than the server, and that the server's first, empty
+ * message came before kubectl had made its stream for it.
+ */
+const CHATTER = /^WARNING: version difference between client|^E\d{4} .*\] Unknown stream id \d+, discarding/;
+
+function withoutChatter(text: string): string {
   return text
     .split('\n')
-    .filter((line) => !line.startsWith('WARNING: version difference between client'))
+    .filter((line) => !CHATTER.test(line))
     .join('\n');
 }
 

@@ -30,6 +30,7 @@ const KUBECTL_SAYS = [
   /Session ended, resume using [^\n]*\n/g,
   /error: (?:Internal error occurred|unable to upgrade connection|command terminated)[^\n]*\n/g,
   /Defaulting debug container name to [^\n]*\n/g,
+  /E\d{4} [^\n]*\] Unknown stream id \d+, discarding message\n/g,
   /Targeting container [^\n]*\n/g,
 ];
 
@@ -83,7 +84,11 @@ function compare(recording: StoredRecording, output: RecordedOutput, run: Witnes
   check('user', recording.source.user, 'rig-admin');
   if (isExec) check('command', recording.command, run.args.slice(run.args.indexOf('--') + 1).join(' '));
   if (run.on === 'terminal') {
-    check('terminal', output.text, withoutKubectl(afterHint(run)));
+    check(
+      'terminal',
+      withoutFirstKeys(output.text, run),
+      withoutFirstKeys(withoutKubectl(afterHint(run)), run),
+    );
     check('bytes of the terminal', output.stdout.toString(), output.text);
     return problems;
   }
@@ -129,6 +134,11 @@ function afterHint({ args, terminal }: WitnessedRun & { readonly on: 'terminal' 
   const text = terminal.output();
   const hint = /(All commands and output|If you don't see a command prompt)/.exec(text);
   return args[0] === 'run' ? text.slice(hint?.index ?? 0) : text;
+}
+
+/** Who attaches presses a key as soon as kubectl says so, and the terminal may still echo that by itself. */
+function withoutFirstKeys(text: string, { args }: WitnessedRun): string {
+  return args[0] === 'exec' ? text : text.replace(/^[\r\n]+/, '');
 }
 
 function withoutKubectl(text: string): string {

@@ -1,0 +1,61 @@
+// The client that Kubernetes programs are built on, client-go, doing what those programs do. Each subcommand prints one
+// JSON object with what it saw.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+type client struct {
+	config *rest.Config
+	set    *kubernetes.Clientset
+}
+
+var commands = map[string]func(context.Context, *client, []string) (any, error){
+	"get":          get,
+	"watch":        watchMany,
+	"exec":         execute,
+	"port-forward": forward,
+}
+
+func main() {
+	if len(os.Args) < 3 || commands[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: client-go get|watch|exec|port-forward KUBECONFIG [argument…]")
+		os.Exit(2)
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	config, err := clientcmd.BuildConfigFromFlags("", os.Args[2])
+	if err != nil {
+		return err
+	}
+	// The server's own limits are tested, not those that a client sets itself.
+	config.QPS = -1
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	answer, err := commands[os.Args[1]](ctx, &client{config: config, set: set}, os.Args[3:])
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(answer)
+}
+
+var errArguments = errors.New("wrong number of arguments")

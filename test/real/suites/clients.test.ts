@@ -1,0 +1,314 @@
+/**
+ * Clients besides kubectl: the libraries that programs use, and what a dashboard's frontend speaks. Each does the same at
+ * the API server and through a gateway that records, and must see the same.
+ */
+import { execFile } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
+import { promisify } from 'node:util';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { createPod, deletePod } from '../cases/case.ts';
+import { ensurePeer } from '../rig/build.ts';
+import { type Kubernetes, type KubernetesVersion, startKubernetes } from '../rig/kubernetes.ts';
+import { type Rig, createRig } from '../rig/rig.ts';
+import type { StoredRecording } from '../support/archive.ts';
+import * as clientNode from '../support/client-node.ts';
+import { publish } from '../support/compatibility.ts';
+import { startDigestServer } from '../support/digest-server.ts';
+import { type Gateway, type Gateways, startGateways } from '../support/gateways.ts';
+import * as headlamp from '../support/headlamp.ts';
+import { startPathPrefix } from '../support/path-prefix.ts';
+import { identityOf, startTestGateway } from '../support/product.ts';
+import { type PythonClient, ensurePythonClient } from '../support/python.ts';
+
+const run = promisify(execFile);
+const INFORMERS = 200;
+const COLUMNS = ['get', 'watch', 'exec', 'port-forward'] as const;
+const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
+/** Client → column → what was seen to work, with the versions it worked on. */
+const seen = new Map<string, Map<string, KubernetesVersion[]>>();
+let counter = 0;
+
+describe.each(versions)('Kubernetes %s', (version) => {
+  let rig: Rig;
+  let cluster: Kubernetes;
+  let gateways: Gateways;
+  let gateway: Gateway;
+  let direct: string;
+  let pod: string;
+  let clientGo: string;
+  let python: PythonClient;
+
+  beforeAll(async () => {
+    rig = createRig();
+    clientGo = (await ensurePeer('clients'))['client-go']!;
+    python = await ensurePythonClient();
+    cluster = await startKubernetes(rig, { version, node: { webSockets: version === '1.36' } });
+    gateways = await startGateways(rig, cluster, [{ mode: 'auth', recorded: true }]);
+    gateway = gateways.all[0]!;
+    direct = cluster.kubeconfig('direct', { token: cluster.tokens.admin });
+  });
+
+  afterAll(() => rig.stop());
+
+  beforeEach(async () => {
+    counter += 1;
+    pod = `clients-${counter}`;
+    await createPod(cluster, pod, { command: ['sleep', 'infinity'] });
+  });
+
+  afterEach(() => deletePod(cluster, pod));
+
+  function works(client: string, column: (typeof COLUMNS)[number], what = '✓'): void {
+    const row = seen.get(client) ?? new Map<string, KubernetesVersion[]>();
+    seen.set(client, row);
+    const key = `${column}: ${what}`;
+    row.set(key, [...(row.get(key) ?? []), version]);
+  }
+
+  /** The recordings of this test's pod, oldest first. */
+  async function recorded(count: number): Promise<readonly StoredRecording[]> {
+    const recordings = await gateways.archive.whole([pod], count);
+    expect(recordings).toHaveLength(count);
+    for (const { state, source } of recordings) expect([state, source.user]).toEqual(['closed', 'rig-admin']);
+    return recordings;
+  }
+
+  async function both(act: (kubeconfig: string) => Promise<unknown>): Promise<unknown> {
+    const control = await act(direct);
+    const through = await act(gateway.kubeconfig);
+    expect(through).toEqual(control);
+    return through;
+  }
+
+  describe('client-go', () => {
+    const go = async (...args: string[]): Promise<unknown> =>
+      JSON.parse((await run(clientGo, args, { timeout: 90_000 })).stdout);
+
+    it('reads', async () => {
+      expect(await both((kubeconfig) => go('get', kubeconfig, 'tailcast'))).toMatchObject({
+        names: ['kube-root-ca.crt'],
+        missing: 'configmaps "there-is-no-such-thing" not found',
+      });
+      works('client-go 0.36', 'get');
+    });
+
+    it(`keeps ${INFORMERS} informers in sync at once`, { timeout: 120_000 }, async () => {
+      const answer = await go('watch', gateway.kubeconfig, 'default', String(INFORMERS));
+      expect(answer).toEqual({ added: INFORMERS, deleted: INFORMERS });
+      works('client-go 0.36', 'watch', `${INFORMERS} at once`);
+    });
+
+    it.each([
+      ['spdy', 'SPDY'],
+      ['websocket', 'WS'],
+    ])('runs commands over %s, recorded', async (transport, label) => {
+      expect(await both((kubeconfig) => go('exec', kubeconfig, transport, 'default', pod))).toEqual({
+        equal: true,
+        stdout: 'out\n',
+        stderr: 'err\n',
+        code: 5,
+      });
+      const [echo, failing] = await recorded(2);
+      expect((await gateways.archive.read(echo!.id)).stdout).toHaveLength(8 * 1024 * 1024);
+      expect(failing!.exitCode).toBe(5);
+      expect((await gateways.archive.read(failing!.id)).stderr.toString()).toBe('err\n');
+      works('client-go 0.36', 'exec', label);
+    });
+
+    it.each([
+      ['spdy', 'SPDY'],
+      ['websocket', 'WS'],
+    ])('forwards a port over %s', async (transport, label) => {
+      const server = await startDigestServer('half-close');
+      try {
+        const port = String(server.port);
+        const answer = await both((kubeconfig) =>
+          go('port-forward', kubeconfig, transport, 'default', pod, port),
+        );
+        expect(answer).toEqual({ equal: true });
+      } finally {
+        server.close();
+      }
+      works('client-go 0.36', 'port-forward', label);
+    });
+  });
+
+  describe('@kubernetes/client-node', () => {
+    const node = '@kubernetes/client-node 2';
+
+    it('reads', async () => {
+      const answer = await both((kubeconfig) => clientNode.get(clientNode.loadConfig(kubeconfig)));
+      expect(answer).toEqual({ names: ['kube-root-ca.crt'], missing: 404 });
+      works(node, 'get');
+    });
+
+    it('watches', async () => {
+      const answer = await both((kubeconfig) => clientNode.watch(clientNode.loadConfig(kubeconfig), pod));
+      expect(answer).toEqual({ seen: ['ADDED', 'MODIFIED', 'DELETED'] });
+      works(node, 'watch');
+    });
+
+    it('runs commands, recorded', async () => {
+      const answer = await both((kubeconfig) => clientNode.execute(clientNode.loadConfig(kubeconfig), pod));
+      expect(answer).toEqual({
+        stdout: 'out\n',
+        stderr: 'err\n',
+        code: '5',
+        counted: 'twelve bytes',
+        fine: 'Success',
+      });
+      expect((await recorded(2)).map(({ exitCode }) => exitCode)).toEqual([5, 0]);
+      works(node, 'exec', 'WS');
+    });
+
+    it('forwards a port', async () => {
+      const server = await startDigestServer('length');
+      const body = randomBytes(1_000_000);
+      try {
+        const answer = await both((kubeconfig) =>
+          clientNode.forward(clientNode.loadConfig(kubeconfig), pod, server.port, body),
+        );
+        expect(answer).toBe(createHash('sha256').update(body).digest('hex'));
+      } finally {
+        server.close();
+      }
+      works(node, 'port-forward', 'WS');
+    });
+  });
+
+  describe('the Python client', () => {
+    const name = 'Python kubernetes 33';
+    const act = async (command: string, kubeconfig: string, ...args: string[]): Promise<unknown> => {
+      const { interpreter, script } = python;
+      return JSON.parse(
+        (await run(interpreter, [script, command, kubeconfig, ...args], { timeout: 60_000 })).stdout,
+      );
+    };
+
+    it('reads', async () => {
+      const answer = await both((kubeconfig) => act('get', kubeconfig, 'tailcast'));
+      expect(answer).toEqual({ names: ['kube-root-ca.crt'], missing: 404 });
+      works(name, 'get');
+    });
+
+    it('watches', async () => {
+      const answer = await both((kubeconfig) => act('watch', kubeconfig, 'default', pod));
+      expect(answer).toEqual({ seen: ['ADDED', 'MODIFIED', 'DELETED'] });
+      works(name, 'watch');
+    });
+
+    it('runs commands, recorded although it never tells the size of its terminal', async () => {
+      const answer = await both((kubeconfig) => act('exec', kubeconfig, 'default', pod));
+      expect(answer).toEqual({
+        stdout: 'out\n',
+        stderr: 'err\n',
+        code: 5,
+        terminal: true,
+        terminalCode: 3,
+      });
+      const [failing, shell] = await recorded(2);
+      expect([failing!.exitCode, shell!.exitCode]).toEqual([5, 3]);
+      expect((await gateways.archive.read(shell!.id)).text).toContain('\nfrom-a-42-shell');
+      works(name, 'exec', 'WS');
+    });
+
+    it('forwards a port', async () => {
+      const server = await startDigestServer('length');
+      try {
+        const port = String(server.port);
+        const answer = await both((kubeconfig) => act('port-forward', kubeconfig, 'default', pod, port));
+        expect(answer).toEqual({ equal: true, error: null });
+      } finally {
+        server.close();
+      }
+      works(name, 'port-forward', 'WS');
+    });
+  });
+
+  describe("Headlamp's frontend", () => {
+    const name = 'Headlamp (its frontend’s protocol)';
+
+    async function servers(): Promise<
+      Record<'direct' | 'gateway' | 'inFront' | 'behind', headlamp.HeadlampServer>
+    > {
+      counter += 1;
+      const leaf = await cluster.authority.issue({
+        name: `prefix-${counter}`,
+        commonName: 'prefix',
+        addresses: ['127.0.0.1'],
+      });
+      const { readFileSync } = await import('node:fs');
+      const certificate = {
+        cert: readFileSync(leaf.certificatePath, 'utf8'),
+        key: readFileSync(leaf.keyPath, 'utf8'),
+      };
+      const inFront = await startPathPrefix(rig, { prefix: '/clusters/rig', target: gateway, certificate });
+      const behind = await startPathPrefix(rig, {
+        prefix: '/k8s/clusters/c-1',
+        target: { url: cluster.url, ca: cluster.ca },
+        certificate,
+      });
+      const token = cluster.tokens.impersonator;
+      const prefixed = await startTestGateway({
+        mode: 'auth',
+        upstream: cluster.kubeconfig(`prefixed-${counter}`, { server: behind.url, token }),
+        stateDirectory: `${rig.folder}/prefixed-${counter}`,
+        identity: identityOf({ login: 'rig-admin' }, new URL(gateways.archive.url).host),
+      });
+      rig.onStop(() => prefixed.close(500));
+      return {
+        direct: { url: cluster.url, ca: cluster.ca, token: cluster.tokens.admin },
+        gateway: { url: gateway.url, ca: gateway.ca, token: gateway.token },
+        inFront: { url: inFront.url, ca: cluster.ca, token: gateway.token },
+        behind: { url: `https://127.0.0.1:${prefixed.port}`, ca: prefixed.caPem ?? '', token: 'unused' },
+      };
+    }
+
+    it('runs commands over v4, also where a path prefix stands before or behind the gateway', async () => {
+      const all = await servers();
+      const command = ['sh', '-c', 'echo out; echo err >&2; exit 5'];
+      const control = await headlamp.execute(all.direct, pod, command);
+      expect(control).toMatchObject({ protocol: 'v4.channel.k8s.io', stdout: 'out\n', stderr: 'err\n' });
+      for (const server of [all.gateway, all.inFront, all.behind])
+        expect(await headlamp.execute(server, pod, command)).toEqual(control);
+      expect((await recorded(3)).map(({ exitCode }) => exitCode)).toEqual([5, 5, 5]);
+      works(name, 'exec', 'WS v4');
+    });
+
+    it('watches over WebSocket', async () => {
+      const all = await servers();
+      const path = '/api/v1/namespaces/default/configmaps';
+      const watch = (server: headlamp.HeadlampServer): Promise<readonly string[]> =>
+        headlamp.watch(server, pod, 3, async () => {
+          await cluster.api('POST', path, { metadata: { name: pod }, data: { step: 'one' } });
+          await cluster.api('PUT', `${path}/${pod}`, { metadata: { name: pod }, data: { step: 'two' } });
+          await cluster.api('DELETE', `${path}/${pod}`);
+        });
+      for (const server of [all.direct, all.gateway, all.inFront, all.behind])
+        expect(await watch(server)).toEqual(['ADDED', 'MODIFIED', 'DELETED']);
+      works(name, 'watch', 'WS');
+    });
+  });
+});
+
+describe('docs/compatibility.md', () => {
+  it('says what was seen', ({ skip }) => {
+    const rows = new Map(
+      [...seen].map(([client, row]) => {
+        const everywhere = [...row].filter(([, on]) => on.length === versions.length).map(([key]) => key);
+        const cells = COLUMNS.map((column) =>
+          everywhere
+            .filter((key) => key.startsWith(`${column}: `))
+            .map((key) => key.slice(column.length + 2))
+            .join(', '),
+        );
+        return [client, cells.map((cell) => cell || '–')];
+      }),
+    );
+    const worked = [...seen.values()].flatMap((row) => [...row.values()]);
+    // 6 rows of client-go, 4 of client-node, 4 of Python, 2 of Headlamp
+    if (worked.length < 16 || worked.some((on) => on.length < versions.length))
+      skip('not everything was run');
+    expect(publish({ heading: 'Other clients', columns: COLUMNS, rows })).toBeUndefined();
+  });
+});

@@ -1,0 +1,38 @@
+/** A server in a pod that says what it received: the SHA-256, in hex. */
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+
+export interface DigestServer {
+  readonly port: number;
+  close(): void;
+}
+
+/**
+ * With the kubelet double a port of a pod is a port of this machine.
+ *
+ * @param framing `half-close`: the body ends with the input; `length`: four bytes say how long it is, for clients that
+ *   cannot end their input alone
+ */
+export async function startDigestServer(framing: 'half-close' | 'length'): Promise<DigestServer> {
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    const chunks: Buffer[] = [];
+    let received = 0;
+    const answer = (body: Buffer): void => void socket.end(createHash('sha256').update(body).digest('hex'));
+    socket.on('error', () => socket.destroy());
+    socket.on('data', (chunk: Buffer) => {
+      chunks.push(chunk);
+      received += chunk.length;
+      if (framing === 'half-close' || received < 4) return;
+      const all = Buffer.concat(chunks);
+      if (all.length === 4 + all.readUInt32BE(0)) answer(all.subarray(4));
+    });
+    socket.on('end', () => {
+      if (framing === 'half-close') answer(Buffer.concat(chunks));
+      else socket.end();
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { port: (server.address() as AddressInfo).port, close: () => void server.close() };
+}
