@@ -45,6 +45,7 @@ const SEGMENTS = /^\.evidence\/logs\//;
 export const MUTATIONS = {
   flipInFile: (archive, random) => changeFile(archive, random, FILES, (bytes) => flip(bytes, random)),
   insertInFile: (archive, random) => changeFile(archive, random, FILES, (bytes) => insert(bytes, random)),
+  appendToFile: (archive, random) => changeFile(archive, random, FILES, (bytes) => append(bytes, random)),
   truncateFile: (archive, random) => changeFile(archive, random, FILES, (bytes) => truncate(bytes, random)),
   dropLine: (archive, random) => changeLines(archive, random, FILES, (lines, at) => lines.toSpliced(at, 1)),
   doubleLine: (archive, random) =>
@@ -54,6 +55,7 @@ export const MUTATIONS = {
       lines.toSpliced(at, 2, ...lines.slice(at, at + 2).toReversed()),
     ),
   flipInLog: (archive, random) => changeFile(archive, random, SEGMENTS, (bytes) => flip(bytes, random)),
+  appendToLog: (archive, random) => changeFile(archive, random, SEGMENTS, (bytes) => append(bytes, random)),
   truncateLog: (archive, random) => changeFile(archive, random, SEGMENTS, (bytes) => truncate(bytes, random)),
   dropLogLine: (archive, random) =>
     changeLines(archive, random, SEGMENTS, (lines, at) => lines.toSpliced(at, 1)),
@@ -278,6 +280,11 @@ function insert(bytes: Buffer, random: Random): Change {
   return { content: Buffer.concat([bytes.subarray(0, at), added, bytes.subarray(at)]), at };
 }
 
+function append(bytes: Buffer, random: Random): Change {
+  const added = Buffer.from(['\n', ' ', '{}\n', '[9,"o","forged"]\n'][random(4)]!);
+  return { content: Buffer.concat([bytes, added]), at: bytes.length };
+}
+
 function truncate(bytes: Buffer, random: Random): Change {
   const at = random(bytes.length);
   return { content: bytes.subarray(0, at), at };
@@ -293,7 +300,7 @@ function isAbout(finding: Finding, name: string, before?: Buffer, after?: Buffer
     if (before === undefined)
       return Math.abs(finding.entry - first) <= 1 || finding.code === 'log-rolled-back';
     const line = before.subarray(0, at).filter((byte) => byte === 0x0a).length;
-    return Math.abs(finding.entry - (first + line)) <= 1;
+    return Math.abs(finding.entry - (first + line)) <= (finding.object === name ? 2 : 1);
   }
   if (name.startsWith('.evidence/keys/')) return finding.code === 'key-missing' || finding.object === name;
   const cast = name.replace(/(json|notes)$/, 'cast');
