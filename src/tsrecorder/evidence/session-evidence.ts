@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { LineSeal, Seal } from './line-seal.ts';
 import { EvidenceLog, type EvidenceLogOptions } from './evidence-log.ts';
+import { recordingId, type RecordingKey } from '../store/key.ts';
 import { signSidecar } from './signed-sidecar.ts';
 import type { SigningKey } from './signing-key.ts';
 
@@ -34,7 +35,7 @@ export interface SessionEvidence {
   /** Nothing of a session was durable. */
   voided(recording: string): void;
   /** After a crash: of the sessions that the log says are open, only these are. */
-  settle(open: ReadonlySet<string>): Promise<void>;
+  settle(open: readonly RecordingKey[]): Promise<void>;
   /** A recording is about to be removed. Resolves when that is in the store. */
   removing(recording: string, reason: string, bytes: number): Promise<void>;
   /** A document is about to be stored. Resolves when that is durable. */
@@ -90,7 +91,8 @@ export async function openSessionEvidence(options: EvidenceLogOptions): Promise<
       const n = log.open.get(recording);
       if (n !== undefined) log.append({ kind: 'void', start: n, recording, reason: NOTHING_DURABLE });
     },
-    async settle(open) {
+    async settle(keys) {
+      const open = new Set(keys.map(recordingId));
       for (const [recording, n] of log.open) {
         if (!open.has(recording)) log.append({ kind: 'void', start: n, recording, reason: NOTHING_DURABLE });
       }
