@@ -80,6 +80,8 @@ export interface ProxyServer {
   close(): Promise<void>;
 }
 
+const MAX_SOCKET_LISTENERS = 20;
+
 /** Builds the front. @throws whatever `routes` throws */
 export async function createProxyServer(options: ProxyServerOptions): Promise<ProxyServer> {
   const state: FrontState = { draining: false, plain: new Set(), sessions: new Set() };
@@ -114,6 +116,8 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
   return {
     serve(socket, alpn, peer) {
       if (state.draining) return void socket.destroy();
+      // TLS, listener, front, session and a pipeline each watch for its end: more than the ten that Node takes for a leak.
+      socket.setMaxListeners(MAX_SOCKET_LISTENERS);
       const gauge = options.metrics.connections;
       gauge.inc({ alpn });
       socket.once('close', () => gauge.dec({ alpn }));

@@ -180,6 +180,25 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
   });
 });
 
+describe.skipIf(kubectls.length === 0)('kubectl that the API server refuses', () => {
+  it('is told why, and the process has nothing to warn of', async () => {
+    const product = await startProduct();
+    const warnings: string[] = [];
+    const keep = (warning: Error): void => void warnings.push(warning.message);
+    process.on('warning', keep);
+    try {
+      const options = { kubectl: kubectls.at(-1)!, kubeconfig: product.kubeconfig };
+      const result = await runKubectl(options, ['exec', 'shell', '--container=absent', '--', 'true']);
+      expect(result.stderr).toContain('container absent is not valid for pod shell');
+      expect(await product.recordings()).toEqual([]);
+    } finally {
+      await product.close();
+      process.off('warning', keep);
+    }
+    expect(warnings).toEqual([]);
+  });
+});
+
 describe.skipIf(kubectls.length === 0)('kubectl when the recorder is gone', () => {
   it.each([
     { mode: 'enforced', rule: { enforceRecorder: true, recorderAddrs: ['127.0.0.1:1'] } },
