@@ -47,7 +47,7 @@ async function main(): Promise<number> {
         cpSync(join(root, name), join(copy, name), { recursive: true, filter: wanted });
     }
     symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
-    if (!(await passes(copy, ALL_SUITES))) {
+    if (!(await passes(copy, ALL_SUITES, 'inherit'))) {
       say('the tests fail without any mutation, so they would prove nothing');
       return 1;
     }
@@ -86,11 +86,15 @@ async function isNoticed(copy: string, { file, find, replace }: Mutation): Promi
 }
 
 /** True when every test of the suites passes. */
-function passes(copy: string, suites: readonly string[]): Promise<boolean> {
+function passes(
+  copy: string,
+  suites: readonly string[],
+  output: 'ignore' | 'inherit' = 'ignore',
+): Promise<boolean> {
   const vitest = join(root, 'node_modules/vitest/vitest.mjs');
   const args = [vitest, 'run', ...suites, '--bail=1', '--reporter=dot', `--testTimeout=${TEST_TIMEOUT_MS}`];
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, args, { cwd: copy, stdio: 'ignore' });
+    const child = spawn(process.execPath, args, { cwd: copy, stdio: output });
     child.once('error', reject);
     child.once('exit', (code) => resolve(code === 0));
   });
