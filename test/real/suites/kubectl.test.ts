@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Kubectl, findKubectls, speaks } from '../rig/kubectl.ts';
 import { type Kubernetes, type KubernetesVersion, startKubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
-import { publish } from '../support/compatibility.ts';
+import { publish, replaceTable } from '../support/compatibility.ts';
 import { type Gateways, startGateways } from '../support/gateways.ts';
 import { ALL_CASES, type Client, type MatrixCase, casesFor, runJob } from '../support/matrix.ts';
 import { checkAbsentApi } from '../support/absent-api.ts';
@@ -59,6 +59,28 @@ describe.each(versions)('Kubernetes %s', (version) => {
 });
 
 describe('docs/compatibility.md', () => {
+  it('gets the new rows, keeps those of clients that are not here, and drops all when the columns change', () => {
+    const page = [
+      '# A',
+      '## B',
+      'text',
+      '',
+      '| client | x |',
+      '| --- | --- |',
+      '| k 1.9 | old |',
+      '',
+      '## C',
+      '',
+    ];
+    const table = { heading: 'B', columns: ['x'], rows: new Map([['k 1.10', ['new']]]) };
+    const rows = (text: string): string[] => text.split('\n').filter((line) => line.startsWith('| k'));
+    const updated = replaceTable(page.join('\n'), table);
+    expect(rows(updated)).toEqual(['| k 1.9 | old |', '| k 1.10 | new |']);
+    expect(replaceTable(updated, table)).toBe(updated);
+    expect(rows(replaceTable(updated, { ...table, columns: ['y'] }))).toEqual(['| k 1.10 | new |']);
+    expect(() => replaceTable(updated, { ...table, heading: 'C' })).toThrow('no table');
+  });
+
   it('says what was seen', ({ skip }) => {
     const complete = jobs.every(({ name }) => passed.get(name)?.length === versions.length);
     if (!complete) skip('not everything was run');

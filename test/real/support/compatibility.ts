@@ -25,7 +25,7 @@ export function publish(table: CompatibilityTable): string | undefined {
   return undefined;
 }
 
-/** Exported for its test: the page with the rows of `table` in the place of the old ones. */
+/** The page with the rows of `table` in the place of the old ones. */
 export function replaceTable(page: string, { heading, columns, rows }: CompatibilityTable): string {
   const lines = page.split('\n');
   const start = lines.indexOf(`## ${heading}`);
