@@ -3,6 +3,7 @@ import { DEMO_SETTINGS } from '../config/demo.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
+import { withReferenceNames } from '../config/reference-names.ts';
 import { positiveNumber, wholeNumber } from '../config/values.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
@@ -75,7 +76,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     command('recorder', 'take session recordings, keep them and serve the player'),
     RECORDER_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
-    const config = settingsOf(RECORDER_SETTINGS, options, environment);
+    const config = settingsOf(RECORDER_SETTINGS, options, withReferenceNames(environment));
     const { runRecorder } = await import('../compose/recorder.ts');
     await runRecorder(config, context);
   });
@@ -178,7 +179,7 @@ function addDoctor(command: AddCommand, context: CommandContext, outcome: { code
     async ({ json, ...options }: Record<string, unknown>) => {
       const { recorderChecks } = await import('../compose/doctor.ts');
       await examine('recorder', json === true, async (signal) => {
-        const config = settingsOf(RECORDER_SETTINGS, options, context.environment);
+        const config = settingsOf(RECORDER_SETTINGS, options, withReferenceNames(context.environment));
         return recorderChecks(config, { environment: context.environment, signal, caller: undefined });
       });
     },

@@ -11,7 +11,7 @@ import { certificateCheck, type CertificatePlan } from '../doctor/certificate-ch
 import { once, type Check } from '../doctor/checks.ts';
 import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/grants-check.ts';
 import { permissionChecks } from '../doctor/permission-checks.ts';
-import { answersCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
+import { answersCheck, bucketCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
 import { recordersCheck } from '../doctor/recorder-checks.ts';
 import { storageChecks } from '../doctor/storage-checks.ts';
 import { tailnetChecks } from '../doctor/tailnet-checks.ts';
@@ -19,6 +19,7 @@ import { createSilentLogger } from '../observe/logger.ts';
 import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
 import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
 import { openApiServer } from './gateway.ts';
+import { parseBucketAddress, tryBucket } from './recorder-store.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import { createLocalTailnet, createStaticTailnet, type Tailnet } from './tailnet.ts';
 
@@ -96,10 +97,13 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
     minFreeBytes: MIN_FREE_BYTES,
     wantedBytes: config.maxSessionBytes,
   };
+  const bucket = config.store === undefined ? undefined : parseBucketAddress(config.store);
+  const places = bucket === undefined ? [store, ...spool] : spool;
   return [
     ...(local === undefined ? [] : tailnetChecks({ ...local, proxyProtocol: false })),
     ...(local === undefined ? [] : [uploadersCheck(config.uploaders, local.status)]),
-    ...[store, ...spool].flatMap((place) => storageChecks(place)),
+    ...(bucket === undefined ? [] : [bucketCheck(() => tryBucket(config, bucket))]),
+    ...places.flatMap((place) => storageChecks(place)),
     answersCheck(`${host}:${port}`, async (signal) => {
       const socket = connect({ host: host === '::' ? '::1' : host, port });
       try {

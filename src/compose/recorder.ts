@@ -13,6 +13,7 @@ import { assertLoopbackListener } from '../tailnet/static-identity.ts';
 import { createWhois } from '../tailnet/whois.ts';
 import { createRecorder, type Recorder, type RecorderOptions } from '../tsrecorder/server.ts';
 import type { IdentifyUploader } from '../tsrecorder/uploads.ts';
+import { openStore, type StoreConfig } from './recorder-store.ts';
 
 /** Where the built player lies, for sources and for the build alike. */
 export const PLAYER_DIRECTORY = fileURLToPath(new URL('../../dist/player', import.meta.url));
@@ -40,31 +41,38 @@ export async function runRecorder(config: RecorderConfig, { signal }: CommandCon
  * @throws TailcastError `CONFIG_INVALID` naming the setting.
  */
 export async function startRecorder(
-  config: Pick<
-    RecorderConfig,
-    'listen' | 'store' | 'spool' | 'ui' | 'hosts' | 'maxSessionBytes' | 'drainSeconds'
-  >,
+  config: StoreConfig &
+    Pick<
+      RecorderConfig,
+      'listen' | 'ui' | 'hosts' | 'maxSessionBytes' | 'drainSeconds' | 'checkpointSeconds' | 'leaseSeconds'
+    >,
   parts: Pick<RecorderOptions, 'identify' | 'log' | 'registry'>,
 ): Promise<Recorder> {
-  if (config.store === undefined) {
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      'store: name the directory that recordings are kept in (--store)',
-    );
-  }
+  const store = await openStore(config, parts.log);
   const player = config.ui && existsSync(PLAYER_DIRECTORY) ? PLAYER_DIRECTORY : undefined;
   try {
-    return await createRecorder({
+    const recorder = await createRecorder({
       ...parts,
       listen: config.listen,
-      directory: config.store,
-      ...(config.spool === undefined ? {} : { spoolDirectory: config.spool }),
+      ...store.options,
       ...(player === undefined ? {} : { playerDirectory: player }),
       hostNames: config.hosts,
       limits: { maxSessionBytes: config.maxSessionBytes },
-      timing: { closeGraceMs: config.drainSeconds * 1000 },
+      timing: {
+        closeGraceMs: config.drainSeconds * 1000,
+        checkpointMs: config.checkpointSeconds * 1000,
+        leaseMs: config.leaseSeconds * 1000,
+      },
     });
+    return {
+      ...recorder,
+      async close() {
+        await recorder.close();
+        store.close();
+      },
+    };
   } catch (error) {
+    store.close();
     if (error instanceof TailcastError) throw error;
     throw new TailcastError('CONFIG_INVALID', `the recorder cannot start: ${errorText(error)}`, {
       cause: error,

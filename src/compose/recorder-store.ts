@@ -1,0 +1,151 @@
+/** Where a recorder keeps its recordings, as its settings say. */
+import type { RecorderConfig } from '../config/recorder.ts';
+import { TailcastError, errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { RecorderOptions } from '../tsrecorder/server.ts';
+import type { S3Bucket } from '../tsrecorder/store/s3-bucket.ts';
+import type { S3Settings } from '../tsrecorder/store/s3-client.ts';
+
+/** The settings that say it. */
+export type StoreConfig = Pick<
+  RecorderConfig,
+  | 'store'
+  | 'spool'
+  | 's3Endpoint'
+  | 's3Region'
+  | 's3PathStyle'
+  | 's3Encryption'
+  | 's3KmsKey'
+  | 's3Checksums'
+  | 's3RetentionDays'
+  | 's3RetentionMode'
+>;
+
+/** A bucket and what all names in it begin with. */
+export interface BucketAddress {
+  readonly bucket: string;
+  readonly prefix: string;
+}
+
+/** `s3://bucket/prefix`; undefined for anything that is a directory. @throws TailcastError `CONFIG_INVALID` */
+export function parseBucketAddress(store: string): BucketAddress | undefined {
+  if (!store.startsWith('s3://')) return undefined;
+  const [, bucket = '', path = ''] = /^s3:\/\/([^/]*)\/?(.*)$/.exec(store) ?? [];
+  if (!/^[A-Za-z0-9][\w.-]{1,254}$/.test(bucket)) {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `store: s3://bucket or s3://bucket/prefix is expected, not ${store}`,
+    );
+  }
+  const prefix = path.replace(/\/+$/, '');
+  return { bucket, prefix: prefix === '' ? '' : `${prefix}/` };
+}
+
+/** What the recorder is opened with. */
+export interface OpenedStore {
+  readonly options: Pick<RecorderOptions, 'directory' | 'spoolDirectory' | 'bucket'>;
+  /** To be called when the recorder is closed. */
+  close(): void;
+}
+
+/**
+ * Opens the store. A bucket that cannot be reached now is no reason not to take sessions; one that says no is.
+ *
+ * @throws TailcastError `CONFIG_INVALID` naming the setting.
+ */
+export async function openStore(config: StoreConfig, log: Logger): Promise<OpenedStore> {
+  const { store, spool } = config;
+  if (store === undefined) {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      'store: name the directory or the bucket that recordings are kept in (--store)',
+    );
+  }
+  const address = parseBucketAddress(store);
+  if (address === undefined) {
+    const options = { directory: store, ...(spool === undefined ? {} : { spoolDirectory: spool }) };
+    return { options, close: () => undefined };
+  }
+  if (spool === undefined) {
+    throw new TailcastError('CONFIG_INVALID', 'spool: a bucket needs a local directory as well (--spool)');
+  }
+  const { bucket, probe } = await openBucket(config, address);
+  const refusal = await probe();
+  if (refusal?.final === true) {
+    bucket.close();
+    throw new TailcastError('CONFIG_INVALID', `store: ${store} cannot be written to: ${refusal.reason}`);
+  }
+  if (refusal !== undefined) {
+    const { reason } = refusal;
+    log.warn({ store, reason }, 'the bucket cannot be reached; sessions are kept in the spool until it can');
+  }
+  return { options: { directory: spool, spoolDirectory: spool, bucket }, close: () => bucket.close() };
+}
+
+/** Why a bucket cannot be written to; `final`: only another configuration helps. */
+interface Refusal {
+  readonly reason: string;
+  readonly final: boolean;
+}
+
+/**
+ * Writes to the bucket of `s3://…` and removes what it wrote.
+ *
+ * @returns why that cannot be done, or undefined. @throws TailcastError `CONFIG_INVALID`
+ */
+export async function tryBucket(config: StoreConfig, address: BucketAddress): Promise<string | undefined> {
+  const { bucket, probe } = await openBucket(config, address);
+  const refusal = await probe();
+  bucket.close();
+  return refusal?.reason;
+}
+
+async function openBucket(
+  config: StoreConfig,
+  address: BucketAddress,
+): Promise<{ readonly bucket: S3Bucket; readonly probe: () => Promise<Refusal | undefined> }> {
+  // the SDK is large: only those who need it load it
+  const [s3Bucket, s3Client] = await Promise.all([
+    import('../tsrecorder/store/s3-bucket.ts'),
+    import('../tsrecorder/store/s3-client.ts'),
+  ]);
+  const settings = { ...s3Client.S3_DEFAULTS, ...address, ...s3Settings(config) };
+  const bucket = new s3Bucket.S3Bucket(settings, () => Date.now());
+  return {
+    bucket,
+    async probe() {
+      try {
+        await bucket.probe();
+        return undefined;
+      } catch (error) {
+        return { reason: errorText(s3Client.asStoreError(error)), final: s3Client.isMisconfigured(error) };
+      }
+    },
+  };
+}
+
+function s3Settings(config: StoreConfig): Partial<S3Settings> {
+  const { s3Endpoint, s3RetentionDays, s3RetentionMode, s3Checksums } = config;
+  const isAws = s3Endpoint === undefined || /(^|\.)amazonaws\.com(\.cn)?$/.test(s3Endpoint.hostname);
+  if (s3RetentionDays > 0 && s3Checksums === 'none') {
+    throw new TailcastError('CONFIG_INVALID', 's3Checksums: object lock needs crc32 or md5');
+  }
+  const region = config.s3Region ?? regionOf(s3Endpoint);
+  return {
+    endpoint: s3Endpoint?.href,
+    ...(region === undefined ? {} : { region }),
+    pathStyle: config.s3PathStyle === 'always' || (config.s3PathStyle === 'auto' && !isAws),
+    checksums: s3Checksums,
+    encryption: config.s3Encryption,
+    kmsKey: config.s3KmsKey,
+    retention:
+      s3RetentionDays === 0
+        ? undefined
+        : { mode: s3RetentionMode === 'compliance' ? 'COMPLIANCE' : 'GOVERNANCE', days: s3RetentionDays },
+  };
+}
+
+/** AWS names the region in its endpoints. */
+function regionOf(endpoint: URL | undefined): string | undefined {
+  return /^s3[.-](?:dualstack\.)?([a-z0-9-]+)\.amazonaws\.com/.exec(endpoint?.hostname ?? '')?.[1];
+}

@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest';
+import { openStore, parseBucketAddress } from '../../src/compose/recorder-store.ts';
+import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
+import { readSettings, type SettingValues } from '../../src/config/settings.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+
+function settings(flags: Record<string, unknown>): SettingValues<typeof RECORDER_SETTINGS> {
+  return readSettings(RECORDER_SETTINGS, {
+    flags: new Map(Object.entries(flags)),
+    environment: new Map(),
+    file: undefined,
+  });
+}
+
+describe('the store of a recorder', () => {
+  it.each([
+    ['/data', undefined],
+    ['s3data', undefined],
+    ['s3://sessions', { bucket: 'sessions', prefix: '' }],
+    ['s3://sessions/', { bucket: 'sessions', prefix: '' }],
+    ['s3://sessions/team/a/', { bucket: 'sessions', prefix: 'team/a/' }],
+  ])('%s', (store, address) => {
+    expect(parseBucketAddress(store)).toEqual(address);
+  });
+
+  it.each(['s3://', 's3:///prefix', 's3://a', 's3://-bucket'])('is refused as %s', (store) => {
+    expect(() => parseBucketAddress(store)).toThrow('s3://bucket');
+  });
+
+  it.each([
+    [{}, 'name the directory or the bucket'],
+    [{ store: 's3://sessions' }, 'needs a local directory'],
+    [
+      { store: 's3://sessions', spool: '/tmp', s3Checksums: 'none', s3RetentionDays: 1 },
+      'object lock needs crc32 or md5',
+    ],
+  ])('names the setting that is wrong: %o', async (flags, problem) => {
+    await expect(openStore(settings(flags), createSilentLogger())).rejects.toThrow(problem);
+  });
+
+  it('may be a bucket that cannot be reached now', async () => {
+    process.env['AWS_ACCESS_KEY_ID'] = 'a';
+    process.env['AWS_SECRET_ACCESS_KEY'] = 'b';
+    const flags = { store: 's3://sessions', spool: '/tmp', s3Endpoint: 'http://127.0.0.1:1' };
+    const store = await openStore(settings(flags), createSilentLogger());
+    expect(store.options).toMatchObject({ directory: '/tmp', spoolDirectory: '/tmp' });
+    store.close();
+  });
+});
