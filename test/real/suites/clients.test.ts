@@ -208,7 +208,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       });
       const [failing, shell] = await recorded(2);
       expect([failing!.exitCode, shell!.exitCode]).toEqual([5, 3]);
-      expect((await gateways.archive.read(shell!.id)).text).toContain('\nfrom-a-42-shell');
+      expect((await gateways.archive.read(shell!.id)).text).toContain('from-a-42-shell');
       works(name, 'exec', 'WS');
     });
 
