@@ -43,6 +43,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   STORE_FULL: 'Make room, or give the recorder a larger volume.',
   STORE_FAILED: 'See the recorder’s log for the system’s error, and the volume or bucket it writes to.',
   RECORDER_BUSY: 'Run more recorders, or look for a client that opens sessions without end.',
+  VIEW_REFUSED: 'Ask for a rule in the recorder’s `viewers` setting.',
   RECORDING_UNKNOWN: 'The id is wrong, or the recording was deleted.',
   HOST_REFUSED: 'Open the page under a name that is in the settings, or add the name there.',
   UPSTREAM_UNAVAILABLE: 'See that the API server is up and may be reached: `tailcast doctor gateway`.',

@@ -21,7 +21,12 @@ import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
 import { openApiServer } from './gateway.ts';
 import { parseBucketAddress, tryBucket } from './recorder-store.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
-import { createLocalTailnet, createStaticTailnet, type Tailnet } from './tailnet.ts';
+import {
+  assertPrivateProxyListener,
+  createLocalTailnet,
+  createStaticTailnet,
+  type Tailnet,
+} from './tailnet.ts';
 
 export interface DoctorOptions {
   readonly environment: ReadonlyMap<string, string>;
@@ -44,6 +49,7 @@ export async function gatewayChecks(
   options: DoctorOptions,
 ): Promise<readonly Check[]> {
   const { environment, unixMs = Date.now } = options;
+  if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);
   const stateDirectory = config.stateDirectory ?? join(defaultStateDirectory(environment), 'gateway');
   const local = config.identity === 'tailscale' ? createLocal(config, options) : undefined;
   const tailnet = local?.tailnet ?? (await createFixed(config));

@@ -137,6 +137,10 @@ describe('tailcast doctor gateway', () => {
       code: 2,
       stderr: expect.stringContaining('tlsCert'),
     });
+    expect(await gateway('--proxy-protocol', 'require', '--listen', '127.0.0.1:8443')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('127.0.0.77'),
+    });
     expect((await gateway('--no-such-flag')).code).toBe(2);
   });
 

@@ -27,8 +27,13 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     file: 'suites/kubectl.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
+  lock: {
+    file: 'suites/lock.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
+  },
   operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
+  'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
   browser: { file: 'suites/browser.test.ts', peers: [] },
   s3: { file: 'suites/s3.test.ts', peers: ['versitygw'] },
   clients: {

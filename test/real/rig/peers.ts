@@ -22,7 +22,8 @@ export type PeerName =
   | 'reference'
   | 'oracle'
   | 'clients'
-  | 'helm';
+  | 'helm'
+  | 'containerboot';
 
 const TAILSCALE_VERSION = '1.102.5';
 
@@ -96,6 +97,14 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
   },
   oracle: { folder: 'oracle', programs: { oracle: '.' } },
   clients: { folder: 'clients', programs: { 'client-go': '.' } },
+  containerboot: {
+    folder: 'containerboot',
+    programs: { containerboot: 'tailscale.com/cmd/containerboot' },
+    linkerFlags: [
+      `-X tailscale.com/version.longStamp=${TAILSCALE_VERSION}-tailcast`,
+      `-X tailscale.com/version.shortStamp=${TAILSCALE_VERSION}`,
+    ],
+  },
   helm: {
     folder: 'helm',
     programs: { helm: 'helm.sh/helm/v3/cmd/helm' },

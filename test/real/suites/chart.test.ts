@@ -225,6 +225,18 @@ describe('the chart', () => {
     expect(mounts(containers[0])).toContain('kube-api-access');
   });
 
+  it('asks for tags only where the key does not carry them', () => {
+    const extra = (...sets: readonly string[]): string | undefined => {
+      const [gateway] = podsOf(manifestsOf(template(helm, 'tc', ...sets.flatMap((set) => ['--set', set]))));
+      const env = gateway?.spec.template.spec.initContainers?.[0]?.env;
+      return env?.find((entry) => entry.name === 'TS_EXTRA_ARGS')?.value;
+    };
+    expect(extra()).toBeUndefined();
+    expect(extra('tailscale.loginServer=https://h.example.com')).toBe('--login-server=https://h.example.com');
+    expect(extra('tailscale.oauthSecret=oauth')).toBe('--advertise-tags=tag:k8s-gateway');
+    expect(extra('tailscale.advertiseTags=true')).toBe('--advertise-tags=tag:k8s-gateway');
+  });
+
   it('lets the user’s settings win, each variable once', () => {
     const [gateway] = podsOf(
       manifestsOf(template(helm, 'tc', '--set', 'gateway.env.TAILCAST_LISTEN=127.0.0.1:9')),

@@ -110,8 +110,13 @@ Argument: dict "root" "tags" "serve" (true when there is a serve configuration)
       value: "true"
     - name: TS_SOCKET
       value: /run/tailscale/sock
+    {{- $arguments := list }}
+    {{- if or $values.oauthSecret $values.advertiseTags }}{{ $arguments = append $arguments (printf "--advertise-tags=%s" (join "," .tags)) }}{{ end }}
+    {{- with $values.loginServer }}{{ $arguments = append $arguments (printf "--login-server=%s" .) }}{{ end }}
+    {{- with $arguments }}
     - name: TS_EXTRA_ARGS
-      value: {{ printf "--advertise-tags=%s%s" (join "," .tags) (ternary (printf " --login-server=%s" $values.loginServer) "" (ne $values.loginServer "")) | quote }}
+      value: {{ join " " . | quote }}
+    {{- end }}
     - name: TS_ENABLE_HEALTH_CHECK
       value: "true"
     - name: TS_LOCAL_ADDR_PORT
