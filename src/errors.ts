@@ -124,6 +124,7 @@ export const ERROR_TABLE = {
     message: 'the recorder could not store what it received',
   },
   RECORDER_BUSY: { status: 503, reason: 'ServiceUnavailable', message: 'the recorder is at its limit' },
+  VIEW_REFUSED: { status: 403, reason: 'Forbidden', message: 'the recorder shows you nothing' },
   RECORDING_UNKNOWN: { status: 404, reason: 'NotFound', message: 'there is no such recording' },
   HOST_REFUSED: {
     status: 421,

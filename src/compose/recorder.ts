@@ -10,9 +10,12 @@ import { openOpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import { isLoopback } from '../tailnet/addresses.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
+import type { IdentitySource } from '../tailnet/identity.ts';
 import { createWhois } from '../tailnet/whois.ts';
 import { createRecorder, type Recorder, type RecorderOptions } from '../tsrecorder/server.ts';
 import type { IdentifyUploader } from '../tsrecorder/uploads.ts';
+import type { IdentifyViewer } from '../tsrecorder/viewer-access.ts';
+import { parseViewRule } from '../tsrecorder/viewing.ts';
 import { openStore, type StoreConfig } from './recorder-store.ts';
 
 /** Where the built player lies, for sources and for the build alike. */
@@ -22,8 +25,8 @@ export const PLAYER_DIRECTORY = fileURLToPath(new URL('../../dist/player', impor
 export async function runRecorder(config: RecorderConfig, { signal }: CommandContext): Promise<void> {
   const log = createLogger({ level: config.logLevel });
   const registry = new Registry();
-  const { identify, checks } = openUploaders(config);
-  const recorder = await startRecorder(config, { identify, log, registry });
+  const { checks, ...identities } = openIdentities(config);
+  const recorder = await startRecorder(config, { ...identities, log, registry });
   const ops =
     config.opsListen === undefined
       ? undefined
@@ -44,10 +47,20 @@ export async function startRecorder(
   config: StoreConfig &
     Pick<
       RecorderConfig,
-      'listen' | 'ui' | 'hosts' | 'maxSessionBytes' | 'drainSeconds' | 'checkpointSeconds' | 'leaseSeconds'
+      | 'listen'
+      | 'ui'
+      | 'hosts'
+      | 'maxSessionBytes'
+      | 'drainSeconds'
+      | 'checkpointSeconds'
+      | 'leaseSeconds'
+      | 'viewers'
+      | 'evidenceKey'
+      | 'eventLayout'
     >,
-  parts: Pick<RecorderOptions, 'identify' | 'log' | 'registry'>,
+  parts: Pick<RecorderOptions, 'identify' | 'identifyViewer' | 'log' | 'registry'>,
 ): Promise<Recorder> {
+  const viewers = config.viewers.map(parseViewRule);
   const store = await openStore(config, parts.log);
   const player = config.ui && existsSync(PLAYER_DIRECTORY) ? PLAYER_DIRECTORY : undefined;
   try {
@@ -57,6 +70,9 @@ export async function startRecorder(
       ...store.options,
       ...(player === undefined ? {} : { playerDirectory: player }),
       hostNames: config.hosts,
+      viewers,
+      eventLayout: config.eventLayout,
+      ...(config.evidenceKey === undefined ? {} : { evidenceKey: config.evidenceKey }),
       limits: { maxSessionBytes: config.maxSessionBytes },
       timing: {
         closeGraceMs: config.drainSeconds * 1000,
@@ -93,13 +109,17 @@ export function loopbackUploader(node: {
     );
 }
 
-function openUploaders(config: RecorderConfig): {
+function openIdentities(config: RecorderConfig): {
   readonly identify: IdentifyUploader;
+  readonly identifyViewer: IdentifyViewer;
   readonly checks: readonly ReadinessCheck[];
 } {
   if (config.identity === 'loopback') {
     assertLoopbackListener(config.listen.host);
-    return { identify: loopbackUploader({ nodeId: 'local', nodeName: 'localhost' }), checks: [] };
+    const identifyViewer: IdentifyViewer = async ({ address }) =>
+      isLoopback(address) ? { node: 'localhost', nodeId: 'local' } : undefined;
+    const identify = loopbackUploader({ nodeId: 'local', nodeName: 'localhost' });
+    return { identify, identifyViewer, checks: [] };
   }
   const localApi = createLocalApi({ socketPath: config.socket ?? '' });
   const whois = createWhois({ localApi });
@@ -113,5 +133,22 @@ function openUploaders(config: RecorderConfig): {
   };
   const check = async (signal: AbortSignal): Promise<void> =>
     void (await localApi.status(signal, { peers: false }));
-  return { identify, checks: [{ name: 'tailscaled', check }] };
+  const identifyViewer = createViewerWhois(whois, config.viewers.length > 0);
+  return { identify, identifyViewer, checks: [{ name: 'tailscaled', check }] };
+}
+
+/** @param mustKnow whether a viewer of whom tailscaled knows nothing is refused: without rules there is no reason to. */
+function createViewerWhois(whois: IdentitySource, mustKnow: boolean): IdentifyViewer {
+  return async ({ address, port }, signal) => {
+    try {
+      const identity = await whois.whois({ address, port, source: 'socket' }, signal);
+      const node = { node: identity.nodeName, nodeId: identity.nodeId };
+      return identity.kind === 'tagged'
+        ? { ...node, tags: identity.tags }
+        : { ...node, user: identity.login };
+    } catch (error) {
+      if (mustKnow && !(error instanceof TailcastError && error.code === 'IDENTITY_UNKNOWN')) throw error;
+      return mustKnow ? undefined : { node: '', nodeId: '' };
+    }
+  };
 }

@@ -105,6 +105,24 @@ export const RECORDER_SETTINGS = {
     [],
     '<tags>',
   ),
+  viewers: setting(
+    'who may see what: <who> or <who>=<what>, where who is *, a login or a tag, and what is namespace:…, user:… or tag:…; default: everybody everything',
+    textList,
+    [],
+    '<rules>',
+  ),
+  evidenceKey: setting(
+    'private key that signs recordings and log (Ed25519, PKCS#8 PEM), made if missing; default: one in the spool',
+    optionalText,
+    undefined,
+    '<path>',
+  ),
+  eventLayout: setting(
+    'how API request events are kept: a document per minute, or an object each as the reference does',
+    oneOf('batch', 'reference'),
+    'batch',
+    '<batch|reference>',
+  ),
   maxSessionBytes: setting('largest recording', byteSize(1024 ** 2, 1024 ** 4), 16 * 1024 ** 3, '<size>'),
   opsListen: setting(
     'address of /livez, /readyz and /metrics, or off',

@@ -10,6 +10,8 @@
  * /api/v1/recordings/:id/live        the same over a WebSocket: see live-socket.ts
  * /api/v1/recordings/:id/sidecar     the document beside the cast
  * /api/v1/recordings/:id/notes       the annotations of the upload, one JSON object per line
+ * /api/v1/events                     {events, next?}; limit, cursor, text, type, user, node, namespace, resource, verb,
+ *                                    name, from, to
  * /healthz  /readyz                  the process lives; the store can be used
  * /                                  the player
  * ```
@@ -23,16 +25,20 @@ import type { Logger } from '../observe/logger.ts';
 import { parseRange } from './byte-range.ts';
 import type { CatalogQuery } from './catalog-query.ts';
 import type { Catalog, CatalogEntry } from './catalog.ts';
+import type { EventQuery, EventSearch } from './events/event-query.ts';
 import type { Hosts } from './hosts.ts';
 import { castBytes, followCast, presentationOf, presentCast, readCast } from './replay.ts';
 import { parseTime } from './store/key.ts';
 import type { ObjectKind, RecordingStore } from './store/store.ts';
+import type { AccessAction, ViewerAccess } from './viewer-access.ts';
 
 export interface ApiOptions {
   readonly catalog: Catalog;
   readonly store: RecordingStore;
   /** Rejects when nothing can be kept. */
   readonly freeBytes: () => Promise<number | undefined>;
+  readonly access: ViewerAccess;
+  readonly search: EventSearch;
   readonly hosts: Hosts;
   readonly log: Logger;
   /** The built player, or undefined for none. */
@@ -91,11 +97,25 @@ const listQuery = z.strictObject({
 }) satisfies z.ZodType<CatalogQuery>;
 const flag = z.enum(['0', '1']).default('0');
 const castQuery = z.strictObject({ follow: flag, normalise: flag });
+const eventQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(500).default(50),
+  cursor: text,
+  text,
+  type: text,
+  user: text,
+  node: text,
+  namespace: text,
+  resource: text,
+  verb: text,
+  name: text,
+  from: time,
+  to: time,
+}) satisfies z.ZodType<EventQuery>;
 const parameters = z.object({ id: z.string() });
 
 /** Puts everything on `app`. */
 export function addApi(app: FastifyInstance, options: ApiOptions): void {
-  const { catalog, store, hosts } = options;
+  const { catalog, store, hosts, access } = options;
 
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY_HEADERS);
@@ -109,10 +129,15 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     reply.code(404).send({ code: 'RECORDING_UNKNOWN', message: 'there is nothing under this path' }),
   );
 
-  async function find(request: FastifyRequest): Promise<CatalogEntry> {
+  /** What a viewer may see, written down before it is given out. */
+  async function find(request: FastifyRequest, action: AccessAction): Promise<CatalogEntry> {
+    const viewer = await access.viewer(request.socket);
     const { id } = parse(parameters, request.params);
     const entry = await catalog.find(id);
-    if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN');
+    if (entry === undefined || !access.mayView(viewer, entry.recording)) {
+      throw new TailcastError('RECORDING_UNKNOWN');
+    }
+    await access.saw(viewer, action, request.url, entry);
     return entry;
   }
 
@@ -127,21 +152,36 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   });
   app.get('/api/v1/recordings', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    return catalog.list(parse(listQuery, request.query));
+    const viewer = await access.viewer(request.socket);
+    const page = await catalog.list(parse(listQuery, request.query));
+    await access.saw(viewer, 'list', request.url);
+    return { ...page, recordings: page.recordings.filter((recording) => access.mayView(viewer, recording)) };
   });
   app.get('/api/v1/recordings/:id', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    return (await find(request)).recording;
+    return (await find(request, 'show')).recording;
   });
   app.get('/api/v1/recordings/:id/cast', async (request, reply) =>
-    sendCast(await find(request), request, reply),
+    sendCast(await find(request, isPlayed(request) ? 'play' : 'download'), request, reply),
   );
   app.get('/api/v1/recordings/:id/sidecar', async (request, reply) =>
-    sendObject(store, await find(request), 'sidecar', 'application/json', reply),
+    sendObject(store, await find(request, 'download'), 'sidecar', 'application/json', reply),
   );
   app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
-    sendObject(store, await find(request), 'notes', 'application/x-ndjson', reply),
+    sendObject(store, await find(request, 'download'), 'notes', 'application/x-ndjson', reply),
   );
+  app.get('/api/v1/events', async (request, reply) => {
+    const viewer = await access.viewer(request.socket);
+    if (!access.mayViewEverything(viewer)) throw new TailcastError('VIEW_REFUSED');
+    const { events, next } = await options.search.find(parse(eventQuery, request.query));
+    await access.saw(viewer, 'events', request.url);
+    const more = next === undefined ? '' : `,"next":${JSON.stringify(next)}`;
+    // as they are stored: they hold integers that JSON.parse would round
+    return reply
+      .header('cache-control', 'no-store')
+      .type('application/json')
+      .send(`{"events":[${events.join(',')}]${more}}`);
+  });
   if (options.playerDirectory !== undefined) {
     app.register(fastifyStatic, {
       root: options.playerDirectory,
@@ -153,6 +193,12 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
       maxAge: 0,
     });
   }
+}
+
+/** As a player asks for it, not as a tool that wants the file. */
+function isPlayed({ query }: FastifyRequest): boolean {
+  const { normalise, follow } = castQuery.safeParse(query).data ?? {};
+  return normalise === '1' || follow === '1';
 }
 
 async function sendCast(

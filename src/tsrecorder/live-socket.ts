@@ -11,10 +11,12 @@ import type { Logger } from '../observe/logger.ts';
 import type { Catalog, CatalogEntry } from './catalog.ts';
 import type { Hosts } from './hosts.ts';
 import { readLines } from './line-reader.ts';
+import type { ViewerAccess } from './viewer-access.ts';
 import { followCast, presentationOf, presentCast } from './replay.ts';
 
 export interface LiveSocketOptions {
   readonly catalog: Catalog;
+  readonly access: ViewerAccess;
   readonly hosts: Hosts;
   readonly log: Logger;
   /** Viewers at a time. */
@@ -55,13 +57,16 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
       refuse(socket, '503 Service Unavailable');
       return;
     }
+    const { access } = options;
+    const viewer = await access.viewer(request.socket);
     const entry = id === undefined ? undefined : await options.catalog.find(id);
-    if (entry === undefined) {
+    if (entry === undefined || !access.mayView(viewer, entry.recording)) {
       refuse(socket, '404 Not Found');
       return;
     }
-    server.handleUpgrade(request, socket, head, (viewer) => {
-      void show(options, entry, viewer);
+    await access.saw(viewer, 'play', request.url ?? '', entry);
+    server.handleUpgrade(request, socket, head, (connection) => {
+      void show(options, entry, connection);
     });
   }
 

@@ -11,6 +11,7 @@ import { openSharedBucket, type SharedBucket } from './checkpoint/shared-bucket.
 import { makeDirectory } from './durable-files.ts';
 import { loadSigningKey } from './evidence/signing-key.ts';
 import { openSessionEvidence, type SessionEvidence } from './evidence/session-evidence.ts';
+import { openRecorderEvents, type EventLayout, type RecorderEvents } from './events/recorder-events.ts';
 import { createFinisher, type Finisher } from './finisher.ts';
 import { createGroupCommit, type GroupCommit } from './group-commit.ts';
 import { createHosts } from './hosts.ts';
@@ -25,6 +26,8 @@ import { createDiskStore } from './store/disk.ts';
 import { createS3Store, S3_LISTING } from './store/s3.ts';
 import type { RecordingStore } from './store/store.ts';
 import { createUploads, type IdentifyUploader } from './uploads.ts';
+import { createViewerAccess, type IdentifyViewer } from './viewer-access.ts';
+import type { ViewRule } from './viewing.ts';
 
 export interface RecorderLimits {
   /** One session, all its connections together. */
@@ -72,6 +75,8 @@ export interface RecorderTiming {
   readonly publishMs: number;
   /** How often the ends of other recorders' logs are written down. */
   readonly witnessMs: number;
+  /** How long a batch of events takes more. */
+  readonly eventBatchMs: number;
   /** How long `close` waits for connections before it cuts them. */
   readonly closeGraceMs: number;
   /** How late an added byte of an open session is copied to a shared bucket: what the loss of this machine loses. */
@@ -110,6 +115,7 @@ export const DEFAULT_TIMING: RecorderTiming = {
   maxStoreRetryMs: 60_000,
   publishMs: 5000,
   witnessMs: 3_600_000,
+  eventBatchMs: 60_000,
   closeGraceMs: 2000,
   checkpointMs: 10_000,
   leaseMs: 60_000,
@@ -158,6 +164,12 @@ export interface RecorderOptions {
   readonly hostNames?: readonly string[];
   /** Who uploads: the tailnet's answer for the address, or a refusal. */
   readonly identify: IdentifyUploader;
+  /** Who reads. Default: nobody is asked, and everybody may. */
+  readonly identifyViewer?: IdentifyViewer;
+  /** Who may see what; see `viewing.ts`. Default: everybody everything. */
+  readonly viewers?: readonly ViewRule[];
+  /** How uploaded events are kept. Default: batches. */
+  readonly eventLayout?: EventLayout;
   readonly limits?: Partial<RecorderLimits>;
   readonly timing?: Partial<RecorderTiming>;
   readonly log: Logger;
@@ -212,6 +224,7 @@ interface IngestParts {
   readonly finisher: Finisher;
   readonly catalog: Catalog;
   readonly evidence: SessionEvidence;
+  readonly events: RecorderEvents;
   readonly metrics: RecorderMetrics;
   readonly issueTime: () => string;
   readonly shared: SharedBucket | undefined;
@@ -252,6 +265,17 @@ async function startIngest(
     onOutcome: ({ state }) => metrics.recordings.inc({ state }),
     onStored: () => catalog.changed(),
   });
+  const events = await openRecorderEvents({
+    store,
+    spoolDirectory,
+    evidence,
+    layout: options.eventLayout ?? 'batch',
+    issueTime,
+    nowMs: () => clock.now(),
+    periodMs: timing.eventBatchMs,
+    retryMs: timing.storeRetryMs,
+    log,
+  });
   const { bucket } = options;
   const shared =
     bucket === undefined
@@ -277,13 +301,13 @@ async function startIngest(
   await ingest.recover();
   shared?.start();
   const freeBytes = (): Promise<number | undefined> => roomFor(store, spoolDirectory);
-  return { ingest, group, finisher, catalog, evidence, metrics, issueTime, shared, freeBytes };
+  return { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes };
 }
 
 async function listen(
   options: RecorderOptions,
   store: RecordingStore,
-  { ingest, group, finisher, catalog, evidence, metrics, issueTime, shared, freeBytes }: IngestParts,
+  { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes }: IngestParts,
   unlock: () => Promise<void>,
 ): Promise<Recorder> {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
@@ -291,7 +315,15 @@ async function listen(
   const { log, identify, playerDirectory } = options;
   const hosts = createHosts(options.hostNames ?? []);
   const { maxViewers } = limits;
-  const viewers = createLiveSockets({ catalog, hosts, log, maxViewers, pingMs: PING_MS });
+  const { clock = SYSTEM_CLOCK } = options;
+  const access = createViewerAccess({
+    identify: options.identifyViewer ?? (async () => ({ node: '', nodeId: '' })),
+    rules: options.viewers ?? [],
+    record: (event) => events.record(event),
+    nowMs: () => clock.now(),
+    timeoutMs: timing.identifyTimeoutMs,
+  });
+  const viewers = createLiveSockets({ catalog, access, hosts, log, maxViewers, pingMs: PING_MS });
   const server = await listenHttp({
     ...options.listen,
     ...limits,
@@ -301,14 +333,15 @@ async function listen(
       ...limits,
       ...timing,
       ingest,
-      store,
+      putEvent: (key, content) => events.put(key, content),
       freeBytes,
       identify,
       issueTime,
       log,
       metrics,
     }),
-    routes: (app) => addApi(app, { catalog, store, freeBytes, hosts, log, playerDirectory }),
+    routes: (app) =>
+      addApi(app, { catalog, store, access, search: events.search, freeBytes, hosts, log, playerDirectory }),
     upgrade: (request, socket, head) => viewers.upgrade(request, socket, head),
   });
   const { address: host, port, family } = server.address;
@@ -320,8 +353,9 @@ async function listen(
       viewers.close();
       await closeUploads(ingest, group, finisher);
       await shared?.close();
-      await evidence.close();
       await server.close(timing.closeGraceMs);
+      await events.close();
+      await evidence.close();
       await unlock();
     },
   };

@@ -28,7 +28,7 @@ import { wrapEvent } from './api-events.ts';
 import type { Ingest } from './ingest.ts';
 import type { RecorderMetrics } from './recorder-metrics.ts';
 import { FROM_START, type Continuation } from './session-part.ts';
-import type { RecordingStore } from './store/store.ts';
+import type { RecordingKey } from './store/key.ts';
 
 /** Names a session, so that it can be continued on another connection: 1 to 128 visible ASCII characters. */
 export const SESSION_HEADER = 'tailcast-session';
@@ -61,7 +61,8 @@ export type IdentifyUploader = (from: UploaderAddress, signal: AbortSignal) => P
 
 export interface UploadOptions {
   readonly ingest: Ingest;
-  readonly store: RecordingStore;
+  /** Keeps an event, durably. @throws TailcastError `STORE_FAILED` */
+  readonly putEvent: (key: RecordingKey, content: string) => Promise<void>;
   /** Room for more; undefined where there is no end. @throws TailcastError when nothing can be kept */
   readonly freeBytes: () => Promise<number | undefined>;
   readonly identify: IdentifyUploader;
@@ -333,7 +334,7 @@ async function takeEvent(
     }
     const key = { nodeId: uploader.nodeId, time: options.issueTime() };
     const node = { node: uploader.nodeName, nodeId: uploader.nodeId };
-    await options.store.putEvent(key, wrapEvent(Buffer.concat(chunks), node, key));
+    await options.putEvent(key, wrapEvent(Buffer.concat(chunks), node, key));
     options.metrics.events.inc();
   } finally {
     eventBytes.inFlight -= bytes;

@@ -293,15 +293,7 @@ function truncate(bytes: Buffer, random: Random): Change {
 /** Whether a finding is about the object, and if it says a place, about the place. */
 function isAbout(finding: Finding, name: string, before?: Buffer, after?: Buffer, at = 0): boolean {
   if (finding.severity !== 'fault') return false;
-  const log = logOf(name);
-  if (log !== undefined) {
-    if (finding.log !== log || finding.entry === undefined) return false;
-    const first = Number(name.slice(-'000000000000.ndjson'.length, -'.ndjson'.length));
-    if (before === undefined)
-      return Math.abs(finding.entry - first) <= 1 || finding.code === 'log-rolled-back';
-    const line = before.subarray(0, at).filter((byte) => byte === 0x0a).length;
-    return Math.abs(finding.entry - (first + line)) <= (finding.object === name ? 2 : 1);
-  }
+  if (logOf(name) !== undefined) return isAboutSegment(finding, name, before, at);
   if (name.startsWith('.evidence/keys/')) return finding.code === 'key-missing' || finding.object === name;
   const cast = name.replace(/(json|notes)$/, 'cast');
   if (finding.recording !== idOf(cast)) return false;
@@ -311,6 +303,14 @@ function isAbout(finding: Finding, name: string, before?: Buffer, after?: Buffer
   // of two equal lines one is too many, and either may be named
   const slack = Math.abs(after.length - (before?.length ?? 0));
   return bytes.start <= at && at <= bytes.end + slack && bytes.end - bytes.start < 2 * 4096 + 200;
+}
+
+function isAboutSegment(finding: Finding, name: string, before: Buffer | undefined, at: number): boolean {
+  if (finding.log !== logOf(name) || finding.entry === undefined) return false;
+  const first = Number(name.slice(-'000000000000.ndjson'.length, -'.ndjson'.length));
+  if (before === undefined) return Math.abs(finding.entry - first) <= 1 || finding.code === 'log-rolled-back';
+  const line = before.subarray(0, at).filter((byte) => byte === 0x0a).length;
+  return Math.abs(finding.entry - (first + line)) <= (finding.object === name ? 2 : 1);
 }
 
 function names(archive: Archive, pattern: RegExp): readonly string[] {

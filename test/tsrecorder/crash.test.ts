@@ -95,7 +95,7 @@ async function rebuild(directory: string, { key }: Recording, uploadedHeader: st
 
 async function settledRecordings(rig: Rig, count: number): Promise<readonly Recording[]> {
   return until(async () => {
-    const spooled = (await readdir(join(rig.directory, '.spool'))).length > 2;
+    const spooled = (await readdir(join(rig.directory, '.spool'))).length > 3;
     const found = await rig.list('?limit=500');
     return !spooled && found.length >= count ? found : undefined;
   });

@@ -29,7 +29,7 @@ describe('bringing recordings into the store', () => {
     expect(waiting?.state).toBe('closed');
     const path = `/api/v1/recordings/${waiting!.id}/cast`;
     expect((await rig.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);
-    await until(async () => ((await readdir(join(directory, '.spool'))).length === 2 ? true : undefined));
+    await until(async () => ((await readdir(join(directory, '.spool'))).length === 3 ? true : undefined));
     expect(await rig.list()).toEqual([{ ...waiting, durationSeconds: 1 }]);
     expect((await rig.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);
     const retries = await registry.getSingleMetricAsString('tailcast_recorder_store_retries_total');
@@ -80,7 +80,7 @@ describe('bringing recordings into the store', () => {
     expect((await readdir(join(rig.directory, 'nGATE1CNTRL'))).toSorted()).toEqual(
       ['.cast', '.json'].map((suffix) => recording!.id.slice('nGATE1CNTRL_'.length) + suffix),
     );
-    expect(await readdir(spoolDirectory)).toEqual(['evidence', 'owner']);
+    expect(await readdir(spoolDirectory)).toEqual(['events', 'evidence', 'owner']);
     await rm(spoolDirectory, { recursive: true });
   });
 

@@ -86,7 +86,7 @@ describe('HEAD and POST /v2/record', () => {
     const upload = await uploadWhole(rig.recorder, HEADER + LINE);
     expect(upload.acks.at(-1)).toEqual({ ack: HEADER.length + LINE.length });
     expect(await stored(rig)).toBe(STORED_HEADER + LINE);
-    expect(await readdir(join(rig.directory, '.spool'))).toEqual(['evidence', 'owner']);
+    expect(await readdir(join(rig.directory, '.spool'))).toEqual(['events', 'evidence', 'owner']);
   });
 
   it('keeps an unknown key, an id beyond 2^53 and the order of the header', async () => {
@@ -174,7 +174,7 @@ describe('HEAD and POST /v2/record', () => {
     await upload.over;
     expect(upload.acks.at(-1)?.error).toMatch('the upload is not a session recording');
     expect(await rig.list()).toEqual([]);
-    expect(await readdir(join(rig.directory, '.spool'))).toEqual(['evidence', 'owner']);
+    expect(await readdir(join(rig.directory, '.spool'))).toEqual(['events', 'evidence', 'owner']);
   });
 
   it('keeps what was whole of an upload that ends inside of a line', async () => {
@@ -435,7 +435,7 @@ describe('/v2/event', () => {
     '"nA1","nodeUserID":16793133573424021},"destination":{"node":"","nodeID":""}}\n';
 
   it('is answered, closed, and stored in the wrapper of the reference', async () => {
-    await using rig = await createRig();
+    await using rig = await createRig({ eventLayout: 'reference' });
     expect((await request(rig.recorder, { method: 'HEAD', path: '/v2/event' })).status).toBe(200);
     const answer = await request(rig.recorder, {
       method: 'POST',
@@ -466,13 +466,13 @@ describe('/v2/event', () => {
   });
 
   it('takes 10 MiB', async () => {
-    await using rig = await createRig();
+    await using rig = await createRig({ eventLayout: 'reference' });
     const body = EVENT.replace('"body":""', `"body":"${'QUJD'.repeat(2_621_440)}"`);
     expect((await request(rig.recorder, { method: 'POST', path: '/v2/event', body })).status).toBe(200);
   });
 
   it('refuses what is too long or no event, shortly', async () => {
-    await using rig = await createRig({ limits: { maxEventBytes: 1000 } });
+    await using rig = await createRig({ limits: { maxEventBytes: 1000 }, eventLayout: 'reference' });
     for (const [body, status] of [
       [EVENT.padEnd(1001), 413],
       ['[]', 400],
@@ -488,7 +488,7 @@ describe('/v2/event', () => {
 
   it('takes a thousand events on connections of their own', async () => {
     const registry = new Registry();
-    await using rig = await createRig({ registry });
+    await using rig = await createRig({ registry, eventLayout: 'reference' });
     const begun = performance.now();
     let next = 0;
     const client = async (): Promise<void> => {

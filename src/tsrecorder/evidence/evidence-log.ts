@@ -99,6 +99,7 @@ export class EvidenceLog {
 
   /** Publishes what can be published, and stops. */
   async close(): Promise<void> {
+    if (this.#closed) return;
     this.#closed = true;
     clearTimeout(this.#timer);
     await this.#tryToPublish();

@@ -189,7 +189,7 @@ describe('a recorder that goes away', () => {
 
 describe('an event', () => {
   it('is stored in the wrapper of the reference, with the uploader filled in', async () => {
-    const { recorder, directory } = await startRecorder();
+    const { recorder, directory } = await startRecorder({ eventLayout: 'reference' });
     const event = encodeApiRequestEvent(apiEvent());
     const result = await run(['event', '-addr', addressOf(recorder)], event);
     expect(result).toMatchObject({ protocol: 'event', error: '' });

@@ -1,0 +1,143 @@
+/** Finds events in batches: the newest first, stored or not. */
+import { readJsonObject } from '../json-members.ts';
+import type { DocumentStore } from '../store/document-store.ts';
+import { batchPrefix, batchTime, type EventBatches } from './event-batches.ts';
+
+/** What to find. Texts must be equal, except `text`, which must occur in the event's JSON. */
+export interface EventQuery {
+  readonly text?: string;
+  readonly type?: string;
+  /** Login name of the caller, or one of the node's tags. */
+  readonly user?: string;
+  /** Name or id of the source or the destination. */
+  readonly node?: string;
+  readonly namespace?: string;
+  readonly resource?: string;
+  readonly verb?: string;
+  readonly name?: string;
+  /** Nanoseconds since the epoch: not before `from` (default: 31 days back), before `to` (default: now). */
+  readonly from?: bigint;
+  readonly to?: bigint;
+  readonly limit: number;
+  /** `next` of the page before. */
+  readonly cursor?: string;
+}
+
+export interface EventPage {
+  /** JSON text of each event as it is stored, newest first. */
+  readonly events: readonly string[];
+  readonly next?: string;
+}
+
+export interface EventSearch {
+  find(query: EventQuery): Promise<EventPage>;
+}
+
+/** Batches read for one page at most; then the page ends and says where to go on. */
+const MAX_SCANNED = 200;
+const DAY_MS = 86_400_000;
+/** How far back is looked when the query does not say, and at most. */
+const DEFAULT_DAYS = 31;
+const MAX_DAYS = 400;
+/** The longest that a batch takes events. */
+const LONGEST_BATCH_NS = 120_000_000_000n;
+
+/** @param nowMs milliseconds since the epoch */
+export function createEventSearch(
+  store: DocumentStore,
+  batches: Pick<EventBatches, 'waiting'>,
+  nowMs: () => number,
+): EventSearch {
+  /** Names of batches, newest first: a day is listed when it is needed. */
+  async function* namesOf(query: EventQuery, waiting: ReadonlyMap<string, string>): AsyncGenerator<string> {
+    const to = query.to === undefined ? nowMs() + DAY_MS : Number(query.to / 1_000_000n);
+    const from =
+      query.from === undefined ? to - DEFAULT_DAYS * DAY_MS : Number(query.from / 1_000_000n) - DAY_MS;
+    for (let day = to; day > Math.max(from, to - MAX_DAYS * DAY_MS); day -= DAY_MS) {
+      const prefix = batchPrefix(new Date(day).toISOString().slice(0, 10));
+      const unstored = [...waiting.keys()].filter((name) => name.startsWith(prefix));
+      const names = new Set([...(await store.listDocuments(prefix)), ...unstored]);
+      yield* [...names]
+        .filter((name) => isInRange(name, query))
+        .toSorted()
+        .toReversed();
+    }
+  }
+
+  return {
+    async find(query) {
+      const position = parseCursor(query.cursor);
+      const waiting = await batches.waiting();
+      const events: string[] = [];
+      let scanned = 0;
+      for await (const name of namesOf(query, waiting)) {
+        if (position !== undefined && name > position.name) continue;
+        if (scanned >= MAX_SCANNED) return { events, next: `${name}#${Number.MAX_SAFE_INTEGER}` };
+        scanned += 1;
+        const text = waiting.get(name) ?? Buffer.from((await store.readDocument(name)) ?? []).toString();
+        const lines = text.split('\n').slice(0, -1);
+        const before = name === position?.name ? Math.min(position.line, lines.length) : lines.length;
+        for (let line = before - 1; line >= 0; line--) {
+          const event = lines[line] ?? '';
+          if (!matches(event, query)) continue;
+          if (events.length >= query.limit) return { events, next: `${name}#${line + 1}` };
+          events.push(event);
+        }
+      }
+      return { events };
+    },
+  };
+}
+
+function parseCursor(
+  cursor: string | undefined,
+): { readonly name: string; readonly line: number } | undefined {
+  const match = /^(events\/[\w.:/-]{1,200})#(\d{1,16})$/.exec(cursor ?? '');
+  const [, name, line] = match ?? [];
+  return name === undefined ? undefined : { name, line: Number(line) };
+}
+
+function isInRange(name: string, { from, to }: EventQuery): boolean {
+  const time = batchTime(name);
+  if (time === undefined) return false;
+  return (from === undefined || time + LONGEST_BATCH_NS >= from) && (to === undefined || time < to);
+}
+
+function matches(line: string, query: EventQuery): boolean {
+  if (query.text !== undefined && !line.toLowerCase().includes(query.text.toLowerCase())) return false;
+  const event = memberOf(readJsonObject(line)?.value, 'event');
+  if (event === undefined || !isAtTime(event, query)) return false;
+  const kubernetes = memberOf(event, 'kubernetes');
+  const source = memberOf(event, 'source');
+  const destination = memberOf(event, 'destination');
+  const nodes = [source, destination].flatMap((at) => [at?.get('node'), at?.get('nodeID')]);
+  const found: readonly (readonly [string | undefined, readonly unknown[]])[] = [
+    [query.type, [event.get('type')]],
+    [query.user, [source?.get('nodeUser'), source?.get('nodeTags')].flat()],
+    [query.node, nodes],
+    [query.namespace, [kubernetes?.get('Namespace')]],
+    [query.resource, [kubernetes?.get('Resource')]],
+    [query.verb, [kubernetes?.get('Verb')]],
+    [query.name, [kubernetes?.get('Name')]],
+  ];
+  return found.every(([wanted, values]) => wanted === undefined || values.includes(wanted));
+}
+
+/** Times of events are whole seconds. */
+function isAtTime(event: ReadonlyMap<string, unknown>, { from, to }: EventQuery): boolean {
+  const seconds = event.get('timestamp');
+  if (typeof seconds !== 'number' || !Number.isSafeInteger(seconds))
+    return from === undefined && to === undefined;
+  const time = BigInt(seconds) * 1_000_000_000n;
+  return (from === undefined || time + 1_000_000_000n > from) && (to === undefined || time < to);
+}
+
+function memberOf(
+  value: ReadonlyMap<string, unknown> | undefined,
+  name: string,
+): ReadonlyMap<string, unknown> | undefined {
+  const member = value?.get(name);
+  return typeof member === 'object' && member !== null && !Array.isArray(member)
+    ? new Map(Object.entries(member))
+    : undefined;
+}

@@ -1,0 +1,98 @@
+/** Asks who reads, holds that against the rules, and writes down what was read before it is given out. */
+import { TailcastError, errorText } from '../errors.ts';
+import type { CatalogEntry } from './catalog.ts';
+import type { Recording } from './recording.ts';
+import { mayView, mayViewEverything, type ViewRule, type Viewer } from './viewing.ts';
+
+/** What somebody did with the archive. */
+export type AccessAction = 'list' | 'show' | 'play' | 'download' | 'events';
+
+/** The far end of a viewer's connection. */
+export interface ViewerSocket {
+  readonly remoteAddress?: string | undefined;
+  readonly remotePort?: number | undefined;
+}
+
+/** Asks who is behind an address; undefined: nobody who may see anything. */
+export type IdentifyViewer = (
+  from: { readonly address: string; readonly port: number },
+  signal: AbortSignal,
+) => Promise<Viewer | undefined>;
+
+export interface ViewerAccessOptions {
+  readonly identify: IdentifyViewer;
+  readonly rules: readonly ViewRule[];
+  /** Keeps an event durably. @throws TailcastError `STORE_FAILED` */
+  readonly record: (event: string) => Promise<void>;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
+  readonly timeoutMs: number;
+}
+
+export interface ViewerAccess {
+  /** @throws TailcastError `IDENTITY_UNAVAILABLE`, `VIEW_REFUSED` */
+  viewer(socket: ViewerSocket): Promise<Viewer>;
+  mayView(viewer: Viewer, recording: Recording): boolean;
+  mayViewEverything(viewer: Viewer): boolean;
+  /** Resolves when it is written down. @throws TailcastError `STORE_FAILED`: then nothing may be given out */
+  saw(viewer: Viewer, action: AccessAction, path: string, recording?: CatalogEntry): Promise<void>;
+}
+
+/** One per recorder. */
+export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
+  const { rules, nowMs } = options;
+  /** Who is behind a connection does not change while it lasts. */
+  const known = new WeakMap<ViewerSocket, Viewer>();
+  return {
+    async viewer(socket) {
+      const asked = known.get(socket);
+      if (asked !== undefined) return asked;
+      const { remoteAddress = '', remotePort = 0 } = socket;
+      const [plain = ''] = remoteAddress.split('%');
+      const address = plain.replace(/^::ffff:(?=\d+\.)/i, '');
+      let viewer: Viewer | undefined;
+      try {
+        viewer = await options.identify(
+          { address, port: remotePort },
+          AbortSignal.timeout(options.timeoutMs),
+        );
+      } catch (error) {
+        throw new TailcastError('IDENTITY_UNAVAILABLE', errorText(error), { cause: error });
+      }
+      if (viewer === undefined) throw new TailcastError('VIEW_REFUSED');
+      const found = { ...viewer, address };
+      known.set(socket, found);
+      return found;
+    },
+    mayView: (viewer, recording) => mayView(rules, viewer, recording),
+    mayViewEverything: (viewer) => mayViewEverything(rules, viewer),
+    saw: (viewer, action, path, entry) =>
+      options.record(describeAccess(viewer, action, path, entry, nowMs())),
+  };
+}
+
+/** In the shape of the other events, so that one query finds both. */
+function describeAccess(
+  { node, nodeId, address = '', user, tags }: Viewer,
+  action: AccessAction,
+  path: string,
+  entry: CatalogEntry | undefined,
+  nowMs: number,
+): string {
+  const source = {
+    node,
+    nodeID: nodeId,
+    address,
+    ...(user === undefined ? {} : { nodeUser: user }),
+    ...(tags === undefined ? {} : { nodeTags: tags }),
+  };
+  const event = {
+    type: 'tailcast-recording-access',
+    timestamp: Math.floor(nowMs / 1000),
+    action,
+    ...(entry === undefined ? {} : { recording: entry.recording.id }),
+    request: { method: 'GET', path },
+    source,
+  };
+  return JSON.stringify({ event });
+}

@@ -1,0 +1,157 @@
+import { appendFile, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
+import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import { createRig, HEADER, request, until, uploadWhole, type Rig } from '../recorder-rig.ts';
+
+const EVENT = (name: string, namespace = 'prod'): string =>
+  `{"type":"kubernetes-api-request","id":"","timestamp":1785321882,\n "kubernetes":{"Verb":"delete","Resource":"pods",` +
+  `"Namespace":"${namespace}","Name":"${name}"},"source":{"node":"laptop","nodeID":"nA1","nodeUser":"a@example.com",` +
+  `"nodeUserID":16793133573424021},"destination":{"node":"","nodeID":""}}\n`;
+
+async function post(rig: Rig, body: string): Promise<void> {
+  const { status } = await request(rig.recorder, { method: 'POST', path: '/v2/event', body });
+  expect(status).toBe(200);
+}
+
+async function names(rig: Rig, query = ''): Promise<readonly string[]> {
+  const { body } = await rig.get(`/api/v1/events?type=kubernetes-api-request${query}`);
+  return JSON.parse(body).events.map(({ event }: { event: any }) => event.kubernetes.Name);
+}
+
+// the events are of 29 July 2026
+const clock = { now: () => 1_785_321_882_000 + performance.now(), monotonic: () => performance.now() };
+
+describe('events of a recorder', () => {
+  it('are found before and after they are stored, newest first', async () => {
+    await using rig = await createRig({ clock });
+    for (const name of ['web-0', 'web-1', 'web-2']) await post(rig, EVENT(name));
+    expect(await names(rig)).toEqual(['web-2', 'web-1', 'web-0']);
+    await using again = await rig.restart();
+    await post(again, EVENT('web-3'));
+    expect(await names(again)).toEqual(['web-3', 'web-2', 'web-1', 'web-0']);
+    const { body } = await again.get('/api/v1/events?name=web-0');
+    expect(body).toContain('"nodeUserID":16793133573424021');
+  });
+
+  it('are many to a document, which the log knows', async () => {
+    await using rig = await createRig({ clock });
+    for (let count = 0; count < 20; count++) await post(rig, EVENT(`web-${count}`));
+    await rig.recorder.close();
+    const store = await createDiskStore(rig.directory);
+    const [batch, ...others] = await store.listDocuments('events/');
+    expect(others).toEqual([]);
+    expect(
+      Buffer.from((await store.readDocument(batch!))!)
+        .toString()
+        .split('\n'),
+    ).toHaveLength(21);
+    const check = () => verifyStore({ store, keys: [], checkpoint: [] });
+    expect((await check()).ok).toBe(true);
+    await appendFile(join(rig.directory, batch!), '{}\n');
+    expect((await check()).findings).toContainEqual(
+      expect.objectContaining({ code: 'document-changed', object: batch }),
+    );
+    await store.removeDocument(batch!);
+    expect((await check()).findings).toContainEqual(
+      expect.objectContaining({ code: 'document-missing', object: batch }),
+    );
+  });
+
+  it('are paged and filtered', async () => {
+    await using rig = await createRig({ clock });
+    for (let count = 0; count < 7; count++)
+      await post(rig, EVENT(`web-${count}`, count % 2 === 0 ? 'prod' : 'test'));
+    expect(await names(rig, '&namespace=test')).toEqual(['web-5', 'web-3', 'web-1']);
+    expect(await names(rig, '&user=b@example.com')).toEqual([]);
+    expect(await names(rig, '&verb=delete&resource=pods&text=WEB-4')).toEqual(['web-4']);
+    expect(await names(rig, '&to=2026-07-29T00:00:00Z')).toEqual([]);
+    const seen: string[] = [];
+    for (let cursor = '', first = true; first || cursor !== ''; first = false) {
+      const query = `?type=kubernetes-api-request&limit=2${cursor === '' ? '' : `&cursor=${encodeURIComponent(cursor)}`}`;
+      const page = JSON.parse((await rig.get(`/api/v1/events${query}`)).body);
+      seen.push(...page.events.map(({ event }: { event: any }) => event.kubernetes.Name));
+      cursor = page.next ?? '';
+    }
+    expect(seen).toEqual(['web-6', 'web-5', 'web-4', 'web-3', 'web-2', 'web-1', 'web-0']);
+  });
+
+  it('survive a crash: whole lines of what was left are stored', async () => {
+    await using rig = await createRig({ clock });
+    await rig.recorder.close();
+    const left = join(rig.directory, '.spool', 'events', '2026-07-29T10:44:42.000000001Z_0123.ndjson');
+    await writeFile(left, `{"event":${EVENT('kept').replaceAll('\n', ' ')}}\n{"event":{"type":"bro`);
+    await using again = await rig.restart();
+    await until(async () =>
+      (await readdir(join(again.directory, '.spool', 'events'))).length === 0 ? true : undefined,
+    );
+    expect(await names(again)).toEqual(['kept']);
+  });
+
+  it('wait while the store is down, and are found meanwhile', async () => {
+    await using outer = await createRig();
+    const disk = await createDiskStore(outer.directory);
+    let down = true;
+    const putDocument: typeof disk.putDocument = async (name, content) => {
+      if (down && name.startsWith('events/')) throw new TailcastError('STORE_FAILED', 'EIO');
+      await disk.putDocument(name, content);
+    };
+    const spoolDirectory = join(outer.directory, 'other-spool');
+    const timing = { eventBatchMs: 5, storeRetryMs: 5 };
+    await using rig = await createRig({ clock, timing, spoolDirectory, store: { ...disk, putDocument } });
+    await post(rig, EVENT('web-0'));
+    await until(async () => ((await readdir(join(spoolDirectory, 'events'))).length > 0 ? true : undefined));
+    expect(await names(rig)).toEqual(['web-0']);
+    down = false;
+    await until(async () => ((await disk.listDocuments('events/')).length > 0 ? true : undefined));
+    expect(await names(rig)).toEqual(['web-0']);
+  });
+});
+
+describe('viewers', () => {
+  const alice = { node: 'alice-laptop', nodeId: 'nA', user: 'alice@example.com' };
+  const OTHER = HEADER.replace('"Namespace":"prod"', '"Namespace":"test"');
+
+  it('see what the rules allow, and nothing else exists for them', async () => {
+    await using rig = await createRig({
+      identifyViewer: async () => alice,
+      viewers: [{ who: alice.user, what: { kind: 'namespace', value: 'test' } }],
+    });
+    await uploadWhole(rig.recorder, HEADER);
+    await uploadWhole(rig.recorder, OTHER);
+    const visible = await rig.list();
+    expect(visible.map(({ kubernetes }) => kubernetes?.namespace)).toEqual(['test']);
+    const hidden = (await readdir(join(rig.directory, 'nGATE1CNTRL')))
+      .filter((name) => name.endsWith('.cast'))
+      .map((name) => `nGATE1CNTRL_${name.slice(0, -'.cast'.length)}`)
+      .find((id) => id !== visible[0]!.id)!;
+    for (const path of ['', '/cast', '/sidecar', '/notes']) {
+      expect((await rig.get(`/api/v1/recordings/${hidden}${path}`)).status).toBe(404);
+    }
+    expect((await rig.get(`/api/v1/recordings/${visible[0]!.id}/cast`)).status).toBe(200);
+    expect((await rig.get('/api/v1/events')).status).toBe(403);
+  });
+
+  it('who are nobody see nothing', async () => {
+    await using rig = await createRig({ identifyViewer: async () => undefined });
+    expect((await rig.get('/api/v1/recordings')).status).toBe(403);
+    expect((await rig.get('/api/v1/events')).status).toBe(403);
+  });
+
+  it('leave an event for every list, play and download', async () => {
+    await using rig = await createRig({ identifyViewer: async () => alice });
+    await uploadWhole(rig.recorder, HEADER);
+    const [recording] = await rig.list();
+    await rig.get(`/api/v1/recordings/${recording!.id}/cast?normalise=1`);
+    await rig.get(`/api/v1/recordings/${recording!.id}/cast`);
+    const { body } = await rig.get('/api/v1/events?type=tailcast-recording-access&user=alice@example.com');
+    const found = JSON.parse(body).events.map(({ event }: { event: any }) => [event.action, event.recording]);
+    expect(found).toEqual([
+      ['download', recording!.id],
+      ['play', recording!.id],
+      ['list', undefined],
+    ]);
+  });
+});
