@@ -45,7 +45,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
     cluster = await startKubernetes(rig, { version, node: { webSockets: version === '1.36' } });
     gateways = await startGateways(rig, cluster, [{ mode: 'auth', recorded: true }]);
     gateway = gateways.all[0]!;
-    direct = cluster.kubeconfig('direct', { token: cluster.tokens.admin });
+    direct = gateways.direct;
   });
 
   afterAll(() => rig.stop());

@@ -36,12 +36,11 @@ export async function checkAbsentApi(
     return { code, stderr: stderr.toString() };
   };
   try {
-    const direct = cluster.kubeconfig('direct', { token: cluster.tokens.admin });
-    let control = await ask(direct);
+    let control = await ask(gateways.direct);
     // The aggregator takes a moment to route the new group.
     for (let attempt = 0; !control.stderr.includes('ServiceUnavailable') && attempt < 40; attempt += 1) {
       await new Promise((done) => setTimeout(done, 250));
-      control = await ask(direct);
+      control = await ask(gateways.direct);
     }
     const seen: Answer[] = [];
     for (const { kubeconfig } of gateways.all) seen.push(await ask(kubeconfig));

@@ -27,6 +27,8 @@ export interface Gateway extends GatewayKind {
 
 export interface Gateways {
   readonly archive: Archive;
+  /** A kubeconfig for the API server itself: the control. */
+  readonly direct: string;
   readonly all: readonly Gateway[];
 }
 
@@ -69,5 +71,9 @@ export async function startGateways(
     return { mode, recorded, name, url, ca, kubeconfig, token };
   }
 
-  return { archive: openArchive(recorder.url), all: await Promise.all(kinds.map(start)) };
+  return {
+    archive: openArchive(recorder.url),
+    direct: cluster.kubeconfig('direct', { token: cluster.tokens.admin }),
+    all: await Promise.all(kinds.map(start)),
+  };
 }

@@ -103,8 +103,7 @@ export async function runJob({ client, item, cluster, gateways }: MatrixJob): Pr
       mkdirSync(folder);
       return { ...client, cluster, kubeconfig, pod, folder, unique, witness };
     };
-    const direct = cluster.kubeconfig('direct', { token: cluster.tokens.admin });
-    const runDirectly = (): Promise<Observation> => item.run(context(direct, []));
+    const runDirectly = (): Promise<Observation> => item.run(context(gateways.direct, []));
     const control = createControl(await runDirectly(), runDirectly);
     const problems: string[] = [];
     for (const gateway of gateways.all) {
