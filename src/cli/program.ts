@@ -4,7 +4,7 @@ import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
-import { positiveNumber, wholeNumber } from '../config/values.ts';
+import { byteSize, positiveNumber, wholeNumber } from '../config/values.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import type { SettingTable } from '../config/settings.ts';
@@ -54,6 +54,7 @@ function createProgram(context: CommandContext, outcome: { code: number }): Comm
   addRoles(command, context);
   addTools(command, context);
   addVerify(command, context, outcome);
+  addRetention(command, context);
   addPolicy(command, context);
   addDoctor(command, context, outcome);
   return program;
@@ -155,6 +156,22 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
     .action(async (store: string, options: Record<string, unknown>) => {
       const { verifyArchive } = await import('./verify.ts');
       outcome.code = await verifyArchive(store, options, context);
+    });
+}
+
+function addRetention(command: AddCommand, context: CommandContext): void {
+  command('retention', 'show what a retention policy would remove, and hold recordings back from it')
+    .argument('<store>', 'a recorder’s directory')
+    .option('--max-age-days <n>', 'as the recorder’s --retention-days', argument(wholeNumber(1, 36_500)))
+    .option('--max-bytes <size>', 'as the recorder’s --max-store-bytes', argument(byteSize(1, 1024 ** 5)))
+    .option('--hold <id...>', 'keep these recordings whatever the policy says')
+    .option('--release <id...>', 'end the hold of these')
+    .option('--reason <text>', 'why they are held')
+    .option('--json', 'one JSON object instead of lines')
+    .addHelpText('after', '\nNothing is removed here: recorders do that, and write it into their logs.')
+    .action(async (store: string, options: Record<string, unknown>) => {
+      const { manageRetention } = await import('./retention.ts');
+      await manageRetention(store, options, context);
     });
 }
 

@@ -57,6 +57,8 @@ export async function startRecorder(
       | 'viewers'
       | 'evidenceKey'
       | 'eventLayout'
+      | 'retentionDays'
+      | 'maxStoreBytes'
     >,
   parts: Pick<RecorderOptions, 'identify' | 'identifyViewer' | 'log' | 'registry'>,
 ): Promise<Recorder> {
@@ -72,6 +74,10 @@ export async function startRecorder(
       hostNames: config.hosts,
       viewers,
       eventLayout: config.eventLayout,
+      retention: {
+        ...(config.retentionDays === 0 ? {} : { maxAgeMs: config.retentionDays * 86_400_000 }),
+        ...(config.maxStoreBytes === 0 ? {} : { maxBytes: config.maxStoreBytes }),
+      },
       ...(config.evidenceKey === undefined ? {} : { evidenceKey: config.evidenceKey }),
       limits: { maxSessionBytes: config.maxSessionBytes },
       timing: {

@@ -123,6 +123,18 @@ export const RECORDER_SETTINGS = {
     'batch',
     '<batch|reference>',
   ),
+  retentionDays: setting(
+    'days after which recordings and events are removed; 0 for never',
+    wholeNumber(0, 36_500),
+    0,
+    '<n>',
+  ),
+  maxStoreBytes: setting(
+    'size of the store above which the oldest recordings are removed; 0 for no limit',
+    byteSize(0, 1024 ** 5),
+    0,
+    '<size>',
+  ),
   maxSessionBytes: setting('largest recording', byteSize(1024 ** 2, 1024 ** 4), 16 * 1024 ** 3, '<size>'),
   opsListen: setting(
     'address of /livez, /readyz and /metrics, or off',

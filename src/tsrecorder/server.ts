@@ -20,6 +20,8 @@ import { Ingest } from './ingest.ts';
 import { createLiveSockets } from './live-socket.ts';
 import { createReceiveTimes } from './receive-time.ts';
 import { createRecorderMetrics, type RecorderMetrics } from './recorder-metrics.ts';
+import { startRetention } from './retention-run.ts';
+import type { RetentionPolicy } from './retention.ts';
 import { lockSpool } from './spool-lock.ts';
 import type { Bucket } from './store/bucket.ts';
 import { createDiskStore } from './store/disk.ts';
@@ -77,6 +79,8 @@ export interface RecorderTiming {
   readonly witnessMs: number;
   /** How long a batch of events takes more. */
   readonly eventBatchMs: number;
+  /** How often the retention policy is applied. */
+  readonly retentionMs: number;
   /** How long `close` waits for connections before it cuts them. */
   readonly closeGraceMs: number;
   /** How late an added byte of an open session is copied to a shared bucket: what the loss of this machine loses. */
@@ -116,6 +120,7 @@ export const DEFAULT_TIMING: RecorderTiming = {
   publishMs: 5000,
   witnessMs: 3_600_000,
   eventBatchMs: 60_000,
+  retentionMs: 3_600_000,
   closeGraceMs: 2000,
   checkpointMs: 10_000,
   leaseMs: 60_000,
@@ -168,6 +173,8 @@ export interface RecorderOptions {
   readonly identifyViewer?: IdentifyViewer;
   /** Who may see what; see `viewing.ts`. Default: everybody everything. */
   readonly viewers?: readonly ViewRule[];
+  /** What is kept. Default: everything. */
+  readonly retention?: RetentionPolicy;
   /** How uploaded events are kept. Default: batches. */
   readonly eventLayout?: EventLayout;
   readonly limits?: Partial<RecorderLimits>;
@@ -344,6 +351,15 @@ async function listen(
       addApi(app, { catalog, store, access, search: events.search, freeBytes, hosts, log, playerDirectory }),
     upgrade: (request, socket, head) => viewers.upgrade(request, socket, head),
   });
+  const retention = startRetention({
+    store,
+    evidence,
+    policy: options.retention ?? {},
+    nowMs: () => clock.now(),
+    everyMs: timing.retentionMs,
+    log,
+    onRemoved: () => catalog.changed(),
+  });
   const { address: host, port, family } = server.address;
   return {
     address: { host, port },
@@ -351,6 +367,7 @@ async function listen(
     catalog,
     async close() {
       viewers.close();
+      await retention.close();
       await closeUploads(ingest, group, finisher);
       await shared?.close();
       await server.close(timing.closeGraceMs);

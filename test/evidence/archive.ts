@@ -121,7 +121,9 @@ async function remove(directory: string, spool: string): Promise<void> {
     publishMs: 20,
     witnessMs: 0,
   });
-  await evidence.removing(name!.replace('/', '_').replace('.cast', ''), 'age', 0);
+  await evidence.removing([
+    { recording: name!.replace('/', '_').replace('.cast', ''), reason: 'age', bytes: 0 },
+  ]);
   await store.remove(key);
   await evidence.close();
 }

@@ -22,6 +22,13 @@ export interface SealedFiles {
   readonly notes: LineSeal | undefined;
 }
 
+/** A recording that may go, and why. */
+export interface Removal {
+  readonly recording: string;
+  readonly reason: string;
+  readonly bytes: number;
+}
+
 export interface SessionEvidence {
   /** Name of the log, and the key that signs it. */
   readonly log: string;
@@ -36,12 +43,12 @@ export interface SessionEvidence {
   voided(recording: string): void;
   /** After a crash: of the sessions that the log says are open, only these are. */
   settle(open: readonly RecordingKey[]): Promise<void>;
-  /** A recording is about to be removed. Resolves when that is in the store. */
-  removing(recording: string, reason: string, bytes: number): Promise<void>;
+  /** Recordings are about to be removed. Resolves when that is in the store. */
+  removing(removals: readonly Removal[]): Promise<void>;
   /** A document is about to be stored. Resolves when that is durable. */
   documented(name: string, content: Uint8Array): Promise<void>;
-  /** A document is about to be removed. Resolves when that is in the store. */
-  removingDocument(name: string, reason: string): Promise<void>;
+  /** Documents are about to be removed. Resolves when that is in the store. */
+  removingDocuments(names: readonly string[], reason: string): Promise<void>;
   /** Brings the log into the store. */
   publish(): Promise<void>;
   close(): Promise<void>;
@@ -98,8 +105,8 @@ export async function openSessionEvidence(options: EvidenceLogOptions): Promise<
       }
       await log.sync();
     },
-    async removing(recording, reason, bytes) {
-      log.append({ kind: 'removed', recording, reason, bytes });
+    async removing(removals) {
+      for (const removal of removals) log.append({ kind: 'removed', ...removal });
       await publish();
     },
     async documented(name, content) {
@@ -107,8 +114,8 @@ export async function openSessionEvidence(options: EvidenceLogOptions): Promise<
       log.append({ kind: 'document', name, bytes: content.length, sha256 });
       await log.sync();
     },
-    async removingDocument(name, reason) {
-      log.append({ kind: 'documentRemoved', name, reason });
+    async removingDocuments(names, reason) {
+      for (const name of names) log.append({ kind: 'documentRemoved', name, reason });
       await publish();
     },
     publish,

@@ -11,6 +11,14 @@ const EVENT = (name: string, namespace = 'prod'): string =>
   `"Namespace":"${namespace}","Name":"${name}"},"source":{"node":"laptop","nodeID":"nA1","nodeUser":"a@example.com",` +
   `"nodeUserID":16793133573424021},"destination":{"node":"","nodeID":""}}\n`;
 
+interface Wrapped {
+  readonly event: {
+    readonly action?: string;
+    readonly recording?: string;
+    readonly kubernetes: { readonly Name: string };
+  };
+}
+
 async function post(rig: Rig, body: string): Promise<void> {
   const { status } = await request(rig.recorder, { method: 'POST', path: '/v2/event', body });
   expect(status).toBe(200);
@@ -18,7 +26,7 @@ async function post(rig: Rig, body: string): Promise<void> {
 
 async function names(rig: Rig, query = ''): Promise<readonly string[]> {
   const { body } = await rig.get(`/api/v1/events?type=kubernetes-api-request${query}`);
-  return JSON.parse(body).events.map(({ event }: { event: any }) => event.kubernetes.Name);
+  return JSON.parse(body).events.map(({ event }: Wrapped) => event.kubernetes.Name);
 }
 
 // the events are of 29 July 2026
@@ -72,7 +80,7 @@ describe('events of a recorder', () => {
     for (let cursor = '', first = true; first || cursor !== ''; first = false) {
       const query = `?type=kubernetes-api-request&limit=2${cursor === '' ? '' : `&cursor=${encodeURIComponent(cursor)}`}`;
       const page = JSON.parse((await rig.get(`/api/v1/events${query}`)).body);
-      seen.push(...page.events.map(({ event }: { event: any }) => event.kubernetes.Name));
+      seen.push(...page.events.map(({ event }: Wrapped) => event.kubernetes.Name));
       cursor = page.next ?? '';
     }
     expect(seen).toEqual(['web-6', 'web-5', 'web-4', 'web-3', 'web-2', 'web-1', 'web-0']);
@@ -147,7 +155,7 @@ describe('viewers', () => {
     await rig.get(`/api/v1/recordings/${recording!.id}/cast?normalise=1`);
     await rig.get(`/api/v1/recordings/${recording!.id}/cast`);
     const { body } = await rig.get('/api/v1/events?type=tailcast-recording-access&user=alice@example.com');
-    const found = JSON.parse(body).events.map(({ event }: { event: any }) => [event.action, event.recording]);
+    const found = JSON.parse(body).events.map(({ event }: Wrapped) => [event.action, event.recording]);
     expect(found).toEqual([
       ['download', recording!.id],
       ['play', recording!.id],
