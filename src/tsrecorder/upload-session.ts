@@ -280,10 +280,11 @@ export class UploadSession implements Committable {
     if (spool === undefined || this.#failure !== undefined) return;
     const position = { ...this.#appended, notesBytes: spool.notesBytes };
     const appends = this.#appends;
-    try {
-      await Promise.all([spool.commit(), this.#announced]);
-    } catch (error) {
-      this.#fail(storageError(error));
+    // both are awaited whatever comes of one of them: files that are still being opened could not be closed
+    const results = await Promise.allSettled([spool.commit(), this.#announced]);
+    const failed = results.find((result) => result.status === 'rejected');
+    if (failed !== undefined) {
+      this.#fail(storageError(failed.reason));
       return;
     }
     this.#durable = position;
