@@ -42,8 +42,7 @@ const ALLOWED: Record<string, readonly string[]> = {
 
 /** Packages that only the named files may import; everything else about them is hidden behind those files. */
 const PACKAGE_OWNERS: Record<string, RegExp> = {
-  fastify: /^(proxy\/(server|portal)|tsrecorder\/(server|api|http-server)|observe\/\w[\w-]*-server)\.ts$/,
-  '@fastify/http-proxy': /^proxy\/portal\.ts$/,
+  fastify: /^(proxy\/server|tsrecorder\/(server|api|http-server)|observe\/\w[\w-]*-server)\.ts$/,
   ws: /^tsrecorder\/[\w-]+\.ts$/,
   '@lydell/node-pty': /^demo\//,
   '@aws-sdk/client-s3': /^tsrecorder\/store\/s3[\w-]*\.ts$/,
