@@ -27,6 +27,7 @@ import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-
 import type { Identity } from '../tailnet/identity.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
 import { loadPolicy } from './gateway-policy.ts';
+import { warnOfRights } from './gateway-rights.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import {
   assertPrivateProxyListener,
@@ -121,6 +122,8 @@ async function assemble(options: GatewayOptions, stack: AsyncDisposableStack): P
   if (ops !== undefined) stack.defer(() => ops.close());
   const listener = await listen(config, certificates, log);
   listener.onConnection((socket, alpn, peer) => server.serve(socket, alpn, peer));
+  const podName = options.environment.get('POD_NAME') ?? options.environment.get('HOSTNAME');
+  if (config.checkRights) void warnOfRights({ apiServer, mode: config.mode, podName, log }, abort.signal);
   return {
     host: listener.address.address,
     port: listener.address.port,

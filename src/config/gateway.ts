@@ -75,6 +75,12 @@ export const GATEWAY_SETTINGS = {
     false,
     '<true|false>',
   ),
+  checkRights: setting(
+    'warn at start-up when the gateway’s own account may do more than impersonate',
+    flag,
+    true,
+    '<true|false>',
+  ),
   hostNames: setting(
     'names and addresses under which clients may call; default: any, with identity=static those of this machine and tlsNames',
     textList,

@@ -84,6 +84,8 @@ async function mayImpersonate(facts: PermissionFacts, signal: AbortSignal): Prom
     wanted.map((resource) => may(client, { verb: 'impersonate', group: '', resource }, signal)),
   );
   const { rules } = await readRules(facts, client, signal);
+  if (wanted.every((resource) => isConstrainedTo(rules, resource)))
+    return ok('users and groups, constrained');
   const named: string[] = [];
   const missing: string[] = [];
   for (const [index, resource] of wanted.entries()) {
@@ -144,14 +146,23 @@ async function readRules(
   return { rules: resourceRules, incomplete: incomplete === true };
 }
 
+const PEOPLE: ReadonlySet<string> = new Set(['users', 'groups']);
+/** Constrained impersonation (KEP-5284) of users that are neither nodes nor service accounts. */
+const CONSTRAINED = 'impersonate:user-info';
+
+function isConstrainedTo(rules: readonly Rule[], resource: string): boolean {
+  return rules.some(({ verbs, resources }) => verbs.includes(CONSTRAINED) && resources.includes(resource));
+}
+
 /** What every account may do, and what the gateway is for. */
-function isHarmless({ verbs, apiGroups, resources }: Rule): boolean {
+function isHarmless({ verbs, resources }: Rule): boolean {
   if (resources.every((resource) => /^self(subject|node)/.test(resource))) return true;
-  const impersonates = verbs.every((verb) => verb === 'impersonate');
-  const people = resources.every((resource) => resource === 'users' || resource === 'groups');
-  const extras = resources.every((resource) => resource.startsWith('userextras/'));
-  if (impersonates && (people || extras)) return true;
-  return apiGroups.includes('authentication.k8s.io') && impersonates && extras;
+  // what it may do on behalf of somebody it may be, it may not do itself
+  if (verbs.every((verb) => verb.startsWith('impersonate-on:'))) return true;
+  const impersonates = verbs.every((verb) => verb === 'impersonate' || verb === CONSTRAINED);
+  return (
+    impersonates && resources.every((resource) => PEOPLE.has(resource) || resource.startsWith('userextras/'))
+  );
 }
 
 /** The tailscale container of this pod has the same account, and keeps its node's key in a Secret. */

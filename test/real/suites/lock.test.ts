@@ -1,0 +1,303 @@
+/**
+ * The cluster's own lock: with deploy/policy applied, a real API server refuses sessions that do not come through a
+ * gateway; and the accounts of deploy/rbac are enough for the gateway, and for nothing else.
+ */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parseAllDocuments } from 'yaml';
+import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
+import { readSettings } from '../../../src/config/settings.ts';
+import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
+import { warnOfRights } from '../../../src/compose/gateway-rights.ts';
+import { createApiServer } from '../../../src/kube/api-server.ts';
+import { createLogger } from '../../../src/observe/logger.ts';
+import type { Identity } from '../../../src/tailnet/identity.ts';
+import { findKubectls, runKubectl, type Kubectl } from '../rig/kubectl.ts';
+import { type Kubernetes, type KubernetesVersion, startKubernetes } from '../rig/kubernetes.ts';
+import { type Rig, createRig } from '../rig/rig.ts';
+import { identityOf } from '../support/product.ts';
+
+const deploy = join(import.meta.dirname, '../../../deploy');
+const kubectls = await findKubectls();
+
+interface KubernetesObject {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly namespace?: string };
+}
+
+const PLURALS: Readonly<Record<string, string>> = {
+  ServiceAccount: 'serviceaccounts',
+  ClusterRole: 'clusterroles',
+  ClusterRoleBinding: 'clusterrolebindings',
+  ValidatingAdmissionPolicy: 'validatingadmissionpolicies',
+  ValidatingAdmissionPolicyBinding: 'validatingadmissionpolicybindings',
+};
+
+function pathOf({ apiVersion, kind, metadata }: KubernetesObject): string {
+  const base = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
+  const namespace = metadata.namespace === undefined ? '' : `/namespaces/${metadata.namespace}`;
+  return `${base}${namespace}/${PLURALS[kind] ?? ''}`;
+}
+
+async function apply(cluster: Kubernetes, file: string): Promise<void> {
+  for (const document of parseAllDocuments(readFileSync(join(deploy, file), 'utf8'))) {
+    const object = document.toJS() as KubernetesObject;
+    await cluster.api('POST', pathOf(object), object);
+  }
+}
+
+async function remove(cluster: Kubernetes, file: string): Promise<void> {
+  for (const document of parseAllDocuments(readFileSync(join(deploy, file), 'utf8'))) {
+    const object = document.toJS() as KubernetesObject;
+    await cluster.api('DELETE', `${pathOf(object)}/${object.metadata.name}`);
+  }
+}
+
+async function accountToken(cluster: Kubernetes): Promise<string> {
+  const path = '/api/v1/namespaces/tailcast/serviceaccounts/tailcast-gateway/token';
+  const answer = (await cluster.api('POST', path, {
+    apiVersion: 'authentication.k8s.io/v1',
+    kind: 'TokenRequest',
+    spec: {},
+  })) as { status: { token: string } };
+  return answer.status.token;
+}
+
+describe.each<readonly [KubernetesVersion, string]>([
+  ['1.36', 'rbac/gateway.yaml'],
+  ['1.34', 'rbac/gateway.yaml'],
+  ['1.36', 'rbac/gateway-constrained.yaml'],
+])('Kubernetes %s with %s', (version, rbac) => {
+  let rig: Rig;
+  let cluster: Kubernetes;
+  let gateway: RunningGateway;
+  let through: string;
+  let token: string;
+  const logged: string[] = [];
+  const kubectl: Kubectl = kubectls.at(-1)!;
+
+  beforeAll(async () => {
+    rig = createRig();
+    cluster = await startKubernetes(rig, { version, node: { webSockets: version === '1.36' } });
+    await apply(cluster, rbac);
+    token = await accountToken(cluster);
+    const identity: Identity = {
+      ...identityOf({ login: 'lock-user' }, undefined),
+      // not system:masters, which constrained impersonation never lets anybody be
+      capabilities: new Map([
+        ['tailscale.com/cap/kubernetes', [{ impersonate: { groups: ['lock:admins'] } }]],
+      ]),
+    };
+    await cluster.api('POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings', {
+      apiVersion: 'rbac.authorization.k8s.io/v1',
+      kind: 'ClusterRoleBinding',
+      metadata: { name: 'lock-admins' },
+      roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'cluster-admin' },
+      subjects: [{ kind: 'Group', name: 'lock:admins', apiGroup: 'rbac.authorization.k8s.io' }],
+    });
+    gateway = await startGateway({
+      config: readSettings(GATEWAY_SETTINGS, {
+        flags: new Map<string, unknown>([
+          ['kubeconfig', cluster.kubeconfig('lock-gateway', { token })],
+          ['identity', 'static'],
+          ['listen', '127.0.0.1:0'],
+          ['stateDirectory', join(rig.folder, 'gateway')],
+          ['opsListen', 'off'],
+          ['accessLog', false],
+          ['auditExtras', true],
+        ]),
+        environment: new Map(),
+        file: undefined,
+      }),
+      environment: new Map(),
+      log: createLogger({ level: 'warn', destination: { write: (line: string) => void logged.push(line) } }),
+      accessSink: process.stderr,
+      identity,
+    });
+    rig.onStop(() => gateway.close(500));
+    through = cluster.kubeconfig('lock-through', {
+      server: `https://127.0.0.1:${gateway.port}`,
+      ca: gateway.caPem ?? '',
+      token: 'unused',
+    });
+    await cluster.api('POST', '/api/v1/namespaces/default/pods', {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'locked' },
+      spec: { containers: [{ name: 'main', image: 'local/shell', command: ['sleep', '1d'] }] },
+    });
+    await rig.until('the pod', async () => {
+      const pod = (await cluster.api('GET', '/api/v1/namespaces/default/pods/locked')) as {
+        status?: { phase?: string };
+      };
+      return pod.status?.phase === 'Running' || undefined;
+    });
+  });
+  afterAll(() => rig.stop());
+
+  const run = async (kubeconfig: string, ...args: readonly string[]) => {
+    const { code, stdout, stderr } = await runKubectl(kubectl, args, { kubeconfig });
+    return { code, stdout: stdout.toString(), stderr: stderr.toString() };
+  };
+
+  /** What a start of the gateway would warn of. */
+  async function warnings(): Promise<readonly string[]> {
+    const apiServer = await createApiServer({
+      kubeconfig: [cluster.kubeconfig('lock-gateway', { token })],
+      context: undefined,
+      environment: {},
+      now: () => performance.now(),
+      wallClock: Date.now,
+    });
+    const lines: string[] = [];
+    const log = createLogger({
+      level: 'warn',
+      destination: { write: (line: string) => void lines.push(line) },
+    });
+    await warnOfRights({ apiServer, mode: 'auth', podName: undefined, log }, AbortSignal.timeout(10_000));
+    return lines;
+  }
+
+  it('an account that may impersonate and nothing else is no reason to warn', async () => {
+    expect(await warnings()).toEqual([]);
+    expect(logged.filter((line) => line.includes('own account'))).toEqual([]);
+  });
+
+  it('the account can do nothing in its own name', async () => {
+    const own = cluster.kubeconfig('lock-own', { token });
+    for (const args of [
+      ['get', 'pods'],
+      ['get', 'secrets', '-A'],
+      ['exec', 'locked', '--', 'id'],
+    ]) {
+      const { code, stderr } = await run(own, ...args);
+      expect(code).toBe(1);
+      expect(stderr).toContain('orbidden');
+    }
+  });
+
+  it('requests and sessions through the gateway carry their ids into the audit log', async () => {
+    expect(await run(through, 'exec', 'locked', '--', 'echo', 'hello')).toMatchObject({
+      code: 0,
+      stdout: 'hello\n',
+    });
+    await expect
+      .poll(() => {
+        const exec = cluster.audit().findLast(({ objectRef }) => objectRef?.subresource === 'exec');
+        return exec?.impersonatedUser;
+      })
+      .toMatchObject({
+        username: 'lock-user',
+        extra: {
+          'tailcast.dev/request': [expect.stringMatching(/^[0-9a-f-]{36}$/)],
+          'tailcast.dev/session': [expect.stringMatching(/^[0-9a-f-]{36}$/)],
+          'tailcast.dev/node': [expect.any(String)],
+        },
+      });
+  });
+
+  describe('under lock', () => {
+    beforeAll(async () => {
+      await apply(cluster, 'policy/sessions-through-gateway.yaml');
+      // the API server takes a moment to enforce a new policy
+      await rig.until('the lock', async () => {
+        const { stderr } = await run(
+          cluster.kubeconfig('lock-admin', { token: cluster.tokens.admin }),
+          'exec',
+          'locked',
+          '--',
+          'id',
+        );
+        return stderr.includes('session-recording gateway') || undefined;
+      });
+    });
+    afterAll(() => remove(cluster, 'policy/sessions-through-gateway.yaml'));
+
+    it('a session at the API server is refused, even to a cluster admin, and the reason is said', async () => {
+      const admin = cluster.kubeconfig('lock-admin', { token: cluster.tokens.admin });
+      for (const args of [
+        ['exec', 'locked', '--', 'id'],
+        ['attach', 'locked'],
+        ['port-forward', 'locked', ':80'],
+        ['debug', 'locked', '--image=local/shell', '--', 'sh'],
+        ['get', '--raw', '/api/v1/namespaces/default/pods/locked/proxy/'],
+        ['get', '--raw', '/api/v1/namespaces/default/services/kubernetes/proxy/'],
+      ]) {
+        const { code, stderr } = await run(admin, ...args);
+        expect(code, `${args.join(' ')}: ${stderr}`).toBe(1);
+        expect(stderr).toContain('only served through the session-recording gateway');
+      }
+      const nodes = (await cluster.api('GET', '/api/v1/nodes')) as {
+        items: { metadata: { name: string } }[];
+      };
+      const node = nodes.items[0]?.metadata.name ?? '';
+      const { stderr } = await run(admin, 'get', '--raw', `/api/v1/nodes/${node}/proxy/pods`);
+      expect(stderr).toContain('only served through the session-recording gateway');
+    });
+
+    it('ordinary requests at the API server go on', async () => {
+      const admin = cluster.kubeconfig('lock-admin', { token: cluster.tokens.admin });
+      expect(await run(admin, 'get', 'pods')).toMatchObject({ code: 0 });
+    });
+
+    it('sessions through the gateway go on', async () => {
+      expect(await run(through, 'exec', 'locked', '--', 'echo', 'still')).toMatchObject({
+        code: 0,
+        stdout: 'still\n',
+      });
+    });
+
+    it('an impersonator without the extras is refused', async () => {
+      const impersonator = cluster.kubeconfig('lock-impersonator', { token: cluster.tokens.impersonator });
+      const { code, stderr } = await run(
+        impersonator,
+        '--as=lock-user',
+        '--as-group=lock:admins',
+        'exec',
+        'locked',
+        '--',
+        'id',
+      );
+      expect(code).toBe(1);
+      expect(stderr).toContain('only served through the session-recording gateway');
+    });
+
+    it('breaking the glass works, and stands in the audit log', async () => {
+      const admin = cluster.kubeconfig('lock-admin', { token: cluster.tokens.admin });
+      const args = [
+        '--as=lock-user',
+        '--as-group=lock:admins',
+        '--as-group=tailcast:break-glass',
+        'exec',
+        'locked',
+        '--',
+        'echo',
+        'glass',
+      ];
+      expect(await run(admin, ...args)).toMatchObject({ code: 0, stdout: 'glass\n' });
+      await expect
+        .poll(() =>
+          cluster
+            .audit()
+            .some(({ impersonatedUser }) => impersonatedUser?.groups?.includes('tailcast:break-glass')),
+        )
+        .toBe(true);
+    });
+  });
+
+  it('an account with more rights is a reason to warn', async () => {
+    await cluster.api('POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings', {
+      apiVersion: 'rbac.authorization.k8s.io/v1',
+      kind: 'ClusterRoleBinding',
+      metadata: { name: 'lock-too-much' },
+      roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'view' },
+      subjects: [{ kind: 'ServiceAccount', name: 'tailcast-gateway', namespace: 'tailcast' }],
+    });
+    // the authorizer takes a moment to see a new binding
+    await expect
+      .poll(warnings, { timeout: 20_000 })
+      .toContainEqual(expect.stringContaining('may-nothing-else'));
+  });
+});
