@@ -143,8 +143,13 @@ function addTools(command: AddCommand, context: CommandContext): void {
 
 /** `verify` says by its exit code what it found. */
 function addVerify(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
-  command('verify', 'say whether recordings are what was recorded, and whether any is missing')
-    .argument('<store>', 'a recorder’s directory; nothing in it is changed')
+  const { environment } = context;
+  const { s3Endpoint, s3Region, s3PathStyle } = RECORDER_SETTINGS;
+  addSettingOptions(
+    command('verify', 'say whether recordings are what was recorded, and whether any is missing'),
+    { s3Endpoint, s3Region, s3PathStyle },
+  )
+    .argument('<store>', 'a recorder’s directory, or s3://bucket/prefix; nothing in it is changed')
     .option(
       '--key <key...>',
       'public keys of the recorders: PEM files, or base64; default: those in the store',
@@ -155,7 +160,9 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
     .addHelpText('after', '\nExit code: 0 nothing is at fault, 1 something is, 2 wrong usage.')
     .action(async (store: string, options: Record<string, unknown>) => {
       const { verifyArchive } = await import('./verify.ts');
-      outcome.code = await verifyArchive(store, options, context);
+      const { key, checkpoint, saveCheckpoint, json, ...settings } = options;
+      const config = { ...settingsOf(RECORDER_SETTINGS, settings, environment), store };
+      outcome.code = await verifyArchive(config, { key, checkpoint, saveCheckpoint, json }, context);
     });
 }
 

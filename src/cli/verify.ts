@@ -1,5 +1,6 @@
 /** `tailcast verify`: whether an archive is what was recorded, and if not, what is wrong and where. */
 import { readFile, stat, writeFile } from 'node:fs/promises';
+import { openStoreToRead, parseBucketAddress, type StoreConfig } from '../compose/recorder-store.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Finding } from '../tsrecorder/evidence/finding.ts';
@@ -11,28 +12,29 @@ import {
   verifyStore,
   type VerifyReport,
 } from '../tsrecorder/evidence/verify-store.ts';
-import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import { plain, print } from './output.ts';
 
 /**
- * Prints what is wrong with the store in `directory`, one line each, or one JSON object with `--json`.
+ * Prints what is wrong with the store, a directory or a bucket, one line each, or one JSON object with `--json`.
  *
  * @returns the exit code: 0 when nothing is at fault, 1 otherwise.
  * @throws TailcastError `USAGE` when the store, a key or the checkpoint cannot be read.
  */
 export async function verifyArchive(
-  directory: string,
+  config: StoreConfig & { readonly store: string },
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<number> {
-  const found = await stat(directory).catch(() => undefined);
-  if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${directory} is not a directory`);
-  const report = await verifyStore({
-    store: await createDiskStore(directory, { readOnly: true }),
-    keys: await readKeys(options['key']),
-    checkpoint: await readCheckpoint(options['checkpoint']),
-    signal: context.signal,
-  });
+  if (parseBucketAddress(config.store) === undefined) {
+    const found = await stat(config.store).catch(() => undefined);
+    if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${config.store} is not a directory`);
+  }
+  const keys = await readKeys(options['key']);
+  const checkpoint = await readCheckpoint(options['checkpoint']);
+  const opened = await openStoreToRead(config);
+  const report = await verifyStore({ store: opened.store, keys, checkpoint, signal: context.signal }).finally(
+    () => opened.close(),
+  );
   const target = options['saveCheckpoint'];
   // a checkpoint of a log that is at fault would hide the fault from then on
   if (typeof target === 'string' && report.ok) {

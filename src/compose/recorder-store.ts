@@ -3,6 +3,9 @@ import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { RecorderOptions } from '../tsrecorder/server.ts';
+import { createDiskStore } from '../tsrecorder/store/disk.ts';
+import { createS3Store, S3_LISTING } from '../tsrecorder/store/s3.ts';
+import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import type { S3Bucket } from '../tsrecorder/store/s3-bucket.ts';
 import type { S3Settings } from '../tsrecorder/store/s3-client.ts';
 
@@ -80,6 +83,24 @@ export async function openStore(config: StoreConfig, log: Logger): Promise<Opene
     log.warn({ store, reason }, 'the bucket cannot be reached; sessions are kept in the spool until it can');
   }
   return { options: { directory: spool, spoolDirectory: spool, bucket }, close: () => bucket.close() };
+}
+
+/**
+ * Opens the store for reading, e.g. to verify it. Nothing is written, and no right to write is needed.
+ *
+ * @throws TailcastError `CONFIG_INVALID` naming the setting.
+ */
+export async function openStoreToRead(
+  config: StoreConfig & { readonly store: string },
+): Promise<{ readonly store: RecordingStore; close(): void }> {
+  const address = parseBucketAddress(config.store);
+  if (address === undefined) {
+    const store = await createDiskStore(config.store, { readOnly: true });
+    return { store, close: () => undefined };
+  }
+  const { bucket } = await openBucket(config, address);
+  const store = createS3Store({ ...S3_LISTING, bucket, nowMs: () => Date.now() });
+  return { store, close: () => bucket.close() };
 }
 
 /** Why a bucket cannot be written to; `final`: only another configuration helps. */

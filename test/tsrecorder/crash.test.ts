@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../../src/tsrecorder/store/store.ts';
 import type { Recording } from '../../src/tsrecorder/recording.ts';
@@ -139,6 +140,11 @@ describe('a recorder that is killed', () => {
       }
     }
     expect(total).toBeGreaterThan(1_000_000);
+    await rig.recorder.close();
+    const store = await createDiskStore(directory, { readOnly: true });
+    const { findings, unfinished } = await verifyStore({ store, keys: [], checkpoint: [] });
+    expect(findings.map(({ code }) => code)).toEqual(['no-trusted-key']);
+    expect(unfinished).toBe(0);
   });
 
   it('keeps a session closed that had ended but was not in the store', async () => {
