@@ -202,6 +202,7 @@ async function openServer(parts: {
       counts: createSessionLimits(policy.sessions),
       maxDurationMs: policy.sessions.maxDurationMs,
       idleMs: policy.sessions.idleMs,
+      refusedPorts: policy.refusedPorts,
       monotonicMs,
       unixMs: Date.now,
       signal,

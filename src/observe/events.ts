@@ -40,6 +40,8 @@ export interface Events {
       readonly outputBytes: number;
       readonly inputBytes: number;
       readonly exitCode?: number;
+      /** That a port-forward opened. */
+      readonly ports?: readonly number[];
     },
   ): void;
   /** A session that should be recorded if possible runs unrecorded. */

@@ -3,12 +3,13 @@
  * must end is told why inside its own protocol where that is possible, and is cut where it is not.
  */
 import type { Duplex } from 'node:stream';
-import { errorText, TailcastError } from '../errors.ts';
+import { errorText, TailcastError, type ErrorCode } from '../errors.ts';
 import type { Events, SessionFields, SessionOutcome } from '../observe/events.ts';
 import type { RecorderUpload } from '../recording/recorder-upload.ts';
 import type { RecordingSession } from '../recording/session.ts';
-import type { SessionTaps } from '../recording/tap.ts';
-import { startRelay, type Relay, type RelayEnd } from './relay.ts';
+import type { PortForwardTap } from '../recording/tap-port-forward.ts';
+import type { SessionTaps, Tap } from '../recording/tap.ts';
+import { startRelay, type Relay, type RelayEnd, type RelayOptions } from './relay.ts';
 import type { SessionRegistry } from './session-registry.ts';
 
 export interface LiveSession {
@@ -18,6 +19,8 @@ export interface LiveSession {
   readonly upstream: Duplex;
   readonly upstreamHead: Uint8Array;
   readonly recording: LiveRecording | undefined;
+  /** Of a port-forward whose ports can be seen. */
+  readonly forward?: PortForwardTap | undefined;
 }
 
 export interface LiveRecording {
@@ -77,7 +80,7 @@ async function run(live: LiveSession, deps: SessionDeps, wanted: PromiseWithReso
     upstream: live.upstream,
     clientHead: live.clientHead,
     upstreamHead: live.upstreamHead,
-    ...(recording === undefined ? {} : { taps: recording.taps }),
+    ...tapsOf(live),
     lingerMs: deps.lingerMs,
     signal: deps.signal,
   });
@@ -99,6 +102,19 @@ async function run(live: LiveSession, deps: SessionDeps, wanted: PromiseWithReso
   report(live, end, relay, deps.monotonicMs() - startedMs, deps);
 }
 
+/** What it means when a tap refuses a chunk; anything else is bytes that cannot be understood. */
+const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
+  ['RECORDER_LOST', 'recorder-lost'],
+  ['POLICY_REFUSED', 'refused'],
+]);
+
+const UNSEEN: Tap = { push() {}, delivered() {} };
+
+function tapsOf({ recording, forward }: LiveSession): Pick<RelayOptions, 'taps'> {
+  if (recording !== undefined) return { taps: recording.taps };
+  return forward === undefined ? {} : { taps: { clientToServer: forward, serverToClient: UNSEEN } };
+}
+
 function judgeRelay(end: RelayEnd, recording: LiveRecording | undefined): End {
   switch (end.kind) {
     case 'closed':
@@ -112,7 +128,7 @@ function judgeRelay(end: RelayEnd, recording: LiveRecording | undefined): End {
       };
     case 'refused': {
       const error = end.error instanceof TailcastError ? end.error : new TailcastError('INTERNAL');
-      const outcome = error.code === 'RECORDER_LOST' ? 'recorder-lost' : 'violated';
+      const outcome = REFUSALS.get(error.code) ?? 'violated';
       return { outcome, reason: end.error === error ? error.message : errorText(end.error), error };
     }
     case 'stopped':
@@ -228,5 +244,6 @@ function report(live: LiveSession, end: End, relay: Relay, durationMs: number, d
     outputBytes: totals.outputBytes,
     inputBytes: totals.inputBytes,
     ...(exitCode === undefined ? {} : { exitCode }),
+    ...(live.forward === undefined ? {} : { ports: live.forward.ports }),
   });
 }

@@ -11,7 +11,6 @@
  * session that does not come about leaves no recording.
  */
 import type { IncomingMessage } from 'node:http';
-import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { errorText, TailcastError } from '../errors.ts';
@@ -24,16 +23,20 @@ import { castHeaderLine, sessionAnnotation, type SessionFacts } from '../recordi
 import type { RecorderClient } from '../recording/recorder-client.ts';
 import type { RecorderUpload } from '../recording/recorder-upload.ts';
 import { RecordingSession, type SessionLimits } from '../recording/session.ts';
+import type { PortForwardTap } from '../recording/tap-port-forward.ts';
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../recording/stream-plan.ts';
 import type { Peer } from '../tailnet/identity.ts';
 import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
 import type { Admission, Gate } from './gate.ts';
 import { nameOf } from './pump.ts';
+import type { PortRange } from './policy.ts';
+import { watchPorts } from './port-forward.ts';
 import type { Rechecks } from './recheck.ts';
 import type { SessionLimits as SessionCounts } from './session-limits.ts';
 import { encodeHead, warningLines } from './upgrade-head.ts';
 import { headerLines, parseUpgradeRequest, withoutHeader, type UpgradeRequest } from './upgrade-request.ts';
 import { sessionFields } from './session-fields.ts';
+import { prepareSocket } from './session-socket.ts';
 import { runSession, type LiveRecording, type SessionDeps } from './upgrade-session.ts';
 
 export interface UpgradeDeps extends Pick<
@@ -50,6 +53,8 @@ export interface UpgradeDeps extends Pick<
   /** How many sessions there may be. */
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
+  /** Ports that no port-forward may open. */
+  readonly refusedPorts?: readonly PortRange[];
   /** Sends an API request event; throws when policy says the request must not go on without. */
   recordApiRequest(record: {
     readonly admission: Admission;
@@ -82,7 +87,6 @@ export type UpgradeHandler = (
   peer: Peer,
 ) => Promise<void>;
 
-const KEEP_ALIVE_MS = 30_000;
 /** Header that carries the offered and the chosen subprotocols. */
 const SUBPROTOCOL_HEADER = {
   spdy: 'x-stream-protocol-version',
@@ -189,7 +193,11 @@ async function tunnel(
     responseTimeoutMs: limits.responseTimeoutMs,
   });
   if (answer.kind === 'refused') return relayRefusal(attempt, admission, answer);
-  return start(attempt, admission, answer, upgrade.value, undefined, []);
+  const forward =
+    admission.policyClass === 'portForward'
+      ? watchPorts(upgrade.protocol, answer.rawHeaders, deps.refusedPorts ?? [])
+      : undefined;
+  return start(attempt, admission, answer, { protocol: upgrade.value, forward });
 }
 
 /** Passes a connection on with a recorder listening, or refuses it. */
@@ -221,7 +229,11 @@ async function record(
     }
     try {
       const recording = beginRecording(attempt, admission, upgrade.protocol, answer, opened.upload);
-      return start(attempt, admission, answer, upgrade.value, recording, opened.warnings);
+      return start(attempt, admission, answer, {
+        protocol: upgrade.value,
+        recording,
+        warnings: opened.warnings,
+      });
     } catch (error) {
       answer.socket.destroy();
       throw error;
@@ -347,11 +359,15 @@ async function start(
   attempt: Attempt,
   admission: Admission,
   answer: Extract<UpgradeAnswer, { kind: 'switched' }>,
-  protocol: string,
-  recording: LiveRecording | undefined,
-  warnings: readonly string[],
+  agreed: {
+    readonly protocol: string;
+    readonly recording?: LiveRecording | undefined;
+    readonly forward?: PortForwardTap | undefined;
+    readonly warnings?: readonly string[];
+  },
 ): Promise<Running> {
   const { deps, limits, client } = attempt;
+  const { protocol, recording, forward, warnings = [] } = agreed;
   // The first lines of a session without a terminal are due now; a recorder that is gone already refuses in HTTP.
   await recording?.session.flush();
   attempt.signal.throwIfAborted();
@@ -373,6 +389,7 @@ async function start(
     upstream: answer.socket,
     upstreamHead: answer.head,
     recording,
+    forward,
   };
   const { rechecks } = deps;
   const watch =
@@ -441,12 +458,4 @@ function refuse(attempt: Attempt, admission: Admission | undefined, error: unkno
 function rawUpgrade(request: IncomingMessage): Parameters<typeof parseUpgradeRequest>[0] {
   const { method = '', httpVersion, rawHeaders } = request;
   return { method, httpVersion, rawHeaders };
-}
-
-/** A connection may be silent for hours: no idle limit of the HTTP server applies, TCP looks whether the peer lives. */
-function prepareSocket(socket: Duplex): void {
-  if (!(socket instanceof Socket)) return;
-  socket.setTimeout(0);
-  socket.setNoDelay(true);
-  socket.setKeepAlive(true, KEEP_ALIVE_MS);
 }

@@ -2,7 +2,10 @@
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ByteReader } from '../support/byte-reader.ts';
-import { serverMessage, utf8 } from '../support/stream-peers.ts';
+import { MASK, serverMessage, utf8 } from '../support/stream-peers.ts';
+import { encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
+import { createHeaderDeflater } from '../../src/wire/spdy/headers.ts';
+import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
 import {
   ALICE,
   BOB,
@@ -148,6 +151,50 @@ sessions:
       expectForwarded(await observe(arena, () => send(arena, 'h1 upgrade', ask)), honest('h1 upgrade', ask));
     }
   });
+
+  it.each(['spdy', 'websocket'] as const)(
+    'E8 refuses a port inside a port-forward (%s)',
+    async (protocol) => {
+      const tunnel = 'SPDY/3.1+portforward.k8s.io';
+      const fields =
+        protocol === 'spdy'
+          ? [...SPDY.slice(0, 2), ['X-Stream-Protocol-Version', 'portforward.k8s.io'] as const]
+          : [...WEBSOCKET.slice(0, 4), ['Sec-WebSocket-Protocol', tunnel] as const];
+      const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+      const wrap = (bytes: Uint8Array): Uint8Array =>
+        protocol === 'spdy'
+          ? bytes
+          : encodeWebSocketFrame({ opcode: OPCODE.binary, fin: true, payload: bytes, mask: MASK });
+      const deflater = createHeaderDeflater();
+      const open = (streamId: number, port: string): Uint8Array =>
+        wrap(
+          encodeSpdyFrame({
+            kind: 'synStream',
+            streamId,
+            associatedTo: 0,
+            priority: 0,
+            fin: false,
+            unidirectional: false,
+            block: deflater.encode([
+              ['port', port],
+              ['streamtype', 'error'],
+            ]),
+          }),
+        );
+      const socket = await connectAs(arena, ALICE, 'http/1.1');
+      const reader = new ByteReader(socket);
+      socket.write(`GET ${POD}/portforward HTTP/1.1\r\n${HOST}${lines}\r\n`);
+      expect(await reader.takeThrough('\r\n\r\n')).toContain(' 101 ');
+      const server = arena.apiServer.requests.at(-1)!;
+      const allowed = open(1, '8080');
+      socket.write(allowed);
+      await expect.poll(() => server.tunnelled().length).toBe(allowed.length);
+      socket.write(open(3, '10255'));
+      await reader.untilClosed();
+      expect(server.tunnelled()).toHaveLength(allowed.length);
+      await expect.poll(() => arena.logged()).toMatch(/"outcome":"refused".*port 10255.*"ports":\[8080\]/);
+    },
+  );
 
   it('F11 bounds the sessions of one user, and leaves room for others', async () => {
     const count = (what: RegExp): number => arena.logged().match(what)?.length ?? 0;

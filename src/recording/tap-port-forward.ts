@@ -1,0 +1,73 @@
+/**
+ * Looks which ports a port-forward opens. The client names a port on each stream it opens (`port` in the SYN_STREAM, SPDY
+ * directly or inside WebSocket messages), so only its direction is read; payload is skipped without being looked at.
+ * Sources: client-go `portforward.go`, kubelet `cri/streaming/portforward/httpstream.go`.
+ */
+import { createHeaderInflater } from '../wire/spdy/headers.ts';
+import { createSpdyParser } from '../wire/spdy/frame.ts';
+import { createWebSocketScanner, OPCODE, unmaskPiece } from '../wire/websocket/frame.ts';
+import { inflateSpdyBlock } from './spdy-inflate.ts';
+import { asViolation, violation, type Tap } from './tap.ts';
+
+/** WebSocket subprotocol whose messages are the bytes of a SPDY connection. */
+export const PORT_FORWARD_TUNNEL = 'SPDY/3.1+portforward.k8s.io';
+
+export interface PortForwardTap extends Tap {
+  /** Ports opened so far, ascending. */
+  readonly ports: readonly number[];
+}
+
+/**
+ * @param transport how the SPDY bytes come
+ * @param judge throws for a port that may not be opened; the stream is not delivered then
+ */
+export function createPortForwardTap(
+  transport: 'spdy' | 'tunnel',
+  judge: (port: number) => void,
+): PortForwardTap {
+  const seen = new Set<number>();
+  const spdy = createSpdyPorts((port) => {
+    judge(port);
+    if (seen.size < MAX_PORTS) seen.add(port);
+  });
+  const read = transport === 'spdy' ? spdy : createTunnelReader(spdy);
+  return {
+    get ports() {
+      return [...seen].toSorted((a, b) => a - b);
+    },
+    push(chunk) {
+      try {
+        read(chunk);
+      } catch (error) {
+        throw asViolation(error);
+      }
+    },
+    delivered() {},
+  };
+}
+
+/** Ports that are remembered for the log; all of them are judged. */
+const MAX_PORTS = 100;
+
+function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => void {
+  const parser = createSpdyParser();
+  const headers = createHeaderInflater(inflateSpdyBlock);
+  return (chunk) => {
+    for (const event of parser.push(chunk)) {
+      if (event.kind !== 'synStream' && event.kind !== 'headers') continue;
+      const port = headers.decode(event.block).get('port');
+      // what is no port to the kubelet opens nothing
+      if (event.kind === 'synStream' && port !== undefined && /^\d{1,10}$/.test(port)) open(Number(port));
+    }
+  };
+}
+
+function createTunnelReader(spdy: (chunk: Uint8Array) => void): (chunk: Uint8Array) => void {
+  const scanner = createWebSocketScanner({ expectMask: true });
+  return (chunk) => {
+    for (const piece of scanner.push(chunk)) {
+      if (piece.rsv !== 0) throw violation('a WebSocket frame is compressed or extended');
+      if (piece.opcode < OPCODE.close) spdy(unmaskPiece(piece));
+    }
+  };
+}

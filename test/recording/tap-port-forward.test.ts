@@ -1,0 +1,92 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../src/errors.ts';
+import { createPortForwardTap } from '../../src/recording/tap-port-forward.ts';
+import { createHeaderDeflater } from '../../src/wire/spdy/headers.ts';
+import { encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
+import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
+import { MASK, utf8 } from '../support/stream-peers.ts';
+
+const deflaters = () => createHeaderDeflater();
+
+function open(
+  deflater: ReturnType<typeof deflaters>,
+  streamId: number,
+  fields: Record<string, string>,
+): Uint8Array {
+  return encodeSpdyFrame({
+    kind: 'synStream',
+    streamId,
+    associatedTo: 0,
+    priority: 0,
+    fin: false,
+    unidirectional: false,
+    block: deflater.encode(Object.entries(fields)),
+  });
+}
+
+/** What kubectl sends for two connections: an error and a data stream each. */
+function conversation(...ports: readonly string[]): Buffer {
+  const deflater = deflaters();
+  return Buffer.concat(
+    ports.flatMap((port, index) => [
+      open(deflater, index * 4 + 1, { port, requestid: String(index), streamtype: 'error' }),
+      open(deflater, index * 4 + 3, { port, requestid: String(index), streamtype: 'data' }),
+      encodeSpdyFrame({ kind: 'data', streamId: index * 4 + 3, fin: false, payload: utf8('GET / HTTP/1.1') }),
+    ]),
+  );
+}
+
+const inMessages = (bytes: Uint8Array, size: number): Buffer => {
+  const frames: Uint8Array[] = [];
+  for (let at = 0; at < bytes.length; at += size) {
+    const payload = bytes.subarray(at, at + size);
+    frames.push(encodeWebSocketFrame({ opcode: OPCODE.binary, fin: true, payload, mask: MASK }));
+  }
+  return Buffer.concat(frames);
+};
+
+function refuse(port: number): void {
+  if (port === 22) throw new TailcastError('POLICY_REFUSED', 'port 22');
+}
+
+describe('port-forward tap', () => {
+  it('sees every port, in any pieces, over SPDY and inside WebSocket messages', () => {
+    const bytes = conversation('8080', '443', '8080');
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 60 }), fc.integer({ min: 1, max: 200 }), (piece, message) => {
+        for (const transport of ['spdy', 'tunnel'] as const) {
+          const tap = createPortForwardTap(transport, refuse);
+          const wire = transport === 'spdy' ? bytes : inMessages(bytes, message);
+          for (let at = 0; at < wire.length; at += piece) void tap.push(wire.subarray(at, at + piece));
+          expect(tap.ports).toEqual([443, 8080]);
+        }
+      }),
+      { numRuns: 50 },
+    );
+  });
+
+  it.each(['spdy', 'tunnel'] as const)('refuses a port on whichever stream it comes (%s)', (transport) => {
+    for (const ports of [['22'], ['80', '22'], ['022']]) {
+      const bytes = conversation(...ports);
+      const tap = createPortForwardTap(transport, refuse);
+      expect(() => tap.push(transport === 'spdy' ? bytes : inMessages(bytes, 33))).toThrow(/port 22/);
+    }
+  });
+
+  it('takes what is no port for what it is: nothing', () => {
+    const tap = createPortForwardTap('spdy', refuse);
+    void tap.push(conversation('+22', ' 22', '22x', '0x16', ''));
+    expect(tap.ports).toEqual([]);
+  });
+
+  it.each([
+    ['spdy', Buffer.from('8004000200000004000000050000', 'hex')],
+    ['spdy', Buffer.from('800300010000001400000007000000000000deadbeefdeadbeefdead', 'hex')],
+    ['tunnel', Buffer.from('c28601020304abcdef', 'hex')],
+    ['tunnel', Buffer.from('8206010203040506', 'hex')],
+  ] as const)('ends what cannot be understood (%s)', (transport, bytes) => {
+    const tap = createPortForwardTap(transport, refuse);
+    expect(() => tap.push(bytes)).toThrow(TailcastError);
+  });
+});
