@@ -1,0 +1,94 @@
+/**
+ * The recording half of a gateway in a process of its own, to be killed: `node gateway-process.ts <json>`. It writes its
+ * sessions as fast as their recorder acknowledges, reports over IPC, and ends them when told to.
+ */
+import { connect } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createRecorderClient } from '../../src/recording/recorder-client.ts';
+import { END, sessionLines, type SessionReport } from './workload.ts';
+
+export interface GatewayPlan {
+  /** `ip:port` in order of preference. */
+  readonly recorders: readonly string[];
+  readonly sessions: readonly number[];
+  /** Pause between two writes of one session. */
+  readonly paceMs: number;
+}
+
+const plan = JSON.parse(process.argv[2] ?? '{}') as GatewayPlan;
+const client = createRecorderClient({
+  dial: async (address) => {
+    const [host = '', port = ''] = address.split(':');
+    const socket = connect(Number(port), host);
+    await new Promise<void>((resolve, reject) => {
+      socket.once('connect', resolve);
+      socket.once('error', reject);
+    });
+    return socket;
+  },
+  nowMs: () => performance.now(),
+  log: createSilentLogger(),
+  limits: { maxPendingBytes: 256 * 1024, moveTimeoutMs: 30_000, suspectMs: 500 },
+});
+
+let ending = false;
+process.on('message', () => {
+  ending = true;
+});
+const reports = new Map<number, SessionReport>();
+let changed = false;
+
+async function run(session: number): Promise<void> {
+  const opened = await client.open(
+    { recorders: plan.recorders, sessionId: `session-${session}` },
+    new AbortController().signal,
+  );
+  let written = 0;
+  let acked = 0;
+  let ackedAt = performance.now();
+  let pauseMs = 0;
+  let lost: string | undefined;
+  const report = (confirmed: boolean): void => {
+    const now = performance.now();
+    const latest = lost === undefined ? written - opened.pendingBytes : acked;
+    // nothing is owed: nothing is waited for
+    if (latest > acked || latest === written) {
+      if (latest > acked) pauseMs = Math.max(pauseMs, now - ackedAt);
+      ackedAt = now;
+    }
+    acked = latest;
+    reports.set(session, { session, written, acked, confirmed, lost, pauseMs });
+    changed = true;
+  };
+  void opened.lost.then((error) => {
+    lost = error.message;
+    report(false);
+  });
+  const timer = setInterval(() => report(false), 2);
+  try {
+    for (const line of sessionLines(session)) {
+      written += line.length;
+      await opened.write(line);
+      if (ending && line.startsWith('[')) break;
+      if (plan.paceMs > 0 && written % 7 === 0) await delay(plan.paceMs);
+    }
+    await opened.write(END);
+    clearInterval(timer);
+    await opened.end();
+    report(true);
+  } catch (error) {
+    clearInterval(timer);
+    lost ??= String(error);
+    report(false);
+  }
+}
+
+setInterval(() => {
+  if (!changed || process.connected !== true) return;
+  changed = false;
+  process.send?.([...reports.values()]);
+}, 2);
+await Promise.all(plan.sessions.map(run));
+process.send?.([...reports.values()], () => process.disconnect?.());
+setTimeout(() => process.exit(0), 50);

@@ -1,0 +1,109 @@
+/** Starts and kills the processes of a run. */
+import { fork, spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Recording } from '../../src/tsrecorder/recording.ts';
+import type { GatewayPlan } from './gateway-process.ts';
+import type { RecorderPlan } from './recorder-process.ts';
+import type { SessionReport } from './workload.ts';
+
+const here = dirname(fileURLToPath(import.meta.url));
+
+export interface RecorderProcess {
+  readonly url: string;
+  readonly address: string;
+  readonly port: number;
+  kill(signal?: NodeJS.Signals): Promise<void>;
+  list(): Promise<readonly Recording[]>;
+  cast(id: string): Promise<string>;
+}
+
+export async function startRecorder(plan: RecorderPlan): Promise<RecorderProcess> {
+  const child = spawn(process.execPath, [join(here, 'recorder-process.ts'), JSON.stringify(plan)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const ended = once(child, 'exit');
+  const first = await Promise.race([once(child.stdout, 'data'), ended.then(() => undefined)]);
+  if (first === undefined) throw new Error('the recorder did not start');
+  child.stdout.on('data', (text: Buffer) => process.stderr.write(text));
+  const url = String(first[0]).split('\n')[0] ?? '';
+  const port = Number(new URL(url).port);
+  return {
+    url,
+    port,
+    address: `127.0.0.1:${port}`,
+    kill: (signal = 'SIGKILL') => killChild(child, ended, signal),
+    async list() {
+      const found: Recording[] = [];
+      for (let cursor = ''; ;) {
+        const response = await fetch(`${url}/api/v1/recordings?limit=500${cursor}`);
+        if (response.status !== 200)
+          throw new Error(`the list was answered ${response.status}: ${await response.text()}`);
+        const page = (await response.json()) as { recordings: Recording[]; next?: string };
+        found.push(...page.recordings);
+        if (page.next === undefined) return found;
+        cursor = `&cursor=${encodeURIComponent(page.next)}`;
+      }
+    },
+    async cast(id) {
+      const response = await fetch(`${url}/api/v1/recordings/${encodeURIComponent(id)}/cast`);
+      if (response.status !== 200) throw new Error(`the cast was answered ${response.status}`);
+      return response.text();
+    },
+  };
+}
+
+export interface GatewayProcess {
+  reports(): readonly SessionReport[];
+  /** Tells it to end its sessions; resolves when it has. */
+  finish(): Promise<readonly SessionReport[]>;
+  kill(): Promise<void>;
+}
+
+export function startGateway(plan: GatewayPlan): GatewayProcess {
+  const child = fork(join(here, 'gateway-process.ts'), [JSON.stringify(plan)]);
+  const ended = once(child, 'exit');
+  let latest: readonly SessionReport[] = [];
+  child.on('message', (message) => {
+    latest = message as readonly SessionReport[];
+  });
+  return {
+    reports: () => latest,
+    async finish() {
+      child.send('end');
+      await ended;
+      return latest;
+    },
+    kill: () => killChild(child, ended, 'SIGKILL'),
+  };
+}
+
+async function killChild(
+  child: ChildProcess,
+  ended: Promise<unknown>,
+  signal: NodeJS.Signals,
+): Promise<void> {
+  child.kill(signal);
+  await ended;
+}
+
+/** Polls until `check` gives a value. @throws Error saying `what` after `timeoutMs`, with what `check` threw last */
+export async function within<T>(
+  what: string,
+  timeoutMs: number,
+  check: () => Promise<T | undefined>,
+): Promise<T> {
+  const deadline = Date.now() + timeoutMs;
+  for (let last: unknown; ;) {
+    try {
+      const found = await check();
+      if (found !== undefined) return found;
+    } catch (error) {
+      last = error;
+    }
+    if (Date.now() > deadline)
+      throw new Error(`not within ${timeoutMs} ms: ${what}; ${last instanceof Error ? last.message : ''}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}

@@ -1,0 +1,44 @@
+/** A recorder in a process of its own, to be killed: `node recorder-process.ts <json>`. Prints its URL. */
+import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
+import { createRecorder, type RecorderTiming } from '../../src/tsrecorder/server.ts';
+import { S3Bucket } from '../../src/tsrecorder/store/s3-bucket.ts';
+import { S3_DEFAULTS } from '../../src/tsrecorder/store/s3-client.ts';
+
+export interface RecorderPlan {
+  readonly port: number;
+  readonly directory: string;
+  readonly spoolDirectory: string;
+  readonly s3?: {
+    readonly endpoint: string;
+    readonly region: string;
+    readonly bucket: string;
+    readonly prefix: string;
+  };
+  readonly timing: Partial<RecorderTiming>;
+}
+
+const plan = JSON.parse(process.argv[2] ?? '{}') as RecorderPlan;
+const bucket =
+  plan.s3 === undefined
+    ? undefined
+    : new S3Bucket(
+        { ...S3_DEFAULTS, ...plan.s3, pathStyle: true, partBytes: 5 * 1024 ** 2, requestTimeoutMs: 2000 },
+        () => Date.now(),
+      );
+const recorder = await createRecorder({
+  listen: { host: '127.0.0.1', port: plan.port },
+  directory: plan.directory,
+  spoolDirectory: plan.spoolDirectory,
+  ...(bucket === undefined ? {} : { bucket }),
+  identify: async () => ({ kind: 'accepted', nodeId: 'nGATE1CNTRL', nodeName: 'gateway.tail1.ts.net' }),
+  log: process.env['FAULTS_LOG'] === undefined ? createSilentLogger() : createLogger({ level: 'info' }),
+  limits: { minFreeBytes: 0 },
+  timing: plan.timing,
+});
+process.stdout.write(`${recorder.url}\n`);
+process.on('SIGTERM', () => {
+  void recorder.close().then(() => {
+    bucket?.close();
+    process.exit(0);
+  });
+});

@@ -1,0 +1,348 @@
+/** What is done to recorders and gateways, and what must be true afterwards. */
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { RecorderTiming } from '../../src/tsrecorder/server.ts';
+import { startGateway, startRecorder, within, type RecorderProcess } from './processes.ts';
+import type { RecorderPlan } from './recorder-process.ts';
+import { FAULTS, type S3Shim } from './s3-shim.ts';
+import { judgeCast, type SessionReport } from './workload.ts';
+
+/** What a scenario is played on. */
+export interface Stage {
+  readonly random: () => number;
+  /** An S3 server behind a shim; undefined plays on a directory. */
+  readonly s3: { readonly shim: S3Shim; readonly region: string; readonly bucket: string } | undefined;
+}
+
+export type Scenario = (stage: Stage) => Promise<void>;
+
+const SESSIONS = [1, 2, 3, 4, 5, 6] as const;
+const TIMING: Partial<RecorderTiming> = {
+  resumeGraceMs: 60_000,
+  storeRetryMs: 100,
+  maxStoreRetryMs: 1000,
+  listRefreshMs: 0,
+  checkpointMs: 1000,
+  leaseMs: 4000,
+  closeGraceMs: 100,
+};
+/** The promise: nothing is invisible so long after a restart. */
+const VISIBLE_MS = 60_000;
+
+interface Site extends AsyncDisposable {
+  recorder(machine: string, port?: number, timing?: Partial<RecorderTiming>): Promise<RecorderProcess>;
+  readonly folder: string;
+}
+
+let sites = 0;
+
+function openSite({ s3 }: Stage): Site {
+  const folder = mkdtempSync(join(tmpdir(), 'tcfault-'));
+  const running: RecorderProcess[] = [];
+  sites += 1;
+  const prefix = `run-${process.pid}-${sites}/`;
+  return {
+    folder,
+    async recorder(machine, port = 0, timing = {}) {
+      const plan: RecorderPlan = {
+        port,
+        directory: join(folder, 'store'),
+        spoolDirectory: join(folder, machine),
+        timing: { ...TIMING, ...timing },
+        ...(s3 === undefined
+          ? {}
+          : { s3: { endpoint: s3.shim.endpoint, region: s3.region, bucket: s3.bucket, prefix } }),
+      };
+      const recorder = await startRecorder(plan);
+      running.push(recorder);
+      return recorder;
+    },
+    async [Symbol.asyncDispose]() {
+      for (const recorder of running) await recorder.kill();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Waits until every session was begun, then for a random moment of its running. */
+async function somewhere(stage: Stage, reports: () => readonly SessionReport[]): Promise<void> {
+  await within('all sessions have begun', 20_000, async () => {
+    const begun = reports().filter(({ acked }) => acked > 0);
+    return begun.length === SESSIONS.length ? true : undefined;
+  });
+  await delay(stage.random() * 600);
+}
+
+/** Every session is one recording, in one of `states`, with every acknowledged byte. */
+async function expectAll(
+  recorder: RecorderProcess,
+  reports: readonly SessionReport[],
+  states: readonly string[],
+): Promise<void> {
+  const recordings = await within(
+    `every session is one recording, ${states.join(' or ')}`,
+    VISIBLE_MS,
+    async () => {
+      const found = await recorder.list();
+      const settled = found.filter(({ state }) => states.includes(state));
+      return settled.length === reports.length && found.length === reports.length
+        ? found
+        : Promise.reject(new Error(found.map(({ command, state }) => `${command}: ${state}`).join(', ')));
+    },
+  );
+  for (const report of reports) {
+    const recording = recordings.find(({ command }) => command === `session ${report.session}`);
+    if (recording === undefined) throw new Error(`session ${report.session} is nowhere`);
+    const problem = judgeCast(await recorder.cast(recording.id), report);
+    if (problem !== undefined) throw new Error(`session ${report.session}: ${problem}`);
+  }
+}
+
+function expectConfirmed(reports: readonly SessionReport[]): void {
+  for (const { session, confirmed, lost, acked, written } of reports) {
+    if (!confirmed) throw new Error(`session ${session} was not confirmed: ${lost ?? 'no reason'}`);
+    if (acked > written) throw new Error(`session ${session}: more acknowledged than written`);
+  }
+}
+
+/** The recorder dies and comes back; the gateway lives: sessions go on as if nothing had been. */
+const recorderKilled: Scenario = async (stage) => {
+  await using site = openSite(stage);
+  let recorder = await site.recorder('one');
+  const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
+  try {
+    const kills = 1 + Math.floor(stage.random() * 2);
+    for (let count = 0; count < kills; count += 1) {
+      await somewhere(stage, gateway.reports);
+      await recorder.kill();
+      await delay(stage.random() * 300);
+      recorder = await site.recorder('one', recorder.port);
+    }
+    await somewhere(stage, gateway.reports);
+    const reports = await gateway.finish();
+    expectConfirmed(reports);
+    await expectAll(recorder, reports, ['closed']);
+  } finally {
+    await gateway.kill();
+  }
+};
+
+/** Gateway and recorder die together: what was acknowledged is there, visible at once and finished after the grace. */
+const bothKilled: Scenario = async (stage) => {
+  await using site = openSite(stage);
+  const first = await site.recorder('one');
+  const gateway = startGateway({ recorders: [first.address], sessions: SESSIONS, paceMs: 0 });
+  await somewhere(stage, gateway.reports);
+  await Promise.all([first.kill(), gateway.kill()]);
+  const reports = gateway.reports();
+  const second = await site.recorder('one', 0, { resumeGraceMs: 1000 });
+  await expectAll(second, reports, ['open', 'interrupted']);
+  await expectAll(second, reports, ['interrupted']);
+};
+
+/** The gateway dies: its sessions are finished as interrupted, with all that was acknowledged. */
+const gatewayKilled: Scenario = async (stage) => {
+  await using site = openSite(stage);
+  const recorder = await site.recorder('one', 0, { resumeGraceMs: 500 });
+  const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 0 });
+  await somewhere(stage, gateway.reports);
+  await gateway.kill();
+  await expectAll(recorder, gateway.reports(), ['interrupted']);
+};
+
+/** The recorder dies for a while and another one is named: sessions go on there, and are one recording in the end. */
+const recorderReplaced: Scenario = async (stage) => {
+  await using site = openSite(stage);
+  const one = await site.recorder('one');
+  const two = await site.recorder('two');
+  const gateway = startGateway({ recorders: [one.address, two.address], sessions: SESSIONS, paceMs: 1 });
+  try {
+    await somewhere(stage, gateway.reports);
+    await one.kill();
+    const moved = Date.now();
+    await somewhere(stage, gateway.reports);
+    await delay(Math.max(0, 700 - (Date.now() - moved)));
+    const reports = await gateway.finish();
+    expectConfirmed(reports);
+    for (const { session, pauseMs } of reports) {
+      if (pauseMs > 2000) throw new Error(`session ${session} waited ${Math.round(pauseMs)} ms`);
+    }
+    await site.recorder('one', 0, { resumeGraceMs: 100 });
+    await expectAll(two, reports, ['closed']);
+  } finally {
+    await gateway.kill();
+  }
+};
+
+/** A machine is lost with its disk: what was copied to the bucket before is finished by the other recorder. */
+const machineLost: Scenario = async (stage) => {
+  if (stage.s3 === undefined) return;
+  await using site = openSite(stage);
+  const one = await site.recorder('one');
+  const two = await site.recorder('two');
+  const gateway = startGateway({ recorders: [one.address], sessions: SESSIONS, paceMs: 5 });
+  await somewhere(stage, gateway.reports);
+  await delay(1000);
+  const before = gateway.reports();
+  // the setting promises one second; the requests themselves take their time
+  await delay(4000);
+  await Promise.all([one.kill(), gateway.kill()]);
+  const written = gateway.reports();
+  rmSync(join(site.folder, 'one'), { recursive: true });
+  const reports = before.map((report) => {
+    const last = written.find(({ session }) => session === report.session);
+    return { ...report, written: last?.written ?? report.written };
+  });
+  await expectAll(two, reports, ['interrupted']);
+};
+
+/** The bucket fails in every way while sessions run and end; nothing is lost and everything is stored when it heals. */
+const bucketFails: Scenario = async (stage) => {
+  const { s3 } = stage;
+  if (s3 === undefined) return;
+  await using site = openSite(stage);
+  const recorder = await site.recorder('one');
+  const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
+  try {
+    s3.shim.rate = 0.3 + stage.random() * 0.5;
+    s3.shim.faults =
+      stage.random() < 0.5 ? FAULTS : [FAULTS[Math.floor(stage.random() * FAULTS.length)] ?? 'error'];
+    await somewhere(stage, gateway.reports);
+    const reports = await gateway.finish();
+    expectConfirmed(reports);
+    await delay(stage.random() * 1000);
+    s3.shim.rate = 0;
+    await expectAll(recorder, reports, ['closed']);
+    await within('the spool is empty', VISIBLE_MS, async () => {
+      const spooled = await recorder.list();
+      const stored = await Promise.all(
+        spooled.map(
+          async ({ id }) => (await fetch(`${recorder.url}/api/v1/recordings/${id}/sidecar`)).status,
+        ),
+      );
+      return stored.every((status) => status === 200) ? true : undefined;
+    });
+    await expectAll(recorder, reports, ['closed']);
+  } finally {
+    s3.shim.rate = 0;
+    await gateway.kill();
+  }
+};
+
+/** The bucket fails, and the recorder dies while it brings sessions there. */
+const killedWhileStoring: Scenario = async (stage) => {
+  const { s3 } = stage;
+  if (s3 === undefined) return;
+  await using site = openSite(stage);
+  const first = await site.recorder('one');
+  const gateway = startGateway({ recorders: [first.address], sessions: SESSIONS, paceMs: 1 });
+  try {
+    await somewhere(stage, gateway.reports);
+    s3.shim.rate = 0.5;
+    s3.shim.faults = FAULTS;
+    const ending = gateway.finish();
+    await delay(stage.random() * 400);
+    await first.kill();
+    const second = await site.recorder('one', first.port);
+    s3.shim.rate = 0;
+    const reports = await ending;
+    expectConfirmed(reports);
+    await expectAll(second, reports, ['closed']);
+  } finally {
+    s3.shim.rate = 0;
+    await gateway.kill();
+  }
+};
+
+/**
+ * The disk is full: sessions end with an error, what was acknowledged stays. When there is room again everything is
+ * stored and new sessions are taken, with or without a restart.
+ */
+const diskFull: Scenario = async (stage) => {
+  if (stage.s3 !== undefined) return;
+  const disk = mountSmallDisk();
+  if (disk === undefined) throw new SkippedError('a small file system cannot be mounted here');
+  const running: { kill(): Promise<void> }[] = [];
+  try {
+    const timing = { ...TIMING, resumeGraceMs: 100 };
+    const plan = { port: 0, directory: join(disk, 'store'), spoolDirectory: join(disk, 'spool'), timing };
+    let recorder = await startRecorder(plan);
+    running.push(recorder);
+    const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 0 });
+    running.push(gateway);
+    await within('the disk is full', 30_000, async () =>
+      gateway.reports().some(({ lost }) => lost !== undefined) ? true : undefined,
+    );
+    await delay(stage.random() * 300);
+    await gateway.kill();
+    const restarts = stage.random() < 0.5;
+    if (restarts) await recorder.kill();
+    execFileSync('mount', ['-o', 'remount,size=256m', disk]);
+    if (restarts) {
+      recorder = await startRecorder(plan);
+      running.push(recorder);
+    }
+    const reports = gateway.reports();
+    await expectAll(recorder, reports, ['interrupted', 'closed']);
+    const later = startGateway({ recorders: [recorder.address], sessions: [7], paceMs: 1 });
+    running.push(later);
+    await within('a new session is taken', 20_000, async () =>
+      later.reports().some(({ acked }) => acked > 0) ? true : undefined,
+    );
+    const fresh = await later.finish();
+    expectConfirmed(fresh);
+    await expectAll(recorder, [...reports, ...fresh], ['interrupted', 'closed']);
+  } finally {
+    for (const child of running) await child.kill();
+    execFileSync('umount', ['-l', disk]);
+    rmSync(disk, { recursive: true, force: true });
+  }
+};
+
+/** Says why a scenario cannot be played here. */
+export class SkippedError extends Error {
+  override readonly name = 'SkippedError';
+}
+
+function mountSmallDisk(): string | undefined {
+  const disk = mkdtempSync(join(tmpdir(), 'tcdisk-'));
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=12m', 'tmpfs', disk], { stdio: 'ignore' });
+    mkdirSync(join(disk, 'store'));
+    return disk;
+  } catch {
+    rmSync(disk, { recursive: true, force: true });
+    return undefined;
+  }
+}
+
+/** By name, with how often each is played in a round of ten. */
+export const SCENARIOS = {
+  recorderKilled,
+  bothKilled,
+  gatewayKilled,
+  recorderReplaced,
+  machineLost,
+  bucketFails,
+  killedWhileStoring,
+  diskFull,
+} as const satisfies Record<string, Scenario>;
+
+export type ScenarioName = keyof typeof SCENARIOS;
+
+/** What is played on each kind of store. */
+export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>> = {
+  disk: ['recorderKilled', 'bothKilled', 'gatewayKilled', 'recorderReplaced', 'diskFull'],
+  s3: [
+    'recorderKilled',
+    'bothKilled',
+    'gatewayKilled',
+    'recorderReplaced',
+    'machineLost',
+    'bucketFails',
+    'killedWhileStoring',
+  ],
+};

@@ -1,0 +1,70 @@
+/** Sessions whose every byte can be told from its number, so that what a recorder has can be judged without a copy. */
+
+export const HEADER_OF = (session: number): string =>
+  `{"version":2,"width":80,"height":24,"timestamp":1785325858,"command":"session ${session}","srcNode":"laptop.tail1.ts.net",` +
+  `"srcNodeID":"nA1CNTRL","srcNodeUser":"a@example.com","sshUser":"","localUser":"","connectionID":"","kubernetes":` +
+  `{"PodName":"web-0","Namespace":"prod","Container":"app","SessionType":"exec"}}\n`;
+
+/** What the gateway writes for a session, in order: header, annotations, events. Never ends. */
+export function* sessionLines(session: number): Generator<string> {
+  yield HEADER_OF(session);
+  yield `{"kind":"session","id":"s${session}","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n`;
+  for (let count = 0; ; count += 1) {
+    if ((count * 7 + session) % 5 === 0) {
+      yield `{"kind":"raw","base64":"${Buffer.from(`${session}/${count}`).toString('base64')}"}\n`;
+    }
+    if ((count * 3 + session) % 11 === 0) {
+      yield `{"kind":"stream","name":"${count % 2 === 0 ? 'stdout' : 'stderr'}"}\n`;
+    }
+    yield `[${count / 100},"o",${JSON.stringify(`${session}:${count} `.repeat(1 + ((count * 31 + session) % 60)))}]\n`;
+  }
+}
+
+export const END = '{"kind":"end","outcome":"completed","outputBytes":1,"outputLines":1}\n';
+
+/** What the gateway says about one session. */
+export interface SessionReport {
+  readonly session: number;
+  /** Bytes handed to the upload. */
+  readonly written: number;
+  /** Bytes that the recorder acknowledged. */
+  readonly acked: number;
+  /** The recorder confirmed the whole session. */
+  readonly confirmed: boolean;
+  /** The upload gave up. */
+  readonly lost: string | undefined;
+  /** Longest time without a new acknowledgement while something was owed. */
+  readonly pauseMs: number;
+}
+
+/**
+ * Compares a stored cast with what the session was.
+ *
+ * @returns what is wrong, or undefined.
+ */
+export function judgeCast(cast: string, report: SessionReport): string | undefined {
+  const stored = cast.split('\n');
+  if (stored.pop() !== '') return 'it ends inside of a line';
+  // the header was stamped: the line is longer than it was
+  if (stored.shift()?.includes(`"command":"session ${report.session}"`) !== true)
+    return 'the header is another';
+  let offset = 0;
+  let index = 0;
+  for (const line of sessionLines(report.session)) {
+    offset += line.length;
+    if (!line.startsWith('[')) {
+      if (offset > report.written) break;
+      continue;
+    }
+    if (offset > report.written) break;
+    const found = stored[index];
+    if (found === undefined) {
+      return offset <= report.acked
+        ? `acknowledged bytes are missing: ${report.acked} acknowledged, line ${index} ends at ${offset}`
+        : undefined;
+    }
+    if (`${found}\n` !== line) return `line ${index} is not what was sent`;
+    index += 1;
+  }
+  return stored.length > index ? `${stored.length - index} lines too many` : undefined;
+}
