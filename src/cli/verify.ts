@@ -32,9 +32,13 @@ export async function verifyArchive(
   const keys = await readKeys(options['key']);
   const checkpoint = await readCheckpoint(options['checkpoint']);
   const opened = await openStoreToRead(config);
-  const report = await verifyStore({ store: opened.store, keys, checkpoint, signal: context.signal }).finally(
-    () => opened.close(),
-  );
+  const report = await verifyStore({
+    store: opened.store,
+    keys,
+    checkpoint,
+    nowMs: Date.now(),
+    signal: context.signal,
+  }).finally(() => opened.close());
   const target = options['saveCheckpoint'];
   // a checkpoint of a log that is at fault would hide the fault from then on
   if (typeof target === 'string' && report.ok) {

@@ -30,7 +30,12 @@ export async function verifyObjects(objects: Objects, archive: Archive): Promise
   const bucket = createMemoryBucket();
   for (const [name, content] of objects) bucket.objects.set(name, { content, modifiedAtMs: 0 });
   const store = createS3Store({ bucket, nowMs: () => 0, recentMs: 0, fullListMs: 0 });
-  return verifyStore({ store, keys: archive.keys, checkpoint: archive.checkpoint });
+  return verifyStore({
+    store,
+    keys: archive.keys,
+    checkpoint: archive.checkpoint,
+    nowMs: Date.now() + 86_400_000,
+  });
 }
 
 /** Ten sessions, long and short, with notes and without; one cut, one removed, one of somebody else. */
@@ -66,7 +71,7 @@ async function build(root: string): Promise<Archive> {
     ),
   );
   const store = await createDiskStore(directory, { readOnly: true });
-  const { heads } = await verifyStore({ store, keys, checkpoint: [] });
+  const { heads } = await verifyStore({ store, keys, checkpoint: [], nowMs: Date.now() + 86_400_000 });
   return { objects: await readObjects(directory), earlier, checkpoint: heads, keys };
 }
 

@@ -142,7 +142,12 @@ describe('a recorder that is killed', () => {
     expect(total).toBeGreaterThan(1_000_000);
     await rig.recorder.close();
     const store = await createDiskStore(directory, { readOnly: true });
-    const { findings, unfinished } = await verifyStore({ store, keys: [], checkpoint: [] });
+    const { findings, unfinished } = await verifyStore({
+      store,
+      keys: [],
+      checkpoint: [],
+      nowMs: Date.now() + 86_400_000,
+    });
     expect(findings.map(({ code }) => code)).toEqual(['no-trusted-key']);
     expect(unfinished).toBe(0);
   });

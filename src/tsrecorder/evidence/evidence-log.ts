@@ -63,6 +63,8 @@ export class EvidenceLog {
     const key = options.key.public.raw;
     log.append(isNew ? { kind: 'open', format: 1, log: journal.log, key } : { kind: 'restart', key });
     await journal.sync();
+    // the key and the log are there before anything that is signed
+    void log.#tryToPublish();
     return log;
   }
 

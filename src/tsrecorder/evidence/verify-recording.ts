@@ -8,7 +8,12 @@ import { fault, notice, type Finding, type FindingCode } from './finding.ts';
 import { chainOf, createSealer, type LineSeal, type Seal } from './line-seal.ts';
 import { locateChange, type ReadBytes } from './locate-change.ts';
 import type { LogEntry, LogEvent } from './log-entry.ts';
-import { mentionsEvidence, parseSignedSidecar, type SidecarEvidence } from './signed-sidecar.ts';
+import {
+  mentionsEvidence,
+  parseSignedSidecar,
+  type SidecarEvidence,
+  type SignedSidecar,
+} from './signed-sidecar.ts';
 import type { KeyRing, ReadLog } from './verify-logs.ts';
 
 export type RecordingReader = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
@@ -37,17 +42,33 @@ const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const;
 const MAX_SIDECAR_BYTES = 8_388_608;
 const MAX_HEADER_BYTES = 8_388_608;
 
+/** What a recording is held against. */
+export interface RecordingContext extends LogIndex {
+  readonly keys: KeyRing;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: number;
+}
+
+/** Entries of a log are published some seconds late; a recorder whose store fails now and then may need longer. */
+const PUBLISHING_MS = 120_000;
+
 /** Never throws for what is wrong with the recording. */
 export async function checkRecording(
   store: RecordingReader,
   { key, hasSidecar }: StoredRecording,
-  index: LogIndex,
-  keys: KeyRing,
+  context: RecordingContext,
 ): Promise<CheckedRecording> {
-  const check = new RecordingCheck(store, key, index, keys);
+  const check = new RecordingCheck(store, key, context);
   try {
     return await check.run(hasSidecar);
   } catch (error) {
+    if ((await store.stat(key, 'cast').catch(() => true)) === undefined) {
+      const message = 'it was removed while it was looked at';
+      return {
+        evidence: true,
+        findings: [notice('removal-pending', message, { recording: recordingId(key) })],
+      };
+    }
     return {
       evidence: true,
       findings: [
@@ -63,16 +84,15 @@ class RecordingCheck {
   readonly #store: RecordingReader;
   readonly #key: RecordingKey;
   readonly #id: string;
-  readonly #index: LogIndex;
-  readonly #keys: KeyRing;
+  readonly #index: RecordingContext;
+  #endedAtMs = 0;
   readonly #findings: Finding[] = [];
 
-  constructor(store: RecordingReader, key: RecordingKey, index: LogIndex, keys: KeyRing) {
+  constructor(store: RecordingReader, key: RecordingKey, context: RecordingContext) {
     this.#store = store;
     this.#key = key;
     this.#id = recordingId(key);
-    this.#index = index;
-    this.#keys = keys;
+    this.#index = context;
   }
 
   async run(hasSidecar: boolean): Promise<CheckedRecording> {
@@ -86,22 +106,28 @@ class RecordingCheck {
       await this.#checkByLog();
       return { evidence: true, findings: this.#findings };
     }
-    const key = this.#keys.byId.get(signed.keyId);
+    this.#checkSidecar(signed, text);
+    const { cast, notes } = signed.evidence;
+    await this.#checkFile('cast', cast);
+    await this.#checkNotes(notes);
+    await this.#checkLog(signed.evidence);
+    return { evidence: true, findings: this.#findings };
+  }
+
+  #checkSidecar(signed: SignedSidecar, text: string): void {
+    const key = this.#index.keys.byId.get(signed.keyId);
     if (key === undefined) {
       const message = `the sidecar is signed by the key ${signed.keyId}, which is none that counts here`;
       this.#fault('sidecar-changed', message, 'sidecar');
     } else if (!key.verifies(signed.message, signed.signature)) {
       this.#fault('sidecar-changed', 'the sidecar is not what was signed', 'sidecar');
     }
-    const recorded = parseSidecar(text)?.recording.key;
+    const document = parseSidecar(text);
+    const recorded = document?.recording.key;
+    this.#endedAtMs = Date.parse(document?.upload.endedAt ?? '');
     if (recorded !== recordingKey(this.#key)) {
       this.#fault('recording-moved', `the sidecar is that of ${recorded ?? 'another recording'}`, 'sidecar');
     }
-    const { cast, notes } = signed.evidence;
-    await this.#checkFile('cast', cast);
-    await this.#checkNotes(notes);
-    await this.#checkLog(signed.evidence);
-    return { evidence: true, findings: this.#findings };
   }
 
   #withoutEvidence(hasSidecar: boolean): CheckedRecording {
@@ -151,6 +177,11 @@ class RecordingCheck {
     const start = log?.entries.get(evidence.start);
     const where = { log: evidence.log, entry: evidence.start };
     if (log === undefined || start === undefined) {
+      if (evidence.start > (log?.head?.n ?? -1) && this.#index.nowMs - this.#endedAtMs < PUBLISHING_MS) {
+        const message = 'it has only just ended, and its log is not published as far as that';
+        this.#findings.push(notice('end-pending', message, { recording: this.#id, ...where }));
+        return;
+      }
       const what = log === undefined ? 'the log' : 'the entry';
       this.#fault('recording-not-in-log', `${what} that has its start is missing`, undefined, where);
       return;

@@ -24,6 +24,8 @@ export interface VerifyOptions {
   readonly keys: readonly PublicKey[];
   /** Heads that the verifier wrote down before. */
   readonly checkpoint: readonly LogHead[];
+  /** Milliseconds since the epoch. */
+  readonly nowMs: number;
   /** Ends the work early. */
   readonly signal?: AbortSignal;
 }
@@ -70,12 +72,12 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   let withEvidence = 0;
   for (const recording of recordings.toSorted(byKey)) {
     signal?.throwIfAborted();
-    const checked = await checkRecording(store, recording, index, keys);
+    const checked = await checkRecording(store, recording, { ...index, keys, nowMs: options.nowMs });
     if (checked.evidence) withEvidence += 1;
     findings.push(...checked.findings);
   }
   const present = new Set(recordings.map(({ key }) => recordingId(key)));
-  const absent = checkAbsent(index, present, keys);
+  const absent = await confirmAbsent(options, checkAbsent(index, present, keys), present);
   findings.push(...absent.findings, ...(await checkDocuments(store, index)));
   return {
     ok: findings.every(({ severity }) => severity === 'notice'),
@@ -153,12 +155,32 @@ function addEvent(index: Index, at: { readonly log: string; readonly n: number }
   }
 }
 
-/** Recordings that the log has and the store has not. */
-function checkAbsent(
-  index: Index,
+interface Absent {
+  readonly findings: readonly Finding[];
+  readonly unfinished: number;
+  readonly removed: number;
+}
+
+/** A recording that is missing may have been removed while we looked: then the log says so by now. */
+async function confirmAbsent(
+  { store, keys: trusted }: VerifyOptions,
+  first: Absent,
   present: ReadonlySet<string>,
-  keys: KeyRing,
-): { readonly findings: readonly Finding[]; readonly unfinished: number; readonly removed: number } {
+): Promise<Absent> {
+  if (!first.findings.some(({ code }) => code === 'recording-missing')) return first;
+  const { logs, keys } = await readLogs(store, trusted);
+  const second = checkAbsent(indexLogs(logs), present, keys);
+  const still = new Set(
+    second.findings.filter(({ code }) => code === 'recording-missing').map(({ recording }) => recording),
+  );
+  const findings = first.findings.filter(
+    ({ code, recording }) => code !== 'recording-missing' || still.has(recording),
+  );
+  return { ...first, findings, removed: first.removed + first.findings.length - findings.length };
+}
+
+/** Recordings that the log has and the store has not. */
+function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing): Absent {
   const findings: Finding[] = [];
   let unfinished = 0;
   let removed = 0;

@@ -6,13 +6,13 @@ import { parsePublicKey } from '../../../src/tsrecorder/evidence/signing-key.ts'
 import { parseSignedSidecar } from '../../../src/tsrecorder/evidence/signed-sidecar.ts';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
-import { createRig, HEADER, openUpload, uploadWhole } from '../recorder-rig.ts';
+import { createRig, HEADER, openUpload, until, uploadWhole } from '../recorder-rig.ts';
 
 const BODY = `${HEADER}[1,"o","x"]\n`;
 
 async function verifyDirectory(directory: string) {
   const store = await createDiskStore(directory, { readOnly: true });
-  return verifyStore({ store, keys: [], checkpoint: [] });
+  return verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() + 86_400_000 });
 }
 
 async function logLines(directory: string): Promise<readonly string[]> {
@@ -67,6 +67,17 @@ describe('evidence of a recorder', () => {
     expect(report.unfinished).toBe(1);
     expect(report.findings).toContainEqual(expect.objectContaining({ code: 'unfinished', recording: id }));
     expect(report.ok).toBe(true);
+  });
+
+  it('does not take a log that is about to be published for one that was cut', async () => {
+    await using rig = await createRig({ timing: { publishMs: 1_000_000 } });
+    const store = await createDiskStore(rig.directory, { readOnly: true });
+    await until(async () => ((await store.listDocuments('.evidence/logs/')).length > 0 ? true : undefined));
+    await uploadWhole(rig.recorder, BODY);
+    const early = await verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() });
+    expect(early.findings.map(({ code }) => code)).toEqual(['no-trusted-key', 'end-pending']);
+    const late = await verifyDirectory(rig.directory);
+    expect(late.findings.map(({ code }) => code)).toEqual(['no-trusted-key', 'recording-not-in-log']);
   });
 
   it('keeps its key to itself and publishes the other half', async () => {
