@@ -73,6 +73,7 @@ async function run(session: number): Promise<void> {
       if (ending && line.startsWith('[')) break;
       if (plan.paceMs > 0 && written % 7 === 0) await delay(plan.paceMs);
     }
+    written += END.length;
     await opened.write(END);
     clearInterval(timer);
     await opened.end();

@@ -25,7 +25,7 @@ export const END = '{"kind":"end","outcome":"completed","outputBytes":1,"outputL
 /** What the gateway says about one session. */
 export interface SessionReport {
   readonly session: number;
-  /** Bytes handed to the upload. */
+  /** Bytes handed to the upload, the last word included when it is confirmed. */
   readonly written: number;
   /** Bytes that the recorder acknowledged. */
   readonly acked: number;
@@ -52,15 +52,14 @@ export function judgeCast(cast: string, report: SessionReport): string | undefin
   let index = 0;
   for (const line of sessionLines(report.session)) {
     offset += line.length;
-    if (!line.startsWith('[')) {
-      if (offset > report.written) break;
-      continue;
-    }
-    if (offset > report.written) break;
+    // the last word of a gateway that was killed is older than its last byte: only confirmed ones know their end
+    if (report.confirmed && offset > report.written - END.length) break;
+    if (!line.startsWith('[')) continue;
     const found = stored[index];
     if (found === undefined) {
-      return offset <= report.acked
-        ? `acknowledged bytes are missing: ${report.acked} acknowledged, line ${index} ends at ${offset}`
+      const owed = report.confirmed || offset <= report.acked;
+      return owed
+        ? `bytes are missing: ${report.acked} acknowledged, line ${index} ends at ${offset}`
         : undefined;
     }
     if (`${found}\n` !== line) return `line ${index} is not what was sent`;
