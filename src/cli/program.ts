@@ -56,6 +56,7 @@ function createProgram(context: CommandContext, outcome: { code: number }): Comm
   addVerify(command, context, outcome);
   addRetention(command, context);
   addPolicy(command, context);
+  addCoverage(command, context, outcome);
   addDoctor(command, context, outcome);
   return program;
 }
@@ -163,6 +164,20 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
       const { key, checkpoint, saveCheckpoint, json, ...settings } = options;
       const config = { ...settingsOf(RECORDER_SETTINGS, settings, environment), store };
       outcome.code = await verifyArchive(config, { key, checkpoint, saveCheckpoint, json }, context);
+    });
+}
+
+/** `coverage` says by its exit code whether anything is missing. */
+function addCoverage(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
+  addArchiveOptions(
+    command('coverage', 'join the API server’s audit log with the recordings, and list what is missing'),
+  )
+    .argument('<audit-log...>', 'audit logs of the API server, one JSON object per line')
+    .option('--json', 'every session as a JSON object, one per line')
+    .addHelpText('after', '\nExit code: 0 every session that can be recorded is, 1 something is missing.')
+    .action(async (auditLogs: string[], options: Record<string, unknown>) => {
+      const { reportCoverage } = await import('./coverage.ts');
+      outcome.code = await reportCoverage(auditLogs, options, context);
     });
 }
 

@@ -2,10 +2,8 @@
  * The cluster's own lock: with deploy/policy applied, a real API server refuses sessions that do not come through a
  * gateway; and the accounts of deploy/rbac are enough for the gateway, and for nothing else.
  */
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { parseAllDocuments } from 'yaml';
 import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
 import { readSettings } from '../../../src/config/settings.ts';
 import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
@@ -16,54 +14,10 @@ import type { Identity } from '../../../src/tailnet/identity.ts';
 import { findKubectls, runKubectl, type Kubectl } from '../rig/kubectl.ts';
 import { type Kubernetes, type KubernetesVersion, startKubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
+import { accountToken, applyManifest, removeManifest } from '../support/manifests.ts';
 import { identityOf } from '../support/product.ts';
 
-const deploy = join(import.meta.dirname, '../../../deploy');
 const kubectls = await findKubectls();
-
-interface KubernetesObject {
-  readonly apiVersion: string;
-  readonly kind: string;
-  readonly metadata: { readonly name: string; readonly namespace?: string };
-}
-
-const PLURALS: Readonly<Record<string, string>> = {
-  ServiceAccount: 'serviceaccounts',
-  ClusterRole: 'clusterroles',
-  ClusterRoleBinding: 'clusterrolebindings',
-  ValidatingAdmissionPolicy: 'validatingadmissionpolicies',
-  ValidatingAdmissionPolicyBinding: 'validatingadmissionpolicybindings',
-};
-
-function pathOf({ apiVersion, kind, metadata }: KubernetesObject): string {
-  const base = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
-  const namespace = metadata.namespace === undefined ? '' : `/namespaces/${metadata.namespace}`;
-  return `${base}${namespace}/${PLURALS[kind] ?? ''}`;
-}
-
-async function apply(cluster: Kubernetes, file: string): Promise<void> {
-  for (const document of parseAllDocuments(readFileSync(join(deploy, file), 'utf8'))) {
-    const object = document.toJS() as KubernetesObject;
-    await cluster.api('POST', pathOf(object), object);
-  }
-}
-
-async function remove(cluster: Kubernetes, file: string): Promise<void> {
-  for (const document of parseAllDocuments(readFileSync(join(deploy, file), 'utf8'))) {
-    const object = document.toJS() as KubernetesObject;
-    await cluster.api('DELETE', `${pathOf(object)}/${object.metadata.name}`);
-  }
-}
-
-async function accountToken(cluster: Kubernetes): Promise<string> {
-  const path = '/api/v1/namespaces/tailcast/serviceaccounts/tailcast-gateway/token';
-  const answer = (await cluster.api('POST', path, {
-    apiVersion: 'authentication.k8s.io/v1',
-    kind: 'TokenRequest',
-    spec: {},
-  })) as { status: { token: string } };
-  return answer.status.token;
-}
 
 describe.each<readonly [KubernetesVersion, string]>([
   ['1.36', 'rbac/gateway.yaml'],
@@ -81,7 +35,7 @@ describe.each<readonly [KubernetesVersion, string]>([
   beforeAll(async () => {
     rig = createRig();
     cluster = await startKubernetes(rig, { version, node: { webSockets: version === '1.36' } });
-    await apply(cluster, rbac);
+    await applyManifest(cluster, rbac);
     token = await accountToken(cluster);
     const identity: Identity = {
       ...identityOf({ login: 'lock-user' }, undefined),
@@ -200,7 +154,7 @@ describe.each<readonly [KubernetesVersion, string]>([
 
   describe('under lock', () => {
     beforeAll(async () => {
-      await apply(cluster, 'policy/sessions-through-gateway.yaml');
+      await applyManifest(cluster, 'policy/sessions-through-gateway.yaml');
       // the API server takes a moment to enforce a new policy
       await rig.until('the lock', async () => {
         const { stderr } = await run(
@@ -213,7 +167,7 @@ describe.each<readonly [KubernetesVersion, string]>([
         return stderr.includes('session-recording gateway') || undefined;
       });
     });
-    afterAll(() => remove(cluster, 'policy/sessions-through-gateway.yaml'));
+    afterAll(() => removeManifest(cluster, 'policy/sessions-through-gateway.yaml'));
 
     it('a session at the API server is refused, even to a cluster admin, and the reason is said', async () => {
       const admin = cluster.kubeconfig('lock-admin', { token: cluster.tokens.admin });

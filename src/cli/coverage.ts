@@ -1,0 +1,120 @@
+/** `tailcast coverage`: which sessions the API server let happen, and which of them have no recording. */
+import { createReadStream } from 'node:fs';
+import type { CommandContext } from '../config/command-context.ts';
+import { TailcastError, errorText } from '../errors.ts';
+import { parseAuditedSession, type AuditedSession } from '../kube/audit-log.ts';
+import { parseCastHeader } from '../wire/asciicast/header.ts';
+import type { Archive, ListedRecording } from './archive.ts';
+import { splitLines } from './lines.ts';
+import { openArchive } from './open-archive.ts';
+import { formatTable, plain, print } from './output.ts';
+
+/**
+ * - `recorded`: there is a recording of this very session
+ * - `unrecorded`: it came through a gateway, and could have been recorded, and is not
+ * - `direct`: it did not come through a gateway that says so (`auditExtras`)
+ * - `unrecordable`: it came through a gateway, and is of a kind that is never recorded
+ */
+export type Coverage = 'recorded' | 'unrecorded' | 'direct' | 'unrecordable';
+
+export interface CoveredSession extends AuditedSession {
+  readonly coverage: Coverage;
+}
+
+const RECORDABLE: ReadonlySet<string> = new Set(['exec', 'attach']);
+
+/** Joins by the gateway's id of a session, which is the audit id, the extra, and `connectionID` of the recording. Pure. */
+export function judgeCoverage(
+  sessions: Iterable<AuditedSession>,
+  recorded: ReadonlySet<string>,
+): readonly CoveredSession[] {
+  const byId = new Map<string, CoveredSession>();
+  for (const session of sessions) {
+    byId.set(session.auditId, { ...session, coverage: coverageOf(session, recorded) });
+  }
+  return [...byId.values()].toSorted((a, b) => a.time.localeCompare(b.time));
+}
+
+function coverageOf(
+  { auditId, gatewayId, subresource }: AuditedSession,
+  recorded: ReadonlySet<string>,
+): Coverage {
+  if (recorded.has(gatewayId ?? auditId)) return 'recorded';
+  if (gatewayId === undefined) return 'direct';
+  return RECORDABLE.has(subresource) ? 'unrecorded' : 'unrecordable';
+}
+
+/**
+ * Prints the sessions that are missing, one line each, or all of them as JSON objects with `--json`.
+ *
+ * @returns the exit code: 0 when every session that can be recorded is, 1 otherwise
+ * @throws TailcastError `USAGE` when the log cannot be read, `RECORDER_UNREACHABLE`
+ */
+export async function reportCoverage(
+  auditLogs: readonly string[],
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<number> {
+  const archive = await openArchive(options, context);
+  const recorded = await readSessionIds(archive);
+  const sessions: AuditedSession[] = [];
+  for (const path of auditLogs) sessions.push(...(await readSessions(path)));
+  const judged = judgeCoverage(sessions, recorded);
+  const missing = judged.filter(({ coverage }) => coverage === 'unrecorded' || coverage === 'direct');
+  if (options['json'] === true) {
+    for (const session of judged) await print(context.stdout, `${JSON.stringify(session)}\n`);
+  } else {
+    if (missing.length > 0) {
+      const rows = missing.map(rowOf);
+      await print(context.stdout, formatTable(['WHEN', 'WHO', 'WHAT', 'WHERE', 'BECAUSE'], rows));
+    }
+    const count = (coverage: Coverage): number =>
+      judged.filter((session) => session.coverage === coverage).length;
+    await print(
+      context.stdout,
+      `${judged.length} sessions: ${count('recorded')} recorded, ${count('unrecorded')} unrecorded, ${count('direct')} not through a gateway, ${count('unrecordable')} of other kinds\n`,
+    );
+  }
+  return missing.length === 0 ? 0 : 1;
+}
+
+function rowOf(session: CoveredSession): readonly string[] {
+  const { time, user, impersonatedBy, subresource, resource, namespace, name, coverage } = session;
+  const who = coverage === 'direct' && impersonatedBy !== undefined ? `${user} (by ${impersonatedBy})` : user;
+  const where = [namespace, `${resource}/${name}`].filter((part) => part !== '').join(' ');
+  const because = coverage === 'direct' ? 'not through a gateway' : 'no recording';
+  return [time, who, subresource, where, because].map(plain);
+}
+
+async function readSessions(path: string): Promise<readonly AuditedSession[]> {
+  const sessions: AuditedSession[] = [];
+  try {
+    for await (const line of splitLines(createReadStream(path))) {
+      const session = parseAuditedSession(line);
+      if (session !== undefined) sessions.push(session);
+    }
+  } catch (error) {
+    throw new TailcastError('USAGE', `${path} cannot be read: ${errorText(error)}`, { cause: error });
+  }
+  return sessions;
+}
+
+/** The ids that recordings have for their sessions: in the first line of each. */
+async function readSessionIds(archive: Archive): Promise<ReadonlySet<string>> {
+  const ids = new Set<string>();
+  for await (const recording of archive.list({})) {
+    const id = await readSessionId(archive, recording);
+    if (id !== '') ids.add(id);
+  }
+  return ids;
+}
+
+async function readSessionId(archive: Archive, recording: ListedRecording): Promise<string> {
+  try {
+    for await (const line of archive.lines(recording, { follow: false }))
+      return parseCastHeader(line).connectionID;
+  } catch {
+    // a recording whose beginning cannot be read proves nothing
+  }
+  return '';
+}

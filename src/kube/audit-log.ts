@@ -1,0 +1,84 @@
+/**
+ * Sessions in the API server's audit log (audit.k8s.io/v1, one JSON object per line, level Metadata or more). Pure.
+ */
+import { z } from 'zod';
+
+/** Extras that a gateway with `auditExtras` puts on upgrades and on every request. */
+const GATEWAY_EXTRAS = ['tailcast.dev/session', 'tailcast.dev/request'] as const;
+
+/** A session that the API server has let happen. */
+export interface AuditedSession {
+  /** Also the id of the request in the gateway's logs and recordings, when a gateway sent it. */
+  readonly auditId: string;
+  /** RFC 3339. */
+  readonly time: string;
+  /** Whoever it ran as. */
+  readonly user: string;
+  /** Who asked for that, if it was somebody else. */
+  readonly impersonatedBy: string | undefined;
+  /** `exec`, `attach`, `portforward`, `proxy`, `ephemeralcontainers`. */
+  readonly subresource: string;
+  readonly resource: string;
+  readonly namespace: string;
+  readonly name: string;
+  /** The gateway's id of it; absent when no gateway was involved, or one without `auditExtras`. */
+  readonly gatewayId: string | undefined;
+}
+
+const text = z.string().default('');
+const EVENT = z.object({
+  auditID: z.string(),
+  verb: z.string(),
+  requestReceivedTimestamp: text,
+  user: z.object({ username: z.string() }),
+  impersonatedUser: z
+    .object({
+      username: z.string().optional(),
+      extra: z.record(z.string(), z.array(z.string())).default({}),
+    })
+    .default({ extra: {} }),
+  objectRef: z.object({ resource: text, namespace: text, name: text, subresource: text }),
+  responseStatus: z.object({ code: z.number().default(0) }).default({ code: 0 }),
+});
+
+const STREAMS: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward']);
+const WRITES: ReadonlySet<string> = new Set(['create', 'update', 'patch']);
+const SWITCHING = 101;
+
+/**
+ * The session an audit event is about; `undefined` for every other event, for what was refused, and for lines that are no
+ * audit events. A session has several events; they share an id.
+ */
+export function parseAuditedSession(line: string): AuditedSession | undefined {
+  // most lines of a log are about something else, and need not be parsed to know it
+  if (!line.includes('"subresource"')) return undefined;
+  const parsed = EVENT.safeParse(parseJson(line));
+  if (!parsed.success) return undefined;
+  const { auditID, objectRef, responseStatus, impersonatedUser, user, verb } = parsed.data;
+  if (!happened(objectRef.subresource, verb, responseStatus.code)) return undefined;
+  const impersonated = impersonatedUser.username;
+  return {
+    auditId: auditID,
+    time: parsed.data.requestReceivedTimestamp,
+    user: impersonated ?? user.username,
+    impersonatedBy: impersonated === undefined ? undefined : user.username,
+    ...objectRef,
+    gatewayId: GATEWAY_EXTRAS.flatMap((key) => impersonatedUser.extra[key] ?? [])[0],
+  };
+}
+
+function happened(subresource: string, verb: string, code: number): boolean {
+  // a refused upgrade has an error for its status; API servers up to 1.33 wrote 200 for one that came about
+  if (STREAMS.has(subresource)) return code === SWITCHING || code === 200;
+  if (subresource === 'proxy') return code !== 403 && code !== 0;
+  return subresource === 'ephemeralcontainers' && WRITES.has(verb) && code >= 200 && code < 300;
+}
+
+function parseJson(line: string): unknown {
+  try {
+    const value: unknown = JSON.parse(line);
+    return value;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,110 @@
+/** `tailcast coverage` on the audit log of a real API server: what is recorded, what went past the gateway, and nothing else. */
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { runProgram } from '../../../src/cli/program.ts';
+import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
+import { readSettings } from '../../../src/config/settings.ts';
+import { startGateway } from '../../../src/compose/gateway.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { createPod } from '../cases/case.ts';
+import { findKubectls, runKubectl } from '../rig/kubectl.ts';
+import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
+import { type Rig, createRig } from '../rig/rig.ts';
+import { accountToken, applyManifest } from '../support/manifests.ts';
+import { identityOf, startTestRecorder, type TestRecorder } from '../support/product.ts';
+
+const kubectl = (await findKubectls()).at(-1)!;
+
+describe('coverage', () => {
+  let rig: Rig;
+  let cluster: Kubernetes;
+  let recorder: TestRecorder;
+  let through: string;
+  let direct: string;
+
+  beforeAll(async () => {
+    rig = createRig();
+    cluster = await startKubernetes(rig, { node: { webSockets: true } });
+    const folder = join(rig.folder, 'product');
+    mkdirSync(folder);
+    recorder = await startTestRecorder(folder, 'gateway.example.ts.net');
+    rig.onStop(() => recorder.close());
+    await applyManifest(cluster, 'rbac/gateway.yaml');
+    const gateway = await startGateway({
+      config: readSettings(GATEWAY_SETTINGS, {
+        flags: new Map<string, unknown>([
+          ['kubeconfig', cluster.kubeconfig('gateway', { token: await accountToken(cluster) })],
+          ['identity', 'static'],
+          ['listen', '127.0.0.1:0'],
+          ['stateDirectory', join(folder, 'gateway')],
+          ['opsListen', 'off'],
+          ['accessLog', false],
+          ['auditExtras', true],
+        ]),
+        environment: new Map(),
+        file: undefined,
+      }),
+      environment: new Map(),
+      log: createSilentLogger(),
+      accessSink: process.stderr,
+      identity: identityOf({ login: 'alice@example.com' }, recorder.address),
+    });
+    rig.onStop(() => gateway.close(500));
+    const url = `https://127.0.0.1:${gateway.port}`;
+    through = cluster.kubeconfig('through', { server: url, ca: gateway.caPem ?? '', token: 'unused' });
+    direct = cluster.kubeconfig('direct', { token: cluster.tokens.admin });
+    await createPod(cluster, 'covered', { command: ['sleep', '1d'] });
+  });
+  afterAll(() => rig.stop());
+
+  const exec = (kubeconfig: string, ...command: readonly string[]) =>
+    runKubectl(kubectl, ['exec', 'covered', '--', ...command], { kubeconfig });
+
+  async function coverage(...options: readonly string[]): Promise<{ code: number; text: string }> {
+    const lines: string[] = [];
+    const sink = { write: (text: string) => lines.push(text) > 0 };
+    const auditLog = join(rig.folder, 'k1.36', 'audit.log');
+    const code = await runProgram(['coverage', auditLog, '--recorder', recorder.url, ...options], {
+      environment: new Map(),
+      stdout: sink as never,
+      stderr: sink as never,
+      signal: AbortSignal.timeout(30_000),
+    });
+    return { code, text: lines.join('') };
+  }
+
+  it('is complete while everything goes through the gateway', async () => {
+    for (const word of ['one', 'two']) {
+      const { code, stderr } = await exec(through, 'echo', word);
+      expect(code, stderr.toString()).toBe(0);
+    }
+    await expect
+      .poll(() => coverage(), { timeout: 20_000 })
+      .toMatchObject({
+        code: 0,
+        text: expect.stringContaining('2 recorded, 0 unrecorded, 0 not through a gateway') as unknown,
+      });
+  });
+
+  it('names the session that went past the gateway, and only that', async () => {
+    expect(await exec(direct, 'echo', 'past')).toMatchObject({ code: 0 });
+    await expect
+      .poll(async () => (await coverage()).text, { timeout: 20_000 })
+      .toContain('1 not through a gateway');
+    const { code, text } = await coverage();
+    expect(code).toBe(1);
+    expect(text).toContain('rig-admin');
+    expect(text).toContain('default pods/covered');
+    expect(text).not.toContain('alice');
+  });
+
+  it('says all as JSON', async () => {
+    const { text } = await coverage('--json');
+    const kinds = text
+      .trim()
+      .split('\n')
+      .map((line) => (JSON.parse(line) as { coverage: string }).coverage);
+    expect(kinds.toSorted()).toEqual(['direct', 'recorded', 'recorded']);
+  });
+});

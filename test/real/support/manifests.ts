@@ -1,0 +1,52 @@
+/** The manifests of `deploy/`, applied as they stand. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseAllDocuments } from 'yaml';
+import type { Kubernetes } from '../rig/kubernetes.ts';
+
+const deploy = join(import.meta.dirname, '../../../deploy');
+interface KubernetesObject {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly namespace?: string };
+}
+
+const PLURALS: Readonly<Record<string, string>> = {
+  ServiceAccount: 'serviceaccounts',
+  ClusterRole: 'clusterroles',
+  ClusterRoleBinding: 'clusterrolebindings',
+  ValidatingAdmissionPolicy: 'validatingadmissionpolicies',
+  ValidatingAdmissionPolicyBinding: 'validatingadmissionpolicybindings',
+};
+
+function pathOf({ apiVersion, kind, metadata }: KubernetesObject): string {
+  const base = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
+  const namespace = metadata.namespace === undefined ? '' : `/namespaces/${metadata.namespace}`;
+  return `${base}${namespace}/${PLURALS[kind] ?? ''}`;
+}
+
+/** Creates what a file below `deploy/` holds. */
+export async function applyManifest(cluster: Kubernetes, file: string): Promise<void> {
+  for (const document of parseAllDocuments(readFileSync(join(deploy, file), 'utf8'))) {
+    const object = document.toJS() as KubernetesObject;
+    await cluster.api('POST', pathOf(object), object);
+  }
+}
+
+export async function removeManifest(cluster: Kubernetes, file: string): Promise<void> {
+  for (const document of parseAllDocuments(readFileSync(join(deploy, file), 'utf8'))) {
+    const object = document.toJS() as KubernetesObject;
+    await cluster.api('DELETE', `${pathOf(object)}/${object.metadata.name}`);
+  }
+}
+
+/** A token of the account that `deploy/rbac` makes for the gateway. */
+export async function accountToken(cluster: Kubernetes): Promise<string> {
+  const path = '/api/v1/namespaces/tailcast/serviceaccounts/tailcast-gateway/token';
+  const answer = (await cluster.api('POST', path, {
+    apiVersion: 'authentication.k8s.io/v1',
+    kind: 'TokenRequest',
+    spec: {},
+  })) as { status: { token: string } };
+  return answer.status.token;
+}
