@@ -16,7 +16,8 @@ describe.each(TARGETS.map((target) => ({ name: target.name, target })))(
       for (const { file, input } of corpus) expect(() => replay(target, input), file).not.toThrow();
     });
 
-    it('finds nothing in a short time', () => {
+    // A random search can find something new at any time: a verification run replays what is kept, and no more.
+    it.skipIf(process.env['CI'] === 'true')('finds nothing in a short time', () => {
       const seed = randomInt(2 ** 31);
       const corpus = readCorpus(name).map(({ input }) => input);
       const { runs, failure } = fuzz(target, corpus, { seed, until: performance.now() + SECONDS * 1000 });
