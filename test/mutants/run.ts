@@ -3,6 +3,7 @@
  *
  *   npm run test:mutants                     all of them
  *   npm run test:mutants -- --only headers   those whose file or name contains the word
+ *   npm run test:mutants -- --from 50        without the first 49, to go on where a run was stopped
  *   npm run test:mutants -- --list           names them
  *
  * Works on a copy in a temporary folder; the work tree is only read. Fails when a mutation does not fit its file any more,
@@ -22,9 +23,13 @@ const COPIED = ['src', 'test', 'scripts', 'package.json', 'tsconfig.json', 'vite
 const RETRIES = 1;
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '../..');
-const { values } = parseArgs({ options: { only: { type: 'string' }, list: { type: 'boolean' } } });
+const { values } = parseArgs({
+  options: { only: { type: 'string' }, from: { type: 'string' }, list: { type: 'boolean' } },
+});
 const only = values.only;
-const chosen = MUTATIONS.filter(({ name, file }) => only === undefined || `${file} ${name}`.includes(only));
+const chosen = MUTATIONS.slice(Number(values.from ?? 1) - 1).filter(
+  ({ name, file }) => only === undefined || `${file} ${name}`.includes(only),
+);
 
 if (values.list === true) {
   for (const { file, name } of chosen) process.stdout.write(`${file}: ${name}\n`);
