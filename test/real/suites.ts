@@ -37,6 +37,7 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
   browser: { file: 'suites/browser.test.ts', peers: [] },
   s3: { file: 'suites/s3.test.ts', peers: ['versitygw'] },
+  failover: { file: 'suites/failover.test.ts', peers: ['kubernetes-1.36', 'versitygw'] },
   clients: {
     file: 'suites/clients.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'clients'],
