@@ -1,12 +1,12 @@
 /** Describes recordings from what the store holds of them. */
-import { errorText } from '../errors.ts';
+import { TailcastError, errorText } from '../errors.ts';
 import { MAX_HEADER_LENGTH } from '../wire/asciicast/header.ts';
 import { parseHead, type CastHead } from './cast-head.ts';
 import { storedFiles } from './cast-pieces.ts';
 import { readCastTail } from './cast-tail.ts';
 import { describeHead } from './finisher.ts';
 import type { DescribedPart } from './join-parts.ts';
-import type { Recording } from './recording.ts';
+import type { Recording, ResizeOrder } from './recording.ts';
 import { parseSidecar, type Sidecar } from './sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from './store/key.ts';
 import type { ObjectKind, ObjectStat, RecordingStore, StoredRecording } from './store/store.ts';
@@ -14,7 +14,7 @@ import type { ObjectKind, ObjectStat, RecordingStore, StoredRecording } from './
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
 /**
- * What cannot be read is described as damaged. Cached by length and time of the cast.
+ * What cannot be read is described as damaged. Cached by length and time of the cast, unless it was the store that failed.
  *
  * @param maxCached descriptions kept in memory.
  */
@@ -27,11 +27,44 @@ export function createDescriber(store: RecordingStore, maxCached: number): Descr
     const version = `${stat.bytes.toString(36)}-${Math.floor(stat.modifiedAtMs).toString(36)}${hasSidecar ? 's' : ''}`;
     const cached = cache.get(id);
     if (cached?.entry.version === version) return cached;
-    const entry = await describeStored(store, key, stat, version, hasSidecar);
+    let described: DescribedPart;
+    try {
+      described = await describeStored(store, key, stat, version, hasSidecar);
+    } catch (error) {
+      // removed while it was read
+      if (isUnknown(error) && (await store.stat(key, 'cast')) === undefined) return undefined;
+      const problem = `the recording cannot be read: ${errorText(error)}`;
+      described = describeAlone(store, key, version, describeDamaged(key, stat.bytes, problem));
+      // a store or a disk that fails says nothing about the recording
+      if (error instanceof Error && 'code' in error) return described;
+    }
     const [oldest] = cache.keys();
     if (cache.size >= maxCached && oldest !== undefined) cache.delete(oldest);
-    cache.set(id, entry);
-    return entry;
+    cache.set(id, described);
+    return described;
+  };
+}
+
+function isUnknown(error: unknown): boolean {
+  return error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN';
+}
+
+/** As a recording that is a session of its own. */
+function describeAlone(
+  store: RecordingStore,
+  key: RecordingKey,
+  version: string,
+  recording: Recording,
+  resizeOrder: ResizeOrder = 'columnsFirst',
+): DescribedPart {
+  const files = storedFiles(store, key, recording.bytes, false);
+  const pieces = [{ ...files.cast, start: 0 }];
+  return {
+    entry: { recording, key, resizeOrder, pieces, live: undefined, version },
+    part: { session: recording.id, number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
+    files,
+    bodyEnd: recording.bytes,
+    gapCount: 0,
   };
 }
 
@@ -42,41 +75,28 @@ async function describeStored(
   version: string,
   hasSidecar: boolean,
 ): Promise<DescribedPart> {
-  const alone = (recording: Recording, head: Pick<CastHead, 'resizeOrder'>): DescribedPart => {
-    const files = storedFiles(store, key, stat.bytes, false);
-    const { resizeOrder } = head;
-    const pieces = [{ ...files.cast, start: 0 }];
+  const sidecar = hasSidecar
+    ? parseSidecar(await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES))
+    : undefined;
+  if (sidecar !== undefined) {
+    const recording = describeFromSidecar(sidecar, key, stat.bytes);
+    const described = describeAlone(store, key, version, recording, sidecar.cast.resizeOrder);
     return {
-      entry: { recording, key, resizeOrder, pieces, live: undefined, version },
-      part: { session: recording.id, number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
-      files,
-      bodyEnd: stat.bytes,
-      gapCount: 0,
+      ...described,
+      part: sidecar.part ?? described.part,
+      files: storedFiles(store, key, stat.bytes, sidecar.noteCount > 0),
+      bodyEnd: sidecar.upload.bodyBytes,
+      gapCount: sidecar.gapCount,
     };
-  };
-  const damaged = (problem: string): DescribedPart =>
-    alone(describeDamaged(key, stat.bytes, problem), { resizeOrder: 'columnsFirst' });
-  try {
-    const sidecar = hasSidecar
-      ? parseSidecar(await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES))
-      : undefined;
-    if (sidecar !== undefined) {
-      const described = alone(describeFromSidecar(sidecar, key, stat.bytes), sidecar.cast);
-      return {
-        ...described,
-        part: sidecar.part ?? described.part,
-        files: storedFiles(store, key, stat.bytes, sidecar.noteCount > 0),
-        bodyEnd: sidecar.upload.bodyBytes,
-        gapCount: sidecar.gapCount,
-      };
-    }
-    const head = parseHead(await readFirstLine(store, key, stat.bytes));
-    if (head === undefined) return damaged('the header line cannot be read');
-    const foreign = await describeForeign(store, key, head, stat.bytes);
-    return alone(hasSidecar ? { ...foreign, problem: 'the sidecar cannot be read' } : foreign, head);
-  } catch (error) {
-    return damaged(`the recording cannot be read: ${errorText(error)}`);
   }
+  const head = parseHead(await readFirstLine(store, key, stat.bytes));
+  if (head === undefined) {
+    const problem = 'the header line cannot be read';
+    return describeAlone(store, key, version, describeDamaged(key, stat.bytes, problem));
+  }
+  const foreign = await describeForeign(store, key, head, stat.bytes);
+  const recording = hasSidecar ? { ...foreign, problem: 'the sidecar cannot be read' } : foreign;
+  return describeAlone(store, key, version, recording, head.resizeOrder);
 }
 
 const MAX_SIDECAR_BYTES = 8_388_608;
