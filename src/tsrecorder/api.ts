@@ -68,6 +68,8 @@ export const SECURITY_HEADERS = {
 } as const;
 
 const HEALTH = ['/healthz', '/readyz'];
+/** How long a request for what belongs to a recording waits for the store to have it. */
+const STORED_WAIT_MS = 5000;
 const CAST_TYPE = 'application/x-asciicast';
 
 const text = z.string().max(1000).exactOptional();
@@ -252,10 +254,22 @@ async function sendObject(
   type: string,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  const stat = live === undefined ? await store.stat(key, kind) : undefined;
+  // it is listed as over a moment before the store has it
+  if (live?.isOpen() === false) await settledWithin(live.stored, STORED_WAIT_MS);
+  const stat = live?.isOpen() === true ? undefined : await store.stat(key, kind);
   if (stat === undefined) throw new TailcastError('RECORDING_UNKNOWN', `it has no ${kind}`);
   reply.type(type).header('cache-control', 'private, no-cache').header('content-length', stat.bytes);
   return reply.send(streamOf(store.read(key, kind)));
+}
+
+/** Resolves with `promise`, or when the time is over. */
+async function settledWithin(promise: Promise<void>, timeoutMs: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, timeoutMs);
+  });
+  await Promise.race([promise, timeout]);
+  clearTimeout(timer);
 }
 
 function wholeOf(entry: CatalogEntry): { readonly start: number; readonly end: number } {

@@ -73,6 +73,8 @@ export interface LiveRecording {
   durable(): { readonly castBytes: number; readonly notesBytes: number; readonly bodyBytes: number };
   /** Whether more may come. */
   isOpen(): boolean;
+  /** Resolves when the store has it, or when there is nothing of it to store. */
+  readonly stored: Promise<void>;
   /** Calls `wake` when one of the two above may have changed. @returns how to stop that. */
   watch(wake: () => void): () => void;
 }
@@ -461,6 +463,7 @@ function describeEntry(entry: Entry): LiveRecording | undefined {
     part: describePart(started.meta),
     durable: () => session.durable,
     isOpen: () => entry.over === undefined,
+    stored: entry.gone.promise,
     watch: (wake) => session.watch(wake),
   };
 }

@@ -6,7 +6,16 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
-import { createRig, HEADER, openUpload, STORED_HEADER, uploadWhole, type Rig } from './recorder-rig.ts';
+import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import {
+  createRig,
+  HEADER,
+  openUpload,
+  STORED_HEADER,
+  until,
+  uploadWhole,
+  type Rig,
+} from './recorder-rig.ts';
 
 const LINES = '[0.1,"o","one\\r\\n"]\n[0.2,"r","24x80"]\n[0.3,"o","two\\r\\n"]\n';
 const GOLDEN = join(dirname(fileURLToPath(import.meta.url)), '../fixtures/golden');
@@ -336,5 +345,37 @@ describe('an archive of the reference', () => {
     const before = (await other.list('?limit=500')).length;
     await uploadWhole(rig.recorder, HEADER);
     expect((await other.list('?limit=500')).length).toBe(before + 1);
+  });
+});
+
+describe('what belongs to a recording that is over and not yet in the store', () => {
+  it('is waited for', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-'));
+    const store = await createDiskStore(directory);
+    const gate = Promise.withResolvers<void>();
+    await using rig = await createRig(
+      {
+        store: {
+          ...store,
+          async finish(upload) {
+            await gate.promise;
+            await store.finish(upload);
+          },
+        },
+      },
+      directory,
+    );
+    const upload = openUpload(rig.recorder);
+    upload.write(`${HEADER}{"kind":"session","id":"s1"}\n${LINES}{"kind":"end","outcome":"completed"}\n`);
+    upload.end();
+    const over = await until(async () => (await rig.list()).find(({ state }) => state === 'closed'));
+    const asked = Promise.all(
+      ['notes', 'sidecar'].map((kind) => rig.get(`/api/v1/recordings/${over.id}/${kind}`)),
+    );
+    // both are being waited for: an answer that comes before the gate opens is a wrong one
+    expect(await Promise.race([asked, rig.get('/healthz')])).toMatchObject({ status: 200 });
+    gate.resolve();
+    expect((await asked).map(({ status }) => status)).toEqual([200, 200]);
+    await upload.over;
   });
 });
