@@ -1,13 +1,14 @@
 /**
  * Compares the gateway with a direct connection and with Go's reverse proxy, as ratios within one interleaved run.
  *
- *   npm run bench [-- small-get bulk-list --quick]
+ *   npm run bench [-- small-get bulk-list recorder --quick]
  *
  * Every process (upstream, proxies, load) runs by itself on loopback. Figures of a shared machine drift; ratios of
  * medians over interleaved rounds are what counts.
  */
 import { rmSync } from 'node:fs';
 import { writeCertificates, type CertificateFiles } from './certificates.ts';
+import { benchRecorder } from './recorder.ts';
 import {
   compile,
   runLoad,
@@ -30,6 +31,9 @@ const CASES: Readonly<Record<string, Case>> = {
   'bulk-list': { path: '/list', connections: 1, unit: 'MB/s' },
 };
 
+/** Has nothing to compare with but the disk. */
+const RECORDER = 'recorder';
+
 interface Sample {
   readonly rate: number;
   /** Microseconds per request, or milliseconds per MB: the same number by unit. */
@@ -42,14 +46,19 @@ const args = process.argv.slice(2);
 const quick = args.includes('--quick');
 const wanted = args.filter((arg) => !arg.startsWith('--'));
 const unknown = [
-  ...wanted.filter((name) => CASES[name] === undefined),
+  ...wanted.filter((name) => CASES[name] === undefined && name !== RECORDER),
   ...args.filter((arg) => arg.startsWith('--') && arg !== '--quick'),
 ];
 if (unknown.length > 0) {
-  console.error(`unknown: ${unknown.join(' ')}; cases: ${Object.keys(CASES).join(' ')}; option: --quick`);
+  console.error(
+    `unknown: ${unknown.join(' ')}; cases: ${[...Object.keys(CASES), RECORDER].join(' ')}; option: --quick`,
+  );
   process.exitCode = 2;
 } else {
-  await main(wanted.length > 0 ? wanted : Object.keys(CASES));
+  const names = wanted.length > 0 ? wanted : [...Object.keys(CASES), RECORDER];
+  const proxied = names.filter((name) => name !== RECORDER);
+  if (proxied.length > 0) await main(proxied);
+  if (names.includes(RECORDER)) await benchRecorder({ quick });
 }
 
 async function main(names: readonly string[]): Promise<void> {

@@ -1,0 +1,194 @@
+/**
+ * Measures a recorder on a directory: how many bytes become durable while 64 sessions flood it, beside what `dd` with one
+ * fsync does on the same disk in the same rounds, and how long 300 quiet sessions wait for their acknowledgements.
+ *
+ *   node bench/recorder.ts [--quick]
+ *
+ * Recorder and load are processes of their own on the same machine: on two cores each has one.
+ */
+import { spawn, execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import type { RecorderLoad, RecorderLoadResult } from './recorder-load.ts';
+
+export const FLOOD_SESSIONS = 64;
+export const IDLE_SESSIONS = 300;
+const DD_MB = 512;
+const SAMPLE_MS = 100;
+
+const here = dirname(fileURLToPath(import.meta.url));
+const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
+
+/** What one round saw. */
+export interface RecorderSample {
+  /** Durable bytes per second while the sessions flood, and until the last of them is stored, in MB. */
+  readonly durableMbps: number;
+  readonly storedMbps: number;
+  /** CPU time of the recorder, storing included, per MB. */
+  readonly cpuMsPerMb: number;
+  /** Resident memory of the recorder: median over the second and over the last quarter of the flood, and the most. */
+  readonly earlyRssMb: number;
+  readonly lateRssMb: number;
+  readonly peakRssMb: number;
+  /** Of `dd conv=fsync`, before and after the flood, in MB. */
+  readonly ddMbps: number;
+}
+
+/** What 300 quiet sessions saw. */
+export interface IdleSample {
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  /** Percent of one core. */
+  readonly cpuPercent: number;
+  readonly peakRssMb: number;
+}
+
+/** Runs the benchmark and prints its table. */
+export async function benchRecorder(options: { readonly quick: boolean }): Promise<void> {
+  const rounds = options.quick ? 1 : 5;
+  const seconds = options.quick ? 5 : 10;
+  const samples: RecorderSample[] = [];
+  for (let round = 0; round < rounds; round += 1) samples.push(await measureFlood(seconds));
+  const idle = await measureIdle(options.quick ? 10 : 30);
+  const middle = (pick: (sample: RecorderSample) => number): number => median(samples.map(pick));
+  const durable = middle(({ durableMbps }) => durableMbps);
+  console.log(`\nrecorder: ${FLOOD_SESSIONS} flooding sessions, ${rounds} round(s) of ${seconds} s`);
+  console.log(`  durable        ${durable.toFixed(0)} MB/s`);
+  console.log(`  of dd fsync    ${middle(({ durableMbps, ddMbps }) => durableMbps / ddMbps).toFixed(2)}x`);
+  console.log(`  dd fsync       ${middle(({ ddMbps }) => ddMbps).toFixed(0)} MB/s`);
+  console.log(`  stored         ${middle(({ storedMbps }) => storedMbps).toFixed(0)} MB/s`);
+  console.log(`  CPU            ${middle(({ cpuMsPerMb }) => cpuMsPerMb).toFixed(2)} ms/MB`);
+  console.log(
+    `  memory         ${middle(({ earlyRssMb }) => earlyRssMb).toFixed(0)} MB early, ` +
+      `${middle(({ lateRssMb }) => lateRssMb).toFixed(0)} MB late, ` +
+      `${middle(({ peakRssMb }) => peakRssMb).toFixed(0)} MB at most`,
+  );
+  console.log(`recorder: ${IDLE_SESSIONS} sessions, a line a second each`);
+  console.log(`  ack            p50 ${idle.p50Ms.toFixed(1)} ms, p99 ${idle.p99Ms.toFixed(1)} ms`);
+  console.log(`  CPU            ${idle.cpuPercent.toFixed(0)} % of a core`);
+  console.log(`  memory         ${idle.peakRssMb.toFixed(0)} MB at most`);
+}
+
+/** One round of floods between two of `dd`. */
+export async function measureFlood(seconds: number): Promise<RecorderSample> {
+  return inFolder(async (folder) => {
+    const ddBefore = await dd(folder);
+    await using recorder = await startRecorder(join(folder, 'store'));
+    const before = cpuSeconds(recorder.pid);
+    const memory = watchMemory(recorder.pid);
+    const load = await runLoad({ url: recorder.url, mode: 'flood', sessions: FLOOD_SESSIONS, seconds });
+    const rss = memory.stop();
+    const cpu = cpuSeconds(recorder.pid) - before;
+    const ddAfter = await dd(folder);
+    const flooding = rss.slice(0, Math.ceil((seconds * 1000) / SAMPLE_MS));
+    const quarter = Math.ceil(flooding.length / 4);
+    return {
+      durableMbps: load.bytes / load.seconds / 1e6,
+      storedMbps: load.storedBytes / load.storedSeconds / 1e6,
+      cpuMsPerMb: (cpu * 1000) / (load.storedBytes / 1e6),
+      earlyRssMb: median(flooding.slice(quarter, 2 * quarter)),
+      lateRssMb: median(flooding.slice(-quarter)),
+      peakRssMb: Math.max(...rss),
+      ddMbps: (ddBefore + ddAfter) / 2,
+    };
+  });
+}
+
+/** Quiet sessions only. */
+export async function measureIdle(seconds: number): Promise<IdleSample> {
+  return inFolder(async (folder) => {
+    await using recorder = await startRecorder(join(folder, 'store'));
+    const before = cpuSeconds(recorder.pid);
+    const memory = watchMemory(recorder.pid);
+    const load = await runLoad({ url: recorder.url, mode: 'idle', sessions: IDLE_SESSIONS, seconds });
+    const cpuPercent = ((cpuSeconds(recorder.pid) - before) / load.storedSeconds) * 100;
+    return { p50Ms: load.p50Ms, p99Ms: load.p99Ms, cpuPercent, peakRssMb: Math.max(...memory.stop()) };
+  });
+}
+
+/** A folder on the disk of the temporary files, removed afterwards. */
+async function inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
+  const folder = mkdtempSync(join(tmpdir(), 'tcbench-'));
+  try {
+    return await work(folder);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+interface RecorderPeer extends AsyncDisposable {
+  readonly url: string;
+  readonly pid: number;
+}
+
+async function startRecorder(directory: string): Promise<RecorderPeer> {
+  const child = spawn(process.execPath, [join(here, `recorder-server.${extension}`), directory], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const exit = once(child, 'exit');
+  const first = await Promise.race([once(child.stdout, 'data'), exit.then(() => undefined)]);
+  if (first === undefined || child.pid === undefined) throw new Error('the recorder did not start');
+  return {
+    url: String(first[0]).trim(),
+    pid: child.pid,
+    async [Symbol.asyncDispose]() {
+      child.stdin.end();
+      await exit;
+    },
+  };
+}
+
+async function runLoad(load: RecorderLoad): Promise<RecorderLoadResult> {
+  const { stdout } = await promisify(execFile)(process.execPath, [
+    join(here, `recorder-load.${extension}`),
+    JSON.stringify(load),
+  ]);
+  return JSON.parse(stdout) as RecorderLoadResult;
+}
+
+/** MB/s of one large file written and synced once. */
+async function dd(folder: string): Promise<number> {
+  const file = join(folder, 'dd');
+  const startedAt = performance.now();
+  await promisify(execFile)('dd', ['if=/dev/zero', `of=${file}`, 'bs=1M', `count=${DD_MB}`, 'conv=fsync']);
+  const seconds = (performance.now() - startedAt) / 1000;
+  rmSync(file);
+  return (DD_MB * 1024 ** 2) / 1e6 / seconds;
+}
+
+/** User and system time of a process. The kernel counts hundredths of a second. */
+function cpuSeconds(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return (Number(fields[11]) + Number(fields[12])) / 100;
+}
+
+/** Samples the resident memory of a process, in MB. */
+function watchMemory(pid: number): { stop(): readonly number[] } {
+  const samples: number[] = [];
+  const sample = (): void => {
+    const resident = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+    samples.push((Number(resident) * 1024) / 1e6);
+  };
+  sample();
+  const timer = setInterval(sample, SAMPLE_MS);
+  return {
+    stop() {
+      clearInterval(timer);
+      return samples;
+    },
+  };
+}
+
+function median(values: readonly number[]): number {
+  const sorted = values.toSorted((left, right) => left - right);
+  return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  await benchRecorder({ quick: process.argv.includes('--quick') });
+}
