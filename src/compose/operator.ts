@@ -18,9 +18,10 @@ import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
 import { KINDS } from '../operator/kube-object.ts';
 import { runWhileLeading } from '../operator/leader.ts';
 import { createOperatorMetrics, type OperatorMetrics } from '../operator/operator-metrics.ts';
-import { KeyKeeper } from '../operator/recorder/keys.ts';
-import { createRecorderReconciler, type RecorderReconciler } from '../operator/recorder/reconcile.ts';
-import type { SpecOptions } from '../operator/recorder/specs.ts';
+import { KeyKeeper } from '../operator/nodes/keys.ts';
+import type { Reconciler } from '../operator/nodes/lifecycle.ts';
+import type { NodeGroup, SpecOptions } from '../operator/nodes/node-group.ts';
+import { createRecorderReconciler } from '../operator/recorder/reconcile.ts';
 import { createTailnets } from '../operator/tailnets.ts';
 import { createTailscaleControl } from '../operator/tailscale-api.ts';
 
@@ -92,7 +93,7 @@ async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
   const { config, client, metrics, log, options, connection } = parts;
   const controller = createController({
     client,
-    reconciler: reconcilerOf(parts),
+    reconcilers: reconcilersOf(parts),
     namespace: options.namespace,
     workers: config.workers,
     resyncMs: config.resyncSeconds * 1000,
@@ -103,7 +104,7 @@ async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
   });
   metrics.gauge(
     'tailcast_operator_pending',
-    'Recorders that wait or are being worked on.',
+    'Resources that wait or are being worked on.',
     () => controller.pending,
   );
   const ops =
@@ -153,27 +154,29 @@ async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** What would be done for every Recorder that is there now. */
+/** What would be done for every resource that is there now. */
 async function printAll(parts: Parts, print: (text: string) => void, signal: AbortSignal): Promise<void> {
   const client = createDryRunClient(parts.client, print);
   const control = createDryRunControl(parts.control, print, Date.now);
   const silent: EventRecorder = { record: () => Promise.resolve() };
-  const reconciler = reconcilerOf({ ...parts, client, control }, silent);
-  const { items } = await client.list(KINDS.recorder, { metadataOnly: true }, signal);
-  for (const { metadata } of items) {
-    print(`# Recorder ${metadata.name}\n`);
-    try {
-      await reconciler.reconcile(metadata.name, signal);
-    } catch (error) {
-      print(`# cannot be deployed: ${errorText(error)}\n`);
+  const kinds = { Recorder: KINDS.recorder, ProxyGroup: KINDS.proxyGroup };
+  for (const [kind, reconciler] of reconcilersOf({ ...parts, client, control }, silent)) {
+    const { items } = await client.list(kinds[kind], { metadataOnly: true }, signal);
+    for (const { metadata } of items) {
+      print(`# ${kind} ${metadata.name}\n`);
+      try {
+        await reconciler.reconcile(metadata.name, signal);
+      } catch (error) {
+        print(`# cannot be deployed: ${errorText(error)}\n`);
+      }
     }
   }
 }
 
-function reconcilerOf(parts: Parts, silent?: EventRecorder): RecorderReconciler {
+function reconcilersOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<NodeGroup['kind'], Reconciler> {
   const { client, control, metrics, options, log } = parts;
   const clock = systemClock;
-  return createRecorderReconciler({
+  const deps = {
     client,
     options,
     metrics,
@@ -186,9 +189,10 @@ function reconcilerOf(parts: Parts, silent?: EventRecorder): RecorderReconciler 
       defaultLoginServer: TAILSCALE_LOGIN,
       nowMs: Date.now,
     }),
-    keys: new KeyKeeper({ options, metrics, nowMs: Date.now, log }),
+    keys: new KeyKeeper({ metrics, nowMs: Date.now, log }),
     events: silent ?? createEventRecorder({ client, clock, log, createId: () => randomUUID().slice(0, 13) }),
-  });
+  };
+  return new Map([['Recorder', createRecorderReconciler(deps)]]);
 }
 
 function createControl(config: OperatorConfig): TailnetControl {

@@ -1,14 +1,21 @@
-/** Kubernetes Events about Recorders: what `kubectl describe` shows. The same thing said again is counted, not repeated. */
+/** Kubernetes Events about our resources: what `kubectl describe` shows. The same thing said again is counted, not repeated. */
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Clock } from './clock.ts';
 import type { KubeClient } from './kube-client.ts';
-import { KINDS } from './kube-object.ts';
+import { KINDS, type ResourceKind } from './kube-object.ts';
+
+/** The resource that an event is about. */
+export interface Subject {
+  readonly kind: ResourceKind;
+  readonly name: string;
+  readonly uid: string;
+}
 
 export interface EventRecorder {
   /** Never throws: an event that cannot be written is logged. */
   record(
-    about: { readonly name: string; readonly uid: string },
+    about: Subject,
     event: { readonly type: 'Normal' | 'Warning'; readonly reason: string; readonly message: string },
     signal: AbortSignal,
   ): Promise<void>;
@@ -75,7 +82,10 @@ export function createEventRecorder(options: {
         }
       } catch (error) {
         told.delete(key);
-        log.debug({ recorder: about.name, reason, error: errorText(error) }, 'event not written');
+        log.debug(
+          { kind: about.kind.kind, name: about.name, reason, error: errorText(error) },
+          'event not written',
+        );
       }
     },
   };
@@ -83,7 +93,7 @@ export function createEventRecorder(options: {
 
 function newEvent(
   name: string,
-  about: { readonly name: string; readonly uid: string },
+  about: Subject,
   event: { readonly type: string; readonly reason: string; readonly message: string },
   time: string,
 ): object {
@@ -92,8 +102,8 @@ function newEvent(
     kind: 'Event',
     metadata: { name, namespace: NAMESPACE },
     involvedObject: {
-      apiVersion: KINDS.recorder.apiVersion,
-      kind: KINDS.recorder.kind,
+      apiVersion: about.kind.apiVersion,
+      kind: about.kind.kind,
       name: about.name,
       uid: about.uid,
     },

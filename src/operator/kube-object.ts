@@ -75,6 +75,7 @@ const kind = (apiVersion: string, name: string, plural: string, namespaced = tru
 /** The kinds that the operator reads or writes. */
 export const KINDS = {
   recorder: kind('tailscale.com/v1alpha1', 'Recorder', 'recorders', false),
+  proxyGroup: kind('tailscale.com/v1alpha1', 'ProxyGroup', 'proxygroups', false),
   tailnet: kind('tailscale.com/v1alpha1', 'Tailnet', 'tailnets', false),
   secret: kind('v1', 'Secret', 'secrets'),
   serviceAccount: kind('v1', 'ServiceAccount', 'serviceaccounts'),

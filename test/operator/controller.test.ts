@@ -41,12 +41,17 @@ describe('the controller', () => {
     const abort = new AbortController();
     const controller = createController({
       client: createKubeClient(connection),
-      reconciler: {
-        reconcile: async (name) => {
-          looks.push(name);
-          return undefined;
-        },
-      },
+      reconcilers: new Map([
+        [
+          'Recorder',
+          {
+            reconcile: async (name) => {
+              looks.push(name);
+              return undefined;
+            },
+          },
+        ],
+      ]),
       namespace: 'tailcast',
       workers: 2,
       resyncMs: 300,

@@ -1,49 +1,32 @@
 /** One pass over one Recorder: look, decide, do, and say in its status what came of it. Effects only. */
-import { errorText, TailcastError } from '../../errors.ts';
-import type { Logger } from '../../observe/logger.ts';
+import { errorText } from '../../errors.ts';
 import type { TailnetControl } from '../auth-keys.ts';
-import type { Clock } from '../clock.ts';
-import type { EventRecorder } from '../event-recorder.ts';
-import { KubeRefusal, type KubeClient } from '../kube-client.ts';
+import { KubeRefusal } from '../kube-client.ts';
 import { KINDS } from '../kube-object.ts';
-import type { OperatorMetrics } from '../operator-metrics.ts';
-import type { Tailnets } from '../tailnets.ts';
-import { KEY_LIFETIME_MS, SPENT_AFTER_MS } from './auth-key-decision.ts';
-import { removeAll, removeStaleAccounts, removeSurplus } from './cleanup.ts';
-import type { KeyKeeper, ReplicaNode } from './keys.ts';
-import { observe } from './observe.ts';
-import { provision } from './provision.ts';
-import { parseRecorder, type Recorder, type RecorderDevice } from './resource.ts';
-import { FINALIZER, type SpecOptions } from './specs.ts';
-import { isForeignImage } from './stateful-set-specs.ts';
-import { devicesOf, nextStatus, type Outcome } from './status.ts';
+import { removeStaleAccounts, removeSurplus } from '../nodes/cleanup.ts';
+import {
+  addFinalizer,
+  controlOf,
+  finish,
+  nextLook,
+  SHORT_MS,
+  timeOf,
+  type Managed,
+  type Reconciler,
+  type ReconcilerDeps,
+} from '../nodes/lifecycle.ts';
+import { observe } from '../nodes/observe.ts';
+import { provision, type Wanted } from '../nodes/provision.ts';
+import { devicesOf, type ShownDevice } from '../nodes/status.ts';
+import { recorderGroup } from './group.ts';
+import { parseRecorder, type Recorder } from './resource.ts';
+import { isForeignImage, statefulSet } from './stateful-set-specs.ts';
+import { nextStatus, type Outcome } from './status.ts';
 import { problemOf } from './validation.ts';
 
-export interface ReconcilerDeps {
-  readonly client: Omit<KubeClient, 'watch'>;
-  readonly tailnets: Tailnets;
-  readonly options: SpecOptions;
-  readonly keys: Pick<KeyKeeper, 'ensure' | 'forget'>;
-  readonly events: EventRecorder;
-  readonly metrics: OperatorMetrics;
-  readonly clock: Clock;
-  readonly log: Logger;
-}
+const FINALIZER = 'tailscale.com/finalizer';
 
-export interface RecorderReconciler {
-  /**
-   * @returns in how many milliseconds to look again without being asked; undefined: when something changes.
-   * @throws what went wrong; the caller tries again later. It is in the status already.
-   */
-  reconcile(name: string, signal: AbortSignal): Promise<number | undefined>;
-}
-
-/** A pod that ends is looked for this often. */
-const SHORT_MS = 1000;
-/** Pods on a lost node never end; a Recorder that is being deleted does not wait longer for them. */
-const POD_PATIENCE_MS = 5 * 60_000;
-
-export function createRecorderReconciler(deps: ReconcilerDeps): RecorderReconciler {
+export function createRecorderReconciler(deps: ReconcilerDeps): Reconciler {
   const { client, metrics } = deps;
   /** Uids by name, to forget what is known of a Recorder that is gone. */
   const uids = new Map<string, string>();
@@ -67,10 +50,20 @@ export function createRecorderReconciler(deps: ReconcilerDeps): RecorderReconcil
       if (uids.get(name) !== recorder.metadata.uid) forget(name);
       uids.set(name, recorder.metadata.uid);
       if (recorder.metadata.deletionTimestamp === undefined) return deploy(deps, recorder, signal);
-      const again = await finish(deps, recorder, signal);
+      const again = await finish(deps, managed(deps, recorder), signal);
       if (again === undefined) forget(name);
       return again;
     },
+  };
+}
+
+function managed({ options }: ReconcilerDeps, recorder: Recorder): Managed {
+  return {
+    kind: KINDS.recorder,
+    finalizer: FINALIZER,
+    group: recorderGroup(recorder, options),
+    tailnet: recorder.spec.tailnet,
+    metadata: recorder.metadata,
   };
 }
 
@@ -80,15 +73,17 @@ async function deploy(
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const { client, options, metrics } = deps;
+  const resource = managed(deps, recorder);
+  const { group } = resource;
   let control: TailnetControl;
   try {
-    control = await tailnetOf(deps, recorder, signal);
+    control = await controlOf(deps, recorder.spec.tailnet, signal);
   } catch (error) {
     await report(deps, recorder, failed('RecorderTailnetUnavailable', errorText(error)), undefined, signal);
     throw error;
   }
-  await addFinalizer(deps, recorder, signal);
-  const observed = await observe(client, recorder, options.namespace, signal);
+  await addFinalizer(deps, resource, signal);
+  const observed = await observe(client, group, options.namespace, signal);
   const problem = problemOf(recorder, observed.serviceAccount, options.namespace);
   if (problem !== undefined) {
     const outcome = failed('RecorderInvalid', `Recorder is invalid: ${problem}`);
@@ -100,9 +95,10 @@ async function deploy(
   await mentionImage(deps, recorder, signal);
   try {
     metrics.recorders.add(recorder.metadata.uid);
-    const { nodes, complete } = await provision(deps, recorder, observed, control, signal);
-    await removeStaleAccounts(deps, recorder, observed, signal);
-    const surplusGone = await removeSurplus(deps, recorder, observed, control, signal);
+    const wanted: Wanted = { group, statefulSet: (...context) => statefulSet(recorder, ...context) };
+    const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
+    await removeStaleAccounts(deps, group, observed, signal);
+    const surplusGone = await removeSurplus(deps, group, observed, control, signal);
     const outcome: Outcome = complete
       ? { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' }
       : failed('RecorderCreating', 'the StatefulSet is being made anew, its pods stay');
@@ -112,26 +108,6 @@ async function deploy(
     if (!signal.aborted) await reportFailure(deps, recorder, error, signal);
     throw error;
   }
-}
-
-async function tailnetOf(
-  { tailnets }: ReconcilerDeps,
-  { spec }: Recorder,
-  signal: AbortSignal,
-): Promise<TailnetControl> {
-  const answer = await tailnets.of(spec.tailnet, signal);
-  if (answer.kind === 'gone') throw new TailcastError('CONTROL_FAILED', answer.message);
-  return answer.control;
-}
-
-/** Keys of nodes that have not joined are looked at again: they end, or turn out to be used up. */
-function nextLook(nodes: readonly ReplicaNode[], nowMs: number): number | undefined {
-  const times = nodes.flatMap(({ stored, deliver }) => {
-    if (deliver === undefined || stored?.expiresAtMs === undefined) return [];
-    const madeAtMs = stored.expiresAtMs - KEY_LIFETIME_MS;
-    return [Math.max(nowMs + 60_000, madeAtMs + SPENT_AFTER_MS)];
-  });
-  return times.length === 0 ? undefined : Math.min(...times) - nowMs;
 }
 
 async function reportFailure(
@@ -152,71 +128,20 @@ async function reportFailure(
   }
 }
 
-/** A Recorder that is being deleted: nodes first, then the finalizer. */
-async function finish(
-  deps: ReconcilerDeps,
-  recorder: Recorder,
-  signal: AbortSignal,
-): Promise<number | undefined> {
-  const { client, tailnets, clock, options } = deps;
-  const { name, resourceVersion, finalizers, deletionTimestamp } = recorder.metadata;
-  if (!finalizers.includes(FINALIZER)) return undefined;
-  const tailnet = await tailnets.of(recorder.spec.tailnet, signal);
-  const observed = await observe(client, recorder, options.namespace, signal);
-  const waitForPods = clock.now() - Date.parse(deletionTimestamp ?? '') < POD_PATIENCE_MS;
-  const control = tailnet.kind === 'found' ? tailnet.control : undefined;
-  const result = await removeAll(deps, recorder, observed, control, waitForPods, signal);
-  if (result.kind === 'waiting') return SHORT_MS;
-  if (tailnet.kind === 'gone' && result.left.length > 0) {
-    const message = `${tailnet.message}, so these nodes could not be removed from it: ${result.left.join(', ')}`;
-    await deps.events.record(
-      recorder.metadata,
-      { type: 'Warning', reason: 'RecorderDevicesLeft', message },
-      signal,
-    );
-  }
-  const left = finalizers.filter((finalizer) => finalizer !== FINALIZER);
-  const body = { metadata: { resourceVersion, finalizers: left } };
-  await client.patch(KINDS.recorder, { name }, { kind: 'merge', body }, signal);
-  deps.log.info({ recorder: name }, 'recorder removed');
-  return undefined;
-}
-
-async function addFinalizer(
-  { client, log }: ReconcilerDeps,
-  { metadata }: Recorder,
-  signal: AbortSignal,
-): Promise<void> {
-  const { name, resourceVersion, finalizers } = metadata;
-  if (finalizers.includes(FINALIZER)) return;
-  const body = { metadata: { resourceVersion, finalizers: [...finalizers, FINALIZER] } };
-  await client.patch(KINDS.recorder, { name }, { kind: 'merge', body }, signal);
-  log.info({ recorder: name }, 'recorder found');
-}
-
-async function mentionImage(
-  { events, options }: ReconcilerDeps,
-  recorder: Recorder,
-  signal: AbortSignal,
-): Promise<void> {
+async function mentionImage(deps: ReconcilerDeps, recorder: Recorder, signal: AbortSignal): Promise<void> {
   const { image } = recorder.spec.statefulSet.pod.container;
   if (!isForeignImage(image)) return;
-  const message = `image "${image}" does not run beside a tailscale container; ${options.recorderImage} runs in its place`;
-  await events.record(
-    recorder.metadata,
-    { type: 'Warning', reason: 'RecorderImageReplaced', message },
-    signal,
-  );
+  const message = `image "${image}" does not run beside a tailscale container; ${deps.options.recorderImage} runs in its place`;
+  await warn(deps, recorder, { reason: 'RecorderImageReplaced', message }, signal);
 }
 
 function warn(
   { events }: ReconcilerDeps,
-  recorder: Recorder,
-  outcome: Outcome,
+  { metadata: { name, uid } }: Recorder,
+  { reason, message }: { readonly reason: string; readonly message: string },
   signal: AbortSignal,
 ): Promise<void> {
-  const { reason, message } = outcome;
-  return events.record(recorder.metadata, { type: 'Warning', reason, message }, signal);
+  return events.record({ kind: KINDS.recorder, name, uid }, { type: 'Warning', reason, message }, signal);
 }
 
 function failed(reason: Outcome['reason'], message: string): Outcome {
@@ -228,11 +153,10 @@ async function report(
   { client, clock }: ReconcilerDeps,
   recorder: Recorder,
   outcome: Outcome,
-  devices: readonly RecorderDevice[] | undefined,
+  devices: readonly ShownDevice[] | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const now = new Date(clock.now()).toISOString().replace(/\.\d+Z$/, 'Z');
-  const status = nextStatus(recorder, outcome, devices, now);
+  const status = nextStatus(recorder, outcome, devices, timeOf(clock));
   if (status === undefined) return;
   const { name, uid } = recorder.metadata;
   const body = { metadata: { uid }, status };

@@ -8,39 +8,36 @@ import type {
   V1PersistentVolumeClaim,
   V1PodSecurityContext,
   V1PodSpec,
-  V1Probe,
-  V1SecurityContext,
-  V1StatefulSetSpec,
   V1Volume,
-  V1VolumeMount,
 } from '@kubernetes/client-node';
-import type { DesiredObject } from '../kube-object.ts';
+import type { SpecOptions } from '../nodes/node-group.ts';
+import {
+  LOCKED_DOWN,
+  SOCKET,
+  SOCKET_DIRECTORY,
+  USER,
+  claimTemplate,
+  opsProbes,
+  podFacts,
+  serveAnnotation,
+  spreadOver,
+  tailscaleContainer,
+  tailscaleVolumes,
+  type DesiredStatefulSet,
+  type ImmutableParts,
+} from '../nodes/pods.ts';
+import { metadataOf } from '../nodes/specs.ts';
+import { recorderGroup } from './group.ts';
 import { storageOf, type Recorder } from './resource.ts';
-import { baseLabels, metadataOf, serviceAccountName, type SpecOptions } from './specs.ts';
 
 /** The port at which clients look for a recorder. */
 const UPLOAD_PORT = 80;
 const OPS_PORT = 9003;
 const TAILSCALE_HEALTH_PORT = 9002;
-const SOCKET_DIRECTORY = '/run/tailscale';
-const SOCKET = `${SOCKET_DIRECTORY}/sock`;
-const SERVE_DIRECTORY = '/etc/tailcast';
-const SERVE_ANNOTATION = 'tailcast/serve-config';
 const DATA_DIRECTORY = '/data';
-/** The user of the reference's image, so that volumes it wrote stay readable. */
-const USER = 65_532;
 /** Running uploads may go on this long; then the container has 15 s to close them well. */
 const DRAIN_SECONDS = 45;
 const GRACE_SECONDS = 60;
-
-/** What cannot be changed on a StatefulSet that exists. */
-export interface ImmutableParts {
-  readonly podManagementPolicy: string;
-}
-
-export interface DesiredStatefulSet extends DesiredObject {
-  readonly spec: V1StatefulSetSpec;
-}
 
 /**
  * The StatefulSet of a Recorder.
@@ -56,16 +53,17 @@ export function statefulSet(
   existing: ImmutableParts = { podManagementPolicy: 'Parallel' },
 ): DesiredStatefulSet {
   const { statefulSet: wanted, replicas } = recorder.spec;
-  const labels = baseLabels(recorder.metadata.name);
+  const group = recorderGroup(recorder, options);
+  const { labels } = group;
   const annotations = {
     ...wanted.pod.annotations,
-    ...(recorder.spec.enableUI ? { [SERVE_ANNOTATION]: SERVE_CONFIG } : {}),
+    ...(recorder.spec.enableUI ? serveAnnotation(SERVE_CONFIG) : {}),
   };
-  const claims = claimTemplates(recorder);
+  const claims = claimTemplates(recorder, labels);
   return {
     apiVersion: 'apps/v1',
     kind: 'StatefulSet',
-    metadata: metadataOf(recorder, options, recorder.metadata.name, {
+    metadata: metadataOf(group, options, group.name, {
       labels: wanted.labels,
       annotations: wanted.annotations,
     }),
@@ -100,14 +98,21 @@ export function isForeignImage(image: string): boolean {
 
 function podSpec(recorder: Recorder, options: SpecOptions): V1PodSpec {
   const { pod } = recorder.spec.statefulSet;
+  const { account, labels } = recorderGroup(recorder, options);
+  const serve = recorder.spec.enableUI;
   return {
-    serviceAccountName: serviceAccountName(recorder),
+    serviceAccountName: account.name,
     terminationGracePeriodSeconds: GRACE_SECONDS,
     securityContext: podSecurity(pod.securityContext),
-    initContainers: [tailscaleContainer(recorder, options)],
+    initContainers: [
+      tailscaleContainer({ hostname: '$(POD_NAME)', serve, healthPort: TAILSCALE_HEALTH_PORT }, options),
+    ],
     containers: [recorderContainer(recorder, options)],
     volumes: volumes(recorder),
-    ...(pod.affinity === undefined ? spread(recorder) : { affinity: pod.affinity }),
+    // Whoever names an affinity has decided for himself where replicas go.
+    ...(pod.affinity === undefined
+      ? { topologySpreadConstraints: spreadOver(labels) }
+      : { affinity: pod.affinity }),
     ...(pod.imagePullSecrets === undefined ? {} : { imagePullSecrets: pod.imagePullSecrets }),
     ...(pod.nodeSelector === undefined ? {} : { nodeSelector: pod.nodeSelector }),
     ...(pod.tolerations === undefined ? {} : { tolerations: pod.tolerations }),
@@ -122,29 +127,6 @@ function podSecurity(wanted: V1PodSecurityContext | undefined): V1PodSecurityCon
     sysctls: [{ name: 'net.ipv4.ip_unprivileged_port_start', value: String(UPLOAD_PORT) }],
   };
   return Object.assign(defaults, wanted);
-}
-
-const LOCKED_DOWN: V1SecurityContext = {
-  runAsNonRoot: true,
-  runAsUser: USER,
-  runAsGroup: USER,
-  allowPrivilegeEscalation: false,
-  readOnlyRootFilesystem: true,
-  capabilities: { drop: ['ALL'] },
-};
-
-/** Replicas on different nodes where that is possible. Whoever names an affinity has decided that for himself. */
-function spread(recorder: Recorder): Pick<V1PodSpec, 'topologySpreadConstraints'> {
-  return {
-    topologySpreadConstraints: [
-      {
-        maxSkew: 1,
-        topologyKey: 'kubernetes.io/hostname',
-        whenUnsatisfiable: 'ScheduleAnyway',
-        labelSelector: { matchLabels: { ...baseLabels(recorder.metadata.name) } },
-      },
-    ],
-  };
 }
 
 function recorderContainer(recorder: Recorder, options: SpecOptions): V1Container {
@@ -163,7 +145,7 @@ function recorderContainer(recorder: Recorder, options: SpecOptions): V1Containe
     ...(storage.kind === 's3' && storage.credentials !== ''
       ? { envFrom: [{ secretRef: { name: storage.credentials } }] }
       : {}),
-    ...(ops === undefined ? {} : probes(ops)),
+    ...(ops === undefined ? {} : opsProbes(ops)),
     ...(container.resources === undefined ? {} : { resources: container.resources }),
     securityContext: container.securityContext ?? LOCKED_DOWN,
     volumeMounts: [
@@ -215,13 +197,6 @@ function recorderEnvironment(recorder: Recorder, options: SpecOptions): readonly
   ];
 }
 
-function podFacts(): readonly V1EnvVar[] {
-  return [
-    { name: 'POD_NAME', valueFrom: { fieldRef: { fieldPath: 'metadata.name' } } },
-    { name: 'POD_UID', valueFrom: { fieldRef: { fieldPath: 'metadata.uid' } } },
-  ];
-}
-
 /** `s3://endpoint` and a bucket, or a directory, in the words of our recorder. */
 function storeVariables(destination: string, bucket: string): Readonly<Record<string, string>> {
   const endpoint = /^s3:\/\/(.*)$/.exec(destination)?.[1];
@@ -240,83 +215,24 @@ function opsPort(env: readonly V1EnvVar[]): number | undefined {
   return port === undefined ? undefined : Number(port);
 }
 
-function probes(port: number): Pick<V1Container, 'ports' | 'readinessProbe' | 'livenessProbe'> {
-  return {
-    ports: [{ name: 'ops', containerPort: port }],
-    readinessProbe: httpProbe('/readyz', port, 5, 2),
-    livenessProbe: httpProbe('/livez', port, 10, 6),
-  };
-}
-
-function httpProbe(path: string, port: number, periodSeconds: number, failureThreshold: number): V1Probe {
-  return { httpGet: { path, port }, timeoutSeconds: 3, periodSeconds, failureThreshold };
-}
-
-/**
- * tailscaled in userspace mode, as a sidecar that starts before our container and ends after it, so that uploads can
- * drain. It logs in once, with the key that the operator puts into its state Secret, and removes the key afterwards.
- */
-function tailscaleContainer(recorder: Recorder, options: SpecOptions): V1Container {
-  const { enableUI } = recorder.spec;
-  const variables: readonly V1EnvVar[] = [
-    ...podFacts(),
-    { name: 'TS_KUBE_SECRET', value: '$(POD_NAME)' },
-    { name: 'TS_HOSTNAME', value: '$(POD_NAME)' },
-    { name: 'TS_USERSPACE', value: 'true' },
-    { name: 'TS_AUTH_ONCE', value: 'true' },
-    { name: 'TS_SOCKET', value: SOCKET },
-    { name: 'TS_EXTRA_ARGS', value: `--login-server=${options.loginServer}` },
-    { name: 'TS_ENABLE_HEALTH_CHECK', value: 'true' },
-    { name: 'TS_LOCAL_ADDR_PORT', value: `[::]:${TAILSCALE_HEALTH_PORT}` },
-    ...(enableUI ? [{ name: 'TS_SERVE_CONFIG', value: `${SERVE_DIRECTORY}/serve.json` }] : []),
-  ];
-  const mounts: readonly V1VolumeMount[] = [
-    { name: 'tailscale', mountPath: SOCKET_DIRECTORY },
-    { name: 'tailscale-tmp', mountPath: '/tmp' },
-    ...(enableUI ? [{ name: 'serve', mountPath: SERVE_DIRECTORY, readOnly: true }] : []),
-  ];
-  return {
-    name: 'tailscale',
-    image: options.tailscaleImage,
-    restartPolicy: 'Always',
-    env: [...variables],
-    securityContext: LOCKED_DOWN,
-    readinessProbe: httpProbe('/healthz', TAILSCALE_HEALTH_PORT, 5, 2),
-    volumeMounts: [...mounts],
-  };
-}
-
 /** HTTPS on the node's own name, in front of the player. containerboot fills the name in. */
-const SERVE_CONFIG = JSON.stringify({
+const SERVE_CONFIG = {
   TCP: { 443: { HTTPS: true } },
   Web: { '${TS_CERT_DOMAIN}:443': { Handlers: { '/': { Proxy: `http://127.0.0.1:${UPLOAD_PORT}` } } } },
-});
+};
 
 function volumes(recorder: Recorder): V1Volume[] {
-  const serve = {
-    path: 'serve.json',
-    fieldRef: { fieldPath: `metadata.annotations['${SERVE_ANNOTATION}']` },
-  };
   return [
     ...(storageOf(recorder).kind === 'volume' ? [] : [{ name: 'data', emptyDir: {} }]),
-    { name: 'tailscale', emptyDir: {} },
-    { name: 'tmp', emptyDir: {} },
-    { name: 'tailscale-tmp', emptyDir: {} },
-    ...(recorder.spec.enableUI ? [{ name: 'serve', downwardAPI: { items: [serve] } }] : []),
+    ...tailscaleVolumes(recorder.spec.enableUI),
   ];
 }
 
-function claimTemplates(recorder: Recorder): V1PersistentVolumeClaim[] {
+function claimTemplates(
+  recorder: Recorder,
+  labels: Readonly<Record<string, string>>,
+): V1PersistentVolumeClaim[] {
   const storage = storageOf(recorder);
   if (storage.kind !== 'volume') return [];
-  return [
-    {
-      metadata: { name: 'data', labels: { ...baseLabels(recorder.metadata.name) } },
-      spec: {
-        accessModes: ['ReadWriteOnce'],
-        resources: { requests: { storage: storage.size } },
-        ...(storage.storageClass === undefined ? {} : { storageClassName: storage.storageClass }),
-      },
-    },
-  ];
+  return [claimTemplate('data', labels, storage.size, storage.storageClass)];
 }

@@ -1,7 +1,8 @@
 /** What makes a Recorder invalid, beyond what its schema refuses. Pure. */
-import { controllerOf, type KubeObject } from '../kube-object.ts';
+import type { KubeObject } from '../kube-object.ts';
+import { belongsTo } from '../nodes/node-group.ts';
+import { recorderGroup } from './group.ts';
 import { storageOf, type Recorder } from './resource.ts';
-import { baseLabels, serviceAccountName } from './specs.ts';
 
 /**
  * Why a Recorder cannot be deployed, or undefined. The texts are the reference's: people and dashboards know them.
@@ -27,24 +28,13 @@ export function problemOf(
   if (bad !== undefined) {
     return `spec.statefulSet.pod.serviceAccount.annotations: Invalid value: ${JSON.stringify(bad)}: not an annotation key (an optional DNS prefix and "/", then at most 63 letters, digits, "-", "_" or ".")`;
   }
-  if (serviceAccount !== undefined && !belongsTo(recorder, serviceAccount)) {
-    const name = serviceAccountName(recorder);
+  const group = recorderGroup(recorder, { defaultTags: [] });
+  if (serviceAccount !== undefined && !belongsTo(group, serviceAccount)) {
+    const { name } = group.account;
     const custom = name === recorder.metadata.name ? '' : 'custom ';
     return `${custom}ServiceAccount name "${name}" specified but conflicts with a pre-existing ServiceAccount in the ${namespace} namespace`;
   }
   return undefined;
-}
-
-/**
- * Whether an object is this Recorder's: it is owned by it, or nobody owns it and it carries all of its labels, as
- * objects do whose owner reference a backup tool has dropped.
- */
-export function belongsTo(recorder: Recorder, object: KubeObject): boolean {
-  const owner = controllerOf(object);
-  if (owner !== undefined) return owner.uid === recorder.metadata.uid;
-  return Object.entries(baseLabels(recorder.metadata.name)).every(
-    ([key, value]) => object.metadata.labels?.[key] === value,
-  );
 }
 
 /** Kubernetes' rule for qualified names (apimachinery `IsQualifiedName`), any case. */

@@ -1,14 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { parseObject } from '../../../src/operator/kube-object.ts';
-import { immutablePartsOf, mustRecreate, takenOver } from '../../../src/operator/recorder/adoption.ts';
-import {
-  decideKey,
-  ReissueLimiter,
-  type KeyFacts,
-} from '../../../src/operator/recorder/auth-key-decision.ts';
-import { readNodeState } from '../../../src/operator/recorder/node-state.ts';
+import { immutablePartsOf, mustRecreate, takenOver } from '../../../src/operator/nodes/adoption.ts';
+import { decideKey, ReissueLimiter, type KeyFacts } from '../../../src/operator/nodes/auth-key-decision.ts';
+import { readNodeState } from '../../../src/operator/nodes/node-state.ts';
 import { statefulSet } from '../../../src/operator/recorder/stateful-set-specs.ts';
-import { devicesOf, nextStatus } from '../../../src/operator/recorder/status.ts';
+import { devicesOf } from '../../../src/operator/nodes/status.ts';
+import { nextStatus } from '../../../src/operator/recorder/status.ts';
 import { problemOf } from '../../../src/operator/recorder/validation.ts';
 import { OPTIONS, recorder, S3 } from './recorders.ts';
 import { referenceObjects, referenceState } from './reference-objects.ts';

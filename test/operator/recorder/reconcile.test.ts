@@ -4,11 +4,9 @@ import { connectCluster } from '../../../src/operator/cluster-connection.ts';
 import { createEventRecorder } from '../../../src/operator/event-recorder.ts';
 import { createKubeClient } from '../../../src/operator/kube-client.ts';
 import { createOperatorMetrics, type OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
-import { KeyKeeper } from '../../../src/operator/recorder/keys.ts';
-import {
-  createRecorderReconciler,
-  type RecorderReconciler,
-} from '../../../src/operator/recorder/reconcile.ts';
+import { KeyKeeper } from '../../../src/operator/nodes/keys.ts';
+import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import { createRecorderReconciler } from '../../../src/operator/recorder/reconcile.ts';
 import { createTailnets } from '../../../src/operator/tailnets.ts';
 import { startApiServerDouble, type ApiServerDouble, type StoredObject } from '../api-server-double.ts';
 import { createFakeClock, type FakeClock } from '../fake-clock.ts';
@@ -33,7 +31,7 @@ let api: ApiServerDouble;
 let clock: FakeClock;
 let control: ControlDouble;
 let metrics: OperatorMetrics;
-let reconciler: RecorderReconciler;
+let reconciler: Reconciler;
 let close: () => void;
 const signal = new AbortController().signal;
 
@@ -52,7 +50,7 @@ afterEach(async () => {
   await api.close();
 });
 
-function build(connection: ReturnType<typeof connectCluster>): RecorderReconciler {
+function build(connection: ReturnType<typeof connectCluster>): Reconciler {
   const log = createSilentLogger();
   const client = createKubeClient(connection);
   let id = 0;
@@ -62,7 +60,7 @@ function build(connection: ReturnType<typeof connectCluster>): RecorderReconcile
     metrics,
     clock,
     log,
-    keys: new KeyKeeper({ options: OPTIONS, metrics, nowMs: () => clock.now(), log }),
+    keys: new KeyKeeper({ metrics, nowMs: () => clock.now(), log }),
     events: createEventRecorder({ client, clock, log, createId: () => String((id += 1)) }),
     tailnets: createTailnets({
       client,

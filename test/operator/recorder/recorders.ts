@@ -1,6 +1,7 @@
 /** Recorders and options for the tests of the pure parts. */
 import { parseRecorder, type Recorder } from '../../../src/operator/recorder/resource.ts';
-import type { SpecOptions } from '../../../src/operator/recorder/specs.ts';
+import { recorderGroup } from '../../../src/operator/recorder/group.ts';
+import type { NodeGroup, SpecOptions } from '../../../src/operator/nodes/node-group.ts';
 
 export const OPTIONS: SpecOptions = {
   namespace: 'tailcast',
@@ -24,4 +25,8 @@ export function recorderObject(spec: object = {}, metadata: object = {}) {
 
 export function recorder(spec: object = {}, metadata: object = {}): Recorder {
   return parseRecorder(recorderObject(spec, metadata));
+}
+
+export function group(spec: object = {}): NodeGroup {
+  return recorderGroup(recorder(spec), OPTIONS);
 }

@@ -1,14 +1,13 @@
 import { describe, expect, it } from 'vitest';
+import { secretRole } from '../../../src/operator/nodes/node-group.ts';
 import {
   authSecret,
   role,
   roleBinding,
-  secretRole,
   serviceAccount,
   stateSecret,
-  tagsOf,
-} from '../../../src/operator/recorder/specs.ts';
-import { OPTIONS, recorder, S3 } from './recorders.ts';
+} from '../../../src/operator/nodes/specs.ts';
+import { OPTIONS, group, S3 } from './recorders.ts';
 
 const LABELS = {
   'app.kubernetes.io/name': 'recorder',
@@ -28,7 +27,7 @@ const OWNERS = [
 
 describe('the objects of a Recorder', () => {
   it('all have its labels, its owner reference and the operator’s namespace', () => {
-    const three = recorder({ replicas: 3, storage: S3 });
+    const three = group({ replicas: 3, storage: S3 });
     const stored = { key: 'tskey', id: '7', expiresAtMs: 1, tags: ['tag:k8s'] };
     for (const object of [
       serviceAccount(three, OPTIONS),
@@ -46,7 +45,7 @@ describe('the objects of a Recorder', () => {
   });
 
   it('bind the role to the account, under a custom name too', () => {
-    const custom = recorder({
+    const custom = group({
       enableUI: true,
       statefulSet: { pod: { serviceAccount: { name: 'test-sa', annotations: { 'cloud/role': 'writer' } } } },
     });
@@ -62,7 +61,7 @@ describe('the objects of a Recorder', () => {
   });
 
   it('let a pod touch the state Secrets and nothing else', () => {
-    expect(role(recorder({ replicas: 2, storage: S3 }), OPTIONS).rules).toEqual([
+    expect(role(group({ replicas: 2, storage: S3 }), OPTIONS).rules).toEqual([
       {
         apiGroups: [''],
         resources: ['secrets'],
@@ -74,13 +73,13 @@ describe('the objects of a Recorder', () => {
   });
 
   it('have no rule about Secrets when there are no replicas, because one without names means all of them', () => {
-    expect(role(recorder({ replicas: 0 }), OPTIONS).rules).toEqual([
+    expect(role(group({ replicas: 0 }), OPTIONS).rules).toEqual([
       { apiGroups: [''], resources: ['events'], verbs: ['get', 'create', 'patch'] },
     ]);
   });
 
   it('keep an auth key and what is known about it in one Secret, and hand it to the pod in another', () => {
-    const one = recorder({ enableUI: true });
+    const one = group({ enableUI: true });
     const stored = { key: 'tskey-abc', id: 'k1', expiresAtMs: 1_700_000_000_000, tags: ['tag:a', 'tag:b'] };
     expect(authSecret(one, OPTIONS, 0, stored)).toMatchObject({
       metadata: {
@@ -101,8 +100,8 @@ describe('the objects of a Recorder', () => {
   });
 
   it('carry the Recorder’s tags, or the operator’s, in one order', () => {
-    expect(tagsOf(recorder({}), OPTIONS)).toEqual(['tag:k8s']);
-    expect(tagsOf(recorder({ tags: ['tag:b', 'tag:a', 'tag:b'] }), OPTIONS)).toEqual(['tag:a', 'tag:b']);
+    expect(group({}).tags).toEqual(['tag:k8s']);
+    expect(group({ tags: ['tag:b', 'tag:a', 'tag:b'] }).tags).toEqual(['tag:a', 'tag:b']);
   });
 
   it.each([

@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
+import { readSettings } from '../../../src/config/settings.ts';
 import { isForeignImage, statefulSet } from '../../../src/operator/recorder/stateful-set-specs.ts';
 import { ANNOTATIONS } from '../../../src/operator/recorder/resource.ts';
 import { OPTIONS, recorder, S3 } from './recorders.ts';
@@ -169,6 +171,51 @@ describe('the StatefulSet of a Recorder', () => {
     });
     expect(container.envFrom).toEqual([{ secretRef: { name: 'aws' } }]);
     expect(pod.volumes).toContainEqual({ name: 'data', emptyDir: {} });
+  });
+
+  it.each<[string, object, object, object]>([
+    [
+      'S3, by its host',
+      { storage: S3 },
+      {},
+      {
+        store: 's3://recordings',
+        s3Endpoint: 'https://s3.us-east-1.amazonaws.com/',
+        spool: '/data/spool',
+        ui: false,
+      },
+    ],
+    [
+      'S3, by a URL',
+      { storage: { s3: { endpoint: 'http://minio.storage:9000', bucket: 'b' } } },
+      {},
+      { store: 's3://b', s3Endpoint: 'http://minio.storage:9000/', spool: '/data/spool' },
+    ],
+    ['the pod', { enableUI: true }, {}, { store: '/data/recordings', s3Endpoint: undefined, ui: true }],
+    [
+      'a volume',
+      { enableUI: true },
+      { annotations: { [ANNOTATIONS.volumeSize]: '50Gi' } },
+      { store: '/data/recordings', ui: true },
+    ],
+  ])('tells the recorder about %s in words that it reads', (_name, spec, metadata, expected) => {
+    const { container } = podOf(spec, metadata);
+    const environment = new Map(
+      container.env!.map(({ name, value }) => [
+        name,
+        (value ?? 'test-0').replaceAll('$(POD_NAME)', 'test-0'),
+      ]),
+    );
+    const config = readSettings(RECORDER_SETTINGS, { flags: new Map(), environment, file: undefined });
+    const told = { ...config, s3Endpoint: config.s3Endpoint?.href };
+    expect(told).toMatchObject({
+      listen: { host: '127.0.0.1', port: 80 },
+      opsListen: { port: 9003 },
+      socket: '/run/tailscale/sock',
+      hosts: ['test-0', 'test-0.example.ts.net'],
+      drainSeconds: 45,
+      ...expected,
+    });
   });
 
   it('keeps recordings in the pod without S3', () => {

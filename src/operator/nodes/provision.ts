@@ -1,4 +1,4 @@
-/** Makes the cluster what a Recorder says it should be. Effects; what that is comes from the pure specs. */
+/** Makes the cluster what a resource says it should be. Effects; what that is comes from the pure specs. */
 import { TailcastError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
@@ -7,27 +7,28 @@ import { kindOf, KINDS, type DesiredObject, type KubeObject } from '../kube-obje
 import { immutablePartsOf, mustRecreate, takenOver } from './adoption.ts';
 import type { KeyKeeper, ReplicaNode } from './keys.ts';
 import type { Observed } from './observe.ts';
-import type { Recorder } from './resource.ts';
 import {
-  authSecret,
   authSecretName,
+  belongsTo,
   ordinals,
-  role,
-  roleBinding,
-  serviceAccount,
-  stateSecret,
   stateSecretName,
+  type NodeGroup,
   type SpecOptions,
-  type StoredKey,
-} from './specs.ts';
-import { statefulSet } from './stateful-set-specs.ts';
-import { belongsTo } from './validation.ts';
+} from './node-group.ts';
+import type { DesiredStatefulSet, ImmutableParts } from './pods.ts';
+import { authSecret, role, roleBinding, serviceAccount, stateSecret, type StoredKey } from './specs.ts';
 
 export interface ProvisionDeps {
   readonly client: Pick<KubeClient, 'apply' | 'patch' | 'remove'>;
   readonly options: SpecOptions;
   readonly keys: Pick<KeyKeeper, 'ensure'>;
   readonly log: Logger;
+}
+
+/** What is to be: the nodes, and the StatefulSet for a control server. */
+export interface Wanted {
+  readonly group: NodeGroup;
+  readonly statefulSet: (options: SpecOptions, existing?: ImmutableParts) => DesiredStatefulSet;
 }
 
 export interface Provisioned {
@@ -44,72 +45,71 @@ export interface Provisioned {
  */
 export async function provision(
   deps: ProvisionDeps,
-  recorder: Recorder,
+  wanted: Wanted,
   observed: Observed,
   control: TailnetControl,
   signal: AbortSignal,
 ): Promise<Provisioned> {
   const options = { ...deps.options, loginServer: control.loginServer };
-  const { name } = recorder.metadata;
+  const { group } = wanted;
+  const { name } = group;
   const put = (desired: DesiredObject, existing: KubeObject | undefined): Promise<void> =>
-    applyOwned(deps, recorder, desired, existing, signal);
+    applyOwned(deps, group, desired, existing, signal);
   const nodes: ReplicaNode[] = [];
-  for (const ordinal of ordinals(recorder)) {
+  for (const ordinal of ordinals(group)) {
     const auth = observed.secrets.get(authSecretName(name, ordinal));
     const state = observed.secrets.get(stateSecretName(name, ordinal));
-    for (const secret of [auth, state]) assertOurs(recorder, secret);
+    for (const secret of [auth, state]) assertOurs(group, secret);
     let written: StoredKey | undefined;
     const node = await deps.keys.ensure(
-      { recorder, ordinal, control, signal, secrets: { state, auth } },
+      { group, ordinal, control, signal, secrets: { state, auth } },
       (stored) => {
         written = stored;
-        return put(authSecret(recorder, options, ordinal, stored), auth);
+        return put(authSecret(group, options, ordinal, stored), auth);
       },
     );
     if (node.stored !== undefined && node.stored !== written) {
-      await put(authSecret(recorder, options, ordinal, node.stored), auth);
+      await put(authSecret(group, options, ordinal, node.stored), auth);
     }
-    await put(stateSecret(recorder, options, ordinal, node.deliver), state);
+    await put(stateSecret(group, options, ordinal, node.deliver), state);
     nodes.push(node);
   }
-  await put(serviceAccount(recorder, options), observed.serviceAccount);
-  await put(role(recorder, options), observed.role);
-  await put(roleBinding(recorder, options), observed.roleBinding);
-  const complete = await applyStatefulSet(deps, recorder, options, observed.statefulSet, signal);
+  if (!group.account.shared) await put(serviceAccount(group, options), observed.serviceAccount);
+  await put(role(group, options), observed.role);
+  await put(roleBinding(group, options), observed.roleBinding);
+  const complete = await applyStatefulSet(deps, wanted, options, observed.statefulSet, signal);
   return { nodes, complete };
 }
 
 async function applyStatefulSet(
   deps: ProvisionDeps,
-  recorder: Recorder,
+  { group, statefulSet }: Wanted,
   options: SpecOptions,
   existing: KubeObject | undefined,
   signal: AbortSignal,
 ): Promise<boolean> {
-  assertOurs(recorder, existing);
+  assertOurs(group, existing);
   const desired =
-    existing === undefined
-      ? statefulSet(recorder, options)
-      : statefulSet(recorder, options, immutablePartsOf(existing));
+    existing === undefined ? statefulSet(options) : statefulSet(options, immutablePartsOf(existing));
   if (existing !== undefined && mustRecreate(existing, desired)) {
     const { namespace, name, uid } = existing.metadata;
-    deps.log.info({ recorder: recorder.metadata.name }, 'StatefulSet is made anew, its pods stay');
+    deps.log.info({ kind: group.kind, name: group.name }, 'StatefulSet is made anew, its pods stay');
     await deps.client.remove(KINDS.statefulSet, { namespace, name }, { uid, propagation: 'Orphan' }, signal);
     // It is gone when the garbage collector has let the pods go; the next pass makes the new one.
     return false;
   }
-  await applyOwned(deps, recorder, desired, existing, signal);
+  await applyOwned(deps, group, desired, existing, signal);
   return true;
 }
 
 async function applyOwned(
   { client }: ProvisionDeps,
-  recorder: Recorder,
+  group: NodeGroup,
   desired: DesiredObject,
   existing: KubeObject | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  assertOurs(recorder, existing);
+  assertOurs(group, existing);
   const kind = kindOf(desired);
   // What tailscaled keeps in a Secret is stated by others on purpose.
   const managedFields =
@@ -125,11 +125,11 @@ async function applyOwned(
   await client.apply(desired, signal);
 }
 
-function assertOurs(recorder: Recorder, existing: KubeObject | undefined): void {
-  if (existing === undefined || belongsTo(recorder, existing)) return;
+function assertOurs(group: NodeGroup, existing: KubeObject | undefined): void {
+  if (existing === undefined || belongsTo(group, existing)) return;
   const { namespace, name } = existing.metadata;
   throw new TailcastError(
     'OBJECT_NOT_OURS',
-    `${existing.kind} ${namespace ?? ''}/${name} exists and does not belong to Recorder "${recorder.metadata.name}"`,
+    `${existing.kind} ${namespace ?? ''}/${name} exists and does not belong to ${group.kind} "${group.name}"`,
   );
 }

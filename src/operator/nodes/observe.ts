@@ -1,20 +1,19 @@
-/** What is in the cluster for one Recorder. Read from the API server itself, never from a copy that may be old. */
+/** What is in the cluster for one group. Read from the API server itself, never from a copy that may be old. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
-import type { Recorder } from './resource.ts';
 import {
   authSecretName,
   labelSelector,
   ordinals,
   secretRole,
-  serviceAccountName,
   stateSecretName,
-} from './specs.ts';
+  type NodeGroup,
+} from './node-group.ts';
 
 export interface Observed {
-  /** By name: those that carry the Recorder's labels, and whatever has a name that we need. */
+  /** By name: those that carry the group's labels, and whatever has a name that we need. */
   readonly secrets: ReadonlyMap<string, KubeObject>;
-  /** With the Recorder's labels, under whatever name. */
+  /** With the group's labels, under whatever name. */
   readonly serviceAccounts: readonly KubeObject[];
   readonly serviceAccount: KubeObject | undefined;
   readonly role: KubeObject | undefined;
@@ -26,16 +25,17 @@ export interface Observed {
 
 type Reader = Pick<KubeClient, 'get' | 'list'>;
 
-/** Reads everything that has the labels of a Recorder or a name that it needs. */
+/** Reads everything that has the labels of a group or a name that it needs. */
 export async function observe(
   client: Reader,
-  recorder: Recorder,
+  group: NodeGroup,
   namespace: string,
   signal: AbortSignal,
 ): Promise<Observed> {
-  const { name } = recorder.metadata;
+  const { name } = group;
   const listed = async (kind: ResourceKind, metadataOnly: boolean): Promise<readonly KubeObject[]> =>
-    (await client.list(kind, { namespace, labelSelector: labelSelector(name), metadataOnly }, signal)).items;
+    (await client.list(kind, { namespace, labelSelector: labelSelector(group.labels), metadataOnly }, signal))
+      .items;
   const named = (kind: ResourceKind, wanted: string): Promise<KubeObject | undefined> =>
     client.get(kind, { namespace, name: wanted }, signal);
   const [secretList, serviceAccounts, pods, serviceAccount, role, roleBinding, statefulSet] =
@@ -43,13 +43,13 @@ export async function observe(
       listed(KINDS.secret, false),
       listed(KINDS.serviceAccount, true),
       listed(KINDS.pod, true),
-      named(KINDS.serviceAccount, serviceAccountName(recorder)),
+      named(KINDS.serviceAccount, group.account.name),
       named(KINDS.role, name),
       named(KINDS.roleBinding, name),
       named(KINDS.statefulSet, name),
     ]);
   const secrets = new Map(secretList.map((secret) => [secret.metadata.name, secret]));
-  const needed = ordinals(recorder).flatMap((ordinal) => [
+  const needed = ordinals(group).flatMap((ordinal) => [
     stateSecretName(name, ordinal),
     authSecretName(name, ordinal),
   ]);
@@ -77,10 +77,10 @@ export interface ReplicaSecrets {
 
 /** The Secrets by replica, in order. Secrets with other names are not ours, whatever their labels say. */
 export function replicaSecrets(
-  recorder: Recorder,
+  group: NodeGroup,
   { secrets }: Pick<Observed, 'secrets'>,
 ): readonly ReplicaSecrets[] {
-  const { name } = recorder.metadata;
+  const { name } = group;
   const found = [...secrets.keys()].flatMap((secret) => secretRole(name, secret)?.ordinal ?? []);
   return [...new Set(found)]
     .toSorted((a, b) => a - b)

@@ -1,7 +1,7 @@
-/** Gives each replica of a Recorder the auth key it needs, and none that it does not. Effects; decisions are pure. */
+/** Gives each replica of a group the auth key it needs, and none that it does not. Effects; decisions are pure. */
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import type { TailnetControl } from '../auth-keys.ts';
+import type { TailnetControl, TailnetDevice } from '../auth-keys.ts';
 import type { KubeObject } from '../kube-object.ts';
 import type { OperatorMetrics } from '../operator-metrics.ts';
 import {
@@ -13,15 +13,14 @@ import {
   type ReplaceReason,
 } from './auth-key-decision.ts';
 import { readNodeState, secretData, type NodeState } from './node-state.ts';
-import type { Recorder } from './resource.ts';
-import { KEY_ANNOTATIONS, tagsOf, type SpecOptions, type StoredKey } from './specs.ts';
-import type { ControlDevice } from './status.ts';
+import type { NodeGroup } from './node-group.ts';
+import { KEY_ANNOTATIONS, type StoredKey } from './specs.ts';
 
 /** What a replica has after its key was seen to. */
 export interface ReplicaNode {
   readonly ordinal: number;
   readonly state: NodeState;
-  readonly control: ControlDevice | undefined;
+  readonly control: TailnetDevice | undefined;
   /** What its auth Secret is to hold; undefined: there is to be none. */
   readonly stored: StoredKey | undefined;
   /** What its state Secret is to hand to the pod. */
@@ -34,7 +33,6 @@ export interface SecretPair {
 }
 
 export interface KeyKeeperDeps {
-  readonly options: Pick<SpecOptions, 'defaultTags'>;
   readonly metrics: Pick<OperatorMetrics, 'keysCreated' | 'devicesDeleted'>;
   readonly nowMs: () => number;
   readonly log: Logger;
@@ -42,7 +40,7 @@ export interface KeyKeeperDeps {
 
 /** One replica, and the control server of its tailnet. */
 interface Replica {
-  readonly recorder: Recorder;
+  readonly group: NodeGroup;
   readonly ordinal: number;
   readonly control: TailnetControl;
   readonly signal: AbortSignal;
@@ -56,10 +54,10 @@ const NO_NODE: NodeState = {
   brokenKey: undefined,
 };
 
-/** Remembers, per Recorder, how many keys were made anew lately. */
+/** Remembers, per group, how many keys were made anew lately. */
 export class KeyKeeper {
   readonly #deps: KeyKeeperDeps;
-  /** By uid of the Recorder. As many as there are Recorders. */
+  /** By uid of the resource. As many as there are resources. */
   readonly #limiters = new Map<string, ReissueLimiter>();
 
   constructor(deps: KeyKeeperDeps) {
@@ -76,7 +74,7 @@ export class KeyKeeper {
     replica: Replica & { readonly secrets: SecretPair },
     write: (stored: StoredKey) => Promise<void>,
   ): Promise<ReplicaNode> {
-    const { recorder, ordinal, secrets } = replica;
+    const { group, ordinal, secrets } = replica;
     const state = secrets.state === undefined ? NO_NODE : readNodeState(secrets.state);
     const before = secrets.auth === undefined ? undefined : readStoredKey(secrets.auth);
     const node = await this.#look(replica, state.deviceId);
@@ -84,7 +82,7 @@ export class KeyKeeper {
       stored: before,
       deviceId: node.deviceId,
       brokenKey: state.brokenKey,
-      tags: tagsOf(recorder, this.#deps.options),
+      tags: group.tags,
       spent: node.deviceId === undefined && (await this.#isSpent(replica, before, node.removed)),
       nowMs: this.#deps.nowMs(),
     });
@@ -99,7 +97,7 @@ export class KeyKeeper {
     };
   }
 
-  /** Forgets what is remembered about a Recorder. */
+  /** Forgets what is remembered about a resource. */
   forget(uid: string): void {
     this.#limiters.delete(uid);
   }
@@ -108,7 +106,7 @@ export class KeyKeeper {
   async #look(
     { control, signal }: Replica,
     deviceId: string | undefined,
-  ): Promise<{ deviceId: string | undefined; device: ControlDevice | undefined; removed: boolean }> {
+  ): Promise<{ deviceId: string | undefined; device: TailnetDevice | undefined; removed: boolean }> {
     if (deviceId === undefined) return { deviceId, device: undefined, removed: false };
     const said = await this.#ask('what a node is', () => control.device(deviceId, signal));
     const removed = said !== undefined && said.answer === undefined;
@@ -122,14 +120,14 @@ export class KeyKeeper {
     deviceId: string | undefined,
     write: (stored: StoredKey) => Promise<void>,
   ): Promise<StoredKey | undefined> {
-    const { recorder, control, signal } = replica;
+    const { group, control, signal } = replica;
     switch (decision.kind) {
       case 'none':
         return undefined;
       case 'keep':
         return before === undefined || deviceId === undefined
           ? before
-          : followTags(before, deviceId, tagsOf(recorder, this.#deps.options), control, signal);
+          : followTags(before, deviceId, group.tags, control, signal);
       case 'create':
       case 'replace': {
         const stored =
@@ -143,9 +141,9 @@ export class KeyKeeper {
     }
   }
 
-  async #create({ recorder, ordinal, control, signal }: Replica): Promise<StoredKey> {
-    const tags = tagsOf(recorder, this.#deps.options);
-    const description = `recorder ${recorder.metadata.name}-${ordinal}`.replaceAll(/[^A-Za-z0-9 -]/g, '-');
+  async #create({ group, ordinal, control, signal }: Replica): Promise<StoredKey> {
+    const { kind, name, tags } = group;
+    const description = `${kind.toLowerCase()} ${name}-${ordinal}`.replaceAll(/[^A-Za-z0-9 -]/g, '-');
     const { key, id, expiresAtMs } = await control.createKey(
       { tags, lifetimeMs: KEY_LIFETIME_MS, description },
       signal,
@@ -158,12 +156,12 @@ export class KeyKeeper {
     replica: Replica,
     { reason, deviceId }: { readonly reason: ReplaceReason; readonly deviceId: string | undefined },
   ): Promise<StoredKey> {
-    const { recorder, ordinal, control, signal } = replica;
+    const { group, ordinal, control, signal } = replica;
     const { metrics, log } = this.#deps;
-    if ((reason === 'requested' || reason === 'spent') && !this.#limiterOf(recorder).take()) {
+    if ((reason === 'requested' || reason === 'spent') && !this.#limiterOf(group).take()) {
       throw new TailcastError(
         'CONTROL_FAILED',
-        `auth key re-issuance rate limit exceeded for Recorder "${recorder.metadata.name}", will retry with backoff`,
+        `auth key re-issuance rate limit exceeded for ${group.kind} "${group.name}", will retry with backoff`,
       );
     }
     if (deviceId !== undefined) {
@@ -171,7 +169,7 @@ export class KeyKeeper {
       metrics.devicesDeleted.inc();
     }
     const stored = await this.#create(replica);
-    log.info({ recorder: recorder.metadata.name, ordinal, reason }, 'auth key replaced');
+    log.info({ kind: group.kind, name: group.name, ordinal, reason }, 'auth key replaced');
     return stored;
   }
 
@@ -198,11 +196,11 @@ export class KeyKeeper {
     }
   }
 
-  #limiterOf({ metadata, spec }: Recorder): ReissueLimiter {
-    const known = this.#limiters.get(metadata.uid);
+  #limiterOf({ uid, replicas }: NodeGroup): ReissueLimiter {
+    const known = this.#limiters.get(uid);
     if (known !== undefined) return known;
-    const fresh = new ReissueLimiter(spec.replicas, this.#deps.nowMs);
-    this.#limiters.set(metadata.uid, fresh);
+    const fresh = new ReissueLimiter(replicas, this.#deps.nowMs);
+    this.#limiters.set(uid, fresh);
     return fresh;
   }
 }

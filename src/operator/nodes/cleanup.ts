@@ -1,4 +1,4 @@
-/** Taking away what a Recorder no longer needs: replicas, accounts, and in the end everything. Effects. */
+/** Taking away what a group no longer needs: replicas, accounts, and in the end everything. Effects. */
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import type { KubeClient } from '../kube-client.ts';
@@ -7,9 +7,7 @@ import type { OperatorMetrics } from '../operator-metrics.ts';
 import { readStoredKey } from './keys.ts';
 import { readNodeState } from './node-state.ts';
 import { replicaSecrets, type Observed, type ReplicaSecrets } from './observe.ts';
-import type { Recorder } from './resource.ts';
-import { serviceAccountName, stateSecretName } from './specs.ts';
-import { belongsTo } from './validation.ts';
+import { belongsTo, stateSecretName, type NodeGroup } from './node-group.ts';
 
 export interface CleanupDeps {
   readonly client: Pick<KubeClient, 'remove'>;
@@ -25,47 +23,45 @@ export interface CleanupDeps {
  */
 export async function removeSurplus(
   deps: CleanupDeps,
-  recorder: Recorder,
+  group: NodeGroup,
   observed: Observed,
   control: TailnetControl,
   signal: AbortSignal,
 ): Promise<boolean> {
-  const surplus = replicaSecrets(recorder, observed).filter(
-    ({ ordinal }) => ordinal >= recorder.spec.replicas,
-  );
+  const surplus = replicaSecrets(group, observed).filter(({ ordinal }) => ordinal >= group.replicas);
   let complete = true;
   for (const replica of surplus) {
-    if (observed.pods.has(stateSecretName(recorder.metadata.name, replica.ordinal))) {
+    if (observed.pods.has(stateSecretName(group.name, replica.ordinal))) {
       complete = false;
       continue;
     }
     await leaveTailnet(deps, replica, control, signal);
     // The state goes last: it says which node this was.
-    await removeObject(deps, recorder, KINDS.secret, replica.auth, signal);
-    await removeObject(deps, recorder, KINDS.secret, replica.state, signal);
-    deps.log.info({ recorder: recorder.metadata.name, ordinal: replica.ordinal }, 'replica removed');
+    await removeObject(deps, group, KINDS.secret, replica.auth, signal);
+    await removeObject(deps, group, KINDS.secret, replica.state, signal);
+    const { kind, name } = group;
+    deps.log.info({ kind, name, ordinal: replica.ordinal }, 'replica removed');
   }
   return complete;
 }
 
-/** Removes ServiceAccounts that the Recorder used under an earlier name. */
+/** Removes ServiceAccounts that the group used under an earlier name. */
 export async function removeStaleAccounts(
   deps: CleanupDeps,
-  recorder: Recorder,
+  group: NodeGroup,
   { serviceAccounts }: Observed,
   signal: AbortSignal,
 ): Promise<void> {
-  const current = serviceAccountName(recorder);
   for (const account of serviceAccounts) {
-    if (account.metadata.name !== current) {
-      await removeObject(deps, recorder, KINDS.serviceAccount, account, signal);
+    if (account.metadata.name !== group.account.name) {
+      await removeObject(deps, group, KINDS.serviceAccount, account, signal);
     }
   }
 }
 
 /**
- * Ends the pods and then takes every node of the Recorder out of the tailnet, also those of replicas that a scale-down
- * had not got to. The objects go with the Recorder, by their owner references; volumes stay.
+ * Ends the pods and then takes every node of the group out of the tailnet, also those of replicas that a scale-down
+ * had not got to. The objects go with the resource, by their owner references; volumes stay.
  *
  * @param control undefined when the tailnet is gone and nothing can be removed from it.
  * @param waitForPods false after the time that pods are waited for.
@@ -73,15 +69,15 @@ export async function removeStaleAccounts(
  */
 export async function removeAll(
   deps: CleanupDeps,
-  recorder: Recorder,
+  group: NodeGroup,
   observed: Observed,
   control: TailnetControl | undefined,
   waitForPods: boolean,
   signal: AbortSignal,
 ): Promise<{ readonly kind: 'waiting' } | { readonly kind: 'done'; readonly left: readonly string[] }> {
-  await removeObject(deps, recorder, KINDS.statefulSet, observed.statefulSet, signal);
+  await removeObject(deps, group, KINDS.statefulSet, observed.statefulSet, signal);
   if (waitForPods && observed.pods.size > 0) return { kind: 'waiting' };
-  const replicas = replicaSecrets(recorder, observed);
+  const replicas = replicaSecrets(group, observed);
   if (control === undefined) {
     const left = replicas.flatMap(({ state }) => (state && readNodeState(state).deviceId) ?? []);
     return { kind: 'done', left };
@@ -107,15 +103,15 @@ async function leaveTailnet(
   if (keyId !== undefined) await control.revokeKey(keyId, signal);
 }
 
-/** Removes an object if it is the Recorder's, and still the one that was seen. */
+/** Removes an object if it is the group's, and still the one that was seen. */
 async function removeObject(
   { client }: CleanupDeps,
-  recorder: Recorder,
+  group: NodeGroup,
   kind: ResourceKind,
   object: KubeObject | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  if (object === undefined || !belongsTo(recorder, object)) return;
+  if (object === undefined || !belongsTo(group, object)) return;
   const { namespace, name, uid } = object.metadata;
   await client.remove(kind, { namespace, name }, { uid }, signal);
 }

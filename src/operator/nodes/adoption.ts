@@ -1,7 +1,7 @@
-/** Taking over what another operator made for a Recorder. Pure. */
+/** Taking over what another operator made for a resource. Pure. */
 import { z } from 'zod';
 import type { KubeObject, ManagedFields } from '../kube-object.ts';
-import type { DesiredStatefulSet, ImmutableParts } from './stateful-set-specs.ts';
+import type { DesiredStatefulSet, ImmutableParts } from './pods.ts';
 
 /**
  * The field owners an object must have so that our next server-side apply also removes what its former operator stated

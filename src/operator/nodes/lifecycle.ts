@@ -1,0 +1,128 @@
+/** What happens to every kind of resource: a finalizer comes first, and the nodes go before it does. Effects. */
+import { TailcastError } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { TailnetControl } from '../auth-keys.ts';
+import type { Clock } from '../clock.ts';
+import type { EventRecorder } from '../event-recorder.ts';
+import type { KubeClient } from '../kube-client.ts';
+import type { ResourceKind } from '../kube-object.ts';
+import type { OperatorMetrics } from '../operator-metrics.ts';
+import type { Tailnets } from '../tailnets.ts';
+import { KEY_LIFETIME_MS, SPENT_AFTER_MS } from './auth-key-decision.ts';
+import { removeAll } from './cleanup.ts';
+import type { KeyKeeper, ReplicaNode } from './keys.ts';
+import type { NodeGroup, SpecOptions } from './node-group.ts';
+import { observe } from './observe.ts';
+
+export interface ReconcilerDeps {
+  readonly client: Omit<KubeClient, 'watch'>;
+  readonly tailnets: Tailnets;
+  readonly options: SpecOptions;
+  readonly keys: Pick<KeyKeeper, 'ensure' | 'forget'>;
+  readonly events: EventRecorder;
+  readonly metrics: OperatorMetrics;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+export interface Reconciler {
+  /**
+   * @returns in how many milliseconds to look again without being asked; undefined: when something changes.
+   * @throws what went wrong; the caller tries again later. It is in the status already.
+   */
+  reconcile(name: string, signal: AbortSignal): Promise<number | undefined>;
+}
+
+/** A resource, with what is the same for all kinds. */
+export interface Managed {
+  readonly kind: ResourceKind;
+  readonly finalizer: string;
+  readonly group: NodeGroup;
+  /** `spec.tailnet`; empty: the operator's own. */
+  readonly tailnet: string;
+  readonly metadata: {
+    readonly name: string;
+    readonly uid: string;
+    readonly resourceVersion: string;
+    readonly finalizers: readonly string[];
+    readonly deletionTimestamp?: string | undefined;
+  };
+}
+
+/** A pod that ends is looked for this often. */
+export const SHORT_MS = 1000;
+/** Pods on a lost node never end; a resource that is being deleted does not wait longer for them. */
+const POD_PATIENCE_MS = 5 * 60_000;
+
+/** @throws TailcastError `CONTROL_FAILED` when the tailnet is not known */
+export async function controlOf(
+  { tailnets }: ReconcilerDeps,
+  name: string,
+  signal: AbortSignal,
+): Promise<TailnetControl> {
+  const answer = await tailnets.of(name, signal);
+  if (answer.kind === 'gone') throw new TailcastError('CONTROL_FAILED', answer.message);
+  return answer.control;
+}
+
+export async function addFinalizer(
+  { client, log }: ReconcilerDeps,
+  { kind, finalizer, metadata }: Managed,
+  signal: AbortSignal,
+): Promise<void> {
+  const { name, resourceVersion, finalizers } = metadata;
+  if (finalizers.includes(finalizer)) return;
+  const body = { metadata: { resourceVersion, finalizers: [...finalizers, finalizer] } };
+  await client.patch(kind, { name }, { kind: 'merge', body }, signal);
+  log.info({ kind: kind.kind, name }, 'resource found');
+}
+
+/**
+ * A resource that is being deleted: nodes first, then the finalizer.
+ *
+ * @param also what else must leave the tailnet; undefined control: there is nobody to ask.
+ * @returns when to look again; undefined when nothing is left to do.
+ */
+export async function finish(
+  deps: ReconcilerDeps,
+  managed: Managed,
+  signal: AbortSignal,
+  also: (control: TailnetControl) => Promise<void> = () => Promise.resolve(),
+): Promise<number | undefined> {
+  const { client, tailnets, clock, options } = deps;
+  const { kind, finalizer, group } = managed;
+  const { name, uid, resourceVersion, finalizers, deletionTimestamp } = managed.metadata;
+  if (!finalizers.includes(finalizer)) return undefined;
+  const tailnet = await tailnets.of(managed.tailnet, signal);
+  const observed = await observe(client, group, options.namespace, signal);
+  const waitForPods = clock.now() - Date.parse(deletionTimestamp ?? '') < POD_PATIENCE_MS;
+  const control = tailnet.kind === 'found' ? tailnet.control : undefined;
+  if (control !== undefined) await also(control);
+  const result = await removeAll(deps, group, observed, control, waitForPods, signal);
+  if (result.kind === 'waiting') return SHORT_MS;
+  if (tailnet.kind === 'gone' && result.left.length > 0) {
+    const message = `${tailnet.message}, so these nodes could not be removed from it: ${result.left.join(', ')}`;
+    const reason = `${kind.kind}DevicesLeft`;
+    await deps.events.record({ kind, name, uid }, { type: 'Warning', reason, message }, signal);
+  }
+  const left = finalizers.filter((one) => one !== finalizer);
+  const body = { metadata: { resourceVersion, finalizers: left } };
+  await client.patch(kind, { name }, { kind: 'merge', body }, signal);
+  deps.log.info({ kind: kind.kind, name }, 'resource removed');
+  return undefined;
+}
+
+/** Keys of nodes that have not joined are looked at again: they end, or turn out to be used up. */
+export function nextLook(nodes: readonly ReplicaNode[], nowMs: number): number | undefined {
+  const times = nodes.flatMap(({ stored, deliver }) => {
+    if (deliver === undefined || stored?.expiresAtMs === undefined) return [];
+    const madeAtMs = stored.expiresAtMs - KEY_LIFETIME_MS;
+    return [Math.max(nowMs + 60_000, madeAtMs + SPENT_AFTER_MS)];
+  });
+  return times.length === 0 ? undefined : Math.min(...times) - nowMs;
+}
+
+/** RFC 3339 with seconds, as Kubernetes writes times. */
+export function timeOf(clock: Clock): string {
+  return new Date(clock.now()).toISOString().replace(/\.\d+Z$/, 'Z');
+}
