@@ -13,8 +13,16 @@ import { RECORDER_SETTINGS } from '../src/config/recorder.ts';
 import { environmentName, flagName, type SettingTable } from '../src/config/settings.ts';
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
-import { createRecorderMetrics } from '../src/tsrecorder/recorder-metrics.ts';
+import { createRecorderMetrics, type RecorderStatus } from '../src/tsrecorder/recorder-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
+
+const IDLE: RecorderStatus = {
+  sessions: { open: 0, cut: 0, storing: 0 },
+  spoolBytes: 0,
+  waitingBytes: 0,
+  oldestStoringSeconds: 0,
+  unpublishedEntries: 0,
+};
 
 const NOTICE = '<!-- Made by `npm run docs:generate`. Do not edit. -->\n';
 
@@ -85,7 +93,7 @@ function settingsPage(): string {
 
 function metricsPage(): string {
   const recorder = new Registry();
-  createRecorderMetrics(recorder, () => 0);
+  createRecorderMetrics(recorder, () => IDLE);
   return [
     '# Metrics\n',
     NOTICE,

@@ -1,7 +1,7 @@
 /** Builds the recorder role. */
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { Registry } from 'prom-client';
+import { Registry, collectDefaultMetrics } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';
@@ -25,6 +25,7 @@ export const PLAYER_DIRECTORY = fileURLToPath(new URL('../../dist/player', impor
 export async function runRecorder(config: RecorderConfig, { signal }: CommandContext): Promise<void> {
   const log = createLogger({ level: config.logLevel });
   const registry = new Registry();
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   const { checks, ...identities } = openIdentities(config);
   const recorder = await startRecorder(config, { ...identities, log, registry });
   const ops =

@@ -13,12 +13,14 @@ import type { Recording, ResizeOrder } from './recording.ts';
 import { createSessionFacts } from './session-facts.ts';
 import type { Continuation, SessionPart } from './session-part.ts';
 import { listSpools, readSpool, removeSpool, spoolPaths } from './spool-file.ts';
+import { spoolStatus, type SpoolStatus } from './spool-status.ts';
 import { recordingId, type RecordingKey } from './store/key.ts';
 import {
   UploadSession,
   type SessionDependencies,
   type SessionLimits,
   type UploadEvents,
+  type UploadMeter,
   type UploadOrigin,
 } from './upload-session.ts';
 
@@ -27,6 +29,7 @@ export interface IngestOptions {
   readonly group: GroupCommit;
   readonly finisher: Finisher;
   readonly evidence: Pick<SessionEvidence, 'started' | 'voided' | 'settle'>;
+  readonly meter: UploadMeter;
   readonly limits: SessionLimits & {
     /** Sessions that are open or wait to be continued. */
     readonly maxSessions: number;
@@ -43,7 +46,7 @@ export interface IngestOptions {
   /** An upload is over. */
   readonly onOutcome: (recording: Recording) => void;
   /** The store has a recording that `live` still lists. */
-  readonly onStored: () => void;
+  readonly onStored: (recording: Recording) => void;
 }
 
 /** One connection's part of an upload. */
@@ -86,6 +89,8 @@ interface Entry {
   readonly session: UploadSession;
   /** Set once the session is over: how it will be listed until the store has it. */
   over: Recording | undefined;
+  /** When that was, in milliseconds since the epoch. */
+  overAtMs: number;
   grace: NodeJS.Timeout | undefined;
   /** Steps of one session run one after another. */
   steps: Promise<void>;
@@ -103,13 +108,14 @@ export class Ingest {
   #closing = false;
 
   constructor(options: IngestOptions) {
-    const { group, limits, log, spoolDirectory } = options;
+    const { group, limits, log, meter, spoolDirectory } = options;
     const syncEntries = createDirectorySync();
     this.#options = options;
     this.#deps = {
       spoolDirectory,
       group,
       limits,
+      meter,
       syncEntries: () => syncEntries(spoolDirectory),
       issueTime: options.issueTime,
       isFull: () => group.waitingBytes >= limits.maxTotalPendingBytes,
@@ -121,9 +127,9 @@ export class Ingest {
     };
   }
 
-  /** Sessions now in memory, those without a header included. */
-  get sessionCount(): number {
-    return this.#entries.size;
+  /** What is in the spool, sessions without a header included. */
+  status(): SpoolStatus {
+    return spoolStatus(this.#entries, this.#options.now());
   }
 
   /** What is not in the store yet. */
@@ -212,6 +218,7 @@ export class Ingest {
     const entry: Entry = {
       session,
       over: undefined,
+      overAtMs: 0,
       grace: undefined,
       steps: Promise.resolve(),
       gone: Promise.withResolvers(),
@@ -258,10 +265,12 @@ export class Ingest {
       this.#remove(entry);
       return;
     }
-    const endedAt = new Date(this.#options.now()).toISOString();
+    const endedAtMs = this.#options.now();
+    const endedAt = new Date(endedAtMs).toISOString();
     const upload = { ...found, clean, cutReason, endedAt };
     const recording = describeUpload(upload, undefined);
     entry.over = recording;
+    entry.overAtMs = endedAtMs;
     this.#forgetToken(entry);
     if (clean) this.#rememberEnd(session.origin, upload.bodyBytes);
     session.wake();
@@ -270,7 +279,7 @@ export class Ingest {
     this.#options.onOutcome(recording);
     const { firstTry, done } = this.#options.finisher.submit(upload);
     void done.then(() => {
-      this.#options.onStored();
+      this.#options.onStored(recording);
       this.#remove(entry);
     });
     await firstTry;

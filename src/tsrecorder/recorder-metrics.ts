@@ -1,12 +1,34 @@
 /** What the recorder counts. Labels are codes and states of ours, never anything an uploader chose. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 
+/** What is asked for at scrape time. */
+export interface RecorderStatus {
+  /** Sessions in the spool: uploaded now, cut and perhaps continued, or over and not in the store. */
+  readonly sessions: { readonly open: number; readonly cut: number; readonly storing: number };
+  /** Durable bytes of the sessions in the spool. */
+  readonly spoolBytes: number;
+  /** Received bytes that no commit has taken yet. */
+  readonly waitingBytes: number;
+  readonly oldestStoringSeconds: number;
+  /** Entries of the evidence log that the store does not have. */
+  readonly unpublishedEntries: number;
+}
+
 export interface RecorderMetrics {
   readonly receivedBytes: Counter;
+  readonly durableBytes: Counter;
+  readonly storedBytes: Counter;
+  readonly ackLagSeconds: Histogram;
+  readonly fsyncSeconds: Histogram;
   readonly recordings: Counter<'state'>;
   readonly uploadsFailed: Counter<'code'>;
   readonly refused: Counter<'code'>;
   readonly events: Counter;
+  readonly eventBatchFailures: Counter;
+  readonly publishFailures: Counter;
+  readonly removed: Counter<'reason'>;
+  readonly retentionFailures: Counter;
+  readonly overQuota: Gauge;
   readonly commitSeconds: Histogram;
   readonly storeRetries: Counter;
   readonly checkpointBytes: Counter;
@@ -14,77 +36,125 @@ export interface RecorderMetrics {
   readonly adopted: Counter;
 }
 
-/**
- * @param registry where to register; by default one of its own.
- * @param sessions asked at scrape time for the number of sessions that are not in the store.
- */
+/** Seconds, from what a disk with a battery takes to what makes a shell unusable. */
+const DISK_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+
+/** @param registry where to register; by default one of its own. */
 export function createRecorderMetrics(
   registry: Registry = new Registry(),
-  sessions: () => number,
+  status: () => RecorderStatus,
 ): RecorderMetrics {
   const registers = [registry];
+  const counter = (name: string, help: string): Counter => new Counter({ name, help, registers });
+  const labelled = <Label extends string>(name: string, help: string, label: Label): Counter<Label> =>
+    new Counter({ name, help, labelNames: [label], registers });
+  const histogram = (name: string, help: string): Histogram =>
+    new Histogram({ name, help, buckets: DISK_BUCKETS, registers });
+  addGauges(registers, status);
+  return {
+    receivedBytes: counter('tailcast_recorder_received_bytes_total', 'Bytes of session uploads received.'),
+    durableBytes: counter(
+      'tailcast_recorder_durable_bytes_total',
+      'Bytes of session uploads made durable, and thus acknowledged.',
+    ),
+    storedBytes: counter('tailcast_recorder_stored_bytes_total', 'Bytes of casts brought into the store.'),
+    ackLagSeconds: histogram(
+      'tailcast_recorder_ack_lag_seconds',
+      'Time from the receipt of a byte until it is durable, for the oldest byte of each commit of a session.',
+    ),
+    fsyncSeconds: histogram('tailcast_recorder_fsync_seconds', 'Time of one fsync of one spool file.'),
+    commitSeconds: histogram(
+      'tailcast_recorder_commit_seconds',
+      'Time to make the waiting bytes of all sessions durable.',
+    ),
+    recordings: labelled(
+      'tailcast_recorder_recordings_total',
+      'Recordings that ended, by how they ended.',
+      'state',
+    ),
+    uploadsFailed: labelled(
+      'tailcast_recorder_uploads_failed_total',
+      'Uploads that the recorder ended with an error.',
+      'code',
+    ),
+    refused: labelled('tailcast_recorder_refused_total', 'Requests of uploaders that were refused.', 'code'),
+    events: counter('tailcast_recorder_events_total', 'API request events made durable.'),
+    eventBatchFailures: counter(
+      'tailcast_recorder_event_batch_failures_total',
+      'Failed attempts to bring batches of events into the store.',
+    ),
+    publishFailures: counter(
+      'tailcast_recorder_log_publish_failures_total',
+      'Failed attempts to bring the evidence log into the store.',
+    ),
+    removed: labelled(
+      'tailcast_recorder_removed_total',
+      'Recordings removed by the retention policy, by its reason.',
+      'reason',
+    ),
+    retentionFailures: counter(
+      'tailcast_recorder_retention_failures_total',
+      'Times the retention policy could not be applied.',
+    ),
+    overQuota: new Gauge({
+      name: 'tailcast_recorder_over_quota',
+      help: '1 while what is held is larger than the store may be.',
+      registers,
+    }),
+    storeRetries: counter(
+      'tailcast_recorder_store_retries_total',
+      'Failed attempts to bring a recording into the store.',
+    ),
+    checkpointBytes: counter(
+      'tailcast_recorder_checkpoint_bytes_total',
+      'Bytes of open sessions copied to the shared bucket.',
+    ),
+    checkpointFailures: counter(
+      'tailcast_recorder_checkpoint_failures_total',
+      'Rounds in which open sessions could not all be copied to the shared bucket.',
+    ),
+    adopted: counter('tailcast_recorder_adopted_total', 'Sessions of lost recorders that were taken over.'),
+  };
+}
+
+function addGauges(registers: Registry[], status: () => RecorderStatus): void {
   new Gauge({
     name: 'tailcast_recorder_sessions',
-    help: 'Sessions that are open, can be continued, or wait for the store.',
+    help: 'Sessions in the spool: open, cut (may be continued), storing (over, and not in the store).',
+    labelNames: ['state'],
     registers,
     collect() {
-      this.set(sessions());
+      for (const [state, count] of Object.entries(status().sessions)) this.set({ state }, count);
     },
   });
-  return {
-    receivedBytes: new Counter({
-      name: 'tailcast_recorder_received_bytes_total',
-      help: 'Bytes of session uploads received.',
+  const gauge = (name: string, help: string, read: () => number): void => {
+    new Gauge({
+      name,
+      help,
       registers,
-    }),
-    recordings: new Counter({
-      name: 'tailcast_recorder_recordings_total',
-      help: 'Recordings that ended, by how they ended.',
-      labelNames: ['state'],
-      registers,
-    }),
-    uploadsFailed: new Counter({
-      name: 'tailcast_recorder_uploads_failed_total',
-      help: 'Uploads that the recorder ended with an error.',
-      labelNames: ['code'],
-      registers,
-    }),
-    refused: new Counter({
-      name: 'tailcast_recorder_refused_total',
-      help: 'Requests of uploaders that were refused.',
-      labelNames: ['code'],
-      registers,
-    }),
-    events: new Counter({
-      name: 'tailcast_recorder_events_total',
-      help: 'API request events stored.',
-      registers,
-    }),
-    commitSeconds: new Histogram({
-      name: 'tailcast_recorder_commit_seconds',
-      help: 'Time to make the waiting bytes of all sessions durable.',
-      buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5],
-      registers,
-    }),
-    storeRetries: new Counter({
-      name: 'tailcast_recorder_store_retries_total',
-      help: 'Failed attempts to bring a recording into the store.',
-      registers,
-    }),
-    checkpointBytes: new Counter({
-      name: 'tailcast_recorder_checkpoint_bytes_total',
-      help: 'Bytes of open sessions copied to the shared bucket.',
-      registers,
-    }),
-    checkpointFailures: new Counter({
-      name: 'tailcast_recorder_checkpoint_failures_total',
-      help: 'Rounds in which open sessions could not all be copied to the shared bucket.',
-      registers,
-    }),
-    adopted: new Counter({
-      name: 'tailcast_recorder_adopted_total',
-      help: 'Sessions of lost recorders that were taken over.',
-      registers,
-    }),
+      collect() {
+        this.set(read());
+      },
+    });
   };
+  gauge(
+    'tailcast_recorder_spool_bytes',
+    'Durable bytes of the sessions in the spool.',
+    () => status().spoolBytes,
+  );
+  gauge(
+    'tailcast_recorder_waiting_bytes',
+    'Received bytes that wait for the next commit.',
+    () => status().waitingBytes,
+  );
+  gauge(
+    'tailcast_recorder_oldest_storing_seconds',
+    'How long the session has waited for the store that has waited longest; 0 when none waits.',
+    () => status().oldestStoringSeconds,
+  );
+  gauge(
+    'tailcast_recorder_log_unpublished_entries',
+    'Entries of the evidence log that the store does not have.',
+    () => status().unpublishedEntries,
+  );
 }

@@ -21,8 +21,10 @@ export interface RetentionOptions {
   /** How often the policy is applied. */
   readonly everyMs: number;
   readonly log: Logger;
-  /** Recordings have been removed. */
-  readonly onRemoved: (count: number) => void;
+  /** The policy was applied: what it removed is gone. */
+  readonly onApplied: (plan: RetentionPlan) => void;
+  /** It could not be applied to the end. */
+  readonly onFailure: () => void;
 }
 
 export interface Retention {
@@ -37,13 +39,16 @@ export function startRetention(options: RetentionOptions): Retention {
   const apply = (): void => {
     running = running
       .then(() => applyRetention(options))
-      .then(({ remove, overQuota }) => {
+      .then((plan) => {
+        const { remove, overQuota } = plan;
+        options.onApplied(plan);
         if (remove.length > 0) log.info({ recordings: remove.length }, 'recordings removed by retention');
         if (overQuota) log.warn({}, 'what is held is larger than the store may be');
       })
-      .catch((error: unknown) =>
-        log.error({ error: errorText(error) }, 'retention failed and will be tried again'),
-      );
+      .catch((error: unknown) => {
+        options.onFailure();
+        log.error({ error: errorText(error) }, 'retention failed and will be tried again');
+      });
   };
   apply();
   const timer = setInterval(apply, everyMs);
@@ -83,7 +88,6 @@ export async function applyRetention(options: RetentionOptions): Promise<Retenti
       const key = parseRecordingId(id);
       if (key !== undefined) await store.remove(key);
     }
-    options.onRemoved(plan.remove.length);
   }
   if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs);
   return plan;

@@ -19,7 +19,7 @@ import { listenHttp } from './http-server.ts';
 import { Ingest } from './ingest.ts';
 import { createLiveSockets } from './live-socket.ts';
 import { createReceiveTimes } from './receive-time.ts';
-import { createRecorderMetrics, type RecorderMetrics } from './recorder-metrics.ts';
+import { createRecorderMetrics, type RecorderMetrics, type RecorderStatus } from './recorder-metrics.ts';
 import { startRetention } from './retention-run.ts';
 import type { RetentionPolicy } from './retention.ts';
 import { lockSpool } from './spool-lock.ts';
@@ -27,6 +27,7 @@ import type { Bucket } from './store/bucket.ts';
 import { createDiskStore } from './store/disk.ts';
 import { createS3Store, S3_LISTING } from './store/s3.ts';
 import type { RecordingStore } from './store/store.ts';
+import type { UploadMeter } from './upload-session.ts';
 import { createUploads, type IdentifyUploader } from './uploads.ts';
 import { createViewerAccess, type IdentifyViewer } from './viewer-access.ts';
 import type { ViewRule } from './viewing.ts';
@@ -247,10 +248,10 @@ async function startIngest(
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const timing = { ...DEFAULT_TIMING, ...options.timing };
   const { log, clock = SYSTEM_CLOCK } = options;
-  const metrics = createRecorderMetrics(options.registry, () => ingest.sessionCount);
+  const metrics = createRecorderMetrics(options.registry, () => statusOf(ingest, group, evidence));
   const issueTime = createReceiveTimes(() => clock.now());
   const group = createCommits(timing, clock, metrics, () => ingest.resumeWaiting());
-  const evidence = await openEvidence(options, store, spoolDirectory);
+  const evidence = await openEvidence(options, store, spoolDirectory, () => metrics.publishFailures.inc());
   const finisher = createFinisher({
     store,
     evidence,
@@ -264,13 +265,17 @@ async function startIngest(
     group,
     finisher,
     evidence,
+    meter: createMeter(metrics),
     limits,
     resumeGraceMs: timing.resumeGraceMs,
     now: () => clock.now(),
     issueTime,
     log,
     onOutcome: ({ state }) => metrics.recordings.inc({ state }),
-    onStored: () => catalog.changed(),
+    onStored({ bytes }) {
+      metrics.storedBytes.inc(bytes);
+      catalog.changed();
+    },
   });
   const events = await openRecorderEvents({
     store,
@@ -282,6 +287,7 @@ async function startIngest(
     periodMs: timing.eventBatchMs,
     retryMs: timing.storeRetryMs,
     log,
+    onFailure: () => metrics.eventBatchFailures.inc(),
   });
   const { bucket } = options;
   const shared =
@@ -358,7 +364,12 @@ async function listen(
     nowMs: () => clock.now(),
     everyMs: timing.retentionMs,
     log,
-    onRemoved: () => catalog.changed(),
+    onApplied({ remove, overQuota }) {
+      for (const { reason } of remove) metrics.removed.inc({ reason });
+      metrics.overQuota.set(overQuota ? 1 : 0);
+      if (remove.length > 0) catalog.changed();
+    },
+    onFailure: () => metrics.retentionFailures.inc(),
   });
   const { address: host, port, family } = server.address;
   return {
@@ -382,6 +393,7 @@ async function openEvidence(
   options: RecorderOptions,
   store: RecordingStore,
   spoolDirectory: string,
+  onFailure: () => void,
 ): Promise<SessionEvidence> {
   const { log, clock = SYSTEM_CLOCK } = options;
   const { publishMs, witnessMs } = { ...DEFAULT_TIMING, ...options.timing };
@@ -396,6 +408,7 @@ async function openEvidence(
     log,
     publishMs,
     witnessMs,
+    onFailure,
   });
 }
 
@@ -415,6 +428,27 @@ function createCommits(
       onCycle();
     },
   });
+}
+
+function createMeter(metrics: RecorderMetrics): UploadMeter {
+  return {
+    synced: (durationMs) => metrics.fsyncSeconds.observe(durationMs / 1000),
+    durable(bodyBytes, waitedMs) {
+      metrics.durableBytes.inc(bodyBytes);
+      metrics.ackLagSeconds.observe(waitedMs / 1000);
+    },
+  };
+}
+
+function statusOf(ingest: Ingest, group: GroupCommit, evidence: SessionEvidence): RecorderStatus {
+  const { bytes, oldestStoringMs, ...sessions } = ingest.status();
+  return {
+    sessions,
+    spoolBytes: bytes,
+    waitingBytes: group.waitingBytes,
+    oldestStoringSeconds: oldestStoringMs / 1000,
+    unpublishedEntries: evidence.unpublished,
+  };
 }
 
 async function roomFor(store: RecordingStore, spoolDirectory: string): Promise<number | undefined> {

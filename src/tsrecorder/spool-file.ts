@@ -62,6 +62,8 @@ export function createSpoolFile(
     readonly notesBytes: number;
     readonly append: boolean;
     readonly syncEntries: () => Promise<void>;
+    /** Told how long an fsync took, in milliseconds. */
+    readonly onSync: (durationMs: number) => void;
   },
 ): SpoolFile {
   let notes: FileHandle | undefined;
@@ -78,6 +80,12 @@ export function createSpoolFile(
     cast ??= await open(paths.cast, flags, 0o600);
     await options.syncEntries();
     return [notes, cast];
+  }
+
+  async function sync(file: FileHandle): Promise<void> {
+    const startedAt = performance.now();
+    await file.datasync();
+    options.onSync(performance.now() - startedAt);
   }
 
   return {
@@ -112,11 +120,11 @@ export function createSpoolFile(
         notes === undefined || cast === undefined ? await openFiles() : [notes, cast];
       if (noteParts.length > 0) {
         await writeAll(notesFile, noteParts);
-        await notesFile.datasync();
+        await sync(notesFile);
       }
       if (castParts.length > 0) {
         await writeAll(castFile, castParts);
-        await castFile.datasync();
+        await sync(castFile);
       }
       pendingBytes -= bytes;
     },

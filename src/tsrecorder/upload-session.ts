@@ -49,11 +49,20 @@ export interface SessionLimits {
   readonly maxPendingBytes: number;
 }
 
+/** What is measured of all sessions together. */
+export interface UploadMeter {
+  /** One fsync of one file took so long. */
+  readonly synced: (durationMs: number) => void;
+  /** So many body bytes are durable; the oldest of them waited so long for it. */
+  readonly durable: (bodyBytes: number, waitedMs: number) => void;
+}
+
 export interface SessionDependencies {
   readonly spoolDirectory: string;
   readonly group: GroupCommit;
   readonly syncEntries: () => Promise<void>;
   readonly limits: SessionLimits;
+  readonly meter: UploadMeter;
   /** A receive time for a key, later than every one before. */
   readonly issueTime: () => string;
   /** Whether all sessions together have too much waiting for the disk. */
@@ -112,6 +121,8 @@ export class UploadSession implements Committable {
   #announced: Promise<void> = Promise.resolve();
   #failure: TailcastError | undefined;
   #paused = false;
+  /** When the oldest byte came that no commit has taken, on the clock of `performance.now()`. */
+  #waitingSince: number | undefined;
   #appends = 0;
   #waiters: { readonly appends: number; readonly resolve: () => void }[] = [];
   #watchers = new Set<() => void>();
@@ -188,6 +199,7 @@ export class UploadSession implements Committable {
         ...this.#durable,
         append: true,
         syncEntries: this.#deps.syncEntries,
+        onSync: this.#deps.meter.synced,
       });
     }
   }
@@ -280,6 +292,8 @@ export class UploadSession implements Committable {
     if (spool === undefined || this.#failure !== undefined) return;
     const position = { ...this.#appended, notesBytes: spool.notesBytes };
     const appends = this.#appends;
+    const since = this.#waitingSince ?? performance.now();
+    this.#waitingSince = undefined;
     // both are awaited whatever comes of one of them: files that are still being opened could not be closed
     const results = await Promise.allSettled([spool.commit(), this.#announced]);
     const failed = results.find((result) => result.status === 'rejected');
@@ -287,6 +301,7 @@ export class UploadSession implements Committable {
       this.#fail(storageError(failed.reason));
       return;
     }
+    this.#deps.meter.durable(position.bodyBytes - this.#durable.bodyBytes, performance.now() - since);
     this.#durable = position;
     this.#releaseWaiters(appends);
     this.#events?.durable(position.bodyBytes);
@@ -368,6 +383,7 @@ export class UploadSession implements Committable {
       notesBytes: 0,
       append: false,
       syncEntries: this.#deps.syncEntries,
+      onSync: this.#deps.meter.synced,
     });
     this.#spool.appendNote(encodeMeta(meta));
     this.#spool.appendCast(storedBytes);
@@ -398,7 +414,9 @@ export class UploadSession implements Committable {
 
   #scheduleSince(pendingBefore: number, urgent: boolean): void {
     const added = (this.#spool?.pendingBytes ?? 0) - pendingBefore;
-    if (added > 0) this.#deps.group.schedule(this, added, urgent);
+    if (added <= 0) return;
+    this.#waitingSince ??= performance.now();
+    this.#deps.group.schedule(this, added, urgent);
   }
 
   /** Resolves when everything appended so far is durable, or nothing will be. */

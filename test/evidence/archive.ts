@@ -125,6 +125,7 @@ async function remove(directory: string, spool: string): Promise<void> {
     log: createSilentLogger(),
     publishMs: 20,
     witnessMs: 0,
+    onFailure: () => undefined,
   });
   await evidence.removing([
     { recording: name!.replace('/', '_').replace('.cast', ''), reason: 'age', bytes: 0 },

@@ -28,6 +28,8 @@ export interface EventBatchOptions {
   /** A batch is stored; called before its spool is removed. */
   readonly onStored: (name: string, content: Uint8Array) => Promise<void>;
   readonly log: Logger;
+  /** The store has failed; it will be tried again. */
+  readonly onFailure: () => void;
 }
 
 export interface EventBatches {
@@ -179,6 +181,7 @@ class Batches implements EventBatches {
     try {
       for (const file of await this.#files()) if (file !== this.#batch?.file) await this.#store(file);
     } catch (error) {
+      this.#options.onFailure();
       this.#options.log.error(
         { error: errorText(error) },
         'events could not be stored and will be tried again',

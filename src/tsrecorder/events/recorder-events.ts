@@ -22,6 +22,8 @@ export interface RecorderEventsOptions {
   readonly periodMs: number;
   readonly retryMs: number;
   readonly log: Logger;
+  /** A batch could not be stored; it will be tried again. */
+  readonly onFailure: () => void;
 }
 
 export interface RecorderEvents {

@@ -32,6 +32,8 @@ export interface EvidenceLogOptions {
   readonly publishMs: number;
   /** How often the heads of other logs are looked at. */
   readonly witnessMs: number;
+  /** The log could not be published; it will be tried again. */
+  readonly onFailure: () => void;
 }
 
 const MAX_SEGMENT_ENTRIES = 1000;
@@ -76,6 +78,11 @@ export class EvidenceLog {
   /** Sessions that began and have not ended: recording → number of the entry of its start. */
   get open(): ReadonlyMap<string, number> {
     return this.#journal.open;
+  }
+
+  /** How many entries the store does not have. */
+  get unpublished(): number {
+    return this.#journal.waiting;
   }
 
   /** Appends an entry, which counts once `sync` has resolved. @returns its number. */
@@ -129,6 +136,7 @@ export class EvidenceLog {
       this.#failures = 0;
     } catch (error) {
       this.#failures = Math.min(this.#failures + 1, 20);
+      this.#options.onFailure();
       this.#options.log.error(
         { log: this.id, error: errorText(error) },
         'evidence log could not be published',

@@ -96,6 +96,11 @@ export class LogJournal {
     return this.#open;
   }
 
+  /** How many entries are not published, durable or not. */
+  get waiting(): number {
+    return this.#entries.length;
+  }
+
   /** Durable entries that are not published, oldest first. */
   unpublished(limit: number): readonly JournalEntry[] {
     return this.#entries.slice(0, Math.min(limit, this.#durable));

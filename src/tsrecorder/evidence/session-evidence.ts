@@ -33,6 +33,8 @@ export interface SessionEvidence {
   /** Name of the log, and the key that signs it. */
   readonly log: string;
   readonly key: SigningKey;
+  /** Entries of the log that the store does not have. */
+  readonly unpublished: number;
   /** A session begins. Resolves when that is durable: nothing of it may be acknowledged before. */
   started(start: SessionStart): Promise<void>;
   /** Adds evidence and signature to a sidecar. A session of which the log knows no start gets one. */
@@ -74,6 +76,9 @@ export async function openSessionEvidence(options: EvidenceLogOptions): Promise<
   return {
     log: log.id,
     key,
+    get unpublished() {
+      return log.unpublished;
+    },
     async started(session) {
       start(session);
       await log.sync();

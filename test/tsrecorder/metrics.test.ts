@@ -1,0 +1,146 @@
+import { mkdtemp } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Registry } from 'prom-client';
+import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../src/errors.ts';
+import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import { createRig, HEADER, openUpload, request, STORED_HEADER, until, uploadWhole } from './recorder-rig.ts';
+
+const LINE = '[1,"o","x"]\n';
+const SESSION = { 'tailcast-session': 'one' };
+
+/** One value of one metric; undefined when nothing has set it. */
+async function valueOf(
+  registry: Registry,
+  name: string,
+  labels: Record<string, string> = {},
+): Promise<number | undefined> {
+  const metric = (await registry.getMetricsAsJSON()).find((found) => name.startsWith(found.name));
+  expect(metric, name).toBeDefined();
+  const values = metric!.values as readonly {
+    value: number;
+    labels: Record<string, string | number>;
+    metricName?: string;
+  }[];
+  return values.find(
+    (found) =>
+      (found.metricName ?? metric!.name) === name &&
+      Object.entries(labels).every(([key, value]) => found.labels[key] === value),
+  )?.value;
+}
+
+describe('the metrics of a recorder', () => {
+  it('count what is offered, durable and stored, and how long it took', async () => {
+    const registry = new Registry();
+    await using rig = await createRig({ registry });
+    const upload = openUpload(rig.recorder, SESSION);
+    upload.write(HEADER + LINE + LINE.slice(0, 4));
+    await upload.ack(({ ack }) => ack === HEADER.length + LINE.length);
+    expect(await valueOf(registry, 'tailcast_recorder_received_bytes_total')).toBe(
+      HEADER.length + LINE.length + 4,
+    );
+    expect(await valueOf(registry, 'tailcast_recorder_durable_bytes_total')).toBe(
+      HEADER.length + LINE.length,
+    );
+    expect(await valueOf(registry, 'tailcast_recorder_stored_bytes_total')).toBe(0);
+    expect(await valueOf(registry, 'tailcast_recorder_sessions', { state: 'open' })).toBe(1);
+    expect(await valueOf(registry, 'tailcast_recorder_spool_bytes')).toBeGreaterThan(
+      STORED_HEADER.length + LINE.length,
+    );
+    upload.write(LINE.slice(4));
+    upload.end();
+    await upload.over;
+    const cast = STORED_HEADER.length + 2 * LINE.length;
+    await until(async () =>
+      (await valueOf(registry, 'tailcast_recorder_sessions', { state: 'storing' })) === 0 ? true : undefined,
+    );
+    expect(await valueOf(registry, 'tailcast_recorder_stored_bytes_total')).toBe(cast);
+    expect(await valueOf(registry, 'tailcast_recorder_durable_bytes_total')).toBe(
+      HEADER.length + 2 * LINE.length,
+    );
+    expect(await valueOf(registry, 'tailcast_recorder_spool_bytes')).toBe(0);
+    expect(await valueOf(registry, 'tailcast_recorder_waiting_bytes')).toBe(0);
+    expect(await valueOf(registry, 'tailcast_recorder_recordings_total', { state: 'closed' })).toBe(1);
+    // two commits at least, the first of two files
+    expect(await valueOf(registry, 'tailcast_recorder_fsync_seconds_count')).toBeGreaterThanOrEqual(3);
+    expect(await valueOf(registry, 'tailcast_recorder_ack_lag_seconds_count')).toBeGreaterThanOrEqual(2);
+    expect(await valueOf(registry, 'tailcast_recorder_ack_lag_seconds_sum')).toBeGreaterThan(0);
+  });
+
+  it('tell cut sessions from open ones, and count the interrupted', async () => {
+    const registry = new Registry();
+    await using rig = await createRig({ registry, timing: { resumeGraceMs: 300 } });
+    const upload = openUpload(rig.recorder, SESSION);
+    upload.write(HEADER);
+    await upload.ack(({ ack }) => ack === HEADER.length);
+    upload.close();
+    await until(async () =>
+      (await valueOf(registry, 'tailcast_recorder_sessions', { state: 'cut' })) === 1 ? true : undefined,
+    );
+    expect(await valueOf(registry, 'tailcast_recorder_sessions', { state: 'open' })).toBe(0);
+    await until(async () =>
+      valueOf(registry, 'tailcast_recorder_recordings_total', { state: 'interrupted' }),
+    );
+  });
+
+  it('show a store that fails: sessions that wait for it, and everything that is tried again', async () => {
+    const registry = new Registry();
+    const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-'));
+    const disk = await createDiskStore(directory);
+    let fails = true;
+    const failing = async <T>(work: () => Promise<T>): Promise<T> => {
+      if (fails) throw new TailcastError('STORE_FAILED', 'S3 answered 503 SlowDown');
+      return work();
+    };
+    const timing = {
+      storeRetryMs: 10,
+      maxStoreRetryMs: 20,
+      publishMs: 10,
+      eventBatchMs: 10,
+      retentionMs: 10,
+      listRefreshMs: 0,
+    };
+    await using rig = await createRig(
+      {
+        registry,
+        timing,
+        retention: { maxBytes: 1 },
+        store: {
+          ...disk,
+          finish: (upload) => failing(() => disk.finish(upload)),
+          putDocument: (name, content) => failing(() => disk.putDocument(name, content)),
+          list: () => failing(() => disk.list()),
+        },
+      },
+      directory,
+    );
+    await uploadWhole(rig.recorder, HEADER + LINE);
+    const body = '{"type":"kubernetes-api-request","timestamp":1785321882}';
+    await request(rig.recorder, { method: 'POST', path: '/v2/event', body });
+    for (const name of [
+      'store_retries',
+      'event_batch_failures',
+      'log_publish_failures',
+      'retention_failures',
+    ]) {
+      await until(async () =>
+        ((await valueOf(registry, `tailcast_recorder_${name}_total`)) ?? 0) > 1 ? true : undefined,
+      );
+    }
+    expect(await valueOf(registry, 'tailcast_recorder_sessions', { state: 'storing' })).toBe(1);
+    expect(await valueOf(registry, 'tailcast_recorder_oldest_storing_seconds')).toBeGreaterThan(0);
+    expect(await valueOf(registry, 'tailcast_recorder_log_unpublished_entries')).toBeGreaterThan(0);
+    fails = false;
+    await until(async () =>
+      (await valueOf(registry, 'tailcast_recorder_removed_total', { reason: 'quota' })) === 1
+        ? true
+        : undefined,
+    );
+    await until(async () =>
+      (await valueOf(registry, 'tailcast_recorder_log_unpublished_entries')) === 0 ? true : undefined,
+    );
+    expect(await valueOf(registry, 'tailcast_recorder_oldest_storing_seconds')).toBe(0);
+    expect(await valueOf(registry, 'tailcast_recorder_over_quota')).toBe(0);
+  });
+});
