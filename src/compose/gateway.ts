@@ -228,6 +228,7 @@ function openGate(parts: {
     upstreamHost: apiServer.hostHeader,
     authorization: () => apiServer.authorization(),
     hostNames: hostNamesOf(config),
+    dashboardOrigins: new Set(config.dashboardOrigins),
     nowMs: () => performance.now(),
     createId: randomUUID,
   });

@@ -7,6 +7,7 @@ import {
   oneOf,
   optionalListenAddress,
   optionalText,
+  originList,
   textList,
   wholeNumber,
   type ListenAddress,
@@ -86,6 +87,12 @@ export const GATEWAY_SETTINGS = {
     textList,
     [],
     '<names>',
+  ),
+  dashboardOrigins: setting(
+    'origins of dashboards, such as Headlamp, whose own server passes on what the browser sent; default: none',
+    originList,
+    [],
+    '<origins>',
   ),
   stateDirectory: setting('where the self-signed CA is kept', optionalText, undefined, '<directory>'),
   recorderDial: setting(

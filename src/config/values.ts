@@ -108,6 +108,17 @@ export const webAddress: ParseValue<URL | undefined> = (raw) => {
   return url;
 };
 
+/** Origins of web pages, as browsers write them: `https://host` or `https://host:port`, a list or comma separated. */
+export const originList: ParseValue<readonly string[]> = (raw) =>
+  textList(raw).map((item) => {
+    const url = URL.canParse(item) ? new URL(item) : undefined;
+    const isWeb = url?.protocol === 'https:' || url?.protocol === 'http:';
+    if (url === undefined || !isWeb || url.origin !== item.toLowerCase()) {
+      throw new Error(`an origin such as https://dashboard.example.com is expected, not ${shown(item)}`);
+    }
+    return url.origin;
+  });
+
 /** Shows a wrong value without flooding the terminal. */
 function shown(raw: unknown): string {
   const json = JSON.stringify(raw) ?? 'nothing';

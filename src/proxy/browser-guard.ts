@@ -18,18 +18,28 @@ export interface BrowserFields {
 /** `same-site` is not enough: the machines of a tailnet are siblings under one name. */
 const OWN_SITES: ReadonlySet<string> = new Set(['same-origin', 'none']);
 
-/**
- * @param hostNames in lower case, without ports; empty: any
- * @throws TailcastError `HEADER_REFUSED` for a foreign `Host`, `POLICY_REFUSED` for a foreign page
- */
-export function refuseForeignPages(fields: BrowserFields, hostNames: ReadonlySet<string>): void {
+/** Which pages may make a browser call. All in lower case. */
+export interface PageRules {
+  /** Names of the gateway without ports; empty: any. */
+  readonly hostNames: ReadonlySet<string>;
+  /**
+   * Origins of dashboards. The server of such a dashboard changes `Host` and passes on what the browser said: `Origin` is
+   * the dashboard's, while to the browser the request stayed at home. A page of theirs that calls the gateway past its
+   * server is foreign all the same, where the browser says so.
+   */
+  readonly dashboardOrigins: ReadonlySet<string>;
+}
+
+/** @throws TailcastError `HEADER_REFUSED` for a foreign `Host`, `POLICY_REFUSED` for a foreign page */
+export function refuseForeignPages(fields: BrowserFields, { hostNames, dashboardOrigins }: PageRules): void {
   const host = fields.host.toLowerCase();
   if (hostNames.size > 0 && !hostNames.has(withoutPort(host))) {
     throw new TailcastError('HEADER_REFUSED', 'Host is not a name of this gateway');
   }
   const foreign =
-    fields.origins.some((origin) => !isOwnOrigin(origin, host)) ||
-    fields.fetchSites.some((site) => !OWN_SITES.has(site.toLowerCase()));
+    fields.origins.some(
+      (origin) => !isOwnOrigin(origin, host) && !dashboardOrigins.has(origin.toLowerCase()),
+    ) || fields.fetchSites.some((site) => !OWN_SITES.has(site.toLowerCase()));
   if (foreign) throw new TailcastError('POLICY_REFUSED', 'a web page of another site made this request');
 }
 

@@ -21,7 +21,7 @@ import { parseRequestInfo, type RequestInfo } from '../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../recording/policy.ts';
 import { parseKubernetesRules } from '../tailnet/capabilities.ts';
 import type { Identity, IdentitySource, Peer } from '../tailnet/identity.ts';
-import { refuseForeignPages } from './browser-guard.ts';
+import { type PageRules, refuseForeignPages } from './browser-guard.ts';
 import {
   decide,
   DEFAULT_POLICY,
@@ -82,6 +82,8 @@ export interface GateDeps {
   readonly auditExtras?: boolean;
   /** Names of the gateway that `Host` may give, in lower case and without ports; none: any. */
   readonly hostNames?: ReadonlySet<string>;
+  /** Origins of dashboards that bring requests of their pages here through their own server, in lower case. */
+  readonly dashboardOrigins?: ReadonlySet<string>;
   readonly nowMs: () => number;
   readonly createId: () => string;
 }
@@ -125,6 +127,10 @@ export const MAX_HEADER_NAME_BYTES = 256;
 export function createGate(deps: GateDeps): Gate {
   const standings = new WeakMap<Identity, Standing>();
   const policy = deps.policy ?? DEFAULT_POLICY;
+  const pages: PageRules = {
+    hostNames: deps.hostNames ?? NO_NAMES,
+    dashboardOrigins: deps.dashboardOrigins ?? NO_NAMES,
+  };
   const standingOf = (identity: Identity): Standing => {
     const known = standings.get(identity);
     if (known !== undefined) return known;
@@ -135,7 +141,7 @@ export function createGate(deps: GateDeps): Gate {
   return {
     async admit(request, signal) {
       const startedAtMs = deps.nowMs();
-      checkEnvelope(request, deps.hostNames ?? NO_NAMES);
+      checkEnvelope(request, pages);
       const target = parseTarget(request.target);
       const identity = await deps.identities.whois(request.peer, signal);
       const { impersonation, recording } = standingOf(identity);
@@ -183,7 +189,7 @@ function assess(identity: Identity, mode: GateDeps['mode']): Standing {
   };
 }
 
-function checkEnvelope({ method, rawHeaders }: InboundRequest, hostNames: ReadonlySet<string>): void {
+function checkEnvelope({ method, rawHeaders }: InboundRequest, pages: PageRules): void {
   if (!METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
   if (rawHeaders.length > 2 * MAX_HEADER_LINES) {
     throw new TailcastError('HEADERS_TOO_LARGE', `more than ${MAX_HEADER_LINES} header lines`);
@@ -204,7 +210,7 @@ function checkEnvelope({ method, rawHeaders }: InboundRequest, hostNames: Readon
   const [host = ''] = hosts;
   if (hosts.length !== 1)
     throw new TailcastError('HEADER_REFUSED', `${hosts.length} Host headers instead of one`);
-  refuseForeignPages({ host, origins, fetchSites }, hostNames);
+  refuseForeignPages({ host, origins, fetchSites }, pages);
 }
 
 const NO_NAMES: ReadonlySet<string> = new Set();

@@ -7,7 +7,7 @@ import { readConfigFile } from '../../src/config/file.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { environmentName, flagName, readSettings, type SettingSources } from '../../src/config/settings.ts';
-import { byteSize, listenAddress, textList, wholeNumber } from '../../src/config/values.ts';
+import { byteSize, listenAddress, originList, textList, wholeNumber } from '../../src/config/values.ts';
 import { LOG_LEVELS } from '../../src/config/log-levels.ts';
 import { LOG_LEVELS as LOGGER_LEVELS } from '../../src/observe/logger.ts';
 import { TailcastError } from '../../src/errors.ts';
@@ -88,6 +88,23 @@ describe('values', () => {
     expect([size('1KiB'), size('8MiB'), size(2048), size('1GiB')]).toEqual([1024, 8388608, 2048, 1073741824]);
     for (const bad of ['1023', '1MB', '-1', '1025MiB', 'many', 1.5, null])
       expect(() => size(bad)).toThrow('size');
+  });
+
+  it('reads origins and refuses what no browser would write', () => {
+    expect(originList('https://dash.example, http://localhost:4466')).toEqual([
+      'https://dash.example',
+      'http://localhost:4466',
+    ]);
+    expect(originList(['HTTPS://Dash.Example'])).toEqual(['https://dash.example']);
+    for (const wrong of [
+      'null',
+      'dash.example',
+      'https://dash.example/',
+      'https://a.example/b',
+      'file://',
+      '*',
+    ])
+      expect(() => originList(wrong)).toThrow('an origin such as');
   });
 
   it('reads lists from YAML and from text', () => {

@@ -25,7 +25,7 @@ const GATE = inFile(
   ['number of header lines', 'if (rawHeaders.length > 2 * MAX_HEADER_LINES)', 'if (rawHeaders.length > 1e9)'],
   ['length of header names', 'if (name.length > MAX_HEADER_NAME_BYTES)', 'if (name.length > 1e9)'],
   ['exactly one Host', 'if (hosts.length !== 1)', 'if (hosts.length > 1e9)'],
-  ['foreign pages', 'refuseForeignPages({ host, origins, fetchSites }, hostNames);', ''],
+  ['foreign pages', 'refuseForeignPages({ host, origins, fetchSites }, pages);', ''],
   ['refusal by policy', "if (action === 'refuse') {", 'if (request.requestClass === undefined) {'],
   [
     'refused ports in the query',
@@ -63,7 +63,8 @@ const PAGES = inFile(
     'if (hostNames.size > 0 && !hostNames.has(withoutPort(host)))',
     'if (hostNames.size > 1e9)',
   ],
-  ['Origin', 'fields.origins.some((origin) => !isOwnOrigin(origin, host)) ||', ''],
+  ['Origin', '!isOwnOrigin(origin, host) &&', 'false &&'],
+  ['origins of dashboards', '!dashboardOrigins.has(origin.toLowerCase())', 'dashboardOrigins.size === 0'],
   ['Sec-Fetch-Site', '!OWN_SITES.has(site.toLowerCase())', 'site === "never"'],
   ['sibling sites', "new Set(['same-origin', 'none'])", "new Set(['same-origin', 'same-site', 'none'])"],
   [

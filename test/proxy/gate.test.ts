@@ -176,4 +176,38 @@ describe('the gate', () => {
     expect(admission.headers).toContain('Bearer mine');
     expect(admission.headers).not.toContain('Bearer token');
   });
+
+  describe('with a dashboard whose server passes on what the browser sent', () => {
+    const gate = gateFor(person(), {
+      dashboardOrigins: new Set(['https://dash.example', 'http://localhost:4466']),
+    });
+    const admit = (...fields: readonly string[]): Promise<ErrorCode | undefined> =>
+      codeOf(gate.admit(inbound({ rawHeaders: ['Host', 'gateway', ...fields] }), signal));
+
+    it.each([
+      [['Origin', 'https://dash.example']],
+      [['Origin', 'HTTPS://DASH.example', 'Sec-Fetch-Site', 'same-origin']],
+      [['Origin', 'http://localhost:4466', 'X-Forwarded-Host', 'gateway']],
+      [['Sec-Fetch-Site', 'same-origin']],
+    ])('takes what its page sent: %j', async (fields) => {
+      expect(await admit(...fields)).toBeUndefined();
+    });
+
+    it.each([
+      ['its page, past its server', ['Origin', 'https://dash.example', 'Sec-Fetch-Site', 'cross-site']],
+      ['a sibling', ['Origin', 'https://dash.example', 'Sec-Fetch-Site', 'same-site']],
+      ['another scheme', ['Origin', 'http://dash.example']],
+      ['another port', ['Origin', 'https://dash.example:8443']],
+      ['a longer name', ['Origin', 'https://dash.example.evil.example']],
+      ['no origin that can be named', ['Origin', 'null']],
+      ['a second origin', ['Origin', 'https://dash.example', 'Origin', 'https://evil.example']],
+    ])('refuses %s', async (_who, fields) => {
+      expect(await admit(...fields)).toBe('POLICY_REFUSED');
+    });
+
+    it('is not known unless it is named', async () => {
+      const rawHeaders = ['Host', 'gateway', 'Origin', 'https://dash.example'];
+      expect(await codeOf(gateFor(person()).admit(inbound({ rawHeaders }), signal))).toBe('POLICY_REFUSED');
+    });
+  });
 });
