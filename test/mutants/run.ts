@@ -3,18 +3,35 @@
  *
  *   npm run test:mutants                     all of them
  *   npm run test:mutants -- --only headers   those whose file or name contains the word
- *   npm run test:mutants -- --from 50        without the first 49, to go on where a run was stopped
+ *   npm run test:mutants -- --fresh          without what an earlier run over the same files found out
  *   npm run test:mutants -- --list           names them
  *
- * Works on a copy in a temporary folder; the work tree is only read. Fails when a mutation does not fit its file any more,
- * when the tests fail without any mutation, or when fewer than 98 % are noticed.
+ * Works on a copy in a temporary folder; of the work tree only `node_modules/.cache/tailcast-mutants.jsonl` is written: what
+ * was found out, and about which files. A run that was stopped goes on there, as long as no file has changed. When one has,
+ * each mutation is judged again, but the test that noticed it the last time is asked first, alone.
+ *
+ * Fails when a mutation does not fit its file any more, when the tests fail without any mutation, or when fewer than 98 %
+ * are noticed.
  */
 import { spawn } from 'node:child_process';
-import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import {
+  appendFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { z } from 'zod';
 import { ALL_SUITES, FIRST_SUITES, MUTATIONS, type Mutation } from './mutations.ts';
 
 const REQUIRED = 0.98;
@@ -23,19 +40,25 @@ const COPIED = ['src', 'test', 'scripts', 'package.json', 'tsconfig.json', 'vite
 const RETRIES = 1;
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '../..');
+const journalFile = join(root, 'node_modules/.cache/tailcast-mutants.jsonl');
 const { values } = parseArgs({
-  options: { only: { type: 'string' }, from: { type: 'string' }, list: { type: 'boolean' } },
+  options: { only: { type: 'string' }, fresh: { type: 'boolean' }, list: { type: 'boolean' } },
 });
 const only = values.only;
-const chosen = MUTATIONS.slice(Number(values.from ?? 1) - 1).filter(
-  ({ name, file }) => only === undefined || `${file} ${name}`.includes(only),
-);
+const chosen = MUTATIONS.filter(({ name, file }) => only === undefined || `${file} ${name}`.includes(only));
 
-if (values.list === true) {
-  for (const { file, name } of chosen) process.stdout.write(`${file}: ${name}\n`);
-} else {
-  process.exitCode = await main();
-}
+/** One line of the journal: what became of a mutation. */
+const finding = z.object({
+  /** Of everything that was copied. */
+  tree: z.string(),
+  mutation: z.string(),
+  /** The test that failed; absent: none did. */
+  by: z.object({ file: z.string(), test: z.string() }).optional(),
+});
+type Finding = z.infer<typeof finding>;
+
+/** In the place of a mutation: the tests pass as everything is. */
+const UNCHANGED = 'none';
 
 async function main(): Promise<number> {
   const stale = chosen.filter(
@@ -47,29 +70,40 @@ async function main(): Promise<number> {
   try {
     for (const name of COPIED) {
       // the peers of the real tests bring trees of their own, and none of those tests is run here
-      const wanted = (path: string): boolean => !/\/(?:node_modules|test\/real)(?:\/|$)/.test(path);
+      const wanted = (path: string): boolean =>
+        !/\/(?:node_modules|test\/(?:real|mutants))(?:\/|$)/.test(path);
       if (existsSync(join(root, name)))
         cpSync(join(root, name), join(copy, name), { recursive: true, filter: wanted });
     }
+    const tree = hashOfTree(copy);
     symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
-    if (!(await passes(copy, ALL_SUITES, 'inherit'))) {
-      say('the tests fail without any mutation, so they would prove nothing');
-      return 1;
-    }
-    return await judge(copy);
+    return await judge(copy, tree, readJournal());
   } finally {
     rmSync(copy, { recursive: true, force: true });
   }
 }
 
-async function judge(copy: string): Promise<number> {
+async function judge(copy: string, tree: string, earlier: ReadonlyMap<string, Finding>): Promise<number> {
+  const known = (id: string): Finding | undefined => {
+    const found = values.fresh === true ? undefined : earlier.get(id);
+    return found?.tree === tree ? found : undefined;
+  };
+  const complete = chosen.every((mutation) => known(idOf(mutation)) !== undefined);
+  if (!complete && known(UNCHANGED) === undefined) {
+    const broken = await firstFailure(copy, { suites: ALL_SUITES });
+    if (broken !== undefined) {
+      say(`without any mutation ${broken.file} fails, so that it would prove nothing: ${broken.test}`);
+      return 1;
+    }
+    keep({ tree, mutation: UNCHANGED });
+  }
   const survivors: Mutation[] = [];
   for (const [index, mutation] of chosen.entries()) {
-    const noticed = await isNoticed(copy, mutation);
-    if (!noticed) survivors.push(mutation);
-    say(
-      `${index + 1}/${chosen.length} ${noticed ? 'noticed ' : 'SURVIVED'} ${mutation.file}: ${mutation.name}`,
-    );
+    const id = idOf(mutation);
+    const { by } = known(id) ?? (await tryOut(copy, tree, mutation, earlier.get(id)?.by));
+    if (by === undefined) survivors.push(mutation);
+    const result = by === undefined ? 'SURVIVED' : `noticed by ${by.file}: ${by.test}`;
+    say(`${index + 1}/${chosen.length} ${mutation.file}: ${mutation.name}: ${result}`);
   }
   const share = (chosen.length - survivors.length) / chosen.length;
   say(`${chosen.length - survivors.length} of ${chosen.length} noticed (${(share * 100).toFixed(1)} %)`);
@@ -77,34 +111,136 @@ async function judge(copy: string): Promise<number> {
   return share >= REQUIRED ? 0 : 1;
 }
 
-async function isNoticed(copy: string, { file, find, replace }: Mutation): Promise<boolean> {
+async function tryOut(
+  copy: string,
+  tree: string,
+  mutation: Mutation,
+  last: Finding['by'],
+): Promise<Pick<Finding, 'by'>> {
+  const by = await noticedBy(copy, mutation, last);
+  keep({ tree, mutation: idOf(mutation), ...(by === undefined ? {} : { by }) });
+  return { by };
+}
+
+/** The first test that fails with the mutation: the one of the last time, the likeliest suites, all of them. */
+async function noticedBy(
+  copy: string,
+  { file, find, replace }: Mutation,
+  last: Finding['by'],
+): Promise<Finding['by']> {
   const path = join(copy, file);
   const source = readFileSync(path, 'utf8');
   writeFileSync(path, source.split(find).join(replace));
+  const first = FIRST_SUITES[file];
   try {
-    const first = FIRST_SUITES[file];
-    if (first !== undefined && !(await passes(copy, first))) return true;
-    return !(await passes(copy, ALL_SUITES));
+    const again =
+      last === undefined ? undefined : await firstFailure(copy, { suites: [last.file], test: last.test });
+    const early = again ?? (first === undefined ? undefined : await firstFailure(copy, { suites: first }));
+    return early ?? (await firstFailure(copy, { suites: ALL_SUITES }));
   } finally {
     writeFileSync(path, source);
   }
 }
 
-/** True when every test of the suites passes. */
-function passes(
+const report = z.object({
+  success: z.boolean(),
+  testResults: z.array(
+    z.object({
+      name: z.string(),
+      status: z.string(),
+      message: z.string(),
+      assertionResults: z.array(z.object({ fullName: z.string(), status: z.string() })),
+    }),
+  ),
+});
+
+/** `undefined` when every test of the suites passes; only `test` is run if it is named. */
+async function firstFailure(
   copy: string,
-  suites: readonly string[],
-  output: 'ignore' | 'inherit' = 'ignore',
-): Promise<boolean> {
-  const vitest = join(root, 'node_modules/vitest/vitest.mjs');
-  const args = [vitest, 'run', ...suites, '--bail=1', '--reporter=dot', `--retry=${RETRIES}`];
-  return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, args, { cwd: copy, stdio: output });
+  { suites, test }: { readonly suites: readonly string[]; readonly test?: string },
+): Promise<Finding['by']> {
+  const output = join(copy, 'report.json');
+  rmSync(output, { force: true });
+  const args = [
+    join(root, 'node_modules/vitest/vitest.mjs'),
+    'run',
+    ...suites,
+    '--bail=1',
+    `--retry=${RETRIES}`,
+    '--reporter=json',
+    `--outputFile.json=${output}`,
+    ...(test === undefined ? [] : [`--testNamePattern=^${escapeForRegExp(test)}$`]),
+  ];
+  const code = await new Promise<number | null>((resolve, reject) => {
+    const child = spawn(process.execPath, args, { cwd: copy, stdio: 'ignore' });
     child.once('error', reject);
-    child.once('exit', (code) => resolve(code === 0));
+    child.once('exit', resolve);
   });
+  if (code === 0) return undefined;
+  // what does not even load has no tests to name
+  const nameless = { file: suites.join(' '), test: `vitest ended with ${code}` };
+  if (!existsSync(output)) return nameless;
+  const { testResults } = report.parse(JSON.parse(readFileSync(output, 'utf8')));
+  for (const result of testResults) {
+    const failed = result.assertionResults.find(({ status }) => status === 'failed');
+    if (failed !== undefined) return { file: relative(copy, result.name), test: failed.fullName };
+  }
+  const broken = testResults.find(({ status }) => status === 'failed');
+  return broken === undefined
+    ? nameless
+    : { file: relative(copy, broken.name), test: broken.message.split('\n', 1)[0] ?? '' };
+}
+
+function escapeForRegExp(text: string): string {
+  return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, String.raw`\$&`);
+}
+
+function idOf(mutation: Mutation): string {
+  return createHash('sha256').update(JSON.stringify(mutation)).digest('hex').slice(0, 16);
+}
+
+function hashOfTree(folder: string): string {
+  const hash = createHash('sha256');
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name));
+  for (const file of files.toSorted()) {
+    const content = readFileSync(file);
+    hash.update(`${relative(folder, file)} ${content.length}\n`).update(content);
+  }
+  return hash.digest('hex').slice(0, 16);
+}
+
+/** The last finding about each mutation. A line that was cut off is left out. */
+function readJournal(): ReadonlyMap<string, Finding> {
+  const found = new Map<string, Finding>();
+  if (!existsSync(journalFile)) return found;
+  for (const line of readFileSync(journalFile, 'utf8').split('\n')) {
+    const parsed = finding.safeParse(parseJson(line));
+    if (parsed.success) found.set(parsed.data.mutation, parsed.data);
+  }
+  return found;
+}
+
+function parseJson(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined;
+  }
+}
+
+function keep(entry: Finding): void {
+  mkdirSync(dirname(journalFile), { recursive: true });
+  appendFileSync(journalFile, `${JSON.stringify(entry)}\n`);
 }
 
 function say(line: string): void {
   process.stdout.write(`${line}\n`);
+}
+
+if (values.list === true) {
+  for (const { file, name } of chosen) process.stdout.write(`${file}: ${name}\n`);
+} else {
+  process.exitCode = await main();
 }
