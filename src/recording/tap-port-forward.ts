@@ -55,11 +55,19 @@ function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => v
   return (chunk) => {
     for (const event of parser.push(chunk)) {
       if (event.kind !== 'synStream' && event.kind !== 'headers') continue;
-      const port = headers.decode(event.block).get('port');
-      // what is no port to the kubelet opens nothing
-      if (event.kind === 'synStream' && port !== undefined && /^\d{1,10}$/.test(port)) open(Number(port));
+      const values = headers.decode(event.block).get('port');
+      if (event.kind === 'synStream' && values !== undefined) openFirst(values, open);
     }
   };
+}
+
+/**
+ * Opens what the kubelet would: of several values it takes the first, and reads it with Go's `ParseUint`, to which any
+ * number of zeros in front means nothing. What is no port to it opens nothing.
+ */
+function openFirst(values: string, open: (port: number) => void): void {
+  const [port = ''] = values.split('\0', 1);
+  if (/^\d+$/.test(port)) open(Number(port));
 }
 
 function createTunnelReader(spdy: (chunk: Uint8Array) => void): (chunk: Uint8Array) => void {

@@ -67,7 +67,8 @@ describe('port-forward tap', () => {
   });
 
   it.each(['spdy', 'tunnel'] as const)('refuses a port on whichever stream it comes (%s)', (transport) => {
-    for (const ports of [['22'], ['80', '22'], ['022']]) {
+    // zeros in front count for nothing, and of several values the kubelet reads the first
+    for (const ports of [['22'], ['80', '22'], ['022'], [`${'0'.repeat(30)}22`], ['22\0' + '80'], ['22\0']]) {
       const bytes = conversation(...ports);
       const tap = createPortForwardTap(transport, refuse);
       expect(() => tap.push(transport === 'spdy' ? bytes : inMessages(bytes, 33))).toThrow(/port 22/);
@@ -76,7 +77,7 @@ describe('port-forward tap', () => {
 
   it('takes what is no port for what it is: nothing', () => {
     const tap = createPortForwardTap('spdy', refuse);
-    void tap.push(conversation('+22', ' 22', '22x', '0x16', ''));
+    void tap.push(conversation('+22', ' 22', '22x', '0x16', '', '\0' + '22'));
     expect(tap.ports).toEqual([]);
   });
 
