@@ -97,13 +97,47 @@ describe('rechecks', () => {
     const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
     const ends: string[] = [];
     rechecks.watch(admission, PEER, (error) => ends.push(error.code));
-    await advance(9_000);
+    await advance(7_000);
     down = false;
     await advance(4_000);
     expect(ends).toEqual([]);
     down = true;
     await advance(15_000);
     expect(ends).toEqual(['IDENTITY_UNAVAILABLE']);
+    rechecks.close();
+  });
+
+  it('end everything in time although a question is never answered', async () => {
+    let answers = true;
+    const confirm = () => (answers ? Promise.resolve() : new Promise<void>(() => {}));
+    const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
+    const ends: [string, number][] = [];
+    rechecks.watch(admission, PEER, (error) => ends.push([error.code, nowMs]));
+    await advance(8_000);
+    answers = false;
+    await advance(60_000);
+    expect(ends).toEqual([['IDENTITY_UNAVAILABLE', expect.any(Number)]]);
+    // the last answer may have been five seconds old: it is kept that long
+    expect((ends[0]?.[1] ?? 0) - 8_000).toBeLessThanOrEqual(10_000);
+    rechecks.close();
+  });
+
+  it('end in time although every question is answered late, with an error', async () => {
+    let down = false;
+    const confirm = () =>
+      down
+        ? new Promise<void>((_resolve, reject) => {
+            setTimeout(() => reject(new TailcastError('IDENTITY_UNAVAILABLE')), 5_000);
+          })
+        : Promise.resolve();
+    const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
+    const ends: number[] = [];
+    rechecks.watch(admission, PEER, () => ends.push(nowMs));
+    await advance(8_000);
+    down = true;
+    await advance(60_000);
+    expect(ends).toHaveLength(1);
+    expect((ends[0] ?? 0) - 8_000).toBeLessThanOrEqual(10_000);
     rechecks.close();
   });
 
