@@ -189,6 +189,8 @@ async function openServer(parts: {
     },
     upgrade: createUpgradeHandler({
       ...common,
+      metrics,
+      accessLog,
       connect: () => connector.connect(),
       recorders: createRecorderClient({
         dial: tailnet.dialRecorder,

@@ -233,6 +233,10 @@ function applyPolicy(
     throw new TailcastError('POLICY_REFUSED', `${enforced}the gateway's policy says ${because}: refuse`);
   }
   if (policyClass === 'portForward') refusePorts(policy, request.target);
+  if (action === 'record' && !request.upgrade && recording.mode === 'failClosed') {
+    // the API server itself would refuse it, but whoever else serves a path of this kind may not
+    throw new TailcastError('POLICY_REFUSED', 'your sessions must be recorded, and only an upgrade can be');
+  }
   return {
     policyClass,
     record: recorders && action === 'record',

@@ -7,10 +7,10 @@ import { errorText, TailcastError, type ErrorCode } from '../errors.ts';
 import type { Events, SessionFields, SessionOutcome } from '../observe/events.ts';
 import type { RecorderUpload } from '../recording/recorder-upload.ts';
 import type { RecordingSession } from '../recording/session.ts';
-import type { PortForwardTap } from '../recording/tap-port-forward.ts';
-import type { SessionTaps, Tap } from '../recording/tap.ts';
-import { startRelay, type Relay, type RelayEnd, type RelayOptions } from './relay.ts';
+import type { SessionTaps } from '../recording/tap.ts';
+import { startRelay, type Relay, type RelayEnd } from './relay.ts';
 import type { SessionRegistry } from './session-registry.ts';
+import type { Tunnel } from './tunnel.ts';
 
 export interface LiveSession {
   readonly fields: SessionFields;
@@ -18,9 +18,8 @@ export interface LiveSession {
   readonly clientHead: Uint8Array;
   readonly upstream: Duplex;
   readonly upstreamHead: Uint8Array;
-  readonly recording: LiveRecording | undefined;
-  /** Of a port-forward whose ports can be seen. */
-  readonly forward?: PortForwardTap | undefined;
+  /** Recorded, or passed on. */
+  readonly carried: LiveRecording | Tunnel;
 }
 
 export interface LiveRecording {
@@ -50,6 +49,14 @@ export interface SessionDeps {
   readonly lingerMs: number;
 }
 
+/** How a session went. */
+export interface SessionResult {
+  readonly fromClient: number;
+  readonly fromUpstream: number;
+  /** Why the gateway ended it, if it did. */
+  readonly error?: ErrorCode;
+}
+
 /** Why a session ends. `error`: something the user should be told. */
 interface End {
   readonly outcome: SessionOutcome;
@@ -58,7 +65,7 @@ interface End {
 }
 
 /** Relays until either side is done or something ends the session; resolves when its recording is confirmed too. */
-export function runSession(live: LiveSession, deps: SessionDeps): Promise<void> {
+export function runSession(live: LiveSession, deps: SessionDeps): Promise<SessionResult> {
   const wanted = Promise.withResolvers<End>();
   const running = run(live, deps, wanted);
   deps.sessions.add((reason) => {
@@ -68,8 +75,13 @@ export function runSession(live: LiveSession, deps: SessionDeps): Promise<void> 
   return running;
 }
 
-async function run(live: LiveSession, deps: SessionDeps, wanted: PromiseWithResolvers<End>): Promise<void> {
-  const { recording, fields } = live;
+async function run(
+  live: LiveSession,
+  deps: SessionDeps,
+  wanted: PromiseWithResolvers<End>,
+): Promise<SessionResult> {
+  const { fields } = live;
+  const recording = recordingOf(live);
   const startedMs = deps.monotonicMs();
   deps.events.sessionStarted({
     ...fields,
@@ -80,7 +92,7 @@ async function run(live: LiveSession, deps: SessionDeps, wanted: PromiseWithReso
     upstream: live.upstream,
     clientHead: live.clientHead,
     upstreamHead: live.upstreamHead,
-    ...tapsOf(live),
+    taps: live.carried.taps,
     lingerMs: deps.lingerMs,
     signal: deps.signal,
   });
@@ -100,6 +112,11 @@ async function run(live: LiveSession, deps: SessionDeps, wanted: PromiseWithReso
   }
   await finishRecording(live, end, deps);
   report(live, end, relay, deps.monotonicMs() - startedMs, deps);
+  return { ...relay.totals, ...(end.error === undefined ? {} : { error: end.error.code }) };
+}
+
+function recordingOf({ carried }: Pick<LiveSession, 'carried'>): LiveRecording | undefined {
+  return 'session' in carried ? carried : undefined;
 }
 
 /** What it means when a tap refuses a chunk; anything else is bytes that cannot be understood. */
@@ -107,13 +124,6 @@ const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
   ['RECORDER_LOST', 'recorder-lost'],
   ['POLICY_REFUSED', 'refused'],
 ]);
-
-const UNSEEN: Tap = { push() {}, delivered() {} };
-
-function tapsOf({ recording, forward }: LiveSession): Pick<RelayOptions, 'taps'> {
-  if (recording !== undefined) return { taps: recording.taps };
-  return forward === undefined ? {} : { taps: { clientToServer: forward, serverToClient: UNSEEN } };
-}
 
 function judgeRelay(end: RelayEnd, recording: LiveRecording | undefined): End {
   switch (end.kind) {
@@ -160,11 +170,12 @@ const MINUTE_MS = 60_000;
 
 /** The longest time of a session, and the longest silence in it. */
 function limitTime(
-  { recording }: LiveSession,
+  live: LiveSession,
   relay: Relay,
   { maxDurationMs, idleMs, monotonicMs }: SessionDeps,
   end: (error: TailcastError) => void,
 ): () => void {
+  const recording = recordingOf(live);
   const timers: NodeJS.Timeout[] = [];
   const inMinutes = (ms: number): string => `${Math.round((ms / MINUTE_MS) * 10) / 10} minutes`;
   if (maxDurationMs !== undefined) {
@@ -195,9 +206,9 @@ function limitTime(
 
 /** Nothing of the old conversation goes on; the client gets the reason if a frame can be put where its stream stands. */
 function sayFarewell(live: LiveSession, error: TailcastError, lingerMs: number): void {
-  const { client, upstream, recording } = live;
+  const { client, upstream, carried } = live;
   upstream.destroy();
-  const words = recording?.taps.farewell(`tailcast: ${error.message}`, error.entry.status);
+  const words = carried.taps.farewell(`tailcast: ${error.message}`, error.entry.status);
   if (words === undefined || client.destroyed || client.writableEnded) {
     client.destroy();
     return;
@@ -208,11 +219,9 @@ function sayFarewell(live: LiveSession, error: TailcastError, lingerMs: number):
   client.once('close', () => clearTimeout(timer));
 }
 
-async function finishRecording(
-  { recording, fields }: LiveSession,
-  end: End,
-  deps: SessionDeps,
-): Promise<void> {
+async function finishRecording(live: LiveSession, end: End, deps: SessionDeps): Promise<void> {
+  const { fields } = live;
+  const recording = recordingOf(live);
   if (recording === undefined) return;
   const { session, upload } = recording;
   if (end.outcome === 'recorder-lost') return upload.abort();
@@ -226,7 +235,9 @@ async function finishRecording(
 }
 
 function report(live: LiveSession, end: End, relay: Relay, durationMs: number, deps: SessionDeps): void {
-  const { fields, recording } = live;
+  const { fields, carried } = live;
+  const recording = recordingOf(live);
+  const ports = 'ports' in carried ? carried.ports?.() : undefined;
   const { fromClient, fromUpstream } = relay.totals;
   const totals = recording?.session.totals ?? {
     inputBytes: fromClient,
@@ -244,6 +255,6 @@ function report(live: LiveSession, end: End, relay: Relay, durationMs: number, d
     outputBytes: totals.outputBytes,
     inputBytes: totals.inputBytes,
     ...(exitCode === undefined ? {} : { exitCode }),
-    ...(live.forward === undefined ? {} : { ports: live.forward.ports }),
+    ...(ports === undefined ? {} : { ports }),
   });
 }

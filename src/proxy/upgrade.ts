@@ -23,26 +23,24 @@ import { castHeaderLine, sessionAnnotation, type SessionFacts } from '../recordi
 import type { RecorderClient } from '../recording/recorder-client.ts';
 import type { RecorderUpload } from '../recording/recorder-upload.ts';
 import { RecordingSession, type SessionLimits } from '../recording/session.ts';
-import type { PortForwardTap } from '../recording/tap-port-forward.ts';
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../recording/stream-plan.ts';
 import type { Peer } from '../tailnet/identity.ts';
 import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
 import type { Admission, Gate } from './gate.ts';
 import { nameOf } from './pump.ts';
 import type { PortRange } from './policy.ts';
-import { watchPorts } from './port-forward.ts';
 import type { Rechecks } from './recheck.ts';
 import type { SessionLimits as SessionCounts } from './session-limits.ts';
+import { openAccount, whatWasAsked, type AccountDeps, type UpgradeAccount } from './upgrade-account.ts';
 import { encodeHead, warningLines } from './upgrade-head.ts';
 import { headerLines, parseUpgradeRequest, withoutHeader, type UpgradeRequest } from './upgrade-request.ts';
 import { sessionFields } from './session-fields.ts';
 import { prepareSocket } from './session-socket.ts';
-import { runSession, type LiveRecording, type SessionDeps } from './upgrade-session.ts';
+import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
+import { runSession, type LiveRecording, type SessionDeps, type SessionResult } from './upgrade-session.ts';
 
-export interface UpgradeDeps extends Pick<
-  SessionDeps,
-  'sessions' | 'monotonicMs' | 'signal' | 'maxDurationMs' | 'idleMs'
-> {
+export interface UpgradeDeps
+  extends AccountDeps, Pick<SessionDeps, 'sessions' | 'signal' | 'maxDurationMs' | 'idleMs'> {
   readonly gate: Pick<Gate, 'admit'>;
   readonly connect: ConnectUpstream;
   /** Path in front of every target, without a trailing slash; empty for most API servers. */
@@ -87,6 +85,8 @@ export type UpgradeHandler = (
   peer: Peer,
 ) => Promise<void>;
 
+const SWITCHING = 101;
+
 /** Header that carries the offered and the chosen subprotocols. */
 const SUBPROTOCOL_HEADER = {
   spdy: 'x-stream-protocol-version',
@@ -106,11 +106,12 @@ interface Attempt {
   readonly peer: Peer;
   /** Aborts when the client leaves or the process ends. */
   readonly signal: AbortSignal;
+  readonly account: UpgradeAccount;
 }
 
 /** A session after its 101. An object, so that waiting for the start is not waiting for the end. */
 interface Running {
-  readonly finished: Promise<void>;
+  readonly finished: Promise<SessionResult>;
 }
 
 /** The handler resolves, and never rejects, when the connection and its recording are complete. */
@@ -123,7 +124,8 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     client.on('error', () => {}); // it is followed by `close`
     prepareSocket(client);
     const signal = AbortSignal.any([deps.signal, left.signal]);
-    const attempt: Attempt = { deps, limits, request, client, clientHead, peer, signal };
+    const account = openAccount(request, peer, deps);
+    const attempt: Attempt = { deps, limits, request, client, clientHead, peer, signal, account };
     let admission: Admission | undefined;
     let running: Running | undefined;
     let leave: (() => void) | undefined;
@@ -140,6 +142,7 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
         },
         signal,
       );
+      account.admitted(admission);
       leave = deps.counts?.enter(nameOf(admission.identity));
       running = await open(attempt, upgrade, admission);
     } catch (error) {
@@ -147,10 +150,12 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     } finally {
       client.off('close', onClose);
     }
+    let result: SessionResult | undefined;
     try {
-      await running?.finished;
+      result = await running?.finished;
     } finally {
       leave?.();
+      account.closed(result);
     }
   };
 }
@@ -165,6 +170,7 @@ async function open(
   if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {
     throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
   }
+  checkStream(admission, upgrade.protocol);
   if (admission.event) {
     await deps.recordApiRequest({
       admission,
@@ -193,11 +199,8 @@ async function tunnel(
     responseTimeoutMs: limits.responseTimeoutMs,
   });
   if (answer.kind === 'refused') return relayRefusal(attempt, admission, answer);
-  const forward =
-    admission.policyClass === 'portForward'
-      ? watchPorts(upgrade.protocol, answer.rawHeaders, deps.refusedPorts ?? [])
-      : undefined;
-  return start(attempt, admission, answer, { protocol: upgrade.value, forward });
+  const carried = createTunnel(admission, upgrade.protocol, answer.rawHeaders, deps.refusedPorts ?? []);
+  return start(attempt, admission, answer, { protocol: upgrade.value, carried });
 }
 
 /** Passes a connection on with a recorder listening, or refuses it. */
@@ -231,7 +234,7 @@ async function record(
       const recording = beginRecording(attempt, admission, upgrade.protocol, answer, opened.upload);
       return start(attempt, admission, answer, {
         protocol: upgrade.value,
-        recording,
+        carried: recording ?? createTunnel(admission, upgrade.protocol, answer.rawHeaders, []),
         warnings: opened.warnings,
       });
     } catch (error) {
@@ -361,16 +364,16 @@ async function start(
   answer: Extract<UpgradeAnswer, { kind: 'switched' }>,
   agreed: {
     readonly protocol: string;
-    readonly recording?: LiveRecording | undefined;
-    readonly forward?: PortForwardTap | undefined;
+    readonly carried: LiveRecording | Tunnel;
     readonly warnings?: readonly string[];
   },
 ): Promise<Running> {
   const { deps, limits, client } = attempt;
-  const { protocol, recording, forward, warnings = [] } = agreed;
+  const { protocol, carried, warnings = [] } = agreed;
   // The first lines of a session without a terminal are due now; a recorder that is gone already refuses in HTTP.
-  await recording?.session.flush();
+  if ('session' in carried) await carried.session.flush();
   attempt.signal.throwIfAborted();
+  attempt.account.answered(SWITCHING);
   const fields = cleanResponseHeaders(withoutHeader(answer.rawHeaders, 'content-length'), deps);
   client.write(
     encodeHead(`101 ${answer.statusMessage}`, [
@@ -388,8 +391,7 @@ async function start(
     clientHead: attempt.clientHead,
     upstream: answer.socket,
     upstreamHead: answer.head,
-    recording,
-    forward,
+    carried,
   };
   const { rechecks } = deps;
   const watch =
@@ -411,7 +413,8 @@ async function relayRefusal(
   admission: Admission,
   answer: Extract<UpgradeAnswer, { kind: 'refused' }>,
 ): Promise<undefined> {
-  const { client, deps } = attempt;
+  const { client, deps, account } = attempt;
+  account.answered(answer.status);
   const fields = cleanResponseHeaders(answer.rawHeaders, deps);
   client.write(
     encodeHead(`${answer.status} ${answer.statusMessage}`, [
@@ -445,10 +448,9 @@ function refuse(attempt: Attempt, admission: Admission | undefined, error: unkno
     code: known.code,
     reason: errorText(error),
     protocol: 'upgrade',
-    peer: peer.address,
-    method: request.method ?? '',
-    path: (request.url ?? '').split('?', 1)[0]?.slice(0, 1024) ?? '',
+    ...whatWasAsked(request, peer),
   });
+  attempt.account.answered(known.entry.status, known.code);
   client.end(rawStatusResponse(known, warningLines(admission?.warnings ?? [])));
   client.resume();
   const timer = setTimeout(() => client.destroy(), limits.lingerMs);

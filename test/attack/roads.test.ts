@@ -208,8 +208,28 @@ describe('other roads', () => {
     },
   );
 
-  it.each(['GET', 'POST'])('E10 %s exec without an upgrade is only a request', async (method) => {
-    const ask = { caller: BOB, method, target: `${POD}/exec?command=sh` };
-    expectForwarded(await observe(arena, () => send(arena, 'h1 request', ask)), honest('h1 request', ask));
+  const WITHOUT_UPGRADE = [
+    `${POD}/exec?command=sh`,
+    `${POD}/attach`,
+    '/apis/x.example/v1/namespaces/n/machines/m/exec?command=sh',
+  ];
+  it.each(WITHOUT_UPGRADE.flatMap((target) => ['GET', 'POST', 'HEAD'].map((method) => [method, target])))(
+    'E10 %s %s cannot be recorded without an upgrade, so it goes nowhere where it must be',
+    async (method, target) => {
+      for (const transport of ['h1 request', 'h2 request'] as const) {
+        const { outcome, bytes } = await observe(arena, () =>
+          send(arena, transport, { caller: BOB, method, target }),
+        );
+        expect(bytes).toBe(0);
+        expect(outcome).toMatchObject({ kind: 'response', status: 403 });
+        const free = { caller: ALICE, method, target };
+        const observed = await observe(arena, () => send(arena, transport, free));
+        expectForwarded(observed, honest(transport, free));
+      }
+    },
+  );
+
+  it.each(['GET', 'POST'])('E15 %s with another protocol than WebSocket is no stream', async (method) => {
+    await expectRefused({ method, target: `${LIST}?watch=true`, base: [HOST, ...SPDY] }, [400, 403]);
   });
 });

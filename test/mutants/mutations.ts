@@ -32,6 +32,11 @@ const GATE = inFile(
     "if (policyClass === 'portForward') refusePorts(policy, request.target);",
     '',
   ],
+  [
+    'what must be recorded and cannot be',
+    "if (action === 'record' && !request.upgrade && recording.mode === 'failClosed') {",
+    'if (request.requestClass === undefined) {',
+  ],
   ['recording', "record: recorders && action === 'record',", 'record: false,'],
   [
     'events of a class',
@@ -316,6 +321,31 @@ const FRONT = [
     ['shutdown', "if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');", ''],
   ),
   ...inFile(
+    'src/proxy/tunnel.ts',
+    [
+      'streams in other protocols',
+      "throw new TailcastError('UPGRADE_REFUSED', 'a stream is read over WebSocket only');",
+      '',
+    ],
+    [
+      'streams are only read',
+      "if (policyClass === 'streamUpgrade' && recording.mode === 'failClosed') {",
+      'if (policyClass === undefined) {',
+    ],
+    [
+      'ports are watched',
+      "policyClass === 'portForward' ? watchPorts(protocol, rawHeaders, refusedPorts) : undefined;",
+      'refusedPorts.length < 0 ? watchPorts(protocol, rawHeaders, refusedPorts) : undefined;',
+    ],
+  ),
+  ...inFile(
+    'src/recording/tap-unrecorded.ts',
+    ['messages on a stream', 'if (opcode < OPCODE.close && length > 0) {', 'if (opcode < 0) {'],
+    ['no word inside a frame', 'return deliveredToBoundary && !closed ?', 'return !closed ?'],
+    ['no word behind the end', 'return deliveredToBoundary && !closed ?', 'return deliveredToBoundary ?'],
+    ['length of a close frame', 'message.slice(0, read)', 'message'],
+  ),
+  ...inFile(
     'src/proxy/dial.ts',
     [
       'the protocol of a 101',
@@ -336,9 +366,11 @@ const FRONT = [
   ),
   ...inFile(
     'src/proxy/recheck.ts',
-    ['tolerance ends', 'monotonicMs() - entry.confirmedAtMs < toleranceMs', 'true'],
-    ['what ended is left alone', 'if (!entries.has(entry)) return;', ''],
-    ['one question at a time', 'if (entry.busy) return;', ''],
+    ['tolerance ends', 'if (monotonicMs() - entry.confirmedAtMs >= toleranceMs) {', 'if (toleranceMs < 0) {'],
+    ['the last answer counts', 'entry.confirmedAtMs = askedAtMs;', ''],
+    ['what ended is left alone', 'if (entries.delete(entry)) entry.end(error);', 'entry.end(error);'],
+    ['one question at a time', 'if (entry.busy || ', 'if ('],
+    ['a refusal ends', "if (error.code !== 'IDENTITY_UNAVAILABLE') return finish(entry, error);", ''],
   ),
   ...inFile(
     'src/proxy/session-limits.ts',
@@ -415,6 +447,13 @@ const TAPS = [
     ],
   ),
   ...inFile(
+    'src/recording/tap-port-forward.ts',
+    ['ports are judged', '    judge(port);\n', ''],
+    ['zeros in front of a port', '/^\\d+$/.test(port)', '/^\\d{1,5}$/.test(port)'],
+    ['several ports on a stream', "values.split('\\0', 1)", '[values]'],
+    ['compressed tunnels', 'if (piece.rsv !== 0) throw', 'if (piece.rsv > 9) throw'],
+  ),
+  ...inFile(
     'src/recording/stream-plan.ts',
     [
       'what can be recorded',
@@ -475,7 +514,12 @@ export const MUTATIONS: readonly Mutation[] = [
 
 /** Suites that are asked first about a file, because they are the likeliest to notice; all of them are asked if need be. */
 export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
-  'src/proxy/gate.ts': ['test/proxy/gate.test.ts', 'test/proxy/recheck.test.ts', 'test/attack/life.test.ts'],
+  'src/proxy/gate.ts': [
+    'test/proxy/gate.test.ts',
+    'test/proxy/recheck.test.ts',
+    'test/attack/roads.test.ts',
+    'test/attack/life.test.ts',
+  ],
   'src/proxy/browser-guard.ts': ['test/attack/headers.test.ts', 'test/attack/framing.test.ts'],
   'src/proxy/policy.ts': ['test/proxy/policy.test.ts'],
   'src/kube/headers.ts': [
@@ -494,6 +538,12 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/proxy/session-life.test.ts',
     'test/attack/roads.test.ts',
   ],
+  'src/proxy/tunnel.ts': [
+    'test/proxy/tunnel.test.ts',
+    'test/attack/roads.test.ts',
+    'test/proxy/upgrade.test.ts',
+  ],
+  'src/recording/tap-unrecorded.ts': ['test/proxy/tunnel.test.ts'],
   'src/proxy/dial.ts': ['test/proxy/dial.test.ts'],
   'src/proxy/pump.ts': ['test/proxy/plain.test.ts', 'test/attack/life.test.ts'],
   'src/proxy/recheck.ts': ['test/proxy/recheck.test.ts'],
@@ -501,6 +551,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/proxy/upgrade-session.ts': ['test/proxy/session-life.test.ts', 'test/proxy/upgrade.test.ts'],
   'src/recording/request-event.ts': ['test/recording/request-event.test.ts'],
   'src/recording/tap-spdy.ts': ['test/recording/tap-spdy.test.ts'],
+  'src/recording/tap-port-forward.ts': ['test/recording/tap-port-forward.test.ts'],
   'src/recording/tap-websocket.ts': ['test/recording/tap-websocket.test.ts'],
   'src/recording/session.ts': ['test/recording/session.test.ts'],
   'src/recording/policy.ts': ['test/recording/policy.test.ts'],

@@ -8,7 +8,9 @@ import { classifyRequest } from '../../src/kube/interactive.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { TailcastError } from '../../src/errors.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
+import type { AccessEntry } from '../../src/observe/access-log.ts';
 import type { Events } from '../../src/observe/events.ts';
+import type { RequestCount } from '../../src/observe/metrics.ts';
 import type { Gate } from '../../src/proxy/gate.ts';
 import { decide, DEFAULT_POLICY, policyClassOf } from '../../src/proxy/policy.ts';
 import { createSessionRegistry, type SessionRegistry } from '../../src/proxy/session-registry.ts';
@@ -99,6 +101,11 @@ export interface Rig {
   readonly sessions: SessionRegistry;
   /** `name → events`, in order. */
   readonly events: { readonly name: string; readonly event: Record<string, unknown> }[];
+  readonly accessLines: readonly AccessEntry[];
+  /** What the metrics were told of answered upgrades. */
+  readonly finished: readonly RequestCount[];
+  /** Breaks every connection of a client. */
+  dropClients(): void;
   named(name: string): Record<string, unknown>[];
   until(name: string): Promise<Record<string, unknown>>;
   close(): Promise<void>;
@@ -118,6 +125,8 @@ export async function startRig(options: {
       for (const waiter of waiters) waiter();
     },
   });
+  const finished: RequestCount[] = [];
+  const accessLines: AccessEntry[] = [];
   const stop = new AbortController();
   const sessions = createSessionRegistry();
   const handler = createUpgradeHandler({
@@ -135,6 +144,8 @@ export async function startRig(options: {
       limits: { dialTimeoutMs: 500, moveTimeoutMs: 300, moveRetryMs: 10, ...options.recorderLimits },
     }),
     recordApiRequest: async () => {},
+    metrics: { requestStarted() {}, requestFinished: (count) => void finished.push(count) },
+    accessLog: { write: (entry) => void accessLines.push(entry) },
     sessions,
     events: recordEvents,
     keepCookies: false,
@@ -164,6 +175,11 @@ export async function startRig(options: {
     port: (server.address() as AddressInfo).port,
     sessions,
     events,
+    accessLines,
+    finished,
+    dropClients() {
+      for (const socket of sockets) socket.destroy();
+    },
     named,
     async until(name) {
       for (;;) {
