@@ -14,13 +14,14 @@ import { createController } from '../operator/controller.ts';
 import { createDryRunClient, createDryRunControl } from '../operator/dry-run.ts';
 import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
 import { createHeadscaleControl } from '../operator/headscale-api.ts';
-import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
-import { KINDS } from '../operator/kube-object.ts';
+import { createKubeClient, KubeRefusal, type KubeClient } from '../operator/kube-client.ts';
+import { KINDS, type KubeObject, type ResourceKind } from '../operator/kube-object.ts';
 import { runWhileLeading } from '../operator/leader.ts';
 import { createOperatorMetrics, type OperatorMetrics } from '../operator/operator-metrics.ts';
 import { KeyKeeper } from '../operator/nodes/keys.ts';
 import type { Reconciler } from '../operator/nodes/lifecycle.ts';
 import type { NodeGroup, SpecOptions } from '../operator/nodes/node-group.ts';
+import { createProxyGroupReconciler } from '../operator/proxy-group/reconcile.ts';
 import { createRecorderReconciler } from '../operator/recorder/reconcile.ts';
 import { createTailnets } from '../operator/tailnets.ts';
 import { createTailscaleControl } from '../operator/tailscale-api.ts';
@@ -161,8 +162,7 @@ async function printAll(parts: Parts, print: (text: string) => void, signal: Abo
   const silent: EventRecorder = { record: () => Promise.resolve() };
   const kinds = { Recorder: KINDS.recorder, ProxyGroup: KINDS.proxyGroup };
   for (const [kind, reconciler] of reconcilersOf({ ...parts, client, control }, silent)) {
-    const { items } = await client.list(kinds[kind], { metadataOnly: true }, signal);
-    for (const { metadata } of items) {
+    for (const { metadata } of await listed(client, kinds[kind], signal)) {
       print(`# ${kind} ${metadata.name}\n`);
       try {
         await reconciler.reconcile(metadata.name, signal);
@@ -170,6 +170,20 @@ async function printAll(parts: Parts, print: (text: string) => void, signal: Abo
         print(`# cannot be deployed: ${errorText(error)}\n`);
       }
     }
+  }
+}
+
+/** Nothing, where the cluster does not know the kind. */
+async function listed(
+  client: KubeClient,
+  kind: ResourceKind,
+  signal: AbortSignal,
+): Promise<readonly KubeObject[]> {
+  try {
+    return (await client.list(kind, { metadataOnly: true }, signal)).items;
+  } catch (error) {
+    if (error instanceof KubeRefusal && error.status === 404) return [];
+    throw error;
   }
 }
 
@@ -192,7 +206,9 @@ function reconcilersOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<NodeGr
     keys: new KeyKeeper({ metrics, nowMs: Date.now, log }),
     events: silent ?? createEventRecorder({ client, clock, log, createId: () => randomUUID().slice(0, 13) }),
   };
-  return new Map([['Recorder', createRecorderReconciler(deps)]]);
+  const reconcilers = new Map<NodeGroup['kind'], Reconciler>([['Recorder', createRecorderReconciler(deps)]]);
+  if (parts.config.proxyGroups) reconcilers.set('ProxyGroup', createProxyGroupReconciler(deps));
+  return reconcilers;
 }
 
 function createControl(config: OperatorConfig): TailnetControl {

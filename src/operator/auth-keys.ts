@@ -13,6 +13,28 @@ export interface TailnetDevice {
   readonly addresses: readonly string[];
 }
 
+/** A name of the tailnet that several nodes may answer for. */
+export interface TailnetService {
+  /** `svc:<label>` */
+  readonly name: string;
+  readonly tags: readonly string[];
+  /** e.g. `tcp:443` */
+  readonly ports: readonly string[];
+  readonly comment: string;
+  readonly annotations: Readonly<Record<string, string>>;
+  /** Chosen by the control server; must be repeated in updates. Empty: to be chosen. */
+  readonly addrs: readonly string[];
+}
+
+/** Tailscale Services. All methods throw TailcastError `CONTROL_FAILED`. */
+export interface TailnetServices {
+  get(name: string, signal: AbortSignal): Promise<TailnetService | undefined>;
+  list(signal: AbortSignal): Promise<readonly TailnetService[]>;
+  put(service: TailnetService, signal: AbortSignal): Promise<void>;
+  /** Removing what is gone succeeds. */
+  remove(name: string, signal: AbortSignal): Promise<void>;
+}
+
 /**
  * Adapters: `tailscale-api.ts`, `headscale-api.ts`. What is gone already is gone: removing it again succeeds.
  *
@@ -21,6 +43,10 @@ export interface TailnetDevice {
 export interface TailnetControl {
   /** What nodes are given as `--login-server`. */
   readonly loginServer: string;
+  /** Whether nodes get certificates for their names. */
+  readonly issuesCertificates: boolean;
+  /** Undefined where the control server has none. */
+  readonly services?: TailnetServices;
   createKey(
     wanted: {
       readonly tags: readonly string[];

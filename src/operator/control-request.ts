@@ -12,7 +12,7 @@ export interface ControlAnswer {
 
 /** Sends one request. A status of 400 or more is an answer like any other. */
 export type ControlRequest = (request: {
-  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   /** Relative to the base address; begins with a slash. */
   readonly path: string;
   readonly authorization?: string;

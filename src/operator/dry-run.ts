@@ -1,7 +1,7 @@
 /** Stand-ins that say what would be written, and write nothing. */
 import { stringify } from 'yaml';
 import { z } from 'zod';
-import type { TailnetControl } from './auth-keys.ts';
+import type { TailnetControl, TailnetServices } from './auth-keys.ts';
 import type { KubeClient } from './kube-client.ts';
 import { kindOf, KINDS, parseObject, type DesiredObject } from './kube-object.ts';
 
@@ -37,6 +37,8 @@ export function createDryRunControl(
 ): TailnetControl {
   return {
     loginServer: control.loginServer,
+    issuesCertificates: control.issuesCertificates,
+    ...(control.services === undefined ? {} : { services: dryServices(control.services, print) }),
     createKey({ tags, lifetimeMs }) {
       print(`# would create an auth key for ${tags.join(', ')}\n`);
       return Promise.resolve({
@@ -54,6 +56,21 @@ export function createDryRunControl(
     },
     setTags(id, tags) {
       print(`# would set the tags of node ${id} to ${tags.join(', ')}\n`);
+      return Promise.resolve();
+    },
+  };
+}
+
+function dryServices(services: TailnetServices, print: Print): TailnetServices {
+  return {
+    get: (name, signal) => services.get(name, signal),
+    list: (signal) => services.list(signal),
+    put({ name }) {
+      print(`# would write Tailscale Service ${name}\n`);
+      return Promise.resolve();
+    },
+    remove(name) {
+      print(`# would delete Tailscale Service ${name}\n`);
       return Promise.resolve();
     },
   };

@@ -59,6 +59,7 @@ export function createHeadscaleControl(options: HeadscaleApiOptions): TailnetCon
 
   return {
     loginServer: options.loginServer,
+    issuesCertificates: false,
     async createKey({ tags, lifetimeMs }, signal) {
       const expiresAtMs = options.nowMs() + lifetimeMs;
       const answer = await call('POST', '/preauthkey', signal, {

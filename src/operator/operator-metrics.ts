@@ -5,6 +5,8 @@ export interface OperatorMetrics {
   readonly registry: Registry;
   /** Recorders that are deployed, by uid; the gauge keeps the reference's name. */
   readonly recorders: Set<string>;
+  /** ProxyGroups of gateways, likewise. */
+  readonly proxyGroups: Set<string>;
   readonly reconciles: Counter<'outcome'>;
   readonly keysCreated: Counter<'reason'>;
   readonly devicesDeleted: Counter;
@@ -18,16 +20,23 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
   const registers = [registry];
   if (options.processMetrics === true) collectDefaultMetrics({ register: registry });
   const recorders = new Set<string>();
+  const proxyGroups = new Set<string>();
   function gauge(name: string, help: string, read: () => number): void {
     const shown: Gauge = new Gauge({ name, help, registers, collect: () => shown.set(read()) });
   }
   gauge('k8s_recorder_resources', 'Recorder resources that are deployed.', () => recorders.size);
+  gauge(
+    'k8s_proxygroup_kube_apiserver_resources',
+    'ProxyGroup resources of gateways that are deployed.',
+    () => proxyGroups.size,
+  );
   return {
     registry,
     recorders,
+    proxyGroups,
     reconciles: new Counter({
       name: 'tailcast_operator_reconciles_total',
-      help: 'Passes over a Recorder, by outcome.',
+      help: 'Passes over a resource, by outcome.',
       labelNames: ['outcome'],
       registers,
     }),

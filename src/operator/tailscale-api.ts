@@ -1,6 +1,9 @@
-/** Tailscale's API (v2) with an OAuth client that may write keys (`auth_keys`) and devices (`devices:core`). */
+/**
+ * Tailscale's API (v2) with an OAuth client that may write keys (`auth_keys`), devices (`devices:core`) and, for
+ * ProxyGroups, Services (`services`).
+ */
 import { z } from 'zod';
-import type { TailnetControl } from './auth-keys.ts';
+import type { TailnetControl, TailnetServices } from './auth-keys.ts';
 import { createControlRequest, refused, type ControlAnswer } from './control-request.ts';
 
 export interface TailscaleApiOptions {
@@ -21,6 +24,16 @@ const deviceSchema = z.object({
   hostname: z.string().default(''),
   addresses: z.array(z.string()).default([]),
 });
+
+const serviceSchema = z.object({
+  name: z.string(),
+  tags: z.array(z.string()).default([]),
+  ports: z.array(z.string()).default([]),
+  comment: z.string().default(''),
+  annotations: z.record(z.string(), z.string()).default({}),
+  addrs: z.array(z.string()).default([]),
+});
+const servicesSchema = z.object({ vipServices: z.array(serviceSchema).default([]) });
 
 /** A token is fetched anew this long before its end. */
 const TOKEN_MARGIN_MS = 60_000;
@@ -45,7 +58,7 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
   }
 
   async function call(
-    method: 'GET' | 'POST' | 'DELETE',
+    method: 'GET' | 'POST' | 'PUT' | 'DELETE',
     path: string,
     signal: AbortSignal,
     json?: object,
@@ -66,6 +79,8 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
 
   return {
     loginServer: options.loginServer,
+    issuesCertificates: true,
+    services: servicesOf(call),
     async createKey({ tags, lifetimeMs, description }, signal) {
       const create = { reusable: false, ephemeral: false, preauthorized: true, tags };
       const answer = await call('POST', '/tailnet/-/keys', signal, {
@@ -102,6 +117,40 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
     async setTags(id, tags, signal) {
       const answer = await call('POST', `/device/${encodeURIComponent(id)}/tags`, signal, { tags });
       if (answer.status >= 400) throw refused('setting the tags of a device', answer);
+    },
+  };
+}
+
+type Call = (
+  method: 'GET' | 'PUT' | 'DELETE',
+  path: string,
+  signal: AbortSignal,
+  json?: object,
+) => Promise<ControlAnswer>;
+
+function servicesOf(call: Call): TailnetServices {
+  const path = (name: string): string => `/tailnet/-/vip-services/${encodeURIComponent(name)}`;
+  return {
+    async get(name, signal) {
+      const answer = await call('GET', path(name), signal);
+      if (answer.status === 404) return undefined;
+      if (answer.status !== 200) throw refused('looking at a Tailscale Service', answer);
+      return serviceSchema.parse(answer.body);
+    },
+    async list(signal) {
+      const answer = await call('GET', '/tailnet/-/vip-services', signal);
+      if (answer.status !== 200) throw refused('looking at Tailscale Services', answer);
+      return servicesSchema.parse(answer.body).vipServices;
+    },
+    async put({ addrs, ...service }, signal) {
+      const body = addrs.length === 0 ? service : { ...service, addrs };
+      const answer = await call('PUT', path(service.name), signal, body);
+      if (answer.status >= 400) throw refused('writing a Tailscale Service', answer);
+    },
+    async remove(name, signal) {
+      const answer = await call('DELETE', path(name), signal);
+      if (answer.status >= 400 && answer.status !== 404)
+        throw refused('deleting a Tailscale Service', answer);
     },
   };
 }

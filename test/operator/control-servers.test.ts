@@ -134,6 +134,48 @@ describe('Tailscale’s API', () => {
     });
   });
 
+  it('reads, writes and removes Services, and repeats the addresses that were chosen', async () => {
+    const { services } = control;
+    const service = {
+      name: 'svc:prod',
+      tags: ['tag:a'],
+      ports: ['tcp:443'],
+      comment: 'x',
+      annotations: { owner: 'me' },
+      addrs: [],
+    };
+    const path = '/api/v2/tailnet/-/vip-services/svc%3Aprod';
+    await services?.put(service, signal);
+    expect(seen.at(-1)).toMatchObject({ method: 'PUT', path });
+    expect(JSON.parse(seen.at(-1)!.body)).not.toHaveProperty('addrs');
+    await services?.put({ ...service, addrs: ['100.100.0.1'] }, signal);
+    expect(JSON.parse(seen.at(-1)!.body)).toEqual({ ...service, addrs: ['100.100.0.1'] });
+    api = () => ({ status: 200, body: { name: 'svc:prod', addrs: ['100.100.0.1'], tags: ['tag:a'] } });
+    await expect(services?.get('svc:prod', signal)).resolves.toEqual({
+      name: 'svc:prod',
+      tags: ['tag:a'],
+      ports: [],
+      comment: '',
+      annotations: {},
+      addrs: ['100.100.0.1'],
+    });
+    api = () => ({ status: 200, body: { vipServices: [{ name: 'svc:prod' }, { name: 'svc:other' }] } });
+    expect((await services?.list(signal))?.map(({ name }) => name)).toEqual(['svc:prod', 'svc:other']);
+    api = () => ({ status: 404, body: { message: 'not found' } });
+    await expect(services?.get('svc:prod', signal)).resolves.toBeUndefined();
+    await expect(services?.remove('svc:prod', signal)).resolves.toBeUndefined();
+    expect(seen.at(-1)).toMatchObject({ method: 'DELETE', path });
+    api = () => ({ status: 403, body: { message: 'no scope' } });
+    for (const refused of [
+      () => services?.get('svc:prod', signal),
+      () => services?.list(signal),
+      () => services?.put(service, signal),
+      () => services?.remove('svc:prod', signal),
+    ]) {
+      await expect(refused()).rejects.toMatchObject({ code: 'CONTROL_FAILED' });
+    }
+  });
+
   it('says what was refused, and no secret', async () => {
     answer = () => ({ status: 403, body: { message: 'not allowed' } });
     const failure = await control.device('n1', signal).catch((error: Error) => error);
@@ -164,6 +206,11 @@ describe('Headscale’s API', () => {
       apiKey: async () => 'hskey',
       nowMs: () => NOW,
     });
+  });
+
+  it('has no Services and issues no certificates', () => {
+    expect(control.services).toBeUndefined();
+    expect(control.issuesCertificates).toBe(false);
   });
 
   it('makes keys for one node with tags', async () => {

@@ -51,6 +51,7 @@ const NO_NODE: NodeState = {
   dnsName: undefined,
   addresses: [],
   https: true,
+  advertised: [],
   brokenKey: undefined,
 };
 

@@ -80,7 +80,7 @@ export async function addFinalizer(
 /**
  * A resource that is being deleted: nodes first, then the finalizer.
  *
- * @param also what else must leave the tailnet; undefined control: there is nobody to ask.
+ * @param also what else must leave the tailnet, after the nodes.
  * @returns when to look again; undefined when nothing is left to do.
  */
 export async function finish(
@@ -97,9 +97,9 @@ export async function finish(
   const observed = await observe(client, group, options.namespace, signal);
   const waitForPods = clock.now() - Date.parse(deletionTimestamp ?? '') < POD_PATIENCE_MS;
   const control = tailnet.kind === 'found' ? tailnet.control : undefined;
-  if (control !== undefined) await also(control);
   const result = await removeAll(deps, group, observed, control, waitForPods, signal);
   if (result.kind === 'waiting') return SHORT_MS;
+  if (control !== undefined) await also(control);
   if (tailnet.kind === 'gone' && result.left.length > 0) {
     const message = `${tailnet.message}, so these nodes could not be removed from it: ${result.left.join(', ')}`;
     const reason = `${kind.kind}DevicesLeft`;

@@ -10,11 +10,14 @@ export interface NodeState {
   readonly addresses: readonly string[];
   /** False when the node said that it has no certificate. */
   readonly https: boolean;
+  /** Tailscale Services that the node says it is there for. */
+  readonly advertised: readonly string[];
   /** The auth key that the pod could not log in with, or `no-authkey`. */
   readonly brokenKey: string | undefined;
 }
 
 const profileSchema = z.object({
+  AdvertiseServices: z.array(z.string()).nullish(),
   Config: z
     .object({
       NodeID: z.string().optional(),
@@ -30,15 +33,16 @@ const profileSchema = z.object({
 export function readNodeState(secret: KubeObject): NodeState {
   const data = secretData(secret);
   const profile = readProfile(data);
-  const login = profile?.UserProfile?.LoginName;
+  const login = profile?.Config?.UserProfile?.LoginName;
   // For a tagged node the reference finds its name here; a control server may also say "tagged-devices".
   const fromProfile = login?.includes('.') === true && !login.includes('@') ? login : undefined;
   const dnsName = data.get('device_fqdn') ?? fromProfile;
   return {
-    deviceId: nonEmpty(data.get('device_id')) ?? nonEmpty(profile?.NodeID),
+    deviceId: nonEmpty(data.get('device_id')) ?? nonEmpty(profile?.Config?.NodeID),
     dnsName: nonEmpty(dnsName?.replace(/\.$/, '')),
     addresses: readAddresses(data.get('device_ips')),
     https: data.get('https_endpoint') !== 'no-https',
+    advertised: profile?.AdvertiseServices ?? [],
     brokenKey: nonEmpty(data.get('reissue_authkey')),
   };
 }
@@ -60,11 +64,11 @@ function decode(base64: string): Uint8Array {
   }
 }
 
-function readProfile(data: ReadonlyMap<string, string>): z.infer<typeof profileSchema>['Config'] {
+function readProfile(data: ReadonlyMap<string, string>): z.infer<typeof profileSchema> | undefined {
   const text = data.get(data.get('_current-profile') ?? '');
   if (text === undefined) return undefined;
   try {
-    return profileSchema.parse(JSON.parse(text)).Config;
+    return profileSchema.parse(JSON.parse(text));
   } catch {
     return undefined;
   }

@@ -52,8 +52,14 @@ export function httpProbe(
   return { httpGet: { path, port }, timeoutSeconds: 3, periodSeconds, failureThreshold };
 }
 
-/** Readiness and liveness on the ops listener of our container. */
-export function opsProbes(port: number): Pick<V1Container, 'ports' | 'readinessProbe' | 'livenessProbe'> {
+/** Readiness and liveness on the ops listener of our container; the user may move that or turn it off. */
+export function opsProbes(
+  env: readonly V1EnvVar[],
+): Pick<V1Container, 'ports' | 'readinessProbe' | 'livenessProbe'> {
+  const listen = env.find(({ name }) => name === 'TAILCAST_OPS_LISTEN')?.value ?? '';
+  const digits = /:(\d{1,5})$/.exec(listen)?.[1];
+  if (digits === undefined) return {};
+  const port = Number(digits);
   return {
     ports: [{ name: 'ops', containerPort: port }],
     readinessProbe: httpProbe('/readyz', port, 5, 2),

@@ -135,7 +135,6 @@ function recorderContainer(recorder: Recorder, options: SpecOptions): V1Containe
   const image =
     container.image === '' || isForeignImage(container.image) ? options.recorderImage : container.image;
   const env = recorderEnvironment(recorder, options);
-  const ops = opsPort(env);
   return {
     name: 'recorder',
     image,
@@ -145,7 +144,7 @@ function recorderContainer(recorder: Recorder, options: SpecOptions): V1Containe
     ...(storage.kind === 's3' && storage.credentials !== ''
       ? { envFrom: [{ secretRef: { name: storage.credentials } }] }
       : {}),
-    ...(ops === undefined ? {} : opsProbes(ops)),
+    ...opsProbes(env),
     ...(container.resources === undefined ? {} : { resources: container.resources }),
     securityContext: container.securityContext ?? LOCKED_DOWN,
     volumeMounts: [
@@ -206,13 +205,6 @@ function storeVariables(destination: string, bucket: string): Readonly<Record<st
     TAILCAST_S3_ENDPOINT: endpoint.includes('://') ? endpoint : `https://${endpoint}`,
     TAILCAST_SPOOL: `${DATA_DIRECTORY}/spool`,
   };
-}
-
-/** Where the container answers probes; the user may move that or turn it off. */
-function opsPort(env: readonly V1EnvVar[]): number | undefined {
-  const listen = env.find(({ name }) => name === 'TAILCAST_OPS_LISTEN')?.value ?? '';
-  const port = /:(\d{1,5})$/.exec(listen)?.[1];
-  return port === undefined ? undefined : Number(port);
 }
 
 /** HTTPS on the node's own name, in front of the player. containerboot fills the name in. */

@@ -3,26 +3,7 @@
  * which come from an API server's own OpenAPI document. `deploy/crds/recorder.yaml` is what `regenerate.ts` wrote.
  */
 import { coreSchema, type OpenApiSchemas, type Schema } from './core-schema.ts';
-
-const text = (description: string, more: Schema = {}): Schema => ({ description, type: 'string', ...more });
-const flag = (description: string): Schema => ({ description, type: 'boolean' });
-const object = (description: string, properties: Schema, more: Schema = {}): Schema => ({
-  description,
-  type: 'object',
-  properties,
-  ...more,
-});
-const textMap = (description: string): Schema => ({
-  description,
-  type: 'object',
-  additionalProperties: { type: 'string' },
-});
-const list = (description: string, items: Schema, more: Schema = {}): Schema => ({
-  description,
-  type: 'array',
-  items,
-  ...more,
-});
+import { conditionsSchema, devicesSchema, flag, list, object, text, textMap } from './schema-parts.ts';
 
 /** @param openApi `components.schemas` of `/openapi/v3/api/v1`. */
 export function recorderCrd(openApi: OpenApiSchemas): object {
@@ -174,43 +155,8 @@ function statefulSetSchema(openApi: OpenApiSchemas): Schema {
 }
 
 function statusSchema(): Schema {
-  const name = '([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?';
   return object('What the operator has done.', {
-    conditions: list(
-      'RecorderReady: whether everything is deployed.',
-      {
-        type: 'object',
-        properties: {
-          lastTransitionTime: text('When the status changed last.', { format: 'date-time' }),
-          message: text('For people.', { maxLength: 32_768 }),
-          observedGeneration: { type: 'integer', format: 'int64', minimum: 0 },
-          reason: text('For programs.', {
-            maxLength: 1024,
-            minLength: 1,
-            pattern: '^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$',
-          }),
-          status: text('Whether it holds.', { enum: ['True', 'False', 'Unknown'] }),
-          type: text('RecorderReady', {
-            maxLength: 316,
-            pattern: `^${name}(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`,
-          }),
-        },
-        required: ['lastTransitionTime', 'message', 'reason', 'status', 'type'],
-      },
-      { 'x-kubernetes-list-map-keys': ['type'], 'x-kubernetes-list-type': 'map' },
-    ),
-    devices: list(
-      'The nodes that have joined the tailnet.',
-      {
-        type: 'object',
-        properties: {
-          hostname: text('Name of the node.'),
-          tailnetIPs: list('Its addresses in the tailnet.', { type: 'string' }),
-          url: text('Where it serves the player, if it does.'),
-        },
-        required: ['hostname'],
-      },
-      { 'x-kubernetes-list-map-keys': ['hostname'], 'x-kubernetes-list-type': 'map' },
-    ),
+    conditions: conditionsSchema('RecorderReady: whether everything is deployed.', 'RecorderReady'),
+    devices: devicesSchema({ url: text('Where it serves the player, if it does.') }),
   });
 }

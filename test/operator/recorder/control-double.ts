@@ -1,11 +1,19 @@
 /** A control server in memory. */
-import type { TailnetControl, TailnetDevice } from '../../../src/operator/auth-keys.ts';
+import type {
+  TailnetControl,
+  TailnetDevice,
+  TailnetService,
+  TailnetServices,
+} from '../../../src/operator/auth-keys.ts';
 
 export interface ControlDouble extends TailnetControl {
   readonly keys: Map<string, { readonly key: string; readonly tags: readonly string[]; usable: boolean }>;
   readonly devices: Map<string, TailnetDevice>;
   readonly deleted: string[];
   readonly tags: Map<string, readonly string[]>;
+  /** Taken away, it is a control server without Services. */
+  services?: TailnetServices;
+  readonly known: Map<string, TailnetService>;
   /** Makes every call fail. */
   broken: Error | undefined;
 }
@@ -15,9 +23,31 @@ export function createControlDouble(nowMs: () => number): ControlDouble {
   const devices = new Map<string, TailnetDevice>();
   const deleted: string[] = [];
   const tags = new Map<string, readonly string[]>();
+  const known = new Map<string, TailnetService>();
 
   const double: ControlDouble = {
     loginServer: 'https://control.example.com',
+    issuesCertificates: true,
+    known,
+    services: {
+      async get(name) {
+        check();
+        return known.get(name);
+      },
+      async list() {
+        check();
+        return [...known.values()];
+      },
+      async put(service) {
+        check();
+        const addrs = service.addrs.length === 0 ? [`100.100.0.${known.size}`] : service.addrs;
+        known.set(service.name, { ...service, addrs });
+      },
+      async remove(name) {
+        check();
+        known.delete(name);
+      },
+    },
     keys,
     devices,
     deleted,

@@ -129,6 +129,8 @@ describe('the state of a node', () => {
           device_ips: '["100.64.0.1"]',
           https_endpoint: 'no-https',
           reissue_authkey: 'k',
+          '_current-profile': 'profile-1',
+          'profile-1': '{"AdvertiseServices":["svc:prod"],"Config":null}',
         }),
       ),
     ).toEqual({
@@ -136,6 +138,7 @@ describe('the state of a node', () => {
       dnsName: 'rec-0.example.ts.net',
       addresses: ['100.64.0.1'],
       https: false,
+      advertised: ['svc:prod'],
       brokenKey: 'k',
     });
   });
@@ -177,6 +180,7 @@ describe('devices', () => {
     dnsName,
     addresses: ['100.64.0.9'],
     https,
+    advertised: [],
     brokenKey: undefined,
   });
 

@@ -1,0 +1,252 @@
+/** One pass over one ProxyGroup of type kube-apiserver: its gateways, and the one name that they share. Effects only. */
+import { z } from 'zod';
+import { errorText } from '../../errors.ts';
+import type { TailnetControl } from '../auth-keys.ts';
+import { KubeRefusal } from '../kube-client.ts';
+import { KINDS, type KubeObject } from '../kube-object.ts';
+import { removeStaleAccounts, removeSurplus } from '../nodes/cleanup.ts';
+import {
+  addFinalizer,
+  controlOf,
+  finish,
+  nextLook,
+  SHORT_MS,
+  timeOf,
+  type Managed,
+  type Reconciler,
+  type ReconcilerDeps,
+} from '../nodes/lifecycle.ts';
+import { belongsTo, type NodeGroup } from '../nodes/node-group.ts';
+import { observe } from '../nodes/observe.ts';
+import { provision, type Wanted } from '../nodes/provision.ts';
+import { devicesOf, type ShownDevice } from '../nodes/status.ts';
+import { proxyGroupNodes } from './group.ts';
+import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
+import { decideService, serviceNameOf, staleServices } from './service.ts';
+import { gatewayStatefulSet } from './stateful-set-specs.ts';
+import { nextStatus, urlOf, verdictsOf, type ProxyGroupReason, type Seen, type Verdicts } from './status.ts';
+
+const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
+
+export function createProxyGroupReconciler(deps: ReconcilerDeps): Reconciler {
+  const { client, metrics } = deps;
+  /** Uids by name, to forget what is known of a group that is gone. */
+  const uids = new Map<string, string>();
+
+  function forget(name: string): void {
+    const uid = uids.get(name);
+    if (uid === undefined) return;
+    uids.delete(name);
+    metrics.proxyGroups.delete(uid);
+    deps.keys.forget(uid);
+  }
+
+  return {
+    async reconcile(name, signal) {
+      const object = await client.get(KINDS.proxyGroup, { name }, signal);
+      const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
+      if (proxyGroup === undefined || !isApiServerGroup(proxyGroup)) {
+        forget(name);
+        return undefined;
+      }
+      const { uid, deletionTimestamp } = proxyGroup.metadata;
+      if (uids.get(name) !== uid) forget(name);
+      uids.set(name, uid);
+      if (deletionTimestamp === undefined) return deploy(deps, proxyGroup, signal);
+      const again = await finish(deps, managed(deps, proxyGroup), signal, (control) =>
+        removeServices(control, uid, undefined, signal),
+      );
+      if (again === undefined) forget(name);
+      return again;
+    },
+  };
+}
+
+function managed({ options }: ReconcilerDeps, proxyGroup: ProxyGroup): Managed {
+  return {
+    kind: KINDS.proxyGroup,
+    finalizer: FINALIZER,
+    group: proxyGroupNodes(proxyGroup, options),
+    tailnet: proxyGroup.spec.tailnet,
+    metadata: proxyGroup.metadata,
+  };
+}
+
+async function deploy(
+  deps: ReconcilerDeps,
+  proxyGroup: ProxyGroup,
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  const { client, options, metrics } = deps;
+  const resource = managed(deps, proxyGroup);
+  const { group } = resource;
+  let control: TailnetControl;
+  try {
+    control = await controlOf(deps, proxyGroup.spec.tailnet, signal);
+  } catch (error) {
+    const ready = failed('ProxyGroupTailnetUnavailable', errorText(error));
+    await report(deps, proxyGroup, { ready }, undefined, signal);
+    throw error;
+  }
+  await addFinalizer(deps, resource, signal);
+  try {
+    const observed = await observe(client, group, options.namespace, signal);
+    const problem =
+      problemOf(proxyGroup, group, observed.serviceAccount, options.namespace) ??
+      (await ensureService(proxyGroup, group, control, signal));
+    if (problem !== undefined) return await refuse(deps, proxyGroup, problem, signal);
+    metrics.proxyGroups.add(group.uid);
+    await mentionClass(deps, proxyGroup, signal);
+    const service = control.services === undefined ? undefined : serviceNameOf(proxyGroup);
+    const context = { service, issuesCertificates: control.issuesCertificates };
+    const wanted: Wanted = {
+      group,
+      statefulSet: (...more) => gatewayStatefulSet(proxyGroup, context, ...more),
+    };
+    const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
+    await removeStaleAccounts(deps, group, observed, signal);
+    const surplusGone = await removeSurplus(deps, group, observed, control, signal);
+    await removeServices(control, group.uid, service, signal);
+    const seen: Seen = {
+      replicas: group.replicas,
+      readyPods: readyPodsOf(observed.statefulSet),
+      nodes: nodes.map(({ state }) => state),
+      service,
+      settled: complete && surplusGone,
+    };
+    const shown = { devices: devicesOf(nodes, false), url: urlOf(seen) };
+    await report(deps, proxyGroup, verdictsOf(seen), shown, signal);
+    return seen.settled ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
+  } catch (error) {
+    if (!signal.aborted) await reportFailure(deps, proxyGroup, error, signal);
+    throw error;
+  }
+}
+
+/** What makes a ProxyGroup invalid, beyond what its schema refuses. */
+function problemOf(
+  proxyGroup: ProxyGroup,
+  group: NodeGroup,
+  serviceAccount: KubeObject | undefined,
+  namespace: string,
+): string | undefined {
+  const { name, shared } = group.account;
+  if (shared && serviceAccount === undefined) {
+    return `ServiceAccount "${name}" does not exist in the ${namespace} namespace: install it with its right to impersonate (deploy/rbac/operator.yaml), or use mode: noauth`;
+  }
+  if (!shared && serviceAccount !== undefined && !belongsTo(group, serviceAccount)) {
+    return `ServiceAccount name "${name}" conflicts with a pre-existing ServiceAccount in the ${namespace} namespace`;
+  }
+  return settingsOf(proxyGroup).problem;
+}
+
+/** @returns why the Service cannot be this group's */
+async function ensureService(
+  proxyGroup: ProxyGroup,
+  group: NodeGroup,
+  { services }: TailnetControl,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  if (services === undefined) return undefined;
+  const existing = await services.get(serviceNameOf(proxyGroup), signal);
+  const decision = decideService(proxyGroup, group, existing);
+  if (decision.kind === 'refuse') return decision.message;
+  if (decision.kind === 'put') await services.put(decision.service, signal);
+  return undefined;
+}
+
+/** Removes the Services of a group, all but one. */
+async function removeServices(
+  { services }: TailnetControl,
+  uid: string,
+  keep: string | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  if (services === undefined) return;
+  for (const name of staleServices(uid, await services.list(signal), keep))
+    await services.remove(name, signal);
+}
+
+async function refuse(
+  deps: ReconcilerDeps,
+  proxyGroup: ProxyGroup,
+  problem: string,
+  signal: AbortSignal,
+): Promise<undefined> {
+  await warn(deps, proxyGroup, { reason: 'KubeAPIServerProxyInvalid', message: problem }, signal);
+  const verdicts: Verdicts = {
+    valid: failed('KubeAPIServerProxyInvalid', problem),
+    ready: failed('ProxyGroupInvalid', 'waiting for config in spec.kubeAPIServer to be marked valid'),
+  };
+  await report(deps, proxyGroup, verdicts, undefined, signal);
+  return undefined;
+}
+
+async function reportFailure(
+  deps: ReconcilerDeps,
+  proxyGroup: ProxyGroup,
+  error: unknown,
+  signal: AbortSignal,
+): Promise<void> {
+  const conflict = error instanceof KubeRefusal && error.conflict;
+  const ready = conflict
+    ? failed('ProxyGroupCreating', `optimistic lock error, retrying: ${errorText(error)}`)
+    : failed('ProxyGroupCreationFailed', `failed creating ProxyGroup: ${errorText(error)}`);
+  if (!conflict) await warn(deps, proxyGroup, ready, signal);
+  try {
+    await report(deps, proxyGroup, { ready }, undefined, signal);
+  } catch (statusError) {
+    deps.log.warn(
+      { proxyGroup: proxyGroup.metadata.name, error: errorText(statusError) },
+      'status not written',
+    );
+  }
+}
+
+async function mentionClass(
+  deps: ReconcilerDeps,
+  proxyGroup: ProxyGroup,
+  signal: AbortSignal,
+): Promise<void> {
+  const { proxyClass } = proxyGroup.spec;
+  if (proxyClass === '') return;
+  const message = `proxyClass "${proxyClass}" has no effect: this operator has no ProxyClass`;
+  await warn(deps, proxyGroup, { reason: 'ProxyGroupFieldIgnored', message }, signal);
+}
+
+function warn(
+  { events }: ReconcilerDeps,
+  { metadata: { name, uid } }: ProxyGroup,
+  { reason, message }: { readonly reason: string; readonly message: string },
+  signal: AbortSignal,
+): Promise<void> {
+  return events.record({ kind: KINDS.proxyGroup, name, uid }, { type: 'Warning', reason, message }, signal);
+}
+
+function failed(
+  reason: ProxyGroupReason,
+  message: string,
+): { readonly ready: false; readonly reason: ProxyGroupReason; readonly message: string } {
+  return { ready: false, reason, message };
+}
+
+const replicasSchema = z.object({ status: z.object({ readyReplicas: z.number().default(0) }).prefault({}) });
+
+function readyPodsOf(statefulSet: KubeObject | undefined): number {
+  return statefulSet === undefined ? 0 : replicasSchema.parse(statefulSet).status.readyReplicas;
+}
+
+/** Writes the status when it changes. The uid keeps it off a group that was made anew under the same name. */
+async function report(
+  { client, clock }: ReconcilerDeps,
+  proxyGroup: ProxyGroup,
+  verdicts: Verdicts,
+  shown: { readonly devices: readonly ShownDevice[]; readonly url: string | undefined } | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const status = nextStatus(proxyGroup, verdicts, shown, timeOf(clock));
+  if (status === undefined) return;
+  const { name, uid } = proxyGroup.metadata;
+  const body = { metadata: { uid }, status };
+  await client.patch(KINDS.proxyGroup, { name, subresource: 'status' }, { kind: 'merge', body }, signal);
+}

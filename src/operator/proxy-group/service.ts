@@ -1,0 +1,96 @@
+/**
+ * The Tailscale Service of a ProxyGroup: one name for all of its replicas. Who owns a Service is written into it, in
+ * the reference's words, so that no operator takes another's. Pure.
+ */
+import { z } from 'zod';
+import type { TailnetService } from '../auth-keys.ts';
+import type { NodeGroup } from '../nodes/node-group.ts';
+import type { ProxyGroup } from './resource.ts';
+
+const OWNERS = 'tailscale.com/owner-references';
+/** Who we are in that annotation; the reference puts the ID of its own node there, and we have none. */
+const OPERATOR_ID = 'tailcast-operator';
+const COMMENT = 'This Tailscale Service is managed by the tailcast operator';
+const PORTS = ['tcp:443'];
+
+const ownersSchema = z.object({
+  ownerRefs: z.array(
+    z.object({
+      operatorID: z.string().default(''),
+      resource: z
+        .object({ kind: z.string().default(''), name: z.string().default(''), uid: z.string().default('') })
+        .optional(),
+    }),
+  ),
+});
+
+/** `svc:` and the name that people type. */
+export function serviceNameOf({ metadata, spec }: ProxyGroup): string {
+  const { hostname } = spec.kubeAPIServer;
+  return `svc:${hostname === '' ? metadata.name : hostname}`;
+}
+
+export type ServiceDecision =
+  | { readonly kind: 'keep' }
+  | { readonly kind: 'put'; readonly service: TailnetService }
+  | { readonly kind: 'refuse'; readonly message: string };
+
+/** What to do about the Service that is there, or is not. A Service is one group's alone. */
+export function decideService(
+  proxyGroup: ProxyGroup,
+  { tags }: Pick<NodeGroup, 'tags'>,
+  existing: TailnetService | undefined,
+): ServiceDecision {
+  const name = serviceNameOf(proxyGroup);
+  if (existing !== undefined && !isOurs(existing, proxyGroup.metadata.uid)) {
+    return {
+      kind: 'refuse',
+      message: `Tailscale Service ${name} exists and belongs to somebody else. Delete it, or choose another name in spec.kubeAPIServer.hostname`,
+    };
+  }
+  const { metadata } = proxyGroup;
+  const owners = JSON.stringify({
+    ownerRefs: [
+      {
+        operatorID: OPERATOR_ID,
+        resource: { kind: 'ProxyGroup', name: metadata.name, uid: metadata.uid },
+      },
+    ],
+  });
+  const service: TailnetService = {
+    name,
+    // Callers' grants are read for the nodes, so the Service must be reached by the same ones.
+    tags,
+    ports: PORTS,
+    comment: COMMENT,
+    annotations: { ...existing?.annotations, [OWNERS]: owners },
+    addrs: existing?.addrs ?? [],
+  };
+  const complete =
+    existing !== undefined &&
+    existing.tags.toSorted().join() === tags.join() &&
+    existing.ports.join() === PORTS.join() &&
+    existing.annotations[OWNERS] === owners;
+  return complete ? { kind: 'keep' } : { kind: 'put', service };
+}
+
+/** Names of Services that the group had under an earlier name; all of the group's when it is going. */
+export function staleServices(
+  uid: string,
+  services: readonly TailnetService[],
+  keep: string | undefined,
+): readonly string[] {
+  return services.filter((service) => service.name !== keep && isOurs(service, uid)).map(({ name }) => name);
+}
+
+/** Uids are unique, also between clusters: a Service that names this one and nobody else is this group's. */
+function isOurs({ annotations }: TailnetService, uid: string): boolean {
+  const text = annotations[OWNERS];
+  if (text === undefined) return false;
+  try {
+    const { ownerRefs } = ownersSchema.parse(JSON.parse(text));
+    return ownerRefs.length === 1 && ownerRefs[0]?.resource?.uid === uid;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,176 @@
+/**
+ * The StatefulSet of a ProxyGroup: gateways, each beside the stock tailscale container, which forwards port 443 of its
+ * node (and of the group's Tailscale Service) to the gateway with a PROXY header that says who calls. Pure.
+ */
+import type { V1Container, V1EnvVar, V1Volume } from '@kubernetes/client-node';
+import type { SpecOptions } from '../nodes/node-group.ts';
+import {
+  LOCKED_DOWN,
+  SOCKET,
+  SOCKET_DIRECTORY,
+  USER,
+  claimTemplate,
+  opsProbes,
+  podFacts,
+  serveAnnotation,
+  spreadOver,
+  tailscaleContainer,
+  tailscaleVolumes,
+  type DesiredStatefulSet,
+  type ImmutableParts,
+} from '../nodes/pods.ts';
+import { metadataOf } from '../nodes/specs.ts';
+import { proxyGroupNodes } from './group.ts';
+import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
+
+/** On a loopback address of its own, which no other node can reach through tailscaled. */
+const LISTEN = '127.0.0.77:8443';
+const OPS_PORT = 9002;
+const TAILSCALE_HEALTH_PORT = 9001;
+const TLS_DIRECTORY = '/etc/tailcast-tls';
+const STATE_DIRECTORY = '/var/lib/tailcast';
+/** Running shells may go on this long; then the container has 15 s to end them well. */
+const DRAIN_SECONDS = 60;
+const GRACE_SECONDS = 75;
+
+/** What the control server decides about a group. */
+export interface GatewayContext {
+  /** `svc:…`; undefined where the control server has no Services: then each node has its own name only. */
+  readonly service: string | undefined;
+  /** False where the control server issues none, so that gateways need an authority of their own. */
+  readonly issuesCertificates: boolean;
+}
+
+export function gatewayStatefulSet(
+  proxyGroup: ProxyGroup,
+  context: GatewayContext,
+  options: SpecOptions,
+  existing: ImmutableParts = { podManagementPolicy: 'Parallel' },
+): DesiredStatefulSet {
+  const group = proxyGroupNodes(proxyGroup, options);
+  const tls = tlsOf(proxyGroup, context);
+  const container = gatewayContainer(proxyGroup, tls, options);
+  const listen = container.env?.find(({ name }) => name === 'TAILCAST_LISTEN')?.value ?? LISTEN;
+  return {
+    apiVersion: 'apps/v1',
+    kind: 'StatefulSet',
+    metadata: metadataOf(group, options, group.name),
+    spec: {
+      replicas: group.replicas,
+      podManagementPolicy: existing.podManagementPolicy,
+      selector: { matchLabels: { ...group.labels } },
+      template: {
+        metadata: {
+          labels: { ...group.labels },
+          annotations: { ...serveAnnotation(serveConfig(listen, context.service)) },
+        },
+        spec: {
+          serviceAccountName: group.account.name,
+          terminationGracePeriodSeconds: GRACE_SECONDS,
+          securityContext: { fsGroup: USER, seccompProfile: { type: 'RuntimeDefault' } },
+          initContainers: [
+            tailscaleContainer(
+              {
+                hostname: hostnameOf(proxyGroup),
+                serve: true,
+                healthPort: TAILSCALE_HEALTH_PORT,
+                extra: [podIndex(), { name: 'TS_EXPERIMENTAL_SERVICE_AUTO_ADVERTISEMENT', value: 'true' }],
+              },
+              options,
+            ),
+          ],
+          containers: [container],
+          volumes: [...tailscaleVolumes(true), ...certificateVolumes(tls)],
+          topologySpreadConstraints: spreadOver(group.labels),
+        },
+      },
+      ...(tls.kind === 'self-signed'
+        ? // The authority that clients trust must outlive the pod.
+          { volumeClaimTemplates: [claimTemplate('state', group.labels, '16Mi', undefined)] }
+        : {}),
+    },
+  };
+}
+
+type Tls =
+  | { readonly kind: 'tailscale' }
+  | { readonly kind: 'self-signed' }
+  | { readonly kind: 'files'; readonly secret: string };
+
+function tlsOf({ metadata }: ProxyGroup, { issuesCertificates }: GatewayContext): Tls {
+  const secret = metadata.annotations[ANNOTATIONS.tlsSecret] ?? '';
+  if (secret !== '') return { kind: 'files', secret };
+  return { kind: issuesCertificates ? 'tailscale' : 'self-signed' };
+}
+
+/** Host names of the nodes; variables of the pod stand for what differs between replicas. */
+function hostnameOf({ spec }: ProxyGroup): string {
+  return spec.hostnamePrefix === '' ? '$(POD_NAME)' : `${spec.hostnamePrefix}-$(POD_INDEX)`;
+}
+
+function podIndex(): V1EnvVar {
+  const fieldPath = "metadata.labels['apps.kubernetes.io/pod-index']";
+  return { name: 'POD_INDEX', valueFrom: { fieldRef: { fieldPath } } };
+}
+
+/** Plain TCP: TLS ends in the gateway, for the node's own name and for that of the Service. */
+function serveConfig(listen: string, service: string | undefined): object {
+  const tcp = { 443: { TCPForward: listen, ProxyProtocol: 2 } };
+  return { TCP: tcp, ...(service === undefined ? {} : { Services: { [service]: { TCP: tcp } } }) };
+}
+
+function gatewayContainer(proxyGroup: ProxyGroup, tls: Tls, options: SpecOptions): V1Container {
+  const hostname = hostnameOf(proxyGroup);
+  const names = [
+    hostname,
+    ...(options.tailnetDomain === undefined ? [] : [`${hostname}.${options.tailnetDomain}`]),
+  ];
+  const settings = new Map<string, string>([
+    ['TAILCAST_MODE', proxyGroup.spec.kubeAPIServer.mode],
+    ['TAILCAST_LISTEN', LISTEN],
+    ['TAILCAST_PROXY_PROTOCOL', 'require'],
+    ['TAILCAST_RECORDER_DIAL', 'tailscale'],
+    ['TAILCAST_SOCKET', SOCKET],
+    ['TAILCAST_STATE_DIRECTORY', STATE_DIRECTORY],
+    ['TAILCAST_OPS_LISTEN', `:${OPS_PORT}`],
+    ['TAILCAST_DRAIN_SECONDS', String(DRAIN_SECONDS)],
+    ['TAILCAST_TLS', tls.kind],
+    ...(tls.kind === 'files'
+      ? ([
+          ['TAILCAST_TLS_CERT', `${TLS_DIRECTORY}/tls.crt`],
+          ['TAILCAST_TLS_KEY', `${TLS_DIRECTORY}/tls.key`],
+        ] as const)
+      : []),
+    ...(tls.kind === 'self-signed' ? ([['TAILCAST_TLS_NAMES', names.join(',')]] as const) : []),
+    ...settingsOf(proxyGroup).settings,
+  ]);
+  const env = [...podFacts(), podIndex(), ...[...settings].map(([name, value]) => ({ name, value }))];
+  return {
+    name: 'gateway',
+    image: options.recorderImage,
+    args: ['gateway'],
+    env,
+    ...opsProbes(env),
+    securityContext: LOCKED_DOWN,
+    volumeMounts: [
+      { name: 'tailscale', mountPath: SOCKET_DIRECTORY },
+      { name: 'state', mountPath: STATE_DIRECTORY },
+      { name: 'tmp', mountPath: '/tmp' },
+      ...(tls.kind === 'files' ? [{ name: 'tls', mountPath: TLS_DIRECTORY, readOnly: true }] : []),
+    ],
+  };
+}
+
+function certificateVolumes(tls: Tls): V1Volume[] {
+  switch (tls.kind) {
+    case 'self-signed':
+      return [];
+    case 'tailscale':
+      return [{ name: 'state', emptyDir: {} }];
+    case 'files':
+      return [
+        { name: 'state', emptyDir: {} },
+        { name: 'tls', secret: { secretName: tls.secret, defaultMode: 0o440 } },
+      ];
+  }
+}

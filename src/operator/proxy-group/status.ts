@@ -1,0 +1,123 @@
+/** From what was observed to the status of a ProxyGroup of type kube-apiserver. Pure. */
+import type { NodeState } from '../nodes/node-state.ts';
+import { sameJson, withCondition, type Condition, type ShownDevice, type Verdict } from '../nodes/status.ts';
+import type { ProxyGroup } from './resource.ts';
+
+/** Types of conditions, as the reference has them. */
+export const CONDITIONS = {
+  valid: 'KubeAPIServerProxyValid',
+  configured: 'KubeAPIServerProxyConfigured',
+  available: 'ProxyGroupAvailable',
+  ready: 'ProxyGroupReady',
+} as const;
+
+export type ProxyGroupReason =
+  | 'KubeAPIServerProxyValid'
+  | 'KubeAPIServerProxyInvalid'
+  | 'KubeAPIServerProxyConfigured'
+  | 'KubeAPIServerProxyNoBackends'
+  | 'ProxyGroupAvailable'
+  | 'ProxyGroupReady'
+  | 'ProxyGroupCreating'
+  | 'ProxyGroupCreationFailed'
+  | 'ProxyGroupInvalid'
+  | 'ProxyGroupTailnetUnavailable';
+
+type Said = Verdict<ProxyGroupReason>;
+
+/** What is said of each condition; those that are missing stay as they were. */
+export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, Said>>>;
+
+/** What a pass saw. */
+export interface Seen {
+  readonly replicas: number;
+  /** Pods that are ready, as the StatefulSet counts them. */
+  readonly readyPods: number;
+  /** One per replica. */
+  readonly nodes: readonly NodeState[];
+  /** Undefined where the control server has no Services. */
+  readonly service: string | undefined;
+  /** False while the StatefulSet is being made anew, or replicas are being removed. */
+  readonly settled: boolean;
+}
+
+export interface ProxyGroupStatus {
+  readonly conditions: readonly Condition[];
+  readonly devices: readonly ShownDevice[];
+  /** Null removes it. */
+  readonly url: string | null;
+}
+
+/** How many replicas take callers: they have joined, and say that they are there for the Service if there is one. */
+export function backends({ nodes, service, readyPods }: Seen): number {
+  const joined = nodes.filter(
+    ({ deviceId, advertised }) =>
+      deviceId !== undefined && (service === undefined || advertised.includes(service)),
+  ).length;
+  return Math.min(joined, readyPods);
+}
+
+/** Where callers go: the Service under the domain of its nodes, or the first node that has joined. */
+export function urlOf(seen: Seen): string | undefined {
+  if (backends(seen) === 0) return undefined;
+  const name = seen.nodes.find(({ dnsName }) => dnsName !== undefined)?.dnsName;
+  if (name === undefined) return undefined;
+  if (seen.service === undefined) return `https://${name}`;
+  return `https://${seen.service.replace(/^svc:/, '')}${name.slice(name.indexOf('.'))}`;
+}
+
+/** The conditions after a pass that got through. */
+export function verdictsOf(seen: Seen): Verdicts {
+  const count = backends(seen);
+  const joined = seen.nodes.filter(({ deviceId }) => deviceId !== undefined).length;
+  const fallback =
+    seen.service === undefined
+      ? '; the control server has no Services, so each node has its own name only'
+      : '';
+  const configured = `${count}/${seen.replicas} proxy backends ready and advertising${fallback}`;
+  const running = `${joined}/${seen.replicas} ProxyGroup pods running`;
+  const ready = seen.settled && joined === seen.replicas && count === seen.replicas;
+  return {
+    valid: { ready: true, reason: 'KubeAPIServerProxyValid', message: 'KubeAPIServerProxyValid' },
+    configured:
+      count > 0
+        ? { ready: true, reason: 'KubeAPIServerProxyConfigured', message: configured }
+        : { ready: false, reason: 'KubeAPIServerProxyNoBackends', message: configured },
+    available:
+      joined > 0
+        ? { ready: true, reason: 'ProxyGroupAvailable', message: running }
+        : { ready: false, reason: 'ProxyGroupCreating', message: running },
+    ready: ready
+      ? { ready: true, reason: 'ProxyGroupReady', message: 'ProxyGroupReady' }
+      : {
+          ready: false,
+          reason: 'ProxyGroupCreating',
+          message: seen.settled ? configured : 'replicas are being removed or made anew',
+        },
+  };
+}
+
+/**
+ * The new status, or undefined when nothing changes.
+ *
+ * @param observed undefined: devices and URL stay as they were, because they were not looked at.
+ * @param nowIso RFC 3339 with seconds.
+ */
+export function nextStatus(
+  { metadata, status }: ProxyGroup,
+  verdicts: Verdicts,
+  observed: { readonly devices: readonly ShownDevice[]; readonly url: string | undefined } | undefined,
+  nowIso: string,
+): ProxyGroupStatus | undefined {
+  let conditions: readonly Condition[] = status.conditions;
+  for (const key of ['valid', 'configured', 'available', 'ready'] as const) {
+    const verdict = verdicts[key];
+    if (verdict !== undefined) {
+      conditions = withCondition(conditions, CONDITIONS[key], verdict, metadata.generation, nowIso);
+    }
+  }
+  const url = observed === undefined ? status.url : observed.url;
+  const devices = observed?.devices ?? status.devices;
+  const same = sameJson({ conditions, devices, url }, { ...status });
+  return same ? undefined : { conditions, devices, url: url ?? null };
+}

@@ -1,0 +1,16 @@
+/** ProxyGroups for the tests. */
+import { parseProxyGroup, type ProxyGroup } from '../../../src/operator/proxy-group/resource.ts';
+
+/** As it would be written for the reference. */
+export function proxyGroupObject(spec: object = {}, metadata: object = {}) {
+  return {
+    apiVersion: 'tailscale.com/v1alpha1',
+    kind: 'ProxyGroup',
+    metadata: { name: 'prod', uid: 'uid-1', generation: 1, ...metadata },
+    spec: { type: 'kube-apiserver', ...spec },
+  };
+}
+
+export function proxyGroup(spec: object = {}, metadata: object = {}): ProxyGroup {
+  return parseProxyGroup(proxyGroupObject(spec, metadata));
+}

@@ -1,0 +1,267 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { connectCluster } from '../../../src/operator/cluster-connection.ts';
+import { createEventRecorder } from '../../../src/operator/event-recorder.ts';
+import { createKubeClient } from '../../../src/operator/kube-client.ts';
+import { KeyKeeper } from '../../../src/operator/nodes/keys.ts';
+import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import { createOperatorMetrics, type OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
+import { createProxyGroupReconciler } from '../../../src/operator/proxy-group/reconcile.ts';
+import { createTailnets } from '../../../src/operator/tailnets.ts';
+import { startApiServerDouble, type ApiServerDouble, type StoredObject } from '../api-server-double.ts';
+import { createFakeClock } from '../fake-clock.ts';
+import { createControlDouble, type ControlDouble } from '../recorder/control-double.ts';
+import { OPTIONS } from '../recorder/recorders.ts';
+import { proxyGroupObject } from './proxy-groups.ts';
+
+const GROUP = '/apis/tailscale.com/v1alpha1/proxygroups/prod';
+const CORE = '/api/v1/namespaces/tailcast';
+const SET = '/apis/apps/v1/namespaces/tailcast/statefulsets/prod';
+const ACCOUNT = `${CORE}/serviceaccounts/kube-apiserver-auth-proxy`;
+const ROLE = '/apis/rbac.authorization.k8s.io/v1/namespaces/tailcast/roles/prod';
+const BINDING = '/apis/rbac.authorization.k8s.io/v1/namespaces/tailcast/rolebindings/prod';
+const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
+
+let api: ApiServerDouble;
+let control: ControlDouble;
+let metrics: OperatorMetrics;
+let reconciler: Reconciler;
+let close: () => void;
+const signal = new AbortController().signal;
+
+beforeEach(async () => {
+  api = await startApiServerDouble();
+  const clock = createFakeClock(Date.now());
+  control = createControlDouble(() => clock.now());
+  metrics = createOperatorMetrics();
+  const connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined });
+  close = () => connection.close();
+  const client = createKubeClient(connection);
+  const log = createSilentLogger();
+  let id = 0;
+  reconciler = createProxyGroupReconciler({
+    client,
+    options: OPTIONS,
+    metrics,
+    clock,
+    log,
+    keys: new KeyKeeper({ metrics, nowMs: () => clock.now(), log }),
+    events: createEventRecorder({ client, clock, log, createId: () => String((id += 1)) }),
+    tailnets: createTailnets({
+      client,
+      namespace: OPTIONS.namespace,
+      own: control,
+      defaultLoginServer: 'https://login.example.com',
+      nowMs: () => clock.now(),
+    }),
+  });
+  api.put(ACCOUNT, {
+    apiVersion: 'v1',
+    kind: 'ServiceAccount',
+    metadata: { name: 'kube-apiserver-auth-proxy', namespace: 'tailcast' },
+  });
+});
+
+afterEach(async () => {
+  close();
+  await api.close();
+});
+
+const run = (): Promise<number | undefined> => reconciler.reconcile('prod', signal);
+const stored = (path: string): StoredObject | undefined => api.objects.get(path);
+const put = (spec: object = {}, metadata: object = {}): void =>
+  void api.put(GROUP, proxyGroupObject(spec, metadata));
+const conditions = () =>
+  Object.fromEntries(
+    (
+      (
+        stored(GROUP)?.['status'] as {
+          conditions?: { type: string; status: string; reason: string; message: string }[];
+        }
+      )?.conditions ?? []
+    ).map((condition) => [condition.type, condition]),
+  );
+const url = () => (stored(GROUP)?.['status'] as { url?: string } | undefined)?.url;
+const secrets = () =>
+  [...api.objects.keys()]
+    .filter((path) => path.startsWith(`${CORE}/secrets/`))
+    .toSorted()
+    .map((path) => path.split('/').at(-1));
+
+/** Plays the part of the pods: their nodes have joined and are there for the Service, and the pods are ready. */
+function join(count: number, service = 'svc:prod'): void {
+  for (let ordinal = 0; ordinal < count; ordinal += 1) {
+    const path = `${CORE}/secrets/prod-${ordinal}`;
+    const secret = structuredClone(stored(path)!);
+    const data = {
+      device_id: `node-${ordinal}`,
+      device_fqdn: `prod-${ordinal}.example.ts.net.`,
+      '_current-profile': 'p',
+      p: JSON.stringify({ AdvertiseServices: [service] }),
+    };
+    secret['data'] = Object.fromEntries(
+      Object.entries(data).map(([key, value]) => [key, Buffer.from(value).toString('base64')]),
+    );
+    api.put(path, secret);
+    control.devices.set(`node-${ordinal}`, {
+      hostname: `prod-${ordinal}`,
+      addresses: [`100.64.0.${ordinal}`],
+    });
+  }
+  api.put(SET, { ...structuredClone(stored(SET)!), status: { readyReplicas: count } });
+}
+
+describe('a ProxyGroup of gateways', () => {
+  it('becomes gateways under the account that may impersonate, and one name', async () => {
+    put();
+    await run();
+    expect(secrets()).toEqual(['prod-0', 'prod-1', 'prod-auth-0', 'prod-auth-1']);
+    expect(stored(GROUP)?.metadata.finalizers).toEqual([FINALIZER]);
+    expect(stored(BINDING)).toMatchObject({
+      subjects: [{ kind: 'ServiceAccount', name: 'kube-apiserver-auth-proxy', namespace: 'tailcast' }],
+    });
+    expect(stored(ROLE)).toMatchObject({ rules: [{ resourceNames: ['prod-0', 'prod-1'] }, {}] });
+    expect(stored(ACCOUNT)?.metadata.ownerReferences).toBeUndefined();
+    expect([...control.known.keys()]).toEqual(['svc:prod']);
+    expect(conditions()).toMatchObject({
+      KubeAPIServerProxyValid: { status: 'True' },
+      KubeAPIServerProxyConfigured: { status: 'False', reason: 'KubeAPIServerProxyNoBackends' },
+      ProxyGroupAvailable: { status: 'False' },
+      ProxyGroupReady: { status: 'False', reason: 'ProxyGroupCreating' },
+    });
+    expect(url()).toBeUndefined();
+    join(2);
+    await run();
+    expect(conditions()).toMatchObject({
+      KubeAPIServerProxyConfigured: { status: 'True', message: '2/2 proxy backends ready and advertising' },
+      ProxyGroupAvailable: { status: 'True' },
+      ProxyGroupReady: { status: 'True', reason: 'ProxyGroupReady' },
+    });
+    expect(url()).toBe('https://prod.example.ts.net');
+    expect(metrics.proxyGroups.size).toBe(1);
+  });
+
+  it('is not written again when nothing changes', async () => {
+    put();
+    await run();
+    join(2);
+    await run();
+    const before = stored(GROUP)?.metadata.resourceVersion;
+    const [set, addrs] = [stored(SET)?.metadata.generation, control.known.get('svc:prod')?.addrs];
+    await run();
+    expect(stored(GROUP)?.metadata.resourceVersion).toBe(before);
+    expect(stored(SET)?.metadata.generation).toBe(set);
+    expect(control.known.get('svc:prod')?.addrs).toEqual(addrs);
+  });
+
+  it('moves to another name, and takes the old one away', async () => {
+    put();
+    await run();
+    const { metadata } = stored(GROUP)!;
+    api.put(GROUP, { ...proxyGroupObject({ kubeAPIServer: { hostname: 'cluster' } }), metadata });
+    await run();
+    expect([...control.known.keys()]).toEqual(['svc:cluster']);
+    expect(JSON.stringify(stored(SET))).toContain('svc:cluster');
+  });
+
+  it('has nodes with names of their own where the control server has no Services', async () => {
+    delete control.services;
+    put();
+    await run();
+    join(2);
+    await run();
+    expect(conditions()['ProxyGroupReady']).toMatchObject({ status: 'True' });
+    expect(conditions()['KubeAPIServerProxyConfigured']?.message).toContain(
+      'the control server has no Services',
+    );
+    expect(url()).toBe('https://prod-0.example.ts.net');
+    expect(JSON.stringify(stored(SET))).not.toContain('svc:');
+  });
+
+  it('leaves a Service alone that is somebody else’s, and starts nothing', async () => {
+    control.known.set('svc:prod', {
+      name: 'svc:prod',
+      tags: [],
+      ports: ['tcp:443'],
+      comment: '',
+      annotations: {},
+      addrs: ['100.100.0.9'],
+    });
+    put();
+    await run();
+    expect(conditions()).toMatchObject({
+      KubeAPIServerProxyValid: { status: 'False', reason: 'KubeAPIServerProxyInvalid' },
+      ProxyGroupReady: { status: 'False', reason: 'ProxyGroupInvalid' },
+    });
+    expect(stored(SET)).toBeUndefined();
+    expect(control.known.get('svc:prod')?.annotations).toEqual({});
+    const events = [...api.objects.values()].filter(({ kind }) => kind === 'Event');
+    expect(events[0]).toMatchObject({
+      type: 'Warning',
+      reason: 'KubeAPIServerProxyInvalid',
+      involvedObject: { kind: 'ProxyGroup', name: 'prod' },
+    });
+  });
+
+  it('says what is missing when nobody has installed the account', async () => {
+    api.remove(ACCOUNT);
+    put();
+    await run();
+    expect(conditions()['KubeAPIServerProxyValid']?.message).toContain('kube-apiserver-auth-proxy');
+    expect(stored(SET)).toBeUndefined();
+  });
+
+  it('has an account of its own in noauth mode, which goes when the mode changes', async () => {
+    put({ kubeAPIServer: { mode: 'noauth' } });
+    await run();
+    expect(stored(`${CORE}/serviceaccounts/prod`)?.metadata.ownerReferences).toMatchObject([
+      { name: 'prod' },
+    ]);
+    const { metadata } = stored(GROUP)!;
+    api.put(GROUP, { ...proxyGroupObject(), metadata });
+    await run();
+    expect(stored(`${CORE}/serviceaccounts/prod`)).toBeUndefined();
+    expect(stored(ACCOUNT)).toBeDefined();
+  });
+
+  it('shrinks with its nodes, and leaves nothing when it is deleted', async () => {
+    put();
+    await run();
+    join(2);
+    const { metadata } = stored(GROUP)!;
+    api.put(GROUP, { ...proxyGroupObject({ replicas: 1 }), metadata });
+    await run();
+    expect(control.deleted).toEqual(['node-1']);
+    expect(secrets()).toEqual(['prod-0', 'prod-auth-0']);
+    api.put(GROUP, {
+      ...proxyGroupObject({ replicas: 1 }),
+      metadata: { ...stored(GROUP)!.metadata, deletionTimestamp: new Date().toISOString() },
+    });
+    await run();
+    expect(control.deleted).toEqual(['node-1', 'node-0']);
+    expect([...control.known.keys()]).toEqual([]);
+    expect(stored(GROUP)?.metadata.finalizers ?? []).toEqual([]);
+    expect(metrics.proxyGroups.size).toBe(0);
+  });
+
+  it('is told to people when the control server does not answer, and tried again', async () => {
+    control.broken = new Error('no answer');
+    put();
+    await expect(run()).rejects.toThrow('no answer');
+    expect(conditions()['ProxyGroupReady']).toMatchObject({
+      status: 'False',
+      reason: 'ProxyGroupCreationFailed',
+    });
+    control.broken = undefined;
+    await run();
+    expect(conditions()['KubeAPIServerProxyValid']).toMatchObject({ status: 'True' });
+  });
+
+  it.each(['egress', 'ingress'])('of type %s is left to others', async (type) => {
+    put({ type });
+    await run();
+    expect(stored(GROUP)?.metadata.finalizers).toBeUndefined();
+    expect(stored(GROUP)?.['status']).toBeUndefined();
+    expect(stored(SET)).toBeUndefined();
+  });
+});
