@@ -51,9 +51,11 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   }
   const requests = createRequestMetrics(registers);
+  const failures = createFailureCounters(registers);
   return {
     registry,
     ...requests,
+    ...failures,
     sessionsActive: new Gauge({
       name: 'tailcast_sessions_active',
       help: 'Interactive sessions now open.',
@@ -86,6 +88,23 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
       help: 'Sessions ended because their stream could not be understood.',
       registers,
     }),
+    connections: new Gauge({
+      name: 'tailcast_client_connections',
+      help: 'Client connections now open, by protocol.',
+      labelNames: ['alpn'],
+      registers,
+    }),
+    gauge(name, help, read) {
+      const gauge: Gauge = new Gauge({ name, help, registers, collect: () => gauge.set(read()) });
+    },
+  };
+}
+
+/** With the series that alerts look at from the start: an increase from nothing to 1 is none to Prometheus. */
+function createFailureCounters(
+  registers: Registry[],
+): Pick<Metrics, 'refusals' | 'apiEventFailures' | 'upstreamFailures'> {
+  const counters = {
     refusals: new Counter({
       name: 'tailcast_refusals_total',
       help: 'Requests the gateway refused, by error code.',
@@ -104,16 +123,11 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
       labelNames: ['code'],
       registers,
     }),
-    connections: new Gauge({
-      name: 'tailcast_client_connections',
-      help: 'Client connections now open, by protocol.',
-      labelNames: ['alpn'],
-      registers,
-    }),
-    gauge(name, help, read) {
-      const gauge: Gauge = new Gauge({ name, help, registers, collect: () => gauge.set(read()) });
-    },
   };
+  for (const code of ['RECORDING_REQUIRED', 'RECORDER_LOST']) counters.refusals.inc({ code }, 0);
+  for (const mode of ['failOpen', 'failClosed']) counters.apiEventFailures.inc({ mode }, 0);
+  counters.upstreamFailures.inc({ code: 'UPSTREAM_UNAVAILABLE' }, 0);
+  return counters;
 }
 
 function createRequestMetrics(registers: Registry[]): Pick<Metrics, 'requestStarted' | 'requestFinished'> {

@@ -14,27 +14,7 @@ export interface RecorderStatus {
   readonly unpublishedEntries: number;
 }
 
-export interface RecorderMetrics {
-  readonly receivedBytes: Counter;
-  readonly durableBytes: Counter;
-  readonly storedBytes: Counter;
-  readonly ackLagSeconds: Histogram;
-  readonly fsyncSeconds: Histogram;
-  readonly recordings: Counter<'state'>;
-  readonly uploadsFailed: Counter<'code'>;
-  readonly refused: Counter<'code'>;
-  readonly events: Counter;
-  readonly eventBatchFailures: Counter;
-  readonly publishFailures: Counter;
-  readonly removed: Counter<'reason'>;
-  readonly retentionFailures: Counter;
-  readonly overQuota: Gauge;
-  readonly commitSeconds: Histogram;
-  readonly storeRetries: Counter;
-  readonly checkpointBytes: Counter;
-  readonly checkpointFailures: Counter;
-  readonly adopted: Counter;
-}
+export type RecorderMetrics = ReturnType<typeof createUploadMetrics> & ReturnType<typeof createStoreMetrics>;
 
 /** Seconds, from what a disk with a battery takes to what makes a shell unusable. */
 const DISK_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
@@ -45,19 +25,43 @@ export function createRecorderMetrics(
   status: () => RecorderStatus,
 ): RecorderMetrics {
   const registers = [registry];
-  const counter = (name: string, help: string): Counter => new Counter({ name, help, registers });
-  const labelled = <Label extends string>(name: string, help: string, label: Label): Counter<Label> =>
-    new Counter({ name, help, labelNames: [label], registers });
-  const histogram = (name: string, help: string): Histogram =>
-    new Histogram({ name, help, buckets: DISK_BUCKETS, registers });
   addGauges(registers, status);
+  const makers = createMakers(registers);
+  return { ...createUploadMetrics(makers), ...createStoreMetrics(makers, registers) };
+}
+
+interface Makers {
+  readonly counter: (name: string, help: string) => Counter;
+  /** `known` values are there from the start: an increase from nothing to 1 is none to Prometheus. */
+  readonly labelled: <Label extends string>(
+    name: string,
+    help: string,
+    label: Label,
+    known: readonly string[],
+  ) => Counter<Label>;
+  readonly histogram: (name: string, help: string) => Histogram;
+}
+
+function createMakers(registers: Registry[]): Makers {
+  return {
+    counter: (name, help) => new Counter({ name, help, registers }),
+    labelled(name, help, label, known) {
+      const created = new Counter({ name, help, labelNames: [label], registers });
+      for (const value of known) created.labels(value).inc(0);
+      return created;
+    },
+    histogram: (name, help) => new Histogram({ name, help, buckets: DISK_BUCKETS, registers }),
+  };
+}
+
+/** What comes in. */
+function createUploadMetrics({ counter, labelled, histogram }: Makers) {
   return {
     receivedBytes: counter('tailcast_recorder_received_bytes_total', 'Bytes of session uploads received.'),
     durableBytes: counter(
       'tailcast_recorder_durable_bytes_total',
       'Bytes of session uploads made durable, and thus acknowledged.',
     ),
-    storedBytes: counter('tailcast_recorder_stored_bytes_total', 'Bytes of casts brought into the store.'),
     ackLagSeconds: histogram(
       'tailcast_recorder_ack_lag_seconds',
       'Time from the receipt of a byte until it is durable, for the oldest byte of each commit of a session.',
@@ -71,14 +75,35 @@ export function createRecorderMetrics(
       'tailcast_recorder_recordings_total',
       'Recordings that ended, by how they ended.',
       'state',
+      ['closed', 'interrupted', 'violated'],
     ),
     uploadsFailed: labelled(
       'tailcast_recorder_uploads_failed_total',
       'Uploads that the recorder ended with an error.',
       'code',
+      ['STORE_FAILED', 'STORE_FULL', 'UPLOAD_MALFORMED', 'UPLOAD_TOO_LARGE', 'UPLOAD_CONFLICT'],
     ),
-    refused: labelled('tailcast_recorder_refused_total', 'Requests of uploaders that were refused.', 'code'),
+    refused: labelled('tailcast_recorder_refused_total', 'Requests of uploaders that were refused.', 'code', [
+      'STORE_FULL',
+      'STORE_FAILED',
+      'RECORDER_BUSY',
+      'UPLOAD_REFUSED',
+      'IDENTITY_UNKNOWN',
+      'IDENTITY_UNAVAILABLE',
+      'IDENTITY_MALFORMED',
+    ]),
     events: counter('tailcast_recorder_events_total', 'API request events made durable.'),
+  };
+}
+
+/** What is kept. */
+function createStoreMetrics({ counter, labelled }: Makers, registers: Registry[]) {
+  return {
+    storedBytes: counter('tailcast_recorder_stored_bytes_total', 'Bytes of casts brought into the store.'),
+    storeRetries: counter(
+      'tailcast_recorder_store_retries_total',
+      'Failed attempts to bring a recording into the store.',
+    ),
     eventBatchFailures: counter(
       'tailcast_recorder_event_batch_failures_total',
       'Failed attempts to bring batches of events into the store.',
@@ -91,6 +116,7 @@ export function createRecorderMetrics(
       'tailcast_recorder_removed_total',
       'Recordings removed by the retention policy, by its reason.',
       'reason',
+      ['age', 'quota'],
     ),
     retentionFailures: counter(
       'tailcast_recorder_retention_failures_total',
@@ -101,10 +127,6 @@ export function createRecorderMetrics(
       help: '1 while what is held is larger than the store may be.',
       registers,
     }),
-    storeRetries: counter(
-      'tailcast_recorder_store_retries_total',
-      'Failed attempts to bring a recording into the store.',
-    ),
     checkpointBytes: counter(
       'tailcast_recorder_checkpoint_bytes_total',
       'Bytes of open sessions copied to the shared bucket.',

@@ -361,9 +361,10 @@ describe('HTTP/1.1 connections', () => {
     );
     expect(await client.until(headEnd)).toMatch(/^HTTP\/1\.1 403 /);
     expect(rig.upstreams).toHaveLength(0);
-    expect(await rig.metrics.refusals.get()).toMatchObject({
-      values: [{ value: 1, labels: { code: 'POLICY_REFUSED' } }],
-    });
+    const { values } = await rig.metrics.refusals.get();
+    expect(values.filter(({ value }) => value > 0)).toMatchObject([
+      { value: 1, labels: { code: 'POLICY_REFUSED' } },
+    ]);
   });
 
   it('survive a client that half-closes after its request', async () => {
