@@ -1,166 +1,105 @@
 /**
- * Compares the gateway with a direct connection and with Go's reverse proxy, as ratios within one interleaved run.
+ * Compares the gateway with other proxies, side by side, and writes `bench/results.md`.
  *
- *   npm run bench [-- small-get bulk-list recorder --quick]
+ *   npm run bench [-- case… --quick]      a case can be named by its beginning: `get`, `exec-cat`; `recorder` is the
+ *                                         recorder alone (`recorder.ts`)
  *
- * Every process (upstream, proxies, load) runs by itself on loopback. Figures of a shared machine drift; ratios of
- * medians over interleaved rounds are what counts.
+ * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift; ratios
+ * of medians over interleaved rounds are what counts. Results are written only when all cases ran.
  */
-import { rmSync } from 'node:fs';
-import { writeCertificates, type CertificateFiles } from './certificates.ts';
+import { writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { CASES } from './cases/all.ts';
+import { openBench } from './harness/bench.ts';
+import type { Scale } from './harness/case.ts';
+import { GOALS, IDLE_MEMORY, judge } from './harness/goals.ts';
+import { describeMachine, describeVersions } from './harness/machine.ts';
+import { measureCase } from './harness/measure.ts';
+import { markdown, printable } from './harness/report.ts';
+import type { CaseResult, Fact, RunResults } from './harness/results.ts';
+import { usageOf } from './harness/usage.ts';
 import { benchRecorder } from './recorder.ts';
-import {
-  compile,
-  runLoad,
-  startGateway,
-  startGoProxy,
-  startUpstream,
-  stopAll,
-  usageOf,
-  type Peer,
-} from './peers.ts';
+import type { Peer } from './peers/peer.ts';
+import { PeerSet } from './peers/peer-set.ts';
 
-interface Case {
-  readonly path: string;
-  readonly connections: number;
-  readonly unit: 'requests/s' | 'MB/s';
-}
+const FULL_ROUNDS = 5;
+const QUICK_ROUNDS = 2;
 
-const CASES: Readonly<Record<string, Case>> = {
-  'small-get': { path: '/small', connections: 32, unit: 'requests/s' },
-  'bulk-list': { path: '/list', connections: 1, unit: 'MB/s' },
-};
-
-/** Has nothing to compare with but the disk. */
-const RECORDER = 'recorder';
-
-interface Sample {
-  readonly rate: number;
-  /** Microseconds per request, or milliseconds per MB: the same number by unit. */
-  readonly cpuPerUnit: number | undefined;
-  readonly p50Ms: number;
-  readonly p99Ms: number;
-}
-
+const here = dirname(fileURLToPath(import.meta.url));
 const args = process.argv.slice(2);
 const quick = args.includes('--quick');
 const wanted = args.filter((arg) => !arg.startsWith('--'));
-const unknown = [
-  ...wanted.filter((name) => CASES[name] === undefined && name !== RECORDER),
-  ...args.filter((arg) => arg.startsWith('--') && arg !== '--quick'),
-];
-if (unknown.length > 0) {
+const chosen = CASES.filter(
+  ({ name }) =>
+    wanted.length === 0 || wanted.some((prefix) => name === prefix || name.startsWith(`${prefix}-`)),
+);
+const strange = args.filter((arg) => arg.startsWith('--') && arg !== '--quick');
+const alone = wanted.length === 0 || wanted.includes('recorder');
+if (strange.length > 0 || (chosen.length === 0 && !alone)) {
   console.error(
-    `unknown: ${unknown.join(' ')}; cases: ${[...Object.keys(CASES), RECORDER].join(' ')}; option: --quick`,
+    `usage: npm run bench [-- case… --quick]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
   );
   process.exitCode = 2;
 } else {
-  const names = wanted.length > 0 ? wanted : [...Object.keys(CASES), RECORDER];
-  const proxied = names.filter((name) => name !== RECORDER);
-  if (proxied.length > 0) await main(proxied);
-  if (names.includes(RECORDER)) await benchRecorder({ quick });
+  await main();
 }
 
-async function main(names: readonly string[]): Promise<void> {
-  compile();
-  const files = await writeCertificates();
+async function main(): Promise<void> {
+  const startedAt = new Date();
+  const bench = await openBench((line) => console.log(line));
   try {
-    const upstream = await startUpstream(files);
-    const peers = [upstream, await startGateway(files, upstream.port)];
-    const go = await startGoProxy(files, upstream.port);
-    if (typeof go === 'string') console.log(`go: skipped, ${go}`);
-    else peers.push(go);
-    for (const name of names) {
-      const benchmark = CASES[name];
-      if (benchmark !== undefined) report(name, benchmark, peers, await measure(benchmark, peers, files));
+    const scale: Scale = { quick };
+    const peers = new PeerSet(bench);
+    const facts: Fact[] = [];
+    const cases: CaseResult[] = [];
+    if (alone) facts.push(...(await benchRecorder({ quick, rounds: quick ? 1 : 2 })));
+    let looked = false;
+    for (const benchmark of chosen) {
+      const taking = await peers.take(benchmark.peers);
+      if (!looked) facts.push(...(await idleMemory(taking.get('tailcast'))));
+      looked = true;
+      const rounds = benchmark.rounds?.(scale) ?? (quick ? QUICK_ROUNDS : FULL_ROUNDS);
+      const result = await measureCase(benchmark, taking, bench, scale, rounds);
+      for (const [name, peer] of result.replaced) peers.replace(name, peer);
+      cases.push(result.result);
+      console.log(printable(result.result));
     }
+    const results: RunResults = {
+      startedAt: startedAt.toISOString(),
+      quick,
+      machine: describeMachine(),
+      versions: describeVersions(),
+      missing: Object.fromEntries(peers.missing),
+      cases,
+      facts,
+    };
+    conclude(results, startedAt);
   } finally {
-    stopAll();
-    rmSync(files.directory, { recursive: true, force: true });
+    await bench.rig.stop();
   }
 }
 
-async function measure(
-  benchmark: Case,
-  peers: readonly Peer[],
-  files: CertificateFiles,
-): Promise<ReadonlyMap<Peer, readonly Sample[]>> {
-  const rounds = quick ? 3 : 7;
-  const durationMs = quick ? 1000 : 3000;
-  const samples = new Map<Peer, Sample[]>(peers.map((peer) => [peer, []]));
-  for (const peer of peers) await runLoad(peer, files, { ...benchmark, durationMs: durationMs / 2 });
-  for (let round = 0; round < rounds; round++) {
-    for (const peer of peers) {
-      const before = usageOf(peer.pid);
-      const load = await runLoad(peer, files, { ...benchmark, durationMs });
-      const after = usageOf(peer.pid);
-      const units = benchmark.unit === 'MB/s' ? load.bytes / 1e6 : load.requests;
-      const cpu =
-        before === undefined || after === undefined ? undefined : after.cpuSeconds - before.cpuSeconds;
-      samples.get(peer)?.push({
-        rate: units / load.seconds,
-        cpuPerUnit: cpu === undefined ? undefined : (cpu * (benchmark.unit === 'MB/s' ? 1e3 : 1e6)) / units,
-        p50Ms: load.p50Ms,
-        p99Ms: load.p99Ms,
-      });
-    }
+function conclude(results: RunResults, startedAt: Date): void {
+  console.log('\ngoals');
+  for (const goal of GOALS) {
+    const verdict = judge(goal, results);
+    if (verdict !== undefined)
+      console.log(`${verdict.met ? 'met    ' : 'NOT MET'}  ${goal.text}: ${verdict.figures}`);
   }
-  return samples;
+  console.log(`${Math.round((Date.now() - startedAt.getTime()) / 1000)} s`);
+  if (wanted.length > 0) return;
+  const name = results.quick ? 'results-quick' : 'results';
+  writeFileSync(join(here, `${name}.json`), `${JSON.stringify(results, undefined, 1)}\n`);
+  writeFileSync(join(here, `${name}.md`), markdown(results));
 }
 
-function report(
-  name: string,
-  benchmark: Case,
-  peers: readonly Peer[],
-  samples: ReadonlyMap<Peer, readonly Sample[]>,
-): void {
-  const middle = (peer: Peer, pick: (sample: Sample) => number | undefined): number =>
-    median((samples.get(peer) ?? []).map((sample) => pick(sample) ?? Number.NaN));
-  const rate = (peer: Peer): number => middle(peer, (sample) => sample.rate);
-  const cpu = (peer: Peer): number => middle(peer, (sample) => sample.cpuPerUnit);
-  const go = peers.find((peer) => peer.name === 'go');
-  const direct = peers[0];
-  console.log(`\n${name}: ${benchmark.connections} connection(s), ${benchmark.path}`);
-  const cpuUnit = benchmark.unit === 'MB/s' ? 'ms CPU/MB' : 'us CPU/req';
-  console.log(
-    row(['', benchmark.unit, 'of direct', 'of go', cpuUnit, 'of go', 'p50 ms', 'p99 ms', 'peak MB']),
-  );
-  for (const peer of peers) {
-    console.log(
-      row([
-        peer.name,
-        rate(peer).toFixed(0),
-        direct === undefined ? '' : ratio(rate(peer), rate(direct)),
-        go === undefined ? '' : ratio(rate(peer), rate(go)),
-        number(cpu(peer), 2),
-        go === undefined ? '' : ratio(cpu(peer), cpu(go)),
-        number(
-          middle(peer, (sample) => sample.p50Ms),
-          2,
-        ),
-        number(
-          middle(peer, (sample) => sample.p99Ms),
-          2,
-        ),
-        number(usageOf(peer.pid)?.peakRssMb ?? Number.NaN, 0),
-      ]),
-    );
-  }
-}
-
-function row(cells: readonly string[]): string {
-  return cells.map((cell, index) => (index === 0 ? cell.padEnd(10) : cell.padStart(11))).join('');
-}
-
-function ratio(value: number, base: number): string {
-  return Number.isFinite(value / base) ? `${(value / base).toFixed(2)}x` : '';
-}
-
-function number(value: number, digits: number): string {
-  return Number.isFinite(value) ? value.toFixed(digits) : '';
-}
-
-function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
+/** A gateway that has served nothing yet, a few seconds after it began. */
+async function idleMemory(gateway: Peer | undefined): Promise<readonly Fact[]> {
+  if (gateway === undefined) return [];
+  await new Promise((resolve) => {
+    setTimeout(resolve, 3000);
+  });
+  const usage = usageOf(gateway.pids());
+  return usage === undefined ? [] : [{ name: IDLE_MEMORY, value: usage.rssBytes / 2 ** 20, unit: 'MB' }];
 }

@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import type { Fact } from './harness/results.ts';
 import type { RecorderLoad, RecorderLoadResult } from './recorder-load.ts';
 
 export const FLOOD_SESSIONS = 64;
@@ -47,9 +48,12 @@ export interface IdleSample {
   readonly peakRssMb: number;
 }
 
-/** Runs the benchmark and prints its table. */
-export async function benchRecorder(options: { readonly quick: boolean }): Promise<void> {
-  const rounds = options.quick ? 1 : 5;
+/** Runs the benchmark, prints its table and returns what is in it. */
+export async function benchRecorder(options: {
+  readonly quick: boolean;
+  readonly rounds?: number;
+}): Promise<readonly Fact[]> {
+  const rounds = options.rounds ?? (options.quick ? 1 : 5);
   const seconds = options.quick ? 5 : 10;
   const samples: RecorderSample[] = [];
   for (let round = 0; round < rounds; round += 1) samples.push(await measureFlood(seconds));
@@ -71,6 +75,17 @@ export async function benchRecorder(options: { readonly quick: boolean }): Promi
   console.log(`  ack            p50 ${idle.p50Ms.toFixed(1)} ms, p99 ${idle.p99Ms.toFixed(1)} ms`);
   console.log(`  CPU            ${idle.cpuPercent.toFixed(0)} % of a core`);
   console.log(`  memory         ${idle.peakRssMb.toFixed(0)} MB at most`);
+  return [
+    { name: `recorder, ${FLOOD_SESSIONS} flooding sessions: durable`, value: durable, unit: 'MB/s' },
+    { name: 'the same disk, dd with one fsync', value: middle(({ ddMbps }) => ddMbps), unit: 'MB/s' },
+    { name: 'recorder: CPU', value: middle(({ cpuMsPerMb }) => cpuMsPerMb), unit: 'ms/MB' },
+    { name: 'recorder: memory at most', value: middle(({ peakRssMb }) => peakRssMb), unit: 'MB' },
+    {
+      name: `recorder, ${IDLE_SESSIONS} quiet sessions: p99 of an acknowledgement`,
+      value: idle.p99Ms,
+      unit: 'ms',
+    },
+  ];
 }
 
 /** One round of floods between two of `dd`. */

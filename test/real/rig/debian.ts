@@ -5,6 +5,7 @@ import { delimiter, join } from 'node:path';
 
 const PACKAGES = {
   haproxy: ['haproxy'],
+  nginx: ['nginx'],
   chromium: ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'],
 } as const;
 

@@ -1,0 +1,6 @@
+/** Every case, in the order they run. A new one is added here. */
+import type { BenchCase } from '../harness/case.ts';
+import { EXEC_CASES } from './exec.ts';
+import { HTTP_CASES } from './http.ts';
+
+export const CASES: readonly BenchCase[] = [...HTTP_CASES, ...EXEC_CASES];

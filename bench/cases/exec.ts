@@ -1,0 +1,87 @@
+/** Cases of exec sessions. */
+import { KEYS, LINES, MEGABYTES, SCREENS, SHELLS, type BenchCase, type Scale } from '../harness/case.ts';
+import type { Transport } from '../programs/plan.ts';
+
+const TRANSPORTS = ['spdy', 'websocket'] as const satisfies readonly Transport[];
+const NAMES = { spdy: 'SPDY', websocket: 'WebSocket' } as const;
+const BLOCK = 1024 * 1024;
+
+const bytes = ({ quick }: Scale, full: number): number => (quick ? 16 : full) * BLOCK;
+
+const CONTENTS = {
+  ascii: { title: 'text', full: 256 },
+  utf8: { title: 'text with characters beyond ASCII', full: 128 },
+  binary: { title: 'random bytes', full: 128 },
+} as const;
+
+const cats = TRANSPORTS.flatMap((transport) =>
+  (['ascii', 'utf8', 'binary'] as const).map((content): BenchCase => ({
+    name: `exec-cat-${content}-${transport}`,
+    title: `exec, cat of ${CONTENTS[content].title}, ${NAMES[transport]}`,
+    unit: MEGABYTES,
+    peers: ['direct', 'tailcast', 'tailcast-recorded', 'reference', 'reference-recorded'],
+    plan: (scale) => ({
+      kind: 'exec',
+      transport,
+      work: { kind: 'cat', content, bytes: bytes(scale, CONTENTS[content].full) },
+    }),
+  })),
+);
+
+const lines = TRANSPORTS.map((transport): BenchCase => ({
+  name: `exec-lines-${transport}`,
+  title: `exec, short lines on a terminal, ${NAMES[transport]}`,
+  unit: LINES,
+  peers: ['direct', 'tailcast', 'tailcast-recorded', 'reference', 'reference-recorded'],
+  plan: ({ quick }) => ({
+    kind: 'exec',
+    transport,
+    work: { kind: 'lines', lines: quick ? 10_000 : 100_000 },
+  }),
+}));
+
+const echoes = TRANSPORTS.map((transport): BenchCase => ({
+  name: `exec-echo-${transport}`,
+  title: `exec, echo of keystrokes, ${NAMES[transport]}`,
+  unit: KEYS,
+  constantLoad: true,
+  peers: ['direct', 'tailcast', 'tailcast-recorded', 'reference', 'reference-recorded'],
+  plan: ({ quick }) => ({
+    kind: 'exec',
+    transport,
+    work: { kind: 'echo', keys: quick ? 100 : 400, pauseMs: 2 },
+  }),
+}));
+
+const redraws = TRANSPORTS.map((transport): BenchCase => ({
+  name: `exec-redraw-${transport}`,
+  title: `exec, 20 terminals that redraw 60 times a second, ${NAMES[transport]}`,
+  unit: SCREENS,
+  constantLoad: true,
+  peers: ['direct', 'tailcast', 'tailcast-recorded'],
+  rounds: ({ quick }) => (quick ? 1 : 3),
+  plan: ({ quick }) => ({
+    kind: 'exec',
+    transport,
+    work: { kind: 'redraw', sessions: 20, perSecond: 60, seconds: quick ? 1 : 2 },
+  }),
+}));
+
+const shells = ({ quick }: Scale): number => (quick ? 50 : 300);
+const idles = TRANSPORTS.map((transport): BenchCase => ({
+  name: `exec-idle-${transport}`,
+  title: `exec, shells that wait at their prompt, ${NAMES[transport]}`,
+  unit: SHELLS,
+  constantLoad: true,
+  fresh: true,
+  rounds: () => 1,
+  memoryPer: (scale) => ({ count: shells(scale), what: 'shell' }),
+  peers: ['direct', 'tailcast', 'tailcast-recorded'],
+  plan: (scale) => ({
+    kind: 'exec',
+    transport,
+    work: { kind: 'idle', sessions: shells(scale), durationMs: scale.quick ? 1000 : 3000 },
+  }),
+}));
+
+export const EXEC_CASES: readonly BenchCase[] = [...cats, ...lines, ...echoes, ...redraws, ...idles];

@@ -1,0 +1,109 @@
+/** Cases of plain requests. */
+import { CONNECTIONS, EVENTS, MEGABYTES, REQUESTS, type BenchCase, type Scale } from '../harness/case.ts';
+import type { Answer } from '../programs/plan.ts';
+
+const ms = ({ quick }: Scale, full = 1000): number => (quick ? 500 : full);
+
+const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
+  name: `get-${connections}`,
+  title: `GET of 2 KB, ${connections} connection${connections === 1 ? '' : 's'}, HTTP/1.1`,
+  unit: REQUESTS,
+  peers: ['direct', 'tailcast', 'go', 'go-default', 'nginx', 'haproxy', 'reference'],
+  plan: (scale) => ({
+    kind: 'requests',
+    protocol: 'h1',
+    answer: 'small',
+    connections,
+    durationMs: ms(scale, connections === 32 ? 2000 : 1000),
+  }),
+}));
+
+const http2Gets = ([1, 8] as const).map((connections): BenchCase => ({
+  name: `h2-${connections}x32`,
+  title: `GET of 2 KB, HTTP/2, ${connections} connection${connections === 1 ? '' : 's'} with 32 streams`,
+  unit: REQUESTS,
+  peers: ['direct', 'tailcast', 'go', 'go-h2', 'nginx', 'haproxy'],
+  plan: (scale) => ({
+    kind: 'requests',
+    protocol: 'h2',
+    answer: 'small',
+    connections,
+    streams: 32,
+    durationMs: ms(scale),
+  }),
+}));
+
+const FRAMINGS = { chunked: 'in chunks', length: 'with its length', gzip: 'compressed' } as const;
+const lists = (['chunked', 'length', 'gzip'] as const).map((framing): BenchCase => ({
+  name: `list-${framing}`,
+  title: `LIST of 50 MB, ${FRAMINGS[framing]}`,
+  unit: MEGABYTES,
+  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy', 'reference'],
+  plan: (scale) => ({
+    kind: 'requests',
+    protocol: 'h1',
+    answer: `list-${framing}` satisfies Answer,
+    connections: 1,
+    durationMs: ms(scale),
+  }),
+}));
+
+const slowReaders: BenchCase = {
+  name: 'slow-readers',
+  title: '8 clients that read a LIST of 50 MB at 20 MB/s each',
+  unit: MEGABYTES,
+  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  plan: (scale) => ({
+    kind: 'requests',
+    protocol: 'h1',
+    answer: 'list-chunked',
+    connections: 8,
+    bytesPerSecond: 20e6,
+    durationMs: ms(scale),
+  }),
+};
+
+const posts: BenchCase = {
+  name: 'post',
+  title: 'POST of 1 MB, 4 connections',
+  unit: MEGABYTES,
+  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  plan: (scale) => ({
+    kind: 'requests',
+    protocol: 'h1',
+    answer: 'post',
+    connections: 4,
+    durationMs: ms(scale),
+  }),
+};
+
+const handshakes: BenchCase = {
+  name: 'handshakes',
+  title: 'TLS handshake and 3 GETs, 8 at a time',
+  unit: CONNECTIONS,
+  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  plan: (scale) => ({ kind: 'handshakes', parallel: 8, durationMs: ms(scale, 1500) }),
+};
+
+const watchCount = ({ quick }: Scale): number => (quick ? 500 : 5000);
+const watches: BenchCase = {
+  name: 'watches',
+  title: 'Watches with one event of 500 bytes per second each',
+  unit: EVENTS,
+  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  rounds: () => 1,
+  fresh: true,
+  constantLoad: true,
+  memoryPer: (scale) => ({ count: watchCount(scale), what: 'watch' }),
+  plan: (scale) => ({ kind: 'watches', watches: watchCount(scale), durationMs: scale.quick ? 2000 : 5000 }),
+};
+
+export const HTTP_CASES: readonly BenchCase[] = [
+  ...smallGets,
+  ...http2Gets,
+  ...lists,
+  slowReaders,
+  posts,
+  handshakes,
+  watches,
+];

@@ -1,0 +1,58 @@
+/** The shape of a benchmark case. */
+import type { LoadPlan, LoadResult } from '../programs/plan.ts';
+import type { Peer, PeerName } from '../peers/peer.ts';
+import type { Bench } from './bench.ts';
+
+/** How much of a case is run. */
+export interface Scale {
+  readonly quick: boolean;
+}
+
+export interface BenchCase {
+  /** As it is named on the command line. */
+  readonly name: string;
+  /** For people. */
+  readonly title: string;
+  /** What is counted, per second and per unit of CPU. */
+  readonly unit: Unit;
+  /** Who takes part, in the order of the table. Who cannot be had is left out with a printed reason. */
+  readonly peers: readonly PeerName[];
+  /** Rounds when that is not the run's own number. */
+  readonly rounds?: (scale: Scale) => number;
+  /** A fresh process for every round: where memory is what is measured. */
+  readonly fresh?: boolean;
+  /** Not for speed: requests per second mean nothing where the load is constant. */
+  readonly constantLoad?: boolean;
+  /** KB of memory per so many things that are open, once everything is open. */
+  readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
+  /** The load, where the load generator makes it. */
+  readonly plan?: (scale: Scale) => LoadPlan;
+  /** The load, where something else does. */
+  readonly run?: (peer: Peer, bench: Bench, scale: Scale) => Promise<LoadResult>;
+}
+
+export interface Unit {
+  /** Such as `requests/s`. */
+  readonly rate: string;
+  /** Units of `LoadResult` in one unit of `rate`: a million bytes in a MB. */
+  readonly size: number;
+  /** Such as `us CPU/request`. */
+  readonly cpu: string;
+  /** That unit in seconds. */
+  readonly cpuSeconds: number;
+}
+
+export const REQUESTS: Unit = { rate: 'requests/s', size: 1, cpu: 'µs CPU/request', cpuSeconds: 1e-6 };
+export const MEGABYTES: Unit = { rate: 'MB/s', size: 1e6, cpu: 'ms CPU/MB', cpuSeconds: 1e-3 };
+export const CONNECTIONS: Unit = {
+  rate: 'connections/s',
+  size: 1,
+  cpu: 'µs CPU/connection',
+  cpuSeconds: 1e-6,
+};
+export const EVENTS: Unit = { rate: 'events/s', size: 1, cpu: 'µs CPU/event', cpuSeconds: 1e-6 };
+export const LINES: Unit = { rate: 'lines/s', size: 1, cpu: 'µs CPU/line', cpuSeconds: 1e-6 };
+export const KEYS: Unit = { rate: 'keys/s', size: 1, cpu: 'µs CPU/key', cpuSeconds: 1e-6 };
+export const SCREENS: Unit = { rate: 'screens/s', size: 1, cpu: 'µs CPU/screen', cpuSeconds: 1e-6 };
+export const SHELLS: Unit = { rate: 'shells', size: 1, cpu: 'ms CPU/shell', cpuSeconds: 1e-3 };
+export const COMMANDS: Unit = { rate: 'commands/s', size: 1, cpu: 'ms CPU/command', cpuSeconds: 1e-3 };

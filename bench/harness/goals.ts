@@ -1,0 +1,224 @@
+/** What the gateway is to reach: ratios within one run, and a few absolute bounds. */
+import type { PeerName } from '../peers/peer.ts';
+import { rowOf, type Row, type RunResults } from './results.ts';
+
+export interface Goal {
+  readonly text: string;
+  /** The figures, in words, and whether they are good enough; undefined when they were not measured. */
+  readonly look: (results: RunResults) => Verdict | undefined;
+}
+
+export interface Verdict {
+  readonly figures: string;
+  readonly met: boolean;
+}
+
+export function judge(goal: Goal, results: RunResults): Verdict | undefined {
+  return goal.look(results);
+}
+
+type Figure = 'rate' | 'cpu' | 'p99Ms' | 'memoryKb' | 'peakRssMb';
+
+interface Bound {
+  readonly figure: Figure;
+  readonly atLeast?: number;
+  readonly atMost?: number;
+}
+
+const NAMES: Readonly<Record<Figure, string>> = {
+  rate: 'rate',
+  cpu: 'CPU',
+  p99Ms: 'p99',
+  memoryKb: 'memory',
+  peakRssMb: 'peak memory',
+};
+
+/** Bounds on ratios of two peers in a case. */
+function compare(
+  text: string,
+  caseName: string,
+  [ours, theirs]: readonly [PeerName, PeerName],
+  bounds: readonly Bound[],
+): Goal {
+  return {
+    text,
+    look(results) {
+      const [left, right] = [rowOf(results, caseName, ours), rowOf(results, caseName, theirs)];
+      if (left === undefined || right === undefined) return undefined;
+      return check(bounds, (figure) => (left[figure]?.median ?? NaN) / (right[figure]?.median ?? NaN), 'x');
+    },
+  };
+}
+
+/** Bounds on figures of one peer in a case. */
+function bound(
+  text: string,
+  caseName: string,
+  peer: PeerName,
+  bounds: readonly (Bound & { unit: string })[],
+): Goal {
+  return {
+    text,
+    look(results) {
+      const row = rowOf(results, caseName, peer);
+      if (row === undefined) return undefined;
+      return check(bounds, (figure) => row[figure]?.median ?? NaN, bounds[0]?.unit ?? '');
+    },
+  };
+}
+
+/** A bound on how much one peer adds to another. */
+function added(
+  text: string,
+  caseName: string,
+  [ours, theirs]: readonly [PeerName, PeerName],
+  atMostMs: number,
+): Goal {
+  return {
+    text,
+    look(results) {
+      const p99 = (row: Row | undefined): number | undefined => row?.p99Ms?.median;
+      const [left, right] = [p99(rowOf(results, caseName, ours)), p99(rowOf(results, caseName, theirs))];
+      if (left === undefined || right === undefined) return undefined;
+      return { figures: `${(left - right).toFixed(2)} ms`, met: left - right <= atMostMs };
+    },
+  };
+}
+
+function fact(text: string, name: string, atMost: number): Goal {
+  return {
+    text,
+    look(results) {
+      const found = results.facts.find((one) => one.name === name);
+      return found === undefined
+        ? undefined
+        : { figures: `${found.value.toFixed(1)} ${found.unit}`, met: found.value <= atMost };
+    },
+  };
+}
+
+function check(
+  bounds: readonly Bound[],
+  valueOf: (figure: Figure) => number,
+  unit: string,
+): Verdict | undefined {
+  const values = bounds.map((one) => ({ ...one, value: valueOf(one.figure) }));
+  if (values.some(({ value }) => Number.isNaN(value))) return undefined;
+  return {
+    figures: values.map(({ figure, value }) => `${NAMES[figure]} ${value.toFixed(2)}${unit}`).join(', '),
+    met: values.every(
+      ({ value, atLeast = -Infinity, atMost = Infinity }) => value >= atLeast && value <= atMost,
+    ),
+  };
+}
+
+const recorded = (transport: string, content: string): string => `exec-cat-${content}-${transport}`;
+const TRANSPORTS = ['spdy', 'websocket'] as const;
+
+/** Fact names that goals ask for. */
+export const IDLE_MEMORY = 'memory of an idle gateway';
+
+export const GOALS: readonly Goal[] = [
+  compare(
+    'small GET, 32 connections: ≥ 1.6x Go’s requests/s at ≤ 0.65x its CPU',
+    'get-32',
+    ['tailcast', 'go'],
+    [
+      { figure: 'rate', atLeast: 1.6 },
+      { figure: 'cpu', atMost: 0.65 },
+    ],
+  ),
+  compare(
+    'small GET, 32 connections: ≥ 10x Go with its default transport',
+    'get-32',
+    ['tailcast', 'go-default'],
+    [{ figure: 'rate', atLeast: 10 }],
+  ),
+  compare(
+    'small GET over HTTP/2, 1 x 32 streams: ≥ 2x Go (HTTP/2 on both sides)',
+    'h2-1x32',
+    ['tailcast', 'go-h2'],
+    [{ figure: 'rate', atLeast: 2 }],
+  ),
+  compare(
+    'small GET over HTTP/2, 8 x 32 streams: ≥ 2x Go (HTTP/2 on both sides)',
+    'h2-8x32',
+    ['tailcast', 'go-h2'],
+    [{ figure: 'rate', atLeast: 2 }],
+  ),
+  ...(['chunked', 'length'] as const).map((framing) =>
+    compare(
+      `LIST of 50 MB, ${framing}: ≥ 1.0x Go’s MB/s at ≤ 1.0x its CPU`,
+      `list-${framing}`,
+      ['tailcast', 'go'],
+      [
+        { figure: 'rate', atLeast: 1 },
+        { figure: 'cpu', atMost: 1 },
+      ],
+    ),
+  ),
+  bound('LIST of 50 MB: at most 150 MB of memory', 'list-chunked', 'tailcast', [
+    { figure: 'peakRssMb', atMost: 150, unit: ' MB' },
+  ]),
+  compare(
+    '5,000 watches: ≤ 1.0x Go’s memory',
+    'watches',
+    ['tailcast', 'go'],
+    [{ figure: 'memoryKb', atMost: 1 }],
+  ),
+  added('5,000 watches: ≤ 5 ms added to the p99 of an event', 'watches', ['tailcast', 'direct'], 5),
+  compare(
+    'TLS handshake and 3 GETs: ≥ 1.1x Go',
+    'handshakes',
+    ['tailcast', 'go'],
+    [{ figure: 'rate', atLeast: 1.1 }],
+  ),
+  {
+    text: 'kubectl get pods: ≤ 1.1x the time of a direct one',
+    look(results) {
+      const [ours, direct] = [rowOf(results, 'kubectl', 'tailcast'), rowOf(results, 'kubectl', 'direct')];
+      if (ours === undefined || direct === undefined) return undefined;
+      const ratio = direct.rate.median / ours.rate.median;
+      return { figures: `${ratio.toFixed(2)}x`, met: ratio <= 1.1 };
+    },
+  },
+  ...TRANSPORTS.flatMap((transport) =>
+    (['ascii', 'utf8', 'binary'] as const).flatMap((content) => [
+      compare(
+        `exec cat (${content}, ${transport}) recorded: ≥ 0.8x of unrecorded`,
+        recorded(transport, content),
+        ['tailcast-recorded', 'tailcast'],
+        [{ figure: 'rate', atLeast: 0.8 }],
+      ),
+      bound(
+        `exec cat (${content}, ${transport}) recorded: ≤ 5 ms CPU per MB`,
+        recorded(transport, content),
+        'tailcast-recorded',
+        [{ figure: 'cpu', atMost: 5, unit: ' ms/MB' }],
+      ),
+      compare(
+        `exec cat (${content}, ${transport}) recorded: ≥ 2x the reference’s recorded rate`,
+        recorded(transport, content),
+        ['tailcast-recorded', 'reference-recorded'],
+        [{ figure: 'rate', atLeast: 2 }],
+      ),
+    ]),
+  ),
+  ...TRANSPORTS.map((transport) =>
+    compare(
+      `100k short TTY lines (${transport}) recorded: ≥ 1.5x the reference’s lines/s`,
+      `exec-lines-${transport}`,
+      ['tailcast-recorded', 'reference-recorded'],
+      [{ figure: 'rate', atLeast: 1.5 }],
+    ),
+  ),
+  ...TRANSPORTS.map((transport) =>
+    added(
+      `keystroke echo (${transport}): recording adds ≤ 1 ms to the p99`,
+      `exec-echo-${transport}`,
+      ['tailcast-recorded', 'tailcast'],
+      1,
+    ),
+  ),
+  fact('idle gateway: at most 120 MB of memory', IDLE_MEMORY, 120),
+];

@@ -1,0 +1,71 @@
+/** The load generator's process: one plan at a time, a time limit on each, and a new process after a plan that hung. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import type { LoadMessage, LoadPlan, LoadResult, Target } from '../programs/plan.ts';
+
+export class LoadGenerator {
+  readonly #program: string;
+  #child: ChildProcess | undefined;
+  #onMessage: (message: LoadMessage) => void = () => {};
+  #onEnd: (error: Error) => void = () => {};
+
+  /** @param program the compiled `programs/load.js` */
+  constructor(program: string) {
+    this.#program = program;
+  }
+
+  /**
+   * Runs a plan. `onSteady` is called when everything the plan opens is open.
+   * @throws Error when an answer was wrong, a connection broke, or it took longer than `timeoutMs`
+   */
+  run(
+    target: Target,
+    plan: LoadPlan,
+    timeoutMs: number,
+    onSteady: () => void = () => {},
+  ): Promise<LoadResult> {
+    const child = (this.#child ??= this.#start());
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.stop();
+        reject(new Error(`not done within ${timeoutMs / 1000} s`));
+      }, timeoutMs);
+      const done = (): void => {
+        clearTimeout(timer);
+        this.#onMessage = () => {};
+        this.#onEnd = () => {};
+      };
+      this.#onMessage = (message) => {
+        if ('steady' in message) return onSteady();
+        done();
+        if ('result' in message) return resolve(message.result);
+        // what is left of a failed plan must not run beside the next one
+        this.stop();
+        reject(new Error(message.error));
+      };
+      this.#onEnd = (error) => {
+        done();
+        reject(error);
+      };
+      child.stdin?.write(`${JSON.stringify({ target, plan })}\n`);
+    });
+  }
+
+  stop(): void {
+    this.#child?.kill('SIGKILL');
+    this.#child = undefined;
+  }
+
+  #start(): ChildProcess {
+    const child = spawn(process.execPath, [this.#program], { stdio: ['pipe', 'pipe', 'inherit'] });
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      if (this.#child === child) this.#onMessage(JSON.parse(line) as LoadMessage);
+    });
+    child.once('exit', () => {
+      if (this.#child !== child) return;
+      this.#child = undefined;
+      this.#onEnd(new Error('the load generator has ended'));
+    });
+    return child;
+  }
+}

@@ -1,0 +1,110 @@
+/** Results as text: a table for the terminal, and `results.md`. */
+import type { CaseResult, Row, RunResults } from './results.ts';
+import type { Spread } from './statistics.ts';
+import { GOALS, judge } from './goals.ts';
+
+type Column = readonly [head: string, cell: (row: Row) => string];
+
+/** The columns of a case's table; those without a figure are left out. */
+export function tableOf(result: CaseResult): { readonly head: readonly string[]; readonly rows: string[][] } {
+  const direct = result.rows.find(({ peer }) => peer === 'direct');
+  const go = result.rows.find(({ peer }) => peer === 'go');
+  const speed: readonly Column[] = [
+    [result.unit.rate, (row) => range(row.rate)],
+    ['of direct', (row) => ratio(row.rate, direct?.rate)],
+    ['of go', (row) => ratio(row.rate, go?.rate)],
+  ];
+  const columns: readonly Column[] = [
+    ['', (row) => row.peer],
+    ...(result.constantLoad ? [] : speed),
+    [result.unit.cpu, (row) => range(row.cpu)],
+    ['of go', (row) => ratio(row.cpu, go?.cpu)],
+    ['p50 ms', (row) => range(row.p50Ms)],
+    ['p99 ms', (row) => range(row.p99Ms)],
+    [`KB/${result.memoryOf ?? ''}`, (row) => range(row.memoryKb)],
+    ['peak MB', (row) => range(row.peakRssMb)],
+  ];
+  const filled = columns.filter(([, cell]) => result.rows.some((row) => cell(row) !== ''));
+  return {
+    head: filled.map(([head]) => head),
+    rows: result.rows.map((row) => filled.map(([, cell]) => cell(row))),
+  };
+}
+
+/** A table for the terminal. */
+export function printable(result: CaseResult): string {
+  const { head, rows } = tableOf(result);
+  const widths = head.map((_, index) => Math.max(...[head, ...rows].map((row) => (row[index] ?? '').length)));
+  const line = (row: readonly string[]): string =>
+    row
+      .map((cell, index) =>
+        index === 0 ? cell.padEnd(widths[index] ?? 0) : cell.padStart((widths[index] ?? 0) + 2),
+      )
+      .join('');
+  return [`\n${result.name}: ${result.title} (${result.rounds} rounds)`, line(head), ...rows.map(line)].join(
+    '\n',
+  );
+}
+
+/** The whole run as Markdown. */
+export function markdown(results: RunResults): string {
+  const versions = Object.entries(results.versions).map(([name, version]) => `${name} ${version}`);
+  const missing = Object.entries(results.missing).map(([name, why]) => `- ${name}: ${why}`);
+  return `# Benchmark results
+
+Written by \`npm run bench${results.quick ? ' -- --quick' : ''}\` on ${results.startedAt.slice(0, 10)}. Medians of interleaved rounds, in brackets the lowest and the highest round.
+Every answer was compared byte by byte. Absolute figures are those of this machine; what can be compared is within a table.
+
+- ${results.machine.join('\n- ')}
+- ${versions.join(', ')}
+
+Peers: *direct* is no proxy at all, the ceiling of load generator and upstream. *go* is \`httputil.ReverseProxy\` with a large
+pool and every write flushed, *go-default* the same with Go's default transport, *go-h2* with HTTP/2 upstream as well; nginx and HAProxy
+run one thread. *reference* is the reference's proxy behind a PROXY header, without TLS in front and without a tailnet between.
+*-recorded*: every session goes to the recorder (fsync before each acknowledgement) or does not run.
+${missing.length === 0 ? '' : `\nNot measured:\n\n${missing.join('\n')}\n`}
+## Goals
+
+${goalsTable(results)}
+${results.facts.length === 0 ? '' : `\n${results.facts.map(({ name, value, unit }) => `- ${name}: ${figure(value)} ${unit}`).join('\n')}\n`}
+${results.cases.map(section).join('\n')}`;
+}
+
+function goalsTable(results: RunResults): string {
+  const rows = GOALS.map((goal) => {
+    const verdict = judge(goal, results);
+    return [
+      goal.text,
+      verdict?.figures ?? 'not measured',
+      verdict === undefined ? '–' : verdict.met ? 'met' : '**not met**',
+    ];
+  });
+  return markdownTable(['goal', 'measured', ''], rows);
+}
+
+function section(result: CaseResult): string {
+  const { head, rows } = tableOf(result);
+  return `## ${result.title}\n\n\`${result.name}\`, ${result.rounds} rounds\n\n${markdownTable(head, rows)}\n`;
+}
+
+function markdownTable(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const align = head.map((_, index) => (index === 0 ? ':--' : '--:'));
+  return [head, align, ...rows].map((row) => `| ${row.join(' | ')} |`).join('\n');
+}
+
+function range(spread: Spread | undefined): string {
+  if (spread === undefined) return '';
+  const { median, lowest, highest } = spread;
+  return lowest === highest ? figure(median) : `${figure(median)} [${figure(lowest)}–${figure(highest)}]`;
+}
+
+function ratio(value: Spread | undefined, base: Spread | undefined): string {
+  if (value === undefined || base === undefined || base.median === 0) return '';
+  return `${(value.median / base.median).toFixed(2)}x`;
+}
+
+/** Three digits are all that a benchmark on a shared machine can mean. */
+export function figure(value: number): string {
+  if (value >= 100) return Math.round(value).toLocaleString('en-US');
+  return value >= 10 ? value.toFixed(1) : value.toFixed(2);
+}

@@ -1,0 +1,54 @@
+/** What a run found, as it is written to `results.json` and read by the report and the chart. */
+import type { PeerName } from '../peers/peer.ts';
+import type { Unit } from './case.ts';
+import type { Spread } from './statistics.ts';
+
+export interface RunResults {
+  readonly startedAt: string;
+  readonly quick: boolean;
+  readonly machine: readonly string[];
+  readonly versions: Readonly<Record<string, string>>;
+  /** Peers that could not be had, and why. */
+  readonly missing: Readonly<Record<string, string>>;
+  readonly cases: readonly CaseResult[];
+  readonly facts: readonly Fact[];
+}
+
+/** A figure that is not one of a case. */
+export interface Fact {
+  readonly name: string;
+  readonly value: number;
+  readonly unit: string;
+}
+
+export interface CaseResult {
+  readonly name: string;
+  readonly title: string;
+  readonly unit: Unit;
+  readonly rounds: number;
+  readonly constantLoad: boolean;
+  /** What `memoryKb` is for one of. */
+  readonly memoryOf?: string;
+  readonly rows: readonly Row[];
+}
+
+export interface Row {
+  readonly peer: PeerName;
+  /** In `unit.rate`. */
+  readonly rate: Spread;
+  /** In `unit.cpu`; none for the direct connection. */
+  readonly cpu?: Spread;
+  readonly p50Ms?: Spread;
+  readonly p99Ms?: Spread;
+  readonly peakRssMb?: Spread;
+  readonly memoryKb?: Spread;
+  /** CPU seconds of the load generator per second of load. */
+  readonly loadCpu: Spread;
+  /** Rounds that failed, and how the last of them did. */
+  readonly failed?: string;
+}
+
+/** The row of a peer. */
+export function rowOf(results: RunResults, caseName: string, peer: PeerName): Row | undefined {
+  return results.cases.find(({ name }) => name === caseName)?.rows.find((row) => row.peer === peer);
+}

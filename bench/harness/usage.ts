@@ -1,0 +1,71 @@
+/** What a process uses, as Linux tells it. */
+import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+
+export interface Usage {
+  /** User and system, all threads. */
+  readonly cpuSeconds: number;
+  readonly rssBytes: number;
+  /** Since `resetPeak`. */
+  readonly peakRssBytes: number;
+}
+
+/** Linux counts CPU time in hundredths of a second there (`getconf CLK_TCK`). */
+const TICKS_PER_SECOND = 100;
+
+/** The sum over processes. Undefined where there are none, or where the system does not tell. */
+export function usageOf(pids: readonly number[]): Usage | undefined {
+  const each = pids.flatMap((pid) => {
+    const one = usageOfOne(pid);
+    return one === undefined ? [] : [one];
+  });
+  if (each.length === 0) return undefined;
+  const sum = (pick: (usage: Usage) => number): number =>
+    each.reduce((total, usage) => total + pick(usage), 0);
+  return {
+    cpuSeconds: sum((usage) => usage.cpuSeconds),
+    rssBytes: sum((usage) => usage.rssBytes),
+    peakRssBytes: sum((usage) => usage.peakRssBytes),
+  };
+}
+
+function usageOfOne(pid: number): Usage | undefined {
+  if (!existsSync(`/proc/${pid}/stat`)) return undefined;
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const kilobytes = (name: string): number =>
+    Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1] ?? 0);
+  return {
+    cpuSeconds: (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND,
+    rssBytes: kilobytes('VmRSS') * 1024,
+    peakRssBytes: kilobytes('VmHWM') * 1024,
+  };
+}
+
+/** Lets the peak of memory begin anew (proc(5), clear_refs). */
+export function resetPeak(pids: readonly number[]): void {
+  for (const pid of pids) {
+    try {
+      writeFileSync(`/proc/${pid}/clear_refs`, '5');
+    } catch {
+      // not this system, or not ours: the peak is then that of the whole run
+    }
+  }
+}
+
+/** A process and everything it has started. */
+export function familyOf(pid: number): readonly number[] {
+  const children = new Map<number, number[]>();
+  for (const name of readdirSync('/proc').filter((entry) => /^\d+$/.test(entry))) {
+    try {
+      const stat = readFileSync(`/proc/${name}/stat`, 'utf8');
+      const parent = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
+      children.set(parent, [...(children.get(parent) ?? []), Number(name)]);
+    } catch {
+      // it has ended meanwhile
+    }
+  }
+  const family = [pid];
+  for (const member of family) family.push(...(children.get(member) ?? []));
+  return family;
+}

@@ -1,0 +1,12 @@
+/** Programs of the system, for peers that are packages of it. */
+import { type DebianProgram, ensureDebianProgram } from '../../test/real/rig/debian.ts';
+import { PeerMissingError } from './missing.ts';
+
+/** @throws PeerMissingError that says what to install */
+export function debianProgram(name: DebianProgram): string {
+  try {
+    return ensureDebianProgram(name);
+  } catch (error) {
+    throw new PeerMissingError(error instanceof Error ? (error.message.split('\n')[0] ?? '') : String(error));
+  }
+}

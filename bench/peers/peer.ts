@@ -1,0 +1,56 @@
+/** What a benchmark compares: processes that stand between the load and the API server, or nothing at all. */
+import type { Target } from '../programs/plan.ts';
+import type { Bench } from '../harness/bench.ts';
+import { startGo } from './go.ts';
+import { startHaproxy } from './haproxy.ts';
+import { startNginx } from './nginx.ts';
+import { startReference } from './reference.ts';
+import { startTailcast } from './tailcast.ts';
+
+export type PeerName =
+  /** The load generator and the upstream by themselves: the ceiling of everything else. */
+  | 'direct'
+  | 'tailcast'
+  /** Every session goes to the recorder, or does not run. */
+  | 'tailcast-recorded'
+  /** Go's ReverseProxy, tuned: what the goals are measured against. */
+  | 'go'
+  /** The same with Go's default transport. */
+  | 'go-default'
+  /** The same with HTTP/2 on both sides. */
+  | 'go-h2'
+  | 'nginx'
+  | 'haproxy'
+  | 'reference'
+  | 'reference-recorded';
+
+export interface Peer {
+  readonly name: PeerName;
+  readonly target: Target;
+  /** Processes whose CPU time and memory count; none for the direct connection. */
+  readonly pids: () => readonly number[];
+  /** Starts it anew, with nothing of what it has used so far; none where that makes no difference. */
+  readonly restart?: () => Promise<Peer>;
+}
+
+/** Starts a peer. @throws PeerMissingError when it cannot be had here */
+export function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
+  switch (name) {
+    case 'direct':
+      return Promise.resolve({ name, target: bench.upstream, pids: () => [] });
+    case 'tailcast':
+    case 'tailcast-recorded':
+      return startTailcast(name, bench);
+    case 'go':
+    case 'go-default':
+    case 'go-h2':
+      return startGo(name, bench);
+    case 'nginx':
+      return startNginx(bench);
+    case 'haproxy':
+      return startHaproxy(bench);
+    case 'reference':
+    case 'reference-recorded':
+      return startReference(name, bench);
+  }
+}

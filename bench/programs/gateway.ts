@@ -1,0 +1,65 @@
+/**
+ * The gateway as `tailcast gateway` composes it, with one fixed identity and its access log to nowhere.
+ *
+ *   node gateway.js <json>      prints {"port":…}
+ */
+import { createWriteStream } from 'node:fs';
+import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
+import { readSettings } from '../../src/config/settings.ts';
+import { startGateway } from '../../src/compose/gateway.ts';
+import { createLogger } from '../../src/observe/logger.ts';
+
+export interface GatewayProgram {
+  readonly kubeconfig: string;
+  readonly cert: string;
+  readonly key: string;
+  readonly stateDirectory: string;
+  /** `host:port` of the recorder that every session must go to; none: nothing is recorded. */
+  readonly recorder?: string;
+}
+
+const options = JSON.parse(process.argv[2] ?? '{}') as GatewayProgram;
+const gateway = await startGateway({
+  config: readSettings(GATEWAY_SETTINGS, {
+    flags: new Map<string, unknown>([
+      ['kubeconfig', options.kubeconfig],
+      ['identity', 'static'],
+      ['listen', '127.0.0.1:0'],
+      ['tls', 'files'],
+      ['tlsCert', options.cert],
+      ['tlsKey', options.key],
+      ['stateDirectory', options.stateDirectory],
+      ['opsListen', 'off'],
+      ['checkRights', false],
+    ]),
+    environment: new Map(),
+    file: undefined,
+  }),
+  environment: new Map(),
+  log: createLogger({ level: 'error' }),
+  accessSink: createWriteStream('/dev/null'),
+  identity: {
+    kind: 'user',
+    nodeId: 'nBENCH',
+    nodeName: 'bench.example.ts.net',
+    addresses: [],
+    userId: 1n,
+    login: 'alice@example.com',
+    displayName: 'Alice',
+    capabilities: new Map([
+      [
+        'tailscale.com/cap/kubernetes',
+        [
+          {
+            impersonate: { groups: ['system:masters'] },
+            ...(options.recorder === undefined
+              ? {}
+              : { recorderAddrs: [options.recorder], enforceRecorder: true }),
+          },
+        ],
+      ],
+    ]),
+  },
+});
+console.log(JSON.stringify({ port: gateway.port }));
+process.once('SIGTERM', () => process.exit(0));

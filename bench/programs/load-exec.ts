@@ -1,0 +1,377 @@
+/** The client of exec sessions: what kubectl does on the wire, without kubectl's own cost. */
+import type { Socket } from 'node:net';
+import { createHeaderDeflater } from '../../src/wire/spdy/headers.ts';
+import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
+import { CHANNEL } from '../../src/wire/remotecommand/channel.ts';
+import { parseExitStatus } from '../../src/wire/remotecommand/exit-status.ts';
+import { encodeResize } from '../../src/wire/remotecommand/resize.ts';
+import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
+import { open } from './connect.ts';
+import { ContentCheck, createBlock, type Content } from './content.ts';
+import {
+  LINE_BYTES,
+  LINES_BLOCK,
+  PROMPT,
+  REDRAW_BYTES,
+  SCREEN,
+  SCREEN_TIME_END,
+  SCREEN_TIME_START,
+} from './exec-content.ts';
+import {
+  percentiles,
+  type ExecWork,
+  type LoadPlan,
+  type LoadResult,
+  type Target,
+  type Transport,
+} from './plan.ts';
+
+type ExecPlan = Extract<LoadPlan, { readonly kind: 'exec' }>;
+
+const SIZE = { columns: 120, rows: 40 };
+const MASK = Uint8Array.of(0x37, 0xfa, 0x21, 0x3d);
+const SPDY_IDS = { error: 1, stdin: 3, stdout: 5, resize: 7, stderr: 7 } as const;
+
+/** An open session. `ended` resolves with the exit code. */
+interface Session {
+  readonly socket: Socket;
+  readonly ended: Promise<number>;
+  /** Types one piece of input. */
+  type(bytes: Uint8Array): void;
+}
+
+/** Runs the plan. @throws Error when output is not what was sent, or a session does not end with exit code 0 */
+export async function loadExec(target: Target, plan: ExecPlan, onSteady: () => void): Promise<LoadResult> {
+  const { work } = plan;
+  const before = process.cpuUsage();
+  const measured = await measure(target, plan.transport, work, onSteady);
+  const cpu = process.cpuUsage(before);
+  return { ...measured, loadCpuSeconds: (cpu.user + cpu.system) / 1e6 };
+}
+
+type Measured = Omit<LoadResult, 'loadCpuSeconds'>;
+
+function measure(
+  target: Target,
+  transport: Transport,
+  work: ExecWork,
+  onSteady: () => void,
+): Promise<Measured> {
+  switch (work.kind) {
+    case 'cat':
+      return cat(target, transport, work);
+    case 'lines':
+      return lines(target, transport, work.lines);
+    case 'redraw':
+      return redraw(target, transport, work);
+    case 'idle':
+      return idle(target, transport, work, onSteady);
+    case 'echo':
+      return echo(target, transport, work);
+  }
+}
+
+const blocks = new Map<Content, Buffer>();
+
+async function cat(
+  target: Target,
+  transport: Transport,
+  { content, bytes }: Extract<ExecWork, { readonly kind: 'cat' }>,
+): Promise<Measured> {
+  const block = blocks.get(content) ?? createBlock(content);
+  blocks.set(content, block);
+  const check = new ContentCheck(block, bytes);
+  const startedAt = performance.now();
+  const session = await start(target, transport, ['cat', content, String(bytes)], false, (chunk) =>
+    check.push(chunk),
+  );
+  await finished(session);
+  if (!check.complete) throw new Error(`${check.received} bytes of ${bytes}`);
+  return { units: bytes, seconds: (performance.now() - startedAt) / 1000 };
+}
+
+async function lines(target: Target, transport: Transport, count: number): Promise<Measured> {
+  const check = new ContentCheck(LINES_BLOCK, count * LINE_BYTES);
+  const startedAt = performance.now();
+  const session = await start(target, transport, ['lines', String(count)], true, (chunk) =>
+    check.push(chunk),
+  );
+  await finished(session);
+  if (!check.complete) throw new Error(`${check.received} bytes of ${count * LINE_BYTES}`);
+  return { units: count, seconds: (performance.now() - startedAt) / 1000 };
+}
+
+/** Counts screens, and how long after they were sent they were here. */
+async function redraw(
+  target: Target,
+  transport: Transport,
+  work: Extract<ExecWork, { readonly kind: 'redraw' }>,
+): Promise<Measured> {
+  const latencies: number[] = [];
+  const startedAt = performance.now();
+  const screens = work.perSecond * work.seconds;
+  const shells = await Promise.all(
+    Array.from({ length: work.sessions }, () => {
+      const command = ['redraw', String(work.perSecond), String(screens)];
+      const read = createScreenReader((sentNs) =>
+        latencies.push(Number(process.hrtime.bigint() - sentNs) / 1e6),
+      );
+      return start(target, transport, command, true, read);
+    }),
+  );
+  await Promise.all(shells.map(finished));
+  if (latencies.length !== screens * work.sessions) throw new Error(`${latencies.length} screens`);
+  return {
+    units: latencies.length,
+    seconds: (performance.now() - startedAt) / 1000,
+    ...percentiles(latencies),
+  };
+}
+
+/** @throws Error when a screen is not as it was drawn */
+function createScreenReader(onScreen: (sentNs: bigint) => void): (chunk: Uint8Array) => void {
+  const screen = Buffer.alloc(REDRAW_BYTES);
+  let filled = 0;
+  return (chunk) => {
+    for (let at = 0; at < chunk.length;) {
+      const length = Math.min(chunk.length - at, REDRAW_BYTES - filled);
+      screen.set(chunk.subarray(at, at + length), filled);
+      filled += length;
+      at += length;
+      if (filled < REDRAW_BYTES) return;
+      filled = 0;
+      if (screen.compare(SCREEN, SCREEN_TIME_END, REDRAW_BYTES, SCREEN_TIME_END) !== 0)
+        throw new Error('a screen is not as it was drawn');
+      onScreen(BigInt(screen.toString('latin1', SCREEN_TIME_START, SCREEN_TIME_END)));
+    }
+  };
+}
+
+async function idle(
+  target: Target,
+  transport: Transport,
+  work: Extract<ExecWork, { readonly kind: 'idle' }>,
+  onSteady: () => void,
+): Promise<Measured> {
+  const prompts = Promise.withResolvers<void>();
+  let seen = 0;
+  const shells: Session[] = [];
+  let next = 0;
+  const openSome = async (): Promise<void> => {
+    while (next < work.sessions) {
+      next += 1;
+      shells.push(
+        await start(target, transport, ['shell'], true, (chunk) => {
+          seen += chunk.length;
+          if (seen === work.sessions * PROMPT.length) prompts.resolve();
+        }),
+      );
+    }
+  };
+  await Promise.all(Array.from({ length: 16 }, openSome));
+  const broken = Promise.race(shells.map((shell) => shell.ended)).then(() => {
+    throw new Error('an idle shell has ended');
+  });
+  await Promise.race([prompts.promise, broken]);
+  await Promise.race([sleep(1000), broken]);
+  onSteady();
+  const startedAt = performance.now();
+  await Promise.race([sleep(work.durationMs), broken]);
+  broken.catch(() => {});
+  const seconds = (performance.now() - startedAt) / 1000;
+  for (const shell of shells) {
+    shell.ended.catch(() => {});
+    shell.type(Uint8Array.of(EOT));
+  }
+  await Promise.all(shells.map((shell) => shell.ended));
+  for (const { socket } of shells) socket.destroy();
+  return { units: work.sessions, seconds };
+}
+
+async function echo(
+  target: Target,
+  transport: Transport,
+  { keys, pauseMs }: Extract<ExecWork, { readonly kind: 'echo' }>,
+): Promise<Measured> {
+  const latencies: number[] = [];
+  let waiting = Promise.withResolvers<number>();
+  const session = await start(target, transport, ['shell'], true, (chunk) => waiting.resolve(chunk[0] ?? 0));
+  const gone = session.ended.then((code) => {
+    throw new Error(`the shell has ended with ${code}`);
+  });
+  gone.catch(() => {});
+  await Promise.race([waiting.promise, gone]);
+  const startedAt = performance.now();
+  for (let key = 0; key < keys; key += 1) {
+    if (pauseMs > 0) await sleep(pauseMs);
+    waiting = Promise.withResolvers();
+    const letter = 0x61 + (key % 26);
+    const pressedAt = performance.now();
+    session.type(Uint8Array.of(letter));
+    const back = await Promise.race([waiting.promise, gone]);
+    latencies.push(performance.now() - pressedAt);
+    if (back !== letter) throw new Error('another letter came back');
+  }
+  const seconds = (performance.now() - startedAt) / 1000;
+  session.type(Uint8Array.of(EOT));
+  await finished(session);
+  return { units: keys, seconds, ...percentiles(latencies) };
+}
+
+/** Ctrl-D. */
+const EOT = 4;
+
+async function finished(session: Session): Promise<void> {
+  const code = await session.ended;
+  session.socket.destroy();
+  if (code !== 0) throw new Error(`exit code ${code}`);
+}
+
+async function start(
+  target: Target,
+  transport: Transport,
+  command: readonly string[],
+  tty: boolean,
+  onOutput: (chunk: Uint8Array) => void,
+): Promise<Session> {
+  const socket = await open(target, 'http/1.1');
+  const query = ['bench', ...command].map((word) => `command=${word}`).join('&');
+  const path = `/api/v1/namespaces/default/pods/shell/exec?${query}&container=main&stdin=true&stdout=true&tty=${tty}`;
+  const first = await upgrade(socket, transport, path);
+  return transport === 'spdy'
+    ? speakSpdy(socket, first, tty, onOutput)
+    : speakWebSocket(socket, first, onOutput);
+}
+
+/** Asks for the upgrade; resolves with what came behind the 101. */
+function upgrade(socket: Socket, transport: Transport, path: string): Promise<Buffer> {
+  const common = `${path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kubectl/v1.33.0 (linux/amd64) kubernetes/bench\r\n`;
+  socket.write(
+    transport === 'spdy'
+      ? `POST ${common}Content-Length: 0\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n`
+      : `GET ${common}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n`,
+  );
+  return new Promise((resolve, reject) => {
+    let head = Buffer.alloc(0);
+    const onClose = (): void => reject(new Error(`closed before an answer: ${head.toString('latin1')}`));
+    const onData = (chunk: Buffer): void => {
+      head = Buffer.concat([head, chunk]);
+      const end = head.indexOf('\r\n\r\n');
+      if (end === -1) return;
+      socket.off('data', onData);
+      socket.off('close', onClose);
+      socket.pause();
+      const text = head.toString('latin1', 0, end);
+      if (text.startsWith('HTTP/1.1 101 ')) resolve(head.subarray(end + 4));
+      else reject(new Error(head.toString('latin1').slice(0, 500)));
+    };
+    socket.on('data', onData);
+    socket.once('close', onClose);
+  });
+}
+
+function speakSpdy(
+  socket: Socket,
+  first: Buffer,
+  tty: boolean,
+  onOutput: (chunk: Uint8Array) => void,
+): Session {
+  const ended = Promise.withResolvers<number>();
+  const parser = createSpdyParser();
+  const status: Uint8Array[] = [];
+  const see = (chunk: Buffer): void => {
+    for (const event of parser.push(chunk)) {
+      if (event.kind !== 'data') continue;
+      if (event.streamId === SPDY_IDS.stdout) {
+        if (event.payload.length > 0) onOutput(event.payload);
+      } else if (event.streamId === SPDY_IDS.error) {
+        status.push(event.payload.slice());
+        if (event.fin) ended.resolve(exitCode(status));
+      }
+    }
+  };
+  listen(socket, first, see, ended);
+  const deflater = createHeaderDeflater();
+  const roles = ['error', 'stdin', 'stdout', tty ? 'resize' : 'stderr'] as const;
+  // one write per frame, as kubectl does
+  for (const role of roles) {
+    socket.write(
+      encodeSpdyFrame({
+        kind: 'synStream',
+        streamId: SPDY_IDS[role],
+        associatedTo: 0,
+        priority: 0,
+        fin: false,
+        unidirectional: false,
+        block: deflater.encode([['streamtype', role]]),
+      }),
+    );
+  }
+  const type = (streamId: number, payload: Uint8Array): void =>
+    void socket.write(encodeSpdyFrame({ kind: 'data', streamId, fin: false, payload }));
+  if (tty) type(SPDY_IDS.resize, encodeResize(SIZE));
+  return { socket, ended: ended.promise, type: (bytes) => type(SPDY_IDS.stdin, bytes) };
+}
+
+function speakWebSocket(socket: Socket, first: Buffer, onOutput: (chunk: Uint8Array) => void): Session {
+  const ended = Promise.withResolvers<number>();
+  const scanner = createWebSocketScanner({ expectMask: false });
+  const status: Uint8Array[] = [];
+  let channel = -1;
+  const see = (chunk: Buffer): void => {
+    for (const piece of scanner.push(chunk)) {
+      if (piece.opcode >= OPCODE.close) continue;
+      let { bytes } = piece;
+      if (piece.first && bytes.length > 0) {
+        channel = bytes[0] ?? -1;
+        bytes = bytes.subarray(1);
+      }
+      if (channel === CHANNEL.stdout && bytes.length > 0) onOutput(bytes);
+      if (channel === CHANNEL.error) {
+        status.push(bytes.slice());
+        if (piece.last && piece.fin) ended.resolve(exitCode(status));
+      }
+    }
+  };
+  listen(socket, first, see, ended);
+  const send = (channelId: number, data: Uint8Array): void => {
+    const payload = Buffer.concat([Uint8Array.of(channelId), data]);
+    socket.write(encodeWebSocketFrame({ opcode: OPCODE.binary, fin: true, payload, mask: MASK }));
+  };
+  send(CHANNEL.resize, encodeResize(SIZE));
+  return { socket, ended: ended.promise, type: (bytes) => send(CHANNEL.stdin, bytes) };
+}
+
+function listen(
+  socket: Socket,
+  first: Buffer,
+  see: (chunk: Buffer) => void,
+  ended: PromiseWithResolvers<number>,
+): void {
+  const take = (chunk: Buffer): void => {
+    try {
+      see(chunk);
+    } catch (error) {
+      ended.reject(error);
+      socket.destroy();
+    }
+  };
+  socket.on('data', take);
+  socket.on('error', ended.reject);
+  socket.once('close', () => ended.reject(new Error('the session was closed without a status')));
+  if (first.length > 0) take(first);
+  socket.resume();
+}
+
+function exitCode(status: readonly Uint8Array[]): number {
+  const exit = parseExitStatus(Buffer.concat(status), 4);
+  if (exit.kind === 'success') return 0;
+  if (exit.kind === 'exit') return exit.code;
+  throw new Error(exit.message);
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+}

@@ -1,0 +1,185 @@
+/** HTTP/1.1 load: keep-alive connections that each ask again as soon as the answer is there and was right. */
+import type { Socket } from 'node:net';
+import { createChunkedScanner } from '../../src/proxy/chunked.ts';
+import { open } from './connect.ts';
+import {
+  BLOCK_BYTES,
+  ContentCheck,
+  createBlock,
+  createGzippedList,
+  createSmall,
+  LIST_BLOCKS,
+  POST_BYTES,
+  SMALL_BYTES,
+} from './content.ts';
+import { percentiles, type Answer, type LoadPlan, type LoadResult, type Target } from './plan.ts';
+
+type RequestsPlan = Extract<LoadPlan, { readonly kind: 'requests' }>;
+
+/** What is asked, and what must come back. */
+export interface Exchange {
+  readonly request: Buffer;
+  readonly status: string;
+  check(): ContentCheck;
+}
+
+const COMMON =
+  'Host: localhost\r\nUser-Agent: kubectl/v1.33.0 (linux/amd64) kubernetes/bench\r\nAccept: application/json\r\n';
+
+export function createExchange(answer: Answer): Exchange {
+  const get = (path: string, extra = ''): Buffer =>
+    Buffer.from(`GET ${path} HTTP/1.1\r\n${COMMON}${extra}\r\n`);
+  switch (answer) {
+    case 'small': {
+      const small = createSmall();
+      return {
+        request: get(SMALL_PATH, 'Accept-Encoding: gzip\r\n'),
+        status: '200',
+        check: () => new ContentCheck(small, SMALL_BYTES),
+      };
+    }
+    case 'list-chunked':
+    case 'list-length': {
+      const block = createBlock('json');
+      return {
+        request: get(`/api/v1/pods?framing=${answer.slice(5)}`),
+        status: '200',
+        check: () => new ContentCheck(block, LIST_BLOCKS * BLOCK_BYTES),
+      };
+    }
+    case 'list-gzip': {
+      const list = createGzippedList();
+      return {
+        request: get('/api/v1/pods?framing=gzip', 'Accept-Encoding: gzip\r\n'),
+        status: '200',
+        check: () => new ContentCheck(list, list.length),
+      };
+    }
+    case 'post': {
+      const told = Buffer.from(`{"received":${POST_BYTES}}`);
+      const head = `POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\n${COMMON}Content-Type: application/json\r\nContent-Length: ${POST_BYTES}\r\n\r\n`;
+      return {
+        request: Buffer.concat([Buffer.from(head), createBlock('json')]),
+        status: '201',
+        check: () => new ContentCheck(told, told.length),
+      };
+    }
+  }
+}
+
+export const SMALL_PATH = '/api/v1/namespaces/default/configmaps/small';
+
+/** Runs the plan. @throws Error when an answer is not what it must be */
+export async function loadHttp1(target: Target, plan: RequestsPlan): Promise<LoadResult> {
+  const exchange = createExchange(plan.answer);
+  const sockets = await Promise.all(Array.from({ length: plan.connections }, () => open(target, 'http/1.1')));
+  const latencies: number[] = [];
+  let bytes = 0;
+  const before = process.cpuUsage();
+  const beganAt = performance.now();
+  const until = beganAt + plan.durationMs;
+  await Promise.all(
+    sockets.map(async (socket) => {
+      if (plan.bytesPerSecond !== undefined) throttle(socket, plan.bytesPerSecond);
+      for await (const answer of answers(socket, exchange)) {
+        latencies.push(answer.ms);
+        bytes += answer.bytes;
+        if (performance.now() >= until) break;
+      }
+      socket.destroy();
+    }),
+  );
+  const seconds = (performance.now() - beganAt) / 1000;
+  const cpu = process.cpuUsage(before);
+  return {
+    units: plan.answer.startsWith('list') || plan.answer === 'post' ? bytes : latencies.length,
+    seconds,
+    ...percentiles(latencies),
+    loadCpuSeconds: (cpu.user + cpu.system) / 1e6,
+  };
+}
+
+interface Answered {
+  readonly ms: number;
+  /** Of the body that this case is about: the answer's, or what was posted. */
+  readonly bytes: number;
+}
+
+/** Asks again and again; each answer is checked before it is yielded. */
+async function* answers(socket: Socket, exchange: Exchange): AsyncGenerator<Answered, void> {
+  for (;;) yield await ask(socket, exchange);
+}
+
+/** One request and its answer. @throws Error when that is not what it must be */
+export function ask(socket: Socket, exchange: Exchange): Promise<Answered> {
+  return new Promise((resolve, reject) => {
+    const check = exchange.check();
+    const startedAt = performance.now();
+    let head = '';
+    let take: ((chunk: Buffer, from: number) => boolean) | undefined;
+    const done = (error?: Error): void => {
+      socket.off('data', onData);
+      socket.off('close', onClose);
+      if (error !== undefined) return reject(error);
+      const posted = exchange.request.length > POST_BYTES ? POST_BYTES : 0;
+      resolve({ ms: performance.now() - startedAt, bytes: posted || check.received });
+    };
+    const onClose = (): void => done(new Error('the connection was closed'));
+    const onData = (chunk: Buffer): void => {
+      try {
+        if (take !== undefined) {
+          if (take(chunk, 0)) done();
+          return;
+        }
+        const before = head.length;
+        head += chunk.toString('latin1');
+        const end = head.indexOf('\r\n\r\n');
+        if (end === -1) return;
+        take = createBody(head.slice(0, end + 2).toLowerCase(), exchange.status, check);
+        if (take(chunk, end + 4 - before)) done();
+      } catch (error) {
+        done(error as Error);
+      }
+    };
+    socket.on('data', onData);
+    socket.once('close', onClose);
+    socket.write(exchange.request);
+  });
+}
+
+/** Reads the body as its head frames it; true when it is complete. */
+function createBody(
+  head: string,
+  status: string,
+  check: ContentCheck,
+): (chunk: Buffer, from: number) => boolean {
+  if (!head.startsWith(`http/1.1 ${status} `)) throw new Error(head);
+  if (head.includes('\r\ntransfer-encoding: chunked\r\n')) {
+    const scanner = createChunkedScanner();
+    return (chunk, from) => {
+      if (scanner.scan(chunk, from, (start, end) => check.push(chunk, start, end)) === -1) return false;
+      if (!check.complete) throw new Error(`only ${check.received} bytes`);
+      return true;
+    };
+  }
+  if (!/\r\ncontent-length: \d+\r\n/.test(head)) throw new Error(`an answer without framing: ${head}`);
+  return (chunk, from) => {
+    check.push(chunk, from);
+    return check.complete;
+  };
+}
+
+/** Lets a connection read so much in every 50 ms and then stops it until the next. */
+function throttle(socket: Socket, bytesPerSecond: number): void {
+  const share = bytesPerSecond / 20;
+  let left = share;
+  socket.on('data', (chunk: Buffer) => {
+    left -= chunk.length;
+    if (left <= 0) socket.pause();
+  });
+  const timer = setInterval(() => {
+    left = Math.min(share, left + share);
+    if (left > 0) socket.resume();
+  }, 50);
+  socket.once('close', () => clearInterval(timer));
+}

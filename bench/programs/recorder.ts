@@ -1,0 +1,24 @@
+/**
+ * The recorder as `tailcast recorder` composes it, on a folder, for uploads from this machine.
+ *
+ *   node recorder.js <folder>      prints {"port":…}
+ */
+import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
+import { readSettings } from '../../src/config/settings.ts';
+import { loopbackUploader, startRecorder } from '../../src/compose/recorder.ts';
+import { createLogger } from '../../src/observe/logger.ts';
+
+const settings = readSettings(RECORDER_SETTINGS, {
+  flags: new Map([['store', process.argv[2] ?? '']]),
+  environment: new Map(),
+  file: undefined,
+});
+const recorder = await startRecorder(
+  { ...settings, listen: { host: '127.0.0.1', port: 0 }, drainSeconds: 1 },
+  {
+    identify: loopbackUploader({ nodeId: 'nBENCH', nodeName: 'bench.example.ts.net' }),
+    log: createLogger({ level: 'error' }),
+  },
+);
+console.log(JSON.stringify({ port: recorder.address.port }));
+process.once('SIGTERM', () => process.exit(0));

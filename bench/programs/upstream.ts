@@ -1,0 +1,214 @@
+/**
+ * The API server of the benchmarks: TLS, as little work per request as possible, and output that every client can compare
+ * byte by byte. HTTP/1.1 is read by hand (it only ever sees what the load generator sends); HTTP/2 is Node's own.
+ *
+ *   node upstream.js <cert> <key>      prints {"port":…}
+ */
+import { readFileSync } from 'node:fs';
+import { createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2';
+import { createServer, type TLSSocket } from 'node:tls';
+import {
+  BLOCK_BYTES,
+  ContentCheck,
+  createBlock,
+  createGzippedList,
+  createSmall,
+  EVENT_BYTES,
+  LIST_BLOCKS,
+  POST_BYTES,
+} from './content.ts';
+import { serveExec } from './upstream-exec.ts';
+
+const [cert = '', key = ''] = process.argv.slice(2);
+const FIELDS =
+  'Audit-Id: 6d0f7e0c-2f4e-4f83-9a2c-5f6a4a6b7c8d\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n' +
+  'X-Kubernetes-Pf-Flowschema-Uid: 0d0f7e0c-2f4e-4f83-9a2c-5f6a4a6b7c8d\r\n' +
+  'X-Kubernetes-Pf-Prioritylevel-Uid: 1d0f7e0c-2f4e-4f83-9a2c-5f6a4a6b7c8d\r\nDate: Sat, 21 Nov 2026 08:00:00 GMT\r\n';
+const CHUNK_BYTES = 64 * 1024;
+
+const small = createSmall();
+const smallAnswer = Buffer.concat([
+  Buffer.from(`HTTP/1.1 200 OK\r\n${FIELDS}Content-Length: ${small.length}\r\n\r\n`),
+  small,
+]);
+const block = createBlock('json');
+const posted = Buffer.from(`{"received":${POST_BYTES}}`);
+const postAnswer = Buffer.from(
+  `HTTP/1.1 201 Created\r\n${FIELDS}Content-Length: ${posted.length}\r\n\r\n${posted.toString()}`,
+);
+
+interface List {
+  readonly head: Buffer;
+  /** Sent in turn, again and again. */
+  readonly pieces: readonly Buffer[];
+  readonly count: number;
+  readonly tail: string;
+}
+
+const plainPieces = cut(block, CHUNK_BYTES);
+const lists = new Map<string, () => List>([
+  [
+    'chunked',
+    once(() => ({
+      head: Buffer.from(`HTTP/1.1 200 OK\r\n${FIELDS}Transfer-Encoding: chunked\r\n\r\n`),
+      pieces: plainPieces.map(framed),
+      count: LIST_BLOCKS * plainPieces.length,
+      tail: '0\r\n\r\n',
+    })),
+  ],
+  [
+    'length',
+    once(() => ({
+      head: Buffer.from(`HTTP/1.1 200 OK\r\n${FIELDS}Content-Length: ${LIST_BLOCKS * BLOCK_BYTES}\r\n\r\n`),
+      pieces: plainPieces,
+      count: LIST_BLOCKS * plainPieces.length,
+      tail: '',
+    })),
+  ],
+  [
+    'gzip',
+    once(() => {
+      const pieces = cut(createGzippedList(), CHUNK_BYTES).map(framed);
+      return {
+        head: Buffer.from(
+          `HTTP/1.1 200 OK\r\n${FIELDS}Content-Encoding: gzip\r\nVary: Accept-Encoding\r\nTransfer-Encoding: chunked\r\n\r\n`,
+        ),
+        pieces,
+        count: pieces.length,
+        tail: '0\r\n\r\n',
+      };
+    }),
+  ],
+]);
+
+function cut(bytes: Buffer, size: number): readonly Buffer[] {
+  return Array.from({ length: Math.ceil(bytes.length / size) }, (_, index) =>
+    bytes.subarray(index * size, (index + 1) * size),
+  );
+}
+
+function framed(piece: Buffer): Buffer {
+  return Buffer.concat([Buffer.from(`${piece.length.toString(16)}\r\n`), piece, Buffer.from('\r\n')]);
+}
+
+function once<T>(make: () => T): () => T {
+  let made: { readonly value: T } | undefined;
+  return () => (made ??= { value: make() }).value;
+}
+
+/** Serves the requests of one connection, one after the other. */
+function serve(socket: TLSSocket): void {
+  let pending: Buffer = Buffer.alloc(0);
+  let body: ContentCheck | undefined;
+  const onData = (chunk: Buffer): void => {
+    let bytes = chunk;
+    if (body !== undefined) bytes = takeBody(chunk, body);
+    if (body !== undefined) return;
+    pending = pending.length === 0 ? bytes : Buffer.concat([pending, bytes]);
+    for (;;) {
+      const end = pending.indexOf('\r\n\r\n');
+      if (end === -1) return;
+      const head = pending.toString('latin1', 0, end + 2);
+      const rest = pending.subarray(end + 4);
+      pending = Buffer.alloc(0);
+      if (/\r\nupgrade: /i.test(head)) {
+        socket.off('data', onData);
+        return serveExec(socket, head, rest);
+      }
+      if (head.startsWith('POST ')) {
+        body = new ContentCheck(block, POST_BYTES);
+        pending = takeBody(rest, body);
+        if (body !== undefined) return;
+        continue;
+      }
+      answer(socket, head);
+      pending = rest;
+    }
+  };
+  /** Returns what comes behind the body. */
+  const takeBody = (bytes: Buffer, check: ContentCheck): Buffer => {
+    const end = Math.min(bytes.length, POST_BYTES - check.received);
+    check.push(bytes, 0, end);
+    if (check.complete) {
+      body = undefined;
+      socket.write(postAnswer);
+    }
+    return bytes.subarray(end);
+  };
+  socket.on('data', onData);
+}
+
+function answer(socket: TLSSocket, head: string): void {
+  if (head.includes('?watch=true')) return addWatch(socket);
+  const framing = /^GET \S*\?framing=(\w+) /.exec(head)?.[1];
+  const list = framing === undefined ? undefined : lists.get(framing);
+  if (list === undefined) socket.write(smallAnswer);
+  else sendList(socket, list());
+}
+
+/** Writes as long as there is room; goes on when there is room again. */
+function sendList(socket: TLSSocket, list: List): void {
+  socket.write(list.head);
+  let sent = 0;
+  const send = (): void => {
+    while (sent < list.count) {
+      const piece = list.pieces[sent % list.pieces.length] ?? Buffer.alloc(0);
+      sent += 1;
+      if (!socket.write(piece)) return;
+    }
+    socket.off('drain', send);
+    if (list.tail !== '') socket.write(list.tail);
+  };
+  socket.on('drain', send);
+  send();
+}
+
+/** Every watch gets an event per second; they take turns in so many steps, so that no moment is busier than another. */
+const WATCH_STEPS = 50;
+const wheel: Set<TLSSocket>[] = Array.from({ length: WATCH_STEPS }, () => new Set());
+let watches = 0;
+let step = 0;
+setInterval(() => {
+  for (const socket of wheel[step] ?? []) {
+    const start = `{"type":"MODIFIED","sent":${process.hrtime.bigint()},"object":"`;
+    const event = `${start.padEnd(EVENT_BYTES - 3, 'x')}"}\n`;
+    socket.write(`${event.length.toString(16)}\r\n${event}\r\n`, 'latin1');
+  }
+  step = (step + 1) % WATCH_STEPS;
+}, 1000 / WATCH_STEPS);
+
+function addWatch(socket: TLSSocket): void {
+  const slot = wheel[watches++ % WATCH_STEPS];
+  slot?.add(socket);
+  socket.once('close', () => slot?.delete(socket));
+  socket.write(`HTTP/1.1 200 OK\r\n${FIELDS}Transfer-Encoding: chunked\r\n\r\n`);
+}
+
+const http2 = createHttp2Server({ settings: { maxConcurrentStreams: 1000 } });
+const smallHeaders = [
+  ':status',
+  '200',
+  ...FIELDS.trimEnd()
+    .split('\r\n')
+    .flatMap((line) => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 2)]),
+  'content-length',
+  String(small.length),
+];
+http2.on('stream', (stream: ServerHttp2Stream) => {
+  stream.on('error', () => {});
+  stream.respond(smallHeaders);
+  stream.end(small);
+});
+
+const server = createServer(
+  { cert: readFileSync(cert), key: readFileSync(key), noDelay: true, ALPNProtocols: ['h2', 'http/1.1'] },
+  (socket) => {
+    socket.on('error', () => socket.destroy());
+    if (socket.alpnProtocol === 'h2') http2.emit('connection', socket);
+    else serve(socket);
+  },
+);
+server.listen({ port: 0, host: '127.0.0.1', backlog: 4096 }, () => {
+  const address = server.address();
+  if (address !== null && typeof address === 'object') console.log(JSON.stringify({ port: address.port }));
+});
