@@ -19,9 +19,14 @@ export interface RecorderProcess {
   cast(id: string): Promise<string>;
 }
 
-export async function startRecorder(plan: RecorderPlan): Promise<RecorderProcess> {
+/** @param environment added to that of this process. */
+export async function startRecorder(
+  plan: RecorderPlan,
+  environment: Readonly<Record<string, string>> = {},
+): Promise<RecorderProcess> {
   const child = spawn(process.execPath, [join(here, 'recorder-process.ts'), JSON.stringify(plan)], {
     stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, ...environment },
   });
   const ended = once(child, 'exit');
   const first = await Promise.race([once(child.stdout, 'data'), ended.then(() => undefined)]);

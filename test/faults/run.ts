@@ -1,9 +1,10 @@
 /**
  * Kills recorders and gateways under load at random points, spoils the traffic to S3, fills disks, and looks what is left.
  *
- *   node test/faults/run.ts [--runs 36] [--seed 1] [--store disk|s3] [--scenario <name>]
+ *   node test/faults/run.ts [--runs 100] [--minutes 10] [--seed 1] [--store disk|s3] [--scenario <name>]
  *
- * Ends with `<n> passed, <n> failed, <n> skipped`. The seed decides what is played and when; the machine's own timing
+ * Ends with `<n> passed, <n> failed, <n> skipped`, after all runs or when the time is over, whichever comes first; each
+ * store has half of both. Hundreds: `--runs 400 --minutes 60`. The seed decides what is played and when; the machine's own timing
  * is part of it as well, so a seed brings a failure back often and not always.
  */
 import { parseArgs } from 'node:util';
@@ -18,7 +19,8 @@ const BUCKET = 'recordings';
 
 const { values } = parseArgs({
   options: {
-    runs: { type: 'string', default: '36' },
+    runs: { type: 'string', default: '100' },
+    minutes: { type: 'string', default: '10' },
     seed: { type: 'string', default: '1' },
     store: { type: 'string' },
     scenario: { type: 'string' },
@@ -36,11 +38,23 @@ function createRandom(seed: number): () => number {
   };
 }
 
+const stores = (['disk', 's3'] as const).filter(
+  (store) => values.store === undefined || values.store === store,
+);
+const share = Math.ceil(Number(values.runs) / stores.length);
+const shareOfMs = (Number(values.minutes) * 60_000) / stores.length;
+if (!(share > 0 && shareOfMs > 0)) throw new TypeError('--runs and --minutes are numbers above 0');
+
 const counts = { passed: 0, failed: 0, skipped: 0 };
 
 async function play(store: 'disk' | 's3', runs: number, stage: Omit<Stage, 'random'>): Promise<void> {
+  const until = Date.now() + shareOfMs;
   const names = PLAYED_ON[store].filter((name) => values.scenario === undefined || values.scenario === name);
   for (let run = 0; run < runs && names.length > 0; run += 1) {
+    if (Date.now() > until) {
+      process.stdout.write(`${store}: the time is over after ${run} of ${runs} runs\n`);
+      return;
+    }
     const name = names[run % names.length] as ScenarioName;
     const seed = Number(values.seed) * 100_000 + run;
     const startedAt = Date.now();
@@ -84,12 +98,7 @@ async function playOnS3(runs: number): Promise<void> {
   }
 }
 
-const runs = Number(values.runs);
-const stores = (['disk', 's3'] as const).filter(
-  (store) => values.store === undefined || values.store === store,
-);
 for (const store of stores) {
-  const share = Math.ceil(runs / stores.length);
   if (store === 'disk') await play('disk', share, { s3: undefined });
   else await playOnS3(share);
 }

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RecorderTiming } from '../../src/tsrecorder/server.ts';
+import { createFaultyDisk } from './disk.ts';
 import { startGateway, startRecorder, within, type RecorderProcess } from './processes.ts';
 import type { RecorderPlan } from './recorder-process.ts';
 import { FAULTS, type S3Shim } from './s3-shim.ts';
@@ -302,6 +303,102 @@ const diskFull: Scenario = async (stage) => {
   }
 };
 
+/**
+ * The disk answers EIO for a while: sessions end with an error, what was acknowledged stays, and when the disk answers
+ * again everything is stored and new sessions are taken, with or without a restart.
+ */
+const diskBroken: Scenario = async (stage) => {
+  if (stage.s3 !== undefined) return;
+  const folder = mkdtempSync(join(tmpdir(), 'tceio-'));
+  const running: { kill(): Promise<void> }[] = [];
+  try {
+    const below = join(folder, 'disk');
+    const disk = createFaultyDisk(folder, below);
+    if (disk === undefined) throw new SkippedError(NO_COMPILER);
+    const timing = { ...TIMING, resumeGraceMs: 100 };
+    const plan = { port: 0, directory: join(below, 'store'), spoolDirectory: join(below, 'spool'), timing };
+    let recorder = await startRecorder(plan, disk.environment);
+    running.push(recorder);
+    const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 0 });
+    running.push(gateway);
+    await somewhere(stage, gateway.reports);
+    disk.fail((['w', 's', 'b'] as const)[Math.floor(stage.random() * 3)] ?? 'b');
+    await within('a session ends because of the disk', 30_000, async () =>
+      gateway.reports().some(({ lost }) => lost?.includes('EIO')) ? true : undefined,
+    );
+    await delay(stage.random() * 500);
+    await gateway.kill();
+    const restarts = stage.random() < 0.5;
+    if (restarts) await recorder.kill();
+    disk.heal();
+    if (restarts) {
+      recorder = await startRecorder(plan, disk.environment);
+      running.push(recorder);
+    }
+    const reports = gateway.reports();
+    await expectAll(recorder, reports, ['interrupted', 'closed']);
+    const later = startGateway({ recorders: [recorder.address], sessions: [7], paceMs: 1 });
+    running.push(later);
+    await within('a new session is taken', 20_000, async () =>
+      later.reports().some(({ acked }) => acked > 0) ? true : undefined,
+    );
+    const fresh = await later.finish();
+    expectConfirmed(fresh);
+    await expectAll(recorder, [...reports, ...fresh], ['interrupted', 'closed']);
+  } finally {
+    for (const child of running) await child.kill();
+    rmSync(folder, { recursive: true, force: true });
+  }
+};
+
+/**
+ * The recorder's machine loses power: of every file only what was synced is left. What was acknowledged is there, and the
+ * gateway, which lives, brings the rest.
+ */
+const powerCut: Scenario = async (stage) => {
+  if (stage.s3 !== undefined) return;
+  const folder = mkdtempSync(join(tmpdir(), 'tcpower-'));
+  const running: { kill(): Promise<void> }[] = [];
+  try {
+    const below = join(folder, 'disk');
+    const disk = createFaultyDisk(folder, below);
+    if (disk === undefined) throw new SkippedError(NO_COMPILER);
+    const plan = {
+      port: 0,
+      directory: join(below, 'store'),
+      spoolDirectory: join(below, 'spool'),
+      timing: TIMING,
+    };
+    let recorder = await startRecorder(plan, disk.environment);
+    running.push(recorder);
+    const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 0 });
+    running.push(gateway);
+    const cuts = 1 + Math.floor(stage.random() * 2);
+    for (let count = 0; count < cuts; count += 1) {
+      await somewhere(stage, gateway.reports);
+      await recorder.kill();
+      disk.cutPower();
+      recorder = await startRecorder({ ...plan, port: recorder.port }, disk.environment);
+      running.push(recorder);
+    }
+    await somewhere(stage, gateway.reports);
+    const reports = await gateway.finish();
+    expectConfirmed(reports);
+    await expectAll(recorder, reports, ['closed']);
+    // what is in the store is as durable as what is in the spool
+    await recorder.kill();
+    disk.cutPower();
+    const last = await startRecorder(plan, disk.environment);
+    running.push(last);
+    await expectAll(last, reports, ['closed']);
+  } finally {
+    for (const child of running) await child.kill();
+    rmSync(folder, { recursive: true, force: true });
+  }
+};
+
+const NO_COMPILER = 'there is no C compiler to make a faulty disk with';
+
 /** Says why a scenario cannot be played here. */
 export class SkippedError extends Error {
   override readonly name = 'SkippedError';
@@ -329,13 +426,23 @@ export const SCENARIOS = {
   bucketFails,
   killedWhileStoring,
   diskFull,
+  diskBroken,
+  powerCut,
 } as const satisfies Record<string, Scenario>;
 
 export type ScenarioName = keyof typeof SCENARIOS;
 
 /** What is played on each kind of store. */
 export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>> = {
-  disk: ['recorderKilled', 'bothKilled', 'gatewayKilled', 'recorderReplaced', 'diskFull'],
+  disk: [
+    'recorderKilled',
+    'bothKilled',
+    'gatewayKilled',
+    'recorderReplaced',
+    'diskFull',
+    'diskBroken',
+    'powerCut',
+  ],
   s3: [
     'recorderKilled',
     'bothKilled',
