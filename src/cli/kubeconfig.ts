@@ -1,14 +1,17 @@
 import { readFile } from 'node:fs/promises';
+import { isIP } from 'node:net';
 import { homedir } from 'node:os';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { kubeconfigPaths } from '../kube/kubeconfig.ts';
 import {
   chooseKubeconfigPath,
-  mergeKubeconfig,
+  mergeKubeconfigs,
   writeKubeconfig,
   type KubeconfigEntry,
 } from '../kube/kubeconfig-write.ts';
+import { readExtraRecords } from '../tailnet/extra-records.ts';
+import { findHost, type FoundHost } from '../tailnet/find-host.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { print } from './output.ts';
 
@@ -19,38 +22,62 @@ const USER_NAME = 'tailscale-auth';
 const USER_TOKEN = 'unused';
 
 /**
- * `tailcast kubeconfig <host>`: adds cluster, user and context for a gateway and makes the context current.
+ * `tailcast kubeconfig <host…>`: adds cluster, user and context for each gateway and makes the first context current.
  *
- * @param host URL, name or address; a name without dots is looked up in the tailnet.
+ * @param hosts URLs, names or addresses; a name without dots and an address are looked up in the tailnet.
  * @throws TailcastError `USAGE` or `CONFIG_INVALID`.
  */
 export async function writeGatewayKubeconfig(
-  host: string,
+  hosts: readonly string[],
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<void> {
-  const server = await serverUrl(host, options);
-  const ca = textOf(options['certificateAuthority']);
-  const entry: KubeconfigEntry = {
-    name: textOf(options['name']) ?? server.hostname.replaceAll(/^\[|\]$/g, ''),
-    server: server.href.replace(/\/$/, ''),
-    caPem: ca === undefined ? undefined : await readAuthority(ca),
-    userName: USER_NAME,
-    token: USER_TOKEN,
-  };
+  const entries = await entriesOf(hosts, options);
   if (options['print'] === true) {
-    await print(context.stdout, mergeKubeconfig(undefined, entry, 'kubeconfig'));
+    await print(context.stdout, mergeKubeconfigs(undefined, entries, 'kubeconfig') ?? '');
     return;
   }
   const file = textOf(options['file']);
   const paths =
     file === undefined ? kubeconfigPaths(context.environment.get('KUBECONFIG'), homedir()) : [file];
   const path = await chooseKubeconfigPath(paths);
-  const { changed } = await writeKubeconfig(path, entry);
+  const { changed } = await writeKubeconfig(path, entries);
+  const [current, ...others] = entries.map(({ name }) => name);
+  const named =
+    others.length === 0 ? `context ${current} is` : `contexts ${[current, ...others].join(', ')} are`;
   await print(
     context.stdout,
-    changed ? `context ${entry.name} is now in ${path}\n` : `${path} already has context ${entry.name}\n`,
+    changed
+      ? `${named} now in ${path}${others.length === 0 ? '' : `, ${current} is the current one`}\n`
+      : `${path} already has ${[current, ...others].join(', ')}\n`,
   );
+}
+
+async function entriesOf(
+  hosts: readonly string[],
+  options: Readonly<Record<string, unknown>>,
+): Promise<readonly KubeconfigEntry[]> {
+  const name = textOf(options['name']);
+  if (name !== undefined && hosts.length > 1) {
+    throw new TailcastError(
+      'USAGE',
+      '--name is for one host; without it each context is named after its host',
+    );
+  }
+  const ca = textOf(options['certificateAuthority']);
+  const caPem = ca === undefined ? undefined : await readAuthority(ca);
+  const entries: KubeconfigEntry[] = [];
+  for (const host of hosts) {
+    const server = await serverUrl(host, options);
+    entries.push({
+      name: name ?? server.hostname.replaceAll(/^\[|\]$/g, ''),
+      server: server.href.replace(/\/$/, ''),
+      caPem,
+      userName: USER_NAME,
+      token: USER_TOKEN,
+    });
+  }
+  return entries;
 }
 
 async function serverUrl(host: string, options: Readonly<Record<string, unknown>>): Promise<URL> {
@@ -59,24 +86,44 @@ async function serverUrl(host: string, options: Readonly<Record<string, unknown>
   return new URL(text);
 }
 
-/** A single label is a MagicDNS name: its full form is what the certificate is for. */
+/**
+ * Certificates are for full names, so that is what goes into the file: a single label and an address are looked up. An
+ * address that is nobody's in the tailnet, or that nobody can be asked about, stays what it is.
+ */
 async function fullName(host: string, options: Readonly<Record<string, unknown>>): Promise<string> {
-  if (/[.:[\]/]/.test(host))
-    return /^[0-9a-f:]+$/i.test(host) && host.split(':').length > 2 ? `[${host}]` : host;
-  const localApi = createLocalApi({ socketPath: textOf(options['socket']) ?? DEFAULT_SOCKET });
-  try {
-    const { peers, self } = await localApi.status(AbortSignal.timeout(LOOKUP_MS));
-    const nodes = self === undefined ? peers : [self, ...peers];
-    const found = nodes.find(({ name }) => name === host || name.startsWith(`${host}.`));
-    if (found === undefined) throw new TailcastError('USAGE', `no node of the tailnet is called ${host}`);
-    return found.name;
-  } catch (error) {
-    if (error instanceof TailcastError && error.code === 'USAGE') throw error;
+  const address = isIP(host);
+  if (address === 0 && /[.:[\]/]/.test(host)) return host;
+  const asItIs = address === 6 ? `[${host}]` : host;
+  const found = await lookUp(host, textOf(options['socket']) ?? DEFAULT_SOCKET).catch((error: unknown) => {
+    if (address !== 0) return { kind: 'unknown' } as const;
     throw new TailcastError(
       'USAGE',
       `${host} could not be looked up in the tailnet (${errorText(error)}); give the full name or a URL instead`,
       { cause: error },
     );
+  });
+  switch (found.kind) {
+    case 'node':
+    case 'service':
+      return found.name;
+    case 'unreachable':
+      throw new TailcastError(
+        'USAGE',
+        `${found.name} is in MagicDNS, but is not currently reachable on any known peer`,
+      );
+    case 'unknown':
+      if (address !== 0) return asItIs;
+      throw new TailcastError('USAGE', `no node or Service of the tailnet is called ${host}`);
+  }
+}
+
+async function lookUp(host: string, socketPath: string): Promise<FoundHost> {
+  const localApi = createLocalApi({ socketPath });
+  const signal = AbortSignal.timeout(LOOKUP_MS);
+  try {
+    const status = await localApi.status(signal);
+    const node = findHost(host, status, []);
+    return node.kind === 'node' ? node : findHost(host, status, await readExtraRecords(localApi, signal));
   } finally {
     localApi.close();
   }

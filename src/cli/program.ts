@@ -129,16 +129,16 @@ function addTools(command: AddCommand, context: CommandContext): void {
       const { playRecording } = await import('./play.ts');
       await playRecording(id, options, context);
     });
-  command('kubeconfig', 'add a gateway to the kubeconfig')
-    .argument('<host>', 'name, address or URL of the gateway')
+  command('kubeconfig', 'add gateways to the kubeconfig; the first becomes the current context')
+    .argument('<host...>', 'names, addresses or URLs of gateways')
     .option('--certificate-authority <file>', 'CA of the gateway’s certificate, when it is not a public one')
-    .option('--name <name>', 'name of the cluster and context; default: the host')
+    .option('--name <name>', 'name of the cluster and context, with one host; default: the host')
     .option('--file <file>', 'kubeconfig to change; default: as kubectl finds it')
     .option('--print', 'print the kubeconfig and change nothing')
     .option('--socket <path>', 'tailscaled’s LocalAPI socket, to look up short names')
-    .action(async (host: string, options: Record<string, unknown>) => {
+    .action(async (hosts: readonly string[], options: Record<string, unknown>) => {
       const { writeGatewayKubeconfig } = await import('./kubeconfig.ts');
-      await writeGatewayKubeconfig(host, options, context);
+      await writeGatewayKubeconfig(hosts, options, context);
     });
 }
 

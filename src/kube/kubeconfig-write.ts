@@ -38,7 +38,7 @@ export async function chooseKubeconfigPath(paths: readonly string[]): Promise<st
 }
 
 /**
- * Merges `entry` into the file and makes its context the current one. The file gets mode 0600, its directory is created
+ * Merges entries into the file and makes the context of the first the current one. The file gets mode 0600, its directory is created
  * with 0755; the new content appears at once or not at all. `<path>.lock` keeps kubectl from writing at the same time.
  *
  * @returns whether anything had to be changed
@@ -46,7 +46,7 @@ export async function chooseKubeconfigPath(paths: readonly string[]): Promise<st
  */
 export async function writeKubeconfig(
   path: string,
-  entry: KubeconfigEntry,
+  entries: readonly KubeconfigEntry[],
 ): Promise<{ readonly changed: boolean }> {
   try {
     await mkdir(dirname(path), { recursive: true, mode: 0o755 });
@@ -54,8 +54,8 @@ export async function writeKubeconfig(
     const file = await realpath(path).catch(() => path);
     return await withLock(file, async () => {
       const text = await readIfThere(file);
-      const merged = mergeKubeconfig(text, entry, path);
-      if (merged === text) return { changed: false };
+      const merged = mergeKubeconfigs(text, entries, path);
+      if (merged === undefined || merged === text) return { changed: false };
       if (text !== undefined) await access(file, constants.W_OK);
       await access(dirname(file), constants.W_OK);
       const temporary = `${file}.tailcast`;
@@ -126,6 +126,22 @@ export function mergeKubeconfig(text: string | undefined, entry: KubeconfigEntry
   ];
   if (text !== undefined && !changes.includes(true)) return text;
   return document.toString({ lineWidth: 0 });
+}
+
+/**
+ * The text with all entries in it, the context of the first being the current one; undefined without entries.
+ *
+ * @throws TailcastError `CONFIG_INVALID`
+ */
+export function mergeKubeconfigs(
+  text: string | undefined,
+  entries: readonly KubeconfigEntry[],
+  path: string,
+): string | undefined {
+  const merged = entries.reduce<string | undefined>((so, entry) => mergeKubeconfig(so, entry, path), text);
+  const [first] = entries;
+  // Merging one entry makes it current, and changes nothing else when it is there already.
+  return first === undefined ? text : mergeKubeconfig(merged, first, path);
 }
 
 function clusterOf({ server, caPem, tlsServerName }: KubeconfigEntry): Record<string, string> {

@@ -26,6 +26,7 @@ export const DEFAULT_SOCKET_PATH = '/var/run/tailscale/tailscaled.sock';
 /** Bits of `watchBus`'s mask. */
 export const BUS_MASK = {
   initialState: 2,
+  initialNetmap: 8,
   peerChanges: 4096,
   noNetmap: 8192,
   initialStatus: 16_384,

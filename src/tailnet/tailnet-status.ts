@@ -9,6 +9,8 @@ export interface TailnetNode {
   readonly name: string;
   readonly addresses: readonly string[];
   readonly tags: readonly string[];
+  /** Networks whose packets go to it, its own addresses among them, as `address/bits`. */
+  readonly routes: readonly string[];
   readonly online: boolean;
 }
 
@@ -31,6 +33,7 @@ const NODE = z.object({
   DNSName: z.string().optional(),
   TailscaleIPs: texts,
   Tags: texts,
+  AllowedIPs: texts,
   Online: z.boolean().optional(),
 });
 
@@ -71,6 +74,7 @@ function toNode(node: z.infer<typeof NODE>): TailnetNode {
     name: withoutDot(node.DNSName ?? ''),
     addresses: node.TailscaleIPs ?? [],
     tags: node.Tags ?? [],
+    routes: node.AllowedIPs ?? [],
     online: node.Online ?? false,
   };
 }

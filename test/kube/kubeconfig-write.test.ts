@@ -165,14 +165,14 @@ describe('writing the file', () => {
 
   it('creates directory and file for this user only, and does nothing the second time', async () => {
     const path = join(directory, 'new', 'config');
-    expect(await writeKubeconfig(path, ENTRY)).toEqual({ changed: true });
+    expect(await writeKubeconfig(path, [ENTRY])).toEqual({ changed: true });
     expect(statSync(path).mode & 0o777).toBe(0o600);
     expect(readKubeconfigContext([path])).toMatchObject({
       name: ENTRY.name,
       user: { value: { token: 'unused' } },
     });
     const { ino } = statSync(path);
-    expect(await writeKubeconfig(path, ENTRY)).toEqual({ changed: false });
+    expect(await writeKubeconfig(path, [ENTRY])).toEqual({ changed: false });
     expect(statSync(path).ino).toBe(ino);
     expect(existsSync(`${path}.lock`)).toBe(false);
   });
@@ -181,7 +181,7 @@ describe('writing the file', () => {
     const path = join(directory, 'real');
     writeFileSync(path, 'kind: Config\n', { mode: 0o644 });
     symlinkSync(path, join(directory, 'link'));
-    await writeKubeconfig(join(directory, 'link'), ENTRY);
+    await writeKubeconfig(join(directory, 'link'), [ENTRY]);
     expect(statSync(path).mode & 0o777).toBe(0o600);
     expect(readFileSync(path, 'utf8')).toContain(ENTRY.server);
   });
@@ -189,7 +189,7 @@ describe('writing the file', () => {
   it('respects the lock of kubectl', async () => {
     const path = join(directory, 'config');
     writeFileSync(`${path}.lock`, '');
-    await expect(writeKubeconfig(path, ENTRY)).rejects.toThrow(/is locked by another program/);
+    await expect(writeKubeconfig(path, [ENTRY])).rejects.toThrow(/is locked by another program/);
     expect(existsSync(path)).toBe(false);
     expect(existsSync(`${path}.lock`)).toBe(true);
   });
@@ -197,7 +197,7 @@ describe('writing the file', () => {
   it('leaves an invalid file alone', async () => {
     const path = join(directory, 'config');
     writeFileSync(path, 'kind: Pod\n');
-    await expect(writeKubeconfig(path, ENTRY)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
+    await expect(writeKubeconfig(path, [ENTRY])).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
     expect(readFileSync(path, 'utf8')).toBe('kind: Pod\n');
     expect(existsSync(`${path}.lock`)).toBe(false);
   });
@@ -205,16 +205,18 @@ describe('writing the file', () => {
   it.skipIf(process.getuid?.() === 0)('says when a file or a directory cannot be written', async () => {
     const path = join(directory, 'config');
     writeFileSync(path, '', { mode: 0o400 });
-    await expect(writeKubeconfig(path, ENTRY)).rejects.toThrow(/cannot be written: EACCES/);
+    await expect(writeKubeconfig(path, [ENTRY])).rejects.toThrow(/cannot be written: EACCES/);
     const closed = join(directory, 'closed');
     mkdirSync(closed, { mode: 0o500 });
-    await expect(writeKubeconfig(join(closed, 'config'), ENTRY)).rejects.toThrow(/cannot be written: EACCES/);
+    await expect(writeKubeconfig(join(closed, 'config'), [ENTRY])).rejects.toThrow(
+      /cannot be written: EACCES/,
+    );
     chmodSync(closed, 0o700);
   });
 
   it('says when the path cannot be a file', async () => {
     writeFileSync(join(directory, 'file'), '');
-    await expect(writeKubeconfig(join(directory, 'file', 'config'), ENTRY)).rejects.toThrow(
+    await expect(writeKubeconfig(join(directory, 'file', 'config'), [ENTRY])).rejects.toThrow(
       expect.objectContaining({ code: 'CONFIG_INVALID' }),
     );
   });

@@ -15,6 +15,8 @@ export interface LocalApiDouble {
   /** Asked address (as in `addr`) → whois body; a string is sent as it is. No entry: 404. */
   readonly whois: Map<string, unknown>;
   status: Record<string, unknown>;
+  /** What somebody who asks the bus for it gets at first. */
+  netmap: unknown;
   serveConfig: unknown;
   /** Domain → `pair` text. No entry: 500. */
   readonly certificates: Map<string, string>;
@@ -93,6 +95,7 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
     socketPath,
     whois: new Map(),
     status: { BackendState: 'Running', Version: '1.102.5' },
+    netmap: undefined,
     serveConfig: {},
     certificates: new Map(),
     dials: new Map(),
@@ -169,6 +172,9 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
     // Mask bit 2: the daemon begins with the state it is in.
     if ((mask & 2) !== 0)
       response.write(`${JSON.stringify({ Version: 'double', SessionID: 's', State: 6 })}\n`);
+    // Mask bit 8: the network map comes first as well.
+    if ((mask & 8) !== 0 && double.netmap !== undefined)
+      response.write(`${JSON.stringify({ Version: 'double', NetMap: double.netmap })}\n`);
     watching.add(response);
     response.once('close', () => watching.delete(response));
     const waiting = arrivals;

@@ -1,0 +1,36 @@
+/** The names that the control server publishes beside those of the nodes. tailscaled tells them on its bus only. */
+import { z } from 'zod';
+import type { ExtraRecord } from './find-host.ts';
+import { BUS_MASK, type LocalApi } from './local-api.ts';
+
+const NOTIFY = z.object({
+  NetMap: z.object({
+    DNS: z
+      .object({
+        ExtraRecords: z
+          .array(z.object({ Name: z.string(), Type: z.string().optional(), Value: z.string() }))
+          .nullish(),
+      })
+      .nullish(),
+  }),
+});
+
+/**
+ * Reads them once.
+ *
+ * @returns none when the daemon has no network map, or says nothing before the signal.
+ * @throws TailcastError `TAILNET_UNAVAILABLE`
+ */
+export async function readExtraRecords(
+  localApi: Pick<LocalApi, 'watchBus'>,
+  signal: AbortSignal,
+): Promise<readonly ExtraRecord[]> {
+  for await (const notify of localApi.watchBus(BUS_MASK.initialNetmap, signal)) {
+    const map = NOTIFY.safeParse(notify);
+    if (!map.success) continue;
+    return (map.data.NetMap.DNS?.ExtraRecords ?? [])
+      .filter(({ Type: type }) => ['', 'A', 'AAAA', undefined].includes(type))
+      .map(({ Name: name, Value: address }) => ({ name: name.toLowerCase().replace(/\.$/, ''), address }));
+  }
+  return [];
+}

@@ -1,0 +1,122 @@
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { runProgram } from '../../src/cli/program.ts';
+import { startLocalApiDouble, type LocalApiDouble } from '../support/local-api-double.ts';
+
+let daemon: LocalApiDouble;
+let directory: string;
+let file: string;
+
+beforeEach(async () => {
+  daemon = await startLocalApiDouble();
+  daemon.status = {
+    BackendState: 'Running',
+    Peer: {
+      a: {
+        ID: 'n2',
+        DNSName: 'prod-0.lab.ts.net.',
+        TailscaleIPs: ['100.64.0.2'],
+        AllowedIPs: ['100.100.0.7/32'],
+      },
+      b: { ID: 'n3', DNSName: 'stage.lab.ts.net.', TailscaleIPs: ['100.64.0.3'], AllowedIPs: [] },
+    },
+  };
+  daemon.netmap = {
+    DNS: {
+      ExtraRecords: [
+        { Name: 'prod.lab.ts.net.', Type: 'A', Value: '100.100.0.7' },
+        { Name: 'lonely.lab.ts.net', Value: '100.100.0.8' },
+        { Name: 'texts.lab.ts.net', Type: 'TXT', Value: '100.100.0.7' },
+      ],
+    },
+  };
+  directory = await mkdtemp(join(tmpdir(), 'tailcast-kubeconfig-'));
+  file = join(directory, 'config');
+});
+
+afterEach(async () => {
+  await daemon.close();
+  await rm(directory, { recursive: true });
+});
+
+async function run(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+  const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+  const environment = new Map([['KUBECONFIG', file]]);
+  const all = ['kubeconfig', ...args, '--socket', daemon.socketPath];
+  const code = await runProgram(all, { stdout, stderr, environment, signal: new AbortController().signal });
+  return { code, stdout: String(stdout.read() ?? ''), stderr: String(stderr.read() ?? '') };
+}
+
+interface Config {
+  readonly clusters: { name: string; cluster: { server: string } }[];
+  readonly users: { name: string; user: object }[];
+  readonly contexts: { name: string }[];
+  readonly 'current-context': string;
+}
+const written = async (): Promise<Config> => parse(await readFile(file, 'utf8')) as Config;
+
+describe('tailcast kubeconfig', () => {
+  it('writes several clusters at once, the first being the current one', async () => {
+    const outcome = await run('prod-0', 'stage');
+    expect(outcome).toMatchObject({ code: 0, stderr: '' });
+    expect(outcome.stdout).toBe(
+      `contexts prod-0.lab.ts.net, stage.lab.ts.net are now in ${file}, prod-0.lab.ts.net is the current one\n`,
+    );
+    const config = await written();
+    expect(config.clusters.map(({ cluster }) => cluster.server)).toEqual([
+      'https://prod-0.lab.ts.net',
+      'https://stage.lab.ts.net',
+    ]);
+    expect(config.contexts.map(({ name }) => name)).toEqual(['prod-0.lab.ts.net', 'stage.lab.ts.net']);
+    expect(config.users).toEqual([{ name: 'tailscale-auth', user: { token: 'unused' } }]);
+    expect(config['current-context']).toBe('prod-0.lab.ts.net');
+    expect((await stat(file)).mode & 0o777).toBe(0o600);
+  });
+
+  it('does nothing the second time, and leaves what is not its own', async () => {
+    const mine =
+      'apiVersion: v1\nkind: Config\n# mine\nclusters:\n- name: other\n  cluster: {server: https://other}\ncurrent-context: other\n';
+    await writeFile(file, mine);
+    await run('prod-0');
+    const text = await readFile(file, 'utf8');
+    expect(text).toContain('# mine');
+    expect((await written()).clusters.map(({ name }) => name)).toEqual(['other', 'prod-0.lab.ts.net']);
+    expect((await run('prod-0')).stdout).toBe(`${file} already has prod-0.lab.ts.net\n`);
+    expect(await readFile(file, 'utf8')).toBe(text);
+  });
+
+  it.each([
+    ['prod-0', 'https://prod-0.lab.ts.net'],
+    ['100.64.0.2', 'https://prod-0.lab.ts.net'],
+    ['prod', 'https://prod.lab.ts.net'],
+    ['100.100.0.7', 'https://prod.lab.ts.net'],
+    ['prod-0.lab.ts.net', 'https://prod-0.lab.ts.net'],
+    ['http://prod-0:8080', 'http://prod-0:8080'],
+    ['192.0.2.1', 'https://192.0.2.1'],
+  ])('understands %s', async (host, server) => {
+    const { stdout } = await run(host, '--print');
+    expect((parse(stdout) as Config).clusters[0]?.cluster.server).toBe(server);
+    await expect(stat(file)).rejects.toThrow('ENOENT');
+  });
+
+  it.each([
+    ['lonely', 'lonely.lab.ts.net is in MagicDNS, but is not currently reachable on any known peer'],
+    ['nobody', 'no node or Service of the tailnet is called nobody'],
+    ['texts', 'no node or Service of the tailnet is called texts'],
+  ])('refuses %s and says why', async (host, message) => {
+    const outcome = await run('prod-0', host);
+    expect(outcome.code).not.toBe(0);
+    expect(outcome.stderr).toContain(message);
+    await expect(stat(file)).rejects.toThrow('ENOENT');
+  });
+
+  it('refuses one name for two hosts', async () => {
+    const outcome = await run('prod-0', 'stage', '--name', 'x');
+    expect(outcome.code).not.toBe(0);
+    expect(outcome.stderr).toContain('--name is for one host');
+  });
+});
