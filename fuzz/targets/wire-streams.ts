@@ -301,8 +301,7 @@ const ack: FuzzTarget = {
   run(input, random) {
     const { merged, refused } = checkStream(input, random, {
       create: () => createAckParser(256),
-      // Damage may break a frame and its limit at once; which of the two is seen first depends on the cuts.
-      refusal: (error) => (wireRefusal(error) === undefined ? undefined : 'refused'),
+      refusal: wireRefusal,
       afterRefusal: dead,
       merge: (acks) => acks,
     });

@@ -5,13 +5,13 @@
 import { fuse } from './fuse.ts';
 import { WireError } from './wire-error.ts';
 
-export interface JsonObjectSplitter {
+export interface JsonObjectSplitter<Value> {
   /**
-   * @returns the text of every object the bytes complete; balanced, but not yet checked to be JSON.
+   * @returns what was read of every object the bytes complete.
    * @throws WireError `malformed` for anything but whitespace between objects, `limit` for an object that is too long;
-   *   afterwards `dead`.
+   *   whatever `read` throws; afterwards `dead`.
    */
-  push(chunk: Uint8Array): readonly string[];
+  push(chunk: Uint8Array): readonly Value[];
 }
 
 const SPACE = new Set([0x20, 0x09, 0x0a, 0x0d]); // RFC 8259 §2
@@ -21,8 +21,15 @@ const OPEN = new Set([0x7b, 0x5b]); // { [
 const CLOSE = new Set([0x7d, 0x5d]); // } ]
 const OPEN_OBJECT = 0x7b;
 
-/** @param maxObjectBytes the longest object, in bytes. */
-export function createJsonObjectSplitter(maxObjectBytes: number): JsonObjectSplitter {
+/**
+ * @param maxObjectBytes the longest object, in bytes.
+ * @param read takes the text of an object, which is balanced but not yet checked to be JSON. It is called as soon as the
+ *   object is complete, so that the first thing wrong with a stream is what it is refused for, wherever it was cut.
+ */
+export function createJsonObjectSplitter<Value>(
+  maxObjectBytes: number,
+  read: (text: string) => Value,
+): JsonObjectSplitter<Value> {
   const decoder = new TextDecoder();
   let pending = '';
   let pendingBytes = 0;
@@ -30,8 +37,8 @@ export function createJsonObjectSplitter(maxObjectBytes: number): JsonObjectSpli
   let inString = false;
   let escaped = false;
 
-  const push = fuse((chunk: Uint8Array): readonly string[] => {
-    const texts: string[] = [];
+  const push = fuse((chunk: Uint8Array): readonly Value[] => {
+    const values: Value[] = [];
     let start = 0;
     for (let index = 0; index < chunk.length; index += 1) {
       const byte = chunk[index] ?? 0;
@@ -46,7 +53,7 @@ export function createJsonObjectSplitter(maxObjectBytes: number): JsonObjectSpli
       if (pendingBytes + index - start + 1 > maxObjectBytes)
         throw new WireError('limit', 'JSON object is too long');
       if (depth === 0) {
-        texts.push(finish(chunk.subarray(start, index + 1)));
+        values.push(read(finish(chunk.subarray(start, index + 1))));
         start = index + 1;
       }
     }
@@ -54,7 +61,7 @@ export function createJsonObjectSplitter(maxObjectBytes: number): JsonObjectSpli
       pending += decoder.decode(chunk.subarray(start), { stream: true });
       pendingBytes += chunk.length - start;
     }
-    return texts;
+    return values;
   });
 
   function step(byte: number): void {

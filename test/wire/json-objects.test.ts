@@ -4,7 +4,7 @@ import { createJsonObjectSplitter } from '../../src/wire/json-objects.ts';
 import { concat, cut, cuts, thrownBy, utf8 } from './bytes.ts';
 
 const split = (segments: readonly Uint8Array[], max = 1000): readonly string[] => {
-  const splitter = createJsonObjectSplitter(max);
+  const splitter = createJsonObjectSplitter(max, (text) => text);
   return segments.flatMap((segment) => splitter.push(segment));
 };
 
@@ -59,7 +59,7 @@ describe('splitting a stream of JSON objects', () => {
   });
 
   it('is dead after a failure', () => {
-    const splitter = createJsonObjectSplitter(100);
+    const splitter = createJsonObjectSplitter(100, (text) => text);
     thrownBy(() => splitter.push(utf8('x')));
     expect(thrownBy(() => splitter.push(utf8('{}'))).code).toBe('dead');
   });

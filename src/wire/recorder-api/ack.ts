@@ -2,7 +2,6 @@
  * The response stream of `POST /v2/record`: JSON objects, one after another with any whitespace or none between, that
  * say how many bytes of the upload have arrived, and last perhaps why the recorder gives up.
  */
-import { fuse } from '../fuse.ts';
 import { createJsonObjectSplitter } from '../json-objects.ts';
 import { jsonField, parseJsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
@@ -42,8 +41,7 @@ export function encodeAck({
 
 /** @param maxFrameBytes the longest frame. */
 export function createAckParser(maxFrameBytes: number = MAX_ACK_BYTES): AckParser {
-  const splitter = createJsonObjectSplitter(maxFrameBytes);
-  return { push: fuse((chunk: Uint8Array) => splitter.push(chunk).map(parseAck)) };
+  return createJsonObjectSplitter(maxFrameBytes, parseAck);
 }
 
 function parseAck(text: string): Ack {

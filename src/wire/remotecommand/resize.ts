@@ -2,7 +2,6 @@
  * Terminal sizes on the resize stream or channel: JSON objects `{"Width":80,"Height":24}`, one after another, split
  * anywhere (k8s.io/client-go `tools/remotecommand`, read by k8s.io/kubelet with a Go `json.Decoder`).
  */
-import { fuse } from '../fuse.ts';
 import { createJsonObjectSplitter } from '../json-objects.ts';
 import { parseJsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
@@ -25,8 +24,7 @@ const MAX_UINT16 = 0xffff;
 
 /** @param maxObjectBytes the longest object, in bytes. */
 export function createResizeParser(maxObjectBytes: number = MAX_RESIZE_BYTES): ResizeParser {
-  const splitter = createJsonObjectSplitter(maxObjectBytes);
-  return { push: fuse((bytes: Uint8Array) => splitter.push(bytes).map(parseSize)) };
+  return createJsonObjectSplitter(maxObjectBytes, parseSize);
 }
 
 /** The bytes kubectl sends for a size. */

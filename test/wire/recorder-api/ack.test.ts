@@ -69,6 +69,16 @@ describe('ack frames', () => {
     expect(thrownBy(() => createAckParser(8).push(utf8('{"ack":1}'))).code).toBe('limit');
   });
 
+  it('is refused for the first thing that is wrong with it, in one chunk or many', () => {
+    const bytes = utf8(`{"ack":"x"}{"error":"${'x'.repeat(40)}"}`);
+    const feed = (segments: readonly Uint8Array[]): string => {
+      const parser = createAckParser(20);
+      return thrownBy(() => segments.flatMap((segment) => parser.push(segment))).code ?? '';
+    };
+    expect(feed([bytes])).toBe('malformed');
+    expect(feed(cut(bytes, [11]))).toBe('malformed');
+  });
+
   it('round-trips in every segmentation', () => {
     const ack = fc.record(
       { ack: fc.maxSafeNat(), error: fc.string({ minLength: 1, unit: 'grapheme' }) },
