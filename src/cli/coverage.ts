@@ -23,23 +23,52 @@ export interface CoveredSession extends AuditedSession {
 
 const RECORDABLE: ReadonlySet<string> = new Set(['exec', 'attach']);
 
-/** Joins by the gateway's id of a session, which is the audit id, the extra, and `connectionID` of the recording. Pure. */
-export function judgeCoverage(
-  sessions: Iterable<AuditedSession>,
-  recorded: ReadonlySet<string>,
-): readonly CoveredSession[] {
-  const byId = new Map<string, CoveredSession>();
-  for (const session of sessions) {
-    byId.set(session.auditId, { ...session, coverage: coverageOf(session, recorded) });
-  }
-  return [...byId.values()].toSorted((a, b) => a.time.localeCompare(b.time));
+/** What a recording says of its session. */
+export interface RecordedSession {
+  /** The gateway's id. */
+  readonly id: string;
+  /** Login name of a person, name of a tagged node. */
+  readonly user: string;
+  /** `exec` or `attach`. */
+  readonly subresource: string;
+  readonly namespace: string;
+  readonly name: string;
 }
 
-function coverageOf(
-  { auditId, gatewayId, subresource }: AuditedSession,
-  recorded: ReadonlySet<string>,
-): Coverage {
-  if (recorded.has(gatewayId ?? auditId)) return 'recorded';
+/**
+ * Joins by the gateway's id of a session, which is the audit id, the extra, and `connectionID` of the recording. An audit
+ * id alone proves little, because the API server takes it from whoever asks: so a recording must also be of the same user
+ * and place, it covers one session only, and that is the first one, because ids cannot be known beforehand. Pure.
+ */
+export function judgeCoverage(
+  sessions: Iterable<AuditedSession>,
+  recordings: Iterable<RecordedSession>,
+): readonly CoveredSession[] {
+  const byId = new Map(Array.from(recordings, (recording) => [recording.id, recording]));
+  const distinct = new Map<string, AuditedSession>();
+  // the events of one session share the time at which it was asked for
+  for (const session of sessions) distinct.set(`${session.time} ${session.auditId} ${session.user}`, session);
+  const inOrder = [...distinct.values()].toSorted((a, b) => a.time.localeCompare(b.time));
+  return inOrder.map((session) => {
+    const recording = byId.get(session.gatewayId ?? session.auditId);
+    if (recording === undefined || !isOf(recording, session)) return { ...session, coverage: gapOf(session) };
+    byId.delete(recording.id);
+    return { ...session, coverage: 'recorded' };
+  });
+}
+
+function isOf(recording: RecordedSession, session: AuditedSession): boolean {
+  return (
+    session.impersonatedBy !== undefined &&
+    session.resource === 'pods' &&
+    session.user === recording.user &&
+    session.subresource === recording.subresource &&
+    session.namespace === recording.namespace &&
+    session.name === recording.name
+  );
+}
+
+function gapOf({ gatewayId, subresource }: AuditedSession): Coverage {
   if (gatewayId === undefined) return 'direct';
   return RECORDABLE.has(subresource) ? 'unrecorded' : 'unrecordable';
 }
@@ -56,7 +85,7 @@ export async function reportCoverage(
   context: CommandContext,
 ): Promise<number> {
   const archive = await openArchive(options, context);
-  const recorded = await readSessionIds(archive);
+  const recorded = await readRecordedSessions(archive);
   const sessions: AuditedSession[] = [];
   for (const path of auditLogs) sessions.push(...(await readSessions(path)));
   const judged = judgeCoverage(sessions, recorded);
@@ -81,9 +110,10 @@ export async function reportCoverage(
 function rowOf(session: CoveredSession): readonly string[] {
   const { time, user, impersonatedBy, subresource, resource, namespace, name, coverage } = session;
   const who = coverage === 'direct' && impersonatedBy !== undefined ? `${user} (by ${impersonatedBy})` : user;
-  const where = [namespace, `${resource}/${name}`].filter((part) => part !== '').join(' ');
+  const what = resource === '' ? name : `${resource}/${name}`;
+  const where = [namespace, what].filter((part) => part !== '').join(' ');
   const because = coverage === 'direct' ? 'not through a gateway' : 'no recording';
-  return [time, who, subresource, where, because].map(plain);
+  return [time, who, subresource === '' ? 'upgrade' : subresource, where, because].map(plain);
 }
 
 async function readSessions(path: string): Promise<readonly AuditedSession[]> {
@@ -99,22 +129,29 @@ async function readSessions(path: string): Promise<readonly AuditedSession[]> {
   return sessions;
 }
 
-/** The ids that recordings have for their sessions: in the first line of each. */
-async function readSessionIds(archive: Archive): Promise<ReadonlySet<string>> {
-  const ids = new Set<string>();
+/** What the first line of each recording says. */
+async function readRecordedSessions(archive: Archive): Promise<readonly RecordedSession[]> {
+  const found: RecordedSession[] = [];
   for await (const recording of archive.list({})) {
-    const id = await readSessionId(archive, recording);
-    if (id !== '') ids.add(id);
+    const session = await readRecordedSession(archive, recording);
+    if (session !== undefined) found.push(session);
   }
-  return ids;
+  return found;
 }
 
-async function readSessionId(archive: Archive, recording: ListedRecording): Promise<string> {
+async function readRecordedSession(
+  archive: Archive,
+  recording: ListedRecording,
+): Promise<RecordedSession | undefined> {
   try {
-    for await (const line of archive.lines(recording, { follow: false }))
-      return parseCastHeader(line).connectionID;
+    for await (const line of archive.lines(recording, { follow: false })) {
+      const { connectionID: id, srcNode, srcNodeUser: user = srcNode, kubernetes } = parseCastHeader(line);
+      if (id === '' || kubernetes === undefined) return undefined;
+      const { SessionType: subresource, Namespace: namespace, PodName: name } = kubernetes;
+      return { id, user, subresource, namespace, name };
+    }
   } catch {
     // a recording whose beginning cannot be read proves nothing
   }
-  return '';
+  return undefined;
 }

@@ -16,8 +16,9 @@ export interface AuditedSession {
   readonly user: string;
   /** Who asked for that, if it was somebody else. */
   readonly impersonatedBy: string | undefined;
-  /** `exec`, `attach`, `portforward`, `proxy`, `ephemeralcontainers`. */
+  /** `exec`, `attach`, `portforward`, `proxy`, `ephemeralcontainers`; of any other upgrade whatever it has, if anything. */
   readonly subresource: string;
+  /** Empty for an upgrade that is about no resource: `name` is its path then. */
   readonly resource: string;
   readonly namespace: string;
   readonly name: string;
@@ -37,13 +38,16 @@ const EVENT = z.object({
       extra: z.record(z.string(), z.array(z.string())).default({}),
     })
     .default({ extra: {} }),
-  objectRef: z.object({ resource: text, namespace: text, name: text, subresource: text }),
+  requestURI: text,
+  objectRef: z.object({ resource: text, namespace: text, name: text, subresource: text }).optional(),
   responseStatus: z.object({ code: z.number().default(0) }).default({ code: 0 }),
 });
 
 const STREAMS: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward']);
 const WRITES: ReadonlySet<string> = new Set(['create', 'update', 'patch']);
 const SWITCHING = 101;
+const SWITCHING_IN_JSON = '"code":101';
+/** One-way text over WebSocket. */
 
 /**
  * The session an audit event is about; `undefined` for every other event, for what was refused, and for lines that are no
@@ -51,11 +55,13 @@ const SWITCHING = 101;
  */
 export function parseAuditedSession(line: string): AuditedSession | undefined {
   // most lines of a log are about something else, and need not be parsed to know it
-  if (!line.includes('"subresource"')) return undefined;
+  if (!line.includes('"subresource"') && !line.includes(SWITCHING_IN_JSON)) return undefined;
   const parsed = EVENT.safeParse(parseJson(line));
   if (!parsed.success) return undefined;
-  const { auditID, objectRef, responseStatus, impersonatedUser, user, verb } = parsed.data;
-  if (!happened(objectRef.subresource, verb, responseStatus.code)) return undefined;
+  const { auditID, requestURI, responseStatus, impersonatedUser, user, verb } = parsed.data;
+  const [path = ''] = requestURI.split('?', 1);
+  const { objectRef = { resource: '', namespace: '', name: path, subresource: '' } } = parsed.data;
+  if (!happened(objectRef, verb, responseStatus.code)) return undefined;
   const impersonated = impersonatedUser.username;
   return {
     auditId: auditID,
@@ -67,11 +73,18 @@ export function parseAuditedSession(line: string): AuditedSession | undefined {
   };
 }
 
-function happened(subresource: string, verb: string, code: number): boolean {
+function happened(
+  { resource, subresource }: Pick<AuditedSession, 'resource' | 'subresource'>,
+  verb: string,
+  code: number,
+): boolean {
   // a refused upgrade has an error for its status; API servers up to 1.33 wrote 200 for one that came about
   if (STREAMS.has(subresource)) return code === SWITCHING || code === 200;
   if (subresource === 'proxy') return code !== 403 && code !== 0;
-  return subresource === 'ephemeralcontainers' && WRITES.has(verb) && code >= 200 && code < 300;
+  if (subresource === 'ephemeralcontainers') return WRITES.has(verb) && code >= 200 && code < 300;
+  // any other upgrade may be one, except those that only tell
+  const tells = (verb === 'watch' && subresource === '') || (resource === 'pods' && subresource === 'log');
+  return code === SWITCHING && !tells;
 }
 
 function parseJson(line: string): unknown {

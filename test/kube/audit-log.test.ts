@@ -49,11 +49,41 @@ describe('a line of an audit log', () => {
     expect(parseAuditedSession(line)).toMatchObject({ subresource: 'proxy', gatewayId: 'r-1' });
   });
 
+  it.each<[string, Record<string, unknown>, Record<string, unknown>]>([
+    [
+      'of another API',
+      {
+        objectRef: {
+          resource: 'virtualmachineinstances',
+          namespace: 'n',
+          name: 'v',
+          subresource: 'console',
+          apiGroup: 'subresources.kubevirt.io',
+        },
+      },
+      { resource: 'virtualmachineinstances', subresource: 'console', name: 'v' },
+    ],
+    ['of a resource itself', { objectRef: { resource: 'shells', name: 's' } }, { resource: 'shells' }],
+    [
+      'of no resource',
+      { objectRef: undefined, requestURI: '/terminal?x=y' },
+      { resource: '', subresource: '', name: '/terminal' },
+    ],
+  ])('that is an upgrade %s is a session', (_what, overrides, session) => {
+    expect(parseAuditedSession(event(overrides))).toMatchObject(session);
+    expect(parseAuditedSession(event({ ...overrides, responseStatus: { code: 200 } }))).toBeUndefined();
+  });
+
   it.each<[string, Record<string, unknown>]>([
     ['a refusal', { responseStatus: { code: 403 } }],
     ['a bad request', { responseStatus: { code: 400 } }],
     ['no answer', { responseStatus: undefined }],
-    ['another subresource', { objectRef: { resource: 'pods', name: 'p', subresource: 'log' } }],
+    ['a log over WebSocket', { objectRef: { resource: 'pods', name: 'p', subresource: 'log' } }],
+    ['a watch over WebSocket', { verb: 'watch', objectRef: { resource: 'pods' } }],
+    [
+      'another subresource',
+      { objectRef: { resource: 'pods', name: 'p', subresource: 'status' }, responseStatus: { code: 200 } },
+    ],
     [
       'a read of ephemeral containers',
       {
