@@ -36,15 +36,21 @@ export function replay(target: FuzzTarget, input: Uint8Array): string {
 
 /**
  * @param options.until milliseconds of `performance.now()`; at least one input is tried
+ * @param options.maxRuns inputs that are tried at most; with them and a seed, a run is the same wherever time allows it
  * @returns the first failure, made small
  */
 export function fuzz(
   target: FuzzTarget,
   corpus: readonly Uint8Array[],
-  options: { readonly seed: number; readonly until: number; readonly maxCpuMs?: number },
+  options: {
+    readonly seed: number;
+    readonly until: number;
+    readonly maxRuns?: number;
+    readonly maxCpuMs?: number;
+  },
 ): FuzzReport {
   const random = createRandom(options.seed);
-  const { maxCpuMs = MAX_CPU_MS } = options;
+  const { maxCpuMs = MAX_CPU_MS, maxRuns = Infinity } = options;
   const bases = [...corpus, ...target.seeds];
   const outcomes = new Set<string>();
   let runs = 0;
@@ -60,7 +66,7 @@ export function fuzz(
     } catch (error) {
       return { runs, outcomes: outcomes.size, failure: minimise(target, { input, error }) };
     }
-  } while (performance.now() < options.until);
+  } while (performance.now() < options.until && runs < maxRuns);
   return { runs, outcomes: outcomes.size, failure: undefined };
 }
 

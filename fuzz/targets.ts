@@ -1,6 +1,8 @@
 import type { FuzzTarget } from './target.ts';
 import { PEER_TARGETS } from './targets/peers.ts';
 import { REQUEST_TARGETS } from './targets/requests.ts';
+import { SESSION_TARGETS } from './targets/sessions.ts';
+import { STORED_TARGETS } from './targets/stored.ts';
 import { WIRE_STREAM_TARGETS } from './targets/wire-streams.ts';
 import { WIRE_TEXT_TARGETS } from './targets/wire-text.ts';
 
@@ -10,4 +12,6 @@ export const TARGETS: readonly FuzzTarget[] = [
   ...WIRE_TEXT_TARGETS,
   ...REQUEST_TARGETS,
   ...PEER_TARGETS,
+  ...SESSION_TARGETS,
+  ...STORED_TARGETS,
 ];

@@ -1,4 +1,4 @@
-import { createResizeParser } from '../wire/remotecommand/resize.ts';
+import { createResizeParser, MAX_RESIZE_BYTES } from '../wire/remotecommand/resize.ts';
 import type { TappedSession } from './tap.ts';
 
 /**
@@ -6,12 +6,12 @@ import type { TappedSession } from './tap.ts';
  * only the sizes from there on are missing, as they are for the API server.
  */
 export function createSizeReader(session: Pick<TappedSession, 'resize'>): (bytes: Uint8Array) => void {
-  const parser = createResizeParser();
+  const parser = createResizeParser(MAX_RESIZE_BYTES, (size) => session.resize(size));
   let readable = true;
   return (bytes) => {
     if (!readable) return;
     try {
-      for (const size of parser.push(bytes)) session.resize(size);
+      parser.push(bytes);
     } catch {
       readable = false;
     }

@@ -22,9 +22,19 @@ export interface ResizeParser {
 export const MAX_RESIZE_BYTES = 1024;
 const MAX_UINT16 = 0xffff;
 
-/** @param maxObjectBytes the longest object, in bytes. */
-export function createResizeParser(maxObjectBytes: number = MAX_RESIZE_BYTES): ResizeParser {
-  return createJsonObjectSplitter(maxObjectBytes, parseSize);
+/**
+ * @param maxObjectBytes the longest object, in bytes.
+ * @param onSize is told of each size at once, also of those in front of what `push` throws for.
+ */
+export function createResizeParser(
+  maxObjectBytes: number = MAX_RESIZE_BYTES,
+  onSize: (size: TerminalSize) => void = () => {},
+): ResizeParser {
+  return createJsonObjectSplitter(maxObjectBytes, (text) => {
+    const size = parseSize(text);
+    onSize(size);
+    return size;
+  });
 }
 
 /** The bytes kubectl sends for a size. */

@@ -1,0 +1,293 @@
+/** What is read back from disks and buckets, and what viewers, auditors and administrators hand in. */
+import { parseAuditedSession } from '../../src/kube/audit-log.ts';
+import { parsePolicy } from '../../src/proxy/policy-file.ts';
+import { POLICY_ACTIONS, POLICY_CLASSES } from '../../src/proxy/policy.ts';
+import { parseExactJson } from '../../src/tailnet/exact-json.ts';
+import { parseRange } from '../../src/tsrecorder/byte-range.ts';
+import { parseHead, stampHead } from '../../src/tsrecorder/cast-head.ts';
+import { encodeEntry, parseEntry, parseSegment } from '../../src/tsrecorder/evidence/log-entry.ts';
+import { parseSignedSidecar } from '../../src/tsrecorder/evidence/signed-sidecar.ts';
+import { parseSidecar } from '../../src/tsrecorder/sidecar.ts';
+import { encodeNote, parseJournalLine } from '../../src/tsrecorder/spool-journal.ts';
+import {
+  decodeNodeId,
+  encodeNodeId,
+  formatTime,
+  parseMarkName,
+  parseRecordingId,
+  parseRecordingKey,
+  parseTime,
+  recordingId,
+  recordingKey,
+} from '../../src/tsrecorder/store/key.ts';
+import {
+  attempt,
+  ensure,
+  ensureEqual,
+  hasEscapedName,
+  textOf,
+  utf8,
+  words,
+  type FuzzTarget,
+} from '../target.ts';
+import { refusals } from './requests.ts';
+
+const byteRange: FuzzTarget = {
+  name: 'byte-range',
+  words: words('bytes= - , 0 1 999999999999999 9999999999999999 \t'),
+  seeds: ['bytes=0-', 'bytes=5-9', 'bytes=-5', 'bytes=1-2,4-5', 'items=1-2'].map(utf8),
+  run(input) {
+    const header = textOf(input);
+    for (const bytes of [0, 1, 10, 2 ** 40]) {
+      const range = parseRange(header, bytes);
+      if (typeof range === 'string') continue;
+      ensure(
+        range.start >= 0 && range.start < range.end && range.end <= bytes,
+        'a range outside of the bytes',
+      );
+    }
+    const range = parseRange(header, 10);
+    return typeof range === 'string' ? range : 'range';
+  },
+};
+
+const recordingName: FuzzTarget = {
+  name: 'recording-name',
+  words: words('_ / .cast %2F %2e .. ~ 2026-01-02T03:04:05 Z .123456789 0123456789abcdef'),
+  seeds: [
+    'nABC_2026-01-02T03:04:05.123456789Z',
+    'nABC/2026-01-02T03:04:05Z.cast',
+    'n%2F_2026-01-02T03:04:05Z~0123456789abcdef0123456789abcdef',
+    '2026-02-30T03:04:05Z',
+  ].map(utf8),
+  run(input) {
+    const text = textOf(input);
+    const id = parseRecordingId(text);
+    const key = parseRecordingKey(text);
+    if (id !== undefined) ensure(recordingId(id) === text, 'an id does not survive being written');
+    if (key !== undefined) {
+      ensure(recordingKey(key) === text, 'a key does not survive being written');
+      ensure(
+        text.split('/').length === 2 && !/(?:^|\/)\.{0,2}(?:\/|$)/.test(text),
+        'a key leaves its folder',
+      );
+    }
+    const node = decodeNodeId(text);
+    if (node !== undefined) ensure(encodeNodeId(node) === text, 'a node id does not survive being written');
+    const time = parseTime(text);
+    if (time !== undefined)
+      ensure(parseTime(formatTime(time)) === time, 'a time does not survive being written');
+    const mark = parseMarkName(text);
+    return [id, key, node, time, mark].map((value) => (value === undefined ? '-' : 'x')).join('');
+  },
+};
+
+const journal: FuzzTarget = {
+  name: 'spool-journal',
+  words: ['{"at":', ',"size":', ',"note":', ',"odd":', '{"meta":', '{"end":', '"castBytes":', '}', '9'],
+  seeds: [
+    '{"at":10,"size":4,"note":{"a":1}}',
+    '{"at":10,"size":4,"odd":"x"}',
+    '{"end":{"castBytes":5}}',
+    '{"meta":{"nodeId":"n","time":"t","nodeName":"m","address":"a","protocol":"v2","token":"","part":1,"uploadedHeaderBytes":1,"storedHeaderBytes":2}}',
+  ].map(utf8),
+  run(input) {
+    const line = textOf(input);
+    const parsed = parseJournalLine(line);
+    if (parsed?.kind !== 'note') return parsed?.kind ?? 'none';
+    const { note } = parsed;
+    if (note.text === undefined) return 'odd';
+    ensureEqual(
+      parseJournalLine(encodeNote(note, '').trimEnd()),
+      parsed,
+      'a note does not survive being written',
+    );
+    return 'note';
+  },
+};
+
+const ZEROS = '0'.repeat(64);
+
+const logEntry: FuzzTarget = {
+  name: 'log-entry',
+  words: [
+    '{"n":',
+    '"prev":"',
+    '"time":"',
+    '"event":{"kind":"',
+    'witness',
+    'document',
+    ZEROS,
+    '\n',
+    '{"signature":{',
+    '}',
+  ],
+  seeds: [
+    `{"n":1,"prev":"${ZEROS}","time":"2026-01-02T03:04:05Z","event":{"kind":"document","name":"a","bytes":1,"sha256":"${ZEROS}"}}`,
+    `{"n":1}\n{"signature":{"log":"${'0'.repeat(32)}","n":1,"hash":"${ZEROS}","key":"k","ed25519":"s"}}\n`,
+  ].map(utf8),
+  run(input) {
+    const text = textOf(input);
+    const segment = parseSegment(text);
+    ensure(segment.lines.length <= text.split('\n').length, 'more lines than there are');
+    const entry = parseEntry(text);
+    if (entry === undefined) return `none ${segment.signature === undefined}`;
+    ensureEqual(parseEntry(encodeEntry(entry)), entry, 'an entry does not survive being written');
+    return entry.event.kind;
+  },
+};
+
+const sidecar: FuzzTarget = {
+  name: 'sidecar',
+  words: ['  "evidence": ', '  "signature": ', '{\n', '\n}\n', ',\n', '"version"', 'null', '1e999', '[]'],
+  seeds: ['{\n  "version": 1\n}\n', '{\n  "version": 1,\n  "evidence": {},\n  "signature": "k:s"\n}\n'].map(
+    utf8,
+  ),
+  run(input) {
+    const text = textOf(input);
+    return `${parseSidecar(text) !== undefined} ${parseSignedSidecar(text) !== undefined}`;
+  },
+};
+
+const castHead: FuzzTarget = {
+  name: 'cast-head',
+  words: [
+    '"dstNode":"x"',
+    '"dstNodeID":',
+    '{"version":2',
+    ',',
+    '}',
+    '"kubernetes":{',
+    '"connectionID":"',
+    '"width":',
+    'null',
+  ],
+  seeds: [
+    '{"version":2,"width":80,"height":24,"timestamp":1,"dstNode":"evil","dstNodeID":"evil"}',
+    '{"version":3,"term":{"cols":80,"rows":24},"timestamp":1}',
+    '{"version":2,"width":1,"height":1,"kubernetes":{"PodName":"p","Namespace":"n","Container":"c","SessionType":"exec"}}',
+  ].map(utf8),
+  run(input) {
+    const line = textOf(input);
+    if (hasEscapedName(line)) return 'escaped';
+    const uploader = { node: 'gateway', nodeId: 'nGW' };
+    const { value, refused } = attempt(() => stampHead(line, uploader), refusals('UPLOAD_MALFORMED'));
+    if (refused !== undefined) return refused;
+    ensure(
+      value.endsWith('\n') && value.trimEnd().split('\n').length === line.trim().split('\n').length,
+      'a line more',
+    );
+    const head = parseHead(value);
+    ensureEqual(head?.destination, uploader, 'an uploader could say that it was somebody else');
+    return head?.kind ?? 'none';
+  },
+};
+
+const auditLog: FuzzTarget = {
+  name: 'audit-log',
+  words: [
+    '"subresource":"exec"',
+    '"code":101',
+    '"objectRef":{',
+    '"impersonatedUser":{',
+    '"extra":{',
+    '[]',
+    'null',
+    '}',
+  ],
+  seeds: [
+    '{"auditID":"a","verb":"create","requestReceivedTimestamp":"t","user":{"username":"u"},"impersonatedUser":{"username":"v","extra":{"tailcast.dev/session":["s"]}},"objectRef":{"resource":"pods","namespace":"n","name":"p","subresource":"exec"},"responseStatus":{"code":101}}',
+    '{"auditID":"a","verb":"get","user":{"username":"u"},"requestURI":"/x?y","responseStatus":{"code":101}}',
+  ].map(utf8),
+  run(input) {
+    const session = parseAuditedSession(textOf(input));
+    if (session === undefined) return 'none';
+    ensure(session.user === session.user.toString() && session.auditId !== undefined, 'a session of nobody');
+    return `${session.subresource} ${session.gatewayId !== undefined}`.slice(0, 40);
+  },
+};
+
+const policyFile: FuzzTarget = {
+  name: 'policy-file',
+  words: [
+    ...words('"enforced" "others" "portForward" "sessions" : { } [ ] , 1 65536 "22-23" null true'),
+    ...POLICY_CLASSES.map((name) => `"${name}":`),
+    ...POLICY_ACTIONS.map((name) => `"${name}"`),
+    '"refusePorts":',
+    '"perUser":',
+    '"__proto__":',
+  ],
+  seeds: [
+    '{"enforced":{"exec":"record","kubeletExec":"allow"},"portForward":{"refusePorts":[22,"10250-10259"]},"sessions":{"perUser":1}}',
+    '{"others":{"opaqueUpgrade":"refuse"}}',
+  ].map(utf8),
+  run(input) {
+    const { value } = attempt(
+      () => JSON.parse(textOf(input)) as unknown,
+      (error) => (error instanceof SyntaxError ? 'no JSON' : undefined),
+    );
+    if (typeof value !== 'object' || value === null) return 'no JSON';
+    const { value: policy, refused } = attempt(
+      () => parsePolicy(new Map(Object.entries(value)), 'policy.yaml'),
+      refusals('CONFIG_INVALID'),
+    );
+    if (refused !== undefined) return refused;
+    for (const section of [policy.enforced, policy.others]) {
+      ensureEqual(
+        Object.keys(section).toSorted(),
+        POLICY_CLASSES.toSorted(),
+        'classes are missing or made up',
+      );
+      ensure(
+        Object.values(section).every((action) => POLICY_ACTIONS.includes(action)),
+        'an action that is none',
+      );
+    }
+    for (const { first, last } of policy.refusedPorts)
+      ensure(first >= 1 && first <= last && last <= 65_535, 'no port');
+    return `read ${policy.refusedPorts.length}`;
+  },
+};
+
+const exactJson: FuzzTarget = {
+  name: 'exact-json',
+  words: ['{"a":', '"a"', ',', ':', '}', '9007199254740993', '-0', '1e400', '\\u0061', '[', ']', '"'],
+  seeds: [
+    '{"a":9007199254740993,"b":[1,{"a":2}]}',
+    '{"a":1,"\\u0061":2}',
+    '{"a":"{\\"b\\":1,\\"b\\":2}"}',
+  ].map(utf8),
+  run(input) {
+    const text = textOf(input);
+    const refusal = (error: unknown): string | undefined =>
+      error instanceof SyntaxError ? 'refused' : undefined;
+    const plain = attempt(() => JSON.parse(text) as unknown, refusal);
+    const exact = attempt(() => parseExactJson(text), refusal);
+    if (plain.refused !== undefined) ensure(exact.refused !== undefined, 'what is no JSON was read');
+    if (exact.refused !== undefined) return `refused ${plain.refused === undefined}`;
+    if (hasEscapedName(text)) return 'escaped';
+    const rounded: unknown = JSON.parse(
+      JSON.stringify(exact.value, (_key, member: unknown) =>
+        typeof member === 'bigint' ? Number(member) : member,
+      ) ?? 'null',
+    );
+    ensureEqual(
+      JSON.stringify(rounded),
+      JSON.stringify(plain.value),
+      'the values differ by more than precision',
+    );
+    return typeof exact.value;
+  },
+};
+
+export const STORED_TARGETS: readonly FuzzTarget[] = [
+  byteRange,
+  recordingName,
+  journal,
+  logEntry,
+  sidecar,
+  castHead,
+  auditLog,
+  policyFile,
+  exactJson,
+];

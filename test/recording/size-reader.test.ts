@@ -1,0 +1,20 @@
+import { describe, expect, it } from 'vitest';
+import { createSizeReader } from '../../src/recording/size-reader.ts';
+import { utf8 } from '../support/stream-peers.ts';
+
+function read(...chunks: readonly string[]): readonly string[] {
+  const sizes: string[] = [];
+  const push = createSizeReader({ resize: ({ columns, rows }) => void sizes.push(`${columns}x${rows}`) });
+  for (const chunk of chunks) push(utf8(chunk));
+  return sizes;
+}
+
+describe('a reader of terminal sizes', () => {
+  it('takes every size up to the first that cannot be read, wherever the stream is cut', () => {
+    const text = '{"Width":80,"Height":24}{"Width":81}x{"Width":82}';
+    const expected = ['80x24', '81x0'];
+    expect(read(text)).toEqual(expected);
+    expect(read(...text)).toEqual(expected);
+    expect(read(text.slice(0, 30), text.slice(30))).toEqual(expected);
+  });
+});
