@@ -14,7 +14,7 @@ describe('a reader of terminal sizes', () => {
     const text = '{"Width":80,"Height":24}{"Width":81}x{"Width":82}';
     const expected = ['80x24', '81x0'];
     expect(read(text)).toEqual(expected);
-    expect(read(...text)).toEqual(expected);
+    expect(read(...text.split(''))).toEqual(expected);
     expect(read(text.slice(0, 30), text.slice(30))).toEqual(expected);
   });
 });
