@@ -182,8 +182,12 @@ function addCoverage(command: AddCommand, context: CommandContext, outcome: { co
 }
 
 function addRetention(command: AddCommand, context: CommandContext): void {
-  command('retention', 'show what a retention policy would remove, and hold recordings back from it')
-    .argument('<store>', 'a recorder’s directory')
+  const { s3Endpoint, s3Region, s3PathStyle } = RECORDER_SETTINGS;
+  addSettingOptions(
+    command('retention', 'show what a retention policy would remove, and hold recordings back from it'),
+    { s3Endpoint, s3Region, s3PathStyle },
+  )
+    .argument('<store>', 'a recorder’s directory, or s3://bucket/prefix')
     .option('--max-age-days <n>', 'as the recorder’s --retention-days', argument(wholeNumber(1, 36_500)))
     .option('--max-bytes <size>', 'as the recorder’s --max-store-bytes', argument(byteSize(1, 1024 ** 5)))
     .option('--hold <id...>', 'keep these recordings whatever the policy says')
@@ -193,7 +197,9 @@ function addRetention(command: AddCommand, context: CommandContext): void {
     .addHelpText('after', '\nNothing is removed here: recorders do that, and write it into their logs.')
     .action(async (store: string, options: Record<string, unknown>) => {
       const { manageRetention } = await import('./retention.ts');
-      await manageRetention(store, options, context);
+      const { maxAgeDays, maxBytes, hold, release, reason, json, ...settings } = options;
+      const config = { ...settingsOf(RECORDER_SETTINGS, settings, context.environment), store };
+      await manageRetention(config, { maxAgeDays, maxBytes, hold, release, reason, json }, context);
     });
 }
 

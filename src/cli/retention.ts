@@ -1,25 +1,38 @@
 /** `tailcast retention`: what a policy would remove, and holds. Removing is left to recorders: they have the log. */
-import { stat } from 'node:fs/promises';
+import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError } from '../errors.ts';
 import { holdRecording, planStoreRetention, releaseRecording } from '../tsrecorder/retention-run.ts';
 import type { PlannedRemoval, RetentionPlan } from '../tsrecorder/retention.ts';
-import { createDiskStore } from '../tsrecorder/store/disk.ts';
+import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import { formatBytes, formatTable, plain, print } from './output.ts';
 
 const DAY_MS = 86_400_000;
 
-/** @throws TailcastError `USAGE`, `RECORDING_UNKNOWN` */
+/**
+ * Holds and releases what the options name, then prints the plan for the store, a directory or a bucket.
+ *
+ * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `STORE_FAILED`
+ */
 export async function manageRetention(
-  directory: string,
+  config: StoreConfig & { readonly store: string },
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<void> {
-  const found = await stat(directory).catch(() => undefined);
-  if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${directory} is not a directory`);
-  const { hold, release, reason, maxAgeDays, maxBytes } = options;
-  const changes = Array.isArray(hold) || Array.isArray(release);
-  const store = await createDiskStore(directory, { readOnly: !changes });
+  const { hold, release } = options;
+  const opened = await openStoreForTool(config, Array.isArray(hold) || Array.isArray(release));
+  try {
+    await manage(opened.store, options, context);
+  } finally {
+    opened.close();
+  }
+}
+
+async function manage(
+  store: RecordingStore,
+  { hold, release, reason, maxAgeDays, maxBytes, json }: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<void> {
   if (Array.isArray(hold)) {
     if (typeof reason !== 'string') throw new TailcastError('USAGE', 'say why with --reason');
     for (const id of hold) await holdRecording(store, String(id), reason, Date.now());
@@ -30,7 +43,7 @@ export async function manageRetention(
     ...(typeof maxBytes === 'number' ? { maxBytes } : {}),
   };
   const plan = await planStoreRetention(store, policy, Date.now());
-  if (options['json'] === true) await print(context.stdout, `${JSON.stringify(plan)}\n`);
+  if (json === true) await print(context.stdout, `${JSON.stringify(plan)}\n`);
   else await printPlan(plan, context);
 }
 

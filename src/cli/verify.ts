@@ -1,6 +1,6 @@
 /** `tailcast verify`: whether an archive is what was recorded, and if not, what is wrong and where. */
-import { readFile, stat, writeFile } from 'node:fs/promises';
-import { openStoreToRead, parseBucketAddress, type StoreConfig } from '../compose/recorder-store.ts';
+import { readFile, writeFile } from 'node:fs/promises';
+import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Finding } from '../tsrecorder/evidence/finding.ts';
@@ -25,13 +25,9 @@ export async function verifyArchive(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<number> {
-  if (parseBucketAddress(config.store) === undefined) {
-    const found = await stat(config.store).catch(() => undefined);
-    if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${config.store} is not a directory`);
-  }
   const keys = await readKeys(options['key']);
   const checkpoint = await readCheckpoint(options['checkpoint']);
-  const opened = await openStoreToRead(config);
+  const opened = await openStoreForTool(config);
   const report = await verifyStore({
     store: opened.store,
     keys,

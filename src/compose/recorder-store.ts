@@ -1,4 +1,5 @@
 /** Where a recorder keeps its recordings, as its settings say. */
+import { stat } from 'node:fs/promises';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -86,16 +87,20 @@ export async function openStore(config: StoreConfig, log: Logger): Promise<Opene
 }
 
 /**
- * Opens the store for reading, e.g. to verify it. Nothing is written, and no right to write is needed.
+ * Opens the store for a tool, e.g. to verify it. Opening writes nothing, and needs no right to write, unless `change` says
+ * that the tool is going to.
  *
- * @throws TailcastError `CONFIG_INVALID` naming the setting.
+ * @throws TailcastError `USAGE` when there is no such directory, `CONFIG_INVALID` naming the setting.
  */
-export async function openStoreToRead(
+export async function openStoreForTool(
   config: StoreConfig & { readonly store: string },
+  change = false,
 ): Promise<{ readonly store: RecordingStore; close(): void }> {
   const address = parseBucketAddress(config.store);
   if (address === undefined) {
-    const store = await createDiskStore(config.store, { readOnly: true });
+    const found = await stat(config.store).catch(() => undefined);
+    if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${config.store} is not a directory`);
+    const store = await createDiskStore(config.store, { readOnly: !change });
     return { store, close: () => undefined };
   }
   const { bucket } = await openBucket(config, address);

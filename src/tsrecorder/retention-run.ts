@@ -7,10 +7,13 @@ import type { Logger } from '../observe/logger.ts';
 import type { SessionEvidence } from './evidence/session-evidence.ts';
 import { batchPrefix, batchTime } from './events/event-batches.ts';
 import { planRetention, type KeptRecording, type RetentionPlan, type RetentionPolicy } from './retention.ts';
-import { parseRecordingId, parseTime, recordingId } from './store/key.ts';
+import { parseRecordingId, parseTime, recordingId, type RecordingKey } from './store/key.ts';
 import type { RecordingStore } from './store/store.ts';
+import { createTurnstile } from './turnstile.ts';
 
 const HOLDS_FOLDER = '.holds/';
+/** Recordings whose size is asked for at a time. */
+const STAT_CONCURRENCY = 8;
 
 export interface RetentionOptions {
   readonly store: RecordingStore;
@@ -66,16 +69,22 @@ export async function planStoreRetention(
   policy: RetentionPolicy,
   nowMs: number,
 ): Promise<RetentionPlan> {
-  const recordings: KeptRecording[] = [];
-  for (const { key } of await store.list()) {
-    const stats = await Promise.all(
-      (['cast', 'notes', 'sidecar'] as const).map((kind) => store.stat(key, kind)),
-    );
-    const bytes = stats.reduce((sum, stat) => sum + (stat?.bytes ?? 0), 0);
-    const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
-    recordings.push({ id: recordingId(key), startedAtMs, bytes });
-  }
+  const turn = createTurnstile(STAT_CONCURRENCY);
+  const recordings = await Promise.all(
+    (await store.list()).map(async ({ key, bytes: listed }): Promise<KeptRecording> => {
+      const bytes = listed ?? (await turn(() => sizeOf(store, key)));
+      const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
+      return { id: recordingId(key), startedAtMs, bytes };
+    }),
+  );
   return planRetention(recordings, await listHolds(store), policy, nowMs);
+}
+
+async function sizeOf(store: RecordingStore, key: RecordingKey): Promise<number> {
+  let bytes = 0;
+  for (const kind of ['cast', 'notes', 'sidecar'] as const)
+    bytes += (await store.stat(key, kind))?.bytes ?? 0;
+  return bytes;
 }
 
 /** Removes what the policy removes. @throws TailcastError `STORE_FAILED`; what has been removed then is in the log */

@@ -201,22 +201,26 @@ async function listNodes(bucket: Bucket): Promise<readonly string[]> {
 /** Recordings in one folder; `events/` is skipped by the store itself. */
 async function listNode(bucket: Bucket, folder: string, since: number): Promise<readonly StoredRecording[]> {
   const casts: { readonly key: RecordingKey; readonly object: BucketObject }[] = [];
-  const sidecars = new Set<string>();
+  const others = new Map<string, number>();
   // seconds come before fractions in the order of names, so cutting the time to seconds loses none
   const startAfter = `${folder}${new Date(Math.max(0, since)).toISOString().slice(0, 19)}`;
   for await (const { objects } of bucket.list({ prefix: folder, startAfter, folders: true })) {
     for (const object of objects) {
       const key = parseRecordingKey(object.name);
       if (key !== undefined) casts.push({ key, object });
-      else if (object.name.endsWith(SUFFIX.sidecar))
-        sidecars.add(object.name.slice(0, -SUFFIX.sidecar.length));
+      else others.set(object.name, object.bytes);
     }
   }
-  return casts.map(({ key, object: { name, bytes, modifiedAtMs } }) => ({
-    key,
-    hasSidecar: sidecars.has(name.slice(0, -SUFFIX.cast.length)),
-    stat: { bytes, modifiedAtMs },
-  }));
+  return casts.map(({ key, object: { name, bytes, modifiedAtMs } }) => {
+    const base = name.slice(0, -SUFFIX.cast.length);
+    const sidecar = others.get(base + SUFFIX.sidecar);
+    return {
+      key,
+      hasSidecar: sidecar !== undefined,
+      stat: { bytes, modifiedAtMs },
+      bytes: bytes + (sidecar ?? 0) + (others.get(base + SUFFIX.notes) ?? 0),
+    };
+  });
 }
 
 function timeOf({ time }: RecordingKey): number {

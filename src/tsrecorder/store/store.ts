@@ -28,6 +28,8 @@ export interface StoredRecording {
   readonly hasSidecar: boolean;
   /** Of the cast, if listing tells. */
   readonly stat?: ObjectStat;
+  /** Cast, sidecar and notes together, if listing tells. */
+  readonly bytes?: number;
   /** As it was given to `finish`: recordings with the same mark are parts of one session. */
   readonly sessionMark?: string;
 }

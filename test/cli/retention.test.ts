@@ -1,0 +1,57 @@
+import { once } from 'node:events';
+import { PassThrough } from 'node:stream';
+import { describe, expect, it } from 'vitest';
+import { runProgram } from '../../src/cli/program.ts';
+import { createRig, HEADER, uploadWhole } from '../tsrecorder/recorder-rig.ts';
+
+async function run(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+  const written = { stdout: '', stderr: '' };
+  const stream = (name: 'stdout' | 'stderr'): PassThrough =>
+    new PassThrough().on('data', (chunk: Buffer) => {
+      written[name] += String(chunk);
+    });
+  const context = {
+    stdout: stream('stdout'),
+    stderr: stream('stderr'),
+    environment: new Map<string, string>(),
+    signal: new AbortController().signal,
+  };
+  const code = await runProgram(['retention', ...args], context);
+  for (const end of [context.stdout, context.stderr]) await once(end.end(), 'end');
+  return { code, ...written };
+}
+
+describe('tailcast retention', () => {
+  it('shows the plan, holds and releases, and removes nothing', async () => {
+    await using rig = await createRig();
+    for (const command of ['one', 'two']) await uploadWhole(rig.recorder, HEADER.replace('sh -i', command));
+    const [, oldest] = await rig.list();
+    expect((await run(rig.directory)).stdout).toMatch(/^0 would be removed, 0 held, /);
+    const plan = await run(rig.directory, '--max-bytes', '1');
+    expect(plan.stdout).toMatch(/2 would be removed, 0 held, 0 B kept\n$/);
+    expect(plan.stdout.split('\n')[1]).toContain(oldest!.id);
+    const held = await run(rig.directory, '--max-bytes', '1', '--hold', oldest!.id, '--reason', 'case 17');
+    expect(held.stdout).toMatch(/1 would be removed, 1 held, .* what is held is larger than the limit\n$/);
+    const json = JSON.parse((await run(rig.directory, '--max-bytes', '1', '--json')).stdout);
+    expect(json).toMatchObject({ held: [{ id: oldest!.id, reason: 'quota' }], overQuota: true });
+    expect((await run(rig.directory, '--max-bytes', '1', '--release', oldest!.id)).stdout).toMatch(
+      /2 would be/,
+    );
+    expect(await rig.list()).toHaveLength(2);
+  });
+
+  it('says what is wrong with its arguments', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, HEADER);
+    const [recording] = await rig.list();
+    expect(await run('/nowhere/at/all')).toMatchObject({ code: 2 });
+    expect(await run(rig.directory, '--hold', recording!.id)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('--reason'),
+    });
+    expect(await run(rig.directory, '--hold', 'nX_2026-07-29T11:50:58Z', '--reason', 'x')).toMatchObject({
+      code: 1,
+    });
+    expect(await run('s3://-')).toMatchObject({ code: 1, stderr: expect.stringContaining('s3://bucket') });
+  });
+});
