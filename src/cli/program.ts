@@ -244,9 +244,24 @@ function addDoctor(command: AddCommand, context: CommandContext, outcome: { code
   }
 }
 
-/** Questions about what a gateway would do. */
+/** Questions about what a gateway would do, and the rights it needs for it. */
 function addPolicy(command: AddCommand, context: CommandContext): void {
-  command('policy', 'ask what a gateway would do')
+  const policy = command('policy', 'ask what a gateway would do, and write down the rights it needs');
+  policy
+    .command('rbac')
+    .description('print an account that can only impersonate, if wanted only these users and groups, as YAML')
+    .exitOverride()
+    .option('--user <name...>', 'a user it may be; none: anybody')
+    .option('--group <name...>', 'a group it may give; none: any')
+    .option('--constrained', 'for constrained impersonation: Kubernetes 1.36 and newer')
+    .option('--audit-extras', 'for a gateway with auditExtras')
+    .option('--namespace <name>', 'of the service account', 'tailcast')
+    .option('--account <name>', 'name of the service account', 'tailcast-gateway')
+    .action(async (options: Record<string, unknown>) => {
+      const { printRbac } = await import('./rbac.ts');
+      await printRbac(options, context);
+    });
+  policy
     .command('explain')
     .description('say how a request is read, what class it is of, and what becomes of it')
     .exitOverride()

@@ -4,6 +4,7 @@
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { runProgram } from '../../../src/cli/program.ts';
 import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
 import { readSettings } from '../../../src/config/settings.ts';
 import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
@@ -14,7 +15,7 @@ import type { Identity } from '../../../src/tailnet/identity.ts';
 import { findKubectls, runKubectl, type Kubectl } from '../rig/kubectl.ts';
 import { type Kubernetes, type KubernetesVersion, startKubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
-import { accountToken, applyManifest, removeManifest } from '../support/manifests.ts';
+import { accountToken, applyManifest, applyYaml, removeManifest } from '../support/manifests.ts';
 import { identityOf } from '../support/product.ts';
 
 const kubectls = await findKubectls();
@@ -253,5 +254,58 @@ describe.each<readonly [KubernetesVersion, string]>([
     await expect
       .poll(warnings, { timeout: 20_000 })
       .toContainEqual(expect.stringContaining('may-nothing-else'));
+  });
+});
+
+describe('Kubernetes 1.36 with the accounts of `tailcast policy rbac`', () => {
+  let rig: Rig;
+  let cluster: Kubernetes;
+  const kubectl: Kubectl = kubectls.at(-1)!;
+
+  beforeAll(async () => {
+    rig = createRig();
+    cluster = await startKubernetes(rig, { version: '1.36' });
+  });
+  afterAll(() => rig.stop());
+
+  it.each([
+    ['named', []],
+    ['named-constrained', ['--constrained']],
+  ])('%s may only be whom it was given', async (account, options) => {
+    const lines: string[] = [];
+    const sink = { write: (text: string) => lines.push(text) > 0 };
+    const names = ['--user', 'lock-user', '--group', 'lock:admins', '--account', account];
+    await runProgram(['policy', 'rbac', ...names, ...options], {
+      environment: new Map(),
+      stdout: sink as never,
+      stderr: sink as never,
+      signal: AbortSignal.timeout(30_000),
+    });
+    await applyYaml(cluster, lines.join(''));
+    const kubeconfig = cluster.kubeconfig(account, { token: await accountToken(cluster, account) });
+    const whoAs = async (...as: readonly string[]) => {
+      const { code, stdout, stderr } = await runKubectl(kubectl, [...as, 'auth', 'whoami', '-o', 'json'], {
+        kubeconfig,
+      });
+      return { code, text: stdout.toString() + stderr.toString() };
+    };
+    // the authorizer takes a moment to see a new role
+    await expect
+      .poll(() => whoAs('--as=lock-user', '--as-group=lock:admins'), { timeout: 20_000 })
+      .toMatchObject({ code: 0, text: expect.stringContaining('lock:admins') as unknown });
+    expect(await whoAs('--as=lock-user')).toMatchObject({ code: 0 });
+    for (const as of [
+      ['--as=somebody'],
+      ['--as=lock-user', '--as-group=system:masters'],
+      ['--as=lock-user', '--as-group=lock:admins', '--as-group=system:masters'],
+      ['--as=system:serviceaccount:kube-system:default'],
+      ['--as=system:node:worker-1'],
+      ['--as=lock-user', '--as-uid=1'],
+      ['--as=lock-user', '--as-user-extra=tailcast.dev/session=x'],
+    ]) {
+      const { code, text } = await whoAs(...as);
+      expect(code, `${as.join(' ')}: ${text}`).toBe(1);
+      expect(text).toMatch(/orbidden|cannot impersonate/);
+    }
   });
 });

@@ -26,8 +26,13 @@ function pathOf({ apiVersion, kind, metadata }: KubernetesObject): string {
 }
 
 /** Creates what a file below `deploy/` holds. */
-export async function applyManifest(cluster: Kubernetes, file: string): Promise<void> {
-  for (const document of parseAllDocuments(readFileSync(join(deploy, file), 'utf8'))) {
+export function applyManifest(cluster: Kubernetes, file: string): Promise<void> {
+  return applyYaml(cluster, readFileSync(join(deploy, file), 'utf8'));
+}
+
+/** Creates the objects of a YAML text. */
+export async function applyYaml(cluster: Kubernetes, yaml: string): Promise<void> {
+  for (const document of parseAllDocuments(yaml)) {
     const object = document.toJS() as KubernetesObject;
     await cluster.api('POST', pathOf(object), object);
   }
@@ -40,9 +45,9 @@ export async function removeManifest(cluster: Kubernetes, file: string): Promise
   }
 }
 
-/** A token of the account that `deploy/rbac` makes for the gateway. */
-export async function accountToken(cluster: Kubernetes): Promise<string> {
-  const path = '/api/v1/namespaces/tailcast/serviceaccounts/tailcast-gateway/token';
+/** A token of the account that `deploy/rbac` makes for the gateway, or of another one in its namespace. */
+export async function accountToken(cluster: Kubernetes, account = 'tailcast-gateway'): Promise<string> {
+  const path = `/api/v1/namespaces/tailcast/serviceaccounts/${account}/token`;
   const answer = (await cluster.api('POST', path, {
     apiVersion: 'authentication.k8s.io/v1',
     kind: 'TokenRequest',

@@ -1,0 +1,74 @@
+/** The rights of a gateway's account, as Kubernetes objects: to say who somebody is, and nothing else. Pure. */
+
+export interface ImpersonationRights {
+  /** Whom it may be; none: anybody. */
+  readonly users: readonly string[];
+  /** Which groups it may give; none: any. */
+  readonly groups: readonly string[];
+  /** With constrained impersonation (KEP-5284; Kubernetes 1.36 and newer) instead of the older verb. */
+  readonly constrained: boolean;
+  /** Names its requests to the audit log. */
+  readonly auditExtras: boolean;
+  readonly namespace: string;
+  /** Name of the service account. */
+  readonly account: string;
+}
+
+type KubernetesObject = Readonly<Record<string, unknown>>;
+
+const RBAC = 'rbac.authorization.k8s.io';
+const AUTHENTICATION = 'authentication.k8s.io';
+/** What a user may do at all. There is no `*` for it: that would be every right in the account's own name, too. */
+const VERBS = ['get', 'list', 'watch', 'create', 'update', 'patch', 'delete', 'deletecollection'] as const;
+/** Verbs of requests that are about no resource. */
+const PATH_VERBS = ['get', 'head', 'post'] as const;
+
+/** Service account, cluster role and binding. A role that names users and groups lets the account be nobody else. */
+export function impersonationRbac(rights: ImpersonationRights): readonly KubernetesObject[] {
+  const { account, namespace, constrained } = rights;
+  const name = constrained ? `${account}-constrained` : account;
+  return [
+    { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: account, namespace } },
+    {
+      apiVersion: `${RBAC}/v1`,
+      kind: 'ClusterRole',
+      metadata: { name },
+      rules: constrained ? constrainedRules(rights) : rules(rights),
+    },
+    {
+      apiVersion: `${RBAC}/v1`,
+      kind: 'ClusterRoleBinding',
+      metadata: { name },
+      roleRef: { apiGroup: RBAC, kind: 'ClusterRole', name },
+      subjects: [{ kind: 'ServiceAccount', name: account, namespace }],
+    },
+  ];
+}
+
+function rules({ users, groups, auditExtras }: ImpersonationRights): readonly KubernetesObject[] {
+  const verbs = ['impersonate'];
+  return [
+    { apiGroups: [''], resources: ['users'], verbs, ...named(users) },
+    { apiGroups: [''], resources: ['groups'], verbs, ...named(groups) },
+    ...(auditExtras ? [{ apiGroups: [AUTHENTICATION], resources: EXTRAS, verbs }] : []),
+  ];
+}
+
+function constrainedRules({ users, groups, auditExtras }: ImpersonationRights): readonly KubernetesObject[] {
+  const verbs = ['impersonate:user-info'];
+  const apiGroups = [AUTHENTICATION];
+  const on = (verb: string): string => `impersonate-on:user-info:${verb}`;
+  return [
+    { apiGroups, resources: ['users'], verbs, ...named(users) },
+    { apiGroups, resources: ['groups'], verbs, ...named(groups) },
+    ...(auditExtras ? [{ apiGroups, resources: EXTRAS, verbs }] : []),
+    { apiGroups: ['*'], resources: ['*'], verbs: VERBS.map(on) },
+    { nonResourceURLs: ['*'], verbs: PATH_VERBS.map(on) },
+  ];
+}
+
+const EXTRAS = ['request', 'node', 'session'].map((key) => `userextras/tailcast.dev/${key}`);
+
+function named(names: readonly string[]): { readonly resourceNames?: readonly string[] } {
+  return names.length === 0 ? {} : { resourceNames: [...new Set(names)].toSorted() };
+}
