@@ -1,12 +1,11 @@
 /**
- * Bytes of one output stream → text for cast lines. A character cut in two by the wire is put together again; text that
- * is not UTF-8 is shown with replacement characters and handed on with its exact bytes.
+ * Bytes of one output stream → the bytes of cast lines. A character cut in two by the wire is put together again, and
+ * what is too long for a line is cut between characters.
  */
 import { isUtf8 } from 'node:buffer';
-import { decodeLossy } from './lossy-text.ts';
 
-/** Called per line. `raw` holds the exact bytes when `text` is lossy; a view, valid during the call. */
-export type EmitText = (text: string, raw: Uint8Array | undefined) => void;
+/** Called per line, with a view that is valid during the call. `isText`: the bytes are UTF-8. */
+export type EmitText = (bytes: Uint8Array, isText: boolean) => void;
 
 export class OutputText {
   readonly #maxLineBytes: number;
@@ -29,7 +28,7 @@ export class OutputText {
     }
   }
 
-  /** The stream is over: what is left of a character is emitted as raw bytes. */
+  /** The stream is over: what is left of a character is emitted as it is. */
   flush(emit: EmitText): void {
     const tail = this.#tail;
     this.#tail = EMPTY;
@@ -40,9 +39,7 @@ export class OutputText {
 const EMPTY = new Uint8Array(0);
 
 function emitLine(bytes: Uint8Array, emit: EmitText): void {
-  if (isUtf8(bytes))
-    emit(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('utf8'), undefined);
-  else emit(decodeLossy(bytes), bytes);
+  emit(bytes, isUtf8(bytes));
 }
 
 /** The end of a line that starts at `start`, moved back so that it does not fall inside a character. */

@@ -35,10 +35,10 @@ export interface RecorderUpload {
   readonly lost: Promise<Error>;
   /**
    * Takes whole cast lines. Returns a promise when more than the limit is not acknowledged; it resolves when there is
-   * room again. The lines are kept in either case.
+   * room again. The lines are kept in either case, bytes as they are: the caller must not write into them again.
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
-  write(lines: string): void | Promise<void>;
+  write(lines: string | Uint8Array): void | Promise<void>;
   /**
    * No more lines follow; resolves when the recorder has confirmed all of them.
    * @throws TailcastError `RECORDER_LOST`
@@ -129,9 +129,9 @@ class Upload implements RecorderUpload {
     return this.#lost.promise;
   }
 
-  write(lines: string): void | Promise<void> {
+  write(lines: string | Uint8Array): void | Promise<void> {
     if (this.#state !== 'open') throw new TailcastError('RECORDER_LOST', 'the upload is over');
-    const bytes = Buffer.from(lines, 'utf8');
+    const bytes = typeof lines === 'string' ? Buffer.from(lines, 'utf8') : lines;
     this.#kept.push(bytes);
     this.#preamble.push(bytes);
     if (this.#connected) this.#connection.send(bytes);

@@ -24,6 +24,7 @@ import {
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { createDeadline, type Deadline } from './deadline.ts';
+import { LineBatch } from './line-batch.ts';
 import { OutputText } from './output-text.ts';
 import type { RecorderUpload } from './recorder-upload.ts';
 
@@ -90,7 +91,7 @@ export class RecordingSession {
   #state: 'awaitingSize' | 'open' | 'failed' | 'closed' = 'awaitingSize';
   #held: HeldOutput[] = [];
   #heldBytes = 0;
-  #batch = '';
+  readonly #batch = new LineBatch();
   #batchBytes = 0;
   #stream: OutputStream = 'stdout';
   #outputBytes = 0;
@@ -154,7 +155,8 @@ export class RecordingSession {
   resize(size: TerminalSize): void {
     if (!this.#options.tty || size.columns === 0 || size.rows === 0) return;
     if (this.#state === 'awaitingSize') this.#open(size);
-    else if (this.#state === 'open') this.#batch += encodeCastEvent(this.#seconds(), 'r', formatResize(size));
+    else if (this.#state === 'open')
+      this.#batch.text(encodeCastEvent(this.#seconds(), 'r', formatResize(size)));
   }
 
   /** The API server said how the process ended. The first word counts. */
@@ -174,10 +176,9 @@ export class RecordingSession {
     if (this.#state === 'failed' && this.#options.enforce) {
       throw new TailcastError('RECORDER_LOST', 'nothing may go on unrecorded');
     }
-    if (this.#batch === '') return undefined;
-    const lines = this.#batch;
+    if (this.#batch.length === 0) return undefined;
+    const lines = this.#batch.take();
     const bytes = this.#batchBytes;
-    this.#batch = '';
     this.#batchBytes = 0;
     try {
       const room = this.#sink.write(lines);
@@ -198,7 +199,7 @@ export class RecordingSession {
     this.#wait?.clear();
     if (this.#state === 'failed') throw new TailcastError('RECORDER_LOST', 'the recording is not complete');
     for (const stream of ['stdout', 'stderr'] as const) {
-      this.#text[stream].flush((text, raw) => this.#line(this.#seconds(), stream, text, raw));
+      this.#text[stream].flush((bytes, isText) => this.#line(this.#seconds(), stream, bytes, isText));
     }
     this.#annotate({
       kind: 'end',
@@ -207,11 +208,10 @@ export class RecordingSession {
       outputBytes: this.#outputBytes,
       outputLines: this.#outputLines,
     });
-    const last = this.#batch;
-    this.#batch = '';
+    const last = this.#batch.take();
     this.#state = 'closed';
     // Nobody waits for room any more: the session is over, and `end` resolves after the last byte.
-    if (last !== '') void Promise.resolve(this.#sink.write(last)).catch(() => {});
+    if (last.length > 0) void Promise.resolve(this.#sink.write(last)).catch(() => {});
     await this.#sink.end();
   }
 
@@ -229,7 +229,7 @@ export class RecordingSession {
   #open(size: TerminalSize): void {
     this.#state = 'open';
     this.#wait?.clear();
-    this.#batch += this.#options.header(size);
+    this.#batch.text(this.#options.header(size));
     this.#annotate(this.#options.about);
     const held = this.#held;
     this.#held = [];
@@ -239,27 +239,24 @@ export class RecordingSession {
   }
 
   #recordOutput(seconds: number, stream: OutputStream, bytes: Uint8Array): void {
-    this.#text[stream].push(bytes, (text, raw) => this.#line(seconds, stream, text, raw));
+    this.#text[stream].push(bytes, (line, isText) => this.#line(seconds, stream, line, isText));
   }
 
-  #line(seconds: number, stream: OutputStream, text: string, raw: Uint8Array | undefined): void {
+  #line(seconds: number, stream: OutputStream, bytes: Uint8Array, isText: boolean): void {
     if (this.#sink.annotations) {
       if (stream !== this.#stream) {
         this.#stream = stream;
         this.#annotate({ kind: 'stream', name: stream });
       }
-      if (raw !== undefined) {
-        // Not through `encodeAnnotation`, which checks the base64 it is given and so costs 20 times the encoding.
-        const base64 = Buffer.from(raw.buffer, raw.byteOffset, raw.length).toString('base64');
-        this.#batch += `{"kind":"raw","base64":"${base64}"}\n`;
-      }
+      if (!isText) this.#batch.raw(bytes);
     }
     this.#outputLines += 1;
-    this.#batch += encodeCastEvent(seconds, 'o', text);
+    if (isText) this.#batch.output(seconds, bytes);
+    else this.#batch.lossyOutput(seconds, bytes);
   }
 
   #annotate(annotation: Annotation): void {
-    if (this.#sink.annotations) this.#batch += encodeAnnotation(annotation);
+    if (this.#sink.annotations) this.#batch.text(encodeAnnotation(annotation));
   }
 
   #fail(error: unknown, lostBytes: number): void {

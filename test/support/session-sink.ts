@@ -15,9 +15,9 @@ export class SessionSink implements Pick<RecorderUpload, 'write' | 'end' | 'abor
     this.annotations = annotations;
   }
 
-  write(lines: string): void | Promise<void> {
+  write(lines: string | Uint8Array): void | Promise<void> {
     if (this.error !== undefined) throw this.error;
-    this.writes.push(lines);
+    this.writes.push(typeof lines === 'string' ? lines : Buffer.from(lines).toString());
     return this.room;
   }
 

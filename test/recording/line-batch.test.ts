@@ -1,0 +1,53 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { LineBatch } from '../../src/recording/line-batch.ts';
+import { encodeCastEvent, parseCastEvent } from '../../src/wire/asciicast/event.ts';
+
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+const textOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString();
+
+describe('a batch of lines', () => {
+  it('writes output as encodeCastEvent writes its text, whatever characters it has', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary', maxLength: 40 }), (text) => {
+        const batch = new LineBatch();
+        const bytes = utf8(text);
+        batch.output(1.25, bytes);
+        expect(textOf(batch.take())).toBe(encodeCastEvent(1.25, 'o', textOf(bytes)));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('writes bytes that are no text as a line with replacements', () => {
+    const batch = new LineBatch();
+    batch.lossyOutput(0.5, Uint8Array.of(0x61, 0xff, 0x22, 0x0a, 0x80));
+    expect(textOf(batch.take())).toBe('[0.5,"o","a\ufffd\\"\\n\ufffd"]\n');
+  });
+
+  it('keeps the order of all kinds of lines while it grows', () => {
+    const batch = new LineBatch();
+    const large = Buffer.alloc(100_000, 'é"');
+    batch.text('{"version":2,"title":"ü"}\n');
+    batch.raw(Uint8Array.of(0xff));
+    batch.lossyOutput(1, Buffer.alloc(100_000, 0xff));
+    batch.output(2, large);
+    batch.text('{"kind":"end"}\n');
+    const lines = textOf(batch.take()).split('\n');
+    expect(lines[0]).toBe('{"version":2,"title":"ü"}');
+    expect(lines[1]).toBe('{"kind":"raw","base64":"/w=="}');
+    expect(parseCastEvent(lines[2] ?? '').data).toBe('\ufffd'.repeat(100_000));
+    expect(parseCastEvent(lines[3] ?? '').data).toBe(large.toString());
+    expect(lines.slice(4)).toEqual(['{"kind":"end"}', '']);
+  });
+
+  it('hands out bytes that later lines do not touch', () => {
+    const batch = new LineBatch();
+    batch.text('one\n');
+    const one = batch.take();
+    batch.text('two\n');
+    expect(textOf(one)).toBe('one\n');
+    expect(textOf(batch.take())).toBe('two\n');
+    expect(batch.length).toBe(0);
+  });
+});
