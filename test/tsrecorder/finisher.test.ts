@@ -30,6 +30,8 @@ describe('bringing recordings into the store', () => {
     const path = `/api/v1/recordings/${waiting!.id}/cast`;
     expect((await rig.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);
     await until(async () => ((await readdir(join(directory, '.spool'))).length === 3 ? true : undefined));
+    // the file is gone a moment before the recorder hears that it is
+    await until(async () => ((await rig.list())[0]?.durationSeconds === undefined ? undefined : true));
     expect(await rig.list()).toEqual([{ ...waiting, durationSeconds: 1 }]);
     expect((await rig.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);
     const retries = await registry.getSingleMetricAsString('tailcast_recorder_store_retries_total');

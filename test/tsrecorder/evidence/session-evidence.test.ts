@@ -1,5 +1,6 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { parseSegment } from '../../../src/tsrecorder/evidence/log-entry.ts';
 import { parsePublicKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
@@ -70,9 +71,15 @@ describe('evidence of a recorder', () => {
   });
 
   it('does not take a log that is about to be published for one that was cut', async () => {
-    await using rig = await createRig({ timing: { publishMs: 1_000_000 } });
+    const registry = new Registry();
+    await using rig = await createRig({ registry, timing: { publishMs: 1_000_000 } });
     const store = await createDiskStore(rig.directory, { readOnly: true });
-    await until(async () => ((await store.listDocuments('.evidence/logs/')).length > 0 ? true : undefined));
+    await until(async () => {
+      const { values } = (await registry
+        .getSingleMetric('tailcast_recorder_log_unpublished_entries')!
+        .get()) as { values: { value: number }[] };
+      return values[0]?.value === 0 ? true : undefined;
+    });
     await uploadWhole(rig.recorder, BODY);
     const early = await verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() });
     expect(early.findings.map(({ code }) => code)).toEqual(['no-trusted-key', 'end-pending']);
