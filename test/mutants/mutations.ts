@@ -70,6 +70,7 @@ const PAGES = inFile(
   ],
   ['Origin', '!isOwnOrigin(origin, host) &&', 'false &&'],
   ['origins of dashboards', '!dashboardOrigins.has(origin.toLowerCase())', 'dashboardOrigins.size === 0'],
+  ['dashboards that are named', '!dashboardOrigins.has(origin.toLowerCase())', 'dashboardOrigins.size === 0'],
   ['Sec-Fetch-Site', '!OWN_SITES.has(site.toLowerCase())', 'site === "never"'],
   ['sibling sites', "new Set(['same-origin', 'none'])", "new Set(['same-origin', 'same-site', 'none'])"],
   [
@@ -520,7 +521,11 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/attack/roads.test.ts',
     'test/attack/life.test.ts',
   ],
-  'src/proxy/browser-guard.ts': ['test/attack/headers.test.ts', 'test/attack/framing.test.ts'],
+  'src/proxy/browser-guard.ts': [
+    'test/proxy/gate.test.ts',
+    'test/attack/headers.test.ts',
+    'test/attack/framing.test.ts',
+  ],
   'src/proxy/policy.ts': ['test/proxy/policy.test.ts'],
   'src/kube/headers.ts': [
     'test/kube/headers.test.ts',
