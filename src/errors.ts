@@ -144,6 +144,11 @@ export const ERROR_TABLE = {
     message: 'the Kubernetes API server gave an answer that cannot be relayed',
   },
   OVERLOADED: { status: 429, reason: 'TooManyRequests', message: 'too many requests are in flight' },
+  WORKER_FAILED: {
+    status: 500,
+    reason: 'InternalError',
+    message: 'a worker process could not be started',
+  },
   SHUTTING_DOWN: { status: 503, reason: 'ServiceUnavailable', message: 'the gateway is shutting down' },
 
   // the operator

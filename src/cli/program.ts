@@ -71,16 +71,33 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     GATEWAY_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = settingsOf(GATEWAY_SETTINGS, options, environment);
-    const { runGateway } = await import('../compose/gateway.ts');
-    await runGateway(config, context);
+    const { runRole } = await import('../compose/workers.ts');
+    await runRole({
+      config,
+      context,
+      restartBy: 'start',
+      async run(within, link) {
+        const { runGateway } = await import('../compose/gateway.ts');
+        await runGateway(config, within, link);
+      },
+    });
   });
   addSettingOptions(
     command('recorder', 'take session recordings, keep them and serve the player'),
     RECORDER_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = settingsOf(RECORDER_SETTINGS, options, withReferenceNames(environment));
-    const { runRecorder } = await import('../compose/recorder.ts');
-    await runRecorder(config, context);
+    const { runRole } = await import('../compose/workers.ts');
+    await runRole({
+      config,
+      context,
+      // a spool has one owner
+      restartBy: 'stop',
+      async run(within, link) {
+        const { runRecorder } = await import('../compose/recorder.ts');
+        await runRecorder(config, within, link);
+      },
+    });
   });
   addSettingOptions(
     command('operator', 'deploy the recorders that Recorder resources ask for'),

@@ -8,15 +8,15 @@ import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError } from '../errors.ts';
 import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
 import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
-import { createEvents } from '../observe/events.ts';
+import { createEvents, type Events } from '../observe/events.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
-import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
+import { openOpsServer, runChecks, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import { createGate, type Gate } from '../proxy/gate.ts';
 import type { Policy } from '../proxy/policy.ts';
 import { createRechecks } from '../proxy/recheck.ts';
 import { createProxyServer, type ProxyServer } from '../proxy/server.ts';
-import { createSessionLimits } from '../proxy/session-limits.ts';
+import { createSessionLimits, type SessionLimits } from '../proxy/session-limits.ts';
 import { createSessionRegistry } from '../proxy/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/upgrade.ts';
 import { createUpstreamConnector, type UpstreamConnector } from '../proxy/upstream-connect.ts';
@@ -25,6 +25,7 @@ import { createEventPoster } from '../recording/event-poster.ts';
 import { createRecorderClient } from '../recording/recorder-client.ts';
 import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
 import type { Identity } from '../tailnet/identity.ts';
+import type { WorkerLink } from '../workers/worker-link.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
 import { loadPolicy } from './gateway-policy.ts';
 import { warnOfRights } from './gateway-rights.ts';
@@ -39,6 +40,8 @@ import {
 
 /** Requests served at the same time, watches included. */
 const MAX_IN_FLIGHT = 20_000;
+/** Less than the primary waits for an answer. */
+const WORKER_CHECK_MS = 1200;
 
 export interface GatewayOptions {
   readonly config: GatewayConfig;
@@ -48,6 +51,8 @@ export interface GatewayOptions {
   readonly accessSink: LineSink;
   /** Used instead of the file that the configuration names. */
   readonly identity?: Identity;
+  /** When this is one of several processes that share the port. */
+  readonly link?: WorkerLink | undefined;
 }
 
 export interface RunningGateway {
@@ -62,10 +67,15 @@ export interface RunningGateway {
 }
 
 /** `tailcast gateway`: runs until the signal, then drains. */
-export async function runGateway(config: GatewayConfig, context: CommandContext): Promise<void> {
-  const log = createLogger({ level: config.logLevel });
+export async function runGateway(
+  config: GatewayConfig,
+  context: CommandContext,
+  link?: WorkerLink,
+): Promise<void> {
+  const fields = link === undefined ? {} : { worker: link.slot };
+  const log = createLogger({ level: config.logLevel, fields });
   const { environment, signal } = context;
-  const gateway = await startGateway({ config, environment, log, accessSink: context.stdout });
+  const gateway = await startGateway({ config, environment, log, accessSink: context.stdout, link });
   log.info(
     {
       listen: `${gateway.host}:${gateway.port}`,
@@ -118,10 +128,13 @@ async function assemble(options: GatewayOptions, stack: AsyncDisposableStack): P
     stack,
     signal: abort.signal,
   });
-  const ops = await openOps({ config, tailnet, connector, metrics, server });
+  const { link } = options;
+  const health = { tailnet, connector, metrics, server };
+  const ops = link === undefined ? await openOps(config, health) : undefined;
   if (ops !== undefined) stack.defer(() => ops.close());
-  const listener = await listen(config, certificates, log);
+  const listener = await listen(config, certificates, options);
   listener.onConnection((socket, alpn, peer) => server.serve(socket, alpn, peer));
+  link?.ready({ registry: metrics.registry, health: () => runChecks(checksOf(health), WORKER_CHECK_MS) });
   const podName = options.environment.get('POD_NAME') ?? options.environment.get('HOSTNAME');
   if (config.checkRights) void warnOfRights({ apiServer, mode: config.mode, podName, log }, abort.signal);
   return {
@@ -132,7 +145,7 @@ async function assemble(options: GatewayOptions, stack: AsyncDisposableStack): P
     opsAddress: ops?.address,
     async close(limitMs) {
       const closed = listener.close(AbortSignal.timeout(limitMs + 1000));
-      await server.drain(limitMs);
+      await server.drain(limitMs, () => listener.halfOpenConnections);
       await closed;
       await stack.disposeAsync();
     },
@@ -151,7 +164,7 @@ async function openServer(parts: {
   const { options, apiServer, tailnet, connector, metrics, stack, signal } = parts;
   const { config, log } = options;
   const monotonicMs = (): number => performance.now();
-  const events = createEvents(metrics, log);
+  const events = told(createEvents(metrics, log), options.link);
   const policy = loadPolicy(config.policy);
   const gate = openGate({ config, policy, apiServer, tailnet });
   const poster = createEventPoster({ dial: tailnet.dialRecorder, nowMs: monotonicMs });
@@ -201,7 +214,7 @@ async function openServer(parts: {
       }),
       resolveRecorderTags: tailnet.resolveRecorderTags,
       sessions,
-      counts: createSessionLimits(policy.sessions),
+      counts: sessionLimits(policy, options.link),
       maxDurationMs: policy.sessions.maxDurationMs,
       idleMs: policy.sessions.idleMs,
       refusedPorts: policy.refusedPorts,
@@ -291,10 +304,12 @@ async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promis
 async function listen(
   config: GatewayConfig,
   certificates: Awaited<ReturnType<typeof openCertificates>>,
-  log: Logger,
+  { log, link }: GatewayOptions,
 ): Promise<TailnetListener> {
-  const { host, port } = config.listen;
-  const common = { host, port, proxyProtocol: config.proxyProtocol, log };
+  const { host } = config.listen;
+  const port = link?.port ?? config.listen.port;
+  const { proxyProtocol } = config;
+  const common = { host, port, proxyProtocol, log, ticketKeys: link?.ticketKeys };
   try {
     return await createTailnetListener(
       certificates === undefined ? { ...common, tls: 'none' } : { ...common, certificates },
@@ -304,22 +319,49 @@ async function listen(
   }
 }
 
-async function openOps(parts: {
-  readonly config: GatewayConfig;
+/** Places are given out by the primary when several processes have sessions. */
+function sessionLimits({ sessions }: Policy, link: WorkerLink | undefined): SessionLimits {
+  const { perUser, total } = sessions;
+  if (link === undefined) return createSessionLimits({ perUser, total });
+  return { enter: (user) => link.enter(user, { perUser, total }) };
+}
+
+/** Tells the primary which sessions there are: it must account for them when this process crashes. */
+function told(events: Events, link: WorkerLink | undefined): Events {
+  if (link === undefined) return events;
+  return {
+    ...events,
+    sessionStarted(event) {
+      events.sessionStarted(event);
+      link.sessionBegan(event);
+    },
+    sessionEnded(event) {
+      link.sessionOver(event.sessionId);
+      events.sessionEnded(event);
+    },
+  };
+}
+
+interface HealthParts {
   readonly tailnet: Tailnet;
   readonly connector: UpstreamConnector;
   readonly metrics: Metrics;
   readonly server: ProxyServer;
-}): Promise<OpsServer | undefined> {
-  const { config, tailnet, connector, metrics, server } = parts;
+}
+
+async function openOps(config: GatewayConfig, parts: HealthParts): Promise<OpsServer | undefined> {
   if (config.opsListen === undefined) return undefined;
   return openOpsServer({
     ...config.opsListen,
-    metrics: metrics.registry,
-    draining: () => server.draining,
-    checks: [
-      ...tailnet.checks,
-      { name: 'api server', check: async () => void (await connector.connect()).destroy() },
-    ],
+    metrics: parts.metrics.registry,
+    draining: () => parts.server.draining,
+    checks: checksOf(parts),
   });
+}
+
+function checksOf({ tailnet, connector }: HealthParts): readonly ReadinessCheck[] {
+  return [
+    ...tailnet.checks,
+    { name: 'api server', check: async () => void (await connector.connect()).destroy() },
+  ];
 }

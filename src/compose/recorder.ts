@@ -6,7 +6,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { createLogger } from '../observe/logger.ts';
-import { openOpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
+import { openOpsServer, runChecks, type ReadinessCheck } from '../observe/ops-server.ts';
 import { isLoopback } from '../tailnet/addresses.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
@@ -16,22 +16,43 @@ import { createRecorder, type Recorder, type RecorderOptions } from '../tsrecord
 import type { IdentifyUploader } from '../tsrecorder/uploads.ts';
 import type { IdentifyViewer } from '../tsrecorder/viewer-access.ts';
 import { parseViewRule } from '../tsrecorder/viewing.ts';
+import type { WorkerLink } from '../workers/worker-link.ts';
 import { openStore, type StoreConfig } from './recorder-store.ts';
+
+/** Less than the primary waits for an answer. */
+const WORKER_CHECK_MS = 1200;
 
 /** Where the built player lies, for sources and for the build alike. */
 export const PLAYER_DIRECTORY = fileURLToPath(new URL('../../dist/player', import.meta.url));
 
 /** `tailcast recorder`: runs until the signal, then finishes what can be finished. */
-export async function runRecorder(config: RecorderConfig, { signal }: CommandContext): Promise<void> {
-  const log = createLogger({ level: config.logLevel });
+export async function runRecorder(
+  config: RecorderConfig,
+  { signal }: CommandContext,
+  link?: WorkerLink,
+): Promise<void> {
+  const log = createLogger({
+    level: config.logLevel,
+    fields: link === undefined ? {} : { worker: link.slot },
+  });
   const registry = new Registry();
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   const { checks, ...identities } = openIdentities(config);
-  const recorder = await startRecorder(config, { ...identities, log, registry });
+  const listening = link === undefined ? config.listen : { ...config.listen, port: link.port };
+  const recorder = await startRecorder(
+    { ...config, listen: listening },
+    {
+      ...identities,
+      log,
+      registry,
+      ...(link === undefined ? {} : { slot: { number: link.slot, of: link.count } }),
+    },
+  );
   const ops =
-    config.opsListen === undefined
+    config.opsListen === undefined || link !== undefined
       ? undefined
       : await openOpsServer({ ...config.opsListen, metrics: registry, checks });
+  link?.ready({ registry, health: () => runChecks(checks, WORKER_CHECK_MS) });
   log.info({ url: recorder.url, store: config.store, ops: ops?.address }, 'recorder is ready');
   if (!signal.aborted)
     await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
@@ -53,6 +74,7 @@ export async function startRecorder(
       | 'hosts'
       | 'maxSessionBytes'
       | 'drainSeconds'
+      | 'resumeSeconds'
       | 'checkpointSeconds'
       | 'leaseSeconds'
       | 'viewers'
@@ -61,7 +83,7 @@ export async function startRecorder(
       | 'retentionDays'
       | 'maxStoreBytes'
     >,
-  parts: Pick<RecorderOptions, 'identify' | 'identifyViewer' | 'log' | 'registry'>,
+  parts: Pick<RecorderOptions, 'identify' | 'identifyViewer' | 'log' | 'registry' | 'slot'>,
 ): Promise<Recorder> {
   const viewers = config.viewers.map(parseViewRule);
   const store = await openStore(config, parts.log);
@@ -83,6 +105,7 @@ export async function startRecorder(
       limits: { maxSessionBytes: config.maxSessionBytes },
       timing: {
         closeGraceMs: config.drainSeconds * 1000,
+        resumeGraceMs: config.resumeSeconds * 1000,
         checkpointMs: config.checkpointSeconds * 1000,
         leaseMs: config.leaseSeconds * 1000,
       },

@@ -10,6 +10,7 @@ import {
   originList,
   textList,
   wholeNumber,
+  workerCount,
   type ListenAddress,
 } from './values.ts';
 
@@ -107,6 +108,7 @@ export const GATEWAY_SETTINGS = {
     8 * 1024 ** 2,
     '<size>',
   ),
+  workers: setting('processes that share the port; auto: one for each CPU', workerCount, 1, '<n|auto>'),
   opsListen: setting(
     'address of /livez, /readyz and /metrics, or off',
     optionalListenAddress,

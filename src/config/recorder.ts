@@ -10,6 +10,7 @@ import {
   textList,
   webAddress,
   wholeNumber,
+  workerCount,
   type ListenAddress,
 } from './values.ts';
 
@@ -135,7 +136,19 @@ export const RECORDER_SETTINGS = {
     0,
     '<size>',
   ),
+  resumeSeconds: setting(
+    'how long a session whose upload was cut may be continued here',
+    wholeNumber(1, 3600),
+    60,
+    '<n>',
+  ),
   maxSessionBytes: setting('largest recording', byteSize(1024 ** 2, 1024 ** 4), 16 * 1024 ** 3, '<size>'),
+  workers: setting(
+    'processes that take uploads over one store and share the port; auto: one for each CPU',
+    workerCount,
+    1,
+    '<n|auto>',
+  ),
   opsListen: setting(
     'address of /livez, /readyz and /metrics, or off',
     optionalListenAddress,

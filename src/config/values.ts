@@ -1,4 +1,5 @@
 /** Parsers for single setting values. Each takes what a file (typed YAML) or the environment (text) holds. */
+import { availableParallelism } from 'node:os';
 import type { ParseValue } from './settings.ts';
 
 export interface ListenAddress {
@@ -53,6 +54,12 @@ export function wholeNumber(minimum: number, maximum: number): ParseValue<number
     return value;
   };
 }
+
+/** A number of worker processes; `auto` is one for each CPU that this process may use. */
+export const workerCount: ParseValue<number> = (raw) =>
+  raw === 'auto' ? availableParallelism() : wholeNumber(1, MAX_WORKERS)(raw);
+
+const MAX_WORKERS = 64;
 
 /** A positive number, e.g. a speed factor. */
 export function positiveNumber(maximum: number): ParseValue<number> {

@@ -20,11 +20,13 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 export function createLogger(options: {
   readonly level: LogLevel;
   readonly destination?: DestinationStream;
+  /** On every line. */
+  readonly fields?: Readonly<Record<string, unknown>>;
 }): Logger {
   return pino(
     {
       level: options.level,
-      base: null,
+      base: options.fields ?? null,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: {

@@ -79,7 +79,8 @@ async function route(
   }
 }
 
-async function runChecks(checks: readonly ReadinessCheck[], timeoutMs: number): Promise<string[]> {
+/** @returns what is wrong, one text per check that failed or did not answer within `timeoutMs` */
+export async function runChecks(checks: readonly ReadinessCheck[], timeoutMs: number): Promise<string[]> {
   const results = await Promise.allSettled(
     checks.map(async (entry) => {
       const signal = AbortSignal.timeout(timeoutMs);

@@ -1,6 +1,9 @@
 /**
- * Ending without cutting anything that would end by itself: no new connections and requests, GOAWAY and
- * `Connection: close` on those there are, time for what is under way, a word to interactive sessions, then the end.
+ * Ending without cutting anything that would end by itself: no new connections, GOAWAY and `Connection: close` on those
+ * there are, time for what is under way, a word to interactive sessions, then the end.
+ *
+ * A connection that was accepted a moment before has its first request on the way: closing it would be an error that no
+ * client repeats by itself, so it gets the time for one request.
  */
 import type { ServerHttp2Session } from 'node:http2';
 import type { PlainConnection } from './plain.ts';
@@ -14,6 +17,8 @@ export interface DrainResult {
 /** Part of the limit that is kept for sessions to end after they have been told. */
 const FAREWELL_MS = 2000;
 const POLL_MS = 25;
+/** For handshakes that had begun, and for the first request after one. */
+export const ARRIVAL_MS = 2000;
 
 /** Resolves when nothing is under way any more, or when the limit is over; closes nothing that is busy. */
 export async function drainConnections(options: {
@@ -21,13 +26,21 @@ export async function drainConnections(options: {
   readonly sessions: ReadonlySet<ServerHttp2Session>;
   readonly load: { readonly inFlight: number };
   readonly interactive: Pick<SessionRegistry, 'size' | 'endAll'> | undefined;
+  /** Connections in a handshake: they are handed over soon. */
+  readonly arriving?: (() => number) | undefined;
   readonly limitMs: number;
 }): Promise<DrainResult> {
-  const { plain, sessions, load, interactive, limitMs } = options;
+  const { plain, sessions, load, interactive, arriving, limitMs } = options;
   for (const connection of plain) connection.retire();
   for (const session of sessions) session.close();
   const busy = (): boolean => load.inFlight > 0 || (interactive?.size ?? 0) > 0;
-  await waitWhile(busy, Math.max(0, limitMs - FAREWELL_MS));
+  const coming = (): boolean => (arriving?.() ?? 0) > 0 || [...plain].some((connection) => connection.fresh);
+  const timeMs = Math.max(0, limitMs - FAREWELL_MS);
+  const startedMs = performance.now();
+  await waitWhile(coming, Math.min(ARRIVAL_MS, timeMs));
+  // those that came meanwhile
+  for (const session of sessions) session.close();
+  await waitWhile(busy, Math.max(0, timeMs - (performance.now() - startedMs)));
   if ((interactive?.size ?? 0) > 0) {
     void interactive?.endAll('the gateway is shutting down');
     await waitWhile(() => (interactive?.size ?? 0) > 0, Math.min(FAREWELL_MS, limitMs));

@@ -26,6 +26,8 @@ export const MAX_PIPELINED = 16;
  * one read of a fast upstream, so that every read would pause and resume; twice that took 12 % off the CPU of a bulk list.
  */
 const MAX_UNSENT_BYTES = 128 * 1024;
+/** How long after it was accepted a connection is not idle although nothing has come. */
+const FIRST_REQUEST_MS = 1000;
 /** How long a connection that is to be closed may still take in a request body that nobody wants. */
 const LINGER_MS = 2000;
 
@@ -39,6 +41,8 @@ export class PlainConnection {
   #waiting = 0;
   #closing = false;
   #linger: NodeJS.Timeout | undefined;
+  readonly #acceptedMs = performance.now();
+  #used = false;
 
   constructor(socket: Socket, peer: Peer, deps: PumpDeps) {
     this.socket = socket;
@@ -64,8 +68,14 @@ export class PlainConnection {
     return this.#closing;
   }
 
+  /** True while its first request may still be on the way. */
+  get fresh(): boolean {
+    return !this.#used && !this.socket.destroyed && performance.now() - this.#acceptedMs < FIRST_REQUEST_MS;
+  }
+
   /** Serves a request when it is its turn. `expectsContinue`: the client waits for a 100. */
   request(request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void {
+    this.#used = true;
     if (this.#closing) return this.#drop();
     if (response.socket !== null) return this.#serve(request, response, expectsContinue);
     this.#waiting += 1;
@@ -77,9 +87,12 @@ export class PlainConnection {
     });
   }
 
-  /** Closes the connection now if it is idle; otherwise the response under way is its last. */
+  /** Closes the connection if it is idle; otherwise the response under way, or about to be, is its last. */
   retire(): void {
-    if (!this.busy) this.socket.destroySoon();
+    if (this.busy) return;
+    if (!this.fresh) return this.socket.destroySoon();
+    const timer = setTimeout(() => this.retire(), FIRST_REQUEST_MS);
+    this.socket.once('close', () => clearTimeout(timer));
   }
 
   /** The response under way has been handed to the socket; `keep` says whether the connection may serve another one. */
@@ -108,6 +121,7 @@ export class PlainConnection {
 
   /** A response that is not the pump's own (the portal's) takes a turn. False: the connection was dropped instead. */
   occupy(response: RelayResponse): boolean {
+    this.#used = true;
     this.#waiting += 1;
     if (this.#closing || this.#waiting > MAX_PIPELINED) {
       this.#drop();

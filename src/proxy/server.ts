@@ -74,8 +74,11 @@ export interface ProxyServer {
   /** Requests being served, sessions not included. */
   readonly inFlight: number;
   readonly draining: boolean;
-  /** Finishes what is under way, for at most `limitMs`, then closes everything. Can be called once. */
-  drain(limitMs: number): Promise<DrainResult>;
+  /**
+   * Finishes what is under way, for at most `limitMs`, then closes everything. Can be called once.
+   * @param arriving how many connections are still in a handshake; they are served as well
+   */
+  drain(limitMs: number, arriving?: () => number): Promise<DrainResult>;
   /** Closes everything now. */
   close(): Promise<void>;
 }
@@ -84,7 +87,7 @@ const MAX_SOCKET_LISTENERS = 20;
 
 /** Builds the front. @throws whatever `routes` throws */
 export async function createProxyServer(options: ProxyServerOptions): Promise<ProxyServer> {
-  const state: FrontState = { draining: false, plain: new Set(), sessions: new Set() };
+  const state: FrontState = { draining: false, closed: false, plain: new Set(), sessions: new Set() };
   const load = { inFlight: 0 };
   const deps: PumpDeps = { ...options.pump, load, draining: () => state.draining };
   const peers = new WeakMap<object, Peer>();
@@ -106,6 +109,7 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
 
   const closeAll = async (): Promise<void> => {
     state.draining = true;
+    state.closed = true;
     for (const { socket } of state.plain) socket.destroy();
     for (const session of state.sessions) session.destroy();
     await app.close();
@@ -115,7 +119,7 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
   };
   return {
     serve(socket, alpn, peer) {
-      if (state.draining) return void socket.destroy();
+      if (state.closed) return void socket.destroy();
       // TLS, listener, front, session and a pipeline each watch for its end: more than the ten that Node takes for a leak.
       socket.setMaxListeners(MAX_SOCKET_LISTENERS);
       const gauge = options.metrics.connections;
@@ -125,6 +129,7 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
       socket.setNoDelay(true);
       if (alpn === 'h2') http2.accept(socket, peer);
       else front.accept(socket, peer);
+      if (state.draining) for (const connection of state.plain) connection.retire();
     },
     get inFlight() {
       return load.inFlight;
@@ -132,11 +137,17 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
     get draining() {
       return state.draining;
     },
-    async drain(limitMs) {
+    async drain(limitMs, arriving) {
       state.draining = true;
       const { events } = options.pump;
       events.drainStarted({ requests: load.inFlight, sessions: options.sessions?.size ?? 0, limitMs });
-      const result = await drainConnections({ ...state, load, interactive: options.sessions, limitMs });
+      const result = await drainConnections({
+        ...state,
+        load,
+        interactive: options.sessions,
+        arriving,
+        limitMs,
+      });
       events.drainEnded(result);
       await closeAll();
       return result;
@@ -147,6 +158,8 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
 
 interface FrontState {
   draining: boolean;
+  /** Nobody is served any more. */
+  closed: boolean;
   readonly plain: Set<PlainConnection>;
   readonly sessions: Set<ServerHttp2Session>;
 }

@@ -6,7 +6,7 @@ export interface SessionLimits {
    * Takes a place; the returned function gives it back, once.
    * @throws TailcastError `OVERLOADED`
    */
-  enter(user: string): () => void;
+  enter(user: string): Promise<() => void>;
 }
 
 export function createSessionLimits(limits: {
@@ -16,7 +16,7 @@ export function createSessionLimits(limits: {
   const byUser = new Map<string, number>();
   let total = 0;
   return {
-    enter(user) {
+    async enter(user) {
       const own = byUser.get(user) ?? 0;
       if (own >= limits.perUser) {
         throw new TailcastError('OVERLOADED', `you have ${own} sessions open, and no more are allowed`);

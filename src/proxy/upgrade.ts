@@ -143,7 +143,7 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
         signal,
       );
       account.admitted(admission);
-      leave = deps.counts?.enter(nameOf(admission.identity));
+      leave = await deps.counts?.enter(nameOf(admission.identity));
       running = await open(attempt, upgrade, admission);
     } catch (error) {
       refuse(attempt, admission, error);

@@ -39,6 +39,8 @@ interface CommonOptions {
   readonly maxHalfOpen?: number;
   /** All connections; above, new ones are closed at once. */
   readonly maxConnections?: number;
+  /** 48 bytes that several processes share, so that a TLS session of one is resumed by another. */
+  readonly ticketKeys?: Buffer | undefined;
 }
 
 /** `none` is for a listener behind something that terminates TLS itself. */
@@ -54,13 +56,16 @@ export interface TailnetListener {
   /** In a handshake. */
   readonly halfOpenConnections: number;
   /**
-   * Accepts no more and drops those in a handshake; resolves when every socket handed over has been closed by its owner.
+   * Accepts no more; those in a handshake may finish it, for a moment. Resolves when every socket handed over has been
+   * closed by its owner.
    * @param signal when it aborts, the sockets still open are destroyed
    */
   close(signal?: AbortSignal): Promise<void>;
 }
 
 const KEEP_ALIVE_MS = 30_000;
+/** What a handshake gets that is under way when the listener closes. */
+const CLOSING_HANDSHAKE_MS = 2000;
 const PEER = Symbol('tailcast.peer');
 
 /**
@@ -76,6 +81,7 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
     trustedProxies: options.trustedProxies ?? [],
     certificates: options.tls === 'none' ? undefined : options.certificates,
     log,
+    ticketKeys: options.ticketKeys,
     headerTimeoutMs: options.headerTimeoutMs ?? 10_000,
     handshakeTimeoutMs: options.handshakeTimeoutMs ?? 10_000,
     maxHalfOpen: options.maxHalfOpen ?? 1024,
@@ -147,15 +153,20 @@ async function closeListener(
   signal: AbortSignal | undefined,
 ): Promise<void> {
   const destroyOpen = (): void => {
+    for (const socket of sockets.halfOpen) socket.destroy();
     for (const socket of sockets.open) socket.destroy();
   };
   const closed = new Promise<void>((resolve) => {
     server.close(() => resolve());
   });
-  for (const socket of sockets.halfOpen) socket.destroy();
+  const destroyHalfOpen = (): void => {
+    for (const socket of sockets.halfOpen) socket.destroy();
+  };
+  const timer = setTimeout(destroyHalfOpen, CLOSING_HANDSHAKE_MS);
   signal?.addEventListener('abort', destroyOpen, { once: true });
   if (signal?.aborted === true) destroyOpen();
   await closed;
+  clearTimeout(timer);
   // The server counts TCP connections; the TLS sockets on top of them close a moment later.
   for (const socket of sockets.open) await new Promise((resolve) => socket.once('close', resolve));
   signal?.removeEventListener('abort', destroyOpen);

@@ -18,6 +18,7 @@ export interface ReceptionOptions {
   readonly trustedProxies: readonly string[];
   /** `undefined`: no TLS. */
   readonly certificates: CertificateSource | undefined;
+  readonly ticketKeys?: Buffer | undefined;
   readonly log: Logger;
   readonly headerTimeoutMs: number;
   readonly handshakeTimeoutMs: number;
@@ -33,8 +34,9 @@ export interface Reception {
 }
 
 export function createReception(options: ReceptionOptions): Reception {
-  const { log, certificates, headerTimeoutMs, handshakeTimeoutMs } = options;
-  const terminator = certificates === undefined ? undefined : createTlsTerminator({ certificates, log });
+  const { log, certificates, ticketKeys, headerTimeoutMs, handshakeTimeoutMs } = options;
+  const terminator =
+    certificates === undefined ? undefined : createTlsTerminator({ certificates, ticketKeys, log });
   const trusted = new Set(options.trustedProxies.map(normaliseAddress));
   const halfOpen = new Set<Socket>();
 

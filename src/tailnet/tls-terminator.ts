@@ -23,9 +23,11 @@ const ALPN_PROTOCOLS: string[] = ['h2', 'http/1.1'];
 
 export function createTlsTerminator(options: {
   readonly certificates: CertificateSource;
+  /** Of session tickets; by default they are this process's own. */
+  readonly ticketKeys?: Buffer | undefined;
   readonly log: Logger;
 }): TlsTerminator {
-  const { certificates, log } = options;
+  const { certificates, log, ticketKeys } = options;
   const awaited = new Map<string, (socket: TLSSocket) => void>();
   let fallback: LoadedCertificate | undefined;
 
@@ -61,6 +63,7 @@ export function createTlsTerminator(options: {
           cert: current.pair.certificatePem,
           minVersion: 'TLSv1.2',
         });
+        if (ticketKeys !== undefined) server.setTicketKeys(ticketKeys);
       }
       const key = connectionKey(raw);
       awaited.set(key, done);

@@ -149,11 +149,13 @@ function addGauges(registers: Registry[], status: () => RecorderStatus): void {
       for (const [state, count] of Object.entries(status().sessions)) this.set({ state }, count);
     },
   });
-  const gauge = (name: string, help: string, read: () => number): void => {
+  /** `aggregator`: what several processes have together. */
+  const gauge = (name: string, help: string, read: () => number, aggregator: 'sum' | 'max' = 'sum'): void => {
     new Gauge({
       name,
       help,
       registers,
+      aggregator,
       collect() {
         this.set(read());
       },
@@ -173,6 +175,7 @@ function addGauges(registers: Registry[], status: () => RecorderStatus): void {
     'tailcast_recorder_oldest_storing_seconds',
     'How long the session has waited for the store that has waited longest; 0 when none waits.',
     () => status().oldestStoringSeconds,
+    'max',
   );
   gauge(
     'tailcast_recorder_log_unpublished_entries',

@@ -1,27 +1,28 @@
 /** Puts a recorder together: store, spool, ingest, catalogue, and the port they are reached on. */
 import { randomBytes } from 'node:crypto';
-import { statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Registry } from 'prom-client';
+import { Registry } from 'prom-client';
 import type { Logger } from '../observe/logger.ts';
 import { addApi } from './api.ts';
-import { TailcastError } from '../errors.ts';
 import { createCatalog, type Catalog } from './catalog.ts';
 import { openSharedBucket, type SharedBucket } from './checkpoint/shared-bucket.ts';
 import { makeDirectory } from './durable-files.ts';
 import { loadSigningKey } from './evidence/signing-key.ts';
 import { openSessionEvidence, type SessionEvidence } from './evidence/session-evidence.ts';
 import { openRecorderEvents, type EventLayout, type RecorderEvents } from './events/recorder-events.ts';
-import { createFinisher, type Finisher } from './finisher.ts';
+import { createFinisher } from './finisher.ts';
+import { roomFor } from './free-room.ts';
 import { createGroupCommit, type GroupCommit } from './group-commit.ts';
 import { createHosts } from './hosts.ts';
 import { listenHttp } from './http-server.ts';
 import { Ingest } from './ingest.ts';
+import { closeUploads, settleLeftSpools, type SpoolParts } from './left-spools.ts';
 import { createLiveSockets } from './live-socket.ts';
 import { createReceiveTimes } from './receive-time.ts';
 import { createRecorderMetrics, type RecorderMetrics, type RecorderStatus } from './recorder-metrics.ts';
 import { startRetention } from './retention-run.ts';
 import type { RetentionPolicy } from './retention.ts';
+import { createSiblings, mergeRemotes, slotDirectory, spoolOf, type SpoolSlot } from './siblings.ts';
 import { lockSpool } from './spool-lock.ts';
 import type { Bucket } from './store/bucket.ts';
 import { createDiskStore } from './store/disk.ts';
@@ -160,6 +161,8 @@ export interface RecorderOptions {
    * upload moves into the store without being copied. Default: `.spool` in `directory`.
    */
   readonly spoolDirectory?: string;
+  /** When several processes share `spoolDirectory`: which this one is. Default: it is alone. */
+  readonly slot?: SpoolSlot;
   /**
    * Private key that signs the evidence. Default: one in the spool directory. Made if missing.
    */
@@ -204,17 +207,36 @@ export interface Recorder {
  *   written to; a system error when the address cannot be used.
  */
 export async function createRecorder(options: RecorderOptions): Promise<Recorder> {
-  const spoolDirectory = options.spoolDirectory ?? join(options.directory, '.spool');
+  const slot = options.slot ?? { number: 0, of: 1 };
+  const spoolDirectory = slotDirectory(spoolOf(options), slot);
   const store = options.store ?? (await openStore(options));
   await makeDirectory(spoolDirectory);
   const unlock = await lockSpool(spoolDirectory);
   try {
     const parts = await startIngest(options, store, spoolDirectory);
-    return await listen(options, store, parts, unlock);
+    const left = slot.number === 0 ? settleOthers(options, store, slot.of) : Promise.resolve();
+    return await listen(options, store, parts, async () => {
+      await left;
+      await unlock();
+    });
   } catch (error) {
     await unlock();
     throw error;
   }
+}
+
+/** Brings into the store what processes have left that there are no more. */
+function settleOthers(options: RecorderOptions, store: RecordingStore, count: number): Promise<void> {
+  const { bucket: _, ...alone } = options;
+  // nobody comes to continue anything there
+  const timing = { ...options.timing, resumeGraceMs: 0 };
+  return settleLeftSpools({
+    spool: spoolOf(options),
+    count,
+    limitMs: { ...DEFAULT_TIMING, ...options.timing }.maxStoreRetryMs,
+    log: options.log,
+    open: (directory) => startIngest({ ...alone, timing, registry: new Registry() }, store, directory),
+  });
 }
 
 async function openStore({
@@ -226,10 +248,7 @@ async function openStore({
   return createS3Store({ ...S3_LISTING, bucket, nowMs: () => clock.now() });
 }
 
-interface IngestParts {
-  readonly ingest: Ingest;
-  readonly group: GroupCommit;
-  readonly finisher: Finisher;
+interface IngestParts extends SpoolParts {
   readonly catalog: Catalog;
   readonly evidence: SessionEvidence;
   readonly events: RecorderEvents;
@@ -305,7 +324,10 @@ async function startIngest(
         });
   const catalog: Catalog = createCatalog({
     store,
-    ...(shared === undefined ? {} : { remote: () => shared.remote() }),
+    remote: mergeRemotes([
+      createSiblings(spoolOf(options), options.slot?.number ?? 0, store),
+      ...(shared === undefined ? [] : [() => shared.remote()]),
+    ]),
     live: () => ingest.live(),
     refreshMs: timing.listRefreshMs,
     maxCached: limits.maxCachedRecordings,
@@ -360,7 +382,8 @@ async function listen(
   const retention = startRetention({
     store,
     evidence,
-    policy: options.retention ?? {},
+    // one process removes for all of them
+    policy: (options.slot?.number ?? 0) === 0 ? (options.retention ?? {}) : {},
     nowMs: () => clock.now(),
     everyMs: timing.retentionMs,
     log,
@@ -379,7 +402,7 @@ async function listen(
     async close() {
       viewers.close();
       await retention.close();
-      await closeUploads(ingest, group, finisher);
+      await closeUploads({ ingest, group, finisher });
       await shared?.close();
       await server.close(timing.closeGraceMs);
       await events.close();
@@ -402,7 +425,7 @@ async function openEvidence(
   return openSessionEvidence({
     store,
     path: join(directory, 'log'),
-    key: await loadSigningKey(options.evidenceKey ?? join(directory, 'key.pem'), true),
+    key: await loadSigningKey(options.evidenceKey ?? (await defaultKeyPath(options)), true),
     randomId: () => randomBytes(16).toString('hex'),
     nowMs: () => clock.now(),
     log,
@@ -410,6 +433,13 @@ async function openEvidence(
     witnessMs,
     onFailure,
   });
+}
+
+/** One key for all processes with the same spool. */
+async function defaultKeyPath(options: RecorderOptions): Promise<string> {
+  const directory = join(spoolOf(options), 'evidence');
+  await makeDirectory(directory);
+  return join(directory, 'key.pem');
 }
 
 function createCommits(
@@ -449,18 +479,4 @@ function statusOf(ingest: Ingest, group: GroupCommit, evidence: SessionEvidence)
     oldestStoringSeconds: oldestStoringMs / 1000,
     unpublishedEntries: evidence.unpublished,
   };
-}
-
-async function roomFor(store: RecordingStore, spoolDirectory: string): Promise<number | undefined> {
-  const stored = await store.freeBytes();
-  const { bavail, bsize } = await statfs(spoolDirectory).catch((error: unknown) => {
-    throw new TailcastError('STORE_FAILED', 'the spool cannot be used', { cause: error });
-  });
-  return Math.min(bavail * bsize, stored ?? Infinity);
-}
-
-async function closeUploads(ingest: Ingest, group: GroupCommit, finisher: Finisher): Promise<void> {
-  await ingest.close();
-  await group.flush();
-  await finisher.close();
 }

@@ -94,19 +94,41 @@ describe('the drain', () => {
     expect(told).toEqual(['the gateway is shutting down']);
   });
 
-  it('turns new connections away', async () => {
+  it('serves the first request of a connection that came just before, and no second one', async () => {
     const { upstream, answer, asked } = onDemand();
     const rig = await rigWith(upstream);
-    const busy = await rawClient(rig);
-    busy.socket.write(`GET /one HTTP/1.1\r\n${HOST}\r\n`);
-    await expect.poll(asked).toBe(1);
-    const drained = rig.proxy.drain(10_000);
+    const open = async (): Promise<number> => (await rig.metrics.connections.get()).values[0]?.value ?? 0;
+    const before = await rawClient(rig);
+    await expect.poll(open).toBe(1);
+    let arriving = 1;
+    const drained = rig.proxy.drain(10_000, () => arriving);
+    const during = await rawClient(rig);
+    await expect.poll(open).toBe(2);
+    arriving = 0;
+    for (const client of [before, during]) client.socket.write(`GET /one HTTP/1.1\r\n${HOST}\r\n`);
+    await expect.poll(asked).toBe(2);
+    answer();
+    expect(await drained).toEqual({ cutRequests: 0, cutSessions: 0 });
+    for (const client of [before, during]) {
+      await client.closed;
+      expect(client.received()).toMatch(/^HTTP\/1\.1 200 OK\r\n[^]*Connection: close\r\n\r\nok$/);
+    }
+  });
+
+  it('waits for connections in a handshake, but not for ever', async () => {
+    const rig = await rigWith(() => {});
+    const started = performance.now();
+    await rig.proxy.drain(10_000, () => 1);
+    expect(performance.now() - started).toBeGreaterThan(1900);
+    expect(performance.now() - started).toBeLessThan(6000);
+  });
+
+  it('turns connections away when it is over', async () => {
+    const rig = await rigWith(() => {});
+    await rig.proxy.drain(10_000);
     const late = await rawClient(rig);
-    late.socket.write(`GET /two HTTP/1.1\r\n${HOST}\r\n`);
     await late.closed;
     expect(late.received()).toBe('');
-    answer();
-    await drained;
   });
 });
 

@@ -2,9 +2,9 @@ import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
 import { createSessionLimits } from '../../src/proxy/session-limits.ts';
 
-function codeOf(act: () => unknown): string | undefined {
+async function codeOf(act: () => Promise<unknown>): Promise<string | undefined> {
   try {
-    act();
+    await act();
     return undefined;
   } catch (error) {
     return error instanceof TailcastError ? error.code : String(error);
@@ -12,23 +12,23 @@ function codeOf(act: () => unknown): string | undefined {
 }
 
 describe('session limits', () => {
-  it('hold for one user and leave room for others', () => {
+  it('hold for one user and leave room for others', async () => {
     const limits = createSessionLimits({ perUser: 2, total: 3 });
-    const leave = [limits.enter('a'), limits.enter('a')];
-    expect(codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
-    limits.enter('b');
-    expect(codeOf(() => limits.enter('c'))).toBe('OVERLOADED');
+    const leave = [await limits.enter('a'), await limits.enter('a')];
+    expect(await codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
+    await limits.enter('b');
+    expect(await codeOf(() => limits.enter('c'))).toBe('OVERLOADED');
     leave[0]!();
-    limits.enter('a');
-    expect(codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
+    await limits.enter('a');
+    expect(await codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
   });
 
-  it('count one leaving once', () => {
+  it('count one leaving once', async () => {
     const limits = createSessionLimits({ perUser: 1, total: 10 });
-    const leave = limits.enter('a');
+    const leave = await limits.enter('a');
     leave();
     leave();
-    limits.enter('a');
-    expect(codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
+    await limits.enter('a');
+    expect(await codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
   });
 });

@@ -456,7 +456,7 @@ describe('HTTP/2 on a handed-over socket', () => {
 });
 
 describe('closing a listener', () => {
-  it('accepts no more, drops handshakes, and waits for the sockets handed over', async () => {
+  it('accepts no more, drops handshakes after a moment, and waits for the sockets handed over', async () => {
     const arrived = Promise.withResolvers<Arrival>();
     const port = await listen({}, arrived.resolve);
     const client = await tls(port);

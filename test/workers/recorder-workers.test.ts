@@ -1,0 +1,242 @@
+/** A recorder of several processes over one store, from outside. */
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createRecorderClient } from '../../src/recording/recorder-client.ts';
+import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
+import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
+import type { Recording } from '../../src/tsrecorder/recording.ts';
+import { dialLoopback } from '../support/recorder-dial.ts';
+import { HEADER } from '../tsrecorder/recorder-rig.ts';
+import { eventually, startRole, type RoleProcess } from './role-process.ts';
+
+let directory: string;
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'tailcast-workers-'));
+});
+afterEach(() => rm(directory, { recursive: true, force: true }));
+
+const END = '{"kind":"end","outcome":"completed","outputBytes":1,"outputLines":1}\n';
+const about = (session: number): string =>
+  `{"kind":"session","id":"s${session}","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n`;
+const line = (session: number, at: number): string => `[${at},"o","${session}.${at}\\r\\n"]\n`;
+
+function startRecorder(workers: number): Promise<RoleProcess> {
+  return startRole([
+    'recorder',
+    '--store',
+    directory,
+    '--identity',
+    'loopback',
+    '--listen',
+    '127.0.0.1:0',
+    '--workers',
+    String(workers),
+    '--resume-seconds',
+    '1',
+    '--drain-seconds',
+    '1',
+  ]);
+}
+
+interface Session {
+  readonly upload: RecorderUpload;
+  readonly moves: () => number;
+  write(count: number): Promise<void>;
+  /** All lines that were written. */
+  readonly text: () => string;
+  end(): Promise<void>;
+}
+
+async function openSession(recorder: RoleProcess, number: number): Promise<Session> {
+  const client = createRecorderClient({
+    dial: dialLoopback,
+    nowMs: () => performance.now(),
+    log: createSilentLogger(),
+    limits: { moveTimeoutMs: 20_000, moveRetryMs: 50, suspectMs: 100 },
+  });
+  let moves = 0;
+  let at = 0;
+  let text = '';
+  const upload = await client.open(
+    {
+      recorders: [`127.0.0.1:${recorder.port}`],
+      sessionId: `session-${number}`,
+      moved: () => (moves += 1),
+    },
+    new AbortController().signal,
+  );
+  await upload.write(HEADER + about(number));
+  return {
+    upload,
+    moves: () => moves,
+    async write(count) {
+      for (let index = 0; index < count; index++) {
+        at += 1;
+        text += line(number, at);
+        await upload.write(line(number, at));
+      }
+    },
+    text: () => text,
+    async end() {
+      await upload.write(END);
+      await upload.end();
+    },
+  };
+}
+
+async function recordings(recorder: RoleProcess): Promise<readonly Recording[]> {
+  const response = await fetch(`http://127.0.0.1:${recorder.port}/api/v1/recordings?limit=100`);
+  expect(response.status).toBe(200);
+  return ((await response.json()) as { readonly recordings: Recording[] }).recordings;
+}
+
+/** Text of all casts without their headers. */
+async function casts(recorder: RoleProcess): Promise<readonly string[]> {
+  const found = await recordings(recorder);
+  return Promise.all(
+    found.map(async ({ id }) => {
+      const url = `http://127.0.0.1:${recorder.port}/api/v1/recordings/${encodeURIComponent(id)}/cast`;
+      const text = await (await fetch(url)).text();
+      return text.slice(text.indexOf('\n') + 1);
+    }),
+  );
+}
+
+async function openSessions(recorder: RoleProcess, count: number): Promise<readonly Session[]> {
+  return Promise.all(Array.from({ length: count }, (_, number) => openSession(recorder, number)));
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+const sorted = (texts: readonly string[]): readonly string[] => texts.toSorted();
+
+/** What is at fault in the store, and how many recordings have evidence. */
+async function verify(): Promise<{
+  readonly ok: boolean;
+  readonly faults: unknown;
+  readonly recordings: number;
+}> {
+  const store = await createDiskStore(directory, { readOnly: true });
+  const {
+    ok,
+    findings,
+    recordings: counts,
+  } = await verifyStore({
+    store,
+    keys: [],
+    checkpoint: [],
+    nowMs: Date.now(),
+    signal: new AbortController().signal,
+  });
+  return { ok, faults: ok ? [] : findings, recordings: counts.withEvidence };
+}
+
+describe('a recorder of two processes', () => {
+  it('spreads uploads, and any of them lists and shows what both have open', async () => {
+    const recorder = await startRecorder(2);
+    const sessions = await openSessions(recorder, 16);
+    for (const session of sessions) await session.write(3);
+    await eventually('all is acknowledged', async () =>
+      sessions.every(({ upload }) => upload.pendingBytes === 0) ? true : undefined,
+    );
+    const workers = new Set(
+      recorder.lines.filter(({ msg }) => msg === 'recording started').map(({ worker }) => worker),
+    );
+    expect(workers.size).toBe(2);
+    // connections go to either of them
+    for (let times = 0; times < 6; times++) {
+      await eventually('all sessions are shown whole', async () => {
+        const shown = await casts(recorder);
+        return JSON.stringify(sorted(shown)) === JSON.stringify(sorted(sessions.map(({ text }) => text())))
+          ? true
+          : undefined;
+      });
+    }
+    expect((await recordings(recorder)).map(({ state }) => state)).toEqual(Array(16).fill('open'));
+    expect(await recorder.metric('tailcast_recorder_sessions{state="open"}')).toBe(16);
+    await Promise.all(sessions.map((session) => session.end()));
+    expect(await recorder.metric('tailcast_recorder_recordings_total{state="closed"}')).toBe(16);
+    expect(await recorder.stop()).toBe(0);
+    expect(await verify()).toEqual({ ok: true, faults: [], recordings: 16 });
+  }, 60_000);
+
+  it('loses no byte when a worker crashes, and none when all are restarted', async () => {
+    const recorder = await startRecorder(2);
+    const sessions = await openSessions(recorder, 12);
+    let writing = true;
+    const writers = sessions.map(async (session) => {
+      while (writing) {
+        await session.write(1);
+        await new Promise((resolve) => setTimeout(resolve, 2));
+      }
+    });
+    await eventually('something is written', async () =>
+      sessions.every((session) => session.text().length > 500) ? true : undefined,
+    );
+    process.kill(recorder.worker(0), 'SIGKILL');
+    await eventually('its sessions go on', async () =>
+      sessions.some((session) => session.moves() > 0) ? true : undefined,
+    );
+    await eventually('the worker is replaced', async () =>
+      (await fetch(`${recorder.ops}/readyz`)).status === 200 ? true : undefined,
+    );
+    recorder.signal('SIGHUP');
+    await recorder.line(({ msg }) => msg === 'all workers were restarted');
+    writing = false;
+    await Promise.all(writers);
+    await Promise.all(sessions.map((session) => session.end()));
+    const shown = await eventually('all is in the store', async () => {
+      const all = await recordings(recorder);
+      return all.every(({ state }) => state === 'closed') ? casts(recorder) : undefined;
+    });
+    expect(sorted(shown)).toEqual(sorted(sessions.map((session) => session.text())));
+    expect(await recorder.stop()).toBe(0);
+    const { faults } = await verify();
+    expect(faults).toEqual([]);
+  }, 60_000);
+
+  it('leaves nothing behind in spools of workers that there are no more', async () => {
+    const three = await startRecorder(3);
+    const sessions = await openSessions(three, 12);
+    for (const session of sessions) await session.write(5);
+    await eventually('all is acknowledged', async () =>
+      sessions.every(({ upload }) => upload.pendingBytes === 0) ? true : undefined,
+    );
+    const texts = sorted(sessions.map(({ text }) => text()));
+    const workers = [0, 1, 2].map((slot) => three.worker(slot));
+    three.signal('SIGKILL');
+    for (const pid of workers) process.kill(pid, 'SIGKILL');
+    for (const { upload } of sessions) upload.abort();
+    await three.stop();
+    for (const pid of workers) {
+      await eventually('the workers are gone', async () => (isAlive(pid) ? undefined : true));
+    }
+    expect(
+      (await readdir(join(directory, '.spool'))).filter((name) => name.startsWith('worker-')),
+    ).toHaveLength(2);
+
+    const one = await startRecorder(1);
+    await eventually('all is in the store', async () => {
+      const found = await recordings(one);
+      return found.length === 12 && found.every(({ state }) => state === 'interrupted') ? true : undefined;
+    });
+    expect(sorted(await casts(one))).toEqual(texts);
+    await eventually('the spools are gone', async () =>
+      (await readdir(join(directory, '.spool'))).some((name) => name.startsWith('worker-'))
+        ? undefined
+        : true,
+    );
+    expect(await one.stop()).toBe(0);
+    expect(await verify()).toEqual({ ok: true, faults: [], recordings: 12 });
+  }, 60_000);
+});

@@ -1,0 +1,107 @@
+/** A role of tailcast as people start it, in processes of its own. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+/** One line of its log. */
+export type LogLine = Readonly<Record<string, unknown>> & { readonly msg?: string };
+
+export interface RoleProcess {
+  readonly pid: number;
+  /** Port that it serves on. */
+  readonly port: number;
+  /** `http://host:port` of health and metrics. */
+  readonly ops: string;
+  readonly lines: readonly LogLine[];
+  /** The first line, past or future, that fits. */
+  line(fits: (line: LogLine) => boolean): Promise<LogLine>;
+  /** Process of the worker that serves in a slot now. */
+  worker(slot: number): number;
+  /** Value of a metric with exactly these labels; 0 when it is not there. */
+  metric(name: string): Promise<number>;
+  signal(signal: NodeJS.Signals): void;
+  /** Ends it as a service manager does. @returns the exit code */
+  stop(): Promise<number | null>;
+}
+
+/** Resolves when it serves. @throws Error with what it said when it ends before */
+export async function startRole(args: readonly string[]): Promise<RoleProcess> {
+  const child = spawn(process.execPath, [MAIN, ...args, '--ops-listen', '127.0.0.1:0'], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    env: { ...process.env, NODE_NO_WARNINGS: '1' },
+  });
+  const ended = once(child, 'exit');
+  const lines: LogLine[] = [];
+  const wakes = new Set<() => void>();
+  const said: string[] = [];
+  createInterface({ input: child.stderr }).on('line', (text) => {
+    said.push(text);
+    try {
+      lines.push(JSON.parse(text) as LogLine);
+    } catch {
+      lines.push({ msg: text });
+    }
+    for (const wake of wakes) wake();
+  });
+  const line = async (fits: (line: LogLine) => boolean): Promise<LogLine> => {
+    for (;;) {
+      const found = lines.find(fits);
+      if (found !== undefined) return found;
+      await new Promise<void>((resolve) => {
+        wakes.add(resolve);
+      });
+    }
+  };
+  const ready = await Promise.race([
+    line(({ msg }) => msg === 'workers are ready' || msg === `${args[0] ?? ''} is ready`).then(
+      async (found) =>
+        // a worker of several says so as well
+        'worker' in found ? line(({ msg }) => msg === 'workers are ready') : found,
+    ),
+    ended.then(() => undefined),
+  ]);
+  if (ready === undefined) throw new Error(`it did not start: ${said.join('\n')}`);
+  const ops = ready['ops'] as { readonly port: number };
+  const opsUrl = `http://127.0.0.1:${ops.port}`;
+  const listen = String(ready['listen'] ?? ready['url']);
+  return {
+    pid: child.pid ?? 0,
+    port: Number(listen.split(':').at(-1)),
+    ops: opsUrl,
+    lines,
+    line,
+    worker: (slot) =>
+      Number(lines.findLast(({ msg, worker }) => msg === 'worker is ready' && worker === slot)?.['pid']),
+    async metric(name) {
+      const text = await (await fetch(`${opsUrl}/metrics`)).text();
+      const found = text.split('\n').find((row) => row.startsWith(`${name} `));
+      return found === undefined ? 0 : Number(found.slice(name.length));
+    },
+    signal: (signal) => void child.kill(signal),
+    async stop() {
+      if (child.exitCode === null) child.kill('SIGTERM');
+      const timer = setTimeout(() => child.kill('SIGKILL'), 30_000);
+      const [code] = (await ended) as [number | null];
+      clearTimeout(timer);
+      return code;
+    },
+  };
+}
+
+/** Repeats `look` until it gives something. @throws Error saying `what` after `timeoutMs` */
+export async function eventually<T>(
+  what: string,
+  look: () => Promise<T | undefined>,
+  timeoutMs = 15_000,
+): Promise<T> {
+  const deadline = performance.now() + timeoutMs;
+  for (;;) {
+    const found = await look();
+    if (found !== undefined) return found;
+    if (performance.now() > deadline) throw new Error(`not within ${timeoutMs} ms: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+}
