@@ -5,7 +5,14 @@ import { parseTarget } from '../kube/canonical-target.ts';
 import { classifyRequest } from '../kube/interactive.ts';
 import { parseRequestInfo, type RequestInfo } from '../kube/request-info.ts';
 import { parsePolicy } from '../proxy/policy-file.ts';
-import { decide, DEFAULT_POLICY, policyClassOf, type Policy } from '../proxy/policy.ts';
+import {
+  decide,
+  DEFAULT_POLICY,
+  policyClassOf,
+  type Policy,
+  type PolicyAction,
+  type PolicyClass,
+} from '../proxy/policy.ts';
 
 /** @throws TailcastError `CONFIG_INVALID` naming every problem of the file */
 export function loadPolicy(path: string | undefined): Policy {
@@ -45,7 +52,7 @@ export function explainRequest({ method, target: raw, upgrade, file }: ExplainOp
     }
     const sections = (['failClosed', 'failOpen', 'off'] as const).map((mode) => {
       const { action, because } = decide(policy, policyClass, { mode });
-      return `  ${WHO[mode]} ${effect(action, mode)} (${because}: ${action})`;
+      return `  ${WHO[mode]} ${effect(action, mode, { upgrade, policyClass })} (${because}: ${action})`;
     });
     return [...lines, `  class     ${policyClass}`, ...sections, ...limits(policy, policyClass)];
   } catch (error) {
@@ -62,13 +69,20 @@ const WHO: Readonly<Record<Mode, string>> = {
   off: 'others:   ',
 };
 
-function effect(action: 'record' | 'event' | 'allow' | 'refuse', mode: Mode): string {
+function effect(
+  action: PolicyAction,
+  mode: Mode,
+  { upgrade, policyClass }: { readonly upgrade: boolean; readonly policyClass: PolicyClass },
+): string {
   switch (action) {
     case 'refuse':
       return 'refused';
     case 'allow':
-      return 'goes on';
+      return policyClass === 'streamUpgrade' && mode === 'failClosed'
+        ? 'goes on, for reading only'
+        : 'goes on';
     case 'record':
+      if (mode === 'failClosed' && !upgrade) return 'refused, as only an upgrade can be recorded';
       if (mode === 'off') return 'goes on, as no recorder is named';
       return mode === 'failClosed' ? 'recorded, or refused' : 'recorded, or goes on with a warning';
     case 'event':

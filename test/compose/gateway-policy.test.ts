@@ -1,0 +1,61 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { explainRequest } from '../../src/compose/gateway-policy.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'tailcast-policy-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const explain = (method: string, target: string, upgrade: boolean, file?: string): string =>
+  explainRequest({ method, target, upgrade, file }).join('\n');
+const EXEC = '/api/v1/namespaces/n/pods/p/exec?command=sh';
+
+describe('policy explain', () => {
+  it('says how an exec is read, and what becomes of it for whom', () => {
+    expect(explain('POST', EXEC, true)).toBe(
+      [
+        `POST ${EXEC} (upgrade)`,
+        '  read as   create pods/exec p in n',
+        '  class     exec',
+        '  enforced:  recorded, or refused (enforced.exec: record)',
+        '  recorder:  recorded, or goes on with a warning (others.exec: record)',
+        '  others:    goes on, as no recorder is named (others.exec: record)',
+      ].join('\n'),
+    );
+  });
+
+  it('says that only an upgrade can be recorded', () => {
+    expect(explain('POST', EXEC, false)).toContain('enforced:  refused, as only an upgrade can be recorded');
+  });
+
+  it('says what a stream over WebSocket is good for', () => {
+    expect(explain('GET', '/api/v1/pods?watch=1', true)).toContain('enforced:  goes on, for reading only');
+  });
+
+  it.each([
+    ['GET', '/api/v1/nodes/w/proxy/exec/n/p/c', true, 'enforced:  refused (enforced.kubeletExec: refuse)'],
+    ['GET', '/api/v1/nodes/w/proxy/metrics', false, 'enforced:  told to a recorder, or refused'],
+    ['GET', '/apis/x.example/v1/namespaces/n/machines/m/console', true, 'class     opaqueUpgrade'],
+    ['GET', '/api/v1/pods', false, 'goes on; told to a recorder only where a grant says enableEvents'],
+    ['GET', '/api/v1/namespaces/n/pods/p%2Fexec', true, 'refused for everybody'],
+    ['GET', '/api/v1/proxy/nodes/w', false, 'refused for everybody'],
+  ])('of %s %s (upgrade: %s) says %s', (method, target, upgrade, said) => {
+    expect(explain(method, target, upgrade)).toContain(said);
+  });
+
+  it('goes by the file, ports included', () => {
+    const file = join(folder, 'policy.yaml');
+    writeFileSync(file, 'others:\n  exec: refuse\nportForward:\n  refusePorts: [22, 10250-10259]\n');
+    expect(explain('POST', EXEC, true, file)).toContain('others:    refused (others.exec: refuse)');
+    expect(explain('POST', '/api/v1/namespaces/n/pods/p/portforward', true, file)).toContain(
+      'never to ports 22, 10250-10259',
+    );
+  });
+
+  it('says everything that is wrong with a file', () => {
+    const file = join(folder, 'bad.yaml');
+    writeFileSync(file, 'enforced:\n  exec: maybe\nsessions:\n  perUser: 0\n');
+    expect(() => explain('GET', '/', false, file)).toThrow(/enforced\.exec.*\n.*sessions\.perUser/);
+  });
+});
