@@ -43,7 +43,7 @@ export interface PumpDeps {
   /** The API server answered 401 to our own credential; the next request should come with a new one. */
   readonly credentialRefused?: () => void;
   readonly draining: () => boolean;
-  /** Looks after requests that have no end of their own: a watch ends with the grant it was begun under. */
+  /** Looks after requests that are long under way: a watch ends with the grant it was begun under. */
   readonly rechecks?: Pick<Rechecks, 'watch'>;
   /** A clock with fractions of milliseconds, for durations only. */
   readonly nowMs: () => number;
@@ -224,11 +224,10 @@ export class Pump implements ExchangeOwner {
     const target = this.#deps.basePath + admission.target.raw;
     const exchange = startExchange({ method, target, headers, framing }, this, this.#deps.pool);
     this.#exchange = exchange;
-    if (!BRIEF.has(admission.requestClass)) {
-      this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
-        this.#revoke(error),
-      );
-    }
+    // of every request: what class it is of says nothing about how long an API server takes to answer it
+    this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
+      this.#revoke(error),
+    );
     if (framing.kind === 'none' || exchange.requestComplete) return;
     for (const chunk of early.chunks) this.#sendBody(exchange, chunk);
     if (early.complete) return exchange.end();
@@ -336,9 +335,6 @@ export class Pump implements ExchangeOwner {
     return target.slice(0, Math.min(mark === -1 ? target.length : mark, MAX_LOGGED_PATH));
   }
 }
-
-/** Requests that end by themselves before anybody could look again. */
-const BRIEF: ReadonlySet<Admission['requestClass']> = new Set(['plain', 'ephemeralContainers']);
 
 type CollectedBody = Awaited<ReturnType<typeof collectBody>>;
 /** Nothing was read ahead, and: there was nothing to read. */

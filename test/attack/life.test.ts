@@ -48,11 +48,11 @@ describe('what was begun under a grant', () => {
   afterAll(() => arena.close());
 
   it(
-    'A13 ends within 15 s after the grant or the node is gone: exec, watch, port-forward',
+    'A13 ends within 15 s after the grant or the node is gone: exec, watch, port-forward, an answer without an end',
     { timeout: 30_000 },
     async () => {
       const script = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n';
-      arena.apiServer.script = (request) => (request.requestLine.includes('watch=') ? script : undefined);
+      arena.apiServer.script = (request) => (/watch=|feed/.test(request.requestLine) ? script : undefined);
       const dave = { address: '100.64.0.7', login: 'dave@example.com', groups: ['devs'] };
       const erin = { address: '100.64.0.8', login: 'erin@example.com', groups: ['devs'] };
       const rules = [
@@ -68,9 +68,10 @@ describe('what was begun under a grant', () => {
         beginExec(arena, dave, forward),
         begin(arena, dave, watch),
         begin(arena, erin, watch),
+        begin(arena, dave, `GET /apis/x.example/v1/feed HTTP/1.1\r\n${HOST}`),
       ]);
       const kept = await Promise.all([beginExec(arena, BOB), begin(arena, BOB, watch)]);
-      expect(open.map(({ head }) => head.slice(9, 12))).toEqual(['101', '101', '101', '200', '200']);
+      expect(open.map(({ head }) => head.slice(9, 12))).toEqual(['101', '101', '101', '200', '200', '200']);
       const startedMs = performance.now();
       introduce(arena.localApi, dave, []);
       arena.localApi.whois.delete(erin.address);

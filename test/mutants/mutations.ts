@@ -362,7 +362,7 @@ const FRONT = [
   ...inFile(
     'src/proxy/pump.ts',
     ['events before requests', 'admission.event ? await this.#recordEvent(admission) : NO_BODY', 'NO_BODY'],
-    ['rechecks of watches', 'if (!BRIEF.has(admission.requestClass)) {', 'if (admission.id === "") {'],
+    ['rechecks of requests', 'this.#revoke(error),', 'void error,'],
     ['requests in flight', "if (load.inFlight > maxInFlight) throw new TailcastError('OVERLOADED');", ''],
   ),
   ...inFile(
