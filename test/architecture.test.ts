@@ -21,7 +21,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   player: ['wire'],
   workers: ['observe', 'errors'],
   demo: ['wire', 'kube', 'observe', 'errors'],
-  doctor: ['kube', 'recording', 'tailnet', 'wire', 'errors'],
+  doctor: ['kube', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
   cli: ['compose', 'config', 'demo', 'doctor', 'kube', 'tailnet', 'tsrecorder', 'wire', 'observe', 'errors'],
   compose: [
     'config',

@@ -7,11 +7,12 @@ import type { GatewayConfig } from '../config/gateway.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError } from '../errors.ts';
 import { apiServerChecks } from '../doctor/api-server-checks.ts';
+import { bucketChecks } from '../doctor/bucket-checks.ts';
 import { certificateCheck, type CertificatePlan } from '../doctor/certificate-check.ts';
 import { once, type Check } from '../doctor/checks.ts';
 import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/grants-check.ts';
 import { permissionChecks } from '../doctor/permission-checks.ts';
-import { answersCheck, bucketCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
+import { answersCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
 import { recordersCheck } from '../doctor/recorder-checks.ts';
 import { storageChecks } from '../doctor/storage-checks.ts';
 import { tailnetChecks } from '../doctor/tailnet-checks.ts';
@@ -19,7 +20,7 @@ import { createSilentLogger } from '../observe/logger.ts';
 import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
 import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
 import { openApiServer } from './gateway.ts';
-import { parseBucketAddress, tryBucket } from './recorder-store.ts';
+import { examineBucket, parseBucketAddress } from './recorder-store.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import {
   assertPrivateProxyListener,
@@ -108,7 +109,13 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
   return [
     ...(local === undefined ? [] : tailnetChecks({ ...local, proxyProtocol: false })),
     ...(local === undefined ? [] : [uploadersCheck(config.uploaders, local.status)]),
-    ...(bucket === undefined ? [] : [bucketCheck(() => tryBucket(config, bucket))]),
+    ...(bucket === undefined
+      ? []
+      : bucketChecks({
+          ...examineBucket(config, bucket),
+          prefix: bucket.prefix,
+          retentionDays: config.s3RetentionDays,
+        })),
     ...places.flatMap((place) => storageChecks(place)),
     answersCheck(`${host}:${port}`, async (signal) => {
       const socket = connect({ host: host === '::' ? '::1' : host, port });

@@ -9,6 +9,7 @@ import { createS3Store, S3_LISTING } from '../tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import type { S3Bucket } from '../tsrecorder/store/s3-bucket.ts';
 import type { S3Settings } from '../tsrecorder/store/s3-client.ts';
+import type { BucketRules } from '../tsrecorder/store/s3-rules.ts';
 
 /** The settings that say it. */
 export type StoreConfig = Pick<
@@ -114,16 +115,29 @@ interface Refusal {
   readonly final: boolean;
 }
 
-/**
- * Writes to the bucket of `s3://…` and removes what it wrote.
- *
- * @returns why that cannot be done, or undefined. @throws TailcastError `CONFIG_INVALID`
- */
-export async function tryBucket(config: StoreConfig, address: BucketAddress): Promise<string | undefined> {
-  const { bucket, probe } = await openBucket(config, address);
-  const refusal = await probe();
-  bucket.close();
-  return refusal?.reason;
+/** What `tailcast doctor` asks of the bucket of `s3://…`. */
+export interface ExaminedBucket {
+  /** Writes to it and removes what it wrote. @returns why that cannot be done, or undefined. */
+  write(): Promise<string | undefined>;
+  rules(): Promise<BucketRules>;
+}
+
+/** Each question opens the bucket anew, so that nothing has to be closed. Rejects with `CONFIG_INVALID`. */
+export function examineBucket(config: StoreConfig, address: BucketAddress): ExaminedBucket {
+  return {
+    async write() {
+      const { bucket, probe } = await openBucket(config, address);
+      const refusal = await probe();
+      bucket.close();
+      return refusal?.reason;
+    },
+    async rules() {
+      const { bucket } = await openBucket(config, address);
+      const rules = await bucket.rules();
+      bucket.close();
+      return rules;
+    },
+  };
 }
 
 async function openBucket(

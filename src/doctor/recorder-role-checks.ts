@@ -51,18 +51,3 @@ export function answersCheck(address: string, dial: (signal: AbortSignal) => Pro
     },
   };
 }
-
-/** @param write tries to write to the bucket; resolves with why that cannot be done, or undefined. */
-export function bucketCheck(write: () => Promise<string | undefined>): Check {
-  const remedy =
-    'see that --store, --s3-endpoint and the credentials belong together, and may put and delete objects';
-  return {
-    id: 'store',
-    title: 'store',
-    remedy,
-    async run() {
-      const reason = await write();
-      return reason === undefined ? ok('the bucket can be written to') : failed(reason, remedy);
-    },
-  };
-}

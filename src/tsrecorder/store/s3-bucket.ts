@@ -12,6 +12,7 @@ import {
 import { TailcastError } from '../../errors.ts';
 import type { Bucket, BucketPage, PutOptions } from './bucket.ts';
 import { asStoreError, connectS3, statusOf, type S3Connection, type S3Settings } from './s3-client.ts';
+import { readBucketRules, type BucketRules } from './s3-rules.ts';
 import { S3Uploader, type ObjectHead } from './s3-upload.ts';
 import type { ByteRange, ObjectStat } from './store.ts';
 
@@ -44,6 +45,11 @@ export class S3Bucket implements Bucket {
     const name = `.write-access-${this.#nowMs().toString(36)}-${process.pid}`;
     await this.#uploader.put(name, new Uint8Array(), {});
     await this.#connection.run((client) => client.send(new DeleteObjectCommand(this.#target(name))));
+  }
+
+  /** What the bucket does by itself. Never rejects. */
+  rules(): Promise<BucketRules> {
+    return readBucketRules(this.#connection, this.#settings.bucket);
   }
 
   async put(name: string, content: Uint8Array, options: PutOptions = {}): Promise<void> {
