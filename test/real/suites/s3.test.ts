@@ -1,16 +1,30 @@
 /** Our store against a real S3 server. */
+import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdir, truncate } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
 import {
   CreateBucketCommand,
   CreateMultipartUploadCommand,
+  DeleteObjectCommand,
+  GetObjectCommand,
   ListMultipartUploadsCommand,
+  ListObjectsV2Command,
+  PutObjectCommand,
   S3Client,
 } from '@aws-sdk/client-s3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { describeStore, NODE } from '../../tsrecorder/store/store-contract.ts';
+import {
+  createRig as createRecorderRig,
+  HEADER,
+  until,
+  uploadWhole,
+  type Rig as RecorderRig,
+} from '../../tsrecorder/recorder-rig.ts';
+import { runProgram } from '../../../src/cli/program.ts';
 import { S3Bucket } from '../../../src/tsrecorder/store/s3-bucket.ts';
 import { S3_DEFAULTS, type S3Settings } from '../../../src/tsrecorder/store/s3-client.ts';
 import { createS3Store, S3_LISTING } from '../../../src/tsrecorder/store/s3.ts';
@@ -124,6 +138,21 @@ describe('a bucket', () => {
     expect((await bucket.stat('kept'))?.bytes).toBe(1);
   });
 
+  it('says whether it locks objects, and which rules it has', async () => {
+    expect((await openBucket({ bucket: 'locked' }).rules()).lock).toEqual({
+      enabled: true,
+      defaultDays: undefined,
+    });
+    const { lock, lifecycle } = await openBucket().rules();
+    expect(lock).toEqual({ enabled: false, defaultDays: undefined });
+    // this server has no lifecycle rules, and may not know the question
+    expect(['unknown', []]).toContainEqual(lifecycle);
+    expect(await openBucket({ bucket: 'nowhere' }).rules()).toEqual({
+      lock: 'unknown',
+      lifecycle: 'unknown',
+    });
+  });
+
   it('lists page after page, and names that others chose', async () => {
     const bucket = openBucket();
     const names = Array.from({ length: 1100 }, (_, index) => `n/${String(index).padStart(4, '0')}`);
@@ -161,5 +190,125 @@ describe('two recorders on one bucket', () => {
       sessionMark: undefined,
     });
     expect(await one.list()).toMatchObject([{ key, hasSidecar: true }]);
+  });
+});
+
+/** Runs `tailcast` in this process with the settings of the server. */
+async function tailcast(
+  command: string,
+  prefix: string,
+  ...args: string[]
+): Promise<{ readonly code: number; readonly stdout: string }> {
+  let written = '';
+  const stdout = new PassThrough().on('data', (chunk: Buffer) => {
+    written += String(chunk);
+  });
+  const code = await runProgram(
+    [
+      command,
+      `s3://recordings/${prefix}`,
+      '--s3-endpoint',
+      server.endpoint,
+      '--s3-region',
+      server.region,
+      ...args,
+    ],
+    { stdout, stderr: process.stderr, environment: new Map(), signal: new AbortController().signal },
+  );
+  await once(stdout.end(), 'end');
+  return { code, stdout: written };
+}
+
+describe('an archive in a bucket', () => {
+  /** A recorder that has taken a few sessions. */
+  async function record(prefix: string): Promise<RecorderRig> {
+    const rig = await createRecorderRig({ bucket: openBucket({ prefix: `${prefix}/` }) });
+    for (const command of ['one', 'two', 'three']) {
+      await uploadWhole(rig.recorder, HEADER.replace('sh -i', command) + '[1,"o","x"]\n'.repeat(500));
+    }
+    return rig;
+  }
+
+  const objects = async (prefix: string): Promise<readonly string[]> => {
+    const { Contents = [] } = await admin.send(
+      new ListObjectsV2Command({ Bucket: 'recordings', Prefix: `${prefix}/` }),
+    );
+    return Contents.map(({ Key = '' }) => Key);
+  };
+
+  it('is verified where it is, and what is done to it is found and named', async () => {
+    await using rig = await record('verified');
+    await rig.recorder.close();
+    const checkpoint = join(folder, 'checkpoint');
+    expect(await tailcast('verify', 'verified', '--save-checkpoint', checkpoint)).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('3 recordings with evidence'),
+    });
+    const names = await objects('verified');
+    const contents = new Map<string, Uint8Array>();
+    for (const Key of names) {
+      const { Body } = await admin.send(new GetObjectCommand({ Bucket: 'recordings', Key }));
+      contents.set(Key, (await Body?.transformToByteArray()) ?? new Uint8Array());
+    }
+    const put = (Key: string, Body: Uint8Array): Promise<unknown> =>
+      admin.send(new PutObjectCommand({ Bucket: 'recordings', Key, Body }));
+    const drop = (Key: string): Promise<unknown> =>
+      admin.send(new DeleteObjectCommand({ Bucket: 'recordings', Key }));
+    const [first = '', second = ''] = names.filter((name) => name.endsWith('.cast'));
+    const timeOf = (name: string): string => name.slice(name.lastIndexOf('/') + 1, -'.cast'.length);
+    const flipped = Buffer.from(contents.get(first) ?? []);
+    flipped[flipped.length - 5] = (flipped.at(-5) ?? 0) ^ 1;
+    const kinds: readonly (readonly [string, () => Promise<unknown>, RegExp])[] = [
+      ['flip', () => put(first, flipped), new RegExp(`FAULT .*${timeOf(first)}.*cast bytes`)],
+      ['truncate', () => put(first, flipped.subarray(0, 700)), new RegExp(`FAULT .*${timeOf(first)}`)],
+      ['swap', () => put(first, contents.get(second) ?? flipped), new RegExp(`FAULT .*${timeOf(first)}`)],
+      ['delete', () => drop(first), new RegExp(`FAULT .*${timeOf(first)}`)],
+      [
+        'delete all of it',
+        () => Promise.all([drop(first), drop(first.replace('.cast', '.json'))]),
+        new RegExp(`FAULT .*${timeOf(first)}`),
+      ],
+      ['a sidecar', () => drop(second.replace('.cast', '.json')), new RegExp(`FAULT .*${timeOf(second)}`)],
+      [
+        'the log',
+        () => drop(names.findLast((name) => name.includes('/.evidence/logs/')) ?? ''),
+        /FAULT .*log /,
+      ],
+    ];
+    for (const [name, change, expected] of kinds) {
+      await change();
+      const { code, stdout } = await tailcast('verify', 'verified', '--checkpoint', checkpoint);
+      expect([name, code]).toEqual([name, 1]);
+      expect(stdout, name).toMatch(expected);
+      for (const [key, content] of contents) await put(key, content);
+    }
+    expect((await tailcast('verify', 'verified', '--checkpoint', checkpoint)).code).toBe(0);
+  });
+
+  it('has a retention plan, holds, and is cleaned up with tombstones in the log', async () => {
+    await using rig = await record('retained');
+    const [, held] = await rig.list();
+    const policy = ['--max-bytes', '1'];
+    expect((await tailcast('retention', 'retained', ...policy)).stdout).toMatch(
+      /^3 would be removed, 0 held/m,
+    );
+    const hold = [...policy, '--hold', held?.id ?? '', '--reason', 'case 17'];
+    const plan = await tailcast('retention', 'retained', ...hold);
+    expect(plan.stdout).toMatch(/^2 would be removed, 1 held/m);
+    await using again = await rig.restart({
+      bucket: openBucket({ prefix: 'retained/' }),
+      retention: { maxBytes: 1 },
+      timing: { listRefreshMs: 0, retentionMs: 20 },
+    });
+    const left = await until(async () => {
+      const found = await again.list();
+      return found.length === 1 ? found : undefined;
+    });
+    expect(left.map(({ id }) => id)).toEqual([held?.id]);
+    await again.recorder.close();
+    expect(await tailcast('verify', 'retained')).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('1 recordings with evidence, 0 without, 2 removed'),
+    });
   });
 });
