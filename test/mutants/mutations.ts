@@ -316,7 +316,7 @@ const FRONT = [
     ],
     ['sessions recorded', 'admission.record ? record(', 'admission.id === "" ? record('],
     ['events of upgrades', 'if (admission.event) {', 'if (admission.id === "") {'],
-    ['number of sessions', 'leave = deps.counts?.enter(nameOf(admission.identity));', ''],
+    ['number of sessions', 'leave = await deps.counts?.enter(nameOf(admission.identity));', ''],
     ['places given back', '      leave?.();\n', ''],
     ['rechecks of sessions', '...(watch === undefined ? {} : { watch }),', ''],
     ['shutdown', "if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');", ''],
