@@ -2,13 +2,13 @@
  * Compares the gateway with other proxies, side by side, and writes `bench/results.md`.
  *
  *   npm run bench [-- case… --quick]      a case can be named by its beginning: `get`, `exec-cat`; `recorder` is the
- *                                         recorder alone (`recorder.ts`)
+ *                                         recorder alone (`recorder.ts`); --profile=<folder> writes CPU profiles
  *
  * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift; ratios
  * of medians over interleaved rounds are what counts. Results are written only when all cases ran.
  */
 import { writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CASES } from './cases/all.ts';
 import { openBench } from './harness/bench.ts';
@@ -34,11 +34,14 @@ const chosen = CASES.filter(
   ({ name }) =>
     wanted.length === 0 || wanted.some((prefix) => name === prefix || name.startsWith(`${prefix}-`)),
 );
-const strange = args.filter((arg) => arg.startsWith('--') && arg !== '--quick');
+const profiles = args.find((arg) => arg.startsWith('--profile='))?.slice('--profile='.length);
+const strange = args.filter(
+  (arg) => arg.startsWith('--') && arg !== '--quick' && !arg.startsWith('--profile='),
+);
 const alone = wanted.length === 0 || wanted.includes('recorder');
 if (strange.length > 0 || (chosen.length === 0 && !alone)) {
   console.error(
-    `usage: npm run bench [-- case… --quick]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
+    `usage: npm run bench [-- case… --quick --profile=<folder>]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
   );
   process.exitCode = 2;
 } else {
@@ -47,7 +50,10 @@ if (strange.length > 0 || (chosen.length === 0 && !alone)) {
 
 async function main(): Promise<void> {
   const startedAt = new Date();
-  const bench = await openBench((line) => console.log(line));
+  const bench = await openBench(
+    (line) => console.log(line),
+    profiles === undefined ? undefined : resolve(profiles),
+  );
   try {
     const scale: Scale = { quick };
     const peers = new PeerSet(bench);

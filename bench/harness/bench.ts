@@ -47,8 +47,12 @@ const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
 const programs = join(root, 'node_modules', '.cache', 'tailcast', 'bench');
 const DAY_MS = 86_400_000;
 
-/** Compiles, and starts upstream and load generator. Stop the rig in the end. @throws Error with the compiler's messages */
-export async function openBench(say: (line: string) => void): Promise<Bench> {
+/**
+ * Compiles, and starts upstream and load generator. Stop the rig in the end.
+ * @param profiles a folder for CPU profiles of gateways and recorder; they cost some speed
+ * @throws Error with the compiler's messages
+ */
+export async function openBench(say: (line: string) => void, profiles?: string): Promise<Bench> {
   compile();
   const rig = createRig();
   const files = await writeCertificates(join(rig.folder, 'tls'));
@@ -56,7 +60,13 @@ export async function openBench(say: (line: string) => void): Promise<Bench> {
     const launched = rig.launch({
       name,
       path: process.execPath,
-      args: [join(programs, 'bench', 'programs', `${program}.js`), ...args],
+      args: [
+        ...(profiles !== undefined && program !== 'upstream'
+          ? ['--cpu-prof', `--cpu-prof-dir=${join(profiles, name)}`]
+          : []),
+        join(programs, 'bench', 'programs', `${program}.js`),
+        ...args,
+      ],
       stopSignal: 'SIGTERM',
     });
     const ready = await rig.until(name, () => launched.firstLine, { watch: [launched] });
