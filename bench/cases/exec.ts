@@ -6,7 +6,7 @@ const TRANSPORTS = ['spdy', 'websocket'] as const satisfies readonly Transport[]
 const NAMES = { spdy: 'SPDY', websocket: 'WebSocket' } as const;
 const BLOCK = 1024 * 1024;
 
-const bytes = ({ quick }: Scale, full: number): number => (quick ? 16 : full) * BLOCK;
+const bytes = ({ quick }: Scale, full: number): number => (quick ? 48 : full) * BLOCK;
 
 const CONTENTS = {
   ascii: { title: 'text', full: 256 },

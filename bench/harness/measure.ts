@@ -19,8 +19,9 @@ interface Sample {
   readonly loadCpu: number;
 }
 
-/** How long one load may take. A peer that is slower is not measured. */
+/** How long one load may take. A peer that is slower, or does not go on, is not measured. */
 const LOAD_TIMEOUT_MS = 90_000;
+const REFERENCE_TIMEOUT_MS = 15_000;
 /** A peer that failed so often in a row is left alone for the rest of the case. */
 const MAX_FAILURES = 2;
 
@@ -110,7 +111,12 @@ function runLoad(
   onSteady: () => void,
 ): Promise<LoadResult> {
   if (benchmark.plan !== undefined)
-    return bench.load.run(peer.target, benchmark.plan(scale), LOAD_TIMEOUT_MS, onSteady);
+    return bench.load.run(
+      peer.target,
+      benchmark.plan(scale),
+      peer.name.startsWith('reference') ? REFERENCE_TIMEOUT_MS : LOAD_TIMEOUT_MS,
+      onSteady,
+    );
   if (benchmark.run !== undefined) return benchmark.run(peer, bench, scale);
   throw new Error(`${benchmark.name} has no load`);
 }
