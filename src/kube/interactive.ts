@@ -11,6 +11,8 @@ import type { RequestInfo } from './request-info.ts';
  * - `nodeProxy`: `nodes/<name>/proxy`, a road to the kubelet's own exec, run and attach, with and without an upgrade
  * - `podProxy`, `serviceProxy`: whatever program the pod or service runs; the caller looks at `upgrade` as well
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
+ * - `accessChange`: a write that makes or changes credentials, rights or admission rules, and with them later ways around a
+ *   gateway: tokens, certificates, RBAC, webhooks and admission policies
  * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
  * - `opaqueUpgrade`: any other upgrade
  * - `longRunning`: no session, but no time limit either
@@ -23,6 +25,7 @@ export type RequestClass =
   | 'podProxy'
   | 'serviceProxy'
   | 'ephemeralContainers'
+  | 'accessChange'
   | 'opaqueUpgrade'
   | 'streamUpgrade'
   | 'longRunning'
@@ -46,10 +49,24 @@ export function classifyRequest(info: RequestInfo, request: { readonly upgrade: 
   if (EPHEMERAL_WRITES.has(info.verb) && isPod(info) && info.subresource === 'ephemeralcontainers') {
     return 'ephemeralContainers';
   }
+  if (WRITES.has(info.verb) && isAboutAccess(info)) return 'accessChange';
   return info.verb === 'watch' || LONG_RUNNING_SUBRESOURCES.has(info.subresource) ? 'longRunning' : 'plain';
 }
 
 const EPHEMERAL_WRITES: ReadonlySet<string> = new Set(['create', 'update', 'patch']);
+const WRITES: ReadonlySet<string> = new Set([...EPHEMERAL_WRITES, 'delete', 'deletecollection']);
+/** API groups of which every object is about who may do what. */
+const ACCESS_GROUPS: ReadonlySet<string> = new Set([
+  'admissionregistration.k8s.io',
+  'certificates.k8s.io',
+  'rbac.authorization.k8s.io',
+]);
+
+function isAboutAccess({ apiPrefix, apiGroup, resource, subresource }: RequestInfo): boolean {
+  if (apiPrefix === 'apis') return ACCESS_GROUPS.has(apiGroup);
+  return resource === 'serviceaccounts' && subresource === 'token';
+}
+
 /** Source: `BasicLongRunningRequestCheck` in kube-apiserver; those that are a class of their own are left out. */
 const LONG_RUNNING_SUBRESOURCES: ReadonlySet<string> = new Set(['proxy', 'log', 'portforward']);
 

@@ -18,6 +18,7 @@ import type { RecordingPolicy } from '../recording/policy.ts';
  * - `podProxyUpgrade`, `serviceProxyUpgrade`: a connection to any program, which may be a terminal
  * - `podProxyRequest`, `serviceProxyRequest`: a request to any program
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`, which may carry a command
+ * - `accessChange`: a write to RBAC, admission rules, certificate requests or tokens of service accounts
  * - `streamUpgrade`: a watch or a log over WebSocket
  * - `opaqueUpgrade`: any other upgrade, known to nobody here
  */
@@ -32,6 +33,7 @@ export const POLICY_CLASSES = [
   'serviceProxyUpgrade',
   'serviceProxyRequest',
   'ephemeralContainers',
+  'accessChange',
   'streamUpgrade',
   'opaqueUpgrade',
 ] as const;
@@ -85,6 +87,7 @@ export const DEFAULT_POLICY: Policy = {
     serviceProxyUpgrade: 'refuse',
     serviceProxyRequest: 'event',
     ephemeralContainers: 'event',
+    accessChange: 'event',
     streamUpgrade: 'allow',
     opaqueUpgrade: 'refuse',
   },
@@ -99,6 +102,7 @@ export const DEFAULT_POLICY: Policy = {
     serviceProxyUpgrade: 'allow',
     serviceProxyRequest: 'allow',
     ephemeralContainers: 'allow',
+    accessChange: 'allow',
     streamUpgrade: 'allow',
     opaqueUpgrade: 'allow',
   },
@@ -129,6 +133,7 @@ const CLASSES: Readonly<Record<RequestClass, readonly [PolicyClass | undefined, 
   podProxy: ['podProxyRequest', 'podProxyUpgrade'],
   serviceProxy: ['serviceProxyRequest', 'serviceProxyUpgrade'],
   ephemeralContainers: ['ephemeralContainers', 'opaqueUpgrade'],
+  accessChange: ['accessChange', 'opaqueUpgrade'],
   streamUpgrade: ['streamUpgrade', 'streamUpgrade'],
   opaqueUpgrade: ['opaqueUpgrade', 'opaqueUpgrade'],
   longRunning: [undefined, 'opaqueUpgrade'],

@@ -92,6 +92,24 @@ describe('what was begun under a grant', () => {
     ['E7', 'POST', '/api/v1/namespaces/n/services/s/proxy/x', 'h2 request', undefined],
     ['E4', 'PATCH', `${POD}/ephemeralcontainers`, 'h1 request', undefined],
     ['E6', 'GET', '/api/v1/nodes/w/proxy/metrics', 'h2 request', undefined],
+    ['E12', 'POST', '/api/v1/namespaces/n/serviceaccounts/s/token', 'h1 request', undefined],
+    ['E12', 'POST', '/apis/certificates.k8s.io/v1/certificatesigningrequests', 'h2 request', undefined],
+    [
+      'E12',
+      'PUT',
+      '/apis/certificates.k8s.io/v1/certificatesigningrequests/c/approval',
+      'h1 request',
+      undefined,
+    ],
+    ['E12', 'POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings', 'h1 request', undefined],
+    ['E12', 'PATCH', '/apis/rbac.authorization.k8s.io/v1/namespaces/n/roles/r', 'h2 request', undefined],
+    [
+      'E13',
+      'DELETE',
+      '/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/sessions-through-gateway',
+      'h2 request',
+      undefined,
+    ],
   ] as const)(
     '%s %s %s is told to a recorder under enforcement, or does not happen (%s)',
     async (_id, method, target, transport, fields) => {

@@ -155,7 +155,8 @@ describe('classifyRequest', () => {
         const found = classifyRequest(info, { upgrade: true });
         const exec = info.isResourceRequest && info.subresource === 'exec';
         return (
-          !['plain', 'longRunning', 'ephemeralContainers'].includes(found) && (found === 'exec') === exec
+          !['plain', 'longRunning', 'ephemeralContainers', 'accessChange'].includes(found) &&
+          (found === 'exec') === exec
         );
       }),
       { numRuns: 3000 },

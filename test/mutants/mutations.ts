@@ -95,6 +95,7 @@ const POLICY = inFile(
   ['default: service proxy', "serviceProxyUpgrade: 'refuse'", "serviceProxyUpgrade: 'allow'"],
   ['default: opaque upgrades', "opaqueUpgrade: 'refuse'", "opaqueUpgrade: 'allow'"],
   ['default: port-forward events', "portForward: 'event'", "portForward: 'allow'"],
+  ['default: events of changes of access', "accessChange: 'event'", "accessChange: 'allow'"],
   ['default: ephemeral container events', "ephemeralContainers: 'event'", "ephemeralContainers: 'allow'"],
   ['enforcement', "recording.mode === 'failClosed' ? 'enforced' : 'others'", "'others'"],
   ['port ranges', 'port >= first && port <= last', 'port === first'],
@@ -240,6 +241,8 @@ const CLASSES = inFile(
   ['node proxy', "return 'nodeProxy';", 'return undefined;'],
   ['pod proxy', "return 'podProxy';", 'return undefined;'],
   ['service proxy', "return 'serviceProxy';", 'return undefined;'],
+  ['changes of access', "return 'accessChange';", "return 'plain';"],
+  ['tokens of accounts', "return resource === 'serviceaccounts' &&", 'return resource === "" &&'],
   ['ephemeral containers', "return 'ephemeralContainers';", "return 'plain';"],
   [
     'streams',
