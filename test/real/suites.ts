@@ -33,6 +33,11 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   },
   coverage: { file: 'suites/coverage.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
   operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
+  host: { file: 'suites/host.test.ts', peers: ['tailnet'] },
+  'proxy-group': {
+    file: 'suites/proxy-group.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'],
+  },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
   browser: { file: 'suites/browser.test.ts', peers: [] },

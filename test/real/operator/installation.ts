@@ -1,5 +1,5 @@
 /** Installs what `deploy/` has for the operator into a cluster of the rig, and runs the operator from the sources. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseAllDocuments } from 'yaml';
@@ -42,21 +42,29 @@ export function create(cluster: Kubernetes, manifest: Manifest, query = ''): Pro
   return cluster.api('POST', `${base}${scope}/${PLURALS[kind]}${query}`, manifest);
 }
 
-/** CRD and RBAC as they are shipped; the kubeconfig is that of the operator's own account. */
+/** CRDs and RBAC as they are shipped; the kubeconfig is that of the operator's own account. */
 export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly kubeconfig: string }> {
-  for (const manifest of manifests('deploy/crds/recorder.yaml')) await create(cluster, manifest);
+  for (const name of ['recorder', 'proxygroup']) {
+    for (const manifest of manifests(`deploy/crds/${name}.yaml`)) await create(cluster, manifest);
+  }
   for (const manifest of manifests('deploy/rbac/operator.yaml')) await create(cluster, manifest);
-  const path = `/api/v1/namespaces/${NAMESPACE}/serviceaccounts/tailcast-operator/token`;
+  await rig.until('the APIs', async () => {
+    await cluster.api('GET', '/apis/tailscale.com/v1alpha1/recorders');
+    await cluster.api('GET', '/apis/tailscale.com/v1alpha1/proxygroups');
+    return true;
+  });
+  return { kubeconfig: await accountKubeconfig(cluster, 'tailcast-operator') };
+}
+
+/** A kubeconfig with a token of an account in {@link NAMESPACE}. */
+export async function accountKubeconfig(cluster: Kubernetes, name: string): Promise<string> {
+  const path = `/api/v1/namespaces/${NAMESPACE}/serviceaccounts/${name}/token`;
   const answer = (await cluster.api('POST', path, {
     apiVersion: 'authentication.k8s.io/v1',
     kind: 'TokenRequest',
     spec: { expirationSeconds: 24 * 3600 },
   })) as { status: { token: string } };
-  await rig.until('the Recorder API', async () => {
-    await cluster.api('GET', '/apis/tailscale.com/v1alpha1/recorders');
-    return true;
-  });
-  return { kubeconfig: cluster.kubeconfig('operator', { token: answer.status.token }) };
+  return cluster.kubeconfig(name, { token: answer.status.token });
 }
 
 /** Runs the operator against a headscale, with short waits. */
@@ -93,18 +101,27 @@ export function launchOperator(
   });
 }
 
-/** The commands that stand for the images of a Recorder's pods. */
-export function imageCommands(tailscaled: string): Readonly<Record<string, readonly string[]>> {
-  const script = (name: string): string => fileURLToPath(new URL(`${name}.ts`, import.meta.url));
+/**
+ * The commands that stand for the images of pods. They name this repository by a link in the rig's folder: the double
+ * puts a pod's folders in place of its mount paths wherever it sees one, and a pod that mounts something at `/tmp` would
+ * otherwise not find what lies below that.
+ */
+export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<string, readonly string[]>> {
+  const link = join(rig.folder, 'repository');
+  symlinkSync(root, link);
+  const linked = (path: string): string =>
+    path.startsWith(root) ? join(link, path.slice(root.length)) : path;
+  const script = (name: string): string => linked(fileURLToPath(new URL(`${name}.ts`, import.meta.url)));
+  const node = linked(process.execPath);
   return {
     // The kubelet double puts the folder of the ServiceAccount where a container would mount it.
     'tailscale/tailscale': [
-      process.execPath,
+      node,
       script('tailscale-container'),
       tailscaled,
       '/var/run/secrets/kubernetes.io/serviceaccount',
     ],
-    'tailcast/tailcast': ['env', ...WITHOUT_MARKER, process.execPath, join(root, 'src/main.ts')],
-    'tailcast/stand-in': [process.execPath, script('recorder-container')],
+    'tailcast/tailcast': ['env', ...WITHOUT_MARKER, node, join(link, 'src/main.ts')],
+    'tailcast/stand-in': [node, script('recorder-container')],
   };
 }

@@ -4,11 +4,13 @@
  *
  *   node tailscale-container.ts <tailscaled> <folder of the ServiceAccount>
  *
- * One difference: this tailscaled keeps its state in a file, which is copied into the state Secret after it has joined
- * and back before it starts.
+ * Two differences: this tailscaled keeps its state in a file, which is copied into the state Secret after it has joined
+ * and back before it starts; and pods share one network here, so `$(POD_INDEX)` in an address of the serve configuration
+ * stands for the number of the pod, as it does in the variables of the container beside it.
  */
 import { execFile, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { request as localRequest } from 'node:http';
 import { request } from 'node:https';
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -119,6 +121,27 @@ if ((await status()).BackendState === 'NeedsLogin') {
     ...variable('TS_EXTRA_ARGS').split(' ').filter(Boolean),
   );
 }
+/** containerboot leaves out what needs a certificate where there are none, as there are in this tailnet. */
+async function serve(path: string): Promise<void> {
+  const config = readFileSync(path, 'utf8').replaceAll('$(POD_INDEX)', variable('POD_INDEX'));
+  if (config.includes('${TS_CERT_DOMAIN}')) return;
+  const code = await new Promise<number | undefined>((done, fail) => {
+    const sent = localRequest(
+      {
+        socketPath: socket,
+        method: 'POST',
+        path: '/localapi/v0/serve-config',
+        headers: { host: 'local-tailscaled.sock' },
+      },
+      (response) => done(response.resume().statusCode),
+    );
+    sent.on('error', fail);
+    sent.end(config);
+  });
+  if (code !== 200) throw new Error(`serve configuration: ${code}`);
+}
+
+if (variable('TS_SERVE_CONFIG') !== '') await serve(variable('TS_SERVE_CONFIG'));
 const { Self: self } = await status();
 await kube('PATCH', 'application/strategic-merge-patch+json', {
   data: {

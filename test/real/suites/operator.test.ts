@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { OpenApiSchemas } from '../../operator/crd/core-schema.ts';
 import { crdText } from '../../operator/crd/regenerate.ts';
+import { RECORDER, readGolden } from '../../operator/goldens.ts';
 import { referenceObjects, referenceState } from '../../operator/recorder/reference-objects.ts';
 import { createHeadscaleControl } from '../../../src/operator/headscale-api.ts';
 import { ensurePeer } from '../rig/build.ts';
@@ -55,7 +56,7 @@ beforeAll(async () => {
   process.env['TMPDIR'] = '/var/tmp';
   rig = createRig();
   [cluster, tailnet] = await Promise.all([
-    startKubernetes(rig, { node: { images: imageCommands(tailscaled) } }),
+    startKubernetes(rig, { node: { images: imageCommands(rig, tailscaled) } }),
     startTailnet(rig, { nodes: [{ name: 'watcher', user: 'alice@example.com' }], policy: POLICY }),
   ]);
   opsPort = await freePort();
@@ -337,6 +338,38 @@ describe('the CRD', () => {
     await gone('elsewhere');
   });
 });
+
+describe('a Recorder written for the reference', () => {
+  it('is accepted as it is, and becomes the golden StatefulSet', async () => {
+    await cluster.api('POST', `${RECORDERS}?fieldValidation=Strict`, RECORDER);
+    const golden = readGolden('recorder');
+    const set = await rig.until('the StatefulSet', () => cluster.api('GET', `${APPS}/statefulsets/recorder`));
+    const here = {
+      // What the operator of this test is told otherwise.
+      'tailcast/tailcast:v1': expect.stringMatching(/^tailcast\/tailcast:v/),
+      'tailscale/tailscale:v1': expect.stringMatching(/^tailscale\/tailscale:v/),
+      'https://control.example.com': tailnet.controlUrl,
+      '--login-server=https://control.example.com': `--login-server=${tailnet.controlUrl}`,
+      '$(POD_NAME),$(POD_NAME).example.ts.net': '$(POD_NAME)',
+    };
+    expect(golden.spec.template.spec?.containers[0]?.env?.length).toBeGreaterThan(10);
+    expect(set).toMatchObject(adapted(golden, here) as object);
+    await cluster.api('DELETE', `${RECORDERS}/recorder`);
+    await gone('recorder');
+  });
+});
+
+/** What is stated in a golden, without what an API server gives, and with other words for some values. */
+function adapted(value: unknown, words: Readonly<Record<string, unknown>>): unknown {
+  if (typeof value === 'string') return words[value] ?? value;
+  if (Array.isArray(value)) return value.map((one) => adapted(one, words));
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([key]) => key !== 'uid')
+      .map(([key, member]) => [key, adapted(member, words)]),
+  );
+}
 
 describe('what the reference operator left behind', () => {
   it('is taken over: the node and its key stay, the pod becomes ours', async () => {
