@@ -1,10 +1,10 @@
 /**
  * The chart as helm renders it, and the kustomize bases, which are renderings of it: one truth, two ways to install.
  *
- *   node test/real/chart/render.ts      writes deploy/kustomize/
+ *   node test/real/chart/render.ts      writes deploy/kustomize/, and the chart's copy of deploy/crds/
  */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseAllDocuments } from 'yaml';
@@ -16,7 +16,10 @@ export const NAMESPACE = 'tailcast';
 const EXAMPLES = join(CHART, 'examples');
 
 /** Which example each kustomize base is. */
-export const BASES: readonly string[] = ['gateway-auth', 'gateway-noauth', 'recorder'];
+export const BASES: readonly string[] = ['gateway-auth', 'gateway-noauth', 'recorder', 'operator'];
+
+/** The CRDs, of which the chart has copies because a chart holds nothing outside its folder. */
+export const CRDS: readonly string[] = ['recorder.yaml', 'proxygroup.yaml'];
 
 export interface Manifest {
   readonly apiVersion: string;
@@ -28,6 +31,7 @@ export interface Manifest {
   };
   /** Of roles. */
   readonly rules?: readonly {
+    readonly apiGroups?: readonly string[];
     readonly resources: readonly string[];
     readonly verbs: readonly string[];
     readonly resourceNames?: readonly string[];
@@ -80,8 +84,9 @@ export function exampleFile(name: string): string {
 }
 
 /** Runs a program to its end. */
-export function run(program: string, args: readonly string[], input?: string): Outcome {
+export function run(program: string, args: readonly string[], input?: string, cwd?: string): Outcome {
   const { status, stdout, stderr, error } = spawnSync(program, args, {
+    cwd,
     encoding: 'utf8',
     input: input ?? '',
     maxBuffer: 64 * 1024 ** 2,
@@ -121,12 +126,14 @@ export function kustomizeBases(helm: string): ReadonlyMap<string, string> {
 }
 
 function kustomization(name: string): string {
+  const operator = name === 'operator';
   return [
-    `# kubectl apply -k deploy/kustomize/${name}`,
+    `# kubectl apply${operator ? ' --server-side' : ''} -k deploy/kustomize/${name}`,
     'apiVersion: kustomize.config.k8s.io/v1beta1',
     'kind: Kustomization',
-    `namespace: ${NAMESPACE}`,
-    'resources: [resources.yaml]',
+    // The operator writes events about its resources in another namespace, which this would rename.
+    ...(operator ? [] : [`namespace: ${NAMESPACE}`]),
+    operator ? 'resources: [../../crds, resources.yaml]' : 'resources: [resources.yaml]',
     '',
   ].join('\n');
 }
@@ -150,4 +157,5 @@ if (import.meta.main) {
     writeFileSync(join(ROOT, path), content);
     process.stdout.write(`${path}\n`);
   }
+  for (const name of CRDS) copyFileSync(join(ROOT, 'deploy', 'crds', name), join(CHART, 'crds', name));
 }

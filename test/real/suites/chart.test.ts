@@ -2,15 +2,18 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
+import { OPERATOR_SETTINGS } from '../../../src/config/operator.ts';
 import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
 import { readSettings, type SettingTable } from '../../../src/config/settings.ts';
 import { apiServerChecks } from '../../../src/doctor/api-server-checks.ts';
 import { runChecks, type Finding } from '../../../src/doctor/checks.ts';
 import { permissionChecks } from '../../../src/doctor/permission-checks.ts';
+import { argumentsOf, commandsOf, type Words } from '../../docs/ledger.ts';
 import { createApiServer } from '../../../src/kube/api-server.ts';
 import {
   BASES,
   CHART,
+  CRDS,
   NAMESPACE,
   ROOT,
   exampleFile,
@@ -30,6 +33,7 @@ import { type Rig, createRig } from '../rig/rig.ts';
 const TABLES: Readonly<Record<string, SettingTable>> = {
   gateway: GATEWAY_SETTINGS,
   recorder: RECORDER_SETTINGS,
+  operator: OPERATOR_SETTINGS,
 };
 
 let helm: string;
@@ -92,7 +96,11 @@ function helmDoes(...args: readonly string[]): string {
 }
 
 const podsOf = (manifests: readonly Manifest[]): readonly Workload[] =>
-  manifests.filter((manifest): manifest is Workload => manifest.kind === 'StatefulSet');
+  manifests.filter((manifest): manifest is Workload => ['StatefulSet', 'Deployment'].includes(manifest.kind));
+
+const ROLE_KINDS = ['Role', 'ClusterRole'];
+const componentOf = ({ metadata }: Manifest): string | undefined =>
+  metadata.labels?.['app.kubernetes.io/component'];
 
 describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
   let rendered: string;
@@ -110,8 +118,13 @@ describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
   });
 
   it('puts nothing into a namespace but its own, and labels everything', () => {
-    for (const { kind, metadata } of manifests) {
-      if (!kind.startsWith('ClusterRole')) expect(metadata.namespace, kind).toBe(NAMESPACE);
+    for (const manifest of manifests) {
+      const { kind, metadata } = manifest;
+      // Events about resources without a namespace go to `default`; nothing else of the operator does.
+      const events = metadata.name === `tc-operator-events-${NAMESPACE}`;
+      if (!kind.startsWith('ClusterRole')) {
+        expect(metadata.namespace, kind).toBe(events ? 'default' : NAMESPACE);
+      }
       expect(metadata.labels?.['app.kubernetes.io/instance'], kind).toBe('tc');
     }
   });
@@ -153,7 +166,7 @@ describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
   });
 
   it('lets sessions drain before the pod is killed', () => {
-    for (const { spec } of podsOf(manifests)) {
+    for (const { spec } of podsOf(manifests).filter(({ kind }) => kind === 'StatefulSet')) {
       const { env } = spec.template.spec.containers[0];
       const drain = Number(env.find((entry) => entry.name === 'TAILCAST_DRAIN_SECONDS')?.value);
       expect(spec.template.spec.terminationGracePeriodSeconds).toBeGreaterThan(drain);
@@ -161,7 +174,10 @@ describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
   });
 
   it('grants the least', () => {
-    for (const { kind, rules } of manifests.filter((manifest) => manifest.kind.endsWith('Role'))) {
+    const roles = manifests.filter(
+      (manifest) => ROLE_KINDS.includes(manifest.kind) && componentOf(manifest) !== 'operator',
+    );
+    for (const { kind, rules } of roles) {
       for (const { resources, verbs, resourceNames } of rules ?? []) {
         if (kind === 'ClusterRole') {
           expect(verbs).toEqual(['impersonate']);
@@ -172,6 +188,33 @@ describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
           expect(resourceNames?.length).toBeGreaterThan(0);
           expect(verbs).toEqual(['get', 'patch', 'update']);
         }
+      }
+    }
+  });
+
+  it('gives the operator what deploy/rbac/operator.yaml gives it, with which it is tested, and nothing more', () => {
+    const operators = manifests.filter((manifest) => componentOf(manifest) === 'operator');
+    const rules = (list: readonly Manifest[], kind: string, namespace?: string): readonly string[] =>
+      list
+        .filter(
+          (one) => one.kind === kind && (namespace === undefined || one.metadata.namespace === namespace),
+        )
+        .filter((one) => !JSON.stringify(one.rules).includes('impersonate'))
+        .flatMap((one) => one.rules ?? [])
+        .map(({ apiGroups, resources, verbs, resourceNames }) =>
+          JSON.stringify([apiGroups, resources, verbs, resourceNames]),
+        );
+    const shipped = manifestsOf(readFileSync(join(ROOT, 'deploy/rbac/operator.yaml'), 'utf8'));
+    const wanted = operators.length > 0 ? shipped : [];
+    for (const [kind, namespace] of [['ClusterRole'], ['Role', NAMESPACE], ['Role', 'default']] as const) {
+      expect(rules(operators, kind, namespace)).toEqual(rules(wanted, kind, namespace));
+    }
+    const impersonating = operators.filter((one) => JSON.stringify(one.rules ?? '').includes('impersonate'));
+    for (const { kind, rules: given } of impersonating) {
+      expect(kind).toBe('ClusterRole');
+      for (const { resources, verbs } of given ?? []) {
+        expect(verbs).toEqual(['impersonate']);
+        expect(resources.join()).toMatch(/^(users|groups)$/);
       }
     }
   });
@@ -373,6 +416,123 @@ describe('a release in a real API server', () => {
     } as const;
     return runChecks([...source.checks, ...permissionChecks(facts)], new AbortController().signal);
   }
+});
+
+describe('the operator in a real API server', () => {
+  const kinds =
+    'deployments,services,secrets,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies,servicemonitors';
+  function snapshot(): readonly string[] {
+    const list = JSON.parse(
+      asAdmin(['get', kinds, '-A', '-l', 'app.kubernetes.io/instance=op', '-o', 'json']),
+    ) as { items: Manifest[] };
+    const crds = JSON.parse(
+      asAdmin([
+        'get',
+        'crd',
+        ...CRDS.map((name) => `${name.replace('.yaml', '')}s.tailscale.com`),
+        '-o',
+        'json',
+      ]),
+    ) as { items: Manifest[] };
+    return [...list.items, ...crds.items]
+      .map(({ kind, metadata }) => {
+        const { uid, generation, resourceVersion } = metadata as {
+          uid?: string;
+          generation?: number;
+          resourceVersion?: string;
+        };
+        return `${kind}/${metadata.name} ${uid} ${generation ?? resourceVersion}`;
+      })
+      .toSorted();
+  }
+
+  it('comes with its CRDs, and installing it once more changes nothing', () => {
+    helmDoes('install', 'op', CHART, '-f', exampleFile('operator-headscale'));
+    const first = snapshot();
+    expect(first.map((line) => line.split(' ')[0])).toEqual([
+      'CustomResourceDefinition/proxygroups.tailscale.com',
+      'CustomResourceDefinition/recorders.tailscale.com',
+      'Deployment/op-operator',
+      'NetworkPolicy/op-operator',
+      'PodDisruptionBudget/op-operator',
+      'Role/op-operator',
+      `Role/op-operator-events-${NAMESPACE}`,
+      'RoleBinding/op-operator',
+      `RoleBinding/op-operator-events-${NAMESPACE}`,
+      'Service/op-operator',
+      'ServiceAccount/kube-apiserver-auth-proxy',
+      'ServiceAccount/op-operator',
+      'ServiceMonitor/op-operator',
+    ]);
+    helmDoes('upgrade', 'op', CHART, '-f', exampleFile('operator-headscale'));
+    expect(snapshot()).toEqual(first);
+  });
+
+  it('leaves its CRDs, and with them everybody’s resources, when it is uninstalled', () => {
+    const resource = {
+      apiVersion: 'tailscale.com/v1alpha1',
+      kind: 'ProxyGroup',
+      metadata: { name: 'kept' },
+      spec: { type: 'kube-apiserver' },
+    };
+    asAdmin(['apply', '-f', '-'], JSON.stringify(resource));
+    helmDoes('uninstall', 'op', '--wait');
+    expect(snapshot().map((line) => line.split('/')[0])).toEqual([
+      'CustomResourceDefinition',
+      'CustomResourceDefinition',
+    ]);
+    expect(asAdmin(['get', 'proxygroups', '-o', 'name'])).toBe('proxygroup.tailscale.com/kept\n');
+    asAdmin(['delete', 'crd', 'recorders.tailscale.com', 'proxygroups.tailscale.com', '--wait=true']);
+  });
+
+  it.each(CRDS)('has a copy of deploy/crds/%s', (name) => {
+    expect(readFileSync(join(CHART, 'crds', name), 'utf8')).toBe(
+      readFileSync(join(ROOT, 'deploy', 'crds', name), 'utf8'),
+    );
+  });
+
+  it('refuses ProxyGroups that change what they are', () => {
+    asAdmin(['apply', '--server-side', '-k', join(ROOT, 'deploy', 'crds')]);
+    const group = (spec: object): string =>
+      JSON.stringify({
+        apiVersion: 'tailscale.com/v1alpha1',
+        kind: 'ProxyGroup',
+        metadata: { name: 'fixed' },
+        spec,
+      });
+    asAdmin(['apply', '-f', '-'], group({ type: 'kube-apiserver', replicas: 0 }));
+    const refusals: readonly (readonly [object, string])[] = [
+      [{ type: 'egress' }, 'ProxyGroup type is immutable'],
+      [{ type: 'kube-apiserver', replicas: -1 }, 'spec.replicas'],
+      [{ type: 'kube-apiserver', tags: ['k8s'] }, 'spec.tags[0]'],
+      [{ type: 'kube-apiserver', hostnamePrefix: '-x' }, 'spec.hostnamePrefix'],
+      [{ type: 'kube-apiserver', kubeAPIServer: { mode: 'none' } }, 'spec.kubeAPIServer.mode'],
+      [{ type: 'kube-apiserver', kubeAPIServer: { hostname: 'A' } }, 'spec.kubeAPIServer.hostname'],
+    ];
+    for (const [spec, message] of refusals)
+      expect(() => asAdmin(['apply', '-f', '-'], group(spec))).toThrow(message);
+    asAdmin(['delete', '-k', join(ROOT, 'deploy', 'crds'), '--wait=true']);
+  });
+});
+
+describe('a shown command', () => {
+  // Only `tailcast` is there already: the namespace of everything in this file.
+  const words = (command: string): Words =>
+    command.startsWith('kubectl create namespace') ? { 'namespace tailcast': 'namespace shown' } : {};
+
+  it.each(commandsOf('chart'))('does what docs/install.md says: %s', (command) => {
+    const [program, ...args] = argumentsOf(command, words(command));
+    const path = { kubectl, helm }[program ?? ''] ?? '';
+    const said = run(path, ['--kubeconfig', admin, ...args], '', ROOT);
+    expect(said).toMatchObject({ code: 0 });
+  });
+
+  afterAll(() => {
+    helmDoes('uninstall', 'tailcast');
+    for (const name of ['gateway-auth', 'recorder', 'operator']) {
+      asAdmin(['delete', '--ignore-not-found', '-k', join(ROOT, 'deploy', 'kustomize', name)]);
+    }
+  });
 });
 
 describe('the kustomize bases', () => {

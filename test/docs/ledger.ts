@@ -1,0 +1,143 @@
+/**
+ * Every command that README and `docs/` show, and what runs it. `ledger.test.ts` refuses a page that shows one which is
+ * not here, and an entry that no page shows; the named tests take the commands from here, so that what is shown is what
+ * is run.
+ */
+
+/** What replaces what a reader would put in: addresses, folders, names. */
+export type Words = Readonly<Record<string, string>>;
+
+export interface Shown {
+  readonly page: string;
+  readonly command: string;
+  /** The test that runs it. */
+  readonly runner: Runner;
+}
+
+/**
+ * `tools`: `ledger.test.ts` itself. `host`, `chart`: the real suites of these names run each command with that runner.
+ * A path: that test does the same in another form, for the reason given.
+ */
+export type Runner =
+  | 'tools'
+  | 'host'
+  | 'chart'
+  | { readonly path: string; readonly contains: string; readonly why: string };
+
+const DEMO: Runner = {
+  path: 'test/e2e/demo.test.ts',
+  contains: "run(['demo'], home)",
+  why: 'the same program with a port and a folder of its own; the script builds first, as `npm test` does',
+};
+const SELF: Runner = {
+  path: 'package.json',
+  contains: '"test": "node scripts/run.mjs build -- vitest run"',
+  why: 'it is what runs this test',
+};
+const POD: Runner = {
+  path: 'test/real/suites/chart-tailnet.test.ts',
+  contains: "'doctor', 'gateway', '--json'",
+  why: 'needs a container to look into: the same command runs as the pod’s user with the pod’s variables',
+};
+
+const SERVE = 'tailscale serve --bg --tcp 443 --proxy-protocol 2 tcp://127.0.0.77:8443';
+const BEHIND_SERVE =
+  '--listen 127.0.0.77:8443 --proxy-protocol require --tls tailscale --recorder-dial tailscale';
+const RECORDER = '--listen 127.0.0.1:80 --store /var/lib/tailcast/recordings';
+const INSTALL = 'docs/install.md';
+const OPERATIONS = 'docs/operations.md';
+
+export const LEDGER: readonly Shown[] = [
+  { page: 'README.md', command: 'npm start', runner: DEMO },
+  { page: 'README.md', command: 'npm test', runner: SELF },
+  { page: 'README.md', command: 'npx tailcast ls', runner: 'tools' },
+  { page: 'README.md', command: 'npx tailcast play latest --speed 2 --idle-limit 1', runner: 'tools' },
+  { page: 'README.md', command: `npx tailcast recorder ${RECORDER}`, runner: 'host' },
+  {
+    page: 'README.md',
+    command: 'npx tailcast gateway --listen 127.0.0.1:443 --tls tailscale --recorder-dial tailscale',
+    runner: 'host',
+  },
+  { page: 'README.md', command: SERVE, runner: 'host' },
+  { page: 'README.md', command: `npx tailcast gateway ${BEHIND_SERVE}`, runner: 'host' },
+  { page: INSTALL, command: 'npm start', runner: DEMO },
+  { page: INSTALL, command: 'kubectl create namespace tailcast', runner: 'chart' },
+  {
+    page: INSTALL,
+    command: 'kubectl -n tailcast create secret generic tailscale-auth --from-literal=authkey=tskey-auth-...',
+    runner: 'chart',
+  },
+  {
+    page: INSTALL,
+    command:
+      'helm install tailcast deploy/chart/tailcast --namespace tailcast --set recorder.enabled=true --set tailscale.domain=tail1234.ts.net',
+    runner: 'chart',
+  },
+  {
+    page: INSTALL,
+    command:
+      'kubectl -n tailcast exec tailcast-gateway-0 -c gateway -- node /app/scripts/tailcast.mjs doctor gateway',
+    runner: POD,
+  },
+  { page: INSTALL, command: 'tailcast kubeconfig tailcast-gateway-0 tailcast-gateway-1', runner: 'tools' },
+  { page: INSTALL, command: 'kubectl apply -k deploy/kustomize/gateway-auth', runner: 'chart' },
+  { page: INSTALL, command: 'kubectl apply -k deploy/kustomize/recorder', runner: 'chart' },
+  { page: INSTALL, command: 'kubectl apply --server-side -k deploy/kustomize/operator', runner: 'chart' },
+  { page: INSTALL, command: SERVE, runner: 'host' },
+  { page: INSTALL, command: `tailcast gateway ${BEHIND_SERVE}`, runner: 'host' },
+  { page: INSTALL, command: `tailcast doctor gateway ${BEHIND_SERVE}`, runner: 'host' },
+  { page: INSTALL, command: 'tailcast gateway --listen 100.64.0.9:443 --tls tailscale', runner: 'host' },
+  { page: INSTALL, command: `tailcast recorder ${RECORDER} --uploaders tag:k8s-gateway`, runner: 'host' },
+  {
+    page: INSTALL,
+    command: `tailcast doctor recorder ${RECORDER} --uploaders tag:k8s-gateway`,
+    runner: 'host',
+  },
+  { page: OPERATIONS, command: 'tailcast doctor gateway --json', runner: 'host' },
+  {
+    page: OPERATIONS,
+    command: 'tailcast doctor recorder --json --store /var/lib/tailcast/recordings',
+    runner: 'host',
+  },
+  {
+    page: OPERATIONS,
+    command: 'tailcast ls --recorder http://recorder.tail1234.ts.net --user alice@example.com --limit 20',
+    runner: 'tools',
+  },
+  {
+    page: OPERATIONS,
+    command: 'tailcast play latest --recorder http://recorder.tail1234.ts.net --speed 2 --idle-limit 1',
+    runner: 'tools',
+  },
+  { page: OPERATIONS, command: 'tailcast ls --store /var/lib/tailcast/recordings --json', runner: 'tools' },
+];
+
+/** The different commands of one runner, in the order in which they are shown. */
+export function commandsOf(runner: Extract<Runner, string>): readonly string[] {
+  return [
+    ...new Set(
+      LEDGER.filter((shown) => shown.runner === runner).map(({ command }) => command.replace(/^npx /, '')),
+    ),
+  ];
+}
+
+/**
+ * A shown command as the arguments of a program, with other words where a reader has his own. Every word must occur, so
+ * that a changed page is noticed.
+ */
+export function argumentsOf(command: string, words: Words): readonly string[] {
+  let text = command;
+  for (const [shown, ours] of Object.entries(words)) {
+    if (!text.includes(shown)) throw new Error(`"${command}" has no ${shown}`);
+    text = text.replaceAll(shown, ours);
+  }
+  return text.split(' ');
+}
+
+/** The commands of a page's shell blocks, without prompts, comments and continuations. */
+export function shownIn(markdown: string): readonly string[] {
+  return [...markdown.matchAll(/^ *```(?:sh|bash|shell)\n([\s\S]*?)^ *```/gm)]
+    .flatMap((match) => (match[1] ?? '').replaceAll(/\s*\\\n\s*/g, ' ').split('\n'))
+    .map((line) => line.replace(/\s+#.*$/, '').trim())
+    .filter((line) => line !== '' && !line.startsWith('#'));
+}
