@@ -17,7 +17,7 @@ import { createRecorderMetrics, type RecorderStatus } from '../src/tsrecorder/re
 import { ERROR_ADVICE } from './error-advice.ts';
 
 const IDLE: RecorderStatus = {
-  sessions: { open: 0, cut: 0, storing: 0 },
+  sessions: { open: 0, cut: 0, storing: 0, unreadable: 0 },
   spoolBytes: 0,
   waitingBytes: 0,
   oldestStoringSeconds: 0,

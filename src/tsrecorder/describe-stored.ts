@@ -133,7 +133,8 @@ async function describeForeign(
   };
 }
 
-function describeDamaged(key: RecordingKey, bytes: number, problem: string): Recording {
+/** A recording of which nothing can be read but its name. */
+export function describeDamaged(key: RecordingKey, bytes: number, problem: string): Recording {
   return {
     ...describeHead(key, {
       version: 2,

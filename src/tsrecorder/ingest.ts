@@ -7,7 +7,7 @@ import type { Logger } from '../observe/logger.ts';
 import { createDirectorySync } from './durable-files.ts';
 import { describeHead, describePart, describeUpload, type Finisher } from './finisher.ts';
 import type { SessionEvidence } from './evidence/session-evidence.ts';
-import { cutSpool, memorized, readHead, reread } from './found-upload.ts';
+import { cutSpool, memorized, readHead, reread, type FoundUpload } from './found-upload.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Recording, ResizeOrder } from './recording.ts';
 import { createSessionFacts } from './session-facts.ts';
@@ -23,6 +23,7 @@ import {
   type UploadMeter,
   type UploadOrigin,
 } from './upload-session.ts';
+import { UnreadableSpools } from './unreadable-spools.ts';
 
 export interface IngestOptions {
   readonly spoolDirectory: string;
@@ -38,6 +39,9 @@ export interface IngestOptions {
   };
   /** How long a cut upload that named its session may be continued. */
   readonly resumeGraceMs: number;
+  /** Pause before a spool that cannot be read is read again; doubles up to `maxRetryMs`. */
+  readonly retryMs: number;
+  readonly maxRetryMs: number;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
   /** A receive time for a key, later than every one before. */
@@ -105,12 +109,14 @@ export class Ingest {
   readonly #entries = new Set<Entry>();
   readonly #byToken = new Map<string, Entry>();
   readonly #ended = new Map<string, number>();
+  readonly #unreadable: UnreadableSpools;
   #closing = false;
 
   constructor(options: IngestOptions) {
     const { group, limits, log, meter, spoolDirectory } = options;
     const syncEntries = createDirectorySync();
     this.#options = options;
+    this.#unreadable = new UnreadableSpools({ ...options, recover: (key) => this.#recoverSpool(key) });
     this.#deps = {
       spoolDirectory,
       group,
@@ -128,13 +134,14 @@ export class Ingest {
   }
 
   /** What is in the spool, sessions without a header included. */
-  status(): SpoolStatus {
-    return spoolStatus(this.#entries, this.#options.now());
+  status(): SpoolStatus & { /** Spools that cannot be read. */ readonly unreadable: number } {
+    return { ...spoolStatus(this.#entries, this.#options.now()), unreadable: this.#unreadable.count };
   }
 
   /** What is not in the store yet. */
   live(): readonly LiveRecording[] {
-    return [...this.#entries].map(describeEntry).filter((live) => live !== undefined);
+    const readable = [...this.#entries].map(describeEntry).filter((live) => live !== undefined);
+    return [...readable, ...this.#unreadable.live()];
   }
 
   /**
@@ -171,16 +178,7 @@ export class Ingest {
 
   /** Finds what an earlier process left. Resolves when all of it is listed; storing it goes on. */
   async recover(): Promise<void> {
-    for (const key of await listSpools(this.#options.spoolDirectory)) {
-      try {
-        await this.#recoverSpool(key);
-      } catch (error) {
-        this.#options.log.error(
-          { recording: recordingId(key), error: errorText(error) },
-          'spool cannot be recovered',
-        );
-      }
-    }
+    await this.#unreadable.recover(await listSpools(this.#options.spoolDirectory));
     await this.#options.evidence.settle(await listSpools(this.#options.spoolDirectory));
   }
 
@@ -204,6 +202,7 @@ export class Ingest {
    */
   async close(): Promise<void> {
     this.#closing = true;
+    this.#unreadable.close();
     const stopped = new TailcastError('RECORDER_BUSY', 'it is shutting down');
     const steps = [...this.#entries].map((entry) => {
       clearTimeout(entry.grace);
@@ -259,7 +258,16 @@ export class Ingest {
     const { session } = entry;
     if (entry.over !== undefined || !this.#entries.has(entry)) return;
     await session.detach();
-    const found = session.failure === undefined ? await memorized(session) : await reread(session);
+    let found: FoundUpload | undefined;
+    try {
+      found = session.failure === undefined ? await memorized(session) : await reread(session);
+    } catch (error) {
+      if (session.started === undefined) throw error;
+      this.#forgetToken(entry);
+      this.#entries.delete(entry);
+      this.#unreadable.add(session.started.meta, error);
+      return;
+    }
     if (found === undefined) {
       if (session.started !== undefined) this.#options.evidence.voided(recordingId(session.started.meta));
       this.#remove(entry);
@@ -435,10 +443,11 @@ export class Ingest {
     const facts = createSessionFacts();
     const spool = await readSpool(paths, (note) => facts.note(note));
     const head = spool === undefined ? undefined : await readHead(spool);
-    if (spool === undefined || head === undefined) {
+    if (spool === undefined) {
       await removeSpool(paths);
       return undefined;
     }
+    if (head === undefined) throw new TailcastError('STORE_FAILED', 'the header cannot be read');
     await cutSpool(spool);
     const { meta, ended, ...position } = spool;
     const session = UploadSession.recovered(

@@ -3,8 +3,13 @@ import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 
 /** What is asked for at scrape time. */
 export interface RecorderStatus {
-  /** Sessions in the spool: uploaded now, cut and perhaps continued, or over and not in the store. */
-  readonly sessions: { readonly open: number; readonly cut: number; readonly storing: number };
+  /** Sessions in the spool: uploaded now, cut and perhaps continued, over and not in the store, or not to be read. */
+  readonly sessions: {
+    readonly open: number;
+    readonly cut: number;
+    readonly storing: number;
+    readonly unreadable: number;
+  };
   /** Durable bytes of the sessions in the spool. */
   readonly spoolBytes: number;
   /** Received bytes that no commit has taken yet. */
@@ -142,7 +147,7 @@ function createStoreMetrics({ counter, labelled }: Makers, registers: Registry[]
 function addGauges(registers: Registry[], status: () => RecorderStatus): void {
   new Gauge({
     name: 'tailcast_recorder_sessions',
-    help: 'Sessions in the spool: open, cut (may be continued), storing (over, and not in the store).',
+    help: 'Sessions in the spool: open, cut (may be continued), storing (over, not in the store), unreadable.',
     labelNames: ['state'],
     registers,
     collect() {

@@ -271,12 +271,12 @@ async function startIngest(
   const issueTime = createReceiveTimes(() => clock.now());
   const group = createCommits(timing, clock, metrics, () => ingest.resumeWaiting());
   const evidence = await openEvidence(options, store, spoolDirectory, () => metrics.publishFailures.inc());
+  const retry = { retryMs: timing.storeRetryMs, maxRetryMs: timing.maxStoreRetryMs };
   const finisher = createFinisher({
     store,
     evidence,
     log,
-    retryMs: timing.storeRetryMs,
-    maxRetryMs: timing.maxStoreRetryMs,
+    ...retry,
     onRetry: () => metrics.storeRetries.inc(),
   });
   const ingest: Ingest = new Ingest({
@@ -287,6 +287,7 @@ async function startIngest(
     meter: createMeter(metrics),
     limits,
     resumeGraceMs: timing.resumeGraceMs,
+    ...retry,
     now: () => clock.now(),
     issueTime,
     log,

@@ -54,9 +54,12 @@ export async function leftSpools(spool: string, count: number): Promise<readonly
   return numbers.filter((number) => number >= count).map((number) => slotDirectory(spool, { number }));
 }
 
-/** Everything in a spool is in the store: removes it. */
-export function removeLeftSpool(directory: string): Promise<void> {
-  return rm(directory, { recursive: true, force: true });
+/** Everything in a spool is in the store: removes it. @throws Error when something is left in it */
+export async function removeLeftSpool(directory: string): Promise<void> {
+  const files = await readdir(directory, { recursive: true });
+  const left = files.filter((name) => /\.(cast|notes|ndjson)$/.test(name));
+  if (left.length > 0) throw new Error(`it holds ${left.length} files that are not in the store`);
+  await rm(directory, { recursive: true, force: true });
 }
 
 /**

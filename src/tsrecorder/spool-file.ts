@@ -5,7 +5,8 @@
 import { createReadStream } from 'node:fs';
 import { open, readdir, stat, truncate, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import { writeAll, removeFile } from './durable-files.ts';
+import { TailcastError } from '../errors.ts';
+import { isSystemError, writeAll, removeFile } from './durable-files.ts';
 import { readLines } from './line-reader.ts';
 import { parseJournalLine, type JournalNote, type SpoolMeta } from './spool-journal.ts';
 import { recordingId, parseRecordingId, type RecordingKey } from './store/key.ts';
@@ -151,7 +152,8 @@ export async function listSpools(directory: string): Promise<readonly RecordingK
  * Reads a spool that nobody writes to.
  *
  * @param onNote receives the notes that belong to the kept cast bytes, in order.
- * @returns undefined when nothing of it was ever durable: no journal, or no whole line of cast.
+ * @returns undefined when nothing of it was ever durable: no whole line of cast.
+ * @throws a system error when it cannot be read; TailcastError `STORE_FAILED` when it is damaged, as no crash leaves it
  */
 export async function readSpool(
   paths: SpoolPaths,
@@ -159,7 +161,8 @@ export async function readSpool(
 ): Promise<RecoveredSpool | undefined> {
   const castBytes = await wholeLineBytes(paths.cast);
   const journalBytes = await wholeLineBytes(paths.notes);
-  if (castBytes === 0 || journalBytes === 0) return undefined;
+  if (castBytes === 0) return undefined;
+  if (journalBytes === 0) throw damaged();
   let meta: SpoolMeta | undefined;
   let endedAt: number | undefined;
   let noteBytes = 0;
@@ -176,9 +179,13 @@ export async function readSpool(
     }
     notesBytes += line.bytes;
   }
-  if (meta === undefined || castBytes < meta.storedHeaderBytes) return undefined;
+  if (meta === undefined || castBytes < meta.storedHeaderBytes) throw damaged();
   const bodyBytes = castBytes - meta.storedHeaderBytes + meta.uploadedHeaderBytes + noteBytes;
   return { meta, paths, castBytes, bodyBytes, notesBytes, ended: endedAt === castBytes };
+}
+
+function damaged(): TailcastError {
+  return new TailcastError('STORE_FAILED', 'the journal does not belong to the cast');
 }
 
 async function* journalLines(
@@ -212,7 +219,10 @@ export async function cutFile(path: string, bytes: number): Promise<void> {
 
 /** Length of a file up to and with its last line feed, searched from the end. */
 async function wholeLineBytes(path: string): Promise<number> {
-  const file = await open(path, 'r').catch(() => undefined);
+  const file = await open(path, 'r').catch((error: unknown) => {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  });
   if (file === undefined) return 0;
   try {
     const block = new Uint8Array(65_536);

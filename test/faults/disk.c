@@ -2,7 +2,7 @@
  * Preloaded into a recorder; looks after the files below DISK_BELOW.
  *
  * While the file named by DISK_TRIGGER exists, what is written or synced there fails with EIO. The trigger's first letter
- * says what: w writes, s syncs, anything else both.
+ * says what: w writes, s syncs, anything else everything, opening included.
  *
  * After each sync that succeeds, a line with inode and length of the file is added to the file named by DISK_SYNCED: what
  * a power cut would leave of it at least.
@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,21 @@ static int spoiled(int fd, char what) {
   return 1;
 }
 
+/* A broken disk cannot be read either. */
+static int closed_off(const char *path) {
+  const char *below = getenv("DISK_BELOW");
+  const char *trigger = getenv("DISK_TRIGGER");
+  if (below == NULL || trigger == NULL || strncmp(path, below, strlen(below)) != 0) return 0;
+  char which = 0;
+  int opened = open(trigger, O_RDONLY | O_CLOEXEC);
+  if (opened < 0) return 0;
+  if (read(opened, &which, 1) < 0) which = 0;
+  close(opened);
+  if (which == 'w' || which == 's') return 0;
+  errno = EIO;
+  return 1;
+}
+
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 static int synced(int fd, int (*sync)(int)) {
@@ -62,6 +78,24 @@ static int synced(int fd, int (*sync)(int)) {
 
 int fsync(int fd) { return synced(fd, REAL(fsync)); }
 int fdatasync(int fd) { return synced(fd, REAL(fdatasync)); }
+static mode_t mode_of(int flags, va_list rest) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+}
+
+int open(const char *path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  mode_t mode = mode_of(flags, rest);
+  va_end(rest);
+  return closed_off(path) ? -1 : REAL(open)(path, flags, mode);
+}
+int open64(const char *path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  mode_t mode = mode_of(flags, rest);
+  va_end(rest);
+  return closed_off(path) ? -1 : REAL(open64)(path, flags, mode);
+}
 ssize_t write(int fd, const void *from, size_t bytes) {
   return spoiled(fd, 'w') ? -1 : REAL(write)(fd, from, bytes);
 }

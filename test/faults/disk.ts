@@ -12,8 +12,8 @@ import {
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** What fails: writes, syncs, or both. */
-export type DiskFault = 'w' | 's' | 'b';
+/** What fails: writes, syncs, or everything. */
+export type DiskFault = 'w' | 's' | 'all';
 
 export interface FaultyDisk {
   /** For the process whose disk it is. */

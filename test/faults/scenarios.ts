@@ -322,7 +322,7 @@ const diskBroken: Scenario = async (stage) => {
     const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 0 });
     running.push(gateway);
     await somewhere(stage, gateway.reports);
-    disk.fail((['w', 's', 'b'] as const)[Math.floor(stage.random() * 3)] ?? 'b');
+    disk.fail((['w', 's', 'all'] as const)[Math.floor(stage.random() * 3)] ?? 'all');
     await within('a session ends because of the disk', 30_000, async () =>
       gateway.reports().some(({ lost }) => lost?.includes('EIO')) ? true : undefined,
     );

@@ -1,0 +1,97 @@
+import { mkdir, mkdtemp, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { Registry } from 'prom-client';
+import { describe, expect, it } from 'vitest';
+import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
+import { removeLeftSpool } from '../../src/tsrecorder/siblings.ts';
+import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from './recorder-rig.ts';
+
+const BODY = `${HEADER}[1,"o","x"]\n`;
+const TIMING = { storeRetryMs: 20, maxStoreRetryMs: 40, listRefreshMs: 0, resumeGraceMs: 100 };
+
+/** A recorder that was stopped while a session was open. @returns path of its spool, without suffix */
+async function stopped(rig: Rig): Promise<string> {
+  const upload = openUpload(rig.recorder, { 'tailcast-session': 'one' });
+  upload.write(BODY);
+  await upload.ack(({ ack }) => ack === BODY.length);
+  const [recording] = await rig.list();
+  await rig.recorder.close();
+  return join(rig.directory, '.spool', recording!.id);
+}
+
+describe('a spool that cannot be read', () => {
+  it('stays, is listed as damaged, and is recovered as soon as it can be read', async () => {
+    await using rig = await createRig({ timing: { ...TIMING, resumeGraceMs: 60_000 } });
+    const spool = await stopped(rig);
+    await rename(`${spool}.cast`, `${spool}.aside`);
+    // opening it fails, whoever asks
+    await symlink(`${spool}.cast`, `${spool}.cast`);
+    const registry = new Registry();
+    await using again = await rig.restart({ registry, timing: TIMING });
+    const [listed] = await again.list();
+    expect(listed).toMatchObject({
+      state: 'damaged',
+      bytes: 0,
+      problem: 'its spool cannot be read: ELOOP',
+    });
+    expect(await readFile(`${spool}.notes`, 'utf8')).toContain('"meta"');
+    expect(await registry.getSingleMetricAsString('tailcast_recorder_sessions')).toContain(
+      'state="unreadable"} 1',
+    );
+    await rm(`${spool}.cast`);
+    await rename(`${spool}.aside`, `${spool}.cast`);
+    const recovered = await until(async () =>
+      (await again.list()).find(({ state }) => state === 'interrupted'),
+    );
+    expect((await again.get(`/api/v1/recordings/${recovered.id}/cast`)).body).toBe(
+      `${STORED_HEADER}[1,"o","x"]\n`,
+    );
+  });
+
+  it.each([
+    [
+      'journal',
+      (spool: string) => writeFile(`${spool}.notes`, 'not a journal\n'),
+      'the journal does not belong',
+    ],
+    ['empty journal', (spool: string) => writeFile(`${spool}.notes`, ''), 'the journal does not belong'],
+    [
+      'header',
+      async (spool: string) => {
+        const cast = await readFile(`${spool}.cast`, 'utf8');
+        await writeFile(`${spool}.cast`, cast.replace('{"version":2', '{"version":!'));
+      },
+      'the header cannot be read',
+    ],
+  ])('is kept when its %s is damaged, and the log does not call it empty', async (_name, damage, problem) => {
+    await using rig = await createRig({ timing: { ...TIMING, resumeGraceMs: 60_000 } });
+    const spool = await stopped(rig);
+    await damage(spool);
+    const before = await readFile(`${spool}.cast`, 'utf8');
+    await using again = await rig.restart({ timing: TIMING });
+    const [listed] = await again.list();
+    expect(listed?.state).toBe('damaged');
+    expect(listed?.problem).toContain(problem);
+    await again.recorder.close();
+    expect(await readFile(`${spool}.cast`, 'utf8')).toBe(before);
+    const store = await createDiskStore(again.directory, { readOnly: true });
+    const report = await verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() + 86_400_000 });
+    expect(report.unfinished).toBe(1);
+  });
+});
+
+describe('the spool of a process that there was once', () => {
+  it('is not removed while anything in it is not in the store', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-left-'));
+    for (const name of ['a.notes', 'a.cast', 'events/a.ndjson']) {
+      await mkdir(dirname(join(directory, name)), { recursive: true });
+      await writeFile(join(directory, name), '');
+      await expect(removeLeftSpool(directory)).rejects.toThrow('1 files that are not in the store');
+      await rm(join(directory, name));
+    }
+    await removeLeftSpool(directory);
+    await expect(stat(directory)).rejects.toMatchObject({ code: 'ENOENT' });
+  });
+});
