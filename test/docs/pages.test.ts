@@ -16,9 +16,18 @@ import { generateDocs } from '../../scripts/generate-docs.ts';
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const PAGES = [
   'README.md',
-  ...['install', 'grants', 'migration', 'operations', 'threat-model', 'errors', 'config', 'metrics'].map(
-    (name) => `docs/${name}.md`,
-  ),
+  ...[
+    'install',
+    'operator',
+    'storage',
+    'grants',
+    'migration',
+    'operations',
+    'threat-model',
+    'errors',
+    'config',
+    'metrics',
+  ].map((name) => `docs/${name}.md`),
 ];
 
 const read = (path: string): string => readFileSync(join(root, path), 'utf8');
@@ -90,7 +99,7 @@ describe.each(PAGES)('%s', (page) => {
 
   it('names codes that exist', () => {
     const codes = [...read(page).matchAll(/`([A-Z]+(?:_[A-Z]+)+)`/g)].map((match) => match[1] ?? '');
-    const ours = codes.filter((code) => !/^(TAILCAST|TS|TSRECORDER)_/.test(code));
+    const ours = codes.filter((code) => !/^(TAILCAST|TS|TSRECORDER|AWS)_/.test(code));
     expect(ours.filter((code) => !Object.hasOwn(ERROR_TABLE, code))).toEqual([]);
   });
 
@@ -115,6 +124,7 @@ describe.each(PAGES)('%s', (page) => {
       '--directory',
       '--login',
       '--recorder-listen',
+      '--with-lock',
       '--proxy-protocol',
     ]);
     const named = [...read(page).matchAll(/`(--[a-z][a-z-]+)/g)].map((match) => match[1] ?? '');
