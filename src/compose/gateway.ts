@@ -40,6 +40,8 @@ import {
 
 /** Requests served at the same time, watches included. */
 const MAX_IN_FLIGHT = 20_000;
+/** Connections above the limit that still get an answer that says so. */
+const SURPLUS_CONNECTIONS = 256;
 /** Less than the primary waits for an answer. */
 const WORKER_CHECK_MS = 1200;
 
@@ -225,6 +227,7 @@ async function openServer(parts: {
     sessions,
     metrics,
     log,
+    limits: { maxConnections: config.maxConnections },
   });
 }
 
@@ -309,7 +312,8 @@ async function listen(
   const { host } = config.listen;
   const port = link?.port ?? config.listen.port;
   const { proxyProtocol } = config;
-  const common = { host, port, proxyProtocol, log, ticketKeys: link?.ticketKeys };
+  const maxConnections = config.maxConnections + SURPLUS_CONNECTIONS;
+  const common = { host, port, proxyProtocol, log, maxConnections, ticketKeys: link?.ticketKeys };
   try {
     return await createTailnetListener(
       certificates === undefined ? { ...common, tls: 'none' } : { ...common, certificates },

@@ -166,6 +166,7 @@ class Primary {
       if (this.supervisor.isRenewing(slot)) return;
       throw new Error('it is being replaced');
     }
+    if (worker.state === 'stopping') throw new Error('draining');
     const answer = await this.#questions.ask(worker, 'health');
     if (answer?.kind !== 'health') throw new Error('it does not answer');
     if (answer.failures.length > 0) throw new Error(answer.failures.join('; '));

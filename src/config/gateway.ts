@@ -96,6 +96,12 @@ export const GATEWAY_SETTINGS = {
     '<origins>',
   ),
   stateDirectory: setting('where the self-signed CA is kept', optionalText, undefined, '<directory>'),
+  maxConnections: setting(
+    'client connections of one process; requests on more are answered 429, and far more are closed',
+    wholeNumber(10, 1_000_000),
+    20_000,
+    '<n>',
+  ),
   recorderDial: setting(
     'how recorders are reached: direct (kernel networking) or through tailscaled (userspace networking)',
     oneOf('direct', 'tailscale'),

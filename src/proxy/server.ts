@@ -56,12 +56,15 @@ export interface ServerLimits {
   readonly keepAliveMs: number;
   /** All header lines of a request together, as the API server limits them. */
   readonly maxHeaderBytes: number;
+  /** Connections that are served; requests on further ones are answered `OVERLOADED`, and that is their end. */
+  readonly maxConnections: number;
 }
 
 const DEFAULT_LIMITS: ServerLimits = {
   headersTimeoutMs: 30_000,
   keepAliveMs: 90_000,
   maxHeaderBytes: 1024 * 1024,
+  maxConnections: 20_000,
 };
 /** Node cuts the list off here without a word; the gate refuses above 100, so nothing is ever lost silently. */
 const MAX_HEADERS_SEEN = 200;
@@ -84,16 +87,21 @@ export interface ProxyServer {
 }
 
 const MAX_SOCKET_LISTENERS = 20;
+const TOO_MANY = new TailcastError('OVERLOADED', 'too many connections');
 
 /** Builds the front. @throws whatever `routes` throws */
 export async function createProxyServer(options: ProxyServerOptions): Promise<ProxyServer> {
   const state: FrontState = { draining: false, closed: false, plain: new Set(), sessions: new Set() };
   const load = { inFlight: 0 };
   const deps: PumpDeps = { ...options.pump, load, draining: () => state.draining };
+  /** Refuses whatever is asked, each time as the last answer on its connection. */
+  const refusing: PumpDeps = { ...deps, maxInFlight: 0, draining: () => true };
+  const maxConnections = options.limits?.maxConnections ?? DEFAULT_LIMITS.maxConnections;
+  let open = 0;
   const peers = new WeakMap<object, Peer>();
-  const front = createPlainFront(options, deps, state);
+  const front = createPlainFront(options, state);
   const app = await createOwnRoutes(front, options.routes, peers);
-  const http2 = createHttp2Front(front.own, deps, options, state, peers);
+  const http2 = createHttp2Front(front.own, options, state, peers);
 
   const { pool } = options.pump;
   options.metrics.gauge(
@@ -124,11 +132,17 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
       socket.setMaxListeners(MAX_SOCKET_LISTENERS);
       const gauge = options.metrics.connections;
       gauge.inc({ alpn });
-      socket.once('close', () => gauge.dec({ alpn }));
+      open += 1;
+      socket.once('close', () => {
+        open -= 1;
+        gauge.dec({ alpn });
+      });
       peers.set(socket, peer);
       socket.setNoDelay(true);
-      if (alpn === 'h2') http2.accept(socket, peer);
-      else front.accept(socket, peer);
+      const service: Service =
+        open > maxConnections ? { deps: refusing, surplus: true } : { deps, surplus: false };
+      if (alpn === 'h2') http2.accept(socket, peer, service);
+      else front.accept(socket, peer, service);
       if (state.draining) for (const connection of state.plain) connection.retire();
     },
     get inFlight() {
@@ -156,6 +170,13 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
   };
 }
 
+/** What a connection gets. */
+interface Service {
+  readonly deps: PumpDeps;
+  /** Nothing but a refusal. */
+  readonly surplus: boolean;
+}
+
 interface FrontState {
   draining: boolean;
   /** Nobody is served any more. */
@@ -166,7 +187,7 @@ interface FrontState {
 
 interface PlainFront {
   readonly server: Server<typeof IncomingMessage, typeof RelayResponse>;
-  accept(socket: Socket, peer: Peer): void;
+  accept(socket: Socket, peer: Peer, service: Service): void;
   /** Where `/-/` requests go; Fastify's, once it is there. */
   own: OwnHandler;
 }
@@ -175,9 +196,10 @@ interface OwnHandler {
   handle(request: IncomingMessage | Http2ServerRequest, response: ServerResponse | Http2ServerResponse): void;
 }
 
-function createPlainFront(options: ProxyServerOptions, deps: PumpDeps, state: FrontState): PlainFront {
+function createPlainFront(options: ProxyServerOptions, state: FrontState): PlainFront {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const connections = new WeakMap<object, PlainConnection>();
+  const surplus = new WeakSet<object>();
   const server = createServer({
     ServerResponse: RelayResponse,
     maxHeaderSize: limits.maxHeaderBytes,
@@ -194,8 +216,9 @@ function createPlainFront(options: ProxyServerOptions, deps: PumpDeps, state: Fr
   const front: PlainFront = {
     server,
     own: { handle: (_request, response) => void response.destroy() },
-    accept(socket, peer) {
-      const connection = new PlainConnection(socket, peer, deps);
+    accept(socket, peer, service) {
+      const connection = new PlainConnection(socket, peer, service.deps);
+      if (service.surplus) surplus.add(socket);
       connections.set(socket, connection);
       state.plain.add(connection);
       socket.once('close', () => state.plain.delete(connection));
@@ -217,6 +240,9 @@ function createPlainFront(options: ProxyServerOptions, deps: PumpDeps, state: Fr
     const connection = connections.get(socket);
     // behind a request that is still being answered, a switch of protocols would take over that answer's connection
     if (connection === undefined || connection.busy || connection.closing) return void socket.destroy();
+    if (surplus.has(socket)) {
+      return connection.malformed(TOO_MANY, () => rawStatusResponse(TOO_MANY));
+    }
     state.plain.delete(connection);
     options.upgrade(request, socket, head, connection.peer).catch((error: unknown) => {
       options.log.error({ error: errorText(error) }, 'upgrade handler failed');
@@ -277,13 +303,12 @@ function peerBehind(raw: object, peers: WeakMap<object, Peer>): Peer {
 
 function createHttp2Front(
   own: OwnHandler,
-  deps: PumpDeps,
   options: ProxyServerOptions,
   state: FrontState,
   peers: WeakMap<object, Peer>,
-): { accept(socket: Socket, peer: Peer): void; close(): void } {
+): { accept(socket: Socket, peer: Peer, service: Service): void; close(): void } {
   const server = createHttp2Server();
-  const adopt = (session: ServerHttp2Session, peer: Peer): void => {
+  const adopt = (session: ServerHttp2Session, peer: Peer, { deps, surplus }: Service): void => {
     const abort = new AbortController();
     const context = { deps, peer, signal: abort.signal };
     adoptSession(session);
@@ -294,6 +319,7 @@ function createHttp2Front(
       state.sessions.delete(session);
     });
     session.on('stream', (stream, headers, _flags, rawHeaders) => {
+      if (surplus) session.close();
       if (headers[':path']?.startsWith(OWN_PREFIX) !== true) return serveStream(stream, rawHeaders, context);
       // Fastify takes the compatibility objects, which Node makes by itself only for 'request' listeners
       stream.on('error', () => stream.destroy());
@@ -304,8 +330,8 @@ function createHttp2Front(
     options.log.debug({ error: errorText(error) }, 'HTTP/2 session failed'),
   );
   return {
-    accept(socket, peer) {
-      const onSession = (session: ServerHttp2Session): void => adopt(session, peer);
+    accept(socket, peer, service) {
+      const onSession = (session: ServerHttp2Session): void => adopt(session, peer, service);
       // the server announces the session before `emit` returns
       server.once('session', onSession);
       server.emit('connection', socket);

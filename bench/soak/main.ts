@@ -1,0 +1,293 @@
+/**
+ * Runs gateway and recorder for some minutes under everything at once, and says whether they stayed flat and lost nothing.
+ *
+ *   npm run soak -- --minutes 10 [--workers 2] [--shells 300] [--watches 1000] [--requests 200] [--connections 10]
+ *
+ * Exit code: 0 all is well, 1 something is not, 2 wrong usage.
+ */
+import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { familyOf } from '../harness/usage.ts';
+import { SHELL } from './content.ts';
+import type { LoadReport } from './load.ts';
+import {
+  freePort,
+  gatewayArguments,
+  MAIN,
+  startLoad,
+  startRole,
+  startUpstream,
+  writeCertificates,
+  writeGatewayFiles,
+  type Options,
+  type Role,
+} from './processes.ts';
+import { metricOf, trendsOf, usageOf, type Sample } from './samples.ts';
+import type { ShellSent } from './upstream.ts';
+
+const SAMPLE_MS = 2000;
+const REPORT_MS = 15_000;
+/** Shells are at most this long; then everything has ended by itself. */
+const FINISH_MS = 120_000;
+
+const problems: string[] = [];
+const say = (line: string): void => void process.stdout.write(`${line}\n`);
+const problem = (what: string): void => {
+  problems.push(what);
+  say(`FAULT  ${what}`);
+};
+
+process.exitCode = await soak(readOptions());
+
+async function soak(options: Options): Promise<number> {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-soak-'));
+  await using stack = new AsyncDisposableStack();
+  stack.defer(() => rm(directory, { recursive: true, force: true }));
+  const started = performance.now();
+  const seconds = (): number => (performance.now() - started) / 1000;
+  const sent = new Map<number, ShellSent>();
+
+  const pki = await writeCertificates(directory);
+  const upstreamPort = await startUpstream(pki, sent, stack);
+  const store = join(directory, 'recordings');
+  const recorderPort = await freePort();
+  const common = ['--workers', String(options.workers), '--ops-listen', '127.0.0.1:0'];
+  const recorder = await startRole(
+    'recorder',
+    ['--store', store, '--identity', 'loopback', '--listen', `127.0.0.1:${recorderPort}`, ...common],
+    stack,
+  );
+  const gatewayPort = await freePort();
+  await writeGatewayFiles(directory, pki, { upstreamPort, recorderPort, perUser: options.shells * 2 });
+  const gateway = await startRole(
+    'gateway',
+    [...gatewayArguments(directory, pki, gatewayPort), ...common],
+    stack,
+  );
+  const roles = [gateway, recorder];
+
+  const load = startLoad(options, { url: `https://127.0.0.1:${gatewayPort}`, ca: pki.ca }, stack);
+  say(
+    `soak of ${options.minutes} minutes: ${options.shells} recorded shells, ${options.watches} watches, ` +
+      `${options.requests} requests/s, ${options.connections} connections/s, ${options.workers} worker(s)`,
+  );
+  await watch(options, roles, load, seconds);
+
+  const last = await finishLoad(load);
+  for (const fault of last.faults) problem(`client: ${fault}`);
+  if (last.faultCount > last.faults.length) problem(`client: ${last.faultCount} faults in all`);
+  if (last.shellsDone < options.shells) problem(`only ${last.shellsDone} shells ended`);
+  await checkMetrics(gateway, recorder);
+  await checkRecordings(`http://127.0.0.1:${recorderPort}`, sent);
+  for (const role of roles) {
+    judge(role);
+    for (const alarm of role.alarms) problem(`${role.name} said: ${alarm}`);
+  }
+  for (const role of roles) {
+    role.child.kill('SIGTERM');
+    const [code] = (await once(role.child, 'exit')) as [number | null];
+    if (code !== 0) problem(`${role.name} ended with ${code ?? 'a signal'}`);
+  }
+  await verifyStore(store);
+  say(
+    `${last.shellsDone} shells, ${last.events} events, ${last.requests} requests, ${last.connections} connections, ` +
+      `${sent.size} recordings compared`,
+  );
+  say(problems.length === 0 ? 'PASSED' : `FAILED: ${problems.length} faults`);
+  return problems.length === 0 ? 0 : 1;
+}
+
+/** Samples until the time is over. */
+async function watch(
+  { minutes }: Options,
+  roles: readonly Role[],
+  load: ReturnType<typeof startLoad>,
+  seconds: () => number,
+): Promise<void> {
+  const endMs = performance.now() + minutes * 60_000;
+  let reportedMs = performance.now();
+  while (performance.now() < endMs) {
+    await new Promise((resolve) => setTimeout(resolve, SAMPLE_MS));
+    for (const role of roles) {
+      if (role.child.exitCode !== null) throw new Error(`${role.name} has ended`);
+      role.samples.push(await sampleOf(role, seconds()));
+    }
+    if (load.child.exitCode !== null) throw new Error('the load has ended');
+    if (performance.now() - reportedMs < REPORT_MS) continue;
+    reportedMs = performance.now();
+    say(progress(seconds(), roles, load.latest()));
+  }
+}
+
+function progress(seconds: number, roles: readonly Role[], now: LoadReport | undefined): string {
+  const used = roles.map(({ name, samples }) => {
+    const { rssBytes = 0, heapBytes = 0, fds = 0, handles = 0 } = samples.at(-1) ?? {};
+    return `${name} ${mega(rssBytes)} (heap ${mega(heapBytes)}) ${fds} fds ${handles} handles`;
+  });
+  const {
+    shellsOpen = 0,
+    shellsDone = 0,
+    watchesOpen = 0,
+    events = 0,
+    requests = 0,
+    faultCount = 0,
+  } = now ?? {};
+  return [
+    `${Math.round(seconds)} s`,
+    `shells ${shellsOpen}/${shellsDone}`,
+    `watches ${watchesOpen}`,
+    `events ${events}`,
+    `requests ${requests}`,
+    `faults ${faultCount}`,
+    ...used,
+  ].join('  ');
+}
+
+async function sampleOf({ child, ops }: Role, seconds: number): Promise<Sample> {
+  const text = await metricsText(ops).catch(() => '');
+  return {
+    seconds,
+    ...usageOf(familyOf(child.pid ?? 0)),
+    heapBytes: metricOf(text, 'nodejs_heap_size_used_bytes'),
+    handles: metricOf(text, 'nodejs_active_handles_total'),
+  };
+}
+
+function judge({ name, samples }: Role): void {
+  for (const { quantity, from, to, allowed, flat } of trendsOf(samples)) {
+    const isBytes = quantity === 'rssBytes' || quantity === 'heapBytes';
+    const shown = (value: number): string => (isBytes ? mega(value) : value.toFixed(0));
+    say(
+      `${name} ${quantity}: ${shown(from)} → ${shown(to)} over the second half (${shown(allowed)} more allowed)`,
+    );
+    if (!flat) problem(`${name} ${quantity} grows`);
+  }
+}
+
+async function checkMetrics(gateway: Role, recorder: Role): Promise<void> {
+  const [text, other] = await Promise.all([metricsText(gateway.ops), metricsText(recorder.ops)]);
+  const none = [
+    'tailcast_recording_gaps_total',
+    'tailcast_sessions_unrecorded_total',
+    'tailcast_recorder_lost_total',
+    'tailcast_sessions_violated_total',
+    'tailcast_sessions_lost_total',
+  ];
+  for (const name of none) if ((metricOf(text, name) ?? 0) > 0) problem(`gateway counts ${name}`);
+  if ((metricOf(other, 'tailcast_recorder_uploads_failed_total') ?? 0) > 0)
+    problem('recorder: uploads failed');
+  const active = metricOf(text, 'tailcast_sessions_active');
+  if (active !== 0) problem(`gateway has ${active ?? 'no count of'} sessions open at the end`);
+}
+
+interface Listed {
+  readonly id: string;
+  readonly state: string;
+  readonly command?: string;
+  readonly exitCode?: number;
+}
+
+/** Each shell has one recording, and its output is what the API server sent. */
+async function checkRecordings(url: string, sent: ReadonlyMap<number, ShellSent>): Promise<void> {
+  const found = new Map<number, Listed>();
+  for (let cursor = ''; ;) {
+    const response = await fetch(`${url}/api/v1/recordings?limit=500${cursor}`);
+    const page = (await response.json()) as { readonly recordings: Listed[]; readonly next?: string };
+    for (const recording of page.recordings) {
+      const [program, number] = (recording.command ?? '').split(' ');
+      if (program !== SHELL) problem(`recording ${recording.id} is of ${program ?? 'nothing'}`);
+      else if (found.has(Number(number))) problem(`shell ${number} has two recordings`);
+      else found.set(Number(number), recording);
+    }
+    if (page.next === undefined) break;
+    cursor = `&cursor=${encodeURIComponent(page.next)}`;
+  }
+  for (const [shell, { sha256, bytes, whole }] of sent) {
+    const recording = found.get(shell);
+    if (!whole) problem(`shell ${shell} was cut at the API server after ${bytes} bytes`);
+    if (recording === undefined) {
+      problem(`shell ${shell} has no recording`);
+      continue;
+    }
+    if (recording.state !== 'closed') problem(`the recording of shell ${shell} is ${recording.state}`);
+    const response = await fetch(`${url}/api/v1/recordings/${encodeURIComponent(recording.id)}/cast`);
+    const output = castOutput(await response.text());
+    if (createHash('sha256').update(output).digest('hex') !== sha256) {
+      problem(
+        `the recording of shell ${shell} has ${Buffer.byteLength(output)} other bytes than the ${bytes} sent`,
+      );
+    }
+  }
+  if (found.size !== sent.size) problem(`${sent.size} shells ran, ${found.size} are recorded`);
+}
+
+function castOutput(cast: string): string {
+  return cast
+    .trimEnd()
+    .split('\n')
+    .slice(1)
+    .map((line) => JSON.parse(line) as readonly [number, string, string])
+    .filter(([, kind]) => kind === 'o')
+    .map(([, , data]) => data)
+    .join('');
+}
+
+async function verifyStore(store: string): Promise<void> {
+  const child = spawn(process.execPath, [MAIN, 'verify', store, '--json'], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const output: Buffer[] = [];
+  child.stdout.on('data', (chunk: Buffer) => output.push(chunk));
+  const [code] = (await once(child, 'exit')) as [number | null];
+  if (code !== 0) problem(`verify: ${Buffer.concat(output).toString().slice(0, 2000)}`);
+}
+
+async function finishLoad(load: ReturnType<typeof startLoad>): Promise<LoadReport> {
+  load.child.send('stop');
+  const limit = setTimeout(() => load.child.kill('SIGKILL'), FINISH_MS);
+  await once(load.child, 'exit');
+  clearTimeout(limit);
+  const last = load.latest();
+  if (last?.ended !== true) throw new Error('the load did not end');
+  return last;
+}
+
+async function metricsText(ops: string): Promise<string> {
+  return (await fetch(`${ops}/metrics`, { signal: AbortSignal.timeout(5000) })).text();
+}
+
+function mega(bytes: number): string {
+  return `${(bytes / 1024 ** 2).toFixed(0)} MB`;
+}
+
+function readOptions(): Options {
+  const { values } = parseArgs({
+    options: {
+      minutes: { type: 'string', default: '10' },
+      workers: { type: 'string', default: '1' },
+      shells: { type: 'string', default: '300' },
+      watches: { type: 'string', default: '1000' },
+      requests: { type: 'string', default: '200' },
+      connections: { type: 'string', default: '10' },
+    },
+  });
+  const number = (name: keyof typeof values, most: number): number => {
+    const value = Number(values[name]);
+    if (Number.isFinite(value) && value > 0 && value <= most) return value;
+    say(`--${name}: a number up to ${most} is expected`);
+    process.exit(2);
+  };
+  return {
+    minutes: number('minutes', 1440),
+    workers: number('workers', 16),
+    shells: number('shells', 5000),
+    watches: number('watches', 20_000),
+    requests: number('requests', 20_000),
+    connections: number('connections', 1000),
+  };
+}

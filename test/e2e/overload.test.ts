@@ -1,0 +1,273 @@
+/** A gateway under clients and an API server that misbehave: it says no clearly, stays small, and serves the others. */
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { connect as connectHttp2 } from 'node:http2';
+import { createServer, get, type Agent } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
+import { openExec, RefusedError } from '../support/exec-client.ts';
+import { eventually, startRole, type RoleProcess } from '../workers/role-process.ts';
+
+const MAX_CONNECTIONS = 60;
+const MEBIBYTE = 1024 ** 2;
+/** What memory may be added, whatever is done to the gateway. */
+const MAX_GROWTH = 120 * MEBIBYTE;
+const SMALL = '/api/v1/namespaces/default/configmaps/small';
+const BIG = '/api/v1/pods';
+const NEVER = '/api/v1/namespaces/default/configmaps/never';
+
+let directory: string;
+let gateway: RoleProcess;
+let ca: string;
+let hanging = 0;
+let closeUpstream: () => Promise<void>;
+const sockets = new Set<TLSSocket>();
+
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'tailcast-overload-'));
+  const authority = await createTestAuthority();
+  const pair = await authority.issue(['localhost', '127.0.0.1']);
+  ca = authority.caPem;
+  const block = Buffer.alloc(64 * 1024, 'x');
+  const upstream = createServer({ key: pair.keyPem, cert: pair.certificatePem }, (request, response) => {
+    const path = (request.url ?? '').split('?', 1)[0];
+    if (path === NEVER) {
+      hanging += 1;
+      response.once('close', () => (hanging -= 1));
+      return;
+    }
+    if (path !== BIG) return void response.end('{"kind":"ConfigMap"}');
+    // without end, as fast as it is taken
+    const more = (): void => {
+      while (!response.destroyed && response.write(block));
+    };
+    response.on('drain', more);
+    more();
+  });
+  upstream.listen(0, '127.0.0.1');
+  await once(upstream, 'listening');
+  closeUpstream = async () => {
+    upstream.closeAllConnections();
+    upstream.close();
+    await once(upstream, 'close');
+  };
+  const { port } = upstream.address() as AddressInfo;
+  const file = (name: string): string => join(directory, name);
+  const server = `https://127.0.0.1:${port}`;
+  const entry = { name: 'up', server, caPem: ca, userName: 'up', token: 'token' };
+  await writeFile(file('kubeconfig'), mergeKubeconfig(undefined, entry, file('kubeconfig')), { mode: 0o600 });
+  await writeFile(file('tls.crt'), pair.certificatePem);
+  await writeFile(file('tls.key'), pair.keyPem, { mode: 0o600 });
+  const capabilities = { 'tailscale.com/cap/kubernetes': [{ impersonate: { groups: ['system:masters'] } }] };
+  const identity = { nodeId: 'nLAPTOP', nodeName: 'laptop.test', login: 'alice@example.com', capabilities };
+  await writeFile(file('identity.json'), JSON.stringify(identity));
+  const flags = {
+    kubeconfig: file('kubeconfig'),
+    identity: 'static',
+    'static-identity': file('identity.json'),
+    tls: 'files',
+    'tls-cert': file('tls.crt'),
+    'tls-key': file('tls.key'),
+    listen: '127.0.0.1:0',
+    'check-rights': 'false',
+    'max-connections': String(MAX_CONNECTIONS),
+  };
+  gateway = await startRole([
+    'gateway',
+    ...Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]),
+  ]);
+});
+
+afterEach(async () => {
+  for (const socket of sockets) socket.destroy();
+  sockets.clear();
+  await eventually('all connections are gone', async () =>
+    (await gateway.metric('tailcast_client_connections{alpn="http/1.1"}')) === 0 ? true : undefined,
+  );
+});
+
+afterAll(async () => {
+  await gateway.stop();
+  await closeUpstream();
+  await rm(directory, { recursive: true, force: true });
+});
+
+interface Answer {
+  readonly status: number;
+  readonly retryAfter: string | undefined;
+  readonly connection: string | undefined;
+  readonly body: string;
+}
+
+function ask(path: string, agent: Agent | false = false): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    get({ host: '127.0.0.1', port: gateway.port, path, ca, agent }, (response) => {
+      let body = '';
+      response.on('data', (chunk: Buffer) => (body += chunk.toString()));
+      response.once('end', () =>
+        resolve({
+          status: response.statusCode ?? 0,
+          retryAfter: response.headers['retry-after'],
+          connection: response.headers.connection,
+          body,
+        }),
+      );
+    }).once('error', reject);
+  });
+}
+
+async function open(): Promise<TLSSocket> {
+  const socket = connectTls({ host: '127.0.0.1', port: gateway.port, ca });
+  sockets.add(socket);
+  socket.on('error', () => undefined);
+  await once(socket, 'secureConnect');
+  return socket;
+}
+
+function openMany(count: number): Promise<readonly TLSSocket[]> {
+  return Promise.all(Array.from({ length: count }, open));
+}
+
+function closed(socket: TLSSocket): Promise<void> {
+  return new Promise((resolve) => {
+    if (socket.closed) resolve();
+    else socket.once('close', () => resolve());
+  });
+}
+
+function drained(socket: TLSSocket): Promise<void> {
+  return new Promise((resolve) => {
+    socket.once('drain', resolve);
+  });
+}
+
+const memory = (): Promise<number> => gateway.metric('process_resident_memory_bytes');
+const HEAD = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n`;
+
+describe('a gateway', () => {
+  it('tells clients beyond its connections to come again, whatever they ask with', async () => {
+    const full = await openMany(MAX_CONNECTIONS);
+    await eventually('they count', async () =>
+      (await gateway.metric('tailcast_client_connections{alpn="http/1.1"}')) === MAX_CONNECTIONS
+        ? true
+        : undefined,
+    );
+    const answer = await ask(SMALL);
+    expect(answer).toMatchObject({ status: 429, retryAfter: '1', connection: 'close' });
+    expect(JSON.parse(answer.body)).toMatchObject({ kind: 'Status', reason: 'TooManyRequests', code: 429 });
+
+    const session = connectHttp2(`https://127.0.0.1:${gateway.port}`, { ca });
+    const stream = session.request({ ':path': SMALL });
+    const [headers] = (await once(stream, 'response')) as [Record<string, string>];
+    expect(headers).toMatchObject({ ':status': 429, 'retry-after': '1' });
+    stream.resume();
+    await once(session, 'close');
+
+    const refusal = await openExec({
+      url: `https://127.0.0.1:${gateway.port}`,
+      caPem: ca,
+      pod: 'web',
+      command: ['sh'],
+    }).catch((error: unknown) => error);
+    expect(refusal).toBeInstanceOf(RefusedError);
+    expect(refusal).toMatchObject({ httpStatus: 429, headers: { 'retry-after': '1' } });
+
+    // those who are in are served
+    full[0]!.write(`${HEAD(SMALL)}\r\n`);
+    const [chunk] = (await once(full[0]!, 'data')) as [Buffer];
+    expect(chunk.toString()).toMatch(/^HTTP\/1\.1 200 /);
+    full[1]!.destroy();
+    await eventually('there is room again', async () =>
+      (await ask(SMALL)).status === 200 ? true : undefined,
+    );
+  }, 60_000);
+
+  it('closes connections far beyond that', async () => {
+    const opened = await Promise.all(
+      Array.from({ length: MAX_CONNECTIONS + 300 }, () => open().catch(() => undefined)),
+    );
+    await eventually('some are turned away', async () =>
+      opened.filter((socket) => socket === undefined || socket.destroyed).length >= 44 ? true : undefined,
+    );
+    expect(await gateway.metric('tailcast_client_connections{alpn="http/1.1"}')).toBeLessThanOrEqual(
+      MAX_CONNECTIONS + 256,
+    );
+  }, 60_000);
+
+  it('ends floods of headers with a Status and keeps its size', async () => {
+    const before = await memory();
+    const flooding = await openMany(40);
+    const line = `X-Flood: ${'f'.repeat(8000)}\r\n`;
+    const answers = await Promise.all(
+      flooding.map(async (socket) => {
+        let said = '';
+        socket.on('data', (chunk: Buffer) => (said += chunk.toString()));
+        socket.write(HEAD(SMALL));
+        while (!socket.destroyed && said === '') {
+          if (!socket.write(line)) await Promise.race([drained(socket), closed(socket)]);
+          else await new Promise((resolve) => setImmediate(resolve));
+        }
+        return said;
+      }),
+    );
+    // a client that goes on writing may lose the answer to the reset that follows
+    const told = answers.filter((said) => said !== '');
+    expect(told.length).toBeGreaterThan(0);
+    for (const said of told) expect(said).toMatch(/^HTTP\/1\.1 431 [^]*"kind":"Status"/);
+    expect((await ask(SMALL)).status).toBe(200);
+    expect((await memory()) - before).toBeLessThan(MAX_GROWTH);
+  }, 60_000);
+
+  it('serves others while clients dribble their requests, and ends those in time', async () => {
+    const slow = await openMany(MAX_CONNECTIONS - 10);
+    const ended = slow.map(closed);
+    let said = '';
+    slow[0]!.on('data', (chunk: Buffer) => (said += chunk.toString()));
+    for (const socket of slow) socket.write(HEAD(SMALL));
+    const timer = setInterval(() => {
+      for (const socket of slow) if (!socket.destroyed) socket.write('X');
+    }, 500);
+    const startedMs = performance.now();
+    for (let count = 0; count < 20; count++) expect((await ask(SMALL)).status).toBe(200);
+    await Promise.all(ended);
+    clearInterval(timer);
+    // headers may take 30 s
+    expect(performance.now() - startedMs).toBeLessThan(45_000);
+    expect(said).toMatch(/^HTTP\/1\.1 408 [^]*"kind":"Status"/);
+  }, 90_000);
+
+  it('keeps its size under clients that ask for much and never read', async () => {
+    const before = await memory();
+    const greedy = await openMany(MAX_CONNECTIONS - 10);
+    for (const socket of greedy) {
+      socket.pause();
+      socket.write(`${HEAD(BIG)}\r\n`);
+    }
+    await eventually('all are asked for', async () =>
+      (await gateway.metric('tailcast_requests_in_flight')) >= greedy.length ? true : undefined,
+    );
+    for (let count = 0; count < 50; count++) {
+      expect((await ask(SMALL)).status).toBe(200);
+      expect((await memory()) - before).toBeLessThan(MAX_GROWTH);
+    }
+  }, 60_000);
+
+  it('keeps its size under an API server that never answers, and lets go when clients do', async () => {
+    const before = await memory();
+    const waiting = await openMany(MAX_CONNECTIONS - 10);
+    for (const socket of waiting) socket.write(`${HEAD(NEVER)}\r\n`);
+    await eventually('all wait', async () => (hanging === waiting.length ? true : undefined));
+    for (let count = 0; count < 20; count++) expect((await ask(SMALL)).status).toBe(200);
+    expect((await memory()) - before).toBeLessThan(MAX_GROWTH);
+    for (const socket of waiting) socket.destroy();
+    await eventually('nobody waits any more', async () => (hanging === 0 ? true : undefined));
+    await eventually('nothing is in flight', async () =>
+      (await gateway.metric('tailcast_requests_in_flight')) === 0 ? true : undefined,
+    );
+  }, 60_000);
+});
