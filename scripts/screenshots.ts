@@ -1,5 +1,5 @@
 /**
- * Renders the pictures of the README: `node scripts/screenshots.ts`. The archive in them is made for the purpose, through
+ * Renders the pictures of the README: `npm run docs:images`. The archive in them is made for the purpose, through
  * gateways in front of the embedded cluster; what is typed shows nothing of the machine it runs on.
  */
 import { fileURLToPath } from 'node:url';

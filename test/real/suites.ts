@@ -14,7 +14,16 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'tailnet', 'versitygw', 'reference'],
   },
   tailnet: { file: 'suites/tailnet.test.ts', peers: ['tailnet', 'reference'] },
+  'tailnet-people': {
+    file: 'suites/tailnet-people.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'],
+  },
+  'reference-proxy': {
+    file: 'suites/reference-proxy.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw', 'reference'],
+  },
   'reference-client': { file: 'suites/reference-client.test.ts', peers: ['reference'] },
+  'reference-crd': { file: 'suites/reference-crd.test.ts', peers: ['reference'] },
   'differential-requests': { file: 'suites/differential-requests.test.ts', peers: ['oracle'] },
   'differential-spdy': { file: 'suites/differential-spdy.test.ts', peers: ['oracle'] },
   'differential-websocket': { file: 'suites/differential-websocket.test.ts', peers: ['oracle'] },
@@ -40,7 +49,7 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
-  browser: { file: 'suites/browser.test.ts', peers: [] },
+  browser: { file: 'suites/browser.test.ts', peers: ['versitygw'] },
   s3: { file: 'suites/s3.test.ts', peers: ['versitygw'] },
   failover: { file: 'suites/failover.test.ts', peers: ['kubernetes-1.36', 'versitygw'] },
   clients: {

@@ -1,10 +1,18 @@
-/** The player as people use it: a real browser on the page that the recorder serves, over an archive made by real sessions. */
-import { readFileSync } from 'node:fs';
+/**
+ * The player as people use it: a real browser on the page that the recorder serves, over an archive made by real sessions
+ * and kept in a real S3 server.
+ */
+import { readFileSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { type Rig, createRig } from '../rig/rig.ts';
+import { type S3Server, startS3 } from '../rig/s3.ts';
 import { type Complaints, collectComplaints, openBrowser } from '../support/browser.ts';
 import { type DemoArchive, startDemoArchive } from '../support/demo-archive.ts';
+import { createBucket } from '../support/site.ts';
 
+const BUCKET = 'recordings';
 const ALICE = { login: 'alice@example.com' };
 const BOB = { login: 'bob@example.com' };
 const CI = { tags: ['tag:ci'], nodeName: 'runner.example.ts.net' };
@@ -12,13 +20,20 @@ const CI = { tags: ['tag:ci'], nodeName: 'runner.example.ts.net' };
 const PAUSE_SECONDS = 4;
 const SHELL = { namespace: 'default', pod: 'shell', columns: 80, rows: 24 };
 
+let rig: Rig;
+let s3: S3Server;
 let demo: DemoArchive;
 let browser: Browser;
 let page: Page;
 let complaints: Complaints;
 
 beforeAll(async () => {
-  demo = await startDemoArchive();
+  rig = createRig();
+  s3 = await startS3(rig);
+  process.env['AWS_ACCESS_KEY_ID'] = s3.accessKeyId;
+  process.env['AWS_SECRET_ACCESS_KEY'] = s3.secretAccessKey;
+  await createBucket(s3, BUCKET);
+  demo = await startDemoArchive({ endpoint: s3.endpoint, region: s3.region, bucket: BUCKET });
   await talk(ALICE, `echo first; sleep ${PAUSE_SECONDS}; echo last; exit 7`);
   await talk(BOB, 'printf "größe \\342\\202\\254 \\033[31mred\\033[0m\\n"; exit 0');
   await talk(CI, 'echo from a machine');
@@ -29,6 +44,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await browser?.close();
   await demo?.close();
+  await rig?.stop();
 });
 
 beforeEach(async () => {
@@ -104,6 +120,16 @@ describe('the list', () => {
     await page.keyboard.press('Enter');
     await player().waitFor();
     expect(page.url()).toContain('#/r/');
+  });
+});
+
+describe('the archive', () => {
+  it('is in the bucket', async () => {
+    const folder = join(s3.folder, BUCKET);
+    const casts = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) =>
+      name.endsWith('.cast'),
+    );
+    expect(casts).toHaveLength(3);
   });
 });
 

@@ -6,7 +6,7 @@ import { startDemoCluster } from '../../../src/demo/cluster.ts';
 import { mergeKubeconfig } from '../../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { type Archive, openArchive } from './archive.ts';
-import { identityOf, startTestGateway, startTestRecorder } from './product.ts';
+import { type TestBucket, identityOf, startTestGateway, startTestRecorder } from './product.ts';
 import { type ShellSession, type ShellTarget, openShell } from './shell-session.ts';
 
 export type Caller = Parameters<typeof identityOf>[0];
@@ -21,13 +21,14 @@ export interface DemoArchive {
   close(): Promise<void>;
 }
 
-export async function startDemoArchive(): Promise<DemoArchive> {
+/** @param bucket where the recorder keeps what it gets; default: a folder */
+export async function startDemoArchive(bucket?: TestBucket): Promise<DemoArchive> {
   await using stack = new AsyncDisposableStack();
   const folder = mkdtempSync(join(tmpdir(), 'tcdemo-'));
   stack.defer(() => rmSync(folder, { recursive: true, force: true }));
   const cluster = await startDemoCluster({ log: createSilentLogger() });
   stack.defer(() => cluster.close());
-  const recorder = await startTestRecorder(folder, 'gateway.example.ts.net');
+  const recorder = await startTestRecorder(folder, 'gateway.example.ts.net', bucket);
   stack.defer(() => recorder.close());
   const upstream = join(folder, 'upstream');
   const { url: server, caPem, adminToken: token } = cluster;

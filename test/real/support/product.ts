@@ -15,10 +15,30 @@ export interface TestRecorder {
   close(): Promise<void>;
 }
 
-/** A recorder on a folder, with the player, that takes uploads from this machine as those of `node`. */
-export async function startTestRecorder(folder: string, node: string): Promise<TestRecorder> {
+/** A bucket of a real S3 server; the credentials are in the environment. */
+export interface TestBucket {
+  readonly endpoint: string;
+  readonly region: string;
+  readonly bucket: string;
+}
+
+/** A recorder on a folder or a bucket, with the player, that takes uploads from this machine as those of `node`. */
+export async function startTestRecorder(
+  folder: string,
+  node: string,
+  bucket?: TestBucket,
+): Promise<TestRecorder> {
+  const store =
+    bucket === undefined
+      ? { store: join(folder, 'recordings') }
+      : {
+          store: `s3://${bucket.bucket}/`,
+          s3Endpoint: bucket.endpoint,
+          s3Region: bucket.region,
+          spool: join(folder, 'spool'),
+        };
   const settings = readSettings(RECORDER_SETTINGS, {
-    flags: new Map([['store', join(folder, 'recordings')]]),
+    flags: new Map(Object.entries(store)),
     environment: new Map(),
     file: undefined,
   });
@@ -43,6 +63,7 @@ export interface TestGatewayOptions {
   readonly stateDirectory: string;
   /** Who everybody is. */
   readonly identity: Identity;
+  readonly dashboardOrigins?: readonly string[];
 }
 
 export function startTestGateway(options: TestGatewayOptions): Promise<RunningGateway> {
@@ -56,6 +77,7 @@ export function startTestGateway(options: TestGatewayOptions): Promise<RunningGa
         ['stateDirectory', options.stateDirectory],
         ['opsListen', 'off'],
         ['accessLog', false],
+        ['dashboardOrigins', options.dashboardOrigins ?? []],
       ]),
       environment: new Map(),
       file: undefined,

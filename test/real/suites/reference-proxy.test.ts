@@ -1,0 +1,242 @@
+/**
+ * The reference's own API server proxy and its session hijacker, unmodified, in front of a real API server: what people do
+ * through it is recorded into our recorder as what they do through our gateway.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createPod } from '../cases/case.ts';
+import { ensurePeer } from '../rig/build.ts';
+import {
+  type Kubectl,
+  type KubectlResult,
+  type Transport,
+  environmentFor,
+  findKubectls,
+  runKubectl,
+} from '../rig/kubectl.ts';
+import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
+import { type ReferenceProxy, startReferenceProxy } from '../rig/reference-proxy.ts';
+import { type Rig, createRig } from '../rig/rig.ts';
+import { type S3Server, startS3 } from '../rig/s3.ts';
+import { type Tailnet, startTailnet } from '../rig/tailnet.ts';
+import { openTerminal } from '../rig/terminal.ts';
+import { type Archive, type RecordedOutput, type StoredRecording, openArchive } from '../support/archive.ts';
+import {
+  type SiteGateway,
+  type SiteRecorder,
+  createBucket,
+  kubeconfigAt,
+  sitePolicy,
+  startSiteGateway,
+  startSiteRecorder,
+} from '../support/site.ts';
+
+type Front = 'reference' | 'reference in noauth mode' | 'ours';
+
+let rig: Rig;
+let cluster: Kubernetes;
+let tailnet: Tailnet;
+let s3: S3Server;
+let recorder: SiteRecorder;
+let gateway: SiteGateway;
+let references: Readonly<Record<'auth' | 'noauth', ReferenceProxy>>;
+let archive: Archive;
+let kubectl: Kubectl;
+let counter = 0;
+
+beforeAll(async () => {
+  for (const peer of ['tailnet', 'reference', 'versitygw', 'kubernetes-1.36'] as const)
+    await ensurePeer(peer);
+  kubectl = (await findKubectls()).at(-1)!;
+  rig = createRig();
+  [cluster, tailnet, s3] = await Promise.all([
+    startKubernetes(rig, { node: { webSockets: true } }),
+    startTailnet(rig, {
+      nodes: [
+        { name: 'proxy', tags: ['tag:k8s'] },
+        { name: 'recorder', tags: ['tag:recorder'] },
+        { name: 'alice', user: 'alice@example.com' },
+        { name: 'bob', user: 'bob@example.com' },
+      ],
+      policy: sitePolicy([]),
+    }),
+    startS3(rig),
+  ]);
+  await createBucket(s3, 'recordings');
+  recorder = await startSiteRecorder(rig, {
+    name: 'recorder',
+    node: tailnet.node('recorder'),
+    s3,
+    bucket: 'recordings',
+  });
+  archive = openArchive(recorder.url);
+  tailnet.setPolicy(
+    sitePolicy([
+      {
+        src: 'alice@example.com',
+        groups: ['system:masters'],
+        recorder: [recorder.address],
+        enforce: true,
+        events: true,
+      },
+      { src: 'bob@example.com', groups: ['rig:viewers'] },
+    ]),
+  );
+  const start = (mode: 'auth' | 'noauth'): Promise<ReferenceProxy> =>
+    startReferenceProxy(rig, { mode, kubernetes: cluster, tailnet });
+  gateway = await startSiteGateway(rig, { name: 'gateway', node: tailnet.node('proxy'), cluster });
+  references = { auth: await start('auth'), noauth: await start('noauth') };
+  for (const front of ['ours', 'reference'] as const) {
+    await rig.until(`the grants are in force at ${front}`, async () =>
+      (await whoami('alice', front)).includes('system:masters') ? true : undefined,
+    );
+  }
+});
+
+afterAll(() => rig?.stop());
+
+function configOf(from: string, front: Front): string {
+  if (front === 'reference') return references.auth.kubeconfig(from);
+  if (front === 'reference in noauth mode') return references.noauth.kubeconfig(from);
+  return kubeconfigAt(tailnet.node(from), {
+    node: tailnet.node('proxy'),
+    port: gateway.port,
+    ca: gateway.ca,
+    cluster,
+  });
+}
+
+function at(
+  from: string,
+  front: Front,
+  args: readonly string[],
+  transport?: Transport,
+): Promise<KubectlResult> {
+  const kubeconfig = configOf(from, front);
+  return runKubectl(kubectl, args, { kubeconfig, ...(transport === undefined ? {} : { transport }) });
+}
+
+async function whoami(from: string, front: Front): Promise<string> {
+  return (
+    await at(from, front, ['auth', 'whoami', '--output=jsonpath={.status.userInfo}'])
+  ).stdout.toString();
+}
+
+interface Session {
+  readonly pod: string;
+  readonly recording: StoredRecording;
+  readonly output: RecordedOutput;
+}
+
+/** A pod of its own, and after `act` the one recording of it. */
+async function session(front: Front, act: (pod: string) => Promise<void>): Promise<Session> {
+  counter += 1;
+  const pod = `reference-${counter}`;
+  await createPod(cluster, pod, { command: ['sleep', 'infinity'] });
+  await act(pod);
+  const closed = front === 'ours' ? archive.whole([pod], 1) : whole(pod);
+  const [recording] = await closed;
+  return { pod, recording: recording!, output: await archive.read(recording!.id) };
+}
+
+/** The reference says nothing about how a session ended; that its upload has ended is all there is to wait for. */
+function whole(pod: string): Promise<readonly StoredRecording[]> {
+  return rig.until(`the recording of ${pod}`, async () => {
+    const found = await archive.of(pod);
+    return found.length > 0 && found.every(({ state }) => state !== 'open') ? found : undefined;
+  });
+}
+
+const SCRIPT = 'echo out; sleep 0.2; printf "größe € 😀\\n"';
+
+describe.each(['reference', 'reference in noauth mode'] as const)('a session through the %s', (front) => {
+  it.each(['websocket', 'spdy'] as const)('over %s is recorded as through our gateway', async (transport) => {
+    const act = (through: Front) => async (pod: string) => {
+      const run = await at('alice', through, ['exec', pod, '--', 'sh', '-c', SCRIPT], transport);
+      expect(run.stdout.toString()).toBe('out\ngröße € 😀\n');
+    };
+    const theirs = await session(front, act(front));
+    const ours = await session('ours', act('ours'));
+    expect(theirs.output.text).toBe(ours.output.text);
+    expect(theirs.recording).toMatchObject({
+      state: 'closed',
+      kind: 'exec',
+      command: ours.recording.command,
+      source: { user: 'alice@example.com', node: 'alice.lab.ts.net' },
+      kubernetes: { namespace: 'default', pod: theirs.pod },
+    });
+    expect(comparable(theirs)).toEqual(comparable(ours));
+  });
+
+  it.each(['websocket', 'spdy'] as const)(
+    'on a terminal over %s keeps its size and what it showed',
+    async (transport) => {
+      const act = (through: Front) => async (pod: string) => {
+        const args = [
+          'exec',
+          '-it',
+          pod,
+          '--',
+          'env',
+          'PS1=rig> ',
+          'bash',
+          '--norc',
+          '--noprofile',
+          '--noediting',
+          '-i',
+        ];
+        const terminal = openTerminal(kubectl.path, args, {
+          env: environmentFor({ kubeconfig: configOf('alice', through), transport }),
+          columns: 97,
+          rows: 31,
+        });
+        await terminal.expect('rig> ');
+        terminal.resize(120, 40);
+        terminal.type('until stty size | grep -q \'40 120\'; do sleep 0.05; done; echo re""sized\r');
+        await terminal.expect('resized');
+        await terminal.expect('rig> ');
+        terminal.type('exit 3\r');
+        await terminal.ended;
+      };
+      const theirs = await session(front, act(front));
+      const ours = await session('ours', act('ours'));
+      expect(withoutEcho(theirs.output.text)).toBe(withoutEcho(ours.output.text));
+      expect([theirs.recording.width, theirs.recording.height]).toEqual([97, 31]);
+      expect(comparable(theirs)).toEqual(comparable(ours));
+    },
+  );
+});
+
+describe('what is not a session', () => {
+  it('leaves events in our recorder, as from our gateway', async () => {
+    const events = (): Promise<number> => recorder.metric('tailcast_recorder_events_total');
+    for (const front of ['reference', 'ours'] as const) {
+      const before = await events();
+      const run = await at('alice', front, ['get', 'configmaps', '--output=name']);
+      expect([run.code, run.stdout.toString()]).toEqual([0, 'configmap/kube-root-ca.crt\n']);
+      await expect.poll(events, { timeout: 10_000 }).toBeGreaterThan(before);
+    }
+  });
+
+  it('makes the same person of each caller', async () => {
+    for (const who of ['alice', 'bob'])
+      expect(await whoami(who, 'reference')).toBe(await whoami(who, 'ours'));
+  });
+});
+
+/** A header without time, without who uploaded it, and without the mark of our own gateway. */
+function comparable({ output, pod }: Session): object {
+  const {
+    tailcast: _mark,
+    dstNode: _name,
+    dstNodeID: _id,
+    connectionID: _session,
+    ...header
+  } = output.header;
+  const text = JSON.stringify({ ...header, timestamp: 0 }).replaceAll(pod, 'POD');
+  return JSON.parse(text) as object;
+}
+
+/** When a terminal's echo comes between the prompt and the answer depends on who is faster. */
+function withoutEcho(text: string): string {
+  return text.replaceAll('\r\n', '\n');
+}
