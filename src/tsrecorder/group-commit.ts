@@ -18,7 +18,10 @@ export interface GroupCommit {
 }
 
 export interface GroupCommitOptions {
-  /** Shortest time from the start of one cycle to the start of the next while few bytes wait. */
+  /**
+   * Longest time from the start of one cycle to the start of the next. While few bytes wait and the disk is quick, it is
+   * shorter: see {@link REST}.
+   */
   readonly windowMs: number;
   /** As many waiting bytes start a cycle without regard to the window. */
   readonly maxWaitingBytes: number;
@@ -30,19 +33,25 @@ export interface GroupCommitOptions {
   readonly onCycle?: (durationMs: number, members: number) => void;
 }
 
+/** Cycles take up a quarter of the time at most, as long as the window allows that. */
+const REST = 4;
+/** Not less of the window than that: many sessions share a cycle then, and a session with many small lines one fsync. */
+const SHORTEST = 0.2;
+
 /** One per recorder, shared by all its sessions. */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   let dirty = new Set<Committable>();
   let waitingBytes = 0;
   let urgentWaits = false;
   let lastStart = -Infinity;
+  let { windowMs: pauseMs } = options;
   let running: Promise<void> | undefined;
   let timer: NodeJS.Timeout | undefined;
 
   function consider(): void {
     if (running !== undefined || dirty.size === 0) return;
     const atOnce = urgentWaits || waitingBytes >= options.maxWaitingBytes;
-    const waitMs = atOnce ? 0 : lastStart + options.windowMs - options.now();
+    const waitMs = atOnce ? 0 : lastStart + pauseMs - options.now();
     if (waitMs <= 0) start();
     else timer ??= setTimeout(start, waitMs);
   }
@@ -70,7 +79,9 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
       for (const member of iterator) await member.commit();
     });
     await Promise.all(workers);
-    options.onCycle?.(options.now() - lastStart, members.size);
+    const durationMs = options.now() - lastStart;
+    pauseMs = Math.min(options.windowMs, Math.max(options.windowMs * SHORTEST, durationMs * REST));
+    options.onCycle?.(durationMs, members.size);
   }
 
   return {

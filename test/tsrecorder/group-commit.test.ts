@@ -25,7 +25,7 @@ describe('a group commit', () => {
   it('commits the first bytes at once, and the next ones a window later', async () => {
     const log: string[] = [];
     let now = 5000;
-    const group = create(() => now, 40);
+    const group = create(() => now, 400);
     const member = createMember(log, 'a');
     group.schedule(member, 1, false);
     await turn();
@@ -34,12 +34,38 @@ describe('a group commit', () => {
     member.release();
     await turn();
     expect(log).toEqual(['a']);
-    now += 41;
+    now += 401;
     const flushed = group.flush();
     await turn();
     member.release();
     await flushed;
     expect(log).toEqual(['a', 'a']);
+  });
+
+  it.each([
+    ['a quick disk', 100, 2000],
+    ['a slower disk', 1000, 4000],
+    ['a slow disk', 6000, 10_000],
+  ])('waits as long as the disk needs, within the window: %s', async (_name, takesMs, pauseMs) => {
+    const log: string[] = [];
+    let now = 5000;
+    const group = create(() => now, 10_000);
+    const member = createMember(log, 'a');
+    group.schedule(member, 1, false);
+    await turn();
+    now += takesMs;
+    member.release();
+    await turn();
+    // a second is left to wait; asking again decides anew
+    now = 4000 + pauseMs;
+    group.schedule(member, 1, false);
+    await turn();
+    expect(log).toEqual(['a']);
+    now = 5000 + pauseMs;
+    group.schedule(member, 1, false);
+    await turn();
+    expect(log).toEqual(['a', 'a']);
+    member.release();
   });
 
   it.each([
