@@ -24,7 +24,7 @@ export interface Product {
   /** The same cluster without the gateway. */
   readonly directKubeconfig: string;
   readonly recordings: () => Promise<readonly StoredRecording[]>;
-  /** The newest recording once it is closed. */
+  /** The newest recording once it is closed; one that was given before is never given again. */
   readonly newest: () => Promise<StoredRecording>;
   readonly cast: (id: string) => Promise<readonly (readonly unknown[])[]>;
   readonly header: (id: string) => Promise<Record<string, unknown>>;
@@ -135,6 +135,7 @@ export async function startProduct(
     ((await (await get('recordings?limit=500')).json()) as { recordings: StoredRecording[] }).recordings;
   const lines = async (id: string): Promise<string[]> =>
     (await (await get(`recordings/${id}/cast`)).text()).trimEnd().split('\n');
+  const given = new Set<string>();
   const owned = stack.move();
   return {
     directory,
@@ -149,10 +150,13 @@ export async function startProduct(
       const limit = AbortSignal.timeout(10_000);
       for (;;) {
         const [newest] = await recordings();
-        const over = newest !== undefined && newest.state !== 'open';
+        // a session may be over for its client before the recorder has seen its first byte
+        const over = newest !== undefined && newest.state !== 'open' && !given.has(newest.id);
         // The sidecar is the last thing that is put in its place.
-        if (over && (await fetch(new URL(`/api/v1/recordings/${newest.id}/sidecar`, recorder.url))).ok)
+        if (over && (await fetch(new URL(`/api/v1/recordings/${newest.id}/sidecar`, recorder.url))).ok) {
+          given.add(newest.id);
           return newest;
+        }
         limit.throwIfAborted();
         await new Promise((resolve) => setImmediate(resolve));
       }
