@@ -18,6 +18,10 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     file: 'suites/tailnet-people.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'],
   },
+  'tailnet-changes': {
+    file: 'suites/tailnet-changes.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'],
+  },
   'reference-proxy': {
     file: 'suites/reference-proxy.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw', 'reference'],

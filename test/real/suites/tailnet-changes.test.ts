@@ -1,0 +1,398 @@
+/**
+ * What happens to people and their sessions when the tailnet changes or parts of it fail: a node that is removed, a grant
+ * that is gone, outages of the control server, of the gateway's tailscaled, of the recorder and of its node.
+ */
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { createPod } from '../cases/case.ts';
+import { ensurePeer } from '../rig/build.ts';
+import {
+  type Kubectl,
+  type KubectlResult,
+  environmentFor,
+  findKubectls,
+  runKubectl,
+  startKubectl,
+} from '../rig/kubectl.ts';
+import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
+import { type Rig, createRig } from '../rig/rig.ts';
+import { type S3Server, startS3 } from '../rig/s3.ts';
+import { type Tailnet, type TailnetNode, startTailnet } from '../rig/tailnet.ts';
+import { type Terminal, openTerminal } from '../rig/terminal.ts';
+import { type Archive, type StoredRecording, openArchive } from '../support/archive.ts';
+import {
+  type SiteGateway,
+  type SiteGrant,
+  type SiteRecorder,
+  createBucket,
+  kubeconfigAt,
+  sitePolicy,
+  startSiteGateway,
+  startSiteRecorder,
+} from '../support/site.ts';
+
+/** Access that has ended must have ended everywhere after so long (docs/policy.md). */
+const ACCESS_ENDS_MS = 15_000;
+const PROMPT = '$ ';
+
+let rig: Rig;
+let cluster: Kubernetes;
+let tailnet: Tailnet;
+let s3: S3Server;
+let proxy: TailnetNode;
+let recorder: SiteRecorder;
+let gateway: SiteGateway;
+let archive: Archive;
+let kubectl: Kubectl;
+let pod = '';
+let pods = 0;
+
+beforeAll(async () => {
+  await ensurePeer('tailnet');
+  await ensurePeer('kubernetes-1.36');
+  kubectl = (await findKubectls()).at(-1)!;
+  rig = createRig();
+  [cluster, tailnet, s3] = await Promise.all([
+    startKubernetes(rig, { node: { webSockets: true } }),
+    startTailnet(rig, {
+      nodes: [
+        { name: 'proxy', tags: ['tag:k8s'] },
+        { name: 'recorder', tags: ['tag:recorder'] },
+        { name: 'alice', user: 'alice@example.com' },
+        { name: 'carol', user: 'carol@example.com' },
+        { name: 'eve', user: 'eve@example.com' },
+      ],
+      policy: sitePolicy([]),
+    }),
+    startS3(rig),
+  ]);
+  proxy = tailnet.node('proxy');
+  await createBucket(s3, 'recordings');
+  [recorder, gateway] = await Promise.all([
+    startSiteRecorder(rig, { name: 'recorder', node: tailnet.node('recorder'), s3, bucket: 'recordings' }),
+    startSiteGateway(rig, { name: 'gateway', node: proxy, cluster }),
+  ]);
+  archive = openArchive(recorder.url);
+  await setGrants(GRANTS());
+});
+
+afterAll(() => rig?.stop());
+
+beforeEach(async () => {
+  pods += 1;
+  pod = `shell-${pods}`;
+  await createPod(cluster, pod, { command: ['sleep', 'infinity'] });
+});
+
+/** Alice and eve must be recorded, carol is if that is possible. */
+const GRANTS = (): readonly SiteGrant[] => [
+  { src: 'alice@example.com', groups: ['system:masters'], recorder: [recorder.address], enforce: true },
+  { src: 'carol@example.com', groups: ['system:masters'], recorder: [recorder.address] },
+  {
+    src: 'eve@example.com',
+    groups: ['system:masters', 'tier:2'],
+    recorder: [recorder.address],
+    enforce: true,
+  },
+];
+
+async function setGrants(grants: readonly SiteGrant[]): Promise<void> {
+  tailnet.setPolicy(sitePolicy(grants));
+  for (const { src, groups } of grants) {
+    await rig.until(`the grant of ${src}`, async () => {
+      const run = await at(src.split('@')[0]!, [
+        'auth',
+        'whoami',
+        '--output=jsonpath={.status.userInfo.groups}',
+      ]);
+      return groups.every((group) => run.stdout.toString().includes(group)) ? true : undefined;
+    });
+  }
+}
+
+function configOf(from: string): string {
+  return kubeconfigAt(tailnet.node(from), { node: proxy, port: gateway.port, ca: gateway.ca, cluster });
+}
+
+function at(from: string, args: readonly string[], timeoutMs = 60_000): Promise<KubectlResult> {
+  return runKubectl(kubectl, args, { kubeconfig: configOf(from), timeoutMs });
+}
+
+/** The pods whose sessions lost their way to the recorder, or the recorder itself. */
+const cut: string[] = [];
+
+/** A shell in the test's pod that has said something which the recorder has acknowledged. */
+async function openShell(from: string): Promise<Terminal> {
+  const args = ['exec', '-it', pod, '--', 'env', `PS1=${PROMPT}`, 'sh'];
+  const terminal = openTerminal(kubectl.path, args, { env: environmentFor({ kubeconfig: configOf(from) }) });
+  rig.onStop(() => terminal.kill());
+  await terminal.expect(PROMPT);
+  terminal.type('echo so-"far"\r');
+  await terminal.expect('so-far');
+  await terminal.expect(PROMPT);
+  await rig.until(
+    'the recording has what was said',
+    async () => {
+      const [recording] = await archive.of(pod);
+      if (recording === undefined) return undefined;
+      const cast = await fetch(`${recorder.url}/api/v1/recordings/${recording.id}/cast`);
+      return (await cast.text()).includes('so-far') ? true : undefined;
+    },
+    { timeoutMs: 15_000 },
+  );
+  return terminal;
+}
+
+/** The only recording of a pod, once the recorder has done with it. */
+function settled(name: string, timeoutMs: number): Promise<StoredRecording> {
+  return rig.until(
+    `the recording of ${name}`,
+    async () => {
+      const [only, ...more] = await archive.of(name);
+      if (only !== undefined && more.length === 0 && only.state !== 'open') return only;
+      throw new Error(`${more.length + (only === undefined ? 0 : 1)} recordings, ${only?.state ?? 'none'}`);
+    },
+    { timeoutMs },
+  );
+}
+
+async function sessionsInAudit(stage?: string): Promise<number> {
+  const sessions = cluster
+    .audit()
+    .filter(({ objectRef }) => objectRef?.subresource === 'exec' && objectRef.name === pod);
+  return sessions.filter((event) => stage === undefined || event.stage === stage).length;
+}
+
+/** A new session of alice: what she saw, and how its recording ended. */
+async function newSession(): Promise<object> {
+  pods += 1;
+  const fresh = `fresh-${pods}`;
+  await createPod(cluster, fresh, { command: ['sleep', 'infinity'] });
+  const { code, stdout, stderr } = await at('alice', ['exec', fresh, '--', 'echo', 'fine']);
+  const [recording] = code === 0 ? await archive.whole([fresh], 1) : [];
+  return { code, stdout: stdout.toString(), stderr: stderr.toString(), recording: recording?.state };
+}
+
+const AS_ALWAYS = { code: 0, stdout: 'fine\n', stderr: '', recording: 'closed' };
+
+describe('access that ends', () => {
+  it('ends a session and a watch when the grant is gone, and says why', { timeout: 90_000 }, async () => {
+    const terminal = await openShell('eve');
+    const watch = startKubectl(kubectl, ['get', 'pods', '--watch'], { kubeconfig: configOf('eve') });
+    const watchEnded = new Promise((done) => watch.once('exit', done));
+    const started = performance.now();
+    tailnet.setPolicy(sitePolicy(GRANTS().filter(({ src }) => !src.startsWith('eve'))));
+    await terminal.expect('the access to this cluster has ended', ACCESS_ENDS_MS);
+    expect(await terminal.ended).not.toBe(0);
+    await watchEnded;
+    expect(performance.now() - started).toBeLessThan(ACCESS_ENDS_MS + 5_000);
+    expect(await settled(pod, 15_000)).toMatchObject({ state: 'interrupted' });
+    const again = await at('eve', ['get', 'pods']);
+    expect(again.stderr.toString()).toContain('cannot list resource "pods"');
+    await setGrants(GRANTS());
+  });
+
+  it('ends the session of a node that is removed from the tailnet', { timeout: 90_000 }, async () => {
+    await tailnet.join({ name: 'temp', user: 'eve@example.com' });
+    const terminal = await openShell('temp');
+    await tailnet.remove('temp');
+    const recording = await settled(pod, ACCESS_ENDS_MS + 10_000);
+    expect(recording).toMatchObject({ state: 'interrupted', source: { node: 'temp.lab.ts.net' } });
+    expect((await archive.read(recording.id)).text).toContain('so-far');
+    expect(await gateway.metric('tailcast_sessions_active')).toBe(0);
+    terminal.kill();
+    await tailnet.node('temp').program.stop();
+    expect(await newSession()).toEqual(AS_ALWAYS);
+  });
+});
+
+describe('an outage', () => {
+  it('of the control server is not noticed by who is known', async () => {
+    tailnet.control.pause();
+    try {
+      expect(await newSession()).toEqual(AS_ALWAYS);
+    } finally {
+      tailnet.control.resume();
+    }
+  });
+
+  it(
+    'of tailscaled ends what goes through it; when it is back, so is the gateway',
+    { timeout: 150_000 },
+    async () => {
+      const terminal = await openShell('alice');
+      await proxy.program.stop();
+      await expect.poll(() => gateway.metric('tailcast_sessions_active'), { timeout: 20_000 }).toBe(0);
+      proxy.program.start();
+      await rig.until('the tailnet is back', () => at('alice', ['get', '--raw=/version'], 10_000).then(ok), {
+        timeoutMs: 60_000,
+      });
+      expect(await terminal.ended).not.toBe(0);
+      cut.push(pod);
+      expect(await newSession()).toEqual(AS_ALWAYS);
+    },
+  );
+
+  it(
+    'of tailscaled that answers nothing ends sessions, because nobody vouches for them',
+    { timeout: 150_000 },
+    async () => {
+      const terminal = await openShell('alice');
+      proxy.program.pause();
+      try {
+        // Its recording cannot be finished yet; what it could do to the cluster is over.
+        await expect.poll(() => sessionsInAudit('ResponseComplete'), { timeout: 40_000 }).toBe(1);
+      } finally {
+        proxy.program.resume();
+      }
+      expect(await terminal.ended).not.toBe(0);
+      cut.push(pod);
+      expect(await newSession()).toEqual(AS_ALWAYS);
+    },
+  );
+
+  describe('of the recorder', () => {
+    it('at the start refuses who must be recorded at once, and does not ask the API server', async () => {
+      await recorder.program.stop();
+      try {
+        const started = performance.now();
+        const run = await at('alice', ['exec', pod, '--', 'true']);
+        expect(run.code).toBe(1);
+        expect(run.stderr.toString()).toContain('this session must be recorded, but no recorder accepted it');
+        expect(performance.now() - started).toBeLessThan(5_000);
+        expect(await sessionsInAudit()).toBe(0);
+      } finally {
+        await restartRecorder();
+      }
+      expect(await newSession()).toEqual(AS_ALWAYS);
+    });
+
+    it('at the start is counted for who is recorded if possible', async () => {
+      const before = await gateway.metric('tailcast_sessions_unrecorded_total');
+      await recorder.program.stop();
+      try {
+        const run = await at('carol', ['exec', pod, '--', 'echo', 'ran']);
+        expect([run.code, run.stdout.toString()]).toEqual([0, 'ran\n']);
+      } finally {
+        await restartRecorder();
+      }
+      expect(await gateway.metric('tailcast_sessions_unrecorded_total')).toBe(before + 1);
+      expect(gateway.program.log()).toContain('"user":"carol@example.com"');
+      expect(await archive.of(pod)).toEqual([]);
+    });
+
+    it(
+      'in mid-session ends the session of who must be recorded, and says why',
+      { timeout: 120_000 },
+      async () => {
+        const terminal = await openShell('alice');
+        recorder.program.signal('SIGKILL');
+        await terminal.expect('the session recorder was lost', 45_000);
+        expect(await terminal.ended).not.toBe(0);
+        await restartRecorder();
+        cut.push(pod);
+      },
+    );
+
+    it(
+      'in mid-session lets the session of who is recorded if possible go on',
+      { timeout: 120_000 },
+      async () => {
+        const lost = await gateway.metric('tailcast_recorder_lost_total');
+        const terminal = await openShell('carol');
+        recorder.program.signal('SIGKILL');
+        await expect
+          .poll(() => gateway.metric('tailcast_recorder_lost_total'), { timeout: 45_000 })
+          .toBe(lost + 1);
+        terminal.type('echo still-"here"\r');
+        await terminal.expect('still-here');
+        terminal.type('exit 3\r');
+        expect(await terminal.ended).toBe(3);
+        await restartRecorder();
+        cut.push(pod);
+        expect(await gateway.metric('tailcast_recording_gaps_total')).toBeGreaterThan(0);
+      },
+    );
+  });
+
+  describe("of the recorder's node", () => {
+    it('at the start refuses who must be recorded', { timeout: 120_000 }, async () => {
+      const node = tailnet.node('recorder');
+      await node.program.stop();
+      try {
+        const run = await at('alice', ['exec', pod, '--', 'true']);
+        expect(run.code).toBe(1);
+        expect(run.stderr.toString()).toContain('this session must be recorded, but no recorder accepted it');
+        expect(await sessionsInAudit()).toBe(0);
+      } finally {
+        await restartRecorderNode();
+      }
+      expect(await newSession()).toEqual(AS_ALWAYS);
+    });
+
+    it(
+      'in mid-session ends the session of who must be recorded, and says why',
+      { timeout: 150_000 },
+      async () => {
+        const terminal = await openShell('alice');
+        await tailnet.node('recorder').program.stop();
+        try {
+          // Nothing says that a node is gone: it is lost when it has acknowledged nothing for half a minute.
+          await terminal.expect('the session recorder was lost', 60_000);
+          expect(await terminal.ended).not.toBe(0);
+        } finally {
+          await restartRecorderNode();
+        }
+        cut.push(pod);
+      },
+    );
+  });
+});
+
+/** A recorder waits a while for the rest of a session that was cut off. */
+const RESUME_MS = 150_000;
+
+describe('the sessions that were cut off', () => {
+  it(
+    'are called interrupted in the end, and keep what was acknowledged',
+    { timeout: RESUME_MS + 10_000 },
+    async () => {
+      expect(cut).toHaveLength(5);
+      const ends = cut.map(async (name) => {
+        const recording = await settled(name, RESUME_MS);
+        const { text } = await archive.read(recording.id);
+        return { state: recording.state, kept: text.includes('so-far') };
+      });
+      for (const end of await Promise.all(ends)) expect(end).toEqual({ state: 'interrupted', kept: true });
+    },
+  );
+});
+
+function ok({ code }: KubectlResult): true | undefined {
+  return code === 0 ? true : undefined;
+}
+
+async function restartRecorder(): Promise<void> {
+  await rig.until('the recorder has ended', async () => (recorder.program.running ? undefined : true));
+  recorder.program.start();
+  await rig.until('the recorder is back', () => archive.count().then(() => true), {
+    watch: [recorder.program],
+  });
+  // A recorder that has just failed is tried last, and not for long.
+  await rig.until('the gateway reaches the recorder', () =>
+    at('alice', ['exec', 'nobody', '--', 'true']).then(reached),
+  );
+}
+
+async function restartRecorderNode(): Promise<void> {
+  tailnet.node('recorder').program.start();
+  await rig.until(
+    'the gateway reaches the recorder',
+    () => at('alice', ['exec', 'nobody', '--', 'true']).then(reached),
+    { timeoutMs: 60_000 },
+  );
+}
+
+/** The API server is asked about a pod that is not there only when there is a recorder. */
+function reached({ stderr }: KubectlResult): true | undefined {
+  return stderr.toString().includes('pods "nobody" not found') ? true : undefined;
+}
