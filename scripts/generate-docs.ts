@@ -14,6 +14,7 @@ import { environmentName, flagName, type SettingTable } from '../src/config/sett
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
 import { createRecorderMetrics, type RecorderStatus } from '../src/tsrecorder/recorder-metrics.ts';
+import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
 
 const IDLE: RecorderStatus = {
@@ -103,6 +104,9 @@ function metricsPage(): string {
     metricsTable(createMetrics().registry),
     '## tailcast recorder\n',
     metricsTable(recorder),
+    '## With several workers\n',
+    'All of the above are sums over the workers. Besides, whatever the role:\n',
+    metricsTable(createPrimaryMetrics(() => []).registry),
   ].join('\n');
 }
 

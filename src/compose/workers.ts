@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
-import { Counter, Gauge, Registry } from 'prom-client';
+import { Registry } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError, errorText } from '../errors.ts';
@@ -11,6 +11,7 @@ import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
 import { createClusterFork, isWorker, openPrimaryChannel } from '../workers/cluster-process.ts';
 import { createLineForwarder } from '../workers/forward-lines.ts';
 import type { FromWorker } from '../workers/messages.ts';
+import { createPrimaryMetrics } from '../workers/primary-metrics.ts';
 import { createQuestions } from '../workers/questions.ts';
 import { SessionPlaces } from '../workers/session-places.ts';
 import { SummedMetrics } from '../workers/summed-metrics.ts';
@@ -111,7 +112,7 @@ class Primary {
   readonly #places = new SessionPlaces(() => performance.now());
   readonly #metrics = new SummedMetrics();
   readonly #questions = createQuestions(ASK_MS);
-  readonly #own = createOwnMetrics(() => this.supervisor.workers);
+  readonly #own = createPrimaryMetrics(() => this.supervisor.workers);
 
   constructor(parts: {
     readonly config: RoleConfig;
@@ -220,55 +221,6 @@ async function openOps(config: RoleConfig, primary: Primary): Promise<OpsServer 
       check: () => primary.checkSlot(slot),
     })),
   });
-}
-
-/** What only the primary knows. */
-function createOwnMetrics(workers: () => readonly Worker[]): {
-  readonly registry: Registry;
-  readonly ends: Counter<'wanted'>;
-  readonly lostSessions: Counter;
-  readonly sessions: Counter<'outcome'>;
-} {
-  const registry = new Registry();
-  const registers = [registry];
-  const states = new Gauge({
-    name: 'tailcast_workers',
-    help: 'Worker processes, by state.',
-    labelNames: ['state'],
-    registers,
-    collect() {
-      const all = workers();
-      for (const state of ['starting', 'ready', 'stopping'] as const) {
-        states.set({ state }, all.filter((worker) => worker.state === state).length);
-      }
-    },
-  });
-  const resident: Gauge = new Gauge({
-    name: 'tailcast_primary_resident_memory_bytes',
-    help: 'Memory of the process over the workers.',
-    registers,
-    collect: () => resident.set(process.memoryUsage.rss()),
-  });
-  return {
-    registry,
-    ends: new Counter({
-      name: 'tailcast_worker_ends_total',
-      help: 'Worker processes that ended; wanted: they had been told to.',
-      labelNames: ['wanted'],
-      registers,
-    }),
-    lostSessions: new Counter({
-      name: 'tailcast_sessions_lost_total',
-      help: 'Interactive sessions that ended with their worker process.',
-      registers,
-    }),
-    sessions: new Counter({
-      name: 'tailcast_sessions_total',
-      help: 'Interactive sessions that ended, by outcome.',
-      labelNames: ['outcome'],
-      registers,
-    }),
-  };
 }
 
 /** Workers that come later must find the port of the first: what the system is to choose is chosen here. */

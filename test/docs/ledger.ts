@@ -93,6 +93,24 @@ export const LEDGER: readonly Shown[] = [
     command: `tailcast doctor recorder ${RECORDER} --uploaders tag:k8s-gateway`,
     runner: 'host',
   },
+  {
+    page: OPERATIONS,
+    command: 'tailcast gateway --workers auto',
+    runner: {
+      path: 'test/workers/gateway-workers.test.ts',
+      contains: "'--workers', String(SLOTS.length)",
+      why: 'two workers wherever the test runs, with an API server and an identity of its own',
+    },
+  },
+  {
+    page: OPERATIONS,
+    command: 'tailcast recorder --store /var/lib/tailcast/recordings --workers 2',
+    runner: {
+      path: 'test/workers/recorder-workers.test.ts',
+      contains: "'--workers',\n    String(workers),",
+      why: 'with a store, a port and uploaders of its own',
+    },
+  },
   { page: OPERATIONS, command: 'tailcast doctor gateway --json', runner: 'host' },
   {
     page: OPERATIONS,
