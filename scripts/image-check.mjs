@@ -242,7 +242,7 @@ function checkPapers(app) {
   return `${components.length} packages`;
 }
 
-function checkEntry(app) {
+async function checkEntry(app) {
   const steps = stages.at(-1).steps;
   const words = (verb) => JSON.parse(/\[.*\]/.exec(steps.find((step) => step.verb === verb).text)[0]);
   for (const word of [...words('ENTRYPOINT'), ...words('HEALTHCHECK')].filter((text) =>
@@ -252,6 +252,12 @@ function checkEntry(app) {
   }
   if (!/^\d+:\d+$/.test(steps.find(({ verb }) => verb === 'USER').text))
     throw new Error('USER must be numeric');
+  for (const role of ['gateway', 'recorder', 'operator']) {
+    const settings = await import(join(app, 'dist', 'config', `${role}.js`));
+    const { port } = settings[`${role.toUpperCase()}_SETTINGS`].opsListen.fallback;
+    if (!words('HEALTHCHECK').includes(`http://127.0.0.1:${port}/livez`))
+      throw new Error(`the health check does not ask the ${role} (port ${port})`);
+  }
 }
 
 /** Runs a command of the image with nothing but what the image has. */
