@@ -13,6 +13,7 @@ import { RECORDER_SETTINGS } from '../src/config/recorder.ts';
 import { environmentName, flagName, type SettingTable } from '../src/config/settings.ts';
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
+import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
 import { createRecorderMetrics, type RecorderStatus } from '../src/tsrecorder/recorder-metrics.ts';
 import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
@@ -95,6 +96,7 @@ function settingsPage(): string {
 function metricsPage(): string {
   const recorder = new Registry();
   createRecorderMetrics(recorder, () => IDLE);
+  const { registry: operator } = createOperatorMetrics();
   return [
     '# Metrics\n',
     NOTICE,
@@ -104,8 +106,10 @@ function metricsPage(): string {
     metricsTable(createMetrics().registry),
     '## tailcast recorder\n',
     metricsTable(recorder),
+    '## tailcast operator\n',
+    metricsTable(operator),
     '## With several workers\n',
-    'All of the above are sums over the workers. Besides, whatever the role:\n',
+    'All but those of the operator are sums over the workers. Besides, whatever the role:\n',
     metricsTable(createPrimaryMetrics(() => []).registry),
   ].join('\n');
 }

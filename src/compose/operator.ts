@@ -103,11 +103,7 @@ async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
     metrics,
     log,
   });
-  metrics.gauge(
-    'tailcast_operator_pending',
-    'Resources that wait or are being worked on.',
-    () => controller.pending,
-  );
+  metrics.showPending(() => controller.pending);
   const ops =
     config.opsListen === undefined
       ? undefined

@@ -11,8 +11,8 @@ export interface OperatorMetrics {
   readonly keysCreated: Counter<'reason'>;
   readonly devicesDeleted: Counter;
   readonly leading: Gauge;
-  /** Shows a number that is asked for at scrape time. */
-  gauge(name: string, help: string, read: () => number): void;
+  /** Says how many resources wait or are being worked on; asked at scrape time. */
+  showPending(read: () => number): void;
 }
 
 export function createOperatorMetrics(options: { readonly processMetrics?: boolean } = {}): OperatorMetrics {
@@ -21,6 +21,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
   if (options.processMetrics === true) collectDefaultMetrics({ register: registry });
   const recorders = new Set<string>();
   const proxyGroups = new Set<string>();
+  let pending = (): number => 0;
   function gauge(name: string, help: string, read: () => number): void {
     const shown: Gauge = new Gauge({ name, help, registers, collect: () => shown.set(read()) });
   }
@@ -30,6 +31,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     'ProxyGroup resources of gateways that are deployed.',
     () => proxyGroups.size,
   );
+  gauge('tailcast_operator_pending', 'Resources that wait or are being worked on.', () => pending());
   return {
     registry,
     recorders,
@@ -56,6 +58,8 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
       help: '1 while this process leads.',
       registers,
     }),
-    gauge,
+    showPending(read) {
+      pending = read;
+    },
   };
 }

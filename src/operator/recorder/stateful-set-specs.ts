@@ -173,6 +173,8 @@ function recorderEnvironment(recorder: Recorder, options: SpecOptions): readonly
   };
   const effective = new Map([...Object.entries(names), ...users]);
   const destination = effective.get('TSRECORDER_DST') ?? '';
+  // The reference's S3 client takes the region from these; ours is told it.
+  const region = users.get('AWS_REGION') ?? users.get('AWS_DEFAULT_REGION');
   const hosts = [
     '$(POD_NAME)',
     ...(options.tailnetDomain === undefined ? [] : [`$(POD_NAME).${options.tailnetDomain}`]),
@@ -185,6 +187,7 @@ function recorderEnvironment(recorder: Recorder, options: SpecOptions): readonly
     TAILCAST_OPS_LISTEN: `:${OPS_PORT}`,
     TAILCAST_DRAIN_SECONDS: String(DRAIN_SECONDS),
     ...storeVariables(destination, effective.get('TSRECORDER_BUCKET') ?? ''),
+    ...(region === undefined ? {} : { TAILCAST_S3_REGION: region }),
   };
   const fixed = [...Object.entries(names), ...Object.entries(ours)]
     .filter(([name]) => !users.has(name))

@@ -218,6 +218,19 @@ describe('the StatefulSet of a Recorder', () => {
     });
   });
 
+  it('signs for the region that the reference’s S3 client would take', () => {
+    const told = (...env: readonly object[]) =>
+      variablesOf(podOf({ storage: S3, statefulSet: { pod: { container: { env } } } }).container)[
+        'TAILCAST_S3_REGION'
+      ];
+    expect(told()).toBeUndefined();
+    expect(told({ name: 'AWS_DEFAULT_REGION', value: 'eu-west-1' })).toBe('eu-west-1');
+    expect(
+      told({ name: 'AWS_DEFAULT_REGION', value: 'eu-west-1' }, { name: 'AWS_REGION', value: 'minio' }),
+    ).toBe('minio');
+    expect(told({ name: 'AWS_REGION', value: 'a' }, { name: 'TAILCAST_S3_REGION', value: 'b' })).toBe('b');
+  });
+
   it('keeps recordings in the pod without S3', () => {
     const { container } = podOf({ enableUI: true });
     expect(variablesOf(container)).toMatchObject({
