@@ -3,7 +3,7 @@
  * a directory entry survive a power cut. Nothing else in this folder calls `fsync`.
  */
 import { constants } from 'node:fs';
-import { copyFile, link, mkdir, open, unlink, type FileHandle } from 'node:fs/promises';
+import { copyFile, link, mkdir, open, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 /** `writev` until every byte is written; the kernel may take less, e.g. when the disk fills up. */
@@ -114,6 +114,16 @@ export async function removeFile(path: string): Promise<void> {
   } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw error;
   }
+}
+
+/** Files that must still fit: a session needs two for its spool and three for the store. */
+const MIN_FREE_FILES = 100;
+
+/** Bytes that can still be written to `directory`; none when hardly a file fits any more. @throws a system error */
+export async function roomIn(directory: string): Promise<number> {
+  const { bavail, bsize, files, ffree } = await statfs(directory);
+  // some file systems have as many files as bytes, and say 0 of both
+  return files > 0 && ffree < MIN_FREE_FILES ? 0 : bavail * bsize;
 }
 
 /** Whether `error` is one of Node's system errors with one of `codes`. */

@@ -32,7 +32,7 @@ const recorder = await createRecorder({
   ...(bucket === undefined ? {} : { bucket }),
   identify: async () => ({ kind: 'accepted', nodeId: 'nGATE1CNTRL', nodeName: 'gateway.tail1.ts.net' }),
   log: process.env['FAULTS_LOG'] === undefined ? createSilentLogger() : createLogger({ level: 'info' }),
-  limits: { minFreeBytes: 0 },
+  limits: { minFreeBytes: Number(process.env['FAULTS_MIN_FREE'] ?? 0) },
   timing: plan.timing,
 });
 process.stdout.write(`${recorder.url}\n`);

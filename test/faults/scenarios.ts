@@ -1,7 +1,7 @@
 /** What is done to recorders and gateways, and what must be true afterwards. */
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RecorderTiming } from '../../src/tsrecorder/server.ts';
@@ -169,7 +169,11 @@ const recorderReplaced: Scenario = async (stage) => {
     const reports = await gateway.finish();
     expectConfirmed(reports);
     for (const { session, pauseMs } of reports) {
-      if (pauseMs > 2000) throw new Error(`session ${session} waited ${Math.round(pauseMs)} ms`);
+      if (pauseMs > 2000) {
+        throw new Error(
+          `session ${session} waited ${Math.round(pauseMs)} ms; the load is ${loadavg().join(' ')}`,
+        );
+      }
     }
     await site.recorder('one', 0, { resumeGraceMs: 100 });
     await expectAll(two, reports, ['closed']);
@@ -264,7 +268,7 @@ const killedWhileStoring: Scenario = async (stage) => {
  */
 const diskFull: Scenario = async (stage) => {
   if (stage.s3 !== undefined) return;
-  const disk = mountSmallDisk();
+  const disk = mountSmallDisk('size=12m');
   if (disk === undefined) throw new SkippedError('a small file system cannot be mounted here');
   const running: { kill(): Promise<void> }[] = [];
   try {
@@ -399,15 +403,69 @@ const powerCut: Scenario = async (stage) => {
 
 const NO_COMPILER = 'there is no C compiler to make a faulty disk with';
 
+/**
+ * No more files fit on the disk, though there is room: new sessions are refused, those that run go on and are confirmed, and
+ * when files fit again everything is stored without a restart.
+ */
+const filesUsedUp: Scenario = async (stage) => {
+  if (stage.s3 !== undefined) return;
+  const disk = mountSmallDisk('size=256m,nr_inodes=400');
+  if (disk === undefined) throw new SkippedError('a small file system cannot be mounted here');
+  const running: { kill(): Promise<void> }[] = [];
+  try {
+    const recorder = await startRecorder(
+      { port: 0, directory: join(disk, 'store'), spoolDirectory: join(disk, 'spool'), timing: TIMING },
+      { FAULTS_MIN_FREE: '1' },
+    );
+    running.push(recorder);
+    const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 2 });
+    running.push(gateway);
+    await somewhere(stage, gateway.reports);
+    const filler = join(disk, 'filler');
+    mkdirSync(filler);
+    fillWithFiles(filler);
+    const refused = await fetch(`${recorder.url}/record`, { method: 'POST', body: 'x' });
+    if (refused.status !== 507) throw new Error(`a new session was answered ${refused.status}`);
+    await somewhere(stage, gateway.reports);
+    const reports = await gateway.finish();
+    expectConfirmed(reports);
+    rmSync(filler, { recursive: true });
+    await expectAll(recorder, reports, ['closed']);
+    const later = startGateway({ recorders: [recorder.address], sessions: [7], paceMs: 1 });
+    running.push(later);
+    await within('a new session is taken', 20_000, async () =>
+      later.reports().some(({ acked }) => acked > 0) ? true : undefined,
+    );
+    const fresh = await later.finish();
+    expectConfirmed(fresh);
+    await expectAll(recorder, [...reports, ...fresh], ['closed']);
+  } finally {
+    for (const child of running) await child.kill();
+    execFileSync('umount', ['-l', disk]);
+    rmSync(disk, { recursive: true, force: true });
+  }
+};
+
+/** Makes empty files until no more fit. */
+function fillWithFiles(folder: string): void {
+  try {
+    for (let count = 0; count < 100_000; count += 1) writeFileSync(join(folder, String(count)), '');
+  } catch {
+    return;
+  }
+  throw new Error('there is no end of files');
+}
+
 /** Says why a scenario cannot be played here. */
 export class SkippedError extends Error {
   override readonly name = 'SkippedError';
 }
 
-function mountSmallDisk(): string | undefined {
+/** @param options of the file system */
+function mountSmallDisk(options: string): string | undefined {
   const disk = mkdtempSync(join(tmpdir(), 'tcdisk-'));
   try {
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=12m', 'tmpfs', disk], { stdio: 'ignore' });
+    execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', disk], { stdio: 'ignore' });
     mkdirSync(join(disk, 'store'));
     return disk;
   } catch {
@@ -428,6 +486,7 @@ export const SCENARIOS = {
   diskFull,
   diskBroken,
   powerCut,
+  filesUsedUp,
 } as const satisfies Record<string, Scenario>;
 
 export type ScenarioName = keyof typeof SCENARIOS;
@@ -442,6 +501,7 @@ export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>>
     'diskFull',
     'diskBroken',
     'powerCut',
+    'filesUsedUp',
   ],
   s3: [
     'recorderKilled',

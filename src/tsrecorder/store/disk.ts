@@ -1,7 +1,7 @@
 /** The store in a local directory, in the reference's layout: see `key.ts`. Sidecar and notes stand beside the cast. */
 import { randomUUID } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { open, readFile, readdir, stat, statfs } from 'node:fs/promises';
+import { open, readFile, readdir, stat } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
 import { TailcastError, errorText } from '../../errors.ts';
 import {
@@ -10,6 +10,7 @@ import {
   makeDirectory,
   placeFile,
   removeFile,
+  roomIn,
   writeDurableFile,
 } from '../durable-files.ts';
 import { isDocumentName, type DocumentStore } from './document-store.ts';
@@ -123,7 +124,7 @@ export async function createDiskStore(
     read: (key, kind, range) => readObject(pathOf(key, kind), range),
     remove: (key) => wrap(removeRecording(key)),
     ...createDocuments(directory, { ensureFolder, put, syncEntries }),
-    freeBytes: () => wrap(statfs(directory).then(({ bavail, bsize }) => bavail * bsize)),
+    freeBytes: () => wrap(roomIn(directory)),
   };
 }
 
