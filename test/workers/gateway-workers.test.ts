@@ -11,6 +11,7 @@ import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Recording } from '../../src/tsrecorder/recording.ts';
 import { createRecorder, type Recorder } from '../../src/tsrecorder/server.ts';
+import { startLocalApiDouble, userNode } from '../support/local-api-double.ts';
 import { openExec, RefusedError, type ExecClient } from '../support/exec-client.ts';
 import { eventually, startRole, type RoleProcess } from './role-process.ts';
 
@@ -256,6 +257,32 @@ describe('a gateway of two processes', () => {
       socket.destroy();
     }
     expect(reused).toEqual([false, true, true, true]);
+  }, 60_000);
+
+  it('ends what a caller has open at every worker when the grant is gone', async () => {
+    const daemon = await startLocalApiDouble();
+    try {
+      const granted = userNode();
+      granted['CapMap'] = {
+        'tailscale.com/cap/kubernetes': [{ impersonate: { groups: ['system:masters'] } }],
+      };
+      let answer: Record<string, unknown> = granted;
+      // whoever it is, from whatever port
+      daemon.whois.get = () => answer;
+      await using gateway = await startGateway('--identity', 'tailscale', '--socket', daemon.socketPath);
+      const sessions = await gateway.spread();
+      for (const { exec } of sessions) {
+        exec.write('mine\n');
+        await exec.until('mine\n');
+      }
+      answer = { ...granted, CapMap: null };
+      for (const { exec } of sessions) {
+        await exec.over;
+        expect(exec.status?.message).toMatch(/^tailcast: .*access to this cluster has ended/);
+      }
+    } finally {
+      await daemon.close();
+    }
   }, 60_000);
 
   it('ends with all its workers when it is told to', async () => {
