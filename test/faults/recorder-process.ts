@@ -13,6 +13,7 @@ export interface RecorderPlan {
     readonly region: string;
     readonly bucket: string;
     readonly prefix: string;
+    readonly partBytes?: number;
   };
   readonly timing: Partial<RecorderTiming>;
 }
@@ -21,10 +22,7 @@ const plan = JSON.parse(process.argv[2] ?? '{}') as RecorderPlan;
 const bucket =
   plan.s3 === undefined
     ? undefined
-    : new S3Bucket(
-        { ...S3_DEFAULTS, ...plan.s3, pathStyle: true, partBytes: 5 * 1024 ** 2, requestTimeoutMs: 2000 },
-        () => Date.now(),
-      );
+    : new S3Bucket({ ...S3_DEFAULTS, ...plan.s3, pathStyle: true, requestTimeoutMs: 2000 }, () => Date.now());
 const recorder = await createRecorder({
   listen: { host: '127.0.0.1', port: plan.port },
   directory: plan.directory,

@@ -33,6 +33,9 @@ const TIMING: Partial<RecorderTiming> = {
 /** The promise: nothing is invisible so long after a restart. */
 const VISIBLE_MS = 60_000;
 
+/** Of an upload to S3: the smallest that S3 takes. */
+const S3_PART_BYTES = 5 * 1024 ** 2;
+
 interface Site extends AsyncDisposable {
   recorder(machine: string, port?: number, timing?: Partial<RecorderTiming>): Promise<RecorderProcess>;
   readonly folder: string;
@@ -55,7 +58,15 @@ function openSite({ s3 }: Stage): Site {
         timing: { ...TIMING, ...timing },
         ...(s3 === undefined
           ? {}
-          : { s3: { endpoint: s3.shim.endpoint, region: s3.region, bucket: s3.bucket, prefix } }),
+          : {
+              s3: {
+                endpoint: s3.shim.endpoint,
+                region: s3.region,
+                bucket: s3.bucket,
+                prefix,
+                partBytes: S3_PART_BYTES,
+              },
+            }),
       };
       const recorder = await startRecorder(plan);
       running.push(recorder);
@@ -100,6 +111,19 @@ async function expectAll(
     const problem = judgeCast(await recorder.cast(recording.id), report);
     if (problem !== undefined) throw new Error(`session ${report.session}: ${problem}`);
   }
+}
+
+/** Every session is closed, is what was sent, and is in the store. */
+async function expectStored(recorder: RecorderProcess, reports: readonly SessionReport[]): Promise<void> {
+  await expectAll(recorder, reports, ['closed']);
+  await within('the spool is empty', VISIBLE_MS, async () => {
+    const spooled = await recorder.list();
+    const stored = await Promise.all(
+      spooled.map(async ({ id }) => (await fetch(`${recorder.url}/api/v1/recordings/${id}/sidecar`)).status),
+    );
+    return stored.every((status) => status === 200) ? true : undefined;
+  });
+  await expectAll(recorder, reports, ['closed']);
 }
 
 function expectConfirmed(reports: readonly SessionReport[]): void {
@@ -220,17 +244,32 @@ const bucketFails: Scenario = async (stage) => {
     expectConfirmed(reports);
     await delay(stage.random() * 1000);
     s3.shim.rate = 0;
-    await expectAll(recorder, reports, ['closed']);
-    await within('the spool is empty', VISIBLE_MS, async () => {
-      const spooled = await recorder.list();
-      const stored = await Promise.all(
-        spooled.map(
-          async ({ id }) => (await fetch(`${recorder.url}/api/v1/recordings/${id}/sidecar`)).status,
-        ),
-      );
-      return stored.every((status) => status === 200) ? true : undefined;
+    await expectStored(recorder, reports);
+  } finally {
+    s3.shim.rate = 0;
+    await gateway.kill();
+  }
+};
+
+/** The same with sessions that are brought there in parts, each of which may fail. */
+const bucketFailsForLarge: Scenario = async (stage) => {
+  const { s3 } = stage;
+  if (s3 === undefined) return;
+  await using site = openSite(stage);
+  const recorder = await site.recorder('one');
+  const gateway = startGateway({ recorders: [recorder.address], sessions: [1, 2], paceMs: 0 });
+  try {
+    await within('the sessions need several parts', VISIBLE_MS, async () => {
+      const large = gateway.reports().filter(({ acked }) => acked > 2 * S3_PART_BYTES);
+      return large.length === 2 ? true : undefined;
     });
-    await expectAll(recorder, reports, ['closed']);
+    s3.shim.rate = 0.2 + stage.random() * 0.3;
+    s3.shim.faults = FAULTS;
+    const reports = await gateway.finish();
+    expectConfirmed(reports);
+    await delay(stage.random() * 3000);
+    s3.shim.rate = 0;
+    await expectStored(recorder, reports);
   } finally {
     s3.shim.rate = 0;
     await gateway.kill();
@@ -482,6 +521,7 @@ export const SCENARIOS = {
   recorderReplaced,
   machineLost,
   bucketFails,
+  bucketFailsForLarge,
   killedWhileStoring,
   diskFull,
   diskBroken,
@@ -510,6 +550,7 @@ export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>>
     'recorderReplaced',
     'machineLost',
     'bucketFails',
+    'bucketFailsForLarge',
     'killedWhileStoring',
   ],
 };
