@@ -320,8 +320,11 @@ class PlainClient implements ClientSide {
   }
 }
 
-/** What to tell a client whose request never became one: bad syntax, headers too large, too slow. */
-export function clientError(code: string): TailcastError {
+/**
+ * What to tell a client whose request never became one: bad syntax, headers too large, too slow. Undefined when it is the
+ * connection that failed (`ECONNRESET`, `EPIPE`, TLS): then there is nobody to tell.
+ */
+export function clientError(code: string): TailcastError | undefined {
   switch (code) {
     case 'HPE_HEADER_OVERFLOW':
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
@@ -329,6 +332,6 @@ export function clientError(code: string): TailcastError {
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return new TailcastError('REQUEST_TIMEOUT');
     default:
-      return new TailcastError('REQUEST_MALFORMED');
+      return code.startsWith('HPE_') ? new TailcastError('REQUEST_MALFORMED') : undefined;
   }
 }

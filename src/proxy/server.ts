@@ -256,7 +256,8 @@ function createPlainFront(options: ProxyServerOptions, state: FrontState): Plain
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const problem = clientError(error.code ?? '');
     const connection = connections.get(socket);
-    if (connection === undefined || error.code === 'ECONNRESET') return void socket.destroy();
+    // a connection that broke is a client that left
+    if (connection === undefined || problem === undefined) return void socket.destroy();
     connection.malformed(problem, () => rawStatusResponse(problem));
   });
   // NOTE: Node starts to watch `headersTimeout` when a server begins to listen; this one gets its connections from us

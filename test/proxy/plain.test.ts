@@ -375,3 +375,22 @@ describe('HTTP/1.1 connections', () => {
     await expect.poll(() => rig.proxy.inFlight).toBe(0);
   });
 });
+
+describe('clients that leave in the middle of an answer', () => {
+  it('are no failure of the API server', async () => {
+    const rig = await rigWith((connection) => {
+      void connection.until(headEnd).then(() => {
+        connection.socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n');
+        const timer = setInterval(() => connection.socket.write(`4000\r\n${'e'.repeat(0x4000)}\r\n`), 1);
+        connection.socket.once('close', () => clearInterval(timer));
+      });
+    });
+    const clients = await Promise.all(Array.from({ length: 20 }, () => connectTo(rig)));
+    for (const { socket } of clients) socket.write(`GET /api/v1/pods?watch=1 HTTP/1.1\r\n${HOST}\r\n`);
+    await Promise.all(clients.map((client) => client.until((text) => text.length > 0x4000)));
+    for (const { socket } of clients) socket.destroy();
+    await expect.poll(() => rig.access.length, { timeout: 5000 }).toBe(clients.length);
+    const { values } = await rig.metrics.upstreamFailures.get();
+    expect(values.filter(({ value }) => value > 0)).toEqual([]);
+  });
+});
