@@ -494,39 +494,94 @@ describe('two operators', () => {
   });
 });
 
-describe('an operator that is killed', () => {
-  const KILLS = 12;
+describe('an API server that goes away', () => {
+  it('breaks every watch, and what happens after it is back is seen', async () => {
+    await cluster.api('POST', RECORDERS, recorder('outage'));
+    await converged('outage', 1);
+    const { apiServer } = cluster.programs;
+    await apiServer.stop();
+    apiServer.start();
+    await rig.until('the API server', () => change('outage', { replicas: 2 }), { watch: [apiServer] });
+    await converged('outage', 2);
+    expect(operator.running).toBe(true);
+    await cluster.api('DELETE', `${RECORDERS}/outage`);
+    await gone('outage');
+    expect(await nodes('outage-')).toEqual([]);
+  });
+});
 
-  it(`goes on where it was, ${KILLS} times, and nothing is left over`, { timeout: 240_000 }, async () => {
+describe('an operator that is killed', () => {
+  const KILLS = 14;
+
+  /** What the test has asked for last, of each Recorder that is there. */
+  interface Asked {
+    replicas: number;
+    tag: string;
+    label: string;
+  }
+
+  const container = (): object => ({ image: 'tailcast/stand-in:v1', env: opsEnv() });
+
+  /** Changes one thing about a Recorder. */
+  async function disturb(name: string, asked: Asked, random: () => number): Promise<void> {
+    const what = random();
+    if (what < 0.4) {
+      asked.replicas = 1 + Math.floor(random() * 3);
+      await change(name, { replicas: asked.replicas });
+    } else if (what < 0.7) {
+      asked.tag = asked.tag === 'tag:k8s' ? 'tag:other' : 'tag:k8s';
+      await change(name, { tags: [asked.tag] });
+    } else {
+      asked.label = `l${Math.floor(random() * 1e6)}`;
+      const pod = { labels: { round: asked.label }, container: container() };
+      await change(name, { statefulSet: { pod } });
+    }
+  }
+
+  /** Replicas, devices, tags and labels are what was asked for. */
+  async function settled(name: string, { replicas, tag, label }: Asked): Promise<void> {
+    await rig.until(
+      `${name} as it was asked for`,
+      async () => {
+        const tags = (await nodes(`${name}-`)).map((node) => node.tags?.join());
+        const selector = `app.kubernetes.io/instance%3D${name}${label === '' ? '' : `,round%3D${label}`}`;
+        const pods = (await cluster.api('GET', `${CORE}/pods?labelSelector=${selector}`)) as Listed;
+        const right = tags.length === replicas && tags.every((one) => one === tag);
+        return right && pods.items.length === replicas ? true : undefined;
+      },
+      { timeoutMs: 60_000 },
+    );
+    await converged(name, replicas);
+  }
+
+  it(`goes on where it was, ${KILLS} times, and nothing is left over`, { timeout: 300_000 }, async () => {
     const random = seeded(20_261_121);
-    const wanted = new Map<string, number>();
+    const wanted = new Map<string, Asked>();
     for (let round = 0; round < KILLS; round += 1) {
       await operator.stop();
       operator.start();
       const name = `killed${Math.floor(random() * 3)}`;
-      const replicas = wanted.get(name);
-      if (replicas === undefined) {
+      const asked = wanted.get(name);
+      if (asked === undefined) {
         const created = await cluster.api('POST', RECORDERS, recorder(name, { replicas: 2 })).then(
           () => true,
           () => false, // one that is being deleted still has the name
         );
-        if (created) wanted.set(name, 2);
-      } else if (random() < 0.35) {
+        if (created) wanted.set(name, { replicas: 2, tag: 'tag:k8s', label: '' });
+      } else if (random() < 0.25) {
         await cluster.api('DELETE', `${RECORDERS}/${name}`);
         wanted.delete(name);
       } else {
-        const next = 1 + Math.floor(random() * 3);
-        await change(name, { replicas: next });
-        wanted.set(name, next);
+        await disturb(name, asked, random);
       }
       await delay(400 + random() * 1600);
     }
     await operator.stop();
     operator.start();
     for (const name of ['killed0', 'killed1', 'killed2']) {
-      const replicas = wanted.get(name);
-      if (replicas === undefined) await gone(name);
-      else await converged(name, replicas);
+      const asked = wanted.get(name);
+      if (asked === undefined) await gone(name);
+      else await settled(name, asked);
     }
     for (const name of wanted.keys()) await cluster.api('DELETE', `${RECORDERS}/${name}`);
     for (const name of wanted.keys()) await gone(name);
