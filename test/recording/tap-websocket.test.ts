@@ -271,6 +271,8 @@ describe('WebSocket tap of the base64 protocols', () => {
     for (const bytes of cases) {
       const { down } = taps('base64.channel.k8s.io');
       expect(() => down(bytes)).toThrow(VIOLATED);
+      const pieces = taps('base64.channel.k8s.io');
+      expect(() => split(bytes, [1]).forEach((piece) => pieces.down(piece))).toThrow(VIOLATED);
     }
   });
 
