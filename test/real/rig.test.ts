@@ -1,7 +1,7 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { request } from 'node:http';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -179,6 +179,25 @@ describe('a rig', () => {
     expect(existsSync(rig.folder)).toBe(false);
   });
 
+  it('has frozen a program when pausing returns', async () => {
+    const rig = createRig();
+    // Answers each request at once, from four threads.
+    const source = `
+      const { Worker, isMainThread } = require('node:worker_threads');
+      const server = require('node:http').createServer((_, answer) => answer.end('here'));
+      server.listen(0, '127.0.0.1', () => console.log(JSON.stringify({ port: server.address().port })));
+      for (let n = 0; n < 3; n += 1) new Worker('for (;;) {}', { eval: true });`;
+    const program = rig.launch({ name: 'busy', path: process.execPath, args: ['--eval', source] });
+    const { port } = (await program.firstLine) as { port: number };
+    for (let round = 0; round < 20; round += 1) {
+      program.pause();
+      const answer = fetch(`http://127.0.0.1:${port}`, { signal: AbortSignal.timeout(50) });
+      await expect(answer).rejects.toMatchObject({ name: 'TimeoutError' });
+      program.resume();
+    }
+    await rig.stop();
+  });
+
   it('starts a program again after it was ended', async () => {
     const rig = createRig();
     const program = rig.launch({
@@ -289,6 +308,40 @@ describe('the S3 server', () => {
     expect(response.status).toBe(403);
     expect(await response.text()).toContain('AccessDenied');
     await rig.stop();
+  });
+});
+
+describe('npm run demo:real', () => {
+  it('prints what works when it is pasted, and leaves nothing behind', { timeout: 180_000 }, async () => {
+    const demo = spawn(process.execPath, [join(here, 'demo.ts')], { stdio: ['ignore', 'pipe', 'pipe'] });
+    const ended = new Promise<number | null>((done) => demo.once('exit', done));
+    let said = '';
+    for (const stream of [demo.stdout, demo.stderr])
+      stream.on('data', (chunk: Buffer) => (said += chunk.toString()));
+    try {
+      await expect
+        .poll(() => (demo.exitCode === null ? said : 'it has ended'), { timeout: 120_000 })
+        .toMatch(/Ctrl-C ends everything|it has ended/);
+      const [alice = '', bob = ''] = [...said.matchAll(/export KUBECONFIG=(\S+)/g)].map(([, path]) => path);
+      const run = (kubeconfig: string, ...args: string[]) => runKubectl(newest, args, { kubeconfig });
+      const name = '--output=jsonpath={.status.userInfo.username}';
+      expect((await run(alice, 'auth', 'whoami', name)).stdout.toString()).toBe('alice@example.com');
+      expect((await run(alice, 'exec', 'shell', '--', 'echo', 'hello')).stdout.toString()).toBe('hello\n');
+      expect((await run(bob, 'get', 'pods', '--output=name')).stdout.toString()).toBe('pod/shell\n');
+      expect((await run(bob, 'exec', 'shell', '--', 'true')).stderr.toString()).toContain('cannot create');
+      const player = /player: (\S+)/.exec(said)?.[1] ?? '';
+      expect(await (await fetch(player)).text()).toContain('<html');
+      const list = (await (await fetch(new URL('/api/v1/recordings', player))).json()) as {
+        recordings: unknown[];
+      };
+      expect(list.recordings.length).toBeGreaterThan(0);
+      demo.kill('SIGINT');
+      expect(await ended).toBe(0);
+      expect(existsSync(dirname(dirname(alice)))).toBe(false);
+    } finally {
+      // Its reaper ends everything else.
+      demo.kill('SIGKILL');
+    }
   });
 });
 

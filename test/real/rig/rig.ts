@@ -6,7 +6,16 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomInt } from 'node:crypto';
-import { appendFileSync, closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import {
+  appendFileSync,
+  closeSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -39,7 +48,7 @@ export interface Program {
   stop(): Promise<void>;
   /** Starts it again with the same arguments after `stop`. */
   start(): void;
-  /** Freezes it: it keeps its sockets and answers nothing. */
+  /** Freezes it, and returns when it is: it keeps its sockets and answers nothing. */
   pause(): void;
   resume(): void;
   signal(name: NodeJS.Signals): void;
@@ -225,11 +234,40 @@ function createProgram(
       if (run.ended === undefined) throw new Error(`${options.name} runs already`);
       run = startRun();
     },
-    pause: () => signal('SIGSTOP'),
+    pause() {
+      signal('SIGSTOP');
+      const { pid } = run.child;
+      if (pid !== undefined && run.ended === undefined) waitUntilStopped(pid);
+    },
     resume: () => signal('SIGCONT'),
     signal,
     log: () => readFileSync(logPath, 'utf8'),
   };
+}
+
+const STOP_MS = 5_000;
+
+/** A signal is only on its way when `kill` returns: until every thread has stopped, the program may answer once more. */
+function waitUntilStopped(pid: number): void {
+  const deadline = Date.now() + STOP_MS;
+  while (!isStopped(pid)) {
+    if (Date.now() > deadline) throw new Error(`process ${pid} does not stop`);
+  }
+}
+
+function isStopped(pid: number): boolean {
+  const threads = readdirSync(`/proc/${pid}/task`);
+  // The state follows the name, which is in brackets and may hold any character.
+  return threads.every((thread) => /\) [Tt] /.test(threadState(pid, thread)));
+}
+
+/** Of a thread that has ended meanwhile: that of one which can say nothing more. */
+function threadState(pid: number, thread: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/task/${thread}/stat`, 'latin1');
+  } catch {
+    return ') T ';
+  }
 }
 
 interface Run {
