@@ -14,6 +14,7 @@ import type { StoredRecording } from '../support/archive.ts';
 import * as clientNode from '../support/client-node.ts';
 import { publish } from '../support/compatibility.ts';
 import { startDigestServer } from '../support/digest-server.ts';
+import { ensureFabric8Client, hasMaven } from '../support/fabric8.ts';
 import { type Gateway, type Gateways, startGateways } from '../support/gateways.ts';
 import * as headlamp from '../support/headlamp.ts';
 import { startPathPrefix } from '../support/path-prefix.ts';
@@ -23,6 +24,7 @@ import { type PythonClient, ensurePythonClient } from '../support/python.ts';
 const run = promisify(execFile);
 const INFORMERS = 200;
 const COLUMNS = ['get', 'watch', 'exec', 'port-forward'] as const;
+const withFabric8 = hasMaven();
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
 /** Client → column → what was seen to work, with the versions it worked on. */
 const seen = new Map<string, Map<string, KubernetesVersion[]>>();
@@ -42,6 +44,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
     rig = createRig();
     clientGo = (await ensurePeer('clients'))['client-go']!;
     python = await ensurePythonClient();
+    if (withFabric8) await ensureFabric8Client();
     cluster = await startKubernetes(rig, { version, node: { webSockets: version === '1.36' } });
     gateways = await startGateways(rig, cluster, [{ mode: 'auth', recorded: true }]);
     gateway = gateways.all[0]!;
@@ -225,11 +228,55 @@ describe.each(versions)('Kubernetes %s', (version) => {
     });
   });
 
+  describe.runIf(withFabric8)('fabric8', { timeout: 180_000 }, () => {
+    const name = 'fabric8 7 (Java)';
+    const act = async (command: string, kubeconfig: string, ...args: string[]): Promise<unknown> => {
+      const { program, args: first } = await ensureFabric8Client();
+      const { stdout } = await run(program, [...first, command, kubeconfig, ...args], { timeout: 90_000 });
+      return JSON.parse(stdout);
+    };
+
+    it('reads', async () => {
+      const answer = await both((kubeconfig) => act('get', kubeconfig, 'tailcast'));
+      expect(answer).toEqual({ names: ['kube-root-ca.crt'], missing: true });
+      works(name, 'get');
+    });
+
+    it('watches', async () => {
+      const answer = await both((kubeconfig) => act('watch', kubeconfig, 'default', pod));
+      expect(answer).toEqual({ seen: ['ADDED', 'MODIFIED', 'DELETED'] });
+      works(name, 'watch');
+    });
+
+    it('runs commands, recorded', async () => {
+      const answer = await both((kubeconfig) => act('exec', kubeconfig, 'default', pod));
+      expect(answer).toEqual({ stdout: 'out\n', stderr: 'err\n', code: 5, equal: true, echoCode: 0 });
+      const [failing, echo] = await recorded(2);
+      expect([failing!.exitCode, echo!.exitCode]).toEqual([5, 0]);
+      expect((await gateways.archive.read(failing!.id)).stderr.toString()).toBe('err\n');
+      expect((await gateways.archive.read(echo!.id)).stdout).toHaveLength(4 * 1024 * 1024);
+      works(name, 'exec', 'WS');
+    });
+
+    it('forwards a port', async () => {
+      const server = await startDigestServer('length');
+      try {
+        const port = String(server.port);
+        const answer = await both((kubeconfig) => act('port-forward', kubeconfig, 'default', pod, port));
+        expect(answer).toEqual({ equal: true });
+      } finally {
+        server.close();
+      }
+      works(name, 'port-forward', 'WS');
+    });
+  });
+
   describe("Headlamp's frontend", () => {
     const name = 'Headlamp (its frontend’s protocol)';
+    const PAGE = 'https://headlamp.example.com';
 
     async function servers(): Promise<
-      Record<'direct' | 'gateway' | 'inFront' | 'behind', headlamp.HeadlampServer>
+      Record<'direct' | 'gateway' | 'inFront' | 'behind' | 'unnamed', headlamp.HeadlampServer>
     > {
       counter += 1;
       const leaf = await cluster.authority.issue({
@@ -242,7 +289,19 @@ describe.each(versions)('Kubernetes %s', (version) => {
         cert: readFileSync(leaf.certificatePath, 'utf8'),
         key: readFileSync(leaf.keyPath, 'utf8'),
       };
-      const inFront = await startPathPrefix(rig, { prefix: '/clusters/rig', target: gateway, certificate });
+      const identity = identityOf({ login: 'rig-admin' }, new URL(gateways.archive.url).host);
+      const named = await startTestGateway({
+        mode: 'auth',
+        upstream: cluster.kubeconfig(`named-${counter}`, { token: cluster.tokens.impersonator }),
+        stateDirectory: `${rig.folder}/named-${counter}`,
+        identity,
+        dashboardOrigins: [PAGE],
+      });
+      rig.onStop(() => named.close(500));
+      const prefix = '/clusters/rig';
+      const target = { url: `https://127.0.0.1:${named.port}`, ca: named.caPem ?? '' };
+      const inFront = await startPathPrefix(rig, { prefix, target, certificate });
+      const unnamed = await startPathPrefix(rig, { prefix, target: gateway, certificate });
       const behind = await startPathPrefix(rig, {
         prefix: '/k8s/clusters/c-1',
         target: { url: cluster.url, ca: cluster.ca },
@@ -253,13 +312,14 @@ describe.each(versions)('Kubernetes %s', (version) => {
         mode: 'auth',
         upstream: cluster.kubeconfig(`prefixed-${counter}`, { server: behind.url, token }),
         stateDirectory: `${rig.folder}/prefixed-${counter}`,
-        identity: identityOf({ login: 'rig-admin' }, new URL(gateways.archive.url).host),
+        identity,
       });
       rig.onStop(() => prefixed.close(500));
       return {
         direct: { url: cluster.url, ca: cluster.ca, token: cluster.tokens.admin },
         gateway: { url: gateway.url, ca: gateway.ca, token: gateway.token },
-        inFront: { url: inFront.url, ca: cluster.ca, token: gateway.token },
+        inFront: { url: inFront.url, ca: cluster.ca, token: gateway.token, origin: PAGE },
+        unnamed: { url: unnamed.url, ca: cluster.ca, token: gateway.token, origin: PAGE },
         behind: { url: `https://127.0.0.1:${prefixed.port}`, ca: prefixed.caPem ?? '', token: 'unused' },
       };
     }
@@ -273,6 +333,14 @@ describe.each(versions)('Kubernetes %s', (version) => {
         expect(await headlamp.execute(server, pod, command)).toEqual(control);
       expect((await recorded(3)).map(({ exitCode }) => exitCode)).toEqual([5, 5, 5]);
       works(name, 'exec', 'WS v4');
+    });
+
+    it('gets nothing through a gateway that does not know its dashboard', async () => {
+      const { direct: api, unnamed } = await servers();
+      const page = { ...api, origin: PAGE };
+      expect(await headlamp.execute(page, pod, ['true'])).toMatchObject({ status: { status: 'Success' } });
+      await expect(headlamp.execute(unnamed, pod, ['true'])).rejects.toThrow('403');
+      expect(await gateways.archive.of(pod)).toEqual([]);
     });
 
     it('watches over WebSocket', async () => {
@@ -306,8 +374,8 @@ describe('docs/compatibility.md', () => {
       }),
     );
     const worked = [...seen.values()].flatMap((row) => [...row.values()]);
-    // 6 rows of client-go, 4 of client-node, 4 of Python, 2 of Headlamp
-    if (worked.length < 16 || worked.some((on) => on.length < versions.length))
+    // 6 rows of client-go, 4 of client-node, 4 of Python, 4 of fabric8, 2 of Headlamp
+    if (worked.length < (withFabric8 ? 20 : 16) || worked.some((on) => on.length < versions.length))
       skip('not everything was run');
     expect(publish({ heading: 'Other clients', columns: COLUMNS, rows })).toBeUndefined();
   });

@@ -10,6 +10,8 @@ export interface HeadlampServer {
   readonly url: string;
   readonly ca: string;
   readonly token: string;
+  /** Of the page; default: that of `url`, where the page comes from the same server. */
+  readonly origin?: string;
 }
 
 const SESSION_PROTOCOLS = ['v4.channel.k8s.io', 'v3.channel.k8s.io', 'v2.channel.k8s.io', 'channel.k8s.io'];
@@ -82,12 +84,16 @@ export async function watch(
 
 /**
  * Browsers cannot set headers on a WebSocket: the token travels among the protocols. They do send an Origin, and the API
- * server refuses watches without one. Here it is the address of the cluster, as the gateway demands.
+ * server refuses watches without one.
  */
-function open({ url, ca, token }: HeadlampServer, path: string, protocols: readonly string[]): WebSocket {
+function open(
+  { url, ca, token, origin }: HeadlampServer,
+  path: string,
+  protocols: readonly string[],
+): WebSocket {
   const bearer = `base64url.bearer.authorization.k8s.io.${Buffer.from(token).toString('base64url')}`;
   return new WebSocket(url.replace('https:', 'wss:') + path, [bearer, ...protocols], {
     ca,
-    origin: new URL(url).origin,
+    origin: origin ?? new URL(url).origin,
   });
 }

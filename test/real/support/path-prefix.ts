@@ -1,4 +1,8 @@
-/** A server that shows another one under a path of its own, as dashboards with several clusters do. Upgrades included. */
+/**
+ * A server that shows another one under a path of its own, as dashboards with several clusters do. Upgrades included.
+ * Like Headlamp's (backend/cmd/headlamp.go, clusterRequestHandler) it puts the cluster's name into `Host` and
+ * `X-Forwarded-Host`, and passes on `Origin` and everything else that the browser sent.
+ */
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { type RequestOptions, createServer, request } from 'node:https';
@@ -22,8 +26,7 @@ export async function startPathPrefix(rig: Rig, options: PathPrefixOptions): Pro
   const outgoing = (incoming: IncomingMessage): RequestOptions | undefined => {
     const path = incoming.url ?? '';
     if (!path.startsWith(`${prefix}/`)) return undefined;
-    const { hostname, port, host, origin } = new URL(target.url);
-    const ownOrigin = incoming.headers.origin === undefined ? {} : { origin };
+    const { hostname, port, host } = new URL(target.url);
     return {
       hostname,
       port,
@@ -31,7 +34,7 @@ export async function startPathPrefix(rig: Rig, options: PathPrefixOptions): Pro
       agent: false,
       method: incoming.method,
       path: path.slice(prefix.length),
-      headers: { ...incoming.headers, ...ownOrigin, host },
+      headers: { ...incoming.headers, host, 'x-forwarded-host': host },
     };
   };
   const server = createServer(certificate, (incoming, answer) => {

@@ -1,0 +1,46 @@
+/** Clients that are not Go: each in a folder of its own in the cache of the peers, made once. */
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { cacheFolder } from '../rig/build.ts';
+import { acquireLock } from '../rig/lock-file.ts';
+
+export interface CachedClient {
+  readonly name: string;
+  /** The files that say what is in the folder: it is made anew when one of them changes. */
+  readonly inputs: readonly string[];
+  /** Fills the empty folder. */
+  make(folder: string): void;
+}
+
+/** @returns the folder, whole */
+export async function ensureCached({ name, inputs, make }: CachedClient): Promise<string> {
+  const hash = createHash('sha256');
+  for (const path of inputs) hash.update(readFileSync(path));
+  const folder = join(cacheFolder(), `${name}-${hash.digest('hex').slice(0, 16)}`);
+  // Only a whole folder has the mark.
+  const mark = join(folder, 'complete');
+  if (existsSync(mark)) return folder;
+  mkdirSync(cacheFolder(), { recursive: true });
+  const release = await acquireLock(`${folder}.lock`, (pid) =>
+    process.stderr.write(`peers: ${name}: waiting for process ${pid}, which builds it already\n`),
+  );
+  try {
+    if (existsSync(mark)) return folder;
+    process.stderr.write(`peers: ${name}: installing\n`);
+    rmSync(folder, { recursive: true, force: true });
+    make(folder);
+    writeFileSync(mark, '');
+    return folder;
+  } finally {
+    release();
+  }
+}
+
+/** @throws Error with `hint` and the end of what the program said, when it fails */
+export function runOrExplain(program: string, args: readonly string[], hint: string): void {
+  const { status, error, stdout, stderr } = spawnSync(program, args, { encoding: 'utf8' });
+  if (status === 0) return;
+  throw new Error(`${hint}: ${error?.message ?? `${stdout}${stderr}`.slice(-2000)}`);
+}

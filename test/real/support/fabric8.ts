@@ -1,0 +1,41 @@
+/** A Java program on fabric8's client, built with Maven into the cache beside the other peers. */
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { ensureCached, runOrExplain } from './cached-client.ts';
+
+const folder = fileURLToPath(new URL('../peers/clients/fabric8', import.meta.url));
+
+export interface Fabric8Client {
+  readonly program: 'java';
+  /** What stands before the arguments of the client itself. */
+  readonly args: readonly string[];
+}
+
+/** Maven is promised nowhere: without it this client is not driven, and that is said. */
+export function hasMaven(): boolean {
+  const found = [
+    ['mvn', '--version'],
+    ['java', '-version'],
+  ].every(([program = '', argument = '']) => spawnSync(program, [argument]).status === 0);
+  if (!found) process.stderr.write('clients: no Maven or no Java here: fabric8 is not driven\n');
+  return found;
+}
+
+/** @throws Error with what Maven said, when it cannot build */
+export async function ensureFabric8Client(): Promise<Fabric8Client> {
+  const pom = join(folder, 'pom.xml');
+  const built = await ensureCached({
+    name: 'fabric8',
+    inputs: [pom, join(folder, 'src', 'main', 'java', 'Client.java')],
+    make: (made) =>
+      runOrExplain(
+        'mvn',
+        ['-q', '-B', `-f${pom}`, `-Doutput=${made}`, 'compile'],
+        'fabric8 could not be built',
+      ),
+  });
+  const path = [join(built, 'classes'), join(built, 'lib', '*')].join(':');
+  // A program that runs for a second gains nothing from the optimising compiler.
+  return { program: 'java', args: ['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-cp', path, 'Client'] };
+}
