@@ -62,12 +62,13 @@ async function main(): Promise<void> {
     if (alone) facts.push(...(await benchRecorder({ quick, rounds: quick ? 1 : 2 })));
     let looked = false;
     for (const benchmark of chosen) {
-      const taking = await peers.take(benchmark.peers);
+      const taking = await peers.take(benchmark.peers, benchmark.start);
       if (!looked) facts.push(...(await idleMemory(taking.get('tailcast'))));
       looked = true;
       const rounds = benchmark.rounds?.(scale) ?? (quick ? QUICK_ROUNDS : FULL_ROUNDS);
       const result = await measureCase(benchmark, taking, bench, scale, rounds);
-      for (const [name, peer] of result.replaced) peers.replace(name, peer);
+      if (benchmark.start === undefined)
+        for (const [name, peer] of result.replaced) peers.replace(name, peer);
       cases.push(result.result);
       console.log(printable(result.result));
     }

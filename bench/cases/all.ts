@@ -2,5 +2,6 @@
 import type { BenchCase } from '../harness/case.ts';
 import { EXEC_CASES } from './exec.ts';
 import { HTTP_CASES } from './http.ts';
+import { KUBECTL_CASE } from './kubectl.ts';
 
-export const CASES: readonly BenchCase[] = [...HTTP_CASES, ...EXEC_CASES];
+export const CASES: readonly BenchCase[] = [...HTTP_CASES, ...EXEC_CASES, KUBECTL_CASE];

@@ -25,6 +25,8 @@ export interface BenchCase {
   readonly constantLoad?: boolean;
   /** KB of memory per so many things that are open, once everything is open. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
+  /** Starts its peers, where they are not the run's own. @throws PeerMissingError */
+  readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;
   /** The load, where the load generator makes it. */
   readonly plan?: (scale: Scale) => LoadPlan;
   /** The load, where something else does. */

@@ -13,10 +13,17 @@ export class PeerSet {
     this.#bench = bench;
   }
 
-  async take(names: readonly PeerName[]): Promise<ReadonlyMap<PeerName, Peer>> {
+  /**
+   * The peers that can be had of those named.
+   * @param own for a case that starts peers of its own: they are not kept for others
+   */
+  async take(
+    names: readonly PeerName[],
+    own?: (name: PeerName, bench: Bench) => Promise<Peer>,
+  ): Promise<ReadonlyMap<PeerName, Peer>> {
     const taking = new Map<PeerName, Peer>();
     for (const name of names) {
-      const peer = this.#started.get(name) ?? (await this.#start(name));
+      const peer = own === undefined ? await this.#shared(name) : await this.#start(name, own);
       if (peer !== undefined) taking.set(name, peer);
     }
     return taking;
@@ -26,12 +33,20 @@ export class PeerSet {
     this.#started.set(name, peer);
   }
 
-  async #start(name: PeerName): Promise<Peer | undefined> {
-    if (this.missing.has(name)) return undefined;
+  async #shared(name: PeerName): Promise<Peer | undefined> {
+    const known = this.#started.get(name);
+    if (known !== undefined || this.missing.has(name)) return known;
+    const peer = await this.#start(name, startPeer);
+    if (peer !== undefined) this.#started.set(name, peer);
+    return peer;
+  }
+
+  async #start(
+    name: PeerName,
+    start: (name: PeerName, bench: Bench) => Promise<Peer>,
+  ): Promise<Peer | undefined> {
     try {
-      const peer = await startPeer(name, this.#bench);
-      this.#started.set(name, peer);
-      return peer;
+      return await start(name, this.#bench);
     } catch (error) {
       if (!(error instanceof PeerMissingError)) throw error;
       this.#bench.say(`${name}: skipped, ${error.message}`);
