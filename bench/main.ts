@@ -1,5 +1,6 @@
 /**
- * Compares the gateway with other proxies, side by side, and writes `bench/results.md`.
+ * Compares the gateway with other proxies, side by side, and writes `bench/results.md` and the picture in the README (a quick
+ * run writes both into `node_modules/.cache/tailcast`).
  *
  *   npm run bench [-- case… --quick]      a case can be named by its beginning: `get`, `exec-cat`; `recorder` is the
  *                                         recorder alone (`recorder.ts`); --profile=<folder> writes CPU profiles
@@ -11,6 +12,7 @@ import { writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CASES } from './cases/all.ts';
+import { chart } from './harness/chart.ts';
 import { openBench } from './harness/bench.ts';
 import type { Scale } from './harness/case.ts';
 import { GOALS, IDLE_MEMORY, judge } from './harness/goals.ts';
@@ -59,7 +61,7 @@ async function main(): Promise<void> {
     const peers = new PeerSet(bench);
     const facts: Fact[] = [];
     const cases: CaseResult[] = [];
-    if (alone) facts.push(...(await benchRecorder({ quick, rounds: quick ? 1 : 2 })));
+    if (alone) facts.push(...(await benchRecorder({ quick: true, rounds: quick ? 1 : 2 })));
     let looked = false;
     for (const benchmark of chosen) {
       const taking = await peers.take(benchmark.peers, benchmark.start);
@@ -96,9 +98,12 @@ function conclude(results: RunResults, startedAt: Date): void {
   }
   console.log(`${Math.round((Date.now() - startedAt.getTime()) / 1000)} s`);
   if (wanted.length > 0) return;
-  const name = results.quick ? 'results-quick' : 'results';
-  writeFileSync(join(here, `${name}.json`), `${JSON.stringify(results, undefined, 1)}\n`);
-  writeFileSync(join(here, `${name}.md`), markdown(results));
+  const folder = results.quick ? join(here, '..', 'node_modules', '.cache', 'tailcast') : here;
+  writeFileSync(join(folder, 'results.json'), `${JSON.stringify(results, undefined, 1)}\n`);
+  writeFileSync(join(folder, 'results.md'), markdown(results));
+  const picture = results.quick ? join(folder, 'bench.svg') : join(here, '..', 'docs', 'images', 'bench.svg');
+  writeFileSync(picture, chart(results));
+  console.log(`written: ${folder}/results.md`);
 }
 
 /** A gateway that has served nothing yet, a few seconds after it began. */

@@ -1,5 +1,14 @@
 /** Cases of exec sessions. */
-import { KEYS, LINES, MEGABYTES, SCREENS, SHELLS, type BenchCase, type Scale } from '../harness/case.ts';
+import {
+  KEYS,
+  LINES,
+  MEGABYTES,
+  SCREENS,
+  SESSIONS,
+  SHELLS,
+  type BenchCase,
+  type Scale,
+} from '../harness/case.ts';
 import type { Transport } from '../programs/plan.ts';
 
 const TRANSPORTS = ['spdy', 'websocket'] as const satisfies readonly Transport[];
@@ -9,9 +18,9 @@ const BLOCK = 1024 * 1024;
 const bytes = ({ quick }: Scale, full: number): number => (quick ? 48 : full) * BLOCK;
 
 const CONTENTS = {
-  ascii: { title: 'text', full: 256 },
-  utf8: { title: 'text with characters beyond ASCII', full: 128 },
-  binary: { title: 'random bytes', full: 128 },
+  ascii: { title: 'text', full: 192 },
+  utf8: { title: 'text with characters beyond ASCII', full: 64 },
+  binary: { title: 'random bytes', full: 64 },
 } as const;
 
 const cats = TRANSPORTS.flatMap((transport) =>
@@ -49,7 +58,7 @@ const echoes = TRANSPORTS.map((transport): BenchCase => ({
   plan: ({ quick }) => ({
     kind: 'exec',
     transport,
-    work: { kind: 'echo', keys: quick ? 100 : 400, pauseMs: 2 },
+    work: { kind: 'echo', keys: quick ? 100 : 300, pauseMs: 2 },
   }),
 }));
 
@@ -64,6 +73,28 @@ const redraws = TRANSPORTS.map((transport): BenchCase => ({
     kind: 'exec',
     transport,
     work: { kind: 'redraw', sessions: 20, perSecond: 60, seconds: quick ? 1 : 2 },
+  }),
+}));
+
+/** Short sessions, many of them: each must come whole, with exit code 0. */
+const wholes = TRANSPORTS.map((transport): BenchCase => ({
+  name: `exec-many-${transport}`,
+  title: `exec, 50 times each: 1 MB of text, 1 MB of random bytes, 2,000 lines on a terminal, ${NAMES[transport]}`,
+  unit: SESSIONS,
+  peers: ['direct', 'tailcast', 'tailcast-recorded'],
+  rounds: () => 1,
+  plan: ({ quick }) => ({
+    kind: 'exec',
+    transport,
+    work: {
+      kind: 'many',
+      times: quick ? 10 : 50,
+      works: [
+        { kind: 'cat', content: 'ascii', bytes: BLOCK },
+        { kind: 'cat', content: 'binary', bytes: BLOCK },
+        { kind: 'lines', lines: 2000 },
+      ],
+    },
   }),
 }));
 
@@ -84,4 +115,11 @@ const idles = TRANSPORTS.map((transport): BenchCase => ({
   }),
 }));
 
-export const EXEC_CASES: readonly BenchCase[] = [...cats, ...lines, ...echoes, ...redraws, ...idles];
+export const EXEC_CASES: readonly BenchCase[] = [
+  ...cats,
+  ...lines,
+  ...wholes,
+  ...echoes,
+  ...redraws,
+  ...idles,
+];

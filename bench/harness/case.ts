@@ -57,4 +57,5 @@ export const LINES: Unit = { rate: 'lines/s', size: 1, cpu: 'µs CPU/line', cpuS
 export const KEYS: Unit = { rate: 'keys/s', size: 1, cpu: 'µs CPU/key', cpuSeconds: 1e-6 };
 export const SCREENS: Unit = { rate: 'screens/s', size: 1, cpu: 'µs CPU/screen', cpuSeconds: 1e-6 };
 export const SHELLS: Unit = { rate: 'shells', size: 1, cpu: 'ms CPU/shell', cpuSeconds: 1e-3 };
+export const SESSIONS: Unit = { rate: 'sessions/s', size: 1, cpu: 'ms CPU/session', cpuSeconds: 1e-3 };
 export const COMMANDS: Unit = { rate: 'commands/s', size: 1, cpu: 'ms CPU/command', cpuSeconds: 1e-3 };

@@ -68,6 +68,8 @@ function measure(
       return idle(target, transport, work, onSteady);
     case 'echo':
       return echo(target, transport, work);
+    case 'many':
+      return many(target, transport, work, onSteady);
   }
 }
 
@@ -216,6 +218,27 @@ async function echo(
   session.type(Uint8Array.of(EOT));
   await finished(session);
   return { units: keys, seconds, ...percentiles(latencies) };
+}
+
+async function many(
+  target: Target,
+  transport: Transport,
+  { times, works }: Extract<ExecWork, { readonly kind: 'many' }>,
+  onSteady: () => void,
+): Promise<Measured> {
+  const latencies: number[] = [];
+  const startedAt = performance.now();
+  for (let time = 0; time < times; time += 1) {
+    for (const work of works) {
+      const { seconds } = await measure(target, transport, work, onSteady);
+      latencies.push(seconds * 1000);
+    }
+  }
+  return {
+    units: latencies.length,
+    seconds: (performance.now() - startedAt) / 1000,
+    ...percentiles(latencies),
+  };
 }
 
 /** Ctrl-D. */

@@ -50,6 +50,8 @@ export type ExecWork =
     }
   /** Shells that show a prompt and wait. */
   | { readonly kind: 'idle'; readonly sessions: number; readonly durationMs: number }
+  /** Each of these, so many times, one after the other; every session is checked to its exit code. */
+  | { readonly kind: 'many'; readonly times: number; readonly works: readonly ExecWork[] }
   /** Keys pressed one after the other, each waiting for its echo. */
   | { readonly kind: 'echo'; readonly keys: number; readonly pauseMs: number };
 

@@ -139,7 +139,7 @@ function serve(socket: TLSSocket): void {
 }
 
 function answer(socket: TLSSocket, head: string): void {
-  if (head.includes('?watch=true')) return addWatch(socket);
+  if (/^GET \S*[?&]watch=true/.test(head)) return addWatch(socket);
   const framing = /^GET \S*\?framing=(\w+) /.exec(head)?.[1];
   const list = framing === undefined ? undefined : lists.get(framing);
   if (list === undefined) socket.write(smallAnswer);
