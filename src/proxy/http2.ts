@@ -165,6 +165,8 @@ class StreamClient implements ClientSide {
   readonly #method: string;
   readonly #keepCookies: boolean;
   #trailers: readonly string[] = [];
+  /** A head that has not been sent, because the whole body may be about to come. */
+  #held: { readonly fields: string[]; readonly bodyBytes: number } | undefined;
 
   constructor(stream: ServerHttp2Stream, method: string, options: { readonly keepCookies: boolean }) {
     this.#stream = stream;
@@ -189,25 +191,33 @@ class StreamClient implements ClientSide {
     if (this.#gone()) return;
     const flat = [':status', String(head.status), ...this.#fields(head)];
     for (const warning of extra.warnings) flat.push('warning', formatWarning(warning));
-    // with trailers to come, nothing but `sendTrailers` can mark the end of the stream. Without, closing a stream makes
-    // Node end it first, and a body that broke off would look whole
-    const endStream = framing.kind === 'none';
-    if (!endStream) this.#stream.on('wantTrailers', () => this.#sendTrailers());
-    this.#stream.respond(flat, { endStream, waitForTrailers: !endStream });
+    if (framing.kind === 'none') this.#stream.respond(flat, { endStream: true });
+    else this.#held = { fields: flat, bodyBytes: framing.kind === 'length' ? framing.bytes : -1 };
   }
 
   write(chunk: Buffer, start: number, end: number): boolean {
     if (this.#gone()) return true;
     const piece = chunk.subarray(start, end);
+    const held = this.#held;
+    if (held?.bodyBytes === piece.length) {
+      // all there is, in one go: being asked for trailers, and a frame for their absence, took 4 to 8 % of the CPU
+      this.#held = undefined;
+      this.#stream.respond(held.fields);
+      this.#stream.end(piece, releaseOf(piece));
+      return true;
+    }
+    this.#sendHead();
     return this.#stream.write(piece, releaseOf(piece));
   }
 
   flush(): boolean {
+    this.#sendHead();
     return true;
   }
 
   end(trailers: readonly string[]): void {
     if (this.#gone()) return;
+    this.#sendHead();
     this.#trailers = trailers;
     if (!this.#stream.writableEnded) this.#stream.end();
     this.#letGo();
@@ -226,6 +236,18 @@ class StreamClient implements ClientSide {
     this.#stream.respond(flat, { endStream: head });
     if (!head) this.#stream.end(bytes);
     this.#letGo();
+  }
+
+  /**
+   * With trailers to come, nothing but `sendTrailers` can mark the end of the stream. Without, closing a stream makes Node
+   * end it first, and a body that broke off would look whole.
+   */
+  #sendHead(): void {
+    const held = this.#held;
+    if (held === undefined || this.#gone()) return;
+    this.#held = undefined;
+    this.#stream.on('wantTrailers', () => this.#sendTrailers());
+    this.#stream.respond(held.fields, { waitForTrailers: true });
   }
 
   /** RST_STREAM with an error code: NO_ERROR or a plain end would look like a whole body. */
