@@ -6,6 +6,8 @@
  *
  * After each sync that succeeds, a line with inode and length of the file is added to the file named by DISK_SYNCED: what
  * a power cut would leave of it at least.
+ *
+ * DISK_SLOW_MS makes every sync take so much longer.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -63,6 +65,8 @@ static int closed_off(const char *path) {
 
 static int synced(int fd, int (*sync)(int)) {
   if (spoiled(fd, 's')) return -1;
+  const char *slow = getenv("DISK_SLOW_MS");
+  if (slow != NULL && is_ours(fd)) usleep(1000 * atoi(slow));
   struct stat before;
   const char *log = getenv("DISK_SYNCED");
   int noted = log != NULL && is_ours(fd) && fstat(fd, &before) == 0 && S_ISREG(before.st_mode);

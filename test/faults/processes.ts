@@ -1,6 +1,7 @@
 /** Starts and kills the processes of a run. */
 import { fork, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Recording } from '../../src/tsrecorder/recording.ts';
@@ -14,6 +15,8 @@ export interface RecorderProcess {
   readonly url: string;
   readonly address: string;
   readonly port: number;
+  /** Resident memory, in MB. Linux only. */
+  memoryMb(): number;
   kill(signal?: NodeJS.Signals): Promise<void>;
   list(): Promise<readonly Recording[]>;
   cast(id: string): Promise<string>;
@@ -38,6 +41,10 @@ export async function startRecorder(
     url,
     port,
     address: `127.0.0.1:${port}`,
+    memoryMb() {
+      const status = readFileSync(`/proc/${child.pid}/status`, 'utf8');
+      return Number(/VmRSS:\s+(\d+) kB/.exec(status)?.[1]) / 1000;
+    },
     kill: (signal = 'SIGKILL') => killChild(child, ended, signal),
     async list() {
       const found: Recording[] = [];

@@ -485,6 +485,55 @@ const filesUsedUp: Scenario = async (stage) => {
   }
 };
 
+/**
+ * A slow disk, three hundred quiet sessions, and one that floods: nobody is refused, acknowledgements keep coming, memory
+ * stays what it is, and nothing is lost.
+ */
+const slowDisk: Scenario = async (stage) => {
+  if (stage.s3 !== undefined) return;
+  const folder = mkdtempSync(join(tmpdir(), 'tcslow-'));
+  const running: { kill(): Promise<void> }[] = [];
+  try {
+    const below = join(folder, 'disk');
+    const disk = createFaultyDisk(folder, below);
+    if (disk === undefined) throw new SkippedError(NO_COMPILER);
+    const recorder = await startRecorder(
+      { port: 0, directory: join(below, 'store'), spoolDirectory: join(below, 'spool'), timing: TIMING },
+      { ...disk.environment, DISK_SLOW_MS: '4' },
+    );
+    running.push(recorder);
+    const crowd = Array.from({ length: 300 }, (_, index) => 1000 + index);
+    const quiet = startGateway({ recorders: [recorder.address], sessions: crowd, paceMs: 1000 });
+    running.push(quiet);
+    const flood = startGateway({ recorders: [recorder.address], sessions: [1], paceMs: 0 });
+    running.push(flood);
+    const reports = (): readonly SessionReport[] => [...quiet.reports(), ...flood.reports()];
+    await within('all sessions have begun', VISIBLE_MS, async () =>
+      reports().filter(({ acked }) => acked > 0).length === crowd.length + 1 ? true : undefined,
+    );
+    const memory: number[] = [];
+    for (let sample = 0; sample < 40; sample += 1) {
+      await delay(200);
+      memory.push(recorder.memoryMb());
+    }
+    const early = Math.max(...memory.slice(0, 20));
+    const late = Math.max(...memory.slice(20));
+    if (late > early * 1.2 + 20) throw new Error(`memory grew from ${early} to ${late} MB`);
+    const ended = [...(await quiet.finish()), ...(await flood.finish())];
+    expectConfirmed(ended);
+    for (const { session, pauseMs } of ended) {
+      if (pauseMs > MAX_ACK_GAP_MS) throw new Error(`session ${session} waited ${Math.round(pauseMs)} ms`);
+    }
+    await expectAll(recorder, ended, ['closed']);
+  } finally {
+    for (const child of running) await child.kill();
+    rmSync(folder, { recursive: true, force: true });
+  }
+};
+
+/** Gateways of the reference give up when nothing comes for 30 s. */
+const MAX_ACK_GAP_MS = 20_000;
+
 /** Makes empty files until no more fit. */
 function fillWithFiles(folder: string): void {
   try {
@@ -513,7 +562,7 @@ function mountSmallDisk(options: string): string | undefined {
   }
 }
 
-/** By name, with how often each is played in a round of ten. */
+/** By name. */
 export const SCENARIOS = {
   recorderKilled,
   bothKilled,
@@ -527,11 +576,12 @@ export const SCENARIOS = {
   diskBroken,
   powerCut,
   filesUsedUp,
+  slowDisk,
 } as const satisfies Record<string, Scenario>;
 
 export type ScenarioName = keyof typeof SCENARIOS;
 
-/** What is played on each kind of store. */
+/** What is played on each kind of store, round after round. */
 export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>> = {
   disk: [
     'recorderKilled',
@@ -542,6 +592,14 @@ export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>>
     'diskBroken',
     'powerCut',
     'filesUsedUp',
+    'recorderKilled',
+    'bothKilled',
+    'gatewayKilled',
+    'powerCut',
+    'recorderReplaced',
+    'diskBroken',
+    // takes as long as ten others
+    'slowDisk',
   ],
   s3: [
     'recorderKilled',
