@@ -272,7 +272,7 @@ describe('WebSocket tap of the base64 protocols', () => {
       const { down } = taps('base64.channel.k8s.io');
       expect(() => down(bytes)).toThrow(VIOLATED);
       const pieces = taps('base64.channel.k8s.io');
-      expect(() => split(bytes, [1]).forEach((piece) => pieces.down(piece))).toThrow(VIOLATED);
+      expect(() => split(Buffer.from(bytes), [1]).forEach((piece) => pieces.down(piece))).toThrow(VIOLATED);
     }
   });
 
