@@ -539,6 +539,9 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/impersonation/target.ts': ['test/impersonation/target.test.ts'],
   'src/kube/canonical-target.ts': ['test/kube/canonical-target.test.ts', 'test/attack/targets.test.ts'],
   'src/kube/interactive.ts': ['test/kube/interactive.test.ts'],
+  'src/proxy/plain.ts': ['test/attack/framing.test.ts'],
+  'src/proxy/server.ts': ['test/attack/framing.test.ts', 'test/proxy/server.test.ts'],
+  'src/recording/stream-plan.ts': ['test/attack/roads.test.ts', 'test/proxy/upgrade.test.ts'],
   'src/proxy/http2.ts': ['test/proxy/http2.test.ts', 'test/attack/framing.test.ts'],
   'src/proxy/upgrade-request.ts': ['test/proxy/upgrade.test.ts', 'test/attack/roads.test.ts'],
   'src/proxy/upgrade.ts': [
@@ -553,7 +556,11 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ],
   'src/recording/tap-unrecorded.ts': ['test/proxy/tunnel.test.ts'],
   'src/proxy/dial.ts': ['test/proxy/dial.test.ts'],
-  'src/proxy/pump.ts': ['test/proxy/plain.test.ts', 'test/attack/life.test.ts'],
+  'src/proxy/pump.ts': [
+    'test/proxy/plain.test.ts',
+    'test/proxy/relay-plain.test.ts',
+    'test/attack/life.test.ts',
+  ],
   'src/proxy/recheck.ts': ['test/proxy/recheck.test.ts'],
   'src/proxy/session-limits.ts': ['test/proxy/session-limits.test.ts'],
   'src/proxy/upgrade-session.ts': ['test/proxy/session-life.test.ts', 'test/proxy/upgrade.test.ts'],
