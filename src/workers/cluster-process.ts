@@ -12,6 +12,9 @@ import { asFromWorker } from './messages.ts';
 import type { WorkerExit, WorkerProcess } from './supervisor.ts';
 import type { PrimaryChannel } from './worker-link.ts';
 
+/** How long the channel of a process that has ended is read. */
+const LAST_WORDS_MS = 1000;
+
 /** Whether this process was forked to be a worker. */
 export function isWorker(): boolean {
   return cluster.isWorker;
@@ -30,7 +33,13 @@ export function createClusterFork(output: {
     if (stdout !== null) output.stdout.take(stdout);
     if (stderr !== null) output.stderr.take(stderr);
     const exited = Promise.withResolvers<WorkerExit>();
-    worker.once('exit', (code: number | null, signal: string | null) => exited.resolve({ code, signal }));
+    worker.once('exit', (code: number | null, signal: string | null) => {
+      const exit = { code, signal };
+      if (!worker.isConnected()) return exited.resolve(exit);
+      // what it said last may still be in the channel
+      worker.once('disconnect', () => exited.resolve(exit));
+      setTimeout(() => exited.resolve(exit), LAST_WORDS_MS);
+    });
     // a process that could not be started, or a message to one that has just ended
     worker.on('error', () => {
       if (worker.process.pid === undefined) exited.resolve({ code: 1, signal: null });

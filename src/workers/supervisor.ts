@@ -203,6 +203,8 @@ export class Supervisor {
       process.kill('SIGKILL');
     }, times.readyMs);
     process.onMessage((message) => {
+      // whatever it asks for, nobody would give it back
+      if (!this.#running.has(worker)) return;
       if (message.kind === 'ready' && worker.state === 'starting') {
         clearTimeout(deadline);
         worker.state = 'ready';

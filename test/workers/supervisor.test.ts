@@ -169,6 +169,19 @@ describe('the supervisor', () => {
     await rig.supervisor.stop();
   });
 
+  it('hears nothing any more from a worker that has ended', async () => {
+    const heard: string[] = [];
+    const rig = startRig({ onMessage: (worker, { kind }) => heard.push(`${worker.slot} ${kind}`) });
+    await rig.supervisor.start();
+    const ended = once(rig.news, 'end');
+    rig.forked[1]!.end({ code: null, signal: 'SIGKILL' });
+    await ended;
+    rig.forked[1]!.say({ kind: 'enter', id: 1, user: 'a', limits: { perUser: 1, total: 1 } });
+    rig.forked[0]!.say({ kind: 'leave', id: 1 });
+    expect(heard).toEqual(['0 ready', '1 ready', '0 leave']);
+    await rig.supervisor.stop();
+  });
+
   it('starts nothing any more once it stops', async () => {
     const rig = startRig();
     await rig.supervisor.start();
