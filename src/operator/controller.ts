@@ -36,6 +36,7 @@ const OWNED: readonly ResourceKind[] = [
   KINDS.secret,
   KINDS.role,
   KINDS.roleBinding,
+  KINDS.disruptionBudget,
 ];
 
 export function createController(options: ControllerOptions): Controller {

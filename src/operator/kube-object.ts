@@ -84,6 +84,7 @@ export const KINDS = {
   role: kind('rbac.authorization.k8s.io/v1', 'Role', 'roles'),
   roleBinding: kind('rbac.authorization.k8s.io/v1', 'RoleBinding', 'rolebindings'),
   statefulSet: kind('apps/v1', 'StatefulSet', 'statefulsets'),
+  disruptionBudget: kind('policy/v1', 'PodDisruptionBudget', 'poddisruptionbudgets'),
   lease: kind('coordination.k8s.io/v1', 'Lease', 'leases'),
 } as const satisfies Record<string, ResourceKind>;
 

@@ -62,7 +62,7 @@ describe('the controller', () => {
     });
     api.put(`${RECORDERS}/test`, recorderObject());
     const running = controller.run(abort.signal);
-    await until(() => looks.length >= 1 && api.watches === 6);
+    await until(() => looks.length >= 1 && api.watches === 7);
     const owned = {
       apiVersion: 'v1',
       kind: 'Secret',
@@ -129,6 +129,7 @@ describe('a dry run', () => {
       'ServiceAccount test',
       'Role test',
       'RoleBinding test',
+      'PodDisruptionBudget test',
       'StatefulSet test',
     ]);
     expect(text).toContain('authkey: "[secret]"');

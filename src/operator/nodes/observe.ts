@@ -19,6 +19,7 @@ export interface Observed {
   readonly role: KubeObject | undefined;
   readonly roleBinding: KubeObject | undefined;
   readonly statefulSet: KubeObject | undefined;
+  readonly disruptionBudget: KubeObject | undefined;
   /** Names of the pods that exist, whatever their state. */
   readonly pods: ReadonlySet<string>;
 }
@@ -38,16 +39,25 @@ export async function observe(
       .items;
   const named = (kind: ResourceKind, wanted: string): Promise<KubeObject | undefined> =>
     client.get(kind, { namespace, name: wanted }, signal);
-  const [secretList, serviceAccounts, pods, serviceAccount, role, roleBinding, statefulSet] =
-    await Promise.all([
-      listed(KINDS.secret, false),
-      listed(KINDS.serviceAccount, true),
-      listed(KINDS.pod, true),
-      named(KINDS.serviceAccount, group.account.name),
-      named(KINDS.role, name),
-      named(KINDS.roleBinding, name),
-      named(KINDS.statefulSet, name),
-    ]);
+  const [
+    secretList,
+    serviceAccounts,
+    pods,
+    serviceAccount,
+    role,
+    roleBinding,
+    statefulSet,
+    disruptionBudget,
+  ] = await Promise.all([
+    listed(KINDS.secret, false),
+    listed(KINDS.serviceAccount, true),
+    listed(KINDS.pod, true),
+    named(KINDS.serviceAccount, group.account.name),
+    named(KINDS.role, name),
+    named(KINDS.roleBinding, name),
+    named(KINDS.statefulSet, name),
+    named(KINDS.disruptionBudget, name),
+  ]);
   const secrets = new Map(secretList.map((secret) => [secret.metadata.name, secret]));
   const needed = ordinals(group).flatMap((ordinal) => [
     stateSecretName(name, ordinal),
@@ -64,6 +74,7 @@ export async function observe(
     role,
     roleBinding,
     statefulSet,
+    disruptionBudget,
     pods: new Set(pods.map(({ metadata }) => metadata.name)),
   };
 }

@@ -16,7 +16,15 @@ import {
   type SpecOptions,
 } from './node-group.ts';
 import type { DesiredStatefulSet, ImmutableParts } from './pods.ts';
-import { authSecret, role, roleBinding, serviceAccount, stateSecret, type StoredKey } from './specs.ts';
+import {
+  authSecret,
+  disruptionBudget,
+  role,
+  roleBinding,
+  serviceAccount,
+  stateSecret,
+  type StoredKey,
+} from './specs.ts';
 
 export interface ProvisionDeps {
   readonly client: Pick<KubeClient, 'apply' | 'patch' | 'remove'>;
@@ -77,6 +85,7 @@ export async function provision(
   if (!group.account.shared) await put(serviceAccount(group, options), observed.serviceAccount);
   await put(role(group, options), observed.role);
   await put(roleBinding(group, options), observed.roleBinding);
+  await put(disruptionBudget(group, options), observed.disruptionBudget);
   const complete = await applyStatefulSet(deps, wanted, options, observed.statefulSet, signal);
   return { nodes, complete };
 }

@@ -62,6 +62,19 @@ export function roleBinding(group: NodeGroup, options: Place): DesiredObject {
   return desired;
 }
 
+/** Machines that are drained take one replica after the other, so that the rest goes on taking callers. */
+export function disruptionBudget(
+  group: NodeGroup,
+  options: Place,
+): DesiredObject & { readonly spec: object } {
+  return {
+    apiVersion: 'policy/v1',
+    kind: 'PodDisruptionBudget',
+    metadata: metadataOf(group, options, group.name),
+    spec: { maxUnavailable: 1, selector: { matchLabels: { ...group.labels } } },
+  };
+}
+
 /** An auth key with what must be remembered about it. */
 export interface StoredKey {
   readonly key: string;

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { secretRole } from '../../../src/operator/nodes/node-group.ts';
 import {
   authSecret,
+  disruptionBudget,
   role,
   roleBinding,
   serviceAccount,
@@ -33,6 +34,7 @@ describe('the objects of a Recorder', () => {
       serviceAccount(three, OPTIONS),
       role(three, OPTIONS),
       roleBinding(three, OPTIONS),
+      disruptionBudget(three, OPTIONS),
       authSecret(three, OPTIONS, 2, stored),
       stateSecret(three, OPTIONS, 2, undefined),
     ]) {
@@ -57,6 +59,13 @@ describe('the objects of a Recorder', () => {
       metadata: { name: 'test' },
       subjects: [{ kind: 'ServiceAccount', name: 'test-sa', namespace: 'tailcast' }],
       roleRef: { kind: 'Role', name: 'test' },
+    });
+  });
+
+  it('let a drain take one replica at a time, of this group’s alone', () => {
+    expect(disruptionBudget(group({ replicas: 3, storage: S3 }), OPTIONS).spec).toEqual({
+      maxUnavailable: 1,
+      selector: { matchLabels: LABELS },
     });
   });
 

@@ -15,6 +15,7 @@ import { NAMESPACE, create, imageCommands, install, launchOperator } from '../op
 const RECORDERS = '/apis/tailscale.com/v1alpha1/recorders';
 const CORE = `/api/v1/namespaces/${NAMESPACE}`;
 const APPS = `/apis/apps/v1/namespaces/${NAMESPACE}`;
+const BUDGETS = `/apis/policy/v1/namespaces/${NAMESPACE}/poddisruptionbudgets`;
 const RBAC = `/apis/rbac.authorization.k8s.io/v1/namespaces/${NAMESPACE}`;
 
 interface Listed {
@@ -156,6 +157,7 @@ async function gone(name: string): Promise<void> {
           `${APPS}/statefulsets`,
           `${RBAC}/roles`,
           `${RBAC}/rolebindings`,
+          BUDGETS,
         ].map((path) => names(path, name)),
       );
       const exists = await get(name).then(
@@ -184,6 +186,7 @@ describe('a Recorder', () => {
     expect(await names(`${CORE}/serviceaccounts`, 'first')).toEqual(['first']);
     expect(await names(`${RBAC}/roles`, 'first')).toEqual(['first']);
     expect(await names(`${RBAC}/rolebindings`, 'first')).toEqual(['first']);
+    expect(await names(BUDGETS, 'first')).toEqual(['first']);
   });
 
   it('keeps no used key where a pod can read it', async () => {

@@ -148,6 +148,7 @@ function gone(name: string): Promise<true> {
         `${APPS}/statefulsets`,
         `${RBAC}/roles`,
         `${RBAC}/rolebindings`,
+        `/apis/policy/v1/namespaces/${NAMESPACE}/poddisruptionbudgets`,
       ];
       const left = (await Promise.all(paths.map((path) => names(path, name)))).flat();
       const exists = await get(name).then(
