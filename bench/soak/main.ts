@@ -154,13 +154,14 @@ async function sampleOf({ child, ops }: Role, seconds: number): Promise<Sample> 
     seconds,
     ...usageOf(familyOf(child.pid ?? 0)),
     heapBytes: metricOf(text, 'nodejs_heap_size_used_bytes'),
+    externalBytes: metricOf(text, 'nodejs_external_memory_bytes'),
     handles: metricOf(text, 'nodejs_active_handles_total'),
   };
 }
 
 function judge({ name, samples }: Role): void {
   for (const { quantity, from, to, allowed, flat } of trendsOf(samples)) {
-    const isBytes = quantity === 'rssBytes' || quantity === 'heapBytes';
+    const isBytes = quantity.endsWith('Bytes');
     const shown = (value: number): string => (isBytes ? mega(value) : value.toFixed(0));
     say(
       `${name} ${quantity}: ${shown(from)} → ${shown(to)} over the second half (${shown(allowed)} more allowed)`,

@@ -8,6 +8,8 @@ export interface Sample {
   readonly fds: number;
   /** As their metrics say; undefined when they could not be asked. */
   readonly heapBytes: number | undefined;
+  /** Buffers and what else JavaScript keeps outside of its heap. */
+  readonly externalBytes: number | undefined;
   readonly handles: number | undefined;
 }
 
@@ -22,10 +24,18 @@ export interface Trend {
   readonly flat: boolean;
 }
 
+/**
+ * The allocator of the system takes some minutes of connections that come and go until it has what it needs; in a window
+ * that is shorter, memory as the system sees it proves little, and the heap and what is outside of it have to.
+ */
+const LEVEL_SECONDS = 240;
+const WARMING_SHARE = 0.4;
+
 /** What may be added in the window: a share of the level, and at least so much. */
 const ALLOWED: Readonly<Record<Quantity, { readonly share: number; readonly least: number }>> = {
   rssBytes: { share: 0.1, least: 24 * 1024 ** 2 },
   heapBytes: { share: 0.15, least: 12 * 1024 ** 2 },
+  externalBytes: { share: 0.15, least: 12 * 1024 ** 2 },
   // shells come and go, each with some
   fds: { share: 0.08, least: 40 },
   handles: { share: 0.03, least: 30 },
@@ -55,7 +65,7 @@ export function metricOf(text: string, name: string): number | undefined {
  */
 export function trendsOf(samples: readonly Sample[]): readonly Trend[] {
   const half = samples.slice(Math.floor(samples.length / 2));
-  return (['rssBytes', 'heapBytes', 'fds', 'handles'] as const).flatMap((quantity) => {
+  return (['rssBytes', 'heapBytes', 'externalBytes', 'fds', 'handles'] as const).flatMap((quantity) => {
     const points = half.flatMap((sample) => {
       const value = sample[quantity];
       return value === undefined ? [] : [{ x: sample.seconds, y: value }];
@@ -68,7 +78,8 @@ export function trendsOf(samples: readonly Sample[]): readonly Trend[] {
     const level = median(floor.map(({ y }) => y));
     const added = slope * (last - first);
     const { share, least } = ALLOWED[quantity];
-    const allowed = Math.max(level * share, least);
+    const warming = quantity === 'rssBytes' && last - first < LEVEL_SECONDS;
+    const allowed = Math.max(level * (warming ? WARMING_SHARE : share), least);
     return [{ quantity, from: level - added / 2, to: level + added / 2, allowed, flat: added <= allowed }];
   });
 }

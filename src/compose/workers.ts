@@ -42,8 +42,8 @@ const TIMES: Omit<SupervisorTimes, 'stopMs'> = {
   maxBackoffMs: 30_000,
   stableMs: 60_000,
 };
-/** What a worker may take beyond its drain before it is killed. */
-const STOP_MARGIN_MS = 15_000;
+/** What a worker may take beyond its drain before it is killed: less than the 15 s that the chart gives a pod. */
+const STOP_MARGIN_MS = 10_000;
 /** How long a worker may take to tell its counts or its health. */
 const ASK_MS = 1500;
 const TICKET_KEY_BYTES = 48;

@@ -13,6 +13,7 @@ function run(shape: (seconds: number) => { readonly heap: number; readonly fds: 
       seconds,
       rssBytes: 180 * MEBIBYTE,
       heapBytes: heap * MEBIBYTE + sawTooth,
+      externalBytes: undefined,
       fds: fds + (index === 45 ? 500 : 0),
       handles: undefined,
     };
