@@ -2,8 +2,9 @@
  * The few file operations that durability rests on: write all of it, put a file in place without overwriting, and make
  * a directory entry survive a power cut. Nothing else in this folder calls `fsync`.
  */
-import { constants } from 'node:fs';
-import { copyFile, link, mkdir, open, statfs, unlink, type FileHandle } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { constants, createReadStream } from 'node:fs';
+import { copyFile, link, mkdir, open, rename, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 /** `writev` until every byte is written; the kernel may take less, e.g. when the disk fills up. */
@@ -80,31 +81,67 @@ export async function writeDurableFile(path: string, parts: readonly Uint8Array[
   }
 }
 
+/** What the kernel says where a file cannot have a second name: across file systems, or on one without hard links. */
+const NO_LINK = ['EXDEV', 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS'] as const;
+
 /**
- * Gives the durable file `source` the second name `target`, atomically and never over an existing file. Across file
- * systems a durable copy beside the target takes the name instead.
+ * Gives the durable file `source` the second name `target`, atomically and never over an existing file. Where that cannot
+ * be, a durable copy beside the target, compared with the source, takes the name instead.
  *
+ * @param linkFile makes a hard link.
  * @throws a system error with code `EEXIST` when `target` exists.
  */
-export async function placeFile(source: string, target: string): Promise<void> {
+export async function placeFile(source: string, target: string, linkFile = link): Promise<void> {
   try {
-    await link(source, target);
+    await linkFile(source, target);
   } catch (error) {
-    if (!isSystemError(error, 'EXDEV', 'EPERM', 'ENOTSUP')) throw error;
+    if (!isSystemError(error, ...NO_LINK)) throw error;
     const temporary = `${target}.part`;
-    await copyFile(source, temporary);
     try {
-      const copy = await open(temporary, 'r+');
-      try {
-        await copy.datasync();
-      } finally {
-        await copy.close();
-      }
-      await link(temporary, target);
+      await copyDurably(source, temporary);
+      await nameFile(temporary, target, linkFile);
     } finally {
-      await unlink(temporary);
+      await removeFile(temporary);
     }
   }
+}
+
+async function copyDurably(source: string, target: string): Promise<void> {
+  await copyFile(source, target);
+  const copy = await open(target, 'r+');
+  try {
+    await copy.datasync();
+  } finally {
+    await copy.close();
+  }
+  if (!(await haveSameContent(source, target))) {
+    throw Object.assign(new Error('the copy is not what was copied'), { code: 'EIO' });
+  }
+}
+
+/** Without hard links nothing keeps two writers from the same name; but keys are never given twice. */
+async function nameFile(file: string, target: string, linkFile: typeof link): Promise<void> {
+  try {
+    await linkFile(file, target);
+  } catch (error) {
+    if (!isSystemError(error, ...NO_LINK)) throw error;
+    const taken = await stat(target).catch(() => undefined);
+    if (taken !== undefined) throw Object.assign(new Error('the name is taken'), { code: 'EEXIST' });
+    await rename(file, target);
+  }
+}
+
+/** Whether two files hold the same bytes. */
+export async function haveSameContent(one: string, other: string): Promise<boolean> {
+  return (await digestOf(one)) === (await digestOf(other));
+}
+
+async function digestOf(path: string): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(path, { highWaterMark: 262_144 })) {
+    if (chunk instanceof Uint8Array) hash.update(chunk);
+  }
+  return hash.digest('hex');
 }
 
 /** Removes a file; that it is already gone is fine. */

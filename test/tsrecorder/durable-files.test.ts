@@ -27,6 +27,22 @@ describe('durable files', () => {
     expect(await readFile(source, 'utf8')).toBe('new');
   });
 
+  it('are placed by a copy on a file system without hard links, and still under a free name only', async () => {
+    const noLinks = async (): Promise<never> => {
+      throw Object.assign(new Error('operation not permitted'), { code: 'EPERM' });
+    };
+    const source = join(directory, 'unlinkable');
+    const target = join(directory, 'copied');
+    await writeDurableFile(source, [Buffer.from('content')]);
+    await placeFile(source, target, noLinks);
+    expect(await readFile(target, 'utf8')).toBe('content');
+    expect(await readFile(source, 'utf8')).toBe('content');
+    await writeFile(target, 'old');
+    await expect(placeFile(source, target, noLinks)).rejects.toMatchObject({ code: 'EEXIST' });
+    expect(await readFile(target, 'utf8')).toBe('old');
+    expect((await readdir(directory)).filter((name) => name.endsWith('.part'))).toEqual([]);
+  });
+
   it('are written whole when the kernel takes less at a time', async () => {
     const file = await open(join(directory, 'partial'), 'wx+');
     await fc.assert(

@@ -6,6 +6,7 @@ import { dirname, join, relative, sep } from 'node:path';
 import { TailcastError, errorText } from '../../errors.ts';
 import {
   createDirectorySync,
+  haveSameContent,
   isSystemError,
   makeDirectory,
   placeFile,
@@ -247,8 +248,8 @@ async function isTakenByAnother(path: string, upload: FinishedUpload): Promise<b
   const [there, ours] = await Promise.all([stat(path).catch(() => undefined), stat(upload.castPath)]);
   if (there === undefined) return false;
   if (there.dev === ours.dev && there.ino === ours.ino) return false;
-  // a copy across file systems: the key holds the nanosecond of receipt, so the same length is the same upload
-  return there.dev === ours.dev || there.size !== upload.castBytes;
+  // a copy, where there could be no link
+  return there.size !== upload.castBytes || !(await haveSameContent(path, upload.castPath));
 }
 
 /** A name that an earlier try has already given is no failure. */

@@ -66,6 +66,8 @@ export function describeStore(
       const upload = await finished(key, 'cast\n', { notes: 'notes\n' });
       await store.finish(upload);
       await store.finish(upload);
+      // a file of its own with the same content, as where the store could only copy
+      await store.finish(await finished(key, 'cast\n', { notes: 'notes\n' }));
       expect(await store.list()).toHaveLength(1);
     });
 
