@@ -93,9 +93,12 @@ export function decodeNodeId(folder: string): string | undefined {
 
 /** Nanoseconds since the epoch as RFC 3339 in UTC with exactly nine fraction digits. */
 export function formatTime(nanoseconds: bigint): string {
-  const seconds = nanoseconds / NANOSECONDS_PER_SECOND;
-  const fraction = (nanoseconds % NANOSECONDS_PER_SECOND).toString().padStart(9, '0');
-  return `${new Date(Number(seconds) * 1000).toISOString().slice(0, 19)}.${fraction}Z`;
+  const rest = nanoseconds % NANOSECONDS_PER_SECOND;
+  // before 1970 the rest is negative, and a fraction counts forward all the same
+  const fraction = rest < 0n ? rest + NANOSECONDS_PER_SECOND : rest;
+  const seconds = (nanoseconds - fraction) / NANOSECONDS_PER_SECOND;
+  const whole = new Date(Number(seconds) * 1000).toISOString().slice(0, 19);
+  return `${whole}.${fraction.toString().padStart(9, '0')}Z`;
 }
 
 /** RFC 3339 in UTC with zero to nine fraction digits → nanoseconds since the epoch; undefined if it is no real time. */

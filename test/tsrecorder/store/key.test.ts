@@ -95,6 +95,13 @@ describe('keys of the store', () => {
     );
   });
 
+  it('are read and written before 1970 as after it', () => {
+    expect(formatTime(-1n)).toBe('1969-12-31T23:59:59.999999999Z');
+    expect(formatTime(-1_000_000_000n)).toBe('1969-12-31T23:59:59.000000000Z');
+    for (const text of ['1969-12-31T23:59:59.900000000Z', '0026-01-02T03:04:05.000000001Z'])
+      expect(formatTime(parseTime(text) ?? 0n)).toBe(text);
+  });
+
   it('are read with trimmed fractions, as the reference writes them', () => {
     expect(parseTime('2026-07-29T11:50:50.0334257Z')).toBe(parseTime('2026-07-29T11:50:50.033425700Z'));
     expect(parseRecordingKey('n1/2026-07-29T11:50:50Z.cast')).toEqual({
