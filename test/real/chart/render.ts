@@ -1,7 +1,7 @@
 /**
  * The chart as helm renders it, and the kustomize bases, which are renderings of it: one truth, two ways to install.
  *
- *   node test/real/chart/render.ts      writes deploy/kustomize/, and the chart's copy of deploy/crds/
+ *   node test/real/chart/render.ts      writes deploy/kustomize/, and the chart's copies of deploy/crds/ and monitoring/
  */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
@@ -18,8 +18,14 @@ const EXAMPLES = join(CHART, 'examples');
 /** Which example each kustomize base is. */
 export const BASES: readonly string[] = ['gateway-auth', 'gateway-noauth', 'recorder', 'operator'];
 
-/** The CRDs, of which the chart has copies because a chart holds nothing outside its folder. */
 export const CRDS: readonly string[] = ['recorder.yaml', 'proxygroup.yaml'];
+
+/** Below `deploy/`: what the chart has copies of, because a chart holds nothing outside its folder. */
+export const COPIES: readonly string[] = [
+  ...CRDS.map((name) => `crds/${name}`),
+  'monitoring/dashboard.json',
+  'monitoring/alerts.yaml',
+];
 
 export interface Manifest {
   readonly apiVersion: string;
@@ -157,5 +163,5 @@ if (import.meta.main) {
     writeFileSync(join(ROOT, path), content);
     process.stdout.write(`${path}\n`);
   }
-  for (const name of CRDS) copyFileSync(join(ROOT, 'deploy', 'crds', name), join(CHART, 'crds', name));
+  for (const path of COPIES) copyFileSync(join(ROOT, 'deploy', path), join(CHART, path));
 }

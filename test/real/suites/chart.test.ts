@@ -13,6 +13,7 @@ import { createApiServer } from '../../../src/kube/api-server.ts';
 import {
   BASES,
   CHART,
+  COPIES,
   CRDS,
   NAMESPACE,
   ROOT,
@@ -48,29 +49,31 @@ beforeAll(async () => {
   rig = createRig();
   cluster = await startKubernetes(rig, { node: false });
   admin = cluster.kubeconfig('admin', { token: cluster.tokens.admin });
-  await cluster.api('POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', serviceMonitors());
-  await rig.until('the ServiceMonitor API', () =>
-    cluster.api('GET', '/apis/monitoring.coreos.com/v1/servicemonitors'),
-  );
+  for (const kind of ['ServiceMonitor', 'PrometheusRule']) {
+    const plural = `${kind.toLowerCase()}s`;
+    await cluster.api(
+      'POST',
+      '/apis/apiextensions.k8s.io/v1/customresourcedefinitions',
+      monitoring(kind, plural),
+    );
+    await rig.until(`the API of ${plural}`, () =>
+      cluster.api('GET', `/apis/monitoring.coreos.com/v1/${plural}`),
+    );
+  }
 });
 
 afterAll(() => rig?.stop());
 
 /** As much of the Prometheus operator as the chart needs. */
-function serviceMonitors(): object {
+function monitoring(kind: string, plural: string): object {
   return {
     apiVersion: 'apiextensions.k8s.io/v1',
     kind: 'CustomResourceDefinition',
-    metadata: { name: 'servicemonitors.monitoring.coreos.com' },
+    metadata: { name: `${plural}.monitoring.coreos.com` },
     spec: {
       group: 'monitoring.coreos.com',
       scope: 'Namespaced',
-      names: {
-        kind: 'ServiceMonitor',
-        listKind: 'ServiceMonitorList',
-        plural: 'servicemonitors',
-        singular: 'servicemonitor',
-      },
+      names: { kind, listKind: `${kind}List`, plural, singular: kind.toLowerCase() },
       versions: [
         {
           name: 'v1',
@@ -291,6 +294,23 @@ describe('the chart', () => {
     expect(names.indexOf('POD_NAME')).toBeLessThan(names.indexOf('TAILCAST_LISTEN'));
   });
 
+  it.each(COPIES)('has a copy of deploy/%s', (path) => {
+    expect(readFileSync(join(CHART, path), 'utf8')).toBe(readFileSync(join(ROOT, 'deploy', path), 'utf8'));
+  });
+
+  it('brings dashboard and alerts as they are', () => {
+    const manifests = manifestsOf(template(helm, 'tc', '-f', exampleFile('everything')));
+    const dashboard = manifests.find(({ metadata }) => metadata.name === 'tc-dashboard') as unknown as {
+      data: Record<string, string>;
+      metadata: { labels: Record<string, string> };
+    };
+    const shipped = (name: string): string => readFileSync(join(ROOT, 'deploy/monitoring', name), 'utf8');
+    expect(dashboard.metadata.labels['grafana_dashboard']).toBe('1');
+    expect(JSON.parse(dashboard.data['tailcast.json'] ?? '')).toEqual(JSON.parse(shipped('dashboard.json')));
+    const rule = manifests.find(({ kind }) => kind === 'PrometheusRule') as unknown as { spec: unknown };
+    expect([rule.spec]).toEqual(manifestsOf(shipped('alerts.yaml')));
+  });
+
   it('passes helm’s own lint', () => {
     expect(run(helm, ['lint', '--strict', CHART]).code).toBe(0);
   });
@@ -483,12 +503,6 @@ describe('the operator in a real API server', () => {
     ]);
     expect(asAdmin(['get', 'proxygroups', '-o', 'name'])).toBe('proxygroup.tailscale.com/kept\n');
     asAdmin(['delete', 'crd', 'recorders.tailscale.com', 'proxygroups.tailscale.com', '--wait=true']);
-  });
-
-  it.each(CRDS)('has a copy of deploy/crds/%s', (name) => {
-    expect(readFileSync(join(CHART, 'crds', name), 'utf8')).toBe(
-      readFileSync(join(ROOT, 'deploy', 'crds', name), 'utf8'),
-    );
   });
 
   it('refuses ProxyGroups that change what they are', () => {
