@@ -61,6 +61,7 @@ async function main(): Promise<void> {
     const peers = new PeerSet(bench);
     const facts: Fact[] = [];
     const cases: CaseResult[] = [];
+    const failed: Record<string, string> = {};
     if (alone) facts.push(...(await benchRecorder({ quick: true, rounds: quick ? 1 : 2 })));
     let looked = false;
     for (const benchmark of chosen) {
@@ -68,18 +69,25 @@ async function main(): Promise<void> {
       if (!looked) facts.push(...(await idleMemory(taking.get('tailcast'))));
       looked = true;
       const rounds = benchmark.rounds?.(scale) ?? (quick ? QUICK_ROUNDS : FULL_ROUNDS);
-      const result = await measureCase(benchmark, taking, bench, scale, rounds);
-      if (benchmark.start === undefined)
-        for (const [name, peer] of result.replaced) peers.replace(name, peer);
-      cases.push(result.result);
-      console.log(printable(result.result));
+      try {
+        const result = await measureCase(benchmark, taking, bench, scale, rounds);
+        if (benchmark.start === undefined)
+          for (const [name, peer] of result.replaced) peers.replace(name, peer);
+        cases.push(result.result);
+        console.log(printable(result.result));
+      } catch (error) {
+        // the other cases are worth having, but a run with a wrong answer in it must not look like a good one
+        console.error(error);
+        failed[benchmark.name] = error instanceof Error ? error.message : String(error);
+        process.exitCode = 1;
+      }
     }
     const results: RunResults = {
       startedAt: startedAt.toISOString(),
       quick,
       machine: describeMachine(),
       versions: describeVersions(),
-      missing: Object.fromEntries(peers.missing),
+      missing: { ...Object.fromEntries(peers.missing), ...failed },
       cases,
       facts,
     };

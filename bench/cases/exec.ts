@@ -9,7 +9,18 @@ import {
   type BenchCase,
   type Scale,
 } from '../harness/case.ts';
+import type { PeerName } from '../peers/peer.ts';
+import { LINE_BYTES } from '../programs/exec-content.ts';
 import type { Transport } from '../programs/plan.ts';
+
+const SESSION_PEERS: readonly PeerName[] = [
+  'direct',
+  'tailcast',
+  'tailcast-recorded',
+  'tailcast-plain-recorded',
+  'reference',
+  'reference-recorded',
+];
 
 const TRANSPORTS = ['spdy', 'websocket'] as const satisfies readonly Transport[];
 const NAMES = { spdy: 'SPDY', websocket: 'WebSocket' } as const;
@@ -28,7 +39,8 @@ const cats = TRANSPORTS.flatMap((transport) =>
     name: `exec-cat-${content}-${transport}`,
     title: `exec, cat of ${CONTENTS[content].title}, ${NAMES[transport]}`,
     unit: MEGABYTES,
-    peers: ['direct', 'tailcast', 'tailcast-recorded', 'reference', 'reference-recorded'],
+    recordedBytesPerUnit: 1,
+    peers: SESSION_PEERS,
     plan: (scale) => ({
       kind: 'exec',
       transport,
@@ -41,7 +53,8 @@ const lines = TRANSPORTS.map((transport): BenchCase => ({
   name: `exec-lines-${transport}`,
   title: `exec, short lines on a terminal, ${NAMES[transport]}`,
   unit: LINES,
-  peers: ['direct', 'tailcast', 'tailcast-recorded', 'reference', 'reference-recorded'],
+  recordedBytesPerUnit: LINE_BYTES,
+  peers: SESSION_PEERS,
   plan: ({ quick }) => ({
     kind: 'exec',
     transport,
@@ -54,7 +67,7 @@ const echoes = TRANSPORTS.map((transport): BenchCase => ({
   title: `exec, echo of keystrokes, ${NAMES[transport]}`,
   unit: KEYS,
   constantLoad: true,
-  peers: ['direct', 'tailcast', 'tailcast-recorded', 'reference', 'reference-recorded'],
+  peers: ['direct', 'tailcast', 'tailcast-recorded', 'reference'],
   plan: ({ quick }) => ({
     kind: 'exec',
     transport,

@@ -23,6 +23,8 @@ export interface BenchCase {
   readonly fresh?: boolean;
   /** Not for speed: requests per second mean nothing where the load is constant. */
   readonly constantLoad?: boolean;
+  /** Bytes that a recorder must have got for each unit of `LoadResult`, or the figure of a recorded peer does not count. */
+  readonly recordedBytesPerUnit?: number;
   /** KB of memory per so many things that are open, once everything is open. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
   /** Starts its peers, where they are not the run's own. @throws PeerMissingError */

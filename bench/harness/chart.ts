@@ -33,7 +33,7 @@ const PANELS: readonly Panel[] = [
       ['exec-cat-utf8-spdy', 'text beyond ASCII, SPDY'],
       ['exec-cat-binary-spdy', 'random bytes, SPDY'],
     ],
-    peers: ['tailcast', 'tailcast-recorded', 'reference', 'reference-recorded'],
+    peers: ['tailcast', 'tailcast-recorded', 'tailcast-plain-recorded', 'reference', 'reference-recorded'],
     unit: ' MB/s',
   },
 ];
@@ -46,6 +46,7 @@ const MARGIN = 20;
 const FILL: Partial<Record<PeerName, string>> = {
   tailcast: '#1f6feb',
   'tailcast-recorded': '#0a3069',
+  'tailcast-plain-recorded': '#0a3069',
 };
 const OTHER = '#b6bec9';
 const INK = '#1f2328';

@@ -199,7 +199,7 @@ export const GOALS: readonly Goal[] = [
       compare(
         `exec cat (${content}, ${transport}) recorded: ≥ 2x the reference’s recorded rate`,
         recorded(transport, content),
-        ['tailcast-recorded', 'reference-recorded'],
+        ['tailcast-plain-recorded', 'reference-recorded'],
         [{ figure: 'rate', atLeast: 2 }],
       ),
     ]),
@@ -208,7 +208,7 @@ export const GOALS: readonly Goal[] = [
     compare(
       `100k short TTY lines (${transport}) recorded: ≥ 1.5x the reference’s lines/s`,
       `exec-lines-${transport}`,
-      ['tailcast-recorded', 'reference-recorded'],
+      ['tailcast-plain-recorded', 'reference-recorded'],
       [{ figure: 'rate', atLeast: 1.5 }],
     ),
   ),

@@ -1,5 +1,5 @@
 /** Runs one case: every peer in every round, so that what the machine does meanwhile hits all of them. */
-import { readdirSync, rmSync } from 'node:fs';
+import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Peer, PeerName } from '../peers/peer.ts';
 import type { LoadResult } from '../programs/plan.ts';
@@ -86,7 +86,11 @@ async function measureOnce(benchmark: BenchCase, peer: Peer, bench: Bench, scale
     steadyBytes = now?.rssBytes;
     steadyCpu = now?.cpuSeconds;
   };
+  const stored = await recordedBytes(benchmark, peer, bench);
   const load = await runLoad(benchmark, peer, bench, scale, onSteady);
+  const owed = load.units * (benchmark.recordedBytesPerUnit ?? 0) * (1 - STILL_ON_THE_WAY);
+  if (stored !== undefined && ((await recordedBytes(benchmark, peer, bench)) ?? 0) - stored < owed)
+    throw new Error('its sessions are not what the recorder has');
   const after = usageOf(pids);
   const units = load.units / benchmark.unit.size;
   const cpuSeconds =
@@ -101,6 +105,21 @@ async function measureOnce(benchmark: BenchCase, peer: Peer, bench: Bench, scale
     memoryKb: steadyBytes === undefined || per === undefined ? undefined : steadyBytes / 1024 / per,
     loadCpu: load.loadCpuSeconds / load.seconds,
   };
+}
+
+/** Of a session that has just ended, this share may not have reached the disk. */
+const STILL_ON_THE_WAY = 0.1;
+
+/** Bytes on the recorder's disk, where they are to be looked at. */
+async function recordedBytes(benchmark: BenchCase, peer: Peer, bench: Bench): Promise<number | undefined> {
+  if (benchmark.recordedBytesPerUnit === undefined || !peer.name.endsWith('-recorded')) return undefined;
+  const { folder } = await bench.recorder();
+  let bytes = 0;
+  for (const entry of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
+    // what is finished is renamed while we look
+    bytes += statSync(join(folder, entry), { throwIfNoEntry: false })?.size ?? 0;
+  }
+  return bytes;
 }
 
 function runLoad(

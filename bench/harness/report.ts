@@ -61,7 +61,8 @@ Every answer was compared byte by byte. Absolute figures are those of this machi
 Peers: *direct* is no proxy at all, the ceiling of load generator and upstream. *go* is \`httputil.ReverseProxy\` with a large
 pool and every write flushed, *go-default* the same with Go's default transport, *go-h2* with HTTP/2 upstream as well; nginx and HAProxy
 run one thread. *reference* is the reference's proxy behind a PROXY header, without TLS in front and without a tailnet between.
-*-recorded*: every session goes to the recorder (fsync before each acknowledgement) or does not run.
+*tailcast-plain* is the gateway in the same place. *-recorded*: every session goes to the recorder (fsync before each
+acknowledgement) or does not run; a figure counts only if the recorder has the bytes.
 ${missing.length === 0 ? '' : `\nNot measured:\n\n${missing.join('\n')}\n`}
 ## Goals
 

@@ -8,7 +8,7 @@ export interface RunResults {
   readonly quick: boolean;
   readonly machine: readonly string[];
   readonly versions: Readonly<Record<string, string>>;
-  /** Peers that could not be had, and why. */
+  /** Peers that could not be had, and cases that failed, and why. */
   readonly missing: Readonly<Record<string, string>>;
   readonly cases: readonly CaseResult[];
   readonly facts: readonly Fact[];

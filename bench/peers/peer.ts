@@ -13,6 +13,8 @@ export type PeerName =
   | 'tailcast'
   /** Every session goes to the recorder, or does not run. */
   | 'tailcast-recorded'
+  /** The same the way the reference runs here: behind a PROXY header, without TLS in front. */
+  | 'tailcast-plain-recorded'
   /** Go's ReverseProxy, tuned: what the goals are measured against. */
   | 'go'
   /** The same with Go's default transport. */
@@ -40,6 +42,7 @@ export function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
       return Promise.resolve({ name, target: bench.upstream, pids: () => [] });
     case 'tailcast':
     case 'tailcast-recorded':
+    case 'tailcast-plain-recorded':
       return startTailcast(name, bench);
     case 'go':
     case 'go-default':

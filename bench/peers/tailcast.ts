@@ -4,8 +4,13 @@ import type { Bench } from '../harness/bench.ts';
 import type { GatewayProgram } from '../programs/gateway.ts';
 import type { Peer } from './peer.ts';
 
+type TailcastName = 'tailcast' | 'tailcast-recorded' | 'tailcast-plain-recorded';
+
+/** The fixed identity is only for this machine. */
+const PROXY_HEADER = 'PROXY TCP4 127.0.0.1 127.0.0.1 40000 443\r\n';
+
 export async function startTailcast(
-  name: 'tailcast' | 'tailcast-recorded',
+  name: TailcastName,
   bench: Bench,
   kubeconfig: string = bench.kubeconfig,
 ): Promise<Peer> {
@@ -15,11 +20,12 @@ export async function startTailcast(
     key: bench.files.key,
     stateDirectory: join(bench.rig.folder, name),
     ...(name === 'tailcast' ? {} : { recorder: (await bench.recorder()).address }),
+    plain: name === 'tailcast-plain-recorded',
   };
   const { program, port } = await bench.launch('gateway', name, [JSON.stringify(options)]);
   return {
     name,
-    target: { port, ca: bench.files.ca },
+    target: options.plain === true ? { port, preamble: PROXY_HEADER } : { port, ca: bench.files.ca },
     pids: () => [program.pid],
     async restart() {
       await program.stop();

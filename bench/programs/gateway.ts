@@ -16,18 +16,29 @@ export interface GatewayProgram {
   readonly stateDirectory: string;
   /** `host:port` of the recorder that every session must go to; none: nothing is recorded. */
   readonly recorder?: string;
+  /** As behind `tailscale serve`: a PROXY header on every connection, and TLS ended in front of it. */
+  readonly plain?: boolean;
 }
 
 const options = JSON.parse(process.argv[2] ?? '{}') as GatewayProgram;
+const front: readonly (readonly [string, unknown])[] =
+  options.plain === true
+    ? [
+        ['tls', 'none'],
+        ['proxyProtocol', 'require'],
+      ]
+    : [
+        ['tls', 'files'],
+        ['tlsCert', options.cert],
+        ['tlsKey', options.key],
+      ];
 const gateway = await startGateway({
   config: readSettings(GATEWAY_SETTINGS, {
     flags: new Map<string, unknown>([
       ['kubeconfig', options.kubeconfig],
       ['identity', 'static'],
       ['listen', '127.0.0.1:0'],
-      ['tls', 'files'],
-      ['tlsCert', options.cert],
-      ['tlsKey', options.key],
+      ...front,
       ['stateDirectory', options.stateDirectory],
       ['opsListen', 'off'],
       ['checkRights', false],
