@@ -202,7 +202,7 @@ describe.each(clusters)(`API server $version (TAILCAST_SEED=${seed})`, ({ versio
 
   it(
     'reads an accepted request as we do, and has no session road that we call plain',
-    { timeout: 240_000 },
+    { timeout: 480_000 },
     async () => {
       const random = createRandom(seed);
       const lines = Array.from({ length: requests }, () => randomRequest(random));
