@@ -13,7 +13,6 @@ import { createApiServer } from '../../../src/kube/api-server.ts';
 import {
   BASES,
   CHART,
-  COPIES,
   CRDS,
   NAMESPACE,
   ROOT,
@@ -292,10 +291,6 @@ describe('the chart', () => {
     expect(new Set(names).size).toBe(names.length);
     expect(env.find((entry) => entry.name === 'TAILCAST_LISTEN')?.value).toBe('127.0.0.1:9');
     expect(names.indexOf('POD_NAME')).toBeLessThan(names.indexOf('TAILCAST_LISTEN'));
-  });
-
-  it.each(COPIES)('has a copy of deploy/%s', (path) => {
-    expect(readFileSync(join(CHART, path), 'utf8')).toBe(readFileSync(join(ROOT, 'deploy', path), 'utf8'));
   });
 
   it('brings dashboard and alerts as they are', () => {
