@@ -1,10 +1,11 @@
-/** The archive of `--store`: a recorder's directory, read without a recorder. */
+/** The archive of `--store`: a recorder's directory or bucket, read without a recorder. Nothing in it is written. */
 import { stat } from 'node:fs/promises';
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/catalog-query.ts';
 import { createCatalog } from '../tsrecorder/catalog.ts';
 import { readCast } from '../tsrecorder/replay.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
+import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { splitLines } from './lines.ts';
 
@@ -19,7 +20,11 @@ const STATES = ['open', 'closed', 'interrupted', 'violated', 'damaged'] as const
 export async function openDirectoryArchive(directory: string, signal: AbortSignal): Promise<Archive> {
   const found = await stat(directory).catch(() => undefined);
   if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${directory} is not a directory`);
-  const store = await createDiskStore(directory);
+  return openStoreArchive(await createDiskStore(directory, { readOnly: true }), signal);
+}
+
+/** The archive in a store that is open. */
+export function openStoreArchive(store: RecordingStore, signal: AbortSignal): Archive {
   const catalog = createCatalog({
     store,
     live: () => [],

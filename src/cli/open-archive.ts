@@ -3,10 +3,12 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import type { CommandContext } from '../config/command-context.ts';
+import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { defaultStateDirectory } from '../config/environment.ts';
 import { TailcastError } from '../errors.ts';
 import type { Archive } from './archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
+import { settingsOf } from './role-options.ts';
 
 /** What the demo leaves in its directory so that the tools find it. */
 const DEMO_NOTE = z.object({ recorder: z.string(), store: z.string() });
@@ -24,22 +26,25 @@ export async function openArchive(
   const store = textOf(options['store']) ?? context.environment.get('TAILCAST_STORE');
   if (url !== undefined && textOf(options['store']) === undefined)
     return openRecorderArchive(url, context.signal);
-  if (store !== undefined) return openStore(store, context.signal);
+  if (store !== undefined) return openStore(store, context);
   const demo = await readDemoNote(context.environment);
   if (demo === undefined) {
     throw new TailcastError(
       'USAGE',
-      'no recorder is named: give --recorder <url> or --store <directory>, set TAILCAST_RECORDER, or run the demo first',
+      'no recorder is named: give --recorder <url> or --store <directory or s3://…>, set TAILCAST_RECORDER, or run the demo first',
     );
   }
   return (await answers(demo.recorder))
     ? openRecorderArchive(demo.recorder, context.signal)
-    : openStore(demo.store, context.signal);
+    : openStore(demo.store, context);
 }
 
-async function openStore(directory: string, signal: AbortSignal): Promise<Archive> {
-  const { openDirectoryArchive } = await import('./directory-archive.ts');
-  return openDirectoryArchive(directory, signal);
+async function openStore(store: string, { environment, signal }: CommandContext): Promise<Archive> {
+  const { openDirectoryArchive, openStoreArchive } = await import('./directory-archive.ts');
+  if (!store.startsWith('s3://')) return openDirectoryArchive(store, signal);
+  const { openStoreForTool } = await import('../compose/recorder-store.ts');
+  const config = { ...settingsOf(RECORDER_SETTINGS, {}, environment), store };
+  return openStoreArchive((await openStoreForTool(config)).store, signal);
 }
 
 async function answers(base: string): Promise<boolean> {

@@ -310,7 +310,10 @@ async function explain(
 function addArchiveOptions(command: Command): Command {
   return command
     .option('--recorder <url>', 'the recorder to ask [TAILCAST_RECORDER]; default: the demo’s')
-    .option('--store <directory>', 'read a recorder’s directory instead [TAILCAST_STORE]');
+    .option(
+      '--store <directory|s3://…>',
+      'read a recorder’s directory or bucket instead; S3 as TAILCAST_S3_… says [TAILCAST_STORE]',
+    );
 }
 
 function argument<T>(parse: (raw: unknown) => T): (raw: string) => T {

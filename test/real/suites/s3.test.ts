@@ -199,22 +199,23 @@ async function tailcast(
   prefix: string,
   ...args: string[]
 ): Promise<{ readonly code: number; readonly stdout: string }> {
+  return run(command, `s3://recordings/${prefix}`, ...args);
+}
+
+async function run(...args: string[]): Promise<{ readonly code: number; readonly stdout: string }> {
   let written = '';
   const stdout = new PassThrough().on('data', (chunk: Buffer) => {
     written += String(chunk);
   });
-  const code = await runProgram(
-    [
-      command,
-      `s3://recordings/${prefix}`,
-      '--s3-endpoint',
-      server.endpoint,
-      '--s3-region',
-      server.region,
-      ...args,
-    ],
-    { stdout, stderr: process.stderr, environment: new Map(), signal: new AbortController().signal },
-  );
+  const code = await runProgram(args, {
+    stdout,
+    stderr: process.stderr,
+    environment: new Map([
+      ['TAILCAST_S3_ENDPOINT', server.endpoint],
+      ['TAILCAST_S3_REGION', server.region],
+    ]),
+    signal: new AbortController().signal,
+  });
   await once(stdout.end(), 'end');
   return { code, stdout: written };
 }
@@ -283,6 +284,18 @@ describe('an archive in a bucket', () => {
       for (const [key, content] of contents) await put(key, content);
     }
     expect((await tailcast('verify', 'verified', '--checkpoint', checkpoint)).code).toBe(0);
+  });
+
+  it('is listed and played by the tools without a recorder', async () => {
+    await using rig = await record('listed');
+    const [newest] = await rig.list();
+    await rig.recorder.close();
+    const store = ['--store', 's3://recordings/listed'];
+    const list = await run('ls', ...store, '--json');
+    expect(list.code).toBe(0);
+    expect(list.stdout).toContain('"command":"three"');
+    const played = await run('play', newest?.id ?? '', ...store, '--speed', '1000');
+    expect(played).toMatchObject({ code: 0, stdout: expect.stringContaining('xxx') });
   });
 
   it('has a retention plan, holds, and is cleaned up with tombstones in the log', async () => {
