@@ -10,6 +10,7 @@ import { apiServerChecks } from '../doctor/api-server-checks.ts';
 import { bucketChecks } from '../doctor/bucket-checks.ts';
 import { certificateCheck, type CertificatePlan } from '../doctor/certificate-check.ts';
 import { once, type Check } from '../doctor/checks.ts';
+import { serverClockCheck } from '../doctor/clock-check.ts';
 import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/grants-check.ts';
 import { permissionChecks } from '../doctor/permission-checks.ts';
 import { answersCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
@@ -116,6 +117,9 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
           prefix: bucket.prefix,
           retentionDays: config.s3RetentionDays,
         })),
+    ...(bucket === undefined
+      ? []
+      : [serverClockCheck(bucketServer(config), 'the store', options.unixMs ?? Date.now)]),
     ...places.flatMap((place) => storageChecks(place)),
     answersCheck(`${host}:${port}`, async (signal) => {
       const socket = connect({ host: host === '::' ? '::1' : host, port });
@@ -128,6 +132,11 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
       }
     }),
   ];
+}
+
+/** Who is asked for the time: the store itself, or AWS in general. */
+function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
+  return s3Endpoint ?? new URL(`https://s3.${s3Region ?? 'us-east-1'}.amazonaws.com/`);
 }
 
 function spoolPlace(config: RecorderConfig, directory: string): Parameters<typeof storageChecks>[0] {

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { ApiServer } from '../kube/api-server.ts';
 import { createApiClient, type ApiAnswer, type ApiClient } from './api-client.ts';
 import { failed, ok, once, warning, type Check, type Verdict } from './checks.ts';
+import { judgeClock } from './clock-check.ts';
 
 export interface ApiServerFacts {
   /** Reads the kubeconfig or the service account. */
@@ -20,10 +21,6 @@ const VERSION = z.object({ gitVersion: z.string(), major: z.string(), minor: z.s
 const SELF = z.object({ status: z.object({ userInfo: z.object({ username: z.string() }) }) });
 /** kubectl speaks WebSocket to API servers from here on; nothing older is tested. */
 const OLDEST_MINOR = 29;
-const CLOCK_WARNING_MS = 5_000;
-const CLOCK_FAILURE_MS = 60_000;
-/** `Date` says whole seconds. */
-const DATE_RESOLUTION_MS = 1000;
 
 const UNREACHABLE =
   'see that this machine may reach it (NetworkPolicy, firewall) and that the kubeconfig or KUBERNETES_SERVICE_HOST names it';
@@ -57,7 +54,7 @@ export function apiServerChecks({ open, unixMs }: ApiServerFacts): ApiServerSour
       title: 'clock',
       needs: ['api-server'],
       remedy: 'keep the clock with NTP',
-      run: async () => judgeClock(version),
+      run: async () => judgeDate(version),
     },
   ];
   return { client, checks };
@@ -107,20 +104,9 @@ function judgeSelf(answer: ApiAnswer): Verdict {
   return ok(`accepted as ${username}`);
 }
 
-function judgeClock(answer: ApiAnswer | undefined): Verdict {
-  if (answer?.dateMs === undefined) return ok('the API server does not say its time');
-  const { dateMs, askedAtMs, answeredAtMs } = answer;
-  // Its time lies in [date, date + 1 s), and was read at some moment between question and answer.
-  const ahead = askedAtMs - (dateMs + DATE_RESOLUTION_MS);
-  const behind = dateMs - answeredAtMs;
-  const offMs = Math.max(ahead, behind, 0);
-  const summary =
-    offMs < 1000
-      ? 'agrees with the API server’s'
-      : `${Math.round(offMs / 1000)} s ${ahead > behind ? 'ahead of' : 'behind'} the API server’s`;
-  const remedy = 'keep both clocks with NTP: times of recordings, tokens and certificates depend on them';
-  if (offMs >= CLOCK_FAILURE_MS) return failed(summary, remedy);
-  return offMs >= CLOCK_WARNING_MS ? warning(summary, remedy) : ok(summary);
+function judgeDate(answer: ApiAnswer | undefined): Verdict {
+  const { dateMs, askedAtMs = 0, answeredAtMs = 0 } = answer ?? {};
+  return judgeClock(dateMs === undefined ? undefined : { dateMs, askedAtMs, answeredAtMs }, 'the API server');
 }
 
 /** The usual reasons as sentences; the text of Node's own errors seldom says what to do. */
