@@ -29,7 +29,7 @@ const BLOCK = 1024 * 1024;
 const bytes = ({ quick }: Scale, full: number): number => (quick ? 48 : full) * BLOCK;
 
 const CONTENTS = {
-  ascii: { title: 'text', full: 192 },
+  ascii: { title: 'text', full: 128 },
   utf8: { title: 'text with characters beyond ASCII', full: 64 },
   binary: { title: 'random bytes', full: 64 },
 } as const;

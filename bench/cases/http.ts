@@ -2,7 +2,7 @@
 import { CONNECTIONS, EVENTS, MEGABYTES, REQUESTS, type BenchCase, type Scale } from '../harness/case.ts';
 import type { Answer } from '../programs/plan.ts';
 
-const ms = ({ quick }: Scale, full = 1000): number => (quick ? 500 : full);
+const ms = ({ quick }: Scale, full = 800): number => (quick ? 500 : full);
 
 const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
   name: `get-${connections}`,
