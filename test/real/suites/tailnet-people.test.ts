@@ -21,6 +21,7 @@ import { type Rig, createRig } from '../rig/rig.ts';
 import { type S3Server, startS3 } from '../rig/s3.ts';
 import { type Tailnet, type TailnetNode, startTailnet } from '../rig/tailnet.ts';
 import { type Archive, openArchive } from '../support/archive.ts';
+import { publish } from '../support/compatibility.ts';
 import { startLoadBalancer } from '../rig/haproxy.ts';
 import {
   type SiteGateway,
@@ -35,6 +36,10 @@ import {
 /** Loopback addresses of their own: a userspace tailscaled forwards nothing there but what `serve` says. */
 const SERVED_HOST = '127.0.0.77';
 const BALANCED_HOST = '127.0.0.78';
+
+const COLUMNS = ['who calls', 'exec, recorded'] as const;
+/** Road → column → what was seen to work on it. */
+const seen = new Map<string, Map<string, Set<string>>>();
 
 let rig: Rig;
 let cluster: Kubernetes;
@@ -100,6 +105,19 @@ async function setGrants(groupOfBob: string): Promise<void> {
     (await groupsOf('bob')).includes(groupOfBob) ? true : undefined,
   );
 }
+
+function works(road: string, column: (typeof COLUMNS)[number], what: string): void {
+  const row = seen.get(road) ?? new Map<string, Set<string>>();
+  seen.set(road, row.set(column, (row.get(column) ?? new Set()).add(what)));
+}
+
+const LABELS = { websocket: 'WS', spdy: 'SPDY' } as const;
+const PLAIN = {
+  http: 'kubectl, HTTP proxy of tailscaled',
+  socks5: 'kubectl, SOCKS proxy of tailscaled',
+} as const;
+const servedRoad = (version: number): string => `kubectl, serve with PROXY protocol ${version}`;
+const balancedRoad = (version: number): string => `kubectl, serve and haproxy with PROXY protocol ${version}`;
 
 interface Road {
   readonly gateway: SiteGateway;
@@ -183,12 +201,14 @@ function asItWas(who: string): object {
 describe('kubectl at a node of the tailnet', () => {
   it.each(['http', 'socks5'] as const)('is the person, through the %s proxy of tailscaled', async (via) => {
     expect(await whoami('alice', { ...direct(), via })).toMatchObject(ALICE);
+    works(PLAIN[via], 'who calls', '✓');
   });
 
   it.each(['websocket', 'spdy'] as const)('is recorded over %s', async (transport) => {
     // Her recorder is named by its address, his is found by its tag.
     expect(await recordedExec('alice', { transport })).toEqual(asItWas('alice'));
     expect(await recordedExec('dan', { transport })).toEqual(asItWas('dan'));
+    works(PLAIN.http, 'exec, recorded', LABELS[transport]);
   });
 
   it('is filed under the node that uploaded, in the bucket that both recorders share', async () => {
@@ -270,11 +290,13 @@ describe('behind serve with PROXY protocol', () => {
       expect(await whoami('alice', road)).toMatchObject(ALICE);
       expect(await whoami('bob', road)).toMatchObject({ username: 'bob@example.com' });
       expect(await whoami('ci', road)).toMatchObject({ username: 'ci.lab.ts.net' });
+      works(servedRoad(version), 'who calls', '✓');
     });
 
     it.each(['websocket', 'spdy'] as const)('sessions over %s are recorded', async (transport) => {
       const road = { gateway: served, port: 443 };
       expect(await recordedExec('alice', { road, transport })).toEqual(asItWas('alice'));
+      works(servedRoad(version), 'exec, recorded', LABELS[transport]);
     });
   });
 });
@@ -308,13 +330,16 @@ describe('behind a load balancer', () => {
         const seen = await Promise.all([1, 2, 3, 4].map(() => whoami('alice', road)));
         for (const who of seen) expect(who).toMatchObject(ALICE);
         expect(await whoami('bob', road)).toMatchObject({ username: 'bob@example.com' });
+        works(balancedRoad(version), 'who calls', '✓');
         expect(await second.metric('tailcast_requests_total')).toBeGreaterThan(0);
         expect(await recordedExec('alice', { road, transport: 'websocket' })).toEqual(asItWas('alice'));
+        works(balancedRoad(version), 'exec, recorded', 'WS');
         await second.program.stop();
         await rig.until('the balancer has seen it', async () =>
           (await balancer.serversUp()) === 1 ? true : undefined,
         );
         expect(await recordedExec('alice', { road, transport: 'spdy' })).toEqual(asItWas('alice'));
+        works(balancedRoad(version), 'exec, recorded', 'SPDY');
         second.program.start();
         await balancer.program.stop();
         await rig.until('the second gateway is back', () =>
@@ -368,6 +393,19 @@ describe('who claims to be somebody else', () => {
     socket.on('error', () => undefined);
     socket.write('GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n');
     expect(await text(socket)).toBe('');
+  });
+});
+
+describe('docs/compatibility.md', () => {
+  it('says what was seen', ({ skip }) => {
+    const cells = [...seen.values()].flatMap((row) => [...row.values()].flatMap((whats) => [...whats]));
+    // Three for each road; sessions do not go through the SOCKS proxy.
+    if (cells.length < 6 * 3 - 2) skip('not everything was run');
+    const rows = [...seen].map(([road, row]) => {
+      const line = COLUMNS.map((column) => [...(row.get(column) ?? ['–'])].toSorted().join(', '));
+      return [road, line] as const;
+    });
+    expect(publish({ heading: 'Through a tailnet', columns: COLUMNS, rows: new Map(rows) })).toBeUndefined();
   });
 });
 
