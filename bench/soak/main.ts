@@ -30,7 +30,9 @@ import {
 import { metricOf, trendsOf, usageOf, type Sample } from './samples.ts';
 import type { ShellSent } from './upstream.ts';
 
-const SAMPLE_MS = 2000;
+const SAMPLE_MS = 4000;
+/** From the signal to the look: a collection takes some 100 ms. */
+const COLLECT_MS = 1000;
 const REPORT_MS = 15_000;
 /** Shells are at most this long; then everything has ended by itself. */
 const FINISH_MS = 120_000;
@@ -112,7 +114,11 @@ async function watch(
   const endMs = performance.now() + minutes * 60_000;
   let reportedMs = performance.now();
   while (performance.now() < endMs) {
-    await new Promise((resolve) => setTimeout(resolve, SAMPLE_MS));
+    await pause(SAMPLE_MS);
+    for (const role of roles) {
+      for (const pid of familyOf(role.child.pid ?? 0)) process.kill(pid, 'SIGUSR2');
+    }
+    await pause(COLLECT_MS);
     for (const role of roles) {
       if (role.child.exitCode !== null) throw new Error(`${role.name} has ended`);
       role.samples.push(await sampleOf(role, seconds()));
@@ -122,6 +128,12 @@ async function watch(
     reportedMs = performance.now();
     say(progress(seconds(), roles, load.latest()));
   }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
 }
 
 function progress(seconds: number, roles: readonly Role[], now: LoadReport | undefined): string {

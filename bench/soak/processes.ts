@@ -15,6 +15,15 @@ import type { ShellSent, UpstreamMessage } from './upstream.ts';
 export const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url));
 const here = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 const DAY_MS = 86_400_000;
+/**
+ * Lets a signal collect what nobody needs: without that the heap of a minute is full of it, and says nothing. Workers get
+ * the same from their primary.
+ */
+const COLLECTABLE = [
+  '--expose-gc',
+  '--import',
+  'data:text/javascript,process.on("SIGUSR2",()=>globalThis.gc())',
+];
 
 /** Of one role that is running. */
 export interface Role {
@@ -40,7 +49,9 @@ export async function startRole(
   args: readonly string[],
   stack: AsyncDisposableStack,
 ): Promise<Role> {
-  const child = spawn(process.execPath, [MAIN, name, ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+  const child = spawn(process.execPath, [...COLLECTABLE, MAIN, name, ...args], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
   stack.defer(() => end(child));
   const ready = Promise.withResolvers<string>();
   const alarms: string[] = [];
