@@ -541,7 +541,11 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/kube/interactive.ts': ['test/kube/interactive.test.ts'],
   'src/proxy/plain.ts': ['test/attack/framing.test.ts'],
   'src/proxy/server.ts': ['test/attack/framing.test.ts', 'test/proxy/server.test.ts'],
-  'src/recording/stream-plan.ts': ['test/attack/roads.test.ts', 'test/proxy/upgrade.test.ts'],
+  'src/recording/stream-plan.ts': [
+    'test/recording/stream-plan.test.ts',
+    'test/attack/roads.test.ts',
+    'test/proxy/upgrade.test.ts',
+  ],
   'src/proxy/http2.ts': ['test/proxy/http2.test.ts', 'test/attack/framing.test.ts'],
   'src/proxy/upgrade-request.ts': ['test/proxy/upgrade.test.ts', 'test/attack/roads.test.ts'],
   'src/proxy/upgrade.ts': [
