@@ -11,8 +11,13 @@
  * half-close, one signal. A half-close is passed on as one. An end that closes altogether ends the other after what
  * was already read has been written: a client behind a pager may take its time for that. Only then does `lingerMs` run.
  * An end that breaks is treated the same way, because what it said before still counts.
+ *
+ * A server that has said everything closes its connection while much of it is still in the buffers of the way here, when
+ * a slow recorder or a slow client holds it back. One more byte to such a server makes its system throw the rest away.
+ * So what may wait, the heartbeats of a client, waits until everything is here.
  */
 import type { Duplex } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
 
 /** A stage that sees every chunk before it is delivered. */
 export interface RelayTap {
@@ -20,7 +25,15 @@ export interface RelayTap {
   push(chunk: Uint8Array): void | Promise<void>;
   /** The chunk has been handed to the other end. */
   delivered(): void;
+  /**
+   * For how long the chunk that was pushed last may be kept back while the other direction is behind, in milliseconds.
+   * 0 or nothing: it must not wait for that.
+   */
+  readonly patienceMs?: number;
 }
+
+/** A direction has caught up when nothing held it back, and nothing came, for this long. */
+const CAUGHT_UP_MS = 100;
 
 export interface RelayOptions {
   readonly client: Duplex;
@@ -33,6 +46,8 @@ export interface RelayOptions {
   readonly lingerMs: number;
   /** Destroys both ends. */
   readonly signal: AbortSignal;
+  /** Asked when the API server has ended or broken and all it said is delivered: bytes for the client before its end. */
+  readonly lastWords?: () => Uint8Array | undefined;
 }
 
 export type RelayEnd =
@@ -80,8 +95,21 @@ export function startRelay(options: RelayOptions): Relay {
   const onAbort = (): void => destroyBoth({ kind: 'stopped' });
   const refuse = (error: unknown): void => finish({ kind: 'refused', error });
 
-  const inbound = createDirection(client, upstream, taps?.clientToServer, refuse);
-  const outbound = createDirection(upstream, client, taps?.serverToClient, refuse);
+  const inbound: Direction = createDirection({
+    source: client,
+    sink: upstream,
+    tap: taps?.clientToServer,
+    refuse,
+    otherIsBehind: () => outbound.behind,
+  });
+  const outbound: Direction = createDirection({
+    source: upstream,
+    sink: client,
+    tap: taps?.serverToClient,
+    refuse,
+    otherIsBehind: () => false,
+    lastWords: options.lastWords,
+  });
 
   const watch = (side: 'client' | 'upstream', end: Duplex, other: Duplex): void => {
     const [fromEnd, toEnd] = side === 'client' ? [inbound, outbound] : [outbound, inbound];
@@ -125,6 +153,8 @@ export function startRelay(options: RelayOptions): Relay {
 
 interface Direction {
   readonly bytes: number;
+  /** Something holds it back, or did until a moment ago. */
+  readonly behind: boolean;
   start(head: Uint8Array): void;
   stop(): void;
   /** Nothing more comes from the source: the sink is ended when it has what was taken. */
@@ -133,17 +163,24 @@ interface Direction {
   discard(): void;
 }
 
-function createDirection(
-  source: Duplex,
-  sink: Duplex,
-  tap: RelayTap | undefined,
-  refuse: (error: unknown) => void,
-): Direction {
+interface DirectionOptions {
+  readonly source: Duplex;
+  readonly sink: Duplex;
+  readonly tap: RelayTap | undefined;
+  readonly refuse: (error: unknown) => void;
+  readonly otherIsBehind: () => boolean;
+  readonly lastWords?: (() => Uint8Array | undefined) | undefined;
+}
+
+function createDirection(options: DirectionOptions): Direction {
+  const { source, sink, tap, refuse, otherIsBehind, lastWords } = options;
   let bytes = 0;
   /** Reasons to wait: the tap, the sink. The source flows when there is none. */
   let holds = 0;
   let state: 'running' | 'stopped' | 'discarding' = 'running';
   let ended = false;
+  /** When it was last held back, or something came after that; undefined when it has caught up. */
+  let behindAtMs: number | undefined;
 
   const hold = (): void => {
     holds += 1;
@@ -151,12 +188,16 @@ function createDirection(
   };
   const release = (): void => {
     holds -= 1;
+    behindAtMs = performance.now();
     if (holds > 0 || state === 'stopped') return;
     if (ended) endSink();
     else source.resume();
   };
   const endSink = (): void => {
-    if (state === 'running' && !sink.writableEnded) sink.end();
+    if (state !== 'running' || sink.writableEnded || sink.destroyed) return;
+    const words = lastWords?.();
+    if (words === undefined) sink.end();
+    else sink.end(words);
   };
   const deliver = (chunk: Uint8Array): void => {
     if (state !== 'running' || sink.writableEnded || sink.destroyed) return;
@@ -169,6 +210,7 @@ function createDirection(
   const take = (chunk: Uint8Array): void => {
     if (state !== 'running') return;
     bytes += chunk.length;
+    if (behindAtMs !== undefined) behindAtMs = performance.now();
     if (tap === undefined) return deliver(chunk);
     let wait: void | Promise<void>;
     try {
@@ -176,12 +218,22 @@ function createDirection(
     } catch (error) {
       return refuse(error);
     }
-    if (wait === undefined) return deliver(chunk);
+    const { patienceMs = 0 } = tap;
+    const mayWait = patienceMs > 0 && otherIsBehind();
+    if (wait === undefined && !mayWait) return deliver(chunk);
     hold();
-    wait.then(() => {
-      deliver(chunk);
-      release();
-    }, refuse);
+    Promise.resolve(wait)
+      .then(() => (mayWait ? waitForOther(patienceMs) : undefined))
+      .then(() => {
+        deliver(chunk);
+        release();
+      }, refuse);
+  };
+  const waitForOther = async (patienceMs: number): Promise<void> => {
+    const untilMs = performance.now() + patienceMs;
+    while (state === 'running' && otherIsBehind() && performance.now() < untilMs) {
+      await delay(CAUGHT_UP_MS / 4);
+    }
   };
   // A socket says that it has ended even while it is paused, with a chunk still in the hands of the tap.
   const onEnd = (): void => {
@@ -191,6 +243,12 @@ function createDirection(
   return {
     get bytes() {
       return bytes;
+    },
+    get behind() {
+      if (state !== 'running') return false;
+      if (holds > 0) return true;
+      if (behindAtMs !== undefined && performance.now() - behindAtMs > CAUGHT_UP_MS) behindAtMs = undefined;
+      return behindAtMs !== undefined;
     },
     start(head) {
       source.pause();

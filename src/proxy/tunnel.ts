@@ -54,6 +54,7 @@ export function createTunnel(
 }
 
 const WORDLESS: SessionTaps = {
+  endsWithStatus: false,
   clientToServer: UNSEEN,
   serverToClient: UNSEEN,
   farewell: () => undefined,

@@ -95,6 +95,7 @@ async function run(
     taps: live.carried.taps,
     lingerMs: deps.lingerMs,
     signal: deps.signal,
+    lastWords: () => wordsForSilence(recording),
   });
   void relay.done.then((end) => wanted.resolve(judgeRelay(end, recording)));
   if (recording !== undefined) watchRecorder(recording, live, deps, wanted);
@@ -125,9 +126,25 @@ const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
   ['POLICY_REFUSED', 'refused'],
 ]);
 
+const BAD_GATEWAY = 502;
+const SILENT_END = 'the API server closed the connection before it said how the command ended';
+
+/** The server owes the exit status of the process: what was delivered may be only a part of its output. */
+function isSilent(recording: LiveRecording | undefined): recording is LiveRecording {
+  return recording?.taps.endsWithStatus === true && recording.session.totals.exit === undefined;
+}
+
+/** kubectl takes a connection that ends without a status for a success. */
+function wordsForSilence(recording: LiveRecording | undefined): Uint8Array | undefined {
+  return isSilent(recording) ? recording.taps.farewell(`tailcast: ${SILENT_END}`, BAD_GATEWAY) : undefined;
+}
+
 function judgeRelay(end: RelayEnd, recording: LiveRecording | undefined): End {
   switch (end.kind) {
     case 'closed':
+      if (end.first === 'upstream' && isSilent(recording)) {
+        return { outcome: 'interrupted', reason: SILENT_END };
+      }
       return { outcome: 'completed' };
     case 'broken':
       // kubectl may cut its connection as soon as it knows how the command ended

@@ -17,7 +17,15 @@ import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
 import { createSizeReader } from './size-reader.ts';
 import { inflateSpdyBlock } from './spdy-inflate.ts';
 import { createStatusCollector } from './status-collector.ts';
-import { asViolation, violation, type SessionTaps, type Tap, type TappedSession } from './tap.ts';
+import {
+  asViolation,
+  HEARTBEAT_PATIENCE_MS,
+  STATUS_SINCE,
+  violation,
+  type SessionTaps,
+  type Tap,
+  type TappedSession,
+} from './tap.ts';
 
 const ROLES = ['error', 'stdin', 'stdout', 'stderr', 'resize'] as const;
 type Role = (typeof ROLES)[number];
@@ -38,6 +46,7 @@ export function createSpdyTaps(session: TappedSession, version: ChannelVersion):
   return {
     clientToServer: createClientSide(session, streams),
     serverToClient: server,
+    endsWithStatus: version >= STATUS_SINCE,
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }
@@ -76,11 +85,19 @@ function createClientSide(session: TappedSession, streams: Streams): Tap {
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
   const readSize = createSizeReader(session);
+  /** The last push held whole heartbeats and nothing else. */
+  let heartbeat = false;
+  /** As long as somebody may type. */
+  let stdinId: number | undefined;
   const see = (event: SpdyEvent): void => {
+    if (event.kind !== 'ping') heartbeat = false;
     switch (event.kind) {
-      case 'synStream':
-        streams.open(event.streamId, headers.decode(event.block).get('streamtype'));
+      case 'synStream': {
+        const role = headers.decode(event.block).get('streamtype');
+        streams.open(event.streamId, role);
+        if (role === 'stdin') stdinId = event.streamId;
         return;
+      }
       case 'headers':
         headers.decode(event.block);
         return;
@@ -90,6 +107,7 @@ function createClientSide(session: TappedSession, streams: Streams): Tap {
         const { role } = streams.find(event.streamId);
         if (role === 'resize') readSize(event.payload);
         else if (role === 'stdin') session.input(event.payload.length);
+        if (event.fin && event.streamId === stdinId) stdinId = undefined;
         return;
       }
       case 'rstStream':
@@ -101,8 +119,17 @@ function createClientSide(session: TappedSession, streams: Streams): Tap {
     }
   };
   return {
-    push: (chunk) => seeAll(parser, chunk, see, session),
+    push(chunk) {
+      heartbeat = parser.atBoundary;
+      const wait = seeAll(parser, chunk, see, session);
+      if (!parser.atBoundary) heartbeat = false;
+      return wait;
+    },
     delivered() {},
+    get patienceMs() {
+      if (!heartbeat) return 0;
+      return stdinId === undefined ? HEARTBEAT_PATIENCE_MS.spdy : HEARTBEAT_PATIENCE_MS.interactive;
+    },
   };
 }
 
@@ -136,7 +163,7 @@ function createServerSide(
   };
   const finish = (stream: Stream, how: 'ended' | 'reset'): void => {
     // A reset of a stream that has said nothing tells nothing, except where silence means success.
-    const told = how === 'ended' || status.begun || version < 4;
+    const told = how === 'ended' || status.begun || version < STATUS_SINCE;
     if (stream.role === 'error' && !stream.finished && told) {
       const exit = status.finish();
       if (exit !== undefined) session.exit(exit);

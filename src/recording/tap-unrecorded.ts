@@ -48,6 +48,7 @@ export function createWebSocketEndTaps(): SessionTaps {
   let closed = false;
   let deliveredToBoundary = true;
   return forgiving({
+    endsWithStatus: false,
     clientToServer: UNSEEN,
     serverToClient: {
       push(chunk) {
@@ -107,8 +108,12 @@ function forgiving(taps: SessionTaps): SessionTaps {
     delivered() {
       if (!lost) tap.delivered();
     },
+    get patienceMs() {
+      return lost ? 0 : (tap.patienceMs ?? 0);
+    },
   });
   return {
+    endsWithStatus: taps.endsWithStatus,
     clientToServer: forgive(taps.clientToServer),
     serverToClient: forgive(taps.serverToClient),
     farewell: (message, httpStatus) => (lost ? undefined : taps.farewell(message, httpStatus)),

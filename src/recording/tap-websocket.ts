@@ -22,7 +22,15 @@ import {
 } from '../wire/websocket/frame.ts';
 import { createSizeReader } from './size-reader.ts';
 import { createStatusCollector } from './status-collector.ts';
-import { asViolation, violation, type SessionTaps, type Tap, type TappedSession } from './tap.ts';
+import {
+  asViolation,
+  HEARTBEAT_PATIENCE_MS,
+  STATUS_SINCE,
+  violation,
+  type SessionTaps,
+  type Tap,
+  type TappedSession,
+} from './tap.ts';
 
 /** RFC 6455 §7.4.1. */
 const CLOSE_NORMAL = Uint8Array.of(0x03, 0xe8);
@@ -35,6 +43,7 @@ export function createWebSocketTaps(session: TappedSession, protocol: ChannelPro
   return {
     clientToServer: createClientSide(session, protocol),
     serverToClient: server,
+    endsWithStatus: protocol.version >= STATUS_SINCE,
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }
@@ -44,10 +53,16 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol): Ta
   const readSize = createSizeReader(session);
   let message = createMessage(protocol);
   let closeSignal: Uint8Array = EMPTY;
+  /** The last push held whole heartbeats and nothing else. */
+  let heartbeat = false;
+  /** Somebody has typed, or has a terminal, and may type again. */
+  let typing = false;
   const see = (piece: WebSocketPiece): void => {
+    if (piece.opcode !== OPCODE.ping && piece.opcode !== OPCODE.pong) heartbeat = false;
     if (isControl(piece)) return;
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
     const rest = openMessage(message, piece);
+    if (message.channel === CHANNEL.stdin || message.channel === CHANNEL.resize) typing = true;
     if (message.channel === CHANNEL.stdin) session.input(rest.bytes.length);
     else if (rest.bytes.length > 0 || piece.last) seeControlData(unmaskPiece(rest), piece.last);
     if (!piece.last) return;
@@ -62,10 +77,20 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol): Ta
     if (closeSignal.length > 1 || (last && closeSignal.length !== 1)) {
       throw violation('a close signal names one channel');
     }
+    if (closeSignal[0] === CHANNEL.stdin) typing = false;
   };
   return {
-    push: (chunk) => seeAll(scanner, chunk, see, session),
+    push(chunk) {
+      heartbeat = scanner.atBoundary;
+      const wait = seeAll(scanner, chunk, see, session);
+      if (!scanner.atBoundary) heartbeat = false;
+      return wait;
+    },
     delivered() {},
+    get patienceMs() {
+      if (!heartbeat) return 0;
+      return typing ? HEARTBEAT_PATIENCE_MS.interactive : HEARTBEAT_PATIENCE_MS.websocket;
+    },
   };
 }
 

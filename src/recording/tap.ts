@@ -12,17 +12,31 @@ export interface Tap {
   push(chunk: Uint8Array): void | Promise<void>;
   /** The chunk was handed to the other side. */
   delivered(): void;
+  /** For how long the chunk that was pushed last may be kept back; see `RelayTap`. Of the client's side only. */
+  readonly patienceMs?: number;
 }
 
 export interface SessionTaps {
   readonly clientToServer: Tap;
   readonly serverToClient: Tap;
+  /** The protocol has the server say how the process ended, also when it ended well. */
+  readonly endsWithStatus: boolean;
   /**
    * Bytes that end the session with a message, to be put behind what was delivered to the client; `undefined` where
    * that is impossible, because a frame is partly delivered or the protocol is past it.
    */
   farewell(message: string, httpStatus: number): Uint8Array | undefined;
 }
+
+/**
+ * For how long a chunk with nothing but heartbeats of the client may wait: not long where a key that somebody presses
+ * would wait behind it, and otherwise for less than clients wait for the answer (client-go 61 s over WebSocket, over SPDY
+ * for ever).
+ */
+export const HEARTBEAT_PATIENCE_MS = { interactive: 250, spdy: 60_000, websocket: 20_000 } as const;
+
+/** The first version of the stream protocol in which the server always says how a process ended. */
+export const STATUS_SINCE = 4;
 
 /** The part of a recording session a tap needs. */
 export type TappedSession = Pick<RecordingSession, 'output' | 'input' | 'resize' | 'exit' | 'flush'>;

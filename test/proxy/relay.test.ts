@@ -249,6 +249,80 @@ describe('relay with taps', () => {
     expect(slow.deliveries).toBe(0);
   });
 
+  it('loses nothing of an end that closed behind a slow tap, while heartbeats come', async () => {
+    const slow = tap(() => new Promise((resolve) => setTimeout(resolve, 1)));
+    const heartbeats = { ...tap(() => undefined), patienceMs: 60_000 };
+    const { client, upstream, inner, fromUpstream, relay } = await relayed({
+      taps: { clientToServer: heartbeats, serverToClient: slow },
+    });
+    inner.upstream.on('error', () => {});
+    const total = 6 * 1024 * 1024;
+    upstream.end(Buffer.alloc(total, 1), () => upstream.destroy());
+    const beat = setInterval(() => client.write('beat'), 20);
+    await fromUpstream.until(() => fromUpstream.ended);
+    clearInterval(beat);
+    expect(fromUpstream.size).toBe(total);
+    client.end();
+    await relay.done;
+  });
+
+  it('keeps back what may wait until the other direction has caught up, and no longer than it may', async () => {
+    for (const patienceMs of [60_000, 20]) {
+      const gate = Promise.withResolvers<void>();
+      const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
+        taps: { clientToServer: { ...idle, patienceMs }, serverToClient: tap(() => gate.promise) },
+      });
+      client.write('1');
+      expect((await fromClient.take(1)).toString()).toBe('1');
+      upstream.write('held');
+      await until(() => relay.totals.fromUpstream === 4);
+      client.write('2');
+      await until(() => relay.totals.fromClient === 2);
+      if (patienceMs === 20) expect((await fromClient.take(1)).toString()).toBe('2');
+      else {
+        await new Promise((resolve) => setTimeout(resolve, 150));
+        expect(fromClient.size).toBe(0);
+        gate.resolve();
+        expect((await fromUpstream.take(4)).toString()).toBe('held');
+        expect((await fromClient.take(1)).toString()).toBe('2');
+      }
+      relay.stop();
+      gate.resolve();
+    }
+  });
+
+  it('never keeps back what must not wait', async () => {
+    const gate = Promise.withResolvers<void>();
+    const { client, upstream, fromClient, relay } = await relayed({
+      taps: { clientToServer: { ...idle, patienceMs: 0 }, serverToClient: tap(() => gate.promise) },
+    });
+    upstream.write('held');
+    await until(() => relay.totals.fromUpstream === 4);
+    client.write('now');
+    expect((await fromClient.take(3)).toString()).toBe('now');
+    relay.stop();
+    gate.resolve();
+  });
+
+  it('gives the client last words behind everything that came, however the other side ended', async () => {
+    for (const how of ['end', 'break'] as const) {
+      const gate = Promise.withResolvers<void>();
+      const { upstream, client, inner, fromUpstream, relay } = await relayed({
+        taps: { clientToServer: idle, serverToClient: tap(() => gate.promise) },
+        lastWords: () => Buffer.from(', she wrote'),
+      });
+      upstream.write('the end');
+      await until(() => relay.totals.fromUpstream === 7);
+      if (how === 'end') upstream.end();
+      else inner.upstream.destroy(new Error('reset'));
+      gate.resolve();
+      await fromUpstream.until(() => fromUpstream.ended);
+      expect(fromUpstream.bytes.toString()).toBe('the end, she wrote');
+      client.end();
+      await relay.done;
+    }
+  });
+
   it('taps the heads as well', async () => {
     const seen: string[] = [];
     const note = tap((chunk) => void seen.push(Buffer.from(chunk).toString()));

@@ -45,6 +45,29 @@ function opened(version?: 1 | 2 | 3 | 4 | 5) {
   return { ...pair, client, server };
 }
 
+describe('SPDY tap, heartbeats', () => {
+  it('lets whole heartbeats wait, briefly while somebody may type, and nothing else', () => {
+    const client = createSpdyPeer();
+    const { clientToServer } = createSpdyTaps(new SeenSession(), 4);
+    const patience = (chunk: Uint8Array): number | undefined => {
+      void clientToServer.push(chunk);
+      return clientToServer.patienceMs;
+    };
+    const ping = hex('800300060000000400000001');
+    expect(patience(client.open(1, 'error'))).toBe(0);
+    expect(patience(ping)).toBe(60_000);
+    expect(patience(client.open(3, 'stdin'))).toBe(0);
+    expect(patience(ping)).toBe(250);
+    expect(patience(Buffer.concat([ping, client.data(3, utf8('x'))]))).toBe(0);
+    expect(patience(Buffer.concat([client.data(3, utf8('x')), ping]))).toBe(0);
+    expect(patience(ping.subarray(0, 5))).toBe(0);
+    expect(patience(ping.subarray(5))).toBe(0);
+    expect(patience(Buffer.concat([ping, ping]))).toBe(250);
+    expect(patience(client.data(3, utf8('x'), true))).toBe(0);
+    expect(patience(ping)).toBe(60_000);
+  });
+});
+
 describe('SPDY tap, server to client', () => {
   it('records stdout and stderr of any size and skips empty frames', () => {
     const { session, down } = opened();

@@ -51,6 +51,30 @@ function verdict(direction: 'up' | 'down', bytes: Uint8Array): string {
 
 const VIOLATED = expect.objectContaining({ code: 'SESSION_VIOLATED' });
 
+describe('WebSocket tap, heartbeats', () => {
+  it('lets whole heartbeats wait, briefly while somebody may type, and nothing else', () => {
+    const { clientToServer } = createWebSocketTaps(new SeenSession(), parseSubprotocol('v5.channel.k8s.io')!);
+    const patience = (chunk: Uint8Array): number | undefined => {
+      void clientToServer.push(chunk);
+      return clientToServer.patienceMs;
+    };
+    const ping = hex('898001020304');
+    const key = clientMessage(0, utf8('x'));
+    expect(patience(ping)).toBe(20_000);
+    expect(patience(key)).toBe(0);
+    expect(patience(ping)).toBe(250);
+    expect(patience(Buffer.concat([ping, key]))).toBe(0);
+    expect(patience(Buffer.concat([key, ping]))).toBe(0);
+    expect(patience(ping.subarray(0, 3))).toBe(0);
+    expect(patience(ping.subarray(3))).toBe(0);
+    expect(patience(clientMessage(255, Uint8Array.of(0)))).toBe(0);
+    expect(patience(ping)).toBe(20_000);
+    expect(patience(clientMessage(4, SIZE))).toBe(0);
+    expect(patience(ping)).toBe(250);
+    expect(patience(hex('888001020304'))).toBe(0);
+  });
+});
+
 describe('WebSocket tap, client to server', () => {
   it('reads resizes: one, two in two chunks, two in one chunk, one behind a close frame', () => {
     const message = clientMessage(4, SIZE);
