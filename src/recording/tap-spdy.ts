@@ -89,6 +89,12 @@ function createClientSide(session: TappedSession, streams: Streams): Tap {
   let heartbeat = false;
   /** As long as somebody may type. */
   let stdinId: number | undefined;
+  const seeData = (event: SpdyDataPiece): void => {
+    const { role } = streams.find(event.streamId);
+    if (role === 'resize') readSize(event.payload);
+    else if (role === 'stdin') session.input(event.payload.length);
+    if (event.fin && event.streamId === stdinId) stdinId = undefined;
+  };
   const see = (event: SpdyEvent): void => {
     if (event.kind !== 'ping') heartbeat = false;
     switch (event.kind) {
@@ -103,13 +109,8 @@ function createClientSide(session: TappedSession, streams: Streams): Tap {
         return;
       case 'synReply':
         throw violation('a SPDY client answered a stream that was not opened');
-      case 'data': {
-        const { role } = streams.find(event.streamId);
-        if (role === 'resize') readSize(event.payload);
-        else if (role === 'stdin') session.input(event.payload.length);
-        if (event.fin && event.streamId === stdinId) stdinId = undefined;
-        return;
-      }
+      case 'data':
+        return seeData(event);
       case 'rstStream':
       case 'settings':
       case 'ping':

@@ -54,6 +54,26 @@ describe('a session', () => {
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });
 
+  it.each(['end', 'destroy'] as const)(
+    'is no success when the API server leaves before it said how the command ended (%s)',
+    async (leave) => {
+      const { rig, server } = await start({});
+      const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+      const upstream = await server;
+      upstream.write(serverMessage(1, utf8('half of it')));
+      await client.reader.until(() => client.reader.bytes.includes('half of it'));
+      upstream[leave]();
+      await client.reader.untilClosed();
+      // which kubectl would take for a success if there were nothing
+      const words = 'closed the connection before it said how the command ended';
+      expect(client.reader.bytes.toString('latin1')).toContain(words);
+      expect(await rig.until('sessionEnded')).toMatchObject({
+        outcome: 'interrupted',
+        reason: expect.stringContaining(words) as unknown,
+      });
+    },
+  );
+
   it.each([true, false])('ends when nothing happens in it (recorded: %s)', async (recorded) => {
     const { rig } = await start({ idleMs: 100 }, recorded);
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });

@@ -102,9 +102,6 @@ function linesOf(double: RecorderDouble): unknown[] {
   return double.uploads[0]!.lines().map((line) => JSON.parse(line) as unknown);
 }
 
-/** What a client reads instead of nothing, which kubectl takes for a success. */
-const UNSAID = 'closed the connection before it said how the command ended';
-
 describe('a recorded exec', () => {
   it('is delivered and recorded over WebSocket, with who, what, exit and end', async () => {
     const recorderDouble = await recorder();
@@ -736,21 +733,7 @@ describe('the end of sessions', () => {
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     ((await peer) as unknown as { resetAndDestroy(): void }).resetAndDestroy();
     await client.reader.untilClosed();
-    expect(client.reader.bytes.toString('latin1')).toContain(UNSAID);
     expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
     expect(linesOf(recorderDouble).at(-1)).toMatchObject({ kind: 'end', outcome: 'interrupted' });
-  });
-
-  it('is no success when the API server closes before it said how the command ended', async () => {
-    const recorderDouble = await recorder();
-    const { script, peer } = openEnded();
-    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    ((await peer) as unknown as { end(): void }).end();
-    await client.reader.untilClosed();
-    expect(client.reader.bytes.toString('latin1')).toContain(UNSAID);
-    const reason = expect.stringContaining(UNSAID) as unknown;
-    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted', reason });
-    expect(linesOf(recorderDouble).at(-1)).toMatchObject({ kind: 'end', outcome: 'interrupted', reason });
   });
 });

@@ -1,0 +1,160 @@
+/**
+ * One direction of a relay: every chunk goes past the tap before it goes to the sink, one at a time.
+ *
+ * A server that has said everything closes its connection while much of it is still in the buffers of the way here, when
+ * a slow recorder or a slow client holds it back. One more byte to such a server makes its system throw the rest away.
+ * So what may wait, the heartbeats of a client, waits until everything is here.
+ */
+import type { Duplex } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+
+/** A stage that sees every chunk before it is delivered. */
+export interface RelayTap {
+  /** A promise holds the chunk back until it resolves; a throw or a rejection stops the relay with the chunk unsent. */
+  push(chunk: Uint8Array): void | Promise<void>;
+  /** The chunk has been handed to the other end. */
+  delivered(): void;
+  /**
+   * For how long the chunk that was pushed last may be kept back while the other direction is behind, in milliseconds.
+   * 0 or nothing: it must not wait for that.
+   */
+  readonly patienceMs?: number;
+}
+
+/** A direction has caught up when nothing held it back, and nothing came, for this long. */
+const CAUGHT_UP_MS = 100;
+
+export interface DirectionOptions {
+  readonly source: Duplex;
+  readonly sink: Duplex;
+  readonly tap: RelayTap | undefined;
+  /** Called with what the tap threw; nothing is delivered from that chunk on. */
+  readonly refuse: (error: unknown) => void;
+  readonly otherIsBehind: () => boolean;
+  /** Bytes for the sink before its end, behind everything else. */
+  readonly lastWords?: (() => Uint8Array | undefined) | undefined;
+}
+
+export class Direction {
+  readonly #options: DirectionOptions;
+  #bytes = 0;
+  /** Reasons to wait: the tap, the sink. The source flows when there is none. */
+  #holds = 0;
+  #state: 'running' | 'stopped' | 'discarding' = 'running';
+  #ended = false;
+  /** When it was last held back, or something came after that; undefined when it has caught up. */
+  #behindAtMs: number | undefined;
+
+  constructor(options: DirectionOptions) {
+    this.#options = options;
+  }
+
+  /** Taken from the source. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Something holds it back, or did until a moment ago. */
+  get behind(): boolean {
+    if (this.#state !== 'running') return false;
+    if (this.#holds > 0) return true;
+    const sinceMs = this.#behindAtMs;
+    if (sinceMs !== undefined && performance.now() - sinceMs > CAUGHT_UP_MS) this.#behindAtMs = undefined;
+    return this.#behindAtMs !== undefined;
+  }
+
+  start(head: Uint8Array): void {
+    const { source } = this.#options;
+    source.pause();
+    source.on('data', this.#take);
+    source.once('end', this.endSource);
+    if (head.length > 0) this.#take(head);
+    if (this.#holds === 0 && this.#state === 'running') source.resume();
+  }
+
+  stop(): void {
+    const { source, sink } = this.#options;
+    this.#state = 'stopped';
+    source.off('data', this.#take);
+    source.off('end', this.endSource);
+    sink.off('drain', this.#release);
+    source.pause();
+  }
+
+  /**
+   * Nothing more comes from the source: the sink is ended when it has what was taken. A socket says that it has ended
+   * even while it is paused, with a chunk still in the hands of the tap.
+   */
+  readonly endSource = (): void => {
+    this.#ended = true;
+    if (this.#holds === 0) this.#endSink();
+  };
+
+  /** The sink is gone: what still comes is read and dropped, so that the source can end. */
+  discard(): void {
+    if (this.#state === 'stopped') return;
+    this.#state = 'discarding';
+    this.#options.source.resume();
+  }
+
+  readonly #take = (chunk: Uint8Array): void => {
+    const { tap, refuse, otherIsBehind } = this.#options;
+    if (this.#state !== 'running') return;
+    this.#bytes += chunk.length;
+    if (this.#behindAtMs !== undefined) this.#behindAtMs = performance.now();
+    if (tap === undefined) return this.#deliver(chunk);
+    let wait: void | Promise<void>;
+    try {
+      wait = tap.push(chunk);
+    } catch (error) {
+      return refuse(error);
+    }
+    const { patienceMs = 0 } = tap;
+    if (patienceMs > 0 && otherIsBehind()) wait = this.#waitForOther(wait, patienceMs);
+    if (wait === undefined) return this.#deliver(chunk);
+    this.#hold();
+    wait.then(() => {
+      this.#deliver(chunk);
+      this.#release();
+    }, refuse);
+  };
+
+  async #waitForOther(first: void | Promise<void>, patienceMs: number): Promise<void> {
+    await first;
+    const untilMs = performance.now() + patienceMs;
+    while (this.#state === 'running' && this.#options.otherIsBehind() && performance.now() < untilMs) {
+      await delay(CAUGHT_UP_MS / 4);
+    }
+  }
+
+  #deliver(chunk: Uint8Array): void {
+    const { sink, tap } = this.#options;
+    if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
+    const room = sink.write(chunk);
+    tap?.delivered();
+    if (room) return;
+    this.#hold();
+    sink.once('drain', this.#release);
+  }
+
+  #hold(): void {
+    this.#holds += 1;
+    this.#options.source.pause();
+  }
+
+  readonly #release = (): void => {
+    this.#holds -= 1;
+    this.#behindAtMs = performance.now();
+    if (this.#holds > 0 || this.#state === 'stopped') return;
+    if (this.#ended) this.#endSink();
+    else this.#options.source.resume();
+  };
+
+  #endSink(): void {
+    const { sink, lastWords } = this.#options;
+    if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
+    const words = lastWords?.();
+    if (words === undefined) sink.end();
+    else sink.end(words);
+  }
+}
