@@ -3,12 +3,13 @@
  * run writes both into `node_modules/.cache/tailcast`).
  *
  *   npm run bench [-- case… --quick]      a case can be named by its beginning: `get`, `exec-cat`; `recorder` is the
- *                                         recorder alone (`recorder.ts`); --profile=<folder> writes CPU profiles
+ *                                         recorder alone (`recorder.ts`); --profile=<folder> writes CPU profiles,
+ *                                         --update puts the named cases into the last results
  *
  * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift; ratios
  * of medians over interleaved rounds are what counts. Results are written only when all cases ran.
  */
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CASES } from './cases/all.ts';
@@ -37,13 +38,14 @@ const chosen = CASES.filter(
     wanted.length === 0 || wanted.some((prefix) => name === prefix || name.startsWith(`${prefix}-`)),
 );
 const profiles = args.find((arg) => arg.startsWith('--profile='))?.slice('--profile='.length);
+const update = args.includes('--update');
 const strange = args.filter(
-  (arg) => arg.startsWith('--') && arg !== '--quick' && !arg.startsWith('--profile='),
+  (arg) => arg.startsWith('--') && arg !== '--quick' && arg !== '--update' && !arg.startsWith('--profile='),
 );
 const alone = wanted.length === 0 || wanted.includes('recorder');
 if (strange.length > 0 || (chosen.length === 0 && !alone)) {
   console.error(
-    `usage: npm run bench [-- case… --quick --profile=<folder>]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
+    `usage: npm run bench [-- case… --quick --update --profile=<folder>]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
   );
   process.exitCode = 2;
 } else {
@@ -105,13 +107,28 @@ function conclude(results: RunResults, startedAt: Date): void {
       console.log(`${verdict.met ? 'met    ' : 'NOT MET'}  ${goal.text}: ${verdict.figures}`);
   }
   console.log(`${Math.round((Date.now() - startedAt.getTime()) / 1000)} s`);
-  if (wanted.length > 0) return;
+  if (wanted.length > 0 && !update) return;
   const folder = results.quick ? join(here, '..', 'node_modules', '.cache', 'tailcast') : here;
-  writeFileSync(join(folder, 'results.json'), `${JSON.stringify(results, undefined, 1)}\n`);
-  writeFileSync(join(folder, 'results.md'), markdown(results));
+  const whole = update ? merged(folder, results) : results;
+  writeFileSync(join(folder, 'results.json'), `${JSON.stringify(whole, undefined, 1)}\n`);
+  writeFileSync(join(folder, 'results.md'), markdown(whole));
   const picture = results.quick ? join(folder, 'bench.svg') : join(here, '..', 'docs', 'images', 'bench.svg');
-  writeFileSync(picture, chart(results));
+  writeFileSync(picture, chart(whole));
   console.log(`written: ${folder}/results.md`);
+}
+
+/** The last results, with the cases of this run in the place of theirs. */
+function merged(folder: string, results: RunResults): RunResults {
+  const before = JSON.parse(readFileSync(join(folder, 'results.json'), 'utf8')) as RunResults;
+  const names = new Set(results.cases.map(({ name }) => name));
+  const cases = [...before.cases.filter(({ name }) => !names.has(name)), ...results.cases];
+  const missing = Object.entries(before.missing).filter(([name]) => !names.has(name));
+  const place = (name: string): number => CASES.findIndex((benchmark) => benchmark.name === name);
+  return {
+    ...before,
+    missing: Object.fromEntries(missing),
+    cases: cases.toSorted((left, right) => place(left.name) - place(right.name)),
+  };
 }
 
 /** A gateway that has served nothing yet, a few seconds after it began. */

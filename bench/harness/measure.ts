@@ -1,6 +1,7 @@
 /** Runs one case: every peer in every round, so that what the machine does meanwhile hits all of them. */
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Peer, PeerName } from '../peers/peer.ts';
 import type { LoadResult } from '../programs/plan.ts';
 import type { Bench } from './bench.ts';
@@ -110,14 +111,27 @@ async function measureOnce(benchmark: BenchCase, peer: Peer, bench: Bench, scale
 
 /** Of a session that has just ended, this share may not have reached the disk. */
 const STILL_ON_THE_WAY = 0.1;
+const LOOK_MS = 150;
+const MAX_LOOKS = 60;
 
 /** Bytes on the recorder's disk, where they are to be looked at. */
 async function recordedBytes(benchmark: BenchCase, peer: Peer, bench: Bench): Promise<number | undefined> {
   if (benchmark.recordedBytesPerUnit === undefined || !peer.name.endsWith('-recorded')) return undefined;
   const { folder } = await bench.recorder();
+  // what the session before this one left behind may still be moved to its place
+  let last = -1;
+  for (let look = 0; look < MAX_LOOKS; look += 1) {
+    const bytes = sizeOf(folder);
+    if (bytes === last) return bytes;
+    last = bytes;
+    await delay(LOOK_MS);
+  }
+  throw new Error('the recorder does not come to rest');
+}
+
+function sizeOf(folder: string): number {
   let bytes = 0;
   for (const entry of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
-    // what is finished is renamed while we look
     bytes += statSync(join(folder, entry), { throwIfNoEntry: false })?.size ?? 0;
   }
   return bytes;

@@ -1,4 +1,5 @@
 /** The gateway, with and without a recorder. */
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Bench } from '../harness/bench.ts';
 import type { GatewayProgram } from '../programs/gateway.ts';
@@ -14,11 +15,15 @@ export async function startTailcast(
   bench: Bench,
   kubeconfig: string = bench.kubeconfig,
 ): Promise<Peer> {
+  // all load comes from one user, who could by default not have that many shells
+  const policy = join(bench.rig.folder, 'policy.yaml');
+  writeFileSync(policy, 'sessions:\n  perUser: 1000\n');
   const options: GatewayProgram = {
     kubeconfig,
     cert: bench.files.cert,
     key: bench.files.key,
     stateDirectory: join(bench.rig.folder, name),
+    policy,
     ...(name === 'tailcast' ? {} : { recorder: (await bench.recorder()).address }),
     plain: name === 'tailcast-plain-recorded',
   };

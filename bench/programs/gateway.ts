@@ -14,6 +14,7 @@ export interface GatewayProgram {
   readonly cert: string;
   readonly key: string;
   readonly stateDirectory: string;
+  readonly policy: string;
   /** `host:port` of the recorder that every session must go to; none: nothing is recorded. */
   readonly recorder?: string;
   /** As behind `tailscale serve`: a PROXY header on every connection, and TLS ended in front of it. */
@@ -40,6 +41,7 @@ const gateway = await startGateway({
       ['listen', '127.0.0.1:0'],
       ...front,
       ['stateDirectory', options.stateDirectory],
+      ['policy', options.policy],
       ['opsListen', 'off'],
       ['checkRights', false],
     ]),

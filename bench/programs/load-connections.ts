@@ -1,4 +1,5 @@
 /** Load that is about connections: many handshakes, many watches. */
+import type { Socket } from 'node:net';
 import { createChunkedScanner } from '../../src/proxy/chunked.ts';
 import { open } from './connect.ts';
 import { EVENT_BYTES } from './content.ts';
@@ -52,11 +53,13 @@ export async function loadWatches(
   let seen = 0;
   let counting = false;
   const failed = Promise.withResolvers<never>();
+  const sockets: Socket[] = [];
   let next = 0;
   const openSome = async (): Promise<void> => {
     while (next < plan.watches) {
       next += 1;
       const socket = await open(target, 'http/1.1');
+      sockets.push(socket);
       socket.once('close', () => failed.reject(new Error('a watch was closed')));
       socket.on('error', failed.reject);
       let first = true;
@@ -89,6 +92,7 @@ export async function loadWatches(
   const seconds = (performance.now() - beganAt) / 1000;
   const cpu = process.cpuUsage(before);
   failed.promise.catch(() => {});
+  for (const socket of sockets) socket.destroy();
   return {
     units: latencies.length,
     seconds,
