@@ -54,7 +54,7 @@ export function createTunnel(
 }
 
 const WORDLESS: SessionTaps = {
-  endsWithStatus: false,
+  owesStatus: false,
   clientToServer: UNSEEN,
   serverToClient: UNSEEN,
   farewell: () => undefined,

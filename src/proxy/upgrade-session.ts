@@ -131,7 +131,7 @@ const SILENT_END = 'the API server closed the connection before it said how the 
 
 /** The server owes the exit status of the process: what was delivered may be only a part of its output. */
 function isSilent(recording: LiveRecording | undefined): recording is LiveRecording {
-  return recording?.taps.endsWithStatus === true && recording.session.totals.exit === undefined;
+  return recording?.taps.owesStatus === true && recording.session.totals.exit === undefined;
 }
 
 /** kubectl takes a connection that ends without a status for a success. */

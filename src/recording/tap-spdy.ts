@@ -43,10 +43,13 @@ interface Stream {
 export function createSpdyTaps(session: TappedSession, version: ChannelVersion): SessionTaps {
   const streams = createStreams();
   const server = createServerSide(session, streams, version);
+  const client = createClientSide(session, streams);
   return {
-    clientToServer: createClientSide(session, streams),
+    clientToServer: client,
     serverToClient: server,
-    endsWithStatus: version >= STATUS_SINCE,
+    get owesStatus() {
+      return version >= STATUS_SINCE && !client.left;
+    },
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }
@@ -81,12 +84,14 @@ function createStreams(): Streams {
   };
 }
 
-function createClientSide(session: TappedSession, streams: Streams): Tap {
+function createClientSide(session: TappedSession, streams: Streams): Tap & { readonly left: boolean } {
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
   const readSize = createSizeReader(session);
   /** The last push held whole heartbeats and nothing else. */
   let heartbeat = false;
+  /** The client has given up a stream, or all of them. */
+  let left = false;
   /** As long as somebody may type. */
   let stdinId: number | undefined;
   const seeData = (event: SpdyDataPiece): void => {
@@ -112,9 +117,11 @@ function createClientSide(session: TappedSession, streams: Streams): Tap {
       case 'data':
         return seeData(event);
       case 'rstStream':
+      case 'goaway':
+        left = true;
+        return;
       case 'settings':
       case 'ping':
-      case 'goaway':
       case 'windowUpdate':
         return;
     }
@@ -127,6 +134,9 @@ function createClientSide(session: TappedSession, streams: Streams): Tap {
       return wait;
     },
     delivered() {},
+    get left() {
+      return left;
+    },
     get patienceMs() {
       if (!heartbeat) return 0;
       return stdinId === undefined ? HEARTBEAT_PATIENCE_MS.spdy : HEARTBEAT_PATIENCE_MS.interactive;

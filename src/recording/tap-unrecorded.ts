@@ -48,7 +48,7 @@ export function createWebSocketEndTaps(): SessionTaps {
   let closed = false;
   let deliveredToBoundary = true;
   return forgiving({
-    endsWithStatus: false,
+    owesStatus: false,
     clientToServer: UNSEEN,
     serverToClient: {
       push(chunk) {
@@ -113,7 +113,9 @@ function forgiving(taps: SessionTaps): SessionTaps {
     },
   });
   return {
-    endsWithStatus: taps.endsWithStatus,
+    get owesStatus() {
+      return !lost && taps.owesStatus;
+    },
     clientToServer: forgive(taps.clientToServer),
     serverToClient: forgive(taps.serverToClient),
     farewell: (message, httpStatus) => (lost ? undefined : taps.farewell(message, httpStatus)),

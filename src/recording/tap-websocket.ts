@@ -40,15 +40,21 @@ const EMPTY = new Uint8Array(0);
 /** @param protocol what the API server chose; see `parseSubprotocol` */
 export function createWebSocketTaps(session: TappedSession, protocol: ChannelProtocol): SessionTaps {
   const server = createServerSide(session, protocol);
+  const client = createClientSide(session, protocol);
   return {
-    clientToServer: createClientSide(session, protocol),
+    clientToServer: client,
     serverToClient: server,
-    endsWithStatus: protocol.version >= STATUS_SINCE,
+    get owesStatus() {
+      return protocol.version >= STATUS_SINCE && !client.left;
+    },
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }
 
-function createClientSide(session: TappedSession, protocol: ChannelProtocol): Tap {
+function createClientSide(
+  session: TappedSession,
+  protocol: ChannelProtocol,
+): Tap & { readonly left: boolean } {
   const scanner = createWebSocketScanner({ expectMask: true });
   const readSize = createSizeReader(session);
   let message = createMessage(protocol);
@@ -57,8 +63,11 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol): Ta
   let heartbeat = false;
   /** Somebody has typed, or has a terminal, and may type again. */
   let typing = false;
+  /** The client has sent its close frame. */
+  let left = false;
   const see = (piece: WebSocketPiece): void => {
     if (piece.opcode !== OPCODE.ping && piece.opcode !== OPCODE.pong) heartbeat = false;
+    if (piece.opcode === OPCODE.close) left = true;
     if (isControl(piece)) return;
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
     const rest = openMessage(message, piece);
@@ -87,6 +96,9 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol): Ta
       return wait;
     },
     delivered() {},
+    get left() {
+      return left;
+    },
     get patienceMs() {
       if (!heartbeat) return 0;
       return typing ? HEARTBEAT_PATIENCE_MS.interactive : HEARTBEAT_PATIENCE_MS.websocket;

@@ -19,8 +19,11 @@ export interface Tap {
 export interface SessionTaps {
   readonly clientToServer: Tap;
   readonly serverToClient: Tap;
-  /** The protocol has the server say how the process ended, also when it ended well. */
-  readonly endsWithStatus: boolean;
+  /**
+   * The server has to say how the process ended, also when it ended well: that is how the protocol is, and the client has
+   * not taken its leave before.
+   */
+  readonly owesStatus: boolean;
   /**
    * Bytes that end the session with a message, to be put behind what was delivered to the client; `undefined` where
    * that is impossible, because a frame is partly delivered or the protocol is past it.

@@ -1,9 +1,11 @@
+import { once } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
 import { createSessionLimits } from '../../src/proxy/session-limits.ts';
 import type { UpgradeDeps } from '../../src/proxy/upgrade.ts';
 import { startRecorderDouble } from '../support/recorder-double.ts';
-import { clientMessage, serverMessage, utf8 } from '../support/stream-peers.ts';
+import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
+import { clientMessage, MASK, serverMessage, utf8 } from '../support/stream-peers.ts';
 import {
   askUpgrade,
   startApiServerDouble,
@@ -73,6 +75,24 @@ describe('a session', () => {
       });
     },
   );
+
+  it('is complete when the client has taken its leave, whoever closes first', async () => {
+    const { rig, server } = await start({});
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    const upstream = await server;
+    const closeFrame = encodeWebSocketFrame({
+      opcode: OPCODE.close,
+      fin: true,
+      payload: Uint8Array.of(3, 232),
+      mask: MASK,
+    });
+    const seen = once(upstream, 'data');
+    client.socket.write(closeFrame);
+    await seen;
+    upstream.end();
+    await client.reader.untilClosed();
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed' });
+  });
 
   it.each([true, false])('ends when nothing happens in it (recorded: %s)', async (recorded) => {
     const { rig } = await start({ idleMs: 100 }, recorded);
