@@ -127,8 +127,9 @@ describe('a rolling restart', () => {
     two = await startRecorder('two', two.port);
     await say('all is well');
     shell.close();
+    // the other recorder may still be storing its part: until then the first one says what is missing
     const recording = await eventually('it is in the store', async () => {
-      const all = await recordings(two);
+      const all = await recordings(one);
       return all.length === 1 && all[0]?.state === 'closed' ? all[0] : undefined;
     });
     const output = (await castOf(one, recording))
