@@ -5,7 +5,7 @@ export default defineConfig({
   test: {
     root: import.meta.dirname,
     include: ['**/*.test.ts'],
-    testTimeout: 60_000,
+    testTimeout: 200_000,
     hookTimeout: 180_000,
     pool: 'forks',
     // A verification run shares its machine with others: what depends on time gets a second try there, and only there.

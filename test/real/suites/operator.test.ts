@@ -140,7 +140,7 @@ async function converged(name: string, replicas: number): Promise<RecorderObject
       if (complete) return object;
       throw new Error(JSON.stringify({ status: object.status, set: set.status, joined, secrets }));
     },
-    { timeoutMs: 50_000 },
+    { timeoutMs: 150_000 },
   );
 }
 
@@ -166,7 +166,7 @@ async function gone(name: string): Promise<void> {
       );
       return !exists && left.flat().length === 0 && (await nodes(`${name}-`)).length === 0 ? true : undefined;
     },
-    { timeoutMs: 50_000 },
+    { timeoutMs: 150_000 },
   );
 }
 
