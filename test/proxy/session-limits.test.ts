@@ -24,8 +24,9 @@ describe('session limits', () => {
   });
 
   it('count one leaving once', async () => {
-    const limits = createSessionLimits({ perUser: 1, total: 10 });
+    const limits = createSessionLimits({ perUser: 2, total: 10 });
     const leave = await limits.enter('a');
+    await limits.enter('a');
     leave();
     leave();
     await limits.enter('a');
