@@ -8,19 +8,20 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /** Raised as the suite grows: fewer passing tests than this means that a suite silently did not run. */
-const FLOOR = 5000;
+const FLOOR = 5600;
 const MINUTE = 60_000;
 /** Characters of a step's output that are searched for its closing line. */
 const KEPT_OUTPUT = 64 * 1024;
 /**
  * The suites with real peers that are run here; `npm run test:real` alone runs all of them. With a cold cache on two
- * processors the peers take some 16 minutes to build and these suites about as long, of the hour that CI has.
+ * processors the peers take some 16 minutes to build and these suites about 14, of the hour that there is.
  */
 const REAL_SUITES = [
   'rig',
   'tailnet',
   'tailnet-people',
   'tailnet-changes',
+  'host',
   'reference-client',
   'reference-proxy',
   'reference-crd',
@@ -29,9 +30,23 @@ const REAL_SUITES = [
   'differential-websocket',
   'differential-tailnet',
   'differential-api-server',
+  's3',
+  'failover',
+  'lock',
+  'coverage',
   'browser',
   'clients',
+  'proxy-group',
+  'chart',
+  'chart-tailnet',
 ];
+/** The longest ones, run as long as enough of the hour is left: together some ten minutes. */
+const LONG_SUITES = ['kubectl', 'operator'];
+const HOUR_MS = 58 * MINUTE;
+const LONG_SUITE_MS = 12 * MINUTE;
+/** The kubectl suite with the oldest and the newest version; all of them take three times as long. */
+process.env['TAILCAST_MATRIX'] ??= 'ends';
+const beganMs = Date.now();
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const scratch = mkdtempSync(join(tmpdir(), 'tailcast-ci-'));
 const total = { passed: 0, failed: 0, skipped: 0 };
@@ -41,7 +56,16 @@ await step('npm ci', ['npm', 'ci', '--no-audit', '--no-fund'], 10 * MINUTE);
 if (broken.length === 0) {
   await step('npm run check', ['npm', 'run', 'check'], 10 * MINUTE);
   await vitestSuite('npm test', ['npm', 'test'], 25 * MINUTE);
-  await countedSuite('npm run test:real', ['npm', 'run', 'test:real', '--', ...REAL_SUITES], 50 * MINUTE);
+  await countedSuite('npm run test:real', ['npm', 'run', 'test:real', '--', ...REAL_SUITES], 46 * MINUTE);
+  for (const suite of LONG_SUITES) {
+    const leftMs = HOUR_MS - (Date.now() - beganMs);
+    if (leftMs >= LONG_SUITE_MS) {
+      await countedSuite(`npm run test:real -- ${suite}`, ['npm', 'run', 'test:real', '--', suite], leftMs);
+      continue;
+    }
+    console.log(`ci: ${suite} is left out: only ${Math.floor(leftMs / MINUTE)} minutes of the hour are left`);
+    add(0, 0, 1);
+  }
 }
 rmSync(scratch, { recursive: true, force: true });
 
