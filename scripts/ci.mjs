@@ -12,6 +12,9 @@ const FLOOR = 5600;
 const MINUTE = 60_000;
 /** Characters of a step's output that are searched for its closing line. */
 const KEPT_OUTPUT = 64 * 1024;
+const SHOWN_FAILURES = 40;
+/** Characters of a failed test's message. */
+const SHOWN_MESSAGE = 300;
 /**
  * The suites with real peers that are run here; `npm run test:real` alone runs all of them. With a cold cache on two
  * processors the peers take some 16 minutes to build and these suites about 14, of the hour that there is.
@@ -51,6 +54,8 @@ const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const scratch = mkdtempSync(join(tmpdir(), 'tailcast-ci-'));
 const total = { passed: 0, failed: 0, skipped: 0 };
 const broken = [];
+/** The failed tests, a line each: said once more at the end, where a reader of a cut log finds them. */
+const failures = [];
 
 await step('npm ci', ['npm', 'ci', '--no-audit', '--no-fund'], 10 * MINUTE);
 if (broken.length === 0) {
@@ -70,13 +75,16 @@ if (broken.length === 0) {
 rmSync(scratch, { recursive: true, force: true });
 
 if (total.passed < FLOOR) broken.push(`only ${total.passed} tests passed; the floor is ${FLOOR}`);
+for (const failure of failures.slice(0, SHOWN_FAILURES)) console.log(failure);
+if (failures.length > SHOWN_FAILURES)
+  console.log(`and ${failures.length - SHOWN_FAILURES} more failed tests`);
 for (const problem of broken) console.log(`ci: ${problem}`);
 console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`);
 process.exitCode = broken.length > 0 || total.failed > 0 ? 1 : 0;
 
 /** vitest, whose JSON report is added to the total. */
 async function vitestSuite(title, command, limitMs) {
-  const report = join(scratch, 'report.json');
+  const report = newReport();
   await step(
     title,
     [...command, '--', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`],
@@ -86,15 +94,34 @@ async function vitestSuite(title, command, limitMs) {
     broken.push(`${title}: no report was written`);
     return;
   }
-  const { numPassedTests, numFailedTests, numPendingTests, numTodoTests } = JSON.parse(
-    readFileSync(report, 'utf8'),
-  );
-  add(numPassedTests, numFailedTests, numPendingTests + numTodoTests);
+  const result = JSON.parse(readFileSync(report, 'utf8'));
+  add(result.numPassedTests, result.numFailedTests, result.numPendingTests + result.numTodoTests);
+  failures.push(...failedTests(result));
+}
+
+/** Where the next suite is to write vitest's JSON report. */
+function newReport() {
+  return join(mkdtempSync(join(scratch, 'suite-')), 'report.json');
+}
+
+/** The tests of such a report that failed, and the files that broke outside their tests: a line each. */
+function failedTests(report) {
+  const line = (what, message = '') =>
+    `failed: ${what}: ${message.replaceAll(/\s+/g, ' ').slice(0, SHOWN_MESSAGE)}`;
+  return report.testResults.flatMap((file) => {
+    const tests = file.assertionResults.filter(({ status }) => status === 'failed');
+    const name = file.name.split('/').slice(-2).join('/');
+    if (tests.length === 0 && file.status === 'failed') return [line(name, file.message)];
+    return tests.map((test) => line(`${name}: ${test.fullName}`, test.failureMessages?.[0]));
+  });
 }
 
 /** A test command that ends with a closing line of its own. */
 async function countedSuite(title, command, limitMs) {
+  const report = newReport();
+  process.env['TAILCAST_TEST_REPORT'] = report;
   const output = await step(title, command, limitMs);
+  if (existsSync(report)) failures.push(...failedTests(JSON.parse(readFileSync(report, 'utf8'))));
   const closing = [...output.matchAll(/^(\d+) passed, (\d+) failed, (\d+) skipped$/gm)].at(-1);
   if (closing === undefined) broken.push(`${title}: it did not say how many tests ran`);
   else add(...closing.slice(1).map(Number));
