@@ -48,7 +48,7 @@ const LONG_SUITES = ['kubectl', 'operator'];
 const HOUR_MS = 58 * MINUTE;
 const LONG_SUITE_MS = 12 * MINUTE;
 /** The kubectl suite with the oldest and the newest version; all of them take three times as long. */
-process.env['TAILCAST_MATRIX'] ??= 'ends';
+process.env['REAL_MATRIX'] ??= 'ends';
 const beganMs = Date.now();
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const scratch = mkdtempSync(join(tmpdir(), 'tailcast-ci-'));
@@ -119,7 +119,7 @@ function failedTests(report) {
 /** A test command that ends with a closing line of its own. */
 async function countedSuite(title, command, limitMs) {
   const report = newReport();
-  process.env['TAILCAST_TEST_REPORT'] = report;
+  process.env['REAL_REPORT'] = report;
   const output = await step(title, command, limitMs);
   if (existsSync(report)) failures.push(...failedTests(JSON.parse(readFileSync(report, 'utf8'))));
   const closing = [...output.matchAll(/^(\d+) passed, (\d+) failed, (\d+) skipped$/gm)].at(-1);

@@ -3,7 +3,7 @@
  *
  *   node test/real/run.ts [suite…]
  *
- * `TAILCAST_TEST_REPORT` names the file that is to hold vitest's JSON report.
+ * `REAL_REPORT` names the file that is to hold vitest's JSON report.
  * A machine without Go skips everything with one printed reason. Where `CI` is set that is a failure.
  */
 import { spawn } from 'node:child_process';
@@ -59,7 +59,7 @@ function close({ passed, failed, skipped }: Counts): number {
 
 async function runVitest(suites: readonly Suite[]): Promise<Counts> {
   const folder = mkdtempSync(join(tmpdir(), 'tcreal-'));
-  const output = process.env['TAILCAST_TEST_REPORT'] ?? join(folder, 'result.json');
+  const output = process.env['REAL_REPORT'] ?? join(folder, 'result.json');
   const vitest = join(root, 'node_modules', 'vitest', 'vitest.mjs');
   const files = suites.map((suite) => join(here, suite.file));
   const args = [vitest, 'run', '--config', join(here, 'vitest.config.ts')];

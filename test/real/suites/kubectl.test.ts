@@ -13,8 +13,8 @@ import { checkAbsentApi } from '../support/absent-api.ts';
 
 const found = await findKubectls();
 const ends = new Set([found[0], found.at(-1)]);
-/** `TAILCAST_MATRIX=ends`: only the oldest and the newest, where time is short. */
-const kubectls = process.env['TAILCAST_MATRIX'] === 'ends' ? found.filter((one) => ends.has(one)) : found;
+/** `REAL_MATRIX=ends`: only the oldest and the newest, where time is short. */
+const kubectls = process.env['REAL_MATRIX'] === 'ends' ? found.filter((one) => ends.has(one)) : found;
 const clients: readonly Client[] = kubectls.flatMap((kubectl) =>
   (['spdy', 'websocket'] as const)
     .filter((transport) => speaks(kubectl, transport))
