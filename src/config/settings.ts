@@ -85,6 +85,13 @@ export function readSettings<Table extends SettingTable>(
   return trust<SettingValues<Table>>(typed);
 }
 
+/**
+ * What the kubelet sets in every pod beside a Service whose name begins with `tailcast` (kubernetes
+ * pkg/kubelet/envvars): nobody wrote these, so they are no misspelt settings.
+ */
+const SERVICE_LINK =
+  /^TAILCAST_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)$/;
+
 function locate(key: string, sources: SettingSources): { raw: unknown; origin: string } | undefined {
   const flag = sources.flags.get(key);
   if (flag !== undefined) return { raw: flag, origin: flagName(key) };
@@ -109,7 +116,7 @@ function unknownVariables(
 ): string[] {
   const known = [...Object.keys(table).map(environmentName), ...otherVariables];
   return [...environment.keys()]
-    .filter((name) => name.startsWith('TAILCAST_') && !known.includes(name))
+    .filter((name) => name.startsWith('TAILCAST_') && !known.includes(name) && !SERVICE_LINK.test(name))
     .map((name) => `${name}: no such setting${suggestion(name, known)}`);
 }
 

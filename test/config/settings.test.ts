@@ -58,6 +58,23 @@ describe('settings', () => {
     expect(problem.split('\n')).toHaveLength(4);
   });
 
+  it('passes over what the kubelet says of services whose names begin with tailcast', () => {
+    const links = [
+      'TAILCAST_SERVICE_HOST',
+      'TAILCAST_SERVICE_PORT',
+      'TAILCAST_SERVICE_PORT_HTTPS',
+      'TAILCAST_PORT',
+      'TAILCAST_PORT_443_TCP',
+      'TAILCAST_RECORDER_SERVICE_HOST',
+      'TAILCAST_RECORDER_PORT_8080_TCP_ADDR',
+    ];
+    const environment = Object.fromEntries(links.map((name) => [name, 'tcp://10.0.0.1:443']));
+    expect(readSettings(GATEWAY_SETTINGS, sources({ environment })).mode).toBe('auth');
+    expect(
+      problemOf(() => readSettings(GATEWAY_SETTINGS, sources({ environment: { TAILCAST_SUPPORT: '1' } }))),
+    ).toContain('TAILCAST_SUPPORT: no such setting');
+  });
+
   it('does not take members of Object for settings', () => {
     const file = new Map<string, unknown>([
       ['constructor', 1],
