@@ -70,7 +70,8 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
       return createRig({ ...options, ...changed }, root);
     },
     async list(query = '') {
-      const { body } = await get(`/api/v1/recordings${query}`);
+      const { status, body } = await get(`/api/v1/recordings${query}`);
+      if (status !== 200) throw new Error(`no list but ${status}: ${body}`);
       return JSON.parse(body).recordings;
     },
     async [Symbol.asyncDispose]() {

@@ -134,6 +134,13 @@ interface Listing {
 /** What is in the bucket: new recordings are asked for each time, old ones now and then. */
 function createListing({ bucket, nowMs, recentMs, fullListMs }: S3StoreOptions): Listing {
   let full: { readonly at: number; readonly old: ReadonlyMap<string, StoredRecording> } | undefined;
+  /** Counts what makes a full listing obsolete, also while it is being made. */
+  let generation = 0;
+
+  function forget(): void {
+    full = undefined;
+    generation += 1;
+  }
 
   async function listSince(since: number): Promise<Map<string, StoredRecording>> {
     const [marks, folders] = await Promise.all([listMarks(bucket), listNodes(bucket)]);
@@ -157,24 +164,24 @@ function createListing({ bucket, nowMs, recentMs, fullListMs }: S3StoreOptions):
     async list() {
       const now = nowMs();
       const since = now - recentMs;
-      if (full === undefined || now - full.at >= fullListMs) {
+      const known = full;
+      if (known === undefined || now - known.at >= fullListMs) {
+        const begun = generation;
         const all = await listSince(0);
-        full = { at: now, old: all };
+        if (generation === begun) full = { at: now, old: all };
         return [...all.values()];
       }
       const recent = await listSince(since);
-      for (const [id, recording] of full.old) {
+      for (const [id, recording] of known.old) {
         if (timeOf(recording.key) < since && !recent.has(id)) recent.set(id, recording);
       }
       return [...recent.values()];
     },
     changed(key) {
       // a session that began long ago: it is not among the recent ones
-      if (timeOf(key) < nowMs() - recentMs) full = undefined;
+      if (timeOf(key) < nowMs() - recentMs) forget();
     },
-    forget() {
-      full = undefined;
-    },
+    forget,
   };
 }
 

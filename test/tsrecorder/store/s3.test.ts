@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createS3Store, S3_LISTING } from '../../../src/tsrecorder/store/s3.ts';
-import { createMemoryBucket } from './memory-bucket.ts';
+import { createMemoryBucket, type MemoryBucket } from './memory-bucket.ts';
 import { describeStore } from './store-contract.ts';
 
 const nowMs = (): number => Date.parse('2026-07-29T12:00:00Z');
@@ -36,6 +36,40 @@ describe('listing a bucket', () => {
     ]);
     now += 60_000;
     expect(await times()).toContain('2026-07-01T00:00:00.000000001Z');
+  });
+
+  it.each([0, 60_000])('is not upset by a removal in between, %d ms after the first', async (laterMs) => {
+    const bucket = createMemoryBucket();
+    let now = nowMs();
+    let removed = Promise.resolve();
+    const slow: MemoryBucket = {
+      ...bucket,
+      async *list(query) {
+        for await (const page of bucket.list(query)) {
+          yield page;
+          if (query.prefix === 'n1/') await removed;
+        }
+      },
+    };
+    const store = createS3Store({
+      bucket: slow,
+      nowMs: () => now,
+      recentMs: 3_600_000,
+      fullListMs: 60_000,
+    });
+    const old = { nodeId: 'n1', time: '2026-07-01T00:00:00Z' };
+    await bucket.put(`n1/${old.time}.cast`, Buffer.from('x'));
+    expect(await store.list()).toHaveLength(1);
+    now += laterMs;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    removed = promise;
+    const listing = store.list();
+    await new Promise(setImmediate);
+    removed = Promise.resolve();
+    await store.remove(old);
+    resolve();
+    await listing;
+    expect(await store.list()).toEqual([]);
   });
 
   it('does not read the events of a node, however many there are', async () => {
