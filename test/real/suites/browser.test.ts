@@ -161,7 +161,8 @@ describe('the player', () => {
     expect(await elapsed()).toBe(0);
     await seek(0.99);
     await expect.poll(() => elapsed(), { timeout: 3000 }).toBeGreaterThan(1);
-    expect(await screenText()).toContain('first');
+    // a terminal draws when it gets round to it
+    await shows('first');
   });
 
   it('plays faster', async () => {
