@@ -15,7 +15,7 @@ import { createWhois } from '../tailnet/whois.ts';
 import { createRecorder, type Recorder, type RecorderOptions } from '../tsrecorder/server.ts';
 import type { IdentifyUploader } from '../tsrecorder/uploads.ts';
 import type { IdentifyViewer } from '../tsrecorder/viewer-access.ts';
-import { parseViewRule } from '../tsrecorder/viewing.ts';
+import { parseTrustedGateway, parseViewRule } from '../tsrecorder/viewing.ts';
 import type { WorkerLink } from '../workers/worker-link.ts';
 import { openStore, type StoreConfig } from './recorder-store.ts';
 
@@ -78,6 +78,7 @@ export async function startRecorder(
       | 'checkpointSeconds'
       | 'leaseSeconds'
       | 'viewers'
+      | 'trustedGateways'
       | 'evidenceKey'
       | 'eventLayout'
       | 'retentionDays'
@@ -86,6 +87,12 @@ export async function startRecorder(
   parts: Pick<RecorderOptions, 'identify' | 'identifyViewer' | 'log' | 'registry' | 'slot'>,
 ): Promise<Recorder> {
   const viewers = config.viewers.map(parseViewRule);
+  const trustedGateways = config.trustedGateways.map(parseTrustedGateway);
+  if (trustedGateways.length > 0 && viewers.length === 0) {
+    const detail =
+      'trustedGateways needs viewers: whoever reaches such a gateway reaches the recordings, so say who may see what, or * for everybody';
+    throw new TailcastError('CONFIG_INVALID', detail);
+  }
   const store = await openStore(config, parts.log);
   const player = config.ui && existsSync(PLAYER_DIRECTORY) ? PLAYER_DIRECTORY : undefined;
   try {
@@ -96,6 +103,7 @@ export async function startRecorder(
       ...(player === undefined ? {} : { playerDirectory: player }),
       hostNames: config.hosts,
       viewers,
+      trustedGateways,
       eventLayout: config.eventLayout,
       retention: {
         ...(config.retentionDays === 0 ? {} : { maxAgeMs: config.retentionDays * 86_400_000 }),
@@ -146,6 +154,11 @@ function openIdentities(config: RecorderConfig): {
 } {
   if (config.identity === 'loopback') {
     assertLoopbackListener(config.listen.host);
+    if (config.trustedGateways.length > 0) {
+      const detail =
+        'trustedGateways needs identity=tailscale: on loopback any process of this machine could pass for a gateway';
+      throw new TailcastError('CONFIG_INVALID', detail);
+    }
     const identifyViewer: IdentifyViewer = async ({ address }) =>
       isLoopback(address) ? { node: 'localhost', nodeId: 'local' } : undefined;
     const identify = loopbackUploader({ nodeId: 'local', nodeName: 'localhost' });

@@ -112,6 +112,12 @@ export const RECORDER_SETTINGS = {
     [],
     '<rules>',
   ),
+  trustedGateways: setting(
+    'tags or stable node IDs of gateways whose portal (/-/recordings/) may show recordings to whom the gateway names; needs viewers',
+    textList,
+    [],
+    '<tags>',
+  ),
   evidenceKey: setting(
     'private key that signs recordings and log (Ed25519, PKCS#8 PEM), made if missing; default: one in the spool',
     optionalText,

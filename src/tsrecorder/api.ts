@@ -28,9 +28,11 @@ import type { Catalog, CatalogEntry } from './catalog.ts';
 import type { EventQuery, EventSearch } from './events/event-query.ts';
 import type { Hosts } from './hosts.ts';
 import { castBytes, followCast, presentationOf, presentCast, readCast } from './replay.ts';
+import { VIEWER_ACCEPTED_HEADER } from '../wire/recorder-api/named-viewer.ts';
 import { parseTime } from './store/key.ts';
 import type { ObjectKind, RecordingStore } from './store/store.ts';
 import type { AccessAction, ViewerAccess } from './viewer-access.ts';
+import type { Viewer } from './viewing.ts';
 
 export interface ApiOptions {
   readonly catalog: Catalog;
@@ -132,8 +134,12 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   );
 
   /** What a viewer may see, written down before it is given out. */
-  async function find(request: FastifyRequest, action: AccessAction): Promise<CatalogEntry> {
-    const viewer = await access.viewer(request.socket);
+  async function find(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    action: AccessAction,
+  ): Promise<CatalogEntry> {
+    const viewer = await viewerOf(access, request, reply);
     const { id } = parse(parameters, request.params);
     const entry = await catalog.find(id);
     if (entry === undefined || !access.mayView(viewer, entry.recording)) {
@@ -154,26 +160,26 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   });
   app.get('/api/v1/recordings', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    const viewer = await access.viewer(request.socket);
+    const viewer = await viewerOf(access, request, reply);
     const page = await catalog.list(parse(listQuery, request.query));
     await access.saw(viewer, 'list', request.url);
     return { ...page, recordings: page.recordings.filter((recording) => access.mayView(viewer, recording)) };
   });
   app.get('/api/v1/recordings/:id', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    return (await find(request, 'show')).recording;
+    return (await find(request, reply, 'show')).recording;
   });
   app.get('/api/v1/recordings/:id/cast', async (request, reply) =>
-    sendCast(await find(request, isPlayed(request) ? 'play' : 'download'), request, reply),
+    sendCast(await find(request, reply, isPlayed(request) ? 'play' : 'download'), request, reply),
   );
   app.get('/api/v1/recordings/:id/sidecar', async (request, reply) =>
-    sendObject(store, await find(request, 'download'), 'sidecar', 'application/json', reply),
+    sendObject(store, await find(request, reply, 'download'), 'sidecar', 'application/json', reply),
   );
   app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
-    sendObject(store, await find(request, 'download'), 'notes', 'application/x-ndjson', reply),
+    sendObject(store, await find(request, reply, 'download'), 'notes', 'application/x-ndjson', reply),
   );
   app.get('/api/v1/events', async (request, reply) => {
-    const viewer = await access.viewer(request.socket);
+    const viewer = await viewerOf(access, request, reply);
     if (!access.mayViewEverything(viewer)) throw new TailcastError('VIEW_REFUSED');
     const { events, next } = await options.search.find(parse(eventQuery, request.query));
     await access.saw(viewer, 'events', request.url);
@@ -195,6 +201,13 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
       maxAge: 0,
     });
   }
+}
+
+/** Who looks; a gateway that named somebody is told that it was believed. */
+async function viewerOf(access: ViewerAccess, request: FastifyRequest, reply: FastifyReply): Promise<Viewer> {
+  const viewer = await access.viewer(request.raw);
+  if (viewer.gateway !== undefined) reply.header(VIEWER_ACCEPTED_HEADER, viewer.nodeId);
+  return viewer;
 }
 
 /** As a player asks for it, not as a tool that wants the file. */

@@ -7,6 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer, type WebSocket } from 'ws';
 import { errorText } from '../errors.ts';
+import { VIEWER_ACCEPTED_HEADER } from '../wire/recorder-api/named-viewer.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Catalog, CatalogEntry } from './catalog.ts';
 import type { Hosts } from './hosts.ts';
@@ -45,6 +46,13 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
     handleProtocols: (offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
   });
 
+  /** Viewers whom a gateway named: it is told that it was believed. */
+  const named = new WeakMap<IncomingMessage, string>();
+  server.on('headers', (headers, request) => {
+    const nodeId = named.get(request);
+    if (nodeId !== undefined) headers.push(`${VIEWER_ACCEPTED_HEADER}: ${nodeId}`);
+  });
+
   async function accept(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
     const { localAddress } = request.socket;
     const { host, origin } = request.headers;
@@ -58,7 +66,8 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
       return;
     }
     const { access } = options;
-    const viewer = await access.viewer(request.socket);
+    const viewer = await access.viewer(request);
+    if (viewer.gateway !== undefined) named.set(request, viewer.nodeId);
     const entry = id === undefined ? undefined : await options.catalog.find(id);
     if (entry === undefined || !access.mayView(viewer, entry.recording)) {
       refuse(socket, '404 Not Found');

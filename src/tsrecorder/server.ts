@@ -177,6 +177,8 @@ export interface RecorderOptions {
   readonly identifyViewer?: IdentifyViewer;
   /** Who may see what; see `viewing.ts`. Default: everybody everything. */
   readonly viewers?: readonly ViewRule[];
+  /** Tags and stable node IDs of gateways that may say who looks through their portal. Default: none. */
+  readonly trustedGateways?: readonly string[];
   /** What is kept. Default: everything. */
   readonly retention?: RetentionPolicy;
   /** How uploaded events are kept. Default: batches. */
@@ -348,13 +350,13 @@ async function listen(
 ): Promise<Recorder> {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const timing = { ...DEFAULT_TIMING, ...options.timing };
-  const { log, identify, playerDirectory } = options;
+  const { log, identify, playerDirectory, clock = SYSTEM_CLOCK } = options;
   const hosts = createHosts(options.hostNames ?? []);
   const { maxViewers } = limits;
-  const { clock = SYSTEM_CLOCK } = options;
   const access = createViewerAccess({
     identify: options.identifyViewer ?? (async () => ({ node: '', nodeId: '' })),
     rules: options.viewers ?? [],
+    trustedGateways: options.trustedGateways ?? [],
     record: (event) => events.record(event),
     nowMs: () => clock.now(),
     timeoutMs: timing.identifyTimeoutMs,

@@ -8,7 +8,7 @@
 import { TailcastError } from '../errors.ts';
 import type { Recording } from './recording.ts';
 
-/** Who reads. Known from the tailnet, never from the request. */
+/** Who reads. Known from the tailnet: asked for the connection, or said by a gateway that the settings trust. */
 export interface Viewer {
   readonly node: string;
   readonly nodeId: string;
@@ -18,6 +18,8 @@ export interface Viewer {
   readonly user?: string;
   /** For a tagged node. */
   readonly tags?: readonly string[];
+  /** The gateway through whose portal they look, and which says who they are. */
+  readonly gateway?: Pick<Viewer, 'node' | 'nodeId' | 'address'>;
 }
 
 export interface ViewRule {
@@ -36,6 +38,21 @@ export function parseViewRule(text: string): ViewRule {
   if (kind === 'namespace' || kind === 'user') return { who, what: { kind, value } };
   if (/^tag:.+$/.test(what)) return { who, what: { kind: 'tag', value: what } };
   throw new TailcastError('CONFIG_INVALID', `viewers: ${what} is none of namespace:…, user:… and tag:…`);
+}
+
+/**
+ * Checks who may name viewers: tags and stable node IDs. Nothing else, because names of nodes can be taken over, and a
+ * login is every machine of its owner.
+ * @throws TailcastError `CONFIG_INVALID` naming the entry.
+ */
+export function parseTrustedGateway(text: string): string {
+  if (/^(?:tag:[A-Za-z0-9-]+|[A-Za-z0-9_-]+)$/.test(text)) return text;
+  throw new TailcastError('CONFIG_INVALID', `trustedGateways: ${text} is neither a tag nor a stable node ID`);
+}
+
+/** Whether the node behind a connection is among those that may name viewers. */
+export function mayNameViewers(trusted: readonly string[], { nodeId, tags = [] }: Viewer): boolean {
+  return trusted.some((name) => name === nodeId || tags.includes(name));
 }
 
 /** Whether `viewer` may see `recording`. No rules: everybody may. */

@@ -1,0 +1,84 @@
+/**
+ * How a gateway tells a recorder who is looking. The portal of a gateway asks the recorder on behalf of people whom it
+ * knows from the tailnet; a recorder believes these fields only on connections of gateways that its settings name, and
+ * then answers with {@link VIEWER_ACCEPTED_HEADER}, so that the gateway knows as whom it was served.
+ *
+ * ```
+ * Tailscale-User-Login: alice@example.com      or      X-Tailcast-Viewer-Tags: tag:ci,tag:dev
+ * X-Tailcast-Viewer-Node: laptop.tail1.ts.net
+ * X-Tailcast-Viewer-Node-Id: nABC123CNTRL
+ * X-Tailcast-Viewer-Address: 100.64.0.4
+ * ```
+ *
+ * Read strictly: a field that is missing, repeated or odd makes the whole unusable, and never a viewer who may see more.
+ */
+
+/** Who looks, as the gateway's tailnet says it. */
+export interface NamedViewer {
+  readonly node: string;
+  readonly nodeId: string;
+  readonly address: string;
+  /** Login of a person; `undefined` for a tagged node. */
+  readonly user: string | undefined;
+  /** Tags of a tagged node; empty for a person. */
+  readonly tags: readonly string[];
+}
+
+/** Response field of a recorder that has taken the gateway's word: the node ID of the viewer it named. */
+export const VIEWER_ACCEPTED_HEADER = 'x-tailcast-viewer-accepted';
+
+const OURS = 'x-tailcast-viewer-';
+const FIELDS = {
+  user: 'tailscale-user-login',
+  tags: `${OURS}tags`,
+  node: `${OURS}node`,
+  nodeId: `${OURS}node-id`,
+  address: `${OURS}address`,
+} as const;
+const KNOWN: ReadonlySet<string> = new Set(Object.values(FIELDS));
+
+/** Printable ASCII without spaces: what can be a field value and nothing else. */
+const WORD = /^[\u0021-\u007e]{1,256}$/;
+/** The same without the comma that stands between two tags. */
+const TAG = /^tag:[\u0021-\u002b\u002d-\u007e]{1,252}$/;
+const MAX_TAGS = 100;
+
+/** Flat list of names and values; `undefined` when the viewer cannot be named so that it is read in one way. */
+export function encodeNamedViewer(viewer: NamedViewer): readonly string[] | undefined {
+  if (!isUsable(viewer)) return undefined;
+  const { user, tags, node, nodeId, address } = viewer;
+  const who = user === undefined ? [FIELDS.tags, tags.join(',')] : [FIELDS.user, user];
+  return [...who, FIELDS.node, node, FIELDS.nodeId, nodeId, FIELDS.address, address];
+}
+
+/**
+ * @param rawHeaders flat list, as received
+ * @returns `undefined` when nobody is named at all, `malformed` when somebody is but not in one clear way
+ */
+export function decodeNamedViewer(rawHeaders: readonly string[]): NamedViewer | 'malformed' | undefined {
+  const found = new Map<string, string[]>();
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = (rawHeaders[index] ?? '').toLowerCase();
+    if (!name.startsWith(OURS) && name !== FIELDS.user) continue;
+    found.set(name, [...(found.get(name) ?? []), rawHeaders[index + 1] ?? '']);
+  }
+  const names = [...found.keys()];
+  if (!names.some((name) => name.startsWith(OURS))) return undefined;
+  const clear = names.every((name) => KNOWN.has(name) && found.get(name)?.length === 1);
+  const read = (name: string): string | undefined => found.get(name)?.[0];
+  const viewer: NamedViewer = {
+    node: read(FIELDS.node) ?? '',
+    nodeId: read(FIELDS.nodeId) ?? '',
+    address: read(FIELDS.address) ?? '',
+    user: read(FIELDS.user),
+    tags: read(FIELDS.tags)?.split(',') ?? [],
+  };
+  return clear && isUsable(viewer) ? viewer : 'malformed';
+}
+
+/** A person or a tagged node, never both and never neither. */
+function isUsable({ node, nodeId, address, user, tags }: NamedViewer): boolean {
+  if (![node, nodeId, address].every((word) => WORD.test(word))) return false;
+  if (user !== undefined) return WORD.test(user) && tags.length === 0;
+  return tags.length > 0 && tags.length <= MAX_TAGS && tags.every((tag) => TAG.test(tag));
+}

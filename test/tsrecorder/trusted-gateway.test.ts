@@ -1,0 +1,190 @@
+import { once } from 'node:events';
+import { afterEach, describe, expect, it } from 'vitest';
+import { WebSocket } from 'ws';
+import { runRecorder, startRecorder } from '../../src/compose/recorder.ts';
+import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
+import { readSettings } from '../../src/config/settings.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { parseViewRule, type Viewer } from '../../src/tsrecorder/viewing.ts';
+import { createRig, HEADER, UPLOADER, uploadWhole, type Rig } from './recorder-rig.ts';
+
+const GATEWAY: Viewer = { node: 'k8s.tail1.ts.net', nodeId: 'nGATE1CNTRL', tags: ['tag:k8s-gateway'] };
+const NAMED = {
+  'tailscale-user-login': 'alice@example.com',
+  'x-tailcast-viewer-node': 'laptop.tail1.ts.net',
+  'x-tailcast-viewer-node-id': 'nA1CNTRL',
+  'x-tailcast-viewer-address': '100.64.0.4',
+};
+const ACCEPTED = 'x-tailcast-viewer-accepted';
+const OTHER = HEADER.replace('"Namespace":"prod"', '"Namespace":"test"');
+
+let rig: Rig | undefined;
+afterEach(async () => {
+  await rig?.[Symbol.asyncDispose]();
+  rig = undefined;
+});
+
+/** A recorder that lets alice see one namespace and the gateway itself nothing, with a recording of each kind. */
+async function recorderFor(caller: Viewer, trustedGateways: readonly string[]): Promise<Rig> {
+  rig = await createRig({
+    identifyViewer: async () => caller,
+    viewers: [parseViewRule('alice@example.com=namespace:test'), parseViewRule('tag:audit')],
+    trustedGateways,
+  });
+  await uploadWhole(rig.recorder, HEADER);
+  await uploadWhole(rig.recorder, OTHER);
+  return rig;
+}
+
+async function namespaces(from: Rig, headers: Record<string, string>): Promise<(string | undefined)[]> {
+  const { body } = await from.get('/api/v1/recordings', headers);
+  const { recordings } = JSON.parse(body) as { recordings: { kubernetes?: { namespace: string } }[] };
+  return recordings.map(({ kubernetes }) => kubernetes?.namespace);
+}
+
+describe('a gateway that the recorder trusts', () => {
+  it.each([['tag:k8s-gateway'], ['nGATE1CNTRL']])('by %s says who looks', async (trusted) => {
+    const { get } = await recorderFor(GATEWAY, [trusted]);
+    const answer = await get('/api/v1/recordings', NAMED);
+    expect(answer.headers[ACCEPTED]).toBe('nA1CNTRL');
+    expect(await namespaces(rig!, NAMED)).toEqual(['test']);
+  });
+
+  it('names tagged nodes as well, whose rules count', async () => {
+    const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
+    const { 'tailscale-user-login': _, ...rest } = NAMED;
+    expect(await namespaces(from, { ...rest, 'x-tailcast-viewer-tags': 'tag:ci' })).toEqual([]);
+    const auditor = { ...rest, 'x-tailcast-viewer-tags': 'tag:ci,tag:audit' };
+    expect(new Set(await namespaces(from, auditor))).toEqual(new Set(['prod', 'test']));
+    expect((await from.get('/api/v1/events', auditor)).status).toBe(200);
+    expect((await from.get('/api/v1/events', NAMED)).status).toBe(403);
+  });
+
+  it('is itself when it names nobody', async () => {
+    const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
+    const answer = await from.get('/api/v1/recordings');
+    expect(answer.headers[ACCEPTED]).toBeUndefined();
+    expect(JSON.parse(answer.body)).toEqual({ recordings: [] });
+  });
+
+  it('is refused when it names somebody unclearly', async () => {
+    const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
+    for (const unclear of [
+      { ...NAMED, 'x-tailcast-viewer-tags': 'tag:audit' },
+      { ...NAMED, 'x-tailcast-viewer-node-id': '' },
+      { 'x-tailcast-viewer-node': 'laptop.tail1.ts.net' },
+    ]) {
+      const answer = await from.get('/api/v1/recordings', unclear);
+      expect(answer.status).toBe(403);
+      expect(answer.body).toContain('who you are');
+      expect(answer.headers[ACCEPTED]).toBeUndefined();
+    }
+  });
+
+  it('names another viewer with each request of a connection, and each is judged alone', async () => {
+    const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
+    const bob = { ...NAMED, 'tailscale-user-login': 'bob@example.com' };
+    expect(await namespaces(from, NAMED)).toEqual(['test']);
+    expect(await namespaces(from, bob)).toEqual([]);
+  });
+
+  it('is in the events beside the viewer it named', async () => {
+    const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
+    const { body } = await from.get('/api/v1/recordings', NAMED);
+    const [recording] = JSON.parse(body).recordings as { id: string }[];
+    await from.get(`/api/v1/recordings/${recording!.id}/cast?normalise=1`, NAMED);
+    await from.get(`/api/v1/recordings/${recording!.id}/cast`, NAMED);
+    const auditor = { ...NAMED, 'x-tailcast-viewer-tags': 'tag:audit' } as Record<string, string>;
+    delete auditor['tailscale-user-login'];
+    const found = await from.get('/api/v1/events?type=tailcast-recording-access', auditor);
+    const { events } = JSON.parse(found.body) as {
+      events: { event: { action: string; source: unknown; gateway: unknown } }[];
+    };
+    expect(events.map(({ event }) => event.action)).toEqual(['download', 'play', 'list']);
+    for (const { event } of events) {
+      expect(event.source).toEqual({
+        node: 'laptop.tail1.ts.net',
+        nodeID: 'nA1CNTRL',
+        address: '100.64.0.4',
+        nodeUser: 'alice@example.com',
+      });
+      expect(event.gateway).toMatchObject({ node: 'k8s.tail1.ts.net', nodeID: 'nGATE1CNTRL' });
+    }
+  });
+
+  it('is told over a WebSocket as well that it was believed', async () => {
+    const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
+    const { body } = await from.get('/api/v1/recordings', NAMED);
+    const [recording] = JSON.parse(body).recordings as { id: string }[];
+    const address = `${from.recorder.url.replace('http', 'ws')}/api/v1/recordings/${encodeURIComponent(recording!.id)}/live`;
+    const viewer = new WebSocket(address, ['v2.asciicast'], { headers: NAMED });
+    const [response] = await once(viewer, 'upgrade');
+    expect(response.headers[ACCEPTED]).toBe('nA1CNTRL');
+    await once(viewer, 'close');
+    const bob = { ...NAMED, 'tailscale-user-login': 'bob@example.com' };
+    const [error] = await once(new WebSocket(address, ['v2.asciicast'], { headers: bob }), 'error');
+    expect(String(error)).toContain('404');
+  });
+});
+
+describe('everybody else', () => {
+  it.each([
+    ['a node with another tag', { ...GATEWAY, nodeId: 'nOTHER', tags: ['tag:k8s'] }],
+    ['a person', { node: 'eve.tail1.ts.net', nodeId: 'nEVE', user: 'tag:k8s-gateway' }],
+    ['nobody', { node: '', nodeId: '' }],
+  ])('is believed nothing: %s', async (_name, caller) => {
+    const from = await recorderFor(caller, ['tag:k8s-gateway']);
+    const answer = await from.get('/api/v1/recordings', NAMED);
+    expect(answer.headers[ACCEPTED]).toBeUndefined();
+    expect(JSON.parse(answer.body)).toEqual({ recordings: [] });
+    const unclear = await from.get('/api/v1/recordings', { ...NAMED, 'x-tailcast-viewer-node': '' });
+    expect(unclear.status).toBe(200);
+  });
+
+  it('is believed nothing by a recorder that trusts no gateway', async () => {
+    const from = await recorderFor(GATEWAY, []);
+    expect(await namespaces(from, NAMED)).toEqual([]);
+  });
+});
+
+describe('the settings', () => {
+  const start = (settings: Record<string, unknown>): Promise<unknown> =>
+    startRecorder(
+      {
+        ...readSettings(RECORDER_SETTINGS, {
+          flags: new Map(Object.entries({ store: '/nowhere/at/all', ...settings })),
+          environment: new Map(),
+          file: undefined,
+        }),
+        listen: { host: '127.0.0.1', port: 0 },
+      },
+      { identify: async () => UPLOADER, log: createSilentLogger() },
+    );
+
+  it.each(['*', 'alice@example.com', 'gateway.tail1.ts.net', 'tag:', 'tag:a b'])(
+    'take no %s for a gateway',
+    async (trustedGateways) => {
+      await expect(start({ trustedGateways, viewers: '*' })).rejects.toThrow('neither a tag nor');
+    },
+  );
+
+  it('have no gateway on loopback, where any process could pass for one', async () => {
+    const settings = readSettings(RECORDER_SETTINGS, {
+      flags: new Map([
+        ['store', '/nowhere/at/all'],
+        ['identity', 'loopback'],
+        ['trustedGateways', 'local'],
+        ['viewers', '*'],
+      ]),
+      environment: new Map(),
+      file: undefined,
+    });
+    const { stdout, stderr } = process;
+    const context = { stdout, stderr, environment: new Map(), signal: AbortSignal.abort() };
+    await expect(runRecorder(settings, context)).rejects.toThrow('needs identity=tailscale');
+  });
+
+  it('want rules for viewers before a gateway is trusted', async () => {
+    await expect(start({ trustedGateways: 'tag:k8s-gateway' })).rejects.toThrow('needs viewers');
+  });
+});
