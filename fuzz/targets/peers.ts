@@ -7,7 +7,13 @@ import {
 } from '../../src/tailnet/proxy-protocol.ts';
 import { parseWhoisAnswer } from '../../src/tailnet/whois-answer.ts';
 import { createChunkedScanner } from '../../src/proxy/chunked.ts';
-import { headerList, parseResponseHead, reasonPhrase } from '../../src/proxy/response-head.ts';
+import {
+  headerList,
+  parseResponseHead,
+  reasonPhrase,
+  type ResponseHead,
+} from '../../src/proxy/response-head.ts';
+import { createResponseReader } from '../../src/proxy/response-reader.ts';
 import { LineSplitter, type UploadPiece } from '../../src/tsrecorder/line-splitter.ts';
 import { isIP } from 'node:net';
 import { join } from '../../test/support/damage.ts';
@@ -220,6 +226,95 @@ function scanChunks(chunks: readonly Uint8Array[]): Chunks {
   return { end: -1, refused: undefined, payload, trailers: scanner.trailers };
 }
 
+interface Answer {
+  refused: string | undefined;
+  readonly heads: string[];
+  payload: string;
+  trailers: readonly string[];
+  ended: boolean;
+  reusable: boolean;
+}
+
+const responseReader: FuzzTarget = {
+  name: 'response-reader',
+  words: [
+    'HTTP/1.1 200 OK\r\n',
+    'HTTP/1.1 100 Continue\r\n\r\n',
+    'HTTP/1.1 204 No Content\r\n\r\n',
+    'Content-Length: 5\r\n\r\n',
+    'Transfer-Encoding: chunked\r\n\r\n',
+    'Connection: close\r\n',
+    '5\r\nhello\r\n',
+    '0\r\n\r\n',
+    '\r\n',
+  ],
+  seeds: [
+    utf8('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello'),
+    utf8(
+      'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nA: b\r\n\r\n',
+    ),
+    utf8('HTTP/1.1 200 OK\r\n\r\nuntil the end'),
+    utf8('HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n'),
+    utf8('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore'),
+  ],
+  run(input, random) {
+    const method = random.pick(['GET', 'HEAD', 'POST']);
+    const bytewise = readAnswer(
+      Array.from(input, (byte) => Uint8Array.of(byte)),
+      method,
+    );
+    const cut = readAnswer(cutAtRandom(input, random), method);
+    if (bytewise.refused === undefined)
+      ensureEqual(cut, bytewise, 'the reading depends on where the input is cut');
+    ensureEqual(cut.refused, bytewise.refused, 'the refusal depends on where the input is cut');
+    ensure(bytewise.payload.startsWith(cut.payload), 'bytes were lost or changed before the refusal');
+    const text = Buffer.from(input).toString('latin1');
+    for (const head of bytewise.heads) ensure(text.includes(head), 'a head was made up');
+    return `${bytewise.refused} ${bytewise.ended} ${bytewise.heads.length} ${bytewise.payload.length > 0}`;
+  },
+};
+
+/** Reads one answer from the pieces of a connection that ends behind them. */
+function readAnswer(chunks: readonly Uint8Array[], method: string): Answer {
+  const reader = createResponseReader();
+  const answer: Answer = {
+    refused: undefined,
+    heads: [],
+    payload: '',
+    trailers: [],
+    ended: false,
+    reusable: false,
+  };
+  const sayHead = (head: ResponseHead): void => {
+    ensure(!answer.ended, 'a head behind the end');
+    answer.heads.push(head.bytes.toString('latin1', head.start, head.end));
+  };
+  reader.begin(
+    {
+      wantsPayload: true,
+      informational: sayHead,
+      head: sayHead,
+      body(bytes, start, end) {
+        ensure(!answer.ended && end > start, 'a body behind the end, or none');
+        answer.payload += bytes.toString('latin1', start, end);
+      },
+      end(trailers) {
+        ensure(!answer.ended, 'two ends');
+        answer.ended = true;
+        answer.trailers = trailers;
+      },
+    },
+    method,
+  );
+  const { refused } = attempt(() => {
+    for (const chunk of chunks) reader.push(Buffer.from(chunk));
+    reader.finish();
+  }, upstreamRefusal);
+  answer.refused = refused;
+  answer.reusable = reader.reusable;
+  return answer;
+}
+
 const LINE_LIMITS = { maxLineBytes: 200, maxObjectBytes: 400 };
 
 function mergeLines(pieces: readonly UploadPiece[]): readonly unknown[] {
@@ -266,4 +361,11 @@ const lineSplitter: FuzzTarget = {
   },
 };
 
-export const PEER_TARGETS: readonly FuzzTarget[] = [proxyHeader, whois, responseHead, chunked, lineSplitter];
+export const PEER_TARGETS: readonly FuzzTarget[] = [
+  proxyHeader,
+  whois,
+  responseHead,
+  responseReader,
+  chunked,
+  lineSplitter,
+];
