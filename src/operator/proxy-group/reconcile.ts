@@ -2,13 +2,11 @@
 import { z } from 'zod';
 import { errorText } from '../../errors.ts';
 import type { TailnetControl } from '../auth-keys.ts';
-import { KubeRefusal } from '../kube-client.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
 import { removeStaleAccounts, removeSurplus } from '../nodes/cleanup.ts';
 import {
   addFinalizer,
   controlOf,
-  finish,
   nextLook,
   SHORT_MS,
   timeOf,
@@ -18,48 +16,36 @@ import {
 } from '../nodes/lifecycle.ts';
 import { belongsTo, type NodeGroup } from '../nodes/node-group.ts';
 import { observe } from '../nodes/observe.ts';
+import {
+  createReconciler,
+  failed,
+  tellFailure,
+  warn,
+  writeStatus,
+  type FailureReason,
+} from '../nodes/pass.ts';
 import { provision, type Wanted } from '../nodes/provision.ts';
 import { devicesOf, type ShownDevice } from '../nodes/status.ts';
 import { proxyGroupNodes } from './group.ts';
 import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
 import { decideService, serviceNameOf, staleServices } from './service.ts';
 import { gatewayStatefulSet } from './stateful-set-specs.ts';
-import { nextStatus, urlOf, verdictsOf, type ProxyGroupReason, type Seen, type Verdicts } from './status.ts';
+import { nextStatus, urlOf, verdictsOf, type Seen, type Verdicts } from './status.ts';
 
 const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
 
 export function createProxyGroupReconciler(deps: ReconcilerDeps): Reconciler {
-  const { client, metrics } = deps;
-  /** Uids by name, to forget what is known of a group that is gone. */
-  const uids = new Map<string, string>();
-
-  function forget(name: string): void {
-    const uid = uids.get(name);
-    if (uid === undefined) return;
-    uids.delete(name);
-    metrics.proxyGroups.delete(uid);
-    deps.keys.forget(uid);
-  }
-
-  return {
-    async reconcile(name, signal) {
-      const object = await client.get(KINDS.proxyGroup, { name }, signal);
-      const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
-      if (proxyGroup === undefined || !isApiServerGroup(proxyGroup)) {
-        forget(name);
-        return undefined;
-      }
-      const { uid, deletionTimestamp } = proxyGroup.metadata;
-      if (uids.get(name) !== uid) forget(name);
-      uids.set(name, uid);
-      if (deletionTimestamp === undefined) return deploy(deps, proxyGroup, signal);
-      const again = await finish(deps, managed(deps, proxyGroup), signal, (control) =>
-        removeServices(control, uid, undefined, signal),
-      );
-      if (again === undefined) forget(name);
-      return again;
+  return createReconciler<ProxyGroup>(deps, {
+    kind: KINDS.proxyGroup,
+    deployed: deps.metrics.proxyGroups,
+    parse(object) {
+      const proxyGroup = parseProxyGroup(object);
+      return isApiServerGroup(proxyGroup) ? proxyGroup : undefined;
     },
-  };
+    managed: (proxyGroup) => managed(deps, proxyGroup),
+    deploy: (proxyGroup, signal) => deploy(deps, proxyGroup, signal),
+    removeMore: ({ group }, control, signal) => removeServices(control, group.uid, undefined, signal),
+  });
 }
 
 function managed({ options }: ReconcilerDeps, proxyGroup: ProxyGroup): Managed {
@@ -94,9 +80,9 @@ async function deploy(
     const problem =
       problemOf(proxyGroup, group, observed.serviceAccount, options.namespace) ??
       (await ensureService(proxyGroup, group, control, signal));
-    if (problem !== undefined) return await refuse(deps, proxyGroup, problem, signal);
+    if (problem !== undefined) return await refuse(deps, resource, proxyGroup, problem, signal);
     metrics.proxyGroups.add(group.uid);
-    await mentionClass(deps, proxyGroup, signal);
+    await mentionClass(deps, resource, proxyGroup, signal);
     const service = control.services === undefined ? undefined : serviceNameOf(proxyGroup);
     const context = { service, issuesCertificates: control.issuesCertificates };
     const wanted: Wanted = {
@@ -118,7 +104,11 @@ async function deploy(
     await report(deps, proxyGroup, verdictsOf(seen), shown, signal);
     return seen.settled ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
   } catch (error) {
-    if (!signal.aborted) await reportFailure(deps, proxyGroup, error, signal);
+    if (!signal.aborted) {
+      const say = (reason: FailureReason, message: string): Promise<void> =>
+        report(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal);
+      await tellFailure(deps, resource, error, say, signal);
+    }
     throw error;
   }
 }
@@ -169,11 +159,12 @@ async function removeServices(
 
 async function refuse(
   deps: ReconcilerDeps,
+  resource: Managed,
   proxyGroup: ProxyGroup,
   problem: string,
   signal: AbortSignal,
 ): Promise<undefined> {
-  await warn(deps, proxyGroup, { reason: 'KubeAPIServerProxyInvalid', message: problem }, signal);
+  await warn(deps, resource, { reason: 'KubeAPIServerProxyInvalid', message: problem }, signal);
   const verdicts: Verdicts = {
     valid: failed('KubeAPIServerProxyInvalid', problem),
     ready: failed('ProxyGroupInvalid', 'waiting for config in spec.kubeAPIServer to be marked valid'),
@@ -182,52 +173,16 @@ async function refuse(
   return undefined;
 }
 
-async function reportFailure(
-  deps: ReconcilerDeps,
-  proxyGroup: ProxyGroup,
-  error: unknown,
-  signal: AbortSignal,
-): Promise<void> {
-  const conflict = error instanceof KubeRefusal && error.conflict;
-  const ready = conflict
-    ? failed('ProxyGroupCreating', `optimistic lock error, retrying: ${errorText(error)}`)
-    : failed('ProxyGroupCreationFailed', `failed creating ProxyGroup: ${errorText(error)}`);
-  if (!conflict) await warn(deps, proxyGroup, ready, signal);
-  try {
-    await report(deps, proxyGroup, { ready }, undefined, signal);
-  } catch (statusError) {
-    deps.log.warn(
-      { proxyGroup: proxyGroup.metadata.name, error: errorText(statusError) },
-      'status not written',
-    );
-  }
-}
-
 async function mentionClass(
   deps: ReconcilerDeps,
+  resource: Managed,
   proxyGroup: ProxyGroup,
   signal: AbortSignal,
 ): Promise<void> {
   const { proxyClass } = proxyGroup.spec;
   if (proxyClass === '') return;
   const message = `proxyClass "${proxyClass}" has no effect: this operator has no ProxyClass`;
-  await warn(deps, proxyGroup, { reason: 'ProxyGroupFieldIgnored', message }, signal);
-}
-
-function warn(
-  { events }: ReconcilerDeps,
-  { metadata: { name, uid } }: ProxyGroup,
-  { reason, message }: { readonly reason: string; readonly message: string },
-  signal: AbortSignal,
-): Promise<void> {
-  return events.record({ kind: KINDS.proxyGroup, name, uid }, { type: 'Warning', reason, message }, signal);
-}
-
-function failed(
-  reason: ProxyGroupReason,
-  message: string,
-): { readonly ready: false; readonly reason: ProxyGroupReason; readonly message: string } {
-  return { ready: false, reason, message };
+  await warn(deps, resource, { reason: 'ProxyGroupFieldIgnored', message }, signal);
 }
 
 const replicasSchema = z.object({ status: z.object({ readyReplicas: z.number().default(0) }).prefault({}) });
@@ -236,17 +191,14 @@ function readyPodsOf(statefulSet: KubeObject | undefined): number {
   return statefulSet === undefined ? 0 : replicasSchema.parse(statefulSet).status.readyReplicas;
 }
 
-/** Writes the status when it changes. The uid keeps it off a group that was made anew under the same name. */
-async function report(
-  { client, clock }: ReconcilerDeps,
+/** Writes the status when it changes. */
+function report(
+  deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
   verdicts: Verdicts,
   shown: { readonly devices: readonly ShownDevice[]; readonly url: string | undefined } | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const status = nextStatus(proxyGroup, verdicts, shown, timeOf(clock));
-  if (status === undefined) return;
-  const { name, uid } = proxyGroup.metadata;
-  const body = { metadata: { uid }, status };
-  await client.patch(KINDS.proxyGroup, { name, subresource: 'status' }, { kind: 'merge', body }, signal);
+  const status = nextStatus(proxyGroup, verdicts, shown, timeOf(deps.clock));
+  return writeStatus(deps, managed(deps, proxyGroup), status, signal);
 }

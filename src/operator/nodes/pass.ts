@@ -1,0 +1,113 @@
+/** The frame of one pass over one resource, whatever its kind: find it, deploy it or take it down, say what came of it. */
+import { errorText } from '../../errors.ts';
+import type { TailnetControl } from '../auth-keys.ts';
+import { KubeRefusal } from '../kube-client.ts';
+import type { KubeObject, ResourceKind } from '../kube-object.ts';
+import { finish, type Managed, type Reconciler, type ReconcilerDeps } from './lifecycle.ts';
+
+/** What a kind of resource brings to the frame. */
+export interface PassOf<Resource> {
+  readonly kind: ResourceKind;
+  /** Uids of those that are deployed: a metric. */
+  readonly deployed: Set<string>;
+  /** @returns undefined when it is none of ours */
+  parse(object: KubeObject): Resource | undefined;
+  managed(resource: Resource): Managed;
+  /** @returns when to look again, as `Reconciler` does */
+  deploy(resource: Resource, signal: AbortSignal): Promise<number | undefined>;
+  /** What else must leave the tailnet after the nodes of a resource that is being deleted. */
+  removeMore?(managed: Managed, control: TailnetControl, signal: AbortSignal): Promise<void>;
+}
+
+export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Resource>): Reconciler {
+  /** Uids by name, to forget what is known of a resource that is gone. */
+  const uids = new Map<string, string>();
+
+  function forget(name: string): void {
+    const uid = uids.get(name);
+    if (uid === undefined) return;
+    uids.delete(name);
+    pass.deployed.delete(uid);
+    deps.keys.forget(uid);
+  }
+
+  return {
+    async reconcile(name, signal) {
+      const object = await deps.client.get(pass.kind, { name }, signal);
+      const resource = object === undefined ? undefined : pass.parse(object);
+      if (resource === undefined) {
+        forget(name);
+        return undefined;
+      }
+      const managed = pass.managed(resource);
+      const { uid, deletionTimestamp } = managed.metadata;
+      if (uids.get(name) !== uid) forget(name);
+      uids.set(name, uid);
+      if (deletionTimestamp === undefined) return pass.deploy(resource, signal);
+      const again = await finish(deps, managed, signal, (control) =>
+        Promise.resolve(pass.removeMore?.(managed, control, signal)),
+      );
+      if (again === undefined) forget(name);
+      return again;
+    },
+  };
+}
+
+type Told = Pick<Managed, 'kind' | 'metadata'>;
+
+/** An event on the resource. */
+export function warn(
+  { events }: ReconcilerDeps,
+  { kind, metadata: { name, uid } }: Told,
+  { reason, message }: { readonly reason: string; readonly message: string },
+  signal: AbortSignal,
+): Promise<void> {
+  return events.record({ kind, name, uid }, { type: 'Warning', reason, message }, signal);
+}
+
+/** @param status undefined: nothing changed. The uid keeps it off a resource that was made anew under the same name. */
+export async function writeStatus(
+  { client }: ReconcilerDeps,
+  { kind, metadata: { name, uid } }: Told,
+  status: object | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  if (status === undefined) return;
+  const body = { metadata: { uid }, status };
+  await client.patch(kind, { name, subresource: 'status' }, { kind: 'merge', body }, signal);
+}
+
+/** How a failed pass is called, behind the name of the kind. */
+export type FailureReason = 'Creating' | 'CreationFailed';
+
+/**
+ * Says in event and status that a pass failed. Somebody else's write in between is tried again without an event.
+ *
+ * @param report writes the status; that it fails as well is only logged.
+ */
+export async function tellFailure(
+  deps: ReconcilerDeps,
+  managed: Told,
+  error: unknown,
+  report: (reason: FailureReason, message: string) => Promise<void>,
+  signal: AbortSignal,
+): Promise<void> {
+  const { kind } = managed.kind;
+  const conflict = error instanceof KubeRefusal && error.conflict;
+  const reason = conflict ? 'Creating' : 'CreationFailed';
+  const message = `${conflict ? 'optimistic lock error, retrying' : `failed creating ${kind}`}: ${errorText(error)}`;
+  if (!conflict) await warn(deps, managed, { reason: `${kind}${reason}`, message }, signal);
+  try {
+    await report(reason, message);
+  } catch (statusError) {
+    deps.log.warn({ kind, name: managed.metadata.name, error: errorText(statusError) }, 'status not written');
+  }
+}
+
+/** A condition that does not hold. */
+export function failed<Reason extends string>(
+  reason: Reason,
+  message: string,
+): { readonly ready: false; readonly reason: Reason; readonly message: string } {
+  return { ready: false, reason, message };
+}
