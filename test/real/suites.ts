@@ -60,4 +60,8 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     file: 'suites/clients.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'clients'],
   },
+  k9s: {
+    file: 'suites/k9s.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'k9s'],
+  },
 };

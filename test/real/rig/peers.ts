@@ -23,7 +23,8 @@ export type PeerName =
   | 'oracle'
   | 'clients'
   | 'helm'
-  | 'containerboot';
+  | 'containerboot'
+  | 'k9s';
 
 const TAILSCALE_VERSION = '1.102.5';
 
@@ -110,6 +111,11 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
     programs: { helm: 'helm.sh/helm/v3/cmd/helm' },
     // What `helm template` takes for the version of the cluster.
     linkerFlags: ['Major=1', 'Minor=36'].map((part) => `-X helm.sh/helm/v3/pkg/chartutil.k8sVersion${part}`),
+  },
+  k9s: {
+    folder: 'k9s',
+    programs: { k9s: 'github.com/derailed/k9s' },
+    linkerFlags: ['-X github.com/derailed/k9s/cmd.version=v0.50.9'],
   },
 };
 

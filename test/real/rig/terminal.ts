@@ -21,6 +21,8 @@ export interface TerminalOptions {
   readonly env: Readonly<Record<string, string>>;
   readonly columns?: number;
   readonly rows?: number;
+  /** Also gets everything the program writes, as it comes. */
+  readonly onOutput?: (text: string) => void;
 }
 
 const EXPECT_MS = 15_000;
@@ -41,6 +43,7 @@ export function openTerminal(path: string, args: readonly string[], options: Ter
   };
   pty.onData((data) => {
     text += data;
+    options.onOutput?.(data);
     notify();
   });
   let code: number | undefined;

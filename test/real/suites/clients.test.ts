@@ -12,7 +12,7 @@ import { type Kubernetes, type KubernetesVersion, startKubernetes } from '../rig
 import { type Rig, createRig } from '../rig/rig.ts';
 import type { StoredRecording } from '../support/archive.ts';
 import * as clientNode from '../support/client-node.ts';
-import { publish } from '../support/compatibility.ts';
+import { CLIENT_COLUMNS, publish } from '../support/compatibility.ts';
 import { startDigestServer } from '../support/digest-server.ts';
 import { ensureFabric8Client, hasMaven } from '../support/fabric8.ts';
 import { type Gateway, type Gateways, startGateways } from '../support/gateways.ts';
@@ -23,7 +23,6 @@ import { type PythonClient, ensurePythonClient } from '../support/python.ts';
 
 const run = promisify(execFile);
 const INFORMERS = 200;
-const COLUMNS = ['get', 'watch', 'exec', 'port-forward'] as const;
 const withFabric8 = hasMaven();
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
 /** Client → column → what was seen to work, with the versions it worked on. */
@@ -61,7 +60,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
 
   afterEach(() => deletePod(cluster, pod));
 
-  function works(client: string, column: (typeof COLUMNS)[number], what = '✓'): void {
+  function works(client: string, column: (typeof CLIENT_COLUMNS)[number], what = '✓'): void {
     const row = seen.get(client) ?? new Map<string, KubernetesVersion[]>();
     seen.set(client, row);
     const key = `${column}: ${what}`;
@@ -364,7 +363,7 @@ describe('docs/compatibility.md', () => {
     const rows = new Map(
       [...seen].map(([client, row]) => {
         const everywhere = [...row].filter(([, on]) => on.length === versions.length).map(([key]) => key);
-        const cells = COLUMNS.map((column) =>
+        const cells = CLIENT_COLUMNS.map((column) =>
           everywhere
             .filter((key) => key.startsWith(`${column}: `))
             .map((key) => key.slice(column.length + 2))
@@ -377,6 +376,6 @@ describe('docs/compatibility.md', () => {
     // 6 rows of client-go, 4 of client-node, 4 of Python, 4 of fabric8, 2 of Headlamp
     if (worked.length < (withFabric8 ? 20 : 16) || worked.some((on) => on.length < versions.length))
       skip('not everything was run');
-    expect(publish({ heading: 'Other clients', columns: COLUMNS, rows })).toBeUndefined();
+    expect(publish({ heading: 'Other clients', columns: CLIENT_COLUMNS, rows })).toBeUndefined();
   });
 });

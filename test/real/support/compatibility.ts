@@ -7,6 +7,9 @@ import { fileURLToPath } from 'node:url';
 
 const PAGE = fileURLToPath(new URL('../../../docs/compatibility.md', import.meta.url));
 
+/** Of the table of clients besides kubectl, to which several suites add rows. */
+export const CLIENT_COLUMNS = ['get', 'watch', 'exec', 'port-forward'] as const;
+
 export interface CompatibilityTable {
   /** The heading it stands under. */
   readonly heading: string;

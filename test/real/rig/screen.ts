@@ -1,0 +1,97 @@
+/** A full-screen program on a pseudo-terminal, seen as a person sees it: through a terminal emulator. */
+import xterm from '@xterm/headless';
+import { type Terminal, openTerminal } from './terminal.ts';
+
+export interface Screen {
+  /** The program's own side: what it wrote, byte for byte, and its end. */
+  readonly terminal: Terminal;
+  /** What stands on the screen now, row by row, without the blanks at the ends. */
+  rows(): readonly string[];
+  /**
+   * Resolves as soon as the screen shows `wanted`, which may be at once.
+   *
+   * @returns the rows that were seen then
+   * @throws Error with the screen, when it has not come after `timeoutMs` or the program has ended before
+   */
+  shows(wanted: string | RegExp, timeoutMs?: number): Promise<readonly string[]>;
+  type(text: string): void;
+}
+
+export interface ScreenOptions {
+  readonly env: Readonly<Record<string, string>>;
+  readonly columns: number;
+  readonly rows: number;
+}
+
+const SHOWS_MS = 30_000;
+
+/** Starts a program on a terminal of this size. The emulator answers what a program may ask of its terminal. */
+export function openScreen(path: string, args: readonly string[], options: ScreenOptions): Screen {
+  const emulator = createEmulator(options);
+  const watchers = new Set<() => void>();
+  const look = (): void => {
+    for (const watcher of watchers) watcher();
+  };
+  const terminal = openTerminal(path, args, {
+    ...options,
+    onOutput: (text) => emulator.write(text, look),
+  });
+  emulator.onData((answer) => terminal.type(answer));
+  let code: number | undefined;
+  void terminal.ended.then((ended) => {
+    code = ended;
+    emulator.write('', look);
+  });
+  const rows = (): readonly string[] => rowsOf(emulator);
+
+  return {
+    terminal,
+    rows,
+    shows(wanted, timeoutMs = SHOWS_MS) {
+      return new Promise((done, fail) => {
+        const finish = (problem?: string): void => {
+          watchers.delete(check);
+          clearTimeout(timer);
+          const seen = rows();
+          if (problem === undefined) done(seen);
+          else fail(new Error(`${problem}; the screen:\n${seen.join('\n')}`));
+        };
+        const check = (): void => {
+          const text = rows().join('\n');
+          if (typeof wanted === 'string' ? text.includes(wanted) : wanted.test(text)) finish();
+          else if (code !== undefined) finish(`ended with code ${code} before ${wanted} was shown`);
+        };
+        const timer = setTimeout(() => finish(`${wanted} was not shown in ${timeoutMs} ms`), timeoutMs);
+        watchers.add(check);
+        check();
+      });
+    },
+    type: (text) => terminal.type(text),
+  };
+}
+
+/** The rows that a terminal of this size shows after `output`. */
+export async function render(
+  output: string,
+  size: Pick<ScreenOptions, 'columns' | 'rows'>,
+): Promise<readonly string[]> {
+  const emulator = createEmulator(size);
+  await new Promise<void>((done) => {
+    emulator.write(output, done);
+  });
+  return rowsOf(emulator);
+}
+
+type Emulator = InstanceType<typeof xterm.Terminal>;
+
+function createEmulator({ columns, rows }: Pick<ScreenOptions, 'columns' | 'rows'>): Emulator {
+  return new xterm.Terminal({ cols: columns, rows, scrollback: 0, allowProposedApi: true });
+}
+
+function rowsOf(emulator: Emulator): readonly string[] {
+  const { active } = emulator.buffer;
+  return Array.from(
+    { length: emulator.rows },
+    (_, row) => active.getLine(active.baseY + row)?.translateToString(true) ?? '',
+  );
+}
