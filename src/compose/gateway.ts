@@ -182,6 +182,15 @@ async function openServer(parts: {
   stack.defer(() => rechecks.close());
   const accessLog = config.accessLog ? createAccessLog(options.accessSink) : createNullAccessLog();
   stack.defer(() => accessLog.close());
+  const recorders = createRecorderClient({
+    dial: tailnet.dialRecorder,
+    nowMs: monotonicMs,
+    log,
+    nodeOf: tailnet.nodeOf,
+    limits: { maxPendingBytes: config.recorderWindow },
+    lateLimits: { maxBytes: config.lateDeliveryBytes, maxAgeMs: config.lateDeliverySeconds * 1000 },
+  });
+  stack.defer(() => recorders.close());
   const pool = new UpstreamPool((onRead) => connector.connect(onRead), DEFAULT_POOL_LIMITS, monotonicMs);
   const common = {
     gate,
@@ -207,13 +216,7 @@ async function openServer(parts: {
       metrics,
       accessLog,
       connect: () => connector.connect(),
-      recorders: createRecorderClient({
-        dial: tailnet.dialRecorder,
-        nowMs: monotonicMs,
-        log,
-        nodeOf: tailnet.nodeOf,
-        limits: { maxPendingBytes: config.recorderWindow },
-      }),
+      recorders,
       resolveRecorderTags: tailnet.resolveRecorderTags,
       sessions,
       counts: sessionLimits(policy, options.link),
@@ -225,6 +228,7 @@ async function openServer(parts: {
       signal,
     }),
     sessions,
+    late: recorders.late,
     metrics,
     log,
     limits: { maxConnections: config.maxConnections },

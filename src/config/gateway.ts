@@ -114,6 +114,13 @@ export const GATEWAY_SETTINGS = {
     8 * 1024 ** 2,
     '<size>',
   ),
+  lateDeliveryBytes: setting(
+    'bytes of recordings that may wait in one process for a recorder, after the one they were for was lost; 0: they are dropped',
+    byteSize(0, 16 * 1024 ** 3),
+    64 * 1024 ** 2,
+    '<size>',
+  ),
+  lateDeliverySeconds: setting('how long such bytes may wait', wholeNumber(1, 30 * 86_400), 86_400, '<n>'),
   workers: setting('processes that share the port; auto: one for each CPU', workerCount, 1, '<n|auto>'),
   opsListen: setting(
     'address of /livez, /readyz and /metrics, or off',

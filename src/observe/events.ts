@@ -57,6 +57,16 @@ export interface Events {
       readonly resumed: boolean;
     },
   ): void;
+  /** The recorder of a session is gone for good, and so many bytes of the recording were not acknowledged. */
+  recordingLeft(event: SessionFields & { readonly bytes: number }): void;
+  /** A recorder has acknowledged what was left. */
+  recordingDelivered(
+    event: SessionFields & { readonly bytes: number; readonly recorder: string; readonly waitedMs: number },
+  ): void;
+  /** `bytes` of the `ofBytes` that were left are in no recording. */
+  recordingDropped(
+    event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
+  ): void;
   /** A recorded session's stream could not be understood; the session is ended. */
   sessionViolated(event: SessionFields & { readonly reason: string }): void;
   /** The gateway itself answered a request with an error. */
@@ -113,6 +123,25 @@ export function createEvents(metrics: Metrics, log: Logger): Events {
     recorderLost(event) {
       metrics.recorderLosses.inc({ mode: event.mode });
       log.warn(event, 'recorder lost');
+    },
+    recordingLeft(event) {
+      metrics.lateWaiting.inc();
+      metrics.lateBytesWaiting.inc(event.bytes);
+      log.warn(event, 'end of a recording was not acknowledged');
+    },
+    recordingDelivered(event) {
+      metrics.lateWaiting.dec();
+      metrics.lateBytesWaiting.dec(event.bytes);
+      metrics.late.inc({ outcome: 'delivered' });
+      metrics.lateBytes.inc({ outcome: 'delivered' }, event.bytes);
+      log.info(event, 'end of a recording was delivered late');
+    },
+    recordingDropped(event) {
+      metrics.lateWaiting.dec();
+      metrics.lateBytesWaiting.dec(event.ofBytes);
+      metrics.late.inc({ outcome: 'dropped' });
+      metrics.lateBytes.inc({ outcome: 'dropped' }, event.bytes);
+      log.error(event, 'end of a recording was dropped');
     },
     sessionViolated(event) {
       metrics.violations.inc();

@@ -34,6 +34,11 @@ export interface Metrics {
   readonly unrecordedSessions: Counter;
   readonly recordingGaps: Counter;
   readonly recorderLosses: Counter<'mode'>;
+  /** Ends of recordings that wait for a recorder after their session, and their bytes. */
+  readonly lateWaiting: Gauge;
+  readonly lateBytesWaiting: Gauge;
+  readonly late: Counter<'outcome'>;
+  readonly lateBytes: Counter<'outcome'>;
   readonly violations: Counter;
   readonly refusals: Counter<'code'>;
   readonly apiEventFailures: Counter<'mode'>;
@@ -52,10 +57,12 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
   }
   const requests = createRequestMetrics(registers);
   const failures = createFailureCounters(registers);
+  const late = createLateMetrics(registers);
   return {
     registry,
     ...requests,
     ...failures,
+    ...late,
     sessionsActive: new Gauge({
       name: 'tailcast_sessions_active',
       help: 'Interactive sessions now open.',
@@ -128,6 +135,40 @@ function createFailureCounters(
   for (const mode of ['failOpen', 'failClosed']) counters.apiEventFailures.inc({ mode }, 0);
   counters.upstreamFailures.inc({ code: 'UPSTREAM_UNAVAILABLE' }, 0);
   return counters;
+}
+
+function createLateMetrics(
+  registers: Registry[],
+): Pick<Metrics, 'lateWaiting' | 'lateBytesWaiting' | 'late' | 'lateBytes'> {
+  const metrics = {
+    lateWaiting: new Gauge({
+      name: 'tailcast_late_recordings_waiting',
+      help: 'Sessions that are over and the end of whose recording waits for a recorder.',
+      registers,
+    }),
+    lateBytesWaiting: new Gauge({
+      name: 'tailcast_late_bytes_waiting',
+      help: 'Bytes of recordings that wait for a recorder after their session.',
+      registers,
+    }),
+    late: new Counter({
+      name: 'tailcast_late_recordings_total',
+      help: 'Ends of recordings whose recorder was lost for good, by what became of them: delivered or dropped.',
+      labelNames: ['outcome'],
+      registers,
+    }),
+    lateBytes: new Counter({
+      name: 'tailcast_late_bytes_total',
+      help: 'Bytes of these ends, by what became of them.',
+      labelNames: ['outcome'],
+      registers,
+    }),
+  };
+  for (const outcome of ['delivered', 'dropped']) {
+    metrics.late.inc({ outcome }, 0);
+    metrics.lateBytes.inc({ outcome }, 0);
+  }
+  return metrics;
 }
 
 function createRequestMetrics(registers: Registry[]): Pick<Metrics, 'requestStarted' | 'requestFinished'> {

@@ -1,11 +1,13 @@
 /**
  * Ending without cutting anything that would end by itself: no new connections, GOAWAY and `Connection: close` on those
- * there are, time for what is under way, a word to interactive sessions, then the end.
+ * there are, time for what is under way and for recordings that wait for a recorder, a word to interactive sessions, then
+ * the end.
  *
  * A connection that was accepted a moment before has its first request on the way: closing it would be an error that no
  * client repeats by itself, so it gets the time for one request.
  */
 import type { ServerHttp2Session } from 'node:http2';
+import type { RecorderClient } from '../recording/recorder-client.ts';
 import type { PlainConnection } from './plain.ts';
 import type { SessionRegistry } from './session-registry.ts';
 
@@ -26,14 +28,17 @@ export async function drainConnections(options: {
   readonly sessions: ReadonlySet<ServerHttp2Session>;
   readonly load: { readonly inFlight: number };
   readonly interactive: Pick<SessionRegistry, 'size' | 'endAll'> | undefined;
+  readonly late?: RecorderClient['late'] | undefined;
   /** Connections in a handshake: they are handed over soon. */
   readonly arriving?: (() => number) | undefined;
   readonly limitMs: number;
 }): Promise<DrainResult> {
-  const { plain, sessions, load, interactive, arriving, limitMs } = options;
+  const { plain, sessions, load, interactive, late, arriving, limitMs } = options;
   for (const connection of plain) connection.retire();
   for (const session of sessions) session.close();
-  const busy = (): boolean => load.inFlight > 0 || (interactive?.size ?? 0) > 0;
+  late?.hurry();
+  const recorded = (): boolean => (interactive?.size ?? 0) === 0 && (late?.sessions ?? 0) === 0;
+  const busy = (): boolean => load.inFlight > 0 || !recorded();
   const coming = (): boolean => (arriving?.() ?? 0) > 0 || [...plain].some((connection) => connection.fresh);
   const timeMs = Math.max(0, limitMs - FAREWELL_MS);
   const startedMs = performance.now();
@@ -41,9 +46,9 @@ export async function drainConnections(options: {
   // those that came meanwhile
   for (const session of sessions) session.close();
   await waitWhile(busy, Math.max(0, timeMs - (performance.now() - startedMs)));
-  if ((interactive?.size ?? 0) > 0) {
+  if (!recorded()) {
     void interactive?.endAll('the gateway is shutting down');
-    await waitWhile(() => (interactive?.size ?? 0) > 0, Math.min(FAREWELL_MS, limitMs));
+    await waitWhile(() => !recorded(), Math.min(FAREWELL_MS, limitMs));
   }
   return { cutRequests: load.inFlight, cutSessions: interactive?.size ?? 0 };
 }

@@ -19,6 +19,7 @@ import { rawStatusResponse, statusOf } from '../kube/status.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Events } from '../observe/events.ts';
 import type { Metrics } from '../observe/metrics.ts';
+import type { RecorderClient } from '../recording/recorder-client.ts';
 import type { Peer } from '../tailnet/identity.ts';
 import { drainConnections, type DrainResult } from './drain.ts';
 import { adoptSession, createHttp2Server, serveStream } from './http2.ts';
@@ -44,6 +45,8 @@ export interface ProxyServerOptions {
   readonly routes?: (app: FastifyInstance, peerOf: (raw: object) => Peer) => Promise<void>;
   /** Interactive sessions now open, for the drain. */
   readonly sessions?: Pick<SessionRegistry, 'size' | 'endAll'>;
+  /** Ends of recordings that wait for a recorder, for the drain. */
+  readonly late?: RecorderClient['late'];
   readonly metrics: Pick<Metrics, 'connections' | 'gauge'>;
   readonly log: Logger;
   readonly limits?: Partial<ServerLimits>;
@@ -159,6 +162,7 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
         ...state,
         load,
         interactive: options.sessions,
+        late: options.late,
         arriving,
         limitMs,
       });

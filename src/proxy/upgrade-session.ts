@@ -164,7 +164,7 @@ function judgeRelay(end: RelayEnd, recording: LiveRecording | undefined): End {
 }
 
 function watchRecorder(
-  { upload, enforce }: LiveRecording,
+  { session, upload, enforce }: LiveRecording,
   { fields }: LiveSession,
   deps: SessionDeps,
   wanted: PromiseWithResolvers<End>,
@@ -173,6 +173,7 @@ function watchRecorder(
     const mode = enforce ? 'failClosed' : 'failOpen';
     const reason = lost.message;
     deps.events.recorderLost({ ...fields, mode, recorder: upload.address, reason, resumed: false });
+    session.abandon(reason);
     if (!enforce) return;
     const error = lost instanceof TailcastError ? lost : new TailcastError('RECORDER_LOST', reason);
     wanted.resolve({ outcome: 'recorder-lost', reason, error });
@@ -240,8 +241,9 @@ async function finishRecording(live: LiveSession, end: End, deps: SessionDeps): 
   const { fields } = live;
   const recording = recordingOf(live);
   if (recording === undefined) return;
-  const { session, upload } = recording;
-  if (end.outcome === 'recorder-lost') return upload.abort();
+  const { session } = recording;
+  // `watchRecorder` has closed the recording
+  if (end.outcome === 'recorder-lost') return;
   try {
     const outcome = end.outcome === 'refused' ? 'interrupted' : end.outcome;
     await session.end(outcome, end.reason);

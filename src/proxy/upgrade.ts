@@ -20,7 +20,6 @@ import { cleanResponseHeaders } from '../kube/headers.ts';
 import { rawStatusResponse } from '../kube/status.ts';
 import type { Events } from '../observe/events.ts';
 import { castHeaderLine, sessionAnnotation, type SessionFacts } from '../recording/cast-header.ts';
-import type { RecorderClient } from '../recording/recorder-client.ts';
 import type { RecorderUpload } from '../recording/recorder-upload.ts';
 import { RecordingSession, type SessionLimits } from '../recording/session.ts';
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../recording/stream-plan.ts';
@@ -33,6 +32,7 @@ import type { Rechecks } from './recheck.ts';
 import type { SessionLimits as SessionCounts } from './session-limits.ts';
 import { openAccount, whatWasAsked, type AccountDeps, type UpgradeAccount } from './upgrade-account.ts';
 import { encodeHead, warningLines } from './upgrade-head.ts';
+import { openRecorder, type RecorderDeps } from './upgrade-recorder.ts';
 import { headerLines, parseUpgradeRequest, withoutHeader, type UpgradeRequest } from './upgrade-request.ts';
 import { sessionFields } from './session-fields.ts';
 import { prepareSocket } from './session-socket.ts';
@@ -40,14 +40,14 @@ import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
 import { runSession, type LiveRecording, type SessionDeps, type SessionResult } from './upgrade-session.ts';
 
 export interface UpgradeDeps
-  extends AccountDeps, Pick<SessionDeps, 'sessions' | 'signal' | 'maxDurationMs' | 'idleMs'> {
+  extends
+    AccountDeps,
+    Pick<SessionDeps, 'sessions' | 'signal' | 'maxDurationMs' | 'idleMs'>,
+    Pick<RecorderDeps, 'recorders' | 'resolveRecorderTags'> {
   readonly gate: Pick<Gate, 'admit'>;
   readonly connect: ConnectUpstream;
   /** Path in front of every target, without a trailing slash; empty for most API servers. */
   readonly basePath: string;
-  readonly recorders: RecorderClient;
-  /** Addresses of the recorders with these tags, for grants in which the control server named none. */
-  readonly resolveRecorderTags?: (tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>;
   /** How many sessions there may be. */
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
@@ -62,7 +62,8 @@ export interface UpgradeDeps
     readonly bodyTruncated: boolean;
   }): Promise<void>;
   readonly events: SessionDeps['events'] &
-    Pick<Events, 'requestRefused' | 'sessionUnrecorded' | 'upstreamFailed'>;
+    RecorderDeps['events'] &
+    Pick<Events, 'requestRefused' | 'upstreamFailed'>;
   /** True when cookies of the API server belong to the client: not in auth mode. */
   readonly keepCookies: boolean;
   readonly unixMs: () => number;
@@ -215,7 +216,7 @@ async function record(
   }
   const { headers, offered } = recordableHeaders(upgrade.protocol, admission.headers);
   const header = SUBPROTOCOL_HEADER[upgrade.protocol];
-  const opened = await openRecorder(attempt, admission);
+  const opened = await openRecorder(deps, admission, attempt.signal);
   try {
     const answer = await ask(attempt, admission, {
       connect: deps.connect,
@@ -267,46 +268,6 @@ function recordableHeaders(
   }
   const line = offered.length === 0 ? [] : ['Sec-WebSocket-Protocol', offered.join(', ')];
   return { headers: [...kept, ...line], offered };
-}
-
-/**
- * A recorder that has accepted the session, or none with a warning where the policy allows it.
- * @throws TailcastError `RECORDING_REQUIRED`
- */
-async function openRecorder(
-  attempt: Attempt,
-  admission: Admission,
-): Promise<{ readonly upload: RecorderUpload | undefined; readonly warnings: readonly string[] }> {
-  const { deps, signal } = attempt;
-  const { recording } = admission;
-  if (recording.mode === 'off') throw new TailcastError('INTERNAL', 'there is nothing to record');
-  const fields = sessionFields(admission);
-  const { mode } = recording;
-  try {
-    const recorders = [...recording.recorders, ...(await resolveTags(attempt, recording.recorderTags))];
-    const upload = await deps.recorders.open(
-      {
-        recorders: [...new Set(recorders)],
-        sessionId: admission.id,
-        moved: (recorder, reason) =>
-          deps.events.recorderLost({ ...fields, mode, recorder, reason: reason.message, resumed: true }),
-      },
-      signal,
-    );
-    return { upload, warnings: [] };
-  } catch (error) {
-    signal.throwIfAborted();
-    if (mode === 'failClosed') {
-      const detail = error instanceof TailcastError ? error.detail : errorText(error);
-      throw new TailcastError('RECORDING_REQUIRED', detail, { cause: error });
-    }
-    deps.events.sessionUnrecorded({ ...fields, reason: errorText(error) });
-    return { upload: undefined, warnings: [`this session is not recorded: ${errorText(error)}`] };
-  }
-}
-
-async function resolveTags({ deps, signal }: Attempt, tags: readonly string[]): Promise<readonly string[]> {
-  return tags.length === 0 ? [] : ((await deps.resolveRecorderTags?.(tags, signal)) ?? []);
 }
 
 /** The recording of an agreed connection, if a recorder accepted it. */

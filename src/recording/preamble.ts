@@ -12,6 +12,10 @@ export class Preamble {
   #bytes = 0;
   #complete = false;
 
+  get size(): number {
+    return this.#bytes;
+  }
+
   /** Looks at whole lines of the recording, in order. */
   push(lines: Uint8Array): void {
     let start = 0;
@@ -22,7 +26,7 @@ export class Preamble {
         return;
       }
       // a copy: the batch it stands in is large and released soon
-      this.#lines.push(lines.slice(start, end));
+      this.#lines.push(new Uint8Array(lines.subarray(start, end)));
       this.#bytes += end - start;
       start = end;
     }

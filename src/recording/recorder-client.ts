@@ -1,5 +1,5 @@
 /**
- * Finds a recorder for a session, and another one when it is lost.
+ * Finds a recorder for a session, another one when it is lost, and one for what was left when none was found in time.
  *
  * Recorders are tried in order, the addresses of one node together, those that failed a moment ago last and briefly. A
  * recorder is first asked for v2 (HTTP/2 with acknowledgements); one that does not speak it gets a v1 upload. The
@@ -8,6 +8,7 @@
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { within } from './deadline.ts';
+import { LateDeliveries, type LateEvents, type LateLimits } from './late-deliveries.ts';
 import { createCandidates, type RecorderCandidates, type RecorderNode } from './recorder-candidates.ts';
 import type { DialRecorder, RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { dialNode } from './recorder-dial.ts';
@@ -55,6 +56,7 @@ export interface RecorderClientDeps {
   /** Which node an address belongs to. Default: every address is a recorder of its own. */
   readonly nodeOf?: (address: string) => string;
   readonly limits?: Partial<RecorderLimits>;
+  readonly lateLimits?: Partial<LateLimits>;
 }
 
 export interface OpenRequest {
@@ -63,6 +65,8 @@ export interface OpenRequest {
   readonly sessionId: string;
   /** Told when the upload goes on at another recorder, or at the same one after a cut. */
   readonly moved?: (address: string, reason: Error) => void;
+  /** Told what becomes of the end of the recording when the recorder is lost for good. Without it that is dropped. */
+  readonly late?: LateEvents;
 }
 
 export interface RecorderClient {
@@ -73,6 +77,10 @@ export interface RecorderClient {
    * @throws TailcastError `RECORDER_UNAVAILABLE` naming what was tried
    */
   open(request: OpenRequest, signal: AbortSignal): Promise<RecorderUpload>;
+  /** What waits for a recorder after its session. */
+  readonly late: Pick<LateDeliveries, 'sessions' | 'hurry'>;
+  /** Nobody is looked for any more; what no recorder has by now is dropped. */
+  close(): void;
 }
 
 export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
@@ -82,8 +90,24 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
     nowMs: deps.nowMs,
     suspectMs: limits.suspectMs,
   });
-  const context: Context = { dial: deps.dial, log: deps.log, limits, candidates };
+  const closing = new AbortController();
+  const context: Context = { dial: deps.dial, log: deps.log, limits, candidates, closing: closing.signal };
+  const late = new LateDeliveries({
+    open: (intent, recorders, signal) =>
+      within(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
+        tryInOrder(context, candidates.order(recorders), intent, given, []),
+      ),
+    nowMs: deps.nowMs,
+    random: Math.random,
+    log: deps.log,
+    limits: { stallMs: limits.finishTimeoutMs, ...deps.lateLimits },
+  });
   return {
+    late,
+    close() {
+      closing.abort(new Error('the gateway has ended'));
+      late.close();
+    },
     async open(request, signal) {
       if (request.recorders.length === 0) {
         throw new TailcastError('RECORDER_UNAVAILABLE', 'no recorder is named');
@@ -97,9 +121,13 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
         const tried = failures.length === 0 ? errorText(error) : failures.join('; ');
         throw new TailcastError('RECORDER_UNAVAILABLE', tried, { cause: error });
       });
+      const { recorders, sessionId, moved, late: events } = request;
       return createUpload(connection, limits, {
-        move: (moved, from) => moveSession(context, request, moved, from),
-        ...(request.moved === undefined ? {} : { moved: request.moved }),
+        move: (intended, from) => moveSession(context, request, intended, from),
+        ...(moved === undefined ? {} : { moved }),
+        ...(events === undefined
+          ? {}
+          : { left: (rest) => late.take({ sessionId, recorders, rest, events }) }),
       });
     },
   };
@@ -110,6 +138,8 @@ interface Context {
   readonly log: Logger;
   readonly limits: RecorderLimits;
   readonly candidates: RecorderCandidates;
+  /** Ends the search for recorders of sessions that had one. */
+  readonly closing: AbortSignal;
 }
 
 async function tryInOrder(
@@ -169,8 +199,7 @@ async function moveSession(
   for (const node of candidates.order(request.recorders)) {
     if (node.addresses.includes(from.address)) candidates.failed(node.key);
   }
-  const never = new AbortController().signal;
-  return within(limits.moveTimeoutMs, 'finding another recorder', never, async (signal) => {
+  return within(limits.moveTimeoutMs, 'finding another recorder', context.closing, async (signal) => {
     for (;;) {
       try {
         return await tryInOrder(context, candidates.order(request.recorders), intent, signal, []);

@@ -11,11 +11,12 @@
  *    │ ▲                │ ▲
  *  lost │ resumed      lost │ resumed
  *    ▼ │                ▼ │
- *   moving ────────────────────nobody took over────► lost
+ *   moving ────────────────────nobody took over────► lost ──leave──► delivered later
  * ```
  *
  * When the connection is lost, another recorder that can continue a session gets everything since the last
- * acknowledgement. Full queue: the writer waits. Nobody takes over: every writer and `end` fail, `lost` resolves.
+ * acknowledgement. Full queue: the writer waits. Nobody takes over: every writer fails, `lost` resolves, and what is kept
+ * goes to whoever delivers it later, with the lines that `leave` closes it with.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from './deadline.ts';
@@ -40,10 +41,13 @@ export interface RecorderUpload {
    */
   write(lines: string | Uint8Array): void | Promise<void>;
   /**
-   * No more lines follow; resolves when the recorder has confirmed all of them.
+   * No more lines follow. `confirmed`: the recorder has all of them. `left`: it was lost, and what it has not acknowledged
+   * is delivered later.
    * @throws TailcastError `RECORDER_LOST`
    */
-  end(): Promise<void>;
+  end(): Promise<'confirmed' | 'left'>;
+  /** After `lost`: the recording ends with `lines`. They and what is not acknowledged are delivered later, if they can be. */
+  leave(lines: Uint8Array): void;
   /** Breaks the upload off without a proper end. A recorder that has not got a header stores nothing. */
   abort(): void;
 }
@@ -67,6 +71,21 @@ export interface UploadDeps {
   readonly move?: (intent: MoveIntent, from: RecorderConnection) => Promise<RecorderConnection>;
   /** Told when another connection took over. */
   readonly moved?: (address: string, reason: Error) => void;
+  /** Takes what nobody took over. @returns whether it will be delivered later */
+  readonly left?: (rest: UploadRest) => boolean;
+}
+
+/** The end of a recording that no recorder has acknowledged. */
+export interface UploadRest {
+  /** From here to the end of the recording, in memory of its own. */
+  readonly bytes: Uint8Array;
+  /** Where in the recording that begins. */
+  readonly offset: number;
+  readonly preamble: Preamble;
+  /** Counts the uploads of the session until now. */
+  readonly part: number;
+  /** Whether the recorder that had the session can continue one. */
+  readonly resumable: boolean;
 }
 
 /** Where the next upload of a session begins. */
@@ -89,7 +108,7 @@ class Upload implements RecorderUpload {
   readonly #kept = new RetainedBytes();
   readonly #preamble = new Preamble();
   readonly #lost = Promise.withResolvers<Error>();
-  readonly #done = Promise.withResolvers<void>();
+  readonly #done = Promise.withResolvers<'confirmed' | 'left'>();
   #connection: RecorderConnection;
   /** False between the loss of a connection and the start of the next. */
   #connected = true;
@@ -99,6 +118,8 @@ class Upload implements RecorderUpload {
   #finish: ReturnType<typeof createDeadline> | undefined;
   #fruitless = 0;
   #part = 1;
+  /** What is kept has been handed on. */
+  #left = false;
 
   constructor(connection: RecorderConnection, options: UploadOptions, deps: UploadDeps) {
     this.#options = options;
@@ -146,7 +167,7 @@ class Upload implements RecorderUpload {
     return this.#room.promise;
   }
 
-  end(): Promise<void> {
+  end(): Promise<'confirmed' | 'left'> {
     if (this.#state === 'open') {
       this.#state = 'finishing';
       if (this.#connected) this.#finishConnection();
@@ -154,8 +175,15 @@ class Upload implements RecorderUpload {
     return this.#done.promise;
   }
 
+  leave(lines: Uint8Array): void {
+    if (this.#state !== 'lost' || this.#left) return;
+    if (lines.length > 0) this.#kept.push(lines);
+    this.#leave();
+  }
+
   abort(): void {
     if (this.#state === 'done' || this.#state === 'lost' || this.#state === 'aborted') return;
+    this.#kept.release(this.#kept.end);
     this.#close('aborted', new TailcastError('RECORDER_LOST', 'the upload was broken off'));
   }
 
@@ -194,7 +222,7 @@ class Upload implements RecorderUpload {
     }
     this.#state = 'done';
     this.#clearTimers();
-    this.#done.resolve();
+    this.#done.resolve('confirmed');
   }
 
   /** Treats a connection that still looks alive as lost. */
@@ -231,14 +259,24 @@ class Upload implements RecorderUpload {
   }
 
   #giveUp(cause: Error): void {
+    // An upload that was finishing has its last line; else `leave` brings it.
+    const left = this.#state === 'finishing' && this.#leave();
+    if (left) this.#done.resolve('left');
     this.#close('lost', new TailcastError('RECORDER_LOST', errorText(cause), { cause }));
+  }
+
+  #leave(): boolean {
+    this.#left = true;
+    const offset = this.#kept.start;
+    const { resumable } = this.#connection;
+    const rest = { bytes: this.#kept.take(), offset, preamble: this.#preamble, part: this.#part, resumable };
+    return this.#deps.left?.(rest) === true;
   }
 
   #close(state: 'lost' | 'aborted', error: TailcastError): void {
     this.#state = state;
     this.#clearTimers();
     this.#connection.destroy();
-    this.#kept.release(this.#kept.end);
     this.#room?.reject(error);
     this.#room = undefined;
     this.#done.reject(error);

@@ -51,6 +51,18 @@ export class RetainedBytes {
     }
   }
 
+  /** Takes everything out, as one piece in memory of its own: small pieces hold on to larger blocks. */
+  take(): Uint8Array {
+    const all = Buffer.allocUnsafeSlow(this.size);
+    let at = 0;
+    for (const piece of this.pieces()) {
+      all.set(piece, at);
+      at += piece.length;
+    }
+    this.release(this.#end);
+    return all;
+  }
+
   /** Everything that is kept, in order. */
   pieces(): readonly Uint8Array[] {
     return this.#pieces.slice(this.#head);

@@ -9,7 +9,7 @@
  *
  * `awaitingSize` exists because the cast header, the first line, holds the terminal's size: output is held back for it,
  * for a bounded time and a bounded number of bytes. `failed` obeys the policy: when recording is enforced every later
- * call throws, otherwise calls only count what is missing.
+ * call throws, otherwise calls only count what is missing. What the sink took before that is closed by `abandon`.
  *
  * Calls add lines to a batch; `flush` hands the batch to the sink, once per chunk of the wire, and returns a promise
  * when the sink wants its writer to wait.
@@ -73,7 +73,7 @@ export interface SessionTotals {
   readonly exit: ExitStatus | undefined;
 }
 
-type Sink = Pick<RecorderUpload, 'write' | 'end' | 'abort' | 'annotations'>;
+type Sink = Pick<RecorderUpload, 'write' | 'end' | 'leave' | 'annotations'>;
 
 interface HeldOutput {
   readonly seconds: number;
@@ -99,6 +99,7 @@ export class RecordingSession {
   #inputBytes = 0;
   #missingBytes = 0;
   #exit: ExitStatus | undefined;
+  #abandoned = false;
 
   /** Starts the clock. Without a terminal the header is in the first batch; call `flush`. */
   constructor(sink: Sink, options: SessionOptions) {
@@ -190,14 +191,32 @@ export class RecordingSession {
   }
 
   /**
-   * The session is over. Resolves when the recorder has confirmed everything.
-   * @throws TailcastError `RECORDER_LOST` when it has not, whatever the policy: the caller reports it
+   * The session is over. Resolves when the recorder has confirmed everything, or when the sink delivers the rest later.
+   * @throws TailcastError `RECORDER_LOST` when neither is so, whatever the policy: the caller reports it
    */
   async end(outcome: SessionEnd, reason?: string): Promise<void> {
     if (this.#state === 'closed') return;
+    if (this.#state === 'failed') throw new TailcastError('RECORDER_LOST', 'the recording is not complete');
+    const last = this.#close(outcome, reason);
+    this.#state = 'closed';
+    // Nobody waits for room any more: the session is over, and `end` resolves after the last byte.
+    if (last.length > 0) void Promise.resolve(this.#sink.write(last)).catch(() => {});
+    await this.#sink.end();
+  }
+
+  /** The sink is lost, so the recording ends here, whatever becomes of the session: what the sink took is left to it. */
+  abandon(reason: string): void {
+    if (this.#state === 'closed' || this.#abandoned) return;
+    this.#abandoned = true;
+    const last = this.#close('interrupted', reason);
+    this.#state = 'failed';
+    this.#sink.leave(last);
+  }
+
+  /** The last lines, those that were held back included. */
+  #close(outcome: SessionEnd, reason: string | undefined): Uint8Array {
     if (this.#state === 'awaitingSize') this.#open(DEFAULT_SIZE);
     this.#wait?.clear();
-    if (this.#state === 'failed') throw new TailcastError('RECORDER_LOST', 'the recording is not complete');
     for (const stream of ['stdout', 'stderr'] as const) {
       this.#text[stream].flush((bytes, isText) => this.#line(this.#seconds(), stream, bytes, isText));
     }
@@ -208,11 +227,7 @@ export class RecordingSession {
       outputBytes: this.#outputBytes,
       outputLines: this.#outputLines,
     });
-    const last = this.#batch.take();
-    this.#state = 'closed';
-    // Nobody waits for room any more: the session is over, and `end` resolves after the last byte.
-    if (last.length > 0) void Promise.resolve(this.#sink.write(last)).catch(() => {});
-    await this.#sink.end();
+    return this.#batch.take();
   }
 
   #sizeIsLate(): void {

@@ -312,11 +312,6 @@ const FRONT = [
       ".some((value) => value.trim() !== '')",
       '.some((value) => value === "never")',
     ],
-    [
-      'no recorder, no session',
-      "if (mode === 'failClosed') {",
-      "if (mode === 'failClosed' && recording.recorders.length === 0) {",
-    ],
     ['sessions recorded', 'admission.record ? record(', 'admission.id === "" ? record('],
     ['events of upgrades', 'if (admission.event) {', 'if (admission.id === "") {'],
     ['number of sessions', 'leave = await deps.counts?.enter(nameOf(admission.identity));', ''],
@@ -324,6 +319,11 @@ const FRONT = [
     ['rechecks of sessions', '...(watch === undefined ? {} : { watch }),', ''],
     ['shutdown', "if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');", ''],
   ),
+  ...inFile('src/proxy/upgrade-recorder.ts', [
+    'no recorder, no session',
+    "if (mode === 'failClosed') {",
+    "if (mode === 'failClosed' && recording.recorders.length === 0) {",
+  ]),
   ...inFile(
     'src/proxy/tunnel.ts',
     [
@@ -485,6 +485,17 @@ const TAPS = [
     ],
   ),
   ...inFile(
+    'src/recording/late-deliveries.ts',
+    [
+      'all of an end is acknowledged',
+      'if (waiting.acknowledged < rest.bytes.length) throw',
+      'if (waiting.acknowledged < 0) throw',
+    ],
+    ['bytes that wait', 'if (this.#heldBytes + heldBytes > maxBytes)', 'if (heldBytes > 1e12)'],
+    ['sessions that wait', 'if (this.#sessions >= maxSessions)', 'if (this.#sessions > 1e9)'],
+    ['ends that cannot be continued', 'if (!resumable) return', 'if (heldBytes < 0) return'],
+  ),
+  ...inFile(
     'src/recording/policy.ts',
     [
       'enforcement of one is of all',
@@ -553,6 +564,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/proxy/session-life.test.ts',
     'test/attack/roads.test.ts',
   ],
+  'src/proxy/upgrade-recorder.ts': ['test/proxy/upgrade.test.ts'],
   'src/proxy/tunnel.ts': [
     'test/proxy/tunnel.test.ts',
     'test/attack/roads.test.ts',
@@ -573,6 +585,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/recording/tap-port-forward.ts': ['test/recording/tap-port-forward.test.ts'],
   'src/recording/tap-websocket.ts': ['test/recording/tap-websocket.test.ts'],
   'src/recording/session.ts': ['test/recording/session.test.ts'],
+  'src/recording/late-deliveries.ts': ['test/recording/late-deliveries.test.ts'],
   'src/recording/policy.ts': ['test/recording/policy.test.ts'],
 };
 

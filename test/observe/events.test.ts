@@ -67,6 +67,35 @@ describe('events', () => {
   });
 });
 
+describe('events about the ends of recordings', () => {
+  it('tell what waits, and what became of it', async () => {
+    const { lines, events, valuesOf } = setUp();
+    events.recordingLeft({ ...session, bytes: 10 });
+    events.recordingLeft({ ...session, sessionId: 's2', bytes: 5 });
+    expect(await valuesOf('tailcast_late_recordings_waiting')).toEqual([[{}, 2]]);
+    expect(await valuesOf('tailcast_late_bytes_waiting')).toEqual([[{}, 15]]);
+    events.recordingDelivered({ ...session, bytes: 10, recorder: 'r', waitedMs: 7 });
+    // two of the five were acknowledged
+    events.recordingDropped({ ...session, sessionId: 's2', bytes: 3, ofBytes: 5, reason: 'too old' });
+    expect(await valuesOf('tailcast_late_recordings_waiting')).toEqual([[{}, 0]]);
+    expect(await valuesOf('tailcast_late_bytes_waiting')).toEqual([[{}, 0]]);
+    expect(await valuesOf('tailcast_late_recordings_total')).toEqual([
+      [{ outcome: 'delivered' }, 1],
+      [{ outcome: 'dropped' }, 1],
+    ]);
+    expect(await valuesOf('tailcast_late_bytes_total')).toEqual([
+      [{ outcome: 'delivered' }, 10],
+      [{ outcome: 'dropped' }, 3],
+    ]);
+    expect(lines.map(({ level, sessionId, bytes }) => [level, sessionId, bytes])).toEqual([
+      ['warn', 's1', 10],
+      ['warn', 's2', 5],
+      ['info', 's1', 10],
+      ['error', 's2', 3],
+    ]);
+  });
+});
+
 describe('request metrics', () => {
   it('count by protocol and status, and keep long-running requests out of the durations', async () => {
     const { metrics, valuesOf } = setUp();

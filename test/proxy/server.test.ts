@@ -94,6 +94,26 @@ describe('the drain', () => {
     expect(told).toEqual(['the gateway is shutting down']);
   });
 
+  it('gives recordings that wait for a recorder their time, in a hurry', async () => {
+    const late = { sessions: 2, hurried: 0, hurry: () => void (late.hurried += 1) };
+    const rig = await rigWith(() => {}, { server: { late } });
+    let over = false;
+    const drained = rig.proxy.drain(10_000).then(() => (over = true));
+    await expect.poll(() => late.hurried).toBe(1);
+    late.sessions = 1;
+    await new Promise((resolve) => setTimeout(resolve, 60));
+    expect(over).toBe(false);
+    late.sessions = 0;
+    await drained;
+  });
+
+  it('waits for them no longer than its limit', async () => {
+    const rig = await rigWith(() => {}, { server: { late: { sessions: 1, hurry: () => undefined } } });
+    const startedMs = performance.now();
+    await rig.proxy.drain(100);
+    expect(performance.now() - startedMs).toBeLessThan(2_000);
+  });
+
   it('serves the first request of a connection that came just before, and no second one', async () => {
     const { upstream, answer, asked } = onDemand();
     const rig = await rigWith(upstream);

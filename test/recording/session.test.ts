@@ -246,3 +246,47 @@ describe('recording session with a failing recorder', () => {
     await expect(session.end('completed')).rejects.toMatchObject({ code: 'RECORDER_LOST' });
   });
 });
+
+describe('recording session that is abandoned', () => {
+  it('leaves what it held back and its last lines to the sink, once', () => {
+    const { session, sink } = begin({ tty: true });
+    session.output('stdout', Buffer.from('held\n'));
+    session.output('stdout', Buffer.from('\u00e9').subarray(0, 1));
+    session.abandon('the recorder burned');
+    session.abandon('again');
+    const lines = sink.left?.trimEnd().split('\n') ?? [];
+    expect(JSON.parse(lines[0]!)).toMatchObject({ width: 80, height: 24 });
+    expect(lines.filter((line) => line.startsWith('[')).map((line) => JSON.parse(line) as unknown)).toEqual([
+      [0, 'o', 'held\n'],
+      [0, 'o', '\ufffd'],
+    ]);
+    expect(parseAnnotation(lines.at(-1)!)).toMatchObject({
+      kind: 'end',
+      outcome: 'interrupted',
+      reason: 'the recorder burned',
+      outputBytes: 6,
+    });
+    expect(sink.writes).toEqual([]);
+  });
+
+  it('obeys the policy from then on', async () => {
+    const enforced = begin();
+    enforced.session.abandon('x');
+    expect(() => enforced.session.flush()).toThrow(/unrecorded/);
+    const { session, sink } = begin({ enforce: false });
+    session.abandon('x');
+    const left = sink.left;
+    session.output('stdout', utf8('missing'));
+    void session.flush();
+    expect(session.totals.missingBytes).toBe(7);
+    await expect(session.end('completed')).rejects.toMatchObject({ code: 'RECORDER_LOST' });
+    expect(sink).toMatchObject({ left, writes: [], ended: false });
+  });
+
+  it('does nothing after its end', async () => {
+    const { session, sink } = begin();
+    await session.end('completed');
+    session.abandon('x');
+    expect(sink.left).toBeUndefined();
+  });
+});

@@ -1,11 +1,12 @@
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 
 /** A sink in memory: what a session wrote, and switches for what a recorder may do. */
-export class SessionSink implements Pick<RecorderUpload, 'write' | 'end' | 'abort' | 'annotations'> {
+export class SessionSink implements Pick<RecorderUpload, 'write' | 'end' | 'leave' | 'annotations'> {
   readonly annotations: boolean;
   readonly writes: string[] = [];
   ended = false;
-  aborted = false;
+  /** What the session was abandoned with. */
+  left: string | undefined;
   /** Set: every write waits for it. */
   room: Promise<void> | undefined;
   /** Set: every write throws it. */
@@ -21,12 +22,13 @@ export class SessionSink implements Pick<RecorderUpload, 'write' | 'end' | 'abor
     return this.room;
   }
 
-  async end(): Promise<void> {
+  async end(): Promise<'confirmed'> {
     this.ended = true;
+    return 'confirmed';
   }
 
-  abort(): void {
-    this.aborted = true;
+  leave(lines: Uint8Array): void {
+    this.left = Buffer.from(lines).toString();
   }
 
   get lines(): string[] {

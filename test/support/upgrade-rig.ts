@@ -16,6 +16,7 @@ import { decide, DEFAULT_POLICY, policyClassOf } from '../../src/proxy/policy.ts
 import { createSessionRegistry, type SessionRegistry } from '../../src/proxy/session-registry.ts';
 import { createUpgradeHandler, type UpgradeDeps } from '../../src/proxy/upgrade.ts';
 import type { RecordingPolicy } from '../../src/recording/policy.ts';
+import type { LateLimits } from '../../src/recording/late-deliveries.ts';
 import { createRecorderClient, type RecorderLimits } from '../../src/recording/recorder-client.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { ByteReader } from './byte-reader.ts';
@@ -115,6 +116,7 @@ export async function startRig(options: {
   readonly apiServer: ApiServerDouble;
   readonly recording: RecordingPolicy;
   readonly recorderLimits?: Partial<RecorderLimits>;
+  readonly lateLimits?: Partial<LateLimits>;
   readonly deps?: Partial<UpgradeDeps>;
 }): Promise<Rig> {
   const events: Rig['events'] = [];
@@ -129,6 +131,13 @@ export async function startRig(options: {
   const accessLines: AccessEntry[] = [];
   const stop = new AbortController();
   const sessions = createSessionRegistry();
+  const recorders = createRecorderClient({
+    dial: dialLoopback,
+    nowMs: () => performance.now(),
+    log: createSilentLogger(),
+    limits: { dialTimeoutMs: 500, moveTimeoutMs: 300, moveRetryMs: 10, ...options.recorderLimits },
+    lateLimits: { retryMs: 20, maxRetryMs: 50, ...options.lateLimits },
+  });
   const handler = createUpgradeHandler({
     gate: createTestGate(options.recording),
     connect: async () => {
@@ -137,12 +146,7 @@ export async function startRig(options: {
       return socket;
     },
     basePath: '',
-    recorders: createRecorderClient({
-      dial: dialLoopback,
-      nowMs: () => performance.now(),
-      log: createSilentLogger(),
-      limits: { dialTimeoutMs: 500, moveTimeoutMs: 300, moveRetryMs: 10, ...options.recorderLimits },
-    }),
+    recorders,
     recordApiRequest: async () => {},
     metrics: { requestStarted() {}, requestFinished: (count) => void finished.push(count) },
     accessLog: { write: (entry) => void accessLines.push(entry) },
@@ -197,6 +201,7 @@ export async function startRig(options: {
       server.close();
       await once(server, 'close');
       await Promise.all(running);
+      recorders.close();
     },
   };
 }

@@ -1,0 +1,442 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { LateDeliveries, type LateDeps, type LateEvents } from '../../src/recording/late-deliveries.ts';
+import { Preamble } from '../../src/recording/preamble.ts';
+import { createRecorderClient, type RecorderClient } from '../../src/recording/recorder-client.ts';
+import type { RecorderConnection } from '../../src/recording/recorder-connection.ts';
+import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
+import { dialLoopback } from '../support/recorder-dial.ts';
+import {
+  startRecorderDouble,
+  type RecorderBehaviour,
+  type RecorderDouble,
+} from '../support/recorder-double.ts';
+
+const closers: (() => Promise<void> | void)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+async function recorder(behaviour: RecorderBehaviour = {}, port = 0): Promise<RecorderDouble> {
+  const double = await startRecorderDouble(behaviour, port);
+  closers.push(() => double.close());
+  return double;
+}
+
+type Told = readonly [event: keyof LateEvents, about: unknown];
+
+/** Records what it is told. */
+function listener() {
+  const told: Told[] = [];
+  const waiters = new Set<() => void>();
+  const tell = (event: keyof LateEvents, about: unknown): void => {
+    told.push([event, about]);
+    for (const wake of waiters) wake();
+  };
+  const events: LateEvents = {
+    left: (bytes) => tell('left', bytes),
+    delivered: ({ bytes, recorder: address }) => tell('delivered', { bytes, recorder: address }),
+    dropped: (end) => tell('dropped', end),
+  };
+  return {
+    told,
+    events,
+    async until(event: keyof LateEvents): Promise<unknown> {
+      for (;;) {
+        const found = told.find(([name]) => name === event);
+        if (found !== undefined) return found[1];
+        const changed = Promise.withResolvers<void>();
+        waiters.add(changed.resolve);
+        await changed.promise;
+        waiters.delete(changed.resolve);
+      }
+    },
+  };
+}
+
+const HEADER = '{"version":2}\n';
+const SESSION = '{"kind":"session"}\n';
+const END = '{"kind":"end"}\n';
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+describe('an upload whose recorder is lost for good', () => {
+  function createClient(
+    options: Parameters<typeof createRecorderClient>[0]['lateLimits'] = {},
+  ): RecorderClient {
+    const client = createRecorderClient({
+      dial: dialLoopback,
+      nowMs: () => performance.now(),
+      log: createSilentLogger(),
+      limits: { moveTimeoutMs: 60, moveRetryMs: 10, maxFruitlessMoves: 1 },
+      lateLimits: { retryMs: 10, maxRetryMs: 20, ...options },
+    });
+    closers.push(() => client.close());
+    return client;
+  }
+
+  /** Uploads the beginning, of which `acknowledged` bytes are acknowledged, and loses the recorder. */
+  async function lostUpload(
+    client: RecorderClient,
+    acknowledged: number,
+    events: LateEvents,
+    lines = '[1,"o","a"]\n',
+  ): Promise<{ readonly upload: RecorderUpload; readonly port: number; readonly body: string }> {
+    const first = await startRecorderDouble({ acks: 'alive' });
+    const upload = await client.open(
+      { recorders: [first.address], sessionId: 's1', late: events },
+      new AbortController().signal,
+    );
+    const body = HEADER + SESSION + lines;
+    void upload.write(HEADER + SESSION);
+    void upload.write(lines);
+    await first.until(() => first.uploads[0]?.size === body.length);
+    first.uploads[0]!.ack(acknowledged);
+    while (upload.pendingBytes !== body.length - acknowledged) await new Promise((go) => setImmediate(go));
+    await first.close();
+    await upload.lost;
+    return { upload, port: first.port, body };
+  }
+
+  it('is delivered where the acknowledgements ended, with its beginning and its last lines', async () => {
+    const client = createClient();
+    const { events, told, until } = listener();
+    const acknowledged = (HEADER + SESSION).length;
+    const { upload, port, body } = await lostUpload(client, acknowledged, events);
+    upload.leave(utf8(END));
+    upload.leave(utf8('[2,"o","too late"]\n'));
+    const bytes = body.length - acknowledged + END.length;
+    expect(client.late.sessions).toBe(1);
+    const back = await recorder({}, port);
+    expect(await until('delivered')).toEqual({ bytes, recorder: back.address });
+    expect(back.uploads).toHaveLength(1);
+    expect(back.uploads[0]!.headers).toMatchObject({
+      'tailcast-session': 's1',
+      'tailcast-offset': String(acknowledged),
+      'tailcast-preamble': String(acknowledged),
+    });
+    expect(Number(back.uploads[0]!.headers['tailcast-part'])).toBeGreaterThan(1);
+    expect(back.uploads[0]!.body.toString()).toBe(HEADER + SESSION + body.slice(acknowledged) + END);
+    expect(back.uploads[0]!.ended).toBe(true);
+    expect(told.map(([event]) => event)).toEqual(['left', 'delivered']);
+    expect(client.late.sessions).toBe(0);
+  });
+
+  it('is delivered by itself when the session was over already', async () => {
+    const client = createClient();
+    const { events, told, until } = listener();
+    const first = await startRecorderDouble({ acks: 'alive' });
+    const upload = await client.open(
+      { recorders: [first.address], sessionId: 's1', late: events },
+      new AbortController().signal,
+    );
+    void upload.write(HEADER + SESSION + END);
+    await first.until(() => first.uploads[0]?.size === (HEADER + SESSION + END).length);
+    const ended = upload.end();
+    await first.close();
+    expect(await ended).toBe('left');
+    expect(await upload.lost).toMatchObject({ code: 'RECORDER_LOST' });
+    const back = await recorder({}, first.port);
+    await until('delivered');
+    expect(back.uploads[0]!.body.toString()).toBe(HEADER + SESSION + END);
+    expect(told).toHaveLength(2);
+  });
+
+  it('is not delivered when its recorder cannot continue a session, and that is told', async () => {
+    const client = createClient();
+    const { events, told } = listener();
+    const first = await startRecorderDouble({ acks: 'alive', resume: false });
+    const upload = await client.open(
+      { recorders: [first.address], sessionId: 's1', late: events },
+      new AbortController().signal,
+    );
+    void upload.write('12345\n');
+    await first.until(() => first.uploads[0]?.size === 6);
+    await first.close();
+    await upload.lost;
+    upload.leave(new Uint8Array(0));
+    expect(told).toEqual([
+      ['left', 6],
+      ['dropped', { bytes: 6, ofBytes: 6, reason: 'its recorder cannot continue a session' }],
+    ]);
+    await expect(upload.end()).rejects.toMatchObject({ code: 'RECORDER_LOST' });
+  });
+
+  it('is dropped when the process ends, and so is one that comes after that', async () => {
+    const client = createClient({ retryMs: 60_000, maxRetryMs: 60_000 });
+    const { events, told } = listener();
+    const { upload, body } = await lostUpload(client, HEADER.length, events);
+    const later = listener();
+    const moving = await lostUpload(client, 0, later.events);
+    upload.leave(utf8(END));
+    client.close();
+    moving.upload.leave(utf8(END));
+    const bytes = body.length - HEADER.length + END.length;
+    expect(told.at(-1)).toEqual(['dropped', { bytes, ofBytes: bytes, reason: 'the gateway has ended' }]);
+    expect(later.told.at(-1)).toMatchObject(['dropped', { reason: 'the gateway has ended' }]);
+    expect(client.late.sessions).toBe(0);
+  });
+
+  it('is tried at once when there is a hurry', async () => {
+    const client = createClient({ retryMs: 600_000, maxRetryMs: 600_000, hurriedRetryMs: 10 });
+    const { events, until } = listener();
+    const { upload, port } = await lostUpload(client, 0, events);
+    upload.leave(utf8(END));
+    const { address } = await recorder({}, port);
+    client.late.hurry();
+    expect(await until('delivered')).toMatchObject({ recorder: address });
+  });
+});
+
+/** A recorder that acknowledges as told. */
+function connectionTo(
+  act: (events: Parameters<RecorderConnection['attach']>[0]) => void,
+): RecorderConnection {
+  return {
+    address: '192.0.2.1:80',
+    protocol: 'v2',
+    annotations: true,
+    resumable: true,
+    attach: (events) => queueMicrotask(() => act(events)),
+    send: () => undefined,
+    finish: () => undefined,
+    destroy: () => undefined,
+  };
+}
+
+function preamble(): Preamble {
+  const made = new Preamble();
+  made.push(utf8(HEADER));
+  return made;
+}
+
+describe('late deliveries', () => {
+  /** With a clock that only pauses move; each pause is handed to the test, which ends it. */
+  function setUp(open: LateDeps['open'], limits: LateDeps['limits'] = {}) {
+    const clock = { ms: 0 };
+    const pauses: number[] = [];
+    const paused: (() => void)[] = [];
+    let arrived = Promise.withResolvers<void>();
+    const late = new LateDeliveries({
+      open,
+      nowMs: () => clock.ms,
+      random: () => 0,
+      log: createSilentLogger(),
+      limits,
+      sleep: async (ms) => {
+        pauses.push(ms);
+        const over = Promise.withResolvers<void>();
+        paused.push(over.resolve);
+        arrived.resolve();
+        await over.promise;
+        clock.ms += ms;
+      },
+    });
+    return {
+      late,
+      clock,
+      pauses,
+      /** Ends the pause that is, or the next one. */
+      async goOn(): Promise<void> {
+        if (paused.length === 0) await arrived.promise;
+        arrived = Promise.withResolvers();
+        paused.shift()?.();
+      },
+      /** Resolves when the next pause begins. */
+      async untilPaused(): Promise<void> {
+        if (paused.length === 0) await arrived.promise;
+      },
+    };
+  }
+
+  function end(events: LateEvents, about: { sessionId?: string; bytes?: number; recorders?: string[] } = {}) {
+    const { sessionId = 's1', bytes = 100, recorders = ['192.0.2.1:80'] } = about;
+    const rest = { bytes: new Uint8Array(bytes), offset: 50, preamble: preamble(), part: 3, resumable: true };
+    return { sessionId, recorders, rest, events };
+  }
+
+  it('are tried again after pauses that double up to a limit, and start small after a success', async () => {
+    let broken = true;
+    const delivered: string[] = [];
+    const { late, pauses, goOn, untilPaused } = setUp(
+      async ({ sessionId }) => {
+        if (broken) throw new Error('nobody there');
+        if (sessionId === 'refused') throw new Error('not this one');
+        delivered.push(sessionId);
+        return connectionTo((events) => {
+          events.acknowledged(150);
+          events.finished();
+        });
+      },
+      { retryMs: 1000, maxRetryMs: 5000 },
+    );
+    const { events } = listener();
+    late.take(end(events, { sessionId: 'refused' }));
+    late.take(end(events, { sessionId: 'a' }));
+    late.take(end(events, { sessionId: 'b' }));
+    for (let round = 0; round < 4; round += 1) await goOn();
+    await untilPaused();
+    // random() is 0: half of each
+    expect(pauses).toEqual([500, 1000, 2000, 2500, 2500]);
+    broken = false;
+    await goOn();
+    await untilPaused();
+    expect(delivered).toEqual(['a', 'b']);
+    expect(late.sessions).toBe(1);
+    expect(pauses.slice(5)).toEqual([500]);
+    late.close();
+  });
+
+  it('ask nobody to take the others of a line while nobody takes the first, and other lines all the same', async () => {
+    const asked: string[] = [];
+    const { late, goOn, untilPaused } = setUp(async ({ sessionId }) => {
+      asked.push(sessionId);
+      throw new Error('nobody there');
+    });
+    const { events } = listener();
+    for (const sessionId of ['a', 'b', 'c']) late.take(end(events, { sessionId }));
+    late.take(end(events, { sessionId: 'd', recorders: ['192.0.2.2:80'] }));
+    await goOn();
+    await goOn();
+    await untilPaused();
+    expect(asked.toSorted()).toEqual(['a', 'd']);
+    late.close();
+  });
+
+  it('go on from what is acknowledged, each time as a further part', async () => {
+    const offsets: unknown[] = [];
+    const { late, goOn, untilPaused } = setUp(async ({ offset, part }) => {
+      offsets.push([offset, part]);
+      return connectionTo((events) => {
+        events.acknowledged(offsets.length === 1 ? 90 : 150);
+        if (offsets.length === 1) events.lost(new Error('cut'));
+        else events.finished();
+      });
+    });
+    const { events, until, told } = listener();
+    late.take(end(events));
+    await goOn();
+    await untilPaused();
+    await goOn();
+    await until('delivered');
+    expect(offsets).toEqual([
+      [50, 4],
+      [90, 5],
+    ]);
+    expect(told.map(([event]) => event)).toEqual(['left', 'delivered']);
+  });
+
+  it('are not over when a recorder confirms without having acknowledged everything', async () => {
+    const { late, goOn, untilPaused } = setUp(async () =>
+      connectionTo((events) => {
+        events.acknowledged(149);
+        events.finished();
+      }),
+    );
+    const { events, told } = listener();
+    late.take(end(events));
+    await goOn();
+    await untilPaused();
+    expect(told).toEqual([['left', 100]]);
+    late.close();
+    expect(told.at(-1)).toEqual(['dropped', { bytes: 1, ofBytes: 100, reason: 'the gateway has ended' }]);
+  });
+
+  it('hold no more bytes and sessions than they may, beginnings included', async () => {
+    const nobody: LateDeps['open'] = async () => {
+      throw new Error('nobody there');
+    };
+    const bytes = setUp(nobody, { maxBytes: 2 * (100 + HEADER.length) });
+    const { events, told } = listener();
+    expect([1, 2, 3].map((count) => bytes.late.take(end(events, { sessionId: `s${count}` })))).toEqual([
+      true,
+      true,
+      false,
+    ]);
+    expect(told.at(-1)).toMatchObject(['dropped', { bytes: 100, reason: /bytes would wait/ }]);
+    bytes.late.close();
+    expect(told.filter(([event]) => event === 'dropped')).toHaveLength(3);
+    const sessions = setUp(nobody, { maxSessions: 1 });
+    expect(sessions.late.take(end(events))).toBe(true);
+    expect(sessions.late.take(end(events))).toBe(false);
+    sessions.late.close();
+    const none = setUp(nobody, { maxBytes: 0 });
+    expect(none.late.take(end(events, { bytes: 1 }))).toBe(false);
+  });
+
+  it('are dropped when they are too old, and only those', async () => {
+    const { late, clock, goOn, untilPaused } = setUp(
+      async () => {
+        throw new Error('nobody there');
+      },
+      { retryMs: 1000, maxAgeMs: 10_000 },
+    );
+    const old = listener();
+    late.take(end(old.events, { sessionId: 'old' }));
+    await goOn();
+    await untilPaused();
+    clock.ms = 9_999;
+    const young = listener();
+    late.take(end(young.events, { sessionId: 'young' }));
+    await goOn();
+    await untilPaused();
+    expect(old.told.at(-1)).toEqual([
+      'dropped',
+      { bytes: 100, ofBytes: 100, reason: 'no recorder took it in time' },
+    ]);
+    expect(young.told).toEqual([['left', 100]]);
+    expect(late.sessions).toBe(1);
+    late.close();
+  });
+
+  it('serve a line that was empty for a while', async () => {
+    const { late, goOn } = setUp(async () =>
+      connectionTo((events) => {
+        events.acknowledged(150);
+        events.finished();
+      }),
+    );
+    for (let round = 0; round < 3; round += 1) {
+      const { events, until } = listener();
+      late.take(end(events));
+      await goOn();
+      await until('delivered');
+      expect(late.sessions).toBe(0);
+    }
+  });
+
+  it('are dropped when recorders accept them and fail without any progress, again and again', async () => {
+    let opened = 0;
+    const { late, goOn, untilPaused } = setUp(
+      async () => {
+        opened += 1;
+        if (opened === 2) throw new Error('nobody there');
+        return connectionTo((events) => {
+          if (opened === 3) events.acknowledged(60);
+          events.lost(new Error('too long'));
+        });
+      },
+      { maxFruitless: 2 },
+    );
+    const { events, told, until } = listener();
+    late.take(end(events));
+    for (let round = 0; round < 4; round += 1) {
+      await goOn();
+      await untilPaused();
+    }
+    expect(told).toHaveLength(1);
+    await goOn();
+    expect(await until('dropped')).toEqual({ bytes: 90, ofBytes: 100, reason: 'too long' });
+    expect(opened).toBe(5);
+  });
+
+  it('take a recorder that makes no progress for one that failed', async () => {
+    const { late, goOn, untilPaused } = setUp(async () => connectionTo(() => undefined), { stallMs: 20 });
+    const { events } = listener();
+    late.take(end(events));
+    await goOn();
+    await untilPaused();
+    expect(late.sessions).toBe(1);
+    late.close();
+  });
+});
