@@ -20,7 +20,7 @@ export class OutputText {
   push(bytes: Uint8Array, emit: EmitText): void {
     const all = this.#tail.length === 0 ? bytes : Buffer.concat([this.#tail, bytes]);
     const whole = all.length - incompleteTail(all);
-    this.#tail = whole === all.length ? EMPTY : all.slice(whole);
+    this.#tail = whole === all.length ? EMPTY : new Uint8Array(all.subarray(whole));
     for (let start = 0; start < whole;) {
       const end = lineEnd(all, start, whole, this.#maxLineBytes);
       emitLine(all.subarray(start, end), emit);

@@ -131,7 +131,7 @@ export class RecordingSession {
     this.#outputBytes += bytes.length;
     switch (this.#state) {
       case 'awaitingSize':
-        this.#held.push({ seconds: this.#seconds(), stream, bytes: bytes.slice() });
+        this.#held.push({ seconds: this.#seconds(), stream, bytes: new Uint8Array(bytes) });
         this.#heldBytes += bytes.length;
         if (this.#heldBytes > this.#limits.sizeWaitBytes) this.#open(DEFAULT_SIZE);
         return;

@@ -255,7 +255,7 @@ function createBase64Decoder(): (text: Uint8Array, last: boolean) => Uint8Array 
   return (text, last) => {
     const all = rest.length === 0 ? text : Buffer.concat([rest, text]);
     const whole = last ? all.length : all.length - (all.length % 4);
-    rest = whole === all.length ? EMPTY : all.slice(whole);
+    rest = whole === all.length ? EMPTY : new Uint8Array(all.subarray(whole));
     if (whole === 0) return EMPTY;
     if (padded) throw violation('base64 goes on after its padding');
     const data = decodeBase64(all.subarray(0, whole));

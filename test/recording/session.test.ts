@@ -290,3 +290,23 @@ describe('recording session that is abandoned', () => {
     expect(sink.left).toBeUndefined();
   });
 });
+
+describe('the bytes that a session was given', () => {
+  it('may be used again after the call', () => {
+    const { session, sink } = begin({ tty: true });
+    const shared = Buffer.from('held\n');
+    session.output('stdout', shared);
+    shared.fill('x');
+    session.resize({ columns: 10, rows: 20 });
+    const half = Buffer.from('a\u00e9');
+    session.output('stdout', half.subarray(0, 2));
+    half.fill('x');
+    session.output('stdout', Uint8Array.of(0xa9));
+    void session.flush();
+    expect(sink.events).toEqual([
+      [0, 'o', 'held\n'],
+      [0, 'o', 'a'],
+      [0, 'o', '\u00e9'],
+    ]);
+  });
+});
