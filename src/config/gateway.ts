@@ -72,7 +72,7 @@ export const GATEWAY_SETTINGS = {
     '<file>',
   ),
   auditExtras: setting(
-    'name each request and session in extras of the impersonated user, so that the cluster’s audit log can be joined with recordings; needs impersonate on userextras',
+    'name the caller’s node and each session in extras of the impersonated user, so that the cluster’s audit log can be joined with recordings; needs impersonate on userextras',
     flag,
     false,
     '<true|false>',

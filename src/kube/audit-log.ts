@@ -3,8 +3,9 @@
  */
 import { z } from 'zod';
 
-/** Extras that a gateway with `auditExtras` puts on upgrades and on every request. */
-const GATEWAY_EXTRAS = ['tailcast.dev/session', 'tailcast.dev/request'] as const;
+/** Extras that a gateway with `auditExtras` puts on upgrades, and on every request. */
+const SESSION_EXTRA = 'tailcast.dev/session';
+const NODE_EXTRA = 'tailcast.dev/node';
 
 /** A session that the API server has let happen. */
 export interface AuditedSession {
@@ -47,7 +48,6 @@ const STREAMS: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward']);
 const WRITES: ReadonlySet<string> = new Set(['create', 'update', 'patch']);
 const SWITCHING = 101;
 const SWITCHING_IN_JSON = '"code":101';
-/** One-way text over WebSocket. */
 
 /**
  * The session an audit event is about; `undefined` for every other event, for what was refused, and for lines that are no
@@ -62,14 +62,14 @@ export function parseAuditedSession(line: string): AuditedSession | undefined {
   const [path = ''] = requestURI.split('?', 1);
   const { objectRef = { resource: '', namespace: '', name: path, subresource: '' } } = parsed.data;
   if (!happened(objectRef, verb, responseStatus.code)) return undefined;
-  const impersonated = impersonatedUser.username;
+  const { username: impersonated, extra } = impersonatedUser;
   return {
     auditId: auditID,
     time: parsed.data.requestReceivedTimestamp,
     user: impersonated ?? user.username,
     impersonatedBy: impersonated === undefined ? undefined : user.username,
     ...objectRef,
-    gatewayId: GATEWAY_EXTRAS.flatMap((key) => impersonatedUser.extra[key] ?? [])[0],
+    gatewayId: extra[SESSION_EXTRA]?.[0] ?? (extra[NODE_EXTRA] === undefined ? undefined : auditID),
   };
 }
 

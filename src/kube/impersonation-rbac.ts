@@ -67,7 +67,7 @@ function constrainedRules({ users, groups, auditExtras }: ImpersonationRights): 
   ];
 }
 
-const EXTRAS = ['request', 'node', 'session'].map((key) => `userextras/tailcast.dev/${key}`);
+const EXTRAS = ['node', 'session'].map((key) => `userextras/tailcast.dev/${key}`);
 
 function named(names: readonly string[]): { readonly resourceNames?: readonly string[] } {
   return names.length === 0 ? {} : { resourceNames: [...new Set(names)].toSorted() };

@@ -78,7 +78,7 @@ export interface GateDeps {
   authorization(): Promise<string | undefined>;
   /** Default: `DEFAULT_POLICY`. */
   readonly policy?: Policy;
-  /** Names each request's id, node and session to the API server, for its audit log; see `AUDIT_EXTRA`. */
+  /** Names the caller's node, and each session, to the API server, for its audit log; see `AUDIT_EXTRA`. */
   readonly auditExtras?: boolean;
   /** Names of the gateway that `Host` may give, in lower case and without ports; none: any. */
   readonly hostNames?: ReadonlySet<string>;
@@ -108,10 +108,10 @@ export interface Gate {
 
 /**
  * Keys of the extras of a user, lower-case and with a domain, as constrained impersonation wants them. `session` is on
- * upgrades only, so that a cluster can refuse sessions which did not come through the gateway.
+ * upgrades only, so that a cluster can refuse sessions which did not come through the gateway. Ordinary requests carry
+ * nothing that is different each time: authorizers keep their answers by the whole user, extras included.
  */
 export const AUDIT_EXTRA = {
-  request: 'tailcast.dev/request',
   node: 'tailcast.dev/node',
   session: 'tailcast.dev/session',
 } as const;
@@ -262,11 +262,7 @@ function withExtras(
 ): ImpersonationTarget | undefined {
   if (target === undefined || about.deps.auditExtras !== true) return target;
   const session = about.request.upgrade ? ([[AUDIT_EXTRA.session, about.id]] as const) : [];
-  const ours = [
-    [AUDIT_EXTRA.request, about.id],
-    [AUDIT_EXTRA.node, about.identity.nodeId],
-    ...session,
-  ] as const;
+  const ours = [[AUDIT_EXTRA.node, about.identity.nodeId], ...session] as const;
   return { ...target, extra: [...target.extra, ...ours] };
 }
 

@@ -236,15 +236,16 @@ sessions:
       .toBe('101');
   });
 
-  it('names requests and sessions to the audit log of the cluster', async () => {
+  it('names nodes and sessions to the audit log of the cluster', async () => {
     const plain = expectForwarded(
       await observe(arena, () => send(arena, 'h2 request')),
       honest('h2 request'),
     );
-    const [id = ''] = valuesOf(plain, 'audit-id');
-    expect(valuesOf(plain, 'impersonate-extra-tailcast.dev%2frequest')).toEqual([id]);
-    expect(valuesOf(plain, 'impersonate-extra-tailcast.dev%2fnode')).toEqual(['nAlice']);
-    expect(valuesOf(plain, 'impersonate-extra-tailcast.dev%2fsession')).toEqual([]);
+    // nothing that would be different each time: authorizers keep their answers by it
+    const extras = (name: string): boolean => name.startsWith('impersonate-extra-tailcast');
+    expect(plain.headers.filter(([name]) => extras(name.toLowerCase()))).toEqual([
+      [expect.stringMatching(/^impersonate-extra-tailcast\.dev%2fnode$/i), 'nAlice'],
+    ]);
     const forged = [
       ['Impersonate-Extra-tailcast.dev%2Fsession', 'attacker'],
       ['X-Remote-Extra-tailcast.dev%2Fsession', 'attacker'],

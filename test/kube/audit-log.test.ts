@@ -12,7 +12,7 @@ const event = (overrides: Record<string, unknown> = {}): string =>
     user: { username: 'system:serviceaccount:tailcast:tailcast-gateway' },
     impersonatedUser: {
       username: 'alice',
-      extra: { 'tailcast.dev/session': ['s-1'], 'tailcast.dev/request': ['s-1'] },
+      extra: { 'tailcast.dev/session': ['s-1'], 'tailcast.dev/node': ['n1'] },
     },
     objectRef: { resource: 'pods', namespace: 'n', name: 'p', subresource: 'exec', apiVersion: 'v1' },
     responseStatus: { code: 101 },
@@ -42,11 +42,11 @@ describe('a line of an audit log', () => {
     });
   });
 
-  it('knows a plain request through a gateway by its request extra', () => {
-    const impersonatedUser = { username: 'alice', extra: { 'tailcast.dev/request': ['r-1'] } };
+  it('knows a plain request through a gateway by its node', () => {
+    const impersonatedUser = { username: 'alice', extra: { 'tailcast.dev/node': ['n1'] } };
     const objectRef = { resource: 'services', namespace: 'n', name: 's', subresource: 'proxy' };
     const line = event({ impersonatedUser, objectRef, responseStatus: { code: 200 } });
-    expect(parseAuditedSession(line)).toMatchObject({ subresource: 'proxy', gatewayId: 'r-1' });
+    expect(parseAuditedSession(line)).toMatchObject({ subresource: 'proxy', gatewayId: 'a-1' });
   });
 
   it.each<[string, Record<string, unknown>, Record<string, unknown>]>([

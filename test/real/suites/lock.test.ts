@@ -146,7 +146,6 @@ describe.each<readonly [KubernetesVersion, string]>([
       .toMatchObject({
         username: 'lock-user',
         extra: {
-          'tailcast.dev/request': [expect.stringMatching(/^[0-9a-f-]{36}$/)],
           'tailcast.dev/session': [expect.stringMatching(/^[0-9a-f-]{36}$/)],
           'tailcast.dev/node': [expect.any(String)],
         },
