@@ -1,8 +1,9 @@
 /** Clients that are not Go: each in a folder of its own in the cache of the peers, made once. */
-import { spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { cacheFolder } from '../rig/build.ts';
 import { acquireLock } from '../rig/lock-file.ts';
 
@@ -10,8 +11,8 @@ export interface CachedClient {
   readonly name: string;
   /** The files that say what is in the folder: it is made anew when one of them changes. */
   readonly inputs: readonly string[];
-  /** Fills the empty folder. */
-  make(folder: string): void;
+  /** Fills the folder, which does not exist yet. */
+  make(folder: string): Promise<void>;
 }
 
 /** @returns the folder, whole */
@@ -30,7 +31,7 @@ export async function ensureCached({ name, inputs, make }: CachedClient): Promis
     if (existsSync(mark)) return folder;
     process.stderr.write(`peers: ${name}: installing\n`);
     rmSync(folder, { recursive: true, force: true });
-    make(folder);
+    await make(folder);
     writeFileSync(mark, '');
     return folder;
   } finally {
@@ -38,9 +39,15 @@ export async function ensureCached({ name, inputs, make }: CachedClient): Promis
   }
 }
 
+const run = promisify(execFile);
+
 /** @throws Error with `hint` and the end of what the program said, when it fails */
-export function runOrExplain(program: string, args: readonly string[], hint: string): void {
-  const { status, error, stdout, stderr } = spawnSync(program, args, { encoding: 'utf8' });
-  if (status === 0) return;
-  throw new Error(`${hint}: ${error?.message ?? `${stdout}${stderr}`.slice(-2000)}`);
+export async function runOrExplain(program: string, args: readonly string[], hint: string): Promise<void> {
+  try {
+    await run(program, args, { maxBuffer: 64 * 1024 * 1024 });
+  } catch (error) {
+    const { stdout = '', stderr = '', message } = error as Error & { stdout?: string; stderr?: string };
+    const said = `${stdout}${stderr}`;
+    throw new Error(`${hint}: ${said === '' ? message : said.slice(-2000)}`, { cause: error });
+  }
 }

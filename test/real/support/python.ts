@@ -18,9 +18,9 @@ export async function ensurePythonClient(): Promise<PythonClient> {
   const environment = await ensureCached({
     name: 'python',
     inputs: [requirements],
-    make(made) {
-      runOrExplain('python3', ['-m', 'venv', made], HINT);
-      runOrExplain(
+    async make(made) {
+      await runOrExplain('python3', ['-m', 'venv', made], HINT);
+      await runOrExplain(
         interpreterIn(made),
         ['-m', 'pip', 'install', '--quiet', '--requirement', requirements],
         HINT,
