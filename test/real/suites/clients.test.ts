@@ -17,6 +17,7 @@ import { startDigestServer } from '../support/digest-server.ts';
 import { ensureFabric8Client, hasMaven } from '../support/fabric8.ts';
 import { type Gateway, type Gateways, startGateways } from '../support/gateways.ts';
 import * as headlamp from '../support/headlamp.ts';
+import { ensureKubeRsClient } from '../support/kube-rs.ts';
 import { startPathPrefix } from '../support/path-prefix.ts';
 import { identityOf, startTestGateway } from '../support/product.ts';
 import { type PythonClient, ensurePythonClient } from '../support/python.ts';
@@ -24,6 +25,8 @@ import { type PythonClient, ensurePythonClient } from '../support/python.ts';
 const run = promisify(execFile);
 const INFORMERS = 200;
 const withFabric8 = hasMaven();
+// Here and not in a hook: the first build takes minutes.
+const kubeRs = await ensureKubeRsClient();
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
 /** Client → column → what was seen to work, with the versions it worked on. */
 const seen = new Map<string, Map<string, KubernetesVersion[]>>();
@@ -270,6 +273,79 @@ describe.each(versions)('Kubernetes %s', (version) => {
     });
   });
 
+  describe.runIf(kubeRs !== undefined)('kube-rs', () => {
+    const name = 'kube-rs 5 (Rust)';
+    const act = async (...args: string[]): Promise<unknown> =>
+      JSON.parse((await run(kubeRs ?? '', args, { timeout: 90_000 })).stdout);
+
+    it('reads', async () => {
+      const answer = await both((kubeconfig) => act('get', kubeconfig, 'tailcast'));
+      expect(answer).toEqual({ names: ['kube-root-ca.crt'], missing: 404 });
+      works(name, 'get');
+    });
+
+    it('watches', async () => {
+      const answer = await both((kubeconfig) => act('watch', kubeconfig, 'default', pod));
+      expect(answer).toEqual({ seen: ['ADDED', 'MODIFIED', 'DELETED'] });
+      works(name, 'watch');
+    });
+
+    it('runs commands, recorded', async () => {
+      const answer = await both((kubeconfig) => act('exec', kubeconfig, 'default', pod));
+      expect(answer).toEqual({
+        stdout: 'out\n',
+        stderr: 'err\n',
+        code: 5,
+        equal: true,
+        echoCode: 0,
+        terminal: true,
+        terminalCode: 3,
+      });
+      const [failing, echo, shell] = await recorded(3);
+      expect([failing, echo, shell].map((one) => one!.exitCode)).toEqual([5, 0, 3]);
+      expect((await gateways.archive.read(failing!.id)).stderr.toString()).toBe('err\n');
+      expect((await gateways.archive.read(echo!.id)).stdout).toHaveLength(4 * 1024 * 1024);
+      expect([shell!.width, shell!.height]).toEqual([97, 31]);
+      expect((await gateways.archive.read(shell!.id)).text).toContain('from-a-42-shell');
+      works(name, 'exec', 'WS');
+    });
+
+    it('attaches, recorded', async () => {
+      const script = 'while read line; do echo "out $line"; echo "err $line" >&2; done; echo end';
+      const attached: string[] = [];
+      try {
+        // Each its own: the pod ends with its input.
+        const answer = await both(async (kubeconfig) => {
+          const talking = `${pod}-${attached.length}`;
+          attached.push(talking);
+          await createPod(cluster, talking, { command: ['sh', '-c', script], stdin: true });
+          return act('attach', kubeconfig, 'default', talking);
+        });
+        expect(answer).toEqual({ stdout: 'out hello\nend\n', stderr: 'err hello\n', status: 'Success' });
+        const [recording, ...others] = await gateways.archive.whole(attached, 1);
+        expect(others).toEqual([]);
+        expect(recording).toMatchObject({ state: 'closed', kind: 'attach', source: { user: 'rig-admin' } });
+        const { stdout, stderr } = await gateways.archive.read(recording!.id);
+        expect([stdout.toString(), stderr.toString()]).toEqual(['out hello\nend\n', 'err hello\n']);
+      } finally {
+        for (const one of attached) await deletePod(cluster, one);
+      }
+      works(name, 'exec', 'attach');
+    });
+
+    it('forwards a port', async () => {
+      const server = await startDigestServer('length');
+      try {
+        const port = String(server.port);
+        const answer = await both((kubeconfig) => act('port-forward', kubeconfig, 'default', pod, port));
+        expect(answer).toEqual({ equal: true });
+      } finally {
+        server.close();
+      }
+      works(name, 'port-forward', 'WS');
+    });
+  });
+
   describe("Headlamp's frontend", () => {
     const name = 'Headlamp (its frontend’s protocol)';
     const PAGE = 'https://headlamp.example.com';
@@ -373,8 +449,9 @@ describe('docs/compatibility.md', () => {
       }),
     );
     const worked = [...seen.values()].flatMap((row) => [...row.values()]);
-    // 6 rows of client-go, 4 of client-node, 4 of Python, 4 of fabric8, 2 of Headlamp
-    if (worked.length < (withFabric8 ? 20 : 16) || worked.some((on) => on.length < versions.length))
+    // 6 cells of client-go, 4 of client-node, 4 of Python, 2 of Headlamp; 4 of fabric8, 5 of kube-rs
+    const expected = 16 + (withFabric8 ? 4 : 0) + (kubeRs === undefined ? 0 : 5);
+    if (worked.length < expected || worked.some((on) => on.length < versions.length))
       skip('not everything was run');
     expect(publish({ heading: 'Other clients', columns: CLIENT_COLUMNS, rows })).toBeUndefined();
   });
