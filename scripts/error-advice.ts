@@ -33,6 +33,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   RECORDING_REQUIRED:
     'No recorder took the session: see that one is running and reachable on port 80 (`tailcast doctor gateway`).',
   RECORDER_UNAVAILABLE: 'As above; the message names what was tried.',
+  PORTAL_UNTRUSTED:
+    'Name the gateway’s tag in the recorder’s `--trusted-gateways`, and who may see what in its `--viewers`.',
   RECORDER_LOST:
     'The recorder went away in mid-session and no other took over: run two. What was not acknowledged is delivered when one is back.',
   SESSION_VIOLATED:

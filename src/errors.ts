@@ -89,6 +89,11 @@ export const ERROR_TABLE = {
     reason: 'ServiceUnavailable',
     message: 'no session recorder could be reached',
   },
+  PORTAL_UNTRUSTED: {
+    status: 502,
+    reason: 'ServiceUnavailable',
+    message: 'the recorder does not take this gateway’s word for who is looking',
+  },
   RECORDER_LOST: {
     status: 503,
     reason: 'ServiceUnavailable',

@@ -29,6 +29,7 @@ import type { WorkerLink } from '../workers/worker-link.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
 import { loadPolicy } from './gateway-policy.ts';
 import { warnOfRights } from './gateway-rights.ts';
+import { openPortal } from './portal.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import {
   assertPrivateProxyListener,
@@ -196,6 +197,8 @@ async function openServer(parts: {
     gate,
     basePath: apiServer.basePath,
     events,
+    metrics,
+    accessLog,
     rechecks,
     recordApiRequest: (request: Parameters<typeof requestEvents.record>[0]) => requestEvents.record(request),
     keepCookies: config.mode === 'noauth',
@@ -205,16 +208,12 @@ async function openServer(parts: {
       ...common,
       pool,
       credentialRefused: () => apiServer.refused(),
-      metrics,
-      accessLog,
       eventBodyBytes: REQUEST_EVENT_LIMITS.maxBodyBytes,
       maxInFlight: MAX_IN_FLIGHT,
       nowMs: monotonicMs,
     },
     upgrade: createUpgradeHandler({
       ...common,
-      metrics,
-      accessLog,
       connect: () => connector.connect(),
       recorders,
       resolveRecorderTags: tailnet.resolveRecorderTags,
@@ -232,6 +231,7 @@ async function openServer(parts: {
     metrics,
     log,
     limits: { maxConnections: config.maxConnections },
+    own: await openPortal(config, tailnet, { ...common, monotonicMs, signal }),
   });
 }
 

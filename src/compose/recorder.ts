@@ -1,6 +1,5 @@
 /** Builds the recorder role. */
 import { existsSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import { Registry, collectDefaultMetrics } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
@@ -17,13 +16,11 @@ import type { IdentifyUploader } from '../tsrecorder/uploads.ts';
 import type { IdentifyViewer } from '../tsrecorder/viewer-access.ts';
 import { parseTrustedGateway, parseViewRule } from '../tsrecorder/viewing.ts';
 import type { WorkerLink } from '../workers/worker-link.ts';
+import { PLAYER_DIRECTORY } from './portal.ts';
 import { openStore, type StoreConfig } from './recorder-store.ts';
 
 /** Less than the primary waits for an answer. */
 const WORKER_CHECK_MS = 1200;
-
-/** Where the built player lies, for sources and for the build alike. */
-export const PLAYER_DIRECTORY = fileURLToPath(new URL('../../dist/player', import.meta.url));
 
 /** `tailcast recorder`: runs until the signal, then finishes what can be finished. */
 export async function runRecorder(

@@ -108,6 +108,18 @@ export const GATEWAY_SETTINGS = {
     'direct',
     '<direct|tailscale>',
   ),
+  portal: setting(
+    'show recordings under /-/recordings/ to whom the recorder shows them; it must name this gateway in trustedGateways',
+    flag,
+    true,
+    '<true|false>',
+  ),
+  portalRecorders: setting(
+    'recorders that the portal asks, as tags or ip:port; default: those that the caller’s own grants name',
+    textList,
+    [],
+    '<recorders>',
+  ),
   recorderWindow: setting(
     'bytes of one session that may wait for a recorder’s acknowledgement',
     byteSize(64 * 1024, 1024 ** 3),

@@ -5,6 +5,7 @@
  * name that was made to resolve to the gateway would make a foreign page look like our own).
  */
 import { TailcastError } from '../errors.ts';
+import { headerLines } from './upgrade-request.ts';
 
 /** What of a request's header fields says who made the browser send it. */
 export interface BrowserFields {
@@ -41,6 +42,20 @@ export function refuseForeignPages(fields: BrowserFields, { hostNames, dashboard
       (origin) => !isOwnOrigin(origin, host) && !dashboardOrigins.has(origin.toLowerCase()),
     ) || fields.fetchSites.some((site) => !OWN_SITES.has(site.toLowerCase()));
   if (foreign) throw new TailcastError('POLICY_REFUSED', 'a web page of another site made this request');
+}
+
+/**
+ * Whether somebody followed a link: the browser shows what comes in a tab of its own, and the page with the link reads
+ * nothing of it. A frame is no such place, and a form that is posted has an `Origin`.
+ *
+ * @param rawHeaders flat, as received
+ */
+export function isFollowedLink(rawHeaders: readonly string[], origins: readonly string[]): boolean {
+  const says = (name: string, value: string): boolean => {
+    const lines = headerLines(rawHeaders, name);
+    return lines.length === 1 && lines[0] === value;
+  };
+  return origins.length === 0 && says('sec-fetch-mode', 'navigate') && says('sec-fetch-dest', 'document');
 }
 
 /** Client libraries that send an `Origin` write the address they call, some of them always with `http`. */

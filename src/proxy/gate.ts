@@ -21,7 +21,7 @@ import { parseRequestInfo, type RequestInfo } from '../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../recording/policy.ts';
 import { parseKubernetesRules } from '../tailnet/capabilities.ts';
 import type { Identity, IdentitySource, Peer } from '../tailnet/identity.ts';
-import { type PageRules, refuseForeignPages } from './browser-guard.ts';
+import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
 import {
   decide,
   DEFAULT_POLICY,
@@ -67,6 +67,9 @@ export interface Admission {
   readonly event: boolean;
 }
 
+/** Who is calling, for what the gateway serves itself. */
+export type Caller = Pick<Admission, 'id' | 'identity' | 'impersonation' | 'recording'>;
+
 /** What the gate needs from outside. */
 export interface GateDeps {
   /** `auth`: the tailnet identity is impersonated. `noauth`: the client brings its own Kubernetes credentials. */
@@ -95,6 +98,13 @@ export interface Gate {
    *   `HEADERS_TOO_LARGE`, `REQUEST_NOT_CANONICAL`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
    */
   admit(request: InboundRequest, signal: AbortSignal): Promise<Admission>;
+  /**
+   * Lets a request in that the gateway answers itself, or throws: the same limits, the same look at who made a browser
+   * send it, the same identity and grants, but nothing about the API server. Pages of dashboards are foreign here.
+   * @param page what is asked for is a page that links of other sites may lead to
+   * @throws TailcastError as `admit`
+   */
+  recognise(request: InboundRequest, page: boolean, signal: AbortSignal): Promise<Caller>;
   /**
    * Looks whether who was admitted could be admitted again, as the same user, with no group less and no more to record.
    * @throws TailcastError `ACCESS_ENDED`, or what `admit` would throw about the identity or the grant
@@ -141,8 +151,9 @@ export function createGate(deps: GateDeps): Gate {
   return {
     async admit(request, signal) {
       const startedAtMs = deps.nowMs();
-      checkEnvelope(request, pages);
+      refuseForeignPages(checkEnvelope(request), pages);
       const target = parseTarget(request.target);
+      if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
       const identity = await deps.identities.whois(request.peer, signal);
       const { impersonation, recording } = standingOf(identity);
       const id = deps.createId();
@@ -168,6 +179,14 @@ export function createGate(deps: GateDeps): Gate {
         ...applyPolicy(policy, { requestClass, info, target, upgrade: request.upgrade }, recording),
       };
     },
+    async recognise(request, page, signal) {
+      const fields = checkEnvelope(request);
+      const isLink = page && request.method === 'GET' && isFollowedLink(request.rawHeaders, fields.origins);
+      const noDashboards = { ...pages, dashboardOrigins: NO_NAMES };
+      refuseForeignPages(isLink ? { ...fields, fetchSites: [] } : fields, noDashboards);
+      const identity = await deps.identities.whois(request.peer, signal);
+      return { id: deps.createId(), identity, ...standingOf(identity) };
+    },
     async confirm(admission, peer, signal) {
       const identity = await deps.identities.whois(peer, signal);
       if (identity !== admission.identity) assertStillGranted(admission, identity, standingOf(identity));
@@ -189,7 +208,8 @@ function assess(identity: Identity, mode: GateDeps['mode']): Standing {
   };
 }
 
-function checkEnvelope({ method, rawHeaders }: InboundRequest, pages: PageRules): void {
+/** Checks what needs no meaning, and returns what says who made a browser send it. */
+function checkEnvelope({ method, rawHeaders }: InboundRequest): BrowserFields {
   if (!METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
   if (rawHeaders.length > 2 * MAX_HEADER_LINES) {
     throw new TailcastError('HEADERS_TOO_LARGE', `more than ${MAX_HEADER_LINES} header lines`);
@@ -210,8 +230,11 @@ function checkEnvelope({ method, rawHeaders }: InboundRequest, pages: PageRules)
   const [host = ''] = hosts;
   if (hosts.length !== 1)
     throw new TailcastError('HEADER_REFUSED', `${hosts.length} Host headers instead of one`);
-  refuseForeignPages({ host, origins, fetchSites }, pages);
+  return { host, origins, fetchSites };
 }
+
+/** First segment of the paths that the gateway serves itself; no Kubernetes path begins with it. */
+const OWN_SEGMENT = '-';
 
 const NO_NAMES: ReadonlySet<string> = new Set();
 

@@ -6,7 +6,7 @@
  */
 import { TailcastError } from '../errors.ts';
 import type { Peer } from '../tailnet/identity.ts';
-import type { Admission, Gate } from './gate.ts';
+import type { Caller, Gate } from './gate.ts';
 
 export interface RecheckOptions {
   readonly gate: Pick<Gate, 'confirm'>;
@@ -21,13 +21,13 @@ export interface Rechecks {
    * @param end called at most once, with the reason
    * @returns stops watching
    */
-  watch(admission: Admission, peer: Peer, end: (error: TailcastError) => void): () => void;
+  watch(admission: Caller, peer: Peer, end: (error: TailcastError) => void): () => void;
   /** Stops everything. */
   close(): void;
 }
 
 interface Entry {
-  readonly admission: Admission;
+  readonly admission: Caller;
   readonly peer: Peer;
   readonly end: (error: TailcastError) => void;
   confirmedAtMs: number;

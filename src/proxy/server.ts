@@ -1,10 +1,10 @@
 /**
  * The front: takes connections whose TLS is done, and gives each request to whoever serves it.
  *
- *   h1 socket ─► Node's http server ─┬─ /-/…     ─► Fastify (portal, whoami)
+ *   h1 socket ─► Node's http server ─┬─ /-/…     ─► the portal, or Fastify
  *                                    ├─ Upgrade  ─► upgrade handler
  *                                    └─ the rest ─► pump
- *   h2 socket ─► Node's http2 server ─► streams ──► Fastify or pump
+ *   h2 socket ─► Node's http2 server ─► streams ──► portal, Fastify or pump
  *
  * Neither server listens. Proxied requests do not go through Fastify's router: Kubernetes paths are data to us, and a
  * second reader of them could only disagree with the first (`kube/canonical-target`).
@@ -36,6 +36,20 @@ export type UpgradeHandler = (
   peer: Peer,
 ) => Promise<void>;
 
+/** A part of the gateway that is not the API server's, reached below a path of its own under `/-/`. */
+export interface OwnService {
+  /** What the raw target of a request for it begins with. */
+  readonly prefix: string;
+  /** Answers. HTTP/2 comes with Node's compatibility objects. Must not throw. */
+  request(
+    request: IncomingMessage | Http2ServerRequest,
+    response: ServerResponse | Http2ServerResponse,
+    peer: Peer,
+  ): void;
+  /** Answers a request to switch protocols, and owns the socket from then on. Must not throw. */
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, peer: Peer): void;
+}
+
 export interface ProxyServerOptions {
   readonly pump: Omit<PumpDeps, 'load' | 'draining'> & {
     readonly events: Pick<Events, 'drainStarted' | 'drainEnded'>;
@@ -43,6 +57,7 @@ export interface ProxyServerOptions {
   readonly upgrade: UpgradeHandler;
   /** Adds routes below `/-/`. `peerOf` says who is behind a raw request. */
   readonly routes?: (app: FastifyInstance, peerOf: (raw: object) => Peer) => Promise<void>;
+  readonly own?: OwnService | undefined;
   /** Interactive sessions now open, for the drain. */
   readonly sessions?: Pick<SessionRegistry, 'size' | 'endAll'>;
   /** Ends of recordings that wait for a recorder, for the drain. */
@@ -102,9 +117,9 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
   const maxConnections = options.limits?.maxConnections ?? DEFAULT_LIMITS.maxConnections;
   let open = 0;
   const peers = new WeakMap<object, Peer>();
-  const front = createPlainFront(options, state);
+  const front = createPlainFront(options, state, load);
   const app = await createOwnRoutes(front, options.routes, peers);
-  const http2 = createHttp2Front(front.own, options, state, peers);
+  const http2 = createHttp2Front({ own: front.own, options, state, peers, load });
 
   const { pool } = options.pump;
   options.metrics.gauge(
@@ -200,7 +215,11 @@ interface OwnHandler {
   handle(request: IncomingMessage | Http2ServerRequest, response: ServerResponse | Http2ServerResponse): void;
 }
 
-function createPlainFront(options: ProxyServerOptions, state: FrontState): PlainFront {
+function createPlainFront(
+  options: ProxyServerOptions,
+  state: FrontState,
+  load: { inFlight: number },
+): PlainFront {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const connections = new WeakMap<object, PlainConnection>();
   const surplus = new WeakSet<object>();
@@ -232,9 +251,12 @@ function createPlainFront(options: ProxyServerOptions, state: FrontState): Plain
   const serve = (request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void => {
     const connection = connections.get(request.socket);
     if (connection === undefined) return void request.socket.destroy();
-    if (request.url?.startsWith(OWN_PREFIX) !== true)
+    if (request.url?.startsWith(OWN_PREFIX) !== true || surplus.has(request.socket))
       return connection.request(request, response, expectsContinue);
     if (!connection.occupy(response)) return;
+    if (state.draining) response.shouldKeepAlive = false;
+    countWhileOpen(response, load);
+    if (isFor(options.own, request.url)) return options.own.request(request, response, connection.peer);
     if (expectsContinue) response.writeContinue();
     front.own.handle(request, response);
   };
@@ -248,6 +270,7 @@ function createPlainFront(options: ProxyServerOptions, state: FrontState): Plain
       return connection.malformed(TOO_MANY, () => rawStatusResponse(TOO_MANY));
     }
     state.plain.delete(connection);
+    if (isFor(options.own, request.url)) return options.own.upgrade(request, socket, head, connection.peer);
     options.upgrade(request, socket, head, connection.peer).catch((error: unknown) => {
       options.log.error({ error: errorText(error) }, 'upgrade handler failed');
       socket.destroy();
@@ -267,6 +290,16 @@ function createPlainFront(options: ProxyServerOptions, state: FrontState): Plain
   // NOTE: Node starts to watch `headersTimeout` when a server begins to listen; this one gets its connections from us
   server.emit('listening');
   return front;
+}
+
+function isFor(own: OwnService | undefined, url: string | undefined): own is OwnService {
+  return own !== undefined && url?.startsWith(own.prefix) === true;
+}
+
+/** So that the drain waits for it. */
+function countWhileOpen(response: ServerResponse | Http2ServerResponse, load: { inFlight: number }): void {
+  load.inFlight += 1;
+  response.once('close', () => (load.inFlight -= 1));
 }
 
 async function createOwnRoutes(
@@ -306,12 +339,14 @@ function peerBehind(raw: object, peers: WeakMap<object, Peer>): Peer {
   return peer;
 }
 
-function createHttp2Front(
-  own: OwnHandler,
-  options: ProxyServerOptions,
-  state: FrontState,
-  peers: WeakMap<object, Peer>,
-): { accept(socket: Socket, peer: Peer, service: Service): void; close(): void } {
+function createHttp2Front(parts: {
+  readonly own: OwnHandler;
+  readonly options: ProxyServerOptions;
+  readonly state: FrontState;
+  readonly peers: WeakMap<object, Peer>;
+  readonly load: { inFlight: number };
+}): { accept(socket: Socket, peer: Peer, service: Service): void; close(): void } {
+  const { own, options, state, peers, load } = parts;
   const server = createHttp2Server();
   const adopt = (session: ServerHttp2Session, peer: Peer, { deps, surplus }: Service): void => {
     const abort = new AbortController();
@@ -325,10 +360,15 @@ function createHttp2Front(
     });
     session.on('stream', (stream, headers, _flags, rawHeaders) => {
       if (surplus) session.close();
-      if (headers[':path']?.startsWith(OWN_PREFIX) !== true) return serveStream(stream, rawHeaders, context);
+      const path = headers[':path'];
+      if (path?.startsWith(OWN_PREFIX) !== true || surplus) return serveStream(stream, rawHeaders, context);
       // Fastify takes the compatibility objects, which Node makes by itself only for 'request' listeners
       stream.on('error', () => stream.destroy());
-      own.handle(new Http2ServerRequest(stream, headers, {}, rawHeaders), new Http2ServerResponse(stream));
+      const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
+      const response = new Http2ServerResponse(stream);
+      countWhileOpen(response, load);
+      if (isFor(options.own, path)) options.own.request(request, response, peer);
+      else own.handle(request, response);
     });
   };
   server.on('sessionError', (error) =>

@@ -5,19 +5,10 @@
  * Not here: checks that stand behind another one on purpose (the last look at a request line before it is written, for
  * instance). Taking one of those out changes nothing that could be seen from outside.
  */
-export interface Mutation {
-  /** What is gone. */
-  readonly name: string;
-  readonly file: string;
-  readonly find: string;
-  readonly replace: string;
-}
+import { inFile, type Mutation } from './mutation.ts';
+import { PORTAL } from './portal-mutations.ts';
 
-type Change = readonly [name: string, find: string, replace: string];
-
-function inFile(file: string, ...changes: readonly Change[]): readonly Mutation[] {
-  return changes.map(([name, find, replace]) => ({ name, file, find, replace }));
-}
+export type { Mutation } from './mutation.ts';
 
 const GATE = inFile(
   'src/proxy/gate.ts',
@@ -25,7 +16,16 @@ const GATE = inFile(
   ['number of header lines', 'if (rawHeaders.length > 2 * MAX_HEADER_LINES)', 'if (rawHeaders.length > 1e9)'],
   ['length of header names', 'if (name.length > MAX_HEADER_NAME_BYTES)', 'if (name.length > 1e9)'],
   ['exactly one Host', 'if (hosts.length !== 1)', 'if (hosts.length > 1e9)'],
-  ['foreign pages', 'refuseForeignPages({ host, origins, fetchSites }, pages);', ''],
+  ['foreign pages', 'refuseForeignPages(checkEnvelope(request), pages);', 'checkEnvelope(request);'],
+  ['our own paths', 'if (target.segments[0] === OWN_SEGMENT)', 'if (target.segments[0] === "")'],
+  [
+    'portal: foreign pages',
+    'refuseForeignPages(isLink ? { ...fields, fetchSites: [] } : fields, noDashboards);',
+    '',
+  ],
+  ['portal: links only to pages', "const isLink = page && request.method === 'GET' &&", 'const isLink ='],
+  ['portal: links are read', "request.method === 'GET' && isFollowedLink", 'isFollowedLink'],
+  ['portal: pages of dashboards', '{ ...pages, dashboardOrigins: NO_NAMES }', '{ ...pages }'],
   ['refusal by policy', "if (action === 'refuse') {", 'if (request.requestClass === undefined) {'],
   [
     'refused ports in the query',
@@ -71,6 +71,10 @@ const PAGES = inFile(
   ['Origin', '!isOwnOrigin(origin, host) &&', 'false &&'],
   ['origins of dashboards', '!dashboardOrigins.has(origin.toLowerCase())', 'dashboardOrigins.size === 0'],
   ['dashboards that are named', '!dashboardOrigins.has(origin.toLowerCase())', 'dashboardOrigins.size === 0'],
+  ['links: no Origin', 'return origins.length === 0 &&', 'return'],
+  ['links: mode', "says('sec-fetch-mode', 'navigate') &&", ''],
+  ['links: no frames', "&& says('sec-fetch-dest', 'document')", ''],
+  ['links: said once', 'lines.length === 1 && lines[0] === value', 'lines.includes(value)'],
   ['Sec-Fetch-Site', '!OWN_SITES.has(site.toLowerCase())', 'site === "never"'],
   ['sibling sites', "new Set(['same-origin', 'none'])", "new Set(['same-origin', 'same-site', 'none'])"],
   [
@@ -525,6 +529,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ...CLASSES,
   ...FRONT,
   ...TAPS,
+  ...PORTAL,
 ];
 
 /** Suites that are asked first about a file, because they are the likeliest to notice; all of them are asked if need be. */
@@ -534,13 +539,25 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/proxy/recheck.test.ts',
     'test/attack/roads.test.ts',
     'test/attack/life.test.ts',
+    'test/attack/portal.test.ts',
   ],
   'src/proxy/browser-guard.ts': [
     'test/proxy/gate.test.ts',
+    'test/attack/portal.test.ts',
     'test/attack/headers.test.ts',
     'test/attack/framing.test.ts',
   ],
   'src/proxy/policy.ts': ['test/proxy/policy.test.ts'],
+  'src/portal/portal.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/routes.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/recorder-call.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/live-view.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/client.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/places.ts': ['test/portal/portal.test.ts'],
+  'src/portal/refusal.ts': ['test/portal/portal.test.ts'],
+  'src/tsrecorder/viewer-access.ts': ['test/tsrecorder/trusted-gateway.test.ts'],
+  'src/tsrecorder/viewing.ts': ['test/tsrecorder/trusted-gateway.test.ts'],
+  'src/wire/recorder-api/named-viewer.ts': ['test/wire/recorder-api/named-viewer.test.ts'],
   'src/kube/headers.ts': [
     'test/kube/headers.test.ts',
     'test/impersonation/apply.test.ts',

@@ -87,7 +87,9 @@ export interface RigOptions {
   readonly mode?: 'auth' | 'noauth';
   readonly pool?: Partial<PoolLimits>;
   readonly recordApiRequest?: (record: ApiRequestRecord) => Promise<void>;
-  readonly server?: Partial<Pick<ProxyServerOptions, 'upgrade' | 'routes' | 'sessions' | 'late' | 'limits'>>;
+  readonly server?: Partial<
+    Pick<ProxyServerOptions, 'upgrade' | 'routes' | 'own' | 'sessions' | 'late' | 'limits'>
+  >;
   readonly maxInFlight?: number;
   readonly eventBodyBytes?: number;
   readonly basePath?: string;

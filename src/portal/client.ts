@@ -1,0 +1,112 @@
+/** The client's half of a portal request: an HTTP/1.1 message pair or an HTTP/2 stream, whose differences end here. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { constants, Http2ServerRequest, Http2ServerResponse, type ServerHttp2Stream } from 'node:http2';
+import type { Writable } from 'node:stream';
+import { TailcastError } from '../errors.ts';
+import type { InboundRequest } from '../proxy/gate.ts';
+import { mapStream } from '../proxy/http2.ts';
+import { headerLines } from '../proxy/upgrade-request.ts';
+import type { Peer } from '../tailnet/identity.ts';
+
+export interface PortalClient {
+  readonly protocol: 'h1' | 'h2';
+  readonly inbound: InboundRequest;
+  /** What is wrong with the request before anything of it was read. */
+  readonly problem: TailcastError | undefined;
+  /** It brings a body, which nobody reads. */
+  readonly hasBody: boolean;
+  /** Aborts when the response is over, or the client gone. */
+  readonly signal: AbortSignal;
+  /** Sends a whole response. @param fields flat list, without framing */
+  send(status: number, fields: readonly string[], body: Buffer): void;
+  /** Sends the head of a response whose body goes into what is returned; destroying that with an error cuts it. */
+  begin(status: number, fields: readonly string[]): Writable;
+}
+
+/** Takes a request as Node hands it out. */
+export function portalClient(
+  request: IncomingMessage | Http2ServerRequest,
+  response: ServerResponse | Http2ServerResponse,
+  peer: Peer,
+): PortalClient {
+  const over = new AbortController();
+  const end = (): void => over.abort(new Error('the client left'));
+  if (request instanceof Http2ServerRequest) {
+    request.stream.once('close', end);
+    return streamClient(request.stream, request.rawHeaders, peer, over.signal);
+  }
+  if (response instanceof Http2ServerResponse)
+    throw new TypeError('a request and a response of two protocols');
+  response.once('close', end);
+  return messageClient(request, response, peer, over.signal);
+}
+
+function messageClient(
+  request: IncomingMessage,
+  response: ServerResponse,
+  peer: Peer,
+  signal: AbortSignal,
+): PortalClient {
+  const { method = '', url = '', rawHeaders, httpVersion } = request;
+  const hasBody =
+    headerLines(rawHeaders, 'transfer-encoding').length > 0 ||
+    headerLines(rawHeaders, 'content-length').some((value) => value.trim() !== '0');
+  // what is left of a body would be read as the next request's
+  if (hasBody) response.shouldKeepAlive = false;
+  response.on('error', () => {}); // it is followed by `close`
+  const spoken = httpVersion === '1.1' || httpVersion === '1.0';
+  return {
+    protocol: 'h1',
+    inbound: { method, target: url, rawHeaders, peer, upgrade: false },
+    problem: spoken
+      ? undefined
+      : new TailcastError('REQUEST_MALFORMED', `HTTP/${httpVersion} is not spoken here`),
+    hasBody,
+    signal,
+    send(status, fields, body) {
+      if (signal.aborted || response.headersSent) return void response.destroy();
+      response.writeHead(status, [...fields, 'content-length', String(body.length)]);
+      response.end(method === 'HEAD' ? undefined : body);
+    },
+    begin(status, fields) {
+      response.writeHead(status, [...fields]);
+      return response;
+    },
+  };
+}
+
+function streamClient(
+  stream: ServerHttp2Stream,
+  rawHeaders: readonly string[],
+  peer: Peer,
+  signal: AbortSignal,
+): PortalClient {
+  const { inbound, problem } = mapStream(rawHeaders, peer);
+  const hasBody = !stream.endAfterHeaders;
+  return {
+    protocol: 'h2',
+    inbound,
+    problem,
+    hasBody,
+    signal,
+    send(status, fields, body) {
+      if (stream.destroyed || stream.headersSent) return cut(stream);
+      const endStream = inbound.method === 'HEAD';
+      stream.respond([':status', String(status), ...fields, 'content-length', String(body.length)], {
+        endStream,
+      });
+      if (!endStream) stream.end(body);
+      // a body that is still coming is not wanted any more (RFC 9113 §8.1)
+      if (hasBody) stream.once('finish', () => stream.close(constants.NGHTTP2_NO_ERROR));
+    },
+    begin(status, fields) {
+      stream.respond([':status', String(status), ...fields]);
+      return stream;
+    },
+  };
+}
+
+/** With an error code: a plain end would look like a whole body. */
+function cut(stream: ServerHttp2Stream): void {
+  if (!stream.closed) stream.close(constants.NGHTTP2_INTERNAL_ERROR);
+}

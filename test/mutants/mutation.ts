@@ -1,0 +1,14 @@
+/** A check, and how to take it out. */
+export interface Mutation {
+  /** What is gone. */
+  readonly name: string;
+  readonly file: string;
+  readonly find: string;
+  readonly replace: string;
+}
+
+type Change = readonly [name: string, find: string, replace: string];
+
+export function inFile(file: string, ...changes: readonly Change[]): readonly Mutation[] {
+  return changes.map(([name, find, replace]) => ({ name, file, find, replace }));
+}

@@ -1,0 +1,133 @@
+/** The checks of the portal, and of the recorder that is asked through it. */
+import { inFile, type Mutation } from './mutation.ts';
+
+export const PORTAL: readonly Mutation[] = [
+  ...inFile(
+    'src/portal/portal.ts',
+    ['methods', 'if (!allowed.includes(method))', "if (method === 'never')"],
+    ['bodies', 'if (hasBody) throw', "if (method === 'never') throw"],
+    ['problems of a stream', 'if (client.problem !== undefined) throw client.problem;', ''],
+    [
+      'who is calling',
+      'await deps.gate.recognise(inbound, isPage, signal)',
+      'await deps.gate.recognise({ ...inbound, rawHeaders: ["Host", "gateway.lab.ts.net"] }, isPage, signal)',
+    ],
+    [
+      'shape of what is passed on',
+      'return lines.length === 1 && shape.test(value)',
+      'return lines.length > 0',
+    ],
+    ['shape of what is passed back', 'return more.length === 0 && shape.test(value)', 'return value !== ""'],
+    [
+      'type of an answer',
+      'statusCode < 300 || statusCode === 304 ? route.type',
+      'statusCode === 1 ? route.type',
+    ],
+    ['recheck of a download', '(error) => stop.abort(error)', '() => {}'],
+    ['a body that stands still', 'stalled.abort(new Error(`nothing moved', 'void (new Error(`nothing moved'],
+    ['places', 'const leave = places.take(caller.identity.nodeId);', 'const leave = () => {};'],
+    ['place given back', '    unwatch?.();\n    leave();', '    unwatch?.();'],
+    ['no recorder', 'if (recorders.length === 0) throw noRecorder();', ''],
+  ),
+  ...inFile(
+    'src/portal/routes.ts',
+    ['length of a query', 'if (rawQuery.length > MAX_QUERY_LENGTH)', 'if (rawQuery.length > 1e9)'],
+    [
+      'whole first segments',
+      'if (!path.startsWith(`${PORTAL_PATH}/`))',
+      'if (!path.startsWith(PORTAL_PATH))',
+    ],
+    ['whole recordings', '(?:/(cast|sidecar|notes|live))?$`', '(?:/(cast|sidecar|notes|live))?`'],
+    ['parts of a recording', '(cast|sidecar|notes|live)', '([a-z]+)'],
+    [
+      'live views without a query',
+      "return asked === '' ? { kind: 'live', target } : undefined;",
+      "return { kind: 'live', target };",
+    ],
+  ),
+  ...inFile(
+    'src/portal/recorder-call.ts',
+    [
+      'acceptance of a question',
+      'if (isAccepted(response.rawHeaders, question.viewer)) return response;',
+      'return response;',
+    ],
+    [
+      'acceptance of a live view',
+      "if (answer.kind === 'switched' && !isAccepted(answer.rawHeaders, question.viewer)) {",
+      'if (answer.kind === undefined) {',
+    ],
+    [
+      'whom the recorder took for the viewer',
+      'lines.length === 1 && lines[0] === viewer.nodeId',
+      'lines.length === 1',
+    ],
+  ),
+  ...inFile(
+    'src/portal/live-view.ts',
+    [
+      'who is calling',
+      'const caller = await deps.gate.recognise(inbound, false, signal);',
+      "const caller = await deps.gate.recognise({ ...inbound, rawHeaders: ['Host', 'gateway.lab.ts.net'] }, true, signal);",
+    ],
+    [
+      'only live views',
+      "if (route?.kind !== 'live') throw new TailcastError('NOT_FOUND');",
+      "if (route === undefined || !('target' in route)) throw new TailcastError('NOT_FOUND');",
+    ],
+    [
+      'only WebSockets',
+      "if (upgrade.protocol !== 'websocket' || more.length > 0 || !KEY.test(key)) {",
+      'if (more.length > 0 || !KEY.test(key)) {',
+    ],
+    ['one key', 'more.length > 0 ||', ''],
+    ['shape of a key', '|| !KEY.test(key)', ''],
+    ['recheck', '(error) => stop.abort(error)', '() => {}'],
+    ['a view that stands still', "() => cut('nothing moved')", '() => {}'],
+    ['places', 'const leave = deps.places.take(caller.identity.nodeId);', 'const leave = () => {};'],
+    ['shape of the handshake', 'if (!ACCEPT.test(accept))', "if (accept === 'never')"],
+  ),
+  ...inFile(
+    'src/portal/client.ts',
+    ['bodies of requests', "headerLines(rawHeaders, 'transfer-encoding').length > 0 ||", ''],
+    [
+      'bodies by length',
+      "headerLines(rawHeaders, 'content-length').some((value) => value.trim() !== '0')",
+      'false',
+    ],
+    ['what is behind a body', 'if (hasBody) response.shouldKeepAlive = false;', ''],
+  ),
+  ...inFile(
+    'src/portal/places.ts',
+    ['all together', 'if (total >= limits.total)', 'if (total >= 1e9)'],
+    ['one node', 'if (own >= limits.perNode)', 'if (own >= 1e9)'],
+    ['given back once', 'if (given) return;', ''],
+  ),
+  ...inFile('src/portal/refusal.ts', [
+    'markup in a sentence',
+    'text.replaceAll(/[&<>"\']/g, (character) => `&#${character.charCodeAt(0)};`)',
+    'text',
+  ]),
+  ...inFile(
+    'src/tsrecorder/viewer-access.ts',
+    ['trusted gateways only', 'if (!mayNameViewers(options.trustedGateways, caller)) return caller;', ''],
+    [
+      'unclear viewers',
+      "if (named === 'malformed') {",
+      "if (named === 'malformed') return caller;\n      if (named === undefined && rawHeaders.length === 0) {",
+    ],
+  ),
+  ...inFile('src/tsrecorder/viewing.ts', [
+    'a tag is no login',
+    'trusted.some((name) => name === nodeId || tags.includes(name))',
+    "trusted.some((name) => name === nodeId || [...tags, 'tag:k8s'].includes(name) || tags.length > 0)",
+  ]),
+  ...inFile(
+    'src/wire/recorder-api/named-viewer.ts',
+    ['fields that are known', 'KNOWN.has(name) && found', 'found'],
+    ['fields that are there once', '&& found.get(name)?.length === 1', ''],
+    ['words', '.every((word) => WORD.test(word))', '.every((word) => word !== undefined)'],
+    ['a person has no tags', 'WORD.test(user) && tags.length === 0', 'WORD.test(user)'],
+    ['tags', '&& tags.every((tag) => TAG.test(tag))', ''],
+  ),
+];

@@ -1,0 +1,439 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import type { ServerResponse } from 'node:http';
+import { connect } from 'node:net';
+import { once } from 'node:events';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { WebSocket } from 'ws';
+import { openPortal } from '../../src/compose/portal.ts';
+import type { TailcastError } from '../../src/errors.ts';
+import { TailcastError as Failure } from '../../src/errors.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createEvents } from '../../src/observe/events.ts';
+import { createMetrics } from '../../src/observe/metrics.ts';
+import { loadPageFiles, pageHeaders, type PageFiles } from '../../src/portal/pages.ts';
+import { createPortal, type PortalLimits } from '../../src/portal/portal.ts';
+import { createRecorderCalls } from '../../src/portal/recorder-call.ts';
+import { createGate } from '../../src/proxy/gate.ts';
+import { createClient, openRig, person, rawClient, type Client, type Rig } from '../proxy/rig.ts';
+import { startRecorderSpy, type RecorderSpy } from '../support/recorder-spy.ts';
+
+const LIST = '/-/recordings/api/v1/recordings';
+const ID = 'nGATE1CNTRL_2026-07-29T11%3A50%3A50.000000001Z';
+const CAST = `${LIST}/${ID}/cast`;
+/** How a client of either protocol is told that an answer is not whole. */
+const CUT = /aborted|NGHTTP2_INTERNAL_ERROR|stream reset: [28]$/;
+const PAGES: PageFiles = new Map([
+  ['index.html', { bytes: Buffer.from('<!doctype html>'), type: 'text/html; charset=utf-8', tag: '"a"' }],
+  ['assets/index-x.js', { bytes: Buffer.from('1;'), type: 'text/javascript; charset=utf-8', tag: '"b"' }],
+]);
+
+interface PortalRig {
+  readonly rig: Rig;
+  readonly recorder: RecorderSpy;
+  client(name: 'h1' | 'h2'): Client;
+  /** Ends the access of everybody who looks. */
+  revoke(): void;
+  readonly watched: () => number;
+  readonly log: unknown[];
+}
+
+const stack: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const end of stack.splice(0).toReversed()) await end();
+});
+
+/** A front with a portal whose recorders are those named, `recorder` standing for the spy. */
+async function openPortalRig(
+  recorders: readonly string[] = ['recorder'],
+  limits: Partial<PortalLimits> = {},
+): Promise<PortalRig> {
+  const recorder = await startRecorderSpy();
+  stack.push(() => recorder.close());
+  const watchers = new Set<(error: TailcastError) => void>();
+  const over = new AbortController();
+  const metrics = createMetrics();
+  const log: unknown[] = [];
+  const own = createPortal({
+    gate: createGate({
+      mode: 'auth',
+      identities: { whois: () => Promise.resolve(person()) },
+      upstreamHost: 'kubernetes.test',
+      authorization: () => Promise.resolve(undefined),
+      nowMs: () => performance.now(),
+      createId: () => 'request-id',
+    }),
+    calls: createRecorderCalls({
+      async dial(address, signal) {
+        const [host = '', port = ''] = address.split(':');
+        const socket = connect({ host, port: Number(port) });
+        await once(socket, 'connect', { signal });
+        return socket;
+      },
+      nodeOf: (address) => address,
+      nowMs: () => performance.now(),
+      limits: { answerTimeoutMs: 500, suspectTimeoutMs: 400 },
+    }),
+    recordersFor: async () => recorders.map((name) => (name === 'recorder' ? recorder.address : name)),
+    pages: PAGES,
+    rechecks: {
+      watch(_caller, _peer, end) {
+        watchers.add(end);
+        return () => watchers.delete(end);
+      },
+    },
+    metrics,
+    accessLog: { write: (entry) => log.push(entry) },
+    events: createEvents(metrics, createSilentLogger()),
+    monotonicMs: () => performance.now(),
+    signal: over.signal,
+    limits,
+  });
+  const rig = await openRig({ upstream: () => undefined, server: { own } });
+  stack.push(async () => {
+    over.abort(new Error('the test is over'));
+    await rig.close();
+  });
+  return {
+    rig,
+    recorder,
+    client(name) {
+      const client = createClient(name, rig);
+      stack.push(() => client.close());
+      return client;
+    },
+    revoke: () => watchers.forEach((end) => end(new Failure('ACCESS_ENDED'))),
+    watched: () => watchers.size,
+    log,
+  };
+}
+
+function field(rawHeaders: readonly string[], name: string): string | undefined {
+  const index = rawHeaders.findIndex((text, at) => at % 2 === 0 && text.toLowerCase() === name);
+  return index === -1 ? undefined : rawHeaders[index + 1];
+}
+
+describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
+  it('shows the page under its path, with a policy that lets it reach nothing else', async () => {
+    const { client } = await openPortalRig();
+    const { ask } = client(protocol);
+    const moved = await ask({ path: '/-/recordings?a=1' });
+    expect([moved.status, field(moved.rawHeaders, 'location')]).toEqual([308, '/-/recordings/?a=1']);
+    const page = await ask({ path: '/-/recordings/' });
+    expect([page.status, page.body.toString()]).toEqual([200, '<!doctype html>']);
+    const policy = field(page.rawHeaders, 'content-security-policy') ?? '';
+    expect(policy).toContain("default-src 'none'");
+    expect(policy).toMatch(/script-src https:\/\/[^ ]+\/-\/recordings\/assets\/ 'wasm-unsafe-eval';/);
+    expect(policy).toMatch(
+      /connect-src https:\/\/\S+\/-\/recordings\/api\/ wss:\/\/\S+\/-\/recordings\/api\/;/,
+    );
+    expect(policy).not.toMatch(/'self'|unsafe-inline|'unsafe-eval'/);
+    const head = await ask({ path: '/-/recordings/assets/index-x.js', method: 'HEAD' });
+    expect([head.status, head.body.length]).toEqual([200, 0]);
+    expect(field(head.rawHeaders, 'content-length')).toBe('2');
+    const same = await ask({ path: '/-/recordings/', headers: ['If-None-Match', '"a"'] });
+    expect([same.status, same.body.length]).toEqual([304, 0]);
+    expect((await ask({ path: '/-/recordings/assets/other.js' })).status).toBe(404);
+  });
+
+  it('hands on what a recorder says, and asks for parts and changes', async () => {
+    const { client, recorder, log } = await openPortalRig();
+    const { ask } = client(protocol);
+    recorder.script = (request, response) => {
+      const part = request.headers.range === 'bytes=2-3';
+      if (part) response.setHeader('content-range', 'bytes 2-3/6');
+      response.setHeader('etag', '"v1"');
+      if (request.headers['if-none-match'] === '"v1"') return response.writeHead(304).end();
+      response.writeHead(part ? 206 : 200, { 'content-length': part ? 2 : 6 });
+      return response.end(part ? 'cd' : 'abcdef');
+    };
+    const whole = await ask({ path: `${CAST}?normalise=0` });
+    expect([whole.status, whole.body.toString()]).toEqual([200, 'abcdef']);
+    expect(field(whole.rawHeaders, 'content-type')).toBe('application/x-asciicast');
+    const part = await ask({ path: CAST, headers: ['Range', 'bytes=2-3', 'If-Range', '"v1"'] });
+    expect([part.status, part.body.toString()]).toEqual([206, 'cd']);
+    expect(field(part.rawHeaders, 'content-range')).toBe('bytes 2-3/6');
+    expect((await ask({ path: CAST, headers: ['If-None-Match', '"v1"'] })).status).toBe(304);
+    const odd = await ask({ path: CAST, headers: ['Range', 'lines=2-3', 'If-None-Match', '*'] });
+    expect(odd.status).toBe(200);
+    expect(recorder.requests.map(({ url }) => url)).toEqual([
+      `/api/v1/recordings/${ID}/cast?normalise=0`,
+      ...Array.from({ length: 3 }, () => `/api/v1/recordings/${ID}/cast`),
+    ]);
+    expect(recorder.requests.at(-1)?.headers.map(([name]) => name)).not.toContain('range');
+    const line = { id: 'request-id', user: 'alice@example.com', path: CAST, status: 200, responseBytes: 6 };
+    expect(log[0]).toMatchObject({ ...line, protocol });
+  });
+
+  it('says a recorder’s errors as data', async () => {
+    const { client, recorder } = await openPortalRig();
+    recorder.script = (_request, response) => {
+      response.writeHead(404, { 'content-length': 16 });
+      response.end('{"message":"no"}');
+    };
+    const answer = await client(protocol).ask({ path: CAST });
+    expect([answer.status, answer.body.toString()]).toEqual([404, '{"message":"no"}']);
+    expect(field(answer.rawHeaders, 'content-type')).toContain('application/json');
+  });
+
+  it('cuts what a recorder breaks off, so that no half looks whole', async () => {
+    const { client, recorder } = await openPortalRig();
+    let broken: ServerResponse | undefined;
+    recorder.script = (_request, response) => {
+      broken = response;
+      response.write('half');
+    };
+    const answer = await client(protocol).open({ path: CAST });
+    expect(answer.status).toBe(200);
+    broken?.destroy();
+    await expect(answer.rest()).rejects.toThrow(CUT);
+  });
+
+  it('leaves the recorder when the client leaves', async () => {
+    const { client, recorder, rig } = await openPortalRig();
+    recorder.script = (_request, response) => void response.write('half');
+    const answer = await client(protocol).open({ path: CAST });
+    answer.body.on('error', () => undefined);
+    answer.rest().catch(() => undefined);
+    expect(rig.proxy.inFlight).toBe(1);
+    answer.abort();
+    await recorder.requests[0]?.gone;
+  });
+
+  it('takes from a recorder no more than the client takes', async () => {
+    const { client, recorder } = await openPortalRig(['recorder'], { stallMs: 300 });
+    let taken = 0;
+    const chunk = Buffer.alloc(1024 * 1024);
+    recorder.script = (_request, response) => {
+      const more = (): void => {
+        while (!response.destroyed && taken < 512 * chunk.length) {
+          taken += chunk.length;
+          if (!response.write(chunk)) return void response.once('drain', more);
+        }
+      };
+      more();
+    };
+    const answer = await client(protocol).open({ path: CAST });
+    answer.body.on('error', () => undefined);
+    // nobody reads; so it stands still, and is cut
+    await recorder.requests[0]?.gone;
+    expect(taken).toBeLessThan(64 * chunk.length);
+  });
+
+  it('gives up a recorder that goes silent, but not a session that does', async () => {
+    const { client, recorder } = await openPortalRig(['recorder'], { stallMs: 100 });
+    recorder.script = (_request, response) => void response.write('half');
+    const { open } = client(protocol);
+    await expect((await open({ path: CAST })).rest()).rejects.toThrow(CUT);
+    const started = performance.now();
+    recorder.script = (_request, response) => {
+      response.write('half');
+      setTimeout(() => response.end(' and half'), 400);
+    };
+    expect((await (await open({ path: `${CAST}?follow=1` })).rest()).toString()).toBe('half and half');
+    expect(performance.now() - started).toBeGreaterThan(350);
+  });
+
+  it('ends what is under way with the access of who looks', async () => {
+    const { client, recorder, revoke, watched } = await openPortalRig();
+    recorder.script = (_request, response) => void response.write('half');
+    const answer = await client(protocol).open({ path: `${CAST}?follow=1` });
+    expect(watched()).toBe(1);
+    revoke();
+    await expect(answer.rest()).rejects.toThrow(CUT);
+    await recorder.requests[0]?.gone;
+    expect(watched()).toBe(0);
+  });
+
+  it('takes a bounded number of questions of a node', async () => {
+    const { client, recorder } = await openPortalRig(['recorder'], { perNode: 2 });
+    const waiting: ServerResponse[] = [];
+    recorder.script = (_request, response) => {
+      waiting.push(response);
+      response.write('h');
+    };
+    const { ask, open } = client(protocol);
+    const held = [await open({ path: CAST }), await open({ path: CAST })];
+    expect((await ask({ path: CAST })).status).toBe(429);
+    for (const response of waiting) response.end();
+    for (const answer of held) await answer.rest();
+    recorder.script = undefined;
+    for (let round = 0; round < 4; round++) expect((await ask({ path: LIST })).status).toBe(200);
+  });
+
+  it('takes a bounded number of questions of all together', async () => {
+    const { client, recorder } = await openPortalRig(['recorder'], { total: 1 });
+    recorder.script = (_request, response) => void response.write('h');
+    const { ask, open } = client(protocol);
+    const held = await open({ path: CAST });
+    held.rest().catch(() => undefined);
+    expect((await ask({ path: CAST })).status).toBe(429);
+    held.abort();
+    await recorder.requests[0]?.gone;
+  });
+});
+
+describe('recorders', () => {
+  it('are asked one after another until one answers', async () => {
+    const silent = await startRecorderSpy();
+    stack.push(() => silent.close());
+    silent.script = () => undefined;
+    const { client, recorder } = await openPortalRig(['127.0.0.1:1', silent.address, 'recorder']);
+    const { ask } = client('h1');
+    expect((await ask({ path: LIST })).status).toBe(200);
+    expect([silent.requests.length, recorder.requests.length]).toEqual([1, 1]);
+    // those that failed a moment ago come last
+    expect((await ask({ path: LIST })).status).toBe(200);
+    expect([silent.requests.length, recorder.requests.length]).toEqual([1, 2]);
+  });
+
+  it('that fail or do not trust are named in a sentence', async () => {
+    const { client, recorder } = await openPortalRig(['127.0.0.1:1', 'recorder']);
+    recorder.trusting = false;
+    recorder.script = (_request, response) => response.writeHead(503).end();
+    const down = await client('h1').ask({ path: LIST });
+    expect(down.status).toBe(503);
+    expect(down.body.toString()).toContain('127.0.0.1:1: ');
+    expect(down.body.toString()).toContain('it answered 503');
+  });
+
+  it('that are not there are none', async () => {
+    const { client, rig } = await openPortalRig([]);
+    const answer = await client('h1').ask({ path: LIST });
+    expect(answer.status).toBe(404);
+    expect(answer.body.toString()).toContain('no recorder is named for you');
+    const live = new WebSocket(`wss://127.0.0.1:${rig.port}${LIST}/${ID}/live`, { ca: rig.pki.ca });
+    const [error] = await once(live, 'error');
+    expect(String(error)).toContain('404');
+  });
+});
+
+describe('a live view', () => {
+  const view = ({ rig }: Pick<PortalRig, 'rig'>): WebSocket =>
+    new WebSocket(`wss://127.0.0.1:${rig.port}${LIST}/${ID}/live`, ['v2.asciicast'], { ca: rig.pki.ca });
+
+  it('is relayed both ways until one end closes', async () => {
+    const portal = await openPortalRig();
+    const viewer = view(portal);
+    await once(viewer, 'open');
+    expect(viewer.protocol).toBe('v2.asciicast');
+    const [recorder] = portal.recorder.live;
+    recorder!.write(Buffer.of(0x81, 2, 0x68, 0x69));
+    const [text] = await once(viewer, 'message');
+    expect(String(text)).toBe('hi');
+    viewer.ping();
+    const [ping] = (await once(recorder!, 'data')) as [Buffer];
+    expect(ping[0]).toBe(0x89);
+    recorder!.end(Buffer.of(0x88, 2, 0x03, 0xe8));
+    expect((await once(viewer, 'close'))[0]).toBe(1000);
+    await portal.recorder.until(() => portal.recorder.live.size === 0);
+  });
+
+  it('ends at the recorder when the viewer is gone', async () => {
+    const portal = await openPortalRig();
+    const viewer = view(portal);
+    await once(viewer, 'open');
+    expect(portal.recorder.live.size).toBe(1);
+    viewer.terminate();
+    await portal.recorder.until(() => portal.recorder.live.size === 0);
+  });
+
+  it('ends with the access of who looks, and when nothing moves', async () => {
+    for (const limits of [{}, { stallMs: 100 }]) {
+      const portal = await openPortalRig(['recorder'], limits);
+      const viewer = view(portal);
+      viewer.on('error', () => undefined);
+      await once(viewer, 'open');
+      if (!('stallMs' in limits)) portal.revoke();
+      await once(viewer, 'close');
+      await portal.recorder.until(() => portal.recorder.live.size === 0);
+      expect(portal.watched()).toBe(0);
+    }
+  });
+
+  it('takes a place like everything else', async () => {
+    const portal = await openPortalRig(['recorder'], { perNode: 1 });
+    const viewer = view(portal);
+    await once(viewer, 'open');
+    expect((await portal.client('h1').ask({ path: LIST })).status).toBe(429);
+    expect(String((await once(view(portal), 'error'))[0])).toContain('429');
+    viewer.terminate();
+    await portal.recorder.until(() => portal.recorder.live.size === 0);
+  });
+
+  it('that the recorder does not show is refused as such', async () => {
+    const portal = await openPortalRig();
+    for (const [status, told] of [
+      [404, '404'],
+      [403, '503'],
+    ] as const) {
+      portal.recorder.liveStatus = status;
+      expect(String((await once(view(portal), 'error'))[0])).toContain(told);
+    }
+  });
+
+  it('wants one key of the right shape, and an answer of the right shape', async () => {
+    const portal = await openPortalRig();
+    const upgrade = (more: string): string =>
+      `GET ${LIST}/${ID}/live HTTP/1.1\r\nHost: gateway.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n${more}\r\n`;
+    const key = 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n';
+    for (const more of ['', key + key, 'Sec-WebSocket-Key: x\r\n']) {
+      const { socket, until } = await rawClient(portal.rig);
+      socket.write(upgrade(more));
+      expect(await until((text) => text.includes('\r\n\r\n'))).toMatch(/^HTTP\/1\.1 400 /);
+    }
+    expect(portal.recorder.requests).toEqual([]);
+  });
+});
+
+describe('the page', () => {
+  it('is read from the built player, and nothing else beside it', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tailcast-pages-'));
+    stack.push(() => rm(directory, { recursive: true, force: true }));
+    await mkdir(join(directory, 'assets'));
+    await writeFile(join(directory, 'index.html'), 'page');
+    await writeFile(join(directory, 'secret.pem'), 'secret');
+    await writeFile(join(directory, 'assets', 'a.js'), '1');
+    const files = await loadPageFiles(directory);
+    expect([...files.keys()]).toEqual(['index.html', 'assets/a.js']);
+    expect(await loadPageFiles(join(directory, 'none'))).toEqual(new Map());
+  });
+
+  it('has a policy that names no host which could break out of it', () => {
+    for (const host of ['[::1]:8443', "x; script-src 'unsafe-inline'", 'a b', '']) {
+      expect(pageHeaders(host).at(-1)).toContain("script-src 'self' 'wasm-unsafe-eval'; style-src 'self'");
+    }
+    expect(pageHeaders('gw.ts.net:8443').at(-1)).toContain(
+      'script-src https://gw.ts.net:8443/-/recordings/assets/ ',
+    );
+  });
+});
+
+describe('the settings', () => {
+  const open = (portalRecorders: readonly string[], portal = true): Promise<unknown> => {
+    const unused = (): never => {
+      throw new Error('not needed');
+    };
+    const tailnet = { dialRecorder: unused, nodeOf: unused, resolveRecorderTags: unused };
+    const metrics = createMetrics();
+    return openPortal({ portal, portalRecorders }, tailnet, {
+      gate: { recognise: unused },
+      rechecks: { watch: unused },
+      metrics,
+      accessLog: { write: unused },
+      events: createEvents(metrics, createSilentLogger()),
+      monotonicMs: () => 0,
+      signal: new AbortController().signal,
+    });
+  };
+
+  it('name recorders by tag or address', async () => {
+    expect(await open(['tag:tsrecorder', '100.64.0.7:80'])).toMatchObject({ prefix: '/-/recordings' });
+    await expect(open(['recorder.tail1.ts.net:80'])).rejects.toThrow('neither a tag nor ip:port');
+  });
+
+  it('can do without a portal', async () => {
+    expect(await open([], false)).toBeUndefined();
+  });
+});
