@@ -44,7 +44,11 @@ function startRecorder(name: string, port = 0): Promise<RoleProcess> {
 }
 
 /** @param recorders in order of preference; none: nothing is recorded */
-async function startGateway(recorders: readonly RoleProcess[], drainSeconds: number): Promise<RoleProcess> {
+async function startGateway(
+  recorders: readonly RoleProcess[],
+  drainSeconds: number,
+  workers = 1,
+): Promise<RoleProcess> {
   const rule = {
     impersonate: { groups: ['system:masters'] },
     ...(recorders.length === 0
@@ -63,6 +67,7 @@ async function startGateway(recorders: readonly RoleProcess[], drainSeconds: num
     'state-directory': join(directory, 'gateway'),
     'check-rights': 'false',
     'drain-seconds': String(drainSeconds),
+    workers: String(workers),
   };
   return startRole(['gateway', ...words(flags)]);
 }
@@ -180,5 +185,46 @@ describe('a rolling restart', () => {
       expect(await recorder.stop()).toBe(0);
     },
     60_000,
+  );
+
+  it.each([1, 2])(
+    'of a gateway with %s processes waits for what its only recorder, killed and gone, has not acknowledged',
+    async (workers) => {
+      let recorder = await startRecorder(`four-${workers}`);
+      const gateway = await startGateway([recorder], 25, workers);
+      const shell = await exec(gateway);
+      shell.write('recorded\n');
+      await shell.until('recorded\n');
+      recorder.signal('SIGKILL');
+      await recorder.stop();
+      shell.write('shown all the same\n');
+      await shell.until('shown all the same\n');
+      await shell.over;
+      expect(shell.status?.message).toMatch(/^tailcast: the session recorder was lost/);
+      const { sessionId } = await gateway.line(
+        ({ msg }) => msg === 'end of a recording was not acknowledged',
+      );
+      expect(await gateway.metric('tailcast_late_recordings_waiting')).toBe(1);
+      const stopped = gateway.stop();
+      await gateway.line(({ msg }) => msg === 'draining');
+      recorder = await startRecorder(`four-${workers}`, recorder.port);
+      expect(await stopped).toBe(0);
+      expect(await gateway.line(({ msg }) => msg === 'end of a recording was delivered late')).toMatchObject({
+        sessionId,
+      });
+      const recording = await eventually('it is one recording', async () =>
+        (await recordings(recorder)).find(({ problem }) => problem?.includes('recorder was lost') === true),
+      );
+      expect(recording.state).toBe('interrupted');
+      const output = (await castOf(recorder, recording))
+        .trimEnd()
+        .split('\n')
+        .slice(1)
+        .map((line) => (JSON.parse(line) as readonly [number, string, string])[2]);
+      expect(output.join('')).toBe('recorded\nshown all the same\n');
+      expect(await recorder.stop()).toBe(0);
+      await rm(join(directory, 'recordings'), { recursive: true });
+    },
+    90_000,
   );
 });
