@@ -610,6 +610,7 @@ export const ALL_SUITES: readonly string[] = [
   'test/attack',
   'test/impersonation',
   'test/kube',
+  'test/portal',
   'test/proxy',
   'test/recording',
 ];
