@@ -128,6 +128,25 @@ export const LEDGER: readonly Shown[] = [
     runner: 'tools',
   },
   { page: OPERATIONS, command: 'tailcast ls --store /var/lib/tailcast/recordings --json', runner: 'tools' },
+  {
+    page: 'docs/viewing.md',
+    command: "curl 'http://recorder/api/v1/events?type=tailcast-recording-access&user=alice@example.com'",
+    runner: {
+      path: 'test/tsrecorder/events/recorder-events.test.ts',
+      contains: '/api/v1/events?type=tailcast-recording-access&user=alice@example.com',
+      why: 'the same question without curl',
+    },
+  },
+  {
+    page: 'docs/viewing.md',
+    command:
+      "tailcast recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings --trusted-gateways tag:k8s-gateway --viewers 'carol@example.com,tag:audit,alice@example.com=user:alice@example.com'",
+    runner: {
+      path: 'test/e2e/portal.test.ts',
+      contains: "'trusted-gateways': 'tag:k8s-gateway',",
+      why: 'the same flags with a port, a folder and rules of its own',
+    },
+  },
 ];
 
 /** The different commands of one runner, in the order in which they are shown. */

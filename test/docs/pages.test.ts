@@ -23,6 +23,7 @@ const PAGES = [
     'grants',
     'migration',
     'operations',
+    'viewing',
     'threat-model',
     'errors',
     'config',
