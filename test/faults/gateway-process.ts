@@ -1,12 +1,13 @@
 /**
  * The recording half of a gateway in a process of its own, to be killed: `node gateway-process.ts <json>`. It writes its
- * sessions as fast as their recorder acknowledges, reports over IPC, and ends them when told to.
+ * sessions as fast as their recorder acknowledges, reports over IPC, and ends them when told to. A session whose recorder is
+ * lost for good ends with what a gateway would say then, and is reported as confirmed when that has been delivered.
  */
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createRecorderClient } from '../../src/recording/recorder-client.ts';
-import { END, sessionLines, type SessionReport } from './workload.ts';
+import { CUT_END, END, sessionLines, type SessionReport } from './workload.ts';
 
 export interface GatewayPlan {
   /** `ip:port` in order of preference. */
@@ -14,6 +15,8 @@ export interface GatewayPlan {
   readonly sessions: readonly number[];
   /** Pause between two writes of one session. */
   readonly paceMs: number;
+  /** How long a session looks for another recorder. */
+  readonly moveTimeoutMs?: number;
 }
 
 const plan = JSON.parse(process.argv[2] ?? '{}') as GatewayPlan;
@@ -29,7 +32,8 @@ const client = createRecorderClient({
   },
   nowMs: () => performance.now(),
   log: createSilentLogger(),
-  limits: { maxPendingBytes: 256 * 1024, moveTimeoutMs: 30_000, suspectMs: 500 },
+  limits: { maxPendingBytes: 256 * 1024, moveTimeoutMs: plan.moveTimeoutMs ?? 30_000, suspectMs: 500 },
+  lateLimits: { retryMs: 50, maxRetryMs: 300 },
 });
 
 let ending = false;
@@ -40,8 +44,17 @@ const reports = new Map<number, SessionReport>();
 let changed = false;
 
 async function run(session: number): Promise<void> {
+  const late = Promise.withResolvers<boolean>();
   const opened = await client.open(
-    { recorders: plan.recorders, sessionId: `session-${session}` },
+    {
+      recorders: plan.recorders,
+      sessionId: `session-${session}`,
+      late: {
+        left: () => undefined,
+        delivered: () => late.resolve(true),
+        dropped: () => late.resolve(false),
+      },
+    },
     new AbortController().signal,
   );
   let written = 0;
@@ -68,20 +81,23 @@ async function run(session: number): Promise<void> {
   const timer = setInterval(() => report(false), 2);
   try {
     for (const line of sessionLines(session)) {
+      const room = opened.write(line);
       written += line.length;
-      await opened.write(line);
+      await room;
       if (ending && line.startsWith('[')) break;
       if (plan.paceMs > 0 && written % 7 === 0) await delay(plan.paceMs);
     }
     written += END.length;
     await opened.write(END);
     clearInterval(timer);
-    await opened.end();
-    report(true);
+    report((await opened.end()) === 'confirmed' || (await late.promise));
   } catch (error) {
     clearInterval(timer);
     lost ??= String(error);
     report(false);
+    written += CUT_END.length;
+    opened.leave(Buffer.from(CUT_END));
+    report(await late.promise);
   }
 }
 

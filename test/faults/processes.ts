@@ -83,7 +83,8 @@ export function startGateway(plan: GatewayPlan): GatewayProcess {
   return {
     reports: () => latest,
     async finish() {
-      child.send('end');
+      // sessions that were cut end by themselves
+      if (child.connected) child.send('end');
       await ended;
       return latest;
     },

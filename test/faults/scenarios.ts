@@ -178,6 +178,36 @@ const gatewayKilled: Scenario = async (stage) => {
   await expectAll(recorder, gateway.reports(), ['interrupted']);
 };
 
+/**
+ * The only recorder dies for longer than a session looks for another, and maybe once more while it takes what was left: the
+ * sessions are cut, and every byte that was taken from them is in their recordings.
+ */
+const recorderGone: Scenario = async (stage) => {
+  await using site = openSite(stage);
+  const timing = { resumeGraceMs: stage.random() < 0.5 ? 50 : 60_000 };
+  let recorder = await site.recorder('one', 0, timing);
+  const plan = { recorders: [recorder.address], sessions: SESSIONS, moveTimeoutMs: 200 };
+  const gateway = startGateway({ ...plan, paceMs: stage.random() < 0.5 ? 0 : 1 });
+  try {
+    await somewhere(stage, gateway.reports);
+    await recorder.kill();
+    await within('every session is cut', 20_000, async () =>
+      gateway.reports().every(({ lost }) => lost !== undefined) ? true : undefined,
+    );
+    recorder = await site.recorder('one', recorder.port, timing);
+    if (stage.random() < 0.5) {
+      await delay(stage.random() * 300);
+      await recorder.kill();
+      recorder = await site.recorder('one', recorder.port, timing);
+    }
+    const reports = await gateway.finish();
+    expectConfirmed(reports);
+    await expectAll(recorder, reports, ['interrupted']);
+  } finally {
+    await gateway.kill();
+  }
+};
+
 /** The recorder dies for a while and another one is named: sessions go on there, and are one recording in the end. */
 const recorderReplaced: Scenario = async (stage) => {
   await using site = openSite(stage);
@@ -567,6 +597,7 @@ export const SCENARIOS = {
   recorderKilled,
   bothKilled,
   gatewayKilled,
+  recorderGone,
   recorderReplaced,
   machineLost,
   bucketFails,
@@ -587,6 +618,7 @@ export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>>
     'recorderKilled',
     'bothKilled',
     'gatewayKilled',
+    'recorderGone',
     'recorderReplaced',
     'diskFull',
     'diskBroken',
@@ -605,6 +637,7 @@ export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>>
     'recorderKilled',
     'bothKilled',
     'gatewayKilled',
+    'recorderGone',
     'recorderReplaced',
     'machineLost',
     'bucketFails',

@@ -22,6 +22,9 @@ export function* sessionLines(session: number): Generator<string> {
 
 export const END = '{"kind":"end","outcome":"completed","outputBytes":1,"outputLines":1}\n';
 
+/** The same for a session that was cut. Hardly longer: `judgeCast` goes by it. */
+export const CUT_END = END.replace('completed', 'interrupted');
+
 /** What the gateway says about one session. */
 export interface SessionReport {
   readonly session: number;
@@ -29,7 +32,7 @@ export interface SessionReport {
   readonly written: number;
   /** Bytes that the recorder acknowledged. */
   readonly acked: number;
-  /** The recorder confirmed the whole session. */
+  /** A recorder confirmed the whole session, be it after its end. */
   readonly confirmed: boolean;
   /** The upload gave up. */
   readonly lost: string | undefined;
