@@ -148,7 +148,8 @@ function createConnection(
     resumable,
     attach: (events) => outcome.attach(events),
     send(bytes) {
-      if (!outcome.ended) stream.write(bytes);
+      // NOTE: Node frees what was written with an empty last piece before it is sent
+      if (!outcome.ended && bytes.length > 0) stream.write(bytes);
     },
     finish() {
       finishing = true;

@@ -142,6 +142,29 @@ describe('an upload whose recorder is lost for good', () => {
     expect(told).toHaveLength(2);
   });
 
+  it('is delivered for the last word alone when every byte was acknowledged', async () => {
+    const client = createClient();
+    const { events, told, until } = listener();
+    const first = await startRecorderDouble({ acks: 'alive' });
+    const upload = await client.open(
+      { recorders: [first.address], sessionId: 's1', late: events },
+      new AbortController().signal,
+    );
+    const body = HEADER + SESSION + '[1,"o","a"]\n' + END;
+    void upload.write(body);
+    await first.until(() => first.uploads[0]?.size === body.length);
+    first.uploads[0]!.ack(body.length);
+    while (upload.pendingBytes > 0) await new Promise((go) => setImmediate(go));
+    first.uploads[0]!.cut();
+    await first.close();
+    expect(await upload.end()).toBe('left');
+    const back = await recorder({}, first.port);
+    expect(await until('delivered')).toMatchObject({ bytes: 0 });
+    expect(back.uploads[0]!.body.toString()).toBe(HEADER + SESSION);
+    expect(back.uploads[0]!.ended).toBe(true);
+    expect(told[0]).toEqual(['left', 0]);
+  });
+
   it('is not delivered when its recorder cannot continue a session, and that is told', async () => {
     const client = createClient();
     const { events, told } = listener();
