@@ -51,7 +51,7 @@ function messageClient(
   const hasBody =
     headerLines(rawHeaders, 'transfer-encoding').length > 0 ||
     headerLines(rawHeaders, 'content-length').some((value) => value.trim() !== '0');
-  // what is left of a body would be read as the next request's
+  // nobody waits for the end of a body that nobody reads
   if (hasBody) response.shouldKeepAlive = false;
   response.on('error', () => {}); // it is followed by `close`
   const spoken = httpVersion === '1.1' || httpVersion === '1.0';

@@ -2,7 +2,7 @@
 import { TailcastError } from '../errors.ts';
 
 export interface Places {
-  /** @returns gives the place back @throws TailcastError `OVERLOADED` */
+  /** @returns gives the place back; to be called once @throws TailcastError `OVERLOADED` */
   take(nodeId: string): () => void;
 }
 
@@ -17,10 +17,7 @@ export function createPlaces(limits: { readonly total: number; readonly perNode:
         throw new TailcastError('OVERLOADED', 'your node looks at too many recordings');
       total += 1;
       taken.set(nodeId, own + 1);
-      let given = false;
       return () => {
-        if (given) return;
-        given = true;
         total -= 1;
         const left = (taken.get(nodeId) ?? 1) - 1;
         if (left === 0) taken.delete(nodeId);

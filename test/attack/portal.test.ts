@@ -20,7 +20,11 @@ let recorder: RecorderSpy;
 
 beforeAll(async () => {
   recorder = await startRecorderSpy();
-  arena = await openArena({ portalRecorders: recorder.address, hostNames: GATEWAY_HOST });
+  arena = await openArena({
+    portalRecorders: recorder.address,
+    hostNames: GATEWAY_HOST,
+    dashboardOrigins: 'https://dashboard.example',
+  });
 });
 afterAll(async () => {
   await arena?.close();
@@ -183,6 +187,7 @@ const ESCAPES = [
   '/-/recordings/index.html/x',
   '/-/recordingsx',
   '/-/recordingsx/api/v1/recordings',
+  '/-/recordingsxapi/v1/recordings',
   '/-/Recordings/api/v1/recordings',
   '//-/recordings/api/v1/recordings',
   '/./-/recordings/api/v1/recordings',
@@ -254,6 +259,8 @@ describe('paths below /-/', () => {
     ] as const) {
       await expectNothing(ask('h1 upgrade', { fields }), [400]);
     }
+    const spdy = LIVE_FIELDS.map(([name, value]): Field => [name, name === 'Upgrade' ? 'SPDY/3.1' : value]);
+    await expectNothing(ask('h1 upgrade', { base: spdy }), [400]);
   });
 });
 
@@ -263,6 +270,7 @@ describe('web pages', () => {
     for (const fields of [
       [['Origin', 'https://evil.example']],
       [['Origin', 'null']],
+      [['Origin', 'https://dashboard.example']],
       [['Origin', `https://${GATEWAY_HOST}.evil.example`]],
       ...elsewhere.map((site) => [['Sec-Fetch-Site', site]] as const),
       ...elsewhere.map(
@@ -319,6 +327,7 @@ describe('web pages', () => {
         location: 'https://evil.example/',
         refresh: '0; url=https://evil.example/',
         etag: '"good"',
+        'content-range': 'evil',
         'alt-svc': 'h3=":443"',
       });
       response.end(body);
@@ -330,7 +339,7 @@ describe('web pages', () => {
     expect(head).toMatch(/content-security-policy: default-src 'none'.*sandbox\r\n/);
     expect(head).toContain('etag: "good"');
     expect(head).not.toMatch(
-      /set-cookie|access-control|\nlocation|refresh|alt-svc|text\/html|default-src \*/,
+      /set-cookie|content-range|access-control|\nlocation|refresh|alt-svc|text\/html|default-src \*/,
     );
     const live = await ask('h1 upgrade');
     expect(live.kind === 'response' ? live.head : '').not.toMatch(/set-cookie|x-tailcast/i);

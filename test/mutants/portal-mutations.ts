@@ -95,13 +95,11 @@ export const PORTAL: readonly Mutation[] = [
       "headerLines(rawHeaders, 'content-length').some((value) => value.trim() !== '0')",
       'false',
     ],
-    ['what is behind a body', 'if (hasBody) response.shouldKeepAlive = false;', ''],
   ),
   ...inFile(
     'src/portal/places.ts',
     ['all together', 'if (total >= limits.total)', 'if (total >= 1e9)'],
     ['one node', 'if (own >= limits.perNode)', 'if (own >= 1e9)'],
-    ['given back once', 'if (given) return;', ''],
   ),
   ...inFile('src/portal/refusal.ts', [
     'markup in a sentence',

@@ -7,13 +7,13 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { openPortal } from '../../src/compose/portal.ts';
-import type { TailcastError } from '../../src/errors.ts';
-import { TailcastError as Failure } from '../../src/errors.ts';
+import { TailcastError } from '../../src/errors.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createEvents } from '../../src/observe/events.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
 import { loadPageFiles, pageHeaders, type PageFiles } from '../../src/portal/pages.ts';
 import { createPortal, type PortalLimits } from '../../src/portal/portal.ts';
+import { refusalOf } from '../../src/portal/refusal.ts';
 import { createRecorderCalls } from '../../src/portal/recorder-call.ts';
 import { createGate } from '../../src/proxy/gate.ts';
 import { createClient, openRig, person, rawClient, type Client, type Rig } from '../proxy/rig.ts';
@@ -103,7 +103,7 @@ async function openPortalRig(
       stack.push(() => client.close());
       return client;
     },
-    revoke: () => watchers.forEach((end) => end(new Failure('ACCESS_ENDED'))),
+    revoke: () => watchers.forEach((end) => end(new TailcastError('ACCESS_ENDED'))),
     watched: () => watchers.size,
     log,
   };
@@ -384,6 +384,9 @@ describe('a live view', () => {
       expect(await until((text) => text.includes('\r\n\r\n'))).toMatch(/^HTTP\/1\.1 400 /);
     }
     expect(portal.recorder.requests).toEqual([]);
+    portal.recorder.handshake = 'none';
+    expect(String((await once(view(portal), 'error'))[0])).toContain('503');
+    await portal.recorder.until(() => portal.recorder.live.size === 0);
   });
 });
 
@@ -398,6 +401,17 @@ describe('the page', () => {
     const files = await loadPageFiles(directory);
     expect([...files.keys()]).toEqual(['index.html', 'assets/a.js']);
     expect(await loadPageFiles(join(directory, 'none'))).toEqual(new Map());
+  });
+
+  it('shows a sentence and no markup when somebody is refused', () => {
+    const error = new TailcastError('NOT_FOUND', '<b title="x">&\'');
+    const { status, body } = refusalOf(error, ['Accept', 'text/html,*/*']);
+    expect(status).toBe(404);
+    expect(body.toString()).toContain('nothing here: &#60;b title=&#34;x&#34;&#62;&#38;&#39;</p>');
+    expect(JSON.parse(refusalOf(new Error('inside'), []).body.toString())).toMatchObject({
+      code: 500,
+      message: 'internal error in tailcast',
+    });
   });
 
   it('has a policy that names no host which could break out of it', () => {

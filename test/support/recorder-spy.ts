@@ -28,6 +28,8 @@ export interface RecorderSpy {
   script: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
   /** Refuses WebSockets with this. */
   liveStatus: number | undefined;
+  /** Answers the handshake of a WebSocket with this. */
+  handshake: string | undefined;
   /** Resolves when `test` holds; asked again whenever something happens. */
   until(test: () => boolean): Promise<void>;
   close(): Promise<void>;
@@ -49,6 +51,7 @@ export async function startRecorderSpy(): Promise<RecorderSpy> {
     trusting: true,
     script: undefined,
     liveStatus: undefined,
+    handshake: undefined,
     until(test) {
       return new Promise((resolve) => {
         const look = (): void => {
@@ -110,7 +113,7 @@ export async function startRecorderSpy(): Promise<RecorderSpy> {
       'HTTP/1.1 101 Switching Protocols',
       'Connection: Upgrade',
       'Upgrade: websocket',
-      `Sec-WebSocket-Accept: ${createHash('sha1').update(key).digest('base64')}`,
+      `Sec-WebSocket-Accept: ${spy.handshake ?? createHash('sha1').update(key).digest('base64')}`,
       'Set-Cookie: of=the-recorder',
       ...(request.headers['sec-websocket-protocol'] === undefined
         ? []

@@ -242,6 +242,66 @@ describe('a running session', () => {
   });
 });
 
+describe('the portal of a gateway', () => {
+  beforeEach(async () => {
+    await page.context().close();
+    const context = await browser.newContext({
+      viewport: { width: 1200, height: 900 },
+      ignoreHTTPSErrors: true,
+    });
+    page = await context.newPage();
+    complaints = await collectComplaints(page);
+  });
+
+  it('shows the same page under its own path, also to who comes by a link', async () => {
+    const portal = await demo.portal(ALICE);
+    // a page of another site, which the browser says it is
+    await page.goto(demo.url);
+    await page.evaluate(`location.href = ${JSON.stringify(portal.slice(0, -1))}`);
+    await page.waitForURL((url) => url.href.startsWith(portal));
+    await rows().filter({ hasText: BOB.login }).locator('a').click();
+    await player().waitFor();
+    await shows('größe € red');
+    const [download] = await Promise.all([page.waitForEvent('download'), page.getByText('Download').click()]);
+    const stored = (await demo.archive.of(SHELL.pod)).find(({ source }) => source.user === BOB.login)!;
+    const response = await fetch(`${demo.url}/api/v1/recordings/${stored.id}/cast`);
+    expect(readFileSync(await download.path(), 'utf8')).toBe(await response.text());
+  });
+
+  it('follows a running session', async () => {
+    const shell = await demo.shell(ALICE, { ...SHELL, command: ['sh'] });
+    await shell.expect('$ ');
+    await page.goto(await demo.portal(ALICE));
+    const row = rows().filter({ hasText: 'live' });
+    await row.waitFor({ timeout: 10_000 });
+    const connected = page.waitForEvent('websocket');
+    await row.locator('a').click();
+    expect((await connected).url()).toMatch(/^wss:.*\/-\/recordings\/.*\/live$/);
+    await shell.type('echo through-the-portal\r');
+    await shows('through-the-portal');
+    await shell.type('exit 0\r');
+    await shell.ended;
+  });
+
+  it('answers no other page, and lets its own call nothing beside it', async () => {
+    const portal = await demo.portal(ALICE);
+    const list = `${portal}api/v1/recordings`;
+    // something on the same machine that has no policy of its own: to a browser the same site, and another origin
+    await page.goto(new URL('/version', await demo.portal(BOB)).href);
+    const call = (path: string): Promise<string> =>
+      page.evaluate(`fetch(${JSON.stringify(path)}, { mode: 'no-cors' }).then(() => '', String)`);
+    expect(await call(list)).toContain('TypeError');
+    await page.goto(portal);
+    await rows().first().waitFor();
+    expect(await call('/api/v1/namespaces')).toContain('TypeError');
+    await expect
+      .poll(() => complaints.all.some((text) => text.startsWith('CSP: connect-src')), { timeout: 5000 })
+      .toBe(true);
+    await page.goto('about:blank');
+    complaints.forget();
+  });
+});
+
 async function talk(caller: Parameters<DemoArchive['shell']>[0], script: string): Promise<void> {
   const shell = await demo.shell(caller, { ...SHELL, command: ['sh', '-c', script] });
   await shell.ended;

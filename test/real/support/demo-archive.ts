@@ -16,6 +16,8 @@ export interface DemoArchive {
   readonly archive: Archive;
   /** Opens a shell as somebody; every caller has a gateway. */
   shell(caller: Caller, target: Omit<ShellTarget, 'url' | 'ca'>): Promise<ShellSession>;
+  /** The portal of somebody's gateway. Its certificate is nobody's. */
+  portal(caller: Caller): Promise<string>;
   /** The name of a pod by the beginning of its name. */
   podNamed(namespace: string, prefix: string): Promise<string>;
   close(): Promise<void>;
@@ -59,6 +61,7 @@ export async function startDemoArchive(bucket?: TestBucket): Promise<DemoArchive
       const gateway = await gatewayOf(caller);
       return openShell({ ...target, url: `https://127.0.0.1:${gateway.port}`, ca: gateway.caPem ?? '' });
     },
+    portal: async (caller) => `https://127.0.0.1:${(await gatewayOf(caller)).port}/-/recordings/`,
     async podNamed(namespace, prefix) {
       const { request } = await import('node:https');
       const text = await new Promise<string>((done, fail) => {

@@ -22,12 +22,16 @@ export interface TestBucket {
   readonly bucket: string;
 }
 
-/** A recorder on a folder or a bucket, with the player, that takes uploads from this machine as those of `node`. */
+/**
+ * A recorder on a folder or a bucket, with the player, that takes uploads from this machine as those of `node`, and `node`
+ * for a gateway whose portal may show everything to everybody.
+ */
 export async function startTestRecorder(
   folder: string,
   node: string,
   bucket?: TestBucket,
 ): Promise<TestRecorder> {
+  const nodeId = `n-${node.split('.')[0] ?? ''}`;
   const store =
     bucket === undefined
       ? { store: join(folder, 'recordings') }
@@ -38,14 +42,15 @@ export async function startTestRecorder(
           spool: join(folder, 'spool'),
         };
   const settings = readSettings(RECORDER_SETTINGS, {
-    flags: new Map(Object.entries(store)),
+    flags: new Map(Object.entries({ ...store, viewers: '*', trustedGateways: nodeId })),
     environment: new Map(),
     file: undefined,
   });
   const recorder = await startRecorder(
     { ...settings, listen: { host: '127.0.0.1', port: 0 }, drainSeconds: 1 },
     {
-      identify: loopbackUploader({ nodeId: `n-${node.split('.')[0] ?? ''}`, nodeName: node }),
+      identify: loopbackUploader({ nodeId, nodeName: node }),
+      identifyViewer: () => Promise.resolve({ node, nodeId }),
       log: createSilentLogger(),
     },
   );
