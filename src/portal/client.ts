@@ -21,6 +21,8 @@ export interface PortalClient {
   send(status: number, fields: readonly string[], body: Buffer): void;
   /** Sends the head of a response whose body goes into what is returned; destroying that with an error cuts it. */
   begin(status: number, fields: readonly string[]): Writable;
+  /** Ends it without a word, so that nothing looks whole. */
+  cut(): void;
 }
 
 /** Takes a request as Node hands it out. */
@@ -72,6 +74,7 @@ function messageClient(
       response.writeHead(status, [...fields]);
       return response;
     },
+    cut: () => void response.destroy(),
   };
 }
 
@@ -90,7 +93,7 @@ function streamClient(
     hasBody,
     signal,
     send(status, fields, body) {
-      if (stream.destroyed || stream.headersSent) return cut(stream);
+      if (stream.closed || stream.destroyed || stream.headersSent) return cut(stream);
       const endStream = inbound.method === 'HEAD';
       stream.respond([':status', String(status), ...fields, 'content-length', String(body.length)], {
         endStream,
@@ -103,6 +106,7 @@ function streamClient(
       stream.respond([':status', String(status), ...fields]);
       return stream;
     },
+    cut: () => cut(stream),
   };
 }
 

@@ -89,7 +89,9 @@ export function createPortal(deps: PortalDeps): OwnService {
   return {
     prefix: PORTAL_PATH,
     request(request, response, peer) {
-      void serve(context, portalClient(request, response, peer));
+      const client = portalClient(request, response, peer);
+      // a client that leaves at the wrong moment must not take the process with it
+      serve(context, client).catch(() => client.cut());
     },
     upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, peer) {
       void live.serve(request, socket, head, peer);
@@ -97,7 +99,7 @@ export function createPortal(deps: PortalDeps): OwnService {
   };
 }
 
-/** Never rejects. */
+/** Rejects only when the client cannot be told any more. */
 async function serve(context: Context, client: PortalClient): Promise<void> {
   const { deps } = context;
   const account = openAccount(client.protocol, client.inbound, deps);
@@ -112,12 +114,13 @@ async function serve(context: Context, client: PortalClient): Promise<void> {
     checkMethod(client, route);
     await answer(context, { client, route, caller, account });
   } catch (error) {
-    if (client.signal.aborted) return account.closed();
+    if (client.signal.aborted) return;
     const refusal = refusalOf(error, client.inbound.rawHeaders);
     account.refused(error, refusal.status);
     client.send(refusal.status, refusal.fields, refusal.body);
+  } finally {
+    account.closed();
   }
-  account.closed();
 }
 
 function checkMethod({ inbound: { method }, hasBody }: PortalClient, route: PortalRoute): void {
