@@ -13,7 +13,7 @@ import { once, type Check } from '../doctor/checks.ts';
 import { serverClockCheck } from '../doctor/clock-check.ts';
 import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/grants-check.ts';
 import { permissionChecks } from '../doctor/permission-checks.ts';
-import { answersCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
+import { answersCheck, trustedGatewaysCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
 import { recordersCheck } from '../doctor/recorder-checks.ts';
 import { storageChecks } from '../doctor/storage-checks.ts';
 import { tailnetChecks } from '../doctor/tailnet-checks.ts';
@@ -110,6 +110,9 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
   return [
     ...(local === undefined ? [] : tailnetChecks({ ...local, proxyProtocol: false })),
     ...(local === undefined ? [] : [uploadersCheck(config.uploaders, local.status)]),
+    ...(local === undefined || config.trustedGateways.length === 0
+      ? []
+      : [trustedGatewaysCheck(config.trustedGateways, local.status)]),
     ...(bucket === undefined
       ? []
       : bucketChecks({

@@ -34,6 +34,30 @@ export function uploadersCheck(uploaders: readonly string[], status: () => Promi
   };
 }
 
+/** Tags or stable node IDs of gateways whose portal may show recordings; at least one. Are there any such nodes? */
+export function trustedGatewaysCheck(
+  gateways: readonly string[],
+  status: () => Promise<TailnetStatus>,
+): Check {
+  return {
+    id: 'trusted-gateways',
+    title: 'portals',
+    needs: ['connected'],
+    remedy: 'see that tailscaled is connected',
+    async run() {
+      const { peers } = await status();
+      const trusted = peers.filter(({ nodeId, tags }) =>
+        gateways.some((name) => nodeId === name || tags.includes(name)),
+      );
+      if (trusted.length > 0) return ok(`shown by ${trusted.map(({ name }) => name).join(', ')}`);
+      return failed(
+        `no node of the tailnet is ${gateways.join(' or ')}, so no portal shows recordings`,
+        'tag the gateway’s node so, or name what it is: --trusted-gateways tag:<gateway>',
+      );
+    },
+  };
+}
+
 /** @param dial connects to the address that the recorder listens on */
 export function answersCheck(address: string, dial: (signal: AbortSignal) => Promise<Duplex>): Check {
   return {

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { once, runChecks, type Finding } from '../../src/doctor/checks.ts';
-import { uploadersCheck } from '../../src/doctor/recorder-role-checks.ts';
+import { trustedGatewaysCheck, uploadersCheck } from '../../src/doctor/recorder-role-checks.ts';
 import { tailnetChecks } from '../../src/doctor/tailnet-checks.ts';
 import { createLocalApi } from '../../src/tailnet/local-api.ts';
 import { startLocalApiDouble, type LocalApiDouble } from '../support/local-api-double.ts';
@@ -31,7 +31,12 @@ function node(name: string, tags: readonly string[]): Record<string, unknown> {
 }
 
 async function examine(
-  options: { socketPath?: string; proxyProtocol?: boolean; uploaders?: readonly string[] } = {},
+  options: {
+    socketPath?: string;
+    proxyProtocol?: boolean;
+    uploaders?: readonly string[];
+    gateways?: readonly string[];
+  } = {},
 ) {
   const socketPath = options.socketPath ?? double.socketPath;
   const localApi = createLocalApi({ socketPath });
@@ -41,6 +46,7 @@ async function examine(
       [
         ...tailnetChecks({ socketPath, status, proxyProtocol: options.proxyProtocol ?? false }),
         uploadersCheck(options.uploaders ?? ['tag:recorder'], status),
+        trustedGatewaysCheck(options.gateways ?? ['tag:recorder'], status),
       ],
       never,
     );
@@ -53,7 +59,7 @@ async function examine(
 describe('the tailnet checks', () => {
   it('find nothing to complain about in a good set-up, and ask once', async () => {
     const findings = await examine();
-    expect(Object.values(findings).map(({ status }) => status)).toEqual(['ok', 'ok', 'ok', 'ok', 'ok']);
+    expect(Object.values(findings).map(({ status }) => status)).toEqual(['ok', 'ok', 'ok', 'ok', 'ok', 'ok']);
     expect(findings['tailscaled']?.summary).toContain('1.102.5');
     expect(findings['node']?.summary).toBe('gateway.lab.ts.net (100.64.0.9) is tag:k8s-gateway');
     expect(double.requests).toHaveLength(1);
@@ -147,5 +153,17 @@ describe('the tailnet checks', () => {
     expect((await examine({ uploaders: ['tag:typo', 'n-recorder'] }))['uploaders']?.summary).toBe(
       'n-recorder',
     );
+  });
+
+  it('want gateways for portals that exist', async () => {
+    expect((await examine())['trusted-gateways']).toMatchObject({
+      status: 'ok',
+      summary: expect.stringContaining('shown by recorder'),
+    });
+    expect((await examine({ gateways: ['tag:typo', 'nTypo'] }))['trusted-gateways']).toMatchObject({
+      status: 'failed',
+      summary: expect.stringContaining('tag:typo or nTypo'),
+      remedy: expect.stringContaining('--trusted-gateways'),
+    });
   });
 });
