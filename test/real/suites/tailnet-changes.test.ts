@@ -117,8 +117,13 @@ function at(from: string, args: readonly string[], timeoutMs = 60_000): Promise<
   return runKubectl(kubectl, args, { kubeconfig: configOf(from), timeoutMs });
 }
 
-/** The pods whose sessions lost their way to the recorder, or the recorder itself. */
-const cut: string[] = [];
+interface CutSession {
+  readonly name: string;
+  readonly state: 'closed' | 'interrupted';
+}
+
+/** The pods whose sessions lost their way to the recorder, or the recorder itself, and what becomes of their recordings. */
+const cut: CutSession[] = [];
 
 /** A shell in the test's pod that has said something which the recorder has acknowledged. */
 async function openShell(from: string): Promise<Terminal> {
@@ -227,7 +232,8 @@ describe('an outage', () => {
         timeoutMs: 60_000,
       });
       expect(await terminal.ended).not.toBe(0);
-      cut.push(pod);
+      // To the gateway its client has hung up; it says so to the recorder when there is a way again.
+      cut.push({ name: pod, state: 'closed' });
       expect(await newSession()).toEqual(AS_ALWAYS);
     },
   );
@@ -245,7 +251,7 @@ describe('an outage', () => {
         proxy.program.resume();
       }
       expect(await terminal.ended).not.toBe(0);
-      cut.push(pod);
+      cut.push({ name: pod, state: 'interrupted' });
       expect(await newSession()).toEqual(AS_ALWAYS);
     },
   );
@@ -289,7 +295,7 @@ describe('an outage', () => {
         await terminal.expect('the session recorder was lost', 45_000);
         expect(await terminal.ended).not.toBe(0);
         await restartRecorder();
-        cut.push(pod);
+        cut.push({ name: pod, state: 'interrupted' });
       },
     );
 
@@ -308,7 +314,7 @@ describe('an outage', () => {
         terminal.type('exit 3\r');
         expect(await terminal.ended).toBe(3);
         await restartRecorder();
-        cut.push(pod);
+        cut.push({ name: pod, state: 'interrupted' });
         expect(await gateway.metric('tailcast_recording_gaps_total')).toBeGreaterThan(0);
       },
     );
@@ -342,7 +348,7 @@ describe('an outage', () => {
         } finally {
           await restartRecorderNode();
         }
-        cut.push(pod);
+        cut.push({ name: pod, state: 'interrupted' });
       },
     );
   });
@@ -353,16 +359,25 @@ const RESUME_MS = 150_000;
 
 describe('the sessions that were cut off', () => {
   it(
-    'are called interrupted in the end, and keep what was acknowledged',
-    { timeout: RESUME_MS + 10_000 },
+    'get their end from the gateway as soon as there is a way, and keep what was acknowledged',
+    { timeout: 2 * RESUME_MS + 10_000 },
     async () => {
       expect(cut).toHaveLength(5);
-      const ends = cut.map(async (name) => {
-        const recording = await settled(name, RESUME_MS);
-        const { text } = await archive.read(recording.id);
-        return { state: recording.state, kept: text.includes('so-far') };
+      const ends = cut.map(async ({ name, state }) => {
+        const { id } = await settled(name, RESUME_MS);
+        const { text } = await archive.read(id);
+        const outcome = await rig.until(`the end of ${name}`, async () => (await archive.read(id)).outcome, {
+          timeoutMs: RESUME_MS,
+        });
+        const [recording] = await archive.of(name);
+        expect({ name, state: recording?.state, outcome, kept: text.includes('so-far') }).toEqual({
+          name,
+          state,
+          outcome: state === 'closed' ? 'completed' : 'interrupted',
+          kept: true,
+        });
       });
-      for (const end of await Promise.all(ends)) expect(end).toEqual({ state: 'interrupted', kept: true });
+      await Promise.all(ends);
     },
   );
 });
