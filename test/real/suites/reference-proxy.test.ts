@@ -10,65 +10,35 @@ import {
   type KubectlResult,
   type Transport,
   environmentFor,
-  findKubectls,
   runKubectl,
 } from '../rig/kubectl.ts';
-import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type ReferenceProxy, startReferenceProxy } from '../rig/reference-proxy.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
-import { type S3Server, startS3 } from '../rig/s3.ts';
-import { type Tailnet, startTailnet } from '../rig/tailnet.ts';
 import { openTerminal } from '../rig/terminal.ts';
-import { type Archive, type RecordedOutput, type StoredRecording, openArchive } from '../support/archive.ts';
-import {
-  type SiteGateway,
-  type SiteRecorder,
-  createBucket,
-  kubeconfigAt,
-  sitePolicy,
-  startSiteGateway,
-  startSiteRecorder,
-} from '../support/site.ts';
+import type { Archive, RecordedOutput, StoredRecording } from '../support/archive.ts';
+import { type SiteRecorder, sitePolicy } from '../support/site.ts';
+import { type TailnetSite, ensureTailnetSite, startTailnetSite } from '../support/tailnet-site.ts';
 
 type Front = 'reference' | 'reference in noauth mode' | 'ours';
 
 let rig: Rig;
-let cluster: Kubernetes;
-let tailnet: Tailnet;
-let s3: S3Server;
+let site: TailnetSite;
 let recorder: SiteRecorder;
-let gateway: SiteGateway;
 let references: Readonly<Record<'auth' | 'noauth', ReferenceProxy>>;
 let archive: Archive;
 let kubectl: Kubectl;
 let counter = 0;
 
 beforeAll(async () => {
-  for (const peer of ['tailnet', 'reference', 'versitygw', 'kubernetes-1.36'] as const)
-    await ensurePeer(peer);
-  kubectl = (await findKubectls()).at(-1)!;
+  await ensureTailnetSite();
+  await ensurePeer('reference');
   rig = createRig();
-  [cluster, tailnet, s3] = await Promise.all([
-    startKubernetes(rig, { node: { webSockets: true } }),
-    startTailnet(rig, {
-      nodes: [
-        { name: 'proxy', tags: ['tag:k8s'] },
-        { name: 'recorder', tags: ['tag:recorder'] },
-        { name: 'alice', user: 'alice@example.com' },
-        { name: 'bob', user: 'bob@example.com' },
-      ],
-      policy: sitePolicy([]),
-    }),
-    startS3(rig),
+  site = await startTailnetSite(rig, [
+    { name: 'alice', user: 'alice@example.com' },
+    { name: 'bob', user: 'bob@example.com' },
   ]);
-  await createBucket(s3, 'recordings');
-  recorder = await startSiteRecorder(rig, {
-    name: 'recorder',
-    node: tailnet.node('recorder'),
-    s3,
-    bucket: 'recordings',
-  });
-  archive = openArchive(recorder.url);
+  ({ recorder, archive, kubectl } = site);
+  const { cluster, tailnet } = site;
   tailnet.setPolicy(
     sitePolicy([
       {
@@ -83,7 +53,6 @@ beforeAll(async () => {
   );
   const start = (mode: 'auth' | 'noauth'): Promise<ReferenceProxy> =>
     startReferenceProxy(rig, { mode, kubernetes: cluster, tailnet });
-  gateway = await startSiteGateway(rig, { name: 'gateway', node: tailnet.node('proxy'), cluster });
   references = { auth: await start('auth'), noauth: await start('noauth') };
   for (const front of ['ours', 'reference'] as const) {
     await rig.until(`the grants are in force at ${front}`, async () =>
@@ -97,12 +66,7 @@ afterAll(() => rig?.stop());
 function configOf(from: string, front: Front): string {
   if (front === 'reference') return references.auth.kubeconfig(from);
   if (front === 'reference in noauth mode') return references.noauth.kubeconfig(from);
-  return kubeconfigAt(tailnet.node(from), {
-    node: tailnet.node('proxy'),
-    port: gateway.port,
-    ca: gateway.ca,
-    cluster,
-  });
+  return site.kubeconfig(from);
 }
 
 function at(
@@ -131,7 +95,7 @@ interface Session {
 async function session(front: Front, act: (pod: string) => Promise<void>): Promise<Session> {
   counter += 1;
   const pod = `reference-${counter}`;
-  await createPod(cluster, pod, { command: ['sleep', 'infinity'] });
+  await createPod(site.cluster, pod, { command: ['sleep', 'infinity'] });
   await act(pod);
   const closed = front === 'ours' ? archive.whole([pod], 1) : whole(pod);
   const [recording] = await closed;

@@ -4,31 +4,20 @@
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createPod } from '../cases/case.ts';
-import { ensurePeer } from '../rig/build.ts';
 import {
   type Kubectl,
   type KubectlResult,
   environmentFor,
-  findKubectls,
   runKubectl,
   startKubectl,
 } from '../rig/kubectl.ts';
-import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
+import type { Kubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
-import { type S3Server, startS3 } from '../rig/s3.ts';
-import { type Tailnet, type TailnetNode, startTailnet } from '../rig/tailnet.ts';
+import type { Tailnet, TailnetNode } from '../rig/tailnet.ts';
 import { type Terminal, openTerminal } from '../rig/terminal.ts';
-import { type Archive, type StoredRecording, openArchive } from '../support/archive.ts';
-import {
-  type SiteGateway,
-  type SiteGrant,
-  type SiteRecorder,
-  createBucket,
-  kubeconfigAt,
-  sitePolicy,
-  startSiteGateway,
-  startSiteRecorder,
-} from '../support/site.ts';
+import type { Archive, StoredRecording } from '../support/archive.ts';
+import { type SiteGateway, type SiteGrant, type SiteRecorder, sitePolicy } from '../support/site.ts';
+import { ensureTailnetSite, startTailnetSite } from '../support/tailnet-site.ts';
 
 /** Access that has ended must have ended everywhere after so long (docs/policy.md). */
 const ACCESS_ENDS_MS = 15_000;
@@ -37,41 +26,24 @@ const PROMPT = '$ ';
 let rig: Rig;
 let cluster: Kubernetes;
 let tailnet: Tailnet;
-let s3: S3Server;
 let proxy: TailnetNode;
 let recorder: SiteRecorder;
 let gateway: SiteGateway;
 let archive: Archive;
 let kubectl: Kubectl;
+let configOf: (from: string) => string;
 let pod = '';
 let pods = 0;
 
 beforeAll(async () => {
-  await ensurePeer('tailnet');
-  await ensurePeer('kubernetes-1.36');
-  kubectl = (await findKubectls()).at(-1)!;
+  await ensureTailnetSite();
   rig = createRig();
-  [cluster, tailnet, s3] = await Promise.all([
-    startKubernetes(rig, { node: { webSockets: true } }),
-    startTailnet(rig, {
-      nodes: [
-        { name: 'proxy', tags: ['tag:k8s'] },
-        { name: 'recorder', tags: ['tag:recorder'] },
-        { name: 'alice', user: 'alice@example.com' },
-        { name: 'carol', user: 'carol@example.com' },
-        { name: 'eve', user: 'eve@example.com' },
-      ],
-      policy: sitePolicy([]),
-    }),
-    startS3(rig),
+  const site = await startTailnetSite(rig, [
+    { name: 'alice', user: 'alice@example.com' },
+    { name: 'carol', user: 'carol@example.com' },
+    { name: 'eve', user: 'eve@example.com' },
   ]);
-  proxy = tailnet.node('proxy');
-  await createBucket(s3, 'recordings');
-  [recorder, gateway] = await Promise.all([
-    startSiteRecorder(rig, { name: 'recorder', node: tailnet.node('recorder'), s3, bucket: 'recordings' }),
-    startSiteGateway(rig, { name: 'gateway', node: proxy, cluster }),
-  ]);
-  archive = openArchive(recorder.url);
+  ({ cluster, tailnet, proxy, recorder, gateway, archive, kubectl, kubeconfig: configOf } = site);
   await setGrants(GRANTS());
 });
 
@@ -107,10 +79,6 @@ async function setGrants(grants: readonly SiteGrant[]): Promise<void> {
       return groups.every((group) => run.stdout.toString().includes(group)) ? true : undefined;
     });
   }
-}
-
-function configOf(from: string): string {
-  return kubeconfigAt(tailnet.node(from), { node: proxy, port: gateway.port, ca: gateway.ca, cluster });
 }
 
 function at(from: string, args: readonly string[], timeoutMs = 60_000): Promise<KubectlResult> {

@@ -8,30 +8,22 @@ import { once } from 'node:events';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPod } from '../cases/case.ts';
-import { ensurePeer } from '../rig/build.ts';
-import {
-  type Kubectl,
-  type KubectlResult,
-  type Transport,
-  findKubectls,
-  runKubectl,
-} from '../rig/kubectl.ts';
-import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
+import { type Kubectl, type KubectlResult, type Transport, runKubectl } from '../rig/kubectl.ts';
+import type { Kubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
-import { type S3Server, startS3 } from '../rig/s3.ts';
-import { type Tailnet, type TailnetNode, startTailnet } from '../rig/tailnet.ts';
-import { type Archive, openArchive } from '../support/archive.ts';
+import type { Tailnet, TailnetNode } from '../rig/tailnet.ts';
+import type { Archive } from '../support/archive.ts';
 import { publish } from '../support/compatibility.ts';
 import { startLoadBalancer } from '../rig/haproxy.ts';
 import {
   type SiteGateway,
   type SiteRecorder,
-  createBucket,
   kubeconfigAt,
   sitePolicy,
   startSiteGateway,
   startSiteRecorder,
 } from '../support/site.ts';
+import { BUCKET, ensureTailnetSite, startTailnetSite } from '../support/tailnet-site.ts';
 
 /** Loopback addresses of their own: a userspace tailscaled forwards nothing there but what `serve` says. */
 const SERVED_HOST = '127.0.0.77';
@@ -44,7 +36,6 @@ const seen = new Map<string, Map<string, Set<string>>>();
 let rig: Rig;
 let cluster: Kubernetes;
 let tailnet: Tailnet;
-let s3: S3Server;
 let proxy: TailnetNode;
 let recorder: SiteRecorder;
 let taggedRecorder: SiteRecorder;
@@ -54,36 +45,21 @@ let archive: Archive;
 let kubectl: Kubectl;
 
 beforeAll(async () => {
-  await ensurePeer('tailnet');
-  await ensurePeer('kubernetes-1.36');
-  kubectl = (await findKubectls()).at(-1)!;
+  await ensureTailnetSite();
   rig = createRig();
-  [cluster, tailnet, s3] = await Promise.all([
-    startKubernetes(rig, { node: { webSockets: true } }),
-    startTailnet(rig, {
-      nodes: [
-        { name: 'proxy', tags: ['tag:k8s'] },
-        { name: 'recorder', tags: ['tag:recorder'] },
-        { name: 'alice', user: 'alice@example.com' },
-        { name: 'bob', user: 'bob@example.com' },
-        { name: 'dan', user: 'dan@example.com' },
-        { name: 'ci', tags: ['tag:ci'] },
-        { name: 'mallory', user: 'mallory@example.com' },
-      ],
-      policy: sitePolicy([]),
-    }),
-    startS3(rig),
+  const site = await startTailnetSite(rig, [
+    { name: 'alice', user: 'alice@example.com' },
+    { name: 'bob', user: 'bob@example.com' },
+    { name: 'dan', user: 'dan@example.com' },
+    { name: 'ci', tags: ['tag:ci'] },
+    { name: 'mallory', user: 'mallory@example.com' },
   ]);
-  proxy = tailnet.node('proxy');
-  await createBucket(s3, 'recordings');
-  const beside = { node: tailnet.node('recorder'), s3, bucket: 'recordings' };
-  [recorder, taggedRecorder, plain, served] = await Promise.all([
-    startSiteRecorder(rig, { ...beside, name: 'recorder' }),
+  ({ cluster, tailnet, proxy, recorder, archive, kubectl, gateway: plain } = site);
+  const beside = { node: tailnet.node('recorder'), s3: site.s3, bucket: BUCKET };
+  [taggedRecorder, served] = await Promise.all([
     startSiteRecorder(rig, { ...beside, name: 'recorder-80', port: 80 }),
-    startSiteGateway(rig, { name: 'gateway', node: proxy, cluster }),
     startSiteGateway(rig, { name: 'gateway-served', node: proxy, cluster, host: SERVED_HOST }),
   ]);
-  archive = openArchive(recorder.url);
   await setGrants('rig:viewers');
   await createPod(cluster, 'shell', { command: ['sleep', 'infinity'] });
 });

@@ -1,0 +1,75 @@
+/** The product on a tailnet in front of a cluster, over a bucket: where the suites about people of a tailnet begin. */
+import { ensurePeer } from '../rig/build.ts';
+import { type Kubectl, findKubectls } from '../rig/kubectl.ts';
+import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
+import type { Rig } from '../rig/rig.ts';
+import { type S3Server, startS3 } from '../rig/s3.ts';
+import { type NodeOptions, type Tailnet, type TailnetNode, startTailnet } from '../rig/tailnet.ts';
+import { type Archive, openArchive } from './archive.ts';
+import {
+  type SiteGateway,
+  type SiteRecorder,
+  createBucket,
+  kubeconfigAt,
+  sitePolicy,
+  startSiteGateway,
+  startSiteRecorder,
+} from './site.ts';
+
+export const BUCKET = 'recordings';
+
+export interface TailnetSite {
+  readonly cluster: Kubernetes;
+  readonly tailnet: Tailnet;
+  readonly s3: S3Server;
+  /** The node beside whose tailscaled the gateway runs. */
+  readonly proxy: TailnetNode;
+  /** Runs beside the tailscaled of node `recorder`, and keeps what it takes in `BUCKET`. */
+  readonly recorder: SiteRecorder;
+  readonly gateway: SiteGateway;
+  readonly archive: Archive;
+  /** The newest one. */
+  readonly kubectl: Kubectl;
+  /** A kubeconfig for who sits at node `from` and goes to the gateway. */
+  kubeconfig(from: string): string;
+}
+
+/**
+ * Starts it in the rig, with the nodes `proxy` and `recorder` and those of `people`. Nobody has a grant yet: what a
+ * caller is given is for `tailnet.setPolicy`.
+ */
+export async function startTailnetSite(rig: Rig, people: readonly NodeOptions[]): Promise<TailnetSite> {
+  const [cluster, tailnet, s3] = await Promise.all([
+    startKubernetes(rig, { node: { webSockets: true } }),
+    startTailnet(rig, {
+      nodes: [{ name: 'proxy', tags: ['tag:k8s'] }, { name: 'recorder', tags: ['tag:recorder'] }, ...people],
+      policy: sitePolicy([]),
+    }),
+    startS3(rig),
+  ]);
+  await createBucket(s3, BUCKET);
+  const proxy = tailnet.node('proxy');
+  const [recorder, gateway] = await Promise.all([
+    startSiteRecorder(rig, { name: 'recorder', node: tailnet.node('recorder'), s3, bucket: BUCKET }),
+    startSiteGateway(rig, { name: 'gateway', node: proxy, cluster }),
+  ]);
+  const kubectl = (await findKubectls()).at(-1)!;
+  return {
+    cluster,
+    tailnet,
+    s3,
+    proxy,
+    recorder,
+    gateway,
+    archive: openArchive(recorder.url),
+    kubectl,
+    kubeconfig: (from) =>
+      kubeconfigAt(tailnet.node(from), { node: proxy, port: gateway.port, ca: gateway.ca, cluster }),
+  };
+}
+
+/** Builds what it needs. Called first, so that a missing build does not count as a slow start. */
+export async function ensureTailnetSite(): Promise<void> {
+  for (const peer of ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'] as const)
+    await ensurePeer(peer);
+}
