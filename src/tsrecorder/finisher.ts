@@ -29,8 +29,13 @@ export interface OverUpload {
   readonly castBytes: number;
   readonly bodyBytes: number;
   readonly oddLines: number;
-  /** The uploader said that this was all. */
+  /** The uploader said that this was all, if not with the end of its body then with its last line. */
   readonly clean: boolean;
+  /**
+   * Whether the uploader still waits to hear that this is kept. One that does not may bring what it has not heard of to
+   * another recorder.
+   */
+  readonly awaited: () => boolean;
   /** Why it is over, if it is not clean. */
   readonly cutReason: string | undefined;
   /** RFC 3339 in UTC. */
@@ -124,7 +129,7 @@ async function store(
   const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
   const notesBytes = notes === undefined ? 0 : (await stat(notes)).size;
   const part = describePart(upload.meta);
-  const isWhole = upload.clean && part.number === 1 && part.offset === 0;
+  const isWhole = upload.clean && upload.awaited() && part.number === 1 && part.offset === 0;
   const mark = isWhole ? undefined : sessionMark(upload.meta.nodeId, part.session);
   const files = { cast, notes: notes === undefined ? undefined : await sealFile(notes, notesBytes) };
   const start = await describeStart(upload);

@@ -5,7 +5,7 @@ import { createSessionFacts } from './session-facts.ts';
 import { cutFile, readSpool, removeSpool, type RecoveredSpool } from './spool-file.ts';
 import type { UploadSession } from './upload-session.ts';
 
-export type FoundUpload = Omit<OverUpload, 'clean' | 'cutReason' | 'endedAt'>;
+export type FoundUpload = Omit<OverUpload, 'clean' | 'awaited' | 'cutReason' | 'endedAt'>;
 
 /** A session whose last commit went well: memory and disk agree. */
 export async function memorized(session: UploadSession): Promise<FoundUpload | undefined> {

@@ -6,6 +6,7 @@ import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createDirectorySync } from './durable-files.ts';
 import { describeHead, describePart, describeUpload, type Finisher } from './finisher.ts';
+import { EndedSessions } from './ended-sessions.ts';
 import type { SessionEvidence } from './evidence/session-evidence.ts';
 import { cutSpool, memorized, readHead, reread, type FoundUpload } from './found-upload.ts';
 import type { GroupCommit } from './group-commit.ts';
@@ -64,7 +65,7 @@ export interface Upload {
    * failed and `failed` has been told why.
    */
   end(): Promise<boolean>;
-  /** The connection is gone, or the transport gives up. */
+  /** The connection is gone, or the transport gives up. After `end`: nobody may hear what it resolves with. */
   cut(reason: string): void;
 }
 
@@ -86,9 +87,6 @@ export interface LiveRecording {
   watch(wake: () => void): () => void;
 }
 
-/** Sessions known to have ended well, so that a client that missed the last ack gets it. */
-const MAX_REMEMBERED_ENDS = 1000;
-
 interface Entry {
   readonly session: UploadSession;
   /** Set once the session is over: how it will be listed until the store has it. */
@@ -96,6 +94,8 @@ interface Entry {
   /** When that was, in milliseconds since the epoch. */
   overAtMs: number;
   grace: NodeJS.Timeout | undefined;
+  /** A connection has the session, or waits to hear that it is kept. */
+  awaited: boolean;
   /** Steps of one session run one after another. */
   steps: Promise<void>;
   /** Resolves when the store has it, or when there was nothing to store. */
@@ -108,7 +108,7 @@ export class Ingest {
   readonly #deps: SessionDependencies;
   readonly #entries = new Set<Entry>();
   readonly #byToken = new Map<string, Entry>();
-  readonly #ended = new Map<string, number>();
+  readonly #ended = new EndedSessions();
   readonly #unreadable: UnreadableSpools;
   #closing = false;
 
@@ -159,7 +159,7 @@ export class Ingest {
       const upload = await this.#takeOver(known, at, events);
       return upload ?? this.begin(origin, at, events);
     }
-    const endedAt = token === undefined ? undefined : this.#ended.get(token);
+    const endedAt = this.#ended.bytesOf(token);
     if (endedAt !== undefined && offset <= endedAt) return acknowledged(endedAt);
     if (offset > 0 && preambleBytes === 0) {
       throw new TailcastError('UPLOAD_CONFLICT', 'the session is not here');
@@ -191,8 +191,8 @@ export class Ingest {
     if (recovered === undefined) return;
     const { session, ended } = recovered;
     const entry = this.#add(session, false);
-    const reason = ended ? undefined : 'the recorder that had the session was lost';
-    void this.#next(entry, () => this.#finish(entry, ended, reason));
+    const reason = 'the recorder that had the session was lost';
+    void this.#next(entry, () => this.#finish(entry, ended || session.saidEnd, reason));
     await entry.gone.promise;
   }
 
@@ -219,6 +219,7 @@ export class Ingest {
       over: undefined,
       overAtMs: 0,
       grace: undefined,
+      awaited: false,
       steps: Promise.resolve(),
       gone: Promise.withResolvers(),
     };
@@ -275,12 +276,13 @@ export class Ingest {
     }
     const endedAtMs = this.#options.now();
     const endedAt = new Date(endedAtMs).toISOString();
-    const upload = { ...found, clean, cutReason, endedAt };
+    const awaited = (): boolean => entry.awaited || session.origin.token === undefined;
+    const upload = { ...found, clean, awaited, cutReason: clean ? undefined : cutReason, endedAt };
     const recording = describeUpload(upload, undefined);
     entry.over = recording;
     entry.overAtMs = endedAtMs;
     this.#forgetToken(entry);
-    if (clean) this.#rememberEnd(session.origin, upload.bodyBytes);
+    if (clean) this.#ended.remember(tokenOf(session.origin), upload.bodyBytes);
     session.wake();
     const { id, state, bytes, problem } = recording;
     this.#options.log.info({ recording: id, state, bytes, problem }, 'recording ended');
@@ -291,14 +293,6 @@ export class Ingest {
       this.#remove(entry);
     });
     await firstTry;
-  }
-
-  #rememberEnd(origin: UploadOrigin, bodyBytes: number): void {
-    const token = tokenOf(origin);
-    if (token === undefined) return;
-    const [oldest] = this.#ended.keys();
-    if (this.#ended.size >= MAX_REMEMBERED_ENDS && oldest !== undefined) this.#ended.delete(oldest);
-    this.#ended.set(token, bodyBytes);
   }
 
   /** The connection is gone: a session that has a name may be continued for a while. A step. */
@@ -316,7 +310,7 @@ export class Ingest {
     clearTimeout(entry.grace);
     entry.grace = setTimeout(() => {
       void this.#next(entry, async () => {
-        if (!entry.session.attached) await this.#finish(entry, false, reason);
+        if (!entry.session.attached) await this.#finish(entry, entry.session.saidEnd, reason);
       });
     }, this.#options.resumeGraceMs);
   }
@@ -361,6 +355,8 @@ export class Ingest {
     const { session } = entry;
     /** Set when this connection has nothing to say any more. */
     let released = false;
+    let ended = false;
+    entry.awaited = true;
 
     /** The recorder ends the upload. What is whole and durable is kept. */
     const fail = (error: TailcastError): void => {
@@ -402,6 +398,7 @@ export class Ingest {
       },
       end: async () => {
         if (released) return false;
+        ended = true;
         if (session.lacksEnd) {
           released = true;
           await this.#next(entry, () => this.#suspend(entry, 'the upload ended before its session'));
@@ -418,7 +415,9 @@ export class Ingest {
         return true;
       },
       cut: (reason) => {
-        if (released) return;
+        if (ended) entry.awaited = false;
+        if (ended || released) return;
+        entry.awaited = false;
         released = true;
         void this.#next(entry, () => this.#suspend(entry, reason));
       },

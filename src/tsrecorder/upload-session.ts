@@ -169,6 +169,11 @@ export class UploadSession implements Committable {
     return facts?.session !== undefined && facts.outcome === undefined;
   }
 
+  /** What is here ends with the word that the session is over: nothing follows. */
+  get saidEnd(): boolean {
+    return this.#started?.facts.outcome !== undefined;
+  }
+
   /** Lines of the cast that are no events. */
   get oddLines(): number {
     return this.#oddLines;

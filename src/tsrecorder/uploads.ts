@@ -199,14 +199,12 @@ async function takeV2(
     ...(token === undefined ? {} : { [OFFSET_HEADER]: String(upload.durableBytes) }),
   });
   acks.start(upload.durableBytes);
-  let ended = false;
   stream.on('data', (chunk: Buffer) => {
     options.metrics.receivedBytes.inc(chunk.length);
     if (!upload.push(chunk)) stream.pause();
   });
   const finish = (): void => {
     if (stream.aborted) return;
-    ended = true;
     void upload.end().then((kept) => {
       if (kept) acks.finish(upload.durableBytes);
     });
@@ -217,7 +215,7 @@ async function takeV2(
   if (stream.readableEnded) finish();
   stream.on('close', () => {
     acks.stop();
-    if (!ended) upload.cut('the connection was lost');
+    upload.cut('the connection was lost');
   });
 }
 

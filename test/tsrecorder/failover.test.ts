@@ -1,7 +1,8 @@
-import { cp, mkdtemp, rm } from 'node:fs/promises';
+import { appendFile, cp, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { encodeEnd } from '../../src/tsrecorder/spool-journal.ts';
 import {
   createRig,
   HEADER,
@@ -54,7 +55,7 @@ function openPart(rig: Rig, number: number, from: number): Upload {
 /** Brings lines `[from, to)`, waits until they are acknowledged, and is cut unless they are the last. */
 async function uploadPart(rig: Rig, number: number, from: number, to: number): Promise<void> {
   const upload = openPart(rig, number, from);
-  upload.write(LINES.slice(from, to).join(''));
+  if (to > from) upload.write(LINES.slice(from, to).join(''));
   await upload.ack(({ ack }) => ack === lengthOf(LINES.slice(0, to)));
   if (to < LINES.length) upload.close();
   else upload.end();
@@ -62,14 +63,15 @@ async function uploadPart(rig: Rig, number: number, from: number, to: number): P
 }
 
 /** Recorders on one store, each with a spool of its own. */
-async function createReplicas(count: number): Promise<AsyncDisposable & { readonly rigs: readonly Rig[] }> {
+async function createReplicas(
+  count: number,
+  resumeGraceMs = 20,
+): Promise<AsyncDisposable & { readonly rigs: readonly Rig[] }> {
   const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-shared-'));
   const rigs: Rig[] = [];
   for (let index = 0; index < count; index += 1) {
     const spoolDirectory = join(directory, `.spool-${index}`);
-    rigs.push(
-      await createRig({ spoolDirectory, timing: { resumeGraceMs: 20, listRefreshMs: 0 } }, directory),
-    );
+    rigs.push(await createRig({ spoolDirectory, timing: { resumeGraceMs, listRefreshMs: 0 } }, directory));
   }
   return {
     rigs,
@@ -183,6 +185,60 @@ describe('a session that goes on at another recorder', () => {
       return only?.state === 'closed' && others.length === 0 && only.bytes === CAST.length ? only : undefined;
     });
     expect((await again.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
+    await again.recorder.close();
+  });
+});
+
+describe('a session that was over when its recorder was lost', () => {
+  /** Brings everything, has it acknowledged, and never hears that it is kept. */
+  async function bringAll(rig: Rig): Promise<void> {
+    const upload = openPart(rig, 1, 0);
+    upload.write(LINES.join(''));
+    await upload.ack(({ ack }) => ack === lengthOf(LINES));
+    upload.session.destroy();
+    await upload.over;
+  }
+
+  async function expectOne(rig: Rig): Promise<void> {
+    const recording = await until(async () => {
+      const found = await rig.list();
+      return found.length === 1 && found[0]?.state === 'closed' ? found[0] : undefined;
+    });
+    expect(recording).toMatchObject({ bytes: CAST.length });
+    expect(recording).not.toHaveProperty('problem');
+    expect((await rig.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
+  }
+
+  it('is whole, though the end of its upload never came', async () => {
+    await using replicas = await createReplicas(1);
+    const [one] = replicas.rigs as [Rig];
+    await bringAll(one);
+    await expectOne(one);
+  });
+
+  it.each([
+    ['with its last word', LINES.length - 1],
+    ['with nothing more', LINES.length],
+  ])('is one whole recording when it comes to another one %s', async (_name, from) => {
+    await using replicas = await createReplicas(2);
+    const [one, two] = replicas.rigs as [Rig, Rig];
+    await bringAll(one);
+    await uploadPart(two, 2, from, LINES.length);
+    await expectOne(two);
+  });
+
+  it('is that too when the recorder had all of it and was killed before it said so', async () => {
+    await using replicas = await createReplicas(2, 60_000);
+    const [one, two] = replicas.rigs as [Rig, Rig];
+    await bringAll(one);
+    await one.recorder.close();
+    const spool = join(one.directory, '.spool-0');
+    const notes = (await readdir(spool)).find((name) => name.endsWith('.notes'))!;
+    // the last thing that is written before the recording goes into the store
+    await appendFile(join(spool, notes), encodeEnd(CAST.length));
+    const again = await one.restart();
+    await uploadPart(two, 2, LINES.length - 1, LINES.length);
+    await expectOne(two);
     await again.recorder.close();
   });
 });
