@@ -46,16 +46,16 @@ export function refuseForeignPages(fields: BrowserFields, { hostNames, dashboard
 
 /**
  * Whether somebody followed a link: the browser shows what comes in a tab of its own, and the page with the link reads
- * nothing of it. A frame is no such place, and a form that is posted has an `Origin`.
+ * nothing of it. A frame is no such place. Nothing is said about `Origin`, which links do not have.
  *
  * @param rawHeaders flat, as received
  */
-export function isFollowedLink(rawHeaders: readonly string[], origins: readonly string[]): boolean {
+export function isFollowedLink(rawHeaders: readonly string[]): boolean {
   const says = (name: string, value: string): boolean => {
     const lines = headerLines(rawHeaders, name);
     return lines.length === 1 && lines[0] === value;
   };
-  return origins.length === 0 && says('sec-fetch-mode', 'navigate') && says('sec-fetch-dest', 'document');
+  return says('sec-fetch-mode', 'navigate') && says('sec-fetch-dest', 'document');
 }
 
 /** Client libraries that send an `Origin` write the address they call, some of them always with `http`. */

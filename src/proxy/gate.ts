@@ -181,7 +181,7 @@ export function createGate(deps: GateDeps): Gate {
     },
     async recognise(request, page, signal) {
       const fields = checkEnvelope(request);
-      const isLink = page && request.method === 'GET' && isFollowedLink(request.rawHeaders, fields.origins);
+      const isLink = page && request.method === 'GET' && isFollowedLink(request.rawHeaders);
       const noDashboards = { ...pages, dashboardOrigins: NO_NAMES };
       refuseForeignPages(isLink ? { ...fields, fetchSites: [] } : fields, noDashboards);
       const identity = await deps.identities.whois(request.peer, signal);

@@ -71,7 +71,6 @@ const PAGES = inFile(
   ['Origin', '!isOwnOrigin(origin, host) &&', 'false &&'],
   ['origins of dashboards', '!dashboardOrigins.has(origin.toLowerCase())', 'dashboardOrigins.size === 0'],
   ['dashboards that are named', '!dashboardOrigins.has(origin.toLowerCase())', 'dashboardOrigins.size === 0'],
-  ['links: no Origin', 'return origins.length === 0 &&', 'return'],
   ['links: mode', "says('sec-fetch-mode', 'navigate') &&", ''],
   ['links: no frames', "&& says('sec-fetch-dest', 'document')", ''],
   ['links: said once', 'lines.length === 1 && lines[0] === value', 'lines.includes(value)'],
