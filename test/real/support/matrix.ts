@@ -54,21 +54,9 @@ export const ALL_CASES: readonly MatrixCase[] = [
   ...PORT_FORWARD_CASES,
 ];
 
-/** What the versions between the oldest and the newest run: one case of every kind of stream. */
-const SHORT_LIST = new Set([
-  'get -w',
-  '--as',
-  'exec exit codes and streams',
-  'exec 8 MiB both ways',
-  'attach',
-  'cp both ways',
-  'exec on a terminal',
-  'port-forward',
-]);
-
-export function casesFor(client: Client, list: 'full' | 'short'): readonly MatrixCase[] {
+/** The cases that this client can run. */
+export function casesFor(client: Client): readonly MatrixCase[] {
   return ALL_CASES.filter((item) => {
-    if (list === 'short' && !SHORT_LIST.has(item.name)) return false;
     if (item.sinceMinor !== undefined && minorNumber(client.kubectl) < item.sinceMinor) return false;
     // Requests without streams are the same on both transports.
     if (item.streams === 'none') return client.transport === 'spdy';
