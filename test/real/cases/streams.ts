@@ -1,6 +1,6 @@
 /** exec, attach, run, debug, logs and cp without a terminal. */
-import { createHash, randomBytes } from 'node:crypto';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type CaseContext, type KubectlCase, createPod, deletePod, kubectl, observe } from './case.ts';
 
@@ -146,11 +146,13 @@ async function copy(context: CaseContext): Promise<Record<string, unknown>> {
   const down = await observe(context, ['cp', `${context.pod}:${inPod}/source`, target]);
   return {
     codes: [up.code, down.code],
-    equal: digest(readFileSync(join(target, 'data.bin'))) === digest(body),
-    text: readFileSync(join(target, 'näme with space.txt'), 'utf8'),
+    equal: fileIn(target, 'data.bin')?.equals(body) === true,
+    text: fileIn(target, 'näme with space.txt')?.toString(),
   };
 }
 
-function digest(bytes: Buffer): string {
-  return createHash('sha256').update(bytes).digest('hex');
+/** Nothing where there is none: that is an answer too, and whether it is the API server's own is for the control to say. */
+function fileIn(folder: string, name: string): Buffer | undefined {
+  const path = join(folder, name);
+  return existsSync(path) ? readFileSync(path) : undefined;
 }
