@@ -32,6 +32,7 @@ const KUBECTL_SAYS = [
   /Defaulting debug container name to [^\n]*\n/g,
   /E\d{4} [^\n]*\] Unknown stream id \d+, discarding message\n/g,
   /Targeting container [^\n]*\n/g,
+  /--profile=legacy is deprecated [^\n]*\n/g,
 ];
 
 /**
