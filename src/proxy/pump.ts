@@ -18,7 +18,7 @@ import { collectBody } from './event-body.ts';
 import type { Admission, Gate, InboundRequest } from './gate.ts';
 import type { Rechecks } from './recheck.ts';
 import type { BodyFraming, ResponseHead } from './response-head.ts';
-import { uploaded } from './upload-garbage.ts';
+import { passedThrough } from './stream-garbage.ts';
 import type { UpstreamPool } from './upstream-pool.ts';
 import { startExchange, type Exchange, type ExchangeOwner, type RequestFraming } from './upstream.ts';
 
@@ -247,7 +247,7 @@ export class Pump implements ExchangeOwner {
     // what still comes after the exchange is over is read and dropped, until the client side closes
     if (this.#over) return true;
     this.#requestBytes += chunk.length;
-    uploaded(chunk.length);
+    passedThrough(chunk.length);
     return exchange.write(chunk);
   }
 

@@ -7,6 +7,7 @@
  */
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
+import { passedThrough } from './stream-garbage.ts';
 
 /** A stage that sees every chunk before it is delivered. */
 export interface RelayTap {
@@ -101,6 +102,7 @@ export class Direction {
     const { tap, refuse, otherIsBehind } = this.#options;
     if (this.#state !== 'running') return;
     this.#bytes += chunk.length;
+    passedThrough(chunk.length);
     if (this.#behindAtMs !== undefined) this.#behindAtMs = performance.now();
     if (tap === undefined) return this.#deliver(chunk);
     let wait: void | Promise<void>;

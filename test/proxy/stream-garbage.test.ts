@@ -1,6 +1,6 @@
 import { constants, PerformanceObserver } from 'node:perf_hooks';
 import { expect, it } from 'vitest';
-import { UPLOADED_BYTES, uploaded } from '../../src/proxy/upload-garbage.ts';
+import { COLLECT_AFTER_BYTES, passedThrough } from '../../src/proxy/stream-garbage.ts';
 
 it('collects the young generation, and no more, each time so much has been read', async () => {
   const kinds: (number | undefined)[] = [];
@@ -11,10 +11,10 @@ it('collects the young generation, and no more, each time so much has been read'
     }
   });
   observer.observe({ entryTypes: ['gc'] });
-  uploaded(UPLOADED_BYTES - 1);
-  uploaded(1);
+  passedThrough(COLLECT_AFTER_BYTES - 1);
+  passedThrough(1);
   await expect.poll(() => kinds).toEqual([constants.NODE_PERFORMANCE_GC_MINOR]);
-  for (let piece = 0; piece < 64; piece += 1) uploaded(UPLOADED_BYTES / 32);
+  for (let piece = 0; piece < 64; piece += 1) passedThrough(COLLECT_AFTER_BYTES / 32);
   await expect
     .poll(() => kinds)
     .toEqual(Array.from({ length: 3 }, () => constants.NODE_PERFORMANCE_GC_MINOR));
