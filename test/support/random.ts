@@ -1,4 +1,4 @@
-/** Randomness that a seed repeats: `TAILCAST_SEED` replays a run, and each run prints its own. */
+/** Randomness that a seed repeats: `TEST_SEED` replays a run, and each run prints its own. */
 import { randomInt } from 'node:crypto';
 
 export interface Random {
@@ -14,7 +14,7 @@ export interface Random {
 
 /** The seed of this run. */
 export function runSeed(): number {
-  const given = process.env['TAILCAST_SEED'];
+  const given = process.env['TEST_SEED'];
   return given === undefined ? randomInt(2 ** 31) : Number(given);
 }
 

@@ -54,9 +54,9 @@ export function ensurePeer(name: PeerName, report: Report = toStderr): Promise<P
   return build;
 }
 
-/** Where builds are kept: `TAILCAST_PEERS_DIR`, or a folder in the user's cache. */
+/** Where builds are kept: `REAL_PEERS_DIR`, or a folder in the user's cache. */
 export function cacheFolder(): string {
-  return resolve(process.env['TAILCAST_PEERS_DIR'] ?? join(homedir(), '.cache', 'tailcast-peers'));
+  return resolve(process.env['REAL_PEERS_DIR'] ?? join(homedir(), '.cache', 'tailcast-peers'));
 }
 
 async function buildPeer(name: PeerName, report: Report): Promise<Programs> {

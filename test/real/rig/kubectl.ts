@@ -29,12 +29,12 @@ export interface KubectlRun {
 }
 
 /**
- * Finds kubectl binaries: those named in `TAILCAST_KUBECTLS` (separated like PATH), `kubectl` on the PATH with its
+ * Finds kubectl binaries: those named in `REAL_KUBECTLS` (separated like PATH), `kubectl` on the PATH with its
  * `kubectl.1.NN` siblings, and the one that is built with the peers. One of each minor version, oldest first.
  */
 export async function findKubectls(): Promise<readonly Kubectl[]> {
   const { kubectl: built = '' } = await ensurePeer('kubernetes-1.36');
-  const named = (process.env['TAILCAST_KUBECTLS'] ?? '').split(delimiter).filter(Boolean);
+  const named = (process.env['REAL_KUBECTLS'] ?? '').split(delimiter).filter(Boolean);
   const found = new Map<string, Kubectl>();
   for (const path of [built, ...named, ...onPath()]) {
     const kubectl = inspect(path);

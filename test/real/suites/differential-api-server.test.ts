@@ -156,7 +156,7 @@ const clusters: readonly { version: KubernetesVersion; requests: number }[] = [
   { version: '1.34', requests: 6_000 },
 ];
 
-describe.each(clusters)(`API server $version (TAILCAST_SEED=${seed})`, ({ version, requests }) => {
+describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, requests }) => {
   let rig: Rig;
   let cluster: Kubernetes;
 

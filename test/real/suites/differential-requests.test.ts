@@ -94,7 +94,7 @@ function difference(line: RequestLine, target: Target, answer: string): object |
   return isDeepStrictEqual(ours, theirs) ? undefined : { line, ours, go: theirs };
 }
 
-describe(`requests (TAILCAST_SEED=${seed})`, () => {
+describe(`requests (TEST_SEED=${seed})`, () => {
   it('mean to us what they mean to RequestInfo, if we accept them', { timeout: 120_000 }, async () => {
     const random = createRandom(seed);
     const counts = { generated: 0, refused: 0, compared: 0, refusedByGo: 0 };

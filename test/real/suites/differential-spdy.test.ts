@@ -25,7 +25,7 @@ function bytesOf(encoded: { readonly bytes: string }): Uint8Array {
   return new Uint8Array(Buffer.from(encoded.bytes, 'base64'));
 }
 
-describe(`SPDY (TAILCAST_SEED=${seed})`, () => {
+describe(`SPDY (TEST_SEED=${seed})`, () => {
   it('is read by Go as we wrote it', { timeout: 60_000 }, async () => {
     const random = createRandom(seed);
     const streams = Array.from({ length: STREAMS }, () => randomFrames(random));

@@ -129,7 +129,7 @@ function goReading(go: GoProxyHeader): object {
   };
 }
 
-describe(`PROXY headers (TAILCAST_SEED=${seed})`, () => {
+describe(`PROXY headers (TEST_SEED=${seed})`, () => {
   it('mean to us what they mean to go-proxyproto, if we accept them', { timeout: 60_000 }, async () => {
     const random = createRandom(seed);
     const inputs = Array.from({ length: HEADERS }, () => {
@@ -246,7 +246,7 @@ function spelled(rules: readonly KubernetesRule[]): readonly KubernetesRule[] {
   }));
 }
 
-describe(`grants (TAILCAST_SEED=${seed})`, () => {
+describe(`grants (TEST_SEED=${seed})`, () => {
   it(
     'mean to us what they mean to the types of the reference, if we accept them',
     { timeout: 60_000 },

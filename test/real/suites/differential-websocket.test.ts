@@ -143,7 +143,7 @@ function randomStream(random: Random, masked: boolean, fragments: boolean): Uint
   return join(...frames);
 }
 
-describe(`WebSocket (TAILCAST_SEED=${seed})`, () => {
+describe(`WebSocket (TEST_SEED=${seed})`, () => {
   it.each(READERS)('is read by $peer (server: $server) as we wrote it', async (reader) => {
     const random = createRandom(seed);
     const streams = Array.from({ length: STREAMS / 3 }, () => randomStream(random, reader.server, true));
@@ -223,7 +223,7 @@ describe(`WebSocket (TAILCAST_SEED=${seed})`, () => {
   );
 });
 
-describe(`terminal sizes (TAILCAST_SEED=${seed})`, () => {
+describe(`terminal sizes (TEST_SEED=${seed})`, () => {
   const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
 
   function randomSizes(random: Random): Uint8Array {
