@@ -89,7 +89,7 @@ export const MUTATIONS = {
   swapSidecars: (archive, random) => swapSessions(archive, random, ['json']),
   copySession(archive, random) {
     const [from, to] = pickTwo(names(archive, CASTS), random);
-    const target = random(2) === 0 ? to : from.replace(/T\d\d/, 'T00').replace(/\d\.cast$/, '9.cast');
+    const target = random(2) === 0 ? to : from.replace(/T(\d\d)/, (_, hour: string) => `T${otherHour(hour)}`);
     const objects = new Map(archive.objects);
     for (const suffix of ['cast', 'json', 'notes']) {
       const content = objects.get(from.replace(/cast$/, suffix));
@@ -331,6 +331,11 @@ function without(objects: Objects, gone: readonly string[]): Objects {
 
 function pick<T>(list: readonly T[], random: Random): T {
   return list[random(list.length)]!;
+}
+
+/** Another one than it is, at whatever time of the day the archive was built. */
+function otherHour(hour: string): string {
+  return String((Number(hour) + 1) % 24).padStart(2, '0');
 }
 
 function pickTwo<T>(list: readonly T[], random: Random): [T, T] {
