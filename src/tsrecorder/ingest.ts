@@ -415,9 +415,9 @@ export class Ingest {
         return true;
       },
       cut: (reason) => {
-        if (ended) entry.awaited = false;
-        if (ended || released) return;
+        if (released && !ended) return;
         entry.awaited = false;
+        if (ended) return;
         released = true;
         void this.#next(entry, () => this.#suspend(entry, reason));
       },
