@@ -46,7 +46,10 @@ export interface RecorderUpload {
    * @throws TailcastError `RECORDER_LOST`
    */
   end(): Promise<'confirmed' | 'left'>;
-  /** After `lost`: the recording ends with `lines`. They and what is not acknowledged are delivered later, if they can be. */
+  /**
+   * After `lost`: the recording ends with `lines`. They and what is not acknowledged are delivered later, if they can be.
+   * The first call counts.
+   */
   leave(lines: Uint8Array): void;
   /** Breaks the upload off without a proper end. A recorder that has not got a header stores nothing. */
   abort(): void;

@@ -99,7 +99,6 @@ export class RecordingSession {
   #inputBytes = 0;
   #missingBytes = 0;
   #exit: ExitStatus | undefined;
-  #abandoned = false;
 
   /** Starts the clock. Without a terminal the header is in the first batch; call `flush`. */
   constructor(sink: Sink, options: SessionOptions) {
@@ -206,8 +205,7 @@ export class RecordingSession {
 
   /** The sink is lost, so the recording ends here, whatever becomes of the session: what the sink took is left to it. */
   abandon(reason: string): void {
-    if (this.#state === 'closed' || this.#abandoned) return;
-    this.#abandoned = true;
+    if (this.#state === 'closed') return;
     const last = this.#close('interrupted', reason);
     this.#state = 'failed';
     this.#sink.leave(last);
