@@ -57,10 +57,20 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
 const PURE =
   /^(wire\/|impersonation\/|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
 
+/** The folders of one role each, in a process of which nothing of the others is loaded. */
+const ROLES: Record<string, readonly string[]> = {
+  gateway: ['proxy', 'portal', 'impersonation', 'recording'],
+  recorder: ['tsrecorder'],
+  operator: ['operator'],
+};
+const ROLE_FOLDERS = Object.values(ROLES).flat();
+
 interface Import {
   readonly file: string;
   readonly specifier: string;
   readonly typeOnly: boolean;
+  /** `import()`: loaded when its line is reached. */
+  readonly isLater: boolean;
 }
 
 describe('architecture', () => {
@@ -76,10 +86,17 @@ describe('architecture', () => {
   });
 
   it('bites when a folder imports what it may not', () => {
-    const bad = [{ file: 'wire/spdy/frame.ts', specifier: '../../kube/status.ts', typeOnly: false }];
+    const bad = [
+      { file: 'wire/spdy/frame.ts', specifier: '../../kube/status.ts', typeOnly: false, isLater: false },
+    ];
     expect(violations(bad)).toHaveLength(1);
-    const owned = [{ file: 'recording/session.ts', specifier: 'ws', typeOnly: false }];
+    const owned = [{ file: 'recording/session.ts', specifier: 'ws', typeOnly: false, isLater: false }];
     expect(violations(owned)).toHaveLength(1);
+  });
+
+  it.each(Object.entries(ROLES))('loads for the %s what is its own, and no other role', (role, own) => {
+    const folders = new Set([...loadedBy(`compose/${role}.ts`, imports)].map(folderOf));
+    expect(ROLE_FOLDERS.filter((folder) => folders.has(folder))).toEqual(own);
   });
 
   it('keeps the pure core free of Node and of clocks', () => {
@@ -110,14 +127,29 @@ function violations(imports: readonly Import[]): string[] {
       return owner === undefined || owner.test(file) || typeOnly ? [] : [`${file} imports package ${name}`];
     }
     const from = folderOf(file);
-    const to = folderOf(
-      relative(src, resolve(src, dirname(file), specifier))
-        .split(sep)
-        .join('/'),
-    );
+    const to = folderOf(targetOf({ file, specifier }));
     if (from === to) return [];
     return ALLOWED[from]?.includes(to) === true ? [] : [`${file} imports ${to}`];
   });
+}
+
+/** The file and all that is loaded with it; what is imported later, or only for its types, is not. */
+function loadedBy(entry: string, imports: readonly Import[]): ReadonlySet<string> {
+  const loaded = new Set([entry]);
+  for (const file of loaded) {
+    for (const found of imports) {
+      const isLoaded = found.file === file && !found.typeOnly && !found.isLater;
+      if (isLoaded && found.specifier.startsWith('.')) loaded.add(targetOf(found));
+    }
+  }
+  return loaded;
+}
+
+/** The imported file of ours. */
+function targetOf({ file, specifier }: Pick<Import, 'file' | 'specifier'>): string {
+  return relative(src, resolve(src, dirname(file), specifier))
+    .split(sep)
+    .join('/');
 }
 
 function folderOf(file: string): string {
@@ -141,5 +173,6 @@ function readImports(file: string): Import[] {
     file,
     specifier: match[2] ?? match[3] ?? match[4] ?? '',
     typeOnly: match[1] !== undefined,
+    isLater: match[3] !== undefined,
   }));
 }

@@ -1,5 +1,4 @@
 /** The portal of a gateway, and which recorders it asks. */
-import { fileURLToPath } from 'node:url';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError } from '../errors.ts';
 import { loadPageFiles } from '../portal/pages.ts';
@@ -8,10 +7,8 @@ import { createRecorderCalls } from '../portal/recorder-call.ts';
 import type { Caller } from '../proxy/gate.ts';
 import type { OwnService } from '../proxy/server.ts';
 import { parseAddressPort } from '../tailnet/addresses.ts';
+import { PLAYER_DIRECTORY } from './player-directory.ts';
 import type { Tailnet } from './tailnet.ts';
-
-/** Where the built player lies, for sources and for the build alike. */
-export const PLAYER_DIRECTORY = fileURLToPath(new URL('../../dist/player', import.meta.url));
 
 /**
  * @returns nothing when the settings want none

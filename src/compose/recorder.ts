@@ -16,7 +16,7 @@ import type { IdentifyUploader } from '../tsrecorder/uploads.ts';
 import type { IdentifyViewer } from '../tsrecorder/viewer-access.ts';
 import { parseTrustedGateway, parseViewRule } from '../tsrecorder/viewing.ts';
 import type { WorkerLink } from '../workers/worker-link.ts';
-import { PLAYER_DIRECTORY } from './portal.ts';
+import { PLAYER_DIRECTORY } from './player-directory.ts';
 import { openStore, type StoreConfig } from './recorder-store.ts';
 
 /** Less than the primary waits for an answer. */
