@@ -2,10 +2,7 @@
  * Sessions in the API server's audit log (audit.k8s.io/v1, one JSON object per line, level Metadata or more). Pure.
  */
 import { z } from 'zod';
-
-/** Extras that a gateway with `auditExtras` puts on upgrades, and on every request. */
-const SESSION_EXTRA = 'tailcast.dev/session';
-const NODE_EXTRA = 'tailcast.dev/node';
+import { AUDIT_EXTRA } from './audit-extras.ts';
 
 /** A session that the API server has let happen. */
 export interface AuditedSession {
@@ -69,7 +66,8 @@ export function parseAuditedSession(line: string): AuditedSession | undefined {
     user: impersonated ?? user.username,
     impersonatedBy: impersonated === undefined ? undefined : user.username,
     ...objectRef,
-    gatewayId: extra[SESSION_EXTRA]?.[0] ?? (extra[NODE_EXTRA] === undefined ? undefined : auditID),
+    gatewayId:
+      extra[AUDIT_EXTRA.session]?.[0] ?? (extra[AUDIT_EXTRA.node] === undefined ? undefined : auditID),
   };
 }
 

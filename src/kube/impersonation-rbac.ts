@@ -1,4 +1,5 @@
 /** The rights of a gateway's account, as Kubernetes objects: to say who somebody is, and nothing else. Pure. */
+import { AUDIT_EXTRA } from './audit-extras.ts';
 
 export interface ImpersonationRights {
   /** Whom it may be; none: anybody. */
@@ -67,7 +68,7 @@ function constrainedRules({ users, groups, auditExtras }: ImpersonationRights): 
   ];
 }
 
-const EXTRAS = ['node', 'session'].map((key) => `userextras/tailcast.dev/${key}`);
+const EXTRAS = Object.values(AUDIT_EXTRA).map((key) => `userextras/${key}`);
 
 function named(names: readonly string[]): { readonly resourceNames?: readonly string[] } {
   return names.length === 0 ? {} : { resourceNames: [...new Set(names)].toSorted() };

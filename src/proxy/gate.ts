@@ -15,6 +15,7 @@ import {
   type UpstreamIdentity,
 } from '../impersonation/apply.ts';
 import { resolveTarget, type ImpersonationTarget } from '../impersonation/target.ts';
+import { AUDIT_EXTRA } from '../kube/audit-extras.ts';
 import { parseTarget, queryValues, type Target } from '../kube/canonical-target.ts';
 import { classifyRequest, type RequestClass } from '../kube/interactive.ts';
 import { parseRequestInfo, type RequestInfo } from '../kube/request-info.ts';
@@ -115,16 +116,6 @@ export interface Gate {
     signal: AbortSignal,
   ): Promise<void>;
 }
-
-/**
- * Keys of the extras of a user, lower-case and with a domain, as constrained impersonation wants them. `session` is on
- * upgrades only, so that a cluster can refuse sessions which did not come through the gateway. Ordinary requests carry
- * nothing that is different each time: authorizers keep their answers by the whole user, extras included.
- */
-export const AUDIT_EXTRA = {
-  node: 'tailcast.dev/node',
-  session: 'tailcast.dev/session',
-} as const;
 
 /** Methods of the Kubernetes API. Anything else, CONNECT and TRACE included, is refused. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
