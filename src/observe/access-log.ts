@@ -5,6 +5,16 @@
  */
 import type { Protocol } from './metrics.ts';
 
+/** HTTP status in logs and metrics for a client that left before it got one (as nginx has it). */
+export const CLIENT_LEFT = 499;
+const MAX_LOGGED_PATH = 1024;
+
+/** The path of a request target for logs: without the query, and no longer than a line can bear. */
+export function loggedPath(target: string): string {
+  const mark = target.indexOf('?');
+  return target.slice(0, Math.min(mark === -1 ? target.length : mark, MAX_LOGGED_PATH));
+}
+
 /** One finished request. */
 export interface AccessEntry {
   readonly id: string;
@@ -13,9 +23,9 @@ export interface AccessEntry {
   /** Login or node name; empty when the request was refused before that was known. */
   readonly user: string;
   readonly method: string;
-  /** Path without the query. */
+  /** See `loggedPath`. */
   readonly path: string;
-  /** Status sent to the client; 499 when the client went away before one was sent. */
+  /** Status sent to the client; `CLIENT_LEFT` when it went away before one was sent. */
   readonly status: number;
   readonly durationMs: number;
   readonly requestBytes: number;

@@ -1,6 +1,6 @@
 /** What is counted and written down about one request for the portal, however it goes. */
 import { errorText, TailcastError, type ErrorCode } from '../errors.ts';
-import type { AccessLog } from '../observe/access-log.ts';
+import { CLIENT_LEFT, loggedPath, type AccessLog } from '../observe/access-log.ts';
 import type { Events } from '../observe/events.ts';
 import type { Metrics, Protocol } from '../observe/metrics.ts';
 import type { Caller, InboundRequest } from '../proxy/gate.ts';
@@ -28,14 +28,9 @@ export interface Account {
   closed(): void;
 }
 
-/** HTTP status in logs and metrics for a client that left before it got one (as nginx has it). */
-const CLIENT_LEFT = 499;
-const MAX_LOGGED_PATH = 1024;
-
 export function openAccount(protocol: Protocol, request: InboundRequest, deps: AccountDeps): Account {
   const startedAtMs = deps.monotonicMs();
-  const [whole = ''] = request.target.split('?', 1);
-  const path = whole.slice(0, MAX_LOGGED_PATH);
+  const path = loggedPath(request.target);
   const asked = { protocol, peer: request.peer.address, method: request.method.slice(0, 20), path };
   let who = { id: '', user: '' };
   let status: number | undefined;

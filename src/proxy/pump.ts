@@ -10,7 +10,7 @@
 import type { Readable } from 'node:stream';
 import { TailcastError, errorText } from '../errors.ts';
 import { statusOf, type StatusResponse } from '../kube/status.ts';
-import type { AccessLog } from '../observe/access-log.ts';
+import { CLIENT_LEFT, loggedPath, type AccessLog } from '../observe/access-log.ts';
 import type { Events } from '../observe/events.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import type { Identity } from '../tailnet/identity.ts';
@@ -93,10 +93,7 @@ export interface HeadExtra {
   readonly requestComplete: boolean;
 }
 
-/** HTTP status in logs and metrics for a client that left before it got one (as nginx has it). */
-const CLIENT_LEFT = 499;
 const UNAUTHORIZED = 401;
-const MAX_LOGGED_PATH = 1024;
 
 export class Pump implements ExchangeOwner {
   readonly #deps: PumpDeps;
@@ -281,7 +278,7 @@ export class Pump implements ExchangeOwner {
       protocol: this.#client.protocol,
       peer: this.#inbound.peer.address,
       method: this.#inbound.method,
-      path: this.#path(),
+      path: loggedPath(this.#inbound.target),
       ...(user === '' ? {} : { user }),
     });
   }
@@ -316,7 +313,7 @@ export class Pump implements ExchangeOwner {
       peer: this.#inbound.peer.address,
       user: this.#user(),
       method: this.#inbound.method,
-      path: this.#path(),
+      path: loggedPath(this.#inbound.target),
       status,
       durationMs,
       requestBytes: this.#requestBytes,
@@ -329,12 +326,6 @@ export class Pump implements ExchangeOwner {
 
   #user(): string {
     return this.#admission === undefined ? '' : nameOf(this.#admission.identity);
-  }
-
-  #path(): string {
-    const { target } = this.#inbound;
-    const mark = target.indexOf('?');
-    return target.slice(0, Math.min(mark === -1 ? target.length : mark, MAX_LOGGED_PATH));
   }
 }
 

@@ -1,7 +1,7 @@
 /** What is counted and written down about an upgrade, however it goes: its answer, and its line in the access log. */
 import type { IncomingMessage } from 'node:http';
 import type { ErrorCode } from '../errors.ts';
-import type { AccessLog } from '../observe/access-log.ts';
+import { CLIENT_LEFT, loggedPath, type AccessLog } from '../observe/access-log.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import type { Peer } from '../tailnet/identity.ts';
 import type { Admission } from './gate.ts';
@@ -22,9 +22,6 @@ export interface UpgradeAccount {
   closed(result?: SessionResult): void;
 }
 
-/** HTTP status in logs and metrics for a client that left before it got one (as nginx has it). */
-const CLIENT_LEFT = 499;
-const MAX_LOGGED_PATH = 1024;
 const NOTHING: SessionResult = { fromClient: 0, fromUpstream: 0 };
 
 /** Opens the account of one upgrade; `closed` must be called in the end. */
@@ -76,6 +73,5 @@ export function whatWasAsked(
   { method = '', url = '' }: IncomingMessage,
   peer: Peer,
 ): { readonly peer: string; readonly method: string; readonly path: string } {
-  const [path = ''] = url.split('?', 1);
-  return { peer: peer.address, method, path: path.slice(0, MAX_LOGGED_PATH) };
+  return { peer: peer.address, method, path: loggedPath(url) };
 }

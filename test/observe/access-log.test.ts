@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createAccessLog, type AccessEntry } from '../../src/observe/access-log.ts';
+import { createAccessLog, loggedPath, type AccessEntry } from '../../src/observe/access-log.ts';
 
 const startMs = Date.parse('2026-11-21T08:00:00.123Z');
 const entry: AccessEntry = {
@@ -19,6 +19,19 @@ function sink() {
   const writes: string[] = [];
   return { writes, writableLength: 0, write: (text: string) => writes.push(text) > 0 };
 }
+
+describe('the path of a request in logs', () => {
+  it.each([
+    ['/api/v1/pods', '/api/v1/pods'],
+    ['/api/v1/pods?watch=1&x=?', '/api/v1/pods'],
+    ['?watch=1', ''],
+    ['/'.repeat(1024), '/'.repeat(1024)],
+    ['/'.repeat(1025), '/'.repeat(1024)],
+    [`${'/'.repeat(1024)}?watch=1`, '/'.repeat(1024)],
+  ])('has neither a query nor an end that nobody reads', (target, path) => {
+    expect(loggedPath(target)).toBe(path);
+  });
+});
 
 describe('access log', () => {
   it('writes one JSON line per request, together', () => {
