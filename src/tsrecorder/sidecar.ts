@@ -13,8 +13,6 @@ export interface Sidecar {
   readonly recording: Recording;
   readonly cast: {
     readonly bytes: number;
-    /** SHA-256 of the cast, hexadecimal. */
-    readonly sha256: string;
     readonly resizeOrder: ResizeOrder;
   };
   readonly upload: {
@@ -64,7 +62,6 @@ const schema = z.object({
   }),
   cast: z.object({
     bytes: z.number(),
-    sha256: z.string(),
     resizeOrder: z.enum(['columnsFirst', 'rowsFirst']),
   }),
   upload: z.object({

@@ -129,7 +129,8 @@ describe('HEAD and POST /v2/record', () => {
       .digest('hex');
     expect(sidecar).toMatchObject({
       session: { id: 's1', user: 'alice' },
-      cast: { sha256 },
+      cast: { bytes: (STORED_HEADER + LINE + LINE).length },
+      evidence: { cast: { blocks: [[(STORED_HEADER + LINE + LINE).length, sha256]] } },
       upload: { protocol: 'v2', address: '127.0.0.1', bodyBytes: body.length },
       gaps: [{ at: STORED_HEADER.length + 2 * LINE.length, bytes: 9, reason: 'slow' }],
     });

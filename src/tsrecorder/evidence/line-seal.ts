@@ -26,7 +26,7 @@ export interface LineSeal extends Seal {
 export interface Sealer {
   push(chunk: Uint8Array): void;
   /** After the last chunk. What follows the last line feed is the last block, or the end of it. */
-  finish(): LineSeal & { /** SHA-256 of the file, hexadecimal. */ readonly sha256: string };
+  finish(): LineSeal;
 }
 
 const MAX_BLOCKS = 256;
@@ -40,7 +40,6 @@ export function blockBytesFor(bytes: number): number {
 
 /** One per file. Holds nothing of it. */
 export function createSealer(blockBytes: number): Sealer {
-  const whole = createHash('sha256');
   const blocks: SealedBlock[] = [];
   let block: Hash | undefined;
   let used = 0;
@@ -58,7 +57,6 @@ export function createSealer(blockBytes: number): Sealer {
 
   return {
     push(chunk) {
-      whole.update(chunk);
       bytes += chunk.length;
       for (let start = 0; start < chunk.length;) {
         const earliest = start + Math.max(0, blockBytes - used - 1);
@@ -73,7 +71,7 @@ export function createSealer(blockBytes: number): Sealer {
     },
     finish() {
       close();
-      return { bytes, blockBytes, chain: chain.toString('hex'), blocks, sha256: whole.digest('hex') };
+      return { bytes, blockBytes, chain: chain.toString('hex'), blocks };
     },
   };
 }
@@ -83,16 +81,6 @@ export function chainOf(blocks: readonly SealedBlock[]): string {
   let chain = EMPTY_CHAIN;
   for (const [, digest] of blocks) chain = extendChain(chain, Buffer.from(digest, 'hex'));
   return chain.toString('hex');
-}
-
-/** Seals what `chunks` brings; `expectedBytes` chooses the length of the blocks. */
-export async function sealLines(
-  chunks: AsyncIterable<unknown>,
-  expectedBytes: number,
-): Promise<ReturnType<Sealer['finish']>> {
-  const sealer = createSealer(blockBytesFor(expectedBytes));
-  for await (const chunk of chunks) if (chunk instanceof Uint8Array) sealer.push(chunk);
-  return sealer.finish();
 }
 
 const EMPTY_CHAIN: Buffer = Buffer.alloc(32);
