@@ -10,6 +10,7 @@
 import type { Readable } from 'node:stream';
 import { TailcastError, errorText } from '../errors.ts';
 import { statusOf, type StatusResponse } from '../kube/status.ts';
+import { passedThrough } from '../memory/stream-garbage.ts';
 import { CLIENT_LEFT, loggedPath, type AccessLog } from '../observe/access-log.ts';
 import type { Events } from '../observe/events.ts';
 import type { Metrics } from '../observe/metrics.ts';
@@ -18,7 +19,6 @@ import { collectBody } from './event-body.ts';
 import type { Admission, Gate, InboundRequest } from './gate.ts';
 import type { Rechecks } from './recheck.ts';
 import type { BodyFraming, ResponseHead } from './response-head.ts';
-import { passedThrough } from './stream-garbage.ts';
 import type { UpstreamPool } from './upstream-pool.ts';
 import { startExchange, type Exchange, type ExchangeOwner, type RequestFraming } from './upstream.ts';
 

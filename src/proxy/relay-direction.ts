@@ -7,7 +7,7 @@
  */
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
-import { passedThrough } from './stream-garbage.ts';
+import { passedThrough } from '../memory/stream-garbage.ts';
 
 /** A stage that sees every chunk before it is delivered. */
 export interface RelayTap {

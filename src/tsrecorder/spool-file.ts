@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { TailcastError } from '../errors.ts';
 import { isSystemError, writeAll, removeFile } from './durable-files.ts';
 import { readLines } from './line-reader.ts';
+import { PendingBytes } from './pending-bytes.ts';
 import { parseJournalLine, type JournalNote, type SpoolMeta } from './spool-journal.ts';
 import { recordingId, parseRecordingId, type RecordingKey } from './store/key.ts';
 
@@ -19,6 +20,7 @@ export interface SpoolPaths {
 
 export interface SpoolFile {
   readonly paths: SpoolPaths;
+  /** The bytes are copied. */
   appendCast(bytes: Uint8Array): void;
   appendNote(line: string): void;
   /** Cast bytes and journal bytes appended so far, written or not. */
@@ -69,8 +71,8 @@ export function createSpoolFile(
 ): SpoolFile {
   let notes: FileHandle | undefined;
   let cast: FileHandle | undefined;
-  let pendingCast: Uint8Array[] = [];
-  let pendingNotes: Uint8Array[] = [];
+  let pendingCast = new PendingBytes();
+  let pendingNotes = new PendingBytes();
   let pendingBytes = 0;
   let { castBytes, notesBytes } = options;
 
@@ -89,16 +91,24 @@ export function createSpoolFile(
     options.onSync(performance.now() - startedAt);
   }
 
+  async function write(file: FileHandle, taken: PendingBytes): Promise<void> {
+    const parts = taken.parts();
+    if (parts.length === 0) return;
+    await writeAll(file, parts);
+    await sync(file);
+    taken.release();
+  }
+
   return {
     paths,
     appendCast(bytes) {
-      pendingCast.push(bytes);
+      pendingCast.append(bytes);
       castBytes += bytes.length;
       pendingBytes += bytes.length;
     },
     appendNote(line) {
       const bytes = Buffer.from(line);
-      pendingNotes.push(bytes);
+      pendingNotes.append(bytes);
       notesBytes += bytes.length;
       pendingBytes += bytes.length;
     },
@@ -112,21 +122,15 @@ export function createSpoolFile(
       return pendingBytes;
     },
     async commit() {
-      const castParts = pendingCast;
-      const noteParts = pendingNotes;
+      const takenCast = pendingCast;
+      const takenNotes = pendingNotes;
       const bytes = pendingBytes;
-      pendingCast = [];
-      pendingNotes = [];
+      pendingCast = new PendingBytes();
+      pendingNotes = new PendingBytes();
       const [notesFile, castFile] =
         notes === undefined || cast === undefined ? await openFiles() : [notes, cast];
-      if (noteParts.length > 0) {
-        await writeAll(notesFile, noteParts);
-        await sync(notesFile);
-      }
-      if (castParts.length > 0) {
-        await writeAll(castFile, castParts);
-        await sync(castFile);
-      }
+      await write(notesFile, takenNotes);
+      await write(castFile, takenCast);
       pendingBytes -= bytes;
     },
     async close() {

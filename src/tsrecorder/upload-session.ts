@@ -16,6 +16,7 @@
  * `session-part.ts`.
  */
 import { TailcastError, errorText } from '../errors.ts';
+import { passedThrough } from '../memory/stream-garbage.ts';
 import { MAX_ANNOTATION_LENGTH } from '../wire/recorder-api/annotation.ts';
 import { parseHead, stampHead, type CastHead } from './cast-head.ts';
 import { isSystemError } from './durable-files.ts';
@@ -210,12 +211,13 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Body bytes of the attached connection, which the session owns from now on.
+   * Body bytes of the attached connection; they are only looked at during the call.
    *
    * @returns false when the connection must wait for `drain`.
    * @throws TailcastError `UPLOAD_MALFORMED`, `UPLOAD_TOO_LARGE`
    */
   push(chunk: Uint8Array): boolean {
+    passedThrough(chunk.length);
     const skipped = Math.min(this.#skipBytes, chunk.length);
     this.#skipBytes -= skipped;
     const pendingBefore = this.#spool?.pendingBytes ?? 0;

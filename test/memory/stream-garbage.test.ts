@@ -1,6 +1,6 @@
 import { constants, PerformanceObserver } from 'node:perf_hooks';
 import { expect, it } from 'vitest';
-import { COLLECT_AFTER_BYTES, passedThrough } from '../../src/proxy/stream-garbage.ts';
+import { COLLECT_AFTER_BYTES, passedThrough } from '../../src/memory/stream-garbage.ts';
 
 it('collects the young generation, and no more, each time so much has been read', async () => {
   const kinds: (number | undefined)[] = [];
