@@ -302,22 +302,19 @@ function speakSpdy(
   const ended = Promise.withResolvers<number>();
   const parser = createSpdyParser();
   const status: Uint8Array[] = [];
-  const see = (chunk: Buffer): void => {
-    for (const event of parser.push(chunk)) {
-      if (event.kind !== 'data') continue;
-      if (event.streamId === SPDY_IDS.stdout) {
-        if (event.payload.length > 0) onOutput(event.payload);
-      } else if (event.streamId === SPDY_IDS.error) {
-        status.push(event.payload.slice());
-        if (event.fin) ended.resolve(exitCode(status));
-      }
-    }
-  };
-  listen(socket, first, see, ended);
   const deflater = createHeaderDeflater();
   const roles = ['error', 'stdin', 'stdout', tty ? 'resize' : 'stderr'] as const;
-  // one write per frame, as kubectl does
-  for (const role of roles) {
+  let asked = 0;
+  const type = (streamId: number, payload: Uint8Array): void =>
+    void socket.write(encodeSpdyFrame({ kind: 'data', streamId, fin: false, payload }));
+  // one stream after the other, each when the one before it was answered, as kubectl does
+  const askNext = (): void => {
+    const role = roles[asked];
+    asked += 1;
+    if (role === undefined) {
+      if (asked === roles.length + 1 && tty) type(SPDY_IDS.resize, encodeResize(SIZE));
+      return;
+    }
     socket.write(
       encodeSpdyFrame({
         kind: 'synStream',
@@ -329,10 +326,21 @@ function speakSpdy(
         block: deflater.encode([['streamtype', role]]),
       }),
     );
-  }
-  const type = (streamId: number, payload: Uint8Array): void =>
-    void socket.write(encodeSpdyFrame({ kind: 'data', streamId, fin: false, payload }));
-  if (tty) type(SPDY_IDS.resize, encodeResize(SIZE));
+  };
+  const see = (chunk: Buffer): void => {
+    for (const event of parser.push(chunk)) {
+      if (event.kind === 'synReply') askNext();
+      if (event.kind !== 'data') continue;
+      if (event.streamId === SPDY_IDS.stdout) {
+        if (event.payload.length > 0) onOutput(event.payload);
+      } else if (event.streamId === SPDY_IDS.error) {
+        status.push(event.payload.slice());
+        if (event.fin) ended.resolve(exitCode(status));
+      }
+    }
+  };
+  listen(socket, first, see, ended);
+  askNext();
   return { socket, ended: ended.promise, type: (bytes) => type(SPDY_IDS.stdin, bytes) };
 }
 
