@@ -29,6 +29,7 @@ export async function startGo(
   const program = bench.rig.launch({
     name,
     path: buildProxy(bench),
+    env: { GOMAXPROCS: '2' },
     args: [
       `-cert=${bench.files.cert}`,
       `-key=${bench.files.key}`,

@@ -14,18 +14,21 @@ export class PeerSet {
   }
 
   /**
-   * The peers that can be had of those named.
+   * The peers that can be had of those named; those that do not run yet are started at the same time.
    * @param own for a case that starts peers of its own: they are not kept for others
    */
   async take(
     names: readonly PeerName[],
     own?: (name: PeerName, bench: Bench) => Promise<Peer>,
   ): Promise<ReadonlyMap<PeerName, Peer>> {
+    const started = await Promise.all(
+      names.map(async (name) => ({
+        name,
+        peer: own === undefined ? await this.#shared(name) : await this.#start(name, own),
+      })),
+    );
     const taking = new Map<PeerName, Peer>();
-    for (const name of names) {
-      const peer = own === undefined ? await this.#shared(name) : await this.#start(name, own);
-      if (peer !== undefined) taking.set(name, peer);
-    }
+    for (const { name, peer } of started) if (peer !== undefined) taking.set(name, peer);
     return taking;
   }
 

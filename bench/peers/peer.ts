@@ -11,11 +11,13 @@ export type PeerName =
   /** The load generator and the upstream by themselves: the ceiling of everything else. */
   | 'direct'
   | 'tailcast'
+  /** The same with `--workers 2`: a process that watches over two that share the port. */
+  | 'tailcast-2'
   /** Every session goes to the recorder, or does not run. */
   | 'tailcast-recorded'
   /** The same the way the reference runs here: behind a PROXY header, without TLS in front. */
   | 'tailcast-plain-recorded'
-  /** Go's ReverseProxy, tuned: what the goals are measured against. */
+  /** Go's ReverseProxy, tuned, on two processors: what the goals are measured against. */
   | 'go'
   /** The same with Go's default transport. */
   | 'go-default'
@@ -31,6 +33,8 @@ export interface Peer {
   readonly target: Target;
   /** Processes whose CPU time and memory count; none for the direct connection. */
   readonly pids: () => readonly number[];
+  /** Its processes are to share the load: how evenly they do is shown. */
+  readonly spread?: boolean;
   /** Starts it anew, with nothing of what it has used so far; none where that makes no difference. */
   readonly restart?: () => Promise<Peer>;
 }
@@ -41,6 +45,7 @@ export function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
     case 'direct':
       return Promise.resolve({ name, target: bench.upstream, pids: () => [] });
     case 'tailcast':
+    case 'tailcast-2':
     case 'tailcast-recorded':
     case 'tailcast-plain-recorded':
       return startTailcast(name, bench);

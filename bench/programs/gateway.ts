@@ -1,13 +1,16 @@
 /**
  * The gateway as `tailcast gateway` composes it, with one fixed identity and its access log to nowhere.
  *
- *   node gateway.js <json>      prints {"port":…}
+ *   node gateway.js <json>      prints {"port":…,"of":…} for each process that serves; `of` is the process that was started
  */
 import { createWriteStream } from 'node:fs';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
+import { runRole } from '../../src/compose/workers.ts';
 import { createLogger } from '../../src/observe/logger.ts';
+import type { Identity } from '../../src/tailnet/identity.ts';
+import type { WorkerLink } from '../../src/workers/worker-link.ts';
 
 export interface GatewayProgram {
   readonly kubeconfig: string;
@@ -19,6 +22,8 @@ export interface GatewayProgram {
   readonly recorder?: string;
   /** As behind `tailscale serve`: a PROXY header on every connection, and TLS ended in front of it. */
   readonly plain?: boolean;
+  /** More than one: as `--workers` does it, under a process that watches over them. */
+  readonly workers: number;
 }
 
 const options = JSON.parse(process.argv[2] ?? '{}') as GatewayProgram;
@@ -33,46 +38,62 @@ const front: readonly (readonly [string, unknown])[] =
         ['tlsCert', options.cert],
         ['tlsKey', options.key],
       ];
-const gateway = await startGateway({
-  config: readSettings(GATEWAY_SETTINGS, {
-    flags: new Map<string, unknown>([
-      ['kubeconfig', options.kubeconfig],
-      ['identity', 'static'],
-      ['listen', '127.0.0.1:0'],
-      ...front,
-      ['stateDirectory', options.stateDirectory],
-      ['policy', options.policy],
-      ['opsListen', 'off'],
-      ['checkRights', false],
-    ]),
-    environment: new Map(),
-    file: undefined,
-  }),
+const config = readSettings(GATEWAY_SETTINGS, {
+  flags: new Map<string, unknown>([
+    ['kubeconfig', options.kubeconfig],
+    ['identity', 'static'],
+    ['listen', '127.0.0.1:0'],
+    ...front,
+    ['stateDirectory', options.stateDirectory],
+    ['policy', options.policy],
+    ['opsListen', 'off'],
+    ['checkRights', false],
+    ['workers', options.workers],
+    ['logLevel', 'error'],
+  ]),
   environment: new Map(),
-  log: createLogger({ level: 'error' }),
-  accessSink: createWriteStream('/dev/null'),
-  identity: {
-    kind: 'user',
-    nodeId: 'nBENCH',
-    nodeName: 'bench.example.ts.net',
-    addresses: [],
-    userId: 1n,
-    login: 'alice@example.com',
-    displayName: 'Alice',
-    capabilities: new Map([
+  file: undefined,
+});
+const identity: Identity = {
+  kind: 'user',
+  nodeId: 'nBENCH',
+  nodeName: 'bench.example.ts.net',
+  addresses: [],
+  userId: 1n,
+  login: 'alice@example.com',
+  displayName: 'Alice',
+  capabilities: new Map([
+    [
+      'tailscale.com/cap/kubernetes',
       [
-        'tailscale.com/cap/kubernetes',
-        [
-          {
-            impersonate: { groups: ['system:masters'] },
-            ...(options.recorder === undefined
-              ? {}
-              : { recorderAddrs: [options.recorder], enforceRecorder: true }),
-          },
-        ],
+        {
+          impersonate: { groups: ['system:masters'] },
+          ...(options.recorder === undefined
+            ? {}
+            : { recorderAddrs: [options.recorder], enforceRecorder: true }),
+        },
       ],
-    ]),
+    ],
+  ]),
+};
+const environment = new Map<string, string>();
+const never = new AbortController().signal;
+
+process.once('SIGTERM', () => process.exit(0));
+await runRole({
+  config,
+  context: { stdout: process.stdout, stderr: process.stderr, environment, signal: never },
+  restartBy: 'start',
+  async run(_context, link: WorkerLink | undefined) {
+    const gateway = await startGateway({
+      config,
+      environment,
+      log: createLogger({ level: 'error' }),
+      accessSink: createWriteStream('/dev/null'),
+      identity,
+      link,
+    });
+    console.log(JSON.stringify({ port: gateway.port, of: link === undefined ? process.pid : process.ppid }));
+    await new Promise(() => undefined);
   },
 });
-console.log(JSON.stringify({ port: gateway.port }));
-process.once('SIGTERM', () => process.exit(0));
