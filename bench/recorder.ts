@@ -49,15 +49,18 @@ export interface IdleSample {
 }
 
 /** Runs the benchmark, prints its table and returns what is in it. */
-export async function benchRecorder(options: {
-  readonly quick: boolean;
-  readonly rounds?: number;
+export async function benchRecorder({
+  rounds,
+  floodSeconds: seconds,
+  idleSeconds,
+}: {
+  readonly rounds: number;
+  readonly floodSeconds: number;
+  readonly idleSeconds: number;
 }): Promise<readonly Fact[]> {
-  const rounds = options.rounds ?? (options.quick ? 1 : 5);
-  const seconds = options.quick ? 5 : 10;
   const samples: RecorderSample[] = [];
   for (let round = 0; round < rounds; round += 1) samples.push(await measureFlood(seconds));
-  const idle = await measureIdle(options.quick ? 10 : 30);
+  const idle = await measureIdle(idleSeconds);
   const middle = (pick: (sample: RecorderSample) => number): number => median(samples.map(pick));
   const durable = middle(({ durableMbps }) => durableMbps);
   console.log(`\nrecorder: ${FLOOD_SESSIONS} flooding sessions, ${rounds} round(s) of ${seconds} s`);
@@ -205,5 +208,10 @@ function median(values: readonly number[]): number {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  await benchRecorder({ quick: process.argv.includes('--quick') });
+  const quick = process.argv.includes('--quick');
+  await benchRecorder(
+    quick
+      ? { rounds: 1, floodSeconds: 5, idleSeconds: 10 }
+      : { rounds: 5, floodSeconds: 10, idleSeconds: 30 },
+  );
 }

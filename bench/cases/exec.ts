@@ -26,7 +26,7 @@ const TRANSPORTS = ['spdy', 'websocket'] as const satisfies readonly Transport[]
 const NAMES = { spdy: 'SPDY', websocket: 'WebSocket' } as const;
 const BLOCK = 1024 * 1024;
 
-const bytes = ({ quick }: Scale, full: number): number => (quick ? 48 : full) * BLOCK;
+const bytes = ({ quick }: Scale, full: number): number => (quick ? 64 : full) * BLOCK;
 
 const CONTENTS = {
   ascii: { title: 'text', full: 128 },
@@ -39,6 +39,7 @@ const cats = TRANSPORTS.flatMap((transport) =>
     name: `exec-cat-${content}-${transport}`,
     title: `exec, cat of ${CONTENTS[content].title}, ${NAMES[transport]}`,
     unit: MEGABYTES,
+    onlyFull: content !== 'ascii',
     recordedBytesPerUnit: 1,
     peers: SESSION_PEERS,
     plan: (scale) => ({
@@ -55,10 +56,11 @@ const lines = TRANSPORTS.map((transport): BenchCase => ({
   unit: LINES,
   recordedBytesPerUnit: LINE_BYTES,
   peers: SESSION_PEERS,
-  plan: ({ quick }) => ({
+  onlyFull: transport === 'spdy',
+  plan: () => ({
     kind: 'exec',
     transport,
-    work: { kind: 'lines', lines: quick ? 10_000 : 100_000 },
+    work: { kind: 'lines', lines: 100_000 },
   }),
 }));
 
@@ -68,10 +70,10 @@ const echoes = TRANSPORTS.map((transport): BenchCase => ({
   unit: KEYS,
   constantLoad: true,
   peers: ['direct', 'tailcast', 'tailcast-recorded', 'reference'],
-  plan: ({ quick }) => ({
+  plan: () => ({
     kind: 'exec',
     transport,
-    work: { kind: 'echo', keys: quick ? 100 : 300, pauseMs: 2 },
+    work: { kind: 'echo', keys: 300, pauseMs: 2 },
   }),
 }));
 
@@ -80,6 +82,7 @@ const redraws = TRANSPORTS.map((transport): BenchCase => ({
   title: `exec, 20 terminals that redraw 60 times a second, ${NAMES[transport]}`,
   unit: SCREENS,
   constantLoad: true,
+  onlyFull: transport === 'spdy',
   peers: ['direct', 'tailcast', 'tailcast-recorded'],
   rounds: ({ quick }) => (quick ? 1 : 3),
   plan: ({ quick }) => ({
@@ -94,6 +97,7 @@ const wholes = TRANSPORTS.map((transport): BenchCase => ({
   name: `exec-many-${transport}`,
   title: `exec, 50 times each: 1 MB of text, 1 MB of random bytes, 2,000 lines on a terminal, ${NAMES[transport]}`,
   unit: SESSIONS,
+  onlyFull: transport === 'spdy',
   peers: ['direct', 'tailcast', 'tailcast-recorded'],
   rounds: () => 1,
   plan: ({ quick }) => ({
@@ -117,6 +121,7 @@ const idles = TRANSPORTS.map((transport): BenchCase => ({
   title: `exec, shells that wait at their prompt, ${NAMES[transport]}`,
   unit: SHELLS,
   constantLoad: true,
+  onlyFull: true,
   fresh: true,
   rounds: () => 1,
   memoryPer: (scale) => ({ count: shells(scale), what: 'shell' }),

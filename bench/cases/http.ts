@@ -3,18 +3,31 @@ import { CONNECTIONS, EVENTS, MEGABYTES, REQUESTS, type BenchCase, type Scale } 
 import type { Answer } from '../programs/plan.ts';
 
 const ms = ({ quick }: Scale, full = 800): number => (quick ? 500 : full);
+/** Small requests count when every connection, and every one behind it, is in use. */
+const RAMP_MS = 200;
 
 const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
   name: `get-${connections}`,
   title: `GET of 2 KB, ${connections} connection${connections === 1 ? '' : 's'}, HTTP/1.1`,
   unit: REQUESTS,
-  peers: ['direct', 'tailcast', 'go', 'go-default', 'nginx', 'haproxy', 'reference'],
+  onlyFull: connections !== 32,
+  peers: [
+    'direct',
+    'tailcast',
+    ...(connections === 1 ? [] : (['tailcast-2'] as const)),
+    'go',
+    'go-default',
+    'nginx',
+    'haproxy',
+    'reference',
+  ],
   plan: (scale) => ({
     kind: 'requests',
     protocol: 'h1',
     answer: 'small',
     connections,
-    durationMs: ms(scale, connections === 32 ? 2000 : 700),
+    rampMs: RAMP_MS,
+    durationMs: scale.quick ? 800 : connections === 32 ? 2000 : 700,
   }),
 }));
 
@@ -22,14 +35,24 @@ const http2Gets = ([1, 8] as const).map((connections): BenchCase => ({
   name: `h2-${connections}x32`,
   title: `GET of 2 KB, HTTP/2, ${connections} connection${connections === 1 ? '' : 's'} with 32 streams`,
   unit: REQUESTS,
-  peers: ['direct', 'tailcast', 'go', 'go-h2', 'nginx', 'haproxy'],
-  plan: (scale) => ({
+  onlyFull: connections === 1,
+  peers: [
+    'direct',
+    'tailcast',
+    ...(connections === 1 ? [] : (['tailcast-2'] as const)),
+    'go',
+    'go-h2',
+    'nginx',
+    'haproxy',
+  ],
+  plan: () => ({
     kind: 'requests',
     protocol: 'h2',
     answer: 'small',
     connections,
     streams: 32,
-    durationMs: ms(scale),
+    rampMs: RAMP_MS,
+    durationMs: 800,
   }),
 }));
 
@@ -38,6 +61,7 @@ const lists = (['chunked', 'length', 'gzip'] as const).map((framing): BenchCase 
   name: `list-${framing}`,
   title: `LIST of 50 MB, ${FRAMINGS[framing]}`,
   unit: MEGABYTES,
+  onlyFull: framing !== 'chunked',
   peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy', 'reference'],
   plan: (scale) => ({
     kind: 'requests',
@@ -48,8 +72,25 @@ const lists = (['chunked', 'length', 'gzip'] as const).map((framing): BenchCase 
   }),
 }));
 
+/** One connection is one process's: this is the LIST for peers that have several. */
+const listsAtOnce: BenchCase = {
+  name: 'list-at-once',
+  title: 'LIST of 50 MB, in chunks, 8 connections',
+  unit: MEGABYTES,
+  onlyFull: true,
+  peers: ['direct', 'tailcast', 'tailcast-2', 'go', 'nginx', 'haproxy'],
+  plan: (scale) => ({
+    kind: 'requests',
+    protocol: 'h1',
+    answer: 'list-chunked',
+    connections: 8,
+    durationMs: ms(scale, 1500),
+  }),
+};
+
 const slowReaders: BenchCase = {
   name: 'slow-readers',
+  onlyFull: true,
   title: '8 clients that read a LIST of 50 MB at 20 MB/s each',
   unit: MEGABYTES,
   peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
@@ -83,7 +124,7 @@ const handshakes: BenchCase = {
   name: 'handshakes',
   title: 'TLS handshake and 3 GETs, 8 at a time',
   unit: CONNECTIONS,
-  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  peers: ['direct', 'tailcast', 'tailcast-2', 'go', 'nginx', 'haproxy'],
   plan: (scale) => ({ kind: 'handshakes', parallel: 8, durationMs: ms(scale, 1500) }),
 };
 
@@ -92,7 +133,8 @@ const watches: BenchCase = {
   name: 'watches',
   title: 'Watches with one event of 500 bytes per second each',
   unit: EVENTS,
-  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
+  onlyFull: true,
+  peers: ['direct', 'tailcast', 'tailcast-2', 'go', 'nginx', 'haproxy'],
   rounds: () => 1,
   fresh: true,
   constantLoad: true,
@@ -103,6 +145,7 @@ const watches: BenchCase = {
 /** Lists come first: how much memory they take is a goal, and a process keeps what earlier cases took. */
 export const HTTP_CASES: readonly BenchCase[] = [
   ...lists,
+  listsAtOnce,
   ...smallGets,
   ...http2Gets,
   slowReaders,

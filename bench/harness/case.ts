@@ -17,6 +17,8 @@ export interface BenchCase {
   readonly unit: Unit;
   /** Who takes part, in the order of the table. Who cannot be had is left out with a printed reason. */
   readonly peers: readonly PeerName[];
+  /** Left out of a quick run, unless it is named on the command line. */
+  readonly onlyFull?: boolean;
   /** Rounds when that is not the run's own number. */
   readonly rounds?: (scale: Scale) => number;
   /** A fresh process for every round: where memory is what is measured. */
@@ -25,7 +27,7 @@ export interface BenchCase {
   readonly constantLoad?: boolean;
   /** Bytes that a recorder must have got for each unit of `LoadResult`, or the figure of a recorded peer does not count. */
   readonly recordedBytesPerUnit?: number;
-  /** KB of memory per so many things that are open, once everything is open. */
+  /** Memory is divided by so many things that are open, once everything is open. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
   /** Starts its peers, where they are not the run's own. @throws PeerMissingError */
   readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;

@@ -3,12 +3,12 @@ import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Peer, PeerName } from '../peers/peer.ts';
-import type { LoadResult } from '../programs/plan.ts';
+import type { LoadPlan, LoadResult } from '../programs/plan.ts';
 import type { Bench } from './bench.ts';
 import type { BenchCase, Scale } from './case.ts';
+import { startMeter, type Metered } from './meter.ts';
 import type { CaseResult, Row } from './results.ts';
 import { spreadOf } from './statistics.ts';
-import { resetPeak, usageOf } from './usage.ts';
 
 interface Sample {
   readonly rate: number;
@@ -17,6 +17,8 @@ interface Sample {
   readonly p99Ms: number | undefined;
   readonly peakRssMb: number | undefined;
   readonly memoryKb: number | undefined;
+  readonly memoryAddedKb: number | undefined;
+  readonly busiest: number | undefined;
   readonly loadCpu: number;
 }
 
@@ -37,9 +39,9 @@ export async function measureCase(
   const peers = new Map(started);
   const samples = new Map<PeerName, Sample[]>();
   const failures = new Map<PeerName, string[]>();
-  const attempt = async (name: PeerName, peer: Peer): Promise<Sample | undefined> => {
+  const attempt = async (name: PeerName, peer: Peer, counts: boolean): Promise<Sample | undefined> => {
     try {
-      return await measureOnce(benchmark, peer, bench, scale);
+      return await measureOnce(benchmark, peer, bench, scale, counts ? undefined : warmUpPlan);
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       if (name === 'direct' || name.startsWith('tailcast'))
@@ -57,7 +59,7 @@ export async function measureCase(
       if ((failures.get(name) ?? []).length >= patience) continue;
       const fresh = benchmark.fresh === true && peer.restart !== undefined ? await peer.restart() : peer;
       peers.set(name, fresh);
-      const sample = await attempt(name, fresh);
+      const sample = await attempt(name, fresh, round >= 0);
       if (sample !== undefined && round >= 0) samples.set(name, [...(samples.get(name) ?? []), sample]);
     }
     await dropRecordings(bench, peers);
@@ -77,35 +79,63 @@ export async function measureCase(
   return { result, replaced: peers };
 }
 
-async function measureOnce(benchmark: BenchCase, peer: Peer, bench: Bench, scale: Scale): Promise<Sample> {
-  const pids = peer.pids();
-  resetPeak(pids);
-  const before = usageOf(pids);
-  let steadyBytes: number | undefined;
-  let steadyCpu = before?.cpuSeconds;
-  const onSteady = (): void => {
-    const now = usageOf(pids);
-    steadyBytes = now?.rssBytes;
-    steadyCpu = now?.cpuSeconds;
-  };
-  const stored = await recordedBytes(benchmark, peer, bench);
-  const load = await runLoad(benchmark, peer, bench, scale, onSteady);
+/** What is compiled while it runs is warm after this much of a load. */
+const WARM_JIT_MS = 1500;
+/** The others have connections to open. */
+const WARM_COMPILED_MS = 200;
+
+/** The load of the round that does not count. Short loads of a quick run would leave much of a JavaScript program unoptimized. */
+function warmUpPlan(benchmark: BenchCase, peer: Peer, scale: Scale): LoadPlan | undefined {
+  const jit = peer.name === 'direct' || peer.name.startsWith('tailcast');
+  const plan = benchmark.plan?.({ quick: scale.quick && !jit });
+  if (plan === undefined || (plan.kind !== 'requests' && plan.kind !== 'handshakes')) return plan;
+  return { ...plan, durationMs: jit ? WARM_JIT_MS : scale.quick ? WARM_COMPILED_MS : plan.durationMs };
+}
+
+async function measureOnce(
+  benchmark: BenchCase,
+  peer: Peer,
+  bench: Bench,
+  scale: Scale,
+  planOf: typeof warmUpPlan = ({ plan }) => plan?.(scale),
+): Promise<Sample> {
+  const meter = startMeter(peer.pids());
+  const recordings = isLookedAt(benchmark, peer) ? (await bench.recorder()).folder : undefined;
+  const stored = recordings === undefined ? 0 : await restOf(recordings);
+  const load = await runLoad(benchmark, peer, bench, scale, planOf(benchmark, peer, scale), meter.steady);
   const owed = load.units * (benchmark.recordedBytesPerUnit ?? 0) * (1 - STILL_ON_THE_WAY);
-  if (stored !== undefined && ((await recordedBytes(benchmark, peer, bench)) ?? 0) - stored < owed)
-    throw new Error('its sessions are not what the recorder has');
-  const after = usageOf(pids);
-  const units = load.units / benchmark.unit.size;
-  const cpuSeconds =
-    after === undefined || steadyCpu === undefined ? undefined : after.cpuSeconds - steadyCpu;
-  const per = benchmark.memoryPer?.(scale).count;
+  if (recordings !== undefined) await atLeast(recordings, stored + owed);
+  return { ...speedOf(load, benchmark), ...usageIn(load, benchmark, peer, scale, meter.stop()) };
+}
+
+type Usage = Pick<Sample, 'cpu' | 'peakRssMb' | 'memoryKb' | 'memoryAddedKb' | 'busiest'>;
+
+function speedOf(load: LoadResult, { unit }: BenchCase): Omit<Sample, keyof Usage> {
   return {
-    rate: units / load.seconds,
-    cpu: cpuSeconds === undefined ? undefined : cpuSeconds / benchmark.unit.cpuSeconds / units,
+    rate: load.units / unit.size / load.seconds,
     p50Ms: load.p50Ms,
     p99Ms: load.p99Ms,
-    peakRssMb: after === undefined ? undefined : after.peakRssBytes / 2 ** 20,
-    memoryKb: steadyBytes === undefined || per === undefined ? undefined : steadyBytes / 1024 / per,
     loadCpu: load.loadCpuSeconds / load.seconds,
+  };
+}
+
+function usageIn(
+  { units }: LoadResult,
+  { unit, memoryPer }: BenchCase,
+  { spread }: Peer,
+  scale: Scale,
+  used: Metered | undefined,
+): Usage {
+  const count = memoryPer?.(scale).count;
+  const kbPerPiece = (bytes: number | undefined): number | undefined =>
+    bytes === undefined || count === undefined ? undefined : bytes / 1024 / count;
+  return {
+    cpu: used && used.cpuSeconds / unit.cpuSeconds / (units / unit.size),
+    peakRssMb: used && used.peakRssBytes / 2 ** 20,
+    // of the few things of a quick run each would have a large share of what the process has anyway
+    memoryKb: scale.quick ? undefined : kbPerPiece(used?.steadyRssBytes),
+    memoryAddedKb: kbPerPiece(used?.addedRssBytes),
+    busiest: spread === true ? used?.busiest : undefined,
   };
 }
 
@@ -114,11 +144,13 @@ const STILL_ON_THE_WAY = 0.1;
 const LOOK_MS = 150;
 const MAX_LOOKS = 60;
 
-/** Bytes on the recorder's disk, where they are to be looked at. */
-async function recordedBytes(benchmark: BenchCase, peer: Peer, bench: Bench): Promise<number | undefined> {
-  if (benchmark.recordedBytesPerUnit === undefined || !peer.name.endsWith('-recorded')) return undefined;
-  const { folder } = await bench.recorder();
-  // what the session before this one left behind may still be moved to its place
+/** Whether the recorder must have what the peer let through. */
+function isLookedAt(benchmark: BenchCase, peer: Peer): boolean {
+  return benchmark.recordedBytesPerUnit !== undefined && peer.name.endsWith('-recorded');
+}
+
+/** Bytes on the recorder's disk, when what the session before this one left behind is at its place. */
+async function restOf(folder: string): Promise<number> {
   let last = -1;
   for (let look = 0; look < MAX_LOOKS; look += 1) {
     const bytes = sizeOf(folder);
@@ -127,6 +159,15 @@ async function recordedBytes(benchmark: BenchCase, peer: Peer, bench: Bench): Pr
     await delay(LOOK_MS);
   }
   throw new Error('the recorder does not come to rest');
+}
+
+/** @throws Error when the recorder's disk does not hold so much within some seconds */
+async function atLeast(folder: string, bytes: number): Promise<void> {
+  for (let look = 0; look < MAX_LOOKS; look += 1) {
+    if (sizeOf(folder) >= bytes) return;
+    await delay(LOOK_MS);
+  }
+  throw new Error('its sessions are not what the recorder has');
 }
 
 function sizeOf(folder: string): number {
@@ -142,12 +183,13 @@ function runLoad(
   peer: Peer,
   bench: Bench,
   scale: Scale,
+  plan: LoadPlan | undefined,
   onSteady: () => void,
 ): Promise<LoadResult> {
-  if (benchmark.plan !== undefined)
+  if (plan !== undefined)
     return bench.load.run(
       peer.target,
-      benchmark.plan(scale),
+      plan,
       peer.name.startsWith('reference') ? REFERENCE_TIMEOUT_MS : LOAD_TIMEOUT_MS,
       onSteady,
     );
@@ -167,6 +209,8 @@ function summarize(peer: PeerName, samples: readonly Sample[], failure: string |
     p99Ms: over((sample) => sample.p99Ms),
     peakRssMb: over((sample) => sample.peakRssMb),
     memoryKb: over((sample) => sample.memoryKb),
+    memoryAddedKb: over((sample) => sample.memoryAddedKb),
+    busiest: over((sample) => sample.busiest),
     failed: failure,
   };
   const present = Object.entries(optional).filter(([, value]) => value !== undefined);

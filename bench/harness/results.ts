@@ -41,7 +41,12 @@ export interface Row {
   readonly p50Ms?: Spread;
   readonly p99Ms?: Spread;
   readonly peakRssMb?: Spread;
+  /** The whole process divided by what is open. */
   readonly memoryKb?: Spread;
+  /** The same above what the process had before anything was open. */
+  readonly memoryAddedKb?: Spread;
+  /** The share of the CPU time that the busiest process has, where several are to share the load. */
+  readonly busiest?: Spread;
   /** CPU seconds of the load generator per second of load. */
   readonly loadCpu: Spread;
   /** Rounds that failed, and how the last of them did. */

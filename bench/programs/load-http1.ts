@@ -13,6 +13,7 @@ import {
   SMALL_BYTES,
 } from './content.ts';
 import { percentiles, type Answer, type LoadPlan, type LoadResult, type Target } from './plan.ts';
+import { openWindow } from './window.ts';
 
 type RequestsPlan = Extract<LoadPlan, { readonly kind: 'requests' }>;
 
@@ -70,32 +71,35 @@ export function createExchange(answer: Answer): Exchange {
 export const SMALL_PATH = '/api/v1/namespaces/default/configmaps/small';
 
 /** Runs the plan. @throws Error when an answer is not what it must be */
-export async function loadHttp1(target: Target, plan: RequestsPlan): Promise<LoadResult> {
+export async function loadHttp1(
+  target: Target,
+  plan: RequestsPlan,
+  onSteady: () => void,
+): Promise<LoadResult> {
   const exchange = createExchange(plan.answer);
   const sockets = await Promise.all(Array.from({ length: plan.connections }, () => open(target, 'http/1.1')));
   const latencies: number[] = [];
   let bytes = 0;
-  const before = process.cpuUsage();
-  const beganAt = performance.now();
-  const until = beganAt + plan.durationMs;
+  const window = openWindow(plan, () => {
+    latencies.length = 0;
+    bytes = 0;
+    onSteady();
+  });
   await Promise.all(
     sockets.map(async (socket) => {
       if (plan.bytesPerSecond !== undefined) throttle(socket, plan.bytesPerSecond);
       for await (const answer of answers(socket, exchange)) {
         latencies.push(answer.ms);
         bytes += answer.bytes;
-        if (performance.now() >= until) break;
+        if (window.isOver()) break;
       }
       socket.destroy();
     }),
   );
-  const seconds = (performance.now() - beganAt) / 1000;
-  const cpu = process.cpuUsage(before);
   return {
     units: plan.answer.startsWith('list') || plan.answer === 'post' ? bytes : latencies.length,
-    seconds,
+    ...window.close(),
     ...percentiles(latencies),
-    loadCpuSeconds: (cpu.user + cpu.system) / 1e6,
   };
 }
 

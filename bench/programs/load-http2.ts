@@ -8,6 +8,7 @@ import { open as openConnection } from './connect.ts';
 import { ContentCheck, createSmall, SMALL_BYTES } from './content.ts';
 import { SMALL_PATH } from './load-http1.ts';
 import { percentiles, type LoadPlan, type LoadResult, type Target } from './plan.ts';
+import { openWindow, type Window } from './window.ts';
 
 const TYPE = { data: 0, headers: 1, reset: 3, settings: 4, ping: 6, goaway: 7, windowUpdate: 8 } as const;
 const FLAG = { ack: 1, endStream: 1, endHeaders: 4, padded: 8, priority: 32 } as const;
@@ -19,23 +20,21 @@ const MAX_STREAM_ID = 0x7fff_0000;
 type RequestsPlan = Extract<LoadPlan, { readonly kind: 'requests' }>;
 
 /** Small requests, `streams` at a time on each connection. @throws Error when an answer is not what it must be */
-export async function loadHttp2(target: Target, plan: RequestsPlan): Promise<LoadResult> {
+export async function loadHttp2(
+  target: Target,
+  plan: RequestsPlan,
+  onSteady: () => void,
+): Promise<LoadResult> {
   const sockets = await Promise.all(
     Array.from({ length: plan.connections }, () => openConnection(target, 'h2')),
   );
   const latencies: number[] = [];
-  const before = process.cpuUsage();
-  const beganAt = performance.now();
-  const until = beganAt + plan.durationMs;
-  await Promise.all(sockets.map((socket) => drive(socket, plan.streams ?? 1, until, latencies)));
-  const seconds = (performance.now() - beganAt) / 1000;
-  const cpu = process.cpuUsage(before);
-  return {
-    units: latencies.length,
-    seconds,
-    ...percentiles(latencies),
-    loadCpuSeconds: (cpu.user + cpu.system) / 1e6,
-  };
+  const window = openWindow(plan, () => {
+    latencies.length = 0;
+    onSteady();
+  });
+  await Promise.all(sockets.map((socket) => drive(socket, plan.streams ?? 1, window, latencies)));
+  return { units: latencies.length, ...window.close(), ...percentiles(latencies) };
 }
 
 interface Stream {
@@ -44,7 +43,7 @@ interface Stream {
   answered: boolean;
 }
 
-function drive(socket: Socket, streams: number, until: number, latencies: number[]): Promise<void> {
+function drive(socket: Socket, streams: number, window: Window, latencies: number[]): Promise<void> {
   const small = createSmall();
   const block = headerBlock();
   const open = new Map<number, Stream>();
@@ -69,7 +68,7 @@ function drive(socket: Socket, streams: number, until: number, latencies: number
       if (!stream.answered || !stream.check.complete) return fail(new Error('an answer is not whole'));
       open.delete(id);
       latencies.push(performance.now() - stream.startedAt);
-      if (performance.now() < until) ask();
+      if (!window.isOver()) ask();
       else if (open.size === 0) socket.end(() => resolve());
     };
     const seeControl = (type: number, flags: number, payload: Buffer): void => {

@@ -17,7 +17,7 @@ function run(target: Target, plan: LoadPlan): Promise<LoadResult> {
   const onSteady = (): void => tell({ steady: true });
   switch (plan.kind) {
     case 'requests':
-      return plan.protocol === 'h1' ? loadHttp1(target, plan) : loadHttp2(target, plan);
+      return plan.protocol === 'h1' ? loadHttp1(target, plan, onSteady) : loadHttp2(target, plan, onSteady);
     case 'handshakes':
       return loadHandshakes(target, plan);
     case 'watches':

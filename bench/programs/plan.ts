@@ -20,6 +20,8 @@ export type LoadPlan =
       readonly streams?: number;
       /** Reads no faster than this, on each connection. */
       readonly bytesPerSecond?: number;
+      /** How long all connections are under way before anything counts; none: everything after the handshakes counts. */
+      readonly rampMs?: number;
       readonly durationMs: number;
     }
   /** One TLS handshake, three small requests, and the connection is closed. */
@@ -67,7 +69,7 @@ export interface LoadResult {
 
 /** Lines from the load generator. */
 export type LoadMessage =
-  /** Everything is open: the moment to look at memory. */
+  /** Everything is open and under way: the moment to look at memory and CPU time. */
   { readonly steady: true } | { readonly result: LoadResult } | { readonly error: string };
 
 /** Percentiles of latencies. */

@@ -7,6 +7,7 @@ import type { Row, RunResults } from '../../bench/harness/results.ts';
 import { spreadOf } from '../../bench/harness/statistics.ts';
 import type { PeerName } from '../../bench/peers/peer.ts';
 import { BLOCK_BYTES, ContentCheck, createBlock } from '../../bench/programs/content.ts';
+import { openWindow } from '../../bench/programs/window.ts';
 
 const one = (value: number): { median: number; lowest: number; highest: number } => ({
   median: value,
@@ -86,6 +87,70 @@ describe('the goals', () => {
 
   it('are not judged where a peer is missing', () => {
     expect(verdict('small GET, 32 connections: ≥ 10x', results([row('tailcast', 1, 1)]))).toBeUndefined();
+  });
+});
+
+describe('a quick run', () => {
+  const watches: RunResults['cases'][number] = {
+    name: 'watches',
+    title: 'Watches',
+    unit: REQUESTS,
+    rounds: 1,
+    constantLoad: true,
+    memoryOf: 'watch',
+    rows: (['direct', 'tailcast'] as const).map((peer) => ({
+      ...row(peer, 1, 1),
+      p99Ms: one(2),
+      memoryAddedKb: one(90),
+    })),
+  };
+  const goal = '5,000 watches: ≤ 5 ms';
+
+  it('is not judged by what it has too few of', () => {
+    expect(verdict(goal, { ...results([]), cases: [watches] })?.met).toBe(true);
+    expect(verdict(goal, { ...results([]), cases: [watches], quick: true })).toBeUndefined();
+  });
+
+  it('shows memory above idle where the whole would mean nothing', () => {
+    const text = markdown({ ...results([]), cases: [watches], quick: true });
+    expect(text).toContain('KB/watch above idle');
+    expect(text).not.toContain('KB/watch |');
+  });
+});
+
+describe('the load of several processes', () => {
+  it('is shown with the share of the busiest', () => {
+    const text = markdown(results([{ ...row('tailcast-2', 160, 65), busiest: one(0.534) }]));
+    expect(text).toContain('| busiest process |');
+    expect(text).toContain('53 %');
+  });
+
+  it('has goals of its own', () => {
+    const run = results([row('tailcast', 100, 100), row('tailcast-2', 160, 65), row('go', 100, 100)]);
+    expect(verdict('small GET, 32 connections, 2 workers', run)?.met).toBe(true);
+    expect(verdict('small GET, 32 connections: ≥ 1.6x', run)?.met).toBe(false);
+  });
+});
+
+describe('the window of a load', () => {
+  it('begins after the ramp, with nothing counted before', async () => {
+    const begun = Promise.withResolvers<void>();
+    const window = openWindow({ rampMs: 20, durationMs: 1 }, begun.resolve);
+    expect(window.isOver()).toBe(false);
+    const startedAt = performance.now();
+    await begun.promise;
+    while (!window.isOver());
+    const { seconds } = window.close();
+    expect(seconds).toBeGreaterThanOrEqual(0.001);
+    expect(seconds * 1000).toBeLessThan(performance.now() - startedAt);
+  });
+
+  it('begins at once without a ramp', () => {
+    const window = openWindow({ durationMs: 1 }, () => {
+      throw new Error('nothing is to be forgotten');
+    });
+    while (!window.isOver());
+    expect(window.close().seconds).toBeGreaterThanOrEqual(0.001);
   });
 });
 

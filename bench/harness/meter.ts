@@ -1,0 +1,47 @@
+/** What the processes of a peer use while they are under load. */
+import { resetPeak, usageOf } from './usage.ts';
+
+export interface Meter {
+  /** Everything is open and under way: CPU time counts from here, and this is the memory that open things take. */
+  readonly steady: () => void;
+  readonly stop: () => Metered | undefined;
+}
+
+export interface Metered {
+  /** Since all was steady; since the beginning where nobody said so. */
+  readonly cpuSeconds: number;
+  /** The share of it that the busiest process has. */
+  readonly busiest: number;
+  readonly peakRssBytes: number;
+  /** When all was steady, and how much of it came since the beginning. */
+  readonly steadyRssBytes: number | undefined;
+  readonly addedRssBytes: number | undefined;
+}
+
+/** Begins to measure. `stop` gives nothing where there are no processes. */
+export function startMeter(pids: readonly number[]): Meter {
+  resetPeak(pids);
+  const cpuOfEach = (): readonly number[] => pids.map((pid) => usageOf([pid])?.cpuSeconds ?? 0);
+  const idleRssBytes = usageOf(pids)?.rssBytes ?? 0;
+  let cpuBefore = cpuOfEach();
+  let steadyRssBytes: number | undefined;
+  return {
+    steady() {
+      steadyRssBytes = usageOf(pids)?.rssBytes;
+      cpuBefore = cpuOfEach();
+    },
+    stop() {
+      const after = usageOf(pids);
+      if (after === undefined) return undefined;
+      const used = cpuOfEach().map((seconds, index) => seconds - (cpuBefore[index] ?? 0));
+      const cpuSeconds = used.reduce((sum, seconds) => sum + seconds, 0);
+      return {
+        cpuSeconds,
+        busiest: Math.max(...used) / cpuSeconds,
+        peakRssBytes: after.peakRssBytes,
+        steadyRssBytes,
+        addedRssBytes: steadyRssBytes === undefined ? undefined : steadyRssBytes - idleRssBytes,
+      };
+    },
+  };
+}
