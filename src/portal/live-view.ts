@@ -13,7 +13,7 @@ import type { Caller, Gate, InboundRequest } from '../proxy/gate.ts';
 import type { Rechecks } from '../proxy/recheck.ts';
 import { prepareSocket } from '../proxy/session-socket.ts';
 import { encodeHead } from '../proxy/upgrade-head.ts';
-import { headerLines, parseUpgradeRequest } from '../proxy/upgrade-request.ts';
+import { headerLines, onlyLine, parseUpgradeRequest } from '../proxy/upgrade-request.ts';
 import { createDeadline } from '../recording/deadline.ts';
 import type { Peer } from '../tailnet/identity.ts';
 import { openAccount, type Account, type AccountDeps } from './account.ts';
@@ -92,8 +92,8 @@ async function view(deps: LiveViewDeps, viewing: Viewing): Promise<void> {
   const route = findRoute(target);
   if (route?.kind !== 'live') throw new TailcastError('NOT_FOUND');
   const upgrade = parseUpgradeRequest({ method, rawHeaders, httpVersion: request.httpVersion });
-  const [key = '', ...more] = headerLines(rawHeaders, 'sec-websocket-key');
-  if (upgrade.protocol !== 'websocket' || more.length > 0 || !KEY.test(key)) {
+  const key = onlyLine(rawHeaders, 'sec-websocket-key') ?? '';
+  if (upgrade.protocol !== 'websocket' || !KEY.test(key)) {
     throw new TailcastError('UPGRADE_REFUSED', 'a session is followed over a WebSocket');
   }
   const leave = deps.places.take(caller.identity.nodeId);

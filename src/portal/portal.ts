@@ -22,7 +22,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import type { Caller, Gate } from '../proxy/gate.ts';
 import type { Rechecks } from '../proxy/recheck.ts';
 import type { OwnService } from '../proxy/server.ts';
-import { headerLines } from '../proxy/upgrade-request.ts';
+import { headerLines, onlyLine } from '../proxy/upgrade-request.ts';
 import { createDeadline } from '../recording/deadline.ts';
 import { openAccount, type Account } from './account.ts';
 import { portalClient, type PortalClient } from './client.ts';
@@ -190,7 +190,7 @@ async function passOn(
     const recorders = await deps.recordersFor(caller);
     if (recorders.length === 0) throw noRecorder();
     const viewer = namedViewerOf(caller, client.inbound);
-    const fields = passedOn(rawHeaders);
+    const fields = passed(rawHeaders, PASSED_ON);
     const response = await deps.calls.ask({ recorders, viewer, target: route.target, fields }, signal);
     response.on('error', () => {}); // the pipeline tells
     unwatch = deps.rechecks.watch(caller, peer, (error) => stop.abort(error));
@@ -208,11 +208,11 @@ async function passOn(
   }
 }
 
-function passedOn(rawHeaders: readonly string[]): readonly string[] {
-  return [...PASSED_ON].flatMap(([name, shape]) => {
-    const lines = headerLines(rawHeaders, name);
-    const [value = ''] = lines;
-    return lines.length === 1 && shape.test(value) ? [name, value] : [];
+/** Those fields that are there once and look as they should. */
+function passed(rawHeaders: readonly string[], shapes: ReadonlyMap<string, RegExp>): readonly string[] {
+  return [...shapes].flatMap(([name, shape]) => {
+    const value = onlyLine(rawHeaders, name);
+    return value !== undefined && shape.test(value) ? [name, value] : [];
   });
 }
 
@@ -220,13 +220,10 @@ function answerFields(
   { statusCode = 502, rawHeaders }: IncomingMessage,
   route: Extract<PortalRoute, { kind: 'data' }>,
 ): readonly string[] {
-  const passed = [...PASSED_BACK].flatMap(([name, shape]) => {
-    const [value = '', ...more] = headerLines(rawHeaders, name);
-    return more.length === 0 && shape.test(value) ? [name, value] : [];
-  });
   const type = statusCode < 300 || statusCode === 304 ? route.type : 'application/json; charset=utf-8';
   const cache = route.cacheable ? 'private, no-cache' : 'no-store';
-  return [...DATA_HEADERS, ...passed, 'content-type', type, 'cache-control', cache];
+  const back = passed(rawHeaders, PASSED_BACK);
+  return [...DATA_HEADERS, ...back, 'content-type', type, 'cache-control', cache];
 }
 
 /** Moves a body as fast as the client takes it; one that stands still is cut. */

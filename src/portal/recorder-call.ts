@@ -6,7 +6,7 @@ import { request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';
 import { dialUpgrade, type UpgradeAnswer } from '../proxy/dial.ts';
-import { headerLines } from '../proxy/upgrade-request.ts';
+import { onlyLine } from '../proxy/upgrade-request.ts';
 import { within } from '../recording/deadline.ts';
 import { createCandidates, type RecorderNode } from '../recording/recorder-candidates.ts';
 import type { DialRecorder } from '../recording/recorder-connection.ts';
@@ -204,6 +204,5 @@ function fieldsOf({ viewer, fields }: Question): readonly string[] {
 
 /** A recorder that did not say so may have taken us for the viewer, who may see something else. */
 function isAccepted(rawHeaders: readonly string[], viewer: NamedViewer): boolean {
-  const lines = headerLines(rawHeaders, VIEWER_ACCEPTED_HEADER);
-  return lines.length === 1 && lines[0] === viewer.nodeId;
+  return onlyLine(rawHeaders, VIEWER_ACCEPTED_HEADER) === viewer.nodeId;
 }

@@ -5,7 +5,7 @@
  * name that was made to resolve to the gateway would make a foreign page look like our own).
  */
 import { TailcastError } from '../errors.ts';
-import { headerLines } from './upgrade-request.ts';
+import { onlyLine } from './upgrade-request.ts';
 
 /** What of a request's header fields says who made the browser send it. */
 export interface BrowserFields {
@@ -51,10 +51,7 @@ export function refuseForeignPages(fields: BrowserFields, { hostNames, dashboard
  * @param rawHeaders flat, as received
  */
 export function isFollowedLink(rawHeaders: readonly string[]): boolean {
-  const says = (name: string, value: string): boolean => {
-    const lines = headerLines(rawHeaders, name);
-    return lines.length === 1 && lines[0] === value;
-  };
+  const says = (name: string, value: string): boolean => onlyLine(rawHeaders, name) === value;
   return says('sec-fetch-mode', 'navigate') && says('sec-fetch-dest', 'document');
 }
 

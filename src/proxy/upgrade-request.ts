@@ -55,6 +55,12 @@ export function headerLines(rawHeaders: readonly string[], name: string): readon
   return lines;
 }
 
+/** The value of the one line called `name` (lower case); of several nobody could say which counts. */
+export function onlyLine(rawHeaders: readonly string[], name: string): string | undefined {
+  const [value, ...more] = headerLines(rawHeaders, name);
+  return more.length === 0 ? value : undefined;
+}
+
 /** The list without the lines called `name` (lower case). */
 export function withoutHeader(rawHeaders: readonly string[], name: string): readonly string[] {
   const kept: string[] = [];

@@ -73,7 +73,7 @@ const PAGES = inFile(
   ['dashboards that are named', '!dashboardOrigins.has(origin.toLowerCase())', 'dashboardOrigins.size === 0'],
   ['links: mode', "says('sec-fetch-mode', 'navigate') &&", ''],
   ['links: no frames', "&& says('sec-fetch-dest', 'document')", ''],
-  ['links: said once', 'lines.length === 1 && lines[0] === value', 'lines.includes(value)'],
+  ['links: said in its place', 'onlyLine(rawHeaders, name) === value', 'rawHeaders.includes(value)'],
   ['Sec-Fetch-Site', '!OWN_SITES.has(site.toLowerCase())', 'site === "never"'],
   ['sibling sites', "new Set(['same-origin', 'none'])", "new Set(['same-origin', 'same-site', 'none'])"],
   [
@@ -282,6 +282,7 @@ const FRONT = [
   ),
   ...inFile(
     'src/proxy/upgrade-request.ts',
+    ['one line', 'return more.length === 0 ? value : undefined;', 'return value;'],
     ['HTTP/1.0', "if (request.httpVersion !== '1.1')", "if (request.httpVersion === '')"],
     ['bodies of upgrades', 'if (hasBody(request.rawHeaders))', 'if (request.method === "")'],
     [
@@ -574,7 +575,11 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/proxy/upgrade.test.ts',
   ],
   'src/proxy/http2.ts': ['test/proxy/http2.test.ts', 'test/attack/framing.test.ts'],
-  'src/proxy/upgrade-request.ts': ['test/proxy/upgrade.test.ts', 'test/attack/roads.test.ts'],
+  'src/proxy/upgrade-request.ts': [
+    'test/proxy/upgrade.test.ts',
+    'test/attack/roads.test.ts',
+    'test/attack/portal.test.ts',
+  ],
   'src/proxy/upgrade.ts': [
     'test/proxy/upgrade.test.ts',
     'test/proxy/session-life.test.ts',
