@@ -3,6 +3,7 @@
  * those of a worker that has ended, with a list of what it had open.
  */
 import type { SessionFields } from '../observe/events.ts';
+import { createPlaceCount } from '../place-count.ts';
 import type { PlaceLimits } from './messages.ts';
 
 /** A session that ended with its worker. */
@@ -13,17 +14,16 @@ export interface LostSession {
 }
 
 interface WorkerSessions {
-  /** By the number that the worker gave the place. */
-  readonly places: Map<number, string>;
+  /** What gives a place back, by the number that the worker gave it. */
+  readonly places: Map<number, () => void>;
   readonly open: Map<string, { readonly session: SessionFields; readonly sinceMs: number }>;
 }
 
 /** One per primary. Workers are told apart by identity, so that one and its replacement are never confused. */
 export class SessionPlaces {
-  readonly #byUser = new Map<string, number>();
+  readonly #taken = createPlaceCount();
   readonly #workers = new Map<object, WorkerSessions>();
   readonly #nowMs: () => number;
-  #total = 0;
 
   constructor(nowMs: () => number) {
     this.#nowMs = nowMs;
@@ -31,26 +31,22 @@ export class SessionPlaces {
 
   /** Places now taken. */
   get total(): number {
-    return this.#total;
+    return this.#taken.total;
   }
 
   /** @returns undefined when there was a place, else why there is none. */
   enter(worker: object, id: number, user: string, limits: PlaceLimits): string | undefined {
-    const own = this.#byUser.get(user) ?? 0;
+    const own = this.#taken.takenBy(user);
     if (own >= limits.perUser) return `you have ${own} sessions open, and no more are allowed`;
-    if (this.#total >= limits.total) return `${this.#total} sessions are open, and no more are allowed`;
-    this.#of(worker).places.set(id, user);
-    this.#byUser.set(user, own + 1);
-    this.#total += 1;
+    if (this.total >= limits.total) return `${this.total} sessions are open, and no more are allowed`;
+    this.#of(worker).places.set(id, this.#taken.take(user));
     return undefined;
   }
 
   leave(worker: object, id: number): void {
     const places = this.#workers.get(worker)?.places;
-    const user = places?.get(id);
-    if (places === undefined || user === undefined) return;
-    places.delete(id);
-    this.#free(user);
+    places?.get(id)?.();
+    places?.delete(id);
   }
 
   began(worker: object, session: SessionFields): void {
@@ -66,7 +62,7 @@ export class SessionPlaces {
     const had = this.#workers.get(worker);
     if (had === undefined) return [];
     this.#workers.delete(worker);
-    for (const user of had.places.values()) this.#free(user);
+    for (const giveBack of had.places.values()) giveBack();
     const now = this.#nowMs();
     return [...had.open.values()].map(({ session, sinceMs }) => ({ session, durationMs: now - sinceMs }));
   }
@@ -78,12 +74,5 @@ export class SessionPlaces {
       this.#workers.set(worker, sessions);
     }
     return sessions;
-  }
-
-  #free(user: string): void {
-    this.#total -= 1;
-    const rest = (this.#byUser.get(user) ?? 1) - 1;
-    if (rest === 0) this.#byUser.delete(user);
-    else this.#byUser.set(user, rest);
   }
 }

@@ -383,9 +383,9 @@ const FRONT = [
   ...inFile(
     'src/proxy/session-limits.ts',
     ['per user', 'if (own >= limits.perUser) {', 'if (own > 1e9) {'],
-    ['in total', 'if (total >= limits.total) {', 'if (total > 1e9) {'],
-    ['leaving once', 'if (left) return;', ''],
+    ['in total', 'if (open.total >= limits.total) {', 'if (open.total > 1e9) {'],
   ),
+  ...inFile('src/place-count.ts', ['leaving once', 'if (left) return;', '']),
   ...inFile(
     'src/proxy/upgrade-session.ts',
     ['longest time', 'timers.push(setTimeout(() => end(error), maxDurationMs));', 'void error;'],
@@ -600,6 +600,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ],
   'src/proxy/recheck.ts': ['test/proxy/recheck.test.ts'],
   'src/proxy/session-limits.ts': ['test/proxy/session-limits.test.ts'],
+  'src/place-count.ts': ['test/place-count.test.ts', 'test/proxy/session-limits.test.ts'],
   'src/proxy/upgrade-session.ts': ['test/proxy/session-life.test.ts', 'test/proxy/upgrade.test.ts'],
   'src/recording/request-event.ts': ['test/recording/request-event.test.ts'],
   'src/recording/tap-spdy.ts': ['test/recording/tap-spdy.test.ts'],

@@ -100,8 +100,8 @@ export const PORTAL: readonly Mutation[] = [
   ),
   ...inFile(
     'src/portal/places.ts',
-    ['all together', 'if (total >= limits.total)', 'if (total >= 1e9)'],
-    ['one node', 'if (own >= limits.perNode)', 'if (own >= 1e9)'],
+    ['all together', 'if (taken.total >= limits.total)', 'if (taken.total >= 1e9)'],
+    ['one node', 'if (taken.takenBy(nodeId) >= limits.perNode)', 'if (taken.total >= 1e9)'],
   ),
   ...inFile('src/portal/refusal.ts', [
     'markup in a sentence',
