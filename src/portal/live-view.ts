@@ -16,6 +16,7 @@ import { encodeHead } from '../proxy/upgrade-head.ts';
 import { headerLines, onlyLine, parseUpgradeRequest } from '../proxy/upgrade-request.ts';
 import { createDeadline } from '../recording/deadline.ts';
 import type { Peer } from '../tailnet/identity.ts';
+import { LIVE_SUBPROTOCOL } from '../wire/recorder-api/live-view.ts';
 import { openAccount, type Account, type AccountDeps } from './account.ts';
 import type { Places } from './places.ts';
 import type { RecorderCalls } from './recorder-call.ts';
@@ -37,8 +38,6 @@ export interface LiveView {
   serve(request: IncomingMessage, socket: Duplex, head: Buffer, peer: Peer): Promise<void>;
 }
 
-/** What asciinema players ask for. */
-const SUBPROTOCOL = 'v2.asciicast';
 const KEY = /^[A-Za-z0-9+/]{22}==$/;
 const SWITCHING = 101;
 /** How long one end may stay open after the other. */
@@ -101,7 +100,7 @@ async function view(deps: LiveViewDeps, viewing: Viewing): Promise<void> {
     const recorders = await deps.recordersFor(caller);
     if (recorders.length === 0) throw noRecorder();
     const offered = headerLines(rawHeaders, 'sec-websocket-protocol').join(',').split(',');
-    const subprotocols = offered.some((name) => name.trim() === SUBPROTOCOL) ? [SUBPROTOCOL] : [];
+    const subprotocols = offered.some((name) => name.trim() === LIVE_SUBPROTOCOL) ? [LIVE_SUBPROTOCOL] : [];
     const question = { recorders, viewer: namedViewerOf(caller, inbound), target: route.target, fields: [] };
     const answer = await deps.calls.follow({ ...question, key, subprotocols }, signal);
     const switched = assertSwitched(answer);

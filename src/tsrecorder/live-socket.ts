@@ -7,6 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer, type WebSocket } from 'ws';
 import { errorText } from '../errors.ts';
+import { LIVE_SUBPROTOCOL } from '../wire/recorder-api/live-view.ts';
 import { VIEWER_ACCEPTED_HEADER } from '../wire/recorder-api/named-viewer.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Catalog, CatalogEntry } from './catalog.ts';
@@ -31,7 +32,6 @@ export interface LiveSockets {
   close(): void;
 }
 
-const SUBPROTOCOL = 'v2.asciicast';
 const ROUTE = /^\/api\/v1\/recordings\/([^/?]{1,1024})\/live$/;
 const CLOSE_NORMAL = 1000;
 const CLOSE_ERROR = 1011;
@@ -43,7 +43,7 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
     clientTracking: true,
     maxPayload: 1024,
     perMessageDeflate: false,
-    handleProtocols: (offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
+    handleProtocols: (offered) => (offered.has(LIVE_SUBPROTOCOL) ? LIVE_SUBPROTOCOL : false),
   });
 
   /** Viewers whom a gateway named: it is told that it was believed. */
