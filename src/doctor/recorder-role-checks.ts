@@ -1,6 +1,6 @@
 /** What only the recorder itself can be asked: who may upload, and does it answer on its own address? */
 import type { Duplex } from 'node:stream';
-import type { TailnetStatus } from '../tailnet/tailnet-status.ts';
+import type { TailnetNode, TailnetStatus } from '../tailnet/tailnet-status.ts';
 import { errorText } from '../errors.ts';
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
 import { probeRecorder } from './recorder-checks.ts';
@@ -20,9 +20,7 @@ export function uploadersCheck(uploaders: readonly string[], status: () => Promi
         );
       }
       const { peers } = await status();
-      const missing = uploaders.filter(
-        (name) => !peers.some(({ nodeId, tags }) => nodeId === name || tags.includes(name)),
-      );
+      const missing = uploaders.filter((name) => !peers.some((peer) => isNamed(peer, name)));
       if (missing.length === uploaders.length) {
         return failed(
           `no node of the tailnet is ${missing.join(' or ')}`,
@@ -46,9 +44,7 @@ export function trustedGatewaysCheck(
     remedy: 'see that tailscaled is connected',
     async run() {
       const { peers } = await status();
-      const trusted = peers.filter(({ nodeId, tags }) =>
-        gateways.some((name) => nodeId === name || tags.includes(name)),
-      );
+      const trusted = peers.filter((peer) => gateways.some((name) => isNamed(peer, name)));
       if (trusted.length > 0) return ok(`shown by ${trusted.map(({ name }) => name).join(', ')}`);
       return failed(
         `no node of the tailnet is ${gateways.join(' or ')}, so no portal shows recordings`,
@@ -56,6 +52,11 @@ export function trustedGatewaysCheck(
       );
     },
   };
+}
+
+/** @param name a tag or a stable node ID */
+function isNamed({ nodeId, tags }: TailnetNode, name: string): boolean {
+  return nodeId === name || tags.includes(name);
 }
 
 /** @param dial connects to the address that the recorder listens on */
