@@ -75,6 +75,20 @@ describe('an upload whose recorder is lost for good', () => {
     return client;
   }
 
+  /** An upload, and the recorder that has it as yet. */
+  async function openUpload(
+    client: RecorderClient,
+    events: LateEvents,
+    behaviour: RecorderBehaviour = {},
+  ): Promise<{ readonly first: RecorderDouble; readonly upload: RecorderUpload }> {
+    const first = await startRecorderDouble({ acks: 'alive', ...behaviour });
+    const upload = await client.open(
+      { recorders: [first.address], sessionId: 's1', late: events },
+      new AbortController().signal,
+    );
+    return { first, upload };
+  }
+
   /** Uploads the beginning, of which `acknowledged` bytes are acknowledged, and loses the recorder. */
   async function lostUpload(
     client: RecorderClient,
@@ -82,11 +96,7 @@ describe('an upload whose recorder is lost for good', () => {
     events: LateEvents,
     lines = '[1,"o","a"]\n',
   ): Promise<{ readonly upload: RecorderUpload; readonly port: number; readonly body: string }> {
-    const first = await startRecorderDouble({ acks: 'alive' });
-    const upload = await client.open(
-      { recorders: [first.address], sessionId: 's1', late: events },
-      new AbortController().signal,
-    );
+    const { first, upload } = await openUpload(client, events);
     const body = HEADER + SESSION + lines;
     void upload.write(HEADER + SESSION);
     void upload.write(lines);
@@ -125,11 +135,7 @@ describe('an upload whose recorder is lost for good', () => {
   it('is delivered by itself when the session was over already', async () => {
     const client = createClient();
     const { events, told, until } = listener();
-    const first = await startRecorderDouble({ acks: 'alive' });
-    const upload = await client.open(
-      { recorders: [first.address], sessionId: 's1', late: events },
-      new AbortController().signal,
-    );
+    const { first, upload } = await openUpload(client, events);
     void upload.write(HEADER + SESSION + END);
     await first.until(() => first.uploads[0]?.size === (HEADER + SESSION + END).length);
     const ended = upload.end();
@@ -145,11 +151,7 @@ describe('an upload whose recorder is lost for good', () => {
   it('is delivered for the last word alone when every byte was acknowledged', async () => {
     const client = createClient();
     const { events, told, until } = listener();
-    const first = await startRecorderDouble({ acks: 'alive' });
-    const upload = await client.open(
-      { recorders: [first.address], sessionId: 's1', late: events },
-      new AbortController().signal,
-    );
+    const { first, upload } = await openUpload(client, events);
     const body = HEADER + SESSION + '[1,"o","a"]\n' + END;
     void upload.write(body);
     await first.until(() => first.uploads[0]?.size === body.length);
@@ -168,11 +170,7 @@ describe('an upload whose recorder is lost for good', () => {
   it('is not delivered when its recorder cannot continue a session, and that is told', async () => {
     const client = createClient();
     const { events, told } = listener();
-    const first = await startRecorderDouble({ acks: 'alive', resume: false });
-    const upload = await client.open(
-      { recorders: [first.address], sessionId: 's1', late: events },
-      new AbortController().signal,
-    );
+    const { first, upload } = await openUpload(client, events, { resume: false });
     void upload.write('12345\n');
     await first.until(() => first.uploads[0]?.size === 6);
     await first.close();
