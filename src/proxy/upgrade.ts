@@ -29,6 +29,7 @@ import type { Admission, Gate } from './gate.ts';
 import { nameOf } from './pump.ts';
 import type { PortRange } from './policy.ts';
 import type { Rechecks } from './recheck.ts';
+import type { UpgradeHandler } from './server.ts';
 import type { SessionLimits as SessionCounts } from './session-limits.ts';
 import { openAccount, whatWasAsked, type AccountDeps, type UpgradeAccount } from './upgrade-account.ts';
 import { encodeHead, warningLines } from './upgrade-head.ts';
@@ -78,13 +79,6 @@ export interface UpgradeLimits extends Partial<SessionLimits> {
 }
 
 export const UPGRADE_LIMITS: UpgradeLimits = { responseTimeoutMs: 60_000, lingerMs: 5_000 };
-
-export type UpgradeHandler = (
-  request: IncomingMessage,
-  socket: Duplex,
-  head: Buffer,
-  peer: Peer,
-) => Promise<void>;
 
 const SWITCHING = 101;
 
