@@ -1,5 +1,6 @@
 /** The `ProxyGroup` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/proxygroup.yaml`. */
 import { z } from 'zod';
+import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
 
 /** Annotations of a ProxyGroup that ask for what the resource has no field for. */
 export const ANNOTATIONS = {
@@ -9,25 +10,8 @@ export const ANNOTATIONS = {
   env: 'tailcast/env',
 } as const;
 
-const conditionSchema = z.object({
-  type: z.string(),
-  status: z.string(),
-  reason: z.string(),
-  message: z.string(),
-  lastTransitionTime: z.string(),
-  observedGeneration: z.number().optional(),
-});
-
 const proxyGroupSchema = z.object({
-  metadata: z.object({
-    name: z.string(),
-    uid: z.string(),
-    resourceVersion: z.string().default(''),
-    generation: z.number().default(0),
-    annotations: z.record(z.string(), z.string()).default({}),
-    finalizers: z.array(z.string()).default([]),
-    deletionTimestamp: z.string().optional(),
-  }),
+  metadata: metadataSchema,
   spec: z.object({
     type: z.string(),
     replicas: z.number().int().min(0).default(2),

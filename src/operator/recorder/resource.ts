@@ -8,6 +8,7 @@ import type {
   V1Toleration,
 } from '@kubernetes/client-node';
 import { z } from 'zod';
+import { conditionSchema, metadataSchema, textMap } from '../nodes/resource-parts.ts';
 
 /** Annotations of a Recorder that ask for what the resource has no field for. */
 export const ANNOTATIONS = {
@@ -16,8 +17,6 @@ export const ANNOTATIONS = {
   /** StorageClass of those claims; default: the cluster's. */
   volumeClass: 'tailcast/volume-class',
 } as const;
-
-const textMap = z.record(z.string(), z.string()).default({});
 
 /** The API server has validated these against the schema of the core types. */
 const passed = <T>() => z.custom<T>().optional();
@@ -52,15 +51,6 @@ const s3Schema = z.object({
   credentials: z.object({ secret: z.object({ name: z.string().default('') }).prefault({}) }).prefault({}),
 });
 
-const conditionSchema = z.object({
-  type: z.string(),
-  status: z.string(),
-  reason: z.string(),
-  message: z.string(),
-  lastTransitionTime: z.string(),
-  observedGeneration: z.number().optional(),
-});
-
 const deviceSchema = z.object({
   hostname: z.string(),
   tailnetIPs: z.array(z.string()).optional(),
@@ -68,15 +58,7 @@ const deviceSchema = z.object({
 });
 
 const recorderSchema = z.object({
-  metadata: z.object({
-    name: z.string(),
-    uid: z.string(),
-    resourceVersion: z.string().default(''),
-    generation: z.number().default(0),
-    annotations: textMap,
-    finalizers: z.array(z.string()).default([]),
-    deletionTimestamp: z.string().optional(),
-  }),
+  metadata: metadataSchema,
   spec: z
     .object({
       enableUI: z.boolean().default(false),
