@@ -85,6 +85,40 @@ describe.each(versions)('Kubernetes %s', (version) => {
     return through;
   }
 
+  /**
+   * What the programs of other languages are asked alike.
+   * @param act runs the program; its arguments begin with what is to be done and the kubeconfig
+   */
+  function itDoesTheOrdinary(
+    name: string,
+    act: (...args: string[]) => Promise<unknown>,
+    says: { readonly missing: unknown; readonly forwarded: unknown },
+  ): void {
+    it('reads', async () => {
+      const answer = await both((kubeconfig) => act('get', kubeconfig, 'tailcast'));
+      expect(answer).toEqual({ names: ['kube-root-ca.crt'], missing: says.missing });
+      works(name, 'get');
+    });
+
+    it('watches', async () => {
+      const answer = await both((kubeconfig) => act('watch', kubeconfig, 'default', pod));
+      expect(answer).toEqual({ seen: ['ADDED', 'MODIFIED', 'DELETED'] });
+      works(name, 'watch');
+    });
+
+    it('forwards a port', async () => {
+      const server = await startDigestServer('length');
+      try {
+        const port = String(server.port);
+        const answer = await both((kubeconfig) => act('port-forward', kubeconfig, 'default', pod, port));
+        expect(answer).toEqual(says.forwarded);
+      } finally {
+        server.close();
+      }
+      works(name, 'port-forward', 'WS');
+    });
+  }
+
   describe('client-go', () => {
     const go = async (...args: string[]): Promise<unknown> =>
       JSON.parse((await run(clientGo, args, { timeout: 90_000 })).stdout);
@@ -183,24 +217,12 @@ describe.each(versions)('Kubernetes %s', (version) => {
 
   describe('the Python client', () => {
     const name = 'Python kubernetes 33';
-    const act = async (command: string, kubeconfig: string, ...args: string[]): Promise<unknown> => {
+    const act = async (...args: string[]): Promise<unknown> => {
       const { interpreter, script } = python;
-      return JSON.parse(
-        (await run(interpreter, [script, command, kubeconfig, ...args], { timeout: 60_000 })).stdout,
-      );
+      return JSON.parse((await run(interpreter, [script, ...args], { timeout: 60_000 })).stdout);
     };
 
-    it('reads', async () => {
-      const answer = await both((kubeconfig) => act('get', kubeconfig, 'tailcast'));
-      expect(answer).toEqual({ names: ['kube-root-ca.crt'], missing: 404 });
-      works(name, 'get');
-    });
-
-    it('watches', async () => {
-      const answer = await both((kubeconfig) => act('watch', kubeconfig, 'default', pod));
-      expect(answer).toEqual({ seen: ['ADDED', 'MODIFIED', 'DELETED'] });
-      works(name, 'watch');
-    });
+    itDoesTheOrdinary(name, act, { missing: 404, forwarded: { equal: true, error: null } });
 
     it('runs commands, recorded although it never tells the size of its terminal', async () => {
       const answer = await both((kubeconfig) => act('exec', kubeconfig, 'default', pod));
@@ -216,39 +238,17 @@ describe.each(versions)('Kubernetes %s', (version) => {
       expect((await gateways.archive.read(shell!.id)).text).toContain('from-a-42-shell');
       works(name, 'exec', 'WS');
     });
-
-    it('forwards a port', async () => {
-      const server = await startDigestServer('length');
-      try {
-        const port = String(server.port);
-        const answer = await both((kubeconfig) => act('port-forward', kubeconfig, 'default', pod, port));
-        expect(answer).toEqual({ equal: true, error: null });
-      } finally {
-        server.close();
-      }
-      works(name, 'port-forward', 'WS');
-    });
   });
 
   describe.runIf(withFabric8)('fabric8', { timeout: 180_000 }, () => {
     const name = 'fabric8 7 (Java)';
-    const act = async (command: string, kubeconfig: string, ...args: string[]): Promise<unknown> => {
+    const act = async (...args: string[]): Promise<unknown> => {
       const { program, args: first } = await ensureFabric8Client();
-      const { stdout } = await run(program, [...first, command, kubeconfig, ...args], { timeout: 90_000 });
+      const { stdout } = await run(program, [...first, ...args], { timeout: 90_000 });
       return JSON.parse(stdout);
     };
 
-    it('reads', async () => {
-      const answer = await both((kubeconfig) => act('get', kubeconfig, 'tailcast'));
-      expect(answer).toEqual({ names: ['kube-root-ca.crt'], missing: true });
-      works(name, 'get');
-    });
-
-    it('watches', async () => {
-      const answer = await both((kubeconfig) => act('watch', kubeconfig, 'default', pod));
-      expect(answer).toEqual({ seen: ['ADDED', 'MODIFIED', 'DELETED'] });
-      works(name, 'watch');
-    });
+    itDoesTheOrdinary(name, act, { missing: true, forwarded: { equal: true } });
 
     it('runs commands, recorded', async () => {
       const answer = await both((kubeconfig) => act('exec', kubeconfig, 'default', pod));
@@ -259,18 +259,6 @@ describe.each(versions)('Kubernetes %s', (version) => {
       expect((await gateways.archive.read(echo!.id)).stdout).toHaveLength(4 * 1024 * 1024);
       works(name, 'exec', 'WS');
     });
-
-    it('forwards a port', async () => {
-      const server = await startDigestServer('length');
-      try {
-        const port = String(server.port);
-        const answer = await both((kubeconfig) => act('port-forward', kubeconfig, 'default', pod, port));
-        expect(answer).toEqual({ equal: true });
-      } finally {
-        server.close();
-      }
-      works(name, 'port-forward', 'WS');
-    });
   });
 
   describe.runIf(kubeRs !== undefined)('kube-rs', () => {
@@ -278,17 +266,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
     const act = async (...args: string[]): Promise<unknown> =>
       JSON.parse((await run(kubeRs ?? '', args, { timeout: 90_000 })).stdout);
 
-    it('reads', async () => {
-      const answer = await both((kubeconfig) => act('get', kubeconfig, 'tailcast'));
-      expect(answer).toEqual({ names: ['kube-root-ca.crt'], missing: 404 });
-      works(name, 'get');
-    });
-
-    it('watches', async () => {
-      const answer = await both((kubeconfig) => act('watch', kubeconfig, 'default', pod));
-      expect(answer).toEqual({ seen: ['ADDED', 'MODIFIED', 'DELETED'] });
-      works(name, 'watch');
-    });
+    itDoesTheOrdinary(name, act, { missing: 404, forwarded: { equal: true } });
 
     it('runs commands, recorded', async () => {
       const answer = await both((kubeconfig) => act('exec', kubeconfig, 'default', pod));
@@ -331,18 +309,6 @@ describe.each(versions)('Kubernetes %s', (version) => {
         for (const one of attached) await deletePod(cluster, one);
       }
       works(name, 'exec', 'attach');
-    });
-
-    it('forwards a port', async () => {
-      const server = await startDigestServer('length');
-      try {
-        const port = String(server.port);
-        const answer = await both((kubeconfig) => act('port-forward', kubeconfig, 'default', pod, port));
-        expect(answer).toEqual({ equal: true });
-      } finally {
-        server.close();
-      }
-      works(name, 'port-forward', 'WS');
     });
   });
 
