@@ -1,15 +1,18 @@
 import { LOG_LEVELS } from './log-levels.ts';
 import { setting, type SettingValues } from './settings.ts';
-import { listenAddress, oneOf, optionalText, type ListenAddress } from './values.ts';
-
-const loopback: ListenAddress = { host: '127.0.0.1', port: 0 };
+import { listenAddress, loopback, oneOf, optionalText } from './values.ts';
 
 /** Everything `tailcast demo` (`npm start`) can be told. All listeners are on loopback. */
 export const DEMO_SETTINGS = {
   kubeconfig: setting('use this real cluster instead of the embedded one', optionalText, undefined, '<file>'),
   context: setting('context of that kubeconfig', optionalText, undefined, '<name>'),
-  listen: setting('address of the gateway', listenAddress, loopback, '<host:port>'),
-  recorderListen: setting('address of the recorder and its player', listenAddress, loopback, '<host:port>'),
+  listen: setting('address of the gateway', listenAddress, loopback(0), '<host:port>'),
+  recorderListen: setting(
+    'address of the recorder and its player',
+    listenAddress,
+    loopback(0),
+    '<host:port>',
+  ),
   directory: setting(
     'where recordings, certificate and kubeconfig are kept; default: the state directory',
     optionalText,

@@ -4,6 +4,7 @@ import {
   byteSize,
   flag,
   listenAddress,
+  loopback,
   oneOf,
   optionalListenAddress,
   optionalText,
@@ -11,10 +12,7 @@ import {
   textList,
   wholeNumber,
   workerCount,
-  type ListenAddress,
 } from './values.ts';
-
-const loopback = (port: number): ListenAddress => ({ host: '127.0.0.1', port });
 
 /** Everything `tailcast gateway` can be told. */
 export const GATEWAY_SETTINGS = {

@@ -2,6 +2,7 @@ import { LOG_LEVELS } from './log-levels.ts';
 import { setting, type SettingValues } from './settings.ts';
 import {
   flag,
+  loopback,
   oneOf,
   optionalListenAddress,
   optionalText,
@@ -9,10 +10,7 @@ import {
   textList,
   webAddress,
   wholeNumber,
-  type ListenAddress,
 } from './values.ts';
-
-const loopback = (port: number): ListenAddress => ({ host: '127.0.0.1', port });
 
 /** Everything `tailcast operator` can be told. */
 export const OPERATOR_SETTINGS = {

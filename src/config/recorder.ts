@@ -4,6 +4,7 @@ import {
   byteSize,
   flag,
   listenAddress,
+  loopback,
   oneOf,
   optionalListenAddress,
   optionalText,
@@ -11,10 +12,7 @@ import {
   webAddress,
   wholeNumber,
   workerCount,
-  type ListenAddress,
 } from './values.ts';
-
-const loopback = (port: number): ListenAddress => ({ host: '127.0.0.1', port });
 
 /** Everything `tailcast recorder` can be told. */
 export const RECORDER_SETTINGS = {

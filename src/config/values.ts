@@ -8,6 +8,11 @@ export interface ListenAddress {
   readonly port: number;
 }
 
+/** What only this machine reaches. */
+export function loopback(port: number): ListenAddress {
+  return { host: '127.0.0.1', port };
+}
+
 /** Any text that is not empty. */
 export const text: ParseValue<string> = (raw) => {
   if (typeof raw !== 'string' || raw.trim() === '') throw new Error(`a text is expected, not ${shown(raw)}`);
