@@ -6,54 +6,27 @@
  * `proxy`, behind `tailscale serve` with PROXY protocol; a recorder beside that of node `recorder`, over a bucket.
  */
 import { createPod } from './cases/case.ts';
-import { GoMissingError, ensurePeer } from './rig/build.ts';
-import { type Kubectl, findKubectls, runKubectl } from './rig/kubectl.ts';
-import { type Kubernetes, startKubernetes } from './rig/kubernetes.ts';
-import type { PeerName } from './rig/peers.ts';
+import { GoMissingError } from './rig/build.ts';
+import { runKubectl } from './rig/kubectl.ts';
 import { type Rig, createRig } from './rig/rig.ts';
-import { startS3 } from './rig/s3.ts';
-import { type Tailnet, startTailnet } from './rig/tailnet.ts';
-import { openArchive } from './support/archive.ts';
-import {
-  type SiteGateway,
-  type SiteRecorder,
-  createBucket,
-  kubeconfigAt,
-  sitePolicy,
-  startSiteGateway,
-  startSiteRecorder,
-} from './support/site.ts';
+import type { NodeOptions } from './rig/tailnet.ts';
+import { kubeconfigAt, sitePolicy } from './support/site.ts';
+import { BUCKET, type TailnetSite, ensureTailnetSite, startTailnetSite } from './support/tailnet-site.ts';
 
-const PEERS: readonly PeerName[] = ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'];
 const GATEWAY_HOST = '127.0.0.77';
-const BUCKET = 'recordings';
 const POD = 'shell';
-
-interface Demo {
-  readonly cluster: Kubernetes;
-  readonly tailnet: Tailnet;
-  readonly recorder: SiteRecorder;
-  readonly gateway: SiteGateway;
-  readonly kubectl: Kubectl;
-  readonly s3: { readonly endpoint: string; readonly accessKeyId: string; readonly secretAccessKey: string };
-}
+const PEOPLE: readonly NodeOptions[] = [
+  { name: 'alice', user: 'alice@example.com' },
+  { name: 'bob', user: 'bob@example.com' },
+  { name: 'ci', tags: ['tag:ci'] },
+];
 
 const step = (text: string): void => void process.stderr.write(`demo:real: ${text}\n`);
 
-async function start(rig: Rig): Promise<Demo> {
-  step('starting a cluster, a tailnet and an S3 server');
-  const [cluster, tailnet, s3] = await Promise.all([
-    startKubernetes(rig, { node: { webSockets: true } }),
-    startTailnet(rig, { policy: sitePolicy([]) }),
-    startS3(rig),
-  ]);
-  await createBucket(s3, BUCKET);
-  step('starting the recorder and the gateway');
-  const proxy = tailnet.node('proxy');
-  const [recorder, gateway] = await Promise.all([
-    startSiteRecorder(rig, { name: 'recorder-role', node: tailnet.node('recorder'), s3, bucket: BUCKET }),
-    startSiteGateway(rig, { name: 'gateway-role', node: proxy, cluster, host: GATEWAY_HOST }),
-  ]);
+async function start(rig: Rig): Promise<TailnetSite> {
+  step('starting a cluster, a tailnet and an S3 server, a recorder and a gateway');
+  const site = await startTailnetSite(rig, PEOPLE, { gatewayHost: GATEWAY_HOST });
+  const { cluster, tailnet, proxy, recorder, gateway } = site;
   await proxy.cli(
     'serve',
     '--bg',
@@ -69,28 +42,27 @@ async function start(rig: Rig): Promise<Demo> {
     ]),
   );
   await createPod(cluster, POD, { command: ['sleep', 'infinity'] });
-  const kubectl = (await findKubectls()).at(-1)!;
-  return { cluster, tailnet, recorder, gateway, kubectl, s3 };
+  return site;
 }
 
-function kubeconfigOf({ cluster, tailnet, gateway }: Demo, who: string): string {
-  return kubeconfigAt(tailnet.node(who), { node: tailnet.node('proxy'), port: 443, ca: gateway.ca, cluster });
+/** Through `tailscale serve`. */
+function kubeconfigOf({ cluster, tailnet, proxy, gateway }: TailnetSite, who: string): string {
+  return kubeconfigAt(tailnet.node(who), { node: proxy, port: 443, ca: gateway.ca, cluster });
 }
 
 /** Something for the player to show, and the proof that everything works together. */
-async function recordSample(rig: Rig, demo: Demo): Promise<void> {
+async function recordSample(rig: Rig, demo: TailnetSite): Promise<void> {
   step('recording a first session of alice');
-  const archive = openArchive(demo.recorder.url);
   const args = ['exec', POD, '--', 'sh', '-c', 'echo recorded in a real bucket; uname -sr'];
   await rig.until('the first session', async () => {
     const run = await runKubectl(demo.kubectl, args, { kubeconfig: kubeconfigOf(demo, 'alice') });
     if (run.code !== 0) throw new Error(run.stderr.toString());
     return true;
   });
-  await archive.whole([POD], 1);
+  await demo.archive.whole([POD], 1);
 }
 
-function instructions(demo: Demo): string {
+function instructions(demo: TailnetSite): string {
   const { tailnet, recorder, kubectl, s3 } = demo;
   const alice = tailnet.node('alice');
   return `
@@ -120,7 +92,7 @@ Ctrl-C ends everything.
 
 async function main(): Promise<number> {
   try {
-    for (const peer of PEERS) await ensurePeer(peer);
+    await ensureTailnetSite();
   } catch (error) {
     if (!(error instanceof GoMissingError)) throw error;
     step(error.message);

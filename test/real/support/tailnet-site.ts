@@ -37,8 +37,15 @@ export interface TailnetSite {
 /**
  * Starts it in the rig, with the nodes `proxy` and `recorder` and those of `people`. Nobody has a grant yet: what a
  * caller is given is for `tailnet.setPolicy`.
+ *
+ * @param options.gatewayHost where the gateway listens; elsewhere than on 127.0.0.1 it wants the PROXY protocol
  */
-export async function startTailnetSite(rig: Rig, people: readonly NodeOptions[]): Promise<TailnetSite> {
+export async function startTailnetSite(
+  rig: Rig,
+  people: readonly NodeOptions[],
+  options: { readonly gatewayHost?: string } = {},
+): Promise<TailnetSite> {
+  const { gatewayHost: host } = options;
   const [cluster, tailnet, s3] = await Promise.all([
     startKubernetes(rig, { node: { webSockets: true } }),
     startTailnet(rig, {
@@ -51,7 +58,7 @@ export async function startTailnetSite(rig: Rig, people: readonly NodeOptions[])
   const proxy = tailnet.node('proxy');
   const [recorder, gateway] = await Promise.all([
     startSiteRecorder(rig, { name: 'recorder', node: tailnet.node('recorder'), s3, bucket: BUCKET }),
-    startSiteGateway(rig, { name: 'gateway', node: proxy, cluster }),
+    startSiteGateway(rig, { name: 'gateway', node: proxy, cluster, ...(host === undefined ? {} : { host }) }),
   ]);
   const kubectl = (await findKubectls()).at(-1)!;
   return {
