@@ -84,7 +84,7 @@ const listsAtOnce: BenchCase = {
     protocol: 'h1',
     answer: 'list-chunked',
     connections: 8,
-    durationMs: ms(scale, 1500),
+    durationMs: ms(scale, 1000),
   }),
 };
 

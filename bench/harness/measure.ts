@@ -79,8 +79,8 @@ export async function measureCase(
   return { result, replaced: peers };
 }
 
-/** What is compiled while it runs is warm after this much of a load. */
-const WARM_JIT_MS = 1500;
+/** What is compiled while it runs is warm after this much of a load; of two processes each gets half of it. */
+const WARM_JIT_MS = 2000;
 /** The others have connections to open. */
 const WARM_COMPILED_MS = 200;
 
@@ -89,7 +89,8 @@ function warmUpPlan(benchmark: BenchCase, peer: Peer, scale: Scale): LoadPlan | 
   const jit = peer.name === 'direct' || peer.name.startsWith('tailcast');
   const plan = benchmark.plan?.({ quick: scale.quick && !jit });
   if (plan === undefined || (plan.kind !== 'requests' && plan.kind !== 'handshakes')) return plan;
-  return { ...plan, durationMs: jit ? WARM_JIT_MS : scale.quick ? WARM_COMPILED_MS : plan.durationMs };
+  if (jit) return { ...plan, durationMs: peer.spread === true ? 2 * WARM_JIT_MS : WARM_JIT_MS };
+  return scale.quick ? { ...plan, durationMs: WARM_COMPILED_MS } : plan;
 }
 
 async function measureOnce(

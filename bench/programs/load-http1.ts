@@ -1,7 +1,7 @@
 /** HTTP/1.1 load: keep-alive connections that each ask again as soon as the answer is there and was right. */
 import type { Socket } from 'node:net';
 import { createChunkedScanner } from '../../src/proxy/chunked.ts';
-import { open } from './connect.ts';
+import { openAll } from './connect.ts';
 import {
   BLOCK_BYTES,
   ContentCheck,
@@ -77,7 +77,7 @@ export async function loadHttp1(
   onSteady: () => void,
 ): Promise<LoadResult> {
   const exchange = createExchange(plan.answer);
-  const sockets = await Promise.all(Array.from({ length: plan.connections }, () => open(target, 'http/1.1')));
+  const sockets = await openAll(target, 'http/1.1', plan.connections);
   const latencies: number[] = [];
   let bytes = 0;
   const window = openWindow(plan, () => {

@@ -4,7 +4,7 @@
  * 0x88 (RFC 7541 appendix A) in every answer.
  */
 import type { Socket } from 'node:net';
-import { open as openConnection } from './connect.ts';
+import { openAll } from './connect.ts';
 import { ContentCheck, createSmall, SMALL_BYTES } from './content.ts';
 import { SMALL_PATH } from './load-http1.ts';
 import { percentiles, type LoadPlan, type LoadResult, type Target } from './plan.ts';
@@ -25,9 +25,7 @@ export async function loadHttp2(
   plan: RequestsPlan,
   onSteady: () => void,
 ): Promise<LoadResult> {
-  const sockets = await Promise.all(
-    Array.from({ length: plan.connections }, () => openConnection(target, 'h2')),
-  );
+  const sockets = await openAll(target, 'h2', plan.connections);
   const latencies: number[] = [];
   const window = openWindow(plan, () => {
     latencies.length = 0;
