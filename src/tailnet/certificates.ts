@@ -3,7 +3,12 @@
  * and `self-signed.ts`.
  */
 import { X509Certificate } from 'node:crypto';
-import { createSecureContext, type SecureContext } from 'node:tls';
+import {
+  createSecureContext,
+  DEFAULT_CIPHERS,
+  type SecureContext,
+  type SecureContextOptions,
+} from 'node:tls';
 import { errorText, TailcastError } from '../errors.ts';
 
 export interface CertificateSource {
@@ -38,6 +43,21 @@ export interface LoadedCertificate {
 }
 
 /**
+ * What every listener speaks. AES-128 comes first, as with Go's servers and so with the API servers behind us: what it
+ * encrypts costs four fifths of what AES-256 does, Node's first choice (`openssl speed`, 16 KB blocks).
+ */
+export const TLS_OPTIONS = {
+  minVersion: 'TLSv1.2',
+  honorCipherOrder: true,
+  ciphers: [
+    'TLS_AES_128_GCM_SHA256',
+    'TLS_AES_256_GCM_SHA384',
+    'TLS_CHACHA20_POLY1305_SHA256',
+    ...DEFAULT_CIPHERS.split(':').filter((name) => !name.startsWith('TLS_')),
+  ].join(':'),
+} as const satisfies SecureContextOptions;
+
+/**
  * @param origin where they are from, for the error's text
  * @throws TailcastError `CERTIFICATE_UNAVAILABLE` when they are unreadable or do not belong together
  */
@@ -47,8 +67,7 @@ export function loadCertificate(pair: CertificatePair, origin: string): LoadedCe
     const context = createSecureContext({
       key: pair.keyPem,
       cert: pair.certificatePem,
-      minVersion: 'TLSv1.2',
-      honorCipherOrder: true,
+      ...TLS_OPTIONS,
       sessionIdContext: 'tailcast',
     });
     return {

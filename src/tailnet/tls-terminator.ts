@@ -8,7 +8,7 @@ import type { Socket } from 'node:net';
 import { createServer, type TLSSocket } from 'node:tls';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { CertificateSource, LoadedCertificate } from './certificates.ts';
+import { TLS_OPTIONS, type CertificateSource, type LoadedCertificate } from './certificates.ts';
 
 export interface TlsTerminator {
   /**
@@ -33,7 +33,7 @@ export function createTlsTerminator(options: {
 
   const server = createServer({
     ALPNProtocols: ALPN_PROTOCOLS,
-    minVersion: 'TLSv1.2',
+    ...TLS_OPTIONS,
     SNICallback(serverName, answer) {
       certificates.context(serverName).then(
         (context) => answer(null, context === fallback?.context ? undefined : context),
@@ -61,7 +61,7 @@ export function createTlsTerminator(options: {
         server.setSecureContext({
           key: current.pair.keyPem,
           cert: current.pair.certificatePem,
-          minVersion: 'TLSv1.2',
+          ...TLS_OPTIONS,
         });
         if (ticketKeys !== undefined) server.setTicketKeys(ticketKeys);
       }

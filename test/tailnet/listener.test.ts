@@ -182,6 +182,18 @@ describe('a TLS connection', () => {
     await expect(tls(port, { secureContext: old })).rejects.toThrow(/protocol/);
   });
 
+  it.each(['localhost', 'gw.example.com'])(
+    'prefers AES-128 for %s, and takes what there is',
+    async (servername) => {
+      const port = await listen();
+      const chosen = async (options: ConnectionOptions): Promise<string | undefined> =>
+        (await tls(port, { servername, ...options })).getCipher().standardName;
+      expect(await chosen({})).toBe('TLS_AES_128_GCM_SHA256');
+      expect(await chosen({ ciphers: 'TLS_AES_256_GCM_SHA384' })).toBe('TLS_AES_256_GCM_SHA384');
+      expect(await chosen({ ciphers: 'TLS_CHACHA20_POLY1305_SHA256' })).toBe('TLS_CHACHA20_POLY1305_SHA256');
+    },
+  );
+
   it('serves a renewed default certificate without a restart', async () => {
     let current = fallback;
     const port = await listen({
