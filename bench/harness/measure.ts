@@ -106,7 +106,10 @@ async function measureOnce(
   const load = await runLoad(benchmark, peer, bench, scale, planOf(benchmark, peer, scale), meter.steady);
   const owed = load.units * (benchmark.recordedBytesPerUnit ?? 0) * (1 - STILL_ON_THE_WAY);
   if (recordings !== undefined) await atLeast(recordings, stored + owed);
-  return { ...speedOf(load, benchmark), ...usageIn(load, benchmark, peer, scale, meter.stop()) };
+  const used = meter.stop();
+  // what the recorder still has to do would be taken from the peer that comes next
+  if (recordings !== undefined) await restOf(recordings);
+  return { ...speedOf(load, benchmark), ...usageIn(load, benchmark, peer, scale, used) };
 }
 
 type Usage = Pick<Sample, 'cpu' | 'peakRssMb' | 'memoryKb' | 'memoryAddedKb' | 'busiest'>;
@@ -142,24 +145,28 @@ function usageIn(
 
 /** Of a session that has just ended, this share may not have reached the disk. */
 const STILL_ON_THE_WAY = 0.1;
-const LOOK_MS = 150;
-const MAX_LOOKS = 60;
+const LOOK_MS = 50;
+const MAX_LOOKS = 180;
+/** Where the recorder keeps what is not finished. */
+const SPOOL = '.spool';
 
 /** Whether the recorder must have what the peer let through. */
 function isLookedAt(benchmark: BenchCase, peer: Peer): boolean {
   return benchmark.recordedBytesPerUnit !== undefined && peer.name.endsWith('-recorded');
 }
 
-/** Bytes on the recorder's disk, when what the session before this one left behind is at its place. */
+/** Bytes on the recorder's disk, when it has sealed and stored what it was sent. */
 async function restOf(folder: string): Promise<number> {
   let last = -1;
   for (let look = 0; look < MAX_LOOKS; look += 1) {
     const bytes = sizeOf(folder);
-    if (bytes === last) return bytes;
+    const open = readdirSync(join(folder, SPOOL)).some((entry) => entry.endsWith('.cast'));
+    if (bytes === last && !open) return bytes;
     last = bytes;
     await delay(LOOK_MS);
   }
-  throw new Error('the recorder does not come to rest');
+  // a session that was cut may be continued for a while, and waits for that
+  return last;
 }
 
 /** @throws Error when the recorder's disk does not hold so much within some seconds */
