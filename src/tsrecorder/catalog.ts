@@ -10,7 +10,7 @@ import type { LiveRecording } from './ingest.ts';
 import { joinParts, type DescribedPart } from './join-parts.ts';
 import type { Recording, ResizeOrder } from './recording.ts';
 import { sessionMark } from './session-part.ts';
-import { formatTime, parseRecordingId, parseTime, recordingId, type RecordingKey } from './store/key.ts';
+import { fixedWidth, parseRecordingId, parseTime, recordingId, type RecordingKey } from './store/key.ts';
 import type { RecordingStore, StoredRecording } from './store/store.ts';
 
 export interface CatalogPage {
@@ -77,16 +77,24 @@ interface Candidate {
 const MAX_SCANNED = 5000;
 const SCAN_BATCH = 32;
 
+/** What is in the store or with other recorders, and what questions need of it. */
+interface Listing {
+  readonly newestFirst: readonly Candidate[];
+  readonly sessions: readonly Candidate[];
+  readonly byId: ReadonlyMap<string, Candidate>;
+  readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
+}
+
 /** One per store. */
 export function createCatalog(options: CatalogOptions): Catalog {
   const { store } = options;
   const describe = createDescriber(store, options.maxCached);
-  let listing: { readonly at: number; readonly found: Promise<readonly Candidate[]> } | undefined;
+  let listing: { readonly at: number; readonly found: Promise<Listing> } | undefined;
 
-  /** In the store or with other recorders: as it was `refreshMs` ago at most. */
-  function listElsewhere(): Promise<readonly Candidate[]> {
+  /** As it was `refreshMs` ago at most. */
+  function listElsewhere(): Promise<Listing> {
     if (listing === undefined || options.now() - listing.at >= options.refreshMs) {
-      const found = listStored(options, describe);
+      const found = listStored(options, describe).then(createListing);
       const fresh = { at: options.now(), found };
       listing = fresh;
       // a failed listing is not kept
@@ -101,9 +109,22 @@ export function createCatalog(options: CatalogOptions): Catalog {
   async function candidates(): Promise<readonly Candidate[]> {
     // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
     const live = options.live().map((recording) => liveCandidate(store, recording));
-    const ids = new Set(live.map(({ id }) => id));
-    const elsewhere = (await listElsewhere()).filter(({ id }) => !ids.has(id));
-    return groupSessions([...live, ...elsewhere].toSorted(newestFirst));
+    const elsewhere = await listElsewhere();
+    if (live.length === 0) return elsewhere.sessions;
+    return groupSessions(withoutCopies(live, elsewhere.newestFirst).toSorted(newestFirst));
+  }
+
+  /** One of all, whichever of its uploads `id` names. In a store of many recordings that is most of what is asked. */
+  async function candidateOfId(id: string): Promise<Candidate | undefined> {
+    const live = options.live().map((recording) => liveCandidate(store, recording));
+    const { byId, byMark } = await listElsewhere();
+    const named = live.find((candidate) => candidate.id === id) ?? byId.get(id);
+    if (named?.mark === undefined) return named;
+    const uploads = withoutCopies(
+      live.filter(({ mark }) => mark === named.mark),
+      byMark.get(named.mark) ?? [],
+    );
+    return groupSessions(uploads.toSorted(newestFirst))[0];
   }
 
   return {
@@ -129,9 +150,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
     async find(id) {
       const key = parseRecordingId(id);
       if (key === undefined) return undefined;
-      const known = (await candidates()).find(
-        (candidate) => candidate.id === id || candidate.others.some((other) => other.id === id),
-      );
+      const known = await candidateOfId(id);
       if (known !== undefined) return describeCandidate(known);
       // newer than the listing
       const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
@@ -141,6 +160,23 @@ export function createCatalog(options: CatalogOptions): Catalog {
       listing = undefined;
     },
   };
+}
+
+function createListing(found: readonly Candidate[]): Listing {
+  const sorted = found.toSorted(newestFirst);
+  const byMark = uploadsByMark(sorted);
+  return {
+    newestFirst: sorted,
+    sessions: groupSessions(sorted, byMark),
+    byId: new Map(sorted.map((candidate) => [candidate.id, candidate])),
+    byMark,
+  };
+}
+
+/** What is live here is so elsewhere too while it moves into the store. */
+function withoutCopies(live: readonly Candidate[], elsewhere: readonly Candidate[]): readonly Candidate[] {
+  const ids = new Set(live.map(({ id }) => id));
+  return [...live, ...elsewhere.filter(({ id }) => !ids.has(id))];
 }
 
 async function listStored(options: CatalogOptions, describe: Describe): Promise<readonly Candidate[]> {
@@ -181,7 +217,19 @@ function candidateOf(
 }
 
 /** @param sorted newest first. @returns the same order; the first upload of a session stands for all of them. */
-function groupSessions(sorted: readonly Candidate[]): readonly Candidate[] {
+function groupSessions(
+  sorted: readonly Candidate[],
+  sessions: ReadonlyMap<string, readonly Candidate[]> = uploadsByMark(sorted),
+): readonly Candidate[] {
+  return sorted.flatMap((candidate) => {
+    const uploads = candidate.mark === undefined ? undefined : sessions.get(candidate.mark);
+    if (uploads === undefined || uploads.length === 1) return [candidate];
+    return uploads.at(-1) === candidate ? [{ ...candidate, others: uploads.slice(0, -1) }] : [];
+  });
+}
+
+/** Of each session that may have several: its uploads, in the order they come. */
+function uploadsByMark(sorted: readonly Candidate[]): ReadonlyMap<string, readonly Candidate[]> {
   const sessions = new Map<string, Candidate[]>();
   for (const candidate of sorted) {
     if (candidate.mark === undefined) continue;
@@ -189,11 +237,7 @@ function groupSessions(sorted: readonly Candidate[]): readonly Candidate[] {
     if (known === undefined) sessions.set(candidate.mark, [candidate]);
     else known.push(candidate);
   }
-  return sorted.flatMap((candidate) => {
-    const uploads = candidate.mark === undefined ? undefined : sessions.get(candidate.mark);
-    if (uploads === undefined || uploads.length === 1) return [candidate];
-    return uploads.at(-1) === candidate ? [{ ...candidate, others: uploads.slice(0, -1) }] : [];
-  });
+  return sessions;
 }
 
 async function describeCandidate({ describe, others }: Candidate): Promise<CatalogEntry | undefined> {
@@ -211,7 +255,7 @@ function asWhole(described: DescribedPart | undefined): Promise<CatalogEntry> | 
 }
 
 function orderOf({ nodeId, time }: RecordingKey): string {
-  return `${formatTime(parseTime(time) ?? 0n)} ${nodeId}`;
+  return `${fixedWidth(time)} ${nodeId}`;
 }
 
 function newestFirst(left: Candidate, right: Candidate): number {
@@ -222,6 +266,7 @@ function newestFirst(left: Candidate, right: Candidate): number {
 function isInRange({ key, order }: Candidate, { from, to, cursor }: CatalogQuery): boolean {
   const after = cursor === undefined ? undefined : parseRecordingId(cursor);
   if (after !== undefined && order >= orderOf(after)) return false;
+  if (from === undefined && to === undefined) return true;
   const time = parseTime(key.time) ?? 0n;
   return (from === undefined || time >= from) && (to === undefined || time < to);
 }

@@ -55,6 +55,8 @@ export async function createDiskStore(
   const syncEntries = createDirectorySync();
   /** Node folders known to exist durably: one string per node that ever uploaded in the life of this process. */
   const folders = new Set<string>();
+  /** What the names mean that the last listing found: a page that somebody looks at is listed every second. */
+  const keys: KnownKeys = new Map();
 
   const pathOf = (key: RecordingKey, kind: ObjectKind): string =>
     join(directory, recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind]);
@@ -120,7 +122,7 @@ export async function createDiskStore(
           await syncEntries(dirname(path));
         })(),
       ),
-    list: () => wrap(listRecordings(directory)),
+    list: () => wrap(listRecordings(directory, keys)),
     stat: (key, kind) => statObject(pathOf(key, kind)),
     read: (key, kind, range) => readObject(pathOf(key, kind), range),
     remove: (key) => wrap(removeRecording(key)),
@@ -214,24 +216,35 @@ async function assertWritable(directory: string): Promise<void> {
   await removeFile(probe);
 }
 
-async function listRecordings(directory: string): Promise<readonly StoredRecording[]> {
+/** By folder and by name. Nothing else is kept of a listing. */
+type KnownKeys = Map<string, ReadonlyMap<string, RecordingKey>>;
+
+async function listRecordings(directory: string, known: KnownKeys): Promise<readonly StoredRecording[]> {
   const found: StoredRecording[] = [];
   const marks = new Map<string, string>();
   for (const name of await readdir(join(directory, SESSIONS_FOLDER)).catch(() => [])) {
     const parsed = parseMarkName(name);
     if (parsed !== undefined) marks.set(parsed.id, parsed.mark);
   }
-  for (const entry of await readdir(directory, { withFileTypes: true })) {
-    if (!entry.isDirectory() || entry.name.startsWith('.')) continue;
-    const names = await readdir(join(directory, entry.name)).catch(() => []);
-    const present = new Set(names);
+  const folders = await readdir(directory, { withFileTypes: true });
+  const present = new Set(folders.map(({ name }) => name));
+  for (const name of known.keys()) if (!present.has(name)) known.delete(name);
+  for (const folder of folders) {
+    if (!folder.isDirectory() || folder.name.startsWith('.')) continue;
+    const names = await readdir(join(directory, folder.name)).catch(() => []);
+    const sidecars = new Set(names.filter((name) => name.endsWith(SUFFIX.sidecar)));
+    const before = known.get(folder.name);
+    const keys = new Map<string, RecordingKey>();
     for (const name of names) {
-      const key = parseRecordingKey(`${entry.name}/${name}`);
+      if (!name.endsWith(SUFFIX.cast)) continue;
+      const key = before?.get(name) ?? parseRecordingKey(`${folder.name}/${name}`);
       if (key === undefined) continue;
-      const sessionMark = marks.get(recordingId(key));
-      const hasSidecar = present.has(`${key.time}${SUFFIX.sidecar}`);
+      keys.set(name, key);
+      const sessionMark = marks.size === 0 ? undefined : marks.get(recordingId(key));
+      const hasSidecar = sidecars.has(`${key.time}${SUFFIX.sidecar}`);
       found.push({ key, hasSidecar, ...(sessionMark === undefined ? {} : { sessionMark }) });
     }
+    known.set(folder.name, keys);
   }
   return found;
 }

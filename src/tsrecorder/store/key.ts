@@ -18,6 +18,9 @@ export interface RecordingKey {
 
 const MAX_NODE_ID_BYTES = 128;
 const NANOSECONDS_PER_SECOND = 1_000_000_000n;
+/** What a folder is named after as it is. */
+const PLAIN = /^[A-Za-z0-9_-]+$/;
+const FIXED_WIDTH = /^.{19}\.\d{9}Z$/;
 const TIME = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?Z$/;
 
 /** `<node>/<time>.cast`. @throws TailcastError `UPLOAD_REFUSED` when the node id is empty or too long. */
@@ -66,6 +69,8 @@ export function parseMarkName(name: string): { readonly id: string; readonly mar
 
 /** The folder of a node id. @throws TailcastError `UPLOAD_REFUSED` when it is empty or too long. */
 export function encodeNodeId(nodeId: string): string {
+  // as all of Tailscale's are; a listing asks for every recording
+  if (PLAIN.test(nodeId) && nodeId.length <= MAX_NODE_ID_BYTES) return nodeId;
   const bytes = new TextEncoder().encode(nodeId);
   if (bytes.length === 0 || bytes.length > MAX_NODE_ID_BYTES || !nodeId.isWellFormed()) {
     throw new TailcastError('UPLOAD_REFUSED', 'the node id of the uploader cannot be used');
@@ -82,6 +87,7 @@ export function encodeNodeId(nodeId: string): string {
 
 /** The node id of a folder name; undefined unless the name is exactly what {@link encodeNodeId} writes. */
 export function decodeNodeId(folder: string): string | undefined {
+  if (PLAIN.test(folder) && folder.length <= MAX_NODE_ID_BYTES) return folder;
   if (!/^(?:[A-Za-z0-9_-]|%[0-9A-F]{2})+$/.test(folder)) return undefined;
   try {
     const nodeId = decodeURIComponent(folder);
@@ -99,6 +105,11 @@ export function formatTime(nanoseconds: bigint): string {
   const seconds = (nanoseconds - fraction) / NANOSECONDS_PER_SECOND;
   const whole = new Date(Number(seconds) * 1000).toISOString().slice(0, 19);
   return `${whole}.${fraction.toString().padStart(9, '0')}Z`;
+}
+
+/** The time of a key with exactly nine fraction digits, as recorders of ours write it: sorts by time. */
+export function fixedWidth(time: string): string {
+  return FIXED_WIDTH.test(time) ? time : formatTime(parseTime(time) ?? 0n);
 }
 
 /** RFC 3339 in UTC with zero to nine fraction digits → nanoseconds since the epoch; undefined if it is no real time. */
