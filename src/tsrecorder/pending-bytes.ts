@@ -9,8 +9,8 @@
 
 /** As long as what one HTTP/2 frame brings: a session with a line now and then holds no more than that. */
 const BLOCK_BYTES = 16 * 1024;
-/** Free blocks that are kept; 8 MB. */
-const MAX_FREE = 512;
+/** Free blocks that are kept: as much as may wait in all when many sessions flood the recorder, 64 MB. */
+const MAX_FREE = 4096;
 
 const free: Buffer[] = [];
 
