@@ -8,8 +8,8 @@
  * /api/v1/recordings/:id/cast        asciicast; Range, ETag; ?normalise=1 as a player needs it; ?follow=1 with what
  *                                    is still to come, ending with the session
  * /api/v1/recordings/:id/live        the same over a WebSocket: see live-socket.ts
- * /api/v1/recordings/:id/sidecar     the document beside the cast
- * /api/v1/recordings/:id/notes       the annotations of the upload, one JSON object per line
+ * /api/v1/recordings/:id/sidecar     the document beside the cast, of the first upload of the session
+ * /api/v1/recordings/:id/notes       the annotations of the session, one JSON object per line
  * /api/v1/events                     {events, next?}; limit, cursor, text, type, user, node, namespace, resource, verb,
  *                                    name, from, to
  * /healthz  /readyz                  the process lives; the store can be used
@@ -176,7 +176,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     sendObject(store, await find(request, reply, 'download'), 'sidecar', 'application/json', reply),
   );
   app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
-    sendObject(store, await find(request, reply, 'download'), 'notes', 'application/x-ndjson', reply),
+    sendNotes(store, await find(request, reply, 'download'), reply),
   );
   app.get('/api/v1/events', async (request, reply) => {
     const viewer = await viewerOf(access, request, reply);
@@ -258,6 +258,20 @@ function sendStored(entry: CatalogEntry, request: FastifyRequest, reply: Fastify
   }
   reply.header('content-length', part.end - part.start);
   return reply.send(streamOf(readCast(entry, part)));
+}
+
+const NOTES_TYPE = 'application/x-ndjson';
+
+async function sendNotes(
+  store: RecordingStore,
+  entry: CatalogEntry,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const { joinedNotes, live } = entry;
+  if (joinedNotes === undefined || live?.isOpen() === true)
+    return sendObject(store, entry, 'notes', NOTES_TYPE, reply);
+  reply.type(NOTES_TYPE).header('cache-control', 'private, no-cache');
+  return reply.send(streamOf(joinedNotes()));
 }
 
 async function sendObject(

@@ -85,9 +85,13 @@ async function* readSpooled(
   }
 }
 
+export function pieceBytes({ start, end }: Pick<CastPiece, 'start' | 'end'>): number {
+  return Math.max(0, end() - start);
+}
+
 /** Length of the cast that the pieces make. */
 export function piecesBytes(pieces: readonly CastPiece[]): number {
-  return pieces.reduce((sum, piece) => sum + Math.max(0, piece.end() - piece.start), 0);
+  return pieces.reduce((sum, piece) => sum + pieceBytes(piece), 0);
 }
 
 /** A range of the cast that the pieces make. */
@@ -97,7 +101,7 @@ export async function* readPieces(
 ): AsyncGenerator<Uint8Array> {
   let before = 0;
   for (const piece of pieces) {
-    const bytes = Math.max(0, piece.end() - piece.start);
+    const bytes = pieceBytes(piece);
     const start = Math.max(0, range.start - before);
     const end = Math.min(bytes, range.end - before);
     if (start < end) yield* piece.read({ start: piece.start + start, end: piece.start + end });

@@ -29,6 +29,8 @@ export interface CatalogEntry {
   readonly pieces: readonly CastPiece[];
   /** The session that the last piece is of; undefined when that is in the store, or with another recorder. */
   readonly live: LiveRecording | undefined;
+  /** The notes of all its uploads, once it does not grow any more; undefined when there is one upload. */
+  readonly joinedNotes?: () => AsyncIterable<Uint8Array>;
   /** Changes when the cast does; undefined while it grows. */
   readonly version: string | undefined;
 }

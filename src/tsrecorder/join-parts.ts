@@ -2,12 +2,11 @@
  * Makes one recording of the parts of a session: see `session-part.ts`. Each byte of the session is taken from the first
  * part that has it, so that nothing is shown twice; what no part has is said.
  */
-import type { CastPiece, PartFiles } from './cast-pieces.ts';
+import { piecesBytes, type CastPiece, type PartFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog.ts';
-import { readLines } from './line-reader.ts';
+import { joinNotes, readPlaced, type JoinedPart } from './join-notes.ts';
 import type { Recording } from './recording.ts';
 import type { SessionPart } from './session-part.ts';
-import { parseJournalLine } from './spool-journal.ts';
 
 /** One part, described by itself. */
 export interface DescribedPart {
@@ -31,7 +30,7 @@ export async function joinParts(
   const ordered = parts.toSorted(
     (left, right) => left.part.offset - right.part.offset || left.part.number - right.part.number,
   );
-  const pieces: CastPiece[] = [];
+  const joined: JoinedPart[] = [];
   let reached = 0;
   let missingBytes = 0;
   let last = parts[0];
@@ -39,14 +38,15 @@ export async function joinParts(
   for (const described of ordered) {
     const { part, files, bodyEnd } = described;
     const isShadowed = bodyEnd <= reached && files.cast.live?.isOpen() !== true;
-    if (isShadowed && pieces.length > 0) continue;
+    if (isShadowed && joined.length > 0) continue;
     missingBytes += Math.max(0, part.offset - reached);
-    const start = pieces.length === 0 ? 0 : await castOffsetOf(described, reached);
-    pieces.push({ ...files.cast, start });
-    if (pieces.length > 1) earlierGaps += last.gapCount;
+    const start = joined.length === 0 ? 0 : await castOffsetOf(described, reached);
+    joined.push({ part, notes: files.notes, cast: { ...files.cast, start }, from: reached });
+    if (joined.length > 1) earlierGaps += last.gapCount;
     reached = Math.max(reached, bodyEnd);
     last = described;
   }
+  const pieces = joined.map(({ cast }) => cast);
   const lengths = ordered.map(({ entry }) => entry.version);
   return {
     recording: joinRecordings(first.recording, last.entry.recording, pieces, { missingBytes, earlierGaps }),
@@ -54,6 +54,7 @@ export async function joinParts(
     resizeOrder: first.resizeOrder,
     pieces,
     live: last.entry.live,
+    ...(joined.length === 1 ? {} : { joinedNotes: () => joinNotes(joined) }),
     version: lengths.includes(undefined) ? undefined : lengths.join('-'),
   };
 }
@@ -75,13 +76,11 @@ function joinRecordings(
     ...about,
     state: state === 'closed' && missingBytes > 0 ? 'interrupted' : state,
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
-    bytes: pieces.reduce((sum, piece) => sum + Math.max(0, piece.end() - piece.start), 0),
+    bytes: piecesBytes(pieces),
     ...(exitCode === undefined ? {} : { exitCode }),
     ...(problems.length === 0 ? {} : { problem: problems.join('; ') }),
   };
 }
-
-const decoder = new TextDecoder();
 
 /**
  * Where in a part's cast the byte `bodyOffset` of its session stands. Both are between two lines: only whole lines are
@@ -91,13 +90,11 @@ async function castOffsetOf({ part, files }: DescribedPart, bodyOffset: number):
   if (bodyOffset <= part.headerEnd) return part.headerBytes;
   let noteBytes = 0;
   const castOffset = (): number => part.headerBytes + bodyOffset - part.headerEnd - noteBytes;
-  if (files.notes === undefined) return castOffset();
-  for await (const lines of readLines(files.notes())) {
-    for (const line of lines) {
-      const parsed = parseJournalLine(decoder.decode(line));
+  for await (const lines of readPlaced({ part, notes: files.notes })) {
+    for (const { parsed, position } of lines) {
       if (parsed?.kind !== 'note') continue;
-      // where the note begins in the session: if that is not before the offset, nor is any later one
-      if (parsed.note.at - part.headerBytes + part.headerEnd + noteBytes >= bodyOffset) return castOffset();
+      // if that one is not before the offset, nor is any later one
+      if (position >= bodyOffset) return castOffset();
       noteBytes += parsed.note.size;
     }
   }

@@ -50,6 +50,11 @@ export function encodeNote({ at, size, text }: JournalNote, line: string): strin
   return `{"at":${at},"size":${size},${content}}\n`;
 }
 
+/** A line of {@link encodeNote}, without its line feed, for another place in a cast. */
+export function moveNote(line: string, at: number): string {
+  return line.replace(/^\{"at":\d+/, `{"at":${at}`);
+}
+
 /** The mark of an upload that ended as it should, with a cast of `castBytes`. */
 export function encodeEnd(castBytes: number): string {
   return `${JSON.stringify({ end: { castBytes } })}\n`;

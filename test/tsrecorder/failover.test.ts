@@ -35,6 +35,27 @@ const LINES = [
 ];
 const CAST = STORED_HEADER + LINES.filter((line) => line.startsWith('[')).join('');
 
+/** Its journal, after the first line: what stands in none of these lines stands in the cast. */
+const NOTES = LINES.slice(1).reduce<{ readonly at: number; readonly lines: readonly object[] }>(
+  ({ at, lines }, line) =>
+    line.startsWith('[')
+      ? { at: at + line.length, lines }
+      : { at, lines: [...lines, { at, size: line.length, note: JSON.parse(line) as unknown }] },
+  { at: STORED_HEADER.length, lines: [] },
+);
+
+/** What a recorder gives out as the notes of a recording, after their first line. */
+async function notesOf(rig: Rig, id: string): Promise<readonly unknown[]> {
+  const { status, body } = await rig.get(`/api/v1/recordings/${id}/notes`);
+  expect(status).toBe(200);
+  const [meta, ...lines] = body
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as object);
+  expect(meta).toHaveProperty('meta.token', 'one');
+  return lines;
+}
+
 const lengthOf = (lines: readonly string[]): number => lines.join('').length;
 
 /** Lines `[from, to)` of the session, as the `number`th upload of it; `from` 0 is a first one. */
@@ -101,6 +122,7 @@ describe('a session that goes on at another recorder', () => {
     expect(recording).not.toHaveProperty('problem');
     for (const rig of [one, two]) {
       expect((await rig.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
+      expect(await notesOf(rig, recording.id)).toEqual([...NOTES.lines, { end: { castBytes: CAST.length } }]);
     }
     const part = await two.get(`/api/v1/recordings/${recording.id}/cast`, { range: 'bytes=10-900' });
     expect(part.body).toBe(CAST.slice(10, 901));
@@ -120,6 +142,7 @@ describe('a session that goes on at another recorder', () => {
       return only?.state === 'closed' && others.length === 0 && only.bytes === CAST.length ? only : undefined;
     });
     expect((await three.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
+    expect(await notesOf(three, recording.id)).toEqual([...NOTES.lines, { end: { castBytes: CAST.length } }]);
   });
 
   it('is shown while it runs, from what is stored and what still comes', async () => {
@@ -133,6 +156,7 @@ describe('a session that goes on at another recorder', () => {
     const recordings = await two.list();
     expect(recordings).toHaveLength(1);
     expect(recordings[0]).toMatchObject({ state: 'open' });
+    expect((await two.get(`/api/v1/recordings/${recordings[0]!.id}/notes`)).status).toBe(404);
     const following = two.get(`/api/v1/recordings/${recordings[0]!.id}/cast?follow=1`);
     upload.write(LINES.slice(8).join(''));
     upload.end();
