@@ -317,13 +317,19 @@ function appendFileSyncIfThere(path: string, data: string | Buffer): void {
   }
 }
 
+/** Below the range that the kernel hands out by itself, so that no outgoing connection takes one. */
+const FIRST_PORT = 12_000;
+const PORTS = 20_000;
+let nextPort = randomInt(PORTS);
+
 /**
- * Finds a port that nobody listens on. It comes from below the range that the kernel hands out by itself, so that no
- * outgoing connection takes it before the program that asked for it does.
+ * Finds a port that nobody listens on. Until it is used anybody may find it: no process is given one twice, and each
+ * begins somewhere else.
  */
 export async function freePort(): Promise<number> {
   for (let attempt = 0; attempt < 100; attempt += 1) {
-    const port = randomInt(12_000, 32_000);
+    const port = FIRST_PORT + (nextPort % PORTS);
+    nextPort += 1;
     if (await isFree(port)) return port;
   }
   throw new Error('no free port found');
