@@ -160,7 +160,9 @@ async function tryInOrder(
       signal.throwIfAborted();
       context.candidates.failed(node.key);
       failures.push(`${node.addresses.join(', ')}: ${errorText(error)}`);
-      context.log.warn({ recorder: node.addresses, reason: errorText(error) }, 'recorder did not accept');
+      // one that is asked again and again was told of when it failed first
+      const level = node.suspect ? 'debug' : 'warn';
+      context.log[level]({ recorder: node.addresses, reason: errorText(error) }, 'recorder did not accept');
     }
   }
   throw new Error(failures.join('; '));
@@ -195,7 +197,9 @@ async function moveSession(
   from: RecorderConnection,
 ): Promise<RecorderConnection> {
   const { limits, candidates } = context;
-  const intent = { sessionId: request.sessionId, ...moved };
+  const { sessionId } = request;
+  const intent = { sessionId, ...moved };
+  context.log.warn({ sessionId, recorder: from.address }, 'recorder lost, looking for one that goes on');
   for (const node of candidates.order(request.recorders)) {
     if (node.addresses.includes(from.address)) candidates.failed(node.key);
   }

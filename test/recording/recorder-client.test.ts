@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { afterEach, describe, expect, it } from 'vitest';
-import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
 import {
   createRecorderClient,
   type RecorderClientDeps,
@@ -339,6 +339,34 @@ describe('a recorder lost in mid-session', () => {
     closers.splice(0, 1);
     expect(await upload.lost).toMatchObject({ code: 'RECORDER_LOST' });
     expect(foreign.uploads).toHaveLength(0);
+  });
+
+  it('is told of once, and so is each that does not take over, however often they are asked', async () => {
+    const first = await recorder({ acks: 'alive' });
+    const closed = await recorder();
+    await closed.close();
+    closers.pop();
+    const warnings: string[] = [];
+    const log = createLogger({ level: 'warn', destination: { write: (line) => void warnings.push(line) } });
+    let attempts = 0;
+    const dial: DialRecorder = (...given) => {
+      attempts += 1;
+      return dialLoopback(...given);
+    };
+    const upload = await client({ moveTimeoutMs: 200, moveRetryMs: 10 }, { log, dial }).open(
+      { recorders: [first.address, closed.address], sessionId: 's1' },
+      never,
+    );
+    void upload.write('one\n');
+    await double(first, 4);
+    await first.close();
+    closers.pop();
+    await upload.lost;
+    expect(attempts).toBeGreaterThan(4);
+    expect(warnings.map((line) => JSON.parse(line) as object)).toMatchObject([
+      { sessionId: 's1', recorder: first.address },
+      { recorder: [closed.address] },
+    ]);
   });
 
   it('is not replaced when it does not continue sessions', async () => {
