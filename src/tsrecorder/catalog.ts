@@ -107,10 +107,13 @@ export function createCatalog(options: CatalogOptions): Catalog {
     return listing.found;
   }
 
+  const listLive = (): readonly Candidate[] =>
+    options.live().map((recording) => liveCandidate(store, recording));
+
   /** All, newest first, each session once. */
   async function candidates(): Promise<readonly Candidate[]> {
     // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
-    const live = options.live().map((recording) => liveCandidate(store, recording));
+    const live = listLive();
     const elsewhere = await listElsewhere();
     if (live.length === 0) return elsewhere.sessions;
     return groupSessions(withoutCopies(live, elsewhere.newestFirst).toSorted(newestFirst));
@@ -118,7 +121,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
 
   /** One of all, whichever of its uploads `id` names. In a store of many recordings that is most of what is asked. */
   async function candidateOfId(id: string): Promise<Candidate | undefined> {
-    const live = options.live().map((recording) => liveCandidate(store, recording));
+    const live = listLive();
     const { byId, byMark } = await listElsewhere();
     const named = live.find((candidate) => candidate.id === id) ?? byId.get(id);
     if (named?.mark === undefined) return named;

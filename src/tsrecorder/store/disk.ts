@@ -220,33 +220,46 @@ async function assertWritable(directory: string): Promise<void> {
 type KnownKeys = Map<string, ReadonlyMap<string, RecordingKey>>;
 
 async function listRecordings(directory: string, known: KnownKeys): Promise<readonly StoredRecording[]> {
-  const found: StoredRecording[] = [];
-  const marks = new Map<string, string>();
-  for (const name of await readdir(join(directory, SESSIONS_FOLDER)).catch(() => [])) {
-    const parsed = parseMarkName(name);
-    if (parsed !== undefined) marks.set(parsed.id, parsed.mark);
-  }
+  const marks = await readMarks(directory);
   const folders = await readdir(directory, { withFileTypes: true });
   const present = new Set(folders.map(({ name }) => name));
   for (const name of known.keys()) if (!present.has(name)) known.delete(name);
+  const found: StoredRecording[] = [];
   for (const folder of folders) {
     if (!folder.isDirectory() || folder.name.startsWith('.')) continue;
     const names = await readdir(join(directory, folder.name)).catch(() => []);
+    const keys = castKeys(folder.name, names, known.get(folder.name));
+    known.set(folder.name, keys);
     const sidecars = new Set(names.filter((name) => name.endsWith(SUFFIX.sidecar)));
-    const before = known.get(folder.name);
-    const keys = new Map<string, RecordingKey>();
-    for (const name of names) {
-      if (!name.endsWith(SUFFIX.cast)) continue;
-      const key = before?.get(name) ?? parseRecordingKey(`${folder.name}/${name}`);
-      if (key === undefined) continue;
-      keys.set(name, key);
+    for (const key of keys.values()) {
       const sessionMark = marks.size === 0 ? undefined : marks.get(recordingId(key));
       const hasSidecar = sidecars.has(`${key.time}${SUFFIX.sidecar}`);
       found.push({ key, hasSidecar, ...(sessionMark === undefined ? {} : { sessionMark }) });
     }
-    known.set(folder.name, keys);
   }
   return found;
+}
+
+/** The session's mark of each recording that has one, by id. */
+async function readMarks(directory: string): Promise<ReadonlyMap<string, string>> {
+  const names = await readdir(join(directory, SESSIONS_FOLDER)).catch(() => []);
+  const marks = names.map(parseMarkName).filter((parsed) => parsed !== undefined);
+  return new Map(marks.map(({ id, mark }) => [id, mark]));
+}
+
+/** What the casts among the `names` of a folder are, by name; `before` is what they were when it was last listed. */
+function castKeys(
+  folder: string,
+  names: readonly string[],
+  before: ReadonlyMap<string, RecordingKey> | undefined,
+): ReadonlyMap<string, RecordingKey> {
+  const keys = new Map<string, RecordingKey>();
+  for (const name of names) {
+    if (!name.endsWith(SUFFIX.cast)) continue;
+    const key = before?.get(name) ?? parseRecordingKey(`${folder}/${name}`);
+    if (key !== undefined) keys.set(name, key);
+  }
+  return keys;
 }
 
 async function markEvents(directory: string, known: Set<string>): Promise<void> {
