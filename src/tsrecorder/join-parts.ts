@@ -2,7 +2,7 @@
  * Makes one recording of the parts of a session: see `session-part.ts`. Each byte of the session is taken from the first
  * part that has it, so that nothing is shown twice; what no part has is said.
  */
-import { piecesBytes, type CastPiece, type PartFiles } from './cast-pieces.ts';
+import { piecesBytes, type PartFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog.ts';
 import { joinNotes, readPlaced, type JoinedPart } from './join-notes.ts';
 import type { Recording } from './recording.ts';
@@ -30,11 +30,10 @@ export async function joinParts(
   const ordered = parts.toSorted(
     (left, right) => left.part.offset - right.part.offset || left.part.number - right.part.number,
   );
+  const used: DescribedPart[] = [];
   const joined: JoinedPart[] = [];
   let reached = 0;
   let missingBytes = 0;
-  let last = parts[0];
-  let earlierGaps = 0;
   for (const described of ordered) {
     const { part, files, bodyEnd } = described;
     const isShadowed = bodyEnd <= reached && files.cast.live?.isOpen() !== true;
@@ -42,14 +41,14 @@ export async function joinParts(
     missingBytes += Math.max(0, part.offset - reached);
     const start = joined.length === 0 ? 0 : await castOffsetOf(described, reached);
     joined.push({ part, notes: files.notes, cast: { ...files.cast, start }, from: reached });
-    if (joined.length > 1) earlierGaps += last.gapCount;
+    used.push(described);
     reached = Math.max(reached, bodyEnd);
-    last = described;
   }
+  const last = used.at(-1) ?? parts[0];
   const pieces = joined.map(({ cast }) => cast);
   const lengths = ordered.map(({ entry }) => entry.version);
   return {
-    recording: joinRecordings(first.recording, last.entry.recording, pieces, { missingBytes, earlierGaps }),
+    recording: joinRecordings(first.recording, used, { bytes: piecesBytes(pieces), missingBytes }),
     key: first.key,
     resizeOrder: first.resizeOrder,
     pieces,
@@ -61,23 +60,30 @@ export async function joinParts(
 
 function joinRecordings(
   first: Recording,
-  last: Recording,
-  pieces: readonly CastPiece[],
-  { missingBytes, earlierGaps }: { readonly missingBytes: number; readonly earlierGaps: number },
+  parts: readonly DescribedPart[],
+  { bytes, missingBytes }: { readonly bytes: number; readonly missingBytes: number },
 ): Recording {
   const { durationSeconds: _duration, exitCode: _exitCode, problem: _problem, ...about } = first;
-  const { state, durationSeconds, exitCode } = last;
+  const recordings = parts.map(({ entry }) => entry.recording);
+  const { state, problem } = recordings.at(-1) ?? first;
+  // the last part may bring no more than the word that the session is over
+  const isOver = state !== 'open';
+  const timed = isOver
+    ? recordings.findLast(({ durationSeconds }) => durationSeconds !== undefined)
+    : undefined;
+  const exited = isOver ? recordings.findLast(({ exitCode }) => exitCode !== undefined) : undefined;
+  const earlierGaps = parts.slice(0, -1).some(({ gapCount }) => gapCount > 0);
   const problems = [
     ...(missingBytes > 0 ? [`${missingBytes} bytes of the upload are with another recorder, or lost`] : []),
-    ...(earlierGaps > 0 ? ['output is missing before the session changed its recorder'] : []),
-    ...(last.problem === undefined ? [] : [last.problem]),
+    ...(earlierGaps ? ['output is missing before the session changed its recorder'] : []),
+    ...(problem === undefined ? [] : [problem]),
   ];
   return {
     ...about,
     state: state === 'closed' && missingBytes > 0 ? 'interrupted' : state,
-    ...(durationSeconds === undefined ? {} : { durationSeconds }),
-    bytes: piecesBytes(pieces),
-    ...(exitCode === undefined ? {} : { exitCode }),
+    ...(timed?.durationSeconds === undefined ? {} : { durationSeconds: timed.durationSeconds }),
+    bytes,
+    ...(exited?.exitCode === undefined ? {} : { exitCode: exited.exitCode }),
     ...(problems.length === 0 ? {} : { problem: problems.join('; ') }),
   };
 }

@@ -15,6 +15,7 @@ import {
 
 const SESSION = '{"kind":"session","id":"s","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n';
 const STREAM = '{"kind":"stream","name":"stderr"}\n';
+const EXIT = '{"kind":"exit","code":3}\n';
 const END = '{"kind":"end","outcome":"completed","outputBytes":6,"outputLines":6}\n';
 const PREAMBLE = HEADER + SESSION;
 /** A session line by line; the cast of it is the same without its object lines, after the stored header. */
@@ -31,6 +32,7 @@ const LINES = [
   STREAM,
   '[5,"o","e"]\n',
   '[6,"o","f"]\n',
+  EXIT,
   END,
 ];
 const CAST = STORED_HEADER + LINES.filter((line) => line.startsWith('[')).join('');
@@ -109,6 +111,8 @@ describe('a session that goes on at another recorder', () => {
     ['where the last acknowledgement left off, before what is durable', 8, 5],
     ['inside of a run of annotations', 7, 6],
     ['right after its beginning', 4, 2],
+    ['with nothing left but its last words', LINES.length - 2, LINES.length - 2],
+    ['with nothing left but the last of them', LINES.length - 1, LINES.length - 1],
   ])('is one recording: %s', async (_name, firstTo, secondFrom) => {
     await using replicas = await createReplicas(2);
     const [one, two] = replicas.rigs as [Rig, Rig];
@@ -118,7 +122,7 @@ describe('a session that goes on at another recorder', () => {
       const [only, ...others] = await two.list();
       return only?.state === 'closed' && others.length === 0 && only.bytes === CAST.length ? only : undefined;
     });
-    expect(recording).toMatchObject({ state: 'closed', command: 'sh -i', durationSeconds: 6 });
+    expect(recording).toMatchObject({ state: 'closed', command: 'sh -i', durationSeconds: 6, exitCode: 3 });
     expect(recording).not.toHaveProperty('problem');
     for (const rig of [one, two]) {
       expect((await rig.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
