@@ -20,6 +20,8 @@ export interface RecorderProcess {
   kill(signal?: NodeJS.Signals): Promise<void>;
   list(): Promise<readonly Recording[]>;
   cast(id: string): Promise<string>;
+  /** Undefined while the store does not have them. */
+  notes(id: string): Promise<string | undefined>;
 }
 
 /** @param environment added to that of this process. */
@@ -61,6 +63,12 @@ export async function startRecorder(
     async cast(id) {
       const response = await fetch(`${url}/api/v1/recordings/${encodeURIComponent(id)}/cast`);
       if (response.status !== 200) throw new Error(`the cast was answered ${response.status}`);
+      return response.text();
+    },
+    async notes(id) {
+      const response = await fetch(`${url}/api/v1/recordings/${encodeURIComponent(id)}/notes`);
+      if (response.status === 404) return undefined;
+      if (response.status !== 200) throw new Error(`the notes were answered ${response.status}`);
       return response.text();
     },
   };

@@ -4,12 +4,13 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Recording } from '../../src/tsrecorder/recording.ts';
 import type { RecorderTiming } from '../../src/tsrecorder/server.ts';
 import { createFaultyDisk } from './disk.ts';
 import { startGateway, startRecorder, within, type RecorderProcess } from './processes.ts';
 import type { RecorderPlan } from './recorder-process.ts';
 import { FAULTS, type S3Shim } from './s3-shim.ts';
-import { judgeCast, type SessionReport } from './workload.ts';
+import { judgeCast, judgeNotes, type SessionReport } from './workload.ts';
 
 /** What a scenario is played on. */
 export interface Stage {
@@ -108,9 +109,22 @@ async function expectAll(
   for (const report of reports) {
     const recording = recordings.find(({ command }) => command === `session ${report.session}`);
     if (recording === undefined) throw new Error(`session ${report.session} is nowhere`);
-    const problem = judgeCast(await recorder.cast(recording.id), report);
+    const cast = await recorder.cast(recording.id);
+    const problem = judgeCast(cast, report) ?? (await judgeStoredNotes(recorder, recording, cast, report));
     if (problem !== undefined) throw new Error(`session ${report.session}: ${problem}`);
   }
+}
+
+/** A session that runs has no notes yet, and one that is over has them when it is in the store. */
+async function judgeStoredNotes(
+  recorder: RecorderProcess,
+  { id, state }: Recording,
+  cast: string,
+  report: SessionReport,
+): Promise<string | undefined> {
+  if (state === 'open') return undefined;
+  const notes = await within(`the notes of session ${report.session}`, VISIBLE_MS, () => recorder.notes(id));
+  return judgeNotes(notes, cast, report);
 }
 
 /** Every session is closed, is what was sent, and is in the store. */

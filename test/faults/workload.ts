@@ -70,3 +70,39 @@ export function judgeCast(cast: string, report: SessionReport): string | undefin
   }
   return stored.length > index ? `${stored.length - index} lines too many` : undefined;
 }
+
+/**
+ * Compares the stored notes of a session that is over with the object lines it sent, and with where these stood in `cast`.
+ *
+ * @returns what is wrong, or undefined.
+ */
+export function judgeNotes(notes: string, cast: string, report: SessionReport): string | undefined {
+  const stored = notes.split('\n').filter((line) => line.startsWith('{"at":'));
+  const noteOf = (at: number, line: string): string =>
+    `{"at":${at},"size":${line.length},"note":${line.trimEnd()}}`;
+  let at = cast.indexOf('\n') + 1;
+  let offset = 0;
+  let index = 0;
+  for (const line of sessionLines(report.session)) {
+    const isHeader = offset === 0;
+    offset += line.length;
+    if (report.confirmed && offset > report.written - END.length) break;
+    if (isHeader) continue;
+    if (line.startsWith('[')) {
+      at += line.length;
+      continue;
+    }
+    const found = stored[index];
+    if (found === undefined) {
+      const owed = report.confirmed || offset <= report.acked;
+      return owed
+        ? `notes are missing: ${report.acked} acknowledged, note ${index} ends at ${offset}`
+        : undefined;
+    }
+    if (found !== noteOf(at, line)) return `note ${index} is not what was sent`;
+    index += 1;
+  }
+  const [last, ...more] = stored.slice(index);
+  if (last !== noteOf(at, END) && last !== noteOf(at, CUT_END)) return 'the last word is missing';
+  return more.length === 0 ? undefined : `${more.length} notes too many`;
+}
