@@ -43,6 +43,8 @@ const REAL_SUITES = [
   'chart',
   'chart-tailnet',
 ];
+/** Every way to kill or to spoil, on a disk and on S3: some four minutes. Hundreds are for a night. */
+const FAULTS = ['--runs', '32', '--minutes', '8'];
 /** The longest ones, run as long as enough of the hour is left: together some ten minutes. */
 const LONG_SUITES = ['kubectl', 'operator'];
 const HOUR_MS = 58 * MINUTE;
@@ -64,6 +66,7 @@ if (broken.length === 0) {
   await step('npm run check', ['npm', 'run', 'check'], 10 * MINUTE);
   await vitestSuite('npm test', ['npm', 'test'], 25 * MINUTE);
   await countedSuite('npm run test:real', ['npm', 'run', 'test:real', '--', ...REAL_SUITES], 46 * MINUTE);
+  await countedSuite('npm run test:faults', ['npm', 'run', 'test:faults', '--', ...FAULTS], 10 * MINUTE);
   for (const suite of LONG_SUITES) {
     const leftMs = HOUR_MS - (Date.now() - beganMs);
     if (leftMs >= LONG_SUITE_MS) {
