@@ -3,7 +3,23 @@ import { errorText } from '../../errors.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import { KubeRefusal } from '../kube-client.ts';
 import type { KubeObject, ResourceKind } from '../kube-object.ts';
-import { finish, type Managed, type Reconciler, type ReconcilerDeps } from './lifecycle.ts';
+import {
+  addFinalizer,
+  controlOf,
+  finish,
+  type Managed,
+  type Reconciler,
+  type ReconcilerDeps,
+} from './lifecycle.ts';
+import { observe, type Observed } from './observe.ts';
+
+/** What a pass goes by. */
+export interface Found {
+  /** Of the resource's tailnet. */
+  readonly control: TailnetControl;
+  /** In the cluster. */
+  readonly observed: Observed;
+}
 
 /** What a kind of resource brings to the frame. */
 export interface PassOf<Resource> {
@@ -14,7 +30,14 @@ export interface PassOf<Resource> {
   parse(object: KubeObject): Resource | undefined;
   managed(resource: Resource): Managed;
   /** @returns when to look again, as `Reconciler` does */
-  deploy(resource: Resource, signal: AbortSignal): Promise<number | undefined>;
+  deploy(
+    resource: Resource,
+    managed: Managed,
+    found: Found,
+    signal: AbortSignal,
+  ): Promise<number | undefined>;
+  /** Says in the status that the resource is not ready. */
+  notReady(resource: Resource, reason: FailureReason, message: string, signal: AbortSignal): Promise<void>;
   /** What else must leave the tailnet after the nodes of a resource that is being deleted. */
   removeMore?(managed: Managed, control: TailnetControl, signal: AbortSignal): Promise<void>;
 }
@@ -31,6 +54,30 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Re
     deps.keys.forget(uid);
   }
 
+  async function deploy(
+    resource: Resource,
+    managed: Managed,
+    signal: AbortSignal,
+  ): Promise<number | undefined> {
+    let control: TailnetControl;
+    try {
+      control = await controlOf(deps, managed.tailnet, signal);
+    } catch (error) {
+      await pass.notReady(resource, 'TailnetUnavailable', errorText(error), signal);
+      throw error;
+    }
+    await addFinalizer(deps, managed, signal);
+    try {
+      const observed = await observe(deps.client, managed.group, deps.options.namespace, signal);
+      return await pass.deploy(resource, managed, { control, observed }, signal);
+    } catch (error) {
+      const say = (reason: FailureReason, message: string): Promise<void> =>
+        pass.notReady(resource, reason, message, signal);
+      if (!signal.aborted) await tellFailure(deps, managed, error, say, signal);
+      throw error;
+    }
+  }
+
   return {
     async reconcile(name, signal) {
       const object = await deps.client.get(pass.kind, { name }, signal);
@@ -43,7 +90,7 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Re
       const { uid, deletionTimestamp } = managed.metadata;
       if (uids.get(name) !== uid) forget(name);
       uids.set(name, uid);
-      if (deletionTimestamp === undefined) return pass.deploy(resource, signal);
+      if (deletionTimestamp === undefined) return deploy(resource, managed, signal);
       const again = await finish(deps, managed, signal, (control) =>
         Promise.resolve(pass.removeMore?.(managed, control, signal)),
       );
@@ -77,15 +124,15 @@ export async function writeStatus(
   await client.patch(kind, { name, subresource: 'status' }, { kind: 'merge', body }, signal);
 }
 
-/** How a failed pass is called, behind the name of the kind. */
-export type FailureReason = 'Creating' | 'CreationFailed';
+/** Why a resource is not ready, behind the name of its kind. */
+export type FailureReason = 'TailnetUnavailable' | 'Creating' | 'CreationFailed';
 
 /**
  * Says in event and status that a pass failed. Somebody else's write in between is tried again without an event.
  *
  * @param report writes the status; that it fails as well is only logged.
  */
-export async function tellFailure(
+async function tellFailure(
   deps: ReconcilerDeps,
   managed: Told,
   error: unknown,

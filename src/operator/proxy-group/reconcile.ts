@@ -1,12 +1,9 @@
 /** One pass over one ProxyGroup of type kube-apiserver: its gateways, and the one name that they share. Effects only. */
 import { z } from 'zod';
-import { errorText } from '../../errors.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
 import { removeStaleAccounts, removeSurplus } from '../nodes/cleanup.ts';
 import {
-  addFinalizer,
-  controlOf,
   nextLook,
   SHORT_MS,
   timeOf,
@@ -15,15 +12,7 @@ import {
   type ReconcilerDeps,
 } from '../nodes/lifecycle.ts';
 import { belongsTo, type NodeGroup } from '../nodes/node-group.ts';
-import { observe } from '../nodes/observe.ts';
-import {
-  createReconciler,
-  failed,
-  tellFailure,
-  warn,
-  writeStatus,
-  type FailureReason,
-} from '../nodes/pass.ts';
+import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { provision, type Wanted } from '../nodes/provision.ts';
 import { devicesOf, type ShownDevice } from '../nodes/status.ts';
 import { proxyGroupNodes } from './group.ts';
@@ -43,7 +32,9 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps): Reconciler {
       return isApiServerGroup(proxyGroup) ? proxyGroup : undefined;
     },
     managed: (proxyGroup) => managed(deps, proxyGroup),
-    deploy: (proxyGroup, signal) => deploy(deps, proxyGroup, signal),
+    deploy: (proxyGroup, ...more) => deploy(deps, proxyGroup, ...more),
+    notReady: (proxyGroup, reason, message, signal) =>
+      report(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
     removeMore: ({ group }, control, signal) => removeServices(control, group.uid, undefined, signal),
   });
 }
@@ -61,56 +52,38 @@ function managed({ options }: ReconcilerDeps, proxyGroup: ProxyGroup): Managed {
 async function deploy(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
+  resource: Managed,
+  { control, observed }: Found,
   signal: AbortSignal,
 ): Promise<number | undefined> {
-  const { client, options, metrics } = deps;
-  const resource = managed(deps, proxyGroup);
+  const { options, metrics } = deps;
   const { group } = resource;
-  let control: TailnetControl;
-  try {
-    control = await controlOf(deps, proxyGroup.spec.tailnet, signal);
-  } catch (error) {
-    const ready = failed('ProxyGroupTailnetUnavailable', errorText(error));
-    await report(deps, proxyGroup, { ready }, undefined, signal);
-    throw error;
-  }
-  await addFinalizer(deps, resource, signal);
-  try {
-    const observed = await observe(client, group, options.namespace, signal);
-    const problem =
-      problemOf(proxyGroup, group, observed.serviceAccount, options.namespace) ??
-      (await ensureService(proxyGroup, group, control, signal));
-    if (problem !== undefined) return await refuse(deps, resource, proxyGroup, problem, signal);
-    metrics.proxyGroups.add(group.uid);
-    await mentionClass(deps, resource, proxyGroup, signal);
-    const service = control.services === undefined ? undefined : serviceNameOf(proxyGroup);
-    const context = { service, issuesCertificates: control.issuesCertificates };
-    const wanted: Wanted = {
-      group,
-      statefulSet: (...more) => gatewayStatefulSet(proxyGroup, context, ...more),
-    };
-    const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
-    await removeStaleAccounts(deps, group, observed, signal);
-    const surplusGone = await removeSurplus(deps, group, observed, control, signal);
-    await removeServices(control, group.uid, service, signal);
-    const seen: Seen = {
-      replicas: group.replicas,
-      readyPods: readyPodsOf(observed.statefulSet),
-      nodes: nodes.map(({ state }) => state),
-      service,
-      settled: complete && surplusGone,
-    };
-    const shown = { devices: devicesOf(nodes, false), url: urlOf(seen) };
-    await report(deps, proxyGroup, verdictsOf(seen), shown, signal);
-    return seen.settled ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
-  } catch (error) {
-    if (!signal.aborted) {
-      const say = (reason: FailureReason, message: string): Promise<void> =>
-        report(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal);
-      await tellFailure(deps, resource, error, say, signal);
-    }
-    throw error;
-  }
+  const problem =
+    problemOf(proxyGroup, group, observed.serviceAccount, options.namespace) ??
+    (await ensureService(proxyGroup, group, control, signal));
+  if (problem !== undefined) return refuse(deps, resource, proxyGroup, problem, signal);
+  metrics.proxyGroups.add(group.uid);
+  await mentionClass(deps, resource, proxyGroup, signal);
+  const service = control.services === undefined ? undefined : serviceNameOf(proxyGroup);
+  const context = { service, issuesCertificates: control.issuesCertificates };
+  const wanted: Wanted = {
+    group,
+    statefulSet: (...more) => gatewayStatefulSet(proxyGroup, context, ...more),
+  };
+  const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
+  await removeStaleAccounts(deps, group, observed, signal);
+  const surplusGone = await removeSurplus(deps, group, observed, control, signal);
+  await removeServices(control, group.uid, service, signal);
+  const seen: Seen = {
+    replicas: group.replicas,
+    readyPods: readyPodsOf(observed.statefulSet),
+    nodes: nodes.map(({ state }) => state),
+    service,
+    settled: complete && surplusGone,
+  };
+  const shown = { devices: devicesOf(nodes, false), url: urlOf(seen) };
+  await report(deps, proxyGroup, verdictsOf(seen), shown, signal);
+  return seen.settled ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
 }
 
 /** What makes a ProxyGroup invalid, beyond what its schema refuses. */

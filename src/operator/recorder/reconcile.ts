@@ -1,11 +1,7 @@
 /** One pass over one Recorder: look, decide, do, and say in its status what came of it. Effects only. */
-import { errorText } from '../../errors.ts';
-import type { TailnetControl } from '../auth-keys.ts';
 import { KINDS } from '../kube-object.ts';
 import { removeStaleAccounts, removeSurplus } from '../nodes/cleanup.ts';
 import {
-  addFinalizer,
-  controlOf,
   nextLook,
   SHORT_MS,
   timeOf,
@@ -13,15 +9,7 @@ import {
   type Reconciler,
   type ReconcilerDeps,
 } from '../nodes/lifecycle.ts';
-import { observe } from '../nodes/observe.ts';
-import {
-  createReconciler,
-  failed,
-  tellFailure,
-  warn,
-  writeStatus,
-  type FailureReason,
-} from '../nodes/pass.ts';
+import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { provision, type Wanted } from '../nodes/provision.ts';
 import { devicesOf, type ShownDevice } from '../nodes/status.ts';
 import { recorderGroup } from './group.ts';
@@ -38,7 +26,9 @@ export function createRecorderReconciler(deps: ReconcilerDeps): Reconciler {
     deployed: deps.metrics.recorders,
     parse: parseRecorder,
     managed: (recorder) => managed(deps, recorder),
-    deploy: (recorder, signal) => deploy(deps, recorder, signal),
+    deploy: (recorder, ...more) => deploy(deps, recorder, ...more),
+    notReady: (recorder, reason, message, signal) =>
+      report(deps, recorder, failed(`Recorder${reason}`, message), undefined, signal),
   });
 }
 
@@ -55,20 +45,12 @@ function managed({ options }: ReconcilerDeps, recorder: Recorder): Managed {
 async function deploy(
   deps: ReconcilerDeps,
   recorder: Recorder,
+  resource: Managed,
+  { control, observed }: Found,
   signal: AbortSignal,
 ): Promise<number | undefined> {
-  const { client, options, metrics } = deps;
-  const resource = managed(deps, recorder);
+  const { options, metrics } = deps;
   const { group } = resource;
-  let control: TailnetControl;
-  try {
-    control = await controlOf(deps, recorder.spec.tailnet, signal);
-  } catch (error) {
-    await report(deps, recorder, failed('RecorderTailnetUnavailable', errorText(error)), undefined, signal);
-    throw error;
-  }
-  await addFinalizer(deps, resource, signal);
-  const observed = await observe(client, group, options.namespace, signal);
   const problem = problemOf(recorder, observed.serviceAccount, options.namespace);
   if (problem !== undefined) {
     const outcome = failed('RecorderInvalid', `Recorder is invalid: ${problem}`);
@@ -78,25 +60,16 @@ async function deploy(
     return undefined;
   }
   await mentionImage(deps, resource, recorder, signal);
-  try {
-    metrics.recorders.add(recorder.metadata.uid);
-    const wanted: Wanted = { group, statefulSet: (...context) => statefulSet(recorder, ...context) };
-    const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
-    await removeStaleAccounts(deps, group, observed, signal);
-    const surplusGone = await removeSurplus(deps, group, observed, control, signal);
-    const outcome: Outcome = complete
-      ? { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' }
-      : failed('RecorderCreating', 'the StatefulSet is being made anew, its pods stay');
-    await report(deps, recorder, outcome, devicesOf(nodes, recorder.spec.enableUI), signal);
-    return complete && surplusGone ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
-  } catch (error) {
-    if (!signal.aborted) {
-      const say = (reason: FailureReason, message: string): Promise<void> =>
-        report(deps, recorder, failed(`Recorder${reason}`, message), undefined, signal);
-      await tellFailure(deps, resource, error, say, signal);
-    }
-    throw error;
-  }
+  metrics.recorders.add(recorder.metadata.uid);
+  const wanted: Wanted = { group, statefulSet: (...context) => statefulSet(recorder, ...context) };
+  const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
+  await removeStaleAccounts(deps, group, observed, signal);
+  const surplusGone = await removeSurplus(deps, group, observed, control, signal);
+  const outcome: Outcome = complete
+    ? { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' }
+    : failed('RecorderCreating', 'the StatefulSet is being made anew, its pods stay');
+  await report(deps, recorder, outcome, devicesOf(nodes, recorder.spec.enableUI), signal);
+  return complete && surplusGone ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
 }
 
 async function mentionImage(
