@@ -85,6 +85,7 @@ async function soak(options: Options): Promise<number> {
   if (last.faultCount > last.faults.length) problem(`client: ${last.faultCount} faults in all`);
   if (last.shellsDone < options.shells) problem(`only ${last.shellsDone} shells ended`);
   await checkMetrics(gateway, recorder);
+  say(`comparing ${sent.size} recordings with what was sent`);
   await checkRecordings(`http://127.0.0.1:${recorderPort}`, sent);
   for (const role of roles) {
     judge(role);
@@ -95,6 +96,7 @@ async function soak(options: Options): Promise<number> {
     const [code] = (await once(role.child, 'exit')) as [number | null];
     if (code !== 0) problem(`${role.name} ended with ${code ?? 'a signal'}`);
   }
+  say('verifying the store');
   await verifyStore(store);
   say(
     `${last.shellsDone} shells, ${last.events} events, ${last.requests} requests, ${last.connections} connections, ` +
