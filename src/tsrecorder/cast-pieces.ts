@@ -2,9 +2,9 @@
  * Where the bytes of a cast are: most casts are one file, but one that was brought in parts, or is still growing, is
  * several files one after another.
  */
-import { createReadStream } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { isSystemError } from './durable-files.ts';
+import { readFileRange } from './file-range.ts';
 import type { LiveRecording } from './ingest.ts';
 import type { RecordingKey } from './store/key.ts';
 import type { ByteRange, ObjectKind, RecordingStore } from './store/store.ts';
@@ -76,10 +76,7 @@ async function* readSpooled(
     return;
   }
   try {
-    const bounds = { start: range.start, end: range.end - 1 };
-    for await (const chunk of createReadStream('', { fd: file, autoClose: false, ...bounds })) {
-      if (chunk instanceof Uint8Array) yield chunk;
-    }
+    yield* readFileRange(file, range);
   } finally {
     await file.close();
   }

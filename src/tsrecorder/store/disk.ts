@@ -1,6 +1,5 @@
 /** The store in a local directory, in the reference's layout: see `key.ts`. Sidecar and notes stand beside the cast. */
 import { randomUUID } from 'node:crypto';
-import { createReadStream } from 'node:fs';
 import { open, readFile, readdir, stat } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
 import { TailcastError, errorText } from '../../errors.ts';
@@ -14,6 +13,7 @@ import {
   roomIn,
   writeDurableFile,
 } from '../durable-files.ts';
+import { readFileRange } from '../file-range.ts';
 import { isDocumentName, type DocumentStore } from './document-store.ts';
 import {
   SESSIONS_FOLDER,
@@ -189,11 +189,7 @@ async function* readObject(path: string, range: ByteRange | undefined): AsyncGen
     throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
   });
   try {
-    if (range !== undefined && range.end <= range.start) return;
-    const bounds = range === undefined ? {} : { start: range.start, end: range.end - 1 };
-    for await (const chunk of createReadStream('', { fd: file, autoClose: false, ...bounds })) {
-      if (chunk instanceof Uint8Array) yield chunk;
-    }
+    yield* readFileRange(file, range ?? { start: 0, end: Infinity });
   } finally {
     await file.close();
   }
