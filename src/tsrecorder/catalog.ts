@@ -134,7 +134,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
 
   return {
     async list(query) {
-      const all = (await candidates()).filter((candidate) => isInRange(candidate, query));
+      const all = (await candidates()).filter(inRangeOf(query));
       const recordings: Recording[] = [];
       for (let start = 0; start < all.length && start < MAX_SCANNED; start += SCAN_BATCH) {
         const batch = all.slice(start, start + SCAN_BATCH);
@@ -268,10 +268,14 @@ function newestFirst(left: Candidate, right: Candidate): number {
   return left.order < right.order ? 1 : -1;
 }
 
-function isInRange({ key, order }: Candidate, { from, to, cursor }: CatalogQuery): boolean {
+/** What of all recordings comes after the query's cursor, within its times. */
+function inRangeOf({ from, to, cursor }: CatalogQuery): (candidate: Candidate) => boolean {
   const after = cursor === undefined ? undefined : parseRecordingId(cursor);
-  if (after !== undefined && order >= orderOf(after)) return false;
-  if (from === undefined && to === undefined) return true;
-  const time = parseTime(key.time) ?? 0n;
-  return (from === undefined || time >= from) && (to === undefined || time < to);
+  const before = after === undefined ? undefined : orderOf(after);
+  return ({ key, order }) => {
+    if (before !== undefined && order >= before) return false;
+    if (from === undefined && to === undefined) return true;
+    const time = parseTime(key.time) ?? 0n;
+    return (from === undefined || time >= from) && (to === undefined || time < to);
+  };
 }
