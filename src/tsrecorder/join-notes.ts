@@ -10,7 +10,7 @@ import { encodeEnd, moveNote, parseJournalLine, type JournalLine } from './spool
 /** What a joined recording has of one part. */
 export interface JoinedPart {
   readonly part: SessionPart;
-  readonly notes: PartFiles['notes'];
+  readonly files: Pick<PartFiles, 'notes'>;
   readonly cast: CastPiece;
   /** Byte of the session from which on the part is used. */
   readonly from: number;
@@ -28,8 +28,8 @@ const decoder = new TextDecoder();
 /** The journal of one part, in batches as they are read. */
 export async function* readPlaced({
   part,
-  notes,
-}: Pick<JoinedPart, 'part' | 'notes'>): AsyncGenerator<readonly PlacedLine[]> {
+  files: { notes },
+}: Pick<JoinedPart, 'part' | 'files'>): AsyncGenerator<readonly PlacedLine[]> {
   if (notes === undefined) return;
   let noteBytes = 0;
   const place = (bytes: Uint8Array): PlacedLine => {

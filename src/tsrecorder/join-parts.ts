@@ -30,8 +30,7 @@ export async function joinParts(
   const ordered = parts.toSorted(
     (left, right) => left.part.offset - right.part.offset || left.part.number - right.part.number,
   );
-  const used: DescribedPart[] = [];
-  const joined: JoinedPart[] = [];
+  const joined: (DescribedPart & JoinedPart)[] = [];
   let reached = 0;
   let missingBytes = 0;
   for (const described of ordered) {
@@ -40,15 +39,14 @@ export async function joinParts(
     if (isShadowed && joined.length > 0) continue;
     missingBytes += Math.max(0, part.offset - reached);
     const start = joined.length === 0 ? 0 : await castOffsetOf(described, reached);
-    joined.push({ part, notes: files.notes, cast: { ...files.cast, start }, from: reached });
-    used.push(described);
+    joined.push({ ...described, cast: { ...files.cast, start }, from: reached });
     reached = Math.max(reached, bodyEnd);
   }
-  const last = used.at(-1) ?? parts[0];
+  const last = joined.at(-1) ?? parts[0];
   const pieces = joined.map(({ cast }) => cast);
   const lengths = ordered.map(({ entry }) => entry.version);
   return {
-    recording: joinRecordings(first.recording, used, { bytes: piecesBytes(pieces), missingBytes }),
+    recording: joinRecordings(first.recording, joined, { bytes: piecesBytes(pieces), missingBytes }),
     key: first.key,
     resizeOrder: first.resizeOrder,
     pieces,
@@ -67,11 +65,9 @@ function joinRecordings(
   const recordings = parts.map(({ entry }) => entry.recording);
   const { state, problem } = recordings.at(-1) ?? first;
   // the last part may bring no more than the word that the session is over
-  const isOver = state !== 'open';
-  const timed = isOver
-    ? recordings.findLast(({ durationSeconds }) => durationSeconds !== undefined)
-    : undefined;
-  const exited = isOver ? recordings.findLast(({ exitCode }) => exitCode !== undefined) : undefined;
+  const knowing = state === 'open' ? [] : recordings;
+  const timed = knowing.findLast(({ durationSeconds }) => durationSeconds !== undefined);
+  const exited = knowing.findLast(({ exitCode }) => exitCode !== undefined);
   const earlierGaps = parts.slice(0, -1).some(({ gapCount }) => gapCount > 0);
   const problems = [
     ...(missingBytes > 0 ? [`${missingBytes} bytes of the upload are with another recorder, or lost`] : []),
@@ -92,17 +88,18 @@ function joinRecordings(
  * Where in a part's cast the byte `bodyOffset` of its session stands. Both are between two lines: only whole lines are
  * acknowledged, and only these are kept.
  */
-async function castOffsetOf({ part, files }: DescribedPart, bodyOffset: number): Promise<number> {
-  if (bodyOffset <= part.headerEnd) return part.headerBytes;
-  let noteBytes = 0;
-  const castOffset = (): number => part.headerBytes + bodyOffset - part.headerEnd - noteBytes;
-  for await (const lines of readPlaced({ part, notes: files.notes })) {
+async function castOffsetOf(described: DescribedPart, bodyOffset: number): Promise<number> {
+  const { headerBytes, headerEnd } = described.part;
+  if (bodyOffset <= headerEnd) return headerBytes;
+  /** Bytes of the session before the offset that are not in the cast: what the header line is longer, and notes. */
+  let elsewhere = headerEnd - headerBytes;
+  for await (const lines of readPlaced(described)) {
     for (const { parsed, position } of lines) {
       if (parsed?.kind !== 'note') continue;
       // if that one is not before the offset, nor is any later one
-      if (position >= bodyOffset) return castOffset();
-      noteBytes += parsed.note.size;
+      if (position >= bodyOffset) return bodyOffset - elsewhere;
+      elsewhere += parsed.note.size;
     }
   }
-  return castOffset();
+  return bodyOffset - elsewhere;
 }
