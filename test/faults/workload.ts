@@ -40,6 +40,23 @@ export interface SessionReport {
   readonly pauseMs: number;
 }
 
+/** What must or may be stored of a session after its header, in order. */
+function* expectedLines({ session, confirmed, written, acked }: SessionReport): Generator<{
+  readonly line: string;
+  /** Byte of the session at which it ends. */
+  readonly offset: number;
+  readonly owed: boolean;
+}> {
+  let offset = 0;
+  for (const line of sessionLines(session)) {
+    const isHeader = offset === 0;
+    offset += line.length;
+    // the last word of a gateway that was killed is older than its last byte: only confirmed ones know their end
+    if (confirmed && offset > written - END.length) return;
+    if (!isHeader) yield { line, offset, owed: confirmed || offset <= acked };
+  }
+}
+
 /**
  * Compares a stored cast with what the session was.
  *
@@ -51,16 +68,11 @@ export function judgeCast(cast: string, report: SessionReport): string | undefin
   // the header was stamped: the line is longer than it was
   if (stored.shift()?.includes(`"command":"session ${report.session}"`) !== true)
     return 'the header is another';
-  let offset = 0;
   let index = 0;
-  for (const line of sessionLines(report.session)) {
-    offset += line.length;
-    // the last word of a gateway that was killed is older than its last byte: only confirmed ones know their end
-    if (report.confirmed && offset > report.written - END.length) break;
+  for (const { line, offset, owed } of expectedLines(report)) {
     if (!line.startsWith('[')) continue;
     const found = stored[index];
     if (found === undefined) {
-      const owed = report.confirmed || offset <= report.acked;
       return owed
         ? `bytes are missing: ${report.acked} acknowledged, line ${index} ends at ${offset}`
         : undefined;
@@ -81,20 +93,14 @@ export function judgeNotes(notes: string, cast: string, report: SessionReport): 
   const noteOf = (at: number, line: string): string =>
     `{"at":${at},"size":${line.length},"note":${line.trimEnd()}}`;
   let at = cast.indexOf('\n') + 1;
-  let offset = 0;
   let index = 0;
-  for (const line of sessionLines(report.session)) {
-    const isHeader = offset === 0;
-    offset += line.length;
-    if (report.confirmed && offset > report.written - END.length) break;
-    if (isHeader) continue;
+  for (const { line, offset, owed } of expectedLines(report)) {
     if (line.startsWith('[')) {
       at += line.length;
       continue;
     }
     const found = stored[index];
     if (found === undefined) {
-      const owed = report.confirmed || offset <= report.acked;
       return owed
         ? `notes are missing: ${report.acked} acknowledged, note ${index} ends at ${offset}`
         : undefined;

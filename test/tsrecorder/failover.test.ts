@@ -37,14 +37,14 @@ const LINES = [
 ];
 const CAST = STORED_HEADER + LINES.filter((line) => line.startsWith('[')).join('');
 
-/** Its journal, after the first line: what stands in none of these lines stands in the cast. */
-const NOTES = LINES.slice(1).reduce<{ readonly at: number; readonly lines: readonly object[] }>(
-  ({ at, lines }, line) =>
-    line.startsWith('[')
-      ? { at: at + line.length, lines }
-      : { at, lines: [...lines, { at, size: line.length, note: JSON.parse(line) as unknown }] },
-  { at: STORED_HEADER.length, lines: [] },
-);
+/** Its journal, after the first line: each object line, and where in the cast it stood. */
+const NOTES = [...LINES.entries()].flatMap(([index, line]): readonly object[] => {
+  if (index === 0 || line.startsWith('[')) return [];
+  const before = LINES.slice(1, index).filter((earlier) => earlier.startsWith('['));
+  const at = STORED_HEADER.length + before.join('').length;
+  return [{ at, size: line.length, note: JSON.parse(line) as unknown }];
+});
+const JOURNAL = [...NOTES, { end: { castBytes: CAST.length } }];
 
 /** What a recorder gives out as the notes of a recording, after their first line. */
 async function notesOf(rig: Rig, id: string): Promise<readonly unknown[]> {
@@ -126,7 +126,7 @@ describe('a session that goes on at another recorder', () => {
     expect(recording).not.toHaveProperty('problem');
     for (const rig of [one, two]) {
       expect((await rig.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
-      expect(await notesOf(rig, recording.id)).toEqual([...NOTES.lines, { end: { castBytes: CAST.length } }]);
+      expect(await notesOf(rig, recording.id)).toEqual(JOURNAL);
     }
     const part = await two.get(`/api/v1/recordings/${recording.id}/cast`, { range: 'bytes=10-900' });
     expect(part.body).toBe(CAST.slice(10, 901));
@@ -146,7 +146,7 @@ describe('a session that goes on at another recorder', () => {
       return only?.state === 'closed' && others.length === 0 && only.bytes === CAST.length ? only : undefined;
     });
     expect((await three.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
-    expect(await notesOf(three, recording.id)).toEqual([...NOTES.lines, { end: { castBytes: CAST.length } }]);
+    expect(await notesOf(three, recording.id)).toEqual(JOURNAL);
   });
 
   it('is shown while it runs, from what is stored and what still comes', async () => {
