@@ -119,8 +119,8 @@ export const GATEWAY_SETTINGS = {
     '<recorders>',
   ),
   recorderWindow: setting(
-    'bytes of one session that may wait for a recorder’s acknowledgement',
-    byteSize(64 * 1024, 1024 ** 3),
+    'bytes of one session that may wait for a recorder’s acknowledgement; 0: users see nothing before it is durable',
+    byteSize(0, 1024 ** 3),
     8 * 1024 ** 2,
     '<size>',
   ),

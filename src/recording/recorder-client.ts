@@ -179,8 +179,9 @@ async function openNode(
   const probeTimeoutMs = node.suspect ? limits.suspectTimeoutMs : limits.probeTimeoutMs;
   const { address, socket } = await dialNode(node.addresses, dial, dialTimeoutMs, signal);
   try {
-    const { ackWindowMs } = limits;
-    return await openV2(socket, { address, probeTimeoutMs, ackWindowMs, intent }, signal);
+    const { ackWindowMs, maxPendingBytes } = limits;
+    const waits = maxPendingBytes === 0;
+    return await openV2(socket, { address, probeTimeoutMs, ackWindowMs, waits, intent }, signal);
   } catch (error) {
     if (!(error instanceof NotV2Error) || intent.part > 1) throw error;
   }

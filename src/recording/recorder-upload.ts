@@ -15,7 +15,8 @@
  * ```
  *
  * When the connection is lost, another recorder that can continue a session gets everything since the last
- * acknowledgement. Full queue: the writer waits. Nobody takes over: every writer fails, `lost` resolves, and what is kept
+ * acknowledgement. Full queue: the writer waits; with no queue at all it waits for every write, and nothing is shown that is
+ * not durable. Nobody takes over: every writer fails, `lost` resolves, and what is kept
  * goes to whoever delivers it later, with the lines that `leave` closes it with.
  */
 import { errorText, TailcastError } from '../errors.ts';
@@ -32,6 +33,8 @@ export interface RecorderUpload {
   readonly annotations: boolean;
   /** Bytes kept because they are not acknowledged yet. */
   readonly pendingBytes: number;
+  /** Every writer waits until the recorder has made durable what it wrote. */
+  readonly durableFirst: boolean;
   /** Resolves, never rejects, when the recording cannot go on anywhere. Stays pending otherwise. */
   readonly lost: Promise<Error>;
   /**
@@ -40,6 +43,11 @@ export interface RecorderUpload {
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
   write(lines: string | Uint8Array): void | Promise<void>;
+  /**
+   * What `write` returns, without anything to write.
+   * @throws TailcastError `RECORDER_LOST`, also as a rejection
+   */
+  room(): void | Promise<void>;
   /**
    * No more lines follow. `confirmed`: the recorder has all of them. `left`: it was lost, and what it has not acknowledged
    * is delivered later.
@@ -56,7 +64,11 @@ export interface RecorderUpload {
 }
 
 export interface UploadOptions {
-  /** Bytes that may be unacknowledged before writers wait. */
+  /**
+   * Bytes that may be unacknowledged before writers wait; 0: every writer waits for its own. That would hold shells up
+   * without a gain where acknowledgements come when it suits the recorder and promise nothing: such a one gets
+   * {@link UNPROMISED_BYTES}.
+   */
   readonly maxPendingBytes: number;
   /** How long a full queue may stay without any progress before the recorder counts as lost. */
   readonly stallWindowMs: number;
@@ -93,6 +105,9 @@ export interface UploadRest {
 
 /** Where the next upload of a session begins. */
 export type MoveIntent = Omit<UploadIntent, 'sessionId'>;
+
+/** Waits for a recorder whose acknowledgements do not mean that something is durable, in place of nothing. */
+const UNPROMISED_BYTES = 8 * 1024 * 1024;
 
 /** Wraps an open connection; from now on the upload owns it. */
 export function createUpload(
@@ -149,17 +164,26 @@ class Upload implements RecorderUpload {
     return this.#kept.size;
   }
 
+  get durableFirst(): boolean {
+    return this.#options.maxPendingBytes === 0 && this.#connection.resumable;
+  }
+
   get lost(): Promise<Error> {
     return this.#lost.promise;
   }
 
   write(lines: string | Uint8Array): void | Promise<void> {
-    if (this.#state !== 'open') throw new TailcastError('RECORDER_LOST', 'the upload is over');
+    this.#requireOpen();
     const bytes = typeof lines === 'string' ? Buffer.from(lines, 'utf8') : lines;
     this.#kept.push(bytes);
     this.#preamble.push(bytes);
     if (this.#connected) this.#connection.send(bytes);
-    if (this.#kept.size <= this.#options.maxPendingBytes) return undefined;
+    return this.room();
+  }
+
+  room(): void | Promise<void> {
+    this.#requireOpen();
+    if (this.#kept.size <= this.#limit) return undefined;
     this.#stall ??= createDeadline(this.#options.stallWindowMs, () =>
       this.#breakOff(new Error(`nothing was acknowledged for ${this.#options.stallWindowMs} ms`)),
     );
@@ -190,6 +214,15 @@ class Upload implements RecorderUpload {
     this.#close('aborted', new TailcastError('RECORDER_LOST', 'the upload was broken off'));
   }
 
+  get #limit(): number {
+    const { maxPendingBytes } = this.#options;
+    return maxPendingBytes === 0 && !this.durableFirst ? UNPROMISED_BYTES : maxPendingBytes;
+  }
+
+  #requireOpen(): void {
+    if (this.#state !== 'open') throw new TailcastError('RECORDER_LOST', 'the upload is over');
+  }
+
   #listen(connection: RecorderConnection): void {
     connection.attach({
       acknowledged: (offset) => this.#acknowledged(offset),
@@ -203,7 +236,7 @@ class Upload implements RecorderUpload {
     this.#kept.release(offset);
     this.#fruitless = 0;
     this.#stall?.extend();
-    if (this.#kept.size > this.#options.maxPendingBytes) return;
+    if (this.#kept.size > this.#limit) return;
     this.#stall?.clear();
     this.#stall = undefined;
     this.#room?.resolve();

@@ -18,6 +18,8 @@ export interface V2Options {
   readonly address: string;
   readonly probeTimeoutMs: number;
   readonly ackWindowMs: number;
+  /** Somebody waits for each byte to be durable. */
+  readonly waits: boolean;
   readonly intent: UploadIntent;
 }
 
@@ -50,6 +52,7 @@ export async function openV2(
       'tailcast-offset': String(offset),
       'tailcast-part': String(part),
       'tailcast-preamble': String(preamble.length),
+      ...(options.waits ? { 'tailcast-waits': '1' } : {}),
     };
     const upload = await ask(session, 'POST', headers, options.probeTimeoutMs, signal);
     if (upload.status !== 200) throw new Error(`POST /v2/record answered ${upload.status}`);

@@ -12,7 +12,8 @@
  * call throws, otherwise calls only count what is missing. What the sink took before that is closed by `abandon`.
  *
  * Calls add lines to a batch; `flush` hands the batch to the sink, once per chunk of the wire, and returns a promise
- * when the sink wants its writer to wait.
+ * when the sink wants its writer to wait. With a sink that is `durableFirst`, that is so for output held back for its
+ * size, too.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { encodeCastEvent, formatResize } from '../wire/asciicast/event.ts';
@@ -73,7 +74,7 @@ export interface SessionTotals {
   readonly exit: ExitStatus | undefined;
 }
 
-type Sink = Pick<RecorderUpload, 'write' | 'end' | 'leave' | 'annotations'>;
+type Sink = Pick<RecorderUpload, 'write' | 'room' | 'end' | 'leave' | 'annotations' | 'durableFirst'>;
 
 interface HeldOutput {
   readonly seconds: number;
@@ -88,9 +89,13 @@ export class RecordingSession {
   readonly #text: Readonly<Record<OutputStream, OutputText>>;
   readonly #startedMs: number;
   readonly #wait: Deadline | undefined;
+  /** Resolves when nothing is held back any more. */
+  readonly #opened = Promise.withResolvers<void>();
   #state: 'awaitingSize' | 'open' | 'failed' | 'closed' = 'awaitingSize';
   #held: HeldOutput[] = [];
   #heldBytes = 0;
+  /** Output was held back that no `flush` has answered for. */
+  #heldUnflushed = false;
   readonly #batch = new LineBatch();
   #batchBytes = 0;
   #stream: OutputStream = 'stdout';
@@ -132,6 +137,7 @@ export class RecordingSession {
       case 'awaitingSize':
         this.#held.push({ seconds: this.#seconds(), stream, bytes: new Uint8Array(bytes) });
         this.#heldBytes += bytes.length;
+        this.#heldUnflushed = true;
         if (this.#heldBytes > this.#limits.sizeWaitBytes) this.#open(DEFAULT_SIZE);
         return;
       case 'open':
@@ -173,9 +179,11 @@ export class RecordingSession {
    * @throws TailcastError `RECORDER_LOST` when recording is enforced, also as a rejection
    */
   flush(): void | Promise<void> {
-    if (this.#state === 'failed' && this.#options.enforce) {
-      throw new TailcastError('RECORDER_LOST', 'nothing may go on unrecorded');
-    }
+    this.#requireRecorder();
+    const heldBack = this.#heldUnflushed && this.#state === 'awaitingSize';
+    this.#heldUnflushed = false;
+    // not for the client's chunks: one of them brings the size
+    if (heldBack && this.#sink.durableFirst) return this.#flushWhenOpen();
     if (this.#batch.length === 0) return undefined;
     const lines = this.#batch.take();
     const bytes = this.#batchBytes;
@@ -228,6 +236,23 @@ export class RecordingSession {
     return this.#batch.take();
   }
 
+  async #flushWhenOpen(): Promise<void> {
+    await this.#opened.promise;
+    await this.flush();
+    try {
+      // those who opened the session may have flushed the batch, and wait themselves
+      if (this.#state === 'open') await this.#sink.room();
+    } catch (error) {
+      this.#fail(error, 0);
+    }
+    this.#requireRecorder();
+  }
+
+  #requireRecorder(): void {
+    if (this.#state !== 'failed' || !this.#options.enforce) return;
+    throw new TailcastError('RECORDER_LOST', 'nothing may go on unrecorded');
+  }
+
   #sizeIsLate(): void {
     if (this.#state !== 'awaitingSize') return;
     this.#open(DEFAULT_SIZE);
@@ -249,6 +274,7 @@ export class RecordingSession {
     this.#batchBytes += this.#heldBytes;
     this.#heldBytes = 0;
     for (const { seconds, stream, bytes } of held) this.#recordOutput(seconds, stream, bytes);
+    this.#opened.resolve();
   }
 
   #recordOutput(seconds: number, stream: OutputStream, bytes: Uint8Array): void {

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { constants, createReadStream } from 'node:fs';
 import { copyFile, link, mkdir, open, rename, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { errorText, TailcastError } from '../errors.ts';
 
 /** `writev` until every byte is written; the kernel may take less, e.g. when the disk fills up. */
 export async function writeAll(file: FileHandle, parts: readonly Uint8Array[]): Promise<void> {
@@ -168,6 +169,15 @@ export function isSystemError(error: unknown, ...codes: readonly string[]): bool
   return (
     error instanceof Error && 'code' in error && typeof error.code === 'string' && codes.includes(error.code)
   );
+}
+
+/** What an uploader is told of a failure of the disk: no paths. */
+export function storageError(error: unknown): TailcastError {
+  if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EFBIG')) {
+    return new TailcastError('STORE_FAILED', 'no space left on device', { cause: error });
+  }
+  const code = error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
+  return new TailcastError('STORE_FAILED', code, { cause: error });
 }
 
 function withoutLeading(parts: readonly Uint8Array[], count: number): readonly Uint8Array[] {

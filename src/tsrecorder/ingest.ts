@@ -373,8 +373,7 @@ export class Ingest {
 
     session.attach(
       {
-        durable: (bodyBytes) => events.durable(bodyBytes),
-        drain: () => events.drain(),
+        ...events,
         failed: fail,
         released(error) {
           released = true;

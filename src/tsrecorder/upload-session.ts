@@ -15,11 +15,11 @@
  * A session whose beginning is with another recorder begins at the offset where that one left off: see
  * `session-part.ts`.
  */
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError } from '../errors.ts';
 import { passedThrough } from '../memory/stream-garbage.ts';
 import { MAX_ANNOTATION_LENGTH } from '../wire/recorder-api/annotation.ts';
 import { parseHead, stampHead, type CastHead } from './cast-head.ts';
-import { isSystemError } from './durable-files.ts';
+import { storageError } from './durable-files.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts, type SessionFacts } from './session-facts.ts';
@@ -29,6 +29,8 @@ import { encodeEnd, encodeMeta, encodeNote, type SpoolMeta } from './spool-journ
 
 /** What the transport of an upload is told. */
 export interface UploadEvents {
+  /** Somebody waits for each byte of it to be durable: none waits for company. */
+  readonly waits: boolean;
   /** So many body bytes of the session are durable now. */
   durable(bodyBytes: number): void;
   /** `push` had answered false; it may go on. */
@@ -227,7 +229,7 @@ export class UploadSession implements Committable {
       // what came before a bad line is kept
       this.#paused =
         (this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes || this.#deps.isFull();
-      this.#scheduleSince(pendingBefore, this.#paused);
+      this.#scheduleSince(pendingBefore, this.#paused || (this.#events?.waits ?? false));
     }
     if (this.#appended.bodyBytes + this.#splitter.partialBytes > this.#deps.limits.maxSessionBytes) {
       throw new TailcastError('UPLOAD_TOO_LARGE', 'the session is too long');
@@ -479,12 +481,4 @@ function isJson(text: string): boolean {
   } catch {
     return false;
   }
-}
-
-function storageError(error: unknown): TailcastError {
-  if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EFBIG')) {
-    return new TailcastError('STORE_FAILED', 'no space left on device', { cause: error });
-  }
-  const code = error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
-  return new TailcastError('STORE_FAILED', code, { cause: error });
 }

@@ -41,7 +41,9 @@ export const PART_HEADER = 'tailcast-part';
  * goes on at the offset. See `session-part.ts`.
  */
 export const PREAMBLE_HEADER = 'tailcast-preamble';
-/** Announces the four above. */
+/** `1`: the uploader shows nothing before it is acknowledged, so that it is not to wait for company to be committed. */
+export const WAITS_HEADER = 'tailcast-waits';
+/** Announces the first four above. */
 export const RESUME_HEADER = 'tailcast-resume';
 
 /** The far end of an upload connection. */
@@ -182,6 +184,7 @@ async function takeV2(
   const { token, at } = readSession(headers);
   const acks = createAckWriter(stream, options.idleAckMs);
   const upload = await options.ingest.begin({ ...uploader, protocol: 'v2', token }, at, {
+    waits: headers[WAITS_HEADER] === '1',
     durable: (bodyBytes) => acks.ack(bodyBytes),
     drain: () => stream.resume(),
     failed(error) {
@@ -286,6 +289,7 @@ async function takeV1(
   const failure = Promise.withResolvers<never>();
   failure.promise.catch(() => undefined);
   const upload = await options.ingest.begin({ ...uploader, protocol: 'v1', token: undefined }, FROM_START, {
+    waits: false,
     durable: () => undefined,
     drain: () => request.resume(),
     failed(error) {

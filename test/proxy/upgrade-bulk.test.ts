@@ -248,6 +248,48 @@ describe('bulk through a recorded session', () => {
     expect(recordedBytes(recorder).length).toBe(total);
   });
 
+  it('without a window nothing is shown before it is acknowledged, from the 101 on', async () => {
+    const opened = Promise.withResolvers<Duplex>();
+    const { rig, recorder } = await recordedRig(
+      (request, socket) => {
+        socket.on('error', () => {});
+        socket.resume();
+        socket.write(switching(request, 'v5.channel.k8s.io'));
+        opened.resolve(socket);
+      },
+      { maxPendingBytes: 0 },
+    );
+    recorder.set({ acks: 'alive' });
+    let answered = false;
+    const asked = askUpgrade(rig.port, { headers: WEBSOCKET_V5 }).finally(() => (answered = true));
+    const server = await opened.promise;
+    await recorder.until(
+      () => recorder.uploads[0]?.lines().some((line) => line.includes('"session"')) === true,
+    );
+    await delay(50);
+    expect(answered).toBe(false);
+    const [upload] = recorder.uploads;
+    upload!.ack(upload!.size);
+    const client = await asked;
+    for (const word of ['one', 'two']) {
+      const seen = client.reader.size;
+      server.write(serverMessage(1, utf8(word)));
+      await recorder.until(() => upload!.body.includes(`"${word}"]`));
+      await delay(50);
+      expect(client.reader.size).toBe(seen);
+      upload!.ack(upload!.size);
+      await client.reader.until(() => client.reader.bytes.includes(word));
+    }
+    // what is never acknowledged is never shown
+    server.write(serverMessage(1, utf8('three')));
+    await recorder.until(() => upload!.body.includes('"three"]'));
+    recorder.set({ v2: false, v1: false });
+    upload!.cut();
+    rig.dropClients();
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.includes('three')).toBe(false);
+  });
+
   it('a client that stops reading blocks the session, and nothing is lost when it goes on', async () => {
     const total = 24 * MIB;
     const frame = serverMessage(1, new Uint8Array(32 * 1024).fill(0x62));

@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
 import {
   createRecorderClient,
@@ -125,6 +125,52 @@ describe('recorder client', () => {
     expect(upload.pendingBytes).toBe(1000);
     expect(upload.write('')).toBeUndefined();
     upload.abort();
+  });
+
+  it('without a window makes every writer wait for its own, and says so', async () => {
+    const double = await recorder({ acks: 'alive' });
+    const upload = await client({ maxPendingBytes: 0 }).open(
+      { recorders: [double.address], sessionId: 's1' },
+      never,
+    );
+    expect(upload.durableFirst).toBe(true);
+    expect(upload.room()).toBeUndefined();
+    const room = upload.write('one\n');
+    expect(room).toBeInstanceOf(Promise);
+    await double.until(() => double.uploads[0]?.body.length === 4);
+    expect(double.uploads[0]!.headers).toMatchObject({ 'tailcast-waits': '1' });
+    let resolved = false;
+    void Promise.resolve(room).then(() => (resolved = true));
+    double.uploads[0]!.ack(3);
+    await vi.waitFor(() => expect(upload.pendingBytes).toBe(1));
+    expect(resolved).toBe(false);
+    expect(upload.room()).toBeInstanceOf(Promise);
+    double.uploads[0]!.ack(4);
+    await room;
+    expect(upload.room()).toBeUndefined();
+    upload.abort();
+    expect(() => upload.room()).toThrow(/recorder was lost/);
+  });
+
+  it.each([
+    ['acknowledges what need not be durable', { acks: 'alive', resume: false }],
+    ['acknowledges nothing', { v2: false }],
+  ] as const)('without a window does not wait for a recorder that %s', async (_, behaviour) => {
+    const double = await recorder(behaviour);
+    const upload = await client({ maxPendingBytes: 0 }).open(
+      { recorders: [double.address], sessionId: 's1' },
+      never,
+    );
+    expect(upload.durableFirst).toBe(false);
+    expect(upload.write(MEBIBYTE)).toBeUndefined();
+    upload.abort();
+  });
+
+  it('with a window does not say that somebody waits', async () => {
+    const double = await recorder();
+    const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
+    await upload.end();
+    expect(double.uploads[0]!.headers).not.toHaveProperty('tailcast-waits');
   });
 
   it('loses a recorder that is alive but makes no progress with a full queue', async () => {

@@ -202,12 +202,71 @@ describe('recording session with a terminal', () => {
   });
 });
 
+describe('recording session whose output is shown only when it is durable', () => {
+  it('holds back output that waits for the size, until what it became is durable', async () => {
+    const { session, sink } = begin({ tty: true });
+    sink.durableFirst = true;
+    const durable = Promise.withResolvers<void>();
+    sink.wait = durable.promise;
+    session.output('stdout', utf8('early'));
+    let shown = false;
+    const early = Promise.resolve(session.flush()).then(() => (shown = true));
+    // the client's chunk with the size does not wait for itself
+    expect(session.flush()).toBeUndefined();
+    session.resize({ columns: 10, rows: 20 });
+    const size = session.flush();
+    expect(size).toBeInstanceOf(Promise);
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(sink.events).toEqual([[0, 'o', 'early']]);
+    expect(shown).toBe(false);
+    durable.resolve();
+    await Promise.all([early, size]);
+    expect(shown).toBe(true);
+  });
+
+  it('shows what waited for a size that does not come', async () => {
+    const { session, sink } = begin({ tty: true, limits: { sizeWaitMs: 20 } });
+    sink.durableFirst = true;
+    session.output('stdout', utf8('early'));
+    await session.flush();
+    expect(sink.events).toEqual([[0, 'o', 'early']]);
+  });
+
+  it.each([true, false])(
+    'does not show it when the recorder is lost meanwhile, if enforced: %s',
+    async (enforce) => {
+      const { session, sink } = begin({ tty: true, enforce });
+      sink.durableFirst = true;
+      const durable = Promise.withResolvers<void>();
+      durable.promise.catch(() => undefined);
+      sink.wait = durable.promise;
+      session.output('stdout', utf8('early'));
+      const early = Promise.resolve(session.flush());
+      const outcome = early.then(
+        () => 'shown',
+        (error: unknown) => (error as TailcastError).code,
+      );
+      session.resize({ columns: 10, rows: 20 });
+      const size = Promise.resolve(session.flush()).catch(() => undefined);
+      durable.reject(new TailcastError('RECORDER_LOST'));
+      expect(await outcome).toBe(enforce ? 'RECORDER_LOST' : 'shown');
+      await size;
+    },
+  );
+
+  it('does not hold it back with any other recorder', () => {
+    const { session } = begin({ tty: true });
+    session.output('stdout', utf8('early'));
+    expect(session.flush()).toBeUndefined();
+  });
+});
+
 describe('recording session with a failing recorder', () => {
   it('waits with the recorder', async () => {
     const { session, sink } = begin();
     void session.flush();
     const room = Promise.withResolvers<void>();
-    sink.room = room.promise;
+    sink.wait = room.promise;
     session.output('stdout', utf8('x'));
     const wait = session.flush();
     expect(wait).toBeInstanceOf(Promise);
@@ -228,7 +287,7 @@ describe('recording session with a failing recorder', () => {
   it('rejects a wait that ends with the recorder when recording is enforced', async () => {
     const { session, sink } = begin();
     void session.flush();
-    sink.room = Promise.reject(new TailcastError('RECORDER_LOST'));
+    sink.wait = Promise.reject(new TailcastError('RECORDER_LOST'));
     session.output('stdout', utf8('x'));
     await expect(session.flush()).rejects.toMatchObject({ code: 'RECORDER_LOST' });
     expect(() => session.flush()).toThrow(/recorder was lost/);

@@ -1,14 +1,19 @@
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 
 /** A sink in memory: what a session wrote, and switches for what a recorder may do. */
-export class SessionSink implements Pick<RecorderUpload, 'write' | 'end' | 'leave' | 'annotations'> {
+export class SessionSink implements Pick<
+  RecorderUpload,
+  'write' | 'room' | 'end' | 'leave' | 'annotations' | 'durableFirst'
+> {
   readonly annotations: boolean;
   readonly writes: string[] = [];
   ended = false;
   /** What the session was abandoned with. */
   left: string | undefined;
   /** Set: every write waits for it. */
-  room: Promise<void> | undefined;
+  wait: Promise<void> | undefined;
+  /** Set: so does output that is held back. */
+  durableFirst = false;
   /** Set: every write throws it. */
   error: Error | undefined;
 
@@ -19,7 +24,11 @@ export class SessionSink implements Pick<RecorderUpload, 'write' | 'end' | 'leav
   write(lines: string | Uint8Array): void | Promise<void> {
     if (this.error !== undefined) throw this.error;
     this.writes.push(typeof lines === 'string' ? lines : Buffer.from(lines).toString());
-    return this.room;
+    return this.wait;
+  }
+
+  room(): void | Promise<void> {
+    return this.wait;
   }
 
   async end(): Promise<'confirmed'> {

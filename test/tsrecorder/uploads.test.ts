@@ -257,6 +257,17 @@ describe('HEAD and POST /v2/record', () => {
     expect(recording?.bytes).toBe(STORED_HEADER.length + chunk.length * 3000);
   });
 
+  it('does not let an uploader wait for company that says it waits', async () => {
+    await using rig = await createRig({ timing: { commitWindowMs: 600_000 } });
+    const upload = openUpload(rig.recorder, { 'tailcast-waits': '1' });
+    upload.write(HEADER);
+    for (let count = 0; count <= 5; count += 1) {
+      await upload.ack(({ ack }) => ack === HEADER.length + count * LINE.length);
+      upload.write(LINE);
+    }
+    expect(upload.acks.every(({ error }) => error === undefined)).toBe(true);
+  });
+
   it('takes many sessions at once and mixes none', async () => {
     await using rig = await createRig();
     const uploads = Array.from({ length: 60 }, () => openUpload(rig.recorder));
