@@ -21,6 +21,8 @@ const SESSION_PEERS: readonly PeerName[] = [
   'reference',
   'reference-recorded',
 ];
+/** Beside them where its price is shown. */
+const DURABLE_FIRST = 'tailcast-durable-first' satisfies PeerName;
 
 const TRANSPORTS = ['spdy', 'websocket'] as const satisfies readonly Transport[];
 const NAMES = { spdy: 'SPDY', websocket: 'WebSocket' } as const;
@@ -41,7 +43,7 @@ const cats = TRANSPORTS.flatMap((transport) =>
     unit: MEGABYTES,
     onlyFull: content !== 'ascii',
     recordedBytesPerUnit: 1,
-    peers: SESSION_PEERS,
+    peers: content === 'ascii' ? [...SESSION_PEERS, DURABLE_FIRST] : SESSION_PEERS,
     plan: (scale) => ({
       kind: 'exec',
       transport,
@@ -69,7 +71,7 @@ const echoes = TRANSPORTS.map((transport): BenchCase => ({
   title: `exec, echo of keystrokes, ${NAMES[transport]}`,
   unit: KEYS,
   constantLoad: true,
-  peers: ['direct', 'tailcast', 'tailcast-recorded', 'reference'],
+  peers: ['direct', 'tailcast', 'tailcast-recorded', DURABLE_FIRST, 'reference'],
   plan: () => ({
     kind: 'exec',
     transport,

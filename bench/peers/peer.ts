@@ -17,6 +17,8 @@ export type PeerName =
   | 'tailcast-recorded'
   /** The same the way the reference runs here: behind a PROXY header, without TLS in front. */
   | 'tailcast-plain-recorded'
+  /** Recorded, and nothing is shown before it is durable. */
+  | 'tailcast-durable-first'
   /** Go's ReverseProxy, tuned, on two processors: what the goals are measured against. */
   | 'go'
   /** The same with Go's default transport. */
@@ -48,6 +50,7 @@ export function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
     case 'tailcast-2':
     case 'tailcast-recorded':
     case 'tailcast-plain-recorded':
+    case 'tailcast-durable-first':
       return startTailcast(name, bench);
     case 'go':
     case 'go-default':

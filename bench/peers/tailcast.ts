@@ -6,9 +6,25 @@ import { familyOf } from '../harness/usage.ts';
 import type { GatewayProgram } from '../programs/gateway.ts';
 import type { Peer } from './peer.ts';
 
-type TailcastName = 'tailcast' | 'tailcast-2' | 'tailcast-recorded' | 'tailcast-plain-recorded';
+interface Variant {
+  readonly workers: number;
+  readonly recorded: boolean;
+  /** No TLS in front. */
+  readonly plain: boolean;
+  /** Nothing is shown before it is durable. */
+  readonly durableFirst: boolean;
+}
 
-const WORKERS = { tailcast: 1, 'tailcast-2': 2, 'tailcast-recorded': 1, 'tailcast-plain-recorded': 1 };
+const ALONE: Variant = { workers: 1, recorded: false, plain: false, durableFirst: false };
+const VARIANTS = {
+  tailcast: ALONE,
+  'tailcast-2': { ...ALONE, workers: 2 },
+  'tailcast-recorded': { ...ALONE, recorded: true },
+  'tailcast-plain-recorded': { ...ALONE, recorded: true, plain: true },
+  'tailcast-durable-first': { ...ALONE, recorded: true, durableFirst: true },
+} as const satisfies Readonly<Record<string, Variant>>;
+
+type TailcastName = keyof typeof VARIANTS;
 
 /** The fixed identity is only for this machine. */
 const PROXY_HEADER = 'PROXY TCP4 127.0.0.1 127.0.0.1 40000 443\r\n';
@@ -21,25 +37,27 @@ export async function startTailcast(
   // all load comes from one user, who could by default not have that many shells
   const policy = join(bench.rig.folder, 'policy.yaml');
   writeFileSync(policy, 'sessions:\n  perUser: 1000\n');
+  const { workers, recorded, plain, durableFirst } = VARIANTS[name];
   const options: GatewayProgram = {
     kubeconfig,
     cert: bench.files.cert,
     key: bench.files.key,
     stateDirectory: join(bench.rig.folder, name),
     policy,
-    ...(name.endsWith('-recorded') ? { recorder: (await bench.recorder()).address } : {}),
-    plain: name === 'tailcast-plain-recorded',
-    workers: WORKERS[name],
+    ...(recorded ? { recorder: (await bench.recorder()).address } : {}),
+    durableFirst,
+    plain,
+    workers,
   };
   const { program, port } = await bench.launch('gateway', name, [JSON.stringify(options)]);
   const ready = async (): Promise<true | undefined> =>
-    program.log().split(`"of":${program.pid}}`).length > WORKERS[name] || undefined;
+    program.log().split(`"of":${program.pid}}`).length > workers || undefined;
   await bench.rig.until(`all workers of ${name}`, ready, { watch: [program] });
   return {
     name,
-    target: options.plain === true ? { port, preamble: PROXY_HEADER } : { port, ca: bench.files.ca },
-    pids: () => (WORKERS[name] === 1 ? [program.pid] : familyOf(program.pid)),
-    spread: WORKERS[name] > 1,
+    target: plain ? { port, preamble: PROXY_HEADER } : { port, ca: bench.files.ca },
+    pids: () => (workers === 1 ? [program.pid] : familyOf(program.pid)),
+    spread: workers > 1,
     async restart() {
       await program.stop();
       return startTailcast(name, bench, kubeconfig);

@@ -20,6 +20,8 @@ export interface GatewayProgram {
   readonly policy: string;
   /** `host:port` of the recorder that every session must go to; none: nothing is recorded. */
   readonly recorder?: string;
+  /** Users see nothing before it is durable. */
+  readonly durableFirst?: boolean;
   /** As behind `tailscale serve`: a PROXY header on every connection, and TLS ended in front of it. */
   readonly plain?: boolean;
   /** More than one: as `--workers` does it, under a process that watches over them. */
@@ -50,6 +52,7 @@ const config = readSettings(GATEWAY_SETTINGS, {
     ['checkRights', false],
     ['workers', options.workers],
     ['logLevel', 'error'],
+    ...(options.durableFirst === true ? [['recorderWindow', 0] as const] : []),
   ]),
   environment: new Map(),
   file: undefined,

@@ -175,7 +175,8 @@ describe('what is not a session', () => {
     const events = (): Promise<number> => recorder.metric('tailcast_recorder_events_total');
     for (const front of ['reference', 'ours'] as const) {
       const before = await events();
-      const run = await at('alice', front, ['get', 'configmaps', '--output=name']);
+      // with each request on standard error, so that one without an answer has a name
+      const run = await at('alice', front, ['get', 'configmaps', '--output=name', '-v=6']);
       expect([run.code, run.stdout.toString()]).toEqual([0, 'configmap/kube-root-ca.crt\n']);
       await expect.poll(events, { timeout: 10_000 }).toBeGreaterThan(before);
     }
