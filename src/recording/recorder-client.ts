@@ -12,7 +12,13 @@ import { LateDeliveries, type LateEvents, type LateLimits } from './late-deliver
 import { createCandidates, type RecorderCandidates, type RecorderNode } from './recorder-candidates.ts';
 import type { DialRecorder, RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { dialNode } from './recorder-dial.ts';
-import { createUpload, type MoveIntent, type RecorderUpload, type UploadOptions } from './recorder-upload.ts';
+import {
+  createUpload,
+  DEFAULT_PENDING_BYTES,
+  type MoveIntent,
+  type RecorderUpload,
+  type UploadOptions,
+} from './recorder-upload.ts';
 import { openV1 } from './recorder-v1.ts';
 import { NotV2Error, openV2 } from './recorder-v2.ts';
 
@@ -43,7 +49,7 @@ export const RECORDER_LIMITS: RecorderLimits = {
   suspectTimeoutMs: 1_000,
   moveTimeoutMs: 10_000,
   moveRetryMs: 250,
-  maxPendingBytes: 8 * 1024 * 1024,
+  maxPendingBytes: DEFAULT_PENDING_BYTES,
   stallWindowMs: 30_000,
   finishTimeoutMs: 60_000,
   maxFruitlessMoves: 5,

@@ -67,7 +67,7 @@ export interface UploadOptions {
   /**
    * Bytes that may be unacknowledged before writers wait; 0: every writer waits for its own. That would hold shells up
    * without a gain where acknowledgements come when it suits the recorder and promise nothing: such a one gets
-   * {@link UNPROMISED_BYTES}.
+   * {@link DEFAULT_PENDING_BYTES}.
    */
   readonly maxPendingBytes: number;
   /** How long a full queue may stay without any progress before the recorder counts as lost. */
@@ -106,8 +106,8 @@ export interface UploadRest {
 /** Where the next upload of a session begins. */
 export type MoveIntent = Omit<UploadIntent, 'sessionId'>;
 
-/** Waits for a recorder whose acknowledgements do not mean that something is durable, in place of nothing. */
-const UNPROMISED_BYTES = 8 * 1024 * 1024;
+/** What may be unacknowledged where nobody says otherwise. */
+export const DEFAULT_PENDING_BYTES = 8 * 1024 * 1024;
 
 /** Wraps an open connection; from now on the upload owns it. */
 export function createUpload(
@@ -216,7 +216,7 @@ class Upload implements RecorderUpload {
 
   get #limit(): number {
     const { maxPendingBytes } = this.#options;
-    return maxPendingBytes === 0 && !this.durableFirst ? UNPROMISED_BYTES : maxPendingBytes;
+    return maxPendingBytes === 0 && !this.durableFirst ? DEFAULT_PENDING_BYTES : maxPendingBytes;
   }
 
   #requireOpen(): void {
