@@ -24,6 +24,12 @@ export interface RelayTap {
 
 /** A direction has caught up when nothing held it back, and nothing came, for this long. */
 const CAUGHT_UP_MS = 100;
+/**
+ * Taken together at most. Where output is shown when it is durable, `cat` of text is relayed at 21 MB/s piece by piece, at 42
+ * with 64 KiB and at 58 with this. Without a limit it is 90, in three times the memory: the blocks that lines are written into
+ * are not used again beyond 256 KiB.
+ */
+const MAX_TAKEN_BYTES = 128 * 1024;
 
 export interface DirectionOptions {
   readonly source: Duplex;
@@ -118,6 +124,7 @@ export class Direction {
     wait.then(() => {
       this.#deliver(chunk);
       this.#release();
+      this.#takeWaiting();
     }, refuse);
   };
 
@@ -151,6 +158,14 @@ export class Direction {
     if (this.#ended) this.#endSink();
     else this.#options.source.resume();
   };
+
+  /** What came while a tap held a chunk back is taken together: a tap that waits for the recorder waits once for it. */
+  #takeWaiting(): void {
+    const { source } = this.#options;
+    if (this.#state !== 'running' || this.#holds > 0) return;
+    // hands it to `#take`
+    source.read(Math.min(source.readableLength, MAX_TAKEN_BYTES));
+  }
 
   #endSink(): void {
     const { sink, lastWords } = this.#options;

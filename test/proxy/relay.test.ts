@@ -210,6 +210,31 @@ describe('relay with taps', () => {
     expect(slow.deliveries).toBe(2);
   });
 
+  it('shows the tap in one piece what came while it held a chunk back', async () => {
+    const gate = Promise.withResolvers<void>();
+    const seen: string[] = [];
+    const slow = tap((chunk) => {
+      seen.push(Buffer.from(chunk).toString());
+      return gate.promise;
+    });
+    const { client, inner, fromClient } = await relayed({
+      taps: { clientToServer: slow, serverToClient: idle },
+    });
+    client.write('first');
+    await until(() => seen.length === 1);
+    for (const [index, word] of ['a', 'b', 'c'].entries()) {
+      client.write(word);
+      await until(() => inner.client.readableLength === index + 1);
+    }
+    gate.resolve();
+    expect((await fromClient.take(8)).toString()).toBe('firstabc');
+    expect(seen).toEqual(['first', 'abc']);
+    client.end('later');
+    await fromClient.until(() => fromClient.ended);
+    expect(fromClient.bytes.toString()).toBe('later');
+    expect(slow.deliveries).toBe(3);
+  });
+
   it('delivers nothing from a refused chunk on, and leaves both ends open', async () => {
     for (const late of [false, true]) {
       const refusing = tap((chunk) => {
