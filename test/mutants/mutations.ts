@@ -478,8 +478,18 @@ const TAPS = [
     'src/recording/session.ts',
     [
       'nothing unrecorded after a loss',
-      "if (this.#state === 'failed' && this.#options.enforce) {",
-      "if (this.#state === 'closed') {",
+      "if (this.#state !== 'failed' || !this.#options.enforce) return;",
+      "if (this.#state !== 'closed') return;",
+    ],
+    [
+      'output held back for its size waits where writers wait',
+      'if (heldBack && this.#sink.durableFirst)',
+      'if (heldBack && this.#heldBytes < 0)',
+    ],
+    [
+      'output held back waits for what somebody else flushed',
+      "if (this.#state === 'open') await this.#sink.room();",
+      "if (this.#state === 'closed') await this.#sink.room();",
     ],
     ['a full sink makes its writer wait', 'return room.catch(', 'void room.catch('],
     [
@@ -488,6 +498,11 @@ const TAPS = [
       '    if (lostBytes < 0) {\n      throw error instanceof',
     ],
   ),
+  ...inFile('src/recording/recorder-upload.ts', [
+    'without a window every writer waits',
+    'return maxPendingBytes === 0 && !this.durableFirst ?',
+    'return maxPendingBytes === 0 ?',
+  ]),
   ...inFile(
     'src/recording/late-deliveries.ts',
     [
@@ -607,6 +622,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/recording/tap-port-forward.ts': ['test/recording/tap-port-forward.test.ts'],
   'src/recording/tap-websocket.ts': ['test/recording/tap-websocket.test.ts'],
   'src/recording/session.ts': ['test/recording/session.test.ts'],
+  'src/recording/recorder-upload.ts': ['test/recording/recorder-client.test.ts'],
   'src/recording/late-deliveries.ts': ['test/recording/late-deliveries.test.ts'],
   'src/recording/policy.ts': ['test/recording/policy.test.ts'],
 };
