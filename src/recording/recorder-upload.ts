@@ -184,9 +184,7 @@ class Upload implements RecorderUpload {
   room(): void | Promise<void> {
     this.#requireOpen();
     if (this.#kept.size <= this.#limit) return undefined;
-    this.#stall ??= createDeadline(this.#options.stallWindowMs, () =>
-      this.#breakOff(new Error(`nothing was acknowledged for ${this.#options.stallWindowMs} ms`)),
-    );
+    this.#watchStall();
     if (this.#room === undefined) {
       this.#room = Promise.withResolvers();
       this.#room.promise.catch(() => {});
@@ -243,6 +241,13 @@ class Upload implements RecorderUpload {
     this.#room = undefined;
   }
 
+  #watchStall(): void {
+    const { stallWindowMs } = this.#options;
+    this.#stall ??= createDeadline(stallWindowMs, () =>
+      this.#breakOff(new Error(`nothing was acknowledged for ${stallWindowMs} ms`)),
+    );
+  }
+
   #finishConnection(): void {
     this.#connection.finish();
     this.#finish ??= createDeadline(this.#options.finishTimeoutMs, () =>
@@ -291,6 +296,8 @@ class Upload implements RecorderUpload {
     this.#deps.moved?.(next.address, reason);
     for (const piece of this.#kept.pieces()) next.send(piece);
     if (this.#state === 'finishing') this.#finishConnection();
+    // who waits writes nothing that would begin it
+    if (this.#room !== undefined) this.#watchStall();
     this.#listen(next);
   }
 

@@ -357,6 +357,21 @@ describe('a recorder lost in mid-session', () => {
     expect(upload.pendingBytes).toBe(0);
   });
 
+  it('does not hold a writer for ever when those who take over are alive and make no progress', async () => {
+    const first = await recorder({ acks: 'alive' });
+    const second = await recorder({ acks: 'alive' });
+    const upload = await client({ maxPendingBytes: 0, stallWindowMs: 60, maxFruitlessMoves: 2 }).open(
+      { recorders: [first.address, second.address], sessionId: 's1' },
+      never,
+    );
+    const room = upload.write('one\n');
+    await double(first, 4);
+    first.uploads[0]!.cut();
+    await expect(room).rejects.toMatchObject({ code: 'RECORDER_LOST' });
+    expect(second.uploads.length).toBeGreaterThan(0);
+    expect((await upload.lost).message).toContain('nothing was acknowledged for 60 ms');
+  });
+
   it('is used again when it comes back', async () => {
     const first = await recorder({ acks: 'alive' });
     const upload = await client({ moveRetryMs: 20 }).open(
