@@ -49,7 +49,10 @@ function identityWith(recorders: readonly RecorderProcess[]): Identity {
   return { ...identity, capabilities: new Map([['tailscale.com/cap/kubernetes', [rule]]]) };
 }
 
-async function startSite(store: 'a directory' | 'a bucket'): Promise<
+async function startSite(
+  store: 'a directory' | 'a bucket',
+  recorderWindow?: number,
+): Promise<
   AsyncDisposable & {
     readonly folder: string;
     readonly one: RecorderProcess;
@@ -96,6 +99,7 @@ async function startSite(store: 'a directory' | 'a bucket'): Promise<
     upstream,
     stateDirectory: join(folder, 'gateway'),
     identity: identityWith([one, two]),
+    ...(recorderWindow === undefined ? {} : { recorderWindow }),
   });
   stack.defer(() => gateway.close(500));
   const url = `https://127.0.0.1:${gateway.port}`;
@@ -154,10 +158,15 @@ function isCutOut(part: string, whole: string): boolean {
 }
 
 describe.each(['a directory', 'a bucket'] as const)('a shell whose recorder is killed, on %s', (store) => {
-  it.each(transports)(
-    'goes on with the second one over %s: nothing lost, nothing twice',
-    async (transport) => {
-      await using site = await startSite(store);
+  it.each(
+    transports.flatMap((transport) => [
+      { transport, order: 'shown at once', recorderWindow: undefined },
+      { transport, order: 'shown when it is durable', recorderWindow: 0 },
+    ]),
+  )(
+    'goes on with the second one over $transport, $order: nothing lost, nothing twice',
+    async ({ transport, order, recorderWindow }) => {
+      await using site = await startSite(store, recorderWindow);
       const env = environmentFor({ kubeconfig: site.kubeconfig, transport });
       const terminal = openTerminal(newest.path, ['exec', '-it', 'shell', '--', 'sh'], { env });
       await terminal.expect(/[$#] $/);
@@ -186,7 +195,9 @@ describe.each(['a directory', 'a bucket'] as const)('a shell whose recorder is k
       const recording = await onlyRecording(site.two);
       const cast = await site.two.cast(recording.id);
       expect(outputOf(cast)).toBe(terminal.output());
-      console.log(`${store}, ${transport}: longest pause on the screen ${Math.round(longestMs)} ms`);
+      console.log(
+        `${store}, ${transport}, ${order}: longest pause on the screen ${Math.round(longestMs)} ms`,
+      );
     },
   );
 

@@ -69,6 +69,8 @@ export interface TestGatewayOptions {
   /** Who everybody is. */
   readonly identity: Identity;
   readonly dashboardOrigins?: readonly string[];
+  /** Bytes that may wait for a recorder. */
+  readonly recorderWindow?: number;
 }
 
 export function startTestGateway(options: TestGatewayOptions): Promise<RunningGateway> {
@@ -78,6 +80,9 @@ export function startTestGateway(options: TestGatewayOptions): Promise<RunningGa
         ['kubeconfig', options.upstream],
         ['mode', options.mode],
         ['identity', 'static'],
+        ...(options.recorderWindow === undefined
+          ? []
+          : [['recorderWindow', options.recorderWindow] as const]),
         ['listen', '127.0.0.1:0'],
         ['stateDirectory', options.stateDirectory],
         ['opsListen', 'off'],
