@@ -49,8 +49,10 @@ export class Direction {
   #holds = 0;
   #state: 'running' | 'stopped' | 'discarding' = 'running';
   #ended = false;
-  /** When it was last held back, or something came after that; undefined when it has caught up. */
-  #behindAtMs: number | undefined;
+  /** Runs from when it was held back, or something came after that; undefined when it has caught up. */
+  #catchingUp: NodeJS.Timeout | undefined;
+  /** How often that has begun anew. */
+  #stirs = 0;
 
   constructor(options: DirectionOptions) {
     this.#options = options;
@@ -64,10 +66,7 @@ export class Direction {
   /** Something holds it back, or did until a moment ago. */
   get behind(): boolean {
     if (this.#state !== 'running') return false;
-    if (this.#holds > 0) return true;
-    const sinceMs = this.#behindAtMs;
-    if (sinceMs !== undefined && performance.now() - sinceMs > CAUGHT_UP_MS) this.#behindAtMs = undefined;
-    return this.#behindAtMs !== undefined;
+    return this.#holds > 0 || this.#catchingUp !== undefined;
   }
 
   start(head: Uint8Array): void {
@@ -82,6 +81,7 @@ export class Direction {
   stop(): void {
     const { source, sink } = this.#options;
     this.#state = 'stopped';
+    clearTimeout(this.#catchingUp);
     source.off('data', this.#take);
     source.off('end', this.endSource);
     sink.off('drain', this.#release);
@@ -109,7 +109,7 @@ export class Direction {
     if (this.#state !== 'running') return;
     this.#bytes += chunk.length;
     passedThrough(chunk.length);
-    if (this.#behindAtMs !== undefined) this.#behindAtMs = performance.now();
+    if (this.#catchingUp !== undefined) this.#stir();
     if (tap === undefined) return this.#deliver(chunk);
     let wait: void | Promise<void>;
     try {
@@ -153,10 +153,24 @@ export class Direction {
 
   readonly #release = (): void => {
     this.#holds -= 1;
-    this.#behindAtMs = performance.now();
+    this.#stir();
     if (this.#holds > 0 || this.#state === 'stopped') return;
     if (this.#ended) this.#endSink();
     else this.#options.source.resume();
+  };
+
+  #stir(): void {
+    this.#stirs += 1;
+    this.#catchingUp ??= setTimeout(this.#lookWhetherQuiet, CAUGHT_UP_MS).unref();
+    this.#catchingUp.refresh();
+  }
+
+  /** On a busy machine a process may wait that long for its turn, so what has come meanwhile is read before that is quiet. */
+  readonly #lookWhetherQuiet = (): void => {
+    const before = this.#stirs;
+    setImmediate(() => {
+      if (this.#stirs === before) this.#catchingUp = undefined;
+    });
   };
 
   /** What came while a tap held a chunk back is taken together: a tap that waits for the recorder waits once for it. */

@@ -316,6 +316,34 @@ describe('relay with taps', () => {
     }
   });
 
+  it('does not take a process that waits for its turn for a direction that has caught up', async () => {
+    const gate = Promise.withResolvers<void>();
+    const order: string[] = [];
+    const server = tap((chunk) => {
+      order.push(Buffer.from(chunk).toString());
+      return order.length === 1 ? gate.promise : undefined;
+    });
+    const beat = { ...idle, patienceMs: 60_000, delivered: () => void order.push('heartbeat delivered') };
+    const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
+      taps: { clientToServer: beat, serverToClient: server },
+    });
+    upstream.write('held');
+    await until(() => relay.totals.fromUpstream === 4);
+    gate.resolve();
+    await fromUpstream.take(4);
+    // both are in the kernel when this process has its next turn
+    client.write('heartbeat');
+    upstream.write('more');
+    const stalledMs = performance.now();
+    while (performance.now() - stalledMs < 250);
+    await fromUpstream.take(4);
+    const moreMs = performance.now();
+    expect((await fromClient.take(9)).toString()).toBe('heartbeat');
+    expect(performance.now() - moreMs).toBeGreaterThan(50);
+    expect(order).toEqual(['held', 'more', 'heartbeat delivered']);
+    relay.stop();
+  });
+
   it('never keeps back what must not wait', async () => {
     const gate = Promise.withResolvers<void>();
     const { client, upstream, fromClient, relay } = await relayed({
