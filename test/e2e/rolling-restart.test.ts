@@ -1,94 +1,36 @@
 /** Gateway and recorders are restarted one after another while a shell runs. All of them are processes of their own. */
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { connect } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startDemoCluster, type DemoCluster } from '../../src/demo/cluster.ts';
-import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
-import { createSilentLogger } from '../../src/observe/logger.ts';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
-import type { Recording } from '../../src/tsrecorder/recording.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
-import { openExec, type ExecClient } from '../support/exec-client.ts';
-import { eventually, startRole, type RoleProcess } from '../workers/role-process.ts';
+import type { ExecClient } from '../support/exec-client.ts';
+import { eventually, type RoleProcess } from '../workers/role-process.ts';
+import { castOf, dataOf, recordings, startSite, type Site } from './site.ts';
 
-let directory: string;
-let cluster: DemoCluster;
+let site: Site;
 
 beforeAll(async () => {
-  directory = await mkdtemp(join(tmpdir(), 'tailcast-rolling-'));
-  cluster = await startDemoCluster({ log: createSilentLogger() });
-  const upstream = join(directory, 'upstream');
-  const entry = { name: 'up', server: cluster.url, caPem: cluster.caPem, userName: 'admin' };
-  const kubeconfig = mergeKubeconfig(undefined, { ...entry, token: cluster.adminToken }, upstream);
-  await writeFile(upstream, kubeconfig, { mode: 0o600 });
+  site = await startSite();
 });
 
-afterAll(async () => {
-  await cluster.close();
-  await rm(directory, { recursive: true, force: true });
-});
+afterAll(() => site.close());
 
-/** One of several recorders with the same store. */
 function startRecorder(name: string, port = 0): Promise<RoleProcess> {
-  const flags = {
-    store: join(directory, 'recordings'),
-    spool: join(directory, `spool-${name}`),
-    identity: 'loopback',
-    listen: `127.0.0.1:${port}`,
-    'drain-seconds': '1',
-    'resume-seconds': '1',
-  };
-  return startRole(['recorder', ...words(flags)]);
+  return site.startRecorder(name, { listen: `127.0.0.1:${port}`, 'drain-seconds': '1' });
 }
 
-/** @param recorders in order of preference; none: nothing is recorded */
-async function startGateway(
+function startGateway(
   recorders: readonly RoleProcess[],
   drainSeconds: number,
   workers = 1,
 ): Promise<RoleProcess> {
-  const rule = {
-    impersonate: { groups: ['system:masters'] },
-    ...(recorders.length === 0
-      ? {}
-      : { recorderAddrs: recorders.map(({ port }) => `127.0.0.1:${port}`), enforceRecorder: true }),
-  };
-  const capabilities = { 'tailscale.com/cap/kubernetes': [rule] };
-  const identity = join(directory, 'identity.json');
-  const node = { nodeId: 'nLAPTOP', nodeName: 'laptop.test', login: 'alice@example.com' };
-  await writeFile(identity, JSON.stringify({ ...node, capabilities }));
-  const flags = {
-    kubeconfig: join(directory, 'upstream'),
-    identity: 'static',
-    'static-identity': identity,
-    listen: '127.0.0.1:0',
-    'state-directory': join(directory, 'gateway'),
-    'check-rights': 'false',
-    'drain-seconds': String(drainSeconds),
-    workers: String(workers),
-  };
-  return startRole(['gateway', ...words(flags)]);
+  return site.startGateway(recorders, { 'drain-seconds': String(drainSeconds), workers: String(workers) });
 }
 
-function words(flags: Readonly<Record<string, string>>): readonly string[] {
-  return Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]);
-}
-
-async function exec(gateway: RoleProcess): Promise<ExecClient> {
-  const caPem = await readFile(join(directory, 'gateway', 'ca', 'ca.crt'), 'utf8');
-  return openExec({ url: `https://127.0.0.1:${gateway.port}`, caPem, pod: 'shell', command: ['cat'] });
-}
-
-async function recordings({ port }: RoleProcess): Promise<readonly Recording[]> {
-  const response = await fetch(`http://127.0.0.1:${port}/api/v1/recordings?limit=100`);
-  return ((await response.json()) as { readonly recordings: Recording[] }).recordings;
-}
-
-async function castOf({ port }: RoleProcess, { id }: Recording): Promise<string> {
-  const url = `http://127.0.0.1:${port}/api/v1/recordings/${encodeURIComponent(id)}/cast`;
-  return (await fetch(url)).text();
+function exec(gateway: RoleProcess): Promise<ExecClient> {
+  return site.exec(gateway, ['cat']);
 }
 
 /** @returns whether a connection to the port is accepted */
@@ -137,16 +79,11 @@ describe('a rolling restart', () => {
       const all = await recordings(one);
       return all.length === 1 && all[0]?.state === 'closed' ? all[0] : undefined;
     });
-    const output = (await castOf(one, recording))
-      .trimEnd()
-      .split('\n')
-      .slice(1)
-      .map((line) => (JSON.parse(line) as readonly [number, string, string])[2])
-      .join('');
+    const output = dataOf(await castOf(one, recording));
     expect(output).toBe(said.map((text) => `${text}\n`).join(''));
     for (const role of [gateway, one, two]) expect(await role.stop()).toBe(0);
     const report = await verifyStore({
-      store: await createDiskStore(join(directory, 'recordings'), { readOnly: true }),
+      store: await createDiskStore(join(site.directory, 'recordings'), { readOnly: true }),
       keys: [],
       checkpoint: [],
       nowMs: Date.now(),
@@ -216,14 +153,10 @@ describe('a rolling restart', () => {
         (await recordings(recorder)).find(({ problem }) => problem?.includes('recorder was lost') === true),
       );
       expect(recording.state).toBe('interrupted');
-      const output = (await castOf(recorder, recording))
-        .trimEnd()
-        .split('\n')
-        .slice(1)
-        .map((line) => (JSON.parse(line) as readonly [number, string, string])[2]);
-      expect(output.join('')).toBe('recorded\nshown all the same\n');
+      const output = dataOf(await castOf(recorder, recording));
+      expect(output).toBe('recorded\nshown all the same\n');
       expect(await recorder.stop()).toBe(0);
-      await rm(join(directory, 'recordings'), { recursive: true });
+      await rm(join(site.directory, 'recordings'), { recursive: true });
     },
     90_000,
   );

@@ -1,0 +1,94 @@
+/** The product as people start it, in processes of their own, around an embedded cluster and in one scratch folder. */
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { startDemoCluster } from '../../src/demo/cluster.ts';
+import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import type { Recording } from '../../src/tsrecorder/recording.ts';
+import { openExec, type ExecClient } from '../support/exec-client.ts';
+import { startRole, type RoleProcess } from '../workers/role-process.ts';
+
+type Flags = Readonly<Record<string, string>>;
+
+export interface Site {
+  readonly directory: string;
+  /** One of several recorders with the same store, each with a spool of its `name`. */
+  startRecorder(name: string, flags?: Flags): Promise<RoleProcess>;
+  /** @param recorders in order of preference, enforced; none: nothing is recorded */
+  startGateway(recorders: readonly RoleProcess[], flags?: Flags): Promise<RoleProcess>;
+  exec(gateway: RoleProcess, command: readonly string[]): Promise<ExecClient>;
+  close(): Promise<void>;
+}
+
+export async function startSite(): Promise<Site> {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-site-'));
+  const cluster = await startDemoCluster({ log: createSilentLogger() });
+  const upstream = join(directory, 'upstream');
+  const entry = { name: 'up', server: cluster.url, caPem: cluster.caPem, userName: 'admin' };
+  const kubeconfig = mergeKubeconfig(undefined, { ...entry, token: cluster.adminToken }, upstream);
+  await writeFile(upstream, kubeconfig, { mode: 0o600 });
+  const state = join(directory, 'gateway');
+  return {
+    directory,
+    startRecorder(name, flags) {
+      const own = {
+        store: join(directory, 'recordings'),
+        spool: join(directory, `spool-${name}`),
+        identity: 'loopback',
+        listen: '127.0.0.1:0',
+        'resume-seconds': '1',
+      };
+      return startRole(['recorder', ...words({ ...own, ...flags })]);
+    },
+    async startGateway(recorders, flags) {
+      const rule = {
+        impersonate: { groups: ['system:masters'] },
+        ...(recorders.length === 0
+          ? {}
+          : { recorderAddrs: recorders.map(({ port }) => `127.0.0.1:${port}`), enforceRecorder: true }),
+      };
+      const capabilities = { 'tailscale.com/cap/kubernetes': [rule] };
+      const identity = join(directory, 'identity.json');
+      const node = { nodeId: 'nLAPTOP', nodeName: 'laptop.test', login: 'alice@example.com' };
+      await writeFile(identity, JSON.stringify({ ...node, capabilities }));
+      const own = {
+        kubeconfig: upstream,
+        identity: 'static',
+        'static-identity': identity,
+        listen: '127.0.0.1:0',
+        'state-directory': state,
+        'check-rights': 'false',
+      };
+      return startRole(['gateway', ...words({ ...own, ...flags })]);
+    },
+    async exec(gateway, command) {
+      const caPem = await readFile(join(state, 'ca', 'ca.crt'), 'utf8');
+      return openExec({ url: `https://127.0.0.1:${gateway.port}`, caPem, pod: 'shell', command });
+    },
+    async close() {
+      await cluster.close();
+      await rm(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+export async function recordings({ port }: RoleProcess): Promise<readonly Recording[]> {
+  const response = await fetch(`http://127.0.0.1:${port}/api/v1/recordings?limit=100`);
+  return ((await response.json()) as { readonly recordings: Recording[] }).recordings;
+}
+
+export async function castOf({ port }: RoleProcess, { id }: Recording): Promise<string> {
+  const url = `http://127.0.0.1:${port}/api/v1/recordings/${encodeURIComponent(id)}/cast`;
+  return (await fetch(url)).text();
+}
+
+/** The data of all events of a cast. */
+export function dataOf(cast: string): string {
+  const events = cast.trimEnd().split('\n').slice(1);
+  return events.map((line) => (JSON.parse(line) as readonly [number, string, string])[2]).join('');
+}
+
+function words(flags: Flags): readonly string[] {
+  return Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]);
+}
