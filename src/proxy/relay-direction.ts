@@ -153,8 +153,9 @@ export class Direction {
 
   readonly #release = (): void => {
     this.#holds -= 1;
+    if (this.#state === 'stopped') return;
     this.#stir();
-    if (this.#holds > 0 || this.#state === 'stopped') return;
+    if (this.#holds > 0) return;
     if (this.#ended) this.#endSink();
     else this.#options.source.resume();
   };
