@@ -48,8 +48,9 @@ const ALLOWED: Record<string, readonly string[]> = {
 
 /** Packages that only the named files may import; everything else about them is hidden behind those files. */
 const PACKAGE_OWNERS: Record<string, RegExp> = {
-  fastify: /^(proxy\/server|tsrecorder\/(server|api|http-server)|observe\/\w[\w-]*-server)\.ts$/,
-  ws: /^tsrecorder\/[\w-]+\.ts$/,
+  fastify:
+    /^(proxy\/front\/server|tsrecorder\/(server|serving\/(api|http-server))|observe\/\w[\w-]*-server)\.ts$/,
+  ws: /^tsrecorder\/(server|serving\/[\w-]+)\.ts$/,
   '@lydell/node-pty': /^demo\//,
   '@aws-sdk/client-s3': /^tsrecorder\/store\/s3[\w-]*\.ts$/,
   '@kubernetes/client-node': /^(operator\/|kube\/api-server\.ts$)/,

@@ -1,6 +1,6 @@
 /** Load that is about connections: many handshakes, many watches. */
 import type { Socket } from 'node:net';
-import { createChunkedScanner } from '../../src/proxy/chunked.ts';
+import { createChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
 import { open } from './connect.ts';
 import { EVENT_BYTES } from './content.ts';
 import { ask, createExchange } from './load-http1.ts';

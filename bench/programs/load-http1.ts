@@ -1,6 +1,6 @@
 /** HTTP/1.1 load: keep-alive connections that each ask again as soon as the answer is there and was right. */
 import type { Socket } from 'node:net';
-import { createChunkedScanner } from '../../src/proxy/chunked.ts';
+import { createChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
 import { openAll } from './connect.ts';
 import {
   BLOCK_BYTES,

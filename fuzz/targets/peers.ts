@@ -6,15 +6,15 @@ import {
   type ProxyHeader,
 } from '../../src/tailnet/proxy-protocol.ts';
 import { parseWhoisAnswer } from '../../src/tailnet/whois-answer.ts';
-import { createChunkedScanner } from '../../src/proxy/chunked.ts';
+import { createChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
 import {
   headerList,
   parseResponseHead,
   reasonPhrase,
   type ResponseHead,
-} from '../../src/proxy/response-head.ts';
-import { createResponseReader } from '../../src/proxy/response-reader.ts';
-import { LineSplitter, type UploadPiece } from '../../src/tsrecorder/line-splitter.ts';
+} from '../../src/proxy/upstream/response-head.ts';
+import { createResponseReader } from '../../src/proxy/upstream/response-reader.ts';
+import { LineSplitter, type UploadPiece } from '../../src/tsrecorder/intake/line-splitter.ts';
 import { isIP } from 'node:net';
 import { join } from '../../test/support/damage.ts';
 import {

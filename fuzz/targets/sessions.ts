@@ -1,6 +1,6 @@
 /** Whole connections: what the taps make of them. */
 import { TailcastError } from '../../src/errors.ts';
-import { parseUpgradeRequest } from '../../src/proxy/upgrade-request.ts';
+import { parseUpgradeRequest } from '../../src/proxy/session/upgrade-request.ts';
 import { createTaps, type StreamProtocol } from '../../src/recording/stream-plan.ts';
 import { createPortForwardTap } from '../../src/recording/tap-port-forward.ts';
 import { createReceiveOnlyTap } from '../../src/recording/tap-unrecorded.ts';

@@ -1,14 +1,14 @@
 /** What is read back from disks and buckets, and what viewers, auditors and administrators hand in. */
 import { parseAuditedSession } from '../../src/kube/audit-log.ts';
-import { parsePolicy } from '../../src/proxy/policy-file.ts';
-import { POLICY_ACTIONS, POLICY_CLASSES } from '../../src/proxy/policy.ts';
+import { parsePolicy } from '../../src/proxy/gate/policy-file.ts';
+import { POLICY_ACTIONS, POLICY_CLASSES } from '../../src/proxy/gate/policy.ts';
 import { parseExactJson } from '../../src/tailnet/exact-json.ts';
-import { parseRange } from '../../src/tsrecorder/byte-range.ts';
-import { parseHead, stampHead } from '../../src/tsrecorder/cast-head.ts';
+import { parseRange } from '../../src/tsrecorder/serving/byte-range.ts';
+import { parseHead, stampHead } from '../../src/tsrecorder/library/cast-head.ts';
 import { encodeEntry, parseEntry, parseSegment } from '../../src/tsrecorder/evidence/log-entry.ts';
 import { parseSignedSidecar } from '../../src/tsrecorder/evidence/signed-sidecar.ts';
-import { parseSidecar } from '../../src/tsrecorder/sidecar.ts';
-import { encodeNote, parseJournalLine } from '../../src/tsrecorder/spool-journal.ts';
+import { parseSidecar } from '../../src/tsrecorder/library/sidecar.ts';
+import { encodeNote, parseJournalLine } from '../../src/tsrecorder/spool/spool-journal.ts';
 import {
   decodeNodeId,
   encodeNodeId,

@@ -1,9 +1,9 @@
 /** The archive of `--store`: a recorder's directory or bucket, read without a recorder. Nothing in it is written. */
 import { stat } from 'node:fs/promises';
 import { TailcastError } from '../errors.ts';
-import type { CatalogQuery } from '../tsrecorder/catalog-query.ts';
-import { createCatalog } from '../tsrecorder/catalog.ts';
-import { readCast } from '../tsrecorder/replay.ts';
+import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
+import { createCatalog } from '../tsrecorder/library/catalog.ts';
+import { readCast } from '../tsrecorder/library/replay.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';

@@ -2,8 +2,12 @@
 import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError } from '../errors.ts';
-import { holdRecording, planStoreRetention, releaseRecording } from '../tsrecorder/retention-run.ts';
-import type { PlannedRemoval, RetentionPlan } from '../tsrecorder/retention.ts';
+import {
+  holdRecording,
+  planStoreRetention,
+  releaseRecording,
+} from '../tsrecorder/retention/retention-run.ts';
+import type { PlannedRemoval, RetentionPlan } from '../tsrecorder/retention/retention.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import { formatBytes, formatTable, plain, print } from './output.ts';
 

@@ -4,7 +4,7 @@ import { TailcastError } from '../errors.ts';
 import { parseTarget } from '../kube/canonical-target.ts';
 import { classifyRequest } from '../kube/interactive.ts';
 import { parseRequestInfo, type RequestInfo } from '../kube/request-info.ts';
-import { parsePolicy } from '../proxy/policy-file.ts';
+import { parsePolicy } from '../proxy/gate/policy-file.ts';
 import {
   decide,
   DEFAULT_POLICY,
@@ -12,7 +12,7 @@ import {
   type Policy,
   type PolicyAction,
   type PolicyClass,
-} from '../proxy/policy.ts';
+} from '../proxy/gate/policy.ts';
 
 /** @throws TailcastError `CONFIG_INVALID` naming every problem of the file */
 export function loadPolicy(path: string | undefined): Policy {

@@ -1,4 +1,4 @@
-/** The recorder's read API as the page uses it (see `src/tsrecorder/api.ts`). Paths are relative: the page may be mounted anywhere. */
+/** The recorder's read API as the page uses it (see `src/tsrecorder/serving/api.ts`). Paths are relative: the page may be mounted anywhere. */
 
 export interface Recording {
   readonly id: string;

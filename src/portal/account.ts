@@ -3,8 +3,8 @@ import { errorText, TailcastError, type ErrorCode } from '../errors.ts';
 import { CLIENT_LEFT, loggedPath, type AccessLog } from '../observe/access-log.ts';
 import type { Events } from '../observe/events.ts';
 import type { Metrics, Protocol } from '../observe/metrics.ts';
-import type { Caller, InboundRequest } from '../proxy/gate.ts';
-import { nameOf } from '../proxy/pump.ts';
+import type { Caller, InboundRequest } from '../proxy/gate/gate.ts';
+import { nameOf } from '../proxy/front/pump.ts';
 
 export interface AccountDeps {
   readonly metrics: Pick<Metrics, 'requestStarted' | 'requestFinished'>;

@@ -3,9 +3,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, Http2ServerRequest, Http2ServerResponse, type ServerHttp2Stream } from 'node:http2';
 import type { Writable } from 'node:stream';
 import { TailcastError } from '../errors.ts';
-import type { InboundRequest } from '../proxy/gate.ts';
-import { mapStream } from '../proxy/http2.ts';
-import { headerLines } from '../proxy/upgrade-request.ts';
+import type { InboundRequest } from '../proxy/gate/gate.ts';
+import { mapStream } from '../proxy/front/http2.ts';
+import { headerLines } from '../proxy/session/upgrade-request.ts';
 import type { Peer } from '../tailnet/identity.ts';
 
 export interface PortalClient {

@@ -1,6 +1,6 @@
 /** Who looks, as a recorder is told; and what is said to somebody for whom there is no recorder. Pure. */
 import { TailcastError } from '../errors.ts';
-import type { Caller, InboundRequest } from '../proxy/gate.ts';
+import type { Caller, InboundRequest } from '../proxy/gate/gate.ts';
 import type { NamedViewer } from '../wire/recorder-api/named-viewer.ts';
 
 /** From the tailnet's answer and from nothing that the request says. */

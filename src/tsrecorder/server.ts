@@ -3,35 +3,39 @@ import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import type { Logger } from '../observe/logger.ts';
-import { addApi } from './api.ts';
-import { createCatalog, type Catalog } from './catalog.ts';
+import { addApi } from './serving/api.ts';
+import { createCatalog, type Catalog } from './library/catalog.ts';
 import { openSharedBucket, type SharedBucket } from './checkpoint/shared-bucket.ts';
-import { makeDirectory } from './durable-files.ts';
+import { makeDirectory } from './files/durable-files.ts';
 import { loadSigningKey } from './evidence/signing-key.ts';
 import { openSessionEvidence, type SessionEvidence } from './evidence/session-evidence.ts';
 import { openRecorderEvents, type EventLayout, type RecorderEvents } from './events/recorder-events.ts';
-import { createFinisher } from './finisher.ts';
-import { roomFor } from './free-room.ts';
-import { createGroupCommit, type GroupCommit } from './group-commit.ts';
-import { createHosts } from './hosts.ts';
-import { listenHttp } from './http-server.ts';
-import { Ingest } from './ingest.ts';
-import { closeUploads, settleLeftSpools, type SpoolParts } from './left-spools.ts';
-import { createLiveSockets } from './live-socket.ts';
-import { createReceiveTimes } from './receive-time.ts';
-import { createRecorderMetrics, type RecorderMetrics, type RecorderStatus } from './recorder-metrics.ts';
-import { startRetention } from './retention-run.ts';
-import type { RetentionPolicy } from './retention.ts';
-import { createSiblings, mergeRemotes, slotDirectory, spoolOf, type SpoolSlot } from './siblings.ts';
-import { lockSpool } from './spool-lock.ts';
+import { createFinisher } from './intake/finisher.ts';
+import { roomFor } from './files/free-room.ts';
+import { createGroupCommit, type GroupCommit } from './intake/group-commit.ts';
+import { createHosts } from './serving/hosts.ts';
+import { listenHttp } from './serving/http-server.ts';
+import { Ingest } from './intake/ingest.ts';
+import { closeUploads, settleLeftSpools, type SpoolParts } from './intake/left-spools.ts';
+import { createLiveSockets } from './serving/live-socket.ts';
+import { createReceiveTimes } from './intake/receive-time.ts';
+import {
+  createRecorderMetrics,
+  createUploadMeter,
+  type RecorderMetrics,
+  type RecorderStatus,
+} from './serving/recorder-metrics.ts';
+import { startRetention } from './retention/retention-run.ts';
+import type { RetentionPolicy } from './retention/retention.ts';
+import { createSiblings, mergeRemotes, slotDirectory, spoolOf, type SpoolSlot } from './intake/siblings.ts';
+import { lockSpool } from './spool/spool-lock.ts';
 import type { Bucket } from './store/bucket.ts';
 import { createDiskStore } from './store/disk.ts';
 import { createS3Store, S3_LISTING } from './store/s3.ts';
 import type { RecordingStore } from './store/store.ts';
-import type { UploadMeter } from './upload-session.ts';
-import { createUploads, type IdentifyUploader } from './uploads.ts';
-import { createViewerAccess, type IdentifyViewer } from './viewer-access.ts';
-import type { ViewRule } from './viewing.ts';
+import { createUploads, type IdentifyUploader } from './serving/uploads.ts';
+import { createViewerAccess, type IdentifyViewer } from './serving/viewer-access.ts';
+import type { ViewRule } from './serving/viewing.ts';
 
 export interface RecorderLimits {
   /** One session, all its connections together. */
@@ -286,7 +290,7 @@ async function startIngest(
     group,
     finisher,
     evidence,
-    meter: createMeter(metrics),
+    meter: createUploadMeter(metrics),
     limits,
     resumeGraceMs: timing.resumeGraceMs,
     ...retry,
@@ -461,16 +465,6 @@ function createCommits(
       onCycle();
     },
   });
-}
-
-function createMeter(metrics: RecorderMetrics): UploadMeter {
-  return {
-    synced: (durationMs) => metrics.fsyncSeconds.observe(durationMs / 1000),
-    durable(bodyBytes, waitedMs) {
-      metrics.durableBytes.inc(bodyBytes);
-      metrics.ackLagSeconds.observe(waitedMs / 1000);
-    },
-  };
 }
 
 function statusOf(ingest: Ingest, group: GroupCommit, evidence: SessionEvidence): RecorderStatus {

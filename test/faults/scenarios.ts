@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Recording } from '../../src/tsrecorder/recording.ts';
+import type { Recording } from '../../src/tsrecorder/library/recording.ts';
 import type { RecorderTiming } from '../../src/tsrecorder/server.ts';
 import { createFaultyDisk } from './disk.ts';
 import { startGateway, startRecorder, within, type RecorderProcess } from './processes.ts';

@@ -11,7 +11,7 @@ import { PORTAL } from './portal-mutations.ts';
 export type { Mutation } from './mutation.ts';
 
 const GATE = inFile(
-  'src/proxy/gate.ts',
+  'src/proxy/gate/gate.ts',
   ['methods', 'if (!METHODS.has(method))', 'if (method === "never")'],
   ['number of header lines', 'if (rawHeaders.length > 2 * MAX_HEADER_LINES)', 'if (rawHeaders.length > 1e9)'],
   ['length of header names', 'if (name.length > MAX_HEADER_NAME_BYTES)', 'if (name.length > 1e9)'],
@@ -62,7 +62,7 @@ const GATE = inFile(
 );
 
 const PAGES = inFile(
-  'src/proxy/browser-guard.ts',
+  'src/proxy/gate/browser-guard.ts',
   [
     'names of the gateway',
     'if (hostNames.size > 0 && !hostNames.has(withoutPort(host)))',
@@ -84,7 +84,7 @@ const PAGES = inFile(
 );
 
 const POLICY = inFile(
-  'src/proxy/policy.ts',
+  'src/proxy/gate/policy.ts',
   ['kubelet: methods that read', "verb === 'get' && KUBELET_READS", 'KUBELET_READS'],
   ['kubelet: known paths', 'KUBELET_READS.has(first) && PLAIN_PATH', 'PLAIN_PATH'],
   ['kubelet: plain paths', '&& PLAIN_PATH.test(rawPath)', '&& rawPath !== ""'],
@@ -255,13 +255,13 @@ const CLASSES = inFile(
 );
 
 const FRONT = [
-  ...inFile('src/proxy/plain.ts', [
+  ...inFile('src/proxy/front/plain.ts', [
     'HTTP versions',
     "if (request.httpVersion === '1.1' || request.httpVersion === '1.0') void",
     "if (request.httpVersion !== '') void",
   ]),
   ...inFile(
-    'src/proxy/server.ts',
+    'src/proxy/front/server.ts',
     [
       'upgrades behind a request',
       'if (connection === undefined || connection.busy || connection.closing)',
@@ -270,7 +270,7 @@ const FRONT = [
     ['strict parser', 'insecureHTTPParser: false,', 'insecureHTTPParser: true,'],
   ),
   ...inFile(
-    'src/proxy/http2.ts',
+    'src/proxy/front/http2.ts',
     [
       'two hosts',
       "if (hosts > 1) return new TailcastError('HEADER_REFUSED', 'there are two Host headers');",
@@ -281,7 +281,7 @@ const FRONT = [
     ['extended CONNECT', 'enableConnectProtocol: false', 'enableConnectProtocol: true'],
   ),
   ...inFile(
-    'src/proxy/upgrade-request.ts',
+    'src/proxy/session/upgrade-request.ts',
     ['one line', 'return more.length === 0 ? value : undefined;', 'return value;'],
     ['HTTP/1.0', "if (request.httpVersion !== '1.1')", "if (request.httpVersion === '')"],
     ['bodies of upgrades', 'if (hasBody(request.rawHeaders))', 'if (request.method === "")'],
@@ -295,7 +295,7 @@ const FRONT = [
     ['spelling of protocols', 'KNOWN.get(token.toLowerCase())', 'KNOWN.get(token)'],
   ),
   ...inFile(
-    'src/proxy/upgrade.ts',
+    'src/proxy/session/upgrade.ts',
     [
       'unknown protocols',
       "if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {",
@@ -323,13 +323,13 @@ const FRONT = [
     ['rechecks of sessions', '...(watch === undefined ? {} : { watch }),', ''],
     ['shutdown', "if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');", ''],
   ),
-  ...inFile('src/proxy/upgrade-recorder.ts', [
+  ...inFile('src/proxy/session/upgrade-recorder.ts', [
     'no recorder, no session',
     "if (mode === 'failClosed') {",
     "if (mode === 'failClosed' && recording.recorders.length === 0) {",
   ]),
   ...inFile(
-    'src/proxy/tunnel.ts',
+    'src/proxy/session/tunnel.ts',
     [
       'streams in other protocols',
       "throw new TailcastError('UPGRADE_REFUSED', 'a stream is read over WebSocket only');",
@@ -354,7 +354,7 @@ const FRONT = [
     ['length of a close frame', 'message.slice(0, read)', 'message'],
   ),
   ...inFile(
-    'src/proxy/dial.ts',
+    'src/proxy/session/dial.ts',
     [
       'the protocol of a 101',
       'if (response.headers.upgrade?.toLowerCase() !== dial.protocol.toLowerCase()) {',
@@ -367,13 +367,13 @@ const FRONT = [
     ],
   ),
   ...inFile(
-    'src/proxy/pump.ts',
+    'src/proxy/front/pump.ts',
     ['events before requests', 'admission.event ? await this.#recordEvent(admission) : NO_BODY', 'NO_BODY'],
     ['rechecks of requests', 'this.#revoke(error),', 'void error,'],
     ['requests in flight', "if (load.inFlight > maxInFlight) throw new TailcastError('OVERLOADED');", ''],
   ),
   ...inFile(
-    'src/proxy/recheck.ts',
+    'src/proxy/gate/recheck.ts',
     ['tolerance ends', 'if (monotonicMs() - entry.confirmedAtMs >= toleranceMs) {', 'if (toleranceMs < 0) {'],
     ['the last answer counts', 'entry.confirmedAtMs = askedAtMs;', ''],
     ['what ended is left alone', 'if (entries.delete(entry)) entry.end(error);', 'entry.end(error);'],
@@ -381,13 +381,13 @@ const FRONT = [
     ['a refusal ends', "if (error.code !== 'IDENTITY_UNAVAILABLE') return finish(entry, error);", ''],
   ),
   ...inFile(
-    'src/proxy/session-limits.ts',
+    'src/proxy/session/session-limits.ts',
     ['per user', 'if (own >= limits.perUser) {', 'if (own > 1e9) {'],
     ['in total', 'if (open.total >= limits.total) {', 'if (open.total > 1e9) {'],
   ),
   ...inFile('src/place-count.ts', ['leaving once', 'if (left) return;', '']),
   ...inFile(
-    'src/proxy/upgrade-session.ts',
+    'src/proxy/session/upgrade-session.ts',
     ['longest time', 'timers.push(setTimeout(() => end(error), maxDurationMs));', 'void error;'],
     ['longest silence', 'if (monotonicMs() - sinceMs < idleMs) return;', 'return;'],
     ['the recorder of an enforced session', 'if (!enforce) return;', 'return;'],
@@ -549,20 +549,20 @@ export const MUTATIONS: readonly Mutation[] = [
 
 /** Suites that are asked first about a file, because they are the likeliest to notice; all of them are asked if need be. */
 export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
-  'src/proxy/gate.ts': [
-    'test/proxy/gate.test.ts',
-    'test/proxy/recheck.test.ts',
+  'src/proxy/gate/gate.ts': [
+    'test/proxy/gate/gate.test.ts',
+    'test/proxy/gate/recheck.test.ts',
     'test/attack/roads.test.ts',
     'test/attack/life.test.ts',
     'test/attack/portal.test.ts',
   ],
-  'src/proxy/browser-guard.ts': [
-    'test/proxy/gate.test.ts',
+  'src/proxy/gate/browser-guard.ts': [
+    'test/proxy/gate/gate.test.ts',
     'test/attack/portal.test.ts',
     'test/attack/headers.test.ts',
     'test/attack/framing.test.ts',
   ],
-  'src/proxy/policy.ts': ['test/proxy/policy.test.ts'],
+  'src/proxy/gate/policy.ts': ['test/proxy/gate/policy.test.ts'],
   'src/portal/portal.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
   'src/portal/routes.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
   'src/portal/recorder-call.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
@@ -570,8 +570,8 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/portal/client.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
   'src/portal/places.ts': ['test/portal/portal.test.ts'],
   'src/portal/refusal.ts': ['test/portal/portal.test.ts'],
-  'src/tsrecorder/viewer-access.ts': ['test/tsrecorder/trusted-gateway.test.ts'],
-  'src/tsrecorder/viewing.ts': ['test/tsrecorder/trusted-gateway.test.ts'],
+  'src/tsrecorder/serving/viewer-access.ts': ['test/tsrecorder/trusted-gateway.test.ts'],
+  'src/tsrecorder/serving/viewing.ts': ['test/tsrecorder/trusted-gateway.test.ts'],
   'src/wire/recorder-api/named-viewer.ts': ['test/wire/recorder-api/named-viewer.test.ts'],
   'src/kube/headers.ts': [
     'test/kube/headers.test.ts',
@@ -582,41 +582,44 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/impersonation/target.ts': ['test/impersonation/target.test.ts'],
   'src/kube/canonical-target.ts': ['test/kube/canonical-target.test.ts', 'test/attack/targets.test.ts'],
   'src/kube/interactive.ts': ['test/kube/interactive.test.ts'],
-  'src/proxy/plain.ts': ['test/attack/framing.test.ts'],
-  'src/proxy/server.ts': ['test/attack/framing.test.ts', 'test/proxy/server.test.ts'],
+  'src/proxy/front/plain.ts': ['test/attack/framing.test.ts'],
+  'src/proxy/front/server.ts': ['test/attack/framing.test.ts', 'test/proxy/front/server.test.ts'],
   'src/recording/stream-plan.ts': [
     'test/recording/stream-plan.test.ts',
     'test/attack/roads.test.ts',
-    'test/proxy/upgrade.test.ts',
+    'test/proxy/session/upgrade.test.ts',
   ],
-  'src/proxy/http2.ts': ['test/proxy/http2.test.ts', 'test/attack/framing.test.ts'],
-  'src/proxy/upgrade-request.ts': [
-    'test/proxy/upgrade.test.ts',
+  'src/proxy/front/http2.ts': ['test/proxy/front/http2.test.ts', 'test/attack/framing.test.ts'],
+  'src/proxy/session/upgrade-request.ts': [
+    'test/proxy/session/upgrade.test.ts',
     'test/attack/roads.test.ts',
     'test/attack/portal.test.ts',
   ],
-  'src/proxy/upgrade.ts': [
-    'test/proxy/upgrade.test.ts',
+  'src/proxy/session/upgrade.ts': [
+    'test/proxy/session/upgrade.test.ts',
     'test/proxy/session-life.test.ts',
     'test/attack/roads.test.ts',
   ],
-  'src/proxy/upgrade-recorder.ts': ['test/proxy/upgrade.test.ts'],
-  'src/proxy/tunnel.ts': [
-    'test/proxy/tunnel.test.ts',
+  'src/proxy/session/upgrade-recorder.ts': ['test/proxy/session/upgrade.test.ts'],
+  'src/proxy/session/tunnel.ts': [
+    'test/proxy/session/tunnel.test.ts',
     'test/attack/roads.test.ts',
-    'test/proxy/upgrade.test.ts',
+    'test/proxy/session/upgrade.test.ts',
   ],
-  'src/recording/tap-unrecorded.ts': ['test/proxy/tunnel.test.ts'],
-  'src/proxy/dial.ts': ['test/proxy/dial.test.ts'],
-  'src/proxy/pump.ts': [
-    'test/proxy/plain.test.ts',
+  'src/recording/tap-unrecorded.ts': ['test/proxy/session/tunnel.test.ts'],
+  'src/proxy/session/dial.ts': ['test/proxy/session/dial.test.ts'],
+  'src/proxy/front/pump.ts': [
+    'test/proxy/front/plain.test.ts',
     'test/proxy/relay-plain.test.ts',
     'test/attack/life.test.ts',
   ],
-  'src/proxy/recheck.ts': ['test/proxy/recheck.test.ts'],
-  'src/proxy/session-limits.ts': ['test/proxy/session-limits.test.ts'],
-  'src/place-count.ts': ['test/place-count.test.ts', 'test/proxy/session-limits.test.ts'],
-  'src/proxy/upgrade-session.ts': ['test/proxy/session-life.test.ts', 'test/proxy/upgrade.test.ts'],
+  'src/proxy/gate/recheck.ts': ['test/proxy/gate/recheck.test.ts'],
+  'src/proxy/session/session-limits.ts': ['test/proxy/session/session-limits.test.ts'],
+  'src/place-count.ts': ['test/place-count.test.ts', 'test/proxy/session/session-limits.test.ts'],
+  'src/proxy/session/upgrade-session.ts': [
+    'test/proxy/session-life.test.ts',
+    'test/proxy/session/upgrade.test.ts',
+  ],
   'src/recording/request-event.ts': ['test/recording/request-event.test.ts'],
   'src/recording/tap-spdy.ts': ['test/recording/tap-spdy.test.ts'],
   'src/recording/tap-port-forward.ts': ['test/recording/tap-port-forward.test.ts'],

@@ -109,7 +109,7 @@ export const PORTAL: readonly Mutation[] = [
     'text',
   ]),
   ...inFile(
-    'src/tsrecorder/viewer-access.ts',
+    'src/tsrecorder/serving/viewer-access.ts',
     ['trusted gateways only', 'if (!mayNameViewers(options.trustedGateways, caller)) return caller;', ''],
     [
       'unclear viewers',
@@ -117,7 +117,7 @@ export const PORTAL: readonly Mutation[] = [
       "if (named === 'malformed') return caller;\n      if (named === undefined && rawHeaders.length === 0) {",
     ],
   ),
-  ...inFile('src/tsrecorder/viewing.ts', [
+  ...inFile('src/tsrecorder/serving/viewing.ts', [
     'a tag is no login',
     'trusted.some((name) => name === nodeId || tags.includes(name))',
     "trusted.some((name) => name === nodeId || [...tags, 'tag:k8s'].includes(name) || tags.length > 0)",

@@ -15,7 +15,7 @@ import { loadPageFiles, pageHeaders, type PageFiles } from '../../src/portal/pag
 import { createPortal, type PortalLimits } from '../../src/portal/portal.ts';
 import { refusalOf } from '../../src/portal/refusal.ts';
 import { createRecorderCalls } from '../../src/portal/recorder-call.ts';
-import { createGate } from '../../src/proxy/gate.ts';
+import { createGate } from '../../src/proxy/gate/gate.ts';
 import { createClient, openRig, person, rawClient, type Client, type Rig } from '../proxy/rig.ts';
 import { startRecorderSpy, type RecorderSpy } from '../support/recorder-spy.ts';
 

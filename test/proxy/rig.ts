@@ -13,11 +13,19 @@ import type { AccessEntry } from '../../src/observe/access-log.ts';
 import { createEvents } from '../../src/observe/events.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createMetrics, type Metrics } from '../../src/observe/metrics.ts';
-import { createGate } from '../../src/proxy/gate.ts';
-import type { ApiRequestRecord } from '../../src/proxy/pump.ts';
-import { createProxyServer, type ProxyServer, type ProxyServerOptions } from '../../src/proxy/server.ts';
-import { createUpstreamConnector } from '../../src/proxy/upstream-connect.ts';
-import { DEFAULT_POOL_LIMITS, UpstreamPool, type PoolLimits } from '../../src/proxy/upstream-pool.ts';
+import { createGate } from '../../src/proxy/gate/gate.ts';
+import type { ApiRequestRecord } from '../../src/proxy/front/pump.ts';
+import {
+  createProxyServer,
+  type ProxyServer,
+  type ProxyServerOptions,
+} from '../../src/proxy/front/server.ts';
+import { createUpstreamConnector } from '../../src/proxy/upstream/upstream-connect.ts';
+import {
+  DEFAULT_POOL_LIMITS,
+  UpstreamPool,
+  type PoolLimits,
+} from '../../src/proxy/upstream/upstream-pool.ts';
 import type { CapabilityMap, Identity, IdentitySource } from '../../src/tailnet/identity.ts';
 import { issueAuthority, issueServer } from '../../src/tailnet/issue-certificate.ts';
 

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
-import { createSessionLimits } from '../../src/proxy/session-limits.ts';
-import type { UpgradeDeps } from '../../src/proxy/upgrade.ts';
+import { createSessionLimits } from '../../src/proxy/session/session-limits.ts';
+import type { UpgradeDeps } from '../../src/proxy/session/upgrade.ts';
 import { startRecorderDouble } from '../support/recorder-double.ts';
 import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
 import { clientMessage, MASK, serverMessage, utf8 } from '../support/stream-peers.ts';

@@ -2,7 +2,7 @@ import { appendFile, cp, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { encodeEnd } from '../../src/tsrecorder/spool-journal.ts';
+import { encodeEnd } from '../../src/tsrecorder/spool/spool-journal.ts';
 import {
   createRig,
   HEADER,

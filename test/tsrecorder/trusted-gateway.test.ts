@@ -5,7 +5,7 @@ import { runRecorder, startRecorder } from '../../src/compose/recorder.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
-import { parseViewRule, type Viewer } from '../../src/tsrecorder/viewing.ts';
+import { parseViewRule, type Viewer } from '../../src/tsrecorder/serving/viewing.ts';
 import { createRig, HEADER, UPLOADER, uploadWhole, type Rig } from './recorder-rig.ts';
 
 const GATEWAY: Viewer = { node: 'k8s.tail1.ts.net', nodeId: 'nGATE1CNTRL', tags: ['tag:k8s-gateway'] };

@@ -8,7 +8,7 @@ import { createRecorderClient } from '../../src/recording/recorder-client.ts';
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
-import type { Recording } from '../../src/tsrecorder/recording.ts';
+import type { Recording } from '../../src/tsrecorder/library/recording.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
 import { HEADER } from '../tsrecorder/recorder-rig.ts';
 import { eventually, startRole, type RoleProcess } from './role-process.ts';

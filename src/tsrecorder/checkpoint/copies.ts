@@ -1,11 +1,11 @@
 /** Copies what open sessions have added into a shared bucket: see `segments.ts`. */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { isSystemError } from '../durable-files.ts';
-import { readPart } from '../finisher.ts';
-import type { LiveRecording } from '../ingest.ts';
+import { isSystemError } from '../files/durable-files.ts';
+import { readPart } from '../intake/finisher.ts';
+import type { LiveRecording } from '../intake/ingest.ts';
 import type { Bucket } from '../store/bucket.ts';
-import { createTurnstile } from '../turnstile.ts';
+import { createTurnstile } from '../files/turnstile.ts';
 import {
   listOpenSessions,
   removeFolder,

@@ -10,7 +10,7 @@ import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TailcastError } from '../../errors.ts';
-import { removeFile, syncDirectory, writeDurableFile } from '../durable-files.ts';
+import { removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { RECORDERS_FOLDER } from './segments.ts';
 

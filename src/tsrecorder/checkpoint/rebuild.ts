@@ -1,7 +1,7 @@
 /** Makes a spool of what the bucket holds of a session, so that it is finished like any other. */
 import { open, rename } from 'node:fs/promises';
-import { makeDirectory, syncDirectory, writeAll } from '../durable-files.ts';
-import { spoolPaths } from '../spool-file.ts';
+import { makeDirectory, syncDirectory, writeAll } from '../files/durable-files.ts';
+import { spoolPaths } from '../spool/spool-file.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { readSegments, segmentsBytes, type OpenSession, type Segment } from './segments.ts';
 

@@ -1,12 +1,12 @@
 /** Shows the sessions that other recorders with the same bucket have open. */
-import { parseHead, type CastHead } from '../cast-head.ts';
-import type { PartFiles } from '../cast-pieces.ts';
-import type { RemoteRecording } from '../catalog.ts';
-import { describeHead, describePart } from '../finisher.ts';
-import type { DescribedPart } from '../join-parts.ts';
-import { readLines } from '../line-reader.ts';
-import { sessionMark } from '../session-part.ts';
-import { parseJournalLine, type SpoolMeta } from '../spool-journal.ts';
+import { parseHead, type CastHead } from '../library/cast-head.ts';
+import type { PartFiles } from '../library/cast-pieces.ts';
+import type { RemoteRecording } from '../library/catalog.ts';
+import { describeHead, describePart } from '../intake/finisher.ts';
+import type { DescribedPart } from '../library/join-parts.ts';
+import { readLines } from '../files/line-reader.ts';
+import { sessionMark } from '../library/session-part.ts';
+import { parseJournalLine, type SpoolMeta } from '../spool/spool-journal.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { recordingId } from '../store/key.ts';
 import { listOpenSessions, readSegments, segmentsBytes, type OpenSession } from './segments.ts';

@@ -1,9 +1,9 @@
 /** What a recorder does for, and with, the other recorders on its bucket. */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import type { RemoteRecording } from '../catalog.ts';
-import type { Ingest, LiveRecording } from '../ingest.ts';
-import type { RecorderMetrics } from '../recorder-metrics.ts';
+import type { RemoteRecording } from '../library/catalog.ts';
+import type { Ingest, LiveRecording } from '../intake/ingest.ts';
+import type { RecorderMetrics } from '../serving/recorder-metrics.ts';
 import type { Bucket } from '../store/bucket.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { createCopies } from './copies.ts';

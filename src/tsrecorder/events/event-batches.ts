@@ -10,7 +10,7 @@ import { open, readFile, readdir, stat, truncate, type FileHandle } from 'node:f
 import { join } from 'node:path';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { isSystemError, removeFile, syncDirectory } from '../durable-files.ts';
+import { isSystemError, removeFile, syncDirectory } from '../files/durable-files.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 import { parseTime } from '../store/key.ts';
 

@@ -1,5 +1,5 @@
 /** Finds events in batches: the newest first, stored or not. */
-import { readJsonObject } from '../json-members.ts';
+import { readJsonObject } from '../library/json-members.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 import { batchPrefix, batchTime, type EventBatches } from './event-batches.ts';
 

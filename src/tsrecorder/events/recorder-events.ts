@@ -1,7 +1,7 @@
 /** The events of a recorder: those that are uploaded, and what viewers do. */
 import { join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
-import { makeDirectory } from '../durable-files.ts';
+import { makeDirectory } from '../files/durable-files.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import type { RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';

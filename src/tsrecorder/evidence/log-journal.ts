@@ -5,7 +5,7 @@
 import { open as openFile, readFile, rename, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { z } from 'zod';
-import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../durable-files.ts';
+import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
 import { NO_HASH, encodeEntry, hashLine, parseEntry, type LogEvent, type LogHead } from './log-entry.ts';
 
 /** An entry, and its line without line feed. */

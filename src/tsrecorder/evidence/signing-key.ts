@@ -11,7 +11,7 @@ import {
 import { chmod, readFile, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { TailcastError, errorText } from '../../errors.ts';
-import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../durable-files.ts';
+import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
 
 export interface PublicKey {
   /** First 16 bytes of the SHA-256 of the raw key, hexadecimal. */

@@ -1,7 +1,7 @@
 /** Checks one stored recording against its sidecar, and its sidecar against the log. */
 import { createHash } from 'node:crypto';
 import { errorText } from '../../errors.ts';
-import { parseSidecar } from '../sidecar.ts';
+import { parseSidecar } from '../library/sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, RecordingStore, StoredRecording } from '../store/store.ts';
 import { fault, notice, type Finding, type FindingCode } from './finding.ts';

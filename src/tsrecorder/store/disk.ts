@@ -12,8 +12,8 @@ import {
   removeFile,
   roomIn,
   writeDurableFile,
-} from '../durable-files.ts';
-import { readFileRange } from '../file-range.ts';
+} from '../files/durable-files.ts';
+import { readFileRange } from '../files/file-range.ts';
 import { isDocumentName, type DocumentStore } from './document-store.ts';
 import {
   SESSIONS_FOLDER,

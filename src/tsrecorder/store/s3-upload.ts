@@ -10,7 +10,7 @@ import {
   type CompletedPart,
 } from '@aws-sdk/client-s3';
 import { TailcastError } from '../../errors.ts';
-import { createTurnstile } from '../turnstile.ts';
+import { createTurnstile } from '../files/turnstile.ts';
 import type { PutOptions } from './bucket.ts';
 import { isTaken, nameOf, statusOf, type S3Connection, type S3Settings } from './s3-client.ts';
 import { compareDigest, createDigest, type ContentDigest, type PartDigest } from './s3-digest.ts';

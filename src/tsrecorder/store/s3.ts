@@ -6,7 +6,7 @@
  * written by all replicas at once, and could be wrong.
  */
 import { TailcastError } from '../../errors.ts';
-import { createTurnstile } from '../turnstile.ts';
+import { createTurnstile } from '../files/turnstile.ts';
 import type { Bucket, BucketObject } from './bucket.ts';
 import { isDocumentName, type DocumentStore } from './document-store.ts';
 import {

@@ -1,0 +1,296 @@
+/**
+ * HTTP/2 clients, through Node's core stream API: each stream is one request for the pump. nghttp2 checks frames, header
+ * compression and most of RFC 9113 §8; what it leaves to the application is checked here, then the stream becomes an
+ * `InboundRequest` like any other. Extended CONNECT (RFC 8441) is not offered: upgrades come over HTTP/1.1.
+ */
+import {
+  constants,
+  createServer,
+  type Http2Server,
+  type OutgoingHttpHeaders,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2';
+import { TailcastError } from '../../errors.ts';
+import { cleanResponseHeaders } from '../../kube/headers.ts';
+import { STATUS_HEADERS, type StatusResponse } from '../../kube/status.ts';
+import { formatWarning } from '../../kube/warning.ts';
+import type { Peer } from '../../tailnet/identity.ts';
+import type { InboundRequest } from '../gate/gate.ts';
+import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
+import { releaseOf } from '../upstream/read-buffers.ts';
+import { headerList, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
+import type { RequestFraming } from '../upstream/upstream.ts';
+
+/** What one connection may ask for and hold. client-go opens one connection and runs every watch on it. */
+export const HTTP2_LIMITS = {
+  maxConcurrentStreams: 250,
+  /** Upload window per stream and per connection; the latter bounds what a connection can make us buffer. */
+  streamWindowBytes: 1024 * 1024,
+  connectionWindowBytes: 8 * 1024 * 1024,
+  maxHeaderListBytes: 1024 * 1024,
+  /** Above, the stream is reset; the gate answers 431 from 100 on. */
+  maxHeaderListPairs: 128,
+  maxSessionMegabytes: 32,
+} as const;
+
+/** A server that never listens: sessions are given to it as connections. */
+export function createHttp2Server(): Http2Server {
+  return createServer({
+    settings: {
+      maxConcurrentStreams: HTTP2_LIMITS.maxConcurrentStreams,
+      initialWindowSize: HTTP2_LIMITS.streamWindowBytes,
+      maxHeaderListSize: HTTP2_LIMITS.maxHeaderListBytes,
+      enableConnectProtocol: false,
+      enablePush: false,
+    },
+    maxHeaderListPairs: HTTP2_LIMITS.maxHeaderListPairs,
+    maxSessionMemory: HTTP2_LIMITS.maxSessionMegabytes,
+    maxSettings: 32,
+    maxOutstandingPings: 10,
+    maxSessionInvalidFrames: 100,
+    maxSessionRejectedStreams: 100,
+    // rapid reset: this many resets at once, then so many per second, then GOAWAY
+    streamResetBurst: 1000,
+    streamResetRate: 100,
+  });
+}
+
+/** Prepares a new session. */
+export function adoptSession(session: ServerHttp2Session): void {
+  session.setLocalWindowSize(HTTP2_LIMITS.connectionWindowBytes);
+  // a session's errors also end its streams, each of which reports for itself
+  session.on('error', () => session.destroy());
+}
+
+/** Serves one stream. */
+export function serveStream(
+  stream: ServerHttp2Stream,
+  rawHeaders: readonly string[],
+  context: { readonly deps: PumpDeps; readonly peer: Peer; readonly signal: AbortSignal },
+): void {
+  const { inbound, problem } = mapStream(rawHeaders, context.peer);
+  const body: RequestBody = {
+    framing: stream.endAfterHeaders ? NO_FRAMING : framingOf(inbound.rawHeaders),
+    stream,
+    expectsContinue: expectsContinue(inbound.rawHeaders),
+  };
+  const pump = new Pump(context.deps, new StreamClient(stream, inbound.method, context.deps), inbound, body);
+  stream.on('error', ignore);
+  stream.on('close', () => pump.clientGone());
+  stream.on('drain', () => pump.clientDrained());
+  if (problem !== undefined) pump.refuse(problem);
+  else void pump.run(context.signal);
+}
+
+/** The 'close' event follows and is the one that counts. */
+function ignore(): void {}
+
+const NO_FRAMING = { kind: 'none' } as const;
+
+function framingOf(rawHeaders: readonly string[]): RequestFraming {
+  const index = rawHeaders.indexOf('content-length');
+  return index === -1 ? { kind: 'chunked' } : { kind: 'length', bytes: Number(rawHeaders[index + 1]) };
+}
+
+function expectsContinue(rawHeaders: readonly string[]): boolean {
+  const index = rawHeaders.indexOf('expect');
+  return index !== -1 && rawHeaders[index + 1]?.toLowerCase() === '100-continue';
+}
+
+interface MappedStream {
+  readonly inbound: InboundRequest;
+  readonly problem: TailcastError | undefined;
+}
+
+/**
+ * Pseudo header fields and fields of a stream as one request. nghttp2 has seen to it that pseudo fields come first and
+ * once, and names are lower-case.
+ */
+export function mapStream(rawHeaders: readonly string[], peer: Peer): MappedStream {
+  const pseudo = new Map<string, string>();
+  const fields: string[] = [];
+  let cookies: string | undefined;
+  let host: string | undefined;
+  let hosts = 0;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] ?? '';
+    const value = rawHeaders[index + 1] ?? '';
+    if (name.startsWith(':')) {
+      pseudo.set(name, value);
+    } else if (name === 'host') {
+      host = value;
+      hosts += 1;
+    } else if (name === 'cookie') {
+      // RFC 9113 §8.2.3: crumbs become one field again on the way to HTTP/1.1
+      cookies = cookies === undefined ? value : `${cookies}; ${value}`;
+    } else {
+      fields.push(name, value);
+    }
+  }
+  if (cookies !== undefined) fields.push('cookie', cookies);
+  const authority = pseudo.get(':authority');
+  const named = authority ?? host;
+  const inbound: InboundRequest = {
+    method: pseudo.get(':method') ?? '',
+    target: pseudo.get(':path') ?? '',
+    rawHeaders: named === undefined ? fields : ['host', named, ...fields],
+    peer,
+    upgrade: false,
+  };
+  return { inbound, problem: findProblem(pseudo, authority, host, hosts) };
+}
+
+function findProblem(
+  pseudo: ReadonlyMap<string, string>,
+  authority: string | undefined,
+  host: string | undefined,
+  hosts: number,
+): TailcastError | undefined {
+  if (pseudo.has(':protocol')) return new TailcastError('METHOD_REFUSED', 'extended CONNECT');
+  if (pseudo.get(':method') === 'CONNECT') return new TailcastError('METHOD_REFUSED', 'CONNECT');
+  if (hosts > 1) return new TailcastError('HEADER_REFUSED', 'there are two Host headers');
+  if (authority !== undefined && host !== undefined && authority.toLowerCase() !== host.toLowerCase()) {
+    return new TailcastError('HEADER_REFUSED', ':authority and host differ');
+  }
+  if (pseudo.get(':scheme') !== 'https')
+    return new TailcastError('REQUEST_NOT_CANONICAL', 'its scheme is not https');
+  return undefined;
+}
+
+class StreamClient implements ClientSide {
+  readonly protocol = 'h2';
+  readonly wantsPayload = true;
+  readonly #stream: ServerHttp2Stream;
+  readonly #method: string;
+  readonly #keepCookies: boolean;
+  #trailers: readonly string[] = [];
+  /** A head that has not been sent, because the whole body may be about to come. */
+  #held: { readonly fields: string[]; readonly bodyBytes: number } | undefined;
+
+  constructor(stream: ServerHttp2Stream, method: string, options: { readonly keepCookies: boolean }) {
+    this.#stream = stream;
+    this.#method = method;
+    this.#keepCookies = options.keepCookies;
+  }
+
+  informational(head: ResponseHead): void {
+    if (this.#gone() || this.#stream.headersSent) return;
+    const headers: OutgoingHttpHeaders = { ':status': head.status };
+    const fields = this.#fields(head);
+    for (let index = 0; index < fields.length; index += 2)
+      appendField(headers, fields[index], fields[index + 1]);
+    this.#stream.additionalHeaders(headers);
+  }
+
+  sendContinue(): void {
+    if (!this.#gone()) this.#stream.additionalHeaders({ ':status': constants.HTTP_STATUS_CONTINUE });
+  }
+
+  head(head: ResponseHead, framing: BodyFraming, extra: HeadExtra): void {
+    if (this.#gone()) return;
+    const flat = [':status', String(head.status), ...this.#fields(head)];
+    for (const warning of extra.warnings) flat.push('warning', formatWarning(warning));
+    if (framing.kind === 'none') this.#stream.respond(flat, { endStream: true });
+    else this.#held = { fields: flat, bodyBytes: framing.kind === 'length' ? framing.bytes : -1 };
+  }
+
+  write(chunk: Buffer, start: number, end: number): boolean {
+    if (this.#gone()) return true;
+    const piece = chunk.subarray(start, end);
+    const held = this.#held;
+    if (held?.bodyBytes === piece.length) {
+      // all there is, in one go: being asked for trailers, and a frame for their absence, took 4 to 8 % of the CPU
+      this.#held = undefined;
+      this.#stream.respond(held.fields);
+      this.#stream.end(piece, releaseOf(piece));
+      return true;
+    }
+    this.#sendHead();
+    return this.#stream.write(piece, releaseOf(piece));
+  }
+
+  flush(): boolean {
+    this.#sendHead();
+    return true;
+  }
+
+  end(trailers: readonly string[]): void {
+    if (this.#gone()) return;
+    this.#sendHead();
+    this.#trailers = trailers;
+    if (!this.#stream.writableEnded) this.#stream.end();
+    this.#letGo();
+  }
+
+  refuse({ httpStatus, body, retryAfterSeconds }: StatusResponse): void {
+    if (this.#gone() || this.#stream.headersSent) return this.cut();
+    const bytes = Buffer.from(body);
+    const flat = [':status', String(httpStatus)];
+    for (let index = 0; index < STATUS_HEADERS.length; index += 2) {
+      flat.push((STATUS_HEADERS[index] ?? '').toLowerCase(), STATUS_HEADERS[index + 1] ?? '');
+    }
+    if (retryAfterSeconds !== undefined) flat.push('retry-after', String(retryAfterSeconds));
+    flat.push('content-length', String(bytes.length));
+    const head = this.#method === 'HEAD';
+    this.#stream.respond(flat, { endStream: head });
+    if (!head) this.#stream.end(bytes);
+    this.#letGo();
+  }
+
+  /**
+   * With trailers to come, nothing but `sendTrailers` can mark the end of the stream. Without, closing a stream makes Node
+   * end it first, and a body that broke off would look whole.
+   */
+  #sendHead(): void {
+    const held = this.#held;
+    if (held === undefined || this.#gone()) return;
+    this.#held = undefined;
+    this.#stream.on('wantTrailers', () => this.#sendTrailers());
+    this.#stream.respond(held.fields, { waitForTrailers: true });
+  }
+
+  /** RST_STREAM with an error code: NO_ERROR or a plain end would look like a whole body. */
+  cut(): void {
+    if (!this.#stream.closed) this.#stream.close(constants.NGHTTP2_INTERNAL_ERROR);
+  }
+
+  /** A request body that is still coming is not wanted any more once the response is out (RFC 9113 §8.1). */
+  #letGo(): void {
+    const stream = this.#stream;
+    if (stream.readableEnded || stream.endAfterHeaders) return;
+    const close = (): void => {
+      if (!stream.closed && !stream.readableEnded) stream.close(constants.NGHTTP2_NO_ERROR);
+    };
+    if (stream.writableFinished) close();
+    else stream.once('finish', close);
+  }
+
+  #sendTrailers(): void {
+    const trailers: OutgoingHttpHeaders = {};
+    for (let index = 0; index < this.#trailers.length; index += 2) {
+      appendField(trailers, this.#trailers[index], this.#trailers[index + 1]);
+    }
+    if (!this.#gone()) this.#stream.sendTrailers(trailers);
+  }
+
+  #gone(): boolean {
+    return this.#stream.closed || this.#stream.destroyed;
+  }
+
+  #fields(head: ResponseHead): readonly string[] {
+    const fields = cleanResponseHeaders(headerList(head), { keepCookies: this.#keepCookies });
+    return fields.map((text, index) => (index % 2 === 0 ? text.toLowerCase() : text));
+  }
+}
+
+function appendField(
+  headers: OutgoingHttpHeaders,
+  name: string | undefined,
+  value: string | undefined,
+): void {
+  if (name === undefined || value === undefined) return;
+  const earlier = headers[name];
+  if (earlier === undefined) headers[name] = value;
+  else headers[name] = Array.isArray(earlier) ? [...earlier, value] : [String(earlier), value];
+}

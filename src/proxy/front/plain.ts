@@ -1,0 +1,337 @@
+/**
+ * HTTP/1.1 clients: takes Node's parsed requests and writes responses to the socket as the API server sent them.
+ *
+ * Node's parser (llhttp, strict) reads every request; Node's response queue says whose turn it is. On the way down the
+ * head is handed on as the bytes it came in, unless something has to be taken out or added, and chunk framing is handed
+ * on as it is.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import { STATUS_CODES } from 'node:http';
+import { TailcastError } from '../../errors.ts';
+import { cleanResponseHeaders } from '../../kube/headers.ts';
+import { STATUS_HEADERS, type StatusResponse } from '../../kube/status.ts';
+import { formatWarning } from '../../kube/warning.ts';
+import type { Peer } from '../../tailnet/identity.ts';
+import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
+import { releaseOf } from '../upstream/read-buffers.ts';
+import type { RelayResponse } from './relay-response.ts';
+import { headerList, reasonPhrase, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
+import type { RequestFraming } from '../upstream/upstream.ts';
+
+/** Requests that may wait behind the one being answered on a connection. No Kubernetes client pipelines. */
+export const MAX_PIPELINED = 16;
+/**
+ * Body bytes that may wait in a client's socket before its API server connection is paused. Node's own mark (64 KiB) is
+ * one read of a fast upstream, so that every read would pause and resume; twice that took 12 % off the CPU of a bulk list.
+ */
+const MAX_UNSENT_BYTES = 128 * 1024;
+/** How long after it was accepted a connection is not idle although nothing has come. */
+const FIRST_REQUEST_MS = 1000;
+/** How long a connection that is to be closed may still take in a request body that nobody wants. */
+const LINGER_MS = 2000;
+
+/** One client connection that speaks HTTP/1.1, and what is going on on it. */
+export class PlainConnection {
+  readonly socket: Socket;
+  readonly peer: Peer;
+  readonly #deps: PumpDeps;
+  readonly #abort = new AbortController();
+  #current: Pump | undefined;
+  #waiting = 0;
+  #closing = false;
+  #linger: NodeJS.Timeout | undefined;
+  readonly #acceptedMs = performance.now();
+  #used = false;
+
+  constructor(socket: Socket, peer: Peer, deps: PumpDeps) {
+    this.socket = socket;
+    this.peer = peer;
+    this.#deps = deps;
+    socket.on('drain', () => this.#current?.clientDrained());
+    socket.on('close', () => {
+      clearTimeout(this.#linger);
+      this.#abort.abort();
+      const current = this.#current;
+      this.#current = undefined;
+      current?.clientGone();
+    });
+  }
+
+  /** True while a request is being answered or waits for its turn. */
+  get busy(): boolean {
+    return this.#current !== undefined || this.#waiting > 0;
+  }
+
+  /** True when no further request is accepted on this connection. */
+  get closing(): boolean {
+    return this.#closing;
+  }
+
+  /** True while its first request may still be on the way. */
+  get fresh(): boolean {
+    return !this.#used && !this.socket.destroyed && performance.now() - this.#acceptedMs < FIRST_REQUEST_MS;
+  }
+
+  /** Serves a request when it is its turn. `expectsContinue`: the client waits for a 100. */
+  request(request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void {
+    this.#used = true;
+    if (this.#closing) return this.#drop();
+    if (response.socket !== null) return this.#serve(request, response, expectsContinue);
+    this.#waiting += 1;
+    if (this.#waiting > MAX_PIPELINED) return this.#drop();
+    response.once('socket', () => {
+      this.#waiting -= 1;
+      if (this.#closing) this.#drop();
+      else this.#serve(request, response, expectsContinue);
+    });
+  }
+
+  /** Closes the connection if it is idle; otherwise the response under way, or about to be, is its last. */
+  retire(): void {
+    if (this.busy) return;
+    if (!this.fresh) return this.socket.destroySoon();
+    const timer = setTimeout(() => this.retire(), FIRST_REQUEST_MS);
+    this.socket.once('close', () => clearTimeout(timer));
+  }
+
+  /** The response under way has been handed to the socket; `keep` says whether the connection may serve another one. */
+  answered(request: IncomingMessage, keep: boolean): void {
+    this.#current = undefined;
+    if (keep) return;
+    this.#closing = true;
+    if (request.complete) return this.socket.destroySoon();
+    // closing a socket with unread input makes the kernel reset it, and the client would lose the answer
+    this.socket.end();
+    this.#linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
+  }
+
+  /**
+   * The parser gave up on what the client sends. The request under way is answered with an error if that is still
+   * possible; otherwise `answer` is, unless the client could take it for the answer to something else.
+   */
+  malformed(error: TailcastError, answer: () => Uint8Array): void {
+    if (this.#closing) return;
+    this.#closing = true;
+    if (this.#current !== undefined) return this.#current.failed(error);
+    if (this.#waiting > 0 || !this.socket.writable) return this.#drop();
+    this.socket.end(answer());
+    this.#linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
+  }
+
+  /** A response that is not the pump's own (the portal's) takes a turn. False: the connection was dropped instead. */
+  occupy(response: RelayResponse): boolean {
+    this.#used = true;
+    this.#waiting += 1;
+    if (this.#closing || this.#waiting > MAX_PIPELINED) {
+      this.#drop();
+      return false;
+    }
+    response.once('close', () => (this.#waiting -= 1));
+    return true;
+  }
+
+  #drop(): void {
+    this.socket.destroy();
+  }
+
+  #serve(request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void {
+    const client = new PlainClient(this, request, response, this.#deps);
+    const framing = requestFraming(request.rawHeaders);
+    const body: RequestBody = { framing, stream: request, expectsContinue };
+    const inbound = {
+      method: request.method ?? '',
+      target: request.url ?? '',
+      rawHeaders: request.rawHeaders,
+      peer: this.peer,
+      upgrade: false,
+    };
+    const pump = new Pump(this.#deps, client, inbound, body);
+    this.#current = pump;
+    // Node's parser also takes 0.9 and 2.0 for versions of this protocol
+    if (request.httpVersion === '1.1' || request.httpVersion === '1.0') void pump.run(this.#abort.signal);
+    else
+      pump.refuse(new TailcastError('REQUEST_MALFORMED', `HTTP/${request.httpVersion} is not spoken here`));
+  }
+}
+
+/** llhttp has checked both headers; here they are only read. */
+function requestFraming(rawHeaders: readonly string[]): RequestFraming {
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] ?? '';
+    if (name.length === 14 && name.toLowerCase() === 'content-length') {
+      return { kind: 'length', bytes: Number(rawHeaders[index + 1]) };
+    }
+    if (name.length === 17 && name.toLowerCase() === 'transfer-encoding') return { kind: 'chunked' };
+  }
+  return NO_FRAMING;
+}
+const NO_FRAMING = { kind: 'none' } as const;
+
+/** How body bytes go to the client: as they come, in chunks of our own, or bare with the connection's end as theirs. */
+type Delivery = 'verbatim' | 'encode' | 'bare';
+
+class PlainClient implements ClientSide {
+  readonly protocol = 'h1';
+  readonly wantsPayload: boolean;
+  readonly #connection: PlainConnection;
+  readonly #socket: Socket;
+  readonly #request: IncomingMessage;
+  readonly #response: RelayResponse;
+  readonly #deps: Pick<PumpDeps, 'draining' | 'keepCookies'>;
+  readonly #http10: boolean;
+  #delivery: Delivery = 'verbatim';
+  #keep = true;
+  /** A head that has not been written, so that it can go out together with the first bytes of the body. */
+  #held: ResponseHead | undefined;
+  #heldText = '';
+
+  constructor(
+    connection: PlainConnection,
+    request: IncomingMessage,
+    response: RelayResponse,
+    deps: Pick<PumpDeps, 'draining' | 'keepCookies'>,
+  ) {
+    this.#connection = connection;
+    this.#socket = connection.socket;
+    this.#request = request;
+    this.#response = response;
+    this.#deps = deps;
+    this.#http10 = request.httpVersionMinor === 0;
+    this.wantsPayload = this.#http10;
+  }
+
+  informational(head: ResponseHead): void {
+    if (this.#http10) return;
+    const phrase = reasonPhrase(head);
+    this.#socket.write(`HTTP/1.1 ${head.status} ${phrase}\r\n${this.#fieldText(head)}\r\n`, 'latin1');
+  }
+
+  sendContinue(): void {
+    if (!this.#http10) this.#socket.write('HTTP/1.1 100 Continue\r\n\r\n', 'latin1');
+  }
+
+  head(head: ResponseHead, framing: BodyFraming, extra: HeadExtra): void {
+    this.#keep =
+      this.#response.shouldKeepAlive && !this.#http10 && extra.requestComplete && !this.#deps.draining();
+    if (framing.kind === 'close') this.#delivery = this.#http10 ? 'bare' : 'encode';
+    else if (this.#http10) this.#delivery = 'bare';
+    this.#response.takeOver();
+    this.#held = head;
+    if (!head.clean || !this.#keep || extra.warnings.length > 0 || this.#delivery !== 'verbatim') {
+      this.#heldText = this.#headText(head, framing, extra.warnings);
+    }
+  }
+
+  write(chunk: Buffer, start: number, end: number): boolean {
+    const held = this.#held;
+    if (held === undefined) return this.#writeBody(chunk, start, end);
+    this.#held = undefined;
+    if (this.#heldText === '' && held.bytes === chunk && held.end === start) {
+      const piece = chunk.subarray(held.start, end);
+      return this.#socket.write(piece, releaseOf(piece));
+    }
+    this.#socket.cork();
+    this.#writeHead(held);
+    const room = this.#writeBody(chunk, start, end);
+    this.#socket.uncork();
+    return room;
+  }
+
+  flush(): boolean {
+    const held = this.#held;
+    if (held !== undefined) {
+      this.#held = undefined;
+      return this.#writeHead(held);
+    }
+    return true;
+  }
+
+  end(): void {
+    const held = this.#held;
+    this.#held = undefined;
+    if (held !== undefined) this.#writeHead(held);
+    if (this.#delivery === 'encode') this.#socket.write('0\r\n\r\n', 'latin1');
+    this.#finish();
+  }
+
+  refuse({ httpStatus, body, retryAfterSeconds }: StatusResponse): void {
+    if (this.#response.socket === null || !this.#socket.writable) return this.cut();
+    this.#keep = this.#response.shouldKeepAlive && this.#request.complete && !this.#deps.draining();
+    const bytes = Buffer.from(body);
+    let text = `HTTP/1.1 ${httpStatus} ${STATUS_CODES[httpStatus] ?? 'Error'}\r\n`;
+    for (let index = 0; index < STATUS_HEADERS.length; index += 2) {
+      text += `${STATUS_HEADERS[index]}: ${STATUS_HEADERS[index + 1]}\r\n`;
+    }
+    if (retryAfterSeconds !== undefined) text += `Retry-After: ${retryAfterSeconds}\r\n`;
+    text += `Content-Length: ${bytes.length}\r\n${this.#keep ? '' : 'Connection: close\r\n'}\r\n`;
+    this.#response.takeOver();
+    this.#socket.cork();
+    this.#socket.write(text, 'latin1');
+    if (this.#request.method !== 'HEAD') this.#socket.write(bytes);
+    this.#socket.uncork();
+    this.#finish();
+  }
+
+  cut(): void {
+    this.#socket.destroy();
+  }
+
+  #finish(): void {
+    this.#response.end();
+    this.#connection.answered(this.#request, this.#keep);
+  }
+
+  #writeHead(head: ResponseHead): boolean {
+    const text = this.#heldText;
+    if (text !== '') return this.#socket.write(text, 'latin1');
+    const piece = head.bytes.subarray(head.start, head.end);
+    return this.#socket.write(piece, releaseOf(piece));
+  }
+
+  #writeBody(chunk: Buffer, start: number, end: number): boolean {
+    const piece = start === 0 && end === chunk.length ? chunk : chunk.subarray(start, end);
+    if (this.#delivery !== 'encode') {
+      return this.#socket.write(piece, releaseOf(piece)) || this.#socket.writableLength < MAX_UNSENT_BYTES;
+    }
+    this.#socket.cork();
+    this.#socket.write(`${piece.length.toString(16)}\r\n`, 'latin1');
+    this.#socket.write(piece, releaseOf(piece));
+    const room = this.#socket.write('\r\n', 'latin1');
+    this.#socket.uncork();
+    return room;
+  }
+
+  #headText(head: ResponseHead, framing: BodyFraming, warnings: readonly string[]): string {
+    let text = `HTTP/1.1 ${head.status} ${reasonPhrase(head)}\r\n${this.#fieldText(head)}`;
+    const chunked = head.chunked || framing.kind === 'close';
+    if (chunked && !this.#http10) text += 'Transfer-Encoding: chunked\r\n';
+    for (const warning of warnings) text += `Warning: ${formatWarning(warning)}\r\n`;
+    return `${text}${this.#keep ? '' : 'Connection: close\r\n'}\r\n`;
+  }
+
+  /** The fields that are relayed, one per line; chunked framing is added by the caller. */
+  #fieldText(head: ResponseHead): string {
+    const fields = cleanResponseHeaders(headerList(head), { keepCookies: this.#deps.keepCookies });
+    let text = '';
+    for (let index = 0; index < fields.length; index += 2)
+      text += `${fields[index]}: ${fields[index + 1]}\r\n`;
+    return text;
+  }
+}
+
+/**
+ * What to tell a client whose request never became one: bad syntax, headers too large, too slow. Undefined when it is the
+ * connection that failed (`ECONNRESET`, `EPIPE`, TLS): then there is nobody to tell.
+ */
+export function clientError(code: string): TailcastError | undefined {
+  switch (code) {
+    case 'HPE_HEADER_OVERFLOW':
+    case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
+      return new TailcastError('HEADERS_TOO_LARGE');
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new TailcastError('REQUEST_TIMEOUT');
+    default:
+      return code.startsWith('HPE_') ? new TailcastError('REQUEST_MALFORMED') : undefined;
+  }
+}

@@ -1,0 +1,361 @@
+/**
+ * One proxied request, from admission to its line in the access log: the part that HTTP/1.1 and HTTP/2 clients share.
+ * A `ClientSide` is the client's half, an `Exchange` the API server's; the pump passes everything from one to the other,
+ * back-pressure and ends included, and is the only one who knows how the request went.
+ *
+ *   client body ─► pump ─► exchange        response ─► pump ─► client side
+ *   exchange full ─► body paused           client full ─► exchange paused
+ *   client gone ─► exchange aborted        upstream dead ─► error Status, or the client cut if a head was sent
+ */
+import type { Readable } from 'node:stream';
+import { TailcastError, errorText } from '../../errors.ts';
+import { statusOf, type StatusResponse } from '../../kube/status.ts';
+import { passedThrough } from '../../memory/stream-garbage.ts';
+import { CLIENT_LEFT, loggedPath, type AccessLog } from '../../observe/access-log.ts';
+import type { Events } from '../../observe/events.ts';
+import type { Metrics } from '../../observe/metrics.ts';
+import type { Identity } from '../../tailnet/identity.ts';
+import { collectBody } from './event-body.ts';
+import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
+import type { Rechecks } from '../gate/recheck.ts';
+import type { BodyFraming, ResponseHead } from '../upstream/response-head.ts';
+import type { UpstreamPool } from '../upstream/upstream-pool.ts';
+import {
+  startExchange,
+  type Exchange,
+  type ExchangeOwner,
+  type RequestFraming,
+} from '../upstream/upstream.ts';
+
+/** What the pump works with; one per gateway. */
+export interface PumpDeps {
+  readonly gate: Gate;
+  readonly pool: UpstreamPool;
+  /** Path in front of every target, without a trailing slash; empty for most API servers. */
+  readonly basePath: string;
+  readonly metrics: Pick<Metrics, 'requestStarted' | 'requestFinished'>;
+  readonly accessLog: Pick<AccessLog, 'write'>;
+  readonly events: Pick<Events, 'requestRefused' | 'upstreamFailed'>;
+  /** Sends an API request event; throws `RECORDING_REQUIRED` when policy says the request must not go on without. */
+  recordApiRequest(record: ApiRequestRecord): Promise<void>;
+  /** Bytes of a request body that an event may carry. */
+  readonly eventBodyBytes: number;
+  /** Requests served at the same time, long-running ones included; above, `OVERLOADED`. */
+  readonly maxInFlight: number;
+  /** Shared count of requests now being served. */
+  readonly load: { inFlight: number };
+  /** True when cookies of the API server belong to the client: not in auth mode. */
+  readonly keepCookies: boolean;
+  /** The API server answered 401 to our own credential; the next request should come with a new one. */
+  readonly credentialRefused?: () => void;
+  readonly draining: () => boolean;
+  /** Looks after requests that are long under way: a watch ends with the grant it was begun under. */
+  readonly rechecks?: Pick<Rechecks, 'watch'>;
+  /** A clock with fractions of milliseconds, for durations only. */
+  readonly nowMs: () => number;
+}
+
+/** What an API request event is made from. */
+export interface ApiRequestRecord {
+  readonly admission: Admission;
+  readonly method: string;
+  readonly userAgent: string;
+  readonly body: Uint8Array;
+  readonly bodyTruncated: boolean;
+}
+
+/** The request's body on its way in. */
+export interface RequestBody {
+  readonly framing: RequestFraming;
+  /** Paused until the pump reads it. Ends only when the body is complete. */
+  readonly stream: Readable;
+  /** The client waits for a 100 before it sends the body. */
+  readonly expectsContinue: boolean;
+}
+
+/** The client's half of an exchange: an HTTP/1.1 message pair or an HTTP/2 stream. */
+export interface ClientSide {
+  readonly protocol: 'h1' | 'h2';
+  /** Chunk framing of the API server is not for this client. */
+  readonly wantsPayload: boolean;
+  informational(head: ResponseHead): void;
+  sendContinue(): void;
+  head(head: ResponseHead, framing: BodyFraming, extra: HeadExtra): void;
+  /** Bytes of a body. False: pause until `clientDrained`. */
+  write(chunk: Buffer, start: number, end: number): boolean;
+  /** Nothing more is at hand: what is held back goes out now. */
+  flush(): boolean;
+  end(trailers: readonly string[]): void;
+  /** A whole response of our own. */
+  refuse(status: StatusResponse): void;
+  /** Ends a begun response so that the client sees that it is not whole. */
+  cut(): void;
+}
+
+export interface HeadExtra {
+  readonly warnings: readonly string[];
+  /** False when the request body is still on its way: the connection cannot be used again. */
+  readonly requestComplete: boolean;
+}
+
+const UNAUTHORIZED = 401;
+
+export class Pump implements ExchangeOwner {
+  readonly #deps: PumpDeps;
+  readonly #client: ClientSide;
+  readonly #inbound: InboundRequest;
+  readonly #body: RequestBody;
+  readonly #startedAtMs: number;
+  #admission: Admission | undefined;
+  #exchange: Exchange | undefined;
+  #stopRechecks: (() => void) | undefined;
+  #over = false;
+  #status = 0;
+  #requestBytes = 0;
+  #responseBytes = 0;
+
+  constructor(deps: PumpDeps, client: ClientSide, inbound: InboundRequest, body: RequestBody) {
+    this.#deps = deps;
+    this.#client = client;
+    this.#inbound = inbound;
+    this.#body = body;
+    this.#startedAtMs = deps.nowMs();
+    deps.load.inFlight += 1;
+    deps.metrics.requestStarted();
+  }
+
+  get wantsPayload(): boolean {
+    return this.#client.wantsPayload;
+  }
+
+  /** Serves the request. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    try {
+      const { load, maxInFlight, gate } = this.#deps;
+      if (load.inFlight > maxInFlight) throw new TailcastError('OVERLOADED');
+      const admission = await gate.admit(this.#inbound, signal);
+      this.#admission = admission;
+      if (this.#over) return;
+      const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
+      if (!this.#over) this.#start(admission, early);
+    } catch (error) {
+      this.refuse(error);
+    }
+  }
+
+  /** The client is gone; whatever was being done for it is given up. */
+  clientGone(): void {
+    if (this.#over) return;
+    this.#exchange?.abort();
+    this.#finish(this.#status === 0 ? CLIENT_LEFT : this.#status, 'client left');
+  }
+
+  clientDrained(): void {
+    this.#exchange?.resume();
+  }
+
+  informational(head: ResponseHead): void {
+    if (!this.#over) this.#client.informational(head);
+  }
+
+  head(head: ResponseHead, framing: BodyFraming): void {
+    if (this.#over) return;
+    this.#status = head.status;
+    if (head.status === UNAUTHORIZED && this.#admission?.impersonation !== undefined) {
+      this.#deps.credentialRefused?.();
+    }
+    this.#client.head(head, framing, {
+      warnings: this.#admission?.warnings ?? [],
+      requestComplete: this.#exchange?.requestComplete === true,
+    });
+  }
+
+  body(chunk: Buffer, start: number, end: number): void {
+    if (this.#over) return;
+    this.#responseBytes += end - start;
+    if (!this.#client.write(chunk, start, end)) this.#exchange?.pause();
+  }
+
+  flush(): void {
+    if (!this.#over && !this.#client.flush()) this.#exchange?.pause();
+  }
+
+  end(trailers: readonly string[]): void {
+    if (this.#over) return;
+    this.#client.end(trailers);
+    this.#finish(this.#status);
+  }
+
+  writable(): void {
+    this.#body.stream.resume();
+  }
+
+  /** The exchange, or the client's side of it, is broken. */
+  failed(error: TailcastError): void {
+    if (this.#over) return;
+    this.#exchange?.abort();
+    if (this.#status === 0) return this.refuse(error);
+    this.#upstreamFailed(error);
+    this.#finish(this.#status, error.code);
+    this.#client.cut();
+  }
+
+  async #recordEvent(admission: Admission): Promise<CollectedBody> {
+    const { framing, stream, expectsContinue } = this.#body;
+    let collected: CollectedBody = EMPTY_BODY;
+    if (framing.kind !== 'none') {
+      // the event needs the body before the API server is asked, so the client cannot wait for the API server's 100
+      if (expectsContinue) this.#client.sendContinue();
+      collected = await collectBody(stream, this.#deps.eventBodyBytes);
+    }
+    if (this.#over) return NO_BODY;
+    await this.#deps.recordApiRequest({
+      admission,
+      method: this.#inbound.method,
+      userAgent: headerValue(this.#inbound.rawHeaders, 'user-agent'),
+      body: Buffer.concat(collected.chunks).subarray(0, this.#deps.eventBodyBytes),
+      bodyTruncated: !collected.complete,
+    });
+    return collected;
+  }
+
+  #start(admission: Admission, early: CollectedBody): void {
+    const { method } = this.#inbound;
+    const { framing, expectsContinue } = this.#body;
+    const headers =
+      expectsContinue && early === NO_BODY ? admission.headers : withoutExpect(admission.headers);
+    const target = this.#deps.basePath + admission.target.raw;
+    const exchange = startExchange({ method, target, headers, framing }, this, this.#deps.pool);
+    this.#exchange = exchange;
+    // of every request: what class it is of says nothing about how long an API server takes to answer it
+    this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
+      this.#revoke(error),
+    );
+    if (framing.kind === 'none' || exchange.requestComplete) return;
+    for (const chunk of early.chunks) this.#sendBody(exchange, chunk);
+    if (early.complete) return exchange.end();
+    this.#readBody(exchange);
+  }
+
+  #readBody(exchange: Exchange): void {
+    const { stream } = this.#body;
+    stream.on('data', (chunk: Buffer) => {
+      if (!this.#sendBody(exchange, chunk)) stream.pause();
+    });
+    stream.on('end', () => exchange.end());
+  }
+
+  #sendBody(exchange: Exchange, chunk: Buffer): boolean {
+    // what still comes after the exchange is over is read and dropped, until the client side closes
+    if (this.#over) return true;
+    this.#requestBytes += chunk.length;
+    passedThrough(chunk.length);
+    return exchange.write(chunk);
+  }
+
+  /** Answers with an error of our own; no part of a response may have been sent. */
+  refuse(error: unknown): void {
+    if (this.#over) return;
+    const status = statusOf(error);
+    const code = error instanceof TailcastError ? error.code : 'INTERNAL';
+    if (code.startsWith('UPSTREAM_')) this.#upstreamFailed(error);
+    else this.#refused(code, error);
+    this.#finish(status.httpStatus, code);
+    this.#client.refuse(status);
+  }
+
+  /** Whoever asked may not have the rest of the answer. */
+  #revoke(error: TailcastError): void {
+    if (this.#over) return;
+    this.#exchange?.abort();
+    if (this.#status === 0) return this.refuse(error);
+    this.#refused(error.code, error);
+    this.#finish(this.#status, error.code);
+    this.#client.cut();
+  }
+
+  #refused(code: TailcastError['code'], error: unknown): void {
+    const user = this.#user();
+    this.#deps.events.requestRefused({
+      ...(this.#admission === undefined ? {} : { id: this.#admission.id }),
+      code,
+      reason: errorText(error),
+      protocol: this.#client.protocol,
+      peer: this.#inbound.peer.address,
+      method: this.#inbound.method,
+      path: loggedPath(this.#inbound.target),
+      ...(user === '' ? {} : { user }),
+    });
+  }
+
+  #upstreamFailed(error: unknown): void {
+    this.#deps.events.upstreamFailed({
+      id: this.#admission?.id ?? '',
+      code: error instanceof TailcastError ? error.code : 'INTERNAL',
+      reason: errorText(error),
+    });
+  }
+
+  #finish(status: number, error?: string): void {
+    this.#over = true;
+    this.#stopRechecks?.();
+    this.#status = status;
+    const deps = this.#deps;
+    deps.load.inFlight -= 1;
+    const durationMs = deps.nowMs() - this.#startedAtMs;
+    const requestClass = this.#admission?.requestClass;
+    deps.metrics.requestFinished({
+      protocol: this.#client.protocol,
+      status,
+      seconds: durationMs / 1000,
+      longRunning: requestClass === 'longRunning',
+      requestBytes: this.#requestBytes,
+      responseBytes: this.#responseBytes,
+    });
+    deps.accessLog.write({
+      id: this.#admission?.id ?? '',
+      protocol: this.#client.protocol,
+      peer: this.#inbound.peer.address,
+      user: this.#user(),
+      method: this.#inbound.method,
+      path: loggedPath(this.#inbound.target),
+      status,
+      durationMs,
+      requestBytes: this.#requestBytes,
+      responseBytes: this.#responseBytes,
+      ...(error === undefined ? {} : { error }),
+    });
+    // a body nobody reads any more must not stop the connection
+    if (this.#body.framing.kind !== 'none') this.#body.stream.resume();
+  }
+
+  #user(): string {
+    return this.#admission === undefined ? '' : nameOf(this.#admission.identity);
+  }
+}
+
+type CollectedBody = Awaited<ReturnType<typeof collectBody>>;
+/** Nothing was read ahead, and: there was nothing to read. */
+const NO_BODY: CollectedBody = { chunks: [], complete: false };
+const EMPTY_BODY: CollectedBody = { chunks: [], complete: true };
+
+/** Login name of a person, node name of a tagged node. */
+export function nameOf(identity: Identity): string {
+  return identity.kind === 'user' ? identity.login : identity.nodeName;
+}
+
+function headerValue(rawHeaders: readonly string[], name: string): string {
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    if (rawHeaders[index]?.toLowerCase() === name) return rawHeaders[index + 1] ?? '';
+  }
+  return '';
+}
+
+function withoutExpect(headers: readonly string[]): readonly string[] {
+  for (let index = 0; index < headers.length; index += 2) {
+    if (headers[index]?.toLowerCase() === 'expect') {
+      return withoutExpect([...headers.slice(0, index), ...headers.slice(index + 2)]);
+    }
+  }
+  return headers;
+}

@@ -1,0 +1,387 @@
+/**
+ * The front: takes connections whose TLS is done, and gives each request to whoever serves it.
+ *
+ *   h1 socket ─► Node's http server ─┬─ /-/…     ─► the portal, or Fastify
+ *                                    ├─ Upgrade  ─► upgrade handler
+ *                                    └─ the rest ─► pump
+ *   h2 socket ─► Node's http2 server ─► streams ──► portal, Fastify or pump
+ *
+ * Neither server listens. Proxied requests do not go through Fastify's router: Kubernetes paths are data to us, and a
+ * second reader of them could only disagree with the first (`kube/canonical-target`).
+ */
+import { fastify, type FastifyInstance } from 'fastify';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { Http2ServerRequest, Http2ServerResponse, type ServerHttp2Session } from 'node:http2';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { errorText, TailcastError } from '../../errors.ts';
+import { rawStatusResponse, statusOf } from '../../kube/status.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { Events } from '../../observe/events.ts';
+import type { Metrics } from '../../observe/metrics.ts';
+import type { RecorderClient } from '../../recording/recorder-client.ts';
+import type { Peer } from '../../tailnet/identity.ts';
+import { drainConnections, type DrainResult } from './drain.ts';
+import { adoptSession, createHttp2Server, serveStream } from './http2.ts';
+import { clientError, PlainConnection } from './plain.ts';
+import type { PumpDeps } from './pump.ts';
+import { RelayResponse } from './relay-response.ts';
+import type { SessionRegistry } from '../session/session-registry.ts';
+
+/** Handles a request to switch protocols; owns the socket from then on. Must not reject. */
+export type UpgradeHandler = (
+  request: IncomingMessage,
+  socket: Duplex,
+  head: Buffer,
+  peer: Peer,
+) => Promise<void>;
+
+/** A part of the gateway that is not the API server's, reached below a path of its own under `/-/`. */
+export interface OwnService {
+  /** What the raw target of a request for it begins with. */
+  readonly prefix: string;
+  /** Answers. HTTP/2 comes with Node's compatibility objects. Must not throw. */
+  request(
+    request: IncomingMessage | Http2ServerRequest,
+    response: ServerResponse | Http2ServerResponse,
+    peer: Peer,
+  ): void;
+  /** Answers a request to switch protocols, and owns the socket from then on. Must not throw. */
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, peer: Peer): void;
+}
+
+export interface ProxyServerOptions {
+  readonly pump: Omit<PumpDeps, 'load' | 'draining'> & {
+    readonly events: Pick<Events, 'drainStarted' | 'drainEnded'>;
+  };
+  readonly upgrade: UpgradeHandler;
+  /** Adds routes below `/-/`. `peerOf` says who is behind a raw request. */
+  readonly routes?: (app: FastifyInstance, peerOf: (raw: object) => Peer) => Promise<void>;
+  readonly own?: OwnService | undefined;
+  /** Interactive sessions now open, for the drain. */
+  readonly sessions?: Pick<SessionRegistry, 'size' | 'endAll'>;
+  /** Ends of recordings that wait for a recorder, for the drain. */
+  readonly late?: RecorderClient['late'];
+  readonly metrics: Pick<Metrics, 'connections' | 'gauge'>;
+  readonly log: Logger;
+  readonly limits?: Partial<ServerLimits>;
+}
+
+export interface ServerLimits {
+  /** Time for the header section of a request. */
+  readonly headersTimeoutMs: number;
+  /** Time between two requests on a connection. */
+  readonly keepAliveMs: number;
+  /** All header lines of a request together, as the API server limits them. */
+  readonly maxHeaderBytes: number;
+  /** Connections that are served; requests on further ones are answered `OVERLOADED`, and that is their end. */
+  readonly maxConnections: number;
+}
+
+const DEFAULT_LIMITS: ServerLimits = {
+  headersTimeoutMs: 30_000,
+  keepAliveMs: 90_000,
+  maxHeaderBytes: 1024 * 1024,
+  maxConnections: 20_000,
+};
+/** Node cuts the list off here without a word; the gate refuses above 100, so nothing is ever lost silently. */
+const MAX_HEADERS_SEEN = 200;
+/** Paths that are ours and never the API server's. */
+const OWN_PREFIX = '/-/';
+
+export interface ProxyServer {
+  /** Takes over a connection; `tailnet/listener`'s `onConnection` fits. */
+  serve(socket: Socket, alpn: 'h2' | 'http/1.1', peer: Peer): void;
+  /** Requests being served, sessions not included. */
+  readonly inFlight: number;
+  readonly draining: boolean;
+  /**
+   * Finishes what is under way, for at most `limitMs`, then closes everything. Can be called once.
+   * @param arriving how many connections are still in a handshake; they are served as well
+   */
+  drain(limitMs: number, arriving?: () => number): Promise<DrainResult>;
+  /** Closes everything now. */
+  close(): Promise<void>;
+}
+
+const MAX_SOCKET_LISTENERS = 20;
+const TOO_MANY = new TailcastError('OVERLOADED', 'too many connections');
+
+/** Builds the front. @throws whatever `routes` throws */
+export async function createProxyServer(options: ProxyServerOptions): Promise<ProxyServer> {
+  const state: FrontState = { draining: false, closed: false, plain: new Set(), sessions: new Set() };
+  const load = { inFlight: 0 };
+  const deps: PumpDeps = { ...options.pump, load, draining: () => state.draining };
+  /** Refuses whatever is asked, each time as the last answer on its connection. */
+  const refusing: PumpDeps = { ...deps, maxInFlight: 0, draining: () => true };
+  const maxConnections = options.limits?.maxConnections ?? DEFAULT_LIMITS.maxConnections;
+  let open = 0;
+  const peers = new WeakMap<object, Peer>();
+  const front = createPlainFront(options, state, load);
+  const app = await createOwnRoutes(front, options.routes, peers);
+  const http2 = createHttp2Front({ own: front.own, options, state, peers, load });
+
+  const { pool } = options.pump;
+  options.metrics.gauge(
+    'tailcast_upstream_connections',
+    'Connections to the API server.',
+    () => pool.size.total,
+  );
+  options.metrics.gauge(
+    'tailcast_upstream_connections_idle',
+    'Connections to the API server that wait for a request.',
+    () => pool.size.idle,
+  );
+
+  const closeAll = async (): Promise<void> => {
+    state.draining = true;
+    state.closed = true;
+    for (const { socket } of state.plain) socket.destroy();
+    for (const session of state.sessions) session.destroy();
+    await app.close();
+    front.server.close();
+    http2.close();
+    pool.close();
+  };
+  return {
+    serve(socket, alpn, peer) {
+      if (state.closed) return void socket.destroy();
+      // TLS, listener, front, session and a pipeline each watch for its end: more than the ten that Node takes for a leak.
+      socket.setMaxListeners(MAX_SOCKET_LISTENERS);
+      const gauge = options.metrics.connections;
+      gauge.inc({ alpn });
+      open += 1;
+      socket.once('close', () => {
+        open -= 1;
+        gauge.dec({ alpn });
+      });
+      peers.set(socket, peer);
+      socket.setNoDelay(true);
+      const service: Service =
+        open > maxConnections ? { deps: refusing, surplus: true } : { deps, surplus: false };
+      if (alpn === 'h2') http2.accept(socket, peer, service);
+      else front.accept(socket, peer, service);
+      if (state.draining) for (const connection of state.plain) connection.retire();
+    },
+    get inFlight() {
+      return load.inFlight;
+    },
+    get draining() {
+      return state.draining;
+    },
+    async drain(limitMs, arriving) {
+      state.draining = true;
+      const { events } = options.pump;
+      events.drainStarted({ requests: load.inFlight, sessions: options.sessions?.size ?? 0, limitMs });
+      const result = await drainConnections({
+        ...state,
+        load,
+        interactive: options.sessions,
+        late: options.late,
+        arriving,
+        limitMs,
+      });
+      events.drainEnded(result);
+      await closeAll();
+      return result;
+    },
+    close: closeAll,
+  };
+}
+
+/** What a connection gets. */
+interface Service {
+  readonly deps: PumpDeps;
+  /** Nothing but a refusal. */
+  readonly surplus: boolean;
+}
+
+interface FrontState {
+  draining: boolean;
+  /** Nobody is served any more. */
+  closed: boolean;
+  readonly plain: Set<PlainConnection>;
+  readonly sessions: Set<ServerHttp2Session>;
+}
+
+interface PlainFront {
+  readonly server: Server<typeof IncomingMessage, typeof RelayResponse>;
+  accept(socket: Socket, peer: Peer, service: Service): void;
+  /** Where `/-/` requests go; Fastify's, once it is there. */
+  own: OwnHandler;
+}
+
+interface OwnHandler {
+  handle(request: IncomingMessage | Http2ServerRequest, response: ServerResponse | Http2ServerResponse): void;
+}
+
+function createPlainFront(
+  options: ProxyServerOptions,
+  state: FrontState,
+  load: { inFlight: number },
+): PlainFront {
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
+  const connections = new WeakMap<object, PlainConnection>();
+  const surplus = new WeakSet<object>();
+  const server = createServer({
+    ServerResponse: RelayResponse,
+    maxHeaderSize: limits.maxHeaderBytes,
+    headersTimeout: limits.headersTimeoutMs,
+    requestTimeout: 0,
+    keepAliveTimeout: limits.keepAliveMs,
+    connectionsCheckingInterval: Math.min(5000, limits.headersTimeoutMs),
+    insecureHTTPParser: false,
+    joinDuplicateHeaders: false,
+    // a missing Host is the gate's to refuse, with a Status
+    requireHostHeader: false,
+  });
+  server.maxHeadersCount = MAX_HEADERS_SEEN;
+  const front: PlainFront = {
+    server,
+    own: { handle: (_request, response) => void response.destroy() },
+    accept(socket, peer, service) {
+      const connection = new PlainConnection(socket, peer, service.deps);
+      if (service.surplus) surplus.add(socket);
+      connections.set(socket, connection);
+      state.plain.add(connection);
+      socket.once('close', () => state.plain.delete(connection));
+      server.emit('connection', socket);
+    },
+  };
+  const serve = (request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void => {
+    const connection = connections.get(request.socket);
+    if (connection === undefined) return void request.socket.destroy();
+    if (request.url?.startsWith(OWN_PREFIX) !== true || surplus.has(request.socket))
+      return connection.request(request, response, expectsContinue);
+    if (!connection.occupy(response)) return;
+    if (state.draining) response.shouldKeepAlive = false;
+    countWhileOpen(response, load);
+    if (isFor(options.own, request.url)) return options.own.request(request, response, connection.peer);
+    if (expectsContinue) response.writeContinue();
+    front.own.handle(request, response);
+  };
+  server.on('request', (request, response) => serve(request, response, false));
+  server.on('checkContinue', (request, response) => serve(request, response, true));
+  server.on('upgrade', (request, socket, head) => {
+    const connection = connections.get(socket);
+    // behind a request that is still being answered, a switch of protocols would take over that answer's connection
+    if (connection === undefined || connection.busy || connection.closing) return void socket.destroy();
+    if (surplus.has(socket)) {
+      return connection.malformed(TOO_MANY, () => rawStatusResponse(TOO_MANY));
+    }
+    state.plain.delete(connection);
+    if (isFor(options.own, request.url)) return options.own.upgrade(request, socket, head, connection.peer);
+    options.upgrade(request, socket, head, connection.peer).catch((error: unknown) => {
+      options.log.error({ error: errorText(error) }, 'upgrade handler failed');
+      socket.destroy();
+    });
+  });
+  server.on('connect', (_request, socket) => {
+    socket.on('error', () => socket.destroy());
+    socket.end(rawStatusResponse(new TailcastError('METHOD_REFUSED', 'CONNECT')));
+  });
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    const problem = clientError(error.code ?? '');
+    const connection = connections.get(socket);
+    // a connection that broke is a client that left
+    if (connection === undefined || problem === undefined) return void socket.destroy();
+    connection.malformed(problem, () => rawStatusResponse(problem));
+  });
+  // NOTE: Node starts to watch `headersTimeout` when a server begins to listen; this one gets its connections from us
+  server.emit('listening');
+  return front;
+}
+
+function isFor(own: OwnService | undefined, url: string | undefined): own is OwnService {
+  return own !== undefined && url?.startsWith(own.prefix) === true;
+}
+
+/** So that the drain waits for it. */
+function countWhileOpen(response: ServerResponse | Http2ServerResponse, load: { inFlight: number }): void {
+  load.inFlight += 1;
+  response.once('close', () => (load.inFlight -= 1));
+}
+
+async function createOwnRoutes(
+  front: PlainFront,
+  routes: ProxyServerOptions['routes'],
+  peers: WeakMap<object, Peer>,
+): Promise<FastifyInstance> {
+  const app = fastify({
+    logger: false,
+    serverFactory: (handler) => {
+      front.own = { handle: handler };
+      return front.server;
+    },
+    forceCloseConnections: false,
+    requestTimeout: 0,
+    keepAliveTimeout: front.server.keepAliveTimeout,
+  });
+  app.setErrorHandler(async (error, _request, reply) => {
+    const { httpStatus, body } = statusOf(error);
+    return reply.code(httpStatus).type('application/json').send(body);
+  });
+  app.setNotFoundHandler(async (_request, reply) => {
+    const { httpStatus, body } = statusOf(new TailcastError('NOT_FOUND'));
+    return reply.code(httpStatus).type('application/json').send(body);
+  });
+  await routes?.(app, (raw) => peerBehind(raw, peers));
+  await app.ready();
+  return app;
+}
+
+/** The peer of a raw request as Fastify has it: of a socket, or of an HTTP/2 stream's session. */
+function peerBehind(raw: object, peers: WeakMap<object, Peer>): Peer {
+  const connection: unknown =
+    raw instanceof Http2ServerRequest ? raw.stream.session : Reflect.get(raw, 'socket');
+  const peer = typeof connection === 'object' && connection !== null ? peers.get(connection) : undefined;
+  if (peer === undefined) throw new TailcastError('INTERNAL', 'a request without a peer');
+  return peer;
+}
+
+function createHttp2Front(parts: {
+  readonly own: OwnHandler;
+  readonly options: ProxyServerOptions;
+  readonly state: FrontState;
+  readonly peers: WeakMap<object, Peer>;
+  readonly load: { inFlight: number };
+}): { accept(socket: Socket, peer: Peer, service: Service): void; close(): void } {
+  const { own, options, state, peers, load } = parts;
+  const server = createHttp2Server();
+  const adopt = (session: ServerHttp2Session, peer: Peer, { deps, surplus }: Service): void => {
+    const abort = new AbortController();
+    const context = { deps, peer, signal: abort.signal };
+    adoptSession(session);
+    peers.set(session, peer);
+    state.sessions.add(session);
+    session.once('close', () => {
+      abort.abort();
+      state.sessions.delete(session);
+    });
+    session.on('stream', (stream, headers, _flags, rawHeaders) => {
+      if (surplus) session.close();
+      const path = headers[':path'];
+      if (path?.startsWith(OWN_PREFIX) !== true || surplus) return serveStream(stream, rawHeaders, context);
+      // Fastify takes the compatibility objects, which Node makes by itself only for 'request' listeners
+      stream.on('error', () => stream.destroy());
+      const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
+      const response = new Http2ServerResponse(stream);
+      countWhileOpen(response, load);
+      if (isFor(options.own, path)) options.own.request(request, response, peer);
+      else own.handle(request, response);
+    });
+  };
+  server.on('sessionError', (error) =>
+    options.log.debug({ error: errorText(error) }, 'HTTP/2 session failed'),
+  );
+  return {
+    accept(socket, peer, service) {
+      const onSession = (session: ServerHttp2Session): void => adopt(session, peer, service);
+      // the server announces the session before `emit` returns
+      server.once('session', onSession);
+      server.emit('connection', socket);
+      server.off('session', onSession);
+    },
+    close: () => server.close(),
+  };
+}

@@ -1,0 +1,20 @@
+/** What every event about a session says of it. */
+import { parseExecOptions } from '../../kube/exec-options.ts';
+import type { SessionFields } from '../../observe/events.ts';
+import type { Admission } from '../gate/gate.ts';
+import { nameOf } from './pump.ts';
+
+/** Pure. */
+export function sessionFields(admission: Admission): SessionFields {
+  const { info, identity } = admission;
+  const { container } = parseExecOptions(admission.target);
+  return {
+    sessionId: admission.id,
+    user: nameOf(admission.identity),
+    node: identity.nodeName,
+    kind: admission.requestClass,
+    ...(info.namespace === '' ? {} : { namespace: info.namespace }),
+    ...(info.name === '' ? {} : { pod: info.name }),
+    ...(container === undefined ? {} : { container }),
+  };
+}

@@ -1,0 +1,312 @@
+/**
+ * The one gate every request passes, whatever it came in on: an HTTP/1.1 request, an HTTP/2 stream or an upgrade.
+ *
+ * In this order, and each step may refuse: method and header limits → canonical target → who is calling → what their
+ * grants say → whom they become in the cluster → the header list for the API server → what kind of request it is →
+ * whether it is recorded. What comes out is everything the rest of the path needs; nothing later decides again.
+ *
+ * Not done here: sending anything, answering the client (the caller turns a thrown error into a `metav1.Status`),
+ * opening recorders.
+ */
+import { TailcastError } from '../../errors.ts';
+import {
+  buildUpstreamHeaders,
+  ignoredHeadersWarning,
+  type UpstreamIdentity,
+} from '../../impersonation/apply.ts';
+import { resolveTarget, type ImpersonationTarget } from '../../impersonation/target.ts';
+import { AUDIT_EXTRA } from '../../kube/audit-extras.ts';
+import { parseTarget, queryValues, type Target } from '../../kube/canonical-target.ts';
+import { classifyRequest, type RequestClass } from '../../kube/interactive.ts';
+import { parseRequestInfo, type RequestInfo } from '../../kube/request-info.ts';
+import { decideRecording, type RecordingPolicy } from '../../recording/policy.ts';
+import { parseKubernetesRules } from '../../tailnet/capabilities.ts';
+import type { Identity, IdentitySource, Peer } from '../../tailnet/identity.ts';
+import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
+import {
+  decide,
+  DEFAULT_POLICY,
+  policyClassOf,
+  refusedPort,
+  type Policy,
+  type PolicyClass,
+} from './policy.ts';
+
+/** What a client asked, before anything about it was believed. */
+export interface InboundRequest {
+  readonly method: string;
+  /** The request target exactly as it was sent. */
+  readonly target: string;
+  /** Flat `[name, value, …]`; of HTTP/2 without pseudo headers, `:authority` mapped to `host`. */
+  readonly rawHeaders: readonly string[];
+  readonly peer: Peer;
+  /** True when the client asks to switch protocols. */
+  readonly upgrade: boolean;
+}
+
+/** An admitted request: who, what, as whom, and with which headers it goes to the API server. */
+export interface Admission {
+  /** Unique per request; in the access log, in every event about it, and in auth mode the API server's audit id. */
+  readonly id: string;
+  readonly startedAtMs: number;
+  readonly identity: Identity;
+  readonly target: Target;
+  readonly info: RequestInfo;
+  readonly requestClass: RequestClass;
+  /** `undefined` in noauth mode: the client's own credentials go to the API server. */
+  readonly impersonation: ImpersonationTarget | undefined;
+  /** Flat upstream list with Host, Authorization and Impersonate-*; without connection, upgrade and framing headers. */
+  readonly headers: readonly string[];
+  /** Texts for `Warning: 299` headers on the response. */
+  readonly warnings: readonly string[];
+  readonly recording: RecordingPolicy;
+  /** `undefined` for ordinary requests. */
+  readonly policyClass: PolicyClass | undefined;
+  /** The session is to be recorded, by a recorder that has accepted it before anything runs. */
+  readonly record: boolean;
+  /** A recorder is told of the request before it goes on. */
+  readonly event: boolean;
+}
+
+/** Who is calling, for what the gateway serves itself. */
+export type Caller = Pick<Admission, 'id' | 'identity' | 'impersonation' | 'recording'>;
+
+/** What the gate needs from outside. */
+export interface GateDeps {
+  /** `auth`: the tailnet identity is impersonated. `noauth`: the client brings its own Kubernetes credentials. */
+  readonly mode: 'auth' | 'noauth';
+  readonly identities: IdentitySource;
+  /** The `Host` of upstream requests, with port if it is not 443. */
+  readonly upstreamHost: string;
+  /** The gateway's own credential as a whole header value, e.g. `Bearer …`; asked per request, used in auth mode. */
+  authorization(): Promise<string | undefined>;
+  /** Default: `DEFAULT_POLICY`. */
+  readonly policy?: Policy;
+  /** Names the caller's node, and each session, to the API server, for its audit log; see `AUDIT_EXTRA`. */
+  readonly auditExtras?: boolean;
+  /** Names of the gateway that `Host` may give, in lower case and without ports; none: any. */
+  readonly hostNames?: ReadonlySet<string>;
+  /** Origins of dashboards that bring requests of their pages here through their own server, in lower case. */
+  readonly dashboardOrigins?: ReadonlySet<string>;
+  readonly nowMs: () => number;
+  readonly createId: () => string;
+}
+
+export interface Gate {
+  /**
+   * Lets a request in or throws.
+   * @throws TailcastError with the code the client should see: `METHOD_REFUSED`, `HEADER_REFUSED`,
+   *   `HEADERS_TOO_LARGE`, `REQUEST_NOT_CANONICAL`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
+   */
+  admit(request: InboundRequest, signal: AbortSignal): Promise<Admission>;
+  /**
+   * Lets a request in that the gateway answers itself, or throws: the same limits, the same look at who made a browser
+   * send it, the same identity and grants, but nothing about the API server. Pages of dashboards are foreign here.
+   * @param page what is asked for is a page that links of other sites may lead to
+   * @throws TailcastError as `admit`
+   */
+  recognise(request: InboundRequest, page: boolean, signal: AbortSignal): Promise<Caller>;
+  /**
+   * Looks whether who was admitted could be admitted again, as the same user, with no group less and no more to record.
+   * @throws TailcastError `ACCESS_ENDED`, or what `admit` would throw about the identity or the grant
+   */
+  confirm(
+    admission: Pick<Admission, 'identity' | 'impersonation' | 'recording'>,
+    peer: Peer,
+    signal: AbortSignal,
+  ): Promise<void>;
+}
+
+/** Methods of the Kubernetes API. Anything else, CONNECT and TRACE included, is refused. */
+const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
+
+/** Header lines and bytes of one header name; far above what any Kubernetes client sends. Node bounds the total. */
+export const MAX_HEADER_LINES = 100;
+export const MAX_HEADER_NAME_BYTES = 256;
+
+/** Creates the gate. What an identity's grants mean is worked out once per `Identity` object, not per request. */
+export function createGate(deps: GateDeps): Gate {
+  const standings = new WeakMap<Identity, Standing>();
+  const policy = deps.policy ?? DEFAULT_POLICY;
+  const pages: PageRules = {
+    hostNames: deps.hostNames ?? NO_NAMES,
+    dashboardOrigins: deps.dashboardOrigins ?? NO_NAMES,
+  };
+  const standingOf = (identity: Identity): Standing => {
+    const known = standings.get(identity);
+    if (known !== undefined) return known;
+    const standing = assess(identity, deps.mode);
+    standings.set(identity, standing);
+    return standing;
+  };
+  return {
+    async admit(request, signal) {
+      const startedAtMs = deps.nowMs();
+      refuseForeignPages(checkEnvelope(request), pages);
+      const target = parseTarget(request.target);
+      if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
+      const identity = await deps.identities.whois(request.peer, signal);
+      const { impersonation, recording } = standingOf(identity);
+      const id = deps.createId();
+      const { headers, ignored } = buildUpstreamHeaders({
+        rawHeaders: request.rawHeaders,
+        host: deps.upstreamHost,
+        identity: await identityFor(withExtras(impersonation, { id, identity, request, deps }), deps),
+        auditId: id,
+      });
+      const info = parseRequestInfo(request.method, target);
+      const requestClass = classifyRequest(info, { upgrade: request.upgrade });
+      return {
+        id,
+        startedAtMs,
+        identity,
+        target,
+        info,
+        requestClass,
+        impersonation,
+        headers,
+        warnings: warningsFor(ignored),
+        recording,
+        ...applyPolicy(policy, { requestClass, info, target, upgrade: request.upgrade }, recording),
+      };
+    },
+    async recognise(request, page, signal) {
+      const fields = checkEnvelope(request);
+      const isLink = page && request.method === 'GET' && isFollowedLink(request.rawHeaders);
+      const noDashboards = { ...pages, dashboardOrigins: NO_NAMES };
+      refuseForeignPages(isLink ? { ...fields, fetchSites: [] } : fields, noDashboards);
+      const identity = await deps.identities.whois(request.peer, signal);
+      return { id: deps.createId(), identity, ...standingOf(identity) };
+    },
+    async confirm(admission, peer, signal) {
+      const identity = await deps.identities.whois(peer, signal);
+      if (identity !== admission.identity) assertStillGranted(admission, identity, standingOf(identity));
+    },
+  };
+}
+
+/** What an identity may be and must have recorded: a pure function of its capabilities. */
+interface Standing {
+  readonly impersonation: ImpersonationTarget | undefined;
+  readonly recording: RecordingPolicy;
+}
+
+function assess(identity: Identity, mode: GateDeps['mode']): Standing {
+  const rules = parseKubernetesRules(identity.capabilities);
+  return {
+    impersonation: mode === 'auth' ? resolveTarget(identity, rules.impersonation) : undefined,
+    recording: decideRecording(rules.recording),
+  };
+}
+
+/** Checks what needs no meaning, and returns what says who made a browser send it. */
+function checkEnvelope({ method, rawHeaders }: InboundRequest): BrowserFields {
+  if (!METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
+  if (rawHeaders.length > 2 * MAX_HEADER_LINES) {
+    throw new TailcastError('HEADERS_TOO_LARGE', `more than ${MAX_HEADER_LINES} header lines`);
+  }
+  const hosts: string[] = [];
+  const origins: string[] = [];
+  const fetchSites: string[] = [];
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] ?? '';
+    if (name.length > MAX_HEADER_NAME_BYTES) {
+      throw new TailcastError('HEADERS_TOO_LARGE', `a header name is over ${MAX_HEADER_NAME_BYTES} bytes`);
+    }
+    const value = rawHeaders[index + 1] ?? '';
+    if (name.length === 4 && name.toLowerCase() === 'host') hosts.push(value);
+    else if (name.length === 6 && name.toLowerCase() === 'origin') origins.push(value);
+    else if (name.length === 14 && name.toLowerCase() === 'sec-fetch-site') fetchSites.push(value);
+  }
+  const [host = ''] = hosts;
+  if (hosts.length !== 1)
+    throw new TailcastError('HEADER_REFUSED', `${hosts.length} Host headers instead of one`);
+  return { host, origins, fetchSites };
+}
+
+/** First segment of the paths that the gateway serves itself; no Kubernetes path begins with it. */
+const OWN_SEGMENT = '-';
+
+const NO_NAMES: ReadonlySet<string> = new Set();
+
+/** @throws TailcastError `POLICY_REFUSED` */
+function applyPolicy(
+  policy: Policy,
+  request: Parameters<typeof policyClassOf>[0] & { readonly target: Pick<Target, 'query'> },
+  recording: RecordingPolicy,
+): Pick<Admission, 'policyClass' | 'record' | 'event'> {
+  const policyClass = policyClassOf(request);
+  const recorders = recording.mode !== 'off';
+  if (policyClass === undefined) {
+    if (request.upgrade) throw new TailcastError('INTERNAL', 'an upgrade without a class');
+    return { policyClass, record: false, event: recorders && recording.events };
+  }
+  const { action, because } = decide(policy, policyClass, recording);
+  if (action === 'refuse') {
+    const enforced = recording.mode === 'failClosed' ? 'your sessions must be recorded; ' : '';
+    throw new TailcastError('POLICY_REFUSED', `${enforced}the gateway's policy says ${because}: refuse`);
+  }
+  if (policyClass === 'portForward') refusePorts(policy, request.target);
+  if (action === 'record' && !request.upgrade && recording.mode === 'failClosed') {
+    // the API server itself would refuse it, but whoever else serves a path of this kind may not
+    throw new TailcastError('POLICY_REFUSED', 'your sessions must be recorded, and only an upgrade can be');
+  }
+  return {
+    policyClass,
+    record: recorders && action === 'record',
+    event: recorders && (recording.events || action === 'event'),
+  };
+}
+
+/** The oldest WebSocket port-forward names its ports in the query; all others name them inside the stream. */
+function refusePorts(policy: Policy, target: Pick<Target, 'query'>): void {
+  const ports = queryValues(target.query, 'ports').flatMap((list) => list.split(',').map(Number));
+  const port = refusedPort(policy, ports);
+  if (port !== undefined) throw new TailcastError('POLICY_REFUSED', `port ${port} may not be forwarded`);
+}
+
+function withExtras(
+  target: ImpersonationTarget | undefined,
+  about: {
+    readonly id: string;
+    readonly identity: Identity;
+    readonly request: InboundRequest;
+    readonly deps: Pick<GateDeps, 'auditExtras'>;
+  },
+): ImpersonationTarget | undefined {
+  if (target === undefined || about.deps.auditExtras !== true) return target;
+  const session = about.request.upgrade ? ([[AUDIT_EXTRA.session, about.id]] as const) : [];
+  const ours = [[AUDIT_EXTRA.node, about.identity.nodeId], ...session] as const;
+  return { ...target, extra: [...target.extra, ...ours] };
+}
+
+function assertStillGranted(
+  admission: Pick<Admission, 'identity' | 'impersonation' | 'recording'>,
+  identity: Identity,
+  { impersonation, recording }: Standing,
+): void {
+  const ended = (detail: string): TailcastError => new TailcastError('ACCESS_ENDED', detail);
+  if (identity.nodeId !== admission.identity.nodeId) throw ended('the address belongs to another node now');
+  const before = admission.impersonation;
+  if (impersonation?.user !== before?.user) throw ended('the node belongs to somebody else now');
+  const missing = before?.groups.find((group) => impersonation?.groups.includes(group) !== true);
+  if (missing !== undefined) throw ended(`the grant of ${missing} is gone`);
+  if (recording.mode === 'failClosed' && admission.recording.mode !== 'failClosed') {
+    throw ended('sessions must be recorded now');
+  }
+}
+
+async function identityFor(
+  target: ImpersonationTarget | undefined,
+  deps: Pick<GateDeps, 'authorization'>,
+): Promise<UpstreamIdentity> {
+  if (target === undefined) return { mode: 'noauth' };
+  return { mode: 'auth', target, authorization: await deps.authorization() };
+}
+
+function warningsFor(ignored: readonly string[]): readonly string[] {
+  const text = ignoredHeadersWarning(ignored);
+  return text === undefined ? NO_WARNINGS : [text];
+}
+
+const NO_WARNINGS: readonly string[] = [];

@@ -1,0 +1,117 @@
+/**
+ * The policy file as it is written: a mapping of sections, each optional, each value over the default. Pure; reading and
+ * YAML are the caller's. Every problem is collected, so that one look tells them all.
+ */
+import { TailcastError } from '../../errors.ts';
+import {
+  DEFAULT_POLICY,
+  POLICY_ACTIONS,
+  POLICY_CLASSES,
+  type ClassActions,
+  type Policy,
+  type PolicyAction,
+  type PolicyClass,
+  type PortRange,
+  type SessionPolicy,
+} from './policy.ts';
+
+const SECTIONS = ['enforced', 'others', 'portForward', 'sessions'] as const;
+const MINUTE_MS = 60_000;
+
+/**
+ * @param entries top-level keys of the file
+ * @throws TailcastError `CONFIG_INVALID` that lists every problem
+ */
+export function parsePolicy(entries: ReadonlyMap<string, unknown>, file: string): Policy {
+  const problems: string[] = [];
+  const say = (at: string, problem: string): void => void problems.push(`${at} in ${file}: ${problem}`);
+  for (const key of entries.keys()) {
+    if (!isOneOf(SECTIONS, key)) say(key, `no such section; there are ${SECTIONS.join(', ')}`);
+  }
+  const members = (name: (typeof SECTIONS)[number]): ReadonlyMap<string, unknown> => {
+    const value = entries.get(name) ?? {};
+    if (typeof value === 'object' && !Array.isArray(value)) return new Map(Object.entries(value));
+    say(name, 'a mapping is expected');
+    return new Map();
+  };
+  const policy: Policy = {
+    enforced: parseActions(members('enforced'), DEFAULT_POLICY.enforced, 'enforced', say),
+    others: parseActions(members('others'), DEFAULT_POLICY.others, 'others', say),
+    refusedPorts: parsePorts(members('portForward'), say),
+    sessions: parseSessions(members('sessions'), say),
+  };
+  if (problems.length > 0) throw new TailcastError('CONFIG_INVALID', problems.join('\n  '));
+  return policy;
+}
+
+type Say = (at: string, problem: string) => void;
+
+function parseActions(
+  members: ReadonlyMap<string, unknown>,
+  defaults: ClassActions,
+  section: string,
+  say: Say,
+): ClassActions {
+  const actions: Record<PolicyClass, PolicyAction> = { ...defaults };
+  for (const [name, value] of members) {
+    const at = `${section}.${name}`;
+    if (!isOneOf(POLICY_CLASSES, name)) say(at, `no such class; there are ${POLICY_CLASSES.join(', ')}`);
+    else if (typeof value !== 'string' || !isOneOf(POLICY_ACTIONS, value))
+      say(at, `one of ${POLICY_ACTIONS.join(', ')} is expected`);
+    else if (value === 'record' && name !== 'exec' && name !== 'attach')
+      say(at, 'only exec and attach can be recorded; use event or refuse');
+    else actions[name] = value;
+  }
+  return actions;
+}
+
+function parsePorts(members: ReadonlyMap<string, unknown>, say: Say): readonly PortRange[] {
+  const ranges: PortRange[] = [];
+  for (const [name, value] of members) {
+    if (name !== 'refusePorts' || !Array.isArray(value)) {
+      say(`portForward.${name}`, 'only refusePorts is known here, and it is a list of ports and ranges');
+      continue;
+    }
+    for (const [index, item] of value.entries()) {
+      const range = parseRange(item);
+      if (range === undefined)
+        say(`portForward.refusePorts[${index}]`, 'a port or a range such as 10250-10259 is expected');
+      else ranges.push(range);
+    }
+  }
+  return ranges;
+}
+
+function parseRange(item: unknown): PortRange | undefined {
+  const match = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(String(item));
+  if (match === null) return undefined;
+  const first = Number(match[1]);
+  const last = Number(match[2] ?? match[1]);
+  return first >= 1 && last <= 65_535 && first <= last ? { first, last } : undefined;
+}
+
+function parseSessions(members: ReadonlyMap<string, unknown>, say: Say): SessionPolicy {
+  const found = new Map<string, number>();
+  for (const [name, value] of members) {
+    const known = ['perUser', 'total', 'maxMinutes', 'idleMinutes'].includes(name);
+    if (!known) say(`sessions.${name}`, 'no such limit; there are perUser, total, maxMinutes, idleMinutes');
+    else if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 1 || value > 1_000_000)
+      say(`sessions.${name}`, 'a whole number from 1 to 1000000 is expected');
+    else found.set(name, value);
+  }
+  const minutes = (name: string): number | undefined => {
+    const value = found.get(name);
+    return value === undefined ? undefined : value * MINUTE_MS;
+  };
+  const { sessions } = DEFAULT_POLICY;
+  return {
+    perUser: found.get('perUser') ?? sessions.perUser,
+    total: found.get('total') ?? sessions.total,
+    maxDurationMs: minutes('maxMinutes') ?? sessions.maxDurationMs,
+    idleMs: minutes('idleMinutes') ?? sessions.idleMs,
+  };
+}
+
+function isOneOf<const Words extends readonly string[]>(words: Words, word: string): word is Words[number] {
+  return words.includes(word);
+}

@@ -1,0 +1,185 @@
+/**
+ * What is done with each kind of road to a program in the cluster: recorded, told as an event, allowed or refused. Pure.
+ *
+ * The defaults are safe without a file: for callers whose grants enforce recording, what can be a shell and cannot be
+ * recorded is refused, and what passes leaves an event; for all others, exec and attach are recorded where a recorder is
+ * named, and everything else passes as it does without a gateway.
+ */
+import type { RequestClass } from '../../kube/interactive.ts';
+import type { RequestInfo } from '../../kube/request-info.ts';
+import type { Target } from '../../kube/canonical-target.ts';
+import type { RecordingPolicy } from '../../recording/policy.ts';
+
+/**
+ * - `exec`, `attach`: sessions in the recorders' format
+ * - `portForward`: `pods/portforward`
+ * - `kubeletExec`: `nodes/…/proxy`, except for what is known to be read-only: the kubelet runs commands by plain requests
+ * - `kubeletRead`: `nodes/…/proxy` to metrics, stats, logs, health and the list of pods, without an upgrade
+ * - `podProxyUpgrade`, `serviceProxyUpgrade`: a connection to any program, which may be a terminal
+ * - `podProxyRequest`, `serviceProxyRequest`: a request to any program
+ * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`, which may carry a command
+ * - `accessChange`: a write to RBAC, admission rules, certificate requests or tokens of service accounts
+ * - `streamUpgrade`: a watch or a log over WebSocket
+ * - `opaqueUpgrade`: any other upgrade, known to nobody here
+ */
+export const POLICY_CLASSES = [
+  'exec',
+  'attach',
+  'portForward',
+  'kubeletExec',
+  'kubeletRead',
+  'podProxyUpgrade',
+  'podProxyRequest',
+  'serviceProxyUpgrade',
+  'serviceProxyRequest',
+  'ephemeralContainers',
+  'accessChange',
+  'streamUpgrade',
+  'opaqueUpgrade',
+] as const;
+export type PolicyClass = (typeof POLICY_CLASSES)[number];
+
+/**
+ * - `record`: with a recording; where no recorder is named, like `allow`. Only for `exec` and `attach`
+ * - `event`: a recorder is told of the request before it goes on; under enforcement it does not go on otherwise
+ * - `allow`, `refuse`: what they say
+ */
+export const POLICY_ACTIONS = ['record', 'event', 'allow', 'refuse'] as const;
+export type PolicyAction = (typeof POLICY_ACTIONS)[number];
+
+export type ClassActions = Readonly<Record<PolicyClass, PolicyAction>>;
+
+/** Inclusive on both ends. */
+export interface PortRange {
+  readonly first: number;
+  readonly last: number;
+}
+
+export interface Policy {
+  /** For callers with a grant that says `enforceRecorder`. */
+  readonly enforced: ClassActions;
+  /** For everybody else. */
+  readonly others: ClassActions;
+  /** Ports no port-forward may reach, whatever the class says. */
+  readonly refusedPorts: readonly PortRange[];
+  readonly sessions: SessionPolicy;
+}
+
+/** Limits of upgraded connections, of every class. */
+export interface SessionPolicy {
+  readonly perUser: number;
+  readonly total: number;
+  /** `undefined`: no limit. */
+  readonly maxDurationMs: number | undefined;
+  /** Without a byte of input or output; a protocol's own pings do not count where the session is recorded. */
+  readonly idleMs: number | undefined;
+}
+
+export const DEFAULT_POLICY: Policy = {
+  enforced: {
+    exec: 'record',
+    attach: 'record',
+    portForward: 'event',
+    kubeletExec: 'refuse',
+    kubeletRead: 'event',
+    podProxyUpgrade: 'refuse',
+    podProxyRequest: 'event',
+    serviceProxyUpgrade: 'refuse',
+    serviceProxyRequest: 'event',
+    ephemeralContainers: 'event',
+    accessChange: 'event',
+    streamUpgrade: 'allow',
+    opaqueUpgrade: 'refuse',
+  },
+  others: {
+    exec: 'record',
+    attach: 'record',
+    portForward: 'allow',
+    kubeletExec: 'allow',
+    kubeletRead: 'allow',
+    podProxyUpgrade: 'allow',
+    podProxyRequest: 'allow',
+    serviceProxyUpgrade: 'allow',
+    serviceProxyRequest: 'allow',
+    ephemeralContainers: 'allow',
+    accessChange: 'allow',
+    streamUpgrade: 'allow',
+    opaqueUpgrade: 'allow',
+  },
+  refusedPorts: [],
+  sessions: { perUser: 200, total: 10_000, maxDurationMs: undefined, idleMs: undefined },
+};
+
+/** The class of a request for the policy; `undefined` for the ordinary requests, about which it has no say. */
+export function policyClassOf(request: {
+  readonly requestClass: RequestClass;
+  readonly info: RequestInfo;
+  readonly target: Pick<Target, 'rawPath'>;
+  readonly upgrade: boolean;
+}): PolicyClass | undefined {
+  const [asRequest, asUpgrade] = CLASSES[request.requestClass];
+  const policyClass = request.upgrade ? asUpgrade : asRequest;
+  return policyClass === 'kubeletRead' && !isKubeletRead(request.info, request.target)
+    ? 'kubeletExec'
+    : policyClass;
+}
+
+/** Without and with an upgrade. */
+const CLASSES: Readonly<Record<RequestClass, readonly [PolicyClass | undefined, PolicyClass | undefined]>> = {
+  exec: ['exec', 'exec'],
+  attach: ['attach', 'attach'],
+  portForward: ['portForward', 'portForward'],
+  nodeProxy: ['kubeletRead', 'kubeletExec'],
+  podProxy: ['podProxyRequest', 'podProxyUpgrade'],
+  serviceProxy: ['serviceProxyRequest', 'serviceProxyUpgrade'],
+  ephemeralContainers: ['ephemeralContainers', 'opaqueUpgrade'],
+  accessChange: ['accessChange', 'opaqueUpgrade'],
+  streamUpgrade: ['streamUpgrade', 'streamUpgrade'],
+  opaqueUpgrade: ['opaqueUpgrade', 'opaqueUpgrade'],
+  longRunning: [undefined, 'opaqueUpgrade'],
+  plain: [undefined, 'opaqueUpgrade'],
+};
+
+/** First segments of the kubelet's API that only tell. Source: `pkg/kubelet/server/server.go`. */
+const KUBELET_READS: ReadonlySet<string> = new Set([
+  'configz',
+  'containerLogs',
+  'healthz',
+  'logs',
+  'metrics',
+  'pods',
+  'runningpods',
+  'stats',
+]);
+/** Nothing in the path that the kubelet could read in another way than we do. */
+const PLAIN_PATH = /^(?:\/[A-Za-z0-9._:-]+)+\/?$/;
+
+function isKubeletRead({ verb, parts }: RequestInfo, { rawPath }: Pick<Target, 'rawPath'>): boolean {
+  const [, , , first = ''] = parts;
+  return verb === 'get' && KUBELET_READS.has(first) && PLAIN_PATH.test(rawPath);
+}
+
+/** What becomes of a request of a class. */
+export interface Decision {
+  readonly action: PolicyAction;
+  /** Who decided: for messages and `tailcast policy explain`. */
+  readonly because: string;
+}
+
+export function decide(
+  policy: Policy,
+  policyClass: PolicyClass,
+  recording: Pick<RecordingPolicy, 'mode'>,
+): Decision {
+  const section = recording.mode === 'failClosed' ? 'enforced' : 'others';
+  const action = policy[section][policyClass];
+  return { action, because: `${section}.${policyClass}` };
+}
+
+/** The first refused one among ports, if any. */
+export function refusedPort(
+  policy: Pick<Policy, 'refusedPorts'>,
+  ports: readonly number[],
+): number | undefined {
+  return ports.find((port) => policy.refusedPorts.some(({ first, last }) => port >= first && port <= last));
+}

@@ -1,0 +1,99 @@
+/**
+ * Looks again, every few seconds, whether those who have something long-lived open may still have it: a node that has left
+ * the tailnet, a grant that is gone, recording that is now enforced. Whatever is found ends what is open.
+ *
+ * A tailscaled that does not answer proves nothing, so it is given some time; then nobody can be vouched for any more.
+ */
+import { TailcastError } from '../../errors.ts';
+import type { Peer } from '../../tailnet/identity.ts';
+import type { Caller, Gate } from './gate.ts';
+
+export interface RecheckOptions {
+  readonly gate: Pick<Gate, 'confirm'>;
+  readonly monotonicMs: () => number;
+  readonly everyMs?: number;
+  /** How long an admission stands without an answer, since the last question that had one. */
+  readonly toleranceMs?: number;
+}
+
+export interface Rechecks {
+  /**
+   * @param end called at most once, with the reason
+   * @returns stops watching
+   */
+  watch(admission: Caller, peer: Peer, end: (error: TailcastError) => void): () => void;
+  /** Stops everything. */
+  close(): void;
+}
+
+interface Entry {
+  readonly admission: Caller;
+  readonly peer: Peer;
+  readonly end: (error: TailcastError) => void;
+  confirmedAtMs: number;
+  askedAtMs: number;
+  busy: boolean;
+}
+
+/**
+ * A revoked grant may live on for 15 s, whatever tailscaled does: the last answer may have been in the cache of
+ * `tailnet/whois` for 5 s, it stands for the tolerance, and one sweep later everything ends.
+ */
+export const RECHECK_EVERY_MS = 4_000;
+export const RECHECK_TOLERANCE_MS = 9_000;
+const SWEEP_MS = 1_000;
+
+export function createRechecks(options: RecheckOptions): Rechecks {
+  const { gate, monotonicMs, everyMs = RECHECK_EVERY_MS, toleranceMs = RECHECK_TOLERANCE_MS } = options;
+  const entries = new Set<Entry>();
+  const over = new AbortController();
+
+  const finish = (entry: Entry, error: TailcastError): void => {
+    if (entries.delete(entry)) entry.end(error);
+  };
+  const settle = (entry: Entry, thrown: unknown): void => {
+    entry.busy = false;
+    const error =
+      thrown instanceof TailcastError ? thrown : new TailcastError('INTERNAL', undefined, { cause: thrown });
+    if (error.code !== 'IDENTITY_UNAVAILABLE') return finish(entry, error);
+    // no answer proves nothing: it is asked again sooner, and the sweep ends what has been without one for too long
+    entry.askedAtMs = monotonicMs() - everyMs / 2;
+  };
+  const look = (entry: Entry): void => {
+    if (monotonicMs() - entry.confirmedAtMs >= toleranceMs) {
+      const seconds = Math.round(toleranceMs / 1000);
+      return finish(entry, new TailcastError('IDENTITY_UNAVAILABLE', `no answer for ${seconds} s`));
+    }
+    if (entry.busy || monotonicMs() - entry.askedAtMs < everyMs) return;
+    entry.busy = true;
+    const askedAtMs = monotonicMs();
+    entry.askedAtMs = askedAtMs;
+    gate.confirm(entry.admission, entry.peer, over.signal).then(
+      () => {
+        entry.busy = false;
+        entry.confirmedAtMs = askedAtMs;
+      },
+      (thrown: unknown) => settle(entry, thrown),
+    );
+  };
+  const timer = setInterval(
+    () => {
+      for (const entry of entries) look(entry);
+    },
+    Math.min(SWEEP_MS, everyMs),
+  );
+  timer.unref();
+  return {
+    watch(admission, peer, end) {
+      const now = monotonicMs();
+      const entry: Entry = { admission, peer, end, confirmedAtMs: now, askedAtMs: now, busy: false };
+      entries.add(entry);
+      return () => void entries.delete(entry);
+    },
+    close() {
+      clearInterval(timer);
+      entries.clear();
+      over.abort();
+    },
+  };
+}

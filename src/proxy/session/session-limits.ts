@@ -1,0 +1,30 @@
+/** How many upgraded connections there may be, from admission to end, so that one user cannot take them all. */
+import { TailcastError } from '../../errors.ts';
+import { createPlaceCount } from '../../place-count.ts';
+
+export interface SessionLimits {
+  /**
+   * Takes a place; the returned function gives it back, once.
+   * @throws TailcastError `OVERLOADED`
+   */
+  enter(user: string): Promise<() => void>;
+}
+
+export function createSessionLimits(limits: {
+  readonly perUser: number;
+  readonly total: number;
+}): SessionLimits {
+  const open = createPlaceCount();
+  return {
+    async enter(user) {
+      const own = open.takenBy(user);
+      if (own >= limits.perUser) {
+        throw new TailcastError('OVERLOADED', `you have ${own} sessions open, and no more are allowed`);
+      }
+      if (open.total >= limits.total) {
+        throw new TailcastError('OVERLOADED', `${open.total} sessions are open, and no more are allowed`);
+      }
+      return open.take(user);
+    },
+  };
+}

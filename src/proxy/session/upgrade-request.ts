@@ -1,0 +1,91 @@
+/** What a client that wants to leave HTTP asks for, read strictly: what two readers could read differently is refused. */
+import { TailcastError } from '../../errors.ts';
+
+export interface UpgradeRequest {
+  /** `other`: neither of the protocols Kubernetes knows. */
+  readonly protocol: 'websocket' | 'spdy' | 'other';
+  /** The value of `Upgrade` for the API server; for a known protocol in its usual spelling. */
+  readonly value: string;
+}
+
+/** A request as Node's parser saw it. */
+export interface RawUpgrade {
+  readonly method: string;
+  readonly httpVersion: string;
+  /** Flat, as received. */
+  readonly rawHeaders: readonly string[];
+}
+
+const KNOWN = new Map<string, UpgradeRequest>([
+  ['websocket', { protocol: 'websocket', value: 'websocket' }],
+  ['spdy/3.1', { protocol: 'spdy', value: 'SPDY/3.1' }],
+]);
+
+/** Protocols that would carry requests which no gate sees. */
+const CARRIES_HTTP = /^(?:h2c|http|tls|connect-)/i;
+
+/**
+ * Recognises the protocol in any letter case, in a list and over several header lines.
+ * @throws TailcastError `UPGRADE_REFUSED` for HTTP/1.0, a body, two known protocols at once, a method that the protocol
+ *   does not have, another kind of HTTP or TLS, or no protocol at all
+ */
+export function parseUpgradeRequest(request: RawUpgrade): UpgradeRequest {
+  if (request.httpVersion !== '1.1') throw refused(`HTTP/${request.httpVersion} cannot be upgraded`);
+  if (hasBody(request.rawHeaders)) throw refused('it has a body');
+  const tokens = listValues(request.rawHeaders, 'upgrade');
+  if (tokens.length === 0) throw refused('it names no protocol');
+  if (tokens.some((token) => CARRIES_HTTP.test(token))) throw refused('it asks for another kind of HTTP');
+  const known = new Set(tokens.flatMap((token) => KNOWN.get(token.toLowerCase()) ?? []));
+  if (known.size > 1) throw refused('it names two protocols');
+  for (const found of known) {
+    const methods = found.protocol === 'websocket' ? ['GET'] : ['GET', 'POST'];
+    if (!methods.includes(request.method))
+      throw refused(`${found.value} is not asked for by ${request.method}`);
+    return found;
+  }
+  return { protocol: 'other', value: tokens.join(', ') };
+}
+
+/** Every value of the lines called `name` (lower case). */
+export function headerLines(rawHeaders: readonly string[], name: string): readonly string[] {
+  const lines: string[] = [];
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    if (rawHeaders[index]?.toLowerCase() === name) lines.push(rawHeaders[index + 1] ?? '');
+  }
+  return lines;
+}
+
+/** The value of the one line called `name` (lower case); of several nobody could say which counts. */
+export function onlyLine(rawHeaders: readonly string[], name: string): string | undefined {
+  const [value, ...more] = headerLines(rawHeaders, name);
+  return more.length === 0 ? value : undefined;
+}
+
+/** The list without the lines called `name` (lower case). */
+export function withoutHeader(rawHeaders: readonly string[], name: string): readonly string[] {
+  const kept: string[] = [];
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const line = rawHeaders[index] ?? '';
+    if (line.toLowerCase() !== name) kept.push(line, rawHeaders[index + 1] ?? '');
+  }
+  return kept;
+}
+
+function listValues(rawHeaders: readonly string[], name: string): readonly string[] {
+  return headerLines(rawHeaders, name)
+    .flatMap((line) => line.split(','))
+    .map((token) => token.trim())
+    .filter((token) => token !== '');
+}
+
+/** Node hands the body of an upgrade request over as the first bytes of the new protocol; nobody sends one. */
+function hasBody(rawHeaders: readonly string[]): boolean {
+  return (
+    headerLines(rawHeaders, 'transfer-encoding').length > 0 ||
+    headerLines(rawHeaders, 'content-length').some((value) => !/^0+$/.test(value.trim()))
+  );
+}
+
+function refused(detail: string): TailcastError {
+  return new TailcastError('UPGRADE_REFUSED', detail);
+}

@@ -1,0 +1,279 @@
+/**
+ * An upgraded connection from its 101 to its last event. By now nothing can be refused in HTTP any more: a session that
+ * must end is told why inside its own protocol where that is possible, and is cut where it is not.
+ */
+import type { Duplex } from 'node:stream';
+import { errorText, TailcastError, type ErrorCode } from '../../errors.ts';
+import type { Events, SessionFields, SessionOutcome } from '../../observe/events.ts';
+import type { RecorderUpload } from '../../recording/recorder-upload.ts';
+import type { RecordingSession } from '../../recording/session.ts';
+import type { SessionTaps } from '../../recording/tap.ts';
+import { startRelay, type Relay, type RelayEnd } from './relay.ts';
+import type { SessionRegistry } from './session-registry.ts';
+import type { Tunnel } from './tunnel.ts';
+
+export interface LiveSession {
+  readonly fields: SessionFields;
+  readonly client: Duplex;
+  readonly clientHead: Uint8Array;
+  readonly upstream: Duplex;
+  readonly upstreamHead: Uint8Array;
+  /** Recorded, or passed on. */
+  readonly carried: LiveRecording | Tunnel;
+}
+
+export interface LiveRecording {
+  readonly session: RecordingSession;
+  readonly taps: SessionTaps;
+  readonly upload: RecorderUpload;
+  /** What must be recorded ends with its recorder. */
+  readonly enforce: boolean;
+}
+
+export interface SessionDeps {
+  readonly events: Pick<
+    Events,
+    'sessionStarted' | 'sessionEnded' | 'sessionViolated' | 'recorderLost' | 'recordingGap'
+  >;
+  readonly sessions: SessionRegistry;
+  readonly monotonicMs: () => number;
+  /** Ends everything at once, without a word. */
+  readonly signal: AbortSignal;
+  /** Calls `end` when whoever has the session may not have it any more; what it returns stops the watching. */
+  readonly watch?: (end: (error: TailcastError) => void) => () => void;
+  /** However busy it is. */
+  readonly maxDurationMs?: number | undefined;
+  /** Without a byte from the program or to it. */
+  readonly idleMs?: number | undefined;
+  /** How long one end may stay open after the other. */
+  readonly lingerMs: number;
+}
+
+/** How a session went. */
+export interface SessionResult {
+  readonly fromClient: number;
+  readonly fromUpstream: number;
+  /** Why the gateway ended it, if it did. */
+  readonly error?: ErrorCode;
+}
+
+/** Why a session ends. `error`: something the user should be told. */
+interface End {
+  readonly outcome: SessionOutcome;
+  readonly reason?: string;
+  readonly error?: TailcastError;
+}
+
+/** Relays until either side is done or something ends the session; resolves when its recording is confirmed too. */
+export function runSession(live: LiveSession, deps: SessionDeps): Promise<SessionResult> {
+  const wanted = Promise.withResolvers<End>();
+  const running = run(live, deps, wanted);
+  deps.sessions.add((reason) => {
+    const error = new TailcastError('SHUTTING_DOWN', reason);
+    wanted.resolve({ outcome: 'interrupted', reason: error.message, error });
+  }, running);
+  return running;
+}
+
+async function run(
+  live: LiveSession,
+  deps: SessionDeps,
+  wanted: PromiseWithResolvers<End>,
+): Promise<SessionResult> {
+  const { fields } = live;
+  const recording = recordingOf(live);
+  const startedMs = deps.monotonicMs();
+  deps.events.sessionStarted({
+    ...fields,
+    ...(recording === undefined ? {} : { recorder: recording.upload.address }),
+  });
+  const relay = startRelay({
+    client: live.client,
+    upstream: live.upstream,
+    clientHead: live.clientHead,
+    upstreamHead: live.upstreamHead,
+    taps: live.carried.taps,
+    lingerMs: deps.lingerMs,
+    signal: deps.signal,
+    lastWords: () => wordsForSilence(recording),
+  });
+  void relay.done.then((end) => wanted.resolve(judgeRelay(end, recording)));
+  if (recording !== undefined) watchRecorder(recording, live, deps, wanted);
+  const stopWatching = deps.watch?.((error) => wanted.resolve(interrupted(error)));
+  const stopClocks = limitTime(live, relay, deps, (error) => wanted.resolve(interrupted(error)));
+  const end = await wanted.promise;
+  stopWatching?.();
+  stopClocks();
+  relay.stop();
+  if (end.error === undefined) {
+    live.client.destroy();
+    live.upstream.destroy();
+  } else {
+    sayFarewell(live, end.error, deps.lingerMs);
+  }
+  await finishRecording(live, end, deps);
+  report(live, end, relay, deps.monotonicMs() - startedMs, deps);
+  return { ...relay.totals, ...(end.error === undefined ? {} : { error: end.error.code }) };
+}
+
+function recordingOf({ carried }: Pick<LiveSession, 'carried'>): LiveRecording | undefined {
+  return 'session' in carried ? carried : undefined;
+}
+
+/** What it means when a tap refuses a chunk; anything else is bytes that cannot be understood. */
+const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
+  ['RECORDER_LOST', 'recorder-lost'],
+  ['POLICY_REFUSED', 'refused'],
+]);
+
+const BAD_GATEWAY = 502;
+const SILENT_END = 'the API server closed the connection before it said how the command ended';
+
+/** The server owes the exit status of the process: what was delivered may be only a part of its output. */
+function isSilent(recording: LiveRecording | undefined): recording is LiveRecording {
+  return recording?.taps.owesStatus === true && recording.session.totals.exit === undefined;
+}
+
+/** kubectl takes a connection that ends without a status for a success. */
+function wordsForSilence(recording: LiveRecording | undefined): Uint8Array | undefined {
+  return isSilent(recording) ? recording.taps.farewell(`tailcast: ${SILENT_END}`, BAD_GATEWAY) : undefined;
+}
+
+function judgeRelay(end: RelayEnd, recording: LiveRecording | undefined): End {
+  switch (end.kind) {
+    case 'closed':
+      if (end.first === 'upstream' && isSilent(recording)) {
+        return { outcome: 'interrupted', reason: SILENT_END };
+      }
+      return { outcome: 'completed' };
+    case 'broken':
+      // kubectl may cut its connection as soon as it knows how the command ended
+      if (recording?.session.totals.exit !== undefined) return { outcome: 'completed' };
+      return {
+        outcome: 'interrupted',
+        reason: `the connection of the ${end.side} broke: ${end.error.message}`,
+      };
+    case 'refused': {
+      const error = end.error instanceof TailcastError ? end.error : new TailcastError('INTERNAL');
+      const outcome = REFUSALS.get(error.code) ?? 'violated';
+      return { outcome, reason: end.error === error ? error.message : errorText(end.error), error };
+    }
+    case 'stopped':
+      return { outcome: 'interrupted', reason: 'the gateway stopped' };
+  }
+}
+
+function watchRecorder(
+  { session, upload, enforce }: LiveRecording,
+  { fields }: LiveSession,
+  deps: SessionDeps,
+  wanted: PromiseWithResolvers<End>,
+): void {
+  void upload.lost.then((lost) => {
+    const mode = enforce ? 'failClosed' : 'failOpen';
+    const reason = lost.message;
+    deps.events.recorderLost({ ...fields, mode, recorder: upload.address, reason, resumed: false });
+    session.abandon(reason);
+    if (!enforce) return;
+    const error = lost instanceof TailcastError ? lost : new TailcastError('RECORDER_LOST', reason);
+    wanted.resolve({ outcome: 'recorder-lost', reason, error });
+  });
+}
+
+function interrupted(error: TailcastError): End {
+  return { outcome: 'interrupted', reason: error.message, error };
+}
+
+const MINUTE_MS = 60_000;
+
+/** The longest time of a session, and the longest silence in it. */
+function limitTime(
+  live: LiveSession,
+  relay: Relay,
+  { maxDurationMs, idleMs, monotonicMs }: SessionDeps,
+  end: (error: TailcastError) => void,
+): () => void {
+  const recording = recordingOf(live);
+  const timers: NodeJS.Timeout[] = [];
+  const inMinutes = (ms: number): string => `${Math.round((ms / MINUTE_MS) * 10) / 10} minutes`;
+  if (maxDurationMs !== undefined) {
+    const error = new TailcastError('SESSION_LIMIT', `it may last ${inMinutes(maxDurationMs)}`);
+    timers.push(setTimeout(() => end(error), maxDurationMs));
+  }
+  if (idleMs !== undefined) {
+    // kubectl's pings are bytes on the wire, but nothing a person or a program has said
+    const bytes = (): number =>
+      recording === undefined
+        ? relay.totals.fromClient + relay.totals.fromUpstream
+        : recording.session.totals.inputBytes + recording.session.totals.outputBytes;
+    let seen = bytes();
+    let sinceMs = monotonicMs();
+    const look = (): void => {
+      const now = bytes();
+      if (now !== seen) sinceMs = monotonicMs();
+      seen = now;
+      if (monotonicMs() - sinceMs < idleMs) return;
+      end(new TailcastError('SESSION_LIMIT', `nothing has happened in it for ${inMinutes(idleMs)}`));
+    };
+    timers.push(setInterval(look, Math.min(1000, idleMs / 4)));
+  }
+  return () => {
+    for (const timer of timers) clearTimeout(timer);
+  };
+}
+
+/** Nothing of the old conversation goes on; the client gets the reason if a frame can be put where its stream stands. */
+function sayFarewell(live: LiveSession, error: TailcastError, lingerMs: number): void {
+  const { client, upstream, carried } = live;
+  upstream.destroy();
+  const words = carried.taps.farewell(`tailcast: ${error.message}`, error.entry.status);
+  if (words === undefined || client.destroyed || client.writableEnded) {
+    client.destroy();
+    return;
+  }
+  client.end(words);
+  client.resume();
+  const timer = setTimeout(() => client.destroy(), lingerMs);
+  client.once('close', () => clearTimeout(timer));
+}
+
+async function finishRecording(live: LiveSession, end: End, deps: SessionDeps): Promise<void> {
+  const { fields } = live;
+  const recording = recordingOf(live);
+  if (recording === undefined) return;
+  const { session } = recording;
+  // `watchRecorder` has closed the recording
+  if (end.outcome === 'recorder-lost') return;
+  try {
+    const outcome = end.outcome === 'refused' ? 'interrupted' : end.outcome;
+    await session.end(outcome, end.reason);
+  } catch (error) {
+    const bytes = session.totals.missingBytes;
+    deps.events.recordingGap({ ...fields, reason: errorText(error), ...(bytes === 0 ? {} : { bytes }) });
+  }
+}
+
+function report(live: LiveSession, end: End, relay: Relay, durationMs: number, deps: SessionDeps): void {
+  const { fields, carried } = live;
+  const recording = recordingOf(live);
+  const ports = 'ports' in carried ? carried.ports?.() : undefined;
+  const { fromClient, fromUpstream } = relay.totals;
+  const totals = recording?.session.totals ?? {
+    inputBytes: fromClient,
+    outputBytes: fromUpstream,
+    exit: undefined,
+  };
+  const { exit } = totals;
+  const exitCode = exit?.kind === 'success' ? 0 : exit?.kind === 'exit' ? exit.code : undefined;
+  if (end.outcome === 'violated') deps.events.sessionViolated({ ...fields, reason: end.reason ?? '' });
+  deps.events.sessionEnded({
+    ...fields,
+    outcome: end.outcome,
+    ...(end.reason === undefined ? {} : { reason: end.reason }),
+    durationMs,
+    outputBytes: totals.outputBytes,
+    inputBytes: totals.inputBytes,
+    ...(exitCode === undefined ? {} : { exitCode }),
+    ...(ports === undefined ? {} : { ports }),
+  });
+}

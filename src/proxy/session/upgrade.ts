@@ -1,0 +1,418 @@
+/**
+ * Requests that want to leave HTTP: exec, attach, port-forward, and whatever else asks.
+ *
+ * ```
+ * gate → event → decision → recorder open → API server asked → 101 or its refusal → relay, recorded → end
+ * └──────── each of these may refuse with a Kubernetes Status ────────┘
+ * ```
+ *
+ * The recorder has accepted the session before the API server hears of it: a refusal can still be an HTTP response, and
+ * nothing runs unrecorded that must be recorded. Nothing is written to the recorder before the API server's 101, so a
+ * session that does not come about leaves no recording.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { errorText, TailcastError } from '../../errors.ts';
+import { parseExecOptions } from '../../kube/exec-options.ts';
+import type { RequestClass } from '../../kube/interactive.ts';
+import { cleanResponseHeaders } from '../../kube/headers.ts';
+import { rawStatusResponse } from '../../kube/status.ts';
+import type { Events } from '../../observe/events.ts';
+import { castHeaderLine, sessionAnnotation, type SessionFacts } from '../../recording/cast-header.ts';
+import type { RecorderUpload } from '../../recording/recorder-upload.ts';
+import { RecordingSession, type SessionLimits } from '../../recording/session.ts';
+import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../recording/stream-plan.ts';
+import type { Peer } from '../../tailnet/identity.ts';
+import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
+import type { Admission, Gate } from '../gate/gate.ts';
+import { nameOf } from '../front/pump.ts';
+import type { PortRange } from '../gate/policy.ts';
+import type { Rechecks } from '../gate/recheck.ts';
+import type { UpgradeHandler } from '../front/server.ts';
+import type { SessionLimits as SessionCounts } from './session-limits.ts';
+import { openAccount, whatWasAsked, type AccountDeps, type UpgradeAccount } from './upgrade-account.ts';
+import { encodeHead, warningLines } from './upgrade-head.ts';
+import { openRecorder, type RecorderDeps } from './upgrade-recorder.ts';
+import { headerLines, parseUpgradeRequest, withoutHeader, type UpgradeRequest } from './upgrade-request.ts';
+import { sessionFields } from '../front/session-fields.ts';
+import { prepareSocket } from './session-socket.ts';
+import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
+import { runSession, type LiveRecording, type SessionDeps, type SessionResult } from './upgrade-session.ts';
+
+export interface UpgradeDeps
+  extends
+    AccountDeps,
+    Pick<SessionDeps, 'sessions' | 'signal' | 'maxDurationMs' | 'idleMs'>,
+    Pick<RecorderDeps, 'recorders' | 'resolveRecorderTags'> {
+  readonly gate: Pick<Gate, 'admit'>;
+  readonly connect: ConnectUpstream;
+  /** Path in front of every target, without a trailing slash; empty for most API servers. */
+  readonly basePath: string;
+  /** How many sessions there may be. */
+  readonly counts?: SessionCounts;
+  readonly rechecks?: Pick<Rechecks, 'watch'>;
+  /** Ports that no port-forward may open. */
+  readonly refusedPorts?: readonly PortRange[];
+  /** Sends an API request event; throws when policy says the request must not go on without. */
+  recordApiRequest(record: {
+    readonly admission: Admission;
+    readonly method: string;
+    readonly userAgent: string;
+    readonly body: Uint8Array;
+    readonly bodyTruncated: boolean;
+  }): Promise<void>;
+  readonly events: SessionDeps['events'] &
+    RecorderDeps['events'] &
+    Pick<Events, 'requestRefused' | 'upstreamFailed'>;
+  /** True when cookies of the API server belong to the client: not in auth mode. */
+  readonly keepCookies: boolean;
+  readonly unixMs: () => number;
+  readonly limits?: Partial<UpgradeLimits>;
+}
+
+export interface UpgradeLimits extends Partial<SessionLimits> {
+  /** How long the API server may take to answer; it may have to reach a kubelet first. */
+  readonly responseTimeoutMs: number;
+  /** How long one end of a connection may stay open after the other. */
+  readonly lingerMs: number;
+}
+
+export const UPGRADE_LIMITS: UpgradeLimits = { responseTimeoutMs: 60_000, lingerMs: 5_000 };
+
+const SWITCHING = 101;
+
+/** Header that carries the offered and the chosen subprotocols. */
+const SUBPROTOCOL_HEADER = {
+  spdy: 'x-stream-protocol-version',
+  websocket: 'sec-websocket-protocol',
+} as const;
+
+/** What is behind these may speak any protocol; the API server itself speaks two. */
+const SPOKEN_BY_APPS: ReadonlySet<RequestClass> = new Set(['nodeProxy', 'podProxy', 'serviceProxy']);
+
+/** One upgrade on its way to its 101. */
+interface Attempt {
+  readonly deps: UpgradeDeps;
+  readonly limits: UpgradeLimits;
+  readonly request: IncomingMessage;
+  readonly client: Duplex;
+  readonly clientHead: Buffer;
+  readonly peer: Peer;
+  /** Aborts when the client leaves or the process ends. */
+  readonly signal: AbortSignal;
+  readonly account: UpgradeAccount;
+}
+
+/** A session after its 101. An object, so that waiting for the start is not waiting for the end. */
+interface Running {
+  readonly finished: Promise<SessionResult>;
+}
+
+/** The handler resolves, and never rejects, when the connection and its recording are complete. */
+export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
+  const limits: UpgradeLimits = { ...UPGRADE_LIMITS, ...deps.limits };
+  return async (request, client, clientHead, peer) => {
+    const left = new AbortController();
+    const onClose = (): void => left.abort(new Error('the client left'));
+    client.once('close', onClose);
+    client.on('error', () => {}); // it is followed by `close`
+    prepareSocket(client);
+    const signal = AbortSignal.any([deps.signal, left.signal]);
+    const account = openAccount(request, peer, deps);
+    const attempt: Attempt = { deps, limits, request, client, clientHead, peer, signal, account };
+    let admission: Admission | undefined;
+    let running: Running | undefined;
+    let leave: (() => void) | undefined;
+    try {
+      if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');
+      const upgrade = parseUpgradeRequest(rawUpgrade(request));
+      admission = await deps.gate.admit(
+        {
+          method: request.method ?? '',
+          target: request.url ?? '',
+          rawHeaders: request.rawHeaders,
+          peer,
+          upgrade: true,
+        },
+        signal,
+      );
+      account.admitted(admission);
+      leave = await deps.counts?.enter(nameOf(admission.identity));
+      running = await open(attempt, upgrade, admission);
+    } catch (error) {
+      refuse(attempt, admission, error);
+    } finally {
+      client.off('close', onClose);
+    }
+    let result: SessionResult | undefined;
+    try {
+      result = await running?.finished;
+    } finally {
+      leave?.();
+      account.closed(result);
+    }
+  };
+}
+
+/** Everything up to the 101. Resolves with the running session, or with nothing when the API server refused. */
+async function open(
+  attempt: Attempt,
+  upgrade: UpgradeRequest,
+  admission: Admission,
+): Promise<Running | undefined> {
+  const { deps, request } = attempt;
+  if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {
+    throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
+  }
+  checkStream(admission, upgrade.protocol);
+  if (admission.event) {
+    await deps.recordApiRequest({
+      admission,
+      method: request.method ?? '',
+      userAgent: headerLines(request.rawHeaders, 'user-agent')[0] ?? '',
+      body: new Uint8Array(0),
+      bodyTruncated: false,
+    });
+  }
+  return admission.record ? record(attempt, upgrade, admission) : tunnel(attempt, upgrade, admission);
+}
+
+/** Passes a connection on without looking into it. */
+async function tunnel(
+  attempt: Attempt,
+  upgrade: UpgradeRequest,
+  admission: Admission,
+): Promise<Running | undefined> {
+  const { deps, limits, request } = attempt;
+  const answer = await ask(attempt, admission, {
+    connect: deps.connect,
+    method: request.method ?? '',
+    target: `${deps.basePath}${request.url ?? ''}`,
+    headers: admission.headers,
+    protocol: upgrade.value,
+    responseTimeoutMs: limits.responseTimeoutMs,
+  });
+  if (answer.kind === 'refused') return relayRefusal(attempt, admission, answer);
+  const carried = createTunnel(admission, upgrade.protocol, answer.rawHeaders, deps.refusedPorts ?? []);
+  return start(attempt, admission, answer, { protocol: upgrade.value, carried });
+}
+
+/** Passes a connection on with a recorder listening, or refuses it. */
+async function record(
+  attempt: Attempt,
+  upgrade: UpgradeRequest,
+  admission: Admission,
+): Promise<Running | undefined> {
+  const { deps, limits, request } = attempt;
+  if (upgrade.protocol === 'other') {
+    throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
+  }
+  const { headers, offered } = recordableHeaders(upgrade.protocol, admission.headers);
+  const header = SUBPROTOCOL_HEADER[upgrade.protocol];
+  const opened = await openRecorder(deps, admission, attempt.signal);
+  try {
+    const answer = await ask(attempt, admission, {
+      connect: deps.connect,
+      method: request.method ?? '',
+      target: `${deps.basePath}${request.url ?? ''}`,
+      headers,
+      protocol: upgrade.value,
+      subprotocol: { header, offered },
+      responseTimeoutMs: limits.responseTimeoutMs,
+    });
+    if (answer.kind === 'refused') {
+      opened.upload?.abort();
+      return relayRefusal(attempt, admission, answer);
+    }
+    try {
+      const recording = beginRecording(attempt, admission, upgrade.protocol, answer, opened.upload);
+      return start(attempt, admission, answer, {
+        protocol: upgrade.value,
+        carried: recording ?? createTunnel(admission, upgrade.protocol, answer.rawHeaders, []),
+        warnings: opened.warnings,
+      });
+    } catch (error) {
+      answer.socket.destroy();
+      throw error;
+    }
+  } catch (error) {
+    opened.upload?.abort();
+    throw error;
+  }
+}
+
+/** The headers of a recorded upgrade: nothing may be agreed on that the taps cannot read. */
+function recordableHeaders(
+  protocol: StreamProtocol,
+  headers: readonly string[],
+): { readonly headers: readonly string[]; readonly offered: readonly string[] } {
+  const name = SUBPROTOCOL_HEADER[protocol];
+  const offered = recordableSubprotocols(protocol, headerLines(headers, name));
+  // a SPDY client that names no version would get the oldest one from some servers and an error from others
+  if (offered === undefined || (protocol === 'spdy' && offered.length === 0)) {
+    throw new TailcastError('UPGRADE_REFUSED', 'none of the offered stream protocols can be recorded');
+  }
+  const kept = withoutHeader(withoutHeader(headers, name), 'sec-websocket-extensions');
+  if (protocol === 'spdy') {
+    return {
+      headers: [...kept, ...offered.flatMap((version) => ['X-Stream-Protocol-Version', version])],
+      offered,
+    };
+  }
+  const line = offered.length === 0 ? [] : ['Sec-WebSocket-Protocol', offered.join(', ')];
+  return { headers: [...kept, ...line], offered };
+}
+
+/** The recording of an agreed connection, if a recorder accepted it. */
+function beginRecording(
+  { deps, limits }: Attempt,
+  admission: Admission,
+  protocol: StreamProtocol,
+  answer: Extract<UpgradeAnswer, { kind: 'switched' }>,
+  upload: RecorderUpload | undefined,
+): LiveRecording | undefined {
+  if (headerLines(answer.rawHeaders, 'sec-websocket-extensions').some((value) => value.trim() !== '')) {
+    throw new TailcastError('UPSTREAM_BROKEN', 'it uses a WebSocket extension that was not offered');
+  }
+  if (upload === undefined) return undefined;
+  const { identity, info, target, impersonation } = admission;
+  const exec = parseExecOptions(target);
+  const facts: SessionFacts = {
+    sessionId: admission.id,
+    identity,
+    info,
+    exec,
+    timestamp: Math.floor(deps.unixMs() / 1000),
+    user: impersonation?.user,
+    groups: impersonation?.groups ?? [],
+    protocol,
+    subprotocol: answer.subprotocol,
+  };
+  const enforce = admission.recording.mode === 'failClosed';
+  const session = new RecordingSession(upload, {
+    tty: exec.tty,
+    enforce,
+    header: (size) => castHeaderLine(facts, size),
+    about: sessionAnnotation(facts),
+    nowMs: deps.monotonicMs,
+    limits,
+  });
+  return { session, taps: createTaps(session, protocol, answer.subprotocol), upload, enforce };
+}
+
+async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
+  try {
+    return await dialUpgrade(dial, attempt.signal);
+  } catch (error) {
+    if (error instanceof TailcastError) {
+      attempt.deps.events.upstreamFailed({ id: admission.id, code: error.code, reason: error.message });
+    }
+    throw error;
+  }
+}
+
+/** The 101 goes to the client, and from here on nothing is HTTP. */
+async function start(
+  attempt: Attempt,
+  admission: Admission,
+  answer: Extract<UpgradeAnswer, { kind: 'switched' }>,
+  agreed: {
+    readonly protocol: string;
+    readonly carried: LiveRecording | Tunnel;
+    readonly warnings?: readonly string[];
+  },
+): Promise<Running> {
+  const { deps, limits, client } = attempt;
+  const { protocol, carried, warnings = [] } = agreed;
+  // The first lines of a session without a terminal are due now; a recorder that is gone already refuses in HTTP.
+  if ('session' in carried) await carried.session.flush();
+  attempt.signal.throwIfAborted();
+  attempt.account.answered(SWITCHING);
+  const fields = cleanResponseHeaders(withoutHeader(answer.rawHeaders, 'content-length'), deps);
+  client.write(
+    encodeHead(`101 ${answer.statusMessage}`, [
+      ...fields,
+      ...warningLines([...admission.warnings, ...warnings]),
+      'Connection',
+      'Upgrade',
+      'Upgrade',
+      protocol,
+    ]),
+  );
+  const live = {
+    fields: sessionFields(admission),
+    client,
+    clientHead: attempt.clientHead,
+    upstream: answer.socket,
+    upstreamHead: answer.head,
+    carried,
+  };
+  const { rechecks } = deps;
+  const watch =
+    rechecks === undefined
+      ? undefined
+      : (end: (error: TailcastError) => void) => rechecks.watch(admission, attempt.peer, end);
+  return {
+    finished: runSession(live, {
+      ...deps,
+      lingerMs: limits.lingerMs,
+      ...(watch === undefined ? {} : { watch }),
+    }),
+  };
+}
+
+/** The API server's own answer, as it came; its framing ends with the connection. */
+async function relayRefusal(
+  attempt: Attempt,
+  admission: Admission,
+  answer: Extract<UpgradeAnswer, { kind: 'refused' }>,
+): Promise<undefined> {
+  const { client, deps, account } = attempt;
+  account.answered(answer.status);
+  const fields = cleanResponseHeaders(answer.rawHeaders, deps);
+  client.write(
+    encodeHead(`${answer.status} ${answer.statusMessage}`, [
+      ...fields,
+      ...warningLines(admission.warnings),
+      'Connection',
+      'close',
+    ]),
+  );
+  client.resume();
+  try {
+    await pipeline(answer.body, client);
+  } catch {
+    // Whichever end broke, both are destroyed, and the client sees that the response is not whole.
+  } finally {
+    answer.body.destroy();
+  }
+}
+
+/** Our own answer, as long as nothing else was said on the connection. */
+function refuse(attempt: Attempt, admission: Admission | undefined, error: unknown): void {
+  const { client, deps, request, peer, limits, signal } = attempt;
+  if (signal.aborted || client.destroyed) {
+    client.destroy();
+    return;
+  }
+  const known =
+    error instanceof TailcastError ? error : new TailcastError('INTERNAL', undefined, { cause: error });
+  deps.events.requestRefused({
+    ...(admission === undefined ? {} : { id: admission.id, user: nameOf(admission.identity) }),
+    code: known.code,
+    reason: errorText(error),
+    protocol: 'upgrade',
+    ...whatWasAsked(request, peer),
+  });
+  attempt.account.answered(known.entry.status, known.code);
+  client.end(rawStatusResponse(known, warningLines(admission?.warnings ?? [])));
+  client.resume();
+  const timer = setTimeout(() => client.destroy(), limits.lingerMs);
+  client.once('close', () => clearTimeout(timer));
+}
+
+function rawUpgrade(request: IncomingMessage): Parameters<typeof parseUpgradeRequest>[0] {
+  const { method = '', httpVersion, rawHeaders } = request;
+  return { method, httpVersion, rawHeaders };
+}

@@ -1,0 +1,196 @@
+/**
+ * Turns the bytes of an upstream connection into responses for a sink: interim heads, one head, the body as it came,
+ * the end. One reader serves one connection, one exchange at a time.
+ */
+import { TailcastError } from '../../errors.ts';
+import { createChunkedScanner, type ChunkedScanner } from './chunked.ts';
+import { parseResponseHead, type BodyFraming, type ResponseHead } from './response-head.ts';
+
+/** Where a response goes. Calls come in this order: `informational`*, `head`, `body`*, `end`; then never again. */
+export interface ResponseSink {
+  /** Whether `body` wants payload only; otherwise chunk framing is passed on with it, trailers included. */
+  readonly wantsPayload: boolean;
+  /** An interim response (100, 102, 103, …; never 101). */
+  informational(head: ResponseHead): void;
+  head(head: ResponseHead, framing: BodyFraming): void;
+  /** Bytes `start…end` of `chunk`. To be kept beyond `flush`, they need a use of their own (`read-buffers`). */
+  body(chunk: Buffer, start: number, end: number): void;
+  /** @param trailers flat list, empty for most bodies */
+  end(trailers: readonly string[]): void;
+}
+
+export interface ResponseReader {
+  /** Begins to read the response to a request with this method. */
+  begin(sink: ResponseSink, method: string): void;
+  /** @throws TailcastError `UPSTREAM_BROKEN`; the connection must be destroyed then */
+  push(chunk: Buffer): void;
+  /**
+   * The upstream has ended its side.
+   * @throws TailcastError `UPSTREAM_BROKEN` when that cuts a response short
+   */
+  finish(): void;
+  /** True from `begin` until the response has been read to its end. */
+  readonly reading: boolean;
+  /** True once any byte of the current response has been seen. */
+  readonly started: boolean;
+  /** True when the last response was framed exactly, allows reuse, and nothing came behind it. */
+  readonly reusable: boolean;
+}
+
+/** Interim responses before the real one; a client of ours can do nothing with more. */
+const MAX_INFORMATIONAL = 16;
+
+/** Creates the reader of one connection. */
+export function createResponseReader(): ResponseReader {
+  return new Reader();
+}
+
+class Reader implements ResponseReader {
+  reading = false;
+  started = false;
+  reusable = true;
+  #sink: ResponseSink | undefined;
+  #method = '';
+  #informational = 0;
+  /** A head that has not fully arrived. */
+  #partial: Buffer | undefined;
+  #framing: BodyFraming | undefined;
+  #remaining = 0;
+  #scanner: ChunkedScanner | undefined;
+  #keepAlive = false;
+
+  begin(sink: ResponseSink, method: string): void {
+    this.reading = true;
+    this.started = false;
+    this.reusable = false;
+    this.#sink = sink;
+    this.#method = method;
+    this.#informational = 0;
+    this.#partial = undefined;
+    this.#framing = undefined;
+  }
+
+  push(chunk: Buffer): void {
+    const sink = this.#sink;
+    if (sink === undefined || !this.reading) {
+      this.reusable = false;
+      return;
+    }
+    this.started = true;
+    if (this.#framing !== undefined) return this.#pushBody(chunk, 0, sink);
+    let bytes = chunk;
+    if (this.#partial !== undefined) {
+      bytes = Buffer.concat([this.#partial, chunk]);
+      this.#partial = undefined;
+    }
+    this.#pushHead(bytes, sink);
+  }
+
+  finish(): void {
+    if (!this.reading) return;
+    if (this.#framing?.kind === 'close' && this.#sink !== undefined)
+      return this.#complete(this.#sink, NO_TRAILERS);
+    throw new TailcastError('UPSTREAM_BROKEN', 'it closed the connection before the end of its answer');
+  }
+
+  #pushHead(bytes: Buffer, sink: ResponseSink): void {
+    let at = 0;
+    for (;;) {
+      const head = parseResponseHead(bytes, at);
+      if (head === undefined) {
+        this.#partial = Buffer.from(bytes.subarray(at));
+        return;
+      }
+      at = head.end;
+      if (head.status >= 200) {
+        const framing = framingOf(head, this.#method);
+        this.#beginBody(head, framing);
+        sink.head(head, framing);
+        return framing.kind === 'none' || (framing.kind === 'length' && framing.bytes === 0)
+          ? this.#completeAt(bytes, at, sink, NO_TRAILERS)
+          : this.#pushBody(bytes, at, sink);
+      }
+      this.#passInformational(head, sink);
+      if (at === bytes.length) return;
+    }
+  }
+
+  #passInformational(head: ResponseHead, sink: ResponseSink): void {
+    if (head.status === 101)
+      throw new TailcastError('UPSTREAM_BROKEN', 'it switched protocols without being asked');
+    this.#informational += 1;
+    if (this.#informational > MAX_INFORMATIONAL) {
+      throw new TailcastError('UPSTREAM_BROKEN', 'too many interim responses');
+    }
+    sink.informational(head);
+  }
+
+  #beginBody(head: ResponseHead, framing: BodyFraming): void {
+    this.#framing = framing;
+    this.#keepAlive = head.keepAlive && framing.kind !== 'close';
+    if (framing.kind === 'length') this.#remaining = framing.bytes;
+    if (framing.kind === 'chunked') this.#scanner = createChunkedScanner();
+  }
+
+  #pushBody(bytes: Buffer, start: number, sink: ResponseSink): void {
+    if (start === bytes.length) return;
+    switch (this.#framing?.kind) {
+      case 'length': {
+        const end = Math.min(bytes.length, start + this.#remaining);
+        this.#remaining -= end - start;
+        sink.body(bytes, start, end);
+        if (this.#remaining === 0) this.#completeAt(bytes, end, sink, NO_TRAILERS);
+        return;
+      }
+      case 'chunked':
+        return this.#pushChunked(bytes, start, sink);
+      case 'close':
+        return sink.body(bytes, start, bytes.length);
+      case 'none':
+      case undefined:
+        throw new TailcastError('INTERNAL', 'a body without framing');
+    }
+  }
+
+  #pushChunked(bytes: Buffer, start: number, sink: ResponseSink): void {
+    const scanner = this.#scanner;
+    if (scanner === undefined) throw new TailcastError('INTERNAL', 'no scanner');
+    const end = sink.wantsPayload
+      ? scanner.scan(bytes, start, (from, to) => sink.body(bytes, from, to))
+      : scanner.scan(bytes, start);
+    if (!sink.wantsPayload) sink.body(bytes, start, end === -1 ? bytes.length : end);
+    if (end !== -1) this.#completeAt(bytes, end, sink, scanner.trailers);
+  }
+
+  #completeAt(bytes: Buffer, end: number, sink: ResponseSink, trailers: readonly string[]): void {
+    // whatever comes behind a response nobody asked for more of: the connection cannot be trusted again
+    if (end < bytes.length) this.#keepAlive = false;
+    this.#complete(sink, trailers);
+  }
+
+  #complete(sink: ResponseSink, trailers: readonly string[]): void {
+    this.reading = false;
+    this.reusable = this.#keepAlive;
+    this.#sink = undefined;
+    this.#scanner = undefined;
+    sink.end(trailers);
+  }
+}
+
+const NO_TRAILERS: readonly string[] = [];
+const NONE = { kind: 'none' } as const;
+const CHUNKED = { kind: 'chunked' } as const;
+const CLOSE = { kind: 'close' } as const;
+
+/** RFC 9112 §6.3. A body where none may be is refused rather than guessed at. */
+function framingOf(head: ResponseHead, method: string): BodyFraming {
+  if (method === 'HEAD' || head.status === 304) return NONE;
+  if (head.status === 204) {
+    if (head.chunked || (head.contentLength ?? 0) > 0) {
+      throw new TailcastError('UPSTREAM_BROKEN', 'a 204 answer with a body');
+    }
+    return NONE;
+  }
+  if (head.chunked) return CHUNKED;
+  return head.contentLength === undefined ? CLOSE : { kind: 'length', bytes: head.contentLength };
+}

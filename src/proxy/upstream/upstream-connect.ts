@@ -1,0 +1,105 @@
+/**
+ * Opens TLS connections to the API server. One secure context for all of them (it holds the CA and client certificate;
+ * sharing it saves some 25 KB per connection), TLS sessions resumed, Nagle off, TCP keep-alive on.
+ */
+import { isIP, type OnReadOpts } from 'node:net';
+import {
+  connect,
+  createSecureContext,
+  type ConnectionOptions,
+  type SecureContext,
+  type TLSSocket,
+} from 'node:tls';
+import { errorText, TailcastError } from '../../errors.ts';
+import { SHARED_READ_BUFFER } from './read-buffers.ts';
+
+/** Where the API server is and how it is to be trusted; `kube/api-server`'s `ApiServer` fits. */
+export interface UpstreamEndpoint {
+  readonly host: string;
+  readonly port: number;
+  /** Name its certificate is checked against, when that is not `host`. */
+  readonly serverName: string | undefined;
+  /** Replaced by a new object when what is in it changes. */
+  readonly tls: ConnectionOptions;
+}
+
+export interface UpstreamConnector {
+  /**
+   * A connection that is ready to use.
+   *
+   * @param onRead for the pool: called when the first `length` bytes of the shared read buffer are for this connection,
+   *   which then emits no 'data'. Without it the connection is an ordinary stream
+   * @throws TailcastError `UPSTREAM_UNAVAILABLE`, naming what failed, at the latest after the time limit
+   */
+  connect(onRead?: (length: number) => void): Promise<TLSSocket>;
+}
+
+const KEEP_ALIVE_MS = 30_000;
+const CONNECT_TIMEOUT_MS = 10_000;
+
+/** @param options.connectTimeoutMs limit for TCP and TLS together (default 10 s) */
+export function createUpstreamConnector(
+  endpoint: UpstreamEndpoint,
+  options: { readonly connectTimeoutMs?: number } = {},
+): UpstreamConnector {
+  const connectTimeoutMs = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
+  let made: { readonly from: ConnectionOptions; readonly context: SecureContext } | undefined;
+  let session: Buffer | undefined;
+  return {
+    connect: (onRead) =>
+      new Promise((resolve, reject) => {
+        if (made?.from !== endpoint.tls) {
+          made = { from: endpoint.tls, context: createSecureContext(endpoint.tls) };
+          session = undefined;
+        }
+        const name = endpoint.serverName ?? endpoint.host;
+        const options = {
+          ...endpoint.tls,
+          secureContext: made.context,
+          host: endpoint.host,
+          port: endpoint.port,
+          // SNI carries names only (RFC 6066 §3); for an address the certificate is checked against the host
+          servername: isIP(name) === 0 ? name : '',
+          ALPNProtocols: ['http/1.1'],
+          ...(onRead === undefined ? {} : { onread: readInto(onRead) }),
+          ...(session === undefined ? {} : { session }),
+        };
+        // NOTE: `onread` is documented for `tls.connect`, but not in the types of its options
+        const socket = connect(options);
+        const fail = (reason: string, cause?: unknown): void => {
+          clearTimeout(timer);
+          // a session the server does not like must not fail every later handshake as well
+          session = undefined;
+          socket.destroy();
+          const where = `${endpoint.host}:${endpoint.port}`;
+          reject(new TailcastError('UPSTREAM_UNAVAILABLE', `${where}: ${reason}`, { cause }));
+        };
+        const timer = setTimeout(() => fail(`no connection within ${connectTimeoutMs} ms`), connectTimeoutMs);
+        const onError = (error: Error): void => fail(errorText(error), error);
+        const onClose = (): void => fail('the connection was closed during the TLS handshake');
+        socket.once('error', onError);
+        socket.once('close', onClose);
+        socket.on('session', (fresh: Buffer) => {
+          session = fresh;
+        });
+        socket.once('secureConnect', () => {
+          clearTimeout(timer);
+          socket.off('error', onError);
+          socket.off('close', onClose);
+          socket.setNoDelay(true);
+          socket.setKeepAlive(true, KEEP_ALIVE_MS);
+          resolve(socket);
+        });
+      }),
+  };
+}
+
+function readInto(onRead: (length: number) => void): OnReadOpts {
+  return {
+    buffer: SHARED_READ_BUFFER,
+    callback: (length) => {
+      onRead(length);
+      return true;
+    },
+  };
+}

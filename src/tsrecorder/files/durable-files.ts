@@ -1,0 +1,190 @@
+/**
+ * The few file operations that durability rests on: write all of it, put a file in place without overwriting, and make
+ * a directory entry survive a power cut. Nothing else in this folder calls `fsync`.
+ */
+import { createHash } from 'node:crypto';
+import { constants, createReadStream } from 'node:fs';
+import { copyFile, link, mkdir, open, rename, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { errorText, TailcastError } from '../../errors.ts';
+
+/** `writev` until every byte is written; the kernel may take less, e.g. when the disk fills up. */
+export async function writeAll(file: FileHandle, parts: readonly Uint8Array[]): Promise<void> {
+  let rest: readonly Uint8Array[] = parts.filter((part) => part.length > 0);
+  while (rest.length > 0) {
+    // IOV_MAX is 1024 on Linux
+    const { bytesWritten } = await file.writev(rest.slice(0, 1024));
+    rest = withoutLeading(rest, bytesWritten);
+  }
+}
+
+/** Makes the entries of `directory` durable. */
+export async function syncDirectory(directory: string): Promise<void> {
+  const handle = await open(directory, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * Calls of one directory share a sync: a caller waits for the first one that *starts* after its call. Bounded by the
+ * number of directories with callers waiting.
+ */
+export function createDirectorySync(): (directory: string) => Promise<void> {
+  const running = new Map<string, Promise<void>>();
+  const queued = new Map<string, Promise<void>>();
+
+  function start(directory: string): Promise<void> {
+    const sync = syncDirectory(directory).finally(() => running.delete(directory));
+    running.set(directory, sync);
+    return sync;
+  }
+
+  return (directory) => {
+    const current = running.get(directory);
+    if (current === undefined) return start(directory);
+    const next =
+      queued.get(directory) ??
+      current
+        .catch(() => undefined)
+        .then(() => {
+          queued.delete(directory);
+          return start(directory);
+        });
+    queued.set(directory, next);
+    return next;
+  };
+}
+
+/** Creates `directory` and its parents, each entry durable. */
+export async function makeDirectory(directory: string): Promise<void> {
+  const first = await mkdir(directory, { recursive: true, mode: 0o700 });
+  if (first === undefined) return;
+  for (let created = directory; ; created = dirname(created)) {
+    await syncDirectory(dirname(created));
+    if (created === first || created === dirname(created)) return;
+  }
+}
+
+/** Writes a new file and makes its content durable; its directory entry is the caller's. Fails if the file exists. */
+export async function writeDurableFile(path: string, parts: readonly Uint8Array[]): Promise<void> {
+  const file = await open(path, 'wx', 0o600);
+  try {
+    await writeAll(file, parts);
+    await file.datasync();
+  } catch (error) {
+    await unlink(path).catch(() => undefined);
+    throw error;
+  } finally {
+    await file.close();
+  }
+}
+
+/** What the kernel says where a file cannot have a second name: across file systems, or on one without hard links. */
+const NO_LINK = ['EXDEV', 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS'] as const;
+
+/**
+ * Gives the durable file `source` the second name `target`, atomically and never over an existing file. Where that cannot
+ * be, a durable copy beside the target, compared with the source, takes the name instead.
+ *
+ * @param linkFile makes a hard link.
+ * @throws a system error with code `EEXIST` when `target` exists.
+ */
+export async function placeFile(source: string, target: string, linkFile = link): Promise<void> {
+  try {
+    await linkFile(source, target);
+  } catch (error) {
+    if (!isSystemError(error, ...NO_LINK)) throw error;
+    const temporary = `${target}.part`;
+    try {
+      await copyDurably(source, temporary);
+      await nameFile(temporary, target, linkFile);
+    } finally {
+      await removeFile(temporary);
+    }
+  }
+}
+
+async function copyDurably(source: string, target: string): Promise<void> {
+  await copyFile(source, target);
+  const copy = await open(target, 'r+');
+  try {
+    await copy.datasync();
+  } finally {
+    await copy.close();
+  }
+  if (!(await haveSameContent(source, target))) {
+    throw Object.assign(new Error('the copy is not what was copied'), { code: 'EIO' });
+  }
+}
+
+/** Without hard links nothing keeps two writers from the same name; but keys are never given twice. */
+async function nameFile(file: string, target: string, linkFile: typeof link): Promise<void> {
+  try {
+    await linkFile(file, target);
+  } catch (error) {
+    if (!isSystemError(error, ...NO_LINK)) throw error;
+    const taken = await stat(target).catch(() => undefined);
+    if (taken !== undefined) throw Object.assign(new Error('the name is taken'), { code: 'EEXIST' });
+    await rename(file, target);
+  }
+}
+
+/** Whether two files hold the same bytes. */
+export async function haveSameContent(one: string, other: string): Promise<boolean> {
+  return (await digestOf(one)) === (await digestOf(other));
+}
+
+async function digestOf(path: string): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(path, { highWaterMark: 262_144 })) {
+    if (chunk instanceof Uint8Array) hash.update(chunk);
+  }
+  return hash.digest('hex');
+}
+
+/** Removes a file; that it is already gone is fine. */
+export async function removeFile(path: string): Promise<void> {
+  try {
+    await unlink(path);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+  }
+}
+
+/** Files that must still fit: a session needs two for its spool and three for the store. */
+const MIN_FREE_FILES = 100;
+
+/** Bytes that can still be written to `directory`; none when hardly a file fits any more. @throws a system error */
+export async function roomIn(directory: string): Promise<number> {
+  const { bavail, bsize, files, ffree } = await statfs(directory);
+  // some file systems have as many files as bytes, and say 0 of both
+  return files > 0 && ffree < MIN_FREE_FILES ? 0 : bavail * bsize;
+}
+
+/** Whether `error` is one of Node's system errors with one of `codes`. */
+export function isSystemError(error: unknown, ...codes: readonly string[]): boolean {
+  return (
+    error instanceof Error && 'code' in error && typeof error.code === 'string' && codes.includes(error.code)
+  );
+}
+
+/** What an uploader is told of a failure of the disk: no paths. */
+export function storageError(error: unknown): TailcastError {
+  if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EFBIG')) {
+    return new TailcastError('STORE_FAILED', 'no space left on device', { cause: error });
+  }
+  const code = error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
+  return new TailcastError('STORE_FAILED', code, { cause: error });
+}
+
+function withoutLeading(parts: readonly Uint8Array[], count: number): readonly Uint8Array[] {
+  let rest = count;
+  for (const [index, part] of parts.entries()) {
+    if (rest < part.length) return [part.subarray(rest), ...parts.slice(index + 1)];
+    rest -= part.length;
+  }
+  return [];
+}

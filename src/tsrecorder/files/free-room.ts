@@ -1,0 +1,13 @@
+/** How much more can be taken in. */
+import { TailcastError } from '../../errors.ts';
+import { roomIn } from './durable-files.ts';
+import type { RecordingStore } from '../store/store.ts';
+
+/** Free bytes, in the store or in the spool, whichever has fewer. @throws TailcastError `STORE_FAILED` */
+export async function roomFor(store: RecordingStore, spoolDirectory: string): Promise<number | undefined> {
+  const stored = await store.freeBytes();
+  const spooled = await roomIn(spoolDirectory).catch((error: unknown) => {
+    throw new TailcastError('STORE_FAILED', 'the spool cannot be used', { cause: error });
+  });
+  return Math.min(spooled, stored ?? Infinity);
+}

@@ -1,0 +1,278 @@
+/**
+ * Brings uploads that are over from the spool into the store, for as long as it takes. A spool is removed only after the
+ * store holds the recording; until then the recording is listed and served from the spool.
+ */
+import { open, stat } from 'node:fs/promises';
+import { TailcastError, errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { CastHead } from '../library/cast-head.ts';
+import { readCastTail } from '../library/cast-tail.ts';
+import { blockBytesFor, createSealer, type LineSeal } from '../evidence/line-seal.ts';
+import type { SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
+import type { Recording } from '../library/recording.ts';
+import { finalState, problemOf, type SessionFacts } from '../library/session-facts.ts';
+import { sessionMark, type SessionPart } from '../library/session-part.ts';
+import { encodeSidecar } from '../library/sidecar.ts';
+import { removeSpool, type SpoolPaths } from '../spool/spool-file.ts';
+import type { SpoolMeta } from '../spool/spool-journal.ts';
+import { formatTime, parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
+import type { RecordingStore } from '../store/store.ts';
+import { createTurnstile } from '../files/turnstile.ts';
+
+/** An upload that is over. Both files are durable and end in a line feed. */
+export interface OverUpload {
+  readonly meta: SpoolMeta;
+  readonly head: CastHead;
+  readonly facts: SessionFacts;
+  readonly paths: SpoolPaths;
+  readonly castBytes: number;
+  readonly bodyBytes: number;
+  readonly oddLines: number;
+  /** The uploader said that this was all, if not with the end of its body then with its last line. */
+  readonly clean: boolean;
+  /**
+   * Whether the uploader still waits to hear that this is kept. One that does not may bring what it has not heard of to
+   * another recorder.
+   */
+  readonly awaited: () => boolean;
+  /** Why it is over, if it is not clean. */
+  readonly cutReason: string | undefined;
+  /** RFC 3339 in UTC. */
+  readonly endedAt: string;
+}
+
+export interface FinisherOptions {
+  readonly store: RecordingStore;
+  readonly evidence: Pick<SessionEvidence, 'sign' | 'ended'>;
+  readonly log: Logger;
+  /** Pause after the first failure; doubles up to `maxRetryMs`. */
+  readonly retryMs: number;
+  readonly maxRetryMs: number;
+  readonly onRetry: () => void;
+}
+
+export interface Finisher {
+  /**
+   * Takes an upload over. `firstTry` resolves after the first attempt, whatever came of it; `done` when the store has
+   * the recording, and never if the process ends before.
+   */
+  submit(upload: OverUpload): { readonly firstTry: Promise<void>; readonly done: Promise<void> };
+  /** Ends waiting and running attempts; what is not in the store stays in the spool. */
+  close(): Promise<void>;
+}
+
+/** How many uploads are brought into the store at a time. */
+const CONCURRENCY = 4;
+/** Read and hashed at a time: a fraction of a millisecond, in which nothing else happens. */
+const SEAL_READ_BYTES = 256 * 1024;
+
+/** One per recorder. */
+export function createFinisher(options: FinisherOptions): Finisher {
+  const closing = new AbortController();
+  const running = new Set<Promise<void>>();
+  const turn = createTurnstile(CONCURRENCY);
+
+  async function attempt(upload: OverUpload): Promise<boolean> {
+    try {
+      await turn(() => store(upload, options.store, options.evidence));
+      return true;
+    } catch (error) {
+      options.onRetry();
+      options.log.error(
+        { recording: recordingId(upload.meta), error: errorText(error) },
+        'recording could not be stored and will be tried again',
+      );
+      return false;
+    }
+  }
+
+  async function retry(upload: OverUpload): Promise<boolean> {
+    for (let pauseMs = options.retryMs; ; pauseMs = Math.min(pauseMs * 2, options.maxRetryMs)) {
+      if (!(await pause(pauseMs, closing.signal))) return false;
+      if (await attempt(upload)) return true;
+    }
+  }
+
+  return {
+    submit(upload) {
+      const first = attempt(upload);
+      const all = Promise.withResolvers<void>();
+      const work = first
+        .then(async (stored) => stored || (await retry(upload)))
+        .then((stored) => {
+          if (stored) all.resolve();
+        })
+        .finally(() => running.delete(work));
+      running.add(work);
+      return { firstTry: first.then(() => undefined), done: all.promise };
+    },
+    async close() {
+      closing.abort();
+      await Promise.all(running);
+    },
+  };
+}
+
+/** Keeps one upload and removes its spool. Repeating it after a failure anywhere in between does no harm. */
+async function store(
+  upload: OverUpload,
+  into: RecordingStore,
+  evidence: FinisherOptions['evidence'],
+): Promise<void> {
+  const { paths, castBytes } = upload;
+  const cast = await sealFile(paths.cast, castBytes);
+  const tail = await readCastTail(
+    (start, end) => readPart(paths.cast, start, end),
+    castBytes,
+    upload.head.version,
+  );
+  const described = describeUpload(upload, tail.durationSeconds);
+  const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
+  const notesBytes = notes === undefined ? 0 : (await stat(notes)).size;
+  const part = describePart(upload.meta);
+  const isWhole = upload.clean && upload.awaited() && part.number === 1 && part.offset === 0;
+  const mark = isWhole ? undefined : sessionMark(upload.meta.nodeId, part.session);
+  const files = { cast, notes: notes === undefined ? undefined : await sealFile(notes, notesBytes) };
+  const start = await describeStart(upload);
+  let key: RecordingKey = upload.meta;
+  for (;;) {
+    const recording = { ...described, id: recordingId(key), key: recordingKey(key) };
+    const document = encodeSidecar(
+      {
+        tailcast: 1,
+        recording,
+        cast: { bytes: castBytes, resizeOrder: upload.head.resizeOrder },
+        upload: {
+          protocol: upload.meta.protocol,
+          address: upload.meta.address,
+          bodyBytes: upload.bodyBytes,
+          endedAt: upload.endedAt,
+        },
+        ...(upload.facts.exitMessage === undefined ? {} : { exitMessage: upload.facts.exitMessage }),
+        part,
+        gaps: upload.facts.gaps,
+        gapCount: upload.facts.gapCount,
+        noteCount: upload.facts.noteCount,
+      },
+      upload.facts.session,
+    );
+    const sidecar = await evidence.sign(start, files, document);
+    try {
+      const sources = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
+      await into.finish({ key, ...sources, sidecar, sessionMark: mark });
+      break;
+    } catch (error) {
+      if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
+      key = nextKey(key);
+    }
+  }
+  const kept = await into.stat(key, 'cast');
+  if (kept?.bytes !== castBytes) {
+    throw new TailcastError('STORE_FAILED', 'the stored cast is not as long as the spool');
+  }
+  await evidence.ended(start.recording, recordingId(key), files);
+  await removeSpool(paths);
+}
+
+/** The recording as it will be listed. */
+export function describeUpload(upload: OverUpload, durationSeconds: number | undefined): Recording {
+  const { facts, head, meta } = upload;
+  const problem = problemOf(facts, upload.oddLines, upload.cutReason);
+  return {
+    ...describeHead(meta, head),
+    state: finalState(facts, upload.clean),
+    ...(durationSeconds === undefined ? {} : { durationSeconds }),
+    bytes: upload.castBytes,
+    ...(facts.exitCode === undefined ? {} : { exitCode: facts.exitCode }),
+    ...(problem === undefined ? {} : { problem }),
+  };
+}
+
+/** Which part of its session a recording is, by its journal. */
+export function describePart(meta: SpoolMeta): SessionPart {
+  const { number, offset } = meta.part ?? { number: 1, offset: 0 };
+  const session = meta.token ?? recordingId(meta);
+  const { storedHeaderBytes: headerBytes, uploadedHeaderBytes: headerEnd } = meta;
+  return { session, number, offset, headerBytes, headerEnd };
+}
+
+/** The part of a recording that its key and its header tell. */
+export function describeHead(
+  key: RecordingKey,
+  head: CastHead,
+): Omit<Recording, 'state' | 'bytes' | 'durationSeconds' | 'exitCode' | 'problem'> {
+  const { width, height, command, kind, source, destination, kubernetes } = head;
+  return {
+    id: recordingId(key),
+    key: recordingKey(key),
+    startedAt: isoMilliseconds(key.time),
+    width,
+    height,
+    ...(command === undefined ? {} : { command }),
+    kind,
+    source,
+    destination,
+    ...(kubernetes === undefined ? {} : { kubernetes }),
+  };
+}
+
+/** A key's time with exactly three fraction digits. */
+function isoMilliseconds(time: string): string {
+  return new Date(Number((parseTime(time) ?? 0n) / 1_000_000n)).toISOString();
+}
+
+/** The key is taken, e.g. by a copied archive: the next nanosecond is as good. */
+function nextKey(key: RecordingKey): RecordingKey {
+  return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + 1n) };
+}
+
+/** What the log says, or would have said, when the session began. */
+async function describeStart({ meta, paths }: OverUpload): Promise<SessionStart> {
+  const { nodeId, nodeName, address, storedHeaderBytes } = meta;
+  const header = await readPart(paths.cast, 0, storedHeaderBytes);
+  return { recording: recordingId(meta), header, nodeId, nodeName, address };
+}
+
+/** Not a stream of the file: each piece of that is new memory outside V8's heap, as long as the file in all. */
+async function sealFile(path: string, expectedBytes: number): Promise<LineSeal> {
+  const sealer = createSealer(blockBytesFor(expectedBytes));
+  const block = Buffer.allocUnsafeSlow(SEAL_READ_BYTES);
+  const file = await open(path, 'r');
+  try {
+    for (;;) {
+      const { bytesRead } = await file.read(block, 0, block.length);
+      if (bytesRead === 0) return sealer.finish();
+      sealer.push(block.subarray(0, bytesRead));
+    }
+  } finally {
+    await file.close();
+  }
+}
+
+/** Bytes `[start, end)` of a file, fewer if it is shorter. */
+export async function readPart(path: string, start: number, end: number): Promise<Uint8Array> {
+  const file = await open(path, 'r');
+  try {
+    const { bytesRead, buffer } = await file.read(new Uint8Array(end - start), 0, end - start, start);
+    return buffer.subarray(0, bytesRead);
+  } finally {
+    await file.close();
+  }
+}
+
+/** @returns false when the signal ended the pause. */
+function pause(durationMs: number, signal: AbortSignal): Promise<boolean> {
+  return new Promise((resolve) => {
+    if (signal.aborted) {
+      resolve(false);
+      return;
+    }
+    const finish = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', finish);
+      resolve(!signal.aborted);
+    };
+    const timer = setTimeout(finish, durationMs);
+    signal.addEventListener('abort', finish);
+  });
+}

@@ -1,0 +1,41 @@
+/** What there is of an upload when it is over, whether it went well or not. */
+import { parseHead, type CastHead } from '../library/cast-head.ts';
+import { readPart, type OverUpload } from './finisher.ts';
+import { createSessionFacts } from '../library/session-facts.ts';
+import { cutFile, readSpool, removeSpool, type RecoveredSpool } from '../spool/spool-file.ts';
+import type { UploadSession } from './upload-session.ts';
+
+export type FoundUpload = Omit<OverUpload, 'clean' | 'awaited' | 'cutReason' | 'endedAt'>;
+
+/** A session whose last commit went well: memory and disk agree. */
+export async function memorized(session: UploadSession): Promise<FoundUpload | undefined> {
+  const { started, durable, oddLines } = session;
+  if (started === undefined) return undefined;
+  if (durable.castBytes > 0) return { ...started, ...durable, oddLines };
+  await removeSpool(started.paths);
+  return undefined;
+}
+
+/** A session whose storage failed: only the disk knows what is there. */
+export async function reread(session: UploadSession): Promise<FoundUpload | undefined> {
+  const { started, oddLines } = session;
+  if (started === undefined) return undefined;
+  const facts = createSessionFacts();
+  const spool = await readSpool(started.paths, (note) => facts.note(note));
+  if (spool === undefined) {
+    await removeSpool(started.paths);
+    return undefined;
+  }
+  await cutSpool(spool);
+  return { ...started, facts, castBytes: spool.castBytes, bodyBytes: spool.bodyBytes, oddLines };
+}
+
+export async function cutSpool(spool: RecoveredSpool): Promise<void> {
+  await cutFile(spool.paths.cast, spool.castBytes);
+  await cutFile(spool.paths.notes, spool.notesBytes);
+}
+
+export async function readHead(spool: RecoveredSpool): Promise<CastHead | undefined> {
+  const line = await readPart(spool.paths.cast, 0, spool.meta.storedHeaderBytes);
+  return parseHead(new TextDecoder().decode(line));
+}

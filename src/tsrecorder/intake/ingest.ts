@@ -1,0 +1,496 @@
+/**
+ * All uploads of a recorder: begins them, lets them be continued, ends them, hands them to the store, and finds after a
+ * crash what an earlier process left. Knows no HTTP.
+ */
+import { TailcastError, errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import { createDirectorySync } from '../files/durable-files.ts';
+import { describeHead, describePart, describeUpload, type Finisher } from './finisher.ts';
+import { EndedSessions } from './ended-sessions.ts';
+import type { SessionEvidence } from '../evidence/session-evidence.ts';
+import { cutSpool, memorized, readHead, reread, type FoundUpload } from './found-upload.ts';
+import type { GroupCommit } from './group-commit.ts';
+import type { Recording, ResizeOrder } from '../library/recording.ts';
+import { createSessionFacts } from '../library/session-facts.ts';
+import type { Continuation, SessionPart } from '../library/session-part.ts';
+import { listSpools, readSpool, removeSpool, spoolPaths } from '../spool/spool-file.ts';
+import { spoolStatus, type SpoolStatus } from './spool-status.ts';
+import { recordingId, type RecordingKey } from '../store/key.ts';
+import {
+  UploadSession,
+  type SessionDependencies,
+  type SessionLimits,
+  type UploadEvents,
+  type UploadMeter,
+  type UploadOrigin,
+} from './upload-session.ts';
+import { UnreadableSpools } from './unreadable-spools.ts';
+
+export interface IngestOptions {
+  readonly spoolDirectory: string;
+  readonly group: GroupCommit;
+  readonly finisher: Finisher;
+  readonly evidence: Pick<SessionEvidence, 'started' | 'voided' | 'settle'>;
+  readonly meter: UploadMeter;
+  readonly limits: SessionLimits & {
+    /** Sessions that are open or wait to be continued. */
+    readonly maxSessions: number;
+    /** Bytes of all sessions that may wait for the disk. */
+    readonly maxTotalPendingBytes: number;
+  };
+  /** How long a cut upload that named its session may be continued. */
+  readonly resumeGraceMs: number;
+  /** Pause before a spool that cannot be read is read again; doubles up to `maxRetryMs`. */
+  readonly retryMs: number;
+  readonly maxRetryMs: number;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  /** A receive time for a key, later than every one before. */
+  readonly issueTime: () => string;
+  readonly log: Logger;
+  /** An upload is over. */
+  readonly onOutcome: (recording: Recording) => void;
+  /** The store has a recording that `live` still lists. */
+  readonly onStored: (recording: Recording) => void;
+}
+
+/** One connection's part of an upload. */
+export interface Upload {
+  /** Durable body bytes of the whole session: what is acknowledged. */
+  readonly durableBytes: number;
+  /** Takes body bytes. False: wait for `drain`. After `failed` it drops them. */
+  push(chunk: Uint8Array): boolean;
+  /**
+   * The body has ended. Resolves with true when all is durable and the store has been tried once, with false when that
+   * failed and `failed` has been told why.
+   */
+  end(): Promise<boolean>;
+  /** The connection is gone, or the transport gives up. After `end`: nobody may hear what it resolves with. */
+  cut(reason: string): void;
+}
+
+/** A recording that is not in the store yet. */
+export interface LiveRecording {
+  readonly key: RecordingKey;
+  readonly recording: Recording;
+  readonly castPath: string;
+  readonly notesPath: string;
+  readonly resizeOrder: ResizeOrder;
+  readonly part: SessionPart;
+  /** Durable lengths of the files, whole lines, and the byte of the session up to which they reach. */
+  durable(): { readonly castBytes: number; readonly notesBytes: number; readonly bodyBytes: number };
+  /** Whether more may come. */
+  isOpen(): boolean;
+  /** Resolves when the store has it, or when there is nothing of it to store. */
+  readonly stored: Promise<void>;
+  /** Calls `wake` when one of the two above may have changed. @returns how to stop that. */
+  watch(wake: () => void): () => void;
+}
+
+interface Entry {
+  readonly session: UploadSession;
+  /** Set once the session is over: how it will be listed until the store has it. */
+  over: Recording | undefined;
+  /** When that was, in milliseconds since the epoch. */
+  overAtMs: number;
+  grace: NodeJS.Timeout | undefined;
+  /** A connection has the session, or waits to hear that it is kept. */
+  awaited: boolean;
+  /** Steps of one session run one after another. */
+  steps: Promise<void>;
+  /** Resolves when the store has it, or when there was nothing to store. */
+  readonly gone: PromiseWithResolvers<void>;
+}
+
+/** One per spool directory, which must exist. */
+export class Ingest {
+  readonly #options: IngestOptions;
+  readonly #deps: SessionDependencies;
+  readonly #entries = new Set<Entry>();
+  readonly #byToken = new Map<string, Entry>();
+  readonly #ended = new EndedSessions();
+  readonly #unreadable: UnreadableSpools;
+  #closing = false;
+
+  constructor(options: IngestOptions) {
+    const { group, limits, log, meter, spoolDirectory } = options;
+    const syncEntries = createDirectorySync();
+    this.#options = options;
+    this.#unreadable = new UnreadableSpools({ ...options, recover: (key) => this.#recoverSpool(key) });
+    this.#deps = {
+      spoolDirectory,
+      group,
+      limits,
+      meter,
+      syncEntries: () => syncEntries(spoolDirectory),
+      issueTime: options.issueTime,
+      isFull: () => group.waitingBytes >= limits.maxTotalPendingBytes,
+      onStarted(key, { nodeId, nodeName, address, protocol }, header) {
+        const recording = recordingId(key);
+        log.info({ recording, uploader: nodeName, address, protocol }, 'recording started');
+        return options.evidence.started({ recording, header, nodeId, nodeName, address });
+      },
+    };
+  }
+
+  /** What is in the spool, sessions without a header included. */
+  status(): SpoolStatus & { /** Spools that cannot be read. */ readonly unreadable: number } {
+    return { ...spoolStatus(this.#entries, this.#options.now()), unreadable: this.#unreadable.count };
+  }
+
+  /** What is not in the store yet. */
+  live(): readonly LiveRecording[] {
+    const readable = [...this.#entries].map(describeEntry).filter((live) => live !== undefined);
+    return [...readable, ...this.#unreadable.live()];
+  }
+
+  /**
+   * A connection begins a session, or continues one that has the same name, here or elsewhere.
+   *
+   * @param at where in its session the connection begins.
+   * @throws TailcastError `RECORDER_BUSY`; `UPLOAD_CONFLICT` when the beginning is not here and is not repeated either
+   */
+  async begin(origin: UploadOrigin, at: Continuation, events: UploadEvents): Promise<Upload> {
+    const { offset, number, preambleBytes } = at;
+    if (this.#closing) throw new TailcastError('RECORDER_BUSY', 'it is shutting down');
+    const token = tokenOf(origin);
+    const known = token === undefined ? undefined : this.#byToken.get(token);
+    if (known !== undefined) {
+      const upload = await this.#takeOver(known, at, events);
+      return upload ?? this.begin(origin, at, events);
+    }
+    const endedAt = this.#ended.bytesOf(token);
+    if (endedAt !== undefined && offset <= endedAt) return acknowledged(endedAt);
+    if (offset > 0 && preambleBytes === 0) {
+      throw new TailcastError('UPLOAD_CONFLICT', 'the session is not here');
+    }
+    if (this.#entries.size >= this.#options.limits.maxSessions) {
+      throw new TailcastError('RECORDER_BUSY', 'too many sessions');
+    }
+    const continues = offset > 0 || number > 1 ? { continues: { offset, number } } : {};
+    return this.#connect(this.#add(new UploadSession({ ...origin, ...continues }, this.#deps)), at, events);
+  }
+
+  /** After a commit: connections that had to wait may go on if there is room. */
+  resumeWaiting(): void {
+    for (const { session } of this.#entries) session.resumeIfRoom();
+  }
+
+  /** Finds what an earlier process left. Resolves when all of it is listed; storing it goes on. */
+  async recover(): Promise<void> {
+    await this.#unreadable.recover(await listSpools(this.#options.spoolDirectory));
+    await this.#options.evidence.settle(await listSpools(this.#options.spoolDirectory));
+  }
+
+  /**
+   * Takes over a spool that was put into the directory: a session of another recorder, which is not continued. Resolves
+   * when the store has it.
+   */
+  async adopt(key: RecordingKey): Promise<void> {
+    const recovered = await this.#readSpool(key);
+    if (recovered === undefined) return;
+    const { session, ended } = recovered;
+    const entry = this.#add(session, false);
+    const reason = 'the recorder that had the session was lost';
+    void this.#next(entry, () => this.#finish(entry, ended || session.saidEnd, reason));
+    await entry.gone.promise;
+  }
+
+  /**
+   * Ends all connections with `RECORDER_BUSY`. Sessions that can be continued stay in the spool; the others are brought
+   * into the store, which is tried once.
+   */
+  async close(): Promise<void> {
+    this.#closing = true;
+    this.#unreadable.close();
+    const stopped = new TailcastError('RECORDER_BUSY', 'it is shutting down');
+    const steps = [...this.#entries].map((entry) => {
+      clearTimeout(entry.grace);
+      entry.session.release(stopped);
+      return this.#next(entry, () => this.#suspend(entry, 'the recorder was stopped'));
+    });
+    await Promise.allSettled(steps);
+  }
+
+  /** @param named whether a connection may ask for the session by its name. */
+  #add(session: UploadSession, named = true): Entry {
+    const entry: Entry = {
+      session,
+      over: undefined,
+      overAtMs: 0,
+      grace: undefined,
+      awaited: false,
+      steps: Promise.resolve(),
+      gone: Promise.withResolvers(),
+    };
+    const token = named ? tokenOf(session.origin) : undefined;
+    this.#entries.add(entry);
+    if (token !== undefined) this.#byToken.set(token, entry);
+    return entry;
+  }
+
+  /** The session can no longer be continued. */
+  #forgetToken(entry: Entry): void {
+    clearTimeout(entry.grace);
+    const token = tokenOf(entry.session.origin);
+    if (token !== undefined && this.#byToken.get(token) === entry) this.#byToken.delete(token);
+  }
+
+  #remove(entry: Entry): void {
+    this.#forgetToken(entry);
+    this.#entries.delete(entry);
+    entry.gone.resolve();
+  }
+
+  /** Runs `step` after the entry's earlier steps. */
+  #next(entry: Entry, step: () => Promise<void>): Promise<void> {
+    const run = entry.steps.then(step).catch((error: unknown) => {
+      this.#options.log.error(
+        { uploader: entry.session.origin.nodeName, error: errorText(error) },
+        'upload could not be finished and stays in the spool',
+      );
+    });
+    entry.steps = run;
+    return run;
+  }
+
+  /** The session will not go on: to the store with it. Resolves after the first try. A step. */
+  async #finish(entry: Entry, clean: boolean, cutReason: string | undefined): Promise<void> {
+    const { session } = entry;
+    if (entry.over !== undefined || !this.#entries.has(entry)) return;
+    await session.detach();
+    let found: FoundUpload | undefined;
+    try {
+      found = session.failure === undefined ? await memorized(session) : await reread(session);
+    } catch (error) {
+      if (session.started === undefined) throw error;
+      this.#forgetToken(entry);
+      this.#entries.delete(entry);
+      this.#unreadable.add(session.started.meta, error);
+      return;
+    }
+    if (found === undefined) {
+      if (session.started !== undefined) this.#options.evidence.voided(recordingId(session.started.meta));
+      this.#remove(entry);
+      return;
+    }
+    const endedAtMs = this.#options.now();
+    const endedAt = new Date(endedAtMs).toISOString();
+    const awaited = (): boolean => entry.awaited || session.origin.token === undefined;
+    const upload = { ...found, clean, awaited, cutReason: clean ? undefined : cutReason, endedAt };
+    const recording = describeUpload(upload, undefined);
+    entry.over = recording;
+    entry.overAtMs = endedAtMs;
+    this.#forgetToken(entry);
+    if (clean) this.#ended.remember(tokenOf(session.origin), upload.bodyBytes);
+    session.wake();
+    const { id, state, bytes, problem } = recording;
+    this.#options.log.info({ recording: id, state, bytes, problem }, 'recording ended');
+    this.#options.onOutcome(recording);
+    const { firstTry, done } = this.#options.finisher.submit(upload);
+    void done.then(() => {
+      this.#options.onStored(recording);
+      this.#remove(entry);
+    });
+    await firstTry;
+  }
+
+  /** The connection is gone: a session that has a name may be continued for a while. A step. */
+  async #suspend(entry: Entry, reason: string): Promise<void> {
+    const { session } = entry;
+    if (entry.over !== undefined) return;
+    await session.detach();
+    const canContinue =
+      session.origin.token !== undefined && session.durable.castBytes > 0 && session.failure === undefined;
+    if (!canContinue) await this.#finish(entry, false, reason);
+    else if (!this.#closing) this.#awaitContinuation(entry, reason);
+  }
+
+  #awaitContinuation(entry: Entry, reason: string): void {
+    clearTimeout(entry.grace);
+    entry.grace = setTimeout(() => {
+      void this.#next(entry, async () => {
+        if (!entry.session.attached) await this.#finish(entry, entry.session.saidEnd, reason);
+      });
+    }, this.#options.resumeGraceMs);
+  }
+
+  /**
+   * Gives a session to a new connection. One step from the old connection to the new one, so that two that want the same
+   * session get it one after the other.
+   *
+   * @returns undefined when the session has ended meanwhile, or lacks bytes that went elsewhere: it ends then, and
+   *   another part begins.
+   * @throws TailcastError `UPLOAD_CONFLICT`
+   */
+  async #takeOver(entry: Entry, at: Continuation, events: UploadEvents): Promise<Upload | undefined> {
+    const taken = Promise.withResolvers<Upload | undefined>();
+    void this.#next(entry, async () => {
+      const { session } = entry;
+      try {
+        if (entry.over !== undefined || !this.#entries.has(entry)) {
+          taken.resolve(undefined);
+          return;
+        }
+        clearTimeout(entry.grace);
+        session.release(new TailcastError('UPLOAD_CONFLICT', 'it goes on over another connection'));
+        await session.detach();
+        if (session.failure !== undefined) throw session.failure;
+        if (at.preambleBytes > 0 && session.durable.bodyBytes < at.offset) {
+          this.#forgetToken(entry);
+          void this.#next(entry, () => this.#finish(entry, false, 'the session went on at another recorder'));
+          taken.resolve(undefined);
+          return;
+        }
+        taken.resolve(this.#connect(entry, at, events));
+      } catch (error) {
+        taken.reject(asTailcastError(error));
+        await this.#suspend(entry, 'the upload was cut and could not be continued');
+      }
+    });
+    return taken.promise;
+  }
+
+  #connect(entry: Entry, at: Continuation, events: UploadEvents): Upload {
+    const { session } = entry;
+    /** Set when this connection has nothing to say any more. */
+    let released = false;
+    let ended = false;
+    entry.awaited = true;
+
+    /** The recorder ends the upload. What is whole and durable is kept. */
+    const fail = (error: TailcastError): void => {
+      if (released) return;
+      released = true;
+      const { nodeName, address } = session.origin;
+      this.#options.log.warn(
+        { code: error.code, reason: error.message, uploader: nodeName, address },
+        'upload refused',
+      );
+      events.failed(error);
+      void this.#next(entry, () => this.#finish(entry, false, error.message));
+    };
+
+    session.attach(
+      {
+        ...events,
+        failed: fail,
+        released(error) {
+          released = true;
+          events.failed(error);
+        },
+      },
+      at,
+    );
+    return {
+      get durableBytes() {
+        return session.durable.bodyBytes;
+      },
+      push(chunk) {
+        if (released) return true;
+        try {
+          return session.push(chunk);
+        } catch (error) {
+          fail(asTailcastError(error));
+          return true;
+        }
+      },
+      end: async () => {
+        if (released) return false;
+        ended = true;
+        if (session.lacksEnd) {
+          released = true;
+          await this.#next(entry, () => this.#suspend(entry, 'the upload ended before its session'));
+          return true;
+        }
+        try {
+          await session.end();
+        } catch (error) {
+          fail(asTailcastError(error));
+        }
+        if (released) return false;
+        released = true;
+        await this.#next(entry, () => this.#finish(entry, true, undefined));
+        return true;
+      },
+      cut: (reason) => {
+        if (released && !ended) return;
+        entry.awaited = false;
+        if (ended) return;
+        released = true;
+        void this.#next(entry, () => this.#suspend(entry, reason));
+      },
+    };
+  }
+
+  async #recoverSpool(key: RecordingKey): Promise<void> {
+    const recovered = await this.#readSpool(key);
+    if (recovered === undefined) return;
+    const { session, ended } = recovered;
+    const entry = this.#add(session);
+    const reason = 'the recorder stopped while the session was open';
+    if (!ended && session.origin.token !== undefined) this.#awaitContinuation(entry, reason);
+    else void this.#next(entry, () => this.#finish(entry, ended, ended ? undefined : reason));
+  }
+
+  /** Cuts a spool that nobody writes to to what is whole. @returns undefined when nothing is; then it is gone. */
+  async #readSpool(
+    key: RecordingKey,
+  ): Promise<{ readonly session: UploadSession; readonly ended: boolean } | undefined> {
+    const paths = spoolPaths(this.#options.spoolDirectory, key);
+    const facts = createSessionFacts();
+    const spool = await readSpool(paths, (note) => facts.note(note));
+    const head = spool === undefined ? undefined : await readHead(spool);
+    if (spool === undefined) {
+      await removeSpool(paths);
+      return undefined;
+    }
+    if (head === undefined) throw new TailcastError('STORE_FAILED', 'the header cannot be read');
+    await cutSpool(spool);
+    const { meta, ended, ...position } = spool;
+    const session = UploadSession.recovered(
+      { meta, head, facts, paths },
+      position,
+      { ...meta, token: meta.token, ...(meta.part === undefined ? {} : { continues: meta.part }) },
+      this.#deps,
+    );
+    const recording = recordingId(meta);
+    this.#options.log.info({ recording, bytes: spool.castBytes, ended }, 'spool recovered');
+    return { session, ended };
+  }
+}
+
+/** A session that has ended and of which the uploader has not heard: there is nothing more to do than to say so. */
+function acknowledged(bodyBytes: number): Upload {
+  return { durableBytes: bodyBytes, push: () => true, end: async () => true, cut: () => undefined };
+}
+
+function describeEntry(entry: Entry): LiveRecording | undefined {
+  const { session } = entry;
+  const { started } = session;
+  if (started === undefined || session.durable.castBytes === 0) return undefined;
+  const bytes = session.durable.castBytes;
+  return {
+    key: started.meta,
+    recording: entry.over ?? { ...describeHead(started.meta, started.head), state: 'open', bytes },
+    castPath: started.paths.cast,
+    notesPath: started.paths.notes,
+    resizeOrder: started.head.resizeOrder,
+    part: describePart(started.meta),
+    durable: () => session.durable,
+    isOpen: () => entry.over === undefined,
+    stored: entry.gone.promise,
+    watch: (wake) => session.watch(wake),
+  };
+}
+
+/** Two nodes that name the same session have two sessions. */
+function tokenOf({ nodeId, token }: UploadOrigin): string | undefined {
+  return token === undefined ? undefined : JSON.stringify([nodeId, token]);
+}
+
+function asTailcastError(error: unknown): TailcastError {
+  return error instanceof TailcastError
+    ? error
+    : new TailcastError('STORE_FAILED', errorText(error), { cause: error });
+}

@@ -1,0 +1,85 @@
+/**
+ * The first line of a cast: checked when it is uploaded, stamped with who uploaded it, and read back for the list.
+ */
+import { TailcastError } from '../../errors.ts';
+import { hasReversedResize, parseCastHeader, type ParsedCastHeader } from '../../wire/asciicast/header.ts';
+import { WireError } from '../../wire/wire-error.ts';
+import { readJsonObject, spliceMembers } from './json-members.ts';
+import type { Recording, RecordingKind, RecordingNode, ResizeOrder } from './recording.ts';
+
+/** What the header line says about a recording. */
+export interface CastHead extends Pick<
+  Recording,
+  'width' | 'height' | 'command' | 'kind' | 'source' | 'destination' | 'kubernetes'
+> {
+  /** Of asciicast. */
+  readonly version: 2 | 3;
+  /** Order of the numbers in resize events as far as the header tells. */
+  readonly resizeOrder: ResizeOrder;
+}
+
+/**
+ * Checks the header of an upload and adds `dstNode` and `dstNodeID`, the node that uploads. Keys of these names that the
+ * uploader sent are replaced; every other byte is kept, so that unknown keys and 64-bit integers survive.
+ *
+ * @returns the line to store, ending in a line feed.
+ * @throws TailcastError `UPLOAD_MALFORMED` when the line is no asciicast header.
+ */
+export function stampHead(line: string, uploader: RecordingNode): string {
+  const object = readJsonObject(line);
+  if (object === undefined || parseHead(object.text) === undefined) {
+    throw new TailcastError('UPLOAD_MALFORMED', 'it does not begin with an asciicast header');
+  }
+  const stamped = spliceMembers(
+    object,
+    new Map([
+      ['dstNode', JSON.stringify(uploader.node)],
+      ['dstNodeID', JSON.stringify(uploader.nodeId)],
+    ]),
+  );
+  return `${stamped}\n`;
+}
+
+/** The header in `line`, or undefined if it is none. */
+export function parseHead(line: string): CastHead | undefined {
+  try {
+    return readHead(parseCastHeader(line));
+  } catch (error) {
+    if (error instanceof WireError) return undefined;
+    throw error;
+  }
+}
+
+function readHead(header: ParsedCastHeader): CastHead {
+  const { version, width, height, command, srcNodeUser, srcNodeTags, kubernetes } = header;
+  return {
+    version,
+    width,
+    height,
+    ...(command === undefined ? {} : { command }),
+    kind: kindOf(header),
+    source: {
+      node: header.srcNode,
+      nodeId: header.srcNodeID,
+      ...(srcNodeUser === undefined ? {} : { user: srcNodeUser }),
+      ...(srcNodeTags === undefined ? {} : { tags: srcNodeTags }),
+    },
+    destination: { node: header.dstNode ?? '', nodeId: header.dstNodeID ?? '' },
+    ...(kubernetes === undefined
+      ? {}
+      : {
+          kubernetes: {
+            namespace: kubernetes.Namespace,
+            pod: kubernetes.PodName,
+            container: kubernetes.Container,
+          },
+        }),
+    resizeOrder: hasReversedResize(header) ? 'rowsFirst' : 'columnsFirst',
+  };
+}
+
+function kindOf({ kubernetes, sshUser, connectionID }: ParsedCastHeader): RecordingKind {
+  const session = kubernetes?.SessionType;
+  if (session === 'exec' || session === 'attach') return session;
+  return sshUser !== '' || connectionID !== '' ? 'ssh' : 'unknown';
+}

@@ -1,0 +1,281 @@
+/**
+ * Finds recordings. There is no database: what is in the store and what still is in a spool is the truth, and every
+ * answer is derived from it. Only what a list shows is kept in memory, and only as much as the cache may hold.
+ */
+import type { CastPiece } from './cast-pieces.ts';
+import { spooledFiles } from './cast-pieces.ts';
+import { matches, type CatalogQuery } from './catalog-query.ts';
+import { createDescriber, type Describe } from './describe-stored.ts';
+import type { LiveRecording } from '../intake/ingest.ts';
+import { joinParts, type DescribedPart } from './join-parts.ts';
+import type { Recording, ResizeOrder } from './recording.ts';
+import { sessionMark } from './session-part.ts';
+import { fixedWidth, parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
+import type { RecordingStore, StoredRecording } from '../store/store.ts';
+
+export interface CatalogPage {
+  /** Newest first. May be shorter than `limit` although there is a `next`. */
+  readonly recordings: readonly Recording[];
+  readonly next?: string;
+}
+
+/** A recording and where its bytes are. */
+export interface CatalogEntry {
+  readonly recording: Recording;
+  /** Of the first of its uploads. */
+  readonly key: RecordingKey;
+  readonly resizeOrder: ResizeOrder;
+  /** Its cast, in order. Only the last one may grow. */
+  readonly pieces: readonly CastPiece[];
+  /** The session that the last piece is of; undefined when that is in the store, or with another recorder. */
+  readonly live: LiveRecording | undefined;
+  /** The notes of all its uploads, once it does not grow any more; undefined when there is one upload. */
+  readonly joinedNotes?: () => AsyncIterable<Uint8Array>;
+  /** Changes when the cast does; undefined while it grows. */
+  readonly version: string | undefined;
+}
+
+export interface Catalog {
+  list(query: CatalogQuery): Promise<CatalogPage>;
+  /** @returns undefined when there is no such recording, whatever `id` is. */
+  find(id: string): Promise<CatalogEntry | undefined>;
+  /** Something was put into the store by this process. */
+  changed(): void;
+}
+
+/** A session that another recorder has open, as far as the store knows it. */
+export interface RemoteRecording {
+  readonly key: RecordingKey;
+  readonly sessionMark: string;
+  describe(): Promise<DescribedPart | undefined>;
+}
+
+export interface CatalogOptions {
+  readonly store: RecordingStore;
+  readonly live: () => readonly LiveRecording[];
+  /** Sessions that recorders with the same store have open. */
+  readonly remote?: () => Promise<readonly RemoteRecording[]>;
+  /** How long a listing of the store may be used: how late recordings of other writers show. */
+  readonly refreshMs: number;
+  /** Descriptions kept in memory. */
+  readonly maxCached: number;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+}
+
+/** Something that may be listed. */
+interface Candidate {
+  readonly key: RecordingKey;
+  readonly id: string;
+  /** Fixed-width time, then node: sorts by time. */
+  readonly order: string;
+  readonly mark: string | undefined;
+  readonly describe: () => Promise<DescribedPart | undefined>;
+  /** Other uploads of the same session. They are later ones, and not listed themselves. */
+  readonly others: readonly Candidate[];
+}
+
+/** Recordings described for one page at most; then the page ends and says where to go on. */
+const MAX_SCANNED = 5000;
+const SCAN_BATCH = 32;
+
+/** What is in the store or with other recorders, and what questions need of it. */
+interface Listing {
+  readonly newestFirst: readonly Candidate[];
+  readonly sessions: readonly Candidate[];
+  readonly byId: ReadonlyMap<string, Candidate>;
+  readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
+}
+
+/** One per store. */
+export function createCatalog(options: CatalogOptions): Catalog {
+  const { store } = options;
+  const describe = createDescriber(store, options.maxCached);
+  let listing: { readonly at: number; readonly found: Promise<Listing> } | undefined;
+
+  /** As it was `refreshMs` ago at most. */
+  function listElsewhere(): Promise<Listing> {
+    if (listing === undefined || options.now() - listing.at >= options.refreshMs) {
+      const found = listStored(options, describe).then(createListing);
+      const fresh = { at: options.now(), found };
+      listing = fresh;
+      // a failed listing is not kept
+      found.catch(() => {
+        if (listing === fresh) listing = undefined;
+      });
+    }
+    return listing.found;
+  }
+
+  const listLive = (): readonly Candidate[] =>
+    options.live().map((recording) => liveCandidate(store, recording));
+
+  /** All, newest first, each session once. */
+  async function candidates(): Promise<readonly Candidate[]> {
+    // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
+    const live = listLive();
+    const elsewhere = await listElsewhere();
+    if (live.length === 0) return elsewhere.sessions;
+    return groupSessions(withoutCopies(live, elsewhere.newestFirst).toSorted(newestFirst));
+  }
+
+  /** One of all, whichever of its uploads `id` names. In a store of many recordings that is most of what is asked. */
+  async function candidateOfId(id: string): Promise<Candidate | undefined> {
+    const live = listLive();
+    const { byId, byMark } = await listElsewhere();
+    const named = live.find((candidate) => candidate.id === id) ?? byId.get(id);
+    if (named?.mark === undefined) return named;
+    const uploads = withoutCopies(
+      live.filter(({ mark }) => mark === named.mark),
+      byMark.get(named.mark) ?? [],
+    );
+    return groupSessions(uploads.toSorted(newestFirst))[0];
+  }
+
+  return {
+    async list(query) {
+      const all = (await candidates()).filter(inRangeOf(query));
+      const recordings: Recording[] = [];
+      for (let start = 0; start < all.length && start < MAX_SCANNED; start += SCAN_BATCH) {
+        const batch = all.slice(start, start + SCAN_BATCH);
+        const described = await Promise.all(batch.map(describeCandidate));
+        for (const [index, entry] of described.entries()) {
+          if (entry === undefined || !matches(entry.recording, query)) continue;
+          recordings.push(entry.recording);
+          const isLast = start + index + 1 >= all.length;
+          if (recordings.length >= query.limit)
+            return isLast ? { recordings } : { recordings, next: entry.recording.id };
+        }
+      }
+      const scanned = all[MAX_SCANNED - 1];
+      return scanned === undefined || all.length <= MAX_SCANNED
+        ? { recordings }
+        : { recordings, next: scanned.id };
+    },
+    async find(id) {
+      const key = parseRecordingId(id);
+      if (key === undefined) return undefined;
+      const known = await candidateOfId(id);
+      if (known !== undefined) return describeCandidate(known);
+      // newer than the listing
+      const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
+      return (await describe({ key, hasSidecar }))?.entry;
+    },
+    changed() {
+      listing = undefined;
+    },
+  };
+}
+
+function createListing(found: readonly Candidate[]): Listing {
+  const sorted = found.toSorted(newestFirst);
+  const byMark = uploadsByMark(sorted);
+  return {
+    newestFirst: sorted,
+    sessions: groupSessions(sorted, byMark),
+    byId: new Map(sorted.map((candidate) => [candidate.id, candidate])),
+    byMark,
+  };
+}
+
+/** What is live here is so elsewhere too while it moves into the store. */
+function withoutCopies(live: readonly Candidate[], elsewhere: readonly Candidate[]): readonly Candidate[] {
+  const ids = new Set(live.map(({ id }) => id));
+  return [...live, ...elsewhere.filter(({ id }) => !ids.has(id))];
+}
+
+async function listStored(options: CatalogOptions, describe: Describe): Promise<readonly Candidate[]> {
+  // NOTE: open sessions first, for the same reason as above
+  const open = (await options.remote?.()) ?? [];
+  const stored = await options.store.list();
+  const ids = new Set(stored.map(({ key }) => recordingId(key)));
+  return [
+    ...stored.map((recording) => storedCandidate(recording, describe)),
+    ...open.filter(({ key }) => !ids.has(recordingId(key))).map(remoteCandidate),
+  ];
+}
+
+function storedCandidate(recording: StoredRecording, describe: Describe): Candidate {
+  return candidateOf(recording.key, recording.sessionMark, () => describe(recording));
+}
+
+function remoteCandidate(remote: RemoteRecording): Candidate {
+  return candidateOf(remote.key, remote.sessionMark, () => remote.describe());
+}
+
+function liveCandidate(store: RecordingStore, live: LiveRecording): Candidate {
+  const { key, part, recording, resizeOrder } = live;
+  const files = spooledFiles(store, live);
+  const pieces = [{ ...files.cast, start: 0 }];
+  const entry = { recording, key, resizeOrder, pieces, live, version: undefined };
+  return candidateOf(key, sessionMark(key.nodeId, part.session), () =>
+    Promise.resolve({ entry, part, files, bodyEnd: live.durable().bodyBytes, gapCount: 0 }),
+  );
+}
+
+function candidateOf(
+  key: RecordingKey,
+  mark: string | undefined,
+  describe: Candidate['describe'],
+): Candidate {
+  return { key, id: recordingId(key), order: orderOf(key), mark, describe, others: [] };
+}
+
+/** @param sorted newest first. @returns the same order; the first upload of a session stands for all of them. */
+function groupSessions(
+  sorted: readonly Candidate[],
+  sessions: ReadonlyMap<string, readonly Candidate[]> = uploadsByMark(sorted),
+): readonly Candidate[] {
+  return sorted.flatMap((candidate) => {
+    const uploads = candidate.mark === undefined ? undefined : sessions.get(candidate.mark);
+    if (uploads === undefined || uploads.length === 1) return [candidate];
+    return uploads.at(-1) === candidate ? [{ ...candidate, others: uploads.slice(0, -1) }] : [];
+  });
+}
+
+/** Of each session that may have several: its uploads, in the order they come. */
+function uploadsByMark(sorted: readonly Candidate[]): ReadonlyMap<string, readonly Candidate[]> {
+  const sessions = new Map<string, Candidate[]>();
+  for (const candidate of sorted) {
+    if (candidate.mark === undefined) continue;
+    const known = sessions.get(candidate.mark);
+    if (known === undefined) sessions.set(candidate.mark, [candidate]);
+    else known.push(candidate);
+  }
+  return sessions;
+}
+
+async function describeCandidate({ describe, others }: Candidate): Promise<CatalogEntry | undefined> {
+  if (others.length === 0) return asWhole(await describe());
+  const found = await Promise.all([describe(), ...others.map((other) => other.describe())]);
+  const [first, ...rest] = found.filter((part) => part !== undefined);
+  if (first === undefined) return undefined;
+  return joinParts([first, ...rest], first.entry);
+}
+
+/** A part whose session's other parts are not to be seen is joined with nothing: that says what is missing. */
+function asWhole(described: DescribedPart | undefined): Promise<CatalogEntry> | CatalogEntry | undefined {
+  if (described === undefined || described.part.offset === 0) return described?.entry;
+  return joinParts([described], described.entry);
+}
+
+function orderOf({ nodeId, time }: RecordingKey): string {
+  return `${fixedWidth(time)} ${nodeId}`;
+}
+
+function newestFirst(left: Candidate, right: Candidate): number {
+  if (left.order === right.order) return 0;
+  return left.order < right.order ? 1 : -1;
+}
+
+/** What of all recordings comes after the query's cursor, within its times. */
+function inRangeOf({ from, to, cursor }: CatalogQuery): (candidate: Candidate) => boolean {
+  const after = cursor === undefined ? undefined : parseRecordingId(cursor);
+  const before = after === undefined ? undefined : orderOf(after);
+  return ({ key, order }) => {
+    if (before !== undefined && order >= before) return false;
+    if (from === undefined && to === undefined) return true;
+    const time = parseTime(key.time) ?? 0n;
+    return (from === undefined || time >= from) && (to === undefined || time < to);
+  };
+}

@@ -1,0 +1,173 @@
+/** Describes recordings from what the store holds of them. */
+import { TailcastError, errorText } from '../../errors.ts';
+import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
+import { parseHead, type CastHead } from './cast-head.ts';
+import { storedFiles } from './cast-pieces.ts';
+import { readCastTail } from './cast-tail.ts';
+import { describeHead } from '../intake/finisher.ts';
+import type { DescribedPart } from './join-parts.ts';
+import type { Recording, ResizeOrder } from './recording.ts';
+import { parseSidecar, type Sidecar } from './sidecar.ts';
+import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
+import type { ObjectKind, ObjectStat, RecordingStore, StoredRecording } from '../store/store.ts';
+
+export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
+
+/**
+ * What cannot be read is described as damaged. Cached by length and time of the cast, unless it was the store that failed.
+ *
+ * @param maxCached descriptions kept in memory.
+ */
+export function createDescriber(store: RecordingStore, maxCached: number): Describe {
+  const cache = new Map<string, DescribedPart>();
+  return async ({ key, hasSidecar, stat: listed }) => {
+    const id = recordingId(key);
+    const stat = listed ?? (await store.stat(key, 'cast'));
+    if (stat === undefined) return undefined;
+    const version = `${stat.bytes.toString(36)}-${Math.floor(stat.modifiedAtMs).toString(36)}${hasSidecar ? 's' : ''}`;
+    const cached = cache.get(id);
+    if (cached?.entry.version === version) return cached;
+    let described: DescribedPart;
+    try {
+      described = await describeStored(store, key, stat, version, hasSidecar);
+    } catch (error) {
+      // removed while it was read
+      if (isUnknown(error) && (await store.stat(key, 'cast')) === undefined) return undefined;
+      const problem = `the recording cannot be read: ${errorText(error)}`;
+      described = describeAlone(store, key, version, describeDamaged(key, stat.bytes, problem));
+      // a store or a disk that fails says nothing about the recording
+      if (error instanceof Error && 'code' in error) return described;
+    }
+    const [oldest] = cache.keys();
+    if (cache.size >= maxCached && oldest !== undefined) cache.delete(oldest);
+    cache.set(id, described);
+    return described;
+  };
+}
+
+function isUnknown(error: unknown): boolean {
+  return error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN';
+}
+
+/** As a recording that is a session of its own. */
+function describeAlone(
+  store: RecordingStore,
+  key: RecordingKey,
+  version: string,
+  recording: Recording,
+  resizeOrder: ResizeOrder = 'columnsFirst',
+): DescribedPart {
+  const files = storedFiles(store, key, recording.bytes, false);
+  const pieces = [{ ...files.cast, start: 0 }];
+  return {
+    entry: { recording, key, resizeOrder, pieces, live: undefined, version },
+    part: { session: recording.id, number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
+    files,
+    bodyEnd: recording.bytes,
+    gapCount: 0,
+  };
+}
+
+async function describeStored(
+  store: RecordingStore,
+  key: RecordingKey,
+  stat: ObjectStat,
+  version: string,
+  hasSidecar: boolean,
+): Promise<DescribedPart> {
+  const sidecar = hasSidecar
+    ? parseSidecar(await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES))
+    : undefined;
+  if (sidecar !== undefined) {
+    const recording = describeFromSidecar(sidecar, key, stat.bytes);
+    const described = describeAlone(store, key, version, recording, sidecar.cast.resizeOrder);
+    return {
+      ...described,
+      part: sidecar.part ?? described.part,
+      files: storedFiles(store, key, stat.bytes, sidecar.noteCount > 0),
+      bodyEnd: sidecar.upload.bodyBytes,
+      gapCount: sidecar.gapCount,
+    };
+  }
+  const head = parseHead(await readFirstLine(store, key, stat.bytes));
+  if (head === undefined) {
+    const problem = 'the header line cannot be read';
+    return describeAlone(store, key, version, describeDamaged(key, stat.bytes, problem));
+  }
+  const foreign = await describeForeign(store, key, head, stat.bytes);
+  const recording = hasSidecar ? { ...foreign, problem: 'the sidecar cannot be read' } : foreign;
+  return describeAlone(store, key, version, recording, head.resizeOrder);
+}
+
+const MAX_SIDECAR_BYTES = 8_388_608;
+
+/** Id, key and length are those of the cast that is there, whatever the sidecar says. */
+function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, bytes: number): Recording {
+  const changed = cast.bytes !== bytes;
+  return {
+    ...recording,
+    id: recordingId(key),
+    key: recordingKey(key),
+    bytes,
+    ...(changed ? { problem: 'the cast is not as long as it was when it was stored' } : {}),
+  };
+}
+
+/** A recording without a sidecar: of the reference, or copied in. */
+async function describeForeign(
+  store: RecordingStore,
+  key: RecordingKey,
+  head: CastHead,
+  bytes: number,
+): Promise<Recording> {
+  const read = async (start: number, end: number): Promise<Uint8Array> =>
+    Buffer.concat(await Array.fromAsync(store.read(key, 'cast', { start, end })));
+  const { durationSeconds, endsWhole } = await readCastTail(read, bytes, head.version);
+  return {
+    ...describeHead(key, head),
+    destination: { node: head.destination.node, nodeId: head.destination.nodeId || key.nodeId },
+    state: endsWhole ? 'closed' : 'interrupted',
+    ...(durationSeconds === undefined ? {} : { durationSeconds }),
+    bytes,
+    ...(endsWhole ? {} : { problem: 'the recording ends inside of a line' }),
+  };
+}
+
+/** A recording of which nothing can be read but its name. */
+export function describeDamaged(key: RecordingKey, bytes: number, problem: string): Recording {
+  return {
+    ...describeHead(key, {
+      version: 2,
+      width: 0,
+      height: 0,
+      kind: 'unknown',
+      source: { node: '', nodeId: '' },
+      destination: { node: '', nodeId: key.nodeId },
+      resizeOrder: 'columnsFirst',
+    }),
+    state: 'damaged',
+    bytes,
+    problem,
+  };
+}
+
+async function readFirstLine(store: RecordingStore, key: RecordingKey, bytes: number): Promise<string> {
+  const parts: Uint8Array[] = [];
+  const range = { start: 0, end: Math.min(bytes, MAX_HEADER_LENGTH) };
+  for await (const chunk of store.read(key, 'cast', range)) {
+    const end = chunk.indexOf(0x0a);
+    parts.push(end < 0 ? chunk : chunk.subarray(0, end));
+    if (end >= 0) break;
+  }
+  return Buffer.concat(parts).toString();
+}
+
+async function readText(
+  store: RecordingStore,
+  key: RecordingKey,
+  kind: ObjectKind,
+  maxBytes: number,
+): Promise<string> {
+  const chunks = await Array.fromAsync(store.read(key, kind, { start: 0, end: maxBytes }));
+  return Buffer.concat(chunks).toString();
+}

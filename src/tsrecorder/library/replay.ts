@@ -1,0 +1,160 @@
+/** The bytes of a recording as a reader wants them: a range, everything, or everything and then what still comes. */
+import type { FileHandle } from 'node:fs/promises';
+import { parseCastEvent } from '../../wire/asciicast/event.ts';
+import { WireError } from '../../wire/wire-error.ts';
+import { openSpool, piecesBytes, readPieces } from './cast-pieces.ts';
+import type { CatalogEntry } from './catalog.ts';
+import type { LiveRecording } from '../intake/ingest.ts';
+import { readJsonObject, spliceMembers } from './json-members.ts';
+import { readLines } from '../files/line-reader.ts';
+import type { ByteRange } from '../store/store.ts';
+
+/** A range of a cast. Of a live one only what is durable can be read. */
+export function readCast({ pieces }: CatalogEntry, range: ByteRange): AsyncIterable<Uint8Array> {
+  return readPieces(pieces, range);
+}
+
+/** Length of a cast. Of a live one: what is durable now. */
+export function castBytes({ pieces }: CatalogEntry): number {
+  return piecesBytes(pieces);
+}
+
+/**
+ * A cast from its beginning, and of a live one what is added until the session is over. The reader sets the pace:
+ * nothing is read ahead.
+ */
+export async function* followCast(entry: CatalogEntry, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  const { live, pieces } = entry;
+  const last = pieces.at(-1);
+  if (live === undefined || last === undefined) {
+    yield* readPieces(pieces, { start: 0, end: Infinity });
+    return;
+  }
+  yield* readPieces(pieces.slice(0, -1), { start: 0, end: Infinity });
+  // kept open: the file may move into the store and lose its name meanwhile
+  const file = await openSpool(live.castPath);
+  if (file === undefined) yield* last.read({ start: last.start, end: last.end() });
+  else yield* followSpool(file, live, last.start, signal);
+}
+
+/** @param file is closed at the end. */
+async function* followSpool(
+  file: FileHandle,
+  live: LiveRecording,
+  start: number,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  const changes = createChanges(live, signal);
+  const durableBytes = (): number => live.durable().castBytes;
+  try {
+    for (let position = start; ;) {
+      const mayGrow = live.isOpen();
+      const end = durableBytes();
+      while (position < end && !signal.aborted) {
+        const block = new Uint8Array(Math.min(65_536, end - position));
+        const { bytesRead } = await file.read(block, 0, block.length, position);
+        if (bytesRead === 0) return;
+        position += bytesRead;
+        yield block.subarray(0, bytesRead);
+      }
+      if (!mayGrow || signal.aborted) return;
+      await changes.next(() => durableBytes() > position || !live.isOpen());
+    }
+  } finally {
+    changes.stop();
+    await file.close();
+  }
+}
+
+/** What a player needs to know to show a recording right. */
+export interface Presentation {
+  readonly rowsFirst: boolean;
+  /** Recorded without a terminal: no size, and line feeds that no terminal driver has completed. */
+  readonly withoutTerminal: boolean;
+}
+
+/** How to present a recording, or undefined if its cast can be shown as it is. */
+export function presentationOf({ recording, resizeOrder }: CatalogEntry): Presentation | undefined {
+  const rowsFirst = resizeOrder === 'rowsFirst';
+  const withoutTerminal = recording.width === 0 || recording.height === 0;
+  return rowsFirst || withoutTerminal ? { rowsFirst, withoutTerminal } : undefined;
+}
+
+/**
+ * The cast as a terminal shows it right: resize events as `COLSxROWS`; without a terminal a size of 80x24, and carriage
+ * returns before line feeds. Lines come whole; one line is held in memory.
+ */
+export async function* presentCast(
+  chunks: AsyncIterable<Uint8Array>,
+  presentation: Presentation,
+): AsyncGenerator<Uint8Array> {
+  let isHeader = true;
+  for await (const lines of readLines(chunks)) {
+    const parts: Uint8Array[] = [];
+    for (const line of lines) {
+      if (isHeader) parts.push(presentHeader(line, presentation));
+      else parts.push(presentEvent(line, presentation));
+      parts.push(LINE_FEED);
+      isHeader = false;
+    }
+    yield Buffer.concat(parts);
+  }
+}
+
+const LINE_FEED = Buffer.from('\n');
+/** An event up to its code. */
+const EVENT_CODE = /^\[\s*([-+.\deE]+)\s*,\s*"([or])"/;
+const RESIZE_DATA = /"(\d+)x(\d+)"\s*\]\s*$/;
+
+function presentHeader(line: Uint8Array, { withoutTerminal }: Presentation): Uint8Array {
+  const object = withoutTerminal ? readJsonObject(Buffer.from(line).toString()) : undefined;
+  if (object === undefined) return line;
+  const size = new Map([
+    ['width', '80'],
+    ['height', '24'],
+  ]);
+  return Buffer.from(spliceMembers(object, size));
+}
+
+function presentEvent(line: Uint8Array, { rowsFirst, withoutTerminal }: Presentation): Uint8Array {
+  const [, time, code] = EVENT_CODE.exec(Buffer.from(line.subarray(0, 64)).toString('latin1')) ?? [];
+  if (code === 'r' && rowsFirst) {
+    const text = Buffer.from(line).toString();
+    return Buffer.from(text.replace(RESIZE_DATA, '"$2x$1"]'));
+  }
+  if (code === 'o' && withoutTerminal) {
+    try {
+      const { data } = parseCastEvent(Buffer.from(line).toString());
+      return Buffer.from(`[${time},"o",${JSON.stringify(data.replaceAll(/\r?\n/g, '\r\n'))}]`);
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+    }
+  }
+  return line;
+}
+
+interface Changes {
+  /** Resolves as soon as `reached` holds, or the signal aborts. */
+  next(reached: () => boolean): Promise<void>;
+  stop(): void;
+}
+
+function createChanges(live: LiveRecording, signal: AbortSignal): Changes {
+  let wake: () => void = () => undefined;
+  const onChange = (): void => wake();
+  const unwatch = live.watch(onChange);
+  signal.addEventListener('abort', onChange);
+  return {
+    async next(reached) {
+      while (!reached() && !signal.aborted) {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+    },
+    stop() {
+      unwatch();
+      signal.removeEventListener('abort', onChange);
+    },
+  };
+}

@@ -1,0 +1,141 @@
+/**
+ * What the object lines of an upload say about the session, kept small however many there are. Fed while the upload
+ * runs, and again from the journal after a crash.
+ */
+import { parseAnnotation } from '../../wire/recorder-api/annotation.ts';
+import { WireError } from '../../wire/wire-error.ts';
+import type { RecordingState } from './recording.ts';
+import type { JournalNote } from '../spool/spool-journal.ts';
+
+/** Output that is missing from the cast, and where. */
+export interface RecordingGap {
+  /** Offset in the cast. */
+  readonly at: number;
+  readonly bytes?: number;
+  readonly reason: string;
+}
+
+export interface SessionFacts {
+  note(note: JournalNote): void;
+  /** The `session` annotation as JSON text, verbatim; undefined for uploads without annotations. */
+  readonly session: string | undefined;
+  readonly exitCode: number | undefined;
+  readonly exitMessage: string | undefined;
+  /** The gateway's own word on how the session ended. */
+  readonly outcome: string | undefined;
+  readonly reason: string | undefined;
+  /** The first of them; `gapCount` counts all. */
+  readonly gaps: readonly RecordingGap[];
+  readonly gapCount: number;
+  readonly noteCount: number;
+  /** Object lines that are no annotations. They are kept with the notes all the same. */
+  readonly oddCount: number;
+}
+
+const MAX_GAPS = 100;
+const MAX_TEXT = 1000;
+
+/** One per upload. */
+export function createSessionFacts(): SessionFacts {
+  let session: string | undefined;
+  let exitCode: number | undefined;
+  let exitMessage: string | undefined;
+  let outcome: string | undefined;
+  let reason: string | undefined;
+  const gaps: RecordingGap[] = [];
+  let gapCount = 0;
+  let noteCount = 0;
+  let oddCount = 0;
+
+  /** @throws WireError for anything but an annotation. */
+  function take(at: number, line: string): void {
+    const annotation = parseAnnotation(line);
+    switch (annotation.kind) {
+      case 'session':
+        session ??= line;
+        break;
+      case 'exit':
+        exitCode = annotation.code;
+        exitMessage = annotation.message?.slice(0, MAX_TEXT);
+        break;
+      case 'end':
+        outcome = annotation.outcome;
+        reason = annotation.reason?.slice(0, MAX_TEXT);
+        break;
+      case 'gap': {
+        gapCount += 1;
+        const { bytes, reason: why } = annotation;
+        const gap = { at, ...(bytes === undefined ? {} : { bytes }), reason: why.slice(0, MAX_TEXT) };
+        if (gaps.length < MAX_GAPS) gaps.push(gap);
+        break;
+      }
+      case 'stream':
+      case 'raw':
+        break;
+    }
+  }
+
+  return {
+    note({ at, text }) {
+      noteCount += 1;
+      // exact bytes of an output line: as many and as long as the output, and of no interest here
+      if (text?.startsWith('{"kind":"raw",') === true) return;
+      try {
+        take(at, text ?? '');
+      } catch (error) {
+        if (!(error instanceof WireError)) throw error;
+        oddCount += 1;
+      }
+    },
+    get session() {
+      return session;
+    },
+    get exitCode() {
+      return exitCode;
+    },
+    get exitMessage() {
+      return exitMessage;
+    },
+    get outcome() {
+      return outcome;
+    },
+    get reason() {
+      return reason;
+    },
+    gaps,
+    get gapCount() {
+      return gapCount;
+    },
+    get noteCount() {
+      return noteCount;
+    },
+    get oddCount() {
+      return oddCount;
+    },
+  };
+}
+
+/** The state of an upload that is over. `clean`: its end came from the uploader. */
+export function finalState(facts: SessionFacts, clean: boolean): RecordingState {
+  if (facts.outcome === 'violated') return 'violated';
+  return clean && (facts.outcome === undefined || facts.outcome === 'completed') ? 'closed' : 'interrupted';
+}
+
+/** One sentence on what is wrong with a recording, or undefined. `cutReason`: why the upload ended, if it was cut. */
+export function problemOf(
+  facts: SessionFacts,
+  oddLines: number,
+  cutReason: string | undefined,
+): string | undefined {
+  const problems: string[] = [];
+  if (cutReason !== undefined) problems.push(cutReason);
+  if (facts.outcome !== undefined && facts.outcome !== 'completed') {
+    problems.push(`session ${facts.outcome}${facts.reason === undefined ? '' : `: ${facts.reason}`}`);
+  }
+  if (facts.gapCount > 0) {
+    problems.push(`output is missing in ${facts.gapCount} place${facts.gapCount === 1 ? '' : 's'}`);
+  }
+  const odd = oddLines + facts.oddCount;
+  if (odd > 0) problems.push(`${odd} line${odd === 1 ? ' is' : 's are'} not asciicast`);
+  return problems.length === 0 ? undefined : problems.join('; ');
+}

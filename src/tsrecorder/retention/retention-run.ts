@@ -1,0 +1,148 @@
+/**
+ * Carries a retention plan out. What is removed stands in the evidence log, in the store, before it goes; what is held
+ * stays. A hold is a document `.holds/<recording>` whose content says why.
+ */
+import { TailcastError, errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { SessionEvidence } from '../evidence/session-evidence.ts';
+import { batchPrefix, batchTime } from '../events/event-batches.ts';
+import { planRetention, type KeptRecording, type RetentionPlan, type RetentionPolicy } from './retention.ts';
+import { parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
+import type { RecordingStore } from '../store/store.ts';
+import { createTurnstile } from '../files/turnstile.ts';
+
+const HOLDS_FOLDER = '.holds/';
+/** Recordings whose size is asked for at a time. */
+const STAT_CONCURRENCY = 8;
+
+export interface RetentionOptions {
+  readonly store: RecordingStore;
+  readonly evidence: Pick<SessionEvidence, 'removing' | 'removingDocuments'>;
+  readonly policy: RetentionPolicy;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
+  /** How often the policy is applied. */
+  readonly everyMs: number;
+  readonly log: Logger;
+  /** The policy was applied: what it removed is gone. */
+  readonly onApplied: (plan: RetentionPlan) => void;
+  /** It could not be applied to the end. */
+  readonly onFailure: () => void;
+}
+
+export interface Retention {
+  close(): Promise<void>;
+}
+
+/** Applies the policy now and then. Without limits there is nothing to do. */
+export function startRetention(options: RetentionOptions): Retention {
+  const { policy, everyMs, log } = options;
+  if (policy.maxAgeMs === undefined && policy.maxBytes === undefined) return { close: async () => undefined };
+  let running: Promise<void> = Promise.resolve();
+  const apply = (): void => {
+    running = running
+      .then(() => applyRetention(options))
+      .then((plan) => {
+        const { remove, overQuota } = plan;
+        options.onApplied(plan);
+        if (remove.length > 0) log.info({ recordings: remove.length }, 'recordings removed by retention');
+        if (overQuota) log.warn({}, 'what is held is larger than the store may be');
+      })
+      .catch((error: unknown) => {
+        options.onFailure();
+        log.error({ error: errorText(error) }, 'retention failed and will be tried again');
+      });
+  };
+  apply();
+  const timer = setInterval(apply, everyMs);
+  return {
+    async close() {
+      clearInterval(timer);
+      await running;
+    },
+  };
+}
+
+/** What the policy would remove now. */
+export async function planStoreRetention(
+  store: RecordingStore,
+  policy: RetentionPolicy,
+  nowMs: number,
+): Promise<RetentionPlan> {
+  const turn = createTurnstile(STAT_CONCURRENCY);
+  const recordings = await Promise.all(
+    (await store.list()).map(async ({ key, bytes: listed }): Promise<KeptRecording> => {
+      const bytes = listed ?? (await turn(() => sizeOf(store, key)));
+      const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
+      return { id: recordingId(key), startedAtMs, bytes };
+    }),
+  );
+  return planRetention(recordings, await listHolds(store), policy, nowMs);
+}
+
+async function sizeOf(store: RecordingStore, key: RecordingKey): Promise<number> {
+  let bytes = 0;
+  for (const kind of ['cast', 'notes', 'sidecar'] as const)
+    bytes += (await store.stat(key, kind))?.bytes ?? 0;
+  return bytes;
+}
+
+/** Removes what the policy removes. @throws TailcastError `STORE_FAILED`; what has been removed then is in the log */
+export async function applyRetention(options: RetentionOptions): Promise<RetentionPlan> {
+  const { store, evidence, policy, nowMs } = options;
+  const plan = await planStoreRetention(store, policy, nowMs());
+  if (plan.remove.length > 0) {
+    await evidence.removing(plan.remove.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
+    for (const { id } of plan.remove) {
+      const key = parseRecordingId(id);
+      if (key !== undefined) await store.remove(key);
+    }
+  }
+  if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs);
+  return plan;
+}
+
+/** Batches of events grow old as recordings do. */
+async function removeEvents({ store, evidence }: RetentionOptions, beforeMs: number): Promise<void> {
+  const names = (await store.listDocuments(batchPrefix())).filter((name) => {
+    const time = batchTime(name);
+    return time !== undefined && Number(time / 1_000_000n) < beforeMs;
+  });
+  if (names.length === 0) return;
+  await evidence.removingDocuments(names, 'age');
+  for (const name of names) await store.removeDocument(name);
+}
+
+/** Keeps a recording from being removed. @throws TailcastError `RECORDING_UNKNOWN` */
+export async function holdRecording(
+  store: RecordingStore,
+  id: string,
+  reason: string,
+  nowMs: number,
+): Promise<void> {
+  const name = await holdName(store, id);
+  const content = `${JSON.stringify({ time: new Date(nowMs).toISOString(), reason })}\n`;
+  try {
+    await store.putDocument(name, Buffer.from(content));
+  } catch (error) {
+    // it is held already
+    if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
+  }
+}
+
+/** Ends a hold. @throws TailcastError `RECORDING_UNKNOWN` */
+export async function releaseRecording(store: RecordingStore, id: string): Promise<void> {
+  await store.removeDocument(await holdName(store, id));
+}
+
+async function listHolds(store: RecordingStore): Promise<ReadonlySet<string>> {
+  return new Set((await store.listDocuments(HOLDS_FOLDER)).map((name) => name.slice(HOLDS_FOLDER.length)));
+}
+
+async function holdName(store: RecordingStore, id: string): Promise<string> {
+  const key = parseRecordingId(id);
+  if (key === undefined || (await store.stat(key, 'cast')) === undefined) {
+    throw new TailcastError('RECORDING_UNKNOWN', id);
+  }
+  return HOLDS_FOLDER + recordingId(key);
+}

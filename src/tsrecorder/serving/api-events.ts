@@ -1,0 +1,49 @@
+/**
+ * One API request event (recorder.md 3.1): checked, completed with what only the recorder knows, and put into the
+ * wrapper that the reference stores (recorder.md 3.3).
+ */
+import { TailcastError } from '../../errors.ts';
+import { readJsonObject, spliceMembers } from '../library/json-members.ts';
+import type { RecordingNode } from '../library/recording.ts';
+import { eventKey, type RecordingKey } from '../store/key.ts';
+
+/**
+ * @param body the request body.
+ * @param uploader fills `destination`.
+ * @param key fills `id`.
+ * @returns the object to store, ending in a line feed. Every other byte of the event is kept, 64-bit numbers too.
+ * @throws TailcastError `UPLOAD_MALFORMED` when the body is no event.
+ */
+export function wrapEvent(body: Uint8Array, uploader: RecordingNode, key: RecordingKey): string {
+  const event = readJsonObject(decode(body));
+  const type = event?.value.get('type');
+  if (event === undefined || typeof type !== 'string') {
+    throw new TailcastError('UPLOAD_MALFORMED', 'the body is not an event');
+  }
+  const completed = spliceMembers(
+    event,
+    new Map([
+      ['id', JSON.stringify(eventKey(key))],
+      ['destination', JSON.stringify({ node: uploader.node, nodeID: uploader.nodeId })],
+    ]),
+  );
+  const timestamp = JSON.stringify(goTime(event.value.get('timestamp')));
+  return `{"stableID":${JSON.stringify(uploader.nodeId)},"event":${completed},"timestamp":${timestamp}}\n`;
+}
+
+/** Unix seconds as Go prints a time by default: `2026-07-29 10:44:42 +0000 UTC`. */
+function goTime(seconds: unknown): string {
+  const milliseconds = typeof seconds === 'number' ? seconds * 1000 : 0;
+  const date = new Date(milliseconds);
+  if (Number.isNaN(date.getTime()))
+    throw new TailcastError('UPLOAD_MALFORMED', 'the event has no usable time');
+  return `${date.toISOString().slice(0, 19).replace('T', ' ')} +0000 UTC`;
+}
+
+function decode(body: Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(body);
+  } catch (error) {
+    throw new TailcastError('UPLOAD_MALFORMED', 'the body is not UTF-8', { cause: error });
+  }
+}

@@ -1,0 +1,337 @@
+/**
+ * What people and tools read: the list of recordings, the recordings, and the page that plays them. Only `GET`.
+ *
+ * ```
+ * /api/v1/recordings                 {recordings, next?}; limit, cursor, text, node, user, tag, namespace, pod,
+ *                                    container, kind, state, from, to (RFC 3339)
+ * /api/v1/recordings/:id             one recording
+ * /api/v1/recordings/:id/cast        asciicast; Range, ETag; ?normalise=1 as a player needs it; ?follow=1 with what
+ *                                    is still to come, ending with the session
+ * /api/v1/recordings/:id/live        the same over a WebSocket: see live-socket.ts
+ * /api/v1/recordings/:id/sidecar     the document beside the cast, of the first upload of the session
+ * /api/v1/recordings/:id/notes       the annotations of the session, one JSON object per line
+ * /api/v1/events                     {events, next?}; limit, cursor, text, type, user, node, namespace, resource, verb,
+ *                                    name, from, to
+ * /healthz  /readyz                  the process lives; the store can be used
+ * /                                  the player
+ * ```
+ */
+import { Readable } from 'node:stream';
+import fastifyStatic from '@fastify/static';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { TailcastError, errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import { parseRange } from './byte-range.ts';
+import type { CatalogQuery } from '../library/catalog-query.ts';
+import type { Catalog, CatalogEntry } from '../library/catalog.ts';
+import type { EventQuery, EventSearch } from '../events/event-query.ts';
+import type { Hosts } from './hosts.ts';
+import { castBytes, followCast, presentationOf, presentCast, readCast } from '../library/replay.ts';
+import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
+import { parseTime } from '../store/key.ts';
+import type { ObjectKind, RecordingStore } from '../store/store.ts';
+import type { AccessAction, ViewerAccess } from './viewer-access.ts';
+import type { Viewer } from './viewing.ts';
+
+export interface ApiOptions {
+  readonly catalog: Catalog;
+  readonly store: RecordingStore;
+  /** Rejects when nothing can be kept. */
+  readonly freeBytes: () => Promise<number | undefined>;
+  readonly access: ViewerAccess;
+  readonly search: EventSearch;
+  readonly hosts: Hosts;
+  readonly log: Logger;
+  /** The built player, or undefined for none. */
+  readonly playerDirectory: string | undefined;
+}
+
+/** Nothing from elsewhere, nothing inline; WebAssembly for the terminal of the player. */
+export const SECURITY_HEADERS = {
+  'content-security-policy': [
+    "default-src 'none'",
+    "script-src 'self' 'wasm-unsafe-eval'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    "font-src 'self' data:",
+    "connect-src 'self'",
+    "worker-src 'self'",
+    "manifest-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; '),
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'permissions-policy': 'camera=(), geolocation=(), microphone=()',
+} as const;
+
+const HEALTH = ['/healthz', '/readyz'];
+/** How long a request for what belongs to a recording waits for the store to have it. */
+const STORED_WAIT_MS = 5000;
+const CAST_TYPE = 'application/x-asciicast';
+
+const text = z.string().max(1000).exactOptional();
+const time = z
+  .string()
+  .transform((value, context) => {
+    const nanoseconds = parseTime(value);
+    if (nanoseconds !== undefined) return nanoseconds;
+    context.addIssue('is not an RFC 3339 time in UTC');
+    return z.NEVER;
+  })
+  .exactOptional();
+const listQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(500).default(50),
+  cursor: text,
+  text,
+  node: text,
+  user: text,
+  tag: text,
+  namespace: text,
+  pod: text,
+  container: text,
+  kind: z.enum(['exec', 'attach', 'ssh', 'unknown']).exactOptional(),
+  state: z.enum(['open', 'closed', 'interrupted', 'violated', 'damaged']).exactOptional(),
+  from: time,
+  to: time,
+}) satisfies z.ZodType<CatalogQuery>;
+const flag = z.enum(['0', '1']).default('0');
+const castQuery = z.strictObject({ follow: flag, normalise: flag });
+const eventQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(500).default(50),
+  cursor: text,
+  text,
+  type: text,
+  user: text,
+  node: text,
+  namespace: text,
+  resource: text,
+  verb: text,
+  name: text,
+  from: time,
+  to: time,
+}) satisfies z.ZodType<EventQuery>;
+const parameters = z.object({ id: z.string() });
+
+/** Puts everything on `app`. */
+export function addApi(app: FastifyInstance, options: ApiOptions): void {
+  const { catalog, store, hosts, access } = options;
+
+  app.addHook('onRequest', async (request, reply) => {
+    reply.headers(SECURITY_HEADERS);
+    if (HEALTH.includes(request.url)) return;
+    if (!hosts.accepts(request.headers.host, request.socket.localAddress))
+      throw new TailcastError('HOST_REFUSED');
+    if (request.method !== 'GET' && request.method !== 'HEAD') throw new TailcastError('METHOD_REFUSED');
+  });
+  app.setErrorHandler((error, request, reply) => answerError(options.log, error, request, reply));
+  app.setNotFoundHandler(async (_request, reply) =>
+    reply.code(404).send({ code: 'RECORDING_UNKNOWN', message: 'there is nothing under this path' }),
+  );
+
+  /** What a viewer may see, written down before it is given out. */
+  async function find(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    action: AccessAction,
+  ): Promise<CatalogEntry> {
+    const viewer = await viewerOf(access, request, reply);
+    const { id } = parse(parameters, request.params);
+    const entry = await catalog.find(id);
+    if (entry === undefined || !access.mayView(viewer, entry.recording)) {
+      throw new TailcastError('RECORDING_UNKNOWN');
+    }
+    await access.saw(viewer, action, request.url, entry);
+    return entry;
+  }
+
+  app.get('/healthz', async () => ({ status: 'ok' }));
+  app.get('/readyz', async () => {
+    try {
+      await options.freeBytes();
+    } catch (error) {
+      throw new TailcastError('RECORDER_BUSY', 'the store cannot be used', { cause: error });
+    }
+    return { status: 'ok' };
+  });
+  app.get('/api/v1/recordings', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const viewer = await viewerOf(access, request, reply);
+    const page = await catalog.list(parse(listQuery, request.query));
+    await access.saw(viewer, 'list', request.url);
+    return { ...page, recordings: page.recordings.filter((recording) => access.mayView(viewer, recording)) };
+  });
+  app.get('/api/v1/recordings/:id', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    return (await find(request, reply, 'show')).recording;
+  });
+  app.get('/api/v1/recordings/:id/cast', async (request, reply) =>
+    sendCast(await find(request, reply, isPlayed(request) ? 'play' : 'download'), request, reply),
+  );
+  app.get('/api/v1/recordings/:id/sidecar', async (request, reply) =>
+    sendObject(store, await find(request, reply, 'download'), 'sidecar', 'application/json', reply),
+  );
+  app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
+    sendNotes(store, await find(request, reply, 'download'), reply),
+  );
+  app.get('/api/v1/events', async (request, reply) => {
+    const viewer = await viewerOf(access, request, reply);
+    if (!access.mayViewEverything(viewer)) throw new TailcastError('VIEW_REFUSED');
+    const { events, next } = await options.search.find(parse(eventQuery, request.query));
+    await access.saw(viewer, 'events', request.url);
+    const more = next === undefined ? '' : `,"next":${JSON.stringify(next)}`;
+    // as they are stored: they hold integers that JSON.parse would round
+    return reply
+      .header('cache-control', 'no-store')
+      .type('application/json')
+      .send(`{"events":[${events.join(',')}]${more}}`);
+  });
+  if (options.playerDirectory !== undefined) {
+    app.register(fastifyStatic, {
+      root: options.playerDirectory,
+      index: ['index.html'],
+      list: false,
+      redirect: false,
+      serveDotFiles: false,
+      dotfiles: 'ignore',
+      maxAge: 0,
+    });
+  }
+}
+
+/** Who looks; a gateway that named somebody is told that it was believed. */
+async function viewerOf(access: ViewerAccess, request: FastifyRequest, reply: FastifyReply): Promise<Viewer> {
+  const viewer = await access.viewer(request.raw);
+  if (viewer.gateway !== undefined) reply.header(VIEWER_ACCEPTED_HEADER, viewer.nodeId);
+  return viewer;
+}
+
+/** As a player asks for it, not as a tool that wants the file. */
+function isPlayed({ query }: FastifyRequest): boolean {
+  const { normalise, follow } = castQuery.safeParse(query).data ?? {};
+  return normalise === '1' || follow === '1';
+}
+
+async function sendCast(
+  entry: CatalogEntry,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const query = parse(castQuery, request.query);
+  const presentation = query.normalise === '1' ? presentationOf(entry) : undefined;
+  const follow = query.follow === '1' && entry.live !== undefined;
+  reply.type(CAST_TYPE).header('cache-control', 'private, no-cache');
+  if (follow || presentation !== undefined) {
+    const gone = new AbortController();
+    reply.raw.once('close', () => gone.abort());
+    const cast = follow ? followCast(entry, gone.signal) : readCast(entry, wholeOf(entry));
+    return reply.send(streamOf(presentation === undefined ? cast : presentCast(cast, presentation)));
+  }
+  return sendStored(entry, request, reply);
+}
+
+/** The cast as it is, or a range of it. */
+function sendStored(entry: CatalogEntry, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  const { headers } = request;
+  const bytes = wholeOf(entry).end;
+  const tag = entry.version === undefined ? undefined : `"${entry.version}"`;
+  if (tag !== undefined) reply.header('etag', tag);
+  if (tag !== undefined && headers['if-none-match'] === tag) return reply.code(304).send();
+  const condition = headers['if-range'];
+  const mayBePart = condition === undefined || condition === tag;
+  const range = mayBePart ? parseRange(headers.range, bytes) : 'whole';
+  reply.header('accept-ranges', 'bytes');
+  if (range === 'unsatisfiable') {
+    return reply
+      .code(416)
+      .type('application/json')
+      .header('content-range', `bytes */${bytes}`)
+      .send({ code: 'USAGE', message: 'the range is outside of the recording' });
+  }
+  const part = range === 'whole' ? { start: 0, end: bytes } : range;
+  if (range !== 'whole') {
+    reply.code(206).header('content-range', `bytes ${part.start}-${part.end - 1}/${bytes}`);
+  }
+  reply.header('content-length', part.end - part.start);
+  return reply.send(streamOf(readCast(entry, part)));
+}
+
+const NOTES_TYPE = 'application/x-ndjson';
+
+async function sendNotes(
+  store: RecordingStore,
+  entry: CatalogEntry,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const { joinedNotes, live } = entry;
+  if (joinedNotes === undefined || live?.isOpen() === true)
+    return sendObject(store, entry, 'notes', NOTES_TYPE, reply);
+  reply.type(NOTES_TYPE).header('cache-control', 'private, no-cache');
+  return reply.send(streamOf(joinedNotes()));
+}
+
+async function sendObject(
+  store: RecordingStore,
+  { key, live }: CatalogEntry,
+  kind: ObjectKind,
+  type: string,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  // it is listed as over a moment before the store has it
+  if (live?.isOpen() === false) await settledWithin(live.stored, STORED_WAIT_MS);
+  const stat = live?.isOpen() === true ? undefined : await store.stat(key, kind);
+  if (stat === undefined) throw new TailcastError('RECORDING_UNKNOWN', `it has no ${kind}`);
+  reply.type(type).header('cache-control', 'private, no-cache').header('content-length', stat.bytes);
+  return reply.send(streamOf(store.read(key, kind)));
+}
+
+/** Resolves with `promise`, or when the time is over. */
+async function settledWithin(promise: Promise<void>, timeoutMs: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, timeoutMs);
+  });
+  await Promise.race([promise, timeout]);
+  clearTimeout(timer);
+}
+
+function wholeOf(entry: CatalogEntry): { readonly start: number; readonly end: number } {
+  return { start: 0, end: castBytes(entry) };
+}
+
+function streamOf(chunks: AsyncIterable<Uint8Array>): Readable {
+  return Readable.from(chunks, { objectMode: false });
+}
+
+function parse<T extends z.ZodType>(schema: T, value: unknown): z.output<T> {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  throw new TailcastError('USAGE', `${issue?.path.join('.') ?? ''} ${issue?.message ?? ''}`.trim());
+}
+
+function answerError(
+  log: Logger,
+  error: unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
+  const status = clientStatus(error);
+  if (error instanceof TailcastError) {
+    return reply.code(error.entry.status).send({ code: error.code, message: error.message });
+  }
+  if (status !== undefined) return reply.code(status).send({ code: 'USAGE', message: errorText(error) });
+  log.error({ error: errorText(error), route: request.routeOptions.url }, 'request failed');
+  return reply.code(500).send({ code: 'INTERNAL', message: 'internal error in tailcast' });
+}
+
+/** Fastify's own errors about a request: they name nothing that is ours. */
+function clientStatus(error: unknown): number | undefined {
+  if (!(error instanceof Error) || !('statusCode' in error)) return undefined;
+  const { statusCode } = error;
+  return typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500 ? statusCode : undefined;
+}

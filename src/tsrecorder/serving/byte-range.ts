@@ -1,0 +1,23 @@
+/** The `Range` header of a request for one range (RFC 9110 14.1.2). */
+import type { ByteRange } from '../store/store.ts';
+
+/**
+ * @param header as received.
+ * @param bytes length of what is served.
+ * @returns the range; `'whole'` when there is no header or one that may be ignored (another unit, several ranges);
+ *   `'unsatisfiable'` for a range outside of the bytes.
+ */
+export function parseRange(header: string | undefined, bytes: number): ByteRange | 'whole' | 'unsatisfiable' {
+  const match = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header?.trim() ?? '');
+  if (match === null) return 'whole';
+  const [, first = '', last = ''] = match;
+  if (first === '' && last === '') return 'whole';
+  if (first === '') {
+    const suffix = Math.min(Number(last), bytes);
+    return suffix === 0 ? 'unsatisfiable' : { start: bytes - suffix, end: bytes };
+  }
+  const start = Number(first);
+  if (last !== '' && Number(last) < start) return 'whole';
+  if (start >= bytes) return 'unsatisfiable';
+  return { start, end: last === '' ? bytes : Math.min(Number(last) + 1, bytes) };
+}

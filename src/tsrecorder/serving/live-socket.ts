@@ -1,0 +1,152 @@
+/**
+ * Recordings over a WebSocket, one message per line, as asciinema players read them under the subprotocol
+ * `v2.asciicast`: first the header, then the events, and of a running session those that still come. Ends with the
+ * session. Nothing is read from the client.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { WebSocketServer, type WebSocket } from 'ws';
+import { errorText } from '../../errors.ts';
+import { LIVE_SUBPROTOCOL } from '../../wire/recorder-api/live-view.ts';
+import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { Catalog, CatalogEntry } from '../library/catalog.ts';
+import type { Hosts } from './hosts.ts';
+import { readLines } from '../files/line-reader.ts';
+import type { ViewerAccess } from './viewer-access.ts';
+import { followCast, presentationOf, presentCast } from '../library/replay.ts';
+
+export interface LiveSocketOptions {
+  readonly catalog: Catalog;
+  readonly access: ViewerAccess;
+  readonly hosts: Hosts;
+  readonly log: Logger;
+  /** Viewers at a time. */
+  readonly maxViewers: number;
+  /** How often a viewer must show that it is there. */
+  readonly pingMs: number;
+}
+
+export interface LiveSockets {
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
+  close(): void;
+}
+
+const ROUTE = /^\/api\/v1\/recordings\/([^/?]{1,1024})\/live$/;
+const CLOSE_NORMAL = 1000;
+const CLOSE_ERROR = 1011;
+
+/** One per recorder. */
+export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
+  const server = new WebSocketServer({
+    noServer: true,
+    clientTracking: true,
+    maxPayload: 1024,
+    perMessageDeflate: false,
+    handleProtocols: (offered) => (offered.has(LIVE_SUBPROTOCOL) ? LIVE_SUBPROTOCOL : false),
+  });
+
+  /** Viewers whom a gateway named: it is told that it was believed. */
+  const named = new WeakMap<IncomingMessage, string>();
+  server.on('headers', (headers, request) => {
+    const nodeId = named.get(request);
+    if (nodeId !== undefined) headers.push(`${VIEWER_ACCEPTED_HEADER}: ${nodeId}`);
+  });
+
+  async function accept(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    const { localAddress } = request.socket;
+    const { host, origin } = request.headers;
+    const id = idOf(request.url);
+    if (!options.hosts.accepts(host, localAddress) || !options.hosts.acceptsOrigin(origin, localAddress)) {
+      refuse(socket, '403 Forbidden');
+      return;
+    }
+    if (server.clients.size >= options.maxViewers) {
+      refuse(socket, '503 Service Unavailable');
+      return;
+    }
+    const { access } = options;
+    const viewer = await access.viewer(request);
+    if (viewer.gateway !== undefined) named.set(request, viewer.nodeId);
+    const entry = id === undefined ? undefined : await options.catalog.find(id);
+    if (entry === undefined || !access.mayView(viewer, entry.recording)) {
+      refuse(socket, '404 Not Found');
+      return;
+    }
+    await access.saw(viewer, 'play', request.url ?? '', entry);
+    server.handleUpgrade(request, socket, head, (connection) => {
+      void show(options, entry, connection);
+    });
+  }
+
+  return {
+    upgrade(request, socket, head) {
+      accept(request, socket, head).catch((error: unknown) => {
+        options.log.warn({ error: errorText(error) }, 'viewer could not be served');
+        socket.destroy();
+      });
+    },
+    close() {
+      for (const viewer of server.clients) viewer.terminate();
+      server.close();
+    },
+  };
+}
+
+async function show(options: LiveSocketOptions, entry: CatalogEntry, viewer: WebSocket): Promise<void> {
+  const gone = new AbortController();
+  viewer.on('close', () => gone.abort());
+  viewer.on('error', () => gone.abort());
+  const heartbeat = watchHeart(viewer, options.pingMs);
+  const cast = followCast(entry, gone.signal);
+  const presentation = presentationOf(entry);
+  try {
+    for await (const lines of readLines(
+      presentation === undefined ? cast : presentCast(cast, presentation),
+    )) {
+      for (const line of lines.slice(0, -1)) viewer.send(line, { binary: false });
+      // the last one of a batch sets the pace
+      const last = lines.at(-1);
+      if (last !== undefined) await sent(viewer, last);
+      if (gone.signal.aborted) return;
+    }
+    viewer.close(CLOSE_NORMAL);
+  } catch (error) {
+    options.log.warn({ recording: entry.recording.id, error: errorText(error) }, 'viewer was cut off');
+    viewer.close(CLOSE_ERROR);
+  } finally {
+    viewer.once('close', () => clearInterval(heartbeat));
+  }
+}
+
+function sent(viewer: WebSocket, line: Uint8Array): Promise<void> {
+  return new Promise((resolve) => {
+    // a failed send is followed by 'close', which ends the loop
+    viewer.send(line, { binary: false }, () => resolve());
+  });
+}
+
+function watchHeart(viewer: WebSocket, pingMs: number): NodeJS.Timeout {
+  let alive = true;
+  viewer.on('pong', () => {
+    alive = true;
+  });
+  return setInterval(() => {
+    if (!alive) viewer.terminate();
+    alive = false;
+    viewer.ping();
+  }, pingMs);
+}
+
+function idOf(target: string | undefined): string | undefined {
+  const encoded = ROUTE.exec(target ?? '')?.[1];
+  try {
+    return encoded === undefined ? undefined : decodeURIComponent(encoded);
+  } catch {
+    return undefined;
+  }
+}
+
+function refuse(socket: Duplex, status: string): void {
+  socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`);
+}

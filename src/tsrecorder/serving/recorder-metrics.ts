@@ -1,0 +1,202 @@
+/** What the recorder counts. Labels are codes and states of ours, never anything an uploader chose. */
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import type { UploadMeter } from '../intake/upload-session.ts';
+
+/** What is asked for at scrape time. */
+export interface RecorderStatus {
+  /** Sessions in the spool: uploaded now, cut and perhaps continued, over and not in the store, or not to be read. */
+  readonly sessions: {
+    readonly open: number;
+    readonly cut: number;
+    readonly storing: number;
+    readonly unreadable: number;
+  };
+  /** Durable bytes of the sessions in the spool. */
+  readonly spoolBytes: number;
+  /** Received bytes that no commit has taken yet. */
+  readonly waitingBytes: number;
+  readonly oldestStoringSeconds: number;
+  /** Entries of the evidence log that the store does not have. */
+  readonly unpublishedEntries: number;
+}
+
+export type RecorderMetrics = ReturnType<typeof createUploadMetrics> & ReturnType<typeof createStoreMetrics>;
+
+/** Seconds, from what a disk with a battery takes to what makes a shell unusable. */
+const DISK_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+
+/** @param registry where to register; by default one of its own. */
+export function createRecorderMetrics(
+  registry: Registry = new Registry(),
+  status: () => RecorderStatus,
+): RecorderMetrics {
+  const registers = [registry];
+  addGauges(registers, status);
+  const makers = createMakers(registers);
+  return { ...createUploadMetrics(makers), ...createStoreMetrics(makers, registers) };
+}
+
+interface Makers {
+  readonly counter: (name: string, help: string) => Counter;
+  /** `known` values are there from the start: an increase from nothing to 1 is none to Prometheus. */
+  readonly labelled: <Label extends string>(
+    name: string,
+    help: string,
+    label: Label,
+    known: readonly string[],
+  ) => Counter<Label>;
+  readonly histogram: (name: string, help: string) => Histogram;
+}
+
+function createMakers(registers: Registry[]): Makers {
+  return {
+    counter: (name, help) => new Counter({ name, help, registers }),
+    labelled(name, help, label, known) {
+      const created = new Counter({ name, help, labelNames: [label], registers });
+      for (const value of known) created.labels(value).inc(0);
+      return created;
+    },
+    histogram: (name, help) => new Histogram({ name, help, buckets: DISK_BUCKETS, registers }),
+  };
+}
+
+/** What comes in. */
+function createUploadMetrics({ counter, labelled, histogram }: Makers) {
+  return {
+    receivedBytes: counter('tailcast_recorder_received_bytes_total', 'Bytes of session uploads received.'),
+    durableBytes: counter(
+      'tailcast_recorder_durable_bytes_total',
+      'Bytes of session uploads made durable, and thus acknowledged.',
+    ),
+    ackLagSeconds: histogram(
+      'tailcast_recorder_ack_lag_seconds',
+      'Time from the receipt of a byte until it is durable, for the oldest byte of each commit of a session.',
+    ),
+    fsyncSeconds: histogram('tailcast_recorder_fsync_seconds', 'Time of one fsync of one spool file.'),
+    commitSeconds: histogram(
+      'tailcast_recorder_commit_seconds',
+      'Time to make the waiting bytes of all sessions durable.',
+    ),
+    recordings: labelled(
+      'tailcast_recorder_recordings_total',
+      'Recordings that ended, by how they ended.',
+      'state',
+      ['closed', 'interrupted', 'violated'],
+    ),
+    uploadsFailed: labelled(
+      'tailcast_recorder_uploads_failed_total',
+      'Uploads that the recorder ended with an error.',
+      'code',
+      ['STORE_FAILED', 'STORE_FULL', 'UPLOAD_MALFORMED', 'UPLOAD_TOO_LARGE', 'UPLOAD_CONFLICT'],
+    ),
+    refused: labelled('tailcast_recorder_refused_total', 'Requests of uploaders that were refused.', 'code', [
+      'STORE_FULL',
+      'STORE_FAILED',
+      'RECORDER_BUSY',
+      'UPLOAD_REFUSED',
+      'IDENTITY_UNKNOWN',
+      'IDENTITY_UNAVAILABLE',
+      'IDENTITY_MALFORMED',
+    ]),
+    events: counter('tailcast_recorder_events_total', 'API request events made durable.'),
+  };
+}
+
+/** What is kept. */
+function createStoreMetrics({ counter, labelled }: Makers, registers: Registry[]) {
+  return {
+    storedBytes: counter('tailcast_recorder_stored_bytes_total', 'Bytes of casts brought into the store.'),
+    storeRetries: counter(
+      'tailcast_recorder_store_retries_total',
+      'Failed attempts to bring a recording into the store.',
+    ),
+    eventBatchFailures: counter(
+      'tailcast_recorder_event_batch_failures_total',
+      'Failed attempts to bring batches of events into the store.',
+    ),
+    publishFailures: counter(
+      'tailcast_recorder_log_publish_failures_total',
+      'Failed attempts to bring the evidence log into the store.',
+    ),
+    removed: labelled(
+      'tailcast_recorder_removed_total',
+      'Recordings removed by the retention policy, by its reason.',
+      'reason',
+      ['age', 'quota'],
+    ),
+    retentionFailures: counter(
+      'tailcast_recorder_retention_failures_total',
+      'Times the retention policy could not be applied.',
+    ),
+    overQuota: new Gauge({
+      name: 'tailcast_recorder_over_quota',
+      help: '1 while what is held is larger than the store may be.',
+      registers,
+    }),
+    checkpointBytes: counter(
+      'tailcast_recorder_checkpoint_bytes_total',
+      'Bytes of open sessions copied to the shared bucket.',
+    ),
+    checkpointFailures: counter(
+      'tailcast_recorder_checkpoint_failures_total',
+      'Rounds in which open sessions could not all be copied to the shared bucket.',
+    ),
+    adopted: counter('tailcast_recorder_adopted_total', 'Sessions of lost recorders that were taken over.'),
+  };
+}
+
+function addGauges(registers: Registry[], status: () => RecorderStatus): void {
+  new Gauge({
+    name: 'tailcast_recorder_sessions',
+    help: 'Sessions in the spool: open, cut (may be continued), storing (over, not in the store), unreadable.',
+    labelNames: ['state'],
+    registers,
+    collect() {
+      for (const [state, count] of Object.entries(status().sessions)) this.set({ state }, count);
+    },
+  });
+  /** `aggregator`: what several processes have together. */
+  const gauge = (name: string, help: string, read: () => number, aggregator: 'sum' | 'max' = 'sum'): void => {
+    new Gauge({
+      name,
+      help,
+      registers,
+      aggregator,
+      collect() {
+        this.set(read());
+      },
+    });
+  };
+  gauge(
+    'tailcast_recorder_spool_bytes',
+    'Durable bytes of the sessions in the spool.',
+    () => status().spoolBytes,
+  );
+  gauge(
+    'tailcast_recorder_waiting_bytes',
+    'Received bytes that wait for the next commit.',
+    () => status().waitingBytes,
+  );
+  gauge(
+    'tailcast_recorder_oldest_storing_seconds',
+    'How long the session has waited for the store that has waited longest; 0 when none waits.',
+    () => status().oldestStoringSeconds,
+    'max',
+  );
+  gauge(
+    'tailcast_recorder_log_unpublished_entries',
+    'Entries of the evidence log that the store does not have.',
+    () => status().unpublishedEntries,
+  );
+}
+
+/** Tells the metrics what an upload made durable, and how long that took. */
+export function createUploadMeter(metrics: RecorderMetrics): UploadMeter {
+  return {
+    synced: (durationMs) => metrics.fsyncSeconds.observe(durationMs / 1000),
+    durable(bodyBytes, waitedMs) {
+      metrics.durableBytes.inc(bodyBytes);
+      metrics.ackLagSeconds.observe(waitedMs / 1000);
+    },
+  };
+}

@@ -1,0 +1,467 @@
+/**
+ * The five endpoints that uploaders use (recorder.md 1.2), on Node's own HTTP/1.1 requests and HTTP/2 streams.
+ *
+ * | request           | over  | answer                                                                            |
+ * |-------------------|-------|-----------------------------------------------------------------------------------|
+ * | `HEAD /v2/record` | h2    | 200, with our two extensions announced                                              |
+ * | `POST /v2/record` | h2    | 200 at once, then acks of durable bytes; last ack and end when the upload is kept    |
+ * | `POST /record`    | h1    | `100 Continue`, 200 when the upload is kept                                          |
+ * | `HEAD /v2/event`  | both  | 200                                                                                 |
+ * | `POST /v2/event`  | both  | 200 when the event is durable                                                       |
+ *
+ * Who uploads is asked before anything is promised; a refusal is a plain status, so that the uploader goes on to its
+ * next recorder. After the 200 of `POST /v2/record` the only way to say no is an error frame.
+ *
+ * The body of an upload is arbitrary bytes to HTTP; what is accepted of it: a first line that is an asciicast header, of
+ * at most 4 MiB, then lines of at most `maxLineBytes`, in all at most `maxSessionBytes`. Anything else ends the upload
+ * with an error frame (400 or 413 over HTTP/1.1), and what was whole before stays.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
+import type { Socket } from 'node:net';
+import type { Readable } from 'node:stream';
+import { TailcastError, errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import { encodeAck } from '../../wire/recorder-api/ack.ts';
+import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from '../../wire/recorder-api/annotation.ts';
+import { wrapEvent } from './api-events.ts';
+import type { Ingest } from '../intake/ingest.ts';
+import type { RecorderMetrics } from './recorder-metrics.ts';
+import { FROM_START, type Continuation } from '../library/session-part.ts';
+import type { RecordingKey } from '../store/key.ts';
+
+/** Names a session, so that it can be continued on another connection: 1 to 128 visible ASCII characters. */
+export const SESSION_HEADER = 'tailcast-session';
+/** Body bytes of the session that earlier connections brought; in an answer, those that are durable. */
+export const OFFSET_HEADER = 'tailcast-offset';
+/** Counts the uploads of a session, from 1. */
+export const PART_HEADER = 'tailcast-part';
+/**
+ * So many first bytes of the body repeat the beginning of the session, for a recorder that does not have it; the body
+ * goes on at the offset. See `session-part.ts`.
+ */
+export const PREAMBLE_HEADER = 'tailcast-preamble';
+/** `1`: the uploader shows nothing before it is acknowledged, so that it is not to wait for company to be committed. */
+export const WAITS_HEADER = 'tailcast-waits';
+/** Announces the first four above. */
+export const RESUME_HEADER = 'tailcast-resume';
+
+/** The far end of an upload connection. */
+export interface UploaderAddress {
+  /** IP address, IPv4 in IPv6 written as IPv4. */
+  readonly address: string;
+  readonly port: number;
+}
+
+/** What is known of an uploader, from the tailnet and never from the upload. */
+export type UploaderIdentity =
+  | { readonly kind: 'accepted'; readonly nodeId: string; readonly nodeName: string }
+  | { readonly kind: 'refused'; readonly reason: string };
+
+/** Asks who is behind an address. A rejection refuses the uploader with 503. */
+export type IdentifyUploader = (from: UploaderAddress, signal: AbortSignal) => Promise<UploaderIdentity>;
+
+export interface UploadOptions {
+  readonly ingest: Ingest;
+  /** Keeps an event, durably. @throws TailcastError `STORE_FAILED` */
+  readonly putEvent: (key: RecordingKey, content: string) => Promise<void>;
+  /** Room for more; undefined where there is no end. @throws TailcastError when nothing can be kept */
+  readonly freeBytes: () => Promise<number | undefined>;
+  readonly identify: IdentifyUploader;
+  readonly issueTime: () => string;
+  readonly log: Logger;
+  readonly metrics: RecorderMetrics;
+  readonly maxEventBytes: number;
+  /** Bytes of events that may be in memory at a time; beyond that events are refused. */
+  readonly maxTotalEventBytes: number;
+  /** Free space below which no new session begins. */
+  readonly minFreeBytes: number;
+  readonly identifyTimeoutMs: number;
+  /** Longest silence between two ack frames. */
+  readonly idleAckMs: number;
+}
+
+export interface Uploads {
+  /** @returns false when the request is none of ours. `mustContinue`: the uploader waits for `100 Continue`. */
+  request(request: IncomingMessage, response: ServerResponse, mustContinue: boolean): boolean;
+  stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean;
+}
+
+type UploadState = UploadOptions & { readonly eventBytes: { inFlight: number } };
+type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & UploaderAddress;
+
+const ANNOUNCED = { [ANNOTATIONS_HEADER]: ANNOTATIONS_VERSION, [RESUME_HEADER]: '1' } as const;
+const SESSION_NAME = /^[\x21-\x7e]{1,128}$/;
+
+/** One per recorder. */
+export function createUploads(given: UploadOptions): Uploads {
+  const options = { ...given, eventBytes: { inFlight: 0 } };
+  return {
+    request(request, response, mustContinue) {
+      const path = pathOf(request.url);
+      if (path !== '/record' && path !== '/v2/record' && path !== '/v2/event') return false;
+      void answerRequest(options, path, request, response, mustContinue).catch((error: unknown) => {
+        const refusal = asRefusal(error);
+        options.metrics.refused.inc({ code: refusal.code });
+        options.log.warn({ code: refusal.code, reason: refusal.message, path }, 'request refused');
+        refuseRequest(request, response, refusal);
+      });
+      return true;
+    },
+    stream(stream, headers) {
+      const path = pathOf(headers[':path']);
+      if (path !== '/v2/record' && path !== '/v2/event') return false;
+      void answerStream(options, path, stream, headers).catch((error: unknown) => {
+        const refusal = asRefusal(error);
+        options.metrics.refused.inc({ code: refusal.code });
+        options.log.warn({ code: refusal.code, reason: refusal.message, path }, 'request refused');
+        refuseStream(stream, refusal, headers[':method'] === 'HEAD');
+      });
+      return true;
+    },
+  };
+}
+
+async function answerRequest(
+  options: UploadState,
+  path: string,
+  request: IncomingMessage,
+  response: ServerResponse,
+  mustContinue: boolean,
+): Promise<void> {
+  const closed = new AbortController();
+  response.once('close', () => closed.abort());
+  const uploader = await identify(options, request.socket, closed.signal);
+  if (path === '/v2/event') {
+    requireMethod(request.method, 'HEAD', 'POST');
+    if (request.method === 'HEAD') {
+      response.writeHead(200).end();
+      return;
+    }
+    if (mustContinue) response.writeContinue();
+    await takeEvent(options, uploader, request, request.headers);
+    // an uploader makes a connection per event and leaves it idle
+    response.writeHead(200, { connection: 'close', 'content-length': '0' }).end();
+    return;
+  }
+  if (path === '/v2/record')
+    throw new TailcastError('UPLOAD_MALFORMED', '/v2/record is served over HTTP/2 only');
+  requireMethod(request.method, 'POST');
+  await requireRoom(options);
+  await takeV1(options, uploader, request, response, mustContinue);
+}
+
+async function answerStream(
+  options: UploadState,
+  path: string,
+  stream: ServerHttp2Stream,
+  headers: IncomingHttpHeaders,
+): Promise<void> {
+  const closed = new AbortController();
+  stream.once('close', () => closed.abort());
+  // without a listener an error of the stream would end the process; 'close' says all we need
+  stream.on('error', () => undefined);
+  const method = headers[':method'];
+  requireMethod(method, 'HEAD', 'POST');
+  const uploader = await identify(options, stream.session?.socket, closed.signal);
+  if (path === '/v2/event') {
+    if (method === 'POST') await takeEvent(options, uploader, stream, headers);
+    respond(stream, { ':status': 200 }, undefined);
+    return;
+  }
+  await requireRoom(options);
+  if (method === 'HEAD') respond(stream, { ':status': 200, ...ANNOUNCED }, undefined);
+  else await takeV2(options, uploader, stream, headers);
+}
+
+/** Streams the body into a session while acks flow back. */
+async function takeV2(
+  options: UploadOptions,
+  uploader: Accepted,
+  stream: ServerHttp2Stream,
+  headers: IncomingHttpHeaders,
+): Promise<void> {
+  const { token, at } = readSession(headers);
+  const acks = createAckWriter(stream, options.idleAckMs);
+  const upload = await options.ingest.begin({ ...uploader, protocol: 'v2', token }, at, {
+    waits: headers[WAITS_HEADER] === '1',
+    durable: (bodyBytes) => acks.ack(bodyBytes),
+    drain: () => stream.resume(),
+    failed(error) {
+      options.metrics.uploadsFailed.inc({ code: error.code });
+      acks.fail(error);
+    },
+  });
+  if (stream.destroyed) {
+    upload.cut('the connection was lost');
+    return;
+  }
+  stream.respond({
+    ':status': 200,
+    'content-type': 'application/json',
+    ...(token === undefined ? {} : { [OFFSET_HEADER]: String(upload.durableBytes) }),
+  });
+  acks.start(upload.durableBytes);
+  stream.on('data', (chunk: Buffer) => {
+    options.metrics.receivedBytes.inc(chunk.length);
+    if (!upload.push(chunk)) stream.pause();
+  });
+  const finish = (): void => {
+    if (stream.aborted) return;
+    void upload.end().then((kept) => {
+      if (kept) acks.finish(upload.durableBytes);
+    });
+  };
+  // NOTE: node's own client ends the body before it resets a stream, so a reset may follow at once
+  stream.on('end', () => setImmediate(finish));
+  // a request without a body has ended before anybody listened
+  if (stream.readableEnded) finish();
+  stream.on('close', () => {
+    acks.stop();
+    upload.cut('the connection was lost');
+  });
+}
+
+interface AckWriter {
+  /** The first frame, at once. */
+  start(bytes: number): void;
+  ack(bytes: number): void;
+  finish(bytes: number): void;
+  fail(error: TailcastError): void;
+  stop(): void;
+}
+
+/** Never late: a frame for every commit and for every silence. Never a queue: while the peer does not read, one waits. */
+function createAckWriter(stream: ServerHttp2Stream, idleMs: number): AckWriter {
+  let timer: NodeJS.Timeout | undefined;
+  let latest = 0;
+  let started = false;
+  let blocked = false;
+
+  function write(): void {
+    if (!started || stream.destroyed || stream.writableEnded) return;
+    timer?.refresh();
+    if (blocked) return;
+    blocked = !stream.write(encodeAck({ ack: latest }));
+  }
+
+  function end(frame: string): void {
+    stop();
+    if (stream.destroyed || stream.writableEnded) return;
+    if (!stream.headersSent) stream.respond({ ':status': 200, 'content-type': 'application/json' });
+    stream.end(frame);
+    dropRest(stream);
+  }
+
+  function stop(): void {
+    clearInterval(timer);
+  }
+
+  stream.on('drain', () => {
+    blocked = false;
+    write();
+  });
+  return {
+    start(bytes) {
+      started = true;
+      latest = bytes;
+      timer = setInterval(write, idleMs);
+      write();
+    },
+    ack(bytes) {
+      latest = bytes;
+      write();
+    },
+    finish: (bytes) => end(encodeAck({ ack: bytes })),
+    fail: (error) => end(encodeAck({ error: error.message })),
+    stop,
+  };
+}
+
+/** Streams the body into a session; the only answer is the last one. */
+async function takeV1(
+  options: UploadOptions,
+  uploader: Accepted,
+  request: IncomingMessage,
+  response: ServerResponse,
+  mustContinue: boolean,
+): Promise<void> {
+  const failure = Promise.withResolvers<never>();
+  failure.promise.catch(() => undefined);
+  const upload = await options.ingest.begin({ ...uploader, protocol: 'v1', token: undefined }, FROM_START, {
+    waits: false,
+    durable: () => undefined,
+    drain: () => request.resume(),
+    failed(error) {
+      options.metrics.uploadsFailed.inc({ code: error.code });
+      failure.reject(error);
+    },
+  });
+  const kept = Promise.withResolvers<boolean>();
+  request.on('data', (chunk: Buffer) => {
+    options.metrics.receivedBytes.inc(chunk.length);
+    if (!upload.push(chunk)) request.pause();
+  });
+  request.on('end', () => kept.resolve(upload.end()));
+  request.on('close', () => {
+    if (!request.complete) upload.cut('the connection was lost');
+  });
+  request.on('error', () => undefined);
+  if (mustContinue) response.writeContinue();
+  if (!(await Promise.race([kept.promise, failure.promise]))) throw new TailcastError('STORE_FAILED');
+  response.writeHead(200, { 'content-length': '0' }).end();
+}
+
+/** Reads an event and makes it durable. */
+async function takeEvent(
+  options: UploadState,
+  uploader: Accepted,
+  body: Readable,
+  headers: IncomingHttpHeaders,
+): Promise<void> {
+  const { eventBytes, maxEventBytes, maxTotalEventBytes } = options;
+  const tooLong = new TailcastError('UPLOAD_TOO_LARGE', 'the event is too long');
+  if (Number(headers['content-length'] ?? 0) > maxEventBytes) throw tooLong;
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of body) {
+      if (!(chunk instanceof Buffer)) continue;
+      bytes += chunk.length;
+      eventBytes.inFlight += chunk.length;
+      if (bytes > maxEventBytes) throw tooLong;
+      if (eventBytes.inFlight > maxTotalEventBytes)
+        throw new TailcastError('RECORDER_BUSY', 'too many events');
+      chunks.push(chunk);
+    }
+    const key = { nodeId: uploader.nodeId, time: options.issueTime() };
+    const node = { node: uploader.nodeName, nodeId: uploader.nodeId };
+    await options.putEvent(key, wrapEvent(Buffer.concat(chunks), node, key));
+    options.metrics.events.inc();
+  } finally {
+    eventBytes.inFlight -= bytes;
+  }
+}
+
+async function identify(
+  options: UploadOptions,
+  socket: Socket | undefined,
+  closed: AbortSignal,
+): Promise<Accepted> {
+  const from = { address: plainAddress(socket?.remoteAddress), port: socket?.remotePort ?? 0 };
+  const signal = AbortSignal.any([closed, AbortSignal.timeout(options.identifyTimeoutMs)]);
+  let identity: UploaderIdentity;
+  try {
+    identity = await options.identify(from, signal);
+  } catch (error) {
+    throw new TailcastError('IDENTITY_UNAVAILABLE', errorText(error), { cause: error });
+  }
+  if (identity.kind === 'refused') throw new TailcastError('UPLOAD_REFUSED', identity.reason);
+  if (identity.nodeId === '') throw new TailcastError('UPLOAD_REFUSED', 'the uploader has no node id');
+  return { ...identity, ...from };
+}
+
+async function requireRoom({ freeBytes, minFreeBytes }: UploadOptions): Promise<void> {
+  const free = await freeBytes();
+  if (free !== undefined && free < minFreeBytes) throw new TailcastError('STORE_FULL');
+}
+
+function requireMethod(method: string | undefined, ...allowed: readonly string[]): void {
+  if (method === undefined || !allowed.includes(method)) throw new TailcastError('METHOD_REFUSED');
+}
+
+function readSession(headers: IncomingHttpHeaders): {
+  readonly token: string | undefined;
+  readonly at: Continuation;
+} {
+  const token = headers[SESSION_HEADER];
+  if (token === undefined) return { token, at: FROM_START };
+  if (typeof token !== 'string' || !SESSION_NAME.test(token)) {
+    throw new TailcastError('UPLOAD_MALFORMED', `${SESSION_HEADER} is not a session name`);
+  }
+  const offset = readCount(headers, OFFSET_HEADER, 0);
+  const number = readCount(headers, PART_HEADER, 1);
+  const preambleBytes = readCount(headers, PREAMBLE_HEADER, 0);
+  if (number === 0) throw new TailcastError('UPLOAD_MALFORMED', `${PART_HEADER} counts from 1`);
+  // a session that begins here repeats nothing
+  if (preambleBytes > offset) {
+    throw new TailcastError('UPLOAD_MALFORMED', `${PREAMBLE_HEADER} reaches beyond ${OFFSET_HEADER}`);
+  }
+  return { token, at: { offset, number, preambleBytes } };
+}
+
+function readCount(headers: IncomingHttpHeaders, name: string, fallback: number): number {
+  const value = headers[name] ?? String(fallback);
+  if (typeof value !== 'string' || !/^\d{1,15}$/.test(value)) {
+    throw new TailcastError('UPLOAD_MALFORMED', `${name} is not a number`);
+  }
+  return Number(value);
+}
+
+/** `::ffff:192.0.2.1` is how a dual-stack socket shows an IPv4 peer; a zone is of no use to anybody else. */
+function plainAddress(address: string | undefined): string {
+  const [plain = ''] = (address ?? '').split('%');
+  return /^::ffff:\d+\.\d+\.\d+\.\d+$/i.test(plain) ? plain.slice('::ffff:'.length) : plain;
+}
+
+function pathOf(target: string | undefined): string {
+  const query = target?.indexOf('?') ?? -1;
+  return query < 0 ? (target ?? '') : (target ?? '').slice(0, query);
+}
+
+function asRefusal(error: unknown): TailcastError {
+  return error instanceof TailcastError ? error : new TailcastError('INTERNAL', undefined, { cause: error });
+}
+
+function refusalBody(error: TailcastError): string {
+  return `${JSON.stringify({ code: error.code, message: error.message })}\n`;
+}
+
+function refuseRequest(request: IncomingMessage, response: ServerResponse, error: TailcastError): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy();
+    return;
+  }
+  response.writeHead(error.entry.status, { 'content-type': 'application/json', connection: 'close' });
+  response.end(request.method === 'HEAD' ? undefined : refusalBody(error));
+  // the rest of the body is read and dropped, so that the answer is not lost in a reset
+  request.resume();
+}
+
+function refuseStream(stream: ServerHttp2Stream, error: TailcastError, head: boolean): void {
+  if (stream.headersSent) stream.close(constants.NGHTTP2_INTERNAL_ERROR);
+  else {
+    const headers = { ':status': error.entry.status, 'content-type': 'application/json' };
+    respond(stream, headers, head ? undefined : refusalBody(error));
+  }
+}
+
+/** The page and its API are for browsers, and these speak HTTP/2 over TLS only. */
+export function answerUnserved(stream: ServerHttp2Stream): void {
+  stream.on('error', () => undefined);
+  refuseStream(stream, new TailcastError('RECORDING_UNKNOWN', 'served over HTTP/1.1 only'), false);
+}
+
+/** A whole answer. The peer's body, if it still comes, is dropped. */
+function respond(
+  stream: ServerHttp2Stream,
+  headers: Record<string, string | number>,
+  body: string | undefined,
+): void {
+  if (stream.destroyed) return;
+  stream.respond(headers, { endStream: body === undefined });
+  if (body !== undefined) stream.end(body);
+  dropRest(stream);
+}
+
+const LINGER_MS = 1000;
+
+/**
+ * The answer is complete, so the rest of the body is of no use. It is read and dropped for a while before the stream is
+ * reset: a reset that comes together with the answer makes some clients forget the answer.
+ */
+function dropRest(stream: ServerHttp2Stream): void {
+  stream.resume();
+  const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), LINGER_MS);
+  stream.once('close', () => clearTimeout(timer));
+}

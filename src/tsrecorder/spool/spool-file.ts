@@ -1,0 +1,245 @@
+/**
+ * The append-only files of one upload that is not in the store yet: `<id>.cast`, which is what will be stored, and
+ * `<id>.notes`, its journal. Appending is free of I/O; `commit` writes and fsyncs what was appended.
+ */
+import { createReadStream } from 'node:fs';
+import { open, readdir, stat, truncate, type FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
+import { TailcastError } from '../../errors.ts';
+import { isSystemError, writeAll, removeFile } from '../files/durable-files.ts';
+import { readLines } from '../files/line-reader.ts';
+import { PendingBytes } from './pending-bytes.ts';
+import { parseJournalLine, type JournalNote, type SpoolMeta } from './spool-journal.ts';
+import { recordingId, parseRecordingId, type RecordingKey } from '../store/key.ts';
+
+/** The two files of an upload. */
+export interface SpoolPaths {
+  readonly cast: string;
+  readonly notes: string;
+}
+
+export interface SpoolFile {
+  readonly paths: SpoolPaths;
+  /** The bytes are copied. */
+  appendCast(bytes: Uint8Array): void;
+  appendNote(line: string): void;
+  /** Cast bytes and journal bytes appended so far, written or not. */
+  readonly castBytes: number;
+  readonly notesBytes: number;
+  /** Appended and not yet durable. */
+  readonly pendingBytes: number;
+  /** Makes everything appended before the call durable. Creates the files at the first call. Not re-entrant. */
+  commit(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** A spool as a crash left it, read back. */
+export interface RecoveredSpool {
+  readonly meta: SpoolMeta;
+  readonly paths: SpoolPaths;
+  /** Bytes of the cast up to the last line end. The file may be longer. */
+  readonly castBytes: number;
+  /** Body bytes that the kept cast bytes and notes stand for. */
+  readonly bodyBytes: number;
+  /** Journal bytes up to the last kept line. The file may be longer. */
+  readonly notesBytes: number;
+  /** The upload had ended as it should. */
+  readonly ended: boolean;
+}
+
+/** Where the files of an upload are. */
+export function spoolPaths(directory: string, key: RecordingKey): SpoolPaths {
+  const base = join(directory, recordingId(key));
+  return { cast: `${base}.cast`, notes: `${base}.notes` };
+}
+
+/**
+ * A new spool, or with `append` the continuation of one. `syncDirectory` makes the entries of the spool directory
+ * durable.
+ */
+export function createSpoolFile(
+  paths: SpoolPaths,
+  options: {
+    /** Lengths of the files so far. */
+    readonly castBytes: number;
+    readonly notesBytes: number;
+    readonly append: boolean;
+    readonly syncEntries: () => Promise<void>;
+    /** Told how long an fsync took, in milliseconds. */
+    readonly onSync: (durationMs: number) => void;
+  },
+): SpoolFile {
+  let notes: FileHandle | undefined;
+  let cast: FileHandle | undefined;
+  let pendingCast = new PendingBytes();
+  let pendingNotes = new PendingBytes();
+  let pendingBytes = 0;
+  let { castBytes, notesBytes } = options;
+
+  async function openFiles(): Promise<readonly [FileHandle, FileHandle]> {
+    const flags = options.append ? 'a' : 'ax';
+    // NOTE: the journal first: a cast without one could not be attributed
+    notes ??= await open(paths.notes, flags, 0o600);
+    cast ??= await open(paths.cast, flags, 0o600);
+    await options.syncEntries();
+    return [notes, cast];
+  }
+
+  async function sync(file: FileHandle): Promise<void> {
+    const startedAt = performance.now();
+    await file.datasync();
+    options.onSync(performance.now() - startedAt);
+  }
+
+  async function write(file: FileHandle, taken: PendingBytes): Promise<void> {
+    const parts = taken.parts();
+    if (parts.length === 0) return;
+    await writeAll(file, parts);
+    await sync(file);
+    taken.release();
+  }
+
+  return {
+    paths,
+    appendCast(bytes) {
+      pendingCast.append(bytes);
+      castBytes += bytes.length;
+      pendingBytes += bytes.length;
+    },
+    appendNote(line) {
+      const bytes = Buffer.from(line);
+      pendingNotes.append(bytes);
+      notesBytes += bytes.length;
+      pendingBytes += bytes.length;
+    },
+    get castBytes() {
+      return castBytes;
+    },
+    get notesBytes() {
+      return notesBytes;
+    },
+    get pendingBytes() {
+      return pendingBytes;
+    },
+    async commit() {
+      const takenCast = pendingCast;
+      const takenNotes = pendingNotes;
+      const bytes = pendingBytes;
+      pendingCast = new PendingBytes();
+      pendingNotes = new PendingBytes();
+      const [notesFile, castFile] =
+        notes === undefined || cast === undefined ? await openFiles() : [notes, cast];
+      await write(notesFile, takenNotes);
+      await write(castFile, takenCast);
+      pendingBytes -= bytes;
+    },
+    async close() {
+      await cast?.close();
+      await notes?.close();
+      cast = undefined;
+      notes = undefined;
+    },
+  };
+}
+
+/** The keys of all spools in `directory`, oldest name first. Files that are none of ours are left alone. */
+export async function listSpools(directory: string): Promise<readonly RecordingKey[]> {
+  const names = await readdir(directory);
+  return names
+    .filter((name) => name.endsWith('.notes'))
+    .map((name) => parseRecordingId(name.slice(0, -'.notes'.length)))
+    .filter((key) => key !== undefined)
+    .toSorted((left, right) => (left.time < right.time ? -1 : 1));
+}
+
+/**
+ * Reads a spool that nobody writes to.
+ *
+ * @param onNote receives the notes that belong to the kept cast bytes, in order.
+ * @returns undefined when nothing of it was ever durable: no whole line of cast.
+ * @throws a system error when it cannot be read; TailcastError `STORE_FAILED` when it is damaged, as no crash leaves it
+ */
+export async function readSpool(
+  paths: SpoolPaths,
+  onNote: (note: JournalNote) => void,
+): Promise<RecoveredSpool | undefined> {
+  const castBytes = await wholeLineBytes(paths.cast);
+  const journalBytes = await wholeLineBytes(paths.notes);
+  if (castBytes === 0) return undefined;
+  if (journalBytes === 0) throw damaged();
+  let meta: SpoolMeta | undefined;
+  let endedAt: number | undefined;
+  let noteBytes = 0;
+  let notesBytes = 0;
+  for await (const line of journalLines(paths.notes, journalBytes)) {
+    const parsed = parseJournalLine(line.text);
+    // the first line that cannot be read, or that is ahead of the cast, is where the crash was
+    if (parsed === undefined || (parsed.kind === 'note' && parsed.note.at > castBytes)) break;
+    if (parsed.kind === 'meta') meta = parsed.meta;
+    else if (parsed.kind === 'end') endedAt = parsed.castBytes;
+    else {
+      noteBytes += parsed.note.size;
+      onNote(parsed.note);
+    }
+    notesBytes += line.bytes;
+  }
+  if (meta === undefined || castBytes < meta.storedHeaderBytes) throw damaged();
+  const bodyBytes = castBytes - meta.storedHeaderBytes + meta.uploadedHeaderBytes + noteBytes;
+  return { meta, paths, castBytes, bodyBytes, notesBytes, ended: endedAt === castBytes };
+}
+
+function damaged(): TailcastError {
+  return new TailcastError('STORE_FAILED', 'the journal does not belong to the cast');
+}
+
+async function* journalLines(
+  path: string,
+  bytes: number,
+): AsyncGenerator<{ readonly text: string; readonly bytes: number }> {
+  const decoder = new TextDecoder();
+  for await (const lines of readLines(createReadStream(path, { end: bytes - 1 }))) {
+    for (const line of lines) yield { text: decoder.decode(line), bytes: line.length + 1 };
+  }
+}
+
+/** Removes both files, the journal last: until then the spool can be found. */
+export async function removeSpool(paths: SpoolPaths): Promise<void> {
+  await removeFile(paths.cast);
+  await removeFile(paths.notes);
+}
+
+/** Cuts a file to `bytes`, durably, if it is longer. */
+export async function cutFile(path: string, bytes: number): Promise<void> {
+  const { size } = await stat(path);
+  if (size <= bytes) return;
+  await truncate(path, bytes);
+  const file = await open(path, 'r+');
+  try {
+    await file.datasync();
+  } finally {
+    await file.close();
+  }
+}
+
+/** Length of a file up to and with its last line feed, searched from the end. */
+async function wholeLineBytes(path: string): Promise<number> {
+  const file = await open(path, 'r').catch((error: unknown) => {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  });
+  if (file === undefined) return 0;
+  try {
+    const block = new Uint8Array(65_536);
+    let end = (await file.stat()).size;
+    while (end > 0) {
+      const start = Math.max(0, end - block.length);
+      const { bytesRead } = await file.read(block, 0, end - start, start);
+      const found = block.subarray(0, bytesRead).lastIndexOf(0x0a);
+      if (found >= 0) return start + found + 1;
+      end = start;
+    }
+    return 0;
+  } finally {
+    await file.close();
+  }
+}

@@ -1,0 +1,396 @@
+import { once } from 'node:events';
+import { afterEach, describe, expect, it } from 'vitest';
+import { openRig, person, rawClient, type Rig, type RigOptions, type UpstreamSocket } from '../rig.ts';
+
+const cleanups: (() => Promise<void> | void)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
+  const rig = await openRig({ upstream, ...options });
+  cleanups.push(() => rig.close());
+  return rig;
+}
+
+async function connectTo(rig: Rig): Promise<UpstreamSocket> {
+  const client = await rawClient(rig);
+  cleanups.push(() => void client.socket.destroy());
+  return client;
+}
+
+/** Answers each request on a connection with the request's own head, as raw as it came. */
+const echo: RigOptions['upstream'] = (connection) => {
+  let from = 0;
+  connection.socket.on('data', () => {
+    for (;;) {
+      const text = connection.received();
+      const end = text.indexOf('\r\n\r\n', from);
+      if (end === -1) return;
+      const head = text.slice(from, end);
+      from = end + 4;
+      connection.socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${head.length}\r\n\r\n${head}`, 'latin1');
+    }
+  });
+};
+
+const headEnd = (text: string): boolean => text.includes('\r\n\r\n');
+const HOST = 'Host: gateway.test\r\n';
+
+/** Sends raw bytes and returns everything up to the end of the connection. */
+async function exchangeRaw(rig: Rig, bytes: string): Promise<string> {
+  const client = await connectTo(rig);
+  client.socket.write(bytes, 'latin1');
+  await client.closed;
+  return client.received();
+}
+
+describe('HTTP/1.1 connections', () => {
+  it('serve one request after the other and keep the order of a pipeline', async () => {
+    const rig = await rigWith((connection) => {
+      void connection.until(headEnd).then((text) => {
+        const name = /GET \/(\w+)/.exec(text)?.[1] ?? '';
+        const answer = `HTTP/1.1 200 OK\r\nContent-Length: ${name.length}\r\nConnection: close\r\n\r\n${name}`;
+        // the first answer comes last
+        setTimeout(() => connection.socket.end(answer), name === 'first' ? 60 : 0);
+      });
+    });
+    const client = await connectTo(rig);
+    client.socket.write(
+      ['first', 'second', 'third'].map((name) => `GET /${name} HTTP/1.1\r\n${HOST}\r\n`).join(''),
+    );
+    const text = await client.until((received) => received.includes('third'));
+    expect(text.indexOf('first')).toBeLessThan(text.indexOf('second'));
+    expect(text.indexOf('second')).toBeLessThan(text.indexOf('third'));
+    // a request is not even sent upstream before the one in front of it has been answered
+    expect(rig.upstreams[0]!.received()).toContain('/first');
+  });
+
+  it('are closed when too many requests wait in a pipeline', async () => {
+    const rig = await rigWith(() => {});
+    await exchangeRaw(rig, `GET /api HTTP/1.1\r\n${HOST}\r\n`.repeat(40));
+    await expect.poll(() => rig.proxy.inFlight).toBe(0);
+    expect(rig.upstreams.length).toBeLessThanOrEqual(1);
+  });
+
+  it('stay open for the next request when nothing speaks against it', async () => {
+    const rig = await rigWith(echo);
+    const client = await connectTo(rig);
+    for (let round = 1; round <= 3; round++) {
+      client.socket.write(`GET /round${round} HTTP/1.1\r\n${HOST}\r\n`);
+      await client.until((text) => text.includes(`GET /round${round} `));
+    }
+    expect(rig.upstreams).toHaveLength(1);
+    expect(client.received()).not.toMatch(/connection: close/i);
+  });
+
+  it('are closed after the answer when the client asks for it', async () => {
+    const rig = await rigWith(echo);
+    const text = await exchangeRaw(rig, `GET /api HTTP/1.1\r\n${HOST}Connection: close\r\n\r\n`);
+    expect(text).toMatch(/^HTTP\/1\.1 200 OK\r\nContent-Length: \d+\r\nConnection: close\r\n\r\nGET \/api/);
+  });
+
+  it('give an HTTP/1.0 client its body without chunks and the end of the connection', async () => {
+    const rig = await rigWith((connection) =>
+      connection.socket.once('data', () =>
+        connection.socket.write(
+          'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n',
+        ),
+      ),
+    );
+    const text = await exchangeRaw(rig, `GET /api HTTP/1.0\r\n${HOST}\r\n`);
+    expect(text).toBe('HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcde');
+  });
+
+  it('relay a whole answer that comes while the request body is still on its way, then close', async () => {
+    const rig = await rigWith((connection) => {
+      void connection
+        .until((text) => text.includes('first part'))
+        .then(() => connection.socket.write('HTTP/1.1 413 Too Large\r\nContent-Length: 6\r\n\r\nenough'));
+    });
+    const client = await connectTo(rig);
+    client.socket.write(`POST /api HTTP/1.1\r\n${HOST}Content-Length: 1000000\r\n\r\nfirst part`);
+    await client.until((text) => text.includes('enough'));
+    expect(client.received()).toContain('Connection: close\r\n');
+    client.socket.write(Buffer.alloc(100_000));
+    await client.closed;
+    await rig.upstreams[0]!.closed;
+    expect(rig.pool.size.total).toBe(0);
+  });
+
+  it('switch nothing while a request is being answered', async () => {
+    const rig = await rigWith(() => {});
+    const upgrade = `GET /api/v1/namespaces/n/pods/p/exec HTTP/1.1\r\n${HOST}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`;
+    const text = await exchangeRaw(rig, `GET /api HTTP/1.1\r\n${HOST}\r\n${upgrade}`);
+    expect(text).toBe('');
+    const alone = await exchangeRaw(rig, upgrade);
+    expect(alone).toContain('599 Upgrade Handler');
+  });
+
+  it('get a Status for what is no request', async () => {
+    const rig = await rigWith(echo);
+    const cases: [string, number][] = [
+      ['GET /api HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc', 400],
+      ['POST /api HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd', 400],
+      ['POST /api HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\nabc', 400],
+      ['POST /api HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n', 400],
+      ['POST /api HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n', 400],
+      ['GET /api HTTP/1.1\r\nHost: a\r\nA: b\r\n c\r\n\r\n', 400],
+      ['GET /api HTTP/1.1\nHost: a\n\n', 400],
+      ['GET /api HTTP/1.1\r\nHost: a\r\nA: b\0c\r\n\r\n', 400],
+      ['GET /api HTTP/1.1\r\nHost: a\r\nImpersonate-User : root\r\n\r\n', 400],
+      ['get /api HTTP/1.1\r\nHost: a\r\n\r\n', 400],
+      ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400],
+      [`GET /api HTTP/1.1\r\nHost: a\r\nA: ${'x'.repeat(1_100_000)}\r\n\r\n`, 431],
+      ['CONNECT kubernetes:443 HTTP/1.1\r\nHost: a\r\n\r\n', 405],
+    ];
+    for (const [bytes, status] of cases) {
+      const text = await exchangeRaw(rig, bytes);
+      expect([bytes.slice(0, 90), text.slice(0, 12)]).toEqual([bytes.slice(0, 90), `HTTP/1.1 ${status}`]);
+      expect(text).toContain('"kind":"Status"');
+    }
+    expect(rig.upstreams).toHaveLength(0);
+  });
+
+  it('refuse at the gate what a parser lets through', async () => {
+    const rig = await rigWith(echo);
+    const cases: [string, number][] = [
+      ['GET /api HTTP/1.1\r\nConnection: close\r\n\r\n', 400],
+      ['GET /api HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n', 400],
+      ['TRACE /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 405],
+      ['PROPFIND /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 405],
+      ['OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 400],
+      ['GET http://kubernetes/api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 400],
+      ['GET //evil/api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 400],
+      ['GET /api#x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 400],
+      [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'A: b\r\n'.repeat(101)}\r\n`, 431],
+      [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'A: b\r\n'.repeat(5000)}\r\n`, 431],
+      [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'n'.repeat(65_536)}: v\r\n\r\n`, 431],
+      ['GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\nImpersonate-Foo: x\r\n\r\n', 400],
+      ['GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\nImpersonate_User: x\r\n\r\n', 400],
+    ];
+    for (const [bytes, status] of cases) {
+      const text = await exchangeRaw(rig, bytes);
+      expect([bytes.slice(0, 60), text.slice(0, 12)]).toEqual([bytes.slice(0, 60), `HTTP/1.1 ${status}`]);
+      expect(text).toContain('"kind":"Status"');
+    }
+    expect(rig.upstreams).toHaveLength(0);
+  });
+
+  it.each(['first', 'last', 'twice'])(
+    'send upstream none of the headers that speak for the client, %s',
+    async (place) => {
+      const rig = await rigWith(echo);
+      const hostile = [
+        'Authorization: Bearer stolen',
+        'authorization: Basic eA==',
+        'IMPERSONATE-USER: root',
+        'Impersonate-Group: system:masters',
+        'Impersonate-Uid: 1',
+        'Impersonate-Extra-scopes%2fx: 1',
+        'X-Remote-User: root',
+        'x-remote-extra-a%2Fb: 1',
+        'X-Forwarded-For: 1.2.3.4',
+        'Forwarded: for=x',
+        'X-Real-IP: 1.2.3.4',
+        'Tailscale-User-Login: root',
+        'Cookie: a=b',
+        'Proxy-Authorization: Basic x',
+        'TE: trailers',
+        'Trailer: Impersonate-User',
+        'Keep-Alive: 5',
+        'Proxy-Connection: x',
+        'Connection: Impersonate-User, Host , X-Drop,,authorization',
+        'connection: Impersonate-Group',
+        'X-Drop: me',
+      ].join('\r\n');
+      const ordinary = 'Accept: a/b\r\nX-Keep: yes';
+      const order = {
+        first: [hostile, ordinary],
+        last: [ordinary, hostile],
+        twice: [hostile, ordinary, hostile],
+      };
+      const client = await connectTo(rig);
+      client.socket.write(`GET /api HTTP/1.1\r\n${HOST}${order[place as 'first'].join('\r\n')}\r\n\r\n`);
+      await client.until((text) => text.includes('Impersonate-Group: devs'));
+      expect(rig.upstreams[0]!.received().split('\r\n')).toEqual([
+        'GET /api HTTP/1.1',
+        'Host: kubernetes.test',
+        'Accept: a/b',
+        'X-Keep: yes',
+        'Authorization: Bearer gateway-token',
+        'Audit-ID: request-id',
+        'Impersonate-User: alice@example.com',
+        'Impersonate-Group: devs',
+        '',
+        '',
+      ]);
+      expect(client.received()).toMatch(/Warning: 299 - "ignored .*impersonate-user/);
+    },
+  );
+
+  it('drop the trailers of a request', async () => {
+    const rig = await rigWith((connection) => {
+      void connection
+        .until((text) => text.endsWith('0\r\n\r\n'))
+        .then(() => connection.socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'));
+    });
+    const client = await connectTo(rig);
+    client.socket.write(
+      `POST /api HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nImpersonate-User: root\r\n\r\n`,
+    );
+    await client.until((text) => text.endsWith('ok'));
+    expect(rig.upstreams[0]!.received()).toMatch(/Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n$/);
+  });
+
+  it('give up on a chunked body that breaks its framing', async () => {
+    const rig = await rigWith(() => {});
+    const client = await connectTo(rig);
+    client.socket.write(`POST /api HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n`);
+    await expect.poll(() => rig.upstreams.length).toBe(1);
+    await rig.upstreams[0]!.until((text) => text.includes('abc'));
+    client.socket.write('zz\r\n');
+    await client.closed;
+    expect(client.received()).toMatch(/^HTTP\/1\.1 400 /);
+    await rig.upstreams[0]!.closed;
+  });
+
+  it('time out when a request head does not arrive', async () => {
+    const rig = await rigWith(echo, { server: { limits: { headersTimeoutMs: 200 } } });
+    const client = await connectTo(rig);
+    client.socket.write('GET /api HTTP/1.1\r\nHost: a\r\nX-Slow: ');
+    await client.closed;
+    expect(client.received()).toMatch(/^HTTP\/1\.1 408 [\s\S]*"kind":"Status"/);
+  });
+
+  it('are closed when idle for longer than the keep-alive time', async () => {
+    const rig = await rigWith(echo, { server: { limits: { keepAliveMs: 50 } } });
+    const client = await connectTo(rig);
+    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    await client.until((text) => text.includes('GET /api'));
+    await client.closed;
+    expect(client.received()).toMatch(/^HTTP\/1\.1 200 /);
+  });
+
+  it('take hop-by-hop headers and cookies out of an answer', async () => {
+    const rig = await rigWith((connection) =>
+      connection.socket.on('data', () =>
+        connection.socket.write(
+          'HTTP/1.1 200 Fine\r\nConnection: X-Secret\r\nX-Secret: 1\r\nKeep-Alive: timeout=5\r\nSet-Cookie: a=b\r\nX-Open: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n',
+        ),
+      ),
+    );
+    const client = await connectTo(rig);
+    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    const text = await client.until((received) => received.endsWith('0\r\n\r\n'));
+    expect(text).toBe(
+      'HTTP/1.1 200 Fine\r\nX-Open: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n',
+    );
+  });
+
+  it('relay redirects and never follow them', async () => {
+    const rig = await rigWith((connection) =>
+      connection.socket.once('data', () =>
+        connection.socket.write(
+          'HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n',
+        ),
+      ),
+    );
+    const client = await connectTo(rig);
+    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    expect(await client.until(headEnd)).toContain('Location: http://elsewhere/');
+    expect(rig.upstreams).toHaveLength(1);
+  });
+
+  it.each([
+    [
+      '101 without being asked',
+      'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n',
+    ],
+    ['204 with a body', 'HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok'],
+    ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok'],
+    ['another protocol', 'SSH-2.0-OpenSSH_9.2p1 Debian\r\n'],
+  ])('answer 502 when the API server sends %s', async (_, bytes) => {
+    const rig = await rigWith((connection) =>
+      connection.socket.once('data', () => connection.socket.write(bytes)),
+    );
+    const client = await connectTo(rig);
+    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    expect(await client.until(headEnd)).toMatch(/^HTTP\/1\.1 502 /);
+    await rig.upstreams[0]!.closed;
+    // the client's connection is fine and serves the next request
+    client.socket.write(`GET /api%00 HTTP/1.1\r\n${HOST}\r\n`);
+    await client.until((text) => text.includes('HTTP/1.1 400'));
+  });
+
+  it('use no API server connection again that sent more than its answer', async () => {
+    const rig = await rigWith((connection) =>
+      connection.socket.once('data', () =>
+        connection.socket.write(
+          'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong',
+        ),
+      ),
+    );
+    const client = await connectTo(rig);
+    for (let round = 1; round <= 2; round++) {
+      client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+      await client.until((text) => text.split('\r\n\r\nok').length === round + 1);
+    }
+    expect(client.received()).not.toContain('wrong');
+    expect(rig.upstreams).toHaveLength(2);
+  });
+
+  it('pass the client credentials on in noauth mode', async () => {
+    const rig = await rigWith(echo, { mode: 'noauth' });
+    const client = await connectTo(rig);
+    client.socket.write(
+      `GET /api HTTP/1.1\r\n${HOST}Authorization: Bearer mine\r\nImpersonate-User: other\r\n\r\n`,
+    );
+    const text = await client.until((received) => received.includes('Impersonate-User: other'));
+    expect(text).toContain('Authorization: Bearer mine');
+    expect(text).not.toContain('gateway-token');
+  });
+
+  it('close the kubelet proxy under enforcement', async () => {
+    const rig = await rigWith(echo, {
+      identity: person([{ recorderAddrs: ['100.64.0.9:80'], enforceRecorder: true }]),
+    });
+    const client = await connectTo(rig);
+    client.socket.write(
+      `POST /api/v1/nodes/n/proxy/run/ns/pod/c?cmd=id HTTP/1.1\r\n${HOST}Content-Length: 0\r\n\r\n`,
+    );
+    expect(await client.until(headEnd)).toMatch(/^HTTP\/1\.1 403 /);
+    expect(rig.upstreams).toHaveLength(0);
+    const { values } = await rig.metrics.refusals.get();
+    expect(values.filter(({ value }) => value > 0)).toMatchObject([
+      { value: 1, labels: { code: 'POLICY_REFUSED' } },
+    ]);
+  });
+
+  it('survive a client that half-closes after its request', async () => {
+    const rig = await rigWith(echo);
+    const client = await connectTo(rig);
+    client.socket.end(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    await once(client.socket, 'close');
+    await expect.poll(() => rig.proxy.inFlight).toBe(0);
+  });
+});
+
+describe('clients that leave in the middle of an answer', () => {
+  it('are no failure of the API server', async () => {
+    const rig = await rigWith((connection) => {
+      void connection.until(headEnd).then(() => {
+        connection.socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n');
+        const timer = setInterval(() => connection.socket.write(`4000\r\n${'e'.repeat(0x4000)}\r\n`), 1);
+        connection.socket.once('close', () => clearInterval(timer));
+      });
+    });
+    const clients = await Promise.all(Array.from({ length: 20 }, () => connectTo(rig)));
+    for (const { socket } of clients) socket.write(`GET /api/v1/pods?watch=1 HTTP/1.1\r\n${HOST}\r\n`);
+    await Promise.all(clients.map((client) => client.until((text) => text.length > 0x4000)));
+    for (const { socket } of clients) socket.destroy();
+    await expect.poll(() => rig.access.length, { timeout: 5000 }).toBe(clients.length);
+    const { values } = await rig.metrics.upstreamFailures.get();
+    expect(values.filter(({ value }) => value > 0)).toEqual([]);
+  });
+});

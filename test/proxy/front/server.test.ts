@@ -1,0 +1,262 @@
+import { once } from 'node:events';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createClient, http2Client, openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
+
+const cleanups: (() => Promise<void> | void)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOptions> = {}): Promise<Rig> {
+  const rig = await openRig({ upstream, ...options });
+  cleanups.push(() => rig.close());
+  return rig;
+}
+
+const HOST = 'Host: gateway.test\r\n';
+const headEnd = (text: string): boolean => text.includes('\r\n\r\n');
+
+/** Answers when told to. */
+function onDemand(): { upstream: RigOptions['upstream']; answer: () => void; asked: () => number } {
+  const waiting: (() => void)[] = [];
+  return {
+    upstream: (connection) =>
+      connection.socket.on('data', () =>
+        waiting.push(() => connection.socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')),
+      ),
+    answer: () => {
+      for (const answer of waiting.splice(0)) answer();
+    },
+    asked: () => waiting.length,
+  };
+}
+
+describe('the drain', () => {
+  it('closes idle connections at once and lets requests under way finish, each as the last on its connection', async () => {
+    const { upstream, answer, asked } = onDemand();
+    const rig = await rigWith(upstream);
+    const idle = await rawClient(rig);
+    const busy = await rawClient(rig);
+    const session = http2Client(rig);
+    cleanups.push(() => session.destroy());
+    busy.socket.write(`GET /one HTTP/1.1\r\n${HOST}\r\n`);
+    const stream = session.request({ ':path': '/two', ':authority': 'a' });
+    let body = '';
+    stream.on('data', (chunk: Buffer) => (body += chunk.toString()));
+    await expect.poll(asked).toBe(2);
+    const goaway = once(session, 'goaway');
+    const drained = rig.proxy.drain(10_000);
+    await idle.closed;
+    await goaway;
+    expect(rig.proxy.draining).toBe(true);
+    answer();
+    expect(await drained).toEqual({ cutRequests: 0, cutSessions: 0 });
+    await busy.closed;
+    expect(busy.received()).toMatch(
+      /^HTTP\/1\.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok$/,
+    );
+    await expect.poll(() => body).toBe('ok');
+  });
+
+  it('cuts what does not end within the limit, and says how much that was', async () => {
+    const rig = await rigWith((connection) =>
+      connection.socket.once('data', () =>
+        connection.socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'),
+      ),
+    );
+    const client = await rawClient(rig);
+    client.socket.write(`GET /api/v1/pods?watch=1 HTTP/1.1\r\n${HOST}\r\n`);
+    await client.until(headEnd);
+    expect(await rig.proxy.drain(50)).toEqual({ cutRequests: 1, cutSessions: 0 });
+    await client.closed;
+    await rig.upstreams[0]!.closed;
+    expect(client.received()).not.toMatch(/\r\n0\r\n\r\n$/);
+  });
+
+  it('tells interactive sessions why, after they had their time', async () => {
+    let active = 2;
+    const told: string[] = [];
+    const rig = await rigWith(() => {}, {
+      server: {
+        sessions: {
+          get size() {
+            return active;
+          },
+          endAll(reason) {
+            told.push(reason);
+            active = 1;
+            return Promise.resolve();
+          },
+        },
+      },
+    });
+    expect(await rig.proxy.drain(100)).toEqual({ cutRequests: 0, cutSessions: 1 });
+    expect(told).toEqual(['the gateway is shutting down']);
+  });
+
+  it('gives recordings that wait for a recorder their time, in a hurry', async () => {
+    const late = { sessions: 2, hurried: 0, hurry: () => void (late.hurried += 1) };
+    const rig = await rigWith(() => {}, { server: { late } });
+    let over = false;
+    const drained = rig.proxy.drain(10_000).then(() => (over = true));
+    await expect.poll(() => late.hurried).toBe(1);
+    late.sessions = 1;
+    await new Promise((resolve) => setTimeout(resolve, 60));
+    expect(over).toBe(false);
+    late.sessions = 0;
+    await drained;
+  });
+
+  it('waits for them no longer than its limit', async () => {
+    const rig = await rigWith(() => {}, { server: { late: { sessions: 1, hurry: () => undefined } } });
+    const startedMs = performance.now();
+    await rig.proxy.drain(100);
+    expect(performance.now() - startedMs).toBeLessThan(2_000);
+  });
+
+  it('serves the first request of a connection that came just before, and no second one', async () => {
+    const { upstream, answer, asked } = onDemand();
+    const rig = await rigWith(upstream);
+    const open = async (): Promise<number> => (await rig.metrics.connections.get()).values[0]?.value ?? 0;
+    const before = await rawClient(rig);
+    await expect.poll(open).toBe(1);
+    let arriving = 1;
+    const drained = rig.proxy.drain(10_000, () => arriving);
+    const during = await rawClient(rig);
+    await expect.poll(open).toBe(2);
+    arriving = 0;
+    for (const client of [before, during]) client.socket.write(`GET /one HTTP/1.1\r\n${HOST}\r\n`);
+    await expect.poll(asked).toBe(2);
+    answer();
+    expect(await drained).toEqual({ cutRequests: 0, cutSessions: 0 });
+    for (const client of [before, during]) {
+      await client.closed;
+      expect(client.received()).toMatch(/^HTTP\/1\.1 200 OK\r\n[^]*Connection: close\r\n\r\nok$/);
+    }
+  });
+
+  it('waits for connections in a handshake, but not for ever', async () => {
+    const rig = await rigWith(() => {});
+    const started = performance.now();
+    await rig.proxy.drain(10_000, () => 1);
+    expect(performance.now() - started).toBeGreaterThan(1900);
+    expect(performance.now() - started).toBeLessThan(6000);
+  });
+
+  it('turns connections away when it is over', async () => {
+    const rig = await rigWith(() => {});
+    await rig.proxy.drain(10_000);
+    const late = await rawClient(rig);
+    await late.closed;
+    expect(late.received()).toBe('');
+  });
+});
+
+describe.each(['h1', 'h2'] as const)("the gateway's own paths over %s", (name) => {
+  it('are served by Fastify, know the peer, and never reach the API server', async () => {
+    const rig = await rigWith(() => {}, {
+      server: {
+        routes: (app, peerOf) => {
+          app.get('/-/whoami', (request) => Promise.resolve({ peer: peerOf(request.raw).address }));
+          app.post('/-/echo', (request) => Promise.resolve({ got: request.body }));
+          return Promise.resolve();
+        },
+      },
+    });
+    const client = createClient(name, rig);
+    cleanups.push(() => client.close());
+    const who = await client.ask({ path: '/-/whoami?x=1' });
+    expect([who.status, JSON.parse(who.body.toString())]).toEqual([200, { peer: '127.0.0.1' }]);
+    const echo = await client.ask({
+      method: 'POST',
+      path: '/-/echo',
+      headers: ['Content-Type', 'application/json', 'Content-Length', '7'],
+      body: '{"a":1}',
+    });
+    expect(JSON.parse(echo.body.toString())).toEqual({ got: { a: 1 } });
+    const missing = await client.ask({ path: '/-/nothing' });
+    expect([missing.status, JSON.parse(missing.body.toString())]).toMatchObject([404, { kind: 'Status' }]);
+    expect(rig.upstreams).toHaveLength(0);
+  });
+
+  it('share a connection with proxied requests', async () => {
+    const { upstream, answer, asked } = onDemand();
+    const rig = await rigWith(upstream);
+    const client = createClient(name, rig);
+    cleanups.push(() => client.close());
+    for (let round = 0; round < 3; round++) {
+      expect((await client.ask({ path: '/-/nothing' })).status).toBe(404);
+      const asking = client.ask({ path: '/api' });
+      await expect.poll(asked).toBe(1);
+      answer();
+      expect((await asking).body.toString()).toBe('ok');
+    }
+  });
+});
+
+describe('the front', () => {
+  it('keeps the order of a pipeline of both kinds of paths', async () => {
+    const { upstream, answer, asked } = onDemand();
+    const rig = await rigWith(upstream);
+    const client = await rawClient(rig);
+    client.socket.write(
+      `GET /api HTTP/1.1\r\n${HOST}\r\nGET /-/nothing HTTP/1.1\r\n${HOST}\r\nGET /apis HTTP/1.1\r\n${HOST}Connection: close\r\n\r\n`,
+    );
+    await expect.poll(asked).toBe(1);
+    answer();
+    await client.until((text) => text.includes('404 Not Found'));
+    await expect.poll(asked).toBe(1);
+    answer();
+    await client.closed;
+    expect(client.received().match(/HTTP\/1\.1 \d+/g)).toEqual([
+      'HTTP/1.1 200',
+      'HTTP/1.1 404',
+      'HTTP/1.1 200',
+    ]);
+  });
+
+  it('counts connections by protocol', async () => {
+    const rig = await rigWith(() => {});
+    const client = await rawClient(rig);
+    const session = http2Client(rig);
+    await once(session, 'remoteSettings');
+    const open = async (): Promise<unknown> =>
+      Object.fromEntries(
+        (await rig.metrics.connections.get()).values.map(({ labels, value }) => [labels.alpn, value]),
+      );
+    expect(await open()).toEqual({ 'http/1.1': 1, h2: 1 });
+    client.socket.destroy();
+    session.destroy();
+    await expect.poll(open).toEqual({ 'http/1.1': 0, h2: 0 });
+  });
+
+  it('does not grow over many requests', async () => {
+    const rig = await rigWith((connection) =>
+      connection.socket.on('data', () =>
+        connection.socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'),
+      ),
+    );
+    const clients = [createClient('h1', rig), createClient('h2', rig)];
+    cleanups.push(() => {
+      for (const client of clients) client.close();
+    });
+    const round = async (count: number): Promise<void> => {
+      for (let index = 0; index < count; index++)
+        await Promise.all(clients.map((client) => client.ask({ path: '/api' })));
+      rig.access.length = 0;
+    };
+    await round(500);
+    const before = listenersOf(rig);
+    await round(1500);
+    expect(listenersOf(rig)).toEqual(before);
+    expect(rig.pool.size.total).toBeLessThanOrEqual(2);
+    expect(rig.proxy.inFlight).toBe(0);
+  });
+});
+
+/** Listeners on pooled connections: what leaks first when something is added per request. */
+function listenersOf(rig: Rig): number[] {
+  return rig.upstreams
+    .slice(-1)
+    .map(({ socket }) => socket.eventNames().reduce((sum, name) => sum + socket.listenerCount(name), 0));
+}

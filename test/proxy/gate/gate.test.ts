@@ -1,0 +1,213 @@
+import { describe, expect, it } from 'vitest';
+import { TailcastError, type ErrorCode } from '../../../src/errors.ts';
+import {
+  createGate,
+  MAX_HEADER_LINES,
+  MAX_HEADER_NAME_BYTES,
+  type GateDeps,
+  type InboundRequest,
+} from '../../../src/proxy/gate/gate.ts';
+import type { Identity } from '../../../src/tailnet/identity.ts';
+import { CAPABILITY, person } from '../rig.ts';
+
+const signal = new AbortController().signal;
+
+function gateFor(identity: Identity | TailcastError, overrides: Partial<GateDeps> = {}) {
+  return createGate({
+    mode: 'auth',
+    identities: {
+      whois: () => (identity instanceof TailcastError ? Promise.reject(identity) : Promise.resolve(identity)),
+    },
+    upstreamHost: 'kubernetes.test:6443',
+    authorization: () => Promise.resolve('Bearer token'),
+    nowMs: () => 42,
+    createId: () => 'id-1',
+    ...overrides,
+  });
+}
+
+function inbound(overrides: Partial<InboundRequest> = {}): InboundRequest {
+  return {
+    method: 'GET',
+    target: '/api/v1/namespaces/n/pods',
+    rawHeaders: ['Host', 'gateway', 'Accept', 'application/json'],
+    peer: { address: '100.64.0.1', port: 1234, source: 'socket' },
+    upgrade: false,
+    ...overrides,
+  };
+}
+
+async function codeOf(admitted: Promise<unknown>): Promise<ErrorCode | undefined> {
+  const error: unknown = await admitted.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  return error instanceof TailcastError ? error.code : undefined;
+}
+
+describe('the gate', () => {
+  it('says everything about an admitted request', async () => {
+    const identity = person();
+    const admission = await gateFor(identity).admit(inbound(), signal);
+    expect(admission).toMatchObject({
+      id: 'id-1',
+      startedAtMs: 42,
+      requestClass: 'plain',
+      info: { verb: 'list', resource: 'pods', namespace: 'n' },
+      impersonation: { user: 'alice@example.com', groups: ['devs'] },
+      recording: { mode: 'off' },
+      warnings: [],
+    });
+    expect(admission.identity).toBe(identity);
+    const text =
+      'Host: kubernetes.test:6443|Accept: application/json|Authorization: Bearer token|Audit-ID: id-1';
+    const impersonation = 'Impersonate-User: alice@example.com|Impersonate-Group: devs';
+    expect(admission.headers).toEqual(
+      `${text}|${impersonation}`.split('|').flatMap((line) => line.split(': ')),
+    );
+  });
+
+  it('asks for the credential on every request, so that a rotated one is used', async () => {
+    let count = 0;
+    const gate = gateFor(person(), { authorization: () => Promise.resolve(`Bearer ${++count}`) });
+    await gate.admit(inbound(), signal);
+    expect((await gate.admit(inbound(), signal)).headers).toContain('Bearer 2');
+  });
+
+  it('uses a new answer about the caller with the next request', async () => {
+    let identity = person();
+    const gate = gateFor(identity, { identities: { whois: () => Promise.resolve(identity) } });
+    await gate.admit(inbound(), signal);
+    identity = person([{ impersonate: { groups: ['ops'] } }]);
+    expect((await gate.admit(inbound(), signal)).headers).toContain('ops');
+  });
+
+  it.each<[string, Identity | TailcastError, Partial<InboundRequest>, ErrorCode]>([
+    ['an unknown caller', new TailcastError('IDENTITY_UNKNOWN'), {}, 'IDENTITY_UNKNOWN'],
+    [
+      'a caller that cannot be asked about',
+      new TailcastError('IDENTITY_UNAVAILABLE'),
+      {},
+      'IDENTITY_UNAVAILABLE',
+    ],
+    ['an empty login', { ...person(), login: '' } as Identity, {}, 'IDENTITY_MALFORMED'],
+    [
+      'a login with a line break',
+      { ...person(), login: 'a\r\nImpersonate-User: root' } as Identity,
+      {},
+      'IDENTITY_MALFORMED',
+    ],
+    [
+      'a grant that does not parse',
+      { ...person(), capabilities: new Map([[CAPABILITY, [[]]]]) },
+      {},
+      'GRANT_MALFORMED',
+    ],
+    [
+      'a legacy grant that does not parse',
+      { ...person(), capabilities: new Map([[`https://${CAPABILITY}`, ['x']]]) },
+      {},
+      'GRANT_MALFORMED',
+    ],
+    ['CONNECT', person(), { method: 'CONNECT' }, 'METHOD_REFUSED'],
+    ['a lower-case method', person(), { method: 'get' }, 'METHOD_REFUSED'],
+    ['no Host', person(), { rawHeaders: [] }, 'HEADER_REFUSED'],
+    ['two Hosts', person(), { rawHeaders: ['Host', 'a', 'hOST', 'a'] }, 'HEADER_REFUSED'],
+    ['an encoded slash', person(), { target: '/api/v1/namespaces/n/pods/p%2Fexec' }, 'REQUEST_NOT_CANONICAL'],
+    ['a dot segment', person(), { target: '/api/v1/../v1/pods' }, 'REQUEST_NOT_CANONICAL'],
+    ['the legacy proxy verb', person(), { target: '/api/v1/proxy/nodes/n/run' }, 'POLICY_REFUSED'],
+  ])('refuses %s', async (_, identity, overrides, code) => {
+    expect(await codeOf(gateFor(identity).admit(inbound(overrides), signal))).toBe(code);
+  });
+
+  it('accepts header limits exactly and refuses one more', async () => {
+    const gate = gateFor(person());
+    const lines = (count: number): string[] => [
+      'Host',
+      'a',
+      ...Array.from({ length: count - 1 }, () => ['X-A', 'v']).flat(),
+    ];
+    expect(
+      await codeOf(gate.admit(inbound({ rawHeaders: lines(MAX_HEADER_LINES) }), signal)),
+    ).toBeUndefined();
+    expect(await codeOf(gate.admit(inbound({ rawHeaders: lines(MAX_HEADER_LINES + 1) }), signal))).toBe(
+      'HEADERS_TOO_LARGE',
+    );
+    const name = (length: number): string[] => ['Host', 'a', 'n'.repeat(length), 'v'];
+    expect(
+      await codeOf(gate.admit(inbound({ rawHeaders: name(MAX_HEADER_NAME_BYTES) }), signal)),
+    ).toBeUndefined();
+    expect(await codeOf(gate.admit(inbound({ rawHeaders: name(MAX_HEADER_NAME_BYTES + 1) }), signal))).toBe(
+      'HEADERS_TOO_LARGE',
+    );
+  });
+
+  const enforced = { recorderAddrs: ['100.64.0.9:80'], enforceRecorder: true };
+  it.each<[string, Partial<InboundRequest>, boolean]>([
+    ['/api/v1/nodes/n/proxy/exec/ns/p/c', {}, true],
+    ['/api/v1/nodes/n/proxy/exec/ns/p/c', { upgrade: true }, true],
+    ['/api/v1/namespaces/n/pods/p/proxy/', { upgrade: true }, true],
+    ['/api/v1/namespaces/n/pods/p/proxy/', {}, false],
+    ['/api/v1/namespaces/n/services/s/proxy/', { upgrade: true }, true],
+    [
+      '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console',
+      { upgrade: true },
+      true,
+    ],
+    ['/healthz', { upgrade: true }, true],
+    ['/api/v1/namespaces/n/pods?watch=1', { upgrade: true }, false],
+    ['/api/v1/namespaces/n/pods/p/exec', { upgrade: true }, false],
+    ['/api/v1/namespaces/n/pods', {}, false],
+  ])('under enforcement decides about %s %j: closed is %s', async (target, overrides, closed) => {
+    const request = inbound({ target, ...overrides });
+    expect(await codeOf(gateFor(person([enforced])).admit(request, signal))).toBe(
+      closed ? 'POLICY_REFUSED' : undefined,
+    );
+    // without enforcement none of these roads is closed
+    expect(await codeOf(gateFor(person()).admit(request, signal))).toBeUndefined();
+  });
+
+  it('passes the client credentials on in noauth mode and has no target', async () => {
+    const admission = await gateFor(person(), { mode: 'noauth' }).admit(
+      inbound({ rawHeaders: ['Host', 'a', 'Authorization', 'Bearer mine'] }),
+      signal,
+    );
+    expect(admission.impersonation).toBeUndefined();
+    expect(admission.headers).toContain('Bearer mine');
+    expect(admission.headers).not.toContain('Bearer token');
+  });
+
+  describe('with a dashboard whose server passes on what the browser sent', () => {
+    const gate = gateFor(person(), {
+      dashboardOrigins: new Set(['https://dash.example', 'http://localhost:4466']),
+    });
+    const admit = (...fields: readonly string[]): Promise<ErrorCode | undefined> =>
+      codeOf(gate.admit(inbound({ rawHeaders: ['Host', 'gateway', ...fields] }), signal));
+
+    it.each([
+      [['Origin', 'https://dash.example']],
+      [['Origin', 'HTTPS://DASH.example', 'Sec-Fetch-Site', 'same-origin']],
+      [['Origin', 'http://localhost:4466', 'X-Forwarded-Host', 'gateway']],
+      [['Sec-Fetch-Site', 'same-origin']],
+    ])('takes what its page sent: %j', async (fields) => {
+      expect(await admit(...fields)).toBeUndefined();
+    });
+
+    it.each([
+      ['its page, past its server', ['Origin', 'https://dash.example', 'Sec-Fetch-Site', 'cross-site']],
+      ['a sibling', ['Origin', 'https://dash.example', 'Sec-Fetch-Site', 'same-site']],
+      ['another scheme', ['Origin', 'http://dash.example']],
+      ['another port', ['Origin', 'https://dash.example:8443']],
+      ['a longer name', ['Origin', 'https://dash.example.evil.example']],
+      ['no origin that can be named', ['Origin', 'null']],
+      ['a second origin', ['Origin', 'https://dash.example', 'Origin', 'https://evil.example']],
+    ])('refuses %s', async (_who, fields) => {
+      expect(await admit(...fields)).toBe('POLICY_REFUSED');
+    });
+
+    it('is not known unless it is named', async () => {
+      const rawHeaders = ['Host', 'gateway', 'Origin', 'https://dash.example'];
+      expect(await codeOf(gateFor(person()).admit(inbound({ rawHeaders }), signal))).toBe('POLICY_REFUSED');
+    });
+  });
+});

@@ -1,0 +1,167 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
+import { createGate, type Admission } from '../../../src/proxy/gate/gate.ts';
+import { createRechecks } from '../../../src/proxy/gate/recheck.ts';
+import type { Identity } from '../../../src/tailnet/identity.ts';
+import { person } from '../rig.ts';
+
+const PEER = { address: '100.64.0.1', port: 1, source: 'socket' } as const;
+const signal = new AbortController().signal;
+const recorder = { recorderAddrs: ['100.64.0.9:80'] };
+
+function gateOver(answer: { identity: Identity | TailcastError }) {
+  return createGate({
+    mode: 'auth',
+    identities: {
+      whois: () =>
+        answer.identity instanceof TailcastError
+          ? Promise.reject(answer.identity)
+          : Promise.resolve(answer.identity),
+    },
+    upstreamHost: 'kubernetes.test',
+    authorization: () => Promise.resolve('Bearer token'),
+    nowMs: () => 0,
+    createId: () => 'id',
+  });
+}
+
+const WATCH = {
+  method: 'GET',
+  target: '/api/v1/pods?watch=1',
+  rawHeaders: ['Host', 'gateway'],
+  peer: PEER,
+  upgrade: false,
+};
+
+describe('confirming an admission', () => {
+  it.each<[string, Identity | TailcastError, string | undefined]>([
+    ['the same answer', person(), undefined],
+    ['one group more', person([{ impersonate: { groups: ['devs', 'ops'] } }]), undefined],
+    ['a recorder, not enforced', person([{ impersonate: { groups: ['devs'] }, ...recorder }]), undefined],
+    ['no grant', person([]), 'ACCESS_ENDED'],
+    ['another group', person([{ impersonate: { groups: ['ops'] } }]), 'ACCESS_ENDED'],
+    ['another user', { ...person(), login: 'bob@example.com' } as Identity, 'ACCESS_ENDED'],
+    ['another node', { ...person(), nodeId: 'nOther' }, 'ACCESS_ENDED'],
+    ['enforcement', person([{ impersonate: { groups: ['devs'] }, enforceRecorder: true }]), 'ACCESS_ENDED'],
+    ['a grant that is malformed', person([7]), 'GRANT_MALFORMED'],
+    ['nobody', new TailcastError('IDENTITY_UNKNOWN'), 'IDENTITY_UNKNOWN'],
+  ])('after %s', async (_what, later, code) => {
+    const answer: { identity: Identity | TailcastError } = { identity: person() };
+    const gate = gateOver(answer);
+    const admission = await gate.admit(WATCH, signal);
+    answer.identity = later;
+    const outcome = await gate.confirm(admission, PEER, signal).then(
+      () => undefined,
+      (error: unknown) => (error as TailcastError).code,
+    );
+    expect(outcome).toBe(code);
+  });
+});
+
+describe('rechecks', () => {
+  let nowMs = 0;
+  beforeEach(() => {
+    nowMs = 0;
+    vi.useFakeTimers();
+  });
+  afterEach(() => void vi.useRealTimers());
+
+  const admission = {} as Admission;
+  const advance = async (ms: number): Promise<void> => {
+    for (let passed = 0; passed < ms; passed += 1000) {
+      nowMs += 1000;
+      await vi.advanceTimersByTimeAsync(1000);
+    }
+  };
+
+  it('end what is not granted any more within the time of one look, once', async () => {
+    let fail = false;
+    const confirm = () => (fail ? Promise.reject(new TailcastError('ACCESS_ENDED')) : Promise.resolve());
+    const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
+    const ends: string[] = [];
+    rechecks.watch(admission, PEER, (error) => ends.push(error.code));
+    await advance(60_000);
+    expect(ends).toEqual([]);
+    fail = true;
+    await advance(5_000);
+    expect(ends).toEqual(['ACCESS_ENDED']);
+    await advance(20_000);
+    expect(ends).toHaveLength(1);
+    rechecks.close();
+  });
+
+  it('bear a tailscaled that does not answer for a while, and end everything within 15 s', async () => {
+    let down = true;
+    const confirm = () =>
+      down ? Promise.reject(new TailcastError('IDENTITY_UNAVAILABLE')) : Promise.resolve();
+    const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
+    const ends: string[] = [];
+    rechecks.watch(admission, PEER, (error) => ends.push(error.code));
+    await advance(7_000);
+    down = false;
+    await advance(4_000);
+    expect(ends).toEqual([]);
+    down = true;
+    await advance(15_000);
+    expect(ends).toEqual(['IDENTITY_UNAVAILABLE']);
+    rechecks.close();
+  });
+
+  it('end everything in time although a question is never answered', async () => {
+    let answers = true;
+    const confirm = () => (answers ? Promise.resolve() : new Promise<void>(() => {}));
+    const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
+    const ends: [string, number][] = [];
+    rechecks.watch(admission, PEER, (error) => ends.push([error.code, nowMs]));
+    await advance(8_000);
+    answers = false;
+    await advance(60_000);
+    expect(ends).toEqual([['IDENTITY_UNAVAILABLE', expect.any(Number)]]);
+    // the last answer may have been five seconds old: it is kept that long
+    expect((ends[0]?.[1] ?? 0) - 8_000).toBeLessThanOrEqual(10_000);
+    rechecks.close();
+  });
+
+  it('end in time although every question is answered late, with an error', async () => {
+    let down = false;
+    const confirm = () =>
+      down
+        ? new Promise<void>((_resolve, reject) => {
+            setTimeout(() => reject(new TailcastError('IDENTITY_UNAVAILABLE')), 5_000);
+          })
+        : Promise.resolve();
+    const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
+    const ends: number[] = [];
+    rechecks.watch(admission, PEER, () => ends.push(nowMs));
+    await advance(8_000);
+    down = true;
+    await advance(60_000);
+    expect(ends).toHaveLength(1);
+    expect((ends[0] ?? 0) - 8_000).toBeLessThanOrEqual(10_000);
+    rechecks.close();
+  });
+
+  it('leave alone what has ended by itself', async () => {
+    const confirm = () => Promise.reject(new TailcastError('ACCESS_ENDED'));
+    const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
+    const ends: string[] = [];
+    const stop = rechecks.watch(admission, PEER, (error) => ends.push(error.code));
+    stop();
+    await advance(20_000);
+    expect(ends).toEqual([]);
+    rechecks.close();
+  });
+
+  it('do not ask twice at once', async () => {
+    let asked = 0;
+    const confirm = () => {
+      asked += 1;
+      return new Promise<void>(() => {});
+    };
+    const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
+    rechecks.watch(admission, PEER, () => {});
+    await advance(20_000);
+    expect(asked).toBe(1);
+    rechecks.close();
+  });
+});

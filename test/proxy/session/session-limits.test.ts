@@ -1,0 +1,35 @@
+import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
+import { createSessionLimits } from '../../../src/proxy/session/session-limits.ts';
+
+async function codeOf(act: () => Promise<unknown>): Promise<string | undefined> {
+  try {
+    await act();
+    return undefined;
+  } catch (error) {
+    return error instanceof TailcastError ? error.code : String(error);
+  }
+}
+
+describe('session limits', () => {
+  it('hold for one user and leave room for others', async () => {
+    const limits = createSessionLimits({ perUser: 2, total: 3 });
+    const leave = [await limits.enter('a'), await limits.enter('a')];
+    expect(await codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
+    await limits.enter('b');
+    expect(await codeOf(() => limits.enter('c'))).toBe('OVERLOADED');
+    leave[0]!();
+    await limits.enter('a');
+    expect(await codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
+  });
+
+  it('count one leaving once', async () => {
+    const limits = createSessionLimits({ perUser: 2, total: 10 });
+    const leave = await limits.enter('a');
+    await limits.enter('a');
+    leave();
+    leave();
+    await limits.enter('a');
+    expect(await codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
+  });
+});

@@ -1,0 +1,271 @@
+/** The gateway's half against the recorder of this project: the two share only bytes. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Duplex } from 'node:stream';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { createRecorder, type Recorder } from '../../../src/tsrecorder/server.ts';
+import { serverMessage, statusExit, utf8 } from '../../support/stream-peers.ts';
+import {
+  askUpgrade,
+  startApiServerDouble,
+  startRig,
+  switching,
+  WEBSOCKET_V5,
+  type Rig,
+} from '../../support/upgrade-rig.ts';
+
+const closers: (() => Promise<unknown>)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+async function startRecorder(directory: string, port = 0): Promise<Recorder> {
+  return createRecorder({
+    listen: { host: '127.0.0.1', port },
+    directory,
+    identify: async () => ({ kind: 'accepted', nodeId: 'nGATE1CNTRL', nodeName: 'gateway.example.ts.net' }),
+    log: createSilentLogger(),
+    timing: { closeGraceMs: 50 },
+  });
+}
+
+const PROGRAM = fileURLToPath(new URL('../../tsrecorder/recorder-process.ts', import.meta.url));
+
+interface RecorderProcess {
+  readonly url: string;
+  readonly address: { readonly host: string; readonly port: number };
+  kill(): Promise<void>;
+}
+
+/** A recorder that can be killed. */
+async function spawnRecorder(root: string, port: number, resumeGraceMs: number): Promise<RecorderProcess> {
+  const child: ChildProcess = spawn(process.execPath, [PROGRAM, root, String(port), String(resumeGraceMs)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const exited = once(child, 'exit');
+  const kill = async (): Promise<void> => {
+    child.kill('SIGKILL');
+    await exited;
+  };
+  closers.push(kill);
+  const [output] = (await once(child.stdout!, 'data')) as [Buffer];
+  const url = String(output).trim();
+  return { url, address: { host: '127.0.0.1', port: Number(new URL(url).port) }, kill };
+}
+
+async function directory(): Promise<string> {
+  const made = await mkdtemp(join(tmpdir(), 'upgrade-recorder-'));
+  closers.push(() => rm(made, { recursive: true, force: true }));
+  return made;
+}
+
+/** A gateway in front of an exec that a test speaks for. */
+async function execRig(
+  recorder: Pick<Recorder, 'address'>,
+  options: { readonly mode?: 'failOpen' | 'failClosed'; readonly moveTimeoutMs?: number } = {},
+): Promise<{ readonly rig: Rig; readonly server: Promise<Duplex> }> {
+  const opened = Promise.withResolvers<Duplex>();
+  const apiServer = await startApiServerDouble((request, socket) => {
+    socket.on('error', () => {});
+    socket.once('end', () => socket.end());
+    socket.resume();
+    socket.write(switching(request, 'v5.channel.k8s.io'));
+    opened.resolve(socket);
+  });
+  const { host, port } = recorder.address;
+  const rig = await startRig({
+    apiServer,
+    recording: {
+      mode: options.mode ?? 'failClosed',
+      recorders: [`${host}:${port}`],
+      recorderTags: [],
+      events: false,
+    },
+    recorderLimits: { moveTimeoutMs: options.moveTimeoutMs ?? 10_000, moveRetryMs: 20 },
+  });
+  closers.push(
+    () => apiServer.close(),
+    () => rig.close(),
+  );
+  return { rig, server: opened.promise };
+}
+
+interface FetchedCast {
+  readonly state: string;
+  readonly problem: string | undefined;
+  readonly lines: string[];
+}
+
+async function fetchCast(recorder: Pick<Recorder, 'url'>): Promise<FetchedCast> {
+  const list = (await (await fetch(`${recorder.url}/api/v1/recordings`)).json()) as {
+    recordings: { id: string; state: string; problem?: string }[];
+  };
+  expect(list.recordings).toHaveLength(1);
+  const { id, state, problem } = list.recordings[0]!;
+  const cast = await fetch(`${recorder.url}/api/v1/recordings/${encodeURI(id)}/cast`);
+  expect(cast.status).toBe(200);
+  return { state, problem, lines: (await cast.text()).trimEnd().split('\n') };
+}
+
+describe('a session at the recorder of this project', () => {
+  it('is stored whole, annotations apart from the cast', async () => {
+    const recorder = await startRecorder(await directory());
+    closers.push(() => recorder.close());
+    const { rig, server } = await execRig(recorder);
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    (await server).write(
+      Buffer.concat([serverMessage(1, utf8('out\n')), serverMessage(2, Uint8Array.of(0xff, 0x0a))]),
+    );
+    (await server).end(serverMessage(3, statusExit(7)));
+    await client.reader.untilClosed();
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 7 });
+    expect(rig.named('recordingGap')).toEqual([]);
+    const { lines } = await fetchCast(recorder);
+    expect(JSON.parse(lines[0]!)).toMatchObject({ connectionID: 'session-1', dstNodeID: 'nGATE1CNTRL' });
+    expect(lines.slice(1).map((line) => (JSON.parse(line) as unknown[]).slice(1))).toEqual([
+      ['o', 'out\n'],
+      ['o', '\ufffd\n'],
+    ]);
+  });
+
+  it('goes on when the recorder is restarted: nothing lost, nothing doubled', async () => {
+    const root = await directory();
+    const first = await startRecorder(root);
+    const { rig, server } = await execRig(first);
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    const socket = await server;
+    const marks = Array.from({ length: 400 }, (_, index) => `${index} ${randomBytes(600).toString('hex')}\n`);
+    let recorder = first;
+    for (const [index, mark] of marks.entries()) {
+      socket.write(serverMessage(1, utf8(mark)));
+      if (index % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+      if (index !== 150 && index !== 300) continue;
+      await recorder.close();
+      socket.write(serverMessage(1, utf8(`down ${index}\n`)));
+      recorder = await startRecorder(root, first.address.port);
+    }
+    const last = recorder;
+    closers.push(() => last.close());
+    socket.end(serverMessage(3, statusExit(0)));
+    await client.reader.untilClosed();
+    await rig.until('sessionEnded');
+    expect(rig.events.map(({ name }) => name)).not.toContain('recordingGap');
+    expect(rig.named('recorderLost').every(({ resumed }) => resumed)).toBe(true);
+    const expected = marks.flatMap((mark, index) =>
+      index === 150 || index === 300 ? [mark, `down ${index}\n`] : [mark],
+    );
+    const { lines } = await fetchCast(recorder);
+    const output = lines.slice(1).map((line) => (JSON.parse(line) as [number, string, string])[2]);
+    expect(output.join('')).toBe(expected.join(''));
+  });
+});
+
+/** What a program wrote, by the events of a cast. */
+function outputOf({ lines }: FetchedCast): string {
+  return lines
+    .slice(1)
+    .map((line) => (JSON.parse(line) as [number, string, string])[2])
+    .join('');
+}
+
+/** What the client of a WebSocket session was given on stdout. */
+function seenBy(bytes: Buffer): string {
+  let seen = '';
+  for (let at = 0; at < bytes.length;) {
+    const short = bytes[at + 1]!;
+    const [header, length] = short < 126 ? [2, short] : [4, bytes.readUInt16BE(at + 2)];
+    const payload = bytes.subarray(at + header, at + header + length);
+    if ((bytes[at]! & 0x0f) === 2 && payload[0] === 1) seen += payload.subarray(1).toString();
+    at += header + length;
+  }
+  return seen;
+}
+
+describe('a session whose only recorder is killed for good', () => {
+  it.each([
+    ['goes on where the recorder left off', 60_000],
+    ['becomes a part of the recording that the recorder has closed', 1],
+  ])('is cut, and what its client saw is delivered later: it %s', async (_how, resumeGraceMs) => {
+    const root = await directory();
+    const first = await spawnRecorder(root, 0, resumeGraceMs);
+    const { rig, server } = await execRig(first, { moveTimeoutMs: 300 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    const socket = await server;
+    const marks = Array.from({ length: 200 }, (_, index) => `${index} ${randomBytes(600).toString('hex')}\n`);
+    for (const [index, mark] of marks.entries()) {
+      socket.write(serverMessage(1, utf8(mark)));
+      if (index === 60) await first.kill();
+      if (index % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    await client.reader.untilClosed();
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
+    expect(rig.named('recordingDropped')).toEqual([]);
+    const seen = seenBy(client.reader.bytes);
+    // the window is larger than all of it
+    expect(seen).toBe(marks.join(''));
+    const again = await spawnRecorder(root, first.address.port, resumeGraceMs);
+    const [left] = rig.named('recordingLeft');
+    expect(await rig.until('recordingDelivered')).toMatchObject({
+      sessionId: 'session-1',
+      user: 'alice@example.com',
+      recorder: `127.0.0.1:${first.address.port}`,
+      bytes: left!['bytes'],
+    });
+    const cast = await fetchCast(again);
+    expect(cast.state).toBe('interrupted');
+    expect(cast.problem).toContain('the session recorder was lost');
+    expect(outputOf(cast)).toBe(seen);
+  });
+
+  it('reaches a recorder without its disk as a part that says what it lacks', async () => {
+    const first = await spawnRecorder(await directory(), 0, 60_000);
+    const { rig, server } = await execRig(first, { moveTimeoutMs: 100 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    const socket = await server;
+    socket.write(serverMessage(1, utf8('before\n')));
+    await client.reader.take(serverMessage(1, utf8('before\n')).length);
+    // what the recorder shows it has acknowledged
+    await expect.poll(async () => outputOf(await fetchCast(first))).toBe('before\n');
+    await first.kill();
+    socket.write(serverMessage(1, utf8('after\n')));
+    await client.reader.untilClosed();
+    const empty = await spawnRecorder(await directory(), first.address.port, 60_000);
+    await rig.until('recordingDelivered');
+    const cast = await fetchCast(empty);
+    expect(cast.state).toBe('interrupted');
+    expect(cast.problem).toMatch(
+      /^\d+ bytes of the upload are with another recorder, or lost; session interrupted/,
+    );
+    expect(outputOf(cast)).toBe('after\n');
+    expect(JSON.parse(cast.lines[0]!)).toMatchObject({ connectionID: 'session-1' });
+  });
+
+  it('runs on where recording is not enforced, and its recording ends where the recorder was lost', async () => {
+    const root = await directory();
+    const first = await spawnRecorder(root, 0, 60_000);
+    const { rig, server } = await execRig(first, { mode: 'failOpen', moveTimeoutMs: 100 });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    const socket = await server;
+    socket.write(serverMessage(1, utf8('before\n')));
+    await client.reader.take(serverMessage(1, utf8('before\n')).length);
+    await first.kill();
+    await rig.until('recordingLeft');
+    socket.write(serverMessage(1, utf8('unrecorded\n')));
+    socket.end(serverMessage(3, statusExit(0)));
+    await client.reader.untilClosed();
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
+    expect(rig.named('recordingGap')).toMatchObject([{ bytes: 'unrecorded\n'.length }]);
+    const again = await spawnRecorder(root, first.address.port, 60_000);
+    await rig.until('recordingDelivered');
+    const cast = await fetchCast(again);
+    expect(cast.state).toBe('interrupted');
+    expect(outputOf(cast)).toBe('before\n');
+  });
+});

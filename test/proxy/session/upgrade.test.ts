@@ -1,0 +1,739 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import type { RecordingPolicy } from '../../../src/recording/policy.ts';
+import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
+import {
+  startRecorderDouble,
+  type RecorderBehaviour,
+  type RecorderDouble,
+} from '../../support/recorder-double.ts';
+import {
+  clientMessage,
+  createSpdyPeer,
+  MASK,
+  serverMessage,
+  statusExit,
+  STATUS_SUCCESS,
+  utf8,
+} from '../../support/stream-peers.ts';
+import { hex } from '../../support/tapped-session.ts';
+import {
+  askUpgrade,
+  EXEC,
+  EXEC_TTY,
+  SPDY_V4,
+  startApiServerDouble,
+  startRig,
+  statusBody,
+  switching,
+  WEBSOCKET_V5,
+  type ApiServerDouble,
+  type Rig,
+  type UpgradeScript,
+} from '../../support/upgrade-rig.ts';
+
+const closers: (() => Promise<void>)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+async function recorder(behaviour: RecorderBehaviour = {}): Promise<RecorderDouble> {
+  const double = await startRecorderDouble(behaviour);
+  closers.push(() => double.close().catch(() => {}));
+  return double;
+}
+
+async function deadAddress(): Promise<string> {
+  const double = await startRecorderDouble();
+  await double.close();
+  return double.address;
+}
+
+function policy(
+  mode: 'failOpen' | 'failClosed',
+  recorders: readonly string[],
+  events = false,
+): RecordingPolicy {
+  return { mode, recorders, recorderTags: [], events };
+}
+
+async function rig(
+  script: UpgradeScript,
+  recording: RecordingPolicy,
+  more: Partial<Parameters<typeof startRig>[0]> = {},
+): Promise<{ readonly apiServer: ApiServerDouble; readonly rig: Rig }> {
+  const apiServer = await startApiServerDouble(script);
+  closers.push(() => apiServer.close());
+  const started = await startRig({ apiServer, recording, ...more });
+  closers.push(() => started.close());
+  return { apiServer, rig: started };
+}
+
+/** A WebSocket exec: says `output`, then the exit status, and closes. */
+function webSocketExec(output: readonly Uint8Array[], status = STATUS_SUCCESS): UpgradeScript {
+  return (request, socket) => {
+    socket.write(switching(request, 'v5.channel.k8s.io', 'Sec-WebSocket-Accept: x'));
+    for (const frame of output) socket.write(frame);
+    socket.write(serverMessage(3, status));
+    socket.end(encodeWebSocketFrame({ opcode: 8, fin: true, payload: hex('03e8') }));
+    socket.resume();
+  };
+}
+
+/** A WebSocket exec that only answers the handshake; the test speaks for it. */
+function openEnded(): {
+  readonly script: UpgradeScript;
+  readonly peer: Promise<NodeJS.WritableStream & { destroy(): void }>;
+} {
+  const opened = Promise.withResolvers<NodeJS.WritableStream & { destroy(): void }>();
+  return {
+    script: (request, socket) => {
+      socket.on('error', () => {});
+      socket.once('end', () => socket.end());
+      socket.resume();
+      socket.write(switching(request, 'v5.channel.k8s.io'));
+      opened.resolve(socket);
+    },
+    peer: opened.promise,
+  };
+}
+
+function linesOf(double: RecorderDouble): unknown[] {
+  return double.uploads[0]!.lines().map((line) => JSON.parse(line) as unknown);
+}
+
+describe('a recorded exec', () => {
+  it('is delivered and recorded over WebSocket, with who, what, exit and end', async () => {
+    const recorderDouble = await recorder();
+    const { apiServer, rig: gateway } = await rig(
+      webSocketExec([serverMessage(1, utf8('out\n')), serverMessage(2, utf8('err\n'))], statusExit(7)),
+      policy('failClosed', [recorderDouble.address]),
+    );
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    expect(client.status).toBe(101);
+    expect(client.head).toContain('Sec-WebSocket-Protocol: v5.channel.k8s.io');
+    expect(client.head).toContain('Sec-WebSocket-Accept: x');
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString('latin1')).toContain('out\n');
+    const ended = await gateway.until('sessionEnded');
+    expect(ended).toMatchObject({
+      outcome: 'completed',
+      exitCode: 7,
+      outputBytes: 8,
+      kind: 'exec',
+      pod: 'web',
+    });
+    expect(recorderDouble.uploads[0]!.ended).toBe(true);
+    const lines = linesOf(recorderDouble);
+    expect(lines[0]).toMatchObject({
+      version: 2,
+      width: 0,
+      height: 0,
+      timestamp: 1_700_000_000,
+      command: 'sh -c a b',
+      srcNode: 'laptop.example.ts.net',
+      srcNodeID: 'nALICE1CNTRL',
+      srcNodeUser: 'alice@example.com',
+      env: null,
+      connectionID: 'session-1',
+      kubernetes: { PodName: 'web', Namespace: 'default', Container: 'main', SessionType: 'exec' },
+    });
+    expect(recorderDouble.uploads[0]!.lines()[0]).toContain('"srcNodeUserID":16793133573424020');
+    expect(lines[1]).toEqual({
+      kind: 'session',
+      id: 'session-1',
+      user: 'alice@example.com',
+      groups: ['devs'],
+      argv: ['sh', '-c', 'a b'],
+      tty: false,
+      stdin: true,
+      protocol: 'websocket',
+      subprotocol: 'v5.channel.k8s.io',
+      path: '/api/v1/namespaces/default/pods/web/exec',
+    });
+    expect(lines.slice(2)).toEqual([
+      [expect.any(Number), 'o', 'out\n'],
+      { kind: 'stream', name: 'stderr' },
+      [expect.any(Number), 'o', 'err\n'],
+      { kind: 'exit', code: 7, message: expect.any(String) },
+      { kind: 'end', outcome: 'completed', outputBytes: 8, outputLines: 2 },
+    ]);
+    expect(apiServer.requests[0]!.headers).toMatchObject({ 'impersonate-user': 'alice@example.com' });
+  });
+
+  it('is recorded over SPDY with the terminal size of the client', async () => {
+    const recorderDouble = await recorder();
+    const { rig: gateway } = await rig(
+      (request, socket) => {
+        const server = createSpdyPeer();
+        socket.write(switching(request, 'v4.channel.k8s.io'));
+        socket.once('data', () => {
+          socket.resume();
+          for (const id of [1, 3, 5, 7]) socket.write(server.reply(id));
+          socket.write(server.data(5, utf8('# ')));
+          socket.write(server.data(5, new Uint8Array(0), true));
+          socket.end(server.data(1, STATUS_SUCCESS, true));
+        });
+      },
+      policy('failClosed', [recorderDouble.address]),
+    );
+    const client = await askUpgrade(gateway.port, { method: 'POST', target: EXEC_TTY, headers: SPDY_V4 });
+    expect(client.status).toBe(101);
+    const peer = createSpdyPeer();
+    client.socket.write(
+      Buffer.concat([
+        ...['error', 'stdin', 'stdout', 'resize'].map((role, index) => peer.open(index * 2 + 1, role)),
+        peer.data(7, utf8('{"Width":120,"Height":40}\n')),
+      ]),
+    );
+    await client.reader.untilClosed();
+    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
+    const lines = linesOf(recorderDouble);
+    expect(lines[0]).toMatchObject({ width: 120, height: 40 });
+    expect(lines).toContainEqual([expect.any(Number), 'o', '# ']);
+  });
+
+  it('has the recorder before the API server hears of it', async () => {
+    const recorderDouble = await recorder();
+    let uploadsAtDial = -1;
+    const { rig: gateway } = await rig(
+      (request, socket, head) => {
+        uploadsAtDial = recorderDouble.uploads.length;
+        webSocketExec([])(request, socket, head);
+      },
+      policy('failClosed', [recorderDouble.address]),
+    );
+    await (await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).reader.untilClosed();
+    expect(uploadsAtDial).toBe(1);
+  });
+
+  it('keeps bytes that come with the heads of both sides, and records them', async () => {
+    const recorderDouble = await recorder();
+    const early = clientMessage(4, utf8('{"Width":9,"Height":8}'));
+    let arrived: Buffer = Buffer.alloc(0);
+    const { rig: gateway } = await rig(
+      (request, socket, head) => {
+        arrived = head;
+        socket.on('data', (chunk: Buffer) => (arrived = Buffer.concat([arrived, chunk])));
+        socket.write(
+          Buffer.concat([
+            Buffer.from(switching(request, 'v5.channel.k8s.io')),
+            serverMessage(1, utf8('early')),
+          ]),
+        );
+        setTimeout(() => socket.end(serverMessage(3, STATUS_SUCCESS)), 50);
+      },
+      policy('failClosed', [recorderDouble.address]),
+    );
+    const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers: WEBSOCKET_V5, early });
+    await client.reader.untilClosed();
+    await gateway.until('sessionEnded');
+    expect(client.reader.bytes.subarray(0, 8)).toEqual(Buffer.from(serverMessage(1, utf8('early'))));
+    expect(arrived.equals(early)).toBe(true);
+    expect(linesOf(recorderDouble)[0]).toMatchObject({ width: 9, height: 8 });
+    expect(linesOf(recorderDouble)).toContainEqual([expect.any(Number), 'o', 'early']);
+  });
+
+  it('offers the API server nothing that cannot be recorded', async () => {
+    const recorderDouble = await recorder();
+    const { apiServer, rig: gateway } = await rig(
+      webSocketExec([]),
+      policy('failClosed', [recorderDouble.address]),
+    );
+    const headers = [
+      ...WEBSOCKET_V5.slice(0, 4),
+      'Sec-WebSocket-Protocol: mystery.k8s.io, v5.channel.k8s.io',
+      'Sec-WebSocket-Protocol: v4.channel.k8s.io',
+      'Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits',
+    ];
+    const client = await askUpgrade(gateway.port, { headers });
+    expect(client.status).toBe(101);
+    expect(apiServer.requests[0]!.headers['sec-websocket-protocol']).toBe(
+      'v5.channel.k8s.io, v4.channel.k8s.io',
+    );
+    expect(apiServer.requests[0]!.headers['sec-websocket-extensions']).toBeUndefined();
+  });
+
+  it('is recorded when the client offers no subprotocol', async () => {
+    const recorderDouble = await recorder();
+    const { rig: gateway } = await rig(
+      (request, socket) => {
+        socket.write(switching(request, ''));
+        socket.end(serverMessage(1, utf8('plain')));
+      },
+      policy('failClosed', [recorderDouble.address]),
+    );
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5.slice(0, 4) });
+    await client.reader.untilClosed();
+    await gateway.until('sessionEnded');
+    expect(linesOf(recorderDouble)).toContainEqual([expect.any(Number), 'o', 'plain']);
+  });
+
+  it('is recorded at a recorder of the reference kind: plain asciicast, nothing else', async () => {
+    for (const behaviour of [{ annotations: false }, { v2: false }]) {
+      const recorderDouble = await recorder(behaviour);
+      const { rig: gateway } = await rig(
+        webSocketExec([serverMessage(2, utf8('err\n'))]),
+        policy('failClosed', [recorderDouble.address]),
+      );
+      await (await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).reader.untilClosed();
+      await gateway.until('sessionEnded');
+      const lines = linesOf(recorderDouble);
+      expect(lines).toEqual([expect.objectContaining({ version: 2 }), [expect.any(Number), 'o', 'err\n']]);
+    }
+  });
+
+  it.each(['WebSocket', 'WEBSOCKET', 'websocket, foo'])('is recognised as "%s"', async (spelling) => {
+    const recorderDouble = await recorder();
+    const { rig: gateway } = await rig(
+      webSocketExec([serverMessage(1, utf8('x'))]),
+      policy('failClosed', [recorderDouble.address]),
+    );
+    const headers = ['Connection: keep-alive, Upgrade', `Upgrade: ${spelling}`, ...WEBSOCKET_V5.slice(2)];
+    const client = await askUpgrade(gateway.port, { headers });
+    expect(client.status).toBe(101);
+    await client.reader.untilClosed();
+    await gateway.until('sessionEnded');
+    expect(linesOf(recorderDouble)).toContainEqual([expect.any(Number), 'o', 'x']);
+  });
+
+  it('is recorded over SPDY asked for by GET, in lower case', async () => {
+    const recorderDouble = await recorder();
+    const { apiServer, rig: gateway } = await rig(
+      (request, socket) => {
+        socket.end(switching(request, 'v4.channel.k8s.io'));
+      },
+      policy('failClosed', [recorderDouble.address]),
+    );
+    const headers = ['Connection: upgrade', 'Upgrade: spdy/3.1', ...SPDY_V4.slice(2)];
+    const client = await askUpgrade(gateway.port, { headers });
+    expect(client.status).toBe(101);
+    expect(apiServer.requests[0]!.headers.upgrade).toBe('SPDY/3.1');
+    await client.reader.untilClosed();
+    await gateway.until('sessionEnded');
+    expect(recorderDouble.uploads).toHaveLength(1);
+  });
+});
+
+describe('what is not understood on a recorded path', () => {
+  const odd: Record<
+    string,
+    { readonly method?: string; readonly headers: readonly string[]; readonly version?: string }
+  > = {
+    'an unknown protocol': { headers: ['Connection: Upgrade', 'Upgrade: h2c'] },
+    'two protocols at once': {
+      headers: ['Connection: Upgrade', 'Upgrade: websocket, SPDY/3.1', ...SPDY_V4.slice(2)],
+    },
+    'two Upgrade lines': { headers: ['Connection: Upgrade', 'Upgrade: websocket', 'Upgrade: SPDY/3.1'] },
+    'only unknown subprotocols': {
+      headers: [...WEBSOCKET_V5.slice(0, 4), 'Sec-WebSocket-Protocol: binary.k8s.io'],
+    },
+    'a tunnel subprotocol': {
+      headers: [...WEBSOCKET_V5.slice(0, 4), 'Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io'],
+    },
+    'a WebSocket by POST': { method: 'POST', headers: [...WEBSOCKET_V5, 'Content-Length: 0'] },
+    'a request body': { method: 'POST', headers: [...SPDY_V4, 'Content-Length: 5'] },
+    'a chunked body': { method: 'POST', headers: [...SPDY_V4, 'Transfer-Encoding: chunked'] },
+  };
+
+  it.each(Object.entries(odd))('is refused, whatever the policy: %s', async (_name, request) => {
+    const recorderDouble = await recorder();
+    for (const mode of ['failClosed', 'failOpen'] as const) {
+      const { apiServer, rig: gateway } = await rig(
+        webSocketExec([]),
+        policy(mode, [recorderDouble.address]),
+      );
+      const client = await askUpgrade(gateway.port, request);
+      expect(client.status).toBe(400);
+      expect(await statusBody(client)).toMatchObject({ code: 400 });
+      expect(apiServer.connections).toBe(0);
+      expect(gateway.named('requestRefused')).toMatchObject([{ code: 'UPGRADE_REFUSED' }]);
+    }
+    expect(recorderDouble.uploads).toHaveLength(0);
+  });
+
+  it('is refused when the API server chooses what was not offered, or uses an extension', async () => {
+    const recorderDouble = await recorder();
+    const answers: UpgradeScript[] = [
+      (request, socket) => socket.write(switching(request, 'v4.channel.k8s.io')),
+      (request, socket) =>
+        socket.write(switching(request, 'v5.channel.k8s.io', 'Sec-WebSocket-Extensions: permessage-deflate')),
+      (_request, socket) =>
+        socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n'),
+    ];
+    for (const answer of answers) {
+      const { rig: gateway } = await rig(answer, policy('failClosed', [recorderDouble.address]));
+      const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+      expect(client.status).toBe(502);
+      expect((await statusBody(client)).details).toMatchObject({ causes: [{ message: 'UPSTREAM_BROKEN' }] });
+    }
+    await recorderDouble.until(() => recorderDouble.uploads.every(({ aborted }) => aborted));
+    expect(recorderDouble.uploads.every(({ body }) => body.length === 0)).toBe(true);
+  });
+});
+
+describe('a refusal of the API server', () => {
+  const refusal = '{"kind":"Status","message":"pods \\"web\\" is forbidden","code":403}';
+
+  it('reaches the client verbatim, and leaves no recording', async () => {
+    const recorderDouble = await recorder();
+    const { rig: gateway } = await rig(
+      (_request, socket) => {
+        socket.end(
+          `HTTP/1.1 403 Not You\r\nContent-Type: application/json\r\nX-Odd: a\r\nX-Odd: b\r\nSet-Cookie: s=1\r\nContent-Length: ${refusal.length}\r\n\r\n${refusal}`,
+        );
+      },
+      policy('failClosed', [recorderDouble.address]),
+    );
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    expect(client.head).toMatch(/^HTTP\/1\.1 403 Not You\r\n/);
+    expect(client.head).toContain('X-Odd: a\r\nX-Odd: b\r\n');
+    expect(client.head).not.toContain('Set-Cookie');
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString()).toBe(refusal);
+    await recorderDouble.until(() => recorderDouble.uploads[0]!.aborted);
+    expect(recorderDouble.uploads[0]!.body).toHaveLength(0);
+    expect(gateway.named('sessionStarted')).toEqual([]);
+  });
+
+  it('may be chunked and long', async () => {
+    const { rig: gateway } = await rig(
+      (_request, socket) => {
+        const chunk = 'x'.repeat(0x8000);
+        socket.write('HTTP/1.1 500 Oops\r\nTransfer-Encoding: chunked\r\n\r\n');
+        for (let round = 0; round < 32; round += 1) socket.write(`8000\r\n${chunk}\r\n`);
+        socket.end('0\r\n\r\n');
+      },
+      { mode: 'off' },
+    );
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    expect(client.head).not.toContain('chunked');
+    await client.reader.untilClosed();
+    expect(client.reader.size).toBe(0x8000 * 32);
+  });
+
+  it('does not come at all: the client gets a Status', async () => {
+    const { apiServer, rig: gateway } = await rig((_request, socket) => socket.destroy(), { mode: 'off' });
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    expect(client.status).toBe(502);
+    expect(gateway.named('upstreamFailed')).toMatchObject([{ code: 'UPSTREAM_UNAVAILABLE' }]);
+    expect(apiServer.connections).toBe(1);
+  });
+});
+
+describe('fail modes', () => {
+  it('enforced, no recorder: 403 with the reason, nothing dialled upstream, within two seconds', async () => {
+    const { apiServer, rig: gateway } = await rig(
+      webSocketExec([]),
+      policy('failClosed', [await deadAddress()]),
+    );
+    const started = performance.now();
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    expect(client.status).toBe(403);
+    const body = await statusBody(client);
+    expect(body.message).toContain('must be recorded');
+    expect(body.message).toContain('ECONNREFUSED');
+    expect(performance.now() - started).toBeLessThan(2_000);
+    expect(apiServer.connections).toBe(0);
+    expect(gateway.named('requestRefused')).toMatchObject([
+      { code: 'RECORDING_REQUIRED', user: 'alice@example.com' },
+    ]);
+  });
+
+  it('enforced, nobody named: 403', async () => {
+    const { apiServer, rig: gateway } = await rig(webSocketExec([]), policy('failClosed', []));
+    expect((await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).status).toBe(403);
+    expect(apiServer.connections).toBe(0);
+  });
+
+  it('enforced, tags instead of addresses: the resolver is asked', async () => {
+    const recorderDouble = await recorder();
+    const { rig: gateway } = await rig(
+      webSocketExec([]),
+      { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
+      {
+        deps: {
+          resolveRecorderTags: async (tags) => (tags.includes('tag:rec') ? [recorderDouble.address] : []),
+        },
+      },
+    );
+    expect((await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).status).toBe(101);
+    expect(recorderDouble.uploads).toHaveLength(1);
+  });
+
+  it('if possible, no recorder: the session runs, and says that it is not recorded', async () => {
+    const { rig: gateway } = await rig(
+      webSocketExec([serverMessage(1, utf8('hello'))]),
+      policy('failOpen', [await deadAddress()]),
+    );
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    expect(client.status).toBe(101);
+    expect(client.head).toMatch(/Warning: 299 - "this session is not recorded/);
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString('latin1')).toContain('hello');
+    await gateway.until('sessionEnded');
+    expect(gateway.named('sessionUnrecorded')).toHaveLength(1);
+  });
+
+  it('off: a plain tunnel to an app, whatever the protocol', async () => {
+    const { apiServer, rig: gateway } = await rig(
+      (request, socket) => {
+        socket.write(switching(request, undefined));
+        socket.pipe(socket);
+      },
+      { mode: 'off' },
+    );
+    const headers = ['Connection: Upgrade', 'Upgrade: mystery/7'];
+    expect((await askUpgrade(gateway.port, { headers })).status).toBe(400);
+    const target = '/api/v1/namespaces/default/pods/web/proxy/app';
+    const client = await askUpgrade(gateway.port, { headers, target });
+    expect(client.status).toBe(101);
+    client.socket.end('anything at all');
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString()).toBe('anything at all');
+    expect(await gateway.until('sessionEnded')).toMatchObject({
+      outcome: 'completed',
+      inputBytes: 15,
+      outputBytes: 15,
+    });
+    expect(apiServer.requests[0]!.headers.upgrade).toBe('mystery/7');
+  });
+
+  it('enforced, recorder lost: the session ends with a reason the user sees', async () => {
+    const recorderDouble = await recorder({ resume: false });
+    const { script, peer } = openEnded();
+    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const server = await peer;
+    server.write(serverMessage(1, utf8('before')));
+    await client.reader.take(serverMessage(1, utf8('before')).length);
+    recorderDouble.uploads[0]!.fail('no space left on device');
+    await client.reader.untilClosed();
+    const told = client.reader.bytes.toString('latin1');
+    expect(told).toContain('tailcast: the session recorder was lost');
+    expect(told).toContain('no space left on device');
+    expect(client.reader.bytes.subarray(-4).toString('hex')).toBe('880203e8');
+    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
+    expect(gateway.named('recorderLost')).toMatchObject([{ mode: 'failClosed', resumed: false }]);
+  });
+
+  it('enforced, recorder lost in the middle of a frame: the connection is cut', async () => {
+    const recorderDouble = await recorder({ resume: false });
+    const { script, peer } = openEnded();
+    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    (await peer).write(serverMessage(1, utf8('half a frame')).subarray(0, 7));
+    await client.reader.take(7);
+    recorderDouble.uploads[0]!.cut();
+    await client.reader.untilClosed();
+    expect(client.reader.size).toBe(0);
+    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
+  });
+
+  it('enforced, recorder lost, another one named: the session goes on without losing a byte', async () => {
+    const first = await recorder({ acks: 'alive' });
+    const second = await recorder();
+    const { script, peer } = openEnded();
+    const { rig: gateway } = await rig(script, policy('failClosed', [first.address, second.address]));
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const server = await peer;
+    server.write(serverMessage(1, utf8('one')));
+    await first.until(() => first.uploads[0]!.lines().length === 3);
+    await first.close();
+    server.write(serverMessage(1, utf8('two')));
+    server.write(serverMessage(3, STATUS_SUCCESS));
+    (server as unknown as { end(): void }).end();
+    await client.reader.untilClosed();
+    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed' });
+    expect(gateway.named('recorderLost')).toMatchObject([{ resumed: true, recorder: second.address }]);
+    const outputs = linesOf(second)
+      .filter(Array.isArray)
+      .map((line) => line[2] as string);
+    expect(outputs).toEqual(['one', 'two']);
+    expect(second.uploads[0]!.ended).toBe(true);
+  });
+
+  it('if possible, recorder lost: the session runs on, and the gap is told', async () => {
+    const recorderDouble = await recorder({ resume: false });
+    const { script, peer } = openEnded();
+    const { rig: gateway } = await rig(script, policy('failOpen', [recorderDouble.address]));
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const server = await peer;
+    server.write(serverMessage(1, utf8('before')));
+    await recorderDouble.until(() => recorderDouble.uploads[0]!.lines().length === 3);
+    recorderDouble.uploads[0]!.cut();
+    expect(await gateway.until('recorderLost')).toMatchObject({ mode: 'failOpen', resumed: false });
+    server.write(serverMessage(1, utf8('after')));
+    server.write(serverMessage(3, STATUS_SUCCESS));
+    (server as unknown as { end(): void }).end();
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString('latin1')).toContain('after');
+    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
+    expect(gateway.named('recordingGap')).toMatchObject([{ bytes: 5 }]);
+  });
+
+  it.each(['failClosed', 'failOpen'] as const)(
+    'a client that speaks strangely in mid-session is ended, and the recording up to there is kept (%s)',
+    async (mode) => {
+      const recorderDouble = await recorder();
+      const { script, peer } = openEnded();
+      const { rig: gateway } = await rig(script, policy(mode, [recorderDouble.address]));
+      const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+      (await peer).write(serverMessage(1, utf8('kept')));
+      await client.reader.take(serverMessage(1, utf8('kept')).length);
+      client.socket.write(encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('0text'), mask: MASK }));
+      await client.reader.untilClosed();
+      expect(client.reader.bytes.toString('latin1')).toContain('could not be understood');
+      expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'violated' });
+      expect(gateway.named('sessionViolated')).toHaveLength(1);
+      const lines = linesOf(recorderDouble);
+      expect(lines).toContainEqual([expect.any(Number), 'o', 'kept']);
+      expect(lines.at(-1)).toMatchObject({ kind: 'end', outcome: 'violated' });
+      expect(recorderDouble.uploads[0]!.ended).toBe(true);
+    },
+  );
+
+  it('never delivers a server frame that it cannot read', async () => {
+    const recorderDouble = await recorder();
+    const { script, peer } = openEnded();
+    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    (await peer).write(encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('1secret') }));
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString('latin1')).not.toContain('secret');
+    await gateway.until('sessionEnded');
+  });
+});
+
+describe('other upgrades', () => {
+  const portForward = '/api/v1/namespaces/default/pods/web/portforward';
+  const echo: UpgradeScript = (request, socket) => {
+    socket.write(switching(request, undefined));
+    socket.pipe(socket);
+  };
+
+  it('port-forward passes under enforcement, bytes as they are', async () => {
+    const { rig: gateway } = await rig(echo, policy('failClosed', []));
+    const headers = [...WEBSOCKET_V5.slice(0, 4), 'Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io'];
+    const client = await askUpgrade(gateway.port, { target: portForward, headers });
+    expect(client.status).toBe(101);
+    client.socket.end(Buffer.from([0, 1, 2, 255]));
+    await client.reader.untilClosed();
+    expect([...client.reader.bytes]).toEqual([0, 1, 2, 255]);
+  });
+
+  it('a watch over WebSocket passes under enforcement', async () => {
+    const { rig: gateway } = await rig(echo, policy('failClosed', []));
+    const client = await askUpgrade(gateway.port, { target: '/api/v1/pods?watch=1', headers: WEBSOCKET_V5 });
+    expect(client.status).toBe(101);
+  });
+
+  it.each([
+    '/api/v1/nodes/n1/proxy/exec/default/web/main',
+    '/api/v1/namespaces/default/pods/web/proxy/',
+    '/api/v1/namespaces/default/services/web/proxy/terminal',
+    '/api/v1/pods',
+    '/healthz',
+    '/apis/x/v9/namespaces/n/virtualmachineinstances/v/console',
+  ])('%s is refused under enforcement and passes otherwise', async (target) => {
+    const enforced = await rig(echo, policy('failClosed', ['192.0.2.1:80']));
+    const refused = await askUpgrade(enforced.rig.port, { target, headers: WEBSOCKET_V5 });
+    expect(refused.status).toBe(403);
+    expect(enforced.apiServer.connections).toBe(0);
+    const open = await rig(echo, policy('failOpen', ['192.0.2.1:80']));
+    expect((await askUpgrade(open.rig.port, { target, headers: WEBSOCKET_V5 })).status).toBe(101);
+  });
+
+  it('are evented before the API server is asked, and refused when that must be and cannot', async () => {
+    const recorded: string[] = [];
+    const recorderDouble = await recorder();
+    const open = await rig(echo, policy('failOpen', [recorderDouble.address], true), {
+      deps: { recordApiRequest: async ({ admission }) => void recorded.push(admission.target.raw) },
+    });
+    await askUpgrade(open.rig.port, { target: portForward, headers: WEBSOCKET_V5 });
+    expect(recorded).toEqual([portForward]);
+    const { TailcastError } = await import('../../../src/errors.ts');
+    const closed = await rig(echo, policy('failClosed', [recorderDouble.address], true), {
+      deps: {
+        recordApiRequest: async () => {
+          throw new TailcastError('RECORDING_REQUIRED', 'nobody took it');
+        },
+      },
+    });
+    const client = await askUpgrade(closed.rig.port, { target: portForward, headers: WEBSOCKET_V5 });
+    expect(client.status).toBe(403);
+    expect(closed.apiServer.connections).toBe(0);
+  });
+
+  it('of HTTP/1.0 are refused', async () => {
+    const { rig: gateway } = await rig(echo, { mode: 'off' });
+    const client = await askUpgrade(gateway.port, { target: EXEC, version: '1.0', headers: WEBSOCKET_V5 });
+    expect(client.status).toBe(400);
+  });
+});
+
+describe('the end of sessions', () => {
+  it('is told to every recorded session at a shutdown, and no new one begins', async () => {
+    const recorderDouble = await recorder();
+    const { script, peer } = openEnded();
+    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    await peer;
+    expect(gateway.sessions.size).toBe(1);
+    await gateway.sessions.endAll('maintenance');
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString('latin1')).toContain('maintenance');
+    expect(gateway.sessions.size).toBe(0);
+    expect(linesOf(recorderDouble).at(-1)).toMatchObject({ kind: 'end', outcome: 'interrupted' });
+    expect((await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).status).toBe(503);
+  });
+
+  it('comes when the caller may no longer be here', async () => {
+    const recorderDouble = await recorder();
+    const { script, peer } = openEnded();
+    const { TailcastError } = await import('../../../src/errors.ts');
+    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]), {
+      deps: {
+        rechecks: {
+          watch: (_admission, _peer, end) => {
+            const timer = setTimeout(
+              () => end(new TailcastError('IDENTITY_UNKNOWN', 'the node key has expired')),
+              10,
+            );
+            return () => clearTimeout(timer);
+          },
+        },
+      },
+    });
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    await peer;
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString('latin1')).toContain('the node key has expired');
+    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
+  });
+
+  it('comes when the client leaves: the recording is complete and the API server hears of it', async () => {
+    const recorderDouble = await recorder();
+    const { script, peer } = openEnded();
+    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    const server = await peer;
+    const gone = Promise.withResolvers<void>();
+    (server as unknown as NodeJS.ReadableStream).once('close', () => gone.resolve());
+    client.socket.end();
+    await gone.promise;
+    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed' });
+    expect(recorderDouble.uploads[0]!.ended).toBe(true);
+  });
+
+  it('comes when the API server breaks: the recording says interrupted', async () => {
+    const recorderDouble = await recorder();
+    const { script, peer } = openEnded();
+    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
+    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    ((await peer) as unknown as { resetAndDestroy(): void }).resetAndDestroy();
+    await client.reader.untilClosed();
+    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
+    expect(linesOf(recorderDouble).at(-1)).toMatchObject({ kind: 'end', outcome: 'interrupted' });
+  });
+});

@@ -1,0 +1,102 @@
+import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Registry } from 'prom-client';
+import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import { createRig, HEADER, openUpload, STORED_HEADER, until, uploadWhole } from '../recorder-rig.ts';
+
+const BODY = `${HEADER}[1,"o","x"]\n`;
+
+describe('bringing recordings into the store', () => {
+  it('is tried until it works, while the recording is served from the spool', async () => {
+    const registry = new Registry();
+    const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-store-'));
+    const disk = await createDiskStore(directory);
+    let failures = 3;
+    const finish: typeof disk.finish = async (upload) => {
+      failures -= 1;
+      if (failures >= 0) throw new TailcastError('STORE_FAILED', 'EIO');
+      await disk.finish(upload);
+    };
+    const timing = { storeRetryMs: 10, maxStoreRetryMs: 15, listRefreshMs: 0 };
+    await using rig = await createRig({ store: { ...disk, finish }, registry, timing }, directory);
+    const upload = await uploadWhole(rig.recorder, BODY);
+    expect(upload.acks.at(-1)).toEqual({ ack: BODY.length });
+    const [waiting, ...others] = await rig.list();
+    expect(others).toEqual([]);
+    expect(waiting?.state).toBe('closed');
+    const path = `/api/v1/recordings/${waiting!.id}/cast`;
+    expect((await rig.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);
+    await until(async () => ((await readdir(join(directory, '.spool'))).length === 3 ? true : undefined));
+    // the file is gone a moment before the recorder hears that it is
+    await until(async () => ((await rig.list())[0]?.durationSeconds === undefined ? undefined : true));
+    expect(await rig.list()).toEqual([{ ...waiting, durationSeconds: 1 }]);
+    expect((await rig.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);
+    const retries = await registry.getSingleMetricAsString('tailcast_recorder_store_retries_total');
+    expect(retries).toContain(' 3');
+  });
+
+  it('never overwrites: a key that is taken is left to its owner', async () => {
+    await using rig = await createRig({
+      clock: { now: () => 1_785_325_858_000, monotonic: () => performance.now() },
+    });
+    const store = await createDiskStore(rig.directory);
+    const key = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T11:50:58.000000000Z' };
+    // a foreign recording under the key that the next upload will get
+    await using other = await createRig();
+    await uploadWhole(other.recorder, HEADER.replace('sh -i', 'older'));
+    const [older] = await other.list();
+    const castPath = join(other.directory, older!.key);
+    await store.finish({
+      key,
+      castPath,
+      castBytes: older!.bytes,
+      notesPath: undefined,
+      notesBytes: 0,
+      sessionMark: undefined,
+      sidecar: '{}',
+    });
+    await uploadWhole(rig.recorder, BODY);
+    const ids = (await rig.list()).map(({ id, command }) => [id, command]);
+    expect(ids).toEqual([
+      ['nGATE1CNTRL_2026-07-29T11:50:58.000000001Z', 'sh -i'],
+      ['nGATE1CNTRL_2026-07-29T11:50:58.000000000Z', 'older'],
+    ]);
+  });
+
+  it('works from a spool on another file system', async (context) => {
+    const spoolDirectory = await mkdtemp('/dev/shm/tsrecorder-').catch(() => undefined);
+    const here = await stat(tmpdir());
+    if (spoolDirectory === undefined || (await stat(spoolDirectory)).dev === here.dev) {
+      context.skip('no second file system here');
+      return;
+    }
+    await using rig = await createRig({ spoolDirectory });
+    await uploadWhole(rig.recorder, BODY);
+    const [recording] = await rig.list();
+    expect((await rig.get(`/api/v1/recordings/${recording!.id}/cast`)).body).toBe(
+      `${STORED_HEADER}[1,"o","x"]\n`,
+    );
+    expect((await readdir(join(rig.directory, 'nGATE1CNTRL'))).toSorted()).toEqual(
+      ['.cast', '.json'].map((suffix) => recording!.id.slice('nGATE1CNTRL_'.length) + suffix),
+    );
+    expect(await readdir(spoolDirectory)).toEqual(['events', 'evidence', 'owner']);
+    await rm(spoolDirectory, { recursive: true });
+  });
+
+  it('is refused to more sessions than allowed', async () => {
+    await using rig = await createRig({ limits: { maxSessions: 1 } });
+    const first = openUpload(rig.recorder);
+    expect((await first.headers)[':status']).toBe(200);
+    const second = openUpload(rig.recorder);
+    expect((await second.headers)[':status']).toBe(503);
+    second.close();
+    first.write(BODY);
+    first.end();
+    await first.over;
+    const third = await uploadWhole(rig.recorder, BODY);
+    expect(third.acks.at(-1)).toEqual({ ack: BODY.length });
+  });
+});

@@ -1,0 +1,119 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { LineSplitter, type UploadPiece } from '../../../src/tsrecorder/intake/line-splitter.ts';
+
+const LIMITS = { maxLineBytes: 1000, maxObjectBytes: 1000 };
+
+/** What the pieces of an upload come to, however they were cut. */
+function fold(pieces: readonly UploadPiece[]): {
+  cast: string;
+  objects: string[];
+  lines: number;
+  odd: number;
+} {
+  const folded = { cast: '', objects: [] as string[], lines: 0, odd: 0 };
+  for (const piece of pieces) {
+    if (piece.kind === 'object') folded.objects.push(Buffer.from(piece.line).toString('latin1'));
+    else {
+      folded.cast += Buffer.from(piece.bytes).toString('latin1');
+      folded.lines += piece.linesEnded;
+      folded.odd += piece.oddLines;
+    }
+  }
+  return folded;
+}
+
+/** An independent reading of the rules: split the whole text into lines first. */
+function oracle(text: string): ReturnType<typeof fold> {
+  const folded = { cast: '', objects: [] as string[], lines: 0, odd: 0 };
+  for (const line of text.split(/(?<=\n)/)) {
+    if (line === '') continue;
+    if (line.startsWith('{')) {
+      if (line.endsWith('\n')) folded.objects.push(line);
+      continue;
+    }
+    folded.cast += line;
+    if (line.endsWith('\n')) folded.lines += 1;
+    if (!line.startsWith('[')) folded.odd += 1;
+  }
+  return folded;
+}
+
+function cut(text: string, sizes: readonly number[]): Uint8Array[] {
+  const bytes = Buffer.from(text, 'latin1');
+  const chunks: Uint8Array[] = [];
+  let position = 0;
+  for (let index = 0; position < bytes.length; index += 1) {
+    const size = sizes[index % sizes.length] ?? 1;
+    chunks.push(bytes.subarray(position, position + size));
+    position += size;
+  }
+  return chunks;
+}
+
+const line = fc.oneof(
+  fc.constant('[0.1,"o","x"]\n'),
+  fc.constant('{"kind":"stream","name":"stderr"}\n'),
+  fc.constant('\n'),
+  fc.string({ unit: fc.constantFrom('{', '[', '}', ']', 'a', '"', '\r', '\u00e9'), maxLength: 20 }),
+  fc.constant('# comment\n'),
+);
+const body = fc.array(line, { maxLength: 30 }).map((lines) => lines.join(''));
+const sizes = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 8 });
+
+describe('the line splitter', () => {
+  it('gives the same lines however the upload is cut', () => {
+    fc.assert(
+      fc.property(body, sizes, (text, cuts) => {
+        const splitter = new LineSplitter(LIMITS);
+        const pieces = cut(text, cuts).flatMap((chunk) => [...splitter.push(chunk)]);
+        expect(fold(pieces)).toEqual(oracle(text));
+        const tail = text.slice(text.lastIndexOf('\n') + 1);
+        expect(splitter.partialBytes).toBe(tail.length);
+        expect(splitter.unfinished === undefined).toBe(tail === '');
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('says where the last whole line ends', () => {
+    fc.assert(
+      fc.property(body, sizes, (text, cuts) => {
+        const splitter = new LineSplitter(LIMITS);
+        let cast = '';
+        let whole = 0;
+        for (const piece of cut(text, cuts).flatMap((chunk) => [...splitter.push(chunk)])) {
+          if (piece.kind !== 'cast') continue;
+          if (piece.wholeBytes > 0) whole = cast.length + piece.wholeBytes;
+          cast += Buffer.from(piece.bytes).toString('latin1');
+        }
+        expect(whole).toBe(cast.lastIndexOf('\n') + 1);
+      }),
+    );
+  });
+
+  it.each(['[', '{'])('takes a line that begins with %s at its limit and refuses one byte more', (first) => {
+    const longest = `${first.padEnd(999, 'x')}\n`;
+    expect(new LineSplitter(LIMITS).push(Buffer.from(longest))).toHaveLength(1);
+    for (const cuts of [[1001], [1], [999, 1]]) {
+      const splitter = new LineSplitter(LIMITS);
+      const push = (): void =>
+        cut(`${first.padEnd(1000, 'x')}\n`, cuts).forEach((chunk) => splitter.push(chunk));
+      expect(push).toThrow(expect.objectContaining({ code: 'UPLOAD_TOO_LARGE' }));
+      expect(() => splitter.push(Buffer.from('\n'))).toThrow('already refused');
+    }
+  });
+
+  it('knows whether an unfinished line lacks only its line feed', () => {
+    const ending = (text: string): unknown => {
+      const splitter = new LineSplitter(LIMITS);
+      splitter.push(Buffer.from(text));
+      return splitter.unfinished;
+    };
+    expect(ending('[1,"o","x"]')).toEqual({ kind: 'cast', event: true });
+    expect(ending('[1,"o","x')).toEqual({ kind: 'cast', event: false });
+    expect(ending('x]')).toEqual({ kind: 'cast', event: false });
+    expect(ending('[1,"o","x"]\n')).toBeUndefined();
+    expect(ending('{"a":1')).toEqual({ kind: 'object', line: new Uint8Array(Buffer.from('{"a":1')) });
+  });
+});

@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
+import { createDescriber } from '../../../src/tsrecorder/library/describe-stored.ts';
+import { createS3Store } from '../../../src/tsrecorder/store/s3.ts';
+import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
+import { STORED_HEADER } from '../recorder-rig.ts';
+import { createMemoryBucket, type MemoryBucket } from '../store/memory-bucket.ts';
+
+const KEY = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T11:50:50.123456789Z' };
+
+/** A store with one recording of another writer. Before it is read, `beforeRead` is called. */
+async function storeOfOne(): Promise<{
+  readonly store: RecordingStore;
+  readonly hooks: { beforeRead: () => void };
+  readonly bucket: MemoryBucket;
+}> {
+  const bucket = createMemoryBucket();
+  await bucket.put(`${KEY.nodeId}/${KEY.time}.cast`, Buffer.from(`${STORED_HEADER}[1.5,"o","x"]\n`));
+  const store = createS3Store({ bucket, nowMs: () => 0, recentMs: 0, fullListMs: 0 });
+  const hooks = { beforeRead: (): void => undefined };
+  return {
+    hooks,
+    bucket,
+    store: {
+      ...store,
+      read(...request) {
+        hooks.beforeRead();
+        return store.read(...request);
+      },
+    },
+  };
+}
+
+describe('the description of a stored recording', () => {
+  it('is asked for again when the store failed meanwhile', async () => {
+    const { store, hooks } = await storeOfOne();
+    const describeIt = createDescriber(store, 10);
+    hooks.beforeRead = () => {
+      throw new TailcastError('STORE_FAILED', 'S3 answered 503 SlowDown');
+    };
+    expect((await describeIt({ key: KEY, hasSidecar: false }))?.entry.recording.state).toBe('damaged');
+    hooks.beforeRead = () => undefined;
+    expect((await describeIt({ key: KEY, hasSidecar: false }))?.entry.recording).toMatchObject({
+      state: 'closed',
+      durationSeconds: 1.5,
+    });
+  });
+
+  it('is none when the recording was removed while it was read', async () => {
+    const { store, hooks, bucket } = await storeOfOne();
+    hooks.beforeRead = () => bucket.objects.clear();
+    expect(await createDescriber(store, 10)({ key: KEY, hasSidecar: false })).toBeUndefined();
+  });
+});

@@ -1,0 +1,102 @@
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
+import { holdRecording, releaseRecording } from '../../../src/tsrecorder/retention/retention-run.ts';
+import { planRetention } from '../../../src/tsrecorder/retention/retention.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import { createRig, HEADER, request, until, uploadWhole } from '../recorder-rig.ts';
+
+const recording = (id: string, startedAtMs: number, bytes: number) => ({ id, startedAtMs, bytes });
+
+describe('a retention plan', () => {
+  const all = [recording('c', 300, 30), recording('a', 100, 10), recording('b', 200, 20)];
+  const ids = (list: readonly { readonly id: string }[]) => list.map(({ id }) => id);
+
+  it('keeps everything without limits', () => {
+    expect(planRetention(all, new Set(), {}, 1000)).toEqual({
+      remove: [],
+      held: [],
+      keptBytes: 60,
+      overQuota: false,
+    });
+  });
+
+  it('removes what is older than the limit, and not what is as old', () => {
+    expect(ids(planRetention(all, new Set(), { maxAgeMs: 800 }, 1000).remove)).toEqual(['a']);
+    expect(ids(planRetention(all, new Set(), { maxAgeMs: 799 }, 1000).remove)).toEqual(['a', 'b']);
+  });
+
+  it('removes the oldest until the rest fits', () => {
+    const plan = planRetention(all, new Set(), { maxBytes: 50 }, 1000);
+    expect(plan).toMatchObject({ remove: [{ id: 'a', reason: 'quota' }], keptBytes: 50 });
+    expect(ids(planRetention(all, new Set(), { maxBytes: 49 }, 1000).remove)).toEqual(['a', 'b']);
+  });
+
+  it('never removes what is held, and says when the limit cannot be kept', () => {
+    const plan = planRetention(all, new Set(['c', 'a']), { maxAgeMs: 0, maxBytes: 5 }, 1000);
+    expect(ids(plan.remove)).toEqual(['b']);
+    expect(ids(plan.held)).toEqual(['a', 'c']);
+    expect(plan).toMatchObject({ keptBytes: 40, overQuota: true });
+  });
+
+  it('holds to its limits whatever there is', () => {
+    const recordings = fc.uniqueArray(
+      fc.record({ id: fc.string(), startedAtMs: fc.nat(1000), bytes: fc.nat(100) }),
+      {
+        selector: ({ id }) => id,
+      },
+    );
+    fc.assert(
+      fc.property(recordings, fc.nat(1000), fc.nat(2000), (kept, maxAgeMs, maxBytes) => {
+        const plan = planRetention(kept, new Set(), { maxAgeMs, maxBytes }, 1000);
+        const gone = new Set(ids(plan.remove));
+        const left = kept.filter(({ id }) => !gone.has(id));
+        expect(left.every(({ startedAtMs }) => 1000 - startedAtMs <= maxAgeMs)).toBe(true);
+        expect(left.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(plan.keptBytes);
+        expect(plan.keptBytes).toBeLessThanOrEqual(maxBytes);
+      }),
+    );
+  });
+});
+
+describe('retention of a recorder', () => {
+  it('removes recordings and events, keeps what is held, and leaves tombstones that verification knows', async () => {
+    await using rig = await createRig();
+    for (const command of ['one', 'two', 'three'])
+      await uploadWhole(rig.recorder, HEADER.replace('sh -i', command));
+    const body = '{"type":"kubernetes-api-request","timestamp":1785321882}';
+    await request(rig.recorder, { method: 'POST', path: '/v2/event', body });
+    const [, two, one] = await rig.list();
+    const store = await createDiskStore(rig.directory);
+    await holdRecording(store, two!.id, 'case 17', 0);
+    await expect(holdRecording(store, 'nX_2026-07-29T11:50:58Z', 'none', 0)).rejects.toThrow(
+      'no such recording',
+    );
+    const later = { now: () => Date.now() + 10 * 86_400_000, monotonic: () => performance.now() };
+    const policy = {
+      clock: later,
+      retention: { maxAgeMs: 86_400_000 },
+      timing: { listRefreshMs: 0, retentionMs: 10 },
+    };
+    await using again = await rig.restart(policy);
+    const left = await until(async () => {
+      const found = await again.list();
+      return found.length === 1 ? found : undefined;
+    });
+    expect(left.map(({ id }) => id)).toEqual([two!.id]);
+    await until(async () => ((await store.listDocuments('events/')).length === 0 ? true : undefined));
+    const node = join(again.directory, 'nGATE1CNTRL');
+    expect((await readdir(node)).toSorted()).toEqual(
+      ['.cast', '.json'].map((suffix) => two!.id.slice(12) + suffix),
+    );
+    await releaseRecording(store, two!.id);
+    await until(async () => ((await again.list()).length === 0 ? true : undefined));
+    await again.recorder.close();
+    const report = await verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() + 86_400_000 });
+    expect(report.findings.filter(({ severity }) => severity === 'fault')).toEqual([]);
+    expect(report.removed).toBe(3);
+    expect(one!.id).not.toBe(two!.id);
+  });
+});

@@ -1,0 +1,520 @@
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
+import { connect } from 'node:http2';
+import { connect as tcpConnect } from 'node:net';
+import { join } from 'node:path';
+import { once } from 'node:events';
+import { Registry } from 'prom-client';
+import { describe, expect, it } from 'vitest';
+import {
+  createRig,
+  HEADER,
+  openUpload,
+  readAnswer,
+  request,
+  STORED_HEADER,
+  until,
+  UPLOADER,
+  uploadWhole,
+  type Rig,
+} from '../recorder-rig.ts';
+
+const LINE = '[0.5,"o","hello\\r\\n"]\n';
+
+async function stored(rig: Rig): Promise<string> {
+  const [recording] = await rig.list();
+  return (await rig.get(`/api/v1/recordings/${recording!.id}/cast`)).body;
+}
+
+describe('HEAD and POST /v2/record', () => {
+  it('share one connection, announce our extensions and answer before any body', async () => {
+    await using rig = await createRig();
+    const session = connect(rig.recorder.url);
+    const head = session.request({ ':method': 'HEAD', ':path': '/v2/record' });
+    const [answer] = await once(head, 'response');
+    expect(answer).toMatchObject({ ':status': 200, 'tailcast-annotations': '1', 'tailcast-resume': '1' });
+    head.resume();
+    const post = session.request({ ':method': 'POST', ':path': '/v2/record' });
+    const [response] = await once(post, 'response');
+    expect(response).toMatchObject({ ':status': 200 });
+    expect(response['content-encoding']).toBeUndefined();
+    const [first] = await once(post, 'data');
+    expect(String(first)).toBe('{}\n');
+    session.destroy();
+  });
+
+  it('acknowledges within a second without any data, and goes on in silence', async () => {
+    await using rig = await createRig({ timing: { idleAckMs: 30 } });
+    const begun = performance.now();
+    const upload = openUpload(rig.recorder);
+    await upload.ack(() => true);
+    expect(performance.now() - begun).toBeLessThan(1000);
+    await until(async () => (upload.acks.length >= 5 ? true : undefined));
+    expect(new Set(upload.acks.map(({ ack }) => ack))).toEqual(new Set([0]));
+    upload.write(HEADER);
+    await upload.ack(({ ack }) => ack === HEADER.length);
+    const count = upload.acks.length;
+    await until(async () => (upload.acks.length >= count + 5 ? true : undefined));
+    upload.close();
+  });
+
+  it('acknowledges whole lines only, and each within 200 ms', async () => {
+    await using rig = await createRig();
+    const upload = openUpload(rig.recorder);
+    upload.write(HEADER);
+    await upload.ack(({ ack }) => ack === HEADER.length);
+    for (let count = 1; count <= 10; count += 1) {
+      const begun = performance.now();
+      upload.write(LINE);
+      await upload.ack(({ ack }) => ack === HEADER.length + count * LINE.length);
+      expect(performance.now() - begun).toBeLessThan(200);
+    }
+    upload.write('[0.6,"o","half');
+    upload.write(' and half"]\n');
+    const whole = HEADER.length + 10 * LINE.length + '[0.6,"o","half and half"]\n'.length;
+    await upload.ack(({ ack }) => ack === whole);
+    expect(
+      upload.acks.every(({ ack }) => ack === 0 || (ack - HEADER.length) % LINE.length === 0 || ack === whole),
+    ).toBe(true);
+    upload.end();
+    await upload.over;
+  });
+
+  it('ends the answer with the ack of everything, when the recording is in the store', async () => {
+    await using rig = await createRig();
+    const upload = await uploadWhole(rig.recorder, HEADER + LINE);
+    expect(upload.acks.at(-1)).toEqual({ ack: HEADER.length + LINE.length });
+    expect(await stored(rig)).toBe(STORED_HEADER + LINE);
+    expect(await readdir(join(rig.directory, '.spool'))).toEqual(['events', 'evidence', 'owner']);
+  });
+
+  it('keeps an unknown key, an id beyond 2^53 and the order of the header', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, HEADER);
+    const header = await stored(rig);
+    expect(header).toContain('"srcNodeUserID":16793133573424021');
+    expect(header).toContain('"future": {"x" : [1, 2]}');
+    expect(header.startsWith('{"version":2,"width":80')).toBe(true);
+  });
+
+  it('lets no uploader choose its destination', async () => {
+    await using rig = await createRig();
+    const forged = HEADER.replace('"env"', '"dstNode":"other","dst\\u004eodeID":"nOTHER","env"');
+    await uploadWhole(rig.recorder, forged);
+    const [recording] = await rig.list();
+    expect(recording?.destination).toEqual({ node: UPLOADER.nodeName, nodeId: UPLOADER.nodeId });
+    expect(await stored(rig)).not.toContain('other');
+  });
+
+  it('splits annotations off into sidecar and notes', async () => {
+    await using rig = await createRig();
+    const notes = [
+      '{"kind":"session","id":"s1","user":"alice","tty":true,"stdin":true,"protocol":"websocket","path":"/api"}\n',
+      '{"kind":"stream","name":"stderr"}\n',
+      '{"kind":"exit","code":37}\n',
+      '{"kind":"gap","bytes":9,"reason":"slow"}\n',
+      '{"kind":"end","outcome":"violated","reason":"odd frame","outputBytes":5,"outputLines":1}\n',
+    ];
+    const body = HEADER + notes[0] + LINE + notes[1] + LINE + notes[2] + notes[3] + notes[4];
+    const upload = await uploadWhole(rig.recorder, body);
+    expect(upload.acks.at(-1)).toEqual({ ack: body.length });
+    expect(await stored(rig)).toBe(STORED_HEADER + LINE + LINE);
+    const [recording] = await rig.list();
+    expect(recording).toMatchObject({ state: 'violated', exitCode: 37 });
+    expect(recording?.problem).toBe('session violated: odd frame; output is missing in 1 place');
+    const sidecar = JSON.parse((await rig.get(`/api/v1/recordings/${recording!.id}/sidecar`)).body);
+    const sha256 = createHash('sha256')
+      .update(STORED_HEADER + LINE + LINE)
+      .digest('hex');
+    expect(sidecar).toMatchObject({
+      session: { id: 's1', user: 'alice' },
+      cast: { bytes: (STORED_HEADER + LINE + LINE).length },
+      evidence: { cast: { blocks: [[(STORED_HEADER + LINE + LINE).length, sha256]] } },
+      upload: { protocol: 'v2', address: '127.0.0.1', bodyBytes: body.length },
+      gaps: [{ at: STORED_HEADER.length + 2 * LINE.length, bytes: 9, reason: 'slow' }],
+    });
+    const { body: journal } = await rig.get(`/api/v1/recordings/${recording!.id}/notes`);
+    const positions = journal
+      .split('\n')
+      .slice(1, 3)
+      .map((line) => JSON.parse(line));
+    expect(positions).toEqual([
+      { at: STORED_HEADER.length, size: notes[0]!.length, note: JSON.parse(notes[0]!) },
+      { at: STORED_HEADER.length + LINE.length, size: notes[1]!.length, note: JSON.parse(notes[1]!) },
+    ]);
+  });
+
+  it('takes a megabyte in one line', async () => {
+    await using rig = await createRig();
+    const long = `[1,"o","${'x'.repeat(1_048_576)}"]\n`;
+    const upload = await uploadWhole(rig.recorder, HEADER + long);
+    expect(upload.acks.at(-1)).toEqual({ ack: HEADER.length + long.length });
+    expect(await stored(rig)).toBe(STORED_HEADER + long);
+  });
+
+  it('takes a last event without its line feed', async () => {
+    await using rig = await createRig();
+    const upload = await uploadWhole(rig.recorder, HEADER + LINE.trimEnd());
+    expect(upload.acks.at(-1)).toEqual({ ack: HEADER.length + LINE.length - 1 });
+    expect(await stored(rig)).toBe(STORED_HEADER + LINE);
+  });
+
+  it.each([
+    ['random bytes', Buffer.from(Array.from({ length: 1_048_576 }, (_, index) => (index * 7919) % 251))],
+    ['an event first', Buffer.from(LINE + HEADER)],
+    ['nothing', Buffer.alloc(0)],
+    ['another object', Buffer.from('{"hello":1}\n')],
+    ['a header that is not UTF-8', Buffer.from(HEADER.replace('laptop', 'l\u00e9'), 'latin1')],
+    ['a header without end', Buffer.from(HEADER.slice(0, 50))],
+  ])('refuses %s with an error frame and stores nothing', async (_name, body) => {
+    await using rig = await createRig();
+    const upload = openUpload(rig.recorder);
+    if (body.length > 0) upload.write(body);
+    upload.end();
+    await upload.over;
+    expect(upload.acks.at(-1)?.error).toMatch('the upload is not a session recording');
+    expect(await rig.list()).toEqual([]);
+    expect(await readdir(join(rig.directory, '.spool'))).toEqual(['events', 'evidence', 'owner']);
+  });
+
+  it('keeps what was whole of an upload that ends inside of a line', async () => {
+    await using rig = await createRig();
+    const upload = await uploadWhole(rig.recorder, `${HEADER}${LINE}[0.7,"o","brok`);
+    expect(upload.acks.at(-1)?.error).toMatch('ends inside of a line');
+    const [recording] = await until(async () => {
+      const found = await rig.list('?state=interrupted');
+      return found.length > 0 ? found : undefined;
+    });
+    expect(recording?.problem).toMatch('ends inside of a line');
+    expect(await stored(rig)).toBe(STORED_HEADER + LINE);
+  });
+
+  it('keeps what was whole when the uploader resets in the middle of a line', async () => {
+    await using rig = await createRig();
+    const upload = openUpload(rig.recorder);
+    upload.write(`${HEADER}${LINE}[0.7,"o","brok`);
+    await upload.ack(({ ack }) => ack === HEADER.length + LINE.length);
+    upload.stream.close(8);
+    const [recording] = await until(async () => {
+      const found = await rig.list('?state=interrupted');
+      return found.length > 0 ? found : undefined;
+    });
+    expect(recording?.problem).toBe('the connection was lost');
+    expect(await stored(rig)).toBe(STORED_HEADER + LINE);
+    upload.close();
+  });
+
+  it('takes the end of a body for a cut when an annotating gateway has not ended its session', async () => {
+    await using rig = await createRig();
+    const session =
+      '{"kind":"session","id":"s1","tty":true,"stdin":true,"protocol":"spdy","path":"/api/v1/x"}\n';
+    const upload = await uploadWhole(rig.recorder, HEADER + session + LINE);
+    expect(upload.acks.at(-1)).toEqual({ ack: HEADER.length + session.length + LINE.length });
+    expect((await rig.list())[0]).toMatchObject({
+      state: 'interrupted',
+      problem: 'the upload ended before its session',
+    });
+  });
+
+  it('flags lines that are no events and keeps them', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, `${HEADER}not a line\n${LINE}{"kind":"unheard of"}\n`);
+    const [recording] = await rig.list();
+    expect(recording).toMatchObject({ state: 'closed', problem: '2 lines are not asciicast' });
+    expect(await stored(rig)).toBe(`${STORED_HEADER}not a line\n${LINE}`);
+  });
+
+  it('ends a session that is longer than allowed, with one error frame', async () => {
+    await using rig = await createRig({ limits: { maxSessionBytes: HEADER.length + 10 * LINE.length } });
+    const upload = openUpload(rig.recorder);
+    upload.write(HEADER + LINE.repeat(10));
+    await upload.ack(({ ack }) => ack === HEADER.length + 10 * LINE.length);
+    upload.write(LINE);
+    await upload.over;
+    expect(upload.acks.at(-1)?.error).toMatch('the session is too long');
+    expect(upload.acks.filter(({ error }) => error !== undefined)).toHaveLength(1);
+  });
+
+  it('makes a flooding uploader wait while its acks go on, in little memory', async () => {
+    await using rig = await createRig({ limits: { maxPendingBytes: 262_144 } });
+    const upload = openUpload(rig.recorder);
+    const chunk = Buffer.from(`[1,"o","${'y'.repeat(65_000)}"]\n`);
+    const total = HEADER.length + chunk.length * 3000;
+    const before = process.memoryUsage().arrayBuffers;
+    let peak = 0;
+    upload.write(HEADER);
+    for (let count = 0; count < 3000; count += 1) {
+      if (!upload.stream.write(chunk)) await once(upload.stream, 'drain');
+      peak = Math.max(peak, process.memoryUsage().arrayBuffers - before);
+    }
+    upload.end();
+    await upload.over;
+    expect(upload.acks.at(-1)).toEqual({ ack: total });
+    expect(upload.acks.length).toBeGreaterThan(20);
+    expect(peak).toBeLessThan(total / 2);
+    const [recording] = await rig.list();
+    expect(recording?.bytes).toBe(STORED_HEADER.length + chunk.length * 3000);
+  });
+
+  it('does not let an uploader wait for company that says it waits', async () => {
+    await using rig = await createRig({ timing: { commitWindowMs: 600_000 } });
+    const upload = openUpload(rig.recorder, { 'tailcast-waits': '1' });
+    upload.write(HEADER);
+    for (let count = 0; count <= 5; count += 1) {
+      await upload.ack(({ ack }) => ack === HEADER.length + count * LINE.length);
+      upload.write(LINE);
+    }
+    expect(upload.acks.every(({ error }) => error === undefined)).toBe(true);
+  });
+
+  it('takes many sessions at once and mixes none', async () => {
+    await using rig = await createRig();
+    const uploads = Array.from({ length: 60 }, () => openUpload(rig.recorder));
+    for (const upload of uploads) upload.write(HEADER);
+    for (let round = 0; round < 20; round += 1) {
+      for (const [index, upload] of uploads.entries())
+        upload.write(`[${round},"o","session ${index} round ${round}"]\n`);
+      await uploads[round]!.ack(({ ack }) => ack > HEADER.length);
+    }
+    for (const upload of uploads) upload.end();
+    await Promise.all(uploads.map(({ over }) => over));
+    const recordings = await rig.list('?limit=500');
+    expect(recordings).toHaveLength(60);
+    const seen = new Set<string>();
+    for (const { key, state } of recordings) {
+      expect(state).toBe('closed');
+      const lines = (await readFile(join(rig.directory, key), 'utf8')).split('\n').slice(1, -1);
+      const names = new Set(lines.map((line) => /session \d+/.exec(line)?.[0]));
+      expect(lines).toHaveLength(20);
+      expect(names.size).toBe(1);
+      seen.add([...names].join());
+    }
+    expect(seen.size).toBe(60);
+  });
+});
+
+describe('who may upload', () => {
+  it.each([
+    ['refused', { kind: 'refused', reason: 'not a gateway' } as const, 403],
+    ['without a node id', { ...UPLOADER, nodeId: '' }, 403],
+  ])('is asked of the tailnet: %s', async (_name, identity, status) => {
+    const asked: unknown[] = [];
+    await using rig = await createRig({
+      identify: async (from) => {
+        asked.push(from.address);
+        return identity;
+      },
+    });
+    const session = connect(rig.recorder.url);
+    for (const method of ['HEAD', 'POST']) {
+      const stream = session.request({ ':method': method, ':path': '/v2/record' });
+      const [headers] = await once(stream, 'response');
+      expect(headers).toMatchObject({ ':status': status });
+      stream.resume();
+    }
+    session.destroy();
+    for (const [method, path] of [
+      ['POST', '/record'],
+      ['HEAD', '/v2/event'],
+      ['POST', '/v2/event'],
+    ] as const) {
+      const answer = await request(rig.recorder, { method, path });
+      expect([path, answer.status]).toEqual([path, status]);
+      if (method === 'POST') expect(JSON.parse(answer.body).code).toBe('UPLOAD_REFUSED');
+    }
+    expect(new Set(asked)).toEqual(new Set(['127.0.0.1']));
+    expect(asked).toHaveLength(5);
+  });
+
+  it('is not assumed when the tailnet cannot be asked', async () => {
+    await using rig = await createRig({
+      identify: async () => {
+        throw new Error('no socket');
+      },
+    });
+    const answer = await request(rig.recorder, { method: 'POST', path: '/v2/event', body: '{"type":"x"}' });
+    expect(answer.status).toBe(503);
+  });
+
+  it('is told by an IPv6 address without brackets or zone', async () => {
+    const asked: string[] = [];
+    await using rig = await createRig({
+      listen: { host: '::1', port: 0 },
+      identify: async ({ address }) => {
+        asked.push(address);
+        return UPLOADER;
+      },
+    });
+    await uploadWhole(rig.recorder, HEADER);
+    expect(asked).toEqual(['::1']);
+    expect((await rig.list())[0]?.state).toBe('closed');
+  });
+});
+
+describe('POST /record', () => {
+  it('says 100 Continue, takes the body and answers 200 when it is kept', async () => {
+    await using rig = await createRig();
+    const { host, port } = rig.recorder.address;
+    const sent = httpRequest({
+      host,
+      port,
+      method: 'POST',
+      path: '/record',
+      headers: { expect: '100-continue', 'transfer-encoding': 'chunked' },
+    });
+    sent.flushHeaders();
+    await once(sent, 'continue');
+    sent.write(HEADER);
+    sent.write(LINE.slice(0, 5));
+    sent.end(LINE.slice(5));
+    const [response] = await once(sent, 'response');
+    expect(await readAnswer(response)).toMatchObject({ status: 200, body: '' });
+    expect(await stored(rig)).toBe(STORED_HEADER + LINE);
+  });
+
+  it('works without Expect', async () => {
+    await using rig = await createRig();
+    const answer = await request(rig.recorder, { method: 'POST', path: '/record', body: HEADER + LINE });
+    expect(answer.status).toBe(200);
+    expect(await stored(rig)).toBe(STORED_HEADER + LINE);
+  });
+
+  it('refuses before 100 Continue', async () => {
+    await using rig = await createRig({ identify: async () => ({ kind: 'refused', reason: 'no' }) });
+    const { host, port } = rig.recorder.address;
+    const sent = httpRequest({
+      host,
+      port,
+      method: 'POST',
+      path: '/record',
+      headers: { expect: '100-continue' },
+    });
+    let continued = false;
+    sent.on('continue', () => {
+      continued = true;
+    });
+    sent.flushHeaders();
+    const [response] = await once(sent, 'response');
+    expect(response.statusCode).toBe(403);
+    expect(continued).toBe(false);
+    sent.destroy();
+  });
+
+  it('answers 400 to a body that is no recording', async () => {
+    await using rig = await createRig();
+    const answer = await request(rig.recorder, {
+      method: 'POST',
+      path: '/record',
+      body: 'x'.repeat(100_000),
+    });
+    expect(answer.status).toBe(400);
+    expect(JSON.parse(answer.body).code).toBe('UPLOAD_MALFORMED');
+  });
+
+  it('keeps an upload whose connection breaks as interrupted', async () => {
+    await using rig = await createRig();
+    const { host, port } = rig.recorder.address;
+    const socket = tcpConnect(port, host);
+    socket.write(`POST /record HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
+    socket.write(`${(HEADER.length + LINE.length).toString(16)}\r\n${HEADER}${LINE}\r\n`);
+    await until(async () => ((await rig.list()).length > 0 ? true : undefined));
+    socket.destroy();
+    await until(async () => ((await rig.list('?state=interrupted')).length > 0 ? true : undefined));
+    expect(await stored(rig)).toBe(STORED_HEADER + LINE);
+  });
+
+  it('has no limit of time on a body', async () => {
+    const { createServer } = await import('node:http');
+    expect(createServer().requestTimeout).toBe(300_000);
+    await using rig = await createRig({ timing: { headTimeoutMs: 100, idleTimeoutMs: 100 } });
+    const { host, port } = rig.recorder.address;
+    const sent = httpRequest({ host, port, method: 'POST', path: '/record' });
+    sent.write(HEADER);
+    // longer than every limit of the server, and than the interval in which Node looks for slow connections
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    sent.end(LINE);
+    const [response] = await once(sent, 'response');
+    expect(response.statusCode).toBe(200);
+    response.resume();
+  });
+});
+
+describe('/v2/event', () => {
+  const EVENT =
+    '{"type":"kubernetes-api-request","id":"","timestamp":1785321882,"userAgent":"kubectl","request":{"method":"GET",' +
+    '"path":"/version","body":"","queryParameters":{}},"kubernetes":{"Parts":null},"source":{"node":"laptop","nodeID":' +
+    '"nA1","nodeUserID":16793133573424021},"destination":{"node":"","nodeID":""}}\n';
+
+  it('is answered, closed, and stored in the wrapper of the reference', async () => {
+    await using rig = await createRig({ eventLayout: 'reference' });
+    expect((await request(rig.recorder, { method: 'HEAD', path: '/v2/event' })).status).toBe(200);
+    const answer = await request(rig.recorder, {
+      method: 'POST',
+      path: '/v2/event',
+      body: EVENT,
+      headers: { 'content-type': 'application/json' },
+    });
+    expect(answer.status).toBe(200);
+    expect(answer.headers['connection']).toBe('close');
+    const folder = join(rig.directory, UPLOADER.nodeId, 'events');
+    const [name, ...others] = await readdir(folder);
+    expect(others).toEqual([]);
+    const text = await readFile(join(folder, name!), 'utf8');
+    expect(text).toContain('"nodeUserID":16793133573424021');
+    expect(text.endsWith('}\n')).toBe(true);
+    const original = JSON.parse(EVENT);
+    expect(JSON.parse(text)).toEqual({
+      stableID: UPLOADER.nodeId,
+      event: {
+        ...original,
+        id: `${UPLOADER.nodeId}/events/${name}`,
+        destination: { node: UPLOADER.nodeName, nodeID: UPLOADER.nodeId },
+      },
+      timestamp: '2026-07-29 10:44:42 +0000 UTC',
+    });
+    expect(await readdir(rig.directory)).toContain('.events-exist');
+    expect(await rig.list()).toEqual([]);
+  });
+
+  it('takes 10 MiB', async () => {
+    await using rig = await createRig({ eventLayout: 'reference' });
+    const body = EVENT.replace('"body":""', `"body":"${'QUJD'.repeat(2_621_440)}"`);
+    expect((await request(rig.recorder, { method: 'POST', path: '/v2/event', body })).status).toBe(200);
+  });
+
+  it('refuses what is too long or no event, shortly', async () => {
+    await using rig = await createRig({ limits: { maxEventBytes: 1000 }, eventLayout: 'reference' });
+    for (const [body, status] of [
+      [EVENT.padEnd(1001), 413],
+      ['[]', 400],
+      ['{"type":1}', 400],
+      ['', 400],
+    ] as const) {
+      const answer = await request(rig.recorder, { method: 'POST', path: '/v2/event', body });
+      expect(answer.status).toBe(status);
+      expect(answer.body.length).toBeLessThan(200);
+    }
+    expect((await request(rig.recorder, { method: 'PUT', path: '/v2/event' })).status).toBe(405);
+  });
+
+  it('takes a thousand events on connections of their own', async () => {
+    const registry = new Registry();
+    await using rig = await createRig({ registry, eventLayout: 'reference' });
+    const begun = performance.now();
+    let next = 0;
+    const client = async (): Promise<void> => {
+      while (next < 1000) {
+        next += 1;
+        expect((await request(rig.recorder, { method: 'POST', path: '/v2/event', body: EVENT })).status).toBe(
+          200,
+        );
+      }
+    };
+    await Promise.all(Array.from({ length: 32 }, client));
+    expect(await readdir(join(rig.directory, UPLOADER.nodeId, 'events'))).toHaveLength(1000);
+    expect(await registry.getSingleMetricAsString('tailcast_recorder_events_total')).toContain(' 1000');
+    // a second on a free machine; this only tells a stall
+    expect(performance.now() - begun).toBeLessThan(15_000);
+  });
+});
