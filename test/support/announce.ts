@@ -1,0 +1,15 @@
+/** Says before the first test what runs and roughly for how long. */
+import type { TestProject } from 'vitest/node';
+
+/** Once: the projects of a run share their set-up. */
+let announced = false;
+
+export default function announce({ vitest }: TestProject): void {
+  if (announced) return;
+  announced = true;
+  const names = vitest.projects.map(({ name }) => name);
+  const plan = names.includes('whole')
+    ? 'all tests but those with real peers: four to five minutes on two processors (npm run test:quick: half a minute)'
+    : 'tests of pure code and of parts within one process: half a minute (npm test: all but those with real peers)';
+  process.stderr.write(`tailcast: ${plan}\n`);
+}
