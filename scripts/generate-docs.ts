@@ -14,7 +14,7 @@ import { environmentName, flagName, type SettingTable } from '../src/config/sett
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
 import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
-import { createRecorderMetrics, type RecorderStatus } from '../src/tsrecorder/serving/recorder-metrics.ts';
+import { createRecorderMetrics, type RecorderStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
 import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
 

@@ -1,10 +1,10 @@
 /** What is counted and written down about one request for the portal, however it goes. */
+import { callerName } from '../tailnet/identity.ts';
 import { errorText, TailcastError, type ErrorCode } from '../errors.ts';
 import { CLIENT_LEFT, loggedPath, type AccessLog } from '../observe/access-log.ts';
 import type { Events } from '../observe/events.ts';
 import type { Metrics, Protocol } from '../observe/metrics.ts';
 import type { Caller, InboundRequest } from '../proxy/gate/gate.ts';
-import { nameOf } from '../proxy/front/pump.ts';
 
 export interface AccountDeps {
   readonly metrics: Pick<Metrics, 'requestStarted' | 'requestFinished'>;
@@ -43,7 +43,7 @@ export function openAccount(protocol: Protocol, request: InboundRequest, deps: A
       return status !== undefined;
     },
     recognised({ id, identity }) {
-      who = { id, user: nameOf(identity) };
+      who = { id, user: callerName(identity) };
     },
     answered(sent, whole = 0) {
       status = sent;

@@ -5,7 +5,7 @@ import type { Writable } from 'node:stream';
 import { TailcastError } from '../errors.ts';
 import type { InboundRequest } from '../proxy/gate/gate.ts';
 import { mapStream } from '../proxy/front/http2.ts';
-import { headerLines } from '../proxy/session/upgrade-request.ts';
+import { headerLines } from '../kube/header-lines.ts';
 import type { Peer } from '../tailnet/identity.ts';
 
 export interface PortalClient {

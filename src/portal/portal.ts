@@ -22,7 +22,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import type { Caller, Gate } from '../proxy/gate/gate.ts';
 import type { Rechecks } from '../proxy/gate/recheck.ts';
 import type { OwnService } from '../proxy/front/server.ts';
-import { headerLines, onlyLine } from '../proxy/session/upgrade-request.ts';
+import { headerLines, onlyLine } from '../kube/header-lines.ts';
 import { createDeadline } from '../recording/deadline.ts';
 import { openAccount, type Account } from './account.ts';
 import { portalClient, type PortalClient } from './client.ts';

@@ -6,7 +6,7 @@ import { request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';
 import { dialUpgrade, type UpgradeAnswer } from '../proxy/session/dial.ts';
-import { onlyLine } from '../proxy/session/upgrade-request.ts';
+import { onlyLine } from '../kube/header-lines.ts';
 import { within } from '../recording/deadline.ts';
 import { createCandidates, type RecorderNode } from '../recording/recorder-candidates.ts';
 import type { DialRecorder } from '../recording/recorder-connection.ts';

@@ -2,7 +2,7 @@
 import { STATUS_CODES } from 'node:http';
 import { errorText, TailcastError } from '../errors.ts';
 import { statusOf } from '../kube/status.ts';
-import { headerLines } from '../proxy/session/upgrade-request.ts';
+import { headerLines } from '../kube/header-lines.ts';
 import { DATA_HEADERS } from './pages.ts';
 
 export interface Refusal {

@@ -51,3 +51,8 @@ export interface IdentitySource {
    */
   whois(peer: Peer, signal: AbortSignal): Promise<Identity>;
 }
+
+/** What a caller is called in logs, events and recordings: the login name of a person, the node name of a tagged node. */
+export function callerName(identity: Identity): string {
+  return identity.kind === 'user' ? identity.login : identity.nodeName;
+}

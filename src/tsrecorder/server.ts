@@ -11,7 +11,7 @@ import { loadSigningKey } from './evidence/signing-key.ts';
 import { openSessionEvidence, type SessionEvidence } from './evidence/session-evidence.ts';
 import { openRecorderEvents, type EventLayout, type RecorderEvents } from './events/recorder-events.ts';
 import { createFinisher } from './intake/finisher.ts';
-import { roomFor } from './files/free-room.ts';
+import { roomFor } from './store/free-room.ts';
 import { createGroupCommit, type GroupCommit } from './intake/group-commit.ts';
 import { createHosts } from './serving/hosts.ts';
 import { listenHttp } from './serving/http-server.ts';
@@ -24,7 +24,7 @@ import {
   createUploadMeter,
   type RecorderMetrics,
   type RecorderStatus,
-} from './serving/recorder-metrics.ts';
+} from './intake/recorder-metrics.ts';
 import { startRetention } from './retention/retention-run.ts';
 import type { RetentionPolicy } from './retention/retention.ts';
 import { createSiblings, mergeRemotes, slotDirectory, spoolOf, type SpoolSlot } from './intake/siblings.ts';

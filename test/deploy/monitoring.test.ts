@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { ERROR_TABLE } from '../../src/errors.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
-import { createRecorderMetrics } from '../../src/tsrecorder/serving/recorder-metrics.ts';
+import { createRecorderMetrics } from '../../src/tsrecorder/intake/recorder-metrics.ts';
 
 const FOLDER = new URL('../../deploy/monitoring/', import.meta.url);
 const read = (name: string): string => readFileSync(new URL(name, FOLDER), 'utf8');

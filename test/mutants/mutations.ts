@@ -280,9 +280,13 @@ const FRONT = [
     ['scheme', "if (pseudo.get(':scheme') !== 'https')", "if (pseudo.get(':scheme') === 'never')"],
     ['extended CONNECT', 'enableConnectProtocol: false', 'enableConnectProtocol: true'],
   ),
+  ...inFile('src/kube/header-lines.ts', [
+    'one line',
+    'return more.length === 0 ? value : undefined;',
+    'return value;',
+  ]),
   ...inFile(
     'src/proxy/session/upgrade-request.ts',
-    ['one line', 'return more.length === 0 ? value : undefined;', 'return value;'],
     ['HTTP/1.0', "if (request.httpVersion !== '1.1')", "if (request.httpVersion === '')"],
     ['bodies of upgrades', 'if (hasBody(request.rawHeaders))', 'if (request.method === "")'],
     [
@@ -318,7 +322,7 @@ const FRONT = [
     ],
     ['sessions recorded', 'admission.record ? record(', 'admission.id === "" ? record('],
     ['events of upgrades', 'if (admission.event) {', 'if (admission.id === "") {'],
-    ['number of sessions', 'leave = await deps.counts?.enter(nameOf(admission.identity));', ''],
+    ['number of sessions', 'leave = await deps.counts?.enter(callerName(admission.identity));', ''],
     ['places given back', '      leave?.();\n', ''],
     ['rechecks of sessions', '...(watch === undefined ? {} : { watch }),', ''],
     ['shutdown', "if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');", ''],
@@ -590,6 +594,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/proxy/session/upgrade.test.ts',
   ],
   'src/proxy/front/http2.ts': ['test/proxy/front/http2.test.ts', 'test/attack/framing.test.ts'],
+  'src/kube/header-lines.ts': ['test/attack/portal.test.ts', 'test/attack/roads.test.ts'],
   'src/proxy/session/upgrade-request.ts': [
     'test/proxy/session/upgrade.test.ts',
     'test/attack/roads.test.ts',

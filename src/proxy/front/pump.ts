@@ -14,7 +14,7 @@ import { passedThrough } from '../../memory/stream-garbage.ts';
 import { CLIENT_LEFT, loggedPath, type AccessLog } from '../../observe/access-log.ts';
 import type { Events } from '../../observe/events.ts';
 import type { Metrics } from '../../observe/metrics.ts';
-import type { Identity } from '../../tailnet/identity.ts';
+import { callerName } from '../../tailnet/identity.ts';
 import { collectBody } from './event-body.ts';
 import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
@@ -330,7 +330,7 @@ export class Pump implements ExchangeOwner {
   }
 
   #user(): string {
-    return this.#admission === undefined ? '' : nameOf(this.#admission.identity);
+    return this.#admission === undefined ? '' : callerName(this.#admission.identity);
   }
 }
 
@@ -338,11 +338,6 @@ type CollectedBody = Awaited<ReturnType<typeof collectBody>>;
 /** Nothing was read ahead, and: there was nothing to read. */
 const NO_BODY: CollectedBody = { chunks: [], complete: false };
 const EMPTY_BODY: CollectedBody = { chunks: [], complete: true };
-
-/** Login name of a person, node name of a tagged node. */
-export function nameOf(identity: Identity): string {
-  return identity.kind === 'user' ? identity.login : identity.nodeName;
-}
 
 function headerValue(rawHeaders: readonly string[], name: string): string {
   for (let index = 0; index < rawHeaders.length; index += 2) {

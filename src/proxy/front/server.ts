@@ -26,15 +26,8 @@ import { adoptSession, createHttp2Server, serveStream } from './http2.ts';
 import { clientError, PlainConnection } from './plain.ts';
 import type { PumpDeps } from './pump.ts';
 import { RelayResponse } from './relay-response.ts';
+import type { UpgradeHandler } from '../session/upgrade.ts';
 import type { SessionRegistry } from '../session/session-registry.ts';
-
-/** Handles a request to switch protocols; owns the socket from then on. Must not reject. */
-export type UpgradeHandler = (
-  request: IncomingMessage,
-  socket: Duplex,
-  head: Buffer,
-  peer: Peer,
-) => Promise<void>;
 
 /** A part of the gateway that is not the API server's, reached below a path of its own under `/-/`. */
 export interface OwnService {

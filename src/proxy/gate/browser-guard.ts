@@ -5,7 +5,7 @@
  * name that was made to resolve to the gateway would make a foreign page look like our own).
  */
 import { TailcastError } from '../../errors.ts';
-import { onlyLine } from '../session/upgrade-request.ts';
+import { onlyLine } from '../../kube/header-lines.ts';
 
 /** What of a request's header fields says who made the browser send it. */
 export interface BrowserFields {

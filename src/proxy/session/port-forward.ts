@@ -6,7 +6,8 @@ import {
   type PortForwardTap,
 } from '../../recording/tap-port-forward.ts';
 import { refusedPort, type PortRange } from '../gate/policy.ts';
-import { headerLines, type UpgradeRequest } from './upgrade-request.ts';
+import { headerLines } from '../../kube/header-lines.ts';
+import { type UpgradeRequest } from './upgrade-request.ts';
 
 /**
  * A tap for the client's direction; `undefined` for the oldest WebSocket protocol, which names its ports in the query,

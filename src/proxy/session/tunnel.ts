@@ -10,7 +10,8 @@ import type { SessionTaps } from '../../recording/tap.ts';
 import type { Admission } from '../gate/gate.ts';
 import type { PortRange } from '../gate/policy.ts';
 import { watchPorts } from './port-forward.ts';
-import { headerLines, type UpgradeRequest } from './upgrade-request.ts';
+import { headerLines } from '../../kube/header-lines.ts';
+import { type UpgradeRequest } from './upgrade-request.ts';
 
 export interface Tunnel {
   readonly taps: SessionTaps;

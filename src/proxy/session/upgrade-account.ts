@@ -3,9 +3,8 @@ import type { IncomingMessage } from 'node:http';
 import type { ErrorCode } from '../../errors.ts';
 import { CLIENT_LEFT, loggedPath, type AccessLog } from '../../observe/access-log.ts';
 import type { Metrics } from '../../observe/metrics.ts';
-import type { Peer } from '../../tailnet/identity.ts';
+import { callerName, type Peer } from '../../tailnet/identity.ts';
 import type { Admission } from '../gate/gate.ts';
-import { nameOf } from '../front/pump.ts';
 import type { SessionResult } from './upgrade-session.ts';
 
 export interface AccountDeps {
@@ -48,7 +47,7 @@ export function openAccount(request: IncomingMessage, peer: Peer, deps: AccountD
   };
   return {
     admitted({ id, identity }) {
-      who = { id, user: nameOf(identity) };
+      who = { id, user: callerName(identity) };
     },
     answered,
     closed(result = NOTHING) {

@@ -5,7 +5,7 @@ import type { LateEvents } from '../../recording/late-deliveries.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { Admission } from '../gate/gate.ts';
-import { sessionFields } from '../front/session-fields.ts';
+import { sessionFields } from './session-fields.ts';
 
 export interface RecorderDeps {
   readonly recorders: RecorderClient;

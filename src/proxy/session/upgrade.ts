@@ -23,22 +23,29 @@ import { castHeaderLine, sessionAnnotation, type SessionFacts } from '../../reco
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import { RecordingSession, type SessionLimits } from '../../recording/session.ts';
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../recording/stream-plan.ts';
-import type { Peer } from '../../tailnet/identity.ts';
+import { callerName, type Peer } from '../../tailnet/identity.ts';
 import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
 import type { Admission, Gate } from '../gate/gate.ts';
-import { nameOf } from '../front/pump.ts';
 import type { PortRange } from '../gate/policy.ts';
 import type { Rechecks } from '../gate/recheck.ts';
-import type { UpgradeHandler } from '../front/server.ts';
 import type { SessionLimits as SessionCounts } from './session-limits.ts';
 import { openAccount, whatWasAsked, type AccountDeps, type UpgradeAccount } from './upgrade-account.ts';
 import { encodeHead, warningLines } from './upgrade-head.ts';
 import { openRecorder, type RecorderDeps } from './upgrade-recorder.ts';
-import { headerLines, parseUpgradeRequest, withoutHeader, type UpgradeRequest } from './upgrade-request.ts';
-import { sessionFields } from '../front/session-fields.ts';
+import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
+import { parseUpgradeRequest, type UpgradeRequest } from './upgrade-request.ts';
+import { sessionFields } from './session-fields.ts';
 import { prepareSocket } from './session-socket.ts';
 import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
 import { runSession, type LiveRecording, type SessionDeps, type SessionResult } from './upgrade-session.ts';
+
+/** Handles a request to switch protocols; owns the socket from then on. Must not reject. */
+export type UpgradeHandler = (
+  request: IncomingMessage,
+  socket: Duplex,
+  head: Buffer,
+  peer: Peer,
+) => Promise<void>;
 
 export interface UpgradeDeps
   extends
@@ -138,7 +145,7 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
         signal,
       );
       account.admitted(admission);
-      leave = await deps.counts?.enter(nameOf(admission.identity));
+      leave = await deps.counts?.enter(callerName(admission.identity));
       running = await open(attempt, upgrade, admission);
     } catch (error) {
       refuse(attempt, admission, error);
@@ -399,7 +406,7 @@ function refuse(attempt: Attempt, admission: Admission | undefined, error: unkno
   const known =
     error instanceof TailcastError ? error : new TailcastError('INTERNAL', undefined, { cause: error });
   deps.events.requestRefused({
-    ...(admission === undefined ? {} : { id: admission.id, user: nameOf(admission.identity) }),
+    ...(admission === undefined ? {} : { id: admission.id, user: callerName(admission.identity) }),
     code: known.code,
     reason: errorText(error),
     protocol: 'upgrade',

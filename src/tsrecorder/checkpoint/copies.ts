@@ -3,7 +3,7 @@ import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { isSystemError } from '../files/durable-files.ts';
 import { readPart } from '../intake/finisher.ts';
-import type { LiveRecording } from '../intake/ingest.ts';
+import type { LiveRecording } from '../library/live-recording.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { createTurnstile } from '../files/turnstile.ts';
 import {

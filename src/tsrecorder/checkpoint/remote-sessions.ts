@@ -2,7 +2,8 @@
 import { parseHead, type CastHead } from '../library/cast-head.ts';
 import type { PartFiles } from '../library/cast-pieces.ts';
 import type { RemoteRecording } from '../library/catalog.ts';
-import { describeHead, describePart } from '../intake/finisher.ts';
+import { describeHead } from '../library/describe-head.ts';
+import { describePart } from '../intake/finisher.ts';
 import type { DescribedPart } from '../library/join-parts.ts';
 import { readLines } from '../files/line-reader.ts';
 import { sessionMark } from '../library/session-part.ts';

@@ -13,7 +13,7 @@
  */
 import type { Bucket } from '../store/bucket.ts';
 import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
-import type { ByteRange } from '../store/store.ts';
+import type { ByteRange } from '../files/file-range.ts';
 
 export const OPEN_FOLDER = '.open/';
 export const RECORDERS_FOLDER = '.recorders/';

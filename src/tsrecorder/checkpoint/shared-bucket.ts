@@ -2,8 +2,9 @@
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RemoteRecording } from '../library/catalog.ts';
-import type { Ingest, LiveRecording } from '../intake/ingest.ts';
-import type { RecorderMetrics } from '../serving/recorder-metrics.ts';
+import type { LiveRecording } from '../library/live-recording.ts';
+import type { Ingest } from '../intake/ingest.ts';
+import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import type { Bucket } from '../store/bucket.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { createCopies } from './copies.ts';

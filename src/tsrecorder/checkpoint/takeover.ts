@@ -1,7 +1,7 @@
 /** Brings sessions into the store that a recorder left in the shared bucket: see `lease.ts` for who may. */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import type { LiveRecording } from '../intake/ingest.ts';
+import type { LiveRecording } from '../library/live-recording.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';

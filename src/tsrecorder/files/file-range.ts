@@ -1,7 +1,12 @@
 /** Reads ranges of files: casts may be gigabytes long, and of sidecars there are tens of thousands in one listing. */
 import type { FileHandle } from 'node:fs/promises';
 import { passedThrough } from '../../memory/stream-garbage.ts';
-import type { ByteRange } from '../store/store.ts';
+
+/** A range of bytes: `start` inclusive, `end` exclusive. */
+export interface ByteRange {
+  readonly start: number;
+  readonly end: number;
+}
 
 const PIECE_BYTES = 64 * 1024;
 

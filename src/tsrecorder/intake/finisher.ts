@@ -9,6 +9,7 @@ import type { CastHead } from '../library/cast-head.ts';
 import { readCastTail } from '../library/cast-tail.ts';
 import { blockBytesFor, createSealer, type LineSeal } from '../evidence/line-seal.ts';
 import type { SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
+import { describeHead } from '../library/describe-head.ts';
 import type { Recording } from '../library/recording.ts';
 import { finalState, problemOf, type SessionFacts } from '../library/session-facts.ts';
 import { sessionMark, type SessionPart } from '../library/session-part.ts';
@@ -194,31 +195,6 @@ export function describePart(meta: SpoolMeta): SessionPart {
   const session = meta.token ?? recordingId(meta);
   const { storedHeaderBytes: headerBytes, uploadedHeaderBytes: headerEnd } = meta;
   return { session, number, offset, headerBytes, headerEnd };
-}
-
-/** The part of a recording that its key and its header tell. */
-export function describeHead(
-  key: RecordingKey,
-  head: CastHead,
-): Omit<Recording, 'state' | 'bytes' | 'durationSeconds' | 'exitCode' | 'problem'> {
-  const { width, height, command, kind, source, destination, kubernetes } = head;
-  return {
-    id: recordingId(key),
-    key: recordingKey(key),
-    startedAt: isoMilliseconds(key.time),
-    width,
-    height,
-    ...(command === undefined ? {} : { command }),
-    kind,
-    source,
-    destination,
-    ...(kubernetes === undefined ? {} : { kubernetes }),
-  };
-}
-
-/** A key's time with exactly three fraction digits. */
-function isoMilliseconds(time: string): string {
-  return new Date(Number((parseTime(time) ?? 0n) / 1_000_000n)).toISOString();
 }
 
 /** The key is taken, e.g. by a copied archive: the next nanosecond is as good. */

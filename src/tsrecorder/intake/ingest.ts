@@ -5,14 +5,16 @@
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { createDirectorySync } from '../files/durable-files.ts';
-import { describeHead, describePart, describeUpload, type Finisher } from './finisher.ts';
+import { describeHead } from '../library/describe-head.ts';
+import { describePart, describeUpload, type Finisher } from './finisher.ts';
 import { EndedSessions } from './ended-sessions.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { cutSpool, memorized, readHead, reread, type FoundUpload } from './found-upload.ts';
 import type { GroupCommit } from './group-commit.ts';
-import type { Recording, ResizeOrder } from '../library/recording.ts';
+import type { LiveRecording } from '../library/live-recording.ts';
+import type { Recording } from '../library/recording.ts';
 import { createSessionFacts } from '../library/session-facts.ts';
-import type { Continuation, SessionPart } from '../library/session-part.ts';
+import type { Continuation } from '../library/session-part.ts';
 import { listSpools, readSpool, removeSpool, spoolPaths } from '../spool/spool-file.ts';
 import { spoolStatus, type SpoolStatus } from './spool-status.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
@@ -67,24 +69,6 @@ export interface Upload {
   end(): Promise<boolean>;
   /** The connection is gone, or the transport gives up. After `end`: nobody may hear what it resolves with. */
   cut(reason: string): void;
-}
-
-/** A recording that is not in the store yet. */
-export interface LiveRecording {
-  readonly key: RecordingKey;
-  readonly recording: Recording;
-  readonly castPath: string;
-  readonly notesPath: string;
-  readonly resizeOrder: ResizeOrder;
-  readonly part: SessionPart;
-  /** Durable lengths of the files, whole lines, and the byte of the session up to which they reach. */
-  durable(): { readonly castBytes: number; readonly notesBytes: number; readonly bodyBytes: number };
-  /** Whether more may come. */
-  isOpen(): boolean;
-  /** Resolves when the store has it, or when there is nothing of it to store. */
-  readonly stored: Promise<void>;
-  /** Calls `wake` when one of the two above may have changed. @returns how to stop that. */
-  watch(wake: () => void): () => void;
 }
 
 interface Entry {

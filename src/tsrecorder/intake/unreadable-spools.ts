@@ -5,7 +5,7 @@
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { describeDamaged } from '../library/describe-stored.ts';
-import type { LiveRecording } from './ingest.ts';
+import type { LiveRecording } from '../library/live-recording.ts';
 import { spoolPaths } from '../spool/spool-file.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
 

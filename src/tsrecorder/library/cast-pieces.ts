@@ -5,9 +5,10 @@
 import { open, type FileHandle } from 'node:fs/promises';
 import { isSystemError } from '../files/durable-files.ts';
 import { readFileRange } from '../files/file-range.ts';
-import type { LiveRecording } from '../intake/ingest.ts';
+import type { LiveRecording } from './live-recording.ts';
 import type { RecordingKey } from '../store/key.ts';
-import type { ByteRange, ObjectKind, RecordingStore } from '../store/store.ts';
+import type { ByteRange } from '../files/file-range.ts';
+import type { ObjectKind, RecordingStore } from '../store/store.ts';
 
 /** Bytes `[start, end())` of one file. */
 export interface CastPiece {

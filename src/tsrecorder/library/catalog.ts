@@ -2,13 +2,13 @@
  * Finds recordings. There is no database: what is in the store and what still is in a spool is the truth, and every
  * answer is derived from it. Only what a list shows is kept in memory, and only as much as the cache may hold.
  */
-import type { CastPiece } from './cast-pieces.ts';
 import { spooledFiles } from './cast-pieces.ts';
 import { matches, type CatalogQuery } from './catalog-query.ts';
+import type { CatalogEntry } from './catalog-entry.ts';
 import { createDescriber, type Describe } from './describe-stored.ts';
-import type { LiveRecording } from '../intake/ingest.ts';
+import type { LiveRecording } from './live-recording.ts';
 import { joinParts, type DescribedPart } from './join-parts.ts';
-import type { Recording, ResizeOrder } from './recording.ts';
+import type { Recording } from './recording.ts';
 import { sessionMark } from './session-part.ts';
 import { fixedWidth, parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore, StoredRecording } from '../store/store.ts';
@@ -17,22 +17,6 @@ export interface CatalogPage {
   /** Newest first. May be shorter than `limit` although there is a `next`. */
   readonly recordings: readonly Recording[];
   readonly next?: string;
-}
-
-/** A recording and where its bytes are. */
-export interface CatalogEntry {
-  readonly recording: Recording;
-  /** Of the first of its uploads. */
-  readonly key: RecordingKey;
-  readonly resizeOrder: ResizeOrder;
-  /** Its cast, in order. Only the last one may grow. */
-  readonly pieces: readonly CastPiece[];
-  /** The session that the last piece is of; undefined when that is in the store, or with another recorder. */
-  readonly live: LiveRecording | undefined;
-  /** The notes of all its uploads, once it does not grow any more; undefined when there is one upload. */
-  readonly joinedNotes?: () => AsyncIterable<Uint8Array>;
-  /** Changes when the cast does; undefined while it grows. */
-  readonly version: string | undefined;
 }
 
 export interface Catalog {

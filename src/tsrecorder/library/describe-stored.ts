@@ -4,7 +4,7 @@ import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
 import { parseHead, type CastHead } from './cast-head.ts';
 import { storedFiles } from './cast-pieces.ts';
 import { readCastTail } from './cast-tail.ts';
-import { describeHead } from '../intake/finisher.ts';
+import { describeHead } from './describe-head.ts';
 import type { DescribedPart } from './join-parts.ts';
 import type { Recording, ResizeOrder } from './recording.ts';
 import { parseSidecar, type Sidecar } from './sidecar.ts';

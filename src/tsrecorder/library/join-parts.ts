@@ -3,7 +3,7 @@
  * part that has it, so that nothing is shown twice; what no part has is said.
  */
 import { piecesBytes, type PartFiles } from './cast-pieces.ts';
-import type { CatalogEntry } from './catalog.ts';
+import type { CatalogEntry } from './catalog-entry.ts';
 import { joinNotes, readPlaced, type JoinedPart } from './join-notes.ts';
 import type { Recording } from './recording.ts';
 import type { SessionPart } from './session-part.ts';

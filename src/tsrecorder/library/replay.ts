@@ -3,11 +3,11 @@ import type { FileHandle } from 'node:fs/promises';
 import { parseCastEvent } from '../../wire/asciicast/event.ts';
 import { WireError } from '../../wire/wire-error.ts';
 import { openSpool, piecesBytes, readPieces } from './cast-pieces.ts';
-import type { CatalogEntry } from './catalog.ts';
-import type { LiveRecording } from '../intake/ingest.ts';
+import type { CatalogEntry } from './catalog-entry.ts';
+import type { LiveRecording } from './live-recording.ts';
 import { readJsonObject, spliceMembers } from './json-members.ts';
 import { readLines } from '../files/line-reader.ts';
-import type { ByteRange } from '../store/store.ts';
+import type { ByteRange } from '../files/file-range.ts';
 
 /** A range of a cast. Of a live one only what is durable can be read. */
 export function readCast({ pieces }: CatalogEntry, range: ByteRange): AsyncIterable<Uint8Array> {

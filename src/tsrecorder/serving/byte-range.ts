@@ -1,5 +1,5 @@
 /** The `Range` header of a request for one range (RFC 9110 14.1.2). */
-import type { ByteRange } from '../store/store.ts';
+import type { ByteRange } from '../files/file-range.ts';
 
 /**
  * @param header as received.

@@ -26,7 +26,7 @@ import { encodeAck } from '../../wire/recorder-api/ack.ts';
 import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from '../../wire/recorder-api/annotation.ts';
 import { wrapEvent } from './api-events.ts';
 import type { Ingest } from '../intake/ingest.ts';
-import type { RecorderMetrics } from './recorder-metrics.ts';
+import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import { FROM_START, type Continuation } from '../library/session-part.ts';
 import type { RecordingKey } from '../store/key.ts';
 

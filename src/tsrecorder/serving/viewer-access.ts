@@ -6,7 +6,7 @@
  */
 import { TailcastError, errorText } from '../../errors.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
-import type { CatalogEntry } from '../library/catalog.ts';
+import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Recording } from '../library/recording.ts';
 import { mayNameViewers, mayView, mayViewEverything, type ViewRule, type Viewer } from './viewing.ts';
 

@@ -2,7 +2,8 @@
  * What the recorder needs of an object store: whole objects under names, written atomically, listed in the order of
  * their names. `s3-bucket.ts` is the real one; tests have one in memory.
  */
-import type { ByteRange, ObjectStat } from './store.ts';
+import type { ByteRange } from '../files/file-range.ts';
+import type { ObjectStat } from './store.ts';
 
 export interface BucketObject extends ObjectStat {
   readonly name: string;

@@ -26,14 +26,8 @@ import {
   recordingKey,
   type RecordingKey,
 } from './key.ts';
-import type {
-  ByteRange,
-  FinishedUpload,
-  ObjectKind,
-  ObjectStat,
-  RecordingStore,
-  StoredRecording,
-} from './store.ts';
+import type { ByteRange } from '../files/file-range.ts';
+import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore, StoredRecording } from './store.ts';
 
 const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const satisfies Record<
   ObjectKind,

@@ -14,7 +14,8 @@ import type { Bucket, BucketPage, PutOptions } from './bucket.ts';
 import { asStoreError, connectS3, statusOf, type S3Connection, type S3Settings } from './s3-client.ts';
 import { readBucketRules, type BucketRules } from './s3-rules.ts';
 import { S3Uploader, type ObjectHead } from './s3-upload.ts';
-import type { ByteRange, ObjectStat } from './store.ts';
+import type { ByteRange } from '../files/file-range.ts';
+import type { ObjectStat } from './store.ts';
 
 export class S3Bucket implements Bucket {
   readonly #settings: S3Settings;

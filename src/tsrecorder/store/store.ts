@@ -4,6 +4,7 @@
  *
  * Objects are written once and never changed. Nothing here needs a database: everything can be rebuilt from `list`.
  */
+import type { ByteRange } from '../files/file-range.ts';
 import type { DocumentStore } from './document-store.ts';
 import type { RecordingKey } from './key.ts';
 
@@ -32,12 +33,6 @@ export interface StoredRecording {
   readonly bytes?: number;
   /** As it was given to `finish`: recordings with the same mark are parts of one session. */
   readonly sessionMark?: string;
-}
-
-/** A range of bytes: `start` inclusive, `end` exclusive. */
-export interface ByteRange {
-  readonly start: number;
-  readonly end: number;
 }
 
 /** The objects of one recording. */

@@ -1,8 +1,8 @@
 /** What every event about a session says of it. */
+import { callerName } from '../../tailnet/identity.ts';
 import { parseExecOptions } from '../../kube/exec-options.ts';
 import type { SessionFields } from '../../observe/events.ts';
 import type { Admission } from '../gate/gate.ts';
-import { nameOf } from './pump.ts';
 
 /** Pure. */
 export function sessionFields(admission: Admission): SessionFields {
@@ -10,7 +10,7 @@ export function sessionFields(admission: Admission): SessionFields {
   const { container } = parseExecOptions(admission.target);
   return {
     sessionId: admission.id,
-    user: nameOf(admission.identity),
+    user: callerName(admission.identity),
     node: identity.nodeName,
     kind: admission.requestClass,
     ...(info.namespace === '' ? {} : { namespace: info.namespace }),

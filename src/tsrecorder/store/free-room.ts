@@ -1,7 +1,7 @@
 /** How much more can be taken in. */
 import { TailcastError } from '../../errors.ts';
-import { roomIn } from './durable-files.ts';
-import type { RecordingStore } from '../store/store.ts';
+import { roomIn } from '../files/durable-files.ts';
+import type { RecordingStore } from './store.ts';
 
 /** Free bytes, in the store or in the spool, whichever has fewer. @throws TailcastError `STORE_FAILED` */
 export async function roomFor(store: RecordingStore, spoolDirectory: string): Promise<number | undefined> {

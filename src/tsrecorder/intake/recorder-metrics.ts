@@ -1,6 +1,6 @@
 /** What the recorder counts. Labels are codes and states of ours, never anything an uploader chose. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
-import type { UploadMeter } from '../intake/upload-session.ts';
+import type { UploadMeter } from './upload-session.ts';
 
 /** What is asked for at scrape time. */
 export interface RecorderStatus {

@@ -1,0 +1,25 @@
+/** Looks up fields in a flat list of header lines, `[name, value, name, value, …]`, in which nothing was joined. */
+/** Every value of the lines called `name` (lower case). */
+export function headerLines(rawHeaders: readonly string[], name: string): readonly string[] {
+  const lines: string[] = [];
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    if (rawHeaders[index]?.toLowerCase() === name) lines.push(rawHeaders[index + 1] ?? '');
+  }
+  return lines;
+}
+
+/** The value of the one line called `name` (lower case); of several nobody could say which counts. */
+export function onlyLine(rawHeaders: readonly string[], name: string): string | undefined {
+  const [value, ...more] = headerLines(rawHeaders, name);
+  return more.length === 0 ? value : undefined;
+}
+
+/** The list without the lines called `name` (lower case). */
+export function withoutHeader(rawHeaders: readonly string[], name: string): readonly string[] {
+  const kept: string[] = [];
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const line = rawHeaders[index] ?? '';
+    if (line.toLowerCase() !== name) kept.push(line, rawHeaders[index + 1] ?? '');
+  }
+  return kept;
+}

@@ -1,0 +1,29 @@
+/** What is known of a recording before anything of its output. */
+import { parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
+import type { CastHead } from './cast-head.ts';
+import type { Recording } from './recording.ts';
+
+/** The part of a recording that its key and its header tell. */
+export function describeHead(
+  key: RecordingKey,
+  head: CastHead,
+): Omit<Recording, 'state' | 'bytes' | 'durationSeconds' | 'exitCode' | 'problem'> {
+  const { width, height, command, kind, source, destination, kubernetes } = head;
+  return {
+    id: recordingId(key),
+    key: recordingKey(key),
+    startedAt: isoMilliseconds(key.time),
+    width,
+    height,
+    ...(command === undefined ? {} : { command }),
+    kind,
+    source,
+    destination,
+    ...(kubernetes === undefined ? {} : { kubernetes }),
+  };
+}
+
+/** A key's time with exactly three fraction digits. */
+function isoMilliseconds(time: string): string {
+  return new Date(Number((parseTime(time) ?? 0n) / 1_000_000n)).toISOString();
+}

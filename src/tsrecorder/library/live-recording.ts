@@ -1,0 +1,22 @@
+/** A recording that is still in the spool, as those who list and read see it. */
+import type { RecordingKey } from '../store/key.ts';
+import type { Recording, ResizeOrder } from './recording.ts';
+import type { SessionPart } from './session-part.ts';
+
+/** A recording that is not in the store yet. */
+export interface LiveRecording {
+  readonly key: RecordingKey;
+  readonly recording: Recording;
+  readonly castPath: string;
+  readonly notesPath: string;
+  readonly resizeOrder: ResizeOrder;
+  readonly part: SessionPart;
+  /** Durable lengths of the files, whole lines, and the byte of the session up to which they reach. */
+  durable(): { readonly castBytes: number; readonly notesBytes: number; readonly bodyBytes: number };
+  /** Whether more may come. */
+  isOpen(): boolean;
+  /** Resolves when the store has it, or when there is nothing of it to store. */
+  readonly stored: Promise<void>;
+  /** Calls `wake` when one of the two above may have changed. @returns how to stop that. */
+  watch(wake: () => void): () => void;
+}
