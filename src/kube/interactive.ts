@@ -10,9 +10,14 @@ import type { RequestInfo } from './request-info.ts';
  * - `portForward`: `pods/portforward`
  * - `nodeProxy`: `nodes/<name>/proxy`, a road to the kubelet's own exec, run and attach, with and without an upgrade
  * - `podProxy`, `serviceProxy`: whatever program the pod or service runs; the caller looks at `upgrade` as well
+ * - `otherProxy`: `proxy` of anything else, and whatever has `proxy` further down its path: what follows is a request to
+ *   another API (another cluster, another node), which nobody here can read
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
  * - `accessChange`: a write that makes or changes credentials, rights or admission rules, and with them later ways around a
- *   gateway: tokens, certificates, RBAC, webhooks and admission policies
+ *   gateway: Secrets (one of type `service-account-token` is filled with a token), tokens, certificates, RBAC, webhooks,
+ *   admission policies, and who serves an API group
+ * - `unknownSubresource`: a write to a subresource that Kubernetes itself does not have, which may do anything (connect,
+ *   run, start); anything behind the name of such a subresource; a write to a path that is no resource
  * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
  * - `opaqueUpgrade`: any other upgrade
  * - `longRunning`: no session, but no time limit either
@@ -24,8 +29,10 @@ export type RequestClass =
   | 'nodeProxy'
   | 'podProxy'
   | 'serviceProxy'
+  | 'otherProxy'
   | 'ephemeralContainers'
   | 'accessChange'
+  | 'unknownSubresource'
   | 'opaqueUpgrade'
   | 'streamUpgrade'
   | 'longRunning'
@@ -38,6 +45,8 @@ export type RequestClass =
 export function classifyRequest(info: RequestInfo, request: { readonly upgrade: boolean }): RequestClass {
   if (!info.isResourceRequest) {
     if (request.upgrade) return 'opaqueUpgrade';
+    if (info.path.split('/').includes('proxy')) return 'otherProxy';
+    if (!READ_METHODS.has(info.verb)) return 'unknownSubresource';
     return info.path.startsWith('/debug/pprof/') ? 'longRunning' : 'plain';
   }
   if (info.verb === 'proxy') {
@@ -46,10 +55,18 @@ export function classifyRequest(info: RequestInfo, request: { readonly upgrade: 
   const session = classOfSubresource(info);
   if (session !== undefined) return session;
   if (request.upgrade) return isStream(info) ? 'streamUpgrade' : 'opaqueUpgrade';
+  return classOfPlain(info);
+}
+
+/** Of a request for a resource that carries no session and no upgrade. */
+function classOfPlain(info: RequestInfo): RequestClass {
+  // a resource may be called `proxy`, and have an object of that name
+  if (info.parts.includes('proxy', 2)) return 'otherProxy';
   if (EPHEMERAL_WRITES.has(info.verb) && isPod(info) && info.subresource === 'ephemeralcontainers') {
     return 'ephemeralContainers';
   }
   if (WRITES.has(info.verb) && isAboutAccess(info)) return 'accessChange';
+  if (isUnknownSubresource(info)) return 'unknownSubresource';
   return info.verb === 'watch' || LONG_RUNNING_SUBRESOURCES.has(info.subresource) ? 'longRunning' : 'plain';
 }
 
@@ -58,23 +75,50 @@ const WRITES: ReadonlySet<string> = new Set([...EPHEMERAL_WRITES, 'delete', 'del
 /** API groups of which every object is about who may do what. */
 const ACCESS_GROUPS: ReadonlySet<string> = new Set([
   'admissionregistration.k8s.io',
+  'apiregistration.k8s.io',
   'certificates.k8s.io',
   'rbac.authorization.k8s.io',
 ]);
 
 function isAboutAccess({ apiPrefix, apiGroup, resource, subresource }: RequestInfo): boolean {
   if (apiPrefix === 'apis') return ACCESS_GROUPS.has(apiGroup);
-  return resource === 'serviceaccounts' && subresource === 'token';
+  return resource === 'secrets' || (resource === 'serviceaccounts' && subresource === 'token');
+}
+
+/** HTTP methods, in lower case as `RequestInfo` has them, of what only reads a path that is no resource. */
+const READ_METHODS: ReadonlySet<string> = new Set(['get', 'head', 'options']);
+const READS: ReadonlySet<string> = new Set(['get', 'list', 'watch']);
+
+/**
+ * Subresources of Kubernetes that are written and start nothing. Source: the storage maps of kube-apiserver 1.36
+ * (`pkg/registry/<group>/rest`); custom resources have `status` and `scale` only.
+ */
+const KNOWN_SUBRESOURCES: ReadonlySet<string> = new Set([
+  'approval',
+  'binding',
+  'ephemeralcontainers',
+  'eviction',
+  'finalize',
+  'resize',
+  'scale',
+  'status',
+  'token',
+]);
+
+function isUnknownSubresource({ verb, subresource, parts }: RequestInfo): boolean {
+  if (subresource === '') return false;
+  return parts.length > 3 || (!READS.has(verb) && !KNOWN_SUBRESOURCES.has(subresource));
 }
 
 /** Source: `BasicLongRunningRequestCheck` in kube-apiserver; those that are a class of their own are left out. */
 const LONG_RUNNING_SUBRESOURCES: ReadonlySet<string> = new Set(['proxy', 'log', 'portforward']);
 
 /** The classes that hold with and without an upgrade. */
-function classOfSubresource({ resource, subresource }: RequestInfo): RequestClass | undefined {
+function classOfSubresource({ apiPrefix, resource, subresource }: RequestInfo): RequestClass | undefined {
   if (subresource === 'exec' || subresource === 'attach') return subresource;
   if (subresource === 'portforward') return resource === 'pods' ? 'portForward' : undefined;
-  if (subresource !== 'proxy') return undefined;
+  // of another API group it is another program's idea of a proxy
+  if (subresource !== 'proxy' || apiPrefix !== 'api') return undefined;
   switch (resource) {
     case 'nodes':
       return 'nodeProxy';

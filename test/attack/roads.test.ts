@@ -193,6 +193,92 @@ describe('other roads', () => {
     },
   );
 
+  const OTHER_PROXIES = [
+    '/apis/cluster.karmada.io/v1alpha1/clusters/c/proxy/api/v1/nodes/n/proxy/run/n/p/c?cmd=id',
+    '/apis/cluster.karmada.io/v1alpha1/clusters/c/proxy/api/v1/namespaces/n/pods/p/proxy/run',
+    '/apis/cluster.karmada.io/v1alpha1/clusters/c/proxy',
+    '/apis/x.example/v1/namespaces/n/pods/p/proxy/api/v1/nodes/n/proxy/run/n/p/c',
+    '/apis/x.example/v1/namespaces/n/services/s/proxy/run/n/p/c',
+    '/apis/x.example/v1/nodes/n/proxy/metrics',
+    '/apis/x.example/v1/gates/g/through/api/v1/nodes/n/proxy/run/n/p/c',
+    '/apis/x.example/v1/gates/g/a/b/c/proxy',
+    '/api/v1/namespaces/n/things/t/proxy/api/v1/nodes/n/proxy/run/n/p/c',
+    '/clusters/c/api/v1/nodes/n/proxy/run/n/p/c?cmd=id',
+    '/k8s/clusters/c-1/api/v1/namespaces/n/pods/p/proxy/x',
+    '/base/proxy',
+  ];
+  it.each(OTHER_PROXIES.flatMap((path) => ['GET', 'POST', 'PUT'].map((method) => [method, path] as const)))(
+    'E9 lead nowhere through a proxy that nobody can read: %s %s',
+    async (method, target) => {
+      for (const transport of ['h1 request', 'h2 request'] as const) {
+        const ask = { caller: BOB, method, target };
+        expectDenied(await observe(arena, () => send(arena, transport, ask)), [403]);
+        const free = { caller: ALICE, method, target };
+        const observed = await observe(arena, () => send(arena, transport, free));
+        expectForwarded(observed, honest(transport, free));
+      }
+    },
+  );
+
+  it.each([
+    `${NODE}/logs/?query=kubelet`,
+    `${NODE}/logs/?query=kubelet&pattern=x`,
+    `${NODE}/logs?query=kubelet`,
+    `${NODE}/logs/x?a=1`,
+    `${NODE}/logs/?;query=kubelet`,
+    `${NODE}/logs/?%71uery=kubelet`,
+    '/api/v1/nodes/https:worker-1:10250/proxy/logs/?query=kubelet',
+  ])('E6 ask no node to run a command for its logs: GET %s', async (target) => {
+    for (const transport of ['h1 request', 'h2 request'] as const)
+      expectDenied(await observe(arena, () => send(arena, transport, { caller: BOB, target })), [403]);
+  });
+
+  const TOLD: readonly (readonly [string, string])[] = [
+    ['POST', '/apis/x.example/v1/namespaces/n/machines/m/connect'],
+    ['PUT', '/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachines/v/start'],
+    ['PATCH', '/apis/x.example/v1/machines/m/run'],
+    ['OPTIONS', '/apis/x.example/v1/machines/m/run'],
+    ['GET', '/apis/x.example/v1/machines/m/through/api/v1/nodes/n'],
+    ['POST', '/apis/x.example/v1/machines/m/status/more'],
+    ['POST', '/api/v1/namespaces/n/pods/p/unheard-of'],
+    ['POST', '/clusters/c/api/v1/namespaces/n/pods'],
+    ['DELETE', '/elsewhere'],
+    ['POST', '/apis/apiregistration.k8s.io/v1/apiservices'],
+    ['PATCH', '/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example/status'],
+    ['POST', '/api/v1/namespaces/n/secrets'],
+    ['PUT', '/api/v1/namespaces/n/secrets/s'],
+    ['DELETE', '/api/v1/namespaces/n/secrets/s'],
+  ];
+  it.each(TOLD)('E9 are told to a recorder first: %s %s', async (method, target) => {
+    for (const transport of ['h1 request', 'h2 request'] as const) {
+      const before = arena.recorder.events.length;
+      const ask = { caller: BOB, method, target };
+      expectForwarded(await observe(arena, () => send(arena, transport, ask)), honest(transport, ask));
+      expect(arena.recorder.events.length).toBe(before + 1);
+      expect(JSON.parse(arena.recorder.events.at(-1) ?? '')).toMatchObject({
+        request: { method, path: target },
+      });
+      const unheard = { caller: CAROL, method, target };
+      expectDenied(await observe(arena, () => send(arena, transport, unheard)), [403]);
+    }
+  });
+
+  it.each([
+    ['GET', '/apis/apps/v1/namespaces/kube-system/deployments/proxy'],
+    ['GET', '/api/v1/namespaces/proxy/configmaps/proxy'],
+    ['GET', '/api/v1/namespaces/proxy'],
+    ['PATCH', '/apis/apps/v1/namespaces/n/deployments/d/scale'],
+    ['POST', '/api/v1/namespaces/n/pods/p/eviction'],
+    ['GET', '/apis/custom.metrics.k8s.io/v1beta1/namespaces/n/pods/p/requests'],
+    ['GET', '/api/v1/namespaces/n/secrets/s'],
+    ['GET', '/openapi/v3/apis/apps/v1'],
+  ])('E10 do not close what is none: %s %s', async (method, target) => {
+    const before = arena.recorder.events.length;
+    const ask = { caller: BOB, method, target };
+    expectForwarded(await observe(arena, () => send(arena, 'h1 request', ask)), honest('h1 request', ask));
+    expect(arena.recorder.events.length).toBe(before);
+  });
+
   const OPEN: readonly (readonly [string, string, Caller])[] = [
     ['E15', `${LIST}?watch=true`, BOB],
     ['E15', '/api/v1/watch/pods', BOB],

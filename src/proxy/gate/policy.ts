@@ -14,11 +14,15 @@ import type { RecordingPolicy } from '../../recording/policy.ts';
  * - `exec`, `attach`: sessions in the recorders' format
  * - `portForward`: `pods/portforward`
  * - `kubeletExec`: `nodes/…/proxy`, except for what is known to be read-only: the kubelet runs commands by plain requests
- * - `kubeletRead`: `nodes/…/proxy` to metrics, stats, logs, health and the list of pods, without an upgrade
+ * - `kubeletRead`: `nodes/…/proxy` to metrics, stats, logs, health and the list of pods, without an upgrade; not logs with a
+ *   query, for which some nodes run a command
  * - `podProxyUpgrade`, `serviceProxyUpgrade`: a connection to any program, which may be a terminal
  * - `podProxyRequest`, `serviceProxyRequest`: a request to any program
+ * - `otherProxy`: a request to `proxy` of anything else, such as another cluster, or to what has `proxy` further down its path
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`, which may carry a command
- * - `accessChange`: a write to RBAC, admission rules, certificate requests or tokens of service accounts
+ * - `accessChange`: a write to RBAC, admission rules, registered APIs, certificate requests, Secrets or tokens of service
+ *   accounts
+ * - `unknownSubresource`: a write to a subresource or path that Kubernetes does not have, and what is behind such a subresource
  * - `streamUpgrade`: a watch or a log over WebSocket
  * - `opaqueUpgrade`: any other upgrade, known to nobody here
  */
@@ -32,8 +36,10 @@ export const POLICY_CLASSES = [
   'podProxyRequest',
   'serviceProxyUpgrade',
   'serviceProxyRequest',
+  'otherProxy',
   'ephemeralContainers',
   'accessChange',
+  'unknownSubresource',
   'streamUpgrade',
   'opaqueUpgrade',
 ] as const;
@@ -86,8 +92,10 @@ export const DEFAULT_POLICY: Policy = {
     podProxyRequest: 'event',
     serviceProxyUpgrade: 'refuse',
     serviceProxyRequest: 'event',
+    otherProxy: 'refuse',
     ephemeralContainers: 'event',
     accessChange: 'event',
+    unknownSubresource: 'event',
     streamUpgrade: 'allow',
     opaqueUpgrade: 'refuse',
   },
@@ -101,8 +109,10 @@ export const DEFAULT_POLICY: Policy = {
     podProxyRequest: 'allow',
     serviceProxyUpgrade: 'allow',
     serviceProxyRequest: 'allow',
+    otherProxy: 'allow',
     ephemeralContainers: 'allow',
     accessChange: 'allow',
+    unknownSubresource: 'allow',
     streamUpgrade: 'allow',
     opaqueUpgrade: 'allow',
   },
@@ -114,7 +124,7 @@ export const DEFAULT_POLICY: Policy = {
 export function policyClassOf(request: {
   readonly requestClass: RequestClass;
   readonly info: RequestInfo;
-  readonly target: Pick<Target, 'rawPath'>;
+  readonly target: Pick<Target, 'rawPath' | 'rawQuery'>;
   readonly upgrade: boolean;
 }): PolicyClass | undefined {
   const [asRequest, asUpgrade] = CLASSES[request.requestClass];
@@ -132,8 +142,10 @@ const CLASSES: Readonly<Record<RequestClass, readonly [PolicyClass | undefined, 
   nodeProxy: ['kubeletRead', 'kubeletExec'],
   podProxy: ['podProxyRequest', 'podProxyUpgrade'],
   serviceProxy: ['serviceProxyRequest', 'serviceProxyUpgrade'],
+  otherProxy: ['otherProxy', 'opaqueUpgrade'],
   ephemeralContainers: ['ephemeralContainers', 'opaqueUpgrade'],
   accessChange: ['accessChange', 'opaqueUpgrade'],
+  unknownSubresource: ['unknownSubresource', 'opaqueUpgrade'],
   streamUpgrade: ['streamUpgrade', 'streamUpgrade'],
   opaqueUpgrade: ['opaqueUpgrade', 'opaqueUpgrade'],
   longRunning: [undefined, 'opaqueUpgrade'],
@@ -154,8 +166,13 @@ const KUBELET_READS: ReadonlySet<string> = new Set([
 /** Nothing in the path that the kubelet could read in another way than we do. */
 const PLAIN_PATH = /^(?:\/[A-Za-z0-9._:-]+)+\/?$/;
 
-function isKubeletRead({ verb, parts }: RequestInfo, { rawPath }: Pick<Target, 'rawPath'>): boolean {
+function isKubeletRead(
+  { verb, parts }: RequestInfo,
+  { rawPath, rawQuery }: Pick<Target, 'rawPath' | 'rawQuery'>,
+): boolean {
   const [, , , first = ''] = parts;
+  // NodeLogQuery: the kubelet runs journalctl, or a PowerShell, with words of the query
+  if (first === 'logs' && rawQuery !== '') return false;
   return verb === 'get' && KUBELET_READS.has(first) && PLAIN_PATH.test(rawPath);
 }
 

@@ -75,6 +75,7 @@ const SESSIONS: ReadonlySet<RequestClass> = new Set([
   'nodeProxy',
   'podProxy',
   'serviceProxy',
+  'otherProxy',
 ]);
 
 const ROUTES: Readonly<Record<string, RequestClass>> = {
@@ -89,6 +90,8 @@ const ROUTES: Readonly<Record<string, RequestClass>> = {
 /** The class that the API server's own view of a request asks for, or undefined when it is no road to a session. */
 function sessionRoute(event: AuditEvent): RequestClass | undefined {
   const { resource = '', subresource = '', apiGroup, apiVersion } = event.objectRef ?? {};
+  // the tail of such a request is another API server's, whichever program serves the group
+  if (apiGroup !== undefined && subresource === 'proxy') return 'otherProxy';
   if (apiGroup !== undefined || apiVersion !== 'v1') return undefined;
   return ROUTES[`${resource}/${subresource}`];
 }
@@ -116,6 +119,7 @@ async function prepare(cluster: Kubernetes): Promise<void> {
           'pods/proxy',
           'services/proxy',
           'nodes/proxy',
+          'clusters/proxy',
         ],
         verbs: ['*'],
       },
@@ -136,6 +140,35 @@ async function prepare(cluster: Kubernetes): Promise<void> {
   await cluster.api('POST', `/api/v1/namespaces/${NAMES.namespace}/services`, {
     metadata: { name: NAMES.service },
     spec: { ports: [{ port: 80 }] },
+  });
+}
+
+/** An API group that is served by another program, which is not there: the API server only passes requests on. */
+async function registerGroup(rig: Rig, cluster: Kubernetes): Promise<void> {
+  await cluster.api('POST', '/apis/apiregistration.k8s.io/v1/apiservices', {
+    metadata: { name: 'v1.aggregated.example' },
+    spec: {
+      group: 'aggregated.example',
+      version: 'v1',
+      service: { namespace: NAMES.namespace, name: NAMES.service },
+      insecureSkipTLSVerify: true,
+      groupPriorityMinimum: 1000,
+      versionPriority: 15,
+    },
+  });
+  await rig.until('the API group is passed on', async () => {
+    const [answer] = await sendRaw(
+      cluster,
+      [
+        {
+          method: 'GET',
+          target: '/apis/aggregated.example/v1/clusters',
+          headers: ['Host', 'kubernetes', 'Authorization', `Bearer ${cluster.tokens.admin}`],
+        },
+      ],
+      1,
+    );
+    return answer?.status === 503 ? true : undefined;
   });
 }
 
@@ -168,6 +201,7 @@ describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, r
       cluster.api('GET', `/api/v1/namespaces/${NAMES.namespace}/serviceaccounts/default`),
     );
     await Promise.all(NAMES.pods.map((name) => startPod(rig, cluster, name)));
+    await registerGroup(rig, cluster);
   });
 
   afterAll(() => rig.stop());
@@ -220,6 +254,8 @@ describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, r
       expect(report.problems.slice(0, 5)).toEqual([]);
       expect(report.counts.compared).toBeGreaterThan(requests / 4);
       expect(report.counts.streamHandlers).toBeGreaterThan(requests / 400);
+      expect(report.counts.passedOn).toBeGreaterThan(requests / 200);
+      expect(report.counts.otherProxies).toBeGreaterThan(requests / 400);
     },
   );
 
@@ -255,7 +291,7 @@ describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, r
 });
 
 interface Report {
-  readonly counts: Readonly<Record<'compared' | 'streamHandlers', number>>;
+  readonly counts: Readonly<Record<'compared' | 'streamHandlers' | 'passedOn' | 'otherProxies', number>>;
   readonly problems: object[];
 }
 
@@ -272,6 +308,9 @@ function judge(
     unaudited: 0,
     sessions: 0,
     streamHandlers: 0,
+    /** What the API server took for a request to the program that serves the other group. */
+    passedOn: 0,
+    otherProxies: 0,
     endless: 0,
   };
   const problems: object[] = [];
@@ -284,6 +323,8 @@ function judge(
     else counts.accepted++;
     const route = event === undefined ? undefined : sessionRoute(event);
     if (route !== undefined) counts.sessions++;
+    if (route === 'otherProxy') counts.otherProxies++;
+    if (response.status === 503 && event?.objectRef?.apiGroup === 'aggregated.example') counts.passedOn++;
     if (reachedStreamHandler(response)) counts.streamHandlers++;
     if (reading === undefined) continue;
     const problem = problemOf(reading, event, response, route);
