@@ -13,6 +13,7 @@ import { encodeApiRequestEvent, type ApiRequestEvent } from '../wire/recorder-ap
 import { within } from './deadline.ts';
 import type { EventPoster } from './event-poster.ts';
 import type { RecordingPolicy } from './policy.ts';
+import { keepsQuery } from './kept-fields.ts';
 import { redactBody } from './redact-body.ts';
 
 export interface ApiRequest {
@@ -106,16 +107,20 @@ async function tell(
 
 function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): ApiRequestEvent {
   const { target, info, identity } = request.admission;
-  const kept = request.body.subarray(0, maxBodyBytes);
-  const truncated = request.bodyTruncated || kept.length < request.body.length;
+  const begin = request.body.subarray(0, maxBodyBytes);
+  const truncated = request.bodyTruncated || begin.length < request.body.length;
+  const body = redactBody(info, begin, truncated);
+  const queries = keepsQuery(info);
   return {
     timestamp: Math.floor(unixMs / 1000),
     userAgent: request.userAgent,
     request: {
       method: request.method,
-      path: target.raw,
-      body: redactBody(info, kept, truncated),
-      queryParameters: new Map(target.query.map(([name]) => [name, queryValues(target.query, name)])),
+      path: queries ? target.raw : target.rawPath,
+      body,
+      queryParameters: new Map(
+        queries ? target.query.map(([name]) => [name, queryValues(target.query, name)]) : [],
+      ),
     },
     kubernetes: {
       IsResourceRequest: info.isResourceRequest,
@@ -140,6 +145,8 @@ function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): Ap
         : { nodeUserID: identity.userId, nodeUser: identity.login }),
     },
     // At least so many: what was not read was not counted.
-    ...(truncated ? { bodyTruncatedFromBytes: request.body.length } : {}),
+    ...(truncated || body.length < Math.min(1, begin.length)
+      ? { bodyTruncatedFromBytes: request.body.length }
+      : {}),
   };
 }

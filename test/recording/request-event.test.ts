@@ -104,7 +104,7 @@ describe('API request events', () => {
       request([first.address, second.address], {
         method: 'POST',
         target: '/api/v1/pods?dryRun=All&x=1&x=2',
-        body: utf8('{"foo":"bar"}'),
+        body: utf8('{"kind":"Pod"}'),
       }),
     );
     expect(second.connections).toBe(0);
@@ -118,7 +118,7 @@ describe('API request events', () => {
         request: {
           method: 'POST',
           path: '/api/v1/pods?dryRun=All&x=1&x=2',
-          body: Buffer.from('{"foo":"bar"}').toString('base64'),
+          body: Buffer.from('{"kind":"Pod"}').toString('base64'),
           queryParameters: { dryRun: ['All'], x: ['1', '2'] },
         },
         kubernetes: {
@@ -286,16 +286,28 @@ describe('a recorder that does not take an event', () => {
 });
 
 describe('the body of an event', () => {
-  it('is cut at its limit and says so', async () => {
+  it('is left out above its limit, and when it cannot be read, and says so', async () => {
     const double = await recorder();
-    const { events } = setup({}, 8);
-    await events.record(request([double.address], { method: 'POST', body: utf8('0123456789') }));
-    await events.record(request([double.address], { method: 'POST', body: utf8('01234567') }));
-    const [cut, whole] = seen(double);
-    expect(bodyOf(cut!)).toBe('01234567');
-    expect(cut!.request.bodyTruncatedFrom).toBe(10);
-    expect(bodyOf(whole!)).toBe('01234567');
+    const { events } = setup({}, 14);
+    for (const body of ['{"kind":"Pods"}', '{"kind":"Pod"}', 'kind: Pod'])
+      await events.record(request([double.address], { method: 'POST', body: utf8(body) }));
+    const [long, whole, yaml] = seen(double);
+    expect(bodyOf(long!)).toBe('');
+    expect(long!.request.bodyTruncatedFrom).toBe(15);
+    expect(bodyOf(whole!)).toBe('{"kind":"Pod"}');
     expect(whole!.request.bodyTruncatedFrom).toBeUndefined();
+    expect(bodyOf(yaml!)).toBe('');
+    expect(yaml!.request.bodyTruncatedFrom).toBe(9);
+  });
+
+  it('of a request to a program is not kept, nor is its query', async () => {
+    const double = await recorder();
+    const target = '/api/v1/namespaces/n/services/s/proxy/login';
+    await setup().events.record(
+      request([double.address], { method: 'POST', target: `${target}?p=hunter2`, body: utf8('p=hunter2') }),
+    );
+    expect(seen(double)[0]!.request).toMatchObject({ path: target, body: '', queryParameters: {} });
+    expect(seen(double)[0]!.request.bodyTruncatedFrom).toBe(9);
   });
 
   it('never holds the values of a secret', async () => {
@@ -326,16 +338,24 @@ describe('the body of an event', () => {
     expect(JSON.parse(body)).toMatchObject({
       kind: 'Secret',
       type: 'Opaque',
-      metadata: { name: 's', annotations: { note: 'keep' } },
+      metadata: { name: 's', annotations: { note: '[redacted by tailcast]' } },
       data: { password: '[redacted by tailcast]' },
       stringData: { other: '[redacted by tailcast]' },
     });
   });
 
-  const secrets = { apiGroup: '', resource: 'secrets' };
-  const redacted = (body: unknown, truncated = false): string =>
+  const redacted = (
+    body: unknown,
+    truncated = false,
+    path = '/api/v1/namespaces/n/secrets',
+    method = 'POST',
+  ): string =>
     Buffer.from(
-      redactBody(secrets, utf8(typeof body === 'string' ? body : JSON.stringify(body)), truncated),
+      redactBody(
+        parseRequestInfo(method, parseTarget(path)),
+        utf8(typeof body === 'string' ? body : JSON.stringify(body)),
+        truncated,
+      ),
     ).toString();
 
   it('never holds the values of a patch of a secret', () => {
@@ -363,15 +383,44 @@ describe('the body of an event', () => {
   });
 
   it('of a token review holds no token', () => {
-    const review = { kind: 'TokenReview', spec: { token: 'hunter2' } };
-    const info = { apiGroup: 'authentication.k8s.io', resource: 'tokenreviews' };
-    expect(Buffer.from(redactBody(info, utf8(JSON.stringify(review)), false)).toString()).not.toContain(
-      'hunter2',
-    );
+    const review = { kind: 'TokenReview', spec: { token: 'hunter2', audiences: ['a'] } };
+    const kept = redacted(review, false, '/apis/authentication.k8s.io/v1/tokenreviews');
+    expect(JSON.parse(kept)).toEqual({
+      kind: 'TokenReview',
+      spec: { token: '[redacted by tailcast]', audiences: ['a'] },
+    });
   });
 
-  it('of anything else stays as it is', () => {
-    const body = utf8('{"data":{"a":"b"}}');
-    expect(redactBody({ apiGroup: '', resource: 'configmaps' }, body, false)).toBe(body);
+  it('of an unknown kind holds who it is', () => {
+    const database = { kind: 'Database', metadata: { name: 'd' }, spec: { password: 'hunter2' } };
+    expect(JSON.parse(redacted(database, false, '/apis/x/v1/databases'))).toEqual({
+      ...database,
+      spec: '[redacted by tailcast]',
+    });
+  });
+
+  it('that is nested without end is left out', () => {
+    const deep = `{"data":${'['.repeat(100_000)}${']'.repeat(100_000)}}`;
+    expect(redacted(deep)).toBe('');
+  });
+
+  it('of a patch is kept as the part of the object that it is for', () => {
+    const role = '/apis/rbac.authorization.k8s.io/v1/clusterroles/c';
+    const operation = (path: string, value: unknown): unknown[] => [{ op: 'add', path, value }];
+    const keptOf = (target: string, path: string, value: unknown): unknown =>
+      (JSON.parse(redacted(operation(path, value), false, target, 'PATCH')) as { value: unknown }[])[0]
+        ?.value;
+    const pod = '/apis/apps/v1/namespaces/n/deployments/d';
+    const env = '/spec/template/spec/containers/0/env';
+    const secret = '[redacted by tailcast]';
+    expect(keptOf(role, '/rules/-', { verbs: ['*'] })).toEqual({ verbs: ['*'] });
+    expect(keptOf(pod, `${env}/0/value`, 'x')).toBe(secret);
+    expect(keptOf(pod, `${env}/0/name`, 'x')).toBe('x');
+    expect(keptOf(pod, `${env}/0`, { name: 'x', value: 'y' })).toEqual({ name: 'x', value: secret });
+    expect(keptOf(pod, '/metadata/labels/a~1b', 'x')).toBe('x');
+    expect(keptOf(pod, '/metadata/annotations/a~1b', 'x')).toBe(secret);
+    expect(keptOf(pod, '/__proto__/x', 'x')).toBe(secret);
+    expect(keptOf(pod, 'metadata/labels', 'x')).toBe(secret);
+    expect(keptOf(role, '', { rules: [], secret: 'x' })).toEqual({ rules: [], secret });
   });
 });

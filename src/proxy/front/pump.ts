@@ -14,6 +14,7 @@ import { passedThrough } from '../../memory/stream-garbage.ts';
 import { CLIENT_LEFT, loggedPath, type AccessLog } from '../../observe/access-log.ts';
 import type { Events } from '../../observe/events.ts';
 import type { Metrics } from '../../observe/metrics.ts';
+import { keptOfBody } from '../../recording/kept-fields.ts';
 import { callerName } from '../../tailnet/identity.ts';
 import { collectBody } from './event-body.ts';
 import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
@@ -202,8 +203,11 @@ export class Pump implements ExchangeOwner {
 
   async #recordEvent(admission: Admission): Promise<CollectedBody> {
     const { framing, stream, expectsContinue } = this.#body;
-    let collected: CollectedBody = EMPTY_BODY;
-    if (framing.kind !== 'none') {
+    const hasBody = framing.kind !== 'none';
+    // nothing is read ahead of which nothing may be kept
+    const wanted = hasBody && keptOfBody(admission.info) !== undefined;
+    let collected: CollectedBody = hasBody ? NO_BODY : EMPTY_BODY;
+    if (wanted) {
       // the event needs the body before the API server is asked, so the client cannot wait for the API server's 100
       if (expectsContinue) this.#client.sendContinue();
       collected = await collectBody(stream, this.#deps.eventBodyBytes);
