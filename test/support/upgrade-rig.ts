@@ -221,7 +221,12 @@ function createTestGate(recording: RecordingPolicy): Pick<Gate, 'admit'> {
         if (!dropped.has(name.toLowerCase())) headers.push(name, request.rawHeaders[index + 1]!);
       }
       const requestClass = classifyRequest(info, { upgrade: request.upgrade });
-      const policyClass = policyClassOf({ requestClass, info, target, upgrade: request.upgrade });
+      const policyClass = policyClassOf({
+        requestClass,
+        info,
+        target,
+        upgrade: request.upgrade,
+      });
       const { action } = decide(DEFAULT_POLICY, policyClass ?? 'opaqueUpgrade', recording);
       if (action === 'refuse') throw new TailcastError('POLICY_REFUSED');
       return {
@@ -231,6 +236,7 @@ function createTestGate(recording: RecordingPolicy): Pick<Gate, 'admit'> {
         target,
         info,
         requestClass,
+        shown: false,
         policyClass,
         record: action === 'record' && recording.mode !== 'off',
         event: recording.mode !== 'off' && recording.events,

@@ -18,6 +18,7 @@ import { formatWarning } from '../../kube/warning.ts';
 import type { Peer } from '../../tailnet/identity.ts';
 import type { InboundRequest } from '../gate/gate.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
+import { fieldsForBrowser } from '../gate/browser-pages.ts';
 import { releaseOf } from '../upstream/read-buffers.ts';
 import { headerList, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
 import type { RequestFraming } from '../upstream/upstream.ts';
@@ -177,7 +178,7 @@ class StreamClient implements ClientSide {
   informational(head: ResponseHead): void {
     if (this.#gone() || this.#stream.headersSent) return;
     const headers: OutgoingHttpHeaders = { ':status': head.status };
-    const fields = this.#fields(head);
+    const fields = this.#fields(head, false);
     for (let index = 0; index < fields.length; index += 2)
       appendField(headers, fields[index], fields[index + 1]);
     this.#stream.additionalHeaders(headers);
@@ -189,7 +190,7 @@ class StreamClient implements ClientSide {
 
   head(head: ResponseHead, framing: BodyFraming, extra: HeadExtra): void {
     if (this.#gone()) return;
-    const flat = [':status', String(head.status), ...this.#fields(head)];
+    const flat = [':status', String(head.status), ...this.#fields(head, extra.shown)];
     for (const warning of extra.warnings) flat.push('warning', formatWarning(warning));
     if (framing.kind === 'none') this.#stream.respond(flat, { endStream: true });
     else this.#held = { fields: flat, bodyBytes: framing.kind === 'length' ? framing.bytes : -1 };
@@ -278,8 +279,9 @@ class StreamClient implements ClientSide {
     return this.#stream.closed || this.#stream.destroyed;
   }
 
-  #fields(head: ResponseHead): readonly string[] {
-    const fields = cleanResponseHeaders(headerList(head), { keepCookies: this.#keepCookies });
+  #fields(head: ResponseHead, shown: boolean): readonly string[] {
+    const clean = cleanResponseHeaders(headerList(head), { keepCookies: this.#keepCookies });
+    const fields = shown ? fieldsForBrowser(clean) : clean;
     return fields.map((text, index) => (index % 2 === 0 ? text.toLowerCase() : text));
   }
 }

@@ -14,6 +14,7 @@ import { STATUS_HEADERS, type StatusResponse } from '../../kube/status.ts';
 import { formatWarning } from '../../kube/warning.ts';
 import type { Peer } from '../../tailnet/identity.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
+import { fieldsForBrowser } from '../gate/browser-pages.ts';
 import { releaseOf } from '../upstream/read-buffers.ts';
 import type { RelayResponse } from './relay-response.ts';
 import { headerList, reasonPhrase, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
@@ -204,7 +205,7 @@ class PlainClient implements ClientSide {
   informational(head: ResponseHead): void {
     if (this.#http10) return;
     const phrase = reasonPhrase(head);
-    this.#socket.write(`HTTP/1.1 ${head.status} ${phrase}\r\n${this.#fieldText(head)}\r\n`, 'latin1');
+    this.#socket.write(`HTTP/1.1 ${head.status} ${phrase}\r\n${this.#fieldText(head, false)}\r\n`, 'latin1');
   }
 
   sendContinue(): void {
@@ -218,8 +219,9 @@ class PlainClient implements ClientSide {
     else if (this.#http10) this.#delivery = 'bare';
     this.#response.takeOver();
     this.#held = head;
-    if (!head.clean || !this.#keep || extra.warnings.length > 0 || this.#delivery !== 'verbatim') {
-      this.#heldText = this.#headText(head, framing, extra.warnings);
+    const asIs = head.clean && this.#keep && extra.warnings.length === 0 && !extra.shown;
+    if (!asIs || this.#delivery !== 'verbatim') {
+      this.#heldText = this.#headText(head, framing, extra);
     }
   }
 
@@ -302,8 +304,8 @@ class PlainClient implements ClientSide {
     return room;
   }
 
-  #headText(head: ResponseHead, framing: BodyFraming, warnings: readonly string[]): string {
-    let text = `HTTP/1.1 ${head.status} ${reasonPhrase(head)}\r\n${this.#fieldText(head)}`;
+  #headText(head: ResponseHead, framing: BodyFraming, { warnings, shown }: HeadExtra): string {
+    let text = `HTTP/1.1 ${head.status} ${reasonPhrase(head)}\r\n${this.#fieldText(head, shown)}`;
     const chunked = head.chunked || framing.kind === 'close';
     if (chunked && !this.#http10) text += 'Transfer-Encoding: chunked\r\n';
     for (const warning of warnings) text += `Warning: ${formatWarning(warning)}\r\n`;
@@ -311,8 +313,9 @@ class PlainClient implements ClientSide {
   }
 
   /** The fields that are relayed, one per line; chunked framing is added by the caller. */
-  #fieldText(head: ResponseHead): string {
-    const fields = cleanResponseHeaders(headerList(head), { keepCookies: this.#deps.keepCookies });
+  #fieldText(head: ResponseHead, shown: boolean): string {
+    const clean = cleanResponseHeaders(headerList(head), { keepCookies: this.#deps.keepCookies });
+    const fields = shown ? fieldsForBrowser(clean) : clean;
     let text = '';
     for (let index = 0; index < fields.length; index += 2)
       text += `${fields[index]}: ${fields[index + 1]}\r\n`;

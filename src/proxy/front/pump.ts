@@ -95,6 +95,8 @@ export interface ClientSide {
 
 export interface HeadExtra {
   readonly warnings: readonly string[];
+  /** A browser shows it: the fields are those of `fieldsForBrowser`. */
+  readonly shown: boolean;
   /** False when the request body is still on its way: the connection cannot be used again. */
   readonly requestComplete: boolean;
 }
@@ -156,7 +158,8 @@ export class Pump implements ExchangeOwner {
   }
 
   informational(head: ResponseHead): void {
-    if (!this.#over) this.#client.informational(head);
+    // early hints of a page are a part of it
+    if (!this.#over && this.#admission?.shown !== true) this.#client.informational(head);
   }
 
   head(head: ResponseHead, framing: BodyFraming): void {
@@ -167,6 +170,7 @@ export class Pump implements ExchangeOwner {
     }
     this.#client.head(head, framing, {
       warnings: this.#admission?.warnings ?? [],
+      shown: this.#admission?.shown === true,
       requestComplete: this.#exchange?.requestComplete === true,
     });
   }

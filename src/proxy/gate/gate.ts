@@ -22,6 +22,7 @@ import { parseRequestInfo, type RequestInfo } from '../../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../../recording/policy.ts';
 import { parseKubernetesRules } from '../../tailnet/capabilities.ts';
 import type { Identity, IdentitySource, Peer } from '../../tailnet/identity.ts';
+import { isShownByBrowser, refusePages } from './browser-pages.ts';
 import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
 import {
   decide,
@@ -66,6 +67,8 @@ export interface Admission {
   readonly record: boolean;
   /** A recorder is told of the request before it goes on. */
   readonly event: boolean;
+  /** A browser shows the answer under the gateway's name: nothing in it may act; see `browser-pages.ts`. */
+  readonly shown: boolean;
 }
 
 /** Who is calling, for what the gateway serves itself. */
@@ -156,6 +159,9 @@ export function createGate(deps: GateDeps): Gate {
       });
       const info = parseRequestInfo(request.method, target);
       const requestClass = classifyRequest(info, { upgrade: request.upgrade });
+      const { rawHeaders } = request;
+      const shown = isShownByBrowser(rawHeaders);
+      refusePages({ rawHeaders, shown, requestClass }, policy.programPages);
       return {
         id,
         startedAtMs,
@@ -167,6 +173,7 @@ export function createGate(deps: GateDeps): Gate {
         headers,
         warnings: warningsFor(ignored),
         recording,
+        shown,
         ...applyPolicy(policy, { requestClass, info, target, upgrade: request.upgrade }, recording),
       };
     },

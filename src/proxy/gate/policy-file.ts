@@ -3,6 +3,7 @@
  * YAML are the caller's. Every problem is collected, so that one look tells them all.
  */
 import { TailcastError } from '../../errors.ts';
+import { PROGRAM_PAGES, type ProgramPages } from './browser-pages.ts';
 import {
   DEFAULT_POLICY,
   POLICY_ACTIONS,
@@ -15,7 +16,7 @@ import {
   type SessionPolicy,
 } from './policy.ts';
 
-const SECTIONS = ['enforced', 'others', 'portForward', 'sessions'] as const;
+const SECTIONS = ['enforced', 'others', 'portForward', 'sessions', 'browsers'] as const;
 const MINUTE_MS = 60_000;
 
 /**
@@ -39,6 +40,7 @@ export function parsePolicy(entries: ReadonlyMap<string, unknown>, file: string)
     others: parseActions(members('others'), DEFAULT_POLICY.others, 'others', say),
     refusedPorts: parsePorts(members('portForward'), say),
     sessions: parseSessions(members('sessions'), say),
+    programPages: parseBrowsers(members('browsers'), say),
   };
   if (problems.length > 0) throw new TailcastError('CONFIG_INVALID', problems.join('\n  '));
   return policy;
@@ -110,6 +112,16 @@ function parseSessions(members: ReadonlyMap<string, unknown>, say: Say): Session
     maxDurationMs: minutes('maxMinutes') ?? sessions.maxDurationMs,
     idleMs: minutes('idleMinutes') ?? sessions.idleMs,
   };
+}
+
+function parseBrowsers(members: ReadonlyMap<string, unknown>, say: Say): ProgramPages {
+  let pages = DEFAULT_POLICY.programPages;
+  for (const [name, value] of members) {
+    if (name !== 'programPages') say(`browsers.${name}`, 'only programPages is known here');
+    else if (typeof value === 'string' && isOneOf(PROGRAM_PAGES, value)) pages = value;
+    else say('browsers.programPages', `one of ${PROGRAM_PAGES.join(', ')} is expected`);
+  }
+  return pages;
 }
 
 function isOneOf<const Words extends readonly string[]>(words: Words, word: string): word is Words[number] {

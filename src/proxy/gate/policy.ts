@@ -9,6 +9,7 @@ import type { RequestClass } from '../../kube/interactive.ts';
 import type { RequestInfo } from '../../kube/request-info.ts';
 import type { Target } from '../../kube/canonical-target.ts';
 import type { RecordingPolicy } from '../../recording/policy.ts';
+import type { ProgramPages } from './browser-pages.ts';
 
 /**
  * - `exec`, `attach`: sessions in the recorders' format
@@ -69,6 +70,8 @@ export interface Policy {
   /** Ports no port-forward may reach, whatever the class says. */
   readonly refusedPorts: readonly PortRange[];
   readonly sessions: SessionPolicy;
+  /** What a browser gets that wants a page of a pod, a service, a node or another API. */
+  readonly programPages: ProgramPages;
 }
 
 /** Limits of upgraded connections, of every class. */
@@ -118,6 +121,7 @@ export const DEFAULT_POLICY: Policy = {
   },
   refusedPorts: [],
   sessions: { perUser: 200, total: 10_000, maxDurationMs: undefined, idleMs: undefined },
+  programPages: 'refuse',
 };
 
 /** The class of a request for the policy; `undefined` for the ordinary requests, about which it has no say. */

@@ -25,6 +25,7 @@ import { RecordingSession, type SessionLimits } from '../../recording/session.ts
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
 import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
+import { handshakeForBrowser } from '../gate/browser-pages.ts';
 import type { Admission, Gate } from '../gate/gate.ts';
 import type { PortRange } from '../gate/policy.ts';
 import type { Rechecks } from '../gate/recheck.ts';
@@ -336,7 +337,8 @@ async function start(
   if ('session' in carried) await carried.session.flush();
   attempt.signal.throwIfAborted();
   attempt.account.answered(SWITCHING);
-  const fields = cleanResponseHeaders(withoutHeader(answer.rawHeaders, 'content-length'), deps);
+  const clean = cleanResponseHeaders(withoutHeader(answer.rawHeaders, 'content-length'), deps);
+  const fields = admission.shown ? handshakeForBrowser(clean) : clean;
   client.write(
     encodeHead(`101 ${answer.statusMessage}`, [
       ...fields,
@@ -377,7 +379,8 @@ async function relayRefusal(
 ): Promise<undefined> {
   const { client, deps, account } = attempt;
   account.answered(answer.status);
-  const fields = cleanResponseHeaders(answer.rawHeaders, deps);
+  const clean = cleanResponseHeaders(answer.rawHeaders, deps);
+  const fields = admission.shown ? handshakeForBrowser(clean) : clean;
   client.write(
     encodeHead(`${answer.status} ${answer.statusMessage}`, [
       ...fields,

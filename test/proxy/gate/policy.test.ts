@@ -121,6 +121,7 @@ describe('a policy file', () => {
       enforced: { portForward: 'refuse', opaqueUpgrade: 'allow' },
       others: { kubeletExec: 'refuse' },
       portForward: { refusePorts: [22, '10250-10259'] },
+      browsers: { programPages: 'sandbox' },
       sessions: { perUser: 3, total: 9, maxMinutes: 60, idleMinutes: 15 },
     });
     expect(policy.enforced).toEqual({
@@ -129,6 +130,7 @@ describe('a policy file', () => {
       opaqueUpgrade: 'allow',
     });
     expect(policy.others).toEqual({ ...DEFAULT_POLICY.others, kubeletExec: 'refuse' });
+    expect(policy.programPages).toBe('sandbox');
     expect(policy.sessions).toEqual({ perUser: 3, total: 9, maxDurationMs: 3_600_000, idleMs: 900_000 });
     expect([21, 22, 10249, 10250, 10259, 10260].map((port) => refusedPort(policy, [port]))).toEqual([
       undefined,
@@ -151,6 +153,8 @@ describe('a policy file', () => {
     [{ portForward: { refusePorts: [0] } }, /refusePorts\[0\]/],
     [{ portForward: { refusePorts: ['90-80'] } }, /refusePorts\[0\]/],
     [{ portForward: { refusePorts: [70_000] } }, /refusePorts\[0\]/],
+    [{ browsers: { programPages: 'allow' } }, /browsers.programPages .*one of refuse, sandbox/],
+    [{ browsers: { pages: 'refuse' } }, /browsers.pages .*only programPages/],
     [{ sessions: { perUser: 0 } }, /sessions.perUser/],
     [{ sessions: { maxHours: 1 } }, /sessions.maxHours/],
     [{ sessions: { idleMinutes: 1.5 } }, /sessions.idleMinutes/],

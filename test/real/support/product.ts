@@ -71,6 +71,8 @@ export interface TestGatewayOptions {
   readonly dashboardOrigins?: readonly string[];
   /** Bytes that may wait for a recorder. */
   readonly recorderWindow?: number;
+  /** A policy file. */
+  readonly policy?: string;
 }
 
 export function startTestGateway(options: TestGatewayOptions): Promise<RunningGateway> {
@@ -83,6 +85,7 @@ export function startTestGateway(options: TestGatewayOptions): Promise<RunningGa
         ...(options.recorderWindow === undefined
           ? []
           : [['recorderWindow', options.recorderWindow] as const]),
+        ...(options.policy === undefined ? [] : [['policy', options.policy] as const]),
         ['listen', '127.0.0.1:0'],
         ['stateDirectory', options.stateDirectory],
         ['opsListen', 'off'],
