@@ -24,7 +24,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   player: ['wire'],
   workers: ['observe', 'place-count', 'errors'],
   demo: ['wire', 'kube', 'observe', 'errors'],
-  doctor: ['kube', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
+  doctor: ['impersonation', 'kube', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
   cli: ['compose', 'config', 'demo', 'doctor', 'kube', 'tailnet', 'tsrecorder', 'wire', 'observe', 'errors'],
   compose: [
     'config',

@@ -24,7 +24,7 @@ import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-po
 import { createEventPoster } from '../recording/event-poster.ts';
 import { createRecorderClient } from '../recording/recorder-client.ts';
 import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
-import type { Identity } from '../tailnet/identity.ts';
+import { callerName, type Identity } from '../tailnet/identity.ts';
 import type { WorkerLink } from '../workers/worker-link.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
 import { loadPolicy } from './gateway-policy.ts';
@@ -169,7 +169,7 @@ async function openServer(parts: {
   const monotonicMs = (): number => performance.now();
   const events = told(createEvents(metrics, log), options.link);
   const policy = loadPolicy(config.policy);
-  const gate = openGate({ config, policy, apiServer, tailnet });
+  const gate = openGate({ config, policy, apiServer, tailnet, log });
   const poster = createEventPoster({ dial: tailnet.dialRecorder, nowMs: monotonicMs });
   stack.defer(() => poster.close());
   const requestEvents = createRequestEvents({
@@ -240,8 +240,9 @@ function openGate(parts: {
   readonly policy: Policy;
   readonly apiServer: ApiServer;
   readonly tailnet: Tailnet;
+  readonly log: Logger;
 }): Gate {
-  const { config, policy, apiServer, tailnet } = parts;
+  const { config, policy, apiServer, tailnet, log } = parts;
   return createGate({
     mode: config.mode,
     policy,
@@ -251,6 +252,13 @@ function openGate(parts: {
     authorization: () => apiServer.authorization(),
     hostNames: hostNamesOf(config),
     dashboardOrigins: new Set(config.dashboardOrigins),
+    claimableGroups: config.claimableGroups,
+    onReservedGroup: (group, identity) => {
+      const remedy =
+        'where that is not meant: name what may be claimed in claimableGroups, or mend the grant';
+      const user = callerName(identity);
+      log.warn({ group, user, remedy }, 'a grant gives a group to which Kubernetes itself gives rights');
+    },
     nowMs: () => performance.now(),
     createId: randomUUID,
   });

@@ -249,6 +249,7 @@ function specOptions(config: OperatorConfig, namespace: string, version: string)
     // The one that the control server's adapter names takes its place for each Recorder.
     loginServer: TAILSCALE_LOGIN,
     defaultTags: config.defaultTags,
+    recorderUploaders: config.recorderUploaders,
     recorderImage: config.recorderImage ?? `tailcast/tailcast:v${version}`,
     tailscaleImage: config.tailscaleImage,
     tailnetDomain: config.tailnetDomain,

@@ -144,7 +144,13 @@ export function loopbackUploader(node: {
     );
 }
 
-function openIdentities(config: RecorderConfig): {
+/** Who uploads and who looks, as the settings say: by tailscaled, or everybody on this machine. */
+export function openIdentities(
+  config: Pick<
+    RecorderConfig,
+    'identity' | 'listen' | 'trustedGateways' | 'socket' | 'uploaders' | 'viewers'
+  >,
+): {
   readonly identify: IdentifyUploader;
   readonly identifyViewer: IdentifyViewer;
   readonly checks: readonly ReadinessCheck[];

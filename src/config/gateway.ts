@@ -75,6 +75,12 @@ export const GATEWAY_SETTINGS = {
     false,
     '<true|false>',
   ),
+  claimableGroups: setting(
+    'groups that this gateway may ever claim for a caller, whatever grants say; a name may end with *; default: any',
+    textList,
+    [],
+    '<groups>',
+  ),
   checkRights: setting(
     'warn at start-up when the gateway’s own account may do more than impersonate',
     flag,

@@ -54,6 +54,12 @@ export const OPERATOR_SETTINGS = {
   ),
   apiKeyFile: setting('file with the API key (headscale)', text, '/headscale/api_key', '<file>'),
   defaultTags: setting('tags of resources that name none', textList, ['tag:k8s'], '<tags>'),
+  recorderUploaders: setting(
+    'tags or stable node IDs that may upload to recorders; default: every node that reaches them, which may then make up recordings',
+    textList,
+    [],
+    '<tags>',
+  ),
   recorderImage: setting(
     'image of gateways, and of recorders that name none; default: this version of tailcast',
     optionalText,

@@ -3,6 +3,7 @@
  * is this node, read by the same code that decides about requests.
  */
 import { errorText, TailcastError } from '../errors.ts';
+import { reservedGroups } from '../impersonation/group-limit.ts';
 import { decideRecording, type RecordingPolicy } from '../recording/policy.ts';
 import { parseKubernetesRules } from '../tailnet/capabilities.ts';
 import type { Identity } from '../tailnet/identity.ts';
@@ -118,6 +119,13 @@ function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): 
     );
   }
   const shown = granted.slice(0, 3).map(describe);
+  const reserved = granted.find(({ groups }) => reservedGroups(groups).length > 0);
+  if (reserved !== undefined) {
+    return warning(
+      `${reserved.who} is given ${reservedGroups(reserved.groups).join(', ')}, to which Kubernetes itself gives rights`,
+      'where that is not meant, name what the gateway may claim (--claimable-groups), or mend the grant',
+    );
+  }
   const more = granted.length > shown.length ? `; and ${granted.length - shown.length} more` : '';
   return ok(`${granted.length} of ${grants.length} nodes have one: ${shown.join('; ')}${more}`);
 }

@@ -4,6 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { userNode, taggedNode } from '../support/local-api-double.ts';
 import {
   ALICE,
+  introduce,
+  BOB,
   CAPABILITY,
   connectPlain,
   openArena,
@@ -256,4 +258,37 @@ describe('PROXY headers', () => {
     expect(outcome.kind).toBe('response');
     expect(valuesOf(arena.apiServer.requests.at(-1)!, 'impersonate-user')).toEqual([ALICE.login]);
   });
+});
+
+describe('groups of Kubernetes itself', () => {
+  it('A4 are claimed when a grant says so, and warned of once by name', async () => {
+    const arena = await openArena();
+    try {
+      introduce(arena.localApi, ALICE, [{ impersonate: { groups: ['system:masters'] } }]);
+      const caller = { ...ALICE, groups: ['system:masters'] };
+      for (const transport of ['h1 request', 'h2 request'] as const)
+        expectForwarded(
+          await observe(arena, () => send(arena, transport, { caller })),
+          honest(transport, { caller }),
+        );
+      const warnings = arena.logged().split('to which Kubernetes itself gives rights').length - 1;
+      expect(warnings).toBe(1);
+    } finally {
+      await arena.close();
+    }
+  });
+
+  it.each([['h1 request'], ['h1 upgrade'], ['h2 request']] as const)(
+    'A4 are not claimed beyond claimableGroups (%s)',
+    async (transport) => {
+      const arena = await openArena({ claimableGroups: 'devs,ops' });
+      try {
+        expectForwarded(await observe(arena, () => send(arena, transport)), honest(transport));
+        introduce(arena.localApi, BOB, [{ impersonate: { groups: ['devs', 'system:masters'] } }]);
+        expectDenied(await observe(arena, () => send(arena, transport, { caller: BOB })), [403]);
+      } finally {
+        await arena.close();
+      }
+    },
+  );
 });

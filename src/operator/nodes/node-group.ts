@@ -9,6 +9,8 @@ export interface SpecOptions {
   readonly loginServer: string;
   /** For resources that name none. */
   readonly defaultTags: readonly string[];
+  /** Tags or node IDs that may upload to recorders; none: every node that the tailnet policy lets in. */
+  readonly recorderUploaders: readonly string[];
   /** Image of this project; its entry point takes the role as first argument. */
   readonly recorderImage: string;
   /** The stock tailscale image (containerboot and tailscaled). */

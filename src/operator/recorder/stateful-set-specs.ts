@@ -184,6 +184,9 @@ function recorderEnvironment(recorder: Recorder, options: SpecOptions): readonly
     TAILCAST_SOCKET: SOCKET,
     TAILCAST_UI: effective.get('TSRECORDER_UI') === 'true' ? 'true' : 'false',
     TAILCAST_HOSTS: hosts.join(','),
+    ...(options.recorderUploaders.length === 0
+      ? {}
+      : { TAILCAST_UPLOADERS: options.recorderUploaders.join(',') }),
     TAILCAST_OPS_LISTEN: `:${OPS_PORT}`,
     TAILCAST_DRAIN_SECONDS: String(DRAIN_SECONDS),
     ...storeVariables(destination, effective.get('TSRECORDER_BUCKET') ?? ''),

@@ -14,6 +14,7 @@ import {
   ignoredHeadersWarning,
   type UpstreamIdentity,
 } from '../../impersonation/apply.ts';
+import { refuseBeyond, reservedGroups } from '../../impersonation/group-limit.ts';
 import { resolveTarget, type ImpersonationTarget } from '../../impersonation/target.ts';
 import { AUDIT_EXTRA } from '../../kube/audit-extras.ts';
 import { parseTarget, queryValues, type Target } from '../../kube/canonical-target.ts';
@@ -87,6 +88,10 @@ export interface GateDeps {
   readonly policy?: Policy;
   /** Names the caller's node, and each session, to the API server, for its audit log; see `AUDIT_EXTRA`. */
   readonly auditExtras?: boolean;
+  /** Groups that may be claimed for a caller, each of which may end with `*`; none: any. */
+  readonly claimableGroups?: readonly string[];
+  /** Told once of each group of Kubernetes' own, such as `system:masters`, that a grant has given to a caller. */
+  readonly onReservedGroup?: (group: string, identity: Identity) => void;
   /** Names of the gateway that `Host` may give, in lower case and without ports; none: any. */
   readonly hostNames?: ReadonlySet<string>;
   /** Origins of dashboards that bring requests of their pages here through their own server, in lower case. */
@@ -130,6 +135,7 @@ export const MAX_HEADER_NAME_BYTES = 256;
 /** Creates the gate. What an identity's grants mean is worked out once per `Identity` object, not per request. */
 export function createGate(deps: GateDeps): Gate {
   const standings = new WeakMap<Identity, Standing>();
+  const warned = new Set<string>();
   const policy = deps.policy ?? DEFAULT_POLICY;
   const pages: PageRules = {
     hostNames: deps.hostNames ?? NO_NAMES,
@@ -139,6 +145,13 @@ export function createGate(deps: GateDeps): Gate {
     const known = standings.get(identity);
     if (known !== undefined) return known;
     const standing = assess(identity, deps.mode);
+    const groups = standing.impersonation?.groups ?? [];
+    refuseBeyond(deps.claimableGroups ?? [], groups);
+    for (const group of reservedGroups(groups)) {
+      if (warned.has(group) || warned.size >= MAX_WARNINGS) continue;
+      warned.add(group);
+      deps.onReservedGroup?.(group, identity);
+    }
     standings.set(identity, standing);
     return standing;
   };
@@ -233,6 +246,9 @@ function checkEnvelope({ method, rawHeaders }: InboundRequest): BrowserFields {
 
 /** First segment of the paths that the gateway serves itself; no Kubernetes path begins with it. */
 const OWN_SEGMENT = '-';
+
+/** Names of groups come from the tailnet policy, which nobody here has bounded. */
+const MAX_WARNINGS = 100;
 
 const NO_NAMES: ReadonlySet<string> = new Set();
 

@@ -15,6 +15,18 @@ const variablesOf = (container: { env?: { name: string; value?: string }[] }) =>
   Object.fromEntries((container.env ?? []).map(({ name, value }) => [name, value]));
 
 describe('the StatefulSet of a Recorder', () => {
+  it('takes uploads from whom the operator was told, and the resource may say otherwise', () => {
+    const told: typeof OPTIONS = { ...OPTIONS, recorderUploaders: ['tag:k8s-gateway', 'tag:k8s'] };
+    const uploadersOf = (spec: object, options = told): string | undefined =>
+      variablesOf(statefulSet(recorder(spec), options).spec.template.spec!.containers[0]!)[
+        'TAILCAST_UPLOADERS'
+      ];
+    expect(uploadersOf({})).toBe('tag:k8s-gateway,tag:k8s');
+    const env = [{ name: 'TAILCAST_UPLOADERS', value: 'tag:ssh' }];
+    expect(uploadersOf({ statefulSet: { pod: { container: { env } } } })).toBe('tag:ssh');
+    expect(uploadersOf({}, OPTIONS)).toBeUndefined();
+  });
+
   it('passes everything on that the resource says about it', () => {
     const affinity = { podAntiAffinity: { requiredDuringSchedulingIgnoredDuringExecution: [] } };
     const spec = {
