@@ -215,3 +215,10 @@ export function errorText(thrown: unknown): string {
   }
   return thrown instanceof Error ? thrown.message : String(thrown);
 }
+
+/** What was thrown, as an error of ours: `INTERNAL` unless it is one already. */
+export function asTailcastError(thrown: unknown): TailcastError {
+  return thrown instanceof TailcastError
+    ? thrown
+    : new TailcastError('INTERNAL', errorText(thrown), { cause: thrown });
+}

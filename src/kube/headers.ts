@@ -221,6 +221,7 @@ export function assertImpersonates(headers: RawHeaders, user: string): void {
 /** Response fields that end at this proxy. `Trailer` stays: trailers are relayed. */
 const RESPONSE_HOP_BY_HOP: ReadonlySet<string> = new Set([
   'connection',
+  'http2-settings',
   'keep-alive',
   'proxy-authenticate',
   'proxy-authentication-info',

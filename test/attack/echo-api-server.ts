@@ -18,8 +18,8 @@ export interface EchoedRequest {
   readonly socket: TLSSocket;
 }
 
-/** What to answer instead of the echo; `undefined`: the echo. */
-export type AnswerScript = (request: EchoedRequest) => string | undefined;
+/** What to answer instead of the echo; `undefined`: the echo. A function gets the connection, which it keeps. */
+export type AnswerScript = (request: EchoedRequest) => string | ((socket: TLSSocket) => void) | undefined;
 
 export interface EchoApiServer {
   readonly port: number;
@@ -75,6 +75,10 @@ export async function startEchoApiServer(pair: {
         requests.push(request);
         const upgrade = valueOf(request, 'upgrade');
         const scripted = double.script?.(request);
+        if (typeof scripted === 'function') {
+          scripted(socket);
+          continue;
+        }
         const answer = scripted ?? (upgrade === undefined ? echo(request) : switching(request, upgrade));
         socket.write(answer, 'latin1');
         if (answer.startsWith('HTTP/1.1 101')) {

@@ -95,9 +95,7 @@ export interface RigOptions {
   readonly mode?: 'auth' | 'noauth';
   readonly pool?: Partial<PoolLimits>;
   readonly recordApiRequest?: (record: ApiRequestRecord) => Promise<void>;
-  readonly server?: Partial<
-    Pick<ProxyServerOptions, 'upgrade' | 'routes' | 'own' | 'sessions' | 'late' | 'limits'>
-  >;
+  readonly server?: Partial<Pick<ProxyServerOptions, 'upgrade' | 'own' | 'sessions' | 'late' | 'limits'>>;
   readonly maxInFlight?: number;
   readonly eventBodyBytes?: number;
   readonly basePath?: string;
@@ -138,7 +136,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
   const access: AccessEntry[] = [];
   const records: ApiRequestRecord[] = [];
   const log = createSilentLogger();
-  const proxy = await createProxyServer({
+  const proxy = createProxyServer({
     pump: {
       gate,
       pool,

@@ -11,7 +11,7 @@ import {
   type ServerHttp2Session,
   type ServerHttp2Stream,
 } from 'node:http2';
-import { TailcastError } from '../../errors.ts';
+import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
 import { cleanResponseHeaders } from '../../kube/headers.ts';
 import { STATUS_HEADERS, type StatusResponse } from '../../kube/status.ts';
 import { formatWarning } from '../../kube/warning.ts';
@@ -19,8 +19,14 @@ import type { Peer } from '../../tailnet/identity.ts';
 import type { InboundRequest } from '../gate/gate.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
+import { http2Fields } from './http2-fields.ts';
 import { releaseOf } from '../upstream/read-buffers.ts';
-import { headerList, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
+import {
+  headerList,
+  MAX_RESPONSE_HEAD_BYTES,
+  type BodyFraming,
+  type ResponseHead,
+} from '../upstream/response-head.ts';
 import type { RequestFraming } from '../upstream/upstream.ts';
 
 /** What one connection may ask for and hold. client-go opens one connection and runs every watch on it. */
@@ -33,6 +39,8 @@ export const HTTP2_LIMITS = {
   /** Above, the stream is reset; the gate answers 431 from 100 on. */
   maxHeaderListPairs: 128,
   maxSessionMegabytes: 32,
+  /** Of one head or trailer section on its way to the client, as nghttp2 counts; twice the longest head there is. */
+  maxSentHeadBytes: 2 * MAX_RESPONSE_HEAD_BYTES,
 } as const;
 
 /** A server that never listens: sessions are given to it as connections. */
@@ -47,6 +55,7 @@ export function createHttp2Server(): Http2Server {
     },
     maxHeaderListPairs: HTTP2_LIMITS.maxHeaderListPairs,
     maxSessionMemory: HTTP2_LIMITS.maxSessionMegabytes,
+    maxSendHeaderBlockLength: HTTP2_LIMITS.maxSentHeadBytes,
     maxSettings: 32,
     maxOutstandingPings: 10,
     maxSessionInvalidFrames: 100,
@@ -70,9 +79,9 @@ export function serveStream(
   rawHeaders: readonly string[],
   context: { readonly deps: PumpDeps; readonly peer: Peer; readonly signal: AbortSignal },
 ): void {
-  const { inbound, problem } = mapStream(rawHeaders, context.peer);
+  const { inbound, problem, framing } = mapStream(rawHeaders, context.peer);
   const body: RequestBody = {
-    framing: stream.endAfterHeaders ? NO_FRAMING : framingOf(inbound.rawHeaders),
+    framing: stream.endAfterHeaders ? NO_FRAMING : framing,
     stream,
     expectsContinue: expectsContinue(inbound.rawHeaders),
   };
@@ -89,19 +98,42 @@ function ignore(): void {}
 
 const NO_FRAMING = { kind: 'none' } as const;
 
-function framingOf(rawHeaders: readonly string[]): RequestFraming {
-  const index = rawHeaders.indexOf('content-length');
-  return index === -1 ? { kind: 'chunked' } : { kind: 'length', bytes: Number(rawHeaders[index + 1]) };
+/**
+ * The names are lower-case, as nghttp2 wants them; values are looked at in places of values only. nghttp2 refuses lengths
+ * that are none, and two of them: this is what the request to the API server is framed by, so it is asked again.
+ *
+ * @throws TailcastError `REQUEST_MALFORMED`
+ */
+export function framingOf(rawHeaders: readonly string[]): RequestFraming {
+  const lengths = valuesOf(rawHeaders, 'content-length');
+  if (valuesOf(rawHeaders, 'transfer-encoding').length > 0)
+    throw new TailcastError('REQUEST_MALFORMED', 'Transfer-Encoding does not exist in HTTP/2');
+  const [length] = lengths;
+  if (length === undefined) return { kind: 'chunked' };
+  const bytes = Number(length);
+  if (lengths.length > 1 || !/^\d+$/.test(length) || !Number.isSafeInteger(bytes))
+    throw new TailcastError('REQUEST_MALFORMED', 'its Content-Length is not a length');
+  return { kind: 'length', bytes };
 }
 
 function expectsContinue(rawHeaders: readonly string[]): boolean {
-  const index = rawHeaders.indexOf('expect');
-  return index !== -1 && rawHeaders[index + 1]?.toLowerCase() === '100-continue';
+  return valuesOf(rawHeaders, 'expect').some((value) => value.toLowerCase() === '100-continue');
+}
+
+/** @param name in lower case, as all names are */
+function valuesOf(rawHeaders: readonly string[], name: string): readonly string[] {
+  const values: string[] = [];
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    if (rawHeaders[index]?.toLowerCase() === name) values.push(rawHeaders[index + 1] ?? '');
+  }
+  return values;
 }
 
 interface MappedStream {
   readonly inbound: InboundRequest;
   readonly problem: TailcastError | undefined;
+  /** Of the body, if there is one. */
+  readonly framing: RequestFraming;
 }
 
 /**
@@ -139,7 +171,13 @@ export function mapStream(rawHeaders: readonly string[], peer: Peer): MappedStre
     peer,
     upgrade: false,
   };
-  return { inbound, problem: findProblem(pseudo, authority, host, hosts) };
+  const problem = findProblem(pseudo, authority, host, hosts);
+  if (problem !== undefined) return { inbound, problem, framing: NO_FRAMING };
+  try {
+    return { inbound, problem, framing: framingOf(fields) };
+  } catch (error) {
+    return { inbound, problem: asTailcastError(error), framing: NO_FRAMING };
+  }
 }
 
 function findProblem(
@@ -175,13 +213,15 @@ class StreamClient implements ClientSide {
     this.#keepCookies = options.keepCookies;
   }
 
+  get begun(): boolean {
+    return this.#stream.headersSent;
+  }
+
   informational(head: ResponseHead): void {
     if (this.#gone() || this.#stream.headersSent) return;
-    const headers: OutgoingHttpHeaders = { ':status': head.status };
-    const fields = this.#fields(head, false);
-    for (let index = 0; index < fields.length; index += 2)
-      appendField(headers, fields[index], fields[index + 1]);
-    this.#stream.additionalHeaders(headers);
+    orBroken(() =>
+      this.#stream.additionalHeaders({ ':status': head.status, ...asObject(this.#fields(head, false)) }),
+    );
   }
 
   sendContinue(): void {
@@ -192,7 +232,7 @@ class StreamClient implements ClientSide {
     if (this.#gone()) return;
     const flat = [':status', String(head.status), ...this.#fields(head, extra.shown)];
     for (const warning of extra.warnings) flat.push('warning', formatWarning(warning));
-    if (framing.kind === 'none') this.#stream.respond(flat, { endStream: true });
+    if (framing.kind === 'none') orBroken(() => this.#stream.respond(flat, { endStream: true }));
     else this.#held = { fields: flat, bodyBytes: framing.kind === 'length' ? framing.bytes : -1 };
   }
 
@@ -203,7 +243,7 @@ class StreamClient implements ClientSide {
     if (held?.bodyBytes === piece.length) {
       // all there is, in one go: being asked for trailers, and a frame for their absence, took 4 to 8 % of the CPU
       this.#held = undefined;
-      this.#stream.respond(held.fields);
+      orBroken(() => this.#stream.respond(held.fields));
       this.#stream.end(piece, releaseOf(piece));
       return true;
     }
@@ -248,7 +288,7 @@ class StreamClient implements ClientSide {
     if (held === undefined || this.#gone()) return;
     this.#held = undefined;
     this.#stream.on('wantTrailers', () => this.#sendTrailers());
-    this.#stream.respond(held.fields, { waitForTrailers: true });
+    orBroken(() => this.#stream.respond(held.fields, { waitForTrailers: true }));
   }
 
   /** RST_STREAM with an error code: NO_ERROR or a plain end would look like a whole body. */
@@ -268,11 +308,13 @@ class StreamClient implements ClientSide {
   }
 
   #sendTrailers(): void {
-    const trailers: OutgoingHttpHeaders = {};
-    for (let index = 0; index < this.#trailers.length; index += 2) {
-      appendField(trailers, this.#trailers[index], this.#trailers[index + 1]);
+    if (this.#gone()) return;
+    try {
+      this.#stream.sendTrailers(asObject(http2Fields(this.#trailers)));
+    } catch {
+      // the body is out, and without its trailers it would look whole
+      this.cut();
     }
-    if (!this.#gone()) this.#stream.sendTrailers(trailers);
   }
 
   #gone(): boolean {
@@ -281,18 +323,28 @@ class StreamClient implements ClientSide {
 
   #fields(head: ResponseHead, shown: boolean): readonly string[] {
     const clean = cleanResponseHeaders(headerList(head), { keepCookies: this.#keepCookies });
-    const fields = shown ? fieldsForBrowser(clean) : clean;
-    return fields.map((text, index) => (index % 2 === 0 ? text.toLowerCase() : text));
+    return http2Fields(shown ? fieldsForBrowser(clean) : clean);
   }
 }
 
-function appendField(
-  headers: OutgoingHttpHeaders,
-  name: string | undefined,
-  value: string | undefined,
-): void {
-  if (name === undefined || value === undefined) return;
-  const earlier = headers[name];
-  if (earlier === undefined) headers[name] = value;
-  else headers[name] = Array.isArray(earlier) ? [...earlier, value] : [String(earlier), value];
+/** Node throws at fields that HTTP/2 cannot carry: then it is the answer that cannot be relayed. */
+function orBroken(send: () => void): void {
+  try {
+    send();
+  } catch (error) {
+    throw new TailcastError('UPSTREAM_BROKEN', errorText(error), { cause: error });
+  }
+}
+
+/** The form that Node wants for what is no response head. */
+function asObject(fields: readonly string[]): OutgoingHttpHeaders {
+  const headers: OutgoingHttpHeaders = {};
+  for (let index = 0; index < fields.length; index += 2) {
+    const name = fields[index] ?? '';
+    const value = fields[index + 1] ?? '';
+    const earlier = Object.hasOwn(headers, name) ? headers[name] : undefined;
+    if (earlier === undefined) headers[name] = value;
+    else headers[name] = Array.isArray(earlier) ? [...earlier, value] : [String(earlier), value];
+  }
+  return headers;
 }

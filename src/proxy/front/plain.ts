@@ -186,6 +186,7 @@ class PlainClient implements ClientSide {
   /** A head that has not been written, so that it can go out together with the first bytes of the body. */
   #held: ResponseHead | undefined;
   #heldText = '';
+  #begun = false;
 
   constructor(
     connection: PlainConnection,
@@ -200,6 +201,10 @@ class PlainClient implements ClientSide {
     this.#deps = deps;
     this.#http10 = request.httpVersionMinor === 0;
     this.wantsPayload = this.#http10;
+  }
+
+  get begun(): boolean {
+    return this.#begun;
   }
 
   informational(head: ResponseHead): void {
@@ -230,6 +235,7 @@ class PlainClient implements ClientSide {
     if (held === undefined) return this.#writeBody(chunk, start, end);
     this.#held = undefined;
     if (this.#heldText === '' && held.bytes === chunk && held.end === start) {
+      this.#begun = true;
       const piece = chunk.subarray(held.start, end);
       return this.#socket.write(piece, releaseOf(piece));
     }
@@ -268,6 +274,7 @@ class PlainClient implements ClientSide {
     if (retryAfterSeconds !== undefined) text += `Retry-After: ${retryAfterSeconds}\r\n`;
     text += `Content-Length: ${bytes.length}\r\n${this.#keep ? '' : 'Connection: close\r\n'}\r\n`;
     this.#response.takeOver();
+    this.#begun = true;
     this.#socket.cork();
     this.#socket.write(text, 'latin1');
     if (this.#request.method !== 'HEAD') this.#socket.write(bytes);
@@ -285,6 +292,7 @@ class PlainClient implements ClientSide {
   }
 
   #writeHead(head: ResponseHead): boolean {
+    this.#begun = true;
     const text = this.#heldText;
     if (text !== '') return this.#socket.write(text, 'latin1');
     const piece = head.bytes.subarray(head.start, head.end);

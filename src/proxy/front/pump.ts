@@ -8,7 +8,7 @@
  *   client gone ─► exchange aborted        upstream dead ─► error Status, or the client cut if a head was sent
  */
 import type { Readable } from 'node:stream';
-import { TailcastError, errorText } from '../../errors.ts';
+import { asTailcastError, TailcastError, errorText } from '../../errors.ts';
 import { statusOf, type StatusResponse } from '../../kube/status.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import { CLIENT_LEFT, loggedPath, type AccessLog } from '../../observe/access-log.ts';
@@ -79,6 +79,8 @@ export interface ClientSide {
   readonly protocol: 'h1' | 'h2';
   /** Chunk framing of the API server is not for this client. */
   readonly wantsPayload: boolean;
+  /** Part of a response has gone out: what goes wrong from here on can only be told by `cut`. */
+  readonly begun: boolean;
   informational(head: ResponseHead): void;
   sendContinue(): void;
   head(head: ResponseHead, framing: BodyFraming, extra: HeadExtra): void;
@@ -148,13 +150,15 @@ export class Pump implements ExchangeOwner {
 
   /** The client is gone; whatever was being done for it is given up. */
   clientGone(): void {
-    if (this.#over) return;
-    this.#exchange?.abort();
-    this.#finish(this.#status === 0 ? CLIENT_LEFT : this.#status, 'client left');
+    this.#guard(() => {
+      if (this.#over) return;
+      this.#exchange?.abort();
+      this.#finish(this.#status === 0 ? CLIENT_LEFT : this.#status, 'client left');
+    });
   }
 
   clientDrained(): void {
-    this.#exchange?.resume();
+    this.#guard(() => this.#exchange?.resume());
   }
 
   informational(head: ResponseHead): void {
@@ -199,7 +203,7 @@ export class Pump implements ExchangeOwner {
   failed(error: TailcastError): void {
     if (this.#over) return;
     this.#exchange?.abort();
-    if (this.#status === 0) return this.refuse(error);
+    if (!this.#client.begun) return this.refuse(error);
     this.#upstreamFailed(error);
     this.#finish(this.#status, error.code);
     this.#client.cut();
@@ -248,9 +252,20 @@ export class Pump implements ExchangeOwner {
   #readBody(exchange: Exchange): void {
     const { stream } = this.#body;
     stream.on('data', (chunk: Buffer) => {
-      if (!this.#sendBody(exchange, chunk)) stream.pause();
+      this.#guard(() => {
+        if (!this.#sendBody(exchange, chunk)) stream.pause();
+      });
     });
-    stream.on('end', () => exchange.end());
+    stream.on('end', () => this.#guard(() => exchange.end()));
+  }
+
+  /** What an event of this request throws ends this request. */
+  #guard(act: () => void): void {
+    try {
+      act();
+    } catch (error) {
+      this.failed(asTailcastError(error));
+    }
   }
 
   #sendBody(exchange: Exchange, chunk: Buffer): boolean {
@@ -269,14 +284,19 @@ export class Pump implements ExchangeOwner {
     if (code.startsWith('UPSTREAM_')) this.#upstreamFailed(error);
     else this.#refused(code, error);
     this.#finish(status.httpStatus, code);
-    this.#client.refuse(status);
+    try {
+      this.#client.refuse(status);
+    } catch (cause) {
+      this.#upstreamFailed(cause);
+      this.#client.cut();
+    }
   }
 
   /** Whoever asked may not have the rest of the answer. */
   #revoke(error: TailcastError): void {
     if (this.#over) return;
     this.#exchange?.abort();
-    if (this.#status === 0) return this.refuse(error);
+    if (!this.#client.begun) return this.refuse(error);
     this.#refused(error.code, error);
     this.#finish(this.#status, error.code);
     this.#client.cut();

@@ -1,21 +1,28 @@
 /**
  * The front: takes connections whose TLS is done, and gives each request to whoever serves it.
  *
- *   h1 socket ─► Node's http server ─┬─ /-/…     ─► the portal, or Fastify
- *                                    ├─ Upgrade  ─► upgrade handler
- *                                    └─ the rest ─► pump
- *   h2 socket ─► Node's http2 server ─► streams ──► portal, Fastify or pump
+ *   h1 socket ─► Node's http server ─┬─ the portal's prefix ─► portal
+ *                                    ├─ Upgrade              ─► upgrade handler
+ *                                    └─ the rest             ─► pump
+ *   h2 socket ─► Node's http2 server ─► streams ──► portal or pump
  *
- * Neither server listens. Proxied requests do not go through Fastify's router: Kubernetes paths are data to us, and a
- * second reader of them could only disagree with the first (`kube/canonical-target`).
+ * Neither server listens. There is no router: Kubernetes paths are data to us, and a second reader of them could only
+ * disagree with the first (`kube/canonical-target`). What else begins with `/-/` is refused by the gate, which first asks
+ * who is calling.
  */
-import { fastify, type FastifyInstance } from 'fastify';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { Http2ServerRequest, Http2ServerResponse, type ServerHttp2Session } from 'node:http2';
+import {
+  constants,
+  Http2ServerRequest,
+  Http2ServerResponse,
+  type IncomingHttpHeaders,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
-import { rawStatusResponse, statusOf } from '../../kube/status.ts';
+import { rawStatusResponse } from '../../kube/status.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { Events } from '../../observe/events.ts';
 import type { Metrics } from '../../observe/metrics.ts';
@@ -48,8 +55,6 @@ export interface ProxyServerOptions {
     readonly events: Pick<Events, 'drainStarted' | 'drainEnded'>;
   };
   readonly upgrade: UpgradeHandler;
-  /** Adds routes below `/-/`. `peerOf` says who is behind a raw request. */
-  readonly routes?: (app: FastifyInstance, peerOf: (raw: object) => Peer) => Promise<void>;
   readonly own?: OwnService | undefined;
   /** Interactive sessions now open, for the drain. */
   readonly sessions?: Pick<SessionRegistry, 'size' | 'endAll'>;
@@ -79,9 +84,6 @@ const DEFAULT_LIMITS: ServerLimits = {
 };
 /** Node cuts the list off here without a word; the gate refuses above 100, so nothing is ever lost silently. */
 const MAX_HEADERS_SEEN = 200;
-/** Paths that are ours and never the API server's. */
-const OWN_PREFIX = '/-/';
-
 export interface ProxyServer {
   /** Takes over a connection; `tailnet/listener`'s `onConnection` fits. */
   serve(socket: Socket, alpn: 'h2' | 'http/1.1', peer: Peer): void;
@@ -100,8 +102,8 @@ export interface ProxyServer {
 const MAX_SOCKET_LISTENERS = 20;
 const TOO_MANY = new TailcastError('OVERLOADED', 'too many connections');
 
-/** Builds the front. @throws whatever `routes` throws */
-export async function createProxyServer(options: ProxyServerOptions): Promise<ProxyServer> {
+/** Builds the front. */
+export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   const state: FrontState = { draining: false, closed: false, plain: new Set(), sessions: new Set() };
   const load = { inFlight: 0 };
   const deps: PumpDeps = { ...options.pump, load, draining: () => state.draining };
@@ -109,10 +111,8 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
   const refusing: PumpDeps = { ...deps, maxInFlight: 0, draining: () => true };
   const maxConnections = options.limits?.maxConnections ?? DEFAULT_LIMITS.maxConnections;
   let open = 0;
-  const peers = new WeakMap<object, Peer>();
   const front = createPlainFront(options, state, load);
-  const app = await createOwnRoutes(front, options.routes, peers);
-  const http2 = createHttp2Front({ own: front.own, options, state, peers, load });
+  const http2 = createHttp2Front({ options, state, load });
 
   const { pool } = options.pump;
   options.metrics.gauge(
@@ -131,7 +131,6 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
     state.closed = true;
     for (const { socket } of state.plain) socket.destroy();
     for (const session of state.sessions) session.destroy();
-    await app.close();
     front.server.close();
     http2.close();
     pool.close();
@@ -148,7 +147,6 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
         open -= 1;
         gauge.dec({ alpn });
       });
-      peers.set(socket, peer);
       socket.setNoDelay(true);
       const service: Service =
         open > maxConnections ? { deps: refusing, surplus: true } : { deps, surplus: false };
@@ -182,6 +180,13 @@ export async function createProxyServer(options: ProxyServerOptions): Promise<Pr
   };
 }
 
+type StreamEvent = [
+  stream: ServerHttp2Stream,
+  headers: IncomingHttpHeaders,
+  flags: number,
+  rawHeaders: string[],
+];
+
 /** What a connection gets. */
 interface Service {
   readonly deps: PumpDeps;
@@ -200,12 +205,6 @@ interface FrontState {
 interface PlainFront {
   readonly server: Server<typeof IncomingMessage, typeof RelayResponse>;
   accept(socket: Socket, peer: Peer, service: Service): void;
-  /** Where `/-/` requests go; Fastify's, once it is there. */
-  own: OwnHandler;
-}
-
-interface OwnHandler {
-  handle(request: IncomingMessage | Http2ServerRequest, response: ServerResponse | Http2ServerResponse): void;
 }
 
 function createPlainFront(
@@ -231,7 +230,6 @@ function createPlainFront(
   server.maxHeadersCount = MAX_HEADERS_SEEN;
   const front: PlainFront = {
     server,
-    own: { handle: (_request, response) => void response.destroy() },
     accept(socket, peer, service) {
       const connection = new PlainConnection(socket, peer, service.deps);
       if (service.surplus) surplus.add(socket);
@@ -244,18 +242,27 @@ function createPlainFront(
   const serve = (request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void => {
     const connection = connections.get(request.socket);
     if (connection === undefined) return void request.socket.destroy();
-    if (request.url?.startsWith(OWN_PREFIX) !== true || surplus.has(request.socket))
+    if (!isFor(options.own, request.url) || surplus.has(request.socket))
       return connection.request(request, response, expectsContinue);
     if (!connection.occupy(response)) return;
     if (state.draining) response.shouldKeepAlive = false;
     countWhileOpen(response, load);
-    if (isFor(options.own, request.url)) return options.own.request(request, response, connection.peer);
-    if (expectsContinue) response.writeContinue();
-    front.own.handle(request, response);
+    options.own.request(request, response, connection.peer);
   };
-  server.on('request', (request, response) => serve(request, response, false));
-  server.on('checkContinue', (request, response) => serve(request, response, true));
-  server.on('upgrade', (request, socket, head) => {
+  /** Whatever is thrown in an event of a connection ends that connection alone. */
+  const guard = (socket: Duplex, act: () => void): void => {
+    try {
+      act();
+    } catch (error) {
+      options.log.error({ error: errorText(error) }, 'connection failed');
+      socket.destroy();
+    }
+  };
+  const onRequest = (request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void =>
+    guard(request.socket, () => serve(request, response, expectsContinue));
+  server.on('request', (request, response) => onRequest(request, response, false));
+  server.on('checkContinue', (request, response) => onRequest(request, response, true));
+  const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
     const connection = connections.get(socket);
     // behind a request that is still being answered, a switch of protocols would take over that answer's connection
     if (connection === undefined || connection.busy || connection.closing) return void socket.destroy();
@@ -268,7 +275,8 @@ function createPlainFront(
       options.log.error({ error: errorText(error) }, 'upgrade handler failed');
       socket.destroy();
     });
-  });
+  };
+  server.on('upgrade', (request, socket, head) => guard(socket, () => upgrade(request, socket, head)));
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
     socket.end(rawStatusResponse(new TailcastError('METHOD_REFUSED', 'CONNECT')));
@@ -295,73 +303,40 @@ function countWhileOpen(response: ServerResponse | Http2ServerResponse, load: { 
   response.once('close', () => (load.inFlight -= 1));
 }
 
-async function createOwnRoutes(
-  front: PlainFront,
-  routes: ProxyServerOptions['routes'],
-  peers: WeakMap<object, Peer>,
-): Promise<FastifyInstance> {
-  const app = fastify({
-    logger: false,
-    serverFactory: (handler) => {
-      front.own = { handle: handler };
-      return front.server;
-    },
-    forceCloseConnections: false,
-    requestTimeout: 0,
-    keepAliveTimeout: front.server.keepAliveTimeout,
-  });
-  app.setErrorHandler(async (error, _request, reply) => {
-    const { httpStatus, body } = statusOf(error);
-    return reply.code(httpStatus).type('application/json').send(body);
-  });
-  app.setNotFoundHandler(async (_request, reply) => {
-    const { httpStatus, body } = statusOf(new TailcastError('NOT_FOUND'));
-    return reply.code(httpStatus).type('application/json').send(body);
-  });
-  await routes?.(app, (raw) => peerBehind(raw, peers));
-  await app.ready();
-  return app;
-}
-
-/** The peer of a raw request as Fastify has it: of a socket, or of an HTTP/2 stream's session. */
-function peerBehind(raw: object, peers: WeakMap<object, Peer>): Peer {
-  const connection: unknown =
-    raw instanceof Http2ServerRequest ? raw.stream.session : Reflect.get(raw, 'socket');
-  const peer = typeof connection === 'object' && connection !== null ? peers.get(connection) : undefined;
-  if (peer === undefined) throw new TailcastError('INTERNAL', 'a request without a peer');
-  return peer;
-}
-
 function createHttp2Front(parts: {
-  readonly own: OwnHandler;
   readonly options: ProxyServerOptions;
   readonly state: FrontState;
-  readonly peers: WeakMap<object, Peer>;
   readonly load: { inFlight: number };
 }): { accept(socket: Socket, peer: Peer, service: Service): void; close(): void } {
-  const { own, options, state, peers, load } = parts;
+  const { options, state, load } = parts;
   const server = createHttp2Server();
   const adopt = (session: ServerHttp2Session, peer: Peer, { deps, surplus }: Service): void => {
     const abort = new AbortController();
     const context = { deps, peer, signal: abort.signal };
     adoptSession(session);
-    peers.set(session, peer);
     state.sessions.add(session);
     session.once('close', () => {
       abort.abort();
       state.sessions.delete(session);
     });
-    session.on('stream', (stream, headers, _flags, rawHeaders) => {
+    const serve = (...[stream, headers, , rawHeaders]: StreamEvent): void => {
       if (surplus) session.close();
       const path = headers[':path'];
-      if (path?.startsWith(OWN_PREFIX) !== true || surplus) return serveStream(stream, rawHeaders, context);
-      // Fastify takes the compatibility objects, which Node makes by itself only for 'request' listeners
+      if (!isFor(options.own, path) || surplus) return serveStream(stream, rawHeaders, context);
+      // the portal takes the compatibility objects, which Node makes by itself only for 'request' listeners
       stream.on('error', () => stream.destroy());
       const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
       const response = new Http2ServerResponse(stream);
       countWhileOpen(response, load);
-      if (isFor(options.own, path)) options.own.request(request, response, peer);
-      else own.handle(request, response);
+      options.own.request(request, response, peer);
+    };
+    session.on('stream', (...event: StreamEvent) => {
+      try {
+        serve(...event);
+      } catch (error) {
+        options.log.error({ error: errorText(error) }, 'stream failed');
+        event[0].close(constants.NGHTTP2_INTERNAL_ERROR);
+      }
     });
   };
   server.on('sessionError', (error) =>

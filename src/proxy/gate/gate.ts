@@ -160,9 +160,10 @@ export function createGate(deps: GateDeps): Gate {
       const startedAtMs = deps.nowMs();
       refuseForeignPages(checkEnvelope(request), pages);
       const target = parseTarget(request.target);
-      if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
       const identity = await deps.identities.whois(request.peer, signal);
       const { impersonation, recording } = standingOf(identity);
+      // what is here and what is not is for nobody but those who may be here
+      if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
       const id = deps.createId();
       const { headers, ignored } = buildUpstreamHeaders({
         rawHeaders: request.rawHeaders,

@@ -138,8 +138,11 @@ function listen(
   });
   handshake.once('response', (response) => {
     const status = response.statusCode ?? 0;
-    if (status === 101)
-      return answer.reject(new TailcastError('UPSTREAM_BROKEN', 'a 101 without an upgrade'));
+    const fault = findFaultOfRefusal(response);
+    if (fault !== undefined) {
+      response.destroy();
+      return answer.reject(new TailcastError('UPSTREAM_BROKEN', fault));
+    }
     answer.resolve({
       kind: 'refused',
       status,
@@ -161,6 +164,16 @@ function findFault(response: IncomingMessage, dial: UpgradeDial): string | undef
     return 'it chose a subprotocol that was not offered';
   }
   return undefined;
+}
+
+/** What Node's parser lets pass and no client should get. */
+function findFaultOfRefusal(response: IncomingMessage): string | undefined {
+  const { statusCode = 0, httpVersion, headers } = response;
+  if (statusCode === 101) return 'a 101 without an upgrade';
+  if (statusCode < 200 || statusCode > 599) return `status ${statusCode}`;
+  if (httpVersion !== '1.1' && httpVersion !== '1.0') return `HTTP/${httpVersion}`;
+  const coding = headers['transfer-encoding']?.toLowerCase();
+  return coding === undefined || coding === 'chunked' ? undefined : 'an unknown Transfer-Encoding';
 }
 
 function chosenSubprotocol(response: IncomingMessage, dial: UpgradeDial): string {

@@ -12,3 +12,14 @@ export function encodeHead(status: string, fields: readonly string[]): Buffer {
 export function warningLines(warnings: readonly string[]): readonly string[] {
   return warnings.flatMap((text) => ['Warning', formatWarning(text)]);
 }
+
+/** A body in chunks (RFC 9112 §7.1); what breaks off has no last one. */
+export async function* encodeChunks(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array | string> {
+  for await (const piece of body) {
+    if (piece.length === 0) continue;
+    yield `${piece.length.toString(16)}\r\n`;
+    yield piece;
+    yield '\r\n';
+  }
+  yield '0\r\n\r\n';
+}

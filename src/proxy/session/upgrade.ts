@@ -31,7 +31,7 @@ import type { PortRange } from '../gate/policy.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { SessionLimits as SessionCounts } from './session-limits.ts';
 import { openAccount, whatWasAsked, type AccountDeps, type UpgradeAccount } from './upgrade-account.ts';
-import { encodeHead, warningLines } from './upgrade-head.ts';
+import { encodeChunks, encodeHead, warningLines } from './upgrade-head.ts';
 import { openRecorder, type RecorderDeps } from './upgrade-recorder.ts';
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
 import { parseUpgradeRequest, type UpgradeRequest } from './upgrade-request.ts';
@@ -371,27 +371,32 @@ async function start(
   };
 }
 
-/** The API server's own answer, as it came; its framing ends with the connection. */
+/** The API server's own answer, as it came; a body without a length goes out in chunks, so that its end shows. */
 async function relayRefusal(
   attempt: Attempt,
   admission: Admission,
   answer: Extract<UpgradeAnswer, { kind: 'refused' }>,
 ): Promise<undefined> {
-  const { client, deps, account } = attempt;
+  const { client, deps, account, request, limits } = attempt;
   account.answered(answer.status);
   const clean = cleanResponseHeaders(answer.rawHeaders, deps);
   const fields = admission.shown ? handshakeForBrowser(clean) : clean;
+  const bodiless = answer.status === 204 || answer.status === 304 || request.method === 'HEAD';
+  const inChunks = !bodiless && headerLines(answer.rawHeaders, 'content-length').length === 0;
   client.write(
     encodeHead(`${answer.status} ${answer.statusMessage}`, [
       ...fields,
       ...warningLines(admission.warnings),
+      ...(inChunks ? ['Transfer-Encoding', 'chunked'] : []),
       'Connection',
       'close',
     ]),
   );
   client.resume();
+  const signal = AbortSignal.timeout(limits.responseTimeoutMs);
   try {
-    await pipeline(answer.body, client);
+    if (inChunks) await pipeline(answer.body, encodeChunks, client, { signal });
+    else await pipeline(answer.body, client, { signal });
   } catch {
     // Whichever end broke, both are destroyed, and the client sees that the response is not whole.
   } finally {

@@ -160,10 +160,10 @@ const HEX = Uint8Array.from({ length: 256 }, (_, code) => {
 });
 
 const TRAILER_LINE = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)$/;
-/** Fields that must not come in a trailer (RFC 9110 §6.5.1) and are left out. */
+/** In a trailer they could only be there to confuse the reader of a message (RFC 9110 §6.5.1). */
+const FRAMING: ReadonlySet<string> = new Set(['transfer-encoding', 'content-length']);
+/** Fields that must not come in a trailer and are left out. */
 const FORBIDDEN: ReadonlySet<string> = new Set([
-  'transfer-encoding',
-  'content-length',
   'connection',
   'host',
   'trailer',
@@ -171,6 +171,12 @@ const FORBIDDEN: ReadonlySet<string> = new Set([
   'set-cookie',
   'te',
   'keep-alive',
+  'proxy-connection',
+  'proxy-authenticate',
+  'proxy-authentication-info',
+  'http2-settings',
+  'set-cookie2',
+  'alt-svc',
 ]);
 
 function parseTrailers(text: string): readonly string[] {
@@ -181,6 +187,7 @@ function parseTrailers(text: string): readonly string[] {
     const match = TRAILER_LINE.exec(line);
     const name = match?.[1]?.toLowerCase();
     if (name === undefined) throw broken('a malformed trailer');
+    if (FRAMING.has(name)) throw broken('framing in a trailer');
     if (!FORBIDDEN.has(name)) flat.push(name, (match?.[2] ?? '').trimEnd());
   }
   return flat;

@@ -150,6 +150,7 @@ function scanField(bytes: Buffer, from: number, special: SpecialFields): number 
  */
 const NOT_AS_IS = [
   'connection',
+  'http2-settings',
   'keep-alive',
   'proxy-connection',
   'proxy-authenticate',

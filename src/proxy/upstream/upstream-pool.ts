@@ -4,7 +4,7 @@
  * requests are refused as `OVERLOADED`) and how many stay idle for how long.
  */
 import type { Socket } from 'node:net';
-import { errorText, TailcastError } from '../../errors.ts';
+import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
 import { give, take } from './read-buffers.ts';
 import { createResponseReader, type ResponseReader, type ResponseSink } from './response-reader.ts';
 
@@ -44,7 +44,7 @@ export class UpstreamConnection {
     socket.on('end', () => this.#ended());
     socket.on('error', (error) => this.#lost(errorText(error), error));
     socket.on('close', () => this.#lost('it closed the connection'));
-    socket.on('drain', () => this.#user?.drained());
+    socket.on('drain', () => this.#guard(() => this.#user?.drained()));
   }
 
   /** True once any byte of the current response has come. */
@@ -89,12 +89,10 @@ export class UpstreamConnection {
       // nobody asked: an idle connection that speaks is not to be used again
       return this.destroy();
     }
-    try {
+    this.#guard(() => {
       this.#reader.push(chunk);
-    } catch (error) {
-      return this.#fail(asTailcastError(error));
-    }
-    this.#delivered(user);
+      this.#delivered(user);
+    });
   }
 
   #delivered(user: ConnectionUser): void {
@@ -106,12 +104,19 @@ export class UpstreamConnection {
   #ended(): void {
     const user = this.#user;
     if (user === undefined) return this.destroy();
-    try {
+    this.#guard(() => {
       this.#reader.finish();
+      this.#delivered(user);
+    });
+  }
+
+  /** Whatever is thrown in an event of this connection, by its own side or by its user's, ends this exchange alone. */
+  #guard(act: () => void): void {
+    try {
+      act();
     } catch (error) {
-      return this.#fail(asTailcastError(error));
+      this.#fail(asTailcastError(error));
     }
-    this.#delivered(user);
   }
 
   #lost(reason: string, cause?: Error): void {
@@ -173,7 +178,7 @@ export class UpstreamPool {
   acquire(waiter: Waiter, fresh: boolean): void {
     if (this.#closed) throw new TailcastError('SHUTTING_DOWN');
     const connection = fresh ? undefined : this.#idle.pop();
-    if (connection !== undefined) return waiter.connected(connection);
+    if (connection !== undefined) return this.#hand(connection, waiter);
     if (this.size.total >= this.#limits.maxConnections) {
       const stale = fresh ? this.#idle.shift() : undefined;
       if (stale === undefined)
@@ -196,7 +201,7 @@ export class UpstreamPool {
     const next = this.#waiters.values().next().value;
     if (next !== undefined) {
       this.#waiters.delete(next);
-      return next.connected(connection);
+      return this.#hand(connection, next);
     }
     connection.idleSinceMs = this.#nowMs();
     this.#idle.push(connection);
@@ -217,6 +222,16 @@ export class UpstreamPool {
     while (this.#idle.length > 0) this.#idle[0]?.destroy();
   }
 
+  /** A waiter that cannot begin fails alone: whoever gave the connection back has nothing to do with it. */
+  #hand(connection: UpstreamConnection, waiter: Waiter): void {
+    try {
+      waiter.connected(connection);
+    } catch (error) {
+      connection.destroy();
+      waiter.connectFailed(asTailcastError(error));
+    }
+  }
+
   #openFor(waiter: Waiter, fresh: boolean): void {
     const waiting = fresh ? this.#waitersForFresh : this.#waiters;
     waiting.add(waiter);
@@ -227,7 +242,7 @@ export class UpstreamPool {
         this.#opening -= 1;
         connection = new UpstreamConnection(socket, this);
         this.#connections.add(connection);
-        if (waiting.delete(waiter)) waiter.connected(connection);
+        if (waiting.delete(waiter)) this.#hand(connection, waiter);
         else this.release(connection);
       },
       (error: unknown) => {
@@ -241,10 +256,4 @@ export class UpstreamPool {
     const limit = this.#nowMs() - this.#limits.idleMs;
     while ((this.#idle[0]?.idleSinceMs ?? Infinity) <= limit) this.#idle[0]?.destroy();
   }
-}
-
-function asTailcastError(error: unknown): TailcastError {
-  return error instanceof TailcastError
-    ? error
-    : new TailcastError('INTERNAL', errorText(error), { cause: error });
 }

@@ -227,11 +227,19 @@ function encodeRequestHead({ method, target, headers, framing }: UpstreamRequest
   for (let index = 0; index < headers.length; index += 2) {
     const name = headers[index] ?? '';
     const value = headers[index + 1] ?? '';
-    if (!HEADER_NAME.test(name) || NOT_IN_VALUE.test(value))
+    if (!HEADER_NAME.test(name) || NOT_IN_VALUE.test(value) || isFraming(name))
       throw new TailcastError('INTERNAL', 'a malformed header');
     head += `${name}: ${value}\r\n`;
   }
+  if (framing.kind === 'length' && !(Number.isSafeInteger(framing.bytes) && framing.bytes >= 0))
+    throw new TailcastError('INTERNAL', 'a malformed Content-Length');
   if (framing.kind === 'length') head += `Content-Length: ${framing.bytes}\r\n`;
   else if (framing.kind === 'chunked') head += 'Transfer-Encoding: chunked\r\n';
   return `${head}\r\n`;
 }
+
+/** Where the body ends is said once, below: a second word about it would let the rest of a body be another request. */
+function isFraming(name: string): boolean {
+  return (name.length === 14 || name.length === 17) && FRAMING.has(name.toLowerCase());
+}
+const FRAMING: ReadonlySet<string> = new Set(['content-length', 'transfer-encoding']);

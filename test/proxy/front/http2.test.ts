@@ -1,9 +1,17 @@
 import { once } from 'node:events';
-import { constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
-import type { Socket } from 'node:net';
+import {
+  connect,
+  constants,
+  createServer,
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  type ServerHttp2Stream,
+} from 'node:http2';
+import type { AddressInfo, Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { afterEach, describe, expect, it } from 'vitest';
-import { mapStream } from '../../../src/proxy/front/http2.ts';
+import { framingOf, mapStream } from '../../../src/proxy/front/http2.ts';
+import { http2Fields } from '../../../src/proxy/front/http2-fields.ts';
 import type { Peer } from '../../../src/tailnet/identity.ts';
 import { createClient, http2Client, openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
 
@@ -82,6 +90,115 @@ describe('the fields of a stream', () => {
     ]) {
       expect(mapStream([...base, ...fields], peer).problem).toBeUndefined();
     }
+  });
+});
+
+describe('the framing of a stream', () => {
+  it.each([
+    [[], { kind: 'chunked' }],
+    [['content-length', '0'], { kind: 'length', bytes: 0 }],
+    [['content-length', '42'], { kind: 'length', bytes: 42 }],
+    // a value is never taken for a name
+    [['x-a', 'content-length', '0x10', '0x10'], { kind: 'chunked' }],
+    [['x-a', 'content-length', 'x-b', '7'], { kind: 'chunked' }],
+    [['x-a', 'expect', 'content-length', '7'], { kind: 'length', bytes: 7 }],
+  ])('of %j is %j', (fields, framing) => {
+    expect(framingOf(fields)).toEqual(framing);
+  });
+
+  it.each([
+    'NaN',
+    '0x10',
+    '-5',
+    '+5',
+    '1e400',
+    '1e1',
+    '',
+    ' 5',
+    '5 ',
+    '5, 5',
+    '5.0',
+    'Infinity',
+    '9007199254740993',
+    '٥',
+  ])('is none when the length is %j', (length) => {
+    expect(() => framingOf(['content-length', length])).toThrow(
+      expect.objectContaining({ code: 'REQUEST_MALFORMED' }),
+    );
+    const base = [':method', 'POST', ':path', '/api', ':scheme', 'https', ':authority', 'a'];
+    const peer = { address: '100.64.0.4', port: 1, source: 'socket' } as const;
+    expect(mapStream([...base, 'content-length', length], peer).problem?.code).toBe('REQUEST_MALFORMED');
+  });
+
+  it('is none when there are two lengths, or a transfer coding', () => {
+    for (const fields of [
+      ['content-length', '5', 'content-length', '5'],
+      ['transfer-encoding', 'chunked'],
+    ])
+      expect(() => framingOf(fields)).toThrow(expect.objectContaining({ code: 'REQUEST_MALFORMED' }));
+  });
+
+  it('is what the API server gets, whatever values look like', async () => {
+    const rig = await rigWith(okOnce);
+    const session = await sessionOf(rig);
+    const stream = session.request([
+      ':method',
+      'POST',
+      ':path',
+      '/api',
+      ':scheme',
+      'https',
+      ':authority',
+      'a',
+      'x-a',
+      'content-length',
+      '17',
+      'x-b',
+    ]);
+    stream.on('error', () => {});
+    stream.end('GET /evil HTTP/1.1');
+    await once(stream, 'response');
+    expect(rig.upstreams[0]?.received()).toContain('Transfer-Encoding: chunked\r\n');
+    expect(rig.upstreams[0]?.received()).not.toContain('Content-Length');
+    stream.close();
+  });
+});
+
+describe('repeated response fields', () => {
+  it('are merged for every field of which Node sends one value only', async () => {
+    const names = Object.entries(constants)
+      .filter(([key]) => key.startsWith('HTTP2_HEADER_'))
+      .map(([, name]) => String(name))
+      .filter((name) => !name.startsWith(':'));
+    expect(names.length).toBeGreaterThan(50);
+    const server = createServer();
+    const refused: string[] = [];
+    server.on('stream', (stream: ServerHttp2Stream) => {
+      stream.on('error', () => {});
+      for (const name of names) {
+        const fields = http2Fields([name, 'a', name, 'b', 'X-Other', 'c']);
+        const headers: Record<string, string[]> = {};
+        for (let index = 0; index < fields.length; index += 2)
+          (headers[fields[index] ?? ''] ??= []).push(fields[index + 1] ?? '');
+        try {
+          stream.additionalHeaders({ ':status': 103, ...headers });
+        } catch {
+          refused.push(name);
+        }
+      }
+      stream.close();
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const client = connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+    const stream = client.request({ ':path': '/' });
+    client.on('error', () => {});
+    stream.on('error', () => {});
+    stream.resume();
+    await closedStream(stream);
+    client.destroy();
+    server.close();
+    expect(refused).toEqual([]);
   });
 });
 

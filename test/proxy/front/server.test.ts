@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { TailcastError } from '../../../src/errors.ts';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createClient, http2Client, openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
 
@@ -153,30 +154,28 @@ describe('the drain', () => {
 });
 
 describe.each(['h1', 'h2'] as const)("the gateway's own paths over %s", (name) => {
-  it('are served by Fastify, know the peer, and never reach the API server', async () => {
-    const rig = await rigWith(() => {}, {
-      server: {
-        routes: (app, peerOf) => {
-          app.get('/-/whoami', (request) => Promise.resolve({ peer: peerOf(request.raw).address }));
-          app.post('/-/echo', (request) => Promise.resolve({ got: request.body }));
-          return Promise.resolve();
-        },
-      },
+  it('that are nobody’s are refused after the caller is known, and never reach the API server', async () => {
+    const rig = await rigWith(() => {});
+    const stranger = await rigWith(() => {}, {
+      identities: { whois: () => Promise.reject(new TailcastError('IDENTITY_UNKNOWN')) },
     });
-    const client = createClient(name, rig);
-    cleanups.push(() => client.close());
-    const who = await client.ask({ path: '/-/whoami?x=1' });
-    expect([who.status, JSON.parse(who.body.toString())]).toEqual([200, { peer: '127.0.0.1' }]);
-    const echo = await client.ask({
-      method: 'POST',
-      path: '/-/echo',
-      headers: ['Content-Type', 'application/json', 'Content-Length', '7'],
-      body: '{"a":1}',
-    });
-    expect(JSON.parse(echo.body.toString())).toEqual({ got: { a: 1 } });
-    const missing = await client.ask({ path: '/-/nothing' });
-    expect([missing.status, JSON.parse(missing.body.toString())]).toMatchObject([404, { kind: 'Status' }]);
-    expect(rig.upstreams).toHaveLength(0);
+    for (const [where, status] of [
+      [rig, 404],
+      [stranger, 401],
+    ] as const) {
+      const client = createClient(name, where);
+      cleanups.push(() => client.close());
+      for (const method of ['GET', 'POST', 'OPTIONS']) {
+        const missing = await client.ask({ method, path: '/-/nothing?x=1' });
+        expect([missing.status, JSON.parse(missing.body.toString())]).toMatchObject([
+          status,
+          { kind: 'Status' },
+        ]);
+      }
+      const odd = await client.ask({ method: 'PROPFIND', path: '/-/nothing' });
+      expect([odd.status, JSON.parse(odd.body.toString())]).toMatchObject([405, { kind: 'Status' }]);
+      expect(where.upstreams).toHaveLength(0);
+    }
   });
 
   it('share a connection with proxied requests', async () => {

@@ -2,6 +2,12 @@ import { once } from 'node:events';
 import { createServer as createPlainServer, type AddressInfo, type Socket } from 'node:net';
 import { createServer } from 'node:tls';
 import { afterEach, describe, expect, it } from 'vitest';
+import {
+  startExchange,
+  type ExchangeOwner,
+  type UpstreamRequest,
+} from '../../../src/proxy/upstream/upstream.ts';
+import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../../../src/proxy/upstream/upstream-pool.ts';
 import { createClient, issuePki, openRig, type Client, type Rig, type RigOptions } from '../rig.ts';
 
 const cleanups: (() => Promise<void> | void)[] = [];
@@ -34,6 +40,79 @@ function staleAfterFirst(): RigOptions['upstream'] {
     });
   };
 }
+
+describe('the head of a request', () => {
+  const good: UpstreamRequest = {
+    method: 'GET',
+    target: '/api',
+    headers: ['Host', 'a'],
+    framing: { kind: 'none' },
+  };
+  const length = (bytes: number): UpstreamRequest => ({ ...good, framing: { kind: 'length', bytes } });
+  const withHeaders = (...headers: string[]): UpstreamRequest => ({ ...good, headers });
+
+  /** Begins an exchange that never gets a connection. */
+  function begin(request: UpstreamRequest): void {
+    const pool = new UpstreamPool(
+      () => new Promise(() => {}),
+      DEFAULT_POOL_LIMITS,
+      () => 0,
+    );
+    const unused = (): never => {
+      throw new Error('not to be called');
+    };
+    const owner: ExchangeOwner = {
+      wantsPayload: false,
+      informational: unused,
+      head: unused,
+      body: unused,
+      end: unused,
+      flush: unused,
+      writable: unused,
+      failed: unused,
+    };
+    try {
+      startExchange(request, owner, pool);
+    } finally {
+      pool.close();
+    }
+  }
+
+  it.each([
+    good,
+    length(0),
+    length(Number.MAX_SAFE_INTEGER),
+    withHeaders('X-A', 'tab\t and \xe9'),
+    withHeaders('impersonate-extra-a%2fb', ''),
+  ])('is written when it is well-formed: %j', (request) => {
+    expect(() => begin(request)).not.toThrow();
+  });
+
+  it.each([
+    ['a space in the method', { ...good, method: 'GET /x' }],
+    ['a line break in the method', { ...good, method: 'GET\r\nX:' }],
+    ['no method', { ...good, method: '' }],
+    ['a space in the target', { ...good, target: '/api HTTP/1.1\r\n' }],
+    ['a line break in the target', { ...good, target: '/api\r\nX: y' }],
+    ['a target of another form', { ...good, target: 'http://a/api' }],
+    ['a line break in a value', withHeaders('X-A', 'b\r\nImpersonate-User: admin')],
+    ['a bare line feed in a value', withHeaders('X-A', 'b\nc')],
+    ['a NUL in a value', withHeaders('X-A', 'b\0c')],
+    ['a value that is not latin1', withHeaders('X-A', '\u010d\u010a')],
+    ['a line break in a name', withHeaders('X-A: b\r\nX-C', 'd')],
+    ['a space in a name', withHeaders('X A', 'b')],
+    ['no name', withHeaders('', 'b')],
+    ['a length of its own', withHeaders('Content-Length', '4')],
+    ['a coding of its own', withHeaders('transfer-encoding', 'chunked')],
+    ['a length that is no number', length(Number.NaN)],
+    ['a length below nothing', length(-5)],
+    ['a length that is not whole', length(1.5)],
+    ['a length without end', length(Infinity)],
+    ['a length that is not exact', length(2 ** 53)],
+  ] satisfies [string, UpstreamRequest][])('never leaves with %s', (_what, request) => {
+    expect(() => begin(request)).toThrow(expect.objectContaining({ code: 'INTERNAL' }));
+  });
+});
 
 describe('exchanges with the API server', () => {
   it('send a GET once more, on a fresh connection, when an idle one turns out to be closed', async () => {
