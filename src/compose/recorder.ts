@@ -22,6 +22,10 @@ import { openStore, type StoreConfig } from './recorder-store.ts';
 /** Less than the primary waits for an answer. */
 const WORKER_CHECK_MS = 1200;
 
+/** Questions to tailscaled at a time, of its connections that are 8 in all. */
+const UPLOADER_QUESTIONS = 4;
+const VIEWER_QUESTIONS = 2;
+
 /** `tailcast recorder`: runs until the signal, then finishes what can be finished. */
 export async function runRecorder(
   config: RecorderConfig,
@@ -168,9 +172,11 @@ export function openIdentities(
     return { identify, identifyViewer, checks: [] };
   }
   const localApi = createLocalApi({ socketPath: config.socket ?? '' });
-  const whois = createWhois({ localApi });
+  // whoever wants to look at something must not keep anybody from recording: each has a line of its own
+  const uploaders = createWhois({ localApi, maxConcurrent: UPLOADER_QUESTIONS });
+  const viewers = createWhois({ localApi, maxConcurrent: VIEWER_QUESTIONS });
   const identify: IdentifyUploader = async ({ address, port }, signal) => {
-    const identity = await whois.whois({ address, port, source: 'socket' }, signal);
+    const identity = await uploaders.whois({ address, port, source: 'socket' }, signal);
     const names = [identity.nodeId, ...(identity.kind === 'tagged' ? identity.tags : [])];
     if (config.uploaders.length > 0 && !config.uploaders.some((allowed) => names.includes(allowed))) {
       return { kind: 'refused', reason: `${identity.nodeName} is not among the nodes that may upload` };
@@ -179,7 +185,7 @@ export function openIdentities(
   };
   const check = async (signal: AbortSignal): Promise<void> =>
     void (await localApi.status(signal, { peers: false }));
-  const identifyViewer = createViewerWhois(whois, config.viewers.length > 0);
+  const identifyViewer = createViewerWhois(viewers, config.viewers.length > 0);
   return { identify, identifyViewer, checks: [{ name: 'tailscaled', check }] };
 }
 
