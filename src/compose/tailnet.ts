@@ -6,7 +6,7 @@ import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
-import { isLoopback, parseAddressPort } from '../tailnet/addresses.ts';
+import { isLoopback, normaliseAddress, parseAddressPort } from '../tailnet/addresses.ts';
 import { openCertificateFiles } from '../tailnet/certificate-files.ts';
 import type { CertificateSource } from '../tailnet/certificates.ts';
 import type { Identity, IdentitySource } from '../tailnet/identity.ts';
@@ -88,13 +88,16 @@ export function createLocalTailnet(
  * @throws TailcastError `CONFIG_INVALID` naming an address that only this machine can reach.
  */
 export function assertPrivateProxyListener(host: string): void {
-  const reachable = ['127.0.0.1', 'localhost', '::1', '::', '0.0.0.0', ''];
-  if (!reachable.includes(host) && isLoopback(host)) return;
+  const address = normaliseAddress(host);
+  if (address !== undefined && isLoopback(address) && !FORWARDED_TO.has(address)) return;
   throw new TailcastError(
     'CONFIG_INVALID',
     `listen: with proxyProtocol=require the listener must be on a loopback address of its own, e.g. 127.0.0.77:8443 with \`tailscale serve … tcp://127.0.0.77:8443\`, not on ${host}: other nodes could bring a PROXY header of their own`,
   );
 }
+
+/** Where tailscaled forwards to; `localhost` is one of them, whatever else it may be. */
+const FORWARDED_TO: ReadonlySet<string> = new Set(['127.0.0.1', '::1']);
 
 /** The certificate source a configuration names; undefined when TLS ends in front of the gateway. */
 export async function openCertificates(

@@ -1,0 +1,82 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { startGateway } from '../../src/compose/gateway.ts';
+import { assertPrivateProxyListener } from '../../src/compose/tailnet.ts';
+import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
+import { readSettings } from '../../src/config/settings.ts';
+import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
+import { startLocalApiDouble } from '../support/local-api-double.ts';
+
+const REACHABLE = [
+  '127.0.0.1',
+  '::1',
+  '::',
+  '0.0.0.0',
+  '',
+  'localhost',
+  'LOCALHOST',
+  'Localhost.',
+  '::ffff:127.0.0.1',
+  '::FFFF:7f00:1',
+  '0:0:0:0:0:ffff:127.0.0.1',
+  '0:0:0:0:0:0:0:1',
+  '0000:0000::0001',
+  '[::1]',
+  '::1%lo',
+  '0:0:0:0:0:0:0:0',
+  '::ffff:0.0.0.0',
+  '::127.0.0.1',
+  '127.1',
+  '127.0.0.01',
+  '0x7f000001',
+  '2130706433',
+  '100.64.0.1',
+  'gateway.example.ts.net',
+];
+
+describe('a listener that believes PROXY headers', () => {
+  it.each(REACHABLE)('is refused on "%s"', (host) => {
+    expect(() => assertPrivateProxyListener(host)).toThrow(
+      expect.objectContaining({ code: 'CONFIG_INVALID' }),
+    );
+  });
+
+  it.each(['127.0.0.77', '127.1.2.3', '::ffff:127.0.0.77', '::ffff:7f00:4d'])('may be on %s', (host) => {
+    expect(() => assertPrivateProxyListener(host)).not.toThrow();
+  });
+
+  it('is refused when a gateway starts', async () => {
+    const localApi = await startLocalApiDouble();
+    const directory = await mkdtemp(join(tmpdir(), 'tailcast-listener-'));
+    const kubeconfig = join(directory, 'kubeconfig');
+    const { caPem } = await createTestAuthority();
+    const entry = { name: 'up', server: 'https://127.0.0.1:1', caPem, userName: 'gateway', token: 'none' };
+    await writeFile(kubeconfig, mergeKubeconfig(undefined, entry, kubeconfig), { mode: 0o600 });
+    const starting = startGateway({
+      config: readSettings(GATEWAY_SETTINGS, {
+        flags: new Map<string, unknown>([
+          ['kubeconfig', kubeconfig],
+          ['socket', localApi.socketPath],
+          ['proxyProtocol', 'require'],
+          ['listen', '[::ffff:127.0.0.1]:0'],
+          ['opsListen', 'off'],
+          ['tls', 'none'],
+          ['checkRights', false],
+        ]),
+        environment: new Map(),
+        file: undefined,
+      }),
+      environment: new Map(),
+      log: createSilentLogger(),
+      accessSink: { write: () => true, writableLength: 0 },
+    });
+    await expect(starting).rejects.toThrow(/listener must be on a loopback address of its own/);
+    expect(localApi.requests).toEqual([]);
+    await localApi.close();
+    await rm(directory, { recursive: true });
+  });
+});
