@@ -8,6 +8,7 @@
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { constants } from 'node:os';
 import { dirname, join, delimiter } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -74,20 +75,22 @@ function fingerprint(inputs) {
   return hash.digest('hex');
 }
 
-/** Resolves with the exit code. The child shares the terminal, so Ctrl-C reaches it directly. */
-function run(program, args, quietSignals = false) {
+/**
+ * Resolves with the exit code. Signals are passed on; a terminal sends Ctrl-C and its own end to all of its processes, and
+ * the child stops at the first. By the end of its channel it sees that this process is gone, even when it was killed.
+ */
+function run(program, args, last = false) {
   return new Promise((resolve) => {
-    const child = spawn(program, args, { cwd: root, env, stdio: 'inherit', shell: windows });
-    const forward = (signal) => {
-      if (!quietSignals || process.stdin.isTTY !== true) child.kill(signal);
-    };
-    process.on('SIGINT', forward);
-    process.on('SIGTERM', forward);
+    // only a role of ours knows what a channel is for
+    const stdio = last && args[0] === 'dist/main.js' ? ['inherit', 'inherit', 'inherit', 'ipc'] : 'inherit';
+    const child = spawn(program, args, { cwd: root, env, stdio, shell: windows });
+    const forward = (signal) => child.kill(signal);
+    const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'];
+    for (const signal of signals) process.on(signal, forward);
     child.on('error', (error) => fail(`cannot run ${program}: ${error.message}`));
     child.on('exit', (code, signal) => {
-      process.off('SIGINT', forward);
-      process.off('SIGTERM', forward);
-      resolve(code ?? (signal === 'SIGINT' ? 130 : 1));
+      for (const name of signals) process.off(name, forward);
+      resolve(code ?? 128 + (constants.signals[signal] ?? 0));
     });
   });
 }

@@ -1,14 +1,19 @@
 /** Entry of the process: arguments → role; signals → one AbortController; what was thrown → one sentence and an exit code. */
+import { isWorker } from './workers/cluster-process.ts';
 import { readEnvironment } from './config/environment.ts';
 import { runProgram } from './cli/program.ts';
 
 const abort = new AbortController();
-for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-  process.on(signal, () => {
-    // The second signal means now: sessions that are still draining are cut.
-    if (abort.signal.aborted) process.exitCode = 130;
-    abort.abort(new Error(`stopped by ${signal}`));
-  });
+const stop = (why: string): void => abort.abort(new Error(why));
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stop(`stopped by ${signal}`));
+process.on('SIGHUP', () => {
+  // over workers it means a restart of them, and for those it is nothing
+  if (process.listenerCount('SIGHUP') === 1 && !isWorker()) stop('stopped by SIGHUP');
+});
+// whoever started this process with a channel, as `scripts/tailcast.mjs` does, is gone
+if (process.channel !== undefined && !isWorker()) {
+  process.on('disconnect', () => stop('its parent is gone'));
+  process.channel.unref();
 }
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') abort.abort(error);
