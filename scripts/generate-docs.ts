@@ -12,6 +12,7 @@ import { OPERATOR_SETTINGS } from '../src/config/operator.ts';
 import { RECORDER_SETTINGS } from '../src/config/recorder.ts';
 import { environmentName, flagName, type SettingTable } from '../src/config/settings.ts';
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
+import { createExceptionCounter } from '../src/observe/last-resort.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
 import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
 import { createRecorderMetrics, type RecorderStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
@@ -97,13 +98,15 @@ function metricsPage(): string {
   const recorder = new Registry();
   createRecorderMetrics(recorder, () => IDLE);
   const { registry: operator } = createOperatorMetrics();
+  const gateway = createMetrics().registry;
+  for (const registry of [recorder, operator, gateway]) createExceptionCounter([registry]);
   return [
     '# Metrics\n',
     NOTICE,
     'What `/metrics` of the ops listeners has, besides the usual metrics of the process. Labels never carry anything that a\n' +
       'client chose.\n',
     '## tailcast gateway\n',
-    metricsTable(createMetrics().registry),
+    metricsTable(gateway),
     '## tailcast recorder\n',
     metricsTable(recorder),
     '## tailcast operator\n',

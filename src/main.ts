@@ -1,5 +1,5 @@
 /** Entry of the process: arguments → role; signals → one AbortController; what was thrown → one sentence and an exit code. */
-import { isWorker } from './workers/cluster-process.ts';
+import cluster from 'node:cluster';
 import { readEnvironment } from './config/environment.ts';
 import { runProgram } from './cli/program.ts';
 
@@ -8,10 +8,10 @@ const stop = (why: string): void => abort.abort(new Error(why));
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stop(`stopped by ${signal}`));
 process.on('SIGHUP', () => {
   // over workers it means a restart of them, and for those it is nothing
-  if (process.listenerCount('SIGHUP') === 1 && !isWorker()) stop('stopped by SIGHUP');
+  if (process.listenerCount('SIGHUP') === 1 && !cluster.isWorker) stop('stopped by SIGHUP');
 });
 // whoever started this process with a channel, as `scripts/tailcast.mjs` does, is gone
-if (process.channel !== undefined && !isWorker()) {
+if (process.channel !== undefined && !cluster.isWorker) {
   process.on('disconnect', () => stop('its parent is gone'));
   process.channel.unref();
 }

@@ -13,6 +13,7 @@ import { readSettings } from '../config/settings.ts';
 import { errorText } from '../errors.ts';
 import { startDemoCluster } from '../demo/cluster.ts';
 import { mergeKubeconfig } from '../kube/kubeconfig-write.ts';
+import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import type { Recorder } from '../tsrecorder/server.ts';
@@ -27,12 +28,15 @@ const DRAIN_MS = 1500;
 
 /** Runs until the signal; prints one line per step, then the three lines to paste. */
 export async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
-  const { stdout, stderr, environment, signal } = context;
+  const { stdout, stderr, environment } = context;
   const log = createLogger({ level: config.logLevel });
+  const resort = openLastResort({ log, stop: context.signal });
+  const { signal } = resort;
   const directory = config.directory ?? join(defaultStateDirectory(environment), 'demo');
   const step = (text: string): void => void stderr.write(`tailcast: ${text}\n`);
   await mkdir(directory, { recursive: true, mode: 0o700 });
   await using stack = new AsyncDisposableStack();
+  stack.defer(() => resort.close());
 
   const upstream = await openCluster({ config, directory, log, step, stack });
   const recorder = await openRecorder(config, directory, log);

@@ -9,6 +9,7 @@ import { TailcastError } from '../errors.ts';
 import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
 import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
 import { createEvents, type Events } from '../observe/events.ts';
+import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
 import { openOpsServer, runChecks, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
@@ -56,6 +57,8 @@ export interface GatewayOptions {
   readonly identity?: Identity;
   /** When this is one of several processes that share the port. */
   readonly link?: WorkerLink | undefined;
+  /** Default: metrics of its own. */
+  readonly metrics?: Metrics;
 }
 
 export interface RunningGateway {
@@ -77,8 +80,23 @@ export async function runGateway(
 ): Promise<void> {
   const fields = link === undefined ? {} : { worker: link.slot };
   const log = createLogger({ level: config.logLevel, fields });
-  const { environment, signal } = context;
-  const gateway = await startGateway({ config, environment, log, accessSink: context.stdout, link });
+  const { environment } = context;
+  const metrics = createMetrics({ processMetrics: true });
+  const resort = openLastResort({
+    log,
+    stop: context.signal,
+    registry: metrics.registry,
+    onFailure: () => link?.failing(),
+  });
+  const { signal } = resort;
+  const gateway = await startGateway({
+    config,
+    environment,
+    log,
+    accessSink: context.stdout,
+    link,
+    metrics,
+  });
   log.info(
     {
       listen: `${gateway.host}:${gateway.port}`,
@@ -91,6 +109,7 @@ export async function runGateway(
   if (!signal.aborted)
     await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   await gateway.close(config.drainSeconds * 1000);
+  resort.close();
 }
 
 /**
@@ -113,7 +132,7 @@ async function assemble(options: GatewayOptions, stack: AsyncDisposableStack): P
   const { config, log } = options;
   const abort = new AbortController();
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
-  const metrics = createMetrics({ processMetrics: true });
+  const metrics = options.metrics ?? createMetrics({ processMetrics: true });
   const apiServer = await openApiServer(config, options.environment);
   const tailnet = await openTailnet(options, abort.signal);
   const stateDirectory = config.stateDirectory ?? join(defaultStateDirectory(options.environment), 'gateway');

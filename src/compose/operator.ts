@@ -5,6 +5,7 @@ import { hostname } from 'node:os';
 import type { CommandContext } from '../config/command-context.ts';
 import type { OperatorConfig } from '../config/operator.ts';
 import { errorText, TailcastError } from '../errors.ts';
+import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { openOpsServer } from '../observe/ops-server.ts';
 import type { TailnetControl } from '../operator/auth-keys.ts';
@@ -37,10 +38,13 @@ const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
  */
 export async function runOperator(
   config: OperatorConfig,
-  { stdout, environment, signal }: CommandContext,
+  { stdout, environment, signal: stop }: CommandContext,
   version: string,
 ): Promise<void> {
   const log = createLogger({ level: config.logLevel });
+  const metrics = createOperatorMetrics({ processMetrics: true });
+  const resort = openLastResort({ log, stop, registry: metrics.registry });
+  const { signal } = resort;
   const connection = connectCluster({
     kubeconfig: kubeconfigOf(config, environment),
     context: config.context,
@@ -59,7 +63,7 @@ export async function runOperator(
       log,
       client: createKubeClient(connection),
       control: createControl(config),
-      metrics: createOperatorMetrics({ processMetrics: true }),
+      metrics,
       options: specOptions(config, namespace, version),
     };
     if (config.dryRun) await printAll(parts, (text) => void stdout.write(text), signal);
@@ -67,6 +71,7 @@ export async function runOperator(
   } finally {
     connection.close();
   }
+  resort.close();
 }
 
 /** Undefined: the pod's own account. */

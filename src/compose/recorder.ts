@@ -4,6 +4,7 @@ import { Registry, collectDefaultMetrics } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';
+import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger } from '../observe/logger.ts';
 import { openOpsServer, runChecks, type ReadinessCheck } from '../observe/ops-server.ts';
 import { isLoopback } from '../tailnet/addresses.ts';
@@ -29,7 +30,7 @@ const VIEWER_QUESTIONS = 2;
 /** `tailcast recorder`: runs until the signal, then finishes what can be finished. */
 export async function runRecorder(
   config: RecorderConfig,
-  { signal }: CommandContext,
+  context: CommandContext,
   link?: WorkerLink,
 ): Promise<void> {
   const log = createLogger({
@@ -38,6 +39,8 @@ export async function runRecorder(
   });
   const registry = new Registry();
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
+  const resort = openLastResort({ log, stop: context.signal, registry, onFailure: () => link?.failing() });
+  const { signal } = resort;
   const { checks, ...identities } = openIdentities(config);
   const listening = link === undefined ? config.listen : { ...config.listen, port: link.port };
   const recorder = await startRecorder(
@@ -59,6 +62,7 @@ export async function runRecorder(
     await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   await recorder.close();
   await ops?.close();
+  resort.close();
 }
 
 /**

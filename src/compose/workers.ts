@@ -7,6 +7,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
+import { openLastResort } from '../observe/last-resort.ts';
 import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
 import { createClusterFork, isWorker, openPrimaryChannel } from '../workers/cluster-process.ts';
 import { createLineForwarder } from '../workers/forward-lines.ts';
@@ -74,17 +75,19 @@ async function supervise({ config, context, restartBy }: RoleOptions): Promise<v
   let ops: OpsServer | undefined;
   const restart = createRestarts(primary.supervisor, log);
   process.on('SIGHUP', restart);
+  const resort = openLastResort({ log, stop: context.signal });
   try {
     ops = await openOps(config, primary);
     const { host } = config.listen;
     log.info({ listen: `${host}:${port}`, workers: config.workers, ops: ops?.address }, 'workers are ready');
-    if (!context.signal.aborted) await once(context.signal, 'abort');
+    if (!resort.signal.aborted) await once(resort.signal, 'abort');
     await primary.supervisor.stop();
   } finally {
     await primary.supervisor.stop();
     process.off('SIGHUP', restart);
     await ops?.close();
   }
+  resort.close();
 }
 
 /** One restart at a time; those asked for meanwhile become one more. */
@@ -191,6 +194,8 @@ class Primary {
       case 'metrics':
       case 'health':
         return this.#questions.answered(message);
+      case 'failing':
+        return;
       case 'ready':
         this.#log.info({ worker: worker.slot, pid: worker.process.pid }, 'worker is ready');
     }

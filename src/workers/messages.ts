@@ -32,6 +32,8 @@ export type ToWorker =
 export type FromWorker =
   /** It serves. */
   | { readonly kind: 'ready' }
+  /** Something happened that must not: it drains and ends, and somebody else should serve. */
+  | { readonly kind: 'failing' }
   | { readonly kind: 'metrics'; readonly id: number; readonly metrics: readonly MetricSnapshot[] }
   | { readonly kind: 'health'; readonly id: number; readonly failures: readonly string[] }
   /** Asks for the place of a session. */
@@ -64,6 +66,7 @@ export function asToWorker(message: unknown): ToWorker | undefined {
 
 const FROM_WORKER: ReadonlySet<unknown> = new Set<FromWorker['kind']>([
   'ready',
+  'failing',
   'metrics',
   'health',
   'enter',

@@ -210,6 +210,7 @@ export class Supervisor {
         worker.state = 'ready';
         worker.ready.resolve();
       }
+      if (message.kind === 'failing') this.#leave(slot, worker);
       this.#options.onMessage(worker, message);
     });
     void process.exited.then((exit) => {
@@ -217,6 +218,17 @@ export class Supervisor {
       this.#ended(slot, worker, exit);
     });
     return worker;
+  }
+
+  /** It drains of its own accord. Where two can be there at a time, its replacement comes at once. */
+  #leave(slot: Slot, worker: Running): void {
+    const { log, restartBy, times } = this.#options;
+    log.error({ worker: slot.number, pid: worker.process.pid }, 'worker has failed and drains');
+    const limit = setTimeout(() => worker.process.kill('SIGKILL'), times.stopMs);
+    void worker.process.exited.then(() => clearTimeout(limit));
+    if (restartBy === 'stop' || slot.current !== worker) return;
+    slot.current = undefined;
+    this.#replaceLater(slot);
   }
 
   #ended(slot: Slot, worker: Running, exit: WorkerExit): void {

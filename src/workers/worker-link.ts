@@ -31,6 +31,8 @@ export interface WorkerLink {
   readonly signal: AbortSignal;
   /** It serves from now on. */
   ready(parts: WorkerParts): void;
+  /** It drains and ends by itself: another one is to take its place. */
+  failing(): void;
   /**
    * Asks for the place of a session.
    *
@@ -99,6 +101,7 @@ export async function joinPrimary(channel: PrimaryChannel): Promise<WorkerLink> 
       parts = given;
       void send({ kind: 'ready' });
     },
+    failing: () => void send({ kind: 'failing' }),
     async enter(user, limits) {
       lastId += 1;
       const id = lastId;

@@ -16,7 +16,11 @@ export interface Site {
   /** One of several recorders with the same store, each with a spool of its `name`. */
   startRecorder(name: string, flags?: Flags): Promise<RoleProcess>;
   /** @param recorders in order of preference, enforced; none: nothing is recorded */
-  startGateway(recorders: readonly RoleProcess[], flags?: Flags): Promise<RoleProcess>;
+  startGateway(
+    recorders: readonly RoleProcess[],
+    flags?: Flags,
+    environment?: Readonly<Record<string, string>>,
+  ): Promise<RoleProcess>;
   exec(gateway: RoleProcess, command: readonly string[]): Promise<ExecClient>;
   close(): Promise<void>;
 }
@@ -41,7 +45,7 @@ export async function startSite(): Promise<Site> {
       };
       return startRole(['recorder', ...words({ ...own, ...flags })]);
     },
-    async startGateway(recorders, flags) {
+    async startGateway(recorders, flags, environment) {
       const rule = {
         impersonate: { groups: ['system:masters'] },
         ...(recorders.length === 0
@@ -60,7 +64,7 @@ export async function startSite(): Promise<Site> {
         'state-directory': state,
         'check-rights': 'false',
       };
-      return startRole(['gateway', ...words({ ...own, ...flags })]);
+      return startRole(['gateway', ...words({ ...own, ...flags })], environment);
     },
     async exec(gateway, command) {
       const caPem = await readFile(join(state, 'ca', 'ca.crt'), 'utf8');

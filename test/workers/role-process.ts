@@ -28,10 +28,13 @@ export interface RoleProcess {
 }
 
 /** Resolves when it serves. @throws Error with what it said when it ends before */
-export async function startRole(args: readonly string[]): Promise<RoleProcess> {
+export async function startRole(
+  args: readonly string[],
+  environment: Readonly<Record<string, string>> = {},
+): Promise<RoleProcess> {
   const child = spawn(process.execPath, [MAIN, ...args, '--ops-listen', '127.0.0.1:0'], {
     stdio: ['ignore', 'ignore', 'pipe'],
-    env: { ...process.env, NODE_NO_WARNINGS: '1' },
+    env: { ...process.env, NODE_NO_WARNINGS: '1', ...environment },
   });
   const ended = once(child, 'exit');
   const lines: LogLine[] = [];

@@ -1,0 +1,66 @@
+/**
+ * For an exception that reached the top of a role, which is a defect: it is logged and counted, and the process drains.
+ * Whoever has a session keeps it until the drain limit; new connections go to another process.
+ *
+ * Every event callback of a request is guarded where it begins, and what is thrown there is logged with that request's id.
+ * Here it is not known: carrying it along every promise and timer (`AsyncLocalStorage`) would be paid for by each request,
+ * for the sake of what must not happen. The stack says where it was.
+ */
+import { Counter, type Registry } from 'prom-client';
+import { errorText, TailcastError } from '../errors.ts';
+import type { Logger } from './logger.ts';
+
+export interface LastResort {
+  /** Aborts when the process is to drain: at `stop`, or because of an exception. */
+  readonly signal: AbortSignal;
+  /**
+   * To be called when the role has ended.
+   * @throws TailcastError `INTERNAL` if an exception was the reason, so that the process does not end as if all were well
+   */
+  close(): void;
+}
+
+/** @param options.onFailure called once, before the drain */
+export function openLastResort(options: {
+  readonly log: Pick<Logger, 'error'>;
+  readonly stop: AbortSignal;
+  readonly registry?: Registry;
+  readonly onFailure?: () => void;
+}): LastResort {
+  const { log, stop, registry, onFailure } = options;
+  const failed = new AbortController();
+  const counter = registry === undefined ? undefined : createExceptionCounter([registry]);
+  let first: { readonly thrown: unknown } | undefined;
+  const onException = (thrown: unknown, origin: string): void => {
+    counter?.inc();
+    const stack = thrown instanceof Error ? thrown.stack : undefined;
+    log.error(
+      { error: errorText(thrown), origin, stack },
+      'unexpected exception: the process drains and ends',
+    );
+    if (first !== undefined) return;
+    first = { thrown };
+    onFailure?.();
+    failed.abort(new Error('an unexpected exception'));
+  };
+  // rejections that nobody handles come here as well
+  process.on('uncaughtException', onException);
+  return {
+    signal: AbortSignal.any([stop, failed.signal]),
+    close() {
+      process.off('uncaughtException', onException);
+      if (first !== undefined)
+        throw new TailcastError('INTERNAL', `an unexpected exception: ${errorText(first.thrown)}`, {
+          cause: first.thrown,
+        });
+    },
+  };
+}
+
+export function createExceptionCounter(registers: Registry[]): Counter {
+  return new Counter({
+    name: 'tailcast_unexpected_exceptions_total',
+    help: 'Exceptions that reached the top of the process, which then drains and ends.',
+    registers,
+  });
+}

@@ -1,0 +1,89 @@
+/** An exception that reached the top of a process: what the users of the sessions there see, and those who come after. */
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { eventually } from '../workers/role-process.ts';
+import { startSite, type Site } from './site.ts';
+
+let site: Site;
+let environment: Readonly<Record<string, string>>;
+beforeAll(async () => {
+  site = await startSite();
+  const trap = join(site.directory, 'trap.mjs');
+  // a defect of ours, at a signal
+  await writeFile(
+    trap,
+    `process.on('SIGUSR2', () => setImmediate(() => { throw new Error('a defect'); }));
+     process.on('SIGWINCH', () => void Promise.reject(new Error('a defect that nobody waits for')));\n`,
+  );
+  environment = { NODE_OPTIONS: `--import ${pathToFileURL(trap).href}` };
+});
+afterAll(() => site.close());
+
+async function isReady(ops: string): Promise<boolean> {
+  return (await fetch(`${ops}/readyz`)).ok;
+}
+
+describe('an exception at the top of a gateway', () => {
+  it.each(['SIGUSR2', 'SIGWINCH'] as const)(
+    'drains it: sessions go on, nobody new comes, and it ends with an error (%s)',
+    async (signal) => {
+      await using stack = new AsyncDisposableStack();
+      const gateway = await site.startGateway([], {}, environment);
+      stack.defer(async () => void (await gateway.stop()));
+      const session = await site.exec(gateway, ['cat']);
+      session.write('before\n');
+      await session.until('before\n');
+      expect(await isReady(gateway.ops)).toBe(true);
+      gateway.signal(signal);
+      const line = await gateway.line(({ msg }) => msg?.startsWith('unexpected exception') === true);
+      expect(line).toMatchObject({ level: 'error', error: expect.stringContaining('a defect') });
+      expect(String(line['stack'])).toContain('trap.mjs');
+      await eventually('not ready', async () => ((await isReady(gateway.ops)) ? undefined : true));
+      expect(await gateway.metric('tailcast_unexpected_exceptions_total')).toBe(1);
+      await expect(site.exec(gateway, ['cat'])).rejects.toBeInstanceOf(Error);
+      session.write('after\n');
+      await session.until('after\n');
+      session.close();
+      await session.over;
+      expect(await gateway.stop()).toBe(1);
+    },
+    60_000,
+  );
+
+  it('with workers, drains that worker alone, and a fresh one serves meanwhile', async () => {
+    await using stack = new AsyncDisposableStack();
+    const gateway = await site.startGateway([], { workers: '2' }, environment);
+    stack.defer(async () => void (await gateway.stop()));
+    const session = await site.exec(gateway, ['cat']);
+    session.write('before\n');
+    await session.until('before\n');
+    const started = await gateway.line(({ msg }) => msg === 'session started');
+    const slot = Number(started['worker']);
+    const failed = gateway.worker(slot);
+    process.kill(failed, 'SIGUSR2');
+    await gateway.line(({ msg }) => msg === 'worker has failed and drains');
+    const fresh = await eventually('a fresh worker', async () => {
+      const pid = gateway.worker(slot);
+      return pid === failed ? undefined : pid;
+    });
+    // the failed one is still there for its session, beside the fresh one
+    expect(() => process.kill(failed, 0)).not.toThrow();
+    expect(() => process.kill(fresh, 0)).not.toThrow();
+    for (let round = 0; round < 6; round++) {
+      const other = await site.exec(gateway, ['cat']);
+      other.write('new\n');
+      await other.until('new\n');
+      other.close();
+      await other.over;
+    }
+    session.write('after\n');
+    await session.until('after\n');
+    session.close();
+    await session.over;
+    const ended = await gateway.line(({ msg, pid }) => msg === 'worker ended by itself' && pid === failed);
+    expect(ended['exit']).toBe('code 1');
+    expect(await gateway.stop()).toBe(0);
+  }, 60_000);
+});
