@@ -12,7 +12,7 @@ import { formatTable, plain, print } from './output.ts';
 /**
  * - `recorded`: there is a recording of this very session
  * - `unrecorded`: it came through a gateway, and could have been recorded, and is not
- * - `direct`: it did not come through a gateway that says so (`auditExtras`)
+ * - `direct`: nothing in the audit log says that it came through a gateway: past it, or through one without `auditExtras`
  * - `unrecordable`: it came through a gateway, and is of a kind that is never recorded
  */
 export type Coverage = 'recorded' | 'unrecorded' | 'direct' | 'unrecordable';
@@ -101,7 +101,7 @@ export async function reportCoverage(
       judged.filter((session) => session.coverage === coverage).length;
     await print(
       context.stdout,
-      `${judged.length} sessions: ${count('recorded')} recorded, ${count('unrecorded')} unrecorded, ${count('direct')} not through a gateway, ${count('unrecordable')} of other kinds\n`,
+      `${judged.length} sessions: ${count('recorded')} recorded, ${count('unrecorded')} unrecorded, ${count('direct')} without a sign of a gateway, ${count('unrecordable')} of other kinds\n`,
     );
   }
   return missing.length === 0 ? 0 : 1;
@@ -112,7 +112,7 @@ function rowOf(session: CoveredSession): readonly string[] {
   const who = coverage === 'direct' && impersonatedBy !== undefined ? `${user} (by ${impersonatedBy})` : user;
   const what = resource === '' ? name : `${resource}/${name}`;
   const where = [namespace, what].filter((part) => part !== '').join(' ');
-  const because = coverage === 'direct' ? 'not through a gateway' : 'no recording';
+  const because = coverage === 'direct' ? 'no sign of a gateway' : 'no recording';
   return [time, who, subresource === '' ? 'upgrade' : subresource, where, because].map(plain);
 }
 

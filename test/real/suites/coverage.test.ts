@@ -83,7 +83,7 @@ describe('coverage', () => {
       .poll(() => coverage(), { timeout: 20_000 })
       .toMatchObject({
         code: 0,
-        text: expect.stringContaining('2 recorded, 0 unrecorded, 0 not through a gateway') as unknown,
+        text: expect.stringContaining('2 recorded, 0 unrecorded, 0 without a sign of a gateway') as unknown,
       });
   });
 
@@ -91,7 +91,7 @@ describe('coverage', () => {
     expect(await exec(direct, 'echo', 'past')).toMatchObject({ code: 0 });
     await expect
       .poll(async () => (await coverage()).text, { timeout: 20_000 })
-      .toContain('1 not through a gateway');
+      .toContain('1 without a sign of a gateway');
     const { code, text } = await coverage();
     expect(code).toBe(1);
     expect(text).toContain('rig-admin');
