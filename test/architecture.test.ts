@@ -42,6 +42,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'observe',
     'errors',
     'wire',
+    'memory',
   ],
   main: ['cli', 'compose', 'config', 'errors'],
 };

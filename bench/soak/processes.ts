@@ -176,6 +176,8 @@ export function gatewayArguments(directory: string, pki: Certificates, port: num
     'tls-cert': pki.certificate,
     'tls-key': pki.key,
     listen: `127.0.0.1:${port}`,
+    // everybody is one user here
+    'requests-per-user': '20000',
   };
   return Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]);
 }

@@ -7,6 +7,7 @@ import { defaultStateDirectory } from '../config/environment.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError } from '../errors.ts';
 import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
+import { capacityOf, readMemory } from '../memory/capacity.ts';
 import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
 import { createEvents, type Events } from '../observe/events.ts';
 import { openLastResort } from '../observe/last-resort.ts';
@@ -16,6 +17,7 @@ import { openOpsServer, runChecks, type OpsServer, type ReadinessCheck } from '.
 import { createGate, type Gate } from '../proxy/gate/gate.ts';
 import type { Policy } from '../proxy/gate/policy.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
+import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
 import { createProxyServer, type ProxyServer } from '../proxy/front/server.ts';
 import { createSessionLimits, type SessionLimits } from '../proxy/session/session-limits.ts';
 import { createSessionRegistry } from '../proxy/session/session-registry.ts';
@@ -40,8 +42,6 @@ import {
   type Tailnet,
 } from './tailnet.ts';
 
-/** Requests served at the same time, watches included. */
-const MAX_IN_FLIGHT = 20_000;
 /** Connections above the limit that still get an answer that says so. */
 const SURPLUS_CONNECTIONS = 256;
 /** Less than the primary waits for an answer. */
@@ -183,7 +183,7 @@ async function openServer(parts: {
   readonly stack: AsyncDisposableStack;
   readonly signal: AbortSignal;
 }): Promise<ProxyServer> {
-  const { options, apiServer, tailnet, connector, metrics, stack, signal } = parts;
+  const { apiServer, tailnet, connector, metrics, stack, signal, options } = parts;
   const { config, log } = options;
   const monotonicMs = (): number => performance.now();
   const events = told(createEvents(metrics, log), options.link);
@@ -200,8 +200,7 @@ async function openServer(parts: {
   const sessions = createSessionRegistry();
   const rechecks = createRechecks({ gate, monotonicMs });
   stack.defer(() => rechecks.close());
-  const accessLog = config.accessLog ? createAccessLog(options.accessSink) : createNullAccessLog();
-  stack.defer(() => accessLog.close());
+  const accessLog = openAccessLog(options, stack);
   const recorders = createRecorderClient({
     dial: tailnet.dialRecorder,
     nowMs: monotonicMs,
@@ -211,6 +210,7 @@ async function openServer(parts: {
     lateLimits: { maxBytes: config.lateDeliveryBytes, maxAgeMs: config.lateDeliverySeconds * 1000 },
   });
   stack.defer(() => recorders.close());
+  const limits = requestLimits(config);
   const pool = new UpstreamPool((onRead) => connector.connect(onRead), DEFAULT_POOL_LIMITS, monotonicMs);
   const common = {
     gate,
@@ -219,7 +219,7 @@ async function openServer(parts: {
     metrics,
     accessLog,
     rechecks,
-    recordApiRequest: (request: Parameters<typeof requestEvents.record>[0]) => requestEvents.record(request),
+    recordApiRequest: requestEvents.record.bind(requestEvents),
     keepCookies: config.mode === 'noauth',
   };
   return createProxyServer({
@@ -228,7 +228,7 @@ async function openServer(parts: {
       pool,
       credentialRefused: () => apiServer.refused(),
       eventBodyBytes: REQUEST_EVENT_LIMITS.maxBodyBytes,
-      maxInFlight: MAX_IN_FLIGHT,
+      maxInFlight: limits.requests,
       nowMs: monotonicMs,
     },
     upgrade: createUpgradeHandler({
@@ -250,6 +250,7 @@ async function openServer(parts: {
     metrics,
     log,
     limits: { maxConnections: config.maxConnections },
+    users: limits.users,
     own: await openPortal(config, tailnet, { ...common, monotonicMs, signal }),
   });
 }
@@ -281,6 +282,32 @@ function openGate(parts: {
     nowMs: () => performance.now(),
     createId: randomUUID,
   });
+}
+
+function openAccessLog(
+  { config, accessSink }: GatewayOptions,
+  stack: AsyncDisposableStack,
+): ReturnType<typeof createAccessLog> {
+  const accessLog = config.accessLog ? createAccessLog(accessSink) : createNullAccessLog();
+  stack.defer(() => accessLog.close());
+  return accessLog;
+}
+
+/** What the settings leave open follows from the memory there is. */
+function requestLimits(config: GatewayConfig): { readonly requests: number; readonly users: UserLimits } {
+  const capacity = capacityOf(readMemory(), config.workers);
+  const total = config.maxRequests ?? capacity.requests;
+  const requests =
+    config.requestsPerUser ??
+    (config.maxRequests === undefined ? capacity.requestsPerUser : Math.max(1, Math.floor(total / 3)));
+  return {
+    requests: total,
+    users: createUserLimits({
+      requests,
+      connections: config.connectionsPerUser ?? requests,
+      bytes: config.bytesPerUser ?? capacity.bytesPerUser,
+    }),
+  };
 }
 
 /** A static identity is everybody's who can connect, so no page may reach it under a name of its own. */

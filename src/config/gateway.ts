@@ -8,6 +8,7 @@ import {
   oneOf,
   optionalListenAddress,
   optionalText,
+  orAuto,
   originList,
   textList,
   wholeNumber,
@@ -105,6 +106,30 @@ export const GATEWAY_SETTINGS = {
     wholeNumber(10, 1_000_000),
     20_000,
     '<n>',
+  ),
+  maxRequests: setting(
+    'requests that one process serves at a time, watches included; auto: as many as half of its memory is enough for',
+    orAuto(wholeNumber(1, 1_000_000)),
+    undefined,
+    '<n|auto>',
+  ),
+  requestsPerUser: setting(
+    'requests of one user that one process serves at a time; on more it answers 429; auto: a third of maxRequests',
+    orAuto(wholeNumber(1, 1_000_000)),
+    undefined,
+    '<n|auto>',
+  ),
+  connectionsPerUser: setting(
+    'connections of one user, and from one address, that one process serves; auto: as many as requestsPerUser',
+    orAuto(wholeNumber(1, 1_000_000)),
+    undefined,
+    '<n|auto>',
+  ),
+  bytesPerUser: setting(
+    'bytes that may wait in one process for the clients of one user before it begins nothing new for them; auto: a sixteenth of its memory',
+    orAuto(byteSize(1024, 1024 ** 4)),
+    undefined,
+    '<size|auto>',
   ),
   recorderDial: setting(
     'how recorders are reached: direct (kernel networking) or through tailscaled (userspace networking)',

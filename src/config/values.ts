@@ -66,6 +66,11 @@ export const workerCount: ParseValue<number> = (raw) =>
 
 const MAX_WORKERS = 64;
 
+/** The same as `parse`, or undefined for `auto`. */
+export function orAuto<Value>(parse: ParseValue<Value>): ParseValue<Value | undefined> {
+  return (raw) => (raw === 'auto' || raw === undefined ? undefined : parse(raw));
+}
+
 /** A positive number, e.g. a speed factor. */
 export function positiveNumber(maximum: number): ParseValue<number> {
   return (raw) => {

@@ -217,6 +217,10 @@ class StreamClient implements ClientSide {
     return this.#stream.headersSent;
   }
 
+  get unsentBytes(): number {
+    return this.#stream.writableLength;
+  }
+
   informational(head: ResponseHead): void {
     if (this.#gone() || this.#stream.headersSent) return;
     orBroken(() =>

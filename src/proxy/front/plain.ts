@@ -207,6 +207,10 @@ class PlainClient implements ClientSide {
     return this.#begun;
   }
 
+  get unsentBytes(): number {
+    return this.#socket.writableLength;
+  }
+
   informational(head: ResponseHead): void {
     if (this.#http10) return;
     const phrase = reasonPhrase(head);

@@ -20,6 +20,7 @@ import { collectBody } from './event-body.ts';
 import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { BodyFraming, ResponseHead } from '../upstream/response-head.ts';
+import type { RequestPlace, UserLimits } from './user-limits.ts';
 import type { UpstreamPool } from '../upstream/upstream-pool.ts';
 import {
   startExchange,
@@ -43,6 +44,8 @@ export interface PumpDeps {
   readonly eventBodyBytes: number;
   /** Requests served at the same time, long-running ones included; above, `OVERLOADED`. */
   readonly maxInFlight: number;
+  /** What one user may have of them; none: no limit. */
+  readonly users?: Pick<UserLimits, 'enter'> | undefined;
   /** Shared count of requests now being served. */
   readonly load: { inFlight: number };
   /** True when cookies of the API server belong to the client: not in auth mode. */
@@ -81,6 +84,8 @@ export interface ClientSide {
   readonly wantsPayload: boolean;
   /** Part of a response has gone out: what goes wrong from here on can only be told by `cut`. */
   readonly begun: boolean;
+  /** Bytes of the response that wait for the client. */
+  readonly unsentBytes: number;
   informational(head: ResponseHead): void;
   sendContinue(): void;
   head(head: ResponseHead, framing: BodyFraming, extra: HeadExtra): void;
@@ -114,6 +119,9 @@ export class Pump implements ExchangeOwner {
   #admission: Admission | undefined;
   #exchange: Exchange | undefined;
   #stopRechecks: (() => void) | undefined;
+  #place: RequestPlace | undefined;
+  /** Of the request, read ahead for its event. */
+  #collectedBytes = 0;
   #over = false;
   #status = 0;
   #requestBytes = 0;
@@ -141,6 +149,7 @@ export class Pump implements ExchangeOwner {
       const admission = await gate.admit(this.#inbound, signal);
       this.#admission = admission;
       if (this.#over) return;
+      this.#place = this.#deps.users?.enter(nameOf(admission.identity), this.#inbound.peer);
       const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
       if (!this.#over) this.#start(admission, early);
     } catch (error) {
@@ -158,7 +167,10 @@ export class Pump implements ExchangeOwner {
   }
 
   clientDrained(): void {
-    this.#guard(() => this.#exchange?.resume());
+    this.#guard(() => {
+      this.#place?.hold(this.#collectedBytes);
+      this.#exchange?.resume();
+    });
   }
 
   informational(head: ResponseHead): void {
@@ -182,7 +194,9 @@ export class Pump implements ExchangeOwner {
   body(chunk: Buffer, start: number, end: number): void {
     if (this.#over) return;
     this.#responseBytes += end - start;
-    if (!this.#client.write(chunk, start, end)) this.#exchange?.pause();
+    if (this.#client.write(chunk, start, end)) return;
+    this.#place?.hold(this.#collectedBytes + this.#client.unsentBytes);
+    this.#exchange?.pause();
   }
 
   flush(): void {
@@ -219,6 +233,8 @@ export class Pump implements ExchangeOwner {
       // the event needs the body before the API server is asked, so the client cannot wait for the API server's 100
       if (expectsContinue) this.#client.sendContinue();
       collected = await collectBody(stream, this.#deps.eventBodyBytes);
+      this.#collectedBytes = collected.chunks.reduce((sum, chunk) => sum + chunk.length, 0);
+      if (!this.#over) this.#place?.hold(this.#collectedBytes);
     }
     if (this.#over) return NO_BODY;
     await this.#deps.recordApiRequest({
@@ -245,6 +261,8 @@ export class Pump implements ExchangeOwner {
     );
     if (framing.kind === 'none' || exchange.requestComplete) return;
     for (const chunk of early.chunks) this.#sendBody(exchange, chunk);
+    this.#collectedBytes = 0;
+    this.#place?.hold(0);
     if (early.complete) return exchange.end();
     this.#readBody(exchange);
   }
@@ -327,6 +345,7 @@ export class Pump implements ExchangeOwner {
   #finish(status: number, error?: string): void {
     this.#over = true;
     this.#stopRechecks?.();
+    this.#place?.leave();
     this.#status = status;
     const deps = this.#deps;
     deps.load.inFlight -= 1;

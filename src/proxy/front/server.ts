@@ -32,6 +32,7 @@ import { drainConnections, type DrainResult } from './drain.ts';
 import { adoptSession, createHttp2Server, serveStream } from './http2.ts';
 import { clientError, PlainConnection } from './plain.ts';
 import type { PumpDeps } from './pump.ts';
+import type { UserLimits } from './user-limits.ts';
 import { RelayResponse } from './relay-response.ts';
 import type { UpgradeHandler } from '../session/upgrade.ts';
 import type { SessionRegistry } from '../session/session-registry.ts';
@@ -51,7 +52,7 @@ export interface OwnService {
 }
 
 export interface ProxyServerOptions {
-  readonly pump: Omit<PumpDeps, 'load' | 'draining'> & {
+  readonly pump: Omit<PumpDeps, 'load' | 'draining' | 'users'> & {
     readonly events: Pick<Events, 'drainStarted' | 'drainEnded'>;
   };
   readonly upgrade: UpgradeHandler;
@@ -63,6 +64,8 @@ export interface ProxyServerOptions {
   readonly metrics: Pick<Metrics, 'connections' | 'gauge'>;
   readonly log: Logger;
   readonly limits?: Partial<ServerLimits>;
+  /** None: no limits per user. */
+  readonly users?: UserLimits | undefined;
 }
 
 export interface ServerLimits {
@@ -106,7 +109,8 @@ const TOO_MANY = new TailcastError('OVERLOADED', 'too many connections');
 export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   const state: FrontState = { draining: false, closed: false, plain: new Set(), sessions: new Set() };
   const load = { inFlight: 0 };
-  const deps: PumpDeps = { ...options.pump, load, draining: () => state.draining };
+  const { users } = options;
+  const deps: PumpDeps = { ...options.pump, users, load, draining: () => state.draining };
   /** Refuses whatever is asked, each time as the last answer on its connection. */
   const refusing: PumpDeps = { ...deps, maxInFlight: 0, draining: () => true };
   const maxConnections = options.limits?.maxConnections ?? DEFAULT_LIMITS.maxConnections;
@@ -114,7 +118,12 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   const front = createPlainFront(options, state, load);
   const http2 = createHttp2Front({ options, state, load });
 
-  const { pool } = options.pump;
+  const { pool, maxInFlight } = options.pump;
+  options.metrics.gauge(
+    'tailcast_requests_limit',
+    'Requests that may be served at a time.',
+    () => maxInFlight,
+  );
   options.metrics.gauge(
     'tailcast_upstream_connections',
     'Connections to the API server.',
@@ -143,13 +152,15 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
       const gauge = options.metrics.connections;
       gauge.inc({ alpn });
       open += 1;
+      const counted = users?.connected(peer) ?? true;
       socket.once('close', () => {
+        users?.disconnected(peer);
         open -= 1;
         gauge.dec({ alpn });
       });
       socket.setNoDelay(true);
       const service: Service =
-        open > maxConnections ? { deps: refusing, surplus: true } : { deps, surplus: false };
+        open > maxConnections || !counted ? { deps: refusing, surplus: true } : { deps, surplus: false };
       if (alpn === 'h2') http2.accept(socket, peer, service);
       else front.accept(socket, peer, service);
       if (state.draining) for (const connection of state.plain) connection.retire();

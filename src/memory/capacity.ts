@@ -1,0 +1,52 @@
+/** How many requests a process has memory for. */
+import { totalmem } from 'node:os';
+import { getHeapStatistics } from 'node:v8';
+
+/** What is there: of the machine, of the container (cgroup), and what V8 may use of it (`--max-old-space-size`). */
+export interface Memory {
+  readonly machineBytes: number;
+  /** Undefined: no limit. */
+  readonly containerBytes: number | undefined;
+  readonly heapBytes: number;
+}
+
+export interface Capacity {
+  readonly requests: number;
+  readonly requestsPerUser: number;
+  readonly bytesPerUser: number;
+}
+
+/** Of an idle watch with its two TLS connections; `npm run soak:user` measures it. */
+const REQUEST_BYTES = 200 * 1024;
+/** The rest is for the process itself, sessions and what waits. */
+const SHARE_FOR_REQUESTS = 1 / 2;
+const MAX_REQUESTS = 20_000;
+const MIN_REQUESTS = 300;
+/** One user may have a third: two who overdo it leave room. */
+const USERS = 3;
+const SHARE_OF_BYTES = 1 / 16;
+/** A heap that is full ends the process, and about as much again is outside of it. */
+const HEAP_FACTOR = 2;
+
+export function readMemory(): Memory {
+  const constrained = process.constrainedMemory();
+  const machineBytes = totalmem();
+  return {
+    machineBytes,
+    containerBytes: constrained > 0 && constrained < machineBytes ? constrained : undefined,
+    heapBytes: getHeapStatistics().heap_size_limit,
+  };
+}
+
+/** @param processes that share the memory */
+export function capacityOf(memory: Memory, processes: number): Capacity {
+  const { machineBytes, containerBytes = machineBytes, heapBytes } = memory;
+  const bytes = Math.min(Math.min(machineBytes, containerBytes) / processes, heapBytes * HEAP_FACTOR);
+  const fitting = Math.floor((bytes * SHARE_FOR_REQUESTS) / REQUEST_BYTES);
+  const requests = Math.min(MAX_REQUESTS, Math.max(MIN_REQUESTS, fitting));
+  return {
+    requests,
+    requestsPerUser: Math.floor(requests / USERS),
+    bytesPerUser: Math.floor(bytes * SHARE_OF_BYTES),
+  };
+}
