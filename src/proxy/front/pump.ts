@@ -149,7 +149,7 @@ export class Pump implements ExchangeOwner {
       const admission = await gate.admit(this.#inbound, signal);
       this.#admission = admission;
       if (this.#over) return;
-      this.#place = this.#deps.users?.enter(nameOf(admission.identity), this.#inbound.peer);
+      this.#place = this.#deps.users?.enter(callerName(admission.identity), this.#inbound.peer);
       const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
       if (!this.#over) this.#start(admission, early);
     } catch (error) {
