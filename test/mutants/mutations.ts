@@ -245,7 +245,12 @@ const CLASSES = inFile(
   ['pod proxy', "return 'podProxy';", 'return undefined;'],
   ['service proxy', "return 'serviceProxy';", 'return undefined;'],
   ['changes of access', "return 'accessChange';", "return 'plain';"],
-  ['tokens of accounts', "return resource === 'serviceaccounts' &&", 'return resource === "" &&'],
+  ['tokens of accounts', "(resource === 'serviceaccounts' &&", '(resource === "" &&'],
+  ['Secrets', "return resource === 'secrets' ||", 'return'],
+  ['other proxies', "if (info.parts.includes('proxy', 2)) return 'otherProxy';", ''],
+  ['proxies of other groups', "subresource !== 'proxy' || apiPrefix !== 'api'", "subresource !== 'proxy'"],
+  ['proxies of no resource', "if (info.path.split('/').includes('proxy')) return 'otherProxy';", ''],
+  ['unknown subresources', "if (isUnknownSubresource(info)) return 'unknownSubresource';", ''],
   ['ephemeral containers', "return 'ephemeralContainers';", "return 'plain';"],
   [
     'streams',

@@ -1,0 +1,128 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseSync } from 'vite';
+import { describe, expect, it } from 'vitest';
+import { createRandom } from '../support/random.ts';
+import { createCoverage, filesBelow } from './tool/covering-tests.ts';
+import { ACCEPTED, areEnough, chooseSample, folderOf, FOLDERS, scores } from './tool/judging.ts';
+import { mutantsOf } from './tool/operators.ts';
+
+const root = join(import.meta.dirname, '../..');
+const changesOf = (code: string): string[] =>
+  mutantsOf('src/kube/x.ts', code).map(
+    ({ start, end, replacement }) => code.slice(0, start) + replacement + code.slice(end),
+  );
+
+describe('the changes to a file', () => {
+  it.each<[string, string[]]>([
+    ['if (a) f(x);', ['if (!(a)) f(x);', 'if (a) {}']],
+    ['const é = 1; if (!a) {}', ['const é = 1; if (a) {}']],
+    ['x = a ? 1 : 2', ['x = !(a) ? 1 : 2']],
+    ['if (a === b) {}', ['if (((a) !== (b))) {}']],
+    ['x = a <= 5', ['x = ((a) < (5))']],
+    ['if (a < b) {}', ['if (!(a < b)) {}', 'if (((a) <= (b))) {}']],
+    ['x = a && b', ['x = ((a) || (b))']],
+    ['x = a ?? b', ['x = a']],
+    ['function f() { return true }', ['function f() { return false }']],
+    ['const f = () => false', ['const f = () => true']],
+    ['const f = () => s.has(x)', ['const f = () => !(s.has(x))']],
+    ['await close();', ['{}']],
+    ['void close();', ['{}']],
+    ['throw new Error("x");', ['{}']],
+    ['log.warn({ a }, "b");', []],
+    ['this.#log.warn({ a }, "b");', []],
+    ['const MAX_BYTES = 64;', ['const MAX_BYTES = 65;']],
+    ['const bytes = 64;', []],
+    ['type A = B extends C ? D : E;', []],
+    ['x = (a as B) && c', ['x = (((a as B)) || (c))']],
+  ])('%s', (code, changes) => {
+    expect(changesOf(code)).toEqual(changes);
+  });
+
+  it('leave every file of the folders one that can be read', () => {
+    let count = 0;
+    for (const file of FOLDERS.flatMap((folder) => filesBelow(root, folder))) {
+      const code = readFileSync(join(root, file), 'utf8');
+      const mutants = mutantsOf(file, code);
+      count += mutants.length;
+      const random = createRandom(mutants.length);
+      for (let some = 0; some < Math.min(5, mutants.length); some += 1) {
+        const { start, end, replacement } = random.pick(mutants);
+        expect(parseSync(file, code.slice(0, start) + replacement + code.slice(end)).errors).toEqual([]);
+      }
+    }
+    expect(count).toBeGreaterThan(3000);
+  });
+});
+
+describe('the sample', () => {
+  const mutants = FOLDERS.flatMap((folder, index) =>
+    Array.from({ length: 10 + index * 40 }, (_, line) => ({
+      ...mutantsOf(`${folder}/x.ts`, 'f();')[0]!,
+      line,
+    })),
+  );
+
+  it('is the same for the same seed, and has every folder', () => {
+    const sample = chooseSample(mutants, 100, createRandom(3));
+    expect(sample).toHaveLength(100);
+    expect(chooseSample(mutants, 100, createRandom(3))).toEqual(sample);
+    expect(chooseSample(mutants, 100, createRandom(4))).not.toEqual(sample);
+    for (const folder of FOLDERS)
+      expect(sample.filter((mutant) => folderOf(mutant) === folder).length).toBeGreaterThan(2);
+    expect(new Set(sample).size).toBe(100);
+  });
+
+  it('is scored by folder', () => {
+    const [mutant] = mutants;
+    const verdict = (noticed: boolean, accepted?: string) => ({ mutant: mutant!, noticed, accepted });
+    expect(scores([verdict(true), verdict(false), verdict(false, 'x'), verdict(true, 'x')])).toEqual([
+      { folder: FOLDERS[0], noticed: 2, accepted: 1, all: 4 },
+    ]);
+  });
+});
+
+it.each([
+  [[[9, 0, 10]], true],
+  [[[8, 0, 10]], false],
+  [[[8, 1, 10]], true],
+  [
+    [
+      [100, 0, 100],
+      [8, 0, 10],
+    ],
+    false,
+  ],
+  [
+    [
+      [100, 0, 100],
+      [0, 0, 9],
+    ],
+    true,
+  ],
+  [
+    [
+      [10, 0, 10],
+      [0, 0, 9],
+    ],
+    false,
+  ],
+  [[], true],
+] as const)('%j are enough: %j', (found, enough) => {
+  expect(areEnough(found.map(([noticed, accepted, all]) => ({ folder: 'x', noticed, accepted, all })))).toBe(
+    enough,
+  );
+});
+
+it('the tests of a file are those that import it, its own first', () => {
+  const testsOf = createCoverage(root);
+  expect(testsOf('src/kube/interactive.ts')[0]).toBe('test/kube/interactive.test.ts');
+  expect(testsOf('src/kube/interactive.ts')).toContain('test/attack/roads.test.ts');
+  expect(testsOf('src/recording/kept-fields.ts')[0]).toBe('test/recording/request-event.test.ts');
+  expect(testsOf('src/nothing.ts')).toEqual([]);
+});
+
+it('what is accepted is still there', () => {
+  for (const { file, original } of ACCEPTED)
+    expect(readFileSync(join(root, file), 'utf8')).toContain(original);
+});

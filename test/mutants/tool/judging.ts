@@ -1,0 +1,116 @@
+/** Which changes are tried, and what the results say, folder by folder. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import type { Random } from '../../support/random.ts';
+import type { Mutant } from './operators.ts';
+
+/** Where a missing check costs somebody else's rights, shells or recordings. */
+export const FOLDERS = [
+  'src/impersonation',
+  'src/kube',
+  'src/tailnet',
+  'src/wire',
+  'src/recording',
+  'src/proxy',
+  'src/portal',
+  'src/compose',
+  'src/config',
+  'src/tsrecorder/evidence',
+  'src/tsrecorder/intake',
+  'src/tsrecorder/serving',
+  'src/tsrecorder/spool',
+  'src/tsrecorder/retention',
+  'src/tsrecorder/store',
+] as const;
+
+export function folderOf({ file }: Pick<Mutant, 'file'>): string {
+  return FOLDERS.find((folder) => file.startsWith(`${folder}/`)) ?? '';
+}
+
+/**
+ * A sample of every folder: half of it in equal shares, so that a small folder has a score as well, half by size. Folders
+ * take turns, so that a run that is cut short has seen all of them.
+ */
+export function chooseSample(mutants: readonly Mutant[], size: number, random: Random): readonly Mutant[] {
+  const folders = [...Map.groupBy(mutants, folderOf).values()];
+  const queues = folders.map((all) => {
+    const share = size / (2 * folders.length) + (size / 2) * (all.length / mutants.length);
+    return shuffled(all, random).slice(0, Math.max(1, Math.ceil(share)));
+  });
+  const chosen: Mutant[] = [];
+  for (let turn = 0; chosen.length < size && queues.some((queue) => turn < queue.length); turn += 1) {
+    for (const queue of queues) {
+      const mutant = queue[turn];
+      if (mutant !== undefined && chosen.length < size) chosen.push(mutant);
+    }
+  }
+  return chosen;
+}
+
+function shuffled<T>(items: readonly T[], random: Random): readonly T[] {
+  const left = [...items];
+  for (let last = left.length - 1; last > 0; last -= 1) {
+    const other = random.below(last + 1);
+    [left[last], left[other]] = [left[other]!, left[last]!];
+  }
+  return left;
+}
+
+export interface Verdict {
+  readonly mutant: Mutant;
+  readonly noticed: boolean;
+  /** Why it may go unnoticed. */
+  readonly accepted: string | undefined;
+}
+
+export interface Score {
+  readonly folder: string;
+  readonly noticed: number;
+  /** Unnoticed, and accepted as that. */
+  readonly accepted: number;
+  readonly all: number;
+}
+
+export function scores(verdicts: readonly Verdict[]): readonly Score[] {
+  return [...Map.groupBy(verdicts, ({ mutant }) => folderOf(mutant))].map(([folder, some]) => ({
+    folder,
+    noticed: some.filter(({ noticed }) => noticed).length,
+    accepted: some.filter(({ noticed, accepted }) => !noticed && accepted !== undefined).length,
+    all: some.length,
+  }));
+}
+
+/** Share that must be noticed, or be accepted. */
+const REQUIRED = 0.9;
+/** Of fewer a share says nothing: such a folder counts in the whole alone. */
+const ENOUGH = 10;
+
+export function areEnough(found: readonly Score[]): boolean {
+  const sum = (of: (score: Score) => number): number => found.reduce((total, score) => total + of(score), 0);
+  const whole = { noticed: sum((s) => s.noticed), accepted: sum((s) => s.accepted), all: sum((s) => s.all) };
+  return [whole, ...found.filter(({ all }) => all >= ENOUGH)].every(
+    ({ noticed, accepted, all }) => noticed + accepted >= REQUIRED * all,
+  );
+}
+
+const acceptedSchema = z.array(
+  z.strictObject({
+    file: z.string(),
+    original: z.string(),
+    replacement: z.string(),
+    /** A whole sentence. */
+    reason: z.string().min(20),
+  }),
+);
+/** Changes that nobody can see from outside, by text and not by line, so that code may move. */
+export const ACCEPTED = acceptedSchema.parse(
+  JSON.parse(readFileSync(join(import.meta.dirname, 'accepted.json'), 'utf8')),
+);
+
+export function acceptedReason(mutant: Mutant): string | undefined {
+  return ACCEPTED.find(
+    ({ file, original, replacement }) =>
+      file === mutant.file && original === mutant.original && replacement === mutant.replacement,
+  )?.reason;
+}

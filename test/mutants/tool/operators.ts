@@ -1,0 +1,191 @@
+/** Every small change that the tool makes to a source file, found in its syntax tree. Pure. */
+import { parseSync } from 'vite';
+
+export interface Mutant {
+  /** Relative to the root of the project, with `/`. */
+  readonly file: string;
+  /** UTF-16 offsets of the text that is replaced. */
+  readonly start: number;
+  readonly end: number;
+  readonly replacement: string;
+  readonly operator: Operator;
+  /** From 1. */
+  readonly line: number;
+  readonly original: string;
+}
+
+/**
+ * - `condition`: of an `if` or `?:`, negated; a `!` taken away
+ * - `comparison`: turned round
+ * - `boundary`: off by one: `<` for `<=`
+ * - `logic`: `&&` for `||`; `??` without its right side
+ * - `return`: another truth
+ * - `call`: a statement that only calls, or throws, taken out
+ * - `limit`: a constant number, one more
+ */
+export type Operator = 'condition' | 'comparison' | 'boundary' | 'logic' | 'return' | 'call' | 'limit';
+
+interface Node {
+  readonly type: string;
+  readonly start: number;
+  readonly end: number;
+  readonly [member: string]: unknown;
+}
+
+const COMPARISONS: ReadonlyMap<string, readonly [string, Operator]> = new Map([
+  ['===', ['!==', 'comparison']],
+  ['!==', ['===', 'comparison']],
+  ['<', ['<=', 'boundary']],
+  ['<=', ['<', 'boundary']],
+  ['>', ['>=', 'boundary']],
+  ['>=', ['>', 'boundary']],
+]);
+/** Methods that answer yes or no. */
+const QUESTIONS: ReadonlySet<string> = new Set([
+  'endsWith',
+  'equals',
+  'every',
+  'has',
+  'includes',
+  'isArray',
+  'some',
+  'startsWith',
+  'test',
+]);
+/** What is logged is for people; no test should pin it down. */
+const LOGGERS = /^(?:this\.#?|deps\.|options\.)?(?:log|logger|console)\./;
+
+/** @param code text of `file` */
+export function mutantsOf(file: string, code: string): readonly Mutant[] {
+  const { program, errors } = parseSync(file, code);
+  const [error] = errors;
+  if (error !== undefined) throw new Error(`${file}: ${error.message}`);
+  const found: Mutant[] = [];
+  const lines = lineStarts(code);
+  const add = (operator: Operator, start: number, end: number, replacement: string): void => {
+    const original = code.slice(start, end);
+    found.push({ file, start, end, replacement, operator, line: lineAt(lines, start), original });
+  };
+  visit(program as unknown as Node, (node) => change(node, code, add));
+  return found.toSorted((a, b) => a.start - b.start || a.end - b.end);
+}
+
+type Add = (operator: Operator, start: number, end: number, replacement: string) => void;
+
+function change(node: Node, code: string, add: Add): void {
+  switch (node.type) {
+    case 'IfStatement':
+    case 'ConditionalExpression':
+      return negate(node['test'] as Node, 'condition', code, add);
+    case 'UnaryExpression':
+      if (node['operator'] === '!') replaceWith(node, node['argument'] as Node, 'condition', code, add);
+      return;
+    case 'BinaryExpression':
+      return changeComparison(node, code, add);
+    case 'LogicalExpression':
+      return changeLogic(node, code, add);
+    case 'ReturnStatement':
+      return changeAnswer(node['argument'] as Node | null, code, add);
+    case 'ArrowFunctionExpression':
+      if (node['expression'] === true) changeAnswer(node['body'] as Node, code, add);
+      return;
+    case 'ExpressionStatement':
+      return dropCall(node, code, add);
+    case 'ThrowStatement':
+      return add('call', node.start, node.end, '{}');
+    case 'VariableDeclarator':
+      return raiseLimit(node, code, add);
+    default:
+  }
+}
+
+/** A comparison that is the whole condition is turned round as such. */
+function negate(test: Node, operator: Operator, code: string, add: Add): void {
+  if (COMPARISONS.has(String(test['operator'])) && !isOrdering(test)) return;
+  if (test.type === 'UnaryExpression') return;
+  add(operator, test.start, test.end, `!(${code.slice(test.start, test.end)})`);
+}
+
+function isOrdering(node: Node): boolean {
+  return ['<', '<=', '>', '>='].includes(String(node['operator']));
+}
+
+function replaceWith(node: Node, inner: Node, operator: Operator, code: string, add: Add): void {
+  add(operator, node.start, node.end, code.slice(inner.start, inner.end));
+}
+
+function changeComparison(node: Node, code: string, add: Add): void {
+  const change = COMPARISONS.get(String(node['operator']));
+  if (change !== undefined) changeOperator(node, ...change, code, add);
+}
+
+function changeLogic(node: Node, code: string, add: Add): void {
+  const operator = String(node['operator']);
+  if (operator === '??') return replaceWith(node, node['left'] as Node, 'logic', code, add);
+  changeOperator(node, operator === '&&' ? '||' : '&&', 'logic', code, add);
+}
+
+/** Both sides in brackets: `||` and `&&` bind differently, and beside `??` neither may stand bare. */
+function changeOperator(node: Node, other: string, operator: Operator, code: string, add: Add): void {
+  const [left, right] = [node['left'] as Node, node['right'] as Node];
+  const text = (side: Node): string => code.slice(side.start, side.end);
+  add(operator, node.start, node.end, `((${text(left)}) ${other} (${text(right)}))`);
+}
+
+function changeAnswer(argument: Node | null, code: string, add: Add): void {
+  if (argument === null) return;
+  const { start, end } = argument;
+  if (argument.type === 'Literal' && typeof argument['value'] === 'boolean') {
+    return add('return', start, end, String(!argument['value']));
+  }
+  if (argument.type !== 'CallExpression') return;
+  const property = (argument['callee'] as Node)['property'] as Node | undefined;
+  if (QUESTIONS.has(String(property?.['name']))) add('return', start, end, `!(${code.slice(start, end)})`);
+}
+
+function dropCall(node: Node, code: string, add: Add): void {
+  let expression = node['expression'] as Node;
+  if (expression.type === 'UnaryExpression' && expression['operator'] === 'void')
+    expression = expression['argument'] as Node;
+  if (expression.type === 'AwaitExpression') expression = expression['argument'] as Node;
+  if (expression.type !== 'CallExpression') return;
+  const callee = expression['callee'] as Node;
+  if (callee.type === 'Super' || LOGGERS.test(code.slice(callee.start, callee.end))) return;
+  add('call', node.start, node.end, '{}');
+}
+
+function raiseLimit(node: Node, _code: string, add: Add): void {
+  const { id, init } = node as unknown as { readonly id: Node; readonly init: Node | null };
+  const { value } = (init ?? {}) as { readonly value?: unknown };
+  if (init?.type !== 'Literal' || typeof value !== 'number') return;
+  if (/^[A-Z][A-Z0-9_]+$/.test(String(id['name']))) add('limit', init.start, init.end, String(value + 1));
+}
+
+/** Every node that runs; types do not. */
+function visit(node: Node, seen: (node: Node) => void): void {
+  seen(node);
+  for (const value of Object.values(node)) {
+    for (const child of Array.isArray(value) ? (value as readonly unknown[]) : [value]) {
+      if (isNode(child) && runs(child)) visit(child, seen);
+    }
+  }
+}
+
+/** `x as T`, `x!` and the like are types around what runs. */
+function runs({ type }: Node): boolean {
+  return !type.startsWith('TS') || /^TS(?:As|Satisfies|NonNull)/.test(type);
+}
+
+function isNode(value: unknown): value is Node {
+  return typeof value === 'object' && value !== null && 'type' in value && 'start' in value;
+}
+
+function lineStarts(code: string): readonly number[] {
+  const starts = [0];
+  for (let at = code.indexOf('\n'); at !== -1; at = code.indexOf('\n', at + 1)) starts.push(at + 1);
+  return starts;
+}
+
+function lineAt(starts: readonly number[], offset: number): number {
+  return starts.findLastIndex((start) => start <= offset) + 1;
+}
