@@ -144,14 +144,20 @@ async function firstFailure(
     return { file: undefined, test: `no end within ${TIME_LIMIT_MS / 1000} s`, tested: false };
   try {
     const { testResults } = reportSchema.parse(JSON.parse(readFileSync(output, 'utf8')));
-    const file = testResults.find(({ status }) => status === 'failed');
+    // what was cut short by the first failure has failed as well, without a test
+    const failed = testResults.filter(({ status }) => status === 'failed');
+    const file = failed.find(({ assertionResults }) => assertionResults.some(isFailed)) ?? failed[0];
     if (file === undefined) return { file: tests[0], test: `vitest ended with ${ended}`, tested: false };
-    const test = file.assertionResults.find(({ status }) => status === 'failed')?.fullName;
+    const test = file.assertionResults.find(isFailed)?.fullName;
     const name = relative(root, file.name);
     return { file: name, test: `${name}: ${test ?? 'it does not load'}`, tested: test !== undefined };
   } catch {
     return { file: tests[0], test: `vitest ended with ${ended} and no report`, tested: false };
   }
+}
+
+function isFailed({ status }: { readonly status: string }): boolean {
+  return status === 'failed';
 }
 
 /** A process group of its own, so that workers in an endless loop end with it. */

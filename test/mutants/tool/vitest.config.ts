@@ -30,6 +30,8 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: 2,
     bail: 1,
+    // a kept transform would be shown in place of the change
+    fsModuleCache: false,
     // a slow machine must not look like a change that was noticed
     retry: 1,
   },
