@@ -1,10 +1,10 @@
 /**
  * Takes out one check after the other and asks the tests whether they notice.
  *
- *   npm run test:mutants:by-hand                     all of them
- *   npm run test:mutants:by-hand -- --only headers   those whose file or name contains the word
- *   npm run test:mutants:by-hand -- --fresh          without what an earlier run over the same files found out
- *   npm run test:mutants:by-hand -- --list           names them
+ *   npm run test:mutants:named                     all of them
+ *   npm run test:mutants:named -- --only headers   those whose file or name contains the word
+ *   npm run test:mutants:named -- --fresh          without what an earlier run over the same files found out
+ *   npm run test:mutants:named -- --list           names them
  *
  * Works on a copy in a temporary folder; of the work tree only `node_modules/.cache/tailcast-mutants.jsonl` is written: what
  * was found out, and about which files. A run that was stopped goes on there, as long as no file has changed. When one has,
