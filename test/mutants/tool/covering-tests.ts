@@ -4,7 +4,7 @@ import { basename, dirname, join, relative } from 'node:path';
 import { parseSync } from 'vite';
 
 /** Not run here: they start programs, which do not see a change in memory, or are about the mutants themselves. */
-const LEFT_OUT = /^test\/(?:e2e|evidence|faults|mutants|real)\//;
+const LEFT_OUT = /^test\/(?:e2e|evidence|faults|mutants|real|workers)\//;
 
 /** @returns for a source file, the test files that reach it by imports; same name first, then by the length of the way */
 export function createCoverage(root: string): (file: string) => readonly string[] {
