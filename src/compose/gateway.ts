@@ -25,13 +25,14 @@ import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
 import { createUpstreamConnector, type UpstreamConnector } from '../proxy/upstream/upstream-connect.ts';
 import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-pool.ts';
 import { createEventPoster } from '../recording/event-poster.ts';
-import { createRecorderClient } from '../recording/recorder-client.ts';
+import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
 import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
 import { callerName, type Identity } from '../tailnet/identity.ts';
 import type { WorkerLink } from '../workers/worker-link.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
 import { loadPolicy } from './gateway-policy.ts';
 import { warnOfRights } from './gateway-rights.ts';
+import { openJournals } from './journals.ts';
 import { openPortal } from './portal.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import {
@@ -147,6 +148,7 @@ async function assemble(options: GatewayOptions, stack: AsyncDisposableStack): P
     tailnet,
     connector,
     metrics,
+    stateDirectory,
     stack,
     signal: abort.signal,
   });
@@ -180,10 +182,11 @@ async function openServer(parts: {
   readonly tailnet: Tailnet;
   readonly connector: UpstreamConnector;
   readonly metrics: Metrics;
+  readonly stateDirectory: string;
   readonly stack: AsyncDisposableStack;
   readonly signal: AbortSignal;
 }): Promise<ProxyServer> {
-  const { apiServer, tailnet, connector, metrics, stack, signal, options } = parts;
+  const { apiServer, tailnet, connector, metrics, stateDirectory, stack, signal, options } = parts;
   const { config, log } = options;
   const monotonicMs = (): number => performance.now();
   const events = told(createEvents(metrics, log), options.link);
@@ -201,15 +204,7 @@ async function openServer(parts: {
   const rechecks = createRechecks({ gate, monotonicMs });
   stack.defer(() => rechecks.close());
   const accessLog = openAccessLog(options, stack);
-  const recorders = createRecorderClient({
-    dial: tailnet.dialRecorder,
-    nowMs: monotonicMs,
-    log,
-    nodeOf: tailnet.nodeOf,
-    limits: { maxPendingBytes: config.recorderWindow },
-    lateLimits: { maxBytes: config.lateDeliveryBytes, maxAgeMs: config.lateDeliverySeconds * 1000 },
-  });
-  stack.defer(() => recorders.close());
+  const recorders = await openRecorders({ config, stateDirectory, tailnet, events, metrics, log, stack });
   const limits = requestLimits(config);
   const pool = new UpstreamPool((onRead) => connector.connect(onRead), DEFAULT_POOL_LIMITS, monotonicMs);
   const common = {
@@ -253,6 +248,25 @@ async function openServer(parts: {
     users: limits.users,
     own: await openPortal(config, tailnet, { ...common, monotonicMs, signal }),
   });
+}
+
+async function openRecorders(
+  parts: Parameters<typeof openJournals>[0] & { readonly stack: AsyncDisposableStack },
+): Promise<RecorderClient> {
+  const { config, tailnet, log, stack } = parts;
+  const journals = await openJournals(parts);
+  stack.defer(() => journals?.close());
+  const recorders = createRecorderClient({
+    dial: tailnet.dialRecorder,
+    nowMs: () => performance.now(),
+    log,
+    nodeOf: tailnet.nodeOf,
+    limits: { maxPendingBytes: config.recorderWindow },
+    lateLimits: { maxBytes: config.lateDeliveryBytes, maxAgeMs: config.lateDeliverySeconds * 1000 },
+    journals,
+  });
+  stack.defer(() => recorders.close());
+  return recorders;
 }
 
 function openGate(parts: {

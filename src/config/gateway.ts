@@ -100,7 +100,12 @@ export const GATEWAY_SETTINGS = {
     [],
     '<origins>',
   ),
-  stateDirectory: setting('where the self-signed CA is kept', optionalText, undefined, '<directory>'),
+  stateDirectory: setting(
+    'where the self-signed CA and what waits for recorders are kept',
+    optionalText,
+    undefined,
+    '<directory>',
+  ),
   maxConnections: setting(
     'client connections of one process; requests on more are answered 429, and far more are closed',
     wholeNumber(10, 1_000_000),
@@ -162,6 +167,24 @@ export const GATEWAY_SETTINGS = {
     '<size>',
   ),
   lateDeliverySeconds: setting('how long such bytes may wait', wholeNumber(1, 30 * 86_400), 86_400, '<n>'),
+  lateDirectory: setting(
+    'where output is kept, encrypted, until a recorder has acknowledged it, so that it outlives this process; may be shared by gateways; off: it is kept in memory only; default: late in the state directory',
+    optionalText,
+    undefined,
+    '<directory|off>',
+  ),
+  lateKeyFile: setting(
+    'key of these files, 32 bytes in base64, the same for gateways that share them; default: late.key in the state directory, made when it is not there',
+    optionalText,
+    undefined,
+    '<file>',
+  ),
+  lateDiskBytes: setting(
+    'bytes that one process may have there; sessions beyond wait for their recorder before they show anything',
+    byteSize(1024 ** 2, 1024 ** 4),
+    1024 ** 3,
+    '<size>',
+  ),
   workers: setting('processes that share the port; auto: one for each CPU', workerCount, 1, '<n|auto>'),
   opsListen: setting(
     'address of /livez, /readyz and /metrics, or off',

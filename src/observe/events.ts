@@ -67,6 +67,10 @@ export interface Events {
   recordingDropped(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
+  /** `bytes` of the `ofBytes` that were left wait on disk, and no longer in this process. */
+  recordingKept(
+    event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
+  ): void;
   /** A recorded session's stream could not be understood; the session is ended. */
   sessionViolated(event: SessionFields & { readonly reason: string }): void;
   /** The gateway itself answered a request with an error. */
@@ -142,6 +146,11 @@ export function createEvents(metrics: Metrics, log: Logger): Events {
       metrics.late.inc({ outcome: 'dropped' });
       metrics.lateBytes.inc({ outcome: 'dropped' }, event.bytes);
       log.error(event, 'end of a recording was dropped');
+    },
+    recordingKept(event) {
+      metrics.lateWaiting.dec();
+      metrics.lateBytesWaiting.dec(event.ofBytes);
+      log.info(event, 'end of a recording waits on disk');
     },
     sessionViolated(event) {
       metrics.violations.inc();

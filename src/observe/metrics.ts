@@ -39,6 +39,8 @@ export interface Metrics {
   readonly lateBytesWaiting: Gauge;
   readonly late: Counter<'outcome'>;
   readonly lateBytes: Counter<'outcome'>;
+  /** What could not be kept on disk until it is acknowledged, by the reason: `room` or `disk`. */
+  readonly journalRefusals: Counter<'reason'>;
   readonly violations: Counter;
   readonly refusals: Counter<'code'>;
   readonly apiEventFailures: Counter<'mode'>;
@@ -139,7 +141,7 @@ function createFailureCounters(
 
 function createLateMetrics(
   registers: Registry[],
-): Pick<Metrics, 'lateWaiting' | 'lateBytesWaiting' | 'late' | 'lateBytes'> {
+): Pick<Metrics, 'lateWaiting' | 'lateBytesWaiting' | 'late' | 'lateBytes' | 'journalRefusals'> {
   const metrics = {
     lateWaiting: new Gauge({
       name: 'tailcast_late_recordings_waiting',
@@ -163,11 +165,18 @@ function createLateMetrics(
       labelNames: ['outcome'],
       registers,
     }),
+    journalRefusals: new Counter({
+      name: 'tailcast_journal_refusals_total',
+      help: 'Output that could not be kept on disk until it is acknowledged, by reason (room, disk): its sessions waited for the recorder.',
+      labelNames: ['reason'],
+      registers,
+    }),
   };
   for (const outcome of ['delivered', 'dropped']) {
     metrics.late.inc({ outcome }, 0);
     metrics.lateBytes.inc({ outcome }, 0);
   }
+  for (const reason of ['room', 'disk']) metrics.journalRefusals.inc({ reason }, 0);
   return metrics;
 }
 

@@ -1,13 +1,14 @@
 /**
  * Ends of recordings whose recorder was lost for good. The sessions are over; what they had recorded and no recorder has
- * acknowledged waits here, in memory, until a recorder takes it or a limit is reached.
+ * acknowledged waits here until a recorder takes it or a limit is reached: in memory, and on disk where there is a journal
+ * of it. What is on disk and does not fit into memory is offered again by the journals.
  *
  * ```
  *   upload lost ──take──► waiting ──► offered ──acknowledged──► delivered
  *                 │          ▲           │
  *          no room│          └── failed ─┘   the pause doubles, up to a limit
  *                 ▼
- *              dropped ◄── too old, or `close`
+ *              dropped ◄── too old, or `close` (what is on disk is kept)
  * ```
  *
  * Ends that are for the same recorders stand in one line: while nobody takes its first one, nobody is asked to take the
@@ -18,6 +19,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createDeadline } from './deadline.ts';
+import type { EndJournal } from './journal/journals.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import type { UploadRest } from './recorder-upload.ts';
 
@@ -50,6 +52,8 @@ export const LATE_LIMITS: LateLimits = {
   maxFruitless: 100,
 };
 
+const ENDED = 'the gateway has ended';
+
 /** Ends of one line that are offered at the same time, once a recorder has taken the first. */
 const AT_A_TIME = 8;
 
@@ -61,6 +65,8 @@ export interface LateEvents {
   delivered(end: { readonly bytes: number; readonly recorder: string; readonly waitedMs: number }): void;
   /** So many of them are in no recording. */
   dropped(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
+  /** This process does not deliver them any more; they are on disk. */
+  kept(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
 }
 
 export interface LateEnd {
@@ -69,6 +75,12 @@ export interface LateEnd {
   readonly recorders: readonly string[];
   readonly rest: UploadRest;
   readonly events: LateEvents;
+  /** Where the end is on disk. */
+  readonly journal?: EndJournal | undefined;
+  /** How long it has waited already. */
+  readonly waitedMs?: number;
+  /** `left` was told already. */
+  readonly announced?: boolean;
 }
 
 export interface LateDeps {
@@ -127,16 +139,27 @@ export class LateDeliveries {
     const { rest, events } = end;
     const ofBytes = rest.bytes.length;
     if (ofBytes === 0 && !rest.resumable) return false;
-    events.left(ofBytes);
+    if (end.announced !== true) events.left(ofBytes);
     const heldBytes = ofBytes + rest.preamble.size;
-    const reason = this.#refusal(rest, heldBytes);
+    if (this.#closing.signal.aborted && end.journal !== undefined && rest.resumable) {
+      events.kept({ bytes: ofBytes, ofBytes, reason: ENDED });
+      return true;
+    }
+    const reason = this.#refusal(rest);
     if (reason !== undefined) {
       events.dropped({ bytes: ofBytes, ofBytes, reason });
+      end.journal?.remove();
       return false;
+    }
+    const crowded = this.#crowded(heldBytes, end.journal !== undefined);
+    if (crowded !== undefined) {
+      if (end.journal === undefined) events.dropped({ bytes: ofBytes, ofBytes, reason: crowded });
+      else end.journal.wait();
+      return end.journal !== undefined;
     }
     this.#sessions += 1;
     this.#heldBytes += heldBytes;
-    const sinceMs = this.#deps.nowMs();
+    const sinceMs = this.#deps.nowMs() - (end.waitedMs ?? 0);
     const waiting = { ...end, sinceMs, heldBytes, acknowledged: 0, part: rest.part, fruitless: 0 };
     const key = end.recorders.join(' ');
     const known = this.#lines.get(key);
@@ -155,20 +178,33 @@ export class LateDeliveries {
     this.#hurry.abort();
   }
 
-  /** Nothing is delivered any more; what waits is dropped, and so is what comes later. */
+  /** Whether an end of so many bytes, which is on disk, would be taken now. */
+  hasRoom(bytes: number): boolean {
+    return this.#crowded(bytes, true) === undefined;
+  }
+
+  /** Nothing is delivered any more; what is not on disk is dropped, and so is what comes later. */
   close(): void {
-    this.#closing.abort(new Error('the gateway has ended'));
+    this.#closing.abort(new Error(ENDED));
     for (const line of this.#lines.values()) {
-      for (const waiting of line) this.#drop(line, waiting, 'the gateway has ended');
+      for (const waiting of line) {
+        if (waiting.journal === undefined) this.#drop(line, waiting, ENDED);
+        else this.#keep(line, waiting, ENDED);
+      }
     }
   }
 
-  #refusal({ resumable }: UploadRest, heldBytes: number): string | undefined {
-    const { maxBytes, maxSessions } = this.#limits;
+  #refusal({ resumable }: UploadRest): string | undefined {
     // to begin again would bring what is there already once more
     if (!resumable) return 'its recorder cannot continue a session';
-    if (this.#closing.signal.aborted) return 'the gateway has ended';
+    return this.#closing.signal.aborted ? ENDED : undefined;
+  }
+
+  /** What is on disk may be larger than all of the memory if nothing else is in it: it would never have its turn. */
+  #crowded(heldBytes: number, onDisk: boolean): string | undefined {
+    const { maxBytes, maxSessions } = this.#limits;
     if (this.#sessions >= maxSessions) return `the ends of ${maxSessions} sessions wait already`;
+    if (onDisk && this.#sessions === 0 && maxBytes > 0) return undefined;
     if (this.#heldBytes + heldBytes > maxBytes) return `more than ${maxBytes} bytes would wait`;
     return undefined;
   }
@@ -207,10 +243,15 @@ export class LateDeliveries {
   }
 
   async #deliver(line: Line, waiting: Waiting): Promise<boolean> {
-    const { sessionId, recorders, rest, events } = waiting;
+    const { sessionId, recorders, rest, events, journal } = waiting;
+    if (journal?.taken === true) {
+      this.#keep(line, waiting, 'another process has taken it over');
+      return false;
+    }
     try {
       const recorder = await this.#send(waiting);
       if (!this.#remove(line, waiting)) return false;
+      journal?.remove();
       const waitedMs = this.#deps.nowMs() - waiting.sinceMs;
       events.delivered({ bytes: rest.bytes.length, recorder, waitedMs });
       return true;
@@ -274,8 +315,15 @@ export class LateDeliveries {
 
   #drop(line: Line, waiting: Waiting, reason: string): void {
     if (!this.#remove(line, waiting)) return;
+    waiting.journal?.remove();
     const ofBytes = waiting.rest.bytes.length;
     waiting.events.dropped({ bytes: ofBytes - waiting.acknowledged, ofBytes, reason });
+  }
+
+  #keep(line: Line, waiting: Waiting, reason: string): void {
+    if (!this.#remove(line, waiting)) return;
+    const ofBytes = waiting.rest.bytes.length;
+    waiting.events.kept({ bytes: ofBytes - waiting.acknowledged, ofBytes, reason });
   }
 
   /** @returns false when it was gone already */

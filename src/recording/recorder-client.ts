@@ -8,6 +8,7 @@
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { within } from './deadline.ts';
+import type { Journals } from './journal/journals.ts';
 import { LateDeliveries, type LateEvents, type LateLimits } from './late-deliveries.ts';
 import { createCandidates, type RecorderCandidates, type RecorderNode } from './recorder-candidates.ts';
 import type { DialRecorder, RecorderConnection, UploadIntent } from './recorder-connection.ts';
@@ -63,12 +64,18 @@ export interface RecorderClientDeps {
   readonly nodeOf?: (address: string) => string;
   readonly limits?: Partial<RecorderLimits>;
   readonly lateLimits?: Partial<LateLimits>;
+  /** Keeps on disk what is not acknowledged. Without it that ends with this process. */
+  readonly journals?: Journals | undefined;
 }
 
 export interface OpenRequest {
   /** `ip:port` in order of preference. */
   readonly recorders: readonly string[];
   readonly sessionId: string;
+  /** Tags of recorders, for whoever looks for one after this process. */
+  readonly recorderTags?: readonly string[];
+  /** What the log says of the session. */
+  readonly about?: Readonly<Record<string, string>>;
   /** Told when the upload goes on at another recorder, or at the same one after a cut. */
   readonly moved?: (address: string, reason: Error) => void;
   /** Told what becomes of the end of the recording when the recorder is lost for good. Without it that is dropped. */
@@ -85,7 +92,7 @@ export interface RecorderClient {
   open(request: OpenRequest, signal: AbortSignal): Promise<RecorderUpload>;
   /** What waits for a recorder after its session. */
   readonly late: Pick<LateDeliveries, 'sessions' | 'hurry'>;
-  /** Nobody is looked for any more; what no recorder has by now is dropped. */
+  /** Nobody is looked for any more; what no recorder has by now stays on disk, or is dropped. */
   close(): void;
 }
 
@@ -108,6 +115,8 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
     log: deps.log,
     limits: { stallMs: limits.finishTimeoutMs, ...deps.lateLimits },
   });
+  const { journals } = deps;
+  journals?.start(late);
   return {
     late,
     close() {
@@ -127,13 +136,23 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
         const tried = failures.length === 0 ? errorText(error) : failures.join('; ');
         throw new TailcastError('RECORDER_UNAVAILABLE', tried, { cause: error });
       });
-      const { recorders, sessionId, moved, late: events } = request;
+      const { recorders, sessionId, moved, late: events, recorderTags = [], about = {} } = request;
+      const journal =
+        events === undefined || !connection.resumable
+          ? undefined
+          : journals?.begin({ sessionId, recorders, recorderTags, about });
       return createUpload(connection, limits, {
         move: (intended, from) => moveSession(context, request, intended, from),
         ...(moved === undefined ? {} : { moved }),
         ...(events === undefined
           ? {}
-          : { left: (rest) => late.take({ sessionId, recorders, rest, events }) }),
+          : {
+              left: (rest) => {
+                const end = journal === undefined ? undefined : journals?.leave(journal, events);
+                return late.take({ sessionId, recorders, rest, events, journal: end });
+              },
+            }),
+        ...(journal === undefined ? {} : { journal }),
       });
     },
   };

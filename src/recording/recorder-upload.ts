@@ -15,12 +15,14 @@
  * ```
  *
  * When the connection is lost, another recorder that can continue a session gets everything since the last
- * acknowledgement. Full queue: the writer waits; with no queue at all it waits for every write, and nothing is shown that is
+ * acknowledgement. What is kept is in a journal on disk as well, so that it outlives this process; while it cannot be, every
+ * writer waits for acknowledgements. Full queue: the writer waits; with no queue at all it waits for every write, and nothing is shown that is
  * not durable. Nobody takes over: every writer fails, `lost` resolves, and what is kept
  * goes to whoever delivers it later, with the lines that `leave` closes it with.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from './deadline.ts';
+import type { SessionJournal } from './journal/session-journal.ts';
 import { Preamble } from './preamble.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { RetainedBytes } from './retained-bytes.ts';
@@ -35,6 +37,8 @@ export interface RecorderUpload {
   readonly pendingBytes: number;
   /** Every writer waits until the recorder has made durable what it wrote. */
   readonly durableFirst: boolean;
+  /** What was written outlives this process: nothing may be shown that was not. */
+  readonly survives: boolean;
   /** Resolves, never rejects, when the recording cannot go on anywhere. Stays pending otherwise. */
   readonly lost: Promise<Error>;
   /**
@@ -86,7 +90,9 @@ export interface UploadDeps {
   readonly move?: (intent: MoveIntent, from: RecorderConnection) => Promise<RecorderConnection>;
   /** Told when another connection took over. */
   readonly moved?: (address: string, reason: Error) => void;
-  /** Takes what nobody took over. @returns whether it will be delivered later */
+  /** Where unacknowledged bytes are kept on disk before `write` returns. */
+  readonly journal?: SessionJournal;
+  /** Takes what nobody took over, and the journal with it. @returns whether it will be delivered later */
   readonly left?: (rest: UploadRest) => boolean;
 }
 
@@ -138,6 +144,8 @@ class Upload implements RecorderUpload {
   #part = 1;
   /** What is kept has been handed on. */
   #left = false;
+  /** Something that is kept is not in the journal. */
+  #unsaved = false;
 
   constructor(connection: RecorderConnection, options: UploadOptions, deps: UploadDeps) {
     this.#options = options;
@@ -168,6 +176,10 @@ class Upload implements RecorderUpload {
     return this.#options.maxPendingBytes === 0 && this.#connection.resumable;
   }
 
+  get survives(): boolean {
+    return this.durableFirst || (this.#connection.resumable && this.#deps.journal !== undefined);
+  }
+
   get lost(): Promise<Error> {
     return this.#lost.promise;
   }
@@ -175,9 +187,11 @@ class Upload implements RecorderUpload {
   write(lines: string | Uint8Array): void | Promise<void> {
     this.#requireOpen();
     const bytes = typeof lines === 'string' ? Buffer.from(lines, 'utf8') : lines;
+    const offset = this.#kept.end;
     this.#kept.push(bytes);
     this.#preamble.push(bytes);
     if (this.#connected) this.#connection.send(bytes);
+    this.#save(offset, bytes);
     return this.room();
   }
 
@@ -212,8 +226,16 @@ class Upload implements RecorderUpload {
     this.#close('aborted', new TailcastError('RECORDER_LOST', 'the upload was broken off'));
   }
 
+  /** What is only shown when it is durable needs no journal until the recorder is lost. */
+  #save(offset: number, bytes: Uint8Array): void {
+    const { journal } = this.#deps;
+    if (journal === undefined || !this.#connection.resumable || this.durableFirst) return;
+    this.#unsaved = !journal.append(offset, bytes, this.#preamble);
+  }
+
   get #limit(): number {
     const { maxPendingBytes } = this.#options;
+    if (this.#unsaved) return 0;
     return maxPendingBytes === 0 && !this.durableFirst ? DEFAULT_PENDING_BYTES : maxPendingBytes;
   }
 
@@ -232,6 +254,8 @@ class Upload implements RecorderUpload {
   #acknowledged(offset: number): void {
     if (offset <= this.#kept.start) return;
     this.#kept.release(offset);
+    this.#deps.journal?.acknowledged(offset);
+    if (this.#kept.size === 0) this.#unsaved = false;
     this.#fruitless = 0;
     this.#stall?.extend();
     if (this.#kept.size > this.#limit) return;
@@ -263,6 +287,7 @@ class Upload implements RecorderUpload {
     }
     this.#state = 'done';
     this.#clearTimers();
+    this.#deps.journal?.remove();
     this.#done.resolve('confirmed');
   }
 
@@ -281,6 +306,7 @@ class Upload implements RecorderUpload {
     if (move === undefined || !this.#connection.resumable) return this.#giveUp(error);
     if (this.#fruitless > this.#options.maxFruitlessMoves) return this.#giveUp(error);
     this.#part += 1;
+    this.#deps.journal?.moved(this.#part);
     const offset = this.#kept.start;
     const intent = { offset, part: this.#part, preamble: this.#preamble.before(offset) };
     move(intent, this.#connection).then(
@@ -313,11 +339,13 @@ class Upload implements RecorderUpload {
     const offset = this.#kept.start;
     const { resumable } = this.#connection;
     const rest = { bytes: this.#kept.take(), offset, preamble: this.#preamble, part: this.#part, resumable };
+    if (resumable) this.#deps.journal?.complete(offset, rest.bytes, this.#preamble);
     return this.#deps.left?.(rest) === true;
   }
 
   #close(state: 'lost' | 'aborted', error: TailcastError): void {
     this.#state = state;
+    if (state === 'aborted') this.#deps.journal?.remove();
     this.#clearTimers();
     this.#connection.destroy();
     this.#room?.reject(error);

@@ -12,7 +12,7 @@
  * call throws, otherwise calls only count what is missing. What the sink took before that is closed by `abandon`.
  *
  * Calls add lines to a batch; `flush` hands the batch to the sink, once per chunk of the wire, and returns a promise
- * when the sink wants its writer to wait. With a sink that is `durableFirst`, that is so for output held back for its
+ * when the sink wants its writer to wait. With a sink whose content `survives` this process, that is so for output held back for its
  * size, too.
  */
 import { errorText, TailcastError } from '../errors.ts';
@@ -74,7 +74,7 @@ export interface SessionTotals {
   readonly exit: ExitStatus | undefined;
 }
 
-type Sink = Pick<RecorderUpload, 'write' | 'room' | 'end' | 'leave' | 'annotations' | 'durableFirst'>;
+type Sink = Pick<RecorderUpload, 'write' | 'room' | 'end' | 'leave' | 'annotations' | 'survives'>;
 
 interface HeldOutput {
   readonly seconds: number;
@@ -183,7 +183,7 @@ export class RecordingSession {
     const heldBack = this.#heldUnflushed && this.#state === 'awaitingSize';
     this.#heldUnflushed = false;
     // not for the client's chunks: one of them brings the size
-    if (heldBack && this.#sink.durableFirst) return this.#flushWhenOpen();
+    if (heldBack && this.#sink.survives) return this.#flushWhenOpen();
     if (this.#batch.length === 0) return undefined;
     const lines = this.#batch.take();
     const bytes = this.#batchBytes;

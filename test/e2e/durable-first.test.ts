@@ -1,8 +1,8 @@
 /**
- * `--recorder-window 0`: gateway and recorder are killed at the same moment while a shell writes. What the user had seen by
- * then is in the recording. All of them are processes of their own.
+ * Gateway and recorder are killed at the same moment while a shell writes. What the user had seen by then is in the recording:
+ * with `--recorder-window 0` at once, else when both are there again. All of them are processes of their own.
  */
-import { rm } from 'node:fs/promises';
+import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -51,5 +51,47 @@ describe('a gateway that shows only what is durable', () => {
       expect(recorded.slice(0, shell.output.length)).toBe(shell.output);
     },
     60_000,
+  );
+});
+
+describe('a gateway that shows what it has on disk', () => {
+  it.each([17, 23, 31, 41, 53, 67, 79])(
+    'brings all that was seen to the only recorder after both were killed after line %s',
+    async (line) => {
+      await using cleanup = new AsyncDisposableStack();
+      cleanup.defer(() => rm(join(site.directory, 'recordings'), { recursive: true, force: true }));
+      const name = `default-${line}`;
+      const recorder = await site.startRecorder(name);
+      const gateway = await site.startGateway([recorder]);
+      // bursts: many lines are under way at any moment
+      const count = 'i=0; while :; do i=$((i+1)); echo "line-$i-"; [ $((i % 40)) = 0 ] && sleep 0.01; done';
+      const shell = await site.exec(gateway, ['sh', '-c', count]);
+      await shell.until(`line-${line}-`);
+      await delay(line % 10);
+      recorder.signal('SIGKILL');
+      gateway.signal('SIGKILL');
+      await Promise.all([recorder.stop(), gateway.stop(), shell.over]);
+      const again = await site.startRecorder(name, { listen: `127.0.0.1:${recorder.port}` });
+      cleanup.defer(async () => void (await again.stop()));
+      const back = await site.startGateway([again]);
+      cleanup.defer(async () => void (await back.stop()));
+      const seen = shell.output;
+      const recorded = await eventually(
+        'what was seen is in the recording',
+        async () => {
+          const [only] = await recordings(again);
+          const data = only === undefined ? '' : dataOf(await castOf(again, only));
+          return data.length >= seen.length ? data : undefined;
+        },
+        30_000,
+      );
+      expect(recorded.slice(0, seen.length)).toBe(seen);
+      expect(await recordings(again)).toHaveLength(1);
+      await eventually('nothing is left on disk', async () =>
+        (await back.metric('tailcast_journal_recordings_left')) === 0 ? true : undefined,
+      );
+      expect(await readdir(join(site.directory, 'gateway', 'late'))).toHaveLength(1);
+    },
+    90_000,
   );
 });

@@ -53,6 +53,7 @@ async function run(session: number): Promise<void> {
         left: () => undefined,
         delivered: () => late.resolve(true),
         dropped: () => late.resolve(false),
+        kept: () => late.resolve(false),
       },
     },
     new AbortController().signal,

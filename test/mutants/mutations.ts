@@ -492,7 +492,7 @@ const TAPS = [
     ],
     [
       'output held back for its size waits where writers wait',
-      'if (heldBack && this.#sink.durableFirst)',
+      'if (heldBack && this.#sink.survives)',
       'if (heldBack && this.#heldBytes < 0)',
     ],
     [

@@ -38,6 +38,7 @@ function listener() {
     left: (bytes) => tell('left', bytes),
     delivered: ({ bytes, recorder: address }) => tell('delivered', { bytes, recorder: address }),
     dropped: (end) => tell('dropped', end),
+    kept: (end) => tell('kept', end),
   };
   return {
     told,

@@ -205,7 +205,7 @@ describe('recording session with a terminal', () => {
 describe('recording session whose output is shown only when it is durable', () => {
   it('holds back output that waits for the size, until what it became is durable', async () => {
     const { session, sink } = begin({ tty: true });
-    sink.durableFirst = true;
+    sink.survives = true;
     const durable = Promise.withResolvers<void>();
     sink.wait = durable.promise;
     session.output('stdout', utf8('early'));
@@ -226,7 +226,7 @@ describe('recording session whose output is shown only when it is durable', () =
 
   it('shows what waited for a size that does not come', async () => {
     const { session, sink } = begin({ tty: true, limits: { sizeWaitMs: 20 } });
-    sink.durableFirst = true;
+    sink.survives = true;
     session.output('stdout', utf8('early'));
     await session.flush();
     expect(sink.events).toEqual([[0, 'o', 'early']]);
@@ -236,7 +236,7 @@ describe('recording session whose output is shown only when it is durable', () =
     'does not show it when the recorder is lost meanwhile, if enforced: %s',
     async (enforce) => {
       const { session, sink } = begin({ tty: true, enforce });
-      sink.durableFirst = true;
+      sink.survives = true;
       const durable = Promise.withResolvers<void>();
       durable.promise.catch(() => undefined);
       sink.wait = durable.promise;

@@ -3,7 +3,7 @@ import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 /** A sink in memory: what a session wrote, and switches for what a recorder may do. */
 export class SessionSink implements Pick<
   RecorderUpload,
-  'write' | 'room' | 'end' | 'leave' | 'annotations' | 'durableFirst'
+  'write' | 'room' | 'end' | 'leave' | 'annotations' | 'survives'
 > {
   readonly annotations: boolean;
   readonly writes: string[] = [];
@@ -13,7 +13,7 @@ export class SessionSink implements Pick<
   /** Set: every write waits for it. */
   wait: Promise<void> | undefined;
   /** Set: so does output that is held back. */
-  durableFirst = false;
+  survives = false;
   /** Set: every write throws it. */
   error: Error | undefined;
 

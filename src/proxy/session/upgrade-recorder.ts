@@ -7,14 +7,13 @@ import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { Admission } from '../gate/gate.ts';
 import { sessionFields } from './session-fields.ts';
 
+type LateEvent = 'recordingLeft' | 'recordingDelivered' | 'recordingDropped' | 'recordingKept';
+
 export interface RecorderDeps {
   readonly recorders: RecorderClient;
   /** Addresses of the recorders with these tags, for grants in which the control server named none. */
   readonly resolveRecorderTags?: (tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>;
-  readonly events: Pick<
-    Events,
-    'recorderLost' | 'sessionUnrecorded' | 'recordingLeft' | 'recordingDelivered' | 'recordingDropped'
-  >;
+  readonly events: Pick<Events, 'recorderLost' | 'sessionUnrecorded' | LateEvent>;
 }
 
 /**
@@ -39,6 +38,8 @@ export async function openRecorder(
         moved: (recorder, reason) =>
           deps.events.recorderLost({ ...fields, mode, recorder, reason: reason.message, resumed: true }),
         late: lateEvents(deps.events, fields),
+        recorderTags: recording.recorderTags,
+        about: { ...fields },
       },
       signal,
     );
@@ -62,10 +63,12 @@ async function resolveTags(
   return tags.length === 0 ? [] : ((await resolveRecorderTags?.(tags, signal)) ?? []);
 }
 
-function lateEvents(events: RecorderDeps['events'], fields: SessionFields): LateEvents {
+/** Logs and counts what becomes of the end of a recording. */
+export function lateEvents(events: Pick<Events, LateEvent>, fields: SessionFields): LateEvents {
   return {
     left: (bytes) => events.recordingLeft({ ...fields, bytes }),
     delivered: (end) => events.recordingDelivered({ ...fields, ...end }),
     dropped: (end) => events.recordingDropped({ ...fields, ...end }),
+    kept: (end) => events.recordingKept({ ...fields, ...end }),
   };
 }

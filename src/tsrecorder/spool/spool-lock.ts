@@ -5,6 +5,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TailcastError } from '../../errors.ts';
+import { describeProcess } from '../../process-identity.ts';
 import { isSystemError, removeFile } from '../files/durable-files.ts';
 
 const LOCK = 'owner';
@@ -30,25 +31,5 @@ export async function lockSpool(directory: string): Promise<() => Promise<void>>
       throw new TailcastError('CONFIG_INVALID', `the spool directory is in use by process ${pid}`);
     }
     await removeFile(path);
-  }
-}
-
-/** The process id and, where the system tells, when that process started: ids are used again, in containers at once. */
-async function describeProcess(pid: number): Promise<string> {
-  try {
-    const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-    // the name, in parentheses, may hold anything; the start time is the 20th field after it
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return `${pid} ${fields[19] ?? ''}`;
-  } catch {
-    return isRunning(pid) ? `${pid} ` : '';
-  }
-}
-
-function isRunning(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch (error) {
-    return isSystemError(error, 'EPERM');
   }
 }

@@ -1,0 +1,83 @@
+/** Opens the place where output survives the gateway until a recorder has it. */
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { GatewayConfig } from '../config/gateway.ts';
+import { TailcastError, errorText } from '../errors.ts';
+import type { Events } from '../observe/events.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { Metrics } from '../observe/metrics.ts';
+import { lateEvents } from '../proxy/session/upgrade-recorder.ts';
+import { loadJournalKey } from '../recording/journal/journal-key.ts';
+import { Journals } from '../recording/journal/journals.ts';
+import type { Tailnet } from './tailnet.ts';
+
+/** Where it is; undefined when nothing is kept on disk. */
+export function journalPlace(
+  { lateDirectory, lateKeyFile, lateDeliveryBytes }: GatewayConfig,
+  stateDirectory: string,
+): { readonly directory: string; readonly keyFile: string } | undefined {
+  if (lateDirectory === 'off' || lateDeliveryBytes === 0) return undefined;
+  return {
+    directory: lateDirectory ?? join(stateDirectory, 'late'),
+    keyFile: lateKeyFile ?? join(stateDirectory, 'late.key'),
+  };
+}
+
+/**
+ * Undefined when it is switched off, or when nobody named a place and the usual one cannot be used: that is said once, and
+ * output is kept in memory.
+ * @throws TailcastError `CONFIG_INVALID` when a place that was named cannot be used
+ */
+export async function openJournals(parts: {
+  readonly config: GatewayConfig;
+  readonly stateDirectory: string;
+  readonly tailnet: Tailnet;
+  readonly events: Events;
+  readonly metrics: Metrics;
+  readonly log: Logger;
+}): Promise<Journals | undefined> {
+  const { config, stateDirectory, tailnet, events, metrics, log } = parts;
+  const place = journalPlace(config, stateDirectory);
+  if (place === undefined) return undefined;
+  try {
+    await mkdir(stateDirectory, { recursive: true, mode: 0o700 });
+    const journals = await Journals.open({
+      directory: place.directory,
+      key: await loadJournalKey(place.keyFile),
+      maxBytes: config.lateDiskBytes,
+      unixMs: Date.now,
+      log,
+      refused: (reason) => metrics.journalRefusals.inc({ reason }),
+      resolveRecorderTags: tailnet.resolveRecorderTags,
+      eventsOf: ({ sessionId, about }) => {
+        const { user = '', node = '', kind = '' } = about;
+        return lateEvents(events, { ...about, user, node, kind, sessionId });
+      },
+    });
+    metrics.gauge(
+      'tailcast_journal_bytes',
+      'Bytes on disk that no recorder had acknowledged when they were written.',
+      () => journals.bytes,
+    );
+    metrics.gauge(
+      'tailcast_journal_recordings_left',
+      'Sessions that are over and the end of whose recording is on disk, those found at the start included.',
+      () => journals.left,
+    );
+    metrics.gauge(
+      'tailcast_journal_unreadable',
+      'Files of such ends that cannot be read, and folders of gateways with another key.',
+      () => journals.unreadable,
+    );
+    return journals;
+  } catch (error) {
+    const reason = error instanceof TailcastError ? error.detail : errorText(error);
+    const named = config.lateDirectory !== undefined || config.lateKeyFile !== undefined;
+    if (named) throw new TailcastError('CONFIG_INVALID', `lateDirectory: ${reason}`, { cause: error });
+    log.warn(
+      { directory: place.directory, reason },
+      'output that no recorder has acknowledged is kept in memory only: name a directory with --late-directory',
+    );
+    return undefined;
+  }
+}

@@ -1,0 +1,210 @@
+/**
+ * The files in which the unacknowledged end of a recording survives its gateway: sealed records behind a prefix in clear.
+ *
+ * ```
+ *   file    prefix record…
+ *   prefix  "tcjrnl1\n"  key id (8)  salt (32)
+ *   record  length of the ciphertext (u32)  ciphertext  tag (16)
+ *   plain   kind (u8)  at (u64, big endian)  content
+ * ```
+ *
+ * AES-256-GCM; the key is the file's own, the nonce is the number of the record in the file, the length is
+ * authenticated with it. So no record can be changed, moved, left out or taken from another file; only the end of a file can be cut
+ * off, as a crash does. The first record is the head.
+ */
+import { createCipheriv, createDecipheriv, randomBytes, type KeyObject } from 'node:crypto';
+import { errorText } from '../../errors.ts';
+import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
+
+const MAGIC = Buffer.from('tcjrnl1\n', 'latin1');
+export const PREFIX_BYTES = MAGIC.length + KEY_ID_BYTES + SALT_BYTES;
+const LENGTH_BYTES = 4;
+const TAG_BYTES = 16;
+const LEAD_BYTES = 9;
+/** What a record takes beside its content. */
+export const RECORD_OVERHEAD = LENGTH_BYTES + LEAD_BYTES + TAG_BYTES;
+/** Most content of one record. */
+export const MAX_RECORD_BYTES = 8 * 1024 * 1024;
+const ALGORITHM = 'aes-256-gcm';
+
+const KINDS = ['head', 'preamble', 'lines', 'acknowledged', 'part'] as const;
+/** `at` is an offset in the recording, the number of an upload for `part`, and 0 for `head`. */
+export type RecordKind = (typeof KINDS)[number];
+
+/** What is needed to deliver the bytes without the gateway that had the session. */
+export interface JournalHead {
+  readonly sessionId: string;
+  /** `ip:port` in order of preference. */
+  readonly recorders: readonly string[];
+  /** Tags that are looked up again. */
+  readonly recorderTags: readonly string[];
+  /** What the log says of the session. */
+  readonly about: Readonly<Record<string, string>>;
+}
+
+export interface JournalFile {
+  readonly head: JournalHead;
+  readonly preamble: Uint8Array;
+  readonly lines: readonly { readonly offset: number; readonly bytes: Uint8Array }[];
+  readonly acknowledged: number;
+  readonly part: number;
+  /** `cut`: the last record is not whole, as after a crash. `damaged`: somebody or something changed the file. */
+  readonly ending: 'whole' | 'cut' | 'damaged';
+}
+
+/** `foreign`: no journal. `key`: sealed under another key. `empty`: its writer ended before the head was written. */
+export class JournalError extends Error {
+  override readonly name = 'JournalError';
+  readonly problem: 'foreign' | 'key' | 'empty' | 'damaged';
+
+  constructor(problem: JournalError['problem'], message: string) {
+    super(message);
+    this.problem = problem;
+  }
+}
+
+export interface JournalSealer {
+  readonly prefix: Uint8Array;
+  /** The next record of the file, in pieces. */
+  seal(kind: RecordKind, at: number, content: Uint8Array): Uint8Array[];
+}
+
+/** @param salt of the file; never given twice, except to make the file of a test again */
+export function createSealer(key: JournalKey, salt: Uint8Array = randomBytes(SALT_BYTES)): JournalSealer {
+  const fileKey = key.fileKey(salt);
+  const lead = Buffer.alloc(LEAD_BYTES);
+  let records = 0;
+  return {
+    prefix: Buffer.concat([MAGIC, key.id, salt]),
+    seal(kind, at, content) {
+      if (content.length > MAX_RECORD_BYTES) throw new RangeError('the record is too long');
+      const length = lengthField(LEAD_BYTES + content.length);
+      lead.writeUInt8(KINDS.indexOf(kind), 0);
+      lead.writeBigUInt64BE(BigInt(at), 1);
+      const cipher = createCipheriv(ALGORITHM, fileKey, nonceOf(records)).setAAD(length);
+      records += 1;
+      const pieces = [length, cipher.update(lead), cipher.update(content)];
+      cipher.final();
+      pieces.push(cipher.getAuthTag());
+      return pieces;
+    },
+  };
+}
+
+export function encodeHead(head: JournalHead): Uint8Array {
+  return Buffer.from(JSON.stringify(head), 'utf8');
+}
+
+/**
+ * Reads a whole file. What follows the first record that is not whole is left out.
+ * @throws JournalError
+ */
+export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
+  const bytes = Buffer.from(file.buffer, file.byteOffset, file.length);
+  if (!MAGIC.subarray(0, bytes.length).equals(bytes.subarray(0, MAGIC.length))) {
+    throw new JournalError('foreign', 'it is no journal');
+  }
+  if (bytes.length < PREFIX_BYTES) throw new JournalError('empty', 'it has no head');
+  if (!key.id.equals(bytes.subarray(MAGIC.length, MAGIC.length + KEY_ID_BYTES))) {
+    throw new JournalError('key', 'it is sealed under another key');
+  }
+  const fileKey = key.fileKey(bytes.subarray(PREFIX_BYTES - SALT_BYTES, PREFIX_BYTES));
+  const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey);
+  const [first] = records;
+  if (first === undefined) {
+    throw ending === 'damaged'
+      ? new JournalError('damaged', 'its head cannot be read')
+      : new JournalError('empty', 'it has no head');
+  }
+  const of = (kind: RecordKind): readonly OpenRecord[] => records.filter((record) => record.kind === kind);
+  return {
+    head: readHead(first),
+    preamble: Buffer.concat(of('preamble').map(({ content }) => content)),
+    lines: of('lines').map(({ at, content }) => ({ offset: at, bytes: content })),
+    acknowledged: Math.max(0, ...of('acknowledged').map(({ at }) => at)),
+    part: Math.max(1, ...of('part').map(({ at }) => at)),
+    ending,
+  };
+}
+
+interface OpenRecord {
+  readonly kind: RecordKind;
+  readonly at: number;
+  readonly content: Uint8Array;
+}
+
+function openRecords(
+  bytes: Buffer,
+  key: KeyObject,
+): { readonly records: readonly OpenRecord[]; readonly ending: JournalFile['ending'] } {
+  const records: OpenRecord[] = [];
+  for (let start = 0; start < bytes.length;) {
+    if (start + LENGTH_BYTES > bytes.length) return { records, ending: 'cut' };
+    const length = bytes.readUInt32BE(start);
+    if (length < LEAD_BYTES || length > LEAD_BYTES + MAX_RECORD_BYTES) return { records, ending: 'damaged' };
+    const end = start + LENGTH_BYTES + length + TAG_BYTES;
+    if (end > bytes.length) return { records, ending: 'cut' };
+    const record = openRecord(bytes.subarray(start, end), key, records.length);
+    if (record === undefined) return { records, ending: 'damaged' };
+    records.push(record);
+    start = end;
+  }
+  return { records, ending: 'whole' };
+}
+
+function openRecord(record: Buffer, key: KeyObject, number: number): OpenRecord | undefined {
+  const tagAt = record.length - TAG_BYTES;
+  const decipher = createDecipheriv(ALGORITHM, key, nonceOf(number), { authTagLength: TAG_BYTES })
+    .setAAD(record.subarray(0, LENGTH_BYTES))
+    .setAuthTag(record.subarray(tagAt));
+  const plain = decipher.update(record.subarray(LENGTH_BYTES, tagAt));
+  try {
+    decipher.final();
+  } catch {
+    return undefined;
+  }
+  const kind = KINDS[plain.readUInt8(0)];
+  if (kind === undefined) return undefined;
+  return { kind, at: Number(plain.readBigUInt64BE(1)), content: plain.subarray(LEAD_BYTES) };
+}
+
+function readHead({ kind, content }: OpenRecord): JournalHead {
+  try {
+    if (kind !== 'head') throw new Error('it does not begin with its head');
+    const value: unknown = JSON.parse(Buffer.from(content).toString('utf8'));
+    if (!isHead(value)) throw new Error('its head has another shape');
+    return value;
+  } catch (error) {
+    throw new JournalError('damaged', errorText(error));
+  }
+}
+
+function isHead(value: unknown): value is JournalHead {
+  if (typeof value !== 'object' || value === null) return false;
+  const members = new Map<string, unknown>(Object.entries(value));
+  const about = members.get('about');
+  return (
+    typeof members.get('sessionId') === 'string' &&
+    areTexts(members.get('recorders')) &&
+    areTexts(members.get('recorderTags')) &&
+    typeof about === 'object' &&
+    about !== null &&
+    areTexts(Object.values(about))
+  );
+}
+
+function areTexts(value: unknown): boolean {
+  return Array.isArray(value) && value.every((item) => typeof item === 'string');
+}
+
+function lengthField(length: number): Buffer {
+  const field = Buffer.alloc(LENGTH_BYTES);
+  field.writeUInt32BE(length);
+  return field;
+}
+
+function nonceOf(record: number): Buffer {
+  const nonce = Buffer.alloc(12);
+  nonce.writeBigUInt64BE(BigInt(record), 4);
+  return nonce;
+}

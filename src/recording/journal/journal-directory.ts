@@ -1,0 +1,210 @@
+/**
+ * The directory of journals, which gateways and their workers may share: a folder for each process, and in it a sign of life.
+ *
+ * ```
+ *   <directory>/<process>/owner             who writes here, said again every few seconds
+ *   <directory>/<process>/<name>.000001.journal
+ * ```
+ *
+ * What a process leaves is taken by renaming its folder into one's own: of many who try one succeeds, and only that one
+ * delivers. A process is gone when it says so, when its id is no process of this machine any more, or when the folder of
+ * another machine (or container) had no sign of life for {@link LEASE_MS}, by the clock of the file system.
+ */
+import { randomUUID } from 'node:crypto';
+import {
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  rename,
+  rm,
+  rmdir,
+  stat,
+  unlink,
+  writeFile,
+} from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { describeProcess } from '../../process-identity.ts';
+import { codeOf, type JournalKey } from './journal-key.ts';
+import { JOURNAL_SUFFIX } from './session-journal.ts';
+
+export const LEASE_MS = 30_000;
+/** How often a process gives a sign of life. */
+export const SIGN_MS = 5_000;
+const OWNER = 'owner';
+const TAKEN = 'taken-';
+/** Folders in folders: somebody who took one died before the files were moved. */
+const MAX_DEPTH = 8;
+
+interface Owner {
+  /** Boot and process-id namespace: where process ids mean something. */
+  readonly place: string;
+  readonly process: string;
+  /** Of the key, hexadecimal. */
+  readonly key: string;
+}
+
+/** The folder of this process. */
+export interface OwnFolder {
+  readonly path: string;
+  /** A sign of life. @returns false when the folder is not there any more: others have taken it */
+  sign(): Promise<boolean>;
+  /** Takes what others left, and moves it into this folder. @returns the files that are new here */
+  takeOver(): Promise<readonly string[]>;
+  /** Folders under another key, which nobody here can read. */
+  foreign(): Promise<readonly string[]>;
+  /** No more signs of life: what is left is anybody's. Removed when nothing is. */
+  abandon(): Promise<void>;
+}
+
+/** @throws a system error when `directory` cannot be made or written to */
+export async function openOwnFolder(directory: string, key: JournalKey): Promise<OwnFolder> {
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const path = join(directory, randomUUID());
+  await mkdir(path, { mode: 0o700 });
+  const owner: Owner = {
+    place: await thisPlace(),
+    process: await describeProcess(process.pid),
+    key: key.id.toString('hex'),
+  };
+  const sign = async (): Promise<boolean> => {
+    try {
+      await writeFile(join(path, OWNER), JSON.stringify(owner), { mode: 0o600 });
+      return true;
+    } catch (error) {
+      if (codeOf(error) === 'ENOENT') return false;
+      throw error;
+    }
+  };
+  await sign();
+  return {
+    path,
+    sign,
+    async takeOver() {
+      const nowMs = await signedAt(path);
+      if (nowMs === undefined) return [];
+      for (const name of await others(directory, path)) {
+        const folder = join(directory, name);
+        if ((await lookAt(folder, owner, nowMs)) !== 'left') continue;
+        try {
+          await rename(folder, join(path, `${TAKEN}${name}`));
+        } catch (error) {
+          if (codeOf(error) !== 'ENOENT') throw error;
+        }
+      }
+      return flatten(path, path, 0);
+    },
+    async foreign() {
+      const nowMs = (await signedAt(path)) ?? 0;
+      const found: string[] = [];
+      for (const name of await others(directory, path)) {
+        const folder = join(directory, name);
+        if ((await lookAt(folder, owner, nowMs)) === 'foreign') found.push(folder);
+      }
+      return found;
+    },
+    async abandon() {
+      await writeFile(join(path, OWNER), JSON.stringify({ ...owner, process: '' })).catch(() => undefined);
+      const names = await readdir(path).catch(() => []);
+      if (names.length === 1) await rm(path, { recursive: true, force: true });
+    },
+  };
+}
+
+/** What is in a directory of journals, for those who only look. */
+export async function surveyJournals(
+  directory: string,
+  key: JournalKey | undefined,
+): Promise<{ readonly live: JournalCount; readonly left: JournalCount; readonly foreign: JournalCount }> {
+  const counts = {
+    live: { files: 0, bytes: 0 },
+    left: { files: 0, bytes: 0 },
+    foreign: { files: 0, bytes: 0 },
+  };
+  const me: Owner = { place: await thisPlace(), process: '', key: key?.id.toString('hex') ?? '' };
+  for (const name of await others(directory, '')) {
+    const folder = join(directory, name);
+    const kind = await lookAt(folder, me, Date.now());
+    const entries = await readdir(folder, { recursive: true }).catch(() => []);
+    for (const entry of entries.filter((file) => file.endsWith(JOURNAL_SUFFIX))) {
+      counts[kind].files += 1;
+      counts[kind].bytes += (await stat(join(folder, entry)).catch(() => undefined))?.size ?? 0;
+    }
+  }
+  return counts;
+}
+
+export interface JournalCount {
+  files: number;
+  bytes: number;
+}
+
+async function others(directory: string, own: string): Promise<readonly string[]> {
+  const entries = await readdir(directory, { withFileTypes: true });
+  return entries
+    .filter((entry) => entry.isDirectory() && entry.name !== basename(own))
+    .map(({ name }) => name);
+}
+
+async function lookAt(folder: string, me: Owner, nowMs: number): Promise<'live' | 'left' | 'foreign'> {
+  const owner = await readOwner(folder);
+  const silent = nowMs - ((await signedAt(folder)) ?? nowMs) > LEASE_MS;
+  if (owner === undefined) return silent ? 'left' : 'live';
+  const gone =
+    owner.process === '' ||
+    (owner.place === me.place && owner.place !== ''
+      ? (await describeProcess(Number(owner.process.split(' ')[0]))) !== owner.process
+      : silent);
+  if (!gone) return 'live';
+  return owner.key === me.key ? 'left' : 'foreign';
+}
+
+/** Undefined between the making of a folder and its first sign. */
+async function readOwner(folder: string): Promise<Owner | undefined> {
+  try {
+    const value: unknown = JSON.parse(await readFile(join(folder, OWNER), 'utf8'));
+    if (typeof value !== 'object' || value === null) return undefined;
+    const members = new Map<string, unknown>(Object.entries(value));
+    const [place, writer, key] = ['place', 'process', 'key'].map((name) => members.get(name));
+    if (typeof place !== 'string' || typeof writer !== 'string' || typeof key !== 'string') return undefined;
+    return { place, process: writer, key };
+  } catch {
+    return undefined;
+  }
+}
+
+async function signedAt(folder: string): Promise<number | undefined> {
+  const found =
+    (await stat(join(folder, OWNER)).catch(() => undefined)) ?? (await stat(folder).catch(() => undefined));
+  return found?.mtimeMs;
+}
+
+/** Moves the journals of all folders below `folder` into `target`. */
+async function flatten(folder: string, target: string, depth: number): Promise<readonly string[]> {
+  const moved: string[] = [];
+  const entries = await readdir(folder, { withFileTypes: true });
+  for (const entry of entries) {
+    const path = join(folder, entry.name);
+    if (entry.isDirectory() && depth < MAX_DEPTH) {
+      moved.push(...(await flatten(path, target, depth + 1)));
+      await unlink(join(path, OWNER)).catch(() => undefined);
+      // not when somebody put something else there
+      await rmdir(path).catch(() => undefined);
+    } else if (folder !== target && entry.name.endsWith(JOURNAL_SUFFIX)) {
+      const place = join(target, entry.name);
+      await rename(path, place);
+      moved.push(place);
+    }
+  }
+  return moved.toSorted();
+}
+
+/** Empty where the system does not tell. */
+async function thisPlace(): Promise<string> {
+  try {
+    const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8');
+    return `${boot.trim()} ${await readlink('/proc/self/ns/pid')}`;
+  } catch {
+    return '';
+  }
+}

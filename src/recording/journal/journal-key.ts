@@ -1,0 +1,88 @@
+/** The key under which journals are sealed: 32 random bytes in a file that nobody else may read. */
+import { createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto';
+import { link, open, readFile, stat, unlink } from 'node:fs/promises';
+import { TailcastError, errorText } from '../../errors.ts';
+
+export const KEY_BYTES = 32;
+export const KEY_ID_BYTES = 8;
+export const SALT_BYTES = 32;
+
+export interface JournalKey {
+  /** Tells a file under another key from one that is damaged. */
+  readonly id: Buffer;
+  /** The AES-256 key of one file: no two files have the same salt, so none share a key. */
+  fileKey(salt: Uint8Array): KeyObject;
+}
+
+/** @param secret {@link KEY_BYTES} bytes */
+export function createJournalKey(secret: Uint8Array): JournalKey {
+  if (secret.length !== KEY_BYTES) throw new Error(`a journal key has ${KEY_BYTES} bytes`);
+  const derive = (salt: Uint8Array, use: string, bytes: number): Buffer =>
+    Buffer.from(hkdfSync('sha256', secret, salt, `tailcast journal ${use}`, bytes));
+  return {
+    id: derive(new Uint8Array(), 'id', KEY_ID_BYTES),
+    fileKey: (salt) => createSecretKey(derive(salt, 'file', KEY_BYTES)),
+  };
+}
+
+/**
+ * The key in `path`, in base64; made when there is none. Of several processes that make one at the same moment one wins.
+ *
+ * @throws TailcastError `CONFIG_INVALID` when it cannot be used, or others may read it
+ */
+export async function loadJournalKey(path: string): Promise<JournalKey> {
+  try {
+    return await readKey(path);
+  } catch (error) {
+    if (codeOf(error) !== 'ENOENT') throw unusable(path, error);
+  }
+  try {
+    await makeKey(path);
+    return await readKey(path);
+  } catch (error) {
+    throw unusable(path, error);
+  }
+}
+
+async function readKey(path: string): Promise<JournalKey> {
+  const text = (await readFile(path, 'latin1')).trim();
+  const { mode } = await stat(path);
+  // a secret that is mounted into a pod belongs to root and is read by a group
+  if ((mode & 0o007) !== 0) throw new Error('everybody may read it: chmod o= it, and make a new one');
+  const secret = Buffer.from(text, 'base64');
+  if (secret.length !== KEY_BYTES || secret.toString('base64') !== text) {
+    throw new Error(
+      `it does not hold ${KEY_BYTES} bytes in base64: openssl rand -base64 ${KEY_BYTES} makes them`,
+    );
+  }
+  return createJournalKey(secret);
+}
+
+async function makeKey(path: string): Promise<void> {
+  const draft = `${path}.${process.pid}.${randomBytes(4).toString('hex')}`;
+  const file = await open(draft, 'wx', 0o600);
+  try {
+    await file.writeFile(`${randomBytes(KEY_BYTES).toString('base64')}\n`);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  try {
+    await link(draft, path);
+  } catch (error) {
+    if (codeOf(error) !== 'EEXIST') throw error;
+  } finally {
+    await unlink(draft);
+  }
+}
+
+/** The code of a system error. */
+export function codeOf(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
+}
+
+function unusable(path: string, error: unknown): TailcastError {
+  return new TailcastError('CONFIG_INVALID', `lateKeyFile ${path}: ${codeOf(error) ?? errorText(error)}`, {
+    cause: error,
+  });
+}

@@ -1,0 +1,304 @@
+/**
+ * The journals of one process: those of running sessions, and those that are left to be delivered, by this process or by one
+ * that has ended.
+ *
+ * ```
+ *   running ──recorder lost──► offered ──delivered, dropped──► removed
+ *      │                        ▲   │
+ *      │ the gateway ends       │   └─ no room in memory ─► waiting ─┐
+ *      ▼                        └────────────────────────────────────┘
+ *   left on disk ──taken over by another process──► waiting
+ * ```
+ */
+import { randomUUID } from 'node:crypto';
+import { rename, stat, unlink } from 'node:fs/promises';
+import { errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { LateEnd, LateEvents } from '../late-deliveries.ts';
+import type { JournalHead } from './journal-codec.ts';
+import { openOwnFolder, SIGN_MS, type OwnFolder } from './journal-directory.ts';
+import { codeOf, type JournalKey } from './journal-key.ts';
+import { journalNameOf, readLeft, type LeftContent } from './left-journal.ts';
+import { SessionJournal, type JournalRoom } from './session-journal.ts';
+
+export interface JournalOptions {
+  readonly directory: string;
+  readonly key: JournalKey;
+  /** Bytes on disk, all sessions of the process together. */
+  readonly maxBytes: number;
+  readonly unixMs: () => number;
+  readonly log: Logger;
+  /** Told when something could not be written, and why. */
+  readonly refused?: (reason: 'room' | 'disk') => void;
+  /** Addresses of recorders with these tags, now. */
+  readonly resolveRecorderTags?:
+    | ((tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>)
+    | undefined;
+  /** Who is told what becomes of a session that another process had. */
+  readonly eventsOf: (head: JournalHead) => LateEvents;
+  readonly noteMs?: number;
+  readonly signMs?: number;
+}
+
+/** What delivers. */
+export interface Deliverer {
+  /** Whether so many bytes may be brought into memory. */
+  hasRoom(bytes: number): boolean;
+  take(end: LateEnd): boolean;
+}
+
+/** The files of an end that is to be delivered. */
+export interface EndJournal {
+  /** Another process delivers it. */
+  readonly taken: boolean;
+  /** Delivered, or given up. */
+  remove(): void;
+  /** Offer it again when there is room. */
+  wait(): void;
+}
+
+interface Left extends EndJournal {
+  readonly paths: readonly string[];
+  readonly bytes: number;
+  readonly sinceUnixMs: number;
+  readonly events: LateEvents | undefined;
+  taken: boolean;
+  state: 'waiting' | 'offered';
+}
+
+const NOTE_MS = 1_000;
+const WARN_EVERY_MS = 60_000;
+const RESOLVE_MS = 5_000;
+
+export class Journals {
+  readonly #options: JournalOptions;
+  readonly #running = new Set<SessionJournal>();
+  readonly #left = new Map<string, Left>();
+  readonly #closing = new AbortController();
+  readonly #timers: NodeJS.Timeout[] = [];
+  readonly #room: JournalRoom;
+  #folder: OwnFolder;
+  #deliverer: Deliverer | undefined;
+  #bytes = 0;
+  #unreadable = 0;
+  #foreign = 0;
+  #warnedMs = -Infinity;
+  #looking: Promise<void> | undefined;
+
+  /** @throws a system error when the directory cannot be used */
+  static async open(options: JournalOptions): Promise<Journals> {
+    return new Journals(options, await openOwnFolder(options.directory, options.key));
+  }
+
+  private constructor(options: JournalOptions, folder: OwnFolder) {
+    this.#options = options;
+    this.#folder = folder;
+    this.#room = {
+      directory: () => this.#folder.path,
+      key: options.key,
+      reserve: (bytes) => this.#reserve(bytes),
+      release: (bytes) => (this.#bytes -= bytes),
+      failed: (error) => this.#failed('disk', error),
+      forget: (journal) => this.#running.delete(journal),
+    };
+  }
+
+  /** On disk. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Sessions that are over and not delivered. */
+  get left(): number {
+    return this.#left.size;
+  }
+
+  /** Files that were found and cannot be read, folders under other keys included. */
+  get unreadable(): number {
+    return this.#unreadable + this.#foreign;
+  }
+
+  /** A journal for a session that begins. Its first file is made when something is written. */
+  begin(head: JournalHead): SessionJournal {
+    const journal = new SessionJournal(this.#room, randomUUID(), head);
+    this.#running.add(journal);
+    return journal;
+  }
+
+  /** The upload of a session is over, and its end is offered for delivery. */
+  leave(journal: SessionJournal, events: LateEvents): EndJournal {
+    const { bytes } = journal;
+    const paths = journal.leave();
+    // given back by the journal, and held by its end
+    this.#bytes += bytes;
+    return this.#keep(paths, bytes, this.#options.unixMs(), events, 'offered');
+  }
+
+  /** Delivers what is left from now on, and what others leave. */
+  start(deliverer: Deliverer): void {
+    this.#deliverer = deliverer;
+    const { noteMs = NOTE_MS, signMs = SIGN_MS } = this.#options;
+    const note = setInterval(() => {
+      for (const journal of this.#running) journal.note();
+    }, noteMs);
+    const look = setInterval(() => void this.look(), signMs);
+    note.unref();
+    look.unref();
+    this.#timers.push(note, look);
+    void this.look();
+  }
+
+  /** A sign of life, a look at what others left, and an offer of what waits. One at a time; never rejects. */
+  look(): Promise<void> {
+    this.#looking ??= this.#look()
+      .catch((error: unknown) => this.#failed('disk', error))
+      .finally(() => (this.#looking = undefined));
+    return this.#looking;
+  }
+
+  /** What is on disk stays there, for whoever is next. */
+  async close(): Promise<void> {
+    for (const timer of this.#timers) clearInterval(timer);
+    this.#closing.abort(new Error('the gateway has ended'));
+    await this.#looking;
+    for (const journal of this.#running) {
+      journal.note();
+      journal.leave();
+    }
+    await this.#folder.abandon();
+  }
+
+  async #look(): Promise<void> {
+    if (this.#closing.signal.aborted) return;
+    if (!(await this.#folder.sign())) await this.#begunAnew();
+    for (const [name, paths] of groupByName(await this.#folder.takeOver())) {
+      const stats = await Promise.all(paths.map((path) => stat(path)));
+      const bytes = stats.reduce((sum, { size }) => sum + size, 0);
+      const sinceUnixMs = Math.max(...stats.map(({ mtimeMs }) => mtimeMs));
+      this.#options.log.info({ journal: name, bytes }, 'found the end of a recording that was not delivered');
+      this.#bytes += bytes;
+      this.#keep(paths, bytes, sinceUnixMs, undefined, 'waiting');
+    }
+    this.#foreign = (await this.#folder.foreign()).length;
+    for (const left of this.#left.values()) {
+      if (this.#closing.signal.aborted) return;
+      if (left.state === 'waiting') await this.#offer(left);
+    }
+  }
+
+  /** Others took this process for dead. */
+  async #begunAnew(): Promise<void> {
+    this.#options.log.warn({}, 'another process has taken over what this one had on disk');
+    this.#folder = await openOwnFolder(this.#options.directory, this.#options.key);
+    for (const journal of this.#running) journal.restart();
+    for (const left of this.#left.values()) {
+      left.taken = true;
+      this.#bytes -= left.bytes;
+    }
+    this.#left.clear();
+  }
+
+  async #offer(left: Left): Promise<void> {
+    if (this.#deliverer?.hasRoom(left.bytes) !== true) return;
+    let content: LeftContent | undefined;
+    try {
+      content = await readLeft(left.paths, this.#options.key);
+    } catch (error) {
+      await this.#setAside(left.paths, errorText(error));
+      this.#left.delete(nameOf(left));
+      return;
+    }
+    for (const { path, reason } of content?.damaged ?? []) await this.#setAside([path], reason);
+    if (content === undefined || content.rest.bytes.length === 0) return left.remove();
+    const { head, rest } = content;
+    left.state = 'offered';
+    const events = left.events ?? this.#options.eventsOf(head);
+    this.#deliverer.take({
+      sessionId: head.sessionId,
+      recorders: await this.#recordersOf(head),
+      rest,
+      events,
+      journal: left,
+      waitedMs: Math.max(0, this.#options.unixMs() - left.sinceUnixMs),
+      announced: left.events !== undefined,
+    });
+  }
+
+  /** Where they were, and where those with the same tags are now. */
+  async #recordersOf({ recorders, recorderTags }: JournalHead): Promise<readonly string[]> {
+    if (recorderTags.length === 0) return recorders;
+    const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(RESOLVE_MS)]);
+    const found = await this.#options.resolveRecorderTags?.(recorderTags, signal).catch(() => []);
+    return [...new Set([...recorders, ...(found ?? [])])];
+  }
+
+  /** What cannot be read stays for somebody to look at. */
+  async #setAside(paths: readonly string[], reason: string): Promise<void> {
+    for (const path of paths) {
+      this.#unreadable += 1;
+      this.#options.log.error({ path, reason }, 'the end of a recording cannot be read');
+      await rename(path, `${path}.damaged`).catch(() => undefined);
+    }
+  }
+
+  #keep(
+    paths: readonly string[],
+    bytes: number,
+    sinceUnixMs: number,
+    events: LateEvents | undefined,
+    state: Left['state'],
+  ): Left {
+    const left: Left = {
+      paths,
+      bytes,
+      sinceUnixMs,
+      events,
+      state,
+      taken: false,
+      remove: () => {
+        if (this.#left.get(nameOf(left)) !== left) return;
+        this.#left.delete(nameOf(left));
+        this.#bytes -= bytes;
+        for (const path of paths) unlink(path).catch(() => undefined);
+      },
+      wait: () => (left.state = 'waiting'),
+    };
+    if (paths.length > 0) this.#left.set(nameOf(left), left);
+    return left;
+  }
+
+  #reserve(bytes: number): boolean {
+    if (this.#bytes + bytes > this.#options.maxBytes) {
+      this.#failed('room', new Error(`more than ${this.#options.maxBytes} bytes would be on disk`));
+      return false;
+    }
+    this.#bytes += bytes;
+    return true;
+  }
+
+  #failed(reason: 'room' | 'disk', error: unknown): void {
+    this.#options.refused?.(reason);
+    const nowMs = this.#options.unixMs();
+    if (nowMs - this.#warnedMs < WARN_EVERY_MS) return;
+    this.#warnedMs = nowMs;
+    this.#options.log.warn(
+      { directory: this.#options.directory, reason: codeOf(error) ?? errorText(error) },
+      'output cannot be kept on disk until it is acknowledged: its sessions wait for their recorder',
+    );
+  }
+}
+
+function nameOf({ paths }: Pick<Left, 'paths'>): string {
+  return journalNameOf(paths[0] ?? '');
+}
+
+function groupByName(paths: readonly string[]): ReadonlyMap<string, readonly string[]> {
+  const groups = new Map<string, string[]>();
+  for (const path of paths) {
+    const name = journalNameOf(path);
+    const group = groups.get(name);
+    if (group === undefined) groups.set(name, [path]);
+    else group.push(path);
+  }
+  return groups;
+}

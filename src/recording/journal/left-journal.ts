@@ -1,0 +1,85 @@
+/** Reads the journal of a session whose upload is over, or whose gateway is gone: what is still to be delivered. */
+import { readFile } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { Preamble } from '../preamble.ts';
+import type { UploadRest } from '../recorder-upload.ts';
+import { JournalError, readJournal, type JournalFile, type JournalHead } from './journal-codec.ts';
+import type { JournalKey } from './journal-key.ts';
+import { JOURNAL_SUFFIX } from './session-journal.ts';
+
+export interface LeftContent {
+  readonly head: JournalHead;
+  readonly rest: UploadRest;
+  /** Files that cannot be read, or not to their end, or that others are missing before. */
+  readonly damaged: readonly { readonly path: string; readonly reason: string }[];
+}
+
+/** The name of the journal that a file is a segment of. */
+export function journalNameOf(path: string): string {
+  return basename(path, JOURNAL_SUFFIX).replace(/\.\d+$/, '');
+}
+
+/**
+ * @param paths its segments, in order
+ * @returns undefined when nothing of it was ever shown
+ * @throws JournalError when none of it can be read; a system error
+ */
+export async function readLeft(paths: readonly string[], key: JournalKey): Promise<LeftContent | undefined> {
+  const files: { readonly path: string; readonly file: JournalFile }[] = [];
+  const damaged: { readonly path: string; readonly reason: string }[] = [];
+  let worst: JournalError | undefined;
+  for (const path of paths) {
+    try {
+      const file = readJournal(await readFile(path), key);
+      files.push({ path, file });
+      if (file.ending === 'damaged') damaged.push({ path, reason: 'a record in it is not what was written' });
+    } catch (error) {
+      if (!(error instanceof JournalError)) throw error;
+      if (error.problem === 'empty') continue;
+      worst = error;
+      damaged.push({ path, reason: error.message });
+    }
+  }
+  const [first] = files;
+  if (first === undefined) {
+    if (worst !== undefined) throw worst;
+    return undefined;
+  }
+  const acknowledged = Math.max(...files.map(({ file }) => file.acknowledged));
+  const part = Math.max(...files.map(({ file }) => file.part));
+  const pieces: Uint8Array[] = [];
+  let start = acknowledged;
+  let end: number | undefined;
+  for (const { path, file } of files) {
+    for (const { offset, bytes } of file.lines) {
+      if (offset + bytes.length <= acknowledged) continue;
+      if (end === undefined) start = Math.max(offset, acknowledged);
+      else if (offset !== end) {
+        damaged.push({ path, reason: `what was written before its byte ${offset} is missing` });
+        break;
+      }
+      pieces.push(bytes.subarray(Math.max(0, acknowledged - offset)));
+      end = offset + bytes.length;
+    }
+  }
+  const rest = {
+    bytes: Buffer.concat(pieces),
+    offset: start,
+    preamble: preambleOf(first.file),
+    part,
+    resumable: true,
+  };
+  return { head: first.file.head, rest, damaged };
+}
+
+function preambleOf({ preamble: known, lines }: JournalFile): Preamble {
+  const preamble = new Preamble();
+  preamble.push(known);
+  let end = known.length;
+  for (const { offset, bytes } of lines) {
+    if (offset !== end) break;
+    preamble.push(bytes);
+    end += bytes.length;
+  }
+  return preamble;
+}

@@ -1,0 +1,239 @@
+/**
+ * What of one recording is not acknowledged, on disk before anybody is shown it: it survives the end of this process
+ * (not that of the machine: nothing is synced).
+ *
+ * ```
+ *   segment 1            segment 2            segment 3
+ *   head lines lines …   head preamble lines… head preamble lines…   ◄── append
+ *   └─ removed when ─┘
+ *      acknowledged
+ * ```
+ *
+ * Segments are only appended to, and removed as a whole. What cannot be written (no room, a broken disk) is refused, and
+ * so is what follows, until everything that was refused is acknowledged: the upload then lets its writers wait for
+ * acknowledgements, so that what is shown is on disk or at a recorder in any case.
+ */
+import { closeSync, openSync, writevSync } from 'node:fs';
+import { unlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Preamble } from '../preamble.ts';
+import {
+  createSealer,
+  encodeHead,
+  MAX_RECORD_BYTES,
+  PREFIX_BYTES,
+  RECORD_OVERHEAD,
+  type JournalHead,
+  type JournalSealer,
+  type RecordKind,
+} from './journal-codec.ts';
+import type { JournalKey } from './journal-key.ts';
+
+/** A segment that has so many bytes is followed by another one. */
+export const SEGMENT_BYTES = 4 * 1024 * 1024;
+export const JOURNAL_SUFFIX = '.journal';
+
+/** What all journals of a process share. */
+export interface JournalRoom {
+  /** Where new segments are made. */
+  readonly directory: () => string;
+  readonly key: JournalKey;
+  /** @returns whether so many more bytes may be on disk */
+  reserve(bytes: number): boolean;
+  release(bytes: number): void;
+  /** Something could not be written. */
+  failed(error: unknown): void;
+  /** The journal is no more. */
+  forget(journal: SessionJournal): void;
+}
+
+interface Segment {
+  readonly path: string;
+  readonly fd: number;
+  readonly sealer: JournalSealer;
+  bytes: number;
+  /** A record in it is not whole. */
+  broken: boolean;
+  /** Offset behind the last line in it. */
+  end: number;
+}
+
+export class SessionJournal {
+  readonly #room: JournalRoom;
+  readonly #name: string;
+  readonly #head: JournalHead;
+  #segments: Segment[] = [];
+  #made = 0;
+  /** Offset behind the last byte that is written. */
+  #end = 0;
+  #acknowledged = 0;
+  /** What the newest segment says is acknowledged. */
+  #noted = 0;
+  #part = 1;
+  #over = false;
+
+  /** @param name of its files, without number and suffix */
+  constructor(room: JournalRoom, name: string, head: JournalHead) {
+    this.#room = room;
+    this.#name = name;
+    this.#head = head;
+  }
+
+  /** On disk. */
+  get bytes(): number {
+    return this.#segments.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  /** @returns false when the bytes are not on disk. `preamble` knows them already. */
+  append(offset: number, bytes: Uint8Array, preamble: Preamble): boolean {
+    if (this.#over) return false;
+    if (offset !== this.#end) {
+      if (offset !== this.#acknowledged) return false;
+      this.#discard();
+      this.#end = offset;
+    }
+    for (let start = 0; start < bytes.length; start += MAX_RECORD_BYTES) {
+      const piece = bytes.subarray(start, start + MAX_RECORD_BYTES);
+      const segment = this.#segmentFor(preamble);
+      if (segment === undefined || !this.#write(segment, 'lines', this.#end, piece)) return false;
+      this.#end += piece.length;
+      segment.end = this.#end;
+    }
+    return true;
+  }
+
+  /** Writes what is missing of everything that is not acknowledged. @returns as `append` */
+  complete(offset: number, bytes: Uint8Array, preamble: Preamble): boolean {
+    const written = this.#end - offset;
+    if (written >= 0 && written <= bytes.length) {
+      return this.append(this.#end, bytes.subarray(written), preamble);
+    }
+    this.acknowledged(offset);
+    return this.append(offset, bytes, preamble);
+  }
+
+  /** A recorder has everything before `offset`. */
+  acknowledged(offset: number): void {
+    if (offset <= this.#acknowledged) return;
+    this.#acknowledged = offset;
+    while (this.#segments.length > 1 && (this.#segments[0]?.end ?? Infinity) <= offset) {
+      const done = this.#segments.shift();
+      if (done !== undefined) this.#drop(done);
+    }
+  }
+
+  /** The session is at its upload number `part`. */
+  moved(part: number): void {
+    this.#part = part;
+    const last = this.#segments.at(-1);
+    if (last !== undefined) this.#write(last, 'part', part, NOTHING);
+  }
+
+  /** Writes down what is acknowledged, so that it is not delivered again. Now and then is enough. */
+  note(): void {
+    const last = this.#segments.at(-1);
+    if (this.#noted >= this.#acknowledged || last === undefined) return;
+    this.#noted = this.#acknowledged;
+    this.#write(last, 'acknowledged', this.#acknowledged, NOTHING);
+  }
+
+  /** Nothing of it is needed any more. */
+  remove(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#discard();
+    this.#room.forget(this);
+  }
+
+  /** Others have the files now, or will find them: they stay as they are, and nothing is written any more. */
+  leave(): readonly string[] {
+    if (this.#over) return [];
+    const paths = this.#segments.map(({ path }) => path);
+    this.#over = true;
+    this.#letGo();
+    this.#room.forget(this);
+    return paths;
+  }
+
+  /** Somebody took the files: what is to come goes to new ones, once everything until now is acknowledged. */
+  restart(): void {
+    this.#letGo();
+    this.#end = -1;
+  }
+
+  #letGo(): void {
+    for (const { fd, bytes } of this.#segments.splice(0)) {
+      closeSync(fd);
+      this.#room.release(bytes);
+    }
+  }
+
+  #discard(): void {
+    for (const segment of this.#segments.splice(0)) this.#drop(segment);
+  }
+
+  #drop({ fd, path, bytes }: Segment): void {
+    closeSync(fd);
+    this.#room.release(bytes);
+    // not at once: to give back megabytes of pages takes the kernel a while
+    unlink(path).catch(() => undefined);
+  }
+
+  #segmentFor(preamble: Preamble): Segment | undefined {
+    const last = this.#segments.at(-1);
+    if (last !== undefined && last.bytes < SEGMENT_BYTES && !last.broken) return last;
+    if (!this.#room.reserve(PREFIX_BYTES)) {
+      this.#end = -1;
+      return undefined;
+    }
+    let segment: Segment;
+    try {
+      this.#made += 1;
+      const number = String(this.#made).padStart(6, '0');
+      const path = join(this.#room.directory(), `${this.#name}.${number}${JOURNAL_SUFFIX}`);
+      const fd = openSync(path, 'wx', 0o600);
+      segment = { path, fd, sealer: createSealer(this.#room.key), bytes: 0, broken: false, end: this.#end };
+    } catch (error) {
+      this.#end = -1;
+      this.#room.release(PREFIX_BYTES);
+      this.#room.failed(error);
+      return undefined;
+    }
+    this.#segments.push(segment);
+    this.#noted = this.#acknowledged;
+    const begun =
+      this.#writePieces(segment, [segment.sealer.prefix]) &&
+      this.#write(segment, 'head', 0, encodeHead(this.#head)) &&
+      this.#write(segment, 'part', this.#part, NOTHING) &&
+      this.#write(segment, 'acknowledged', this.#acknowledged, NOTHING) &&
+      this.#write(segment, 'preamble', 0, preamble.before(this.#end));
+    return begun ? segment : undefined;
+  }
+
+  #write(segment: Segment, kind: RecordKind, at: number, content: Uint8Array): boolean {
+    if (segment.broken) return false;
+    if (!this.#room.reserve(content.length + RECORD_OVERHEAD)) {
+      this.#end = -1;
+      return false;
+    }
+    return this.#writePieces(segment, segment.sealer.seal(kind, at, content));
+  }
+
+  /** Their room is reserved. */
+  #writePieces(segment: Segment, pieces: readonly Uint8Array[]): boolean {
+    const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    segment.bytes += bytes;
+    try {
+      if (writevSync(segment.fd, pieces) === bytes) return true;
+      throw Object.assign(new Error('the disk took a part only'), { code: 'ENOSPC' });
+    } catch (error) {
+      // what came behind a record that is not whole could not be read
+      segment.broken = true;
+      this.#end = -1;
+      this.#room.failed(error);
+      return false;
+    }
+  }
+}
+
+const NOTHING = new Uint8Array();

@@ -1,0 +1,162 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  createSealer,
+  encodeHead,
+  JournalError,
+  MAX_RECORD_BYTES,
+  PREFIX_BYTES,
+  readJournal,
+  RECORD_OVERHEAD,
+  type JournalHead,
+  type RecordKind,
+} from '../../../src/recording/journal/journal-codec.ts';
+import { createJournalKey, KEY_BYTES, SALT_BYTES } from '../../../src/recording/journal/journal-key.ts';
+
+const key = createJournalKey(Buffer.alloc(KEY_BYTES, 7));
+const head: JournalHead = {
+  sessionId: 's1',
+  recorders: ['192.0.2.1:80'],
+  recorderTags: ['tag:recorder'],
+  about: { user: 'alice@example.com' },
+};
+
+type Part = readonly [kind: RecordKind, at: number, content: Uint8Array];
+
+function fileOf(parts: readonly Part[], sealedBy = key, salt = Buffer.alloc(SALT_BYTES, 9)): Buffer {
+  const sealer = createSealer(sealedBy, salt);
+  const records = parts.flatMap(([kind, at, content]) => sealer.seal(kind, at, content));
+  return Buffer.concat([sealer.prefix, ...records]);
+}
+
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+const PARTS: readonly Part[] = [
+  ['head', 0, encodeHead(head)],
+  ['part', 3, new Uint8Array()],
+  ['preamble', 0, utf8('{"version":2}\n')],
+  ['lines', 14, utf8('[0,"o","a"]\n')],
+  ['acknowledged', 20, new Uint8Array()],
+  ['lines', 26, utf8('[1,"o","b"]\n')],
+];
+
+function problemOf(file: Uint8Array, with_ = key): string | undefined {
+  try {
+    readJournal(file, with_);
+    return undefined;
+  } catch (error) {
+    return error instanceof JournalError ? error.problem : String(error);
+  }
+}
+
+describe('a file of a journal', () => {
+  it('is what it was when this was written', () => {
+    const file = fileOf([['head', 0, encodeHead({ ...head, about: {} })]]);
+    expect(file.toString('hex')).toMatchInlineSnapshot(
+      `"74636a726e6c310ab2276e7f7bfd18340909090909090909090909090909090909090909090909090909090909090909000000632608af6b9d9dfb5134994af4f09e8a62a803d9ee60000ff160ca6f0ae1e6456bcd6c92a7a803e004b23225207c81d700998ad627e1fb921831fbe99b4584ff7588526cc72c3e227c5852fe00c8e5ed3a8c8ca901085c6c6451fb0da4f038868f90c3cb587e2f7c10311f5c1badf3a601d7899a"`,
+    );
+  });
+
+  it('gives back what was sealed', () => {
+    const read = readJournal(fileOf(PARTS), key);
+    expect(read).toMatchObject({ head, acknowledged: 20, part: 3, ending: 'whole' });
+    expect(Buffer.from(read.preamble).toString()).toBe('{"version":2}\n');
+    expect(read.lines.map(({ offset, bytes }) => [offset, Buffer.from(bytes).toString()])).toEqual([
+      [14, '[0,"o","a"]\n'],
+      [26, '[1,"o","b"]\n'],
+    ]);
+  });
+
+  it('gives the whole records before a cut, wherever that is', () => {
+    const file = fileOf(PARTS);
+    const ends = PARTS.map((_, index) => fileOf(PARTS.slice(0, index + 1)).length);
+    for (let length = 0; length < file.length; length += 1) {
+      const cut = file.subarray(0, length);
+      if (length < (ends[0] ?? 0)) {
+        expect(problemOf(cut), `${length} bytes`).toBe('empty');
+        continue;
+      }
+      const read = readJournal(cut, key);
+      expect(read.ending).toBe(ends.includes(length) ? 'whole' : 'cut');
+      const whole = PARTS.filter((_, index) => (ends[index] ?? 0) <= length);
+      expect(read.lines).toHaveLength(whole.filter(([kind]) => kind === 'lines').length);
+    }
+  });
+
+  it('gives nothing from the first changed byte on', () => {
+    const file = fileOf(PARTS);
+    for (let at = 0; at < file.length; at += 1) {
+      const changed = Buffer.from(file);
+      changed[at] = (changed[at] ?? 0) ^ 1;
+      const whole = PARTS.filter((_, index) => fileOf(PARTS.slice(0, index + 1)).length <= at);
+      if (whole.length === 0) {
+        expect(problemOf(changed), `byte ${at}`).toBeDefined();
+        continue;
+      }
+      const read = readJournal(changed, key);
+      expect(read.ending).not.toBe('whole');
+      expect(read.lines).toHaveLength(whole.filter(([kind]) => kind === 'lines').length);
+    }
+  });
+
+  it('takes no record from another place or another file', () => {
+    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9));
+    const records = PARTS.map(([kind, at, content]) => Buffer.concat(sealer.seal(kind, at, content)));
+    const [first = Buffer.alloc(0), second, ...others] = records;
+    const without = Buffer.concat([sealer.prefix, first, ...others]);
+    expect(readJournal(without, key)).toMatchObject({ ending: 'damaged', lines: [], part: 1 });
+    const other = fileOf(PARTS, key, Buffer.alloc(SALT_BYTES, 8)).subarray(PREFIX_BYTES + first.length);
+    expect(readJournal(Buffer.concat([sealer.prefix, first, other]), key).ending).toBe('damaged');
+    expect(second).toBeDefined();
+  });
+
+  it('says why it cannot be read', () => {
+    const other = createJournalKey(Buffer.alloc(KEY_BYTES, 8));
+    expect(problemOf(fileOf(PARTS), other)).toBe('key');
+    expect(problemOf(utf8('something else altogether, and long enough'))).toBe('foreign');
+    expect(problemOf(new Uint8Array())).toBe('empty');
+    expect(problemOf(fileOf([['lines', 0, utf8('x')]]))).toBe('damaged');
+    expect(problemOf(fileOf([['head', 0, utf8('{"sessionId":1}')]]))).toBe('damaged');
+  });
+
+  it('has nothing in clear but its prefix', () => {
+    const file = fileOf(PARTS).toString('latin1');
+    for (const secret of ['alice', '192.0.2.1', 'version', 's1', '"o"']) expect(file).not.toContain(secret);
+  });
+
+  it('takes a record of the most bytes and none of one more', () => {
+    const sealer = createSealer(key);
+    const most = sealer.seal('lines', 0, new Uint8Array(MAX_RECORD_BYTES));
+    expect(most.reduce((sum, piece) => sum + piece.length, 0)).toBe(MAX_RECORD_BYTES + RECORD_OVERHEAD);
+    expect(() => sealer.seal('lines', 0, new Uint8Array(MAX_RECORD_BYTES + 1))).toThrow(RangeError);
+  });
+
+  it('survives any content, any cut and any change without another error than its own', () => {
+    const part = fc.tuple(
+      fc.constantFrom<RecordKind>('lines', 'preamble', 'part', 'acknowledged'),
+      fc.nat(),
+      fc.uint8Array({ maxLength: 200 }),
+    );
+    fc.assert(
+      fc.property(
+        fc.array(part, { maxLength: 8 }),
+        fc.nat(),
+        fc.nat(),
+        fc.nat(255),
+        (parts, cut, at, mask) => {
+          const all: readonly Part[] = [['head', 0, encodeHead(head)], ...parts];
+          const whole = fileOf(all);
+          expect(readJournal(whole, key).lines).toHaveLength(
+            parts.filter(([kind]) => kind === 'lines').length,
+          );
+          const file = Buffer.from(whole.subarray(0, cut % (whole.length + 1)));
+          if (file.length > 0) file[at % file.length] = (file[at % file.length] ?? 0) ^ mask;
+          try {
+            readJournal(file, key);
+          } catch (error) {
+            expect(error).toBeInstanceOf(JournalError);
+          }
+        },
+      ),
+    );
+  });
+});

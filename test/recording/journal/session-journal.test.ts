@@ -1,0 +1,224 @@
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createJournalKey, KEY_BYTES } from '../../../src/recording/journal/journal-key.ts';
+import { readLeft } from '../../../src/recording/journal/left-journal.ts';
+import {
+  SEGMENT_BYTES,
+  SessionJournal,
+  type JournalRoom,
+} from '../../../src/recording/journal/session-journal.ts';
+import { Preamble } from '../../../src/recording/preamble.ts';
+
+const key = createJournalKey(Buffer.alloc(KEY_BYTES, 7));
+const head = { sessionId: 's1', recorders: ['192.0.2.1:80'], recorderTags: [], about: {} };
+const HEADER = '{"version":2}\n';
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+let directory: string;
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'tcjournal-'));
+});
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+function createRoom(maxBytes = Infinity, where = (): string => directory) {
+  const state = { used: 0, errors: [] as unknown[] };
+  const room: JournalRoom = {
+    directory: where,
+    key,
+    reserve(bytes) {
+      if (state.used + bytes > maxBytes) return false;
+      state.used += bytes;
+      return true;
+    },
+    release: (bytes) => (state.used -= bytes),
+    failed: (error) => state.errors.push(error),
+    forget: () => undefined,
+  };
+  return { room, state };
+}
+
+/** A journal and the recording that it is of. */
+function createWriter(room: JournalRoom) {
+  const journal = new SessionJournal(room, 'j', head);
+  const preamble = new Preamble();
+  let written = Buffer.alloc(0);
+  return {
+    journal,
+    preamble,
+    get written() {
+      return written;
+    },
+    write(text: string): boolean {
+      const bytes = utf8(text);
+      const offset = written.length;
+      written = Buffer.concat([written, bytes]);
+      preamble.push(bytes);
+      return journal.append(offset, bytes, preamble);
+    },
+  };
+}
+
+const files = (): string[] =>
+  readdirSync(directory)
+    .toSorted()
+    .map((name) => join(directory, name));
+const diskBytes = (): number => files().reduce((sum, path) => sum + statSync(path).size, 0);
+
+describe('the journal of a session', () => {
+  it('has what was written and not acknowledged', async () => {
+    const { room } = createRoom();
+    const writer = createWriter(room);
+    for (const text of [HEADER, '[0,"o","a"]\n', '[1,"o","b"]\n']) expect(writer.write(text)).toBe(true);
+    writer.journal.acknowledged(HEADER.length);
+    writer.journal.note();
+    writer.journal.moved(4);
+    const left = await readLeft(files(), key);
+    expect(left).toMatchObject({ head, damaged: [], rest: { offset: HEADER.length, part: 4 } });
+    expect(Buffer.from(left!.rest.bytes).toString()).toBe('[0,"o","a"]\n[1,"o","b"]\n');
+    expect(Buffer.from(left!.rest.preamble.before(HEADER.length)).toString()).toBe(HEADER);
+  });
+
+  it('goes on in another file when one is full, and removes those that are acknowledged', async () => {
+    const { room, state } = createRoom();
+    const writer = createWriter(room);
+    writer.write(HEADER);
+    const line = `[0,"o","${'x'.repeat(64 * 1024)}"]\n`;
+    while (files().length < 4) expect(writer.write(line)).toBe(true);
+    expect(state.used).toBe(diskBytes());
+    for (const path of files()) expect(statSync(path).size).toBeLessThan(SEGMENT_BYTES + line.length + 200);
+    const left = await readLeft(files(), key);
+    expect(writer.written.equals(left!.rest.bytes)).toBe(true);
+    const acknowledged = writer.written.length - 10;
+    writer.journal.acknowledged(acknowledged);
+    await expect.poll(() => files().length).toBe(1);
+    writer.journal.note();
+    const rest = await readLeft(files(), key);
+    expect(rest!.rest.offset).toBe(acknowledged);
+    expect(Buffer.from(rest!.rest.preamble.before(acknowledged)).toString()).toBe(HEADER);
+    expect(Buffer.from(rest!.rest.bytes).toString()).toBe(writer.written.subarray(-10).toString());
+    expect(state.used).toBe(diskBytes());
+    writer.journal.remove();
+    await expect.poll(() => files()).toEqual([]);
+    expect(state.used).toBe(0);
+  });
+
+  it('refuses what has no room, and what follows, until everything is acknowledged', async () => {
+    const { room, state } = createRoom(2_000);
+    const writer = createWriter(room);
+    expect(writer.write(HEADER)).toBe(true);
+    expect(writer.write('x'.repeat(3_000))).toBe(false);
+    expect(writer.write('[1,"o","b"]\n')).toBe(false);
+    expect(Buffer.from((await readLeft(files(), key))!.rest.bytes).toString()).toBe(HEADER);
+    writer.journal.acknowledged(writer.written.length - 1);
+    expect(writer.write('[2,"o","c"]\n')).toBe(false);
+    writer.journal.acknowledged(writer.written.length);
+    expect(writer.write('[3,"o","d"]\n')).toBe(true);
+    await expect.poll(() => files().length).toBe(1);
+    expect(Buffer.from((await readLeft(files(), key))!.rest.bytes).toString()).toBe('[3,"o","d"]\n');
+    expect(state.used).toBe(diskBytes());
+  });
+
+  it('takes the last byte that there is room for, and not one more', () => {
+    const probe = createRoom();
+    const first = createWriter(probe.room);
+    first.write(HEADER);
+    const needed = probe.state.used;
+    first.journal.remove();
+    for (const [room, taken] of [
+      [needed, true],
+      [needed - 1, false],
+    ] as const) {
+      const writer = createWriter(createRoom(room, () => mkdtempSync(join(directory, 'n-'))).room);
+      expect(writer.write(HEADER)).toBe(taken);
+    }
+  });
+
+  it('says that the disk does not take it, and tries again once all is acknowledged', async () => {
+    let where = join(directory, 'not-there');
+    const { room, state } = createRoom(Infinity, () => where);
+    const writer = createWriter(room);
+    expect(writer.write(HEADER)).toBe(false);
+    expect(state.errors).toHaveLength(1);
+    expect(state.used).toBe(0);
+    where = directory;
+    expect(writer.write('[0,"o","a"]\n')).toBe(false);
+    writer.journal.acknowledged(writer.written.length);
+    expect(writer.write('[1,"o","b"]\n')).toBe(true);
+  });
+
+  it('completes what it does not have when the recorder is lost', async () => {
+    const { room } = createRoom();
+    const writer = createWriter(room);
+    writer.write(HEADER);
+    writer.journal.acknowledged(3);
+    const all = Buffer.concat([writer.written, utf8('{"kind":"end"}\n')]);
+    expect(writer.journal.complete(3, all.subarray(3), writer.preamble)).toBe(true);
+    writer.journal.note();
+    expect(Buffer.from((await readLeft(files(), key))!.rest.bytes).toString()).toBe(
+      all.subarray(3).toString(),
+    );
+    const other = new SessionJournal(room, 'other', head);
+    expect(other.complete(3, all.subarray(3), writer.preamble)).toBe(true);
+    const [path = ''] = files().filter((name) => name.includes('other'));
+    const { rest } = (await readLeft([path], key))!;
+    expect(rest.offset).toBe(3);
+    expect(Buffer.from(rest.bytes).toString()).toBe(all.subarray(3).toString());
+  });
+
+  it('says what is missing when a file in the middle is gone', async () => {
+    const { room } = createRoom();
+    const writer = createWriter(room);
+    writer.write(HEADER);
+    while (files().length < 3) writer.write(`[0,"o","${'x'.repeat(512 * 1024)}"]\n`);
+    const [first = '', , third = ''] = files();
+    const left = await readLeft([first, third], key);
+    expect(left!.damaged.map(({ path }) => path)).toEqual([third]);
+    const { bytes } = left!.rest;
+    expect(writer.written.subarray(0, bytes.length).equals(bytes)).toBe(true);
+  });
+
+  it('always has at least what is not acknowledged of what it accepted', async () => {
+    const action = fc.oneof(
+      fc.record({ write: fc.integer({ min: 1, max: 3_000 }) }),
+      fc.record({ acknowledge: fc.double({ min: 0, max: 1, noNaN: true }) }),
+      fc.constant('note' as const),
+    );
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(action, { maxLength: 20 }),
+        fc.integer({ min: 400, max: 8_000 }),
+        async (actions, max) => {
+          const folder = mkdtempSync(join(directory, 'p-'));
+          const { room, state } = createRoom(max, () => folder);
+          const writer = createWriter(room);
+          let acknowledged = 0;
+          let refused = false;
+          /** Everything before it is on disk or acknowledged, as long as nothing was refused. */
+          for (const step of actions) {
+            if (step === 'note') writer.journal.note();
+            else if ('write' in step) refused = !writer.write(`[${'1'.repeat(step.write)}]\n`);
+            else {
+              acknowledged += Math.floor((writer.written.length - acknowledged) * step.acknowledge);
+              writer.journal.acknowledged(acknowledged);
+            }
+            expect(state.used).toBeLessThanOrEqual(max);
+            if (refused || writer.written.length === acknowledged) continue;
+            const paths = readdirSync(folder).toSorted();
+            const left = await readLeft(
+              paths.map((name) => join(folder, name)),
+              key,
+            );
+            const { offset, bytes } = left!.rest;
+            expect(offset).toBeLessThanOrEqual(acknowledged);
+            expect(writer.written.subarray(offset).equals(bytes)).toBe(true);
+          }
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+});
