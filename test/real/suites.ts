@@ -40,6 +40,7 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     file: 'suites/kubectl.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
+  load: { file: 'suites/load.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
   lock: {
     file: 'suites/lock.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],

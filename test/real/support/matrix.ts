@@ -95,7 +95,7 @@ export async function runJob({ client, item, cluster, gateways }: MatrixJob): Pr
     const control = createControl(await runDirectly(), runDirectly);
     const problems: string[] = [];
     for (const gateway of gateways.all) {
-      const through = (): CaseContext => context(gateway.kubeconfig, []);
+      const through = context(gateway.kubeconfig, []);
       const found = await runThrough(gateway, gateways, item, through, control).catch((error: unknown) => [
         error instanceof Error ? error.message : String(error),
       ]);
@@ -131,36 +131,6 @@ function createControl(first: Observation, runAgain: () => Promise<Observation>)
 }
 
 async function runThrough(
-  gateway: Gateway,
-  gateways: Gateways,
-  item: MatrixCase,
-  newContext: () => CaseContext,
-  control: Control,
-): Promise<readonly string[]> {
-  for (let attempt = 1; ; attempt += 1) {
-    const context = newContext();
-    const problems = await runOnce(gateway, gateways, item, context, control);
-    if (problems.length === 0 || attempt === DISCARDING_RUNS || !hasDiscarded(context)) return problems;
-  }
-}
-
-const DISCARDING_RUNS = 3;
-
-/**
- * Before 1.36 kubectl reads a WebSocket before it has made the streams that the messages are for. On a busy machine it
- * throws away what comes first, and with a short command that is all there is. It says so, and then there is nothing to
- * compare: what it did not see is no answer.
- */
-function hasDiscarded({ kubectl, witness = [] }: CaseContext): boolean {
-  if (minorNumber(kubectl) >= 36) return false;
-  return witness.some(
-    (run) =>
-      run.on === 'pipes' &&
-      /closed all streams|Unknown stream id \d+, discarding/.test(run.stderr.toString()),
-  );
-}
-
-async function runOnce(
   gateway: Gateway,
   { archive }: Gateways,
   item: MatrixCase,

@@ -1,0 +1,167 @@
+/** One kubectl exec, and the judgement of what it brought. */
+import { createHash } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
+import { environmentFor, startKubectl } from '../rig/kubectl.ts';
+import { openTerminal } from '../rig/terminal.ts';
+import type { Cell } from './cells.ts';
+import type { Script } from './contents.ts';
+import { POD, type Recorder } from './site.ts';
+
+const SLOW_BYTES_PER_SECOND = 1_500_000;
+const PAUSE_MS = 3_000;
+/** Where in the output the recorder is paused. */
+const PAUSE_AT = 0.9;
+const TIMEOUT_MS = 120_000;
+
+/**
+ * `exact`: every byte, and the exit code of the command. `told`: bytes are missing, and kubectl ended with an error, and the
+ * recording, where there is one, says `interrupted`. `silent`: anything else.
+ */
+export type Verdict = 'exact' | 'told' | 'silent';
+
+export interface SessionResult {
+  readonly verdict: Verdict;
+  readonly missingBytes: number;
+  readonly seconds: number;
+  /** What is wrong; empty when it is exact. */
+  readonly problem: string;
+}
+
+interface Seen {
+  readonly bytes: number;
+  readonly sha256: string;
+  readonly code: number;
+  readonly stderr: string;
+}
+
+let sessions = 0;
+
+export async function runSession(
+  cell: Cell,
+  script: Script,
+  kubeconfig: string,
+  recorder: Recorder | undefined,
+): Promise<SessionResult> {
+  sessions += 1;
+  const token = `load-${process.pid}-${sessions}`;
+  const startedMs = performance.now();
+  const pause =
+    cell.condition === 'paused' ? createPause(recorder, script.expected.bytes * PAUSE_AT) : undefined;
+  const args = ['exec', ...(script.tty ? ['-it'] : []), POD, '--', 'sh', ...script.command(token)];
+  const seen = script.tty
+    ? await onTerminal(cell, args, kubeconfig, (bytes) => pause?.at(bytes))
+    : await onPipes(cell, args, kubeconfig, (bytes) => pause?.at(bytes));
+  await pause?.over;
+  const { expected } = script;
+  const seconds = (performance.now() - startedMs) / 1000;
+  const missingBytes = expected.bytes - seen.bytes;
+  if (seen.sha256 === expected.sha256 && seen.code === expected.code) {
+    return { verdict: 'exact', missingBytes: 0, seconds, problem: '' };
+  }
+  const state = recorder === undefined ? 'not recorded' : await stateOf(recorder, token);
+  const problem = `${seen.bytes} of ${expected.bytes} bytes${missingBytes === 0 ? ', other content' : ''}, exit code ${seen.code}, recording ${state}: ${seen.stderr.trim().slice(-300)}`;
+  const isPrefix = missingBytes > 0;
+  const failed = seen.code !== 0 && seen.code !== expected.code;
+  const told = isPrefix && failed && (recorder === undefined || state === 'interrupted');
+  return { verdict: told ? 'told' : 'silent', missingBytes, seconds, problem };
+}
+
+function onPipes(
+  { kubectl, transport, condition }: Cell,
+  args: readonly string[],
+  kubeconfig: string,
+  progress: (bytes: number) => void,
+): Promise<Seen> {
+  const child = startKubectl(kubectl, args, { kubeconfig, transport });
+  const hash = createHash('sha256');
+  const startedMs = performance.now();
+  let bytes = 0;
+  let stderr = '';
+  child.stdin?.on('error', () => undefined);
+  child.stdin?.end();
+  const { stdout } = child;
+  stdout?.on('data', (chunk: Buffer) => {
+    hash.update(chunk);
+    bytes += chunk.length;
+    progress(bytes);
+    if (condition !== 'slow-reader') return;
+    const dueMs = startedMs + (bytes / SLOW_BYTES_PER_SECOND) * 1000;
+    stdout.pause();
+    setTimeout(() => stdout.resume(), Math.max(0, dueMs - performance.now()));
+  });
+  child.stderr?.on('data', (chunk: Buffer) => (stderr = (stderr + chunk.toString()).slice(-4096)));
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => child.kill('SIGKILL'), TIMEOUT_MS);
+    child.on('error', reject);
+    child.on('close', (code) => {
+      clearTimeout(timer);
+      resolve({ bytes, sha256: hash.digest('hex'), code: code ?? -1, stderr });
+    });
+  });
+}
+
+async function onTerminal(
+  { kubectl, transport }: Cell,
+  args: readonly string[],
+  kubeconfig: string,
+  progress: (bytes: number) => void,
+): Promise<Seen> {
+  const hash = createHash('sha256');
+  let bytes = 0;
+  let tail = '';
+  const terminal = openTerminal(kubectl.path, args, {
+    env: environmentFor({ kubeconfig, transport }),
+    onOutput(text) {
+      hash.update(text);
+      bytes += Buffer.byteLength(text);
+      tail = (tail + text).slice(-300);
+      progress(bytes);
+    },
+  });
+  const timer = setTimeout(() => terminal.kill(), TIMEOUT_MS);
+  const code = await terminal.ended;
+  clearTimeout(timer);
+  return { bytes, sha256: hash.digest('hex'), code, stderr: tail };
+}
+
+interface Pause {
+  at(bytes: number): void;
+  /** When the recorder goes on, if it was stopped. */
+  readonly over: Promise<void>;
+}
+
+/** Recorders that are paused by several sessions at once go on when the last of them says so. */
+const paused = new Map<Recorder, number>();
+
+function createPause(recorder: Recorder | undefined, fromBytes: number): Pause {
+  let over: Promise<void> = Promise.resolve();
+  let begun = false;
+  const stop = async (stopped: Recorder): Promise<void> => {
+    paused.set(stopped, (paused.get(stopped) ?? 0) + 1);
+    stopped.process.signal('SIGSTOP');
+    await delay(PAUSE_MS);
+    const left = (paused.get(stopped) ?? 1) - 1;
+    paused.set(stopped, left);
+    if (left === 0) stopped.process.signal('SIGCONT');
+  };
+  return {
+    at(bytes) {
+      if (begun || recorder === undefined || bytes < fromBytes) return;
+      begun = true;
+      over = stop(recorder);
+    },
+    get over() {
+      return over;
+    },
+  };
+}
+
+/** Waits until the session is over for the recorder, too. */
+async function stateOf(recorder: Recorder, token: string): Promise<string> {
+  for (let attempt = 0; attempt < 150; attempt += 1) {
+    const recording = await recorder.find(token);
+    if (recording !== undefined && recording.state !== 'open') return recording.state;
+    await delay(100);
+  }
+  return 'open or missing';
+}
