@@ -10,6 +10,7 @@ import { apiServerChecks } from '../doctor/api-server-checks.ts';
 import { bucketChecks } from '../doctor/bucket-checks.ts';
 import { certificateCheck, type CertificatePlan } from '../doctor/certificate-check.ts';
 import { once, type Check } from '../doctor/checks.ts';
+import { journalCheck } from '../doctor/journal-check.ts';
 import { serverClockCheck } from '../doctor/clock-check.ts';
 import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/grants-check.ts';
 import { permissionChecks } from '../doctor/permission-checks.ts';
@@ -20,7 +21,9 @@ import { tailnetChecks } from '../doctor/tailnet-checks.ts';
 import { createSilentLogger } from '../observe/logger.ts';
 import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
 import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
+import { findJournalKey } from '../recording/journal/journal-key.ts';
 import { openApiServer } from './gateway.ts';
+import { journalPlace } from './journals.ts';
 import { examineBucket, parseBucketAddress } from './recorder-store.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import {
@@ -53,6 +56,7 @@ export async function gatewayChecks(
   const { environment, unixMs = Date.now } = options;
   if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);
   const stateDirectory = config.stateDirectory ?? join(defaultStateDirectory(environment), 'gateway');
+  const journals = journalPlace(config, stateDirectory);
   const local = config.identity === 'tailscale' ? createLocal(config, options) : undefined;
   const tailnet = local?.tailnet ?? (await createFixed(config));
   const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });
@@ -88,6 +92,7 @@ export async function gatewayChecks(
       minFreeBytes: MIB,
       wantedBytes: STATE_BYTES,
     }),
+    journalCheck(journals && { ...journals, loadKey: () => findJournalKey(journals.keyFile) }),
   ];
 }
 

@@ -31,6 +31,8 @@ import { JOURNAL_SUFFIX } from './session-journal.ts';
 export const LEASE_MS = 30_000;
 /** How often a process gives a sign of life. */
 export const SIGN_MS = 5_000;
+/** Of a file that could not be read: nobody reads it again. */
+export const DAMAGED_SUFFIX = '.damaged';
 const OWNER = 'owner';
 const TAKEN = 'taken-';
 /** Folders in folders: somebody who took one died before the files were moved. */
@@ -111,24 +113,23 @@ export async function openOwnFolder(directory: string, key: JournalKey): Promise
   };
 }
 
-/** What is in a directory of journals, for those who only look. */
+/** What is in a directory of journals, for those who only look. @throws a system error */
 export async function surveyJournals(
   directory: string,
   key: JournalKey | undefined,
-): Promise<{ readonly live: JournalCount; readonly left: JournalCount; readonly foreign: JournalCount }> {
-  const counts = {
-    live: { files: 0, bytes: 0 },
-    left: { files: 0, bytes: 0 },
-    foreign: { files: 0, bytes: 0 },
-  };
+): Promise<Readonly<Record<'live' | 'left' | 'foreign' | 'damaged', JournalCount>>> {
+  const none = (): JournalCount => ({ files: 0, bytes: 0 });
+  const counts = { live: none(), left: none(), foreign: none(), damaged: none() };
   const me: Owner = { place: await thisPlace(), process: '', key: key?.id.toString('hex') ?? '' };
   for (const name of await others(directory, '')) {
     const folder = join(directory, name);
     const kind = await lookAt(folder, me, Date.now());
-    const entries = await readdir(folder, { recursive: true }).catch(() => []);
-    for (const entry of entries.filter((file) => file.endsWith(JOURNAL_SUFFIX))) {
-      counts[kind].files += 1;
-      counts[kind].bytes += (await stat(join(folder, entry)).catch(() => undefined))?.size ?? 0;
+    for (const file of await readdir(folder, { recursive: true }).catch(() => [])) {
+      const isDamaged = file.endsWith(DAMAGED_SUFFIX);
+      if (!isDamaged && !file.endsWith(JOURNAL_SUFFIX)) continue;
+      const count = counts[isDamaged ? 'damaged' : kind];
+      count.files += 1;
+      count.bytes += (await stat(join(folder, file)).catch(() => undefined))?.size ?? 0;
     }
   }
   return counts;
@@ -190,13 +191,17 @@ async function flatten(folder: string, target: string, depth: number): Promise<r
       await unlink(join(path, OWNER)).catch(() => undefined);
       // not when somebody put something else there
       await rmdir(path).catch(() => undefined);
-    } else if (folder !== target && entry.name.endsWith(JOURNAL_SUFFIX)) {
+    } else if (folder !== target && isKept(entry.name)) {
       const place = join(target, entry.name);
       await rename(path, place);
-      moved.push(place);
+      if (entry.name.endsWith(JOURNAL_SUFFIX)) moved.push(place);
     }
   }
   return moved.toSorted();
+}
+
+function isKept(name: string): boolean {
+  return name.endsWith(JOURNAL_SUFFIX) || name.endsWith(DAMAGED_SUFFIX);
 }
 
 /** Empty where the system does not tell. */

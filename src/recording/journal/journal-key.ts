@@ -25,17 +25,24 @@ export function createJournalKey(secret: Uint8Array): JournalKey {
   };
 }
 
+/** The key in `path`, undefined when there is none. @throws TailcastError `CONFIG_INVALID` as `loadJournalKey` */
+export async function findJournalKey(path: string): Promise<JournalKey | undefined> {
+  try {
+    return await readKey(path);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    throw unusable(path, error);
+  }
+}
+
 /**
  * The key in `path`, in base64; made when there is none. Of several processes that make one at the same moment one wins.
  *
  * @throws TailcastError `CONFIG_INVALID` when it cannot be used, or others may read it
  */
 export async function loadJournalKey(path: string): Promise<JournalKey> {
-  try {
-    return await readKey(path);
-  } catch (error) {
-    if (codeOf(error) !== 'ENOENT') throw unusable(path, error);
-  }
+  const found = await findJournalKey(path);
+  if (found !== undefined) return found;
   try {
     await makeKey(path);
     return await readKey(path);

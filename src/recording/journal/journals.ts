@@ -16,7 +16,7 @@ import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { LateEnd, LateEvents } from '../late-deliveries.ts';
 import type { JournalHead } from './journal-codec.ts';
-import { openOwnFolder, SIGN_MS, type OwnFolder } from './journal-directory.ts';
+import { DAMAGED_SUFFIX, openOwnFolder, SIGN_MS, type OwnFolder } from './journal-directory.ts';
 import { codeOf, type JournalKey } from './journal-key.ts';
 import { journalNameOf, readLeft, type LeftContent } from './left-journal.ts';
 import { SessionJournal, type JournalRoom } from './session-journal.ts';
@@ -237,7 +237,7 @@ export class Journals {
     for (const path of paths) {
       this.#unreadable += 1;
       this.#options.log.error({ path, reason }, 'the end of a recording cannot be read');
-      await rename(path, `${path}.damaged`).catch(() => undefined);
+      await rename(path, `${path}${DAMAGED_SUFFIX}`).catch(() => undefined);
     }
   }
 

@@ -1,6 +1,6 @@
 /** The product as processes of its own in front of a real API server, one gateway for each way there, and the load beside it. */
 import { spawn, type ChildProcess } from 'node:child_process';
-import { rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdir, readFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
@@ -22,7 +22,7 @@ export interface Recorder {
   readonly process: RoleProcess;
   /** What it has recorded of the session with this in its command. */
   find(token: string): Promise<Recording | undefined>;
-  /** Deletes what is stored: a night is larger than a disk. */
+  /** Deletes the casts that are stored: those of a night are larger than a disk. */
   forget(): void;
 }
 
@@ -81,7 +81,11 @@ export async function startLoadSite(rig: Rig): Promise<LoadSite> {
         const { recordings } = (await response.json()) as { readonly recordings: readonly Recording[] };
         return recordings.find(({ command }) => command?.includes(token) === true);
       },
-      forget: () => rmSync(store, { recursive: true, force: true }),
+      forget() {
+        for (const name of readdirSync(store, { recursive: true, encoding: 'utf8' })) {
+          if (name.endsWith('.cast')) rmSync(join(store, name), { force: true });
+        }
+      },
     };
   }
 

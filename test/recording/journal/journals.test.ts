@@ -1,0 +1,254 @@
+import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { openOwnFolder, surveyJournals } from '../../../src/recording/journal/journal-directory.ts';
+import {
+  createJournalKey,
+  KEY_BYTES,
+  loadJournalKey,
+  type JournalKey,
+} from '../../../src/recording/journal/journal-key.ts';
+import { Journals, type Deliverer } from '../../../src/recording/journal/journals.ts';
+import type { LateEnd, LateEvents } from '../../../src/recording/late-deliveries.ts';
+import { Preamble } from '../../../src/recording/preamble.ts';
+import { createRecorderClient } from '../../../src/recording/recorder-client.ts';
+import { dialLoopback } from '../../support/recorder-dial.ts';
+import { startRecorderDouble } from '../../support/recorder-double.ts';
+
+const key = createJournalKey(Buffer.alloc(KEY_BYTES, 7));
+const HEADER = '{"version":2}\n';
+const LINES = '[0,"o","a"]\n[1,"o","b"]\n';
+const MANY = 1_000_000_000;
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+let directory: string;
+const closers: (() => Promise<void> | void)[] = [];
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'tcjournals-'));
+});
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+  await rm(directory, { recursive: true, force: true });
+});
+
+const told: string[] = [];
+const silent: LateEvents = {
+  left: (bytes) => void told.push(`left ${bytes}`),
+  delivered: ({ bytes }) => void told.push(`delivered ${bytes}`),
+  dropped: ({ reason }) => void told.push(`dropped: ${reason}`),
+  kept: ({ reason }) => void told.push(`kept: ${reason}`),
+};
+
+/** One process's; the signs of life are given by the test. */
+async function open(with_: JournalKey = key): Promise<Journals> {
+  told.length = 0;
+  const journals = await Journals.open({
+    directory,
+    key: with_,
+    maxBytes: MANY,
+    unixMs: Date.now,
+    log: createSilentLogger(),
+    eventsOf: () => silent,
+    signMs: MANY,
+    noteMs: MANY,
+  });
+  closers.push(() => journals.close());
+  return journals;
+}
+
+/** Takes what is offered, and keeps it. */
+function createDeliverer(hasRoom = (): boolean => true): Deliverer & { readonly ends: LateEnd[] } {
+  const ends: LateEnd[] = [];
+  return { ends, hasRoom, take: (end) => ends.push(end) > 0 };
+}
+
+/** A session whose process ended while it ran. */
+async function leaveSession(recorders: readonly string[] = ['192.0.2.1:80'], text = HEADER + LINES): Promise<void> {
+  const journals = await open();
+  const journal = journals.begin({ sessionId: 's1', recorders, recorderTags: [], about: { user: 'alice' } });
+  const preamble = new Preamble();
+  preamble.push(utf8(text));
+  expect(journal.append(0, utf8(text), preamble)).toBe(true);
+  await journals.close();
+}
+
+async function journalFiles(): Promise<string[]> {
+  const names = await readdir(directory, { recursive: true });
+  return names.filter((name) => name.includes('.journal')).map((name) => join(directory, name));
+}
+
+describe('journals that a process left', () => {
+  it('are delivered by the next one, from the beginning, and removed', async () => {
+    const recorder = await startRecorderDouble({});
+    closers.push(() => recorder.close());
+    await leaveSession([recorder.address]);
+    expect(await journalFiles()).toHaveLength(1);
+    const journals = await open();
+    const client = createRecorderClient({
+      dial: dialLoopback,
+      nowMs: () => performance.now(),
+      log: createSilentLogger(),
+      lateLimits: { retryMs: 10, maxRetryMs: 20 },
+      journals,
+    });
+    closers.push(() => client.close());
+    await expect.poll(() => told).toEqual([`left ${(HEADER + LINES).length}`, `delivered ${(HEADER + LINES).length}`]);
+    expect(recorder.uploads[0]!.headers).toMatchObject({ 'tailcast-session': 's1', 'tailcast-offset': '0' });
+    expect(recorder.uploads[0]!.body.toString()).toBe(HEADER + LINES);
+    await expect.poll(journalFiles).toEqual([]);
+    expect([journals.left, journals.bytes]).toEqual([0, 0]);
+  });
+
+  it('go to one of those who look for them', async () => {
+    await leaveSession();
+    await leaveSession();
+    const many = await Promise.all(Array.from({ length: 5 }, () => open()));
+    const deliverers = many.map((journals) => {
+      const deliverer = createDeliverer();
+      journals.start(deliverer);
+      return deliverer;
+    });
+    await Promise.all(many.map((journals) => journals.look()));
+    await Promise.all(many.map((journals) => journals.look()));
+    expect(deliverers.flatMap(({ ends }) => ends)).toHaveLength(2);
+  });
+
+  it('are found when who took them ended before it had moved them', async () => {
+    await leaveSession();
+    const first = await openOwnFolder(directory, key);
+    const [other = ''] = (await readdir(directory)).filter((name) => !first.path.endsWith(name));
+    await rename(join(directory, other), join(first.path, `taken-${other}`));
+    await first.abandon();
+    const journals = await open();
+    const deliverer = createDeliverer();
+    journals.start(deliverer);
+    await journals.look();
+    expect(deliverer.ends).toHaveLength(1);
+    expect(await readdir(directory)).toHaveLength(1);
+  });
+
+  it('stay with a process that lives', async () => {
+    const living = await open();
+    const journal = living.begin({ sessionId: 's1', recorders: [], recorderTags: [], about: {} });
+    journal.append(0, utf8(HEADER), new Preamble());
+    const journals = await open();
+    const deliverer = createDeliverer();
+    journals.start(deliverer);
+    await journals.look();
+    expect(deliverer.ends).toEqual([]);
+    expect(journal.append(HEADER.length, utf8(LINES), new Preamble())).toBe(true);
+  });
+
+  it('are left alone, and counted, when they are sealed under another key', async () => {
+    await leaveSession();
+    const journals = await open(createJournalKey(Buffer.alloc(KEY_BYTES, 8)));
+    const deliverer = createDeliverer();
+    journals.start(deliverer);
+    await journals.look();
+    expect(deliverer.ends).toEqual([]);
+    expect(journals.unreadable).toBe(1);
+    expect(await journalFiles()).toHaveLength(1);
+    const other = createJournalKey(Buffer.alloc(KEY_BYTES, 8));
+    expect((await surveyJournals(directory, other)).foreign.files).toBe(1);
+    expect((await surveyJournals(directory, key)).left.files).toBe(1);
+  });
+
+  it('are set aside when somebody changed them', async () => {
+    await leaveSession();
+    const [path = ''] = await journalFiles();
+    const bytes = await readFile(path);
+    bytes[60] = (bytes[60] ?? 0) ^ 1;
+    await writeFile(path, bytes);
+    const journals = await open();
+    const deliverer = createDeliverer();
+    journals.start(deliverer);
+    await journals.look();
+    expect(deliverer.ends).toEqual([]);
+    expect([journals.unreadable, journals.left]).toEqual([1, 0]);
+    expect((await journalFiles())[0]).toMatch(/\.journal\.damaged$/);
+    expect((await surveyJournals(directory, key)).damaged.files).toBe(1);
+  });
+
+  it('wait on disk until there is room in memory', async () => {
+    await leaveSession();
+    let room = false;
+    const journals = await open();
+    const deliverer = createDeliverer(() => room);
+    journals.start(deliverer);
+    await journals.look();
+    expect([deliverer.ends.length, journals.left]).toEqual([0, 1]);
+    room = true;
+    await journals.look();
+    expect(deliverer.ends).toHaveLength(1);
+    // it does not fit after all, and is offered again
+    deliverer.ends[0]!.journal!.wait();
+    await journals.look();
+    expect(deliverer.ends).toHaveLength(2);
+    deliverer.ends[1]!.journal!.remove();
+    expect([journals.left, journals.bytes]).toEqual([0, 0]);
+  });
+});
+
+describe('a process that others took for dead', () => {
+  it('delivers nothing that they have, and goes on in a new folder once all is acknowledged', async () => {
+    const journals = await open();
+    const deliverer = createDeliverer();
+    journals.start(deliverer);
+    await journals.look();
+    const head = { sessionId: 's1', recorders: [], recorderTags: [], about: {} };
+    const over = journals.begin(head);
+    over.append(0, utf8(HEADER), new Preamble());
+    const end = journals.leave(over, silent);
+    const running = journals.begin({ ...head, sessionId: 's2' });
+    running.append(0, utf8(HEADER), new Preamble());
+    const [own = ''] = await readdir(directory);
+    await mkdir(join(directory, 'other'));
+    await rename(join(directory, own), join(directory, 'other', own));
+    await journals.look();
+    expect(end.taken).toBe(true);
+    expect(running.append(HEADER.length, utf8(LINES), new Preamble())).toBe(false);
+    running.acknowledged(HEADER.length + LINES.length);
+    expect(running.append(HEADER.length + LINES.length, utf8(LINES), new Preamble())).toBe(true);
+    end.remove();
+    expect(await journalFiles()).toHaveLength(3);
+  });
+});
+
+describe('the key of journals', () => {
+  it('is made once, for its owner only, whoever asks at the same time', async () => {
+    const path = join(directory, 'late.key');
+    const keys = await Promise.all(Array.from({ length: 8 }, () => loadJournalKey(path)));
+    expect(new Set(keys.map(({ id }) => id.toString('hex'))).size).toBe(1);
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+    expect(await readdir(directory)).toEqual(['late.key']);
+  });
+
+  it.each([
+    ['empty', ''],
+    ['too short', Buffer.alloc(KEY_BYTES - 1).toString('base64')],
+    ['too long', Buffer.alloc(KEY_BYTES + 1).toString('base64')],
+    ['no base64', 'ü'.repeat(44)],
+  ])('is refused when the file is %s', async (_what, text) => {
+    const path = join(directory, 'late.key');
+    await writeFile(path, text, { mode: 0o600 });
+    await expect(loadJournalKey(path)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
+  });
+
+  it('is refused when everybody may read it, and where none can be made', async () => {
+    const path = join(directory, 'late.key');
+    await loadJournalKey(path);
+    await chmod(path, 0o604);
+    await expect(loadJournalKey(path)).rejects.toThrow('everybody may read it');
+    await expect(loadJournalKey(join(path, 'key'))).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
+  });
+});
+
+describe('a directory that cannot be used', () => {
+  it('is an error at the start', async () => {
+    await writeFile(join(directory, 'file'), '');
+    await expect(openOwnFolder(join(directory, 'file'), key)).rejects.toMatchObject({ code: expect.any(String) });
+  });
+});
