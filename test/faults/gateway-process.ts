@@ -6,6 +6,8 @@
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createJournalKey, KEY_BYTES } from '../../src/recording/journal/journal-key.ts';
+import { Journals } from '../../src/recording/journal/journals.ts';
 import { createRecorderClient } from '../../src/recording/recorder-client.ts';
 import { CUT_END, END, sessionLines, type SessionReport } from './workload.ts';
 
@@ -17,9 +19,29 @@ export interface GatewayPlan {
   readonly paceMs: number;
   /** How long a session looks for another recorder. */
   readonly moveTimeoutMs?: number;
+  /** Where it keeps what is not acknowledged, and delivers what others left there until it is told to end. */
+  readonly journals?: string;
 }
 
 const plan = JSON.parse(process.argv[2] ?? '{}') as GatewayPlan;
+const journals =
+  plan.journals === undefined
+    ? undefined
+    : await Journals.open({
+        directory: plan.journals,
+        key: createJournalKey(Buffer.alloc(KEY_BYTES, 1)),
+        maxBytes: 1024 ** 3,
+        unixMs: Date.now,
+        log: createSilentLogger(),
+        eventsOf: () => ({
+          left: () => undefined,
+          delivered: () => undefined,
+          dropped: () => undefined,
+          kept: () => undefined,
+        }),
+        signMs: 200,
+      });
+const told = Promise.withResolvers<void>();
 const client = createRecorderClient({
   dial: async (address) => {
     const [host = '', port = ''] = address.split(':');
@@ -34,11 +56,13 @@ const client = createRecorderClient({
   log: createSilentLogger(),
   limits: { maxPendingBytes: 256 * 1024, moveTimeoutMs: plan.moveTimeoutMs ?? 30_000, suspectMs: 500 },
   lateLimits: { retryMs: 50, maxRetryMs: 300 },
+  journals,
 });
 
 let ending = false;
 process.on('message', () => {
   ending = true;
+  told.resolve();
 });
 const reports = new Map<number, SessionReport>();
 let changed = false;
@@ -108,5 +132,6 @@ setInterval(() => {
   process.send?.([...reports.values()]);
 }, 2);
 await Promise.all(plan.sessions.map(run));
+if (journals !== undefined && plan.sessions.length === 0) await told.promise;
 process.send?.([...reports.values()], () => process.disconnect?.());
 setTimeout(() => process.exit(0), 50);

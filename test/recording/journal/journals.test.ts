@@ -66,7 +66,10 @@ function createDeliverer(hasRoom = (): boolean => true): Deliverer & { readonly 
 }
 
 /** A session whose process ended while it ran. */
-async function leaveSession(recorders: readonly string[] = ['192.0.2.1:80'], text = HEADER + LINES): Promise<void> {
+async function leaveSession(
+  recorders: readonly string[] = ['192.0.2.1:80'],
+  text = HEADER + LINES,
+): Promise<void> {
   const journals = await open();
   const journal = journals.begin({ sessionId: 's1', recorders, recorderTags: [], about: { user: 'alice' } });
   const preamble = new Preamble();
@@ -95,7 +98,9 @@ describe('journals that a process left', () => {
       journals,
     });
     closers.push(() => client.close());
-    await expect.poll(() => told).toEqual([`left ${(HEADER + LINES).length}`, `delivered ${(HEADER + LINES).length}`]);
+    await expect
+      .poll(() => told)
+      .toEqual([`left ${(HEADER + LINES).length}`, `delivered ${(HEADER + LINES).length}`]);
     expect(recorder.uploads[0]!.headers).toMatchObject({ 'tailcast-session': 's1', 'tailcast-offset': '0' });
     expect(recorder.uploads[0]!.body.toString()).toBe(HEADER + LINES);
     await expect.poll(journalFiles).toEqual([]);
@@ -249,6 +254,8 @@ describe('the key of journals', () => {
 describe('a directory that cannot be used', () => {
   it('is an error at the start', async () => {
     await writeFile(join(directory, 'file'), '');
-    await expect(openOwnFolder(join(directory, 'file'), key)).rejects.toMatchObject({ code: expect.any(String) });
+    await expect(openOwnFolder(join(directory, 'file'), key)).rejects.toMatchObject({
+      code: expect.any(String),
+    });
   });
 });
