@@ -41,35 +41,24 @@ export async function openJournals(parts: {
   if (place === undefined) return undefined;
   try {
     await mkdir(stateDirectory, { recursive: true, mode: 0o700 });
-    const journals = await Journals.open({
+    return await Journals.open({
       directory: place.directory,
       key: await loadJournalKey(place.keyFile),
       maxBytes: config.lateDiskBytes,
       unixMs: Date.now,
       log,
       refused: (reason) => metrics.journalRefusals.inc({ reason }),
+      measured({ bytes, left, unreadable }) {
+        metrics.journalBytes.set(bytes);
+        metrics.journalsLeft.set(left);
+        metrics.journalsUnreadable.set(unreadable);
+      },
       resolveRecorderTags: tailnet.resolveRecorderTags,
       eventsOf: ({ sessionId, about }) => {
         const { user = '', node = '', kind = '' } = about;
         return lateEvents(events, { ...about, user, node, kind, sessionId });
       },
     });
-    metrics.gauge(
-      'tailcast_journal_bytes',
-      'Bytes on disk that no recorder had acknowledged when they were written.',
-      () => journals.bytes,
-    );
-    metrics.gauge(
-      'tailcast_journal_recordings_left',
-      'Sessions that are over and the end of whose recording is on disk, those found at the start included.',
-      () => journals.left,
-    );
-    metrics.gauge(
-      'tailcast_journal_unreadable',
-      'Files of such ends that cannot be read, and folders of gateways with another key.',
-      () => journals.unreadable,
-    );
-    return journals;
   } catch (error) {
     const reason = error instanceof TailcastError ? error.detail : errorText(error);
     const named = config.lateDirectory !== undefined || config.lateKeyFile !== undefined;

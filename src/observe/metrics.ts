@@ -41,6 +41,10 @@ export interface Metrics {
   readonly lateBytes: Counter<'outcome'>;
   /** What could not be kept on disk until it is acknowledged, by the reason: `room` or `disk`. */
   readonly journalRefusals: Counter<'reason'>;
+  /** On disk: bytes of all sessions, ends that are to be delivered, and what cannot be read. */
+  readonly journalBytes: Gauge;
+  readonly journalsLeft: Gauge;
+  readonly journalsUnreadable: Gauge;
   readonly violations: Counter;
   readonly refusals: Counter<'code'>;
   readonly apiEventFailures: Counter<'mode'>;
@@ -141,7 +145,17 @@ function createFailureCounters(
 
 function createLateMetrics(
   registers: Registry[],
-): Pick<Metrics, 'lateWaiting' | 'lateBytesWaiting' | 'late' | 'lateBytes' | 'journalRefusals'> {
+): Pick<
+  Metrics,
+  | 'lateWaiting'
+  | 'lateBytesWaiting'
+  | 'late'
+  | 'lateBytes'
+  | 'journalRefusals'
+  | 'journalBytes'
+  | 'journalsLeft'
+  | 'journalsUnreadable'
+> {
   const metrics = {
     lateWaiting: new Gauge({
       name: 'tailcast_late_recordings_waiting',
@@ -163,6 +177,21 @@ function createLateMetrics(
       name: 'tailcast_late_bytes_total',
       help: 'Bytes of these ends, by what became of them.',
       labelNames: ['outcome'],
+      registers,
+    }),
+    journalBytes: new Gauge({
+      name: 'tailcast_journal_bytes',
+      help: 'Bytes on disk that no recorder had acknowledged when they were written.',
+      registers,
+    }),
+    journalsLeft: new Gauge({
+      name: 'tailcast_journal_recordings_left',
+      help: 'Sessions that are over and the end of whose recording is on disk, those found at the start included.',
+      registers,
+    }),
+    journalsUnreadable: new Gauge({
+      name: 'tailcast_journal_unreadable',
+      help: 'Files of such ends that cannot be read, and folders of gateways with another key.',
       registers,
     }),
     journalRefusals: new Counter({

@@ -19,9 +19,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createDeadline } from './deadline.ts';
-import type { EndJournal } from './journal/journals.ts';
+import type { LateEnd, UploadRest } from './late-end.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
-import type { UploadRest } from './recorder-upload.ts';
 
 export interface LateLimits {
   /** Bytes that may wait, all sessions together. 0: nothing is delivered late. */
@@ -56,32 +55,6 @@ const ENDED = 'the gateway has ended';
 
 /** Ends of one line that are offered at the same time, once a recorder has taken the first. */
 const AT_A_TIME = 8;
-
-/** Whoever had the session is told what becomes of its end: once `left`, then once one of the others. */
-export interface LateEvents {
-  /** So many bytes are not acknowledged; none when only the last word of the recorder is missing. */
-  left(bytes: number): void;
-  /** All of them are durable at a recorder. */
-  delivered(end: { readonly bytes: number; readonly recorder: string; readonly waitedMs: number }): void;
-  /** So many of them are in no recording. */
-  dropped(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
-  /** This process does not deliver them any more; they are on disk. */
-  kept(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
-}
-
-export interface LateEnd {
-  readonly sessionId: string;
-  /** `ip:port` in order of preference. */
-  readonly recorders: readonly string[];
-  readonly rest: UploadRest;
-  readonly events: LateEvents;
-  /** Where the end is on disk. */
-  readonly journal?: EndJournal | undefined;
-  /** How long it has waited already. */
-  readonly waitedMs?: number;
-  /** `left` was told already. */
-  readonly announced?: boolean;
-}
 
 export interface LateDeps {
   /** Opens an upload that continues a session. @throws when no recorder takes it */

@@ -23,6 +23,7 @@
 import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from './deadline.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
+import type { UploadRest } from './late-end.ts';
 import { Preamble } from './preamble.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { RetainedBytes } from './retained-bytes.ts';
@@ -94,19 +95,6 @@ export interface UploadDeps {
   readonly journal?: SessionJournal;
   /** Takes what nobody took over, and the journal with it. @returns whether it will be delivered later */
   readonly left?: (rest: UploadRest) => boolean;
-}
-
-/** The end of a recording that no recorder has acknowledged. */
-export interface UploadRest {
-  /** From here to the end of the recording, in memory of its own. */
-  readonly bytes: Uint8Array;
-  /** Where in the recording that begins. */
-  readonly offset: number;
-  readonly preamble: Preamble;
-  /** Counts the uploads of the session until now. */
-  readonly part: number;
-  /** Whether the recorder that had the session can continue one. */
-  readonly resumable: boolean;
 }
 
 /** Where the next upload of a session begins. */

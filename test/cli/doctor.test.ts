@@ -106,6 +106,7 @@ describe('tailcast doctor gateway', () => {
       'recorders ok',
       'state ok',
       expect.stringMatching(/^state-space (ok|warning)$/),
+      'late skipped',
     ]);
     expect(report.ok).toBe(false);
     expect(code).toBe(1);

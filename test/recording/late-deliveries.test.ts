@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../src/observe/logger.ts';
-import { LateDeliveries, type LateDeps, type LateEvents } from '../../src/recording/late-deliveries.ts';
+import { LateDeliveries, type LateDeps } from '../../src/recording/late-deliveries.ts';
+import type { LateEvents } from '../../src/recording/late-end.ts';
 import { Preamble } from '../../src/recording/preamble.ts';
 import { createRecorderClient, type RecorderClient } from '../../src/recording/recorder-client.ts';
 import type { RecorderConnection } from '../../src/recording/recorder-connection.ts';

@@ -1,7 +1,7 @@
 /** Finds the recorder of a session before the API server hears of it, or says what the policy says without one. */
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Events, SessionFields } from '../../observe/events.ts';
-import type { LateEvents } from '../../recording/late-deliveries.ts';
+import type { LateEvents } from '../../recording/late-end.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { Admission } from '../gate/gate.ts';

@@ -14,7 +14,7 @@ import { randomUUID } from 'node:crypto';
 import { rename, stat, unlink } from 'node:fs/promises';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import type { LateEnd, LateEvents } from '../late-deliveries.ts';
+import type { EndJournal, LateEnd, LateEvents } from '../late-end.ts';
 import type { JournalHead } from './journal-codec.ts';
 import { DAMAGED_SUFFIX, openOwnFolder, SIGN_MS, type OwnFolder } from './journal-directory.ts';
 import { codeOf, type JournalKey } from './journal-key.ts';
@@ -30,6 +30,8 @@ export interface JournalOptions {
   readonly log: Logger;
   /** Told when something could not be written, and why. */
   readonly refused?: (reason: 'room' | 'disk') => void;
+  /** Told now and then what there is: see {@link Journals.bytes} and the others. */
+  readonly measured?: (journals: Pick<Journals, 'bytes' | 'left' | 'unreadable'>) => void;
   /** Addresses of recorders with these tags, now. */
   readonly resolveRecorderTags?:
     | ((tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>)
@@ -45,16 +47,6 @@ export interface Deliverer {
   /** Whether so many bytes may be brought into memory. */
   hasRoom(bytes: number): boolean;
   take(end: LateEnd): boolean;
-}
-
-/** The files of an end that is to be delivered. */
-export interface EndJournal {
-  /** Another process delivers it. */
-  readonly taken: boolean;
-  /** Delivered, or given up. */
-  remove(): void;
-  /** Offer it again when there is room. */
-  wait(): void;
 }
 
 interface Left extends EndJournal {
@@ -140,6 +132,7 @@ export class Journals {
     const { noteMs = NOTE_MS, signMs = SIGN_MS } = this.#options;
     const note = setInterval(() => {
       for (const journal of this.#running) journal.note();
+      this.#options.measured?.(this);
     }, noteMs);
     const look = setInterval(() => void this.look(), signMs);
     note.unref();
@@ -152,7 +145,10 @@ export class Journals {
   look(): Promise<void> {
     this.#looking ??= this.#look()
       .catch((error: unknown) => this.#failed('disk', error))
-      .finally(() => (this.#looking = undefined));
+      .finally(() => {
+        this.#looking = undefined;
+        this.#options.measured?.(this);
+      });
     return this.#looking;
   }
 

@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { Preamble } from '../preamble.ts';
-import type { UploadRest } from '../recorder-upload.ts';
+import type { UploadRest } from '../late-end.ts';
 import { JournalError, readJournal, type JournalFile, type JournalHead } from './journal-codec.ts';
 import type { JournalKey } from './journal-key.ts';
 import { JOURNAL_SUFFIX } from './session-journal.ts';

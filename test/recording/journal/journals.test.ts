@@ -11,7 +11,7 @@ import {
   type JournalKey,
 } from '../../../src/recording/journal/journal-key.ts';
 import { Journals, type Deliverer } from '../../../src/recording/journal/journals.ts';
-import type { LateEnd, LateEvents } from '../../../src/recording/late-deliveries.ts';
+import type { LateEnd, LateEvents } from '../../../src/recording/late-end.ts';
 import { Preamble } from '../../../src/recording/preamble.ts';
 import { createRecorderClient } from '../../../src/recording/recorder-client.ts';
 import { dialLoopback } from '../../support/recorder-dial.ts';
