@@ -10,7 +10,7 @@ import { createFaultyDisk } from './disk.ts';
 import { startGateway, startRecorder, within, type RecorderProcess } from './processes.ts';
 import type { RecorderPlan } from './recorder-process.ts';
 import { FAULTS, type S3Shim } from './s3-shim.ts';
-import { judgeCast, judgeNotes, type SessionReport } from './workload.ts';
+import { CUT_END, judgeCast, judgeNotes, type SessionReport } from './workload.ts';
 
 /** What a scenario is played on. */
 export interface Stage {
@@ -240,7 +240,13 @@ const allGone: Scenario = async (stage) => {
     if (atOnce) await Promise.all([one.kill(), gateway.kill()]);
     else {
       await one.kill();
-      await delay(stage.random() * 1_000);
+      // while all of them look for a recorder, or when all have been cut
+      if (stage.random() < 0.5) await delay(stage.random() * (plan.moveTimeoutMs / 2));
+      else {
+        await within('every session is cut', 20_000, async () =>
+          gateway.reports().every(({ lost }) => lost !== undefined) ? true : undefined,
+        );
+      }
       await gateway.kill();
     }
     if (stage.random() < 0.5) {
@@ -252,7 +258,11 @@ const allGone: Scenario = async (stage) => {
     const again = await site.recorder('one', one.port, timing);
     gateways.push(startGateway({ ...plan, sessions: [], paceMs: 0 }));
     // what was taken was on disk before anybody could have been shown it
-    const owed = gateway.reports().map((report) => ({ ...report, acked: report.written }));
+    const owed = gateway.reports().map((report) => {
+      const { written, lost } = report;
+      if (lost === undefined) return { ...report, acked: written };
+      return { ...report, confirmed: true, written: written + CUT_END.length };
+    });
     await within('nothing is left on disk', VISIBLE_MS, async () => {
       const left = readdirSync(journals, { recursive: true, encoding: 'utf8' });
       if (left.some((name) => name.endsWith('.journal'))) throw new Error(left.join(', '));
