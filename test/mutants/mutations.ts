@@ -521,7 +521,7 @@ const TAPS = [
     ],
     ['bytes that wait', 'if (this.#heldBytes + heldBytes > maxBytes)', 'if (heldBytes > 1e12)'],
     ['sessions that wait', 'if (this.#sessions >= maxSessions)', 'if (this.#sessions > 1e9)'],
-    ['ends that cannot be continued', 'if (!resumable) return', 'if (heldBytes < 0) return'],
+    ['ends that cannot be continued', 'if (!resumable) return', 'if (this.#sessions < 0) return'],
   ),
   ...inFile(
     'src/recording/policy.ts',
