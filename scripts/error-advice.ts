@@ -37,6 +37,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'Name the gateway’s tag in the recorder’s `--trusted-gateways`, and who may see what in its `--viewers`.',
   RECORDER_LOST:
     'The recorder went away in mid-session and no other took over: run two. What was not acknowledged is delivered when one is back.',
+  OUTPUT_LOST:
+    'Look at the disk under `--output-buffer-directory`: it did not give back what was written to it. The recording is `interrupted`.',
   SESSION_VIOLATED:
     'The client sent bytes that are not the protocol it asked for; the recording says where it ended.',
   UPLOAD_REFUSED: 'Name the gateway’s tag in the recorder’s `--uploaders`.',

@@ -99,6 +99,11 @@ export const ERROR_TABLE = {
     reason: 'ServiceUnavailable',
     message: 'the session recorder was lost, and this session must be recorded',
   },
+  OUTPUT_LOST: {
+    status: 500,
+    reason: 'InternalError',
+    message: 'output that waited on the disk of the gateway cannot be read back, and the session was ended',
+  },
   SESSION_VIOLATED: {
     status: 400,
     reason: 'BadRequest',

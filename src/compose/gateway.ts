@@ -1,5 +1,4 @@
 /** Builds the gateway role: the only place that knows all of its parts. */
-import { randomUUID } from 'node:crypto';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { CommandContext } from '../config/command-context.ts';
@@ -14,7 +13,6 @@ import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
 import { openOpsServer, runChecks, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
-import { createGate, type Gate } from '../proxy/gate/gate.ts';
 import type { Policy } from '../proxy/gate/policy.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
 import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
@@ -27,12 +25,14 @@ import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-po
 import { createEventPoster } from '../recording/event-poster.ts';
 import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
 import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
-import { callerName, type Identity } from '../tailnet/identity.ts';
+import type { Identity } from '../tailnet/identity.ts';
 import type { WorkerLink } from '../workers/worker-link.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
+import { openGate } from './gateway-gate.ts';
 import { loadPolicy } from './gateway-policy.ts';
 import { warnOfRights } from './gateway-rights.ts';
 import { openJournals } from './journals.ts';
+import { openBuffers } from './output-buffers.ts';
 import { openPortal } from './portal.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import {
@@ -232,6 +232,7 @@ async function openServer(parts: {
       recorders,
       resolveRecorderTags: tailnet.resolveRecorderTags,
       sessions,
+      buffers: openBuffers(config, metrics),
       counts: sessionLimits(policy, options.link),
       maxDurationMs: policy.sessions.maxDurationMs,
       idleMs: policy.sessions.idleMs,
@@ -269,35 +270,6 @@ async function openRecorders(
   return recorders;
 }
 
-function openGate(parts: {
-  readonly config: GatewayConfig;
-  readonly policy: Policy;
-  readonly apiServer: ApiServer;
-  readonly tailnet: Tailnet;
-  readonly log: Logger;
-}): Gate {
-  const { config, policy, apiServer, tailnet, log } = parts;
-  return createGate({
-    mode: config.mode,
-    policy,
-    auditExtras: config.auditExtras,
-    identities: tailnet.identities,
-    upstreamHost: apiServer.hostHeader,
-    authorization: () => apiServer.authorization(),
-    hostNames: hostNamesOf(config),
-    dashboardOrigins: new Set(config.dashboardOrigins),
-    claimableGroups: config.claimableGroups,
-    onReservedGroup: (group, identity) => {
-      const remedy =
-        'where that is not meant: name what may be claimed in claimableGroups, or mend the grant';
-      const user = callerName(identity);
-      log.warn({ group, user, remedy }, 'a grant gives a group to which Kubernetes itself gives rights');
-    },
-    nowMs: () => performance.now(),
-    createId: randomUUID,
-  });
-}
-
 function openAccessLog(
   { config, accessSink }: GatewayOptions,
   stack: AsyncDisposableStack,
@@ -322,18 +294,6 @@ function requestLimits(config: GatewayConfig): { readonly requests: number; read
       bytes: config.bytesPerUser ?? capacity.bytesPerUser,
     }),
   };
-}
-
-/** A static identity is everybody's who can connect, so no page may reach it under a name of its own. */
-function hostNamesOf({
-  hostNames,
-  identity,
-  tlsNames,
-  listen: { host },
-}: GatewayConfig): ReadonlySet<string> {
-  const local = identity === 'static' ? ['localhost', '127.0.0.1', '::1', host, ...tlsNames] : [];
-  const names = hostNames.length > 0 ? hostNames : local;
-  return new Set(names.map((name) => name.toLowerCase()));
 }
 
 /** The API server that the settings name: a kubeconfig, or the service account of the pod. */

@@ -160,6 +160,36 @@ export const GATEWAY_SETTINGS = {
     8 * 1024 ** 2,
     '<size>',
   ),
+  outputBufferMemory: setting(
+    'output of one session that waits in memory for its client or recorder, before it waits in a file',
+    byteSize(64 * 1024, 1024 ** 3),
+    4 * 1024 ** 2,
+    '<size>',
+  ),
+  outputBufferDisk: setting(
+    'output of one session that waits in a file, before its API server waits; 0: no file',
+    byteSize(0, 1024 ** 4),
+    1024 ** 3,
+    '<size>',
+  ),
+  outputBufferTotalMemory: setting(
+    'the same in memory, of all sessions of one process',
+    byteSize(1024 ** 2, 64 * 1024 ** 3),
+    128 * 1024 ** 2,
+    '<size>',
+  ),
+  outputBufferTotalDisk: setting(
+    'the same in files, of all sessions of one process',
+    byteSize(0, 16 * 1024 ** 4),
+    4 * 1024 ** 3,
+    '<size>',
+  ),
+  outputBufferDirectory: setting(
+    'where these files are made; they have no name and go with the process; default: the directory for temporary files',
+    optionalText,
+    undefined,
+    '<directory>',
+  ),
   lateDeliveryBytes: setting(
     'bytes of recordings that may wait in one process for a recorder, after the one they were for was lost; 0: they are dropped',
     byteSize(0, 16 * 1024 ** 3),

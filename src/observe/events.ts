@@ -71,6 +71,10 @@ export interface Events {
   recordingKept(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
+  /** The buffer for the output of a session holds all it may: from now on the API server waits for the client. */
+  outputHeldUp(event: SessionFields): void;
+  /** The file for output that waits cannot be written: the session goes on without, and the API server waits sooner. */
+  bufferFileLost(event: SessionFields & { readonly reason: string }): void;
   /** A recorded session's stream could not be understood; the session is ended. */
   sessionViolated(event: SessionFields & { readonly reason: string }): void;
   /** The gateway itself answered a request with an error. */
@@ -151,6 +155,14 @@ export function createEvents(metrics: Metrics, log: Logger): Events {
       metrics.lateWaiting.dec();
       metrics.lateBytesWaiting.dec(event.ofBytes);
       log.info(event, 'end of a recording waits on disk');
+    },
+    outputHeldUp(event) {
+      metrics.outputHeldUp.inc();
+      log.warn(event, 'output of a session waits at the API server');
+    },
+    bufferFileLost(event) {
+      metrics.bufferFileLosses.inc();
+      log.warn(event, 'file for waiting output cannot be used');
     },
     sessionViolated(event) {
       metrics.violations.inc();

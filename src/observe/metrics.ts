@@ -45,6 +45,9 @@ export interface Metrics {
   readonly journalBytes: Gauge;
   readonly journalsLeft: Gauge;
   readonly journalsUnreadable: Gauge;
+  /** Sessions whose API server had to wait, and those whose file could not be written. */
+  readonly outputHeldUp: Counter;
+  readonly bufferFileLosses: Counter;
   readonly violations: Counter;
   readonly refusals: Counter<'code'>;
   readonly apiEventFailures: Counter<'mode'>;
@@ -94,6 +97,16 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
       name: 'tailcast_recorder_lost_total',
       help: 'Recorders lost in mid-session, by recording mode.',
       labelNames: ['mode'],
+      registers,
+    }),
+    outputHeldUp: new Counter({
+      name: 'tailcast_output_held_up_total',
+      help: 'Sessions whose API server had to wait because the buffer for their output held all it may.',
+      registers,
+    }),
+    bufferFileLosses: new Counter({
+      name: 'tailcast_output_file_failures_total',
+      help: 'Sessions whose file for waiting output could not be written.',
       registers,
     }),
     violations: new Counter({

@@ -8,19 +8,29 @@
  * about, because they share one compression history.
  *
  * Payload of stdin is counted and skipped without being copied.
+ *
+ * Kubernetes' server never ends the error stream: when it closes the connection it resets all streams, behind everything
+ * else. So a status is kept from the client until that has come: what is cut off before has another status.
  */
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
-import { createSpdyParser, encodeSpdyFrame, SPDY_GOAWAY, type SpdyEvent } from '../wire/spdy/frame.ts';
-import type { SpdyDataPiece } from '../wire/spdy/frame.ts';
+import {
+  createSpdyParser,
+  encodeSpdyFrame,
+  SPDY_GOAWAY,
+  SPDY_HEADER_BYTES,
+  type SpdyDataPiece,
+  type SpdyEvent,
+} from '../wire/spdy/frame.ts';
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
 import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
+import { Conclusion } from './conclusion.ts';
 import { createSizeReader } from './size-reader.ts';
 import { inflateSpdyBlock } from './spdy-inflate.ts';
 import { createStatusCollector } from './status-collector.ts';
 import {
   asViolation,
-  HEARTBEAT_PATIENCE_MS,
   STATUS_SINCE,
+  UNPROVED,
   violation,
   type SessionTaps,
   type Tap,
@@ -37,6 +47,8 @@ interface Stream {
   replied: boolean;
   /** The server has ended its direction. */
   finished: boolean;
+  /** The client has been told so. */
+  told: boolean;
 }
 
 /** @param version of the stream protocol the API server chose (`X-Stream-Protocol-Version`) */
@@ -47,9 +59,7 @@ export function createSpdyTaps(session: TappedSession, version: ChannelVersion):
   return {
     clientToServer: client,
     serverToClient: server,
-    get owesStatus() {
-      return version >= STATUS_SINCE && !client.left;
-    },
+    unproved: () => (client.left ? undefined : server.unproved()),
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }
@@ -59,6 +69,8 @@ interface Streams {
   open(id: number, role: string | undefined): void;
   find(id: number): Stream;
   all(): Iterable<Stream>;
+  /** The server has ended each stream of output that there is. */
+  outputEnded(): boolean;
 }
 
 function createStreams(): Streams {
@@ -73,7 +85,7 @@ function createStreams(): Streams {
       for (const stream of byId.values()) {
         if (stream.role === role) throw violation(`there are two SPDY streams of type ${role}`);
       }
-      byId.set(id, { id, role, replied: false, finished: false });
+      byId.set(id, { id, role, replied: false, finished: false, told: false });
     },
     find(id) {
       const stream = byId.get(id);
@@ -81,6 +93,12 @@ function createStreams(): Streams {
       return stream;
     },
     all: () => byId.values(),
+    outputEnded() {
+      for (const { role, finished } of byId.values()) {
+        if ((role === 'stdout' || role === 'stderr') && !finished) return false;
+      }
+      return true;
+    },
   };
 }
 
@@ -88,28 +106,28 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
   const readSize = createSizeReader(session);
-  /** The last push held whole heartbeats and nothing else. */
-  let heartbeat = false;
+  let mayWait = false;
+  let answers: Uint8Array[] | undefined;
   /** The client has given up a stream, or all of them. */
   let left = false;
-  /** As long as somebody may type. */
-  let stdinId: number | undefined;
   const seeData = (event: SpdyDataPiece): void => {
     const { role } = streams.find(event.streamId);
     if (role === 'resize') readSize(event.payload);
     else if (role === 'stdin') session.input(event.payload.length);
-    if (event.fin && event.streamId === stdinId) stdinId = undefined;
+    if (role !== 'resize' || event.fin) mayWait = false;
   };
   const see = (event: SpdyEvent): void => {
-    if (event.kind !== 'ping') heartbeat = false;
+    // ids of a client are odd; with an even one it answers the server
+    const heartbeat = event.kind === 'ping' && event.id % 2 === 1;
+    if (heartbeat) answers?.push(encodeSpdyFrame(event));
+    else answers = undefined;
     switch (event.kind) {
-      case 'synStream': {
-        const role = headers.decode(event.block).get('streamtype');
-        streams.open(event.streamId, role);
-        if (role === 'stdin') stdinId = event.streamId;
+      case 'synStream':
+        mayWait = false;
+        streams.open(event.streamId, headers.decode(event.block).get('streamtype'));
         return;
-      }
       case 'headers':
+        mayWait = false;
         headers.decode(event.block);
         return;
       case 'synReply':
@@ -118,6 +136,7 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
         return seeData(event);
       case 'rstStream':
       case 'goaway':
+        mayWait = false;
         left = true;
         return;
       case 'settings':
@@ -128,32 +147,46 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
   };
   return {
     push(chunk) {
-      heartbeat = parser.atBoundary;
+      mayWait = parser.atBoundary;
+      answers = [];
       const wait = seeAll(parser, chunk, see, session);
-      if (!parser.atBoundary) heartbeat = false;
+      if (!parser.atBoundary) mayWait = false;
       return wait;
     },
     delivered() {},
+    get standsBetweenFrames() {
+      return parser.atBoundary;
+    },
     get left() {
       return left;
     },
-    get patienceMs() {
-      if (!heartbeat) return 0;
-      return stdinId === undefined ? HEARTBEAT_PATIENCE_MS.spdy : HEARTBEAT_PATIENCE_MS.interactive;
+    get mayWait() {
+      return mayWait;
+    },
+    get answers() {
+      return answers ?? [];
     },
   };
 }
 
-function createServerSide(
+interface ServerReader {
+  /** The server has taken its leave. */
+  readonly closing: boolean;
+  readonly statusBegun: boolean;
+  see(event: SpdyEvent): void;
+  unproved(): string | undefined;
+}
+
+function createServerReader(
   session: TappedSession,
   streams: Streams,
   version: ChannelVersion,
-): Tap & Pick<SessionTaps, 'farewell'> {
-  const parser = createSpdyParser();
+  conclusion: Conclusion,
+): ServerReader {
   const headers = createHeaderInflater(inflateSpdyBlock);
   const status = createStatusCollector(version);
-  let deliveredToBoundary = true;
   let closing = false;
+  let exited = false;
   const seeData = (event: SpdyDataPiece): void => {
     const stream = streams.find(event.streamId);
     switch (stream.role) {
@@ -162,6 +195,7 @@ function createServerSide(
         session.output(stream.role, event.payload);
         break;
       case 'error':
+        if (event.payload.length > 0) conclusion.begins(event.payload, SPDY_HEADER_BYTES);
         status.push(event.payload);
         break;
       case 'stdin':
@@ -177,46 +211,89 @@ function createServerSide(
     const told = how === 'ended' || status.begun || version < STATUS_SINCE;
     if (stream.role === 'error' && !stream.finished && told) {
       const exit = status.finish();
+      exited ||= exit !== undefined;
       if (exit !== undefined) session.exit(exit);
     }
     stream.finished = true;
   };
-  const see = (event: SpdyEvent): void => {
-    switch (event.kind) {
-      case 'data':
-        return seeData(event);
-      case 'synReply':
-        headers.decode(event.block);
-        streams.find(event.streamId).replied = true;
-        return;
-      case 'headers':
-        headers.decode(event.block);
-        return;
-      case 'synStream':
-        throw violation('the server opened a SPDY stream of its own');
-      case 'rstStream':
-        // Kubernetes' server never ends the error stream: it resets all streams when it closes the connection.
-        for (const stream of streams.all()) if (stream.id === event.streamId) finish(stream, 'reset');
-        return;
-      case 'goaway':
-        closing = true;
-        return;
-      case 'settings':
-      case 'ping':
-      case 'windowUpdate':
-        return;
-    }
-  };
   return {
-    push: (chunk) => seeAll(parser, chunk, see, session),
-    delivered() {
-      deliveredToBoundary = parser.atBoundary;
+    get closing() {
+      return closing;
     },
+    get statusBegun() {
+      return status.begun;
+    },
+    see(event) {
+      switch (event.kind) {
+        case 'data':
+          return seeData(event);
+        case 'synReply':
+          headers.decode(event.block);
+          streams.find(event.streamId).replied = true;
+          return;
+        case 'headers':
+          headers.decode(event.block);
+          return;
+        case 'synStream':
+          throw violation('the server opened a SPDY stream of its own');
+        case 'rstStream':
+          for (const stream of streams.all()) if (stream.id === event.streamId) finish(stream, 'reset');
+          return;
+        case 'goaway':
+          closing = true;
+          return;
+        case 'settings':
+        case 'ping':
+        case 'windowUpdate':
+          return;
+      }
+    },
+    unproved() {
+      if (version >= STATUS_SINCE && !exited) return UNPROVED.status;
+      return closing || streams.outputEnded() ? undefined : UNPROVED.output;
+    },
+  };
+}
+
+function createServerSide(
+  session: TappedSession,
+  streams: Streams,
+  version: ChannelVersion,
+): Tap & Pick<SessionTaps, 'farewell'> & Pick<ServerReader, 'unproved'> {
+  const parser = createSpdyParser();
+  const conclusion = new Conclusion();
+  const reader = createServerReader(session, streams, version, conclusion);
+  // as far as it is delivered
+  let atBoundary = true;
+  let statusBegun = false;
+  let closing = false;
+  return {
+    push(chunk) {
+      conclusion.reading(chunk);
+      const wait = seeAll(parser, chunk, (event) => reader.see(event), session);
+      conclusion.read();
+      if (reader.unproved() === undefined) conclusion.free();
+      return wait;
+    },
+    get unsentBytes() {
+      return Math.max(conclusion.bytes, parser.partialBytes);
+    },
+    get standsBetweenFrames() {
+      return atBoundary && !closing;
+    },
+    delivered(unsent = 0) {
+      atBoundary = unsent > 0 || parser.atBoundary;
+      if (!conclusion.delivered(unsent)) return;
+      statusBegun = reader.statusBegun;
+      closing = reader.closing;
+      for (const stream of streams.all()) stream.told = stream.finished;
+    },
+    unproved: () => reader.unproved(),
     farewell(message, httpStatus) {
-      if (!deliveredToBoundary || closing) return undefined;
+      if (!atBoundary || closing) return undefined;
       return spdyFarewell(
         streams,
-        status.begun,
+        statusBegun,
         encodeStatus({ kind: 'failure', message, httpStatus }, version),
       );
     },
@@ -241,9 +318,9 @@ function seeAll(
 function spdyFarewell(streams: Streams, statusSent: boolean, status: Uint8Array): Uint8Array {
   const frames: Uint8Array[] = [];
   let lastStreamId = 0;
-  for (const { id, role, replied, finished } of streams.all()) {
+  for (const { id, role, replied, told } of streams.all()) {
     lastStreamId = id;
-    if (!replied || finished) continue;
+    if (!replied || told) continue;
     const payload = role === 'error' && !statusSent ? status : new Uint8Array(0);
     frames.push(encodeSpdyFrame({ kind: 'data', streamId: id, fin: true, payload }));
   }

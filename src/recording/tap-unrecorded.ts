@@ -48,7 +48,7 @@ export function createWebSocketEndTaps(): SessionTaps {
   let closed = false;
   let deliveredToBoundary = true;
   return forgiving({
-    owesStatus: false,
+    unproved: () => undefined,
     clientToServer: UNSEEN,
     serverToClient: {
       push(chunk) {
@@ -105,17 +105,27 @@ function forgiving(taps: SessionTaps): SessionTaps {
         return undefined;
       }
     },
-    delivered() {
-      if (!lost) tap.delivered();
+    delivered(unsent) {
+      if (!lost) tap.delivered(unsent);
     },
-    get patienceMs() {
-      return lost ? 0 : (tap.patienceMs ?? 0);
+    get unsentBytes() {
+      return lost ? 0 : (tap.unsentBytes ?? 0);
+    },
+    get conclusionBytes() {
+      return lost ? 0 : (tap.conclusionBytes ?? 0);
+    },
+    get standsBetweenFrames() {
+      return !lost && tap.standsBetweenFrames === true;
+    },
+    get mayWait() {
+      return !lost && tap.mayWait === true;
+    },
+    get answers() {
+      return lost ? [] : (tap.answers ?? []);
     },
   });
   return {
-    get owesStatus() {
-      return !lost && taps.owesStatus;
-    },
+    unproved: (pressed) => (lost ? undefined : taps.unproved(pressed)),
     clientToServer: forgive(taps.clientToServer),
     serverToClient: forgive(taps.serverToClient),
     farewell: (message, httpStatus) => (lost ? undefined : taps.farewell(message, httpStatus)),

@@ -20,12 +20,13 @@ import {
   type WebSocketPiece,
   type WebSocketScanner,
 } from '../wire/websocket/frame.ts';
+import { Conclusion } from './conclusion.ts';
 import { createSizeReader } from './size-reader.ts';
 import { createStatusCollector } from './status-collector.ts';
 import {
   asViolation,
-  HEARTBEAT_PATIENCE_MS,
   STATUS_SINCE,
+  UNPROVED,
   violation,
   type SessionTaps,
   type Tap,
@@ -44,9 +45,7 @@ export function createWebSocketTaps(session: TappedSession, protocol: ChannelPro
   return {
     clientToServer: client,
     serverToClient: server,
-    get owesStatus() {
-      return protocol.version >= STATUS_SINCE && !client.left;
-    },
+    unproved: (pressed) => (client.left ? undefined : server.unproved(pressed)),
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }
@@ -59,19 +58,22 @@ function createClientSide(
   const readSize = createSizeReader(session);
   let message = createMessage(protocol);
   let closeSignal: Uint8Array = EMPTY;
-  /** The last push held whole heartbeats and nothing else. */
-  let heartbeat = false;
-  /** Somebody has typed, or has a terminal, and may type again. */
-  let typing = false;
+  let mayWait = false;
+  let answers: Uint8Array[] | undefined;
+  let ping: Uint8Array = EMPTY;
   /** The client has sent its close frame. */
   let left = false;
   const see = (piece: WebSocketPiece): void => {
-    if (piece.opcode !== OPCODE.ping && piece.opcode !== OPCODE.pong) heartbeat = false;
-    if (piece.opcode === OPCODE.close) left = true;
+    if (piece.opcode === OPCODE.ping) return seePing(piece);
+    answers = undefined;
+    if (piece.opcode === OPCODE.close) {
+      left = true;
+      mayWait = false;
+    }
     if (isControl(piece)) return;
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
     const rest = openMessage(message, piece);
-    if (message.channel === CHANNEL.stdin || message.channel === CHANNEL.resize) typing = true;
+    if (message.channel !== CHANNEL.resize) mayWait = false;
     if (message.channel === CHANNEL.stdin) session.input(rest.bytes.length);
     else if (rest.bytes.length > 0 || piece.last) seeControlData(unmaskPiece(rest), piece.last);
     if (!piece.last) return;
@@ -86,22 +88,32 @@ function createClientSide(
     if (closeSignal.length > 1 || (last && closeSignal.length !== 1)) {
       throw violation('a close signal names one channel');
     }
-    if (closeSignal[0] === CHANNEL.stdin) typing = false;
+  };
+  const seePing = (piece: WebSocketPiece): void => {
+    const bytes = unmaskPiece(piece);
+    ping = piece.first ? bytes : Buffer.concat([ping, bytes]);
+    if (piece.last) answers?.push(encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: ping }));
   };
   return {
     push(chunk) {
-      heartbeat = scanner.atBoundary;
+      mayWait = scanner.atBoundary;
+      answers = [];
       const wait = seeAll(scanner, chunk, see, session);
-      if (!scanner.atBoundary) heartbeat = false;
+      if (!scanner.atBoundary) mayWait = false;
       return wait;
     },
     delivered() {},
+    get standsBetweenFrames() {
+      return scanner.atBoundary;
+    },
     get left() {
       return left;
     },
-    get patienceMs() {
-      if (!heartbeat) return 0;
-      return typing ? HEARTBEAT_PATIENCE_MS.interactive : HEARTBEAT_PATIENCE_MS.websocket;
+    get mayWait() {
+      return mayWait;
+    },
+    get answers() {
+      return answers ?? [];
     },
   };
 }
@@ -116,25 +128,36 @@ function openMessage(message: Message, piece: WebSocketPiece): WebSocketPiece {
   return { ...piece, bytes: piece.bytes.subarray(1), offset: 1 };
 }
 
-function createServerSide(
+interface ServerReader {
+  /** Its close frame has come. */
+  readonly closed: boolean;
+  /** It has said how the process ended. */
+  readonly exited: boolean;
+  readonly statusBegun: boolean;
+  /** The last whole frame does not end its message. */
+  readonly inMessage: boolean;
+  see(piece: WebSocketPiece): void;
+}
+
+function createServerReader(
   session: TappedSession,
   protocol: ChannelProtocol,
-): Tap & Pick<SessionTaps, 'farewell'> {
-  const scanner = createWebSocketScanner({ expectMask: false });
+  conclusion: Conclusion,
+): ServerReader {
   const status = createStatusCollector(protocol.version);
   let message = createMessage(protocol);
   let inMessage = false;
   let closed = false;
-  let deliveredToBoundary = true;
-  const see = (piece: WebSocketPiece): void => {
-    if (isControl(piece)) {
-      if (piece.opcode === OPCODE.close) closed = true;
-      return;
-    }
-    if (closed) throw violation('the server went on after its close frame');
-    checkType(piece, protocol);
-    const last = piece.last && piece.fin;
-    const part = message.push(piece.bytes, last);
+  let exited = false;
+  const seeStatus = (piece: WebSocketPiece, part: Uint8Array, last: boolean): void => {
+    if (part.length > 0) conclusion.begins(piece.bytes, piece.headerLength + piece.offset);
+    status.push(part);
+    if (!last || !status.begun) return;
+    const exit = status.finish();
+    exited ||= exit !== undefined;
+    if (exit !== undefined) session.exit(exit);
+  };
+  const seePart = (piece: WebSocketPiece, part: Uint8Array, last: boolean): void => {
     switch (message.channel) {
       case CHANNEL.stdout:
         session.output('stdout', part);
@@ -143,8 +166,7 @@ function createServerSide(
         session.output('stderr', part);
         break;
       case CHANNEL.error:
-        status.push(part);
-        if (last) finishStatus();
+        seeStatus(piece, part, last);
         break;
       case CHANNEL.stdin:
       case CHANNEL.resize:
@@ -155,23 +177,79 @@ function createServerSide(
       default:
         break;
     }
-    inMessage = !last;
-    if (last) message = createMessage(protocol);
-  };
-  const finishStatus = (): void => {
-    if (!status.begun) return;
-    const exit = status.finish();
-    if (exit !== undefined) session.exit(exit);
   };
   return {
-    push: (chunk) => seeAll(scanner, chunk, see, session),
-    delivered() {
-      deliveredToBoundary = scanner.atBoundary && !inMessage;
+    get closed() {
+      return closed;
     },
-    farewell(message_, httpStatus) {
-      if (!deliveredToBoundary || closed) return undefined;
-      const payload = encodeStatus({ kind: 'failure', message: message_, httpStatus }, protocol.version);
-      const frames = status.begun ? [] : [statusFrame(payload, protocol)];
+    get exited() {
+      return exited;
+    },
+    get statusBegun() {
+      return status.begun;
+    },
+    get inMessage() {
+      return inMessage;
+    },
+    see(piece) {
+      if (isControl(piece)) {
+        closed ||= piece.opcode === OPCODE.close && piece.last;
+        return;
+      }
+      if (closed) throw violation('the server went on after its close frame');
+      checkType(piece, protocol);
+      const last = piece.last && piece.fin;
+      seePart(piece, message.push(piece.bytes, last), last);
+      if (piece.last) inMessage = !piece.fin;
+      if (last) message = createMessage(protocol);
+    },
+  };
+}
+
+function createServerSide(
+  session: TappedSession,
+  protocol: ChannelProtocol,
+): Tap & Pick<SessionTaps, 'farewell' | 'unproved'> {
+  const scanner = createWebSocketScanner({ expectMask: false });
+  const conclusion = new Conclusion();
+  const reader = createServerReader(session, protocol, conclusion);
+  // as far as it is delivered
+  let betweenFrames = true;
+  let betweenMessages = true;
+  let statusBegun = false;
+  let closed = false;
+  return {
+    push(chunk) {
+      conclusion.reading(chunk);
+      const wait = seeAll(scanner, chunk, (piece) => reader.see(piece), session);
+      conclusion.read();
+      return wait;
+    },
+    get unsentBytes() {
+      return Math.max(reader.closed ? 0 : conclusion.bytes, scanner.partialBytes);
+    },
+    get conclusionBytes() {
+      return conclusion.bytes;
+    },
+    get standsBetweenFrames() {
+      return betweenFrames && !closed;
+    },
+    delivered(unsent = 0) {
+      betweenFrames = unsent > 0 || scanner.atBoundary;
+      if (!conclusion.delivered(unsent)) return;
+      betweenMessages = betweenFrames && !reader.inMessage;
+      statusBegun = reader.statusBegun;
+      closed = reader.closed;
+    },
+    unproved(pressed) {
+      if (protocol.version >= STATUS_SINCE && !reader.exited) return UNPROVED.status;
+      if (!reader.closed) return UNPROVED.output;
+      return pressed ? UNPROVED.pressed : undefined;
+    },
+    farewell(message, httpStatus) {
+      if (!betweenFrames || !betweenMessages || closed) return undefined;
+      const payload = encodeStatus({ kind: 'failure', message, httpStatus }, protocol.version);
+      const frames = statusBegun ? [] : [statusFrame(payload, protocol)];
       frames.push(encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload: CLOSE_NORMAL }));
       return Buffer.concat(frames);
     },

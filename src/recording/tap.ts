@@ -10,20 +10,26 @@ export interface Tap {
    * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection: the chunk must not be delivered
    */
   push(chunk: Uint8Array): void | Promise<void>;
-  /** The chunk was handed to the other side. */
-  delivered(): void;
-  /** For how long the chunk that was pushed last may be kept back; see `RelayTap`. Of the client's side only. */
-  readonly patienceMs?: number;
+  /** What was pushed was handed to the other side, but for its last `unsent` bytes. */
+  delivered(unsent?: number): void;
+  /** See `RelayTap`; of the server's side only. */
+  readonly unsentBytes?: number;
+  readonly conclusionBytes?: number;
+  readonly standsBetweenFrames?: boolean;
+  /** See `RelayTap`; of the client's side only. */
+  readonly mayWait?: boolean;
+  readonly answers?: readonly Uint8Array[];
 }
 
 export interface SessionTaps {
   readonly clientToServer: Tap;
   readonly serverToClient: Tap;
   /**
-   * The server has to say how the process ended, also when it ended well: that is how the protocol is, and the client has
-   * not taken its leave before.
+   * Why it is not proved that all the process wrote has come, and how it ended, now that the server has closed its
+   * connection. `undefined`: it is proved, or the client has taken its leave before, or the protocol proves nothing.
+   * @param pressed the server had to wait for the gateway until it closed
    */
-  readonly owesStatus: boolean;
+  unproved(pressed: boolean): string | undefined;
   /**
    * Bytes that end the session with a message, to be put behind what was delivered to the client; `undefined` where
    * that is impossible, because a frame is partly delivered or the protocol is past it.
@@ -31,12 +37,12 @@ export interface SessionTaps {
   farewell(message: string, httpStatus: number): Uint8Array | undefined;
 }
 
-/**
- * For how long a chunk with nothing but heartbeats of the client may wait: not long where a key that somebody presses
- * would wait behind it, and otherwise for less than clients wait for the answer (client-go 61 s over WebSocket, over SPDY
- * for ever).
- */
-export const HEARTBEAT_PATIENCE_MS = { interactive: 250, spdy: 60_000, websocket: 20_000 } as const;
+/** What ends without proof, in words for the user and the recording. */
+export const UNPROVED = {
+  status: 'the API server closed the connection before it said how the command ended',
+  output: 'the API server closed the connection before the output had ended',
+  pressed: 'the API server had to wait for its client until it closed, and may have thrown output away',
+} as const;
 
 /** The first version of the stream protocol in which the server always says how a process ended. */
 export const STATUS_SINCE = 4;

@@ -17,10 +17,12 @@ const GOLDEN_TTY = [
 
 function taps(version: 1 | 2 | 3 | 4 | 5 = 4) {
   const session = new SeenSession();
-  const { clientToServer, serverToClient, farewell } = createSpdyTaps(session, version);
+  const { clientToServer, serverToClient, farewell, unproved } = createSpdyTaps(session, version);
   return {
     session,
+    serverToClient,
     farewell,
+    unproved,
     up: (...chunks: Uint8Array[]) => {
       for (const chunk of chunks) void clientToServer.push(chunk);
     },
@@ -46,25 +48,91 @@ function opened(version?: 1 | 2 | 3 | 4 | 5) {
 }
 
 describe('SPDY tap, heartbeats', () => {
-  it('lets whole heartbeats wait, briefly while somebody may type, and nothing else', () => {
+  it('says of each chunk whether it may wait, and what the server would answer to it', () => {
     const client = createSpdyPeer();
     const { clientToServer } = createSpdyTaps(new SeenSession(), 4);
-    const patience = (chunk: Uint8Array): number | undefined => {
+    const look = (chunk: Uint8Array): string => {
       void clientToServer.push(chunk);
-      return clientToServer.patienceMs;
+      if (clientToServer.mayWait !== true) return 'goes';
+      return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
     };
     const ping = hex('800300060000000400000001');
-    expect(patience(client.open(1, 'error'))).toBe(0);
-    expect(patience(ping)).toBe(60_000);
-    expect(patience(client.open(3, 'stdin'))).toBe(0);
-    expect(patience(ping)).toBe(250);
-    expect(patience(Buffer.concat([ping, client.data(3, utf8('x'))]))).toBe(0);
-    expect(patience(Buffer.concat([client.data(3, utf8('x')), ping]))).toBe(0);
-    expect(patience(ping.subarray(0, 5))).toBe(0);
-    expect(patience(ping.subarray(5))).toBe(0);
-    expect(patience(Buffer.concat([ping, ping]))).toBe(250);
-    expect(patience(client.data(3, utf8('x'), true))).toBe(0);
-    expect(patience(ping)).toBe(60_000);
+    const answer = '800300060000000400000001';
+    expect(look(client.open(1, 'error'))).toBe('goes');
+    expect(look(ping)).toBe(answer);
+    expect(look(client.open(3, 'stdin'))).toBe('goes');
+    expect(look(client.open(5, 'resize'))).toBe('goes');
+    expect(look(ping)).toBe(answer);
+    expect(look(Buffer.concat([ping, client.data(3, utf8('x'))]))).toBe('goes');
+    expect(look(Buffer.concat([client.data(3, utf8('x')), ping]))).toBe('goes');
+    expect(look(ping.subarray(0, 5))).toBe('goes');
+    expect(look(ping.subarray(5))).toBe('goes');
+    expect(look(Buffer.concat([ping, ping]))).toBe(answer + answer);
+    expect(look(client.data(5, utf8('{"Width":1,"Height":2}')))).toBe('waits');
+    expect(look(Buffer.concat([ping, client.data(5, utf8('{}'))]))).toBe('waits');
+    // the answer to a heartbeat of the server
+    expect(look(hex('800300060000000400000002'))).toBe('waits');
+    expect(look(hex('80030009000000080000000300000001'))).toBe('waits');
+    expect(look(client.data(3, utf8('x'), true))).toBe('goes');
+    expect(look(hex('80030003000000080000000300000005'))).toBe('goes');
+  });
+});
+
+describe('SPDY tap, the end', () => {
+  const reset = (id: number): Uint8Array => encodeSpdyFrame({ kind: 'rstStream', streamId: id, status: 5 });
+  const ends = ['the API server closed the connection before it said how the command ended', undefined];
+
+  it('is proved by a status and by an end of each stream of output', () => {
+    const { serverToClient, unproved, down, server } = opened();
+    expect(unproved(false)).toBe(ends[0]);
+    down(server.data(5, utf8('out')), server.data(1, STATUS_SUCCESS));
+    expect(unproved(false)).toBe(ends[0]);
+    down(reset(1));
+    expect(unproved(false)).toContain('before the output had ended');
+    down(reset(5), server.data(7, utf8(''), true));
+    expect(unproved(false)).toBeUndefined();
+    expect(serverToClient.unsentBytes).toBe(0);
+  });
+
+  it('is not asked of a server whose client has left', () => {
+    const { unproved, up } = opened();
+    up(encodeSpdyFrame({ kind: 'goaway', lastStreamId: 0, status: 0 }));
+    expect(unproved(false)).toBeUndefined();
+  });
+
+  it('keeps a part of a frame, and a status until it is proved, in any segmentation', () => {
+    fc.assert(
+      fc.property(fc.array(fc.nat(200), { maxLength: 6 }), (cuts) => {
+        const { serverToClient, session, server } = opened();
+        const output = Buffer.concat([server.data(5, Buffer.alloc(40, 1)), server.data(7, utf8('e'))]);
+        const conclusion = Buffer.concat([server.data(1, STATUS_SUCCESS), reset(1), reset(5)]);
+        const proof = reset(7);
+        const all = Buffer.concat([output, conclusion, proof]);
+        let at = 0;
+        for (const cut of [...cuts.toSorted((a, b) => a - b), all.length]) {
+          const end = Math.min(cut, all.length);
+          if (end <= at) continue;
+          void serverToClient.push(all.subarray(at, end));
+          at = end;
+          const delivered = at - (serverToClient.unsentBytes ?? 0);
+          serverToClient.delivered(serverToClient.unsentBytes);
+          expect(serverToClient.standsBetweenFrames).toBe(true);
+          if (at === all.length) expect(delivered).toBe(all.length);
+          else if (at >= output.length) expect(delivered).toBeLessThanOrEqual(output.length);
+          else expect([0, 48]).toContain(delivered);
+        }
+        expect(session.seen.at(-1)).toContain('exit');
+      }),
+    );
+  });
+
+  it('tells the client of a failure where the status that came is not proved', () => {
+    const { serverToClient, farewell, server } = opened();
+    void serverToClient.push(Buffer.concat([server.data(1, STATUS_SUCCESS), reset(1), reset(5)]));
+    serverToClient.delivered(serverToClient.unsentBytes);
+    const events = createSpdyParser().push(farewell('cut', 502)!);
+    expect(events.map(({ kind }) => kind)).toEqual(['data', 'data', 'data', 'data', 'data', 'goaway']);
+    expect(text(farewell('cut', 502)!)).toContain('Failure');
   });
 });
 

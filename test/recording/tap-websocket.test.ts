@@ -20,13 +20,15 @@ const SIZE = utf8('{"width":10,"height":20}');
 
 function taps(subprotocol = 'v5.channel.k8s.io') {
   const session = new SeenSession();
-  const { clientToServer, serverToClient, farewell } = createWebSocketTaps(
+  const { clientToServer, serverToClient, farewell, unproved } = createWebSocketTaps(
     session,
     parseSubprotocol(subprotocol)!,
   );
   return {
     session,
+    serverToClient,
     farewell,
+    unproved,
     up: (...chunks: Uint8Array[]) => {
       for (const chunk of chunks) void clientToServer.push(chunk);
     },
@@ -52,26 +54,97 @@ function verdict(direction: 'up' | 'down', bytes: Uint8Array): string {
 const VIOLATED = expect.objectContaining({ code: 'SESSION_VIOLATED' });
 
 describe('WebSocket tap, heartbeats', () => {
-  it('lets whole heartbeats wait, briefly while somebody may type, and nothing else', () => {
+  it('says of each chunk whether it may wait, and what the server would answer to it', () => {
     const { clientToServer } = createWebSocketTaps(new SeenSession(), parseSubprotocol('v5.channel.k8s.io')!);
-    const patience = (chunk: Uint8Array): number | undefined => {
+    const look = (chunk: Uint8Array): string => {
       void clientToServer.push(chunk);
-      return clientToServer.patienceMs;
+      if (clientToServer.mayWait !== true) return 'goes';
+      return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
     };
     const ping = hex('898001020304');
+    const pong = '8a00';
     const key = clientMessage(0, utf8('x'));
-    expect(patience(ping)).toBe(20_000);
-    expect(patience(key)).toBe(0);
-    expect(patience(ping)).toBe(250);
-    expect(patience(Buffer.concat([ping, key]))).toBe(0);
-    expect(patience(Buffer.concat([key, ping]))).toBe(0);
-    expect(patience(ping.subarray(0, 3))).toBe(0);
-    expect(patience(ping.subarray(3))).toBe(0);
-    expect(patience(clientMessage(255, Uint8Array.of(0)))).toBe(0);
-    expect(patience(ping)).toBe(20_000);
-    expect(patience(clientMessage(4, SIZE))).toBe(0);
-    expect(patience(ping)).toBe(250);
-    expect(patience(hex('888001020304'))).toBe(0);
+    expect(look(ping)).toBe(pong);
+    expect(look(key)).toBe('goes');
+    expect(look(Buffer.concat([ping, key]))).toBe('goes');
+    expect(look(Buffer.concat([key, ping]))).toBe('goes');
+    expect(look(ping.subarray(0, 3))).toBe('goes');
+    expect(look(ping.subarray(3))).toBe('goes');
+    expect(look(clientMessage(255, Uint8Array.of(0)))).toBe('goes');
+    expect(look(clientMessage(4, SIZE))).toBe('waits');
+    expect(look(Buffer.concat([ping, clientMessage(4, SIZE)]))).toBe('waits');
+    // an answer to the server
+    expect(look(hex('8a8001020304'))).toBe('waits');
+    const named = encodeWebSocketFrame({ opcode: OPCODE.ping, fin: true, payload: utf8('now'), mask: MASK });
+    expect(look(Buffer.concat([named, ping]))).toBe(`8a03${Buffer.from('now').toString('hex')}${pong}`);
+    expect(look(hex('888001020304'))).toBe('goes');
+  });
+});
+
+describe('WebSocket tap, the end', () => {
+  const output = serverMessage(1, Buffer.alloc(300, 1));
+  const status = serverMessage(3, STATUS_SUCCESS);
+  const close = hex('880203e8');
+
+  it('is proved by a status and a close frame, behind a server that did not have to wait', () => {
+    const { unproved, down } = taps();
+    down(output);
+    expect(unproved(false)).toContain('before it said how the command ended');
+    down(status);
+    expect(unproved(false)).toContain('before the output had ended');
+    down(close);
+    expect(unproved(false)).toBeUndefined();
+    expect(unproved(true)).toContain('may have thrown output away');
+  });
+
+  it('is not asked of a server whose client has left, and of old protocols only for the close frame', () => {
+    const left = taps();
+    left.up(hex('888001020304'));
+    expect(left.unproved(true)).toBeUndefined();
+    const old = taps('channel.k8s.io');
+    expect(old.unproved(false)).toContain('before the output had ended');
+    old.down(close);
+    expect(old.unproved(false)).toBeUndefined();
+  });
+
+  it('keeps a part of a frame, and a status until its close frame is there, in any segmentation', () => {
+    const all = Buffer.concat([output, status, close]);
+    fc.assert(
+      fc.property(fc.array(fc.nat(all.length), { maxLength: 6 }), (cuts) => {
+        const { serverToClient } = taps();
+        let at = 0;
+        for (const end of [...cuts.toSorted((a, b) => a - b), all.length]) {
+          if (end <= at) continue;
+          void serverToClient.push(all.subarray(at, end));
+          at = end;
+          const unsent = serverToClient.unsentBytes ?? 0;
+          serverToClient.delivered(unsent);
+          expect(serverToClient.standsBetweenFrames).toBe(at < all.length);
+          if (at === all.length) expect(unsent).toBe(0);
+          else expect(at - unsent).toBe(at < output.length ? 0 : output.length);
+        }
+      }),
+    );
+  });
+
+  it('leaves room for a farewell in front of a frame that is cut', () => {
+    const { serverToClient, farewell } = taps();
+    void serverToClient.push(output.subarray(0, 100));
+    serverToClient.delivered(serverToClient.unsentBytes);
+    expect(text(farewell('cut', 502)!)).toContain('Failure');
+    serverToClient.delivered(0);
+    expect(farewell('cut', 502)).toBeUndefined();
+  });
+
+  it('has a conclusion that can be taken back as long as it is not delivered', () => {
+    const { serverToClient, farewell } = taps();
+    void serverToClient.push(Buffer.concat([output, status, close]));
+    expect(serverToClient.conclusionBytes).toBe(status.length + close.length);
+    serverToClient.delivered(serverToClient.conclusionBytes);
+    expect(text(farewell('cut', 502)!)).toContain('Failure');
+    serverToClient.delivered(0);
+    expect(serverToClient.conclusionBytes).toBe(0);
+    expect(farewell('cut', 502)).toBeUndefined();
   });
 });
 

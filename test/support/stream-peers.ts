@@ -37,6 +37,12 @@ export function serverMessage(channel: number, data: Uint8Array): Uint8Array {
   return encodeWebSocketFrame({ opcode: OPCODE.binary, fin: true, payload });
 }
 
+/** How the API server ends a session: the status on its channel, and a close frame. */
+export function serverEnd(status: Uint8Array): Uint8Array {
+  const close = encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload: Uint8Array.of(0x03, 0xe8) });
+  return Buffer.concat([serverMessage(3, status), close]);
+}
+
 /** One binary message, masked, as a client sends it. */
 export function clientMessage(channel: number, data: Uint8Array): Uint8Array {
   const payload = Buffer.concat([Uint8Array.of(channel), data]);

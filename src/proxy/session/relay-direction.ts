@@ -1,35 +1,49 @@
 /**
  * One direction of a relay: every chunk goes past the tap before it goes to the sink, one at a time.
  *
- * A server that has said everything closes its connection while much of it is still in the buffers of the way here, when
- * a slow recorder or a slow client holds it back. One more byte to such a server makes its system throw the rest away.
- * So what may wait, the heartbeats of a client, waits until everything is here.
+ * ```
+ *   source ──────────────────────────────► tap ──► unsent ──► sink
+ *      └──► buffer, while anything waits ──┘  ▲       what must not be shown yet
+ * ```
+ *
+ * With a buffer the source is read at once, whatever tap and sink do; without, it is paused while they are busy. A chunk
+ * that comes when nothing waits goes straight through.
  */
 import type { Duplex } from 'node:stream';
-import { setTimeout as delay } from 'node:timers/promises';
 import { passedThrough } from '../../memory/stream-garbage.ts';
+import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
 
 /** A stage that sees every chunk before it is delivered. */
 export interface RelayTap {
   /** A promise holds the chunk back until it resolves; a throw or a rejection stops the relay with the chunk unsent. */
   push(chunk: Uint8Array): void | Promise<void>;
-  /** The chunk has been handed to the other end. */
-  delivered(): void;
-  /**
-   * For how long the chunk that was pushed last may be kept back while the other direction is behind, in milliseconds.
-   * 0 or nothing: it must not wait for that.
-   */
-  readonly patienceMs?: number;
+  /** What was pushed has been handed to the other end, but for the last `unsent` bytes. */
+  delivered(unsent?: number): void;
+  /** So many of the bytes that were pushed last must not be delivered before more has come. */
+  readonly unsentBytes?: number;
+  /** So many of them say how all of it ended, which is not to be told while that is in doubt. */
+  readonly conclusionBytes?: number;
+  /** What was delivered ends where a frame ends, and others may follow. */
+  readonly standsBetweenFrames?: boolean;
+  /** Nothing in the chunk that was pushed last has to reach the other end now; it is made of whole frames. */
+  readonly mayWait?: boolean;
+  /** What the other end would say to the chunk that was pushed last, where that is all it would do. */
+  readonly answers?: readonly Uint8Array[];
 }
 
-/** A direction has caught up when nothing held it back, and nothing came, for this long. */
-const CAUGHT_UP_MS = 100;
 /**
  * Taken together at most. Where output is shown when it is durable, `cat` of text is relayed at 21 MB/s piece by piece, at 42
  * with 64 KiB and at 58 with this. Without a limit it is 90, in three times the memory: the blocks that lines are written into
  * are not used again beyond 256 KiB.
  */
 const MAX_TAKEN_BYTES = 128 * 1024;
+/** Goes past the tap in one turn of the event loop. Then what has come meanwhile is read, which takes far less time. */
+const MAX_TURN_BYTES = 256 * 1024;
+/** What is not delivered is delivered all the same when it is more, or when nothing comes for so long. */
+const MAX_UNSENT_BYTES = 128 * 1024;
+const MAX_UNSENT_MS = 1_000;
+/** Answers that wait for their place; clients have one heartbeat under way. */
+const MAX_ANSWERS = 16;
 
 export interface DirectionOptions {
   readonly source: Duplex;
@@ -37,25 +51,48 @@ export interface DirectionOptions {
   readonly tap: RelayTap | undefined;
   /** Called with what the tap threw; nothing is delivered from that chunk on. */
   readonly refuse: (error: unknown) => void;
-  readonly otherIsBehind: () => boolean;
-  /** Bytes for the sink before its end, behind everything else. */
-  readonly lastWords?: (() => Uint8Array | undefined) | undefined;
+  readonly openBuffer?: ((events: BufferEvents) => SessionBuffer) | undefined;
+  /** The buffer holds all it may, and the source waits. */
+  readonly beyond?: (() => void) | undefined;
+  /** Decides what becomes of a chunk. True: it is not delivered now; `forward` delivers it, if anything does. */
+  readonly consider?: ((chunk: Uint8Array, tap: RelayTap) => boolean) | undefined;
+  /** Bytes for the sink before its end, behind everything else that is delivered. @param pressed see `Direction` */
+  readonly lastWords?: ((pressed: boolean) => Uint8Array | undefined) | undefined;
 }
 
 export class Direction {
   readonly #options: DirectionOptions;
+  readonly #buffer: SessionBuffer | undefined;
   #bytes = 0;
-  /** Reasons to wait: the tap, the sink. The source flows when there is none. */
+  /** Reasons to wait: the tap, the sink. */
   #holds = 0;
+  #sinkFull = 0;
   #state: 'running' | 'stopped' | 'discarding' = 'running';
   #ended = false;
-  /** Runs from when it was held back, or something came after that; undefined when it has caught up. */
-  #catchingUp: NodeJS.Timeout | undefined;
-  /** How often that has begun anew. */
+  #arrivals = 0;
+  #lastMs = performance.now();
+  /** Grows with everything that comes and with everything that lets go. */
   #stirs = 0;
+  #turnBytes = 0;
+  #turnAsked = false;
+  #unsent: Uint8Array[] = [];
+  #unsentBytes = 0;
+  #unsentTimer: NodeJS.Timeout | undefined;
+  #answers: Uint8Array[] = [];
+  #pressed = false;
 
   constructor(options: DirectionOptions) {
     this.#options = options;
+    this.#buffer = options.openBuffer?.({
+      ready: () => this.#pump(),
+      room: () => this.#readOn(),
+      beyond: () => {
+        this.#pressed = true;
+        options.beyond?.();
+      },
+      fileLost: () => {},
+      failed: options.refuse,
+    });
   }
 
   /** Taken from the source. */
@@ -63,28 +100,40 @@ export class Direction {
     return this.#bytes;
   }
 
-  /** Something holds it back, or did until a moment ago. */
+  /** For how long nothing has come. */
+  get silentMs(): number {
+    return performance.now() - this.#lastMs;
+  }
+
+  /** Something that came is not delivered yet, or may not have been read. */
   get behind(): boolean {
     if (this.#state !== 'running') return false;
-    return this.#holds > 0 || this.#catchingUp !== undefined;
+    const { source } = this.#options;
+    return this.#holds > 0 || this.#waiting > 0 || this.#unsentBytes > 0 || source.readableLength > 0;
+  }
+
+  /** The source had to wait, and since then there was no turn of the event loop in which nothing came. */
+  get pressed(): boolean {
+    return this.#pressed;
   }
 
   start(head: Uint8Array): void {
     const { source } = this.#options;
     source.pause();
-    source.on('data', this.#take);
+    source.on('data', this.#arrive);
     source.once('end', this.endSource);
-    if (head.length > 0) this.#take(head);
-    if (this.#holds === 0 && this.#state === 'running') source.resume();
+    if (head.length > 0) this.#arrive(head);
+    this.#readOn();
   }
 
   stop(): void {
     const { source, sink } = this.#options;
     this.#state = 'stopped';
-    clearTimeout(this.#catchingUp);
-    source.off('data', this.#take);
+    this.#buffer?.bytes.close();
+    clearTimeout(this.#unsentTimer);
+    source.off('data', this.#arrive);
     source.off('end', this.endSource);
-    sink.off('drain', this.#release);
+    sink.off('drain', this.#drained);
     source.pause();
   }
 
@@ -94,22 +143,102 @@ export class Direction {
    */
   readonly endSource = (): void => {
     this.#ended = true;
-    if (this.#holds === 0) this.#endSink();
+    this.#endSink();
   };
 
   /** The sink is gone: what still comes is read and dropped, so that the source can end. */
   discard(): void {
     if (this.#state === 'stopped') return;
     this.#state = 'discarding';
+    this.#buffer?.bytes.close();
+    clearTimeout(this.#unsentTimer);
     this.#options.source.resume();
   }
 
-  readonly #take = (chunk: Uint8Array): void => {
-    const { tap, refuse, otherIsBehind } = this.#options;
+  /** Resolves after a whole turn of the event loop: whether nothing came in it, and everything is delivered. */
+  async quiet(): Promise<boolean> {
+    const before = this.#stirs;
+    // The system is asked what there is to read between the two.
+    await nextTurn();
+    await nextTurn();
+    return this.#stirs === before && !this.behind;
+  }
+
+  /** Hands the sink bytes that are not from the source, at the next place where frames may stand. */
+  answer(bytes: readonly Uint8Array[]): void {
+    this.#answers.push(...bytes);
+    this.#answers.splice(0, this.#answers.length - MAX_ANSWERS);
+    this.#sendAnswers();
+  }
+
+  /** Delivers a chunk of the source that was kept back. */
+  forward(chunk: Uint8Array): void {
+    const { sink } = this.#options;
+    if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
+    this.#write([chunk]);
+  }
+
+  get #waiting(): number {
+    return this.#buffer?.bytes.size ?? 0;
+  }
+
+  readonly #arrive = (chunk: Uint8Array): void => {
     if (this.#state !== 'running') return;
     this.#bytes += chunk.length;
+    this.#arrivals += 1;
+    this.#lastMs = performance.now();
+    this.#stirs += 1;
     passedThrough(chunk.length);
-    if (this.#catchingUp !== undefined) this.#stir();
+    if (this.#buffer === undefined) return this.#take(chunk);
+    if (this.#holds === 0 && this.#waiting === 0 && this.#turnBytes < MAX_TURN_BYTES) {
+      this.#turnBytes += chunk.length;
+      this.#askTurn();
+      return this.#take(chunk);
+    }
+    const { bytes } = this.#buffer;
+    bytes.push(chunk);
+    if (bytes.full) this.#options.source.pause();
+    if (this.#holds === 0) this.#askTurn();
+  };
+
+  /** After the source had to wait: until nothing comes any more, or it has to wait again. */
+  async #watchPressure(): Promise<void> {
+    const { source } = this.#options;
+    for (let before = -1; before !== this.#arrivals;) {
+      before = this.#arrivals;
+      await nextTurn();
+      await nextTurn();
+      if (this.#state !== 'running' || this.#ended || source.isPaused()) return;
+    }
+    this.#pressed = false;
+  }
+
+  #askTurn(): void {
+    if (this.#turnAsked) return;
+    this.#turnAsked = true;
+    setImmediate(() => {
+      this.#turnAsked = false;
+      this.#turnBytes = 0;
+      this.#pump();
+    });
+  }
+
+  /** Takes out of the buffer what may be taken in this turn. */
+  #pump(): void {
+    const bytes = this.#buffer?.bytes;
+    if (bytes === undefined) return;
+    while (this.#state === 'running' && this.#holds === 0 && bytes.size > 0) {
+      if (this.#turnBytes >= MAX_TURN_BYTES) return this.#askTurn();
+      const chunk = bytes.take(MAX_TAKEN_BYTES);
+      if (chunk === undefined) return;
+      this.#turnBytes += chunk.length;
+      this.#take(chunk);
+    }
+    this.#endSink();
+  }
+
+  #take(chunk: Uint8Array): void {
+    const { tap, refuse } = this.#options;
     if (tap === undefined) return this.#deliver(chunk);
     let wait: void | Promise<void>;
     try {
@@ -117,8 +246,6 @@ export class Direction {
     } catch (error) {
       return refuse(error);
     }
-    const { patienceMs = 0 } = tap;
-    if (patienceMs > 0 && otherIsBehind()) wait = this.#waitForOther(wait, patienceMs);
     if (wait === undefined) return this.#deliver(chunk);
     this.#hold();
     wait.then(() => {
@@ -126,67 +253,136 @@ export class Direction {
       this.#release();
       this.#takeWaiting();
     }, refuse);
-  };
-
-  async #waitForOther(first: void | Promise<void>, patienceMs: number): Promise<void> {
-    await first;
-    const untilMs = performance.now() + patienceMs;
-    while (this.#state === 'running' && this.#options.otherIsBehind() && performance.now() < untilMs) {
-      await delay(CAUGHT_UP_MS / 4);
-    }
   }
 
   #deliver(chunk: Uint8Array): void {
-    const { sink, tap } = this.#options;
+    const { sink, tap, consider } = this.#options;
     if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
-    const room = sink.write(chunk);
-    tap?.delivered();
-    if (room) return;
+    if (tap !== undefined && consider?.(chunk, tap) === true) return;
+    this.#unsent.push(chunk);
+    this.#unsentBytes += chunk.length;
+    const unsent = tap?.unsentBytes ?? 0;
+    this.#send(this.#pressed ? Math.max(unsent, tap?.conclusionBytes ?? 0) : unsent);
+  }
+
+  /** Delivers all but the last `keep` bytes. */
+  #send(keep: number): void {
+    const kept = keep > MAX_UNSENT_BYTES ? 0 : Math.min(keep, this.#unsentBytes);
+    const pieces = this.#unsent;
+    this.#unsent = kept === 0 ? [] : cutTail(pieces, kept);
+    const sent = this.#unsentBytes - kept;
+    this.#unsentBytes = kept;
+    clearTimeout(this.#unsentTimer);
+    if (kept > 0) this.#unsentTimer = setTimeout(this.#sendAll, MAX_UNSENT_MS).unref();
+    if (sent > 0) this.#write(pieces);
+    this.#options.tap?.delivered(kept);
+    this.#sendAnswers();
+  }
+
+  readonly #sendAll = (): void => {
+    // the tap has seen more than was delivered while it holds a chunk
+    if (this.#holds > 0) this.#unsentTimer?.refresh();
+    else this.#send(0);
+  };
+
+  #write(pieces: readonly Uint8Array[]): void {
+    const { sink } = this.#options;
+    let room = true;
+    let count = 0;
+    if (pieces.length > 1) sink.cork();
+    for (const piece of pieces) {
+      count += piece.length;
+      room = sink.write(piece);
+    }
+    if (pieces.length > 1) sink.uncork();
+    if (room) return this.#buffer?.drained(count);
+    this.#sinkFull += count;
+    if (this.#sinkFull > count) return;
     this.#hold();
-    sink.once('drain', this.#release);
+    sink.once('drain', this.#drained);
+  }
+
+  readonly #drained = (): void => {
+    this.#buffer?.drained(this.#sinkFull);
+    this.#sinkFull = 0;
+    this.#sendAnswers();
+    this.#release();
+  };
+
+  #sendAnswers(): void {
+    const { sink, tap } = this.#options;
+    if (this.#answers.length === 0 || this.#state !== 'running' || this.#sinkFull > 0) return;
+    if (tap?.standsBetweenFrames !== true || sink.writableEnded || sink.destroyed) return;
+    const answers = this.#answers;
+    this.#answers = [];
+    this.#write(answers);
   }
 
   #hold(): void {
     this.#holds += 1;
-    this.#options.source.pause();
+    if (this.#buffer === undefined) this.#options.source.pause();
   }
 
-  readonly #release = (): void => {
+  #release(): void {
     this.#holds -= 1;
     if (this.#state === 'stopped') return;
-    this.#stir();
-    if (this.#holds > 0) return;
-    if (this.#ended) this.#endSink();
-    else this.#options.source.resume();
-  };
-
-  #stir(): void {
     this.#stirs += 1;
-    this.#catchingUp ??= setTimeout(this.#lookWhetherQuiet, CAUGHT_UP_MS).unref();
-    this.#catchingUp.refresh();
+    if (this.#holds > 0) return;
+    if (this.#buffer !== undefined) return this.#pump();
+    if (this.#ended) this.#endSink();
+    else this.#readOn();
   }
 
-  /** On a busy machine a process may wait that long for its turn, so what has come meanwhile is read before that is quiet. */
-  readonly #lookWhetherQuiet = (): void => {
-    const before = this.#stirs;
-    setImmediate(() => {
-      if (this.#stirs === before) this.#catchingUp = undefined;
-    });
-  };
+  #readOn(): void {
+    if (this.#state === 'stopped') return;
+    const busy = this.#buffer === undefined ? this.#holds > 0 : this.#buffer.bytes.full;
+    if (busy) return;
+    this.#options.source.resume();
+    if (this.#pressed) void this.#watchPressure();
+  }
 
-  /** What came while a tap held a chunk back is taken together: a tap that waits for the recorder waits once for it. */
+  /** Without a buffer, what came while a tap held a chunk back is taken together: it waits once for the recorder then. */
   #takeWaiting(): void {
     const { source } = this.#options;
-    if (this.#state !== 'running' || this.#holds > 0) return;
-    // hands it to `#take`
+    if (this.#state !== 'running' || this.#holds > 0 || this.#buffer !== undefined) return;
+    // hands it to `#arrive`
     source.read(Math.min(source.readableLength, MAX_TAKEN_BYTES));
   }
 
   #endSink(): void {
     const { sink, lastWords } = this.#options;
+    if (!this.#ended || this.#holds > 0 || this.#waiting > 0) return;
     if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
-    const words = lastWords?.();
+    const words = lastWords?.(this.#pressed);
+    clearTimeout(this.#unsentTimer);
+    // a part of a frame, or a word that nothing has proved
+    if (words === undefined) for (const piece of this.#unsent) sink.write(piece);
+    this.#unsent = [];
+    this.#unsentBytes = 0;
     if (words === undefined) sink.end();
     else sink.end(words);
   }
+}
+
+/** Takes the last `bytes` of `pieces` off them. */
+function cutTail(pieces: Uint8Array[], bytes: number): Uint8Array[] {
+  const tail: Uint8Array[] = [];
+  for (let left = bytes; left > 0;) {
+    const last = pieces.pop();
+    if (last === undefined) break;
+    if (last.length > left) {
+      pieces.push(last.subarray(0, last.length - left));
+      tail.unshift(last.subarray(last.length - left));
+      break;
+    }
+    tail.unshift(last);
+    left -= last.length;
+  }
+  return tail;
+}
+
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
 }

@@ -2,9 +2,10 @@
  * Carries bytes between a client and the API server until one of them is done. Knows no protocol.
  *
  * ```
- *   client ──data──► tap.push ──► upstream.write       one chunk under way per direction; a tap that wants to wait,
- *   client ◄──write── tap.push ◄──data── upstream      or a full sink, pauses the source
- * ```
+ *   client ──data──► tap.push ──────────────► upstream.write      one chunk under way per direction; a tap that wants to
+ *   client ◄──write── tap.push ◄── buffer ◄──data── upstream      wait, or a full sink, pauses the client; what the
+ * ```                                                             upstream says is read all the same
+ *
  *
  * Not `stream.pipeline`: it destroys the sink when the source or a stage fails, and a session that is ended by the
  * gateway still has to tell its client why. What pipeline does is done here: errors of both ends, back-pressure,
@@ -13,6 +14,8 @@
  * An end that breaks is treated the same way, because what it said before still counts.
  */
 import type { Duplex } from 'node:stream';
+import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
+import { HeldBack, SILENT_MS } from './held-back.ts';
 import { Direction, type RelayTap } from './relay-direction.ts';
 
 export type { RelayTap } from './relay-direction.ts';
@@ -28,8 +31,17 @@ export interface RelayOptions {
   readonly lingerMs: number;
   /** Destroys both ends. */
   readonly signal: AbortSignal;
-  /** Asked when the API server has ended or broken and all it said is delivered: bytes for the client before its end. */
-  readonly lastWords?: () => Uint8Array | undefined;
+  /** For how long the API server must have said nothing before it gets a heartbeat of the client. */
+  readonly silentMs?: number;
+  /** For what the API server says and the client has not got yet; without one the API server waits for the client. */
+  readonly openBuffer?: (events: BufferEvents) => SessionBuffer;
+  /** The buffer holds all it may, and the API server waits. */
+  readonly beyond?: () => void;
+  /**
+   * Asked when the API server has ended or broken and all it said is delivered: bytes for the client before its end.
+   * `pressed`: see `Relay`.
+   */
+  readonly lastWords?: (pressed: boolean) => Uint8Array | undefined;
 }
 
 export type RelayEnd =
@@ -47,13 +59,15 @@ export interface Relay {
   readonly done: Promise<RelayEnd>;
   /** Bytes taken from each end. */
   readonly totals: { readonly fromClient: number; readonly fromUpstream: number };
+  /** The API server had to wait for the client, and from then to its end it has always had something to say. */
+  readonly pressed: boolean;
   /** Delivers nothing more and leaves both ends open for the caller. */
   stop(): void;
 }
 
 /** Starts to relay. From now on until `done` the relay owns both ends. */
 export function startRelay(options: RelayOptions): Relay {
-  const { client, upstream, taps, signal } = options;
+  const { client, upstream, taps, signal, silentMs = SILENT_MS } = options;
   const done = Promise.withResolvers<RelayEnd>();
   let over = false;
   let first: 'client' | 'upstream' | undefined;
@@ -63,6 +77,7 @@ export function startRelay(options: RelayOptions): Relay {
   const finish = (end: RelayEnd): void => {
     if (over) return;
     over = true;
+    heldBack.stop();
     inbound.stop();
     outbound.stop();
     clearTimeout(linger);
@@ -77,19 +92,21 @@ export function startRelay(options: RelayOptions): Relay {
   const onAbort = (): void => destroyBoth({ kind: 'stopped' });
   const refuse = (error: unknown): void => finish({ kind: 'refused', error });
 
+  const heldBack = new HeldBack({ inbound: () => inbound, outbound: () => outbound, silentMs });
   const inbound: Direction = new Direction({
     source: client,
     sink: upstream,
     tap: taps?.clientToServer,
     refuse,
-    otherIsBehind: () => outbound.behind,
+    consider: (chunk, tap) => heldBack.consider(chunk, tap),
   });
   const outbound: Direction = new Direction({
     source: upstream,
     sink: client,
     tap: taps?.serverToClient,
     refuse,
-    otherIsBehind: () => false,
+    openBuffer: options.openBuffer,
+    beyond: options.beyond,
     lastWords: options.lastWords,
   });
 
@@ -128,6 +145,9 @@ export function startRelay(options: RelayOptions): Relay {
     done: done.promise,
     get totals() {
       return { fromClient: inbound.bytes, fromUpstream: outbound.bytes };
+    },
+    get pressed() {
+      return outbound.pressed;
     },
     stop: () => finish({ kind: 'stopped' }),
   };

@@ -55,7 +55,7 @@ export function createTunnel(
 }
 
 const WORDLESS: SessionTaps = {
-  owesStatus: false,
+  unproved: () => undefined,
   clientToServer: UNSEEN,
   serverToClient: UNSEEN,
   farewell: () => undefined,

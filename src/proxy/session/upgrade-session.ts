@@ -8,7 +8,8 @@ import type { Events, SessionFields, SessionOutcome } from '../../observe/events
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { RecordingSession } from '../../recording/session.ts';
 import type { SessionTaps } from '../../recording/tap.ts';
-import { startRelay, type Relay, type RelayEnd } from './relay.ts';
+import type { BufferDepth, BufferEvents, ElasticBuffers, SessionBuffer } from './elastic-buffers.ts';
+import { startRelay, type Relay, type RelayEnd, type RelayOptions } from './relay.ts';
 import type { SessionRegistry } from './session-registry.ts';
 import type { Tunnel } from './tunnel.ts';
 
@@ -20,6 +21,8 @@ export interface LiveSession {
   readonly upstreamHead: Uint8Array;
   /** Recorded, or passed on. */
   readonly carried: LiveRecording | Tunnel;
+  /** How much of its output may wait here; not given: none, the API server waits. */
+  readonly buffer?: BufferDepth;
 }
 
 export interface LiveRecording {
@@ -33,9 +36,16 @@ export interface LiveRecording {
 export interface SessionDeps {
   readonly events: Pick<
     Events,
-    'sessionStarted' | 'sessionEnded' | 'sessionViolated' | 'recorderLost' | 'recordingGap'
+    | 'sessionStarted'
+    | 'sessionEnded'
+    | 'sessionViolated'
+    | 'recorderLost'
+    | 'recordingGap'
+    | 'outputHeldUp'
+    | 'bufferFileLost'
   >;
   readonly sessions: SessionRegistry;
+  readonly buffers?: ElasticBuffers;
   readonly monotonicMs: () => number;
   /** Ends everything at once, without a word. */
   readonly signal: AbortSignal;
@@ -95,9 +105,10 @@ async function run(
     taps: live.carried.taps,
     lingerMs: deps.lingerMs,
     signal: deps.signal,
-    lastWords: () => wordsForSilence(recording),
+    ...bufferOf(live, deps),
+    lastWords: (pressed) => wordsForDoubt(live, pressed),
   });
-  void relay.done.then((end) => wanted.resolve(judgeRelay(end, recording)));
+  void relay.done.then((end) => wanted.resolve(judgeRelay(end, live, relay.pressed)));
   if (recording !== undefined) watchRecorder(recording, live, deps, wanted);
   const stopWatching = deps.watch?.((error) => wanted.resolve(interrupted(error)));
   const stopClocks = limitTime(live, relay, deps, (error) => wanted.resolve(interrupted(error)));
@@ -124,35 +135,53 @@ function recordingOf({ carried }: Pick<LiveSession, 'carried'>): LiveRecording |
 const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
   ['RECORDER_LOST', 'recorder-lost'],
   ['POLICY_REFUSED', 'refused'],
+  ['OUTPUT_LOST', 'interrupted'],
 ]);
 
 const BAD_GATEWAY = 502;
-const SILENT_END = 'the API server closed the connection before it said how the command ended';
 
-/** The server owes the exit status of the process: what was delivered may be only a part of its output. */
-function isSilent(recording: LiveRecording | undefined): recording is LiveRecording {
-  return recording?.taps.owesStatus === true && recording.session.totals.exit === undefined;
+/** kubectl takes a connection that ends without a status for a success, and believes a status that is wrong. */
+function wordsForDoubt({ carried: { taps } }: LiveSession, pressed: boolean): Uint8Array | undefined {
+  const doubt = taps.unproved(pressed);
+  return doubt === undefined ? undefined : taps.farewell(`tailcast: ${doubt}`, BAD_GATEWAY);
 }
 
-/** kubectl takes a connection that ends without a status for a success. */
-function wordsForSilence(recording: LiveRecording | undefined): Uint8Array | undefined {
-  return isSilent(recording) ? recording.taps.farewell(`tailcast: ${SILENT_END}`, BAD_GATEWAY) : undefined;
+/** Where the output of a session waits, and who is told when it cannot. */
+function bufferOf(
+  { buffer, fields }: LiveSession,
+  { buffers, events }: SessionDeps,
+): Pick<RelayOptions, 'openBuffer' | 'beyond'> {
+  if (buffer === undefined || buffers === undefined) return {};
+  let told = false;
+  return {
+    openBuffer: (ends: BufferEvents): SessionBuffer =>
+      buffers.open(buffer, {
+        ...ends,
+        fileLost: (error) => events.bufferFileLost({ ...fields, reason: errorText(error) }),
+        failed: (error) => ends.failed(new TailcastError('OUTPUT_LOST', errorText(error), { cause: error })),
+      }),
+    beyond: () => {
+      if (!told) events.outputHeldUp(fields);
+      told = true;
+    },
+  };
 }
 
-function judgeRelay(end: RelayEnd, recording: LiveRecording | undefined): End {
+function judgeRelay(end: RelayEnd, live: LiveSession, pressed: boolean): End {
+  const doubt = live.carried.taps.unproved(pressed);
   switch (end.kind) {
     case 'closed':
-      if (end.first === 'upstream' && isSilent(recording)) {
-        return { outcome: 'interrupted', reason: SILENT_END };
-      }
+      if (end.first === 'upstream' && doubt !== undefined) return { outcome: 'interrupted', reason: doubt };
       return { outcome: 'completed' };
-    case 'broken':
+    case 'broken': {
       // kubectl may cut its connection as soon as it knows how the command ended
-      if (recording?.session.totals.exit !== undefined) return { outcome: 'completed' };
+      const ended = recordingOf(live)?.session.totals.exit !== undefined;
+      if (ended && (end.side === 'client' || doubt === undefined)) return { outcome: 'completed' };
       return {
         outcome: 'interrupted',
         reason: `the connection of the ${end.side} broke: ${end.error.message}`,
       };
+    }
     case 'refused': {
       const error = end.error instanceof TailcastError ? end.error : new TailcastError('INTERNAL');
       const outcome = REFUSALS.get(error.code) ?? 'violated';

@@ -38,7 +38,13 @@ import { parseUpgradeRequest, type UpgradeRequest } from './upgrade-request.ts';
 import { sessionFields } from './session-fields.ts';
 import { prepareSocket } from './session-socket.ts';
 import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
-import { runSession, type LiveRecording, type SessionDeps, type SessionResult } from './upgrade-session.ts';
+import {
+  runSession,
+  type LiveRecording,
+  type LiveSession,
+  type SessionDeps,
+  type SessionResult,
+} from './upgrade-session.ts';
 
 /** Handles a request to switch protocols; owns the socket from then on. Must not reject. */
 export type UpgradeHandler = (
@@ -51,7 +57,7 @@ export type UpgradeHandler = (
 export interface UpgradeDeps
   extends
     AccountDeps,
-    Pick<SessionDeps, 'sessions' | 'signal' | 'maxDurationMs' | 'idleMs'>,
+    Pick<SessionDeps, 'sessions' | 'signal' | 'maxDurationMs' | 'idleMs' | 'buffers'>,
     Pick<RecorderDeps, 'recorders' | 'resolveRecorderTags'> {
   readonly gate: Pick<Gate, 'admit'>;
   readonly connect: ConnectUpstream;
@@ -356,6 +362,7 @@ async function start(
     upstream: answer.socket,
     upstreamHead: answer.head,
     carried,
+    ...bufferFor(admission),
   };
   const { rechecks } = deps;
   const watch =
@@ -369,6 +376,15 @@ async function start(
       ...(watch === undefined ? {} : { watch }),
     }),
   };
+}
+
+/**
+ * The output of a program may wait here, for the API server closes when the program has ended. On a terminal little may, so
+ * that Ctrl-C stays quick. Nothing of a port-forward may: who forwards one wants to know how quickly the other end reads.
+ */
+function bufferFor({ policyClass, target }: Admission): Pick<LiveSession, 'buffer'> {
+  if (policyClass !== 'exec' && policyClass !== 'attach') return {};
+  return { buffer: parseExecOptions(target).tty ? 'brief' : 'deep' };
 }
 
 /** The API server's own answer, as it came; a body without a length goes out in chunks, so that its end shows. */

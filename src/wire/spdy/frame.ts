@@ -90,6 +90,8 @@ export interface SpdyParser {
   push(chunk: Uint8Array): readonly SpdyEvent[];
   /** No frame is partly read: this is the place to inject a frame. */
   readonly atBoundary: boolean;
+  /** Bytes since the last place where a frame ended: 0 at a boundary. */
+  readonly partialBytes: number;
 }
 
 export const SPDY_LIMITS: SpdyLimits = { maxControlFrameBytes: 64 * 1024, maxDataFrameBytes: 0xff_ffff };
@@ -112,7 +114,8 @@ export const SPDY_RESET = {
 /** GOAWAY status codes, draft §2.6.6. */
 export const SPDY_GOAWAY = { ok: 0, protocolError: 1, internalError: 2 } as const;
 
-const HEADER_BYTES = 8;
+/** In front of the payload of every frame. */
+export const SPDY_HEADER_BYTES = 8;
 const VERSION = 3;
 const CONTROL_BIT = 0x8000_0000;
 const UINT31_MASK = 0x7fff_ffff; // draft §2.2.2: stream ids, deltas and GOAWAY ids have 31 bits
@@ -155,7 +158,7 @@ interface ControlFrame {
  */
 export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
   const bounds: SpdyLimits = { ...SPDY_LIMITS, ...limits };
-  const header = new Uint8Array(HEADER_BYTES);
+  const header = new Uint8Array(SPDY_HEADER_BYTES);
   const headerView = new DataView(header.buffer);
   let headerFilled = 0;
   let data: DataFrame | undefined;
@@ -172,15 +175,15 @@ export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
       } else if (control !== undefined) {
         offset = takeControl(control, chunk, offset);
         if (control.filled === control.payload.length) control = finishControl(control, events);
-      } else if (headerFilled === 0 && chunk.length - offset >= HEADER_BYTES) {
+      } else if (headerFilled === 0 && chunk.length - offset >= SPDY_HEADER_BYTES) {
         startFrame(view.getUint32(offset), view.getUint32(offset + 4), events);
-        offset += HEADER_BYTES;
+        offset += SPDY_HEADER_BYTES;
       } else {
-        const taken = Math.min(HEADER_BYTES - headerFilled, chunk.length - offset);
+        const taken = Math.min(SPDY_HEADER_BYTES - headerFilled, chunk.length - offset);
         header.set(chunk.subarray(offset, offset + taken), headerFilled);
         headerFilled += taken;
         offset += taken;
-        if (headerFilled === HEADER_BYTES) {
+        if (headerFilled === SPDY_HEADER_BYTES) {
           headerFilled = 0;
           startFrame(headerView.getUint32(0), headerView.getUint32(4), events);
         }
@@ -209,6 +212,10 @@ export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
     push,
     get atBoundary() {
       return headerFilled === 0 && data === undefined && control === undefined;
+    },
+    get partialBytes() {
+      if (data !== undefined) return SPDY_HEADER_BYTES + data.length - data.remaining;
+      return control === undefined ? headerFilled : SPDY_HEADER_BYTES + control.filled;
     },
   };
 }
@@ -345,7 +352,7 @@ export function encodeSpdyFrame(frame: SpdyFrame): Uint8Array {
     const view = new DataView(bytes.buffer);
     view.setUint32(0, nonZero(fits(frame.streamId, UINT31_MASK)));
     view.setUint32(4, lengthWord(frame.fin ? FLAG_FIN : 0, frame.payload.length));
-    bytes.set(frame.payload, HEADER_BYTES);
+    bytes.set(frame.payload, SPDY_HEADER_BYTES);
     return bytes;
   }
   return encodeControl(frame);
@@ -395,7 +402,7 @@ function assemble(
   const view = new DataView(bytes.buffer);
   view.setUint32(0, CONTROL_BIT + VERSION * 0x1_0000 + type);
   view.setUint32(4, lengthWord(flags, length));
-  let offset = HEADER_BYTES;
+  let offset = SPDY_HEADER_BYTES;
   for (const word of words) {
     view.setUint32(offset, word);
     offset += 4;
@@ -409,7 +416,7 @@ function assemble(
 
 function allocate(length: number): Uint8Array<ArrayBuffer> {
   if (length > LENGTH_MASK) throw new WireError('limit', 'a SPDY frame holds at most 2^24-1 bytes');
-  return new Uint8Array(HEADER_BYTES + length);
+  return new Uint8Array(SPDY_HEADER_BYTES + length);
 }
 
 function lengthWord(flags: number, length: number): number {

@@ -30,6 +30,8 @@ export interface WebSocketPiece {
   readonly length: number;
   /** Where `bytes` begins in the frame's payload. */
   readonly offset: number;
+  /** Bytes in front of the payload. */
+  readonly headerLength: number;
   /** First and last piece of this frame. */
   readonly first: boolean;
   readonly last: boolean;
@@ -56,6 +58,8 @@ export interface WebSocketScanner {
   push(chunk: Uint8Array): readonly WebSocketPiece[];
   /** No frame is partly read. A message may still be open. */
   readonly atBoundary: boolean;
+  /** Bytes since the last place where a frame ended: 0 at a boundary. */
+  readonly partialBytes: number;
 }
 
 export const MAX_FRAME_BYTES = 32 * 1024 * 1024;
@@ -76,6 +80,7 @@ interface Frame {
   readonly rsv: number;
   readonly length: number;
   readonly mask: Uint8Array | undefined;
+  readonly headerLength: number;
   offset: number;
 }
 
@@ -133,7 +138,7 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
     if (length > maxFrameBytes) throw new WireError('limit', 'WebSocket frame is too long');
     const maskAt = offset + headerLength - 4;
     const mask = expectMask ? bytes.slice(maskAt, maskAt + 4) : undefined;
-    return { opcode, fin, rsv: (first >>> 4) & 7, length, mask, offset: 0 };
+    return { opcode, fin, rsv: (first >>> 4) & 7, length, mask, headerLength, offset: 0 };
   }
 
   /** The order of data frames, RFC 6455 §5.4: a message is one frame, or a start and continuations. */
@@ -150,6 +155,9 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
     push,
     get atBoundary() {
       return frame === undefined && headerFilled === 0;
+    },
+    get partialBytes() {
+      return frame === undefined ? headerFilled : frame.headerLength + frame.offset;
     },
   };
 }
@@ -203,6 +211,7 @@ function emitPiece(
     masked: frame.mask !== undefined,
     length: frame.length,
     offset,
+    headerLength: frame.headerLength,
     first: offset === 0,
     last,
     bytes: chunk.subarray(start, end),

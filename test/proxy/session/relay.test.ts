@@ -1,5 +1,8 @@
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
+import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
 import { startRelay, type RelayOptions, type RelayTap } from '../../../src/proxy/session/relay.ts';
 import { ByteReader } from '../../support/byte-reader.ts';
 import { socketPair, type SocketPair } from '../../support/socket-pair.ts';
@@ -274,87 +277,63 @@ describe('relay with taps', () => {
     expect(slow.deliveries).toBe(0);
   });
 
-  it('loses nothing of an end that closed behind a slow tap, while heartbeats come', async () => {
-    const slow = tap(() => new Promise((resolve) => setTimeout(resolve, 1)));
-    const heartbeats = { ...tap(() => undefined), patienceMs: 60_000 };
-    const { client, upstream, inner, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: heartbeats, serverToClient: slow },
-    });
-    inner.upstream.on('error', () => {});
-    const total = 6 * 1024 * 1024;
-    upstream.end(Buffer.alloc(total, 1), () => upstream.destroy());
-    const beat = setInterval(() => client.write('beat'), 20);
-    await fromUpstream.until(() => fromUpstream.ended);
-    clearInterval(beat);
-    expect(fromUpstream.size).toBe(total);
-    client.end();
-    await relay.done;
-  });
-
-  it('keeps back what may wait until the other direction has caught up, and no longer than it may', async () => {
-    for (const patienceMs of [60_000, 20]) {
-      const gate = Promise.withResolvers<void>();
-      const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
-        taps: { clientToServer: { ...idle, patienceMs }, serverToClient: tap(() => gate.promise) },
-      });
-      client.write('1');
-      expect((await fromClient.take(1)).toString()).toBe('1');
-      upstream.write('held');
-      await until(() => relay.totals.fromUpstream === 4);
-      client.write('2');
-      await until(() => relay.totals.fromClient === 2);
-      if (patienceMs === 20) expect((await fromClient.take(1)).toString()).toBe('2');
-      else {
-        await new Promise((resolve) => setTimeout(resolve, 150));
-        expect(fromClient.size).toBe(0);
-        gate.resolve();
-        expect((await fromUpstream.take(4)).toString()).toBe('held');
-        expect((await fromClient.take(1)).toString()).toBe('2');
-      }
-      relay.stop();
-      gate.resolve();
-    }
-  });
-
-  it('does not take a process that waits for its turn for a direction that has caught up', async () => {
+  it('answers a heartbeat itself while the server has something to say, at the next place between frames', async () => {
     const gate = Promise.withResolvers<void>();
-    const order: string[] = [];
-    const server = tap((chunk) => {
-      order.push(Buffer.from(chunk).toString());
-      return order.length === 1 ? gate.promise : undefined;
-    });
-    const beat = { ...idle, patienceMs: 60_000, delivered: () => void order.push('heartbeat delivered') };
+    const server = { ...tap(() => gate.promise), standsBetweenFrames: true, unsentBytes: 0 };
+    const beat = { ...idle, mayWait: true, answers: [Buffer.from('pong')], standsBetweenFrames: true };
     const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
       taps: { clientToServer: beat, serverToClient: server },
     });
     upstream.write('held');
     await until(() => relay.totals.fromUpstream === 4);
+    client.write('beat');
+    expect((await fromUpstream.take(4)).toString()).toBe('pong');
+    server.standsBetweenFrames = false;
+    client.write('beat');
+    await until(() => relay.totals.fromClient === 8);
+    expect(fromUpstream.size).toBe(0);
+    server.standsBetweenFrames = true;
     gate.resolve();
-    await fromUpstream.take(4);
-    // both are in the kernel when this process has its next turn
-    client.write('heartbeat');
-    upstream.write('more');
-    const stalledMs = performance.now();
-    while (performance.now() - stalledMs < 250);
-    await fromUpstream.take(4);
-    const moreMs = performance.now();
-    expect((await fromClient.take(9)).toString()).toBe('heartbeat');
-    expect(performance.now() - moreMs).toBeGreaterThan(50);
-    expect(order).toEqual(['held', 'more', 'heartbeat delivered']);
+    expect((await fromUpstream.take(8)).toString()).toBe('heldpong');
+    expect(fromClient.size).toBe(0);
     relay.stop();
   });
 
-  it('never keeps back what must not wait', async () => {
-    const gate = Promise.withResolvers<void>();
-    const { client, upstream, fromClient, relay } = await relayed({
-      taps: { clientToServer: { ...idle, patienceMs: 0 }, serverToClient: tap(() => gate.promise) },
+  it('passes a heartbeat on to a server that is silent', async () => {
+    const beat = { ...idle, mayWait: true, answers: [Buffer.from('pong')], standsBetweenFrames: true };
+    const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
+      taps: { clientToServer: beat, serverToClient: { ...idle, standsBetweenFrames: true } },
+      silentMs: 20,
     });
-    upstream.write('held');
-    await until(() => relay.totals.fromUpstream === 4);
-    client.write('now');
-    expect((await fromClient.take(3)).toString()).toBe('now');
+    upstream.write('said');
+    await fromUpstream.take(4);
+    client.write('one');
+    expect((await fromUpstream.take(4)).toString()).toBe('pong');
+    await until(() => fromClient.size > 0 || (client.write('two'), false), 100);
+    expect((await fromClient.take(3)).toString()).toBe('two');
     relay.stop();
-    gate.resolve();
+  });
+
+  it('keeps what may wait until everything is delivered, and passes it on before what must go', async () => {
+    for (const goes of [false, true]) {
+      const gate = Promise.withResolvers<void>();
+      const client_ = { ...idle, mayWait: true, standsBetweenFrames: true };
+      const { client, upstream, fromClient, relay } = await relayed({
+        taps: { clientToServer: client_, serverToClient: tap(() => gate.promise) },
+      });
+      upstream.write('held');
+      await until(() => relay.totals.fromUpstream === 4);
+      client.write('size');
+      await until(() => relay.totals.fromClient === 4);
+      await new Promise((resolve) => setImmediate(resolve));
+      expect(fromClient.size).toBe(0);
+      client_.mayWait = false;
+      if (goes) client.write('key');
+      else gate.resolve();
+      expect((await fromClient.take(goes ? 7 : 4)).toString()).toBe(goes ? 'sizekey' : 'size');
+      relay.stop();
+      gate.resolve();
+    }
   });
 
   it('gives the client last words behind everything that came, however the other side ended', async () => {
@@ -388,6 +367,93 @@ describe('relay with taps', () => {
   });
 });
 
-async function until(test: () => boolean): Promise<void> {
-  while (!test()) await new Promise((resolve) => setImmediate(resolve));
+describe('relay with a buffer', () => {
+  const buffers = createElasticBuffers({
+    memoryBytes: 64 * 1024,
+    diskBytes: 4 * 1024 * 1024,
+    totalMemoryBytes: 16 * 1024 * 1024,
+    totalDiskBytes: 64 * 1024 * 1024,
+    directory: tmpdir(),
+  });
+
+  it('reads all the server says, whatever tap and client do, and delivers it in order', async () => {
+    const gate = Promise.withResolvers<void>();
+    const { upstream, client, fromUpstream, relay } = await relayed({
+      taps: { clientToServer: idle, serverToClient: tap(() => gate.promise) },
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    const all = randomBytes(3 * 1024 * 1024);
+    upstream.end(all);
+    await until(() => relay.totals.fromUpstream === all.length);
+    expect(fromUpstream.size).toBe(0);
+    gate.resolve();
+    await fromUpstream.until(() => fromUpstream.ended);
+    expect(fromUpstream.bytes.equals(all)).toBe(true);
+    expect(relay.pressed).toBe(false);
+    client.end();
+    await relay.done;
+    expect(buffers.budget.memoryBytes).toBe(0);
+    expect(buffers.budget.diskBytes).toBe(0);
+  });
+
+  it('makes the server wait beyond the last bound, says so, and knows it at the end', async () => {
+    const gate = Promise.withResolvers<void>();
+    let beyond = 0;
+    const words: boolean[] = [];
+    const { upstream, client, inner, fromUpstream, relay } = await relayed({
+      taps: { clientToServer: idle, serverToClient: tap(() => gate.promise) },
+      openBuffer: (events) => buffers.open('deep', events),
+      beyond: () => void (beyond += 1),
+      lastWords: (pressed) => {
+        words.push(pressed);
+        return undefined;
+      },
+    });
+    const all = randomBytes(24 * 1024 * 1024);
+    upstream.end(all);
+    await until(() => inner.upstream.isPaused() && beyond === 1);
+    expect(relay.pressed).toBe(true);
+    expect(relay.totals.fromUpstream).toBeLessThan(8 * 1024 * 1024);
+    gate.resolve();
+    await fromUpstream.until(() => fromUpstream.ended);
+    expect(fromUpstream.bytes.equals(all)).toBe(true);
+    expect(words).toHaveLength(1);
+    client.end();
+    await relay.done;
+  });
+
+  it('drops what waits when the client leaves', async () => {
+    const { upstream, client, inner, relay } = await relayed({
+      taps: { clientToServer: idle, serverToClient: tap(() => new Promise(() => {})) },
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    inner.client.on('error', () => {});
+    upstream.write(randomBytes(2 * 1024 * 1024));
+    await until(() => relay.totals.fromUpstream === 2 * 1024 * 1024);
+    expect(buffers.budget.memoryBytes).toBeGreaterThan(0);
+    client.resetAndDestroy();
+    await until(() => buffers.budget.memoryBytes === 0 && buffers.budget.diskBytes === 0);
+    upstream.destroy();
+    await relay.done;
+  });
+
+  it('keeps for a terminal no more than its client takes in a moment', async () => {
+    const { upstream, client, inner, fromUpstream, relay } = await relayed({
+      taps: { clientToServer: idle, serverToClient: idle },
+      openBuffer: (events) => buffers.open('brief', events),
+    });
+    fromUpstream.stream.pause();
+    upstream.write(randomBytes(16 * 1024 * 1024));
+    await until(() => inner.upstream.isPaused());
+    expect(buffers.budget.memoryBytes).toBeLessThan(256 * 1024);
+    expect(buffers.budget.diskBytes).toBe(0);
+    expect(relay.pressed).toBe(false);
+    client.destroy();
+    upstream.destroy();
+    await relay.done;
+  });
+});
+
+async function until(test: () => boolean, everyMs = 0): Promise<void> {
+  while (!test()) await new Promise((resolve) => setTimeout(resolve, everyMs));
 }

@@ -10,7 +10,7 @@ import type { Duplex } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { createRecorder, type Recorder } from '../../../src/tsrecorder/server.ts';
-import { serverMessage, statusExit, utf8 } from '../../support/stream-peers.ts';
+import { serverEnd, serverMessage, statusExit, utf8 } from '../../support/stream-peers.ts';
 import {
   askUpgrade,
   startApiServerDouble,
@@ -123,7 +123,7 @@ describe('a session at the recorder of this project', () => {
     (await server).write(
       Buffer.concat([serverMessage(1, utf8('out\n')), serverMessage(2, Uint8Array.of(0xff, 0x0a))]),
     );
-    (await server).end(serverMessage(3, statusExit(7)));
+    (await server).end(serverEnd(statusExit(7)));
     await client.reader.untilClosed();
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 7 });
     expect(rig.named('recordingGap')).toEqual([]);
@@ -153,7 +153,7 @@ describe('a session at the recorder of this project', () => {
     }
     const last = recorder;
     closers.push(() => last.close());
-    socket.end(serverMessage(3, statusExit(0)));
+    socket.end(serverEnd(statusExit(0)));
     await client.reader.untilClosed();
     await rig.until('sessionEnded');
     expect(rig.events.map(({ name }) => name)).not.toContain('recordingGap');
@@ -258,7 +258,7 @@ describe('a session whose only recorder is killed for good', () => {
     await first.kill();
     await rig.until('recordingLeft');
     socket.write(serverMessage(1, utf8('unrecorded\n')));
-    socket.end(serverMessage(3, statusExit(0)));
+    socket.end(serverEnd(statusExit(0)));
     await client.reader.untilClosed();
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
     expect(rig.named('recordingGap')).toMatchObject([{ bytes: 'unrecorded\n'.length }]);

@@ -10,6 +10,7 @@ import {
   clientMessage,
   createSpdyPeer,
   MASK,
+  serverEnd,
   serverMessage,
   statusExit,
   STATUS_SUCCESS,
@@ -221,7 +222,7 @@ describe('a recorded exec', () => {
             serverMessage(1, utf8('early')),
           ]),
         );
-        setTimeout(() => socket.end(serverMessage(3, STATUS_SUCCESS)), 50);
+        setTimeout(() => socket.end(serverEnd(STATUS_SUCCESS)), 50);
       },
       policy('failClosed', [recorderDouble.address]),
     );
@@ -543,7 +544,7 @@ describe('fail modes', () => {
     await first.until(() => first.uploads[0]!.lines().length === 3);
     await first.close();
     server.write(serverMessage(1, utf8('two')));
-    server.write(serverMessage(3, STATUS_SUCCESS));
+    server.write(serverEnd(STATUS_SUCCESS));
     (server as unknown as { end(): void }).end();
     await client.reader.untilClosed();
     expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed' });
@@ -566,7 +567,7 @@ describe('fail modes', () => {
     recorderDouble.uploads[0]!.cut();
     expect(await gateway.until('recorderLost')).toMatchObject({ mode: 'failOpen', resumed: false });
     server.write(serverMessage(1, utf8('after')));
-    server.write(serverMessage(3, STATUS_SUCCESS));
+    server.write(serverEnd(STATUS_SUCCESS));
     (server as unknown as { end(): void }).end();
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString('latin1')).toContain('after');

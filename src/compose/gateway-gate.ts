@@ -1,0 +1,51 @@
+/** The gate, as the settings and the policy want it. */
+import { randomUUID } from 'node:crypto';
+import type { GatewayConfig } from '../config/gateway.ts';
+import type { ApiServer } from '../kube/api-server.ts';
+import type { Logger } from '../observe/logger.ts';
+import { createGate, type Gate } from '../proxy/gate/gate.ts';
+import type { Policy } from '../proxy/gate/policy.ts';
+import { callerName } from '../tailnet/identity.ts';
+import type { Tailnet } from './tailnet.ts';
+
+/** Opens the one gate of a gateway. */
+export function openGate(parts: {
+  readonly config: GatewayConfig;
+  readonly policy: Policy;
+  readonly apiServer: ApiServer;
+  readonly tailnet: Tailnet;
+  readonly log: Logger;
+}): Gate {
+  const { config, policy, apiServer, tailnet, log } = parts;
+  return createGate({
+    mode: config.mode,
+    policy,
+    auditExtras: config.auditExtras,
+    identities: tailnet.identities,
+    upstreamHost: apiServer.hostHeader,
+    authorization: () => apiServer.authorization(),
+    hostNames: hostNamesOf(config),
+    dashboardOrigins: new Set(config.dashboardOrigins),
+    claimableGroups: config.claimableGroups,
+    onReservedGroup: (group, identity) => {
+      const remedy =
+        'where that is not meant: name what may be claimed in claimableGroups, or mend the grant';
+      const user = callerName(identity);
+      log.warn({ group, user, remedy }, 'a grant gives a group to which Kubernetes itself gives rights');
+    },
+    nowMs: () => performance.now(),
+    createId: randomUUID,
+  });
+}
+
+/** A static identity is everybody's who can connect, so no page may reach it under a name of its own. */
+function hostNamesOf({
+  hostNames,
+  identity,
+  tlsNames,
+  listen: { host },
+}: GatewayConfig): ReadonlySet<string> {
+  const local = identity === 'static' ? ['localhost', '127.0.0.1', '::1', host, ...tlsNames] : [];
+  const names = hostNames.length > 0 ? hostNames : local;
+  return new Set(names.map((name) => name.toLowerCase()));
+}

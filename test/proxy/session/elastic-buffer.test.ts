@@ -1,0 +1,205 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterEach, describe, expect, it } from 'vitest';
+import { DrainRate } from '../../../src/proxy/session/drain-rate.ts';
+import { ElasticBudget } from '../../../src/proxy/session/elastic-budget.ts';
+import { ElasticBuffer } from '../../../src/proxy/session/elastic-buffer.ts';
+import { BLOCK_BYTES, openSpillFile, type SpillFile } from '../../../src/proxy/session/spill-file.ts';
+
+const MEMORY = 2 * BLOCK_BYTES;
+const closers: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close();
+});
+
+function open(
+  options: {
+    readonly diskBytes?: number;
+    readonly budget?: ElasticBudget;
+    readonly openFile?: () => Promise<SpillFile>;
+  } = {},
+) {
+  const budget = options.budget ?? new ElasticBudget({ memoryBytes: 1 << 26, diskBytes: 1 << 26 });
+  const told: string[] = [];
+  let wake = Promise.withResolvers<void>();
+  const tell = (what: string): void => {
+    told.push(what);
+    wake.resolve();
+    wake = Promise.withResolvers();
+  };
+  const buffer = new ElasticBuffer({
+    limits: { memoryBytes: () => MEMORY, diskBytes: options.diskBytes ?? 1 << 25 },
+    budget,
+    openFile: options.openFile ?? (() => openSpillFile(tmpdir())),
+    ready: () => tell('ready'),
+    room: () => tell('room'),
+    beyond: () => tell('beyond'),
+    fileLost: (error) => tell(`file lost: ${(error as Error).message}`),
+    failed: (error) => tell(`failed: ${(error as Error).message}`),
+  });
+  closers.push(() => buffer.close());
+  const takeAll = async (): Promise<Buffer> => {
+    const pieces: Uint8Array[] = [];
+    while (buffer.size > 0) {
+      const next = wake.promise;
+      const piece = buffer.take(100_000);
+      if (piece === undefined) await next;
+      else pieces.push(piece);
+    }
+    return Buffer.concat(pieces);
+  };
+  return { buffer, budget, told, takeAll, changed: () => wake.promise };
+}
+
+/** A file whose disk fails when it is told to. */
+async function brittle(fails: { write?: boolean; read?: boolean }): Promise<SpillFile> {
+  const file = await openSpillFile(tmpdir());
+  return {
+    ...file,
+    write: (block, pieces) =>
+      fails.write === true ? Promise.reject(new Error('ENOSPC')) : file.write(block, pieces),
+    read: (block) => (fails.read === true ? Promise.reject(new Error('EIO')) : file.read(block)),
+  };
+}
+
+describe('elastic buffer', () => {
+  it('gives back what it was given, in order, in any sizes, through memory and file', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.tuple(fc.integer({ min: 1, max: 90_000 }), fc.boolean()), { maxLength: 40 }),
+        async (steps) => {
+          const { buffer, budget, takeAll } = open();
+          const given: Buffer[] = [];
+          const taken: Uint8Array[] = [];
+          for (const [size, take] of steps) {
+            const chunk = randomBytes(size);
+            given.push(chunk);
+            buffer.push(chunk);
+            if (take) taken.push(buffer.take(size) ?? new Uint8Array(0));
+            if (take) await new Promise((resolve) => setImmediate(resolve));
+          }
+          taken.push(await takeAll());
+          expect(Buffer.concat(taken).equals(Buffer.concat(given))).toBe(true);
+          expect(budget.memoryBytes).toBe(0);
+          buffer.close();
+          expect(budget.diskBytes).toBe(0);
+        },
+      ),
+      { numRuns: 30 },
+    );
+  });
+
+  it('hands a lone chunk through as it is', () => {
+    const { buffer } = open();
+    const chunk = Buffer.from('as it is');
+    buffer.push(chunk);
+    expect(buffer.take(100)).toBe(chunk);
+  });
+
+  it('is full when its file is, and has room when some of it was taken', async () => {
+    const { buffer, told, takeAll, changed } = open({ diskBytes: 4 * BLOCK_BYTES });
+    const given: Buffer[] = [];
+    while (!told.includes('beyond')) {
+      if (buffer.full) {
+        await changed();
+        continue;
+      }
+      given.push(randomBytes(50_000));
+      buffer.push(given.at(-1)!);
+    }
+    expect(buffer.size).toBeLessThanOrEqual(4 * BLOCK_BYTES + 2 * MEMORY + 50_000);
+    expect((await takeAll()).equals(Buffer.concat(given))).toBe(true);
+    expect(told).toContain('room');
+    expect(buffer.full).toBe(false);
+  });
+
+  it('goes on in memory when the disk is full, loses nothing and says so once', async () => {
+    const { buffer, told, takeAll, changed } = open({ openFile: () => brittle({ write: true }) });
+    const given = randomBytes(6 * BLOCK_BYTES);
+    for (let at = 0; at < given.length; at += 40_000) buffer.push(given.subarray(at, at + 40_000));
+    while (!told.includes('file lost: ENOSPC')) await changed();
+    expect(told).toContain('beyond');
+    expect((await takeAll()).equals(given)).toBe(true);
+    expect(buffer.full).toBe(false);
+    buffer.push(randomBytes(6 * BLOCK_BYTES));
+    expect(buffer.full).toBe(true);
+    expect(told.filter((what) => what.startsWith('file lost'))).toHaveLength(1);
+  });
+
+  it('does without a file that cannot be made', async () => {
+    const { told, buffer, takeAll, changed } = open({ openFile: () => openSpillFile('/does/not/exist') });
+    const given = randomBytes(6 * BLOCK_BYTES);
+    buffer.push(given);
+    while (told.length === 0) await changed();
+    expect(told[0]).toContain('ENOENT');
+    expect((await takeAll()).equals(given)).toBe(true);
+  });
+
+  it('says when the disk does not give back what it took', async () => {
+    const { told, buffer, changed } = open({ openFile: () => brittle({ read: true }) });
+    buffer.push(randomBytes(BLOCK_BYTES));
+    for (let count = 0; count < 6; count += 1) buffer.push(randomBytes(BLOCK_BYTES));
+    while (!told.includes('failed: EIO')) {
+      const next = changed();
+      if (buffer.take(BLOCK_BYTES) === undefined && !told.includes('failed: EIO')) await next;
+    }
+    expect(told).toContain('failed: EIO');
+  });
+
+  it('keeps many floods within the totals of the process', async () => {
+    const budget = new ElasticBudget({ memoryBytes: 8 << 20, diskBytes: 16 << 20 });
+    const floods = Array.from({ length: 40 }, () => open({ budget }));
+    let mostMemory = 0;
+    let mostDisk = 0;
+    while (mostDisk < 16 << 20) {
+      for (const { buffer } of floods) if (!buffer.full) buffer.push(randomBytes(16 * 1024));
+      mostMemory = Math.max(mostMemory, budget.memoryBytes);
+      mostDisk = Math.max(mostDisk, budget.diskBytes);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(mostMemory).toBeLessThanOrEqual((8 << 20) + floods.length * (16 * 1024 + BLOCK_BYTES));
+    expect(mostDisk).toBe(16 << 20);
+    const waiting = floods.map(({ buffer }) => buffer.size);
+    expect(Math.min(...waiting)).toBeGreaterThan(0);
+    const drained = await Promise.all(floods.map(({ takeAll }) => takeAll()));
+    expect(drained.map(({ length }) => length)).toEqual(waiting);
+    expect(budget.memoryBytes).toBe(0);
+    for (const { buffer } of floods) buffer.close();
+    expect(budget.diskBytes).toBe(0);
+  });
+});
+
+describe('spill file', () => {
+  it('has no name', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'tailcast-spill-'));
+    closers.push(() => rm(folder, { recursive: true }));
+    const file = await openSpillFile(folder);
+    closers.push(() => file.close());
+    expect(await readdir(folder)).toEqual([]);
+    const pieces = [randomBytes(1000), randomBytes(BLOCK_BYTES - 1000)];
+    await file.write(3, pieces);
+    expect(Buffer.from(await file.read(3)).equals(Buffer.concat(pieces))).toBe(true);
+    await file.clear();
+    await expect(file.read(3)).rejects.toThrow('shorter');
+  });
+});
+
+describe('drain rate', () => {
+  it('tells what was taken in the last span of time', () => {
+    let nowMs = 0;
+    const rate = new DrainRate(300, () => nowMs);
+    rate.note(100);
+    expect(rate.recent).toBe(100);
+    nowMs = 350;
+    rate.note(10);
+    expect(rate.recent).toBe(100);
+    nowMs = 700;
+    expect(rate.recent).toBe(10);
+    nowMs = 2_000;
+    expect(rate.recent).toBe(0);
+  });
+});

@@ -1,0 +1,222 @@
+/**
+ * The end of a session whose gateway has no turn: its event loop is blocked while the server writes all, closes, and
+ * the client sends heartbeats. Not a byte may be missing.
+ */
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import { tmpdir } from 'node:os';
+import { Worker } from 'node:worker_threads';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createElasticBuffers, BUFFER_SETTINGS } from '../../../src/proxy/session/elastic-buffers.ts';
+import { startRelay, type RelayTap } from '../../../src/proxy/session/relay.ts';
+import { createUnrecordedSessionTaps } from '../../../src/recording/tap-unrecorded.ts';
+import { createSpdyParser, encodeSpdyFrame } from '../../../src/wire/spdy/frame.ts';
+import { createWebSocketScanner, OPCODE } from '../../../src/wire/websocket/frame.ts';
+import type { FarNews, FarOrder, FarPeers } from '../../support/far-peers.ts';
+import { createTestAuthority } from '../../support/issued-certificates.ts';
+import { createSpdyPeer, serverEnd, serverMessage, STATUS_SUCCESS } from '../../support/stream-peers.ts';
+import { hex } from '../../support/tapped-session.ts';
+
+const BLOCK_MS = 2_000;
+const OUTPUT_BYTES = 1_200_000;
+const FRAME_BYTES = 32 * 1024;
+
+interface Conversation {
+  readonly protocol: 'spdy' | 'websocket';
+  readonly chosen: string;
+  /** Of the client and of the server, before the command runs. */
+  readonly opening: readonly [Uint8Array, Uint8Array];
+  /** All that the server says, its end included. */
+  readonly script: Uint8Array;
+  readonly beat: Uint8Array;
+  /** What a client understands of what it gets. */
+  read(received: Uint8Array): { readonly output: Buffer; readonly ended: boolean };
+}
+
+const output = Buffer.from(Array.from({ length: OUTPUT_BYTES }, (_, index) => (index * 7919) % 251));
+const frames = Array.from({ length: Math.ceil(OUTPUT_BYTES / FRAME_BYTES) }, (_, index) =>
+  output.subarray(index * FRAME_BYTES, (index + 1) * FRAME_BYTES),
+);
+
+function spdy(): Conversation {
+  const client = createSpdyPeer();
+  const server = createSpdyPeer();
+  const roles = ['error', 'stdout', 'stderr'];
+  const ids = roles.map((_, index) => index * 2 + 1);
+  const resets = ids.map((streamId) => encodeSpdyFrame({ kind: 'rstStream', streamId, status: 5 }));
+  return {
+    protocol: 'spdy',
+    chosen: 'v4.channel.k8s.io',
+    opening: [
+      Buffer.concat(roles.map((role, index) => client.open(index * 2 + 1, role))),
+      Buffer.concat(ids.map((id) => server.reply(id))),
+    ],
+    script: Buffer.concat([
+      ...frames.map((frame) => server.data(3, frame)),
+      server.data(1, STATUS_SUCCESS),
+      ...resets,
+    ]),
+    beat: encodeSpdyFrame({ kind: 'ping', id: 1 }),
+    read(received) {
+      const events = createSpdyParser().push(received);
+      const data = events.flatMap((event) =>
+        event.kind === 'data' && event.streamId === 3 ? [event.payload] : [],
+      );
+      const ended = events.filter(({ kind }) => kind === 'rstStream').length === 3;
+      return { output: Buffer.concat(data), ended };
+    },
+  };
+}
+
+function webSocket(): Conversation {
+  return {
+    protocol: 'websocket',
+    chosen: 'v5.channel.k8s.io',
+    opening: [new Uint8Array(0), new Uint8Array(0)],
+    script: Buffer.concat([...frames.map((frame) => serverMessage(1, frame)), serverEnd(STATUS_SUCCESS)]),
+    beat: hex('898001020304'),
+    read(received) {
+      const pieces = createWebSocketScanner({ expectMask: false }).push(received);
+      let channel = 0;
+      const data: Uint8Array[] = [];
+      for (const { opcode, first, bytes } of pieces) {
+        if (opcode !== OPCODE.binary) continue;
+        if (first) channel = bytes[0] ?? 0;
+        if (channel === 1) data.push(first ? bytes.subarray(1) : bytes);
+      }
+      return { output: Buffer.concat(data), ended: pieces.at(-1)?.opcode === OPCODE.close };
+    },
+  };
+}
+
+const closers: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close();
+});
+
+async function startPeers(conversation: Conversation, tls: boolean) {
+  const authority = tls ? await createTestAuthority() : undefined;
+  const issued = await authority?.issue(['127.0.0.1']);
+  const peers: FarPeers = {
+    script: conversation.script,
+    beat: conversation.beat,
+    ...(issued === undefined ? {} : { tls: { key: issued.keyPem, cert: issued.certificatePem } }),
+  };
+  const worker = new Worker(new URL('../../support/far-peers.ts', import.meta.url), { workerData: peers });
+  closers.push(() => worker.terminate());
+  const news: FarNews[] = [];
+  worker.on('message', (message: FarNews) => news.push(message));
+  const heard = async <K extends FarNews['kind']>(kind: K): Promise<Extract<FarNews, { kind: K }>> => {
+    for (;;) {
+      const found = news.find((one) => one.kind === kind);
+      if (found !== undefined) return found as Extract<FarNews, { kind: K }>;
+      await once(worker, 'message');
+    }
+  };
+  const { serverPort, clientPort } = await heard('ready');
+  const client = connect(clientPort, '127.0.0.1');
+  const upstream: Socket =
+    authority === undefined
+      ? connect(serverPort, '127.0.0.1')
+      : connectTls({ port: serverPort, host: '127.0.0.1', ca: authority.caPem, servername: '' });
+  await Promise.all([
+    once(client, 'connect'),
+    once(upstream, authority === undefined ? 'connect' : 'secureConnect'),
+  ]);
+  client.setNoDelay(true);
+  upstream.setNoDelay(true);
+  upstream.on('error', () => {});
+  closers.push(
+    () => client.destroy(),
+    () => upstream.destroy(),
+  );
+  return { client, upstream, heard, tell: (order: FarOrder) => worker.postMessage(order) };
+}
+
+function block(): void {
+  const startMs = performance.now();
+  while (performance.now() - startMs < BLOCK_MS);
+}
+
+interface Moment {
+  readonly name: string;
+  /** The loop is blocked when so much has gone by. */
+  readonly afterBytes: number;
+  /** The tap holds what comes then until a later turn. */
+  readonly held?: boolean;
+}
+
+const MOMENTS: readonly Moment[] = [
+  { name: 'before the first byte', afterBytes: 0 },
+  { name: 'in the middle of the output', afterBytes: OUTPUT_BYTES / 2 },
+  {
+    name: 'in the middle of the output, while the recorder is waited for',
+    afterBytes: OUTPUT_BYTES / 2,
+    held: true,
+  },
+  { name: 'before the last bytes', afterBytes: OUTPUT_BYTES - FRAME_BYTES },
+  { name: 'when all is said', afterBytes: OUTPUT_BYTES + 200 },
+];
+
+describe.each([
+  { name: 'SPDY', make: spdy, tls: false },
+  { name: 'WebSocket', make: webSocket, tls: true },
+])('a server that has finished, a heartbeat, and no turn for the gateway, $name', ({ make, tls }) => {
+  it.each(MOMENTS)('$name', { timeout: 30_000 }, async ({ afterBytes, held }) => {
+    const conversation = make();
+    const { client, upstream, heard, tell } = await startPeers(conversation, tls);
+    const taps = createUnrecordedSessionTaps(conversation.protocol, conversation.chosen)!;
+    const [asked, answered] = conversation.opening;
+    void taps.clientToServer.push(asked);
+    void taps.serverToClient.push(answered);
+    taps.serverToClient.delivered();
+    let seen = 0;
+    let blocked = false;
+    const late = (): void => {
+      blocked = true;
+      tell('beat');
+      block();
+    };
+    const server: RelayTap = Object.create(taps.serverToClient, {
+      push: {
+        value(chunk: Uint8Array) {
+          void taps.serverToClient.push(chunk);
+          seen += chunk.length;
+          if (blocked || afterBytes === 0 || seen < afterBytes) return undefined;
+          late();
+          return held === true ? new Promise<void>((resolve) => setTimeout(resolve, 50)) : undefined;
+        },
+      },
+    });
+    const buffers = createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() });
+    const relay = startRelay({
+      client,
+      upstream,
+      clientHead: new Uint8Array(0),
+      upstreamHead: new Uint8Array(0),
+      taps: { clientToServer: taps.clientToServer, serverToClient: server },
+      openBuffer: (events) => buffers.open('deep', events),
+      lastWords: (pressed) => {
+        const doubt = taps.unproved(pressed);
+        return doubt === undefined ? undefined : taps.farewell(doubt, 502);
+      },
+      lingerMs: 500,
+      signal: new AbortController().signal,
+    });
+    tell('finish');
+    if (afterBytes === 0) late();
+    // and then one after the other, until it is over
+    const beats = setInterval(() => tell('beat'), 5);
+    const { received } = await heard('closed');
+    clearInterval(beats);
+    await relay.done;
+    const got = conversation.read(received);
+    expect(got.output.length).toBe(OUTPUT_BYTES);
+    expect(got.output.equals(output)).toBe(true);
+    expect(got.ended).toBe(true);
+    expect(taps.unproved(relay.pressed)).toBeUndefined();
+    expect(buffers.budget.memoryBytes).toBe(0);
+  });
+});

@@ -1,0 +1,70 @@
+/**
+ * Worker thread: a client and an API server that go on while the process of the gateway has no turn. The server
+ * writes everything as soon as it is told to and closes; from then on its system answers every byte with a reset and throws away
+ * what was not read, as with any closed socket.
+ */
+import { once } from 'node:events';
+import { createServer as createPlainServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { createServer as createTlsServer } from 'node:tls';
+import { parentPort, workerData } from 'node:worker_threads';
+
+/** What the thread is started with. */
+export interface FarPeers {
+  readonly script: Uint8Array;
+  readonly beat: Uint8Array;
+  /** Of the API server; without it there is no TLS. */
+  readonly tls?: { readonly key: string; readonly cert: string };
+}
+
+/** What it is told: the server may go, or the client has a heartbeat to send. */
+export type FarOrder = 'finish' | 'beat';
+
+/** What it tells: where it listens, that the server has closed, and what the client has got when it is closed. */
+export type FarNews =
+  | { readonly kind: 'ready'; readonly serverPort: number; readonly clientPort: number }
+  | { readonly kind: 'finished' }
+  | { readonly kind: 'closed'; readonly received: Uint8Array };
+
+const port = parentPort;
+const { script, beat, tls } = workerData as FarPeers;
+const tell = (news: FarNews): void => port?.postMessage(news);
+const order = Promise.withResolvers<void>();
+
+async function listen(server: Server): Promise<number> {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+async function finish(socket: Socket): Promise<void> {
+  socket.on('error', () => {});
+  socket.resume();
+  await order.promise;
+  // what this writes is with the system when the socket is closed
+  await new Promise<void>((written) => socket.end(script, () => written()));
+  socket.destroy();
+  tell({ kind: 'finished' });
+}
+
+function read(socket: Socket): void {
+  const received: Buffer[] = [];
+  socket.on('error', () => {});
+  socket.on('data', (chunk: Buffer) => received.push(chunk));
+  socket.once('close', () => tell({ kind: 'closed', received: new Uint8Array(Buffer.concat(received)) }));
+  port?.on('message', (message: FarOrder) => {
+    if (message === 'beat' && socket.writable) socket.write(beat);
+  });
+}
+
+port?.on('message', (message: FarOrder) => {
+  if (message === 'finish') order.resolve();
+});
+const server =
+  tls === undefined
+    ? createPlainServer((socket) => void finish(socket))
+    : createTlsServer(tls, (socket) => void finish(socket));
+const client = createPlainServer((socket) => {
+  socket.setNoDelay(true);
+  read(socket);
+});
+tell({ kind: 'ready', serverPort: await listen(server), clientPort: await listen(client) });
