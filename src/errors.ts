@@ -174,6 +174,11 @@ export const ERROR_TABLE = {
   },
 
   // tools
+  AUDIT_LOG_UNUSABLE: {
+    status: 400,
+    reason: 'BadRequest',
+    message: 'the audit log cannot be used, so nothing is said about what it covers',
+  },
   RECORDING_MALFORMED: { status: 500, reason: 'InternalError', message: 'the recording cannot be read' },
   RECORDER_UNREACHABLE: { status: 503, reason: 'ServiceUnavailable', message: 'the recorder did not answer' },
 

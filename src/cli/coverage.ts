@@ -2,7 +2,7 @@
 import { createReadStream } from 'node:fs';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
-import { parseAuditedSession, type AuditedSession } from '../kube/audit-log.ts';
+import { isAuditEvent, parseAuditedSession, type AuditedSession } from '../kube/audit-log.ts';
 import { parseCastHeader } from '../wire/asciicast/header.ts';
 import type { Archive, ListedRecording } from './archive.ts';
 import { splitLines } from './lines.ts';
@@ -77,7 +77,8 @@ function gapOf({ gatewayId, subresource }: AuditedSession): Coverage {
  * Prints the sessions that are missing, one line each, or all of them as JSON objects with `--json`.
  *
  * @returns the exit code: 0 when every session that can be recorded is, 1 otherwise
- * @throws TailcastError `USAGE` when the log cannot be read, `RECORDER_UNREACHABLE`
+ * @throws TailcastError `AUDIT_LOG_UNUSABLE` when a log is none, is empty or was cut: then nothing can be said,
+ *   `RECORDER_UNREACHABLE`
  */
 export async function reportCoverage(
   auditLogs: readonly string[],
@@ -118,13 +119,20 @@ function rowOf(session: CoveredSession): readonly string[] {
 
 async function readSessions(path: string): Promise<readonly AuditedSession[]> {
   const sessions: AuditedSession[] = [];
+  let number = 0;
+  let events = 0;
   try {
     for await (const line of splitLines(createReadStream(path))) {
+      number += 1;
+      if (line === '') continue;
+      if (!isAuditEvent(line)) throw new Error(`line ${number} is no whole audit event (audit.k8s.io/v1)`);
+      events += 1;
       const session = parseAuditedSession(line);
       if (session !== undefined) sessions.push(session);
     }
+    if (events === 0) throw new Error('there is no event in it');
   } catch (error) {
-    throw new TailcastError('USAGE', `${path} cannot be read: ${errorText(error)}`, { cause: error });
+    throw new TailcastError('AUDIT_LOG_UNUSABLE', `${path}: ${errorText(error)}`, { cause: error });
   }
   return sessions;
 }

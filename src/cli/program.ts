@@ -5,19 +5,25 @@ import { OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
 import { byteSize, positiveNumber, wholeNumber } from '../config/values.ts';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError, errorText, type ErrorCode } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import type { SettingTable } from '../config/settings.ts';
 import type { DoctorRun } from './doctor.ts';
 import { addSettingOptions, settingsOf } from './role-options.ts';
 import { VERSION } from './version.ts';
 
+/** Failures that are more than "it failed". */
+const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
+  ['USAGE', 2],
+  ['AUDIT_LOG_UNUSABLE', 3],
+]);
+
 /**
  * Runs one invocation of `tailcast`. Every failure that a person can do something about ends as one sentence on
  * standard error; only a defect shows a stack.
  *
  * @param args the arguments without `node` and the script.
- * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C before it was done.
+ * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 3 nothing could be judged, 130 stopped by Ctrl-C before it was done.
  */
 export async function runProgram(args: readonly string[], context: CommandContext): Promise<number> {
   const outcome = { code: 0 };
@@ -29,7 +35,7 @@ export async function runProgram(args: readonly string[], context: CommandContex
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
     if (error instanceof TailcastError) {
       context.stderr.write(`tailcast: ${sentence(error)}\n`);
-      return error.code === 'USAGE' ? 2 : 1;
+      return EXIT_CODES.get(error.code) ?? 1;
     }
     if (context.signal.aborted) return 130;
     const known = error instanceof Error && 'code' in error;
@@ -191,7 +197,10 @@ function addCoverage(command: AddCommand, context: CommandContext, outcome: { co
   )
     .argument('<audit-log...>', 'audit logs of the API server, one JSON object per line')
     .option('--json', 'every session as a JSON object, one per line')
-    .addHelpText('after', '\nExit code: 0 every session that can be recorded is, 1 something is missing.')
+    .addHelpText(
+      'after',
+      '\nExit code: 0 every session that can be recorded is, 1 something is missing or the command failed, 2 wrong usage, 3 a log is no audit log, is empty or was cut, so nothing is said.',
+    )
     .action(async (auditLogs: string[], options: Record<string, unknown>) => {
       const { reportCoverage } = await import('./coverage.ts');
       outcome.code = await reportCoverage(auditLogs, options, context);

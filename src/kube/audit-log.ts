@@ -29,7 +29,7 @@ const EVENT = z.object({
   auditID: z.string(),
   verb: z.string(),
   requestReceivedTimestamp: text,
-  user: z.object({ username: z.string() }),
+  user: z.object({ username: text }),
   impersonatedUser: z
     .object({
       username: z.string().optional(),
@@ -41,6 +41,8 @@ const EVENT = z.object({
   responseStatus: z.object({ code: z.number().default(0) }).default({ code: 0 }),
 });
 
+const MARKED_EVENT = EVENT.extend({ kind: z.literal('Event'), apiVersion: z.literal('audit.k8s.io/v1') });
+
 const STREAMS: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward']);
 const WRITES: ReadonlySet<string> = new Set(['create', 'update', 'patch']);
 const SWITCHING = 101;
@@ -51,7 +53,7 @@ const SWITCHING_IN_JSON = '"code":101';
  * audit events. A session has several events; they share an id.
  */
 export function parseAuditedSession(line: string): AuditedSession | undefined {
-  // most lines of a log are about something else, and need not be parsed to know it
+  // most lines of a log are about something else, and need no schema to know it
   if (!line.includes('"subresource"') && !line.includes(SWITCHING_IN_JSON)) return undefined;
   const parsed = EVENT.safeParse(parseJson(line));
   if (!parsed.success) return undefined;
@@ -69,6 +71,14 @@ export function parseAuditedSession(line: string): AuditedSession | undefined {
     gatewayId:
       extra[AUDIT_EXTRA.session]?.[0] ?? (extra[AUDIT_EXTRA.node] === undefined ? undefined : auditID),
   };
+}
+
+/**
+ * Whether a line is a whole audit event. A line that is none may stand for any number of sessions, so whoever looks for
+ * what is missing must not pass over it.
+ */
+export function isAuditEvent(line: string): boolean {
+  return MARKED_EVENT.safeParse(parseJson(line)).success;
 }
 
 function happened(

@@ -1,5 +1,10 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { judgeCoverage, type RecordedSession } from '../../src/cli/coverage.ts';
+import { runProgram } from '../../src/cli/program.ts';
 import type { AuditedSession } from '../../src/kube/audit-log.ts';
 
 const session = (overrides: Partial<AuditedSession>): AuditedSession => ({
@@ -61,5 +66,60 @@ describe('coverage', () => {
       [],
     );
     expect(judged.map(({ auditId }) => auditId)).toEqual(['a', 'b']);
+  });
+});
+
+const EVENT = JSON.stringify({
+  kind: 'Event',
+  apiVersion: 'audit.k8s.io/v1',
+  auditID: 'a',
+  stage: 'ResponseComplete',
+  requestURI: '/api/v1/namespaces/n/pods',
+  verb: 'list',
+  user: { username: 'alice' },
+});
+
+describe('an audit log that', () => {
+  async function coverage(
+    ...logs: readonly string[]
+  ): Promise<{ code: number; stdout: string; stderr: string }> {
+    const directory = await mkdtemp(join(tmpdir(), 'tailcast-coverage-'));
+    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+    const paths = logs.map((_, index) => join(directory, `${index}.log`));
+    for (const [index, text] of logs.entries()) await writeFile(paths[index]!, text);
+    const signal = new AbortController().signal;
+    const context = { stdout, stderr, environment: new Map<string, string>(), signal };
+    const code = await runProgram(['coverage', ...paths, '--store', directory], context);
+    await rm(directory, { recursive: true });
+    return { code, stdout: String(stdout.read() ?? ''), stderr: String(stderr.read() ?? '') };
+  }
+
+  it.each<[string, string[]]>([
+    ['is none', ['root:x:0:0:root:/root:/bin/sh\n']],
+    ['is empty', ['']],
+    ['holds empty lines only', ['\n\n']],
+    ['was cut inside of its last line', [`${EVENT}\n${EVENT.slice(0, -3)}`]],
+    ['was cut inside of its first line', [`${EVENT.slice(5)}\n${EVENT}\n`]],
+    ['lost the middle of a line', [`${EVENT}\n${EVENT.slice(0, 40)}${EVENT.slice(60)}\n${EVENT}\n`]],
+    ['holds another kind of object', [`${EVENT}\n${EVENT.replace('"Event"', '"EventList"')}\n`]],
+    ['holds objects of something else', ['{"level":"info","message":"started"}\n']],
+    ['holds a session that cannot be read', [`${EVENT.replace('"verb":"list"', '"verb":1')}\n`]],
+    ['is one of two, and the other is none', [`${EVENT}\n`, 'x\n']],
+    ['is one of two, and the other is empty', [`${EVENT}\n`, '']],
+  ])('%s is no proof', async (_what, logs) => {
+    const { code, stdout, stderr } = await coverage(...logs);
+    expect([code, stdout]).toEqual([3, '']);
+    expect(stderr).toMatch(
+      /^tailcast: the audit log cannot be used, so nothing is said about what it covers: .*\.log: .+\n$/,
+    );
+  });
+
+  it('is whole and about no session is one of no sessions', async () => {
+    expect(
+      await coverage(`${EVENT}\n`, `${EVENT}\n${EVENT.replace('"username":"alice"', '')}`),
+    ).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/^0 sessions: /),
+    });
   });
 });
