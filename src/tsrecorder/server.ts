@@ -1,18 +1,18 @@
 /** Puts a recorder together: store, spool, ingest, catalogue, and the port they are reached on. */
-import { randomBytes } from 'node:crypto';
-import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import type { Logger } from '../observe/logger.ts';
-import { addApi } from './serving/api.ts';
+import { addApi, type ApiOptions } from './serving/api.ts';
 import { createCatalog, type Catalog } from './library/catalog.ts';
 import { openSharedBucket, type SharedBucket } from './checkpoint/shared-bucket.ts';
 import { makeDirectory } from './files/durable-files.ts';
-import { loadSigningKey } from './evidence/signing-key.ts';
-import { openSessionEvidence, type SessionEvidence } from './evidence/session-evidence.ts';
+import { openEvidence } from './evidence/open-evidence.ts';
+import type { SessionEvidence } from './evidence/session-evidence.ts';
 import { openRecorderEvents, type EventLayout, type RecorderEvents } from './events/recorder-events.ts';
 import { createFinisher } from './intake/finisher.ts';
 import { roomFor } from './store/free-room.ts';
-import { createGroupCommit, type GroupCommit } from './intake/group-commit.ts';
+import { createCommits } from './intake/commits.ts';
+import type { GroupCommit } from './intake/group-commit.ts';
+import { createCursors } from './serving/cursors.ts';
 import { createHosts } from './serving/hosts.ts';
 import { listenHttp } from './serving/http-server.ts';
 import { Ingest } from './intake/ingest.ts';
@@ -133,10 +133,6 @@ export const DEFAULT_TIMING: RecorderTiming = {
   staleUploadMs: 86_400_000,
 };
 
-/** Bytes waiting of all sessions that start a commit before its time. */
-const COMMIT_BYTES = 1024 ** 2;
-/** Files synced at a time: fewer than the four threads Node has for all files, so that reading goes on. */
-const COMMIT_CONCURRENCY = 3;
 const PING_MS = 30_000;
 
 /** Clocks of the recorder. */
@@ -275,8 +271,8 @@ async function startIngest(
   const { log, clock = SYSTEM_CLOCK } = options;
   const metrics = createRecorderMetrics(options.registry, () => statusOf(ingest, group, evidence));
   const issueTime = createReceiveTimes(() => clock.now());
-  const group = createCommits(timing, clock, metrics, () => ingest.resumeWaiting());
-  const evidence = await openEvidence(options, store, spoolDirectory, () => metrics.publishFailures.inc());
+  const group = createCommits(timing.commitWindowMs, clock, metrics, () => ingest.resumeWaiting());
+  const evidence = await startEvidence(options, store, spoolDirectory, metrics);
   const retry = { retryMs: timing.storeRetryMs, maxRetryMs: timing.maxStoreRetryMs };
   const finisher = createFinisher({
     store,
@@ -315,13 +311,12 @@ async function startIngest(
     log,
     onFailure: () => metrics.eventBatchFailures.inc(),
   });
-  const { bucket } = options;
   const shared =
-    bucket === undefined
+    options.bucket === undefined
       ? undefined
       : await openSharedBucket({
           ...timing,
-          bucket,
+          bucket: options.bucket,
           store,
           spoolDirectory,
           ingest: () => ingest,
@@ -342,19 +337,52 @@ async function startIngest(
   });
   await ingest.recover();
   shared?.start();
+  if ((options.viewers ?? []).length > 0) catalog.readScopes(log);
   const freeBytes = (): Promise<number | undefined> => roomFor(store, spoolDirectory);
   return { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes };
+}
+
+function startEvidence(
+  { log, evidenceKey, clock = SYSTEM_CLOCK, ...options }: RecorderOptions,
+  store: RecordingStore,
+  spoolDirectory: string,
+  metrics: RecorderMetrics,
+): Promise<SessionEvidence> {
+  return openEvidence({
+    ...DEFAULT_TIMING,
+    ...options.timing,
+    store,
+    spoolDirectory,
+    keySpool: spoolOf(options),
+    keyFile: evidenceKey,
+    nowMs: () => clock.now(),
+    log,
+    onFailure: () => metrics.publishFailures.inc(),
+  });
+}
+
+/** What is told to those who ask for recordings. */
+function apiOf(
+  options: RecorderOptions,
+  store: RecordingStore,
+  { catalog, evidence, events, freeBytes }: IngestParts,
+  shared: Pick<ApiOptions, 'access' | 'hosts'>,
+): ApiOptions {
+  const { log, playerDirectory } = options;
+  const cursors = createCursors(evidence.key.secret('cursors'));
+  return { ...shared, catalog, store, search: events.search, cursors, freeBytes, log, playerDirectory };
 }
 
 async function listen(
   options: RecorderOptions,
   store: RecordingStore,
-  { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes }: IngestParts,
+  parts: IngestParts,
   unlock: () => Promise<void>,
 ): Promise<Recorder> {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const timing = { ...DEFAULT_TIMING, ...options.timing };
-  const { log, identify, playerDirectory, clock = SYSTEM_CLOCK } = options;
+  const { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes } = parts;
+  const { log, identify, clock = SYSTEM_CLOCK } = options;
   const hosts = createHosts(options.hostNames ?? []);
   const { maxViewers } = limits;
   const access = createViewerAccess({
@@ -382,8 +410,7 @@ async function listen(
       log,
       metrics,
     }),
-    routes: (app) =>
-      addApi(app, { catalog, store, access, search: events.search, freeBytes, hosts, log, playerDirectory }),
+    routes: (app) => addApi(app, apiOf(options, store, parts, { access, hosts })),
     upgrade: (request, socket, head) => viewers.upgrade(request, socket, head),
   });
   const retention = startRetention({
@@ -417,54 +444,6 @@ async function listen(
       await unlock();
     },
   };
-}
-
-async function openEvidence(
-  options: RecorderOptions,
-  store: RecordingStore,
-  spoolDirectory: string,
-  onFailure: () => void,
-): Promise<SessionEvidence> {
-  const { log, clock = SYSTEM_CLOCK } = options;
-  const { publishMs, witnessMs } = { ...DEFAULT_TIMING, ...options.timing };
-  const directory = join(spoolDirectory, 'evidence');
-  await makeDirectory(directory);
-  return openSessionEvidence({
-    store,
-    path: join(directory, 'log'),
-    key: await loadSigningKey(options.evidenceKey ?? (await defaultKeyPath(options)), true),
-    randomId: () => randomBytes(16).toString('hex'),
-    nowMs: () => clock.now(),
-    log,
-    publishMs,
-    witnessMs,
-    onFailure,
-  });
-}
-
-/** One key for all processes with the same spool. */
-async function defaultKeyPath(options: RecorderOptions): Promise<string> {
-  const directory = join(spoolOf(options), 'evidence');
-  await makeDirectory(directory);
-  return join(directory, 'key.pem');
-}
-
-function createCommits(
-  timing: RecorderTiming,
-  clock: RecorderClock,
-  metrics: RecorderMetrics,
-  onCycle: () => void,
-): GroupCommit {
-  return createGroupCommit({
-    windowMs: timing.commitWindowMs,
-    maxWaitingBytes: COMMIT_BYTES,
-    concurrency: COMMIT_CONCURRENCY,
-    now: () => clock.monotonic(),
-    onCycle(durationMs) {
-      metrics.commitSeconds.observe(durationMs / 1000);
-      onCycle();
-    },
-  });
 }
 
 function statusOf(ingest: Ingest, group: GroupCommit, evidence: SessionEvidence): RecorderStatus {

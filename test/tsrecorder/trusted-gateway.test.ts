@@ -112,6 +112,28 @@ describe('a gateway that the recorder trusts', () => {
     }
   });
 
+  it('is in the event of a live view', async () => {
+    const kept: string[] = [];
+    const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
+    const { body } = await from.get('/api/v1/recordings', NAMED);
+    const [recording] = JSON.parse(body).recordings as { id: string }[];
+    const address = `${from.recorder.url.replace('http', 'ws')}/api/v1/recordings/${encodeURIComponent(recording!.id)}/live`;
+    const viewer = new WebSocket(address, ['v2.asciicast'], { headers: NAMED });
+    viewer.on('message', (data: Buffer) => kept.push(data.toString()));
+    await once(viewer, 'close');
+    expect(kept.length).toBeGreaterThan(0);
+    const { 'tailscale-user-login': _, ...node } = NAMED;
+    const auditor = { ...node, 'x-tailcast-viewer-tags': 'tag:audit' };
+    const found = await from.get('/api/v1/events?type=tailcast-recording-access&limit=1', auditor);
+    expect(JSON.parse(found.body).events[0].event).toMatchObject({
+      action: 'play',
+      recording: recording!.id,
+      request: { method: 'GET', path: expect.stringMatching(/\/live$/) },
+      source: { nodeID: 'nA1CNTRL', nodeUser: 'alice@example.com' },
+      gateway: { nodeID: 'nGATE1CNTRL' },
+    });
+  });
+
   it('is told over a WebSocket as well that it was believed', async () => {
     const from = await recorderFor(GATEWAY, ['tag:k8s-gateway']);
     const { body } = await from.get('/api/v1/recordings', NAMED);

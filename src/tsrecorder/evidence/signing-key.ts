@@ -4,6 +4,7 @@ import {
   createPrivateKey,
   createPublicKey,
   generateKeyPairSync,
+  hkdfSync,
   sign,
   verify,
   type KeyObject,
@@ -28,6 +29,8 @@ export interface SigningKey {
   readonly public: PublicKey;
   /** @returns the signature, base64. */
   sign(message: string | Uint8Array): string;
+  /** A secret that follows from the private key, another one for each purpose. */
+  secret(purpose: string): Uint8Array;
 }
 
 const RAW_KEY_BYTES = 32;
@@ -78,7 +81,12 @@ export function parsePublicKey(text: string): PublicKey | undefined {
 function asSigningKey(key: KeyObject): SigningKey {
   const publicKey = asPublicKey(createPublicKey(key));
   if (publicKey === undefined) throw new Error('it is not an Ed25519 key');
-  return { public: publicKey, sign: (message) => sign(null, bytesOf(message), key).toString('base64') };
+  const seed = key.export({ format: 'jwk' }).d ?? '';
+  return {
+    public: publicKey,
+    sign: (message) => sign(null, bytesOf(message), key).toString('base64'),
+    secret: (purpose) => new Uint8Array(hkdfSync('sha256', seed, '', `tailcast ${purpose}`, RAW_KEY_BYTES)),
+  };
 }
 
 function asPublicKey(key: KeyObject): PublicKey | undefined {

@@ -2,6 +2,8 @@
  * Finds recordings. There is no database: what is in the store and what still is in a spool is the truth, and every
  * answer is derived from it. Only what a list shows is kept in memory, and only as much as the cache may hold.
  */
+import { errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
 import { spooledFiles } from './cast-pieces.ts';
 import { matches, type CatalogQuery } from './catalog-query.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
@@ -9,6 +11,7 @@ import { createDescriber, type Describe } from './describe-stored.ts';
 import type { LiveRecording } from './live-recording.ts';
 import { joinParts, type DescribedPart } from './join-parts.ts';
 import type { Recording } from './recording.ts';
+import { createScopes, isWithin, type Scope, type ScopeIndex } from './scope.ts';
 import { sessionMark } from './session-part.ts';
 import { fixedWidth, parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore, StoredRecording } from '../store/store.ts';
@@ -16,13 +19,20 @@ import type { RecordingStore, StoredRecording } from '../store/store.ts';
 export interface CatalogPage {
   /** Newest first. May be shorter than `limit` although there is a `next`. */
   readonly recordings: readonly Recording[];
+  /** Id of a recording within the scope: the page goes on with older ones. */
   readonly next?: string;
 }
 
 export interface Catalog {
-  list(query: CatalogQuery): Promise<CatalogPage>;
-  /** @returns undefined when there is no such recording, whatever `id` is. */
-  find(id: string): Promise<CatalogEntry | undefined>;
+  /** @param scope what there is for whoever asks: the rest is not even looked at. Default: everything. */
+  list(query: CatalogQuery, scope?: Scope): Promise<CatalogPage>;
+  /**
+   * @param scope as above.
+   * @returns undefined when there is no such recording, whatever `id` is.
+   */
+  find(id: string, scope?: Scope): Promise<CatalogEntry | undefined>;
+  /** Reads who may see what, so that the first of those with few rights need not wait for that. */
+  readScopes(log: Pick<Logger, 'warn'>): void;
   /** Something was put into the store by this process. */
   changed(): void;
 }
@@ -65,6 +75,8 @@ const SCAN_BATCH = 32;
 
 /** What is in the store or with other recorders, and what questions need of it. */
 interface Listing {
+  /** By whom the recordings may be seen. Read when it is first asked for. */
+  readonly scopes: () => Promise<ScopeIndex<Candidate>>;
   readonly newestFirst: readonly Candidate[];
   readonly sessions: readonly Candidate[];
   readonly byId: ReadonlyMap<string, Candidate>;
@@ -75,12 +87,16 @@ interface Listing {
 export function createCatalog(options: CatalogOptions): Catalog {
   const { store } = options;
   const describe = createDescriber(store, options.maxCached);
+  const readScopes = createScopes<Candidate>(async (candidate) => {
+    const { recording } = (await candidate.describe())?.entry ?? {};
+    return recording?.state === 'damaged' ? undefined : recording;
+  });
   let listing: { readonly at: number; readonly found: Promise<Listing> } | undefined;
 
   /** As it was `refreshMs` ago at most. */
   function listElsewhere(): Promise<Listing> {
     if (listing === undefined || options.now() - listing.at >= options.refreshMs) {
-      const found = listStored(options, describe).then(createListing);
+      const found = listStored(options, describe).then((all) => createListing(all, readScopes));
       const fresh = { at: options.now(), found };
       listing = fresh;
       // a failed listing is not kept
@@ -91,21 +107,25 @@ export function createCatalog(options: CatalogOptions): Catalog {
     return listing.found;
   }
 
-  const listLive = (): readonly Candidate[] =>
-    options.live().map((recording) => liveCandidate(store, recording));
+  const listLive = (scope: Scope): readonly Candidate[] =>
+    options
+      .live()
+      .filter(({ recording }) => isWithin(scope, recording))
+      .map((recording) => liveCandidate(store, recording));
 
-  /** All, newest first, each session once. */
-  async function candidates(): Promise<readonly Candidate[]> {
+  /** All within the scope, newest first, each session once. */
+  async function candidates(scope: Scope): Promise<readonly Candidate[]> {
     // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
-    const live = listLive();
+    const live = listLive(scope);
     const elsewhere = await listElsewhere();
-    if (live.length === 0) return elsewhere.sessions;
-    return groupSessions(withoutCopies(live, elsewhere.newestFirst).toSorted(newestFirst));
+    if (live.length === 0 && scope === 'everything') return elsewhere.sessions;
+    const stored = scope === 'everything' ? elsewhere.newestFirst : (await elsewhere.scopes()).within(scope);
+    return groupSessions(withoutCopies(live, stored).toSorted(newestFirst));
   }
 
   /** One of all, whichever of its uploads `id` names. In a store of many recordings that is most of what is asked. */
   async function candidateOfId(id: string): Promise<Candidate | undefined> {
-    const live = listLive();
+    const live = listLive('everything');
     const { byId, byMark } = await listElsewhere();
     const named = live.find((candidate) => candidate.id === id) ?? byId.get(id);
     if (named?.mark === undefined) return named;
@@ -116,34 +136,33 @@ export function createCatalog(options: CatalogOptions): Catalog {
     return groupSessions(uploads.toSorted(newestFirst))[0];
   }
 
+  /** The same among what is within the scope: what is hidden is as unknown as what there is not. */
+  async function candidateWithin(id: string, scope: readonly string[]): Promise<Candidate | undefined> {
+    const names = ({ id: own, others }: Candidate): boolean => own === id || others.some(names);
+    return (await candidates(scope)).find(names);
+  }
+
   return {
-    async list(query) {
-      const all = (await candidates()).filter(inRangeOf(query));
-      const recordings: Recording[] = [];
-      for (let start = 0; start < all.length && start < MAX_SCANNED; start += SCAN_BATCH) {
-        const batch = all.slice(start, start + SCAN_BATCH);
-        const described = await Promise.all(batch.map(describeCandidate));
-        for (const [index, entry] of described.entries()) {
-          if (entry === undefined || !matches(entry.recording, query)) continue;
-          recordings.push(entry.recording);
-          const isLast = start + index + 1 >= all.length;
-          if (recordings.length >= query.limit)
-            return isLast ? { recordings } : { recordings, next: entry.recording.id };
-        }
-      }
-      const scanned = all[MAX_SCANNED - 1];
-      return scanned === undefined || all.length <= MAX_SCANNED
-        ? { recordings }
-        : { recordings, next: scanned.id };
+    async list(query, scope = 'everything') {
+      return scan((await candidates(scope)).filter(inRangeOf(query)), query);
     },
-    async find(id) {
+    async find(id, scope = 'everything') {
       const key = parseRecordingId(id);
       if (key === undefined) return undefined;
+      if (scope !== 'everything') {
+        const visible = await candidateWithin(id, scope);
+        return visible === undefined ? undefined : describeCandidate(visible);
+      }
       const known = await candidateOfId(id);
       if (known !== undefined) return describeCandidate(known);
       // newer than the listing
       const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
       return (await describe({ key, hasSidecar }))?.entry;
+    },
+    readScopes(log) {
+      listElsewhere()
+        .then(({ scopes }) => scopes())
+        .catch((error: unknown) => log.warn({ error: errorText(error) }, 'recordings could not be listed'));
     },
     changed() {
       listing = undefined;
@@ -151,10 +170,41 @@ export function createCatalog(options: CatalogOptions): Catalog {
   };
 }
 
-function createListing(found: readonly Candidate[]): Listing {
+/** @param all newest first. */
+async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<CatalogPage> {
+  const recordings: Recording[] = [];
+  for (let start = 0; start < all.length && start < MAX_SCANNED; start += SCAN_BATCH) {
+    const batch = all.slice(start, start + SCAN_BATCH);
+    const described = await Promise.all(batch.map(describeCandidate));
+    for (const [index, entry] of described.entries()) {
+      if (entry === undefined || !matches(entry.recording, query)) continue;
+      recordings.push(entry.recording);
+      const isLast = start + index + 1 >= all.length;
+      if (recordings.length >= query.limit)
+        return isLast ? { recordings } : { recordings, next: entry.recording.id };
+    }
+  }
+  const scanned = all[MAX_SCANNED - 1];
+  return scanned === undefined || all.length <= MAX_SCANNED
+    ? { recordings }
+    : { recordings, next: scanned.id };
+}
+
+function createListing(
+  found: readonly Candidate[],
+  readScopes: (all: readonly Candidate[]) => Promise<ScopeIndex<Candidate>>,
+): Listing {
   const sorted = found.toSorted(newestFirst);
   const byMark = uploadsByMark(sorted);
+  let scopes: Promise<ScopeIndex<Candidate>> | undefined;
   return {
+    scopes() {
+      scopes ??= readScopes(sorted).catch((error: unknown) => {
+        scopes = undefined;
+        throw error;
+      });
+      return scopes;
+    },
     newestFirst: sorted,
     sessions: groupSessions(sorted, byMark),
     byId: new Map(sorted.map((candidate) => [candidate.id, candidate])),

@@ -27,6 +27,7 @@ import type { CatalogQuery } from '../library/catalog-query.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { EventQuery, EventSearch } from '../events/event-query.ts';
+import type { Cursors } from './cursors.ts';
 import type { Hosts } from './hosts.ts';
 import { castBytes, followCast, presentationOf, presentCast, readCast } from '../library/replay.ts';
 import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
@@ -42,6 +43,7 @@ export interface ApiOptions {
   readonly freeBytes: () => Promise<number | undefined>;
   readonly access: ViewerAccess;
   readonly search: EventSearch;
+  readonly cursors: Cursors;
   readonly hosts: Hosts;
   readonly log: Logger;
   /** The built player, or undefined for none. */
@@ -142,10 +144,8 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   ): Promise<CatalogEntry> {
     const viewer = await viewerOf(access, request, reply);
     const { id } = parse(parameters, request.params);
-    const entry = await catalog.find(id);
-    if (entry === undefined || !access.mayView(viewer, entry.recording)) {
-      throw new TailcastError('RECORDING_UNKNOWN');
-    }
+    const entry = await catalog.find(id, access.scope(viewer));
+    if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN');
     await access.saw(viewer, action, request.url, entry);
     return entry;
   }
@@ -159,13 +159,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     }
     return { status: 'ok' };
   });
-  app.get('/api/v1/recordings', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
-    const viewer = await viewerOf(access, request, reply);
-    const page = await catalog.list(parse(listQuery, request.query));
-    await access.saw(viewer, 'list', request.url);
-    return { ...page, recordings: page.recordings.filter((recording) => access.mayView(viewer, recording)) };
-  });
+  addLists(app, options);
   app.get('/api/v1/recordings/:id', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     return (await find(request, reply, 'show')).recording;
@@ -179,18 +173,6 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
     sendNotes(store, await find(request, reply, 'download'), reply),
   );
-  app.get('/api/v1/events', async (request, reply) => {
-    const viewer = await viewerOf(access, request, reply);
-    if (!access.mayViewEverything(viewer)) throw new TailcastError('VIEW_REFUSED');
-    const { events, next } = await options.search.find(parse(eventQuery, request.query));
-    await access.saw(viewer, 'events', request.url);
-    const more = next === undefined ? '' : `,"next":${JSON.stringify(next)}`;
-    // as they are stored: they hold integers that JSON.parse would round
-    return reply
-      .header('cache-control', 'no-store')
-      .type('application/json')
-      .send(`{"events":[${events.join(',')}]${more}}`);
-  });
   if (options.playerDirectory !== undefined) {
     app.register(fastifyStatic, {
       root: options.playerDirectory,
@@ -202,6 +184,39 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
       maxAge: 0,
     });
   }
+}
+
+/** Recordings and events, page by page. */
+function addLists(app: FastifyInstance, { catalog, access, search, cursors }: ApiOptions): void {
+  function openCursor<T extends { readonly cursor?: string }>(list: string, query: T): T {
+    const { cursor } = query;
+    if (cursor === undefined) return query;
+    const opened = cursors.open(list, cursor);
+    if (opened === undefined)
+      throw new TailcastError('USAGE', 'cursor is none of this recorder’s: begin again without one');
+    return { ...query, cursor: opened };
+  }
+
+  app.get('/api/v1/recordings', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const viewer = await viewerOf(access, request, reply);
+    const query = openCursor('recordings', parse(listQuery, request.query));
+    const page = await catalog.list(query, access.scope(viewer));
+    await access.saw(viewer, 'list', request.url);
+    return page.next === undefined ? page : { ...page, next: cursors.seal('recordings', page.next) };
+  });
+  app.get('/api/v1/events', async (request, reply) => {
+    const viewer = await viewerOf(access, request, reply);
+    if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
+    const { events, next } = await search.find(openCursor('events', parse(eventQuery, request.query)));
+    await access.saw(viewer, 'events', request.url);
+    const more = next === undefined ? '' : `,"next":${JSON.stringify(cursors.seal('events', next))}`;
+    // as they are stored: they hold integers that JSON.parse would round
+    return reply
+      .header('cache-control', 'no-store')
+      .type('application/json')
+      .send(`{"events":[${events.join(',')}]${more}}`);
+  });
 }
 
 /** Who looks; a gateway that named somebody is told that it was believed. */

@@ -69,8 +69,8 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
     const { access } = options;
     const viewer = await access.viewer(request);
     if (viewer.gateway !== undefined) named.set(request, viewer.nodeId);
-    const entry = id === undefined ? undefined : await options.catalog.find(id);
-    if (entry === undefined || !access.mayView(viewer, entry.recording)) {
+    const entry = id === undefined ? undefined : await options.catalog.find(id, access.scope(viewer));
+    if (entry === undefined) {
       refuse(socket, '404 Not Found');
       return;
     }

@@ -7,8 +7,8 @@
 import { TailcastError, errorText } from '../../errors.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
-import type { Recording } from '../library/recording.ts';
-import { mayNameViewers, mayView, mayViewEverything, type ViewRule, type Viewer } from './viewing.ts';
+import type { Scope } from '../library/scope.ts';
+import { mayNameViewers, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
 
 /** What somebody did with the archive. */
 export type AccessAction = 'list' | 'show' | 'play' | 'download' | 'events';
@@ -47,8 +47,8 @@ export interface ViewerAccessOptions {
 export interface ViewerAccess {
   /** @throws TailcastError `IDENTITY_UNAVAILABLE`, `VIEW_REFUSED` */
   viewer(request: ViewerRequest): Promise<Viewer>;
-  mayView(viewer: Viewer, recording: Recording): boolean;
-  mayViewEverything(viewer: Viewer): boolean;
+  /** What the viewer may see. Only who may see everything may see what is about no single recording, e.g. events. */
+  scope(viewer: Viewer): Scope;
   /** Resolves when it is written down. @throws TailcastError `STORE_FAILED`: then nothing may be given out */
   saw(viewer: Viewer, action: AccessAction, path: string, recording?: CatalogEntry): Promise<void>;
 }
@@ -85,8 +85,7 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
       }
       return named === undefined ? caller : throughGateway(named, caller);
     },
-    mayView: (viewer, recording) => mayView(rules, viewer, recording),
-    mayViewEverything: (viewer) => mayViewEverything(rules, viewer),
+    scope: (viewer) => scopeOf(rules, viewer),
     saw: (viewer, action, path, entry) =>
       options.record(describeAccess(viewer, action, path, entry, nowMs())),
   };

@@ -6,7 +6,7 @@
  * Without rules everybody whom the network lets in may see everything.
  */
 import { TailcastError } from '../../errors.ts';
-import type { Recording } from '../library/recording.ts';
+import type { Scope } from '../library/scope.ts';
 
 /** Who reads. Known from the tailnet: asked for the connection, or said by a gateway that the settings trust. */
 export interface Viewer {
@@ -55,30 +55,24 @@ export function mayNameViewers(trusted: readonly string[], { nodeId, tags = [] }
   return trusted.some((name) => name === nodeId || tags.includes(name));
 }
 
-/** Whether `viewer` may see `recording`. No rules: everybody may. */
-export function mayView(rules: readonly ViewRule[], viewer: Viewer, recording: Recording): boolean {
-  if (rules.length === 0) return true;
+/** What `viewer` may see. No rules: everything. */
+export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
+  if (rules.length === 0) return 'everything';
   const names = ['*', viewer.user, ...(viewer.tags ?? [])];
-  return rules.some(({ who, what }) => names.includes(who) && covers(what, recording));
+  const granted = rules.filter(({ who }) => names.includes(who)).map(({ what }) => markOf(what));
+  const marks = granted.filter((mark) => mark !== undefined);
+  return marks.length < granted.length ? 'everything' : [...new Set(marks)];
 }
 
-/** Whether `viewer` may see anything that is about no single recording, e.g. events. */
-export function mayViewEverything(rules: readonly ViewRule[], viewer: Viewer): boolean {
-  const names = ['*', viewer.user, ...(viewer.tags ?? [])];
-  return (
-    rules.length === 0 || rules.some(({ who, what }) => names.includes(who) && what.kind === 'everything')
-  );
-}
-
-function covers(what: ViewRule['what'], { kubernetes, source }: Recording): boolean {
+/** The mark that a recording must have for the rule; undefined: any recording will do. */
+function markOf(what: ViewRule['what']): string | undefined {
   switch (what.kind) {
     case 'everything':
-      return true;
+      return undefined;
     case 'namespace':
-      return kubernetes?.namespace === what.value;
     case 'user':
-      return source.user === what.value;
+      return `${what.kind}:${what.value}`;
     case 'tag':
-      return source.tags?.includes(what.value) === true;
+      return what.value;
   }
 }

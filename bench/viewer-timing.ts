@@ -1,0 +1,113 @@
+/**
+ * Whether the time of an answer tells a viewer with few rights anything about what is hidden from them. Pairs of questions
+ * are asked in turns on one connection; of each pair the medians are given and how often the first of two answers is
+ * the slower one: 50 % says nothing.
+ *
+ *   node bench/viewer-timing.ts [hidden recordings] [rounds]
+ */
+import { Agent, request } from 'node:http';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createSilentLogger } from '../src/observe/logger.ts';
+import { createRecorder, type Recorder } from '../src/tsrecorder/server.ts';
+import { parseViewRule } from '../src/tsrecorder/serving/viewing.ts';
+
+const [hidden = 5000, rounds = 2000] = process.argv.slice(2).map(Number);
+const VISIBLE = 20;
+
+function cast(user: string, command: string): string {
+  const kubernetes = { PodName: 'web-0', Namespace: 'vault', Container: 'app', SessionType: 'exec' };
+  const header = { version: 2, width: 80, height: 24, timestamp: 1, command, srcNodeUser: user, kubernetes };
+  return `${JSON.stringify({ ...header, srcNode: 'n', srcNodeID: 'n' })}\n[1,"o","x"]\n`;
+}
+
+async function startWith(count: number): Promise<Recorder & AsyncDisposable> {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-timing-'));
+  const folder = join(directory, 'nNODE');
+  await mkdir(folder);
+  for (let index = 0; index < count + VISIBLE; index += 1) {
+    const time = new Date(1_700_000_000_000 + index * 1000).toISOString();
+    const text = index < VISIBLE ? cast('eve', 'ls') : cast('root', 'psql --password=hunter2');
+    await writeFile(join(folder, `${time}.cast`), text);
+  }
+  const recorder = await createRecorder({
+    listen: { host: '127.0.0.1', port: 0 },
+    directory,
+    identify: async () => ({ kind: 'refused', reason: 'nobody uploads' }),
+    identifyViewer: async () => ({ node: 'eve', nodeId: 'nEVE', user: 'eve' }),
+    viewers: [parseViewRule('*=user:eve')],
+    log: createSilentLogger(),
+  });
+  return {
+    ...recorder,
+    async [Symbol.asyncDispose]() {
+      await recorder.close();
+      await rm(directory, { recursive: true });
+    },
+  };
+}
+
+type Question = { readonly of: Recorder; readonly path: string };
+
+const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+
+/** Microseconds from the question to the end of the answer. */
+function ask({ of: { address }, path }: Question): Promise<number> {
+  const { promise, resolve, reject } = Promise.withResolvers<number>();
+  const began = performance.now();
+  request({ host: address.host, port: address.port, path, agent }, (response) => {
+    response.resume().once('end', () => resolve((performance.now() - began) * 1000));
+  })
+    .once('error', reject)
+    .end();
+  return promise;
+}
+
+const median = (values: readonly number[]): number =>
+  values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0;
+
+async function compare(name: string, first: Question, second: Question): Promise<void> {
+  const times: [number[], number[]] = [[], []];
+  for (let round = -100; round < rounds; round += 1) {
+    // who is first changes, so that what comes first is no advantage
+    const inTurn = round % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const);
+    for (const which of inTurn) {
+      const took = await ask(which === 0 ? first : second);
+      if (round >= 0) times[which].push(took);
+    }
+  }
+  const slower = times[0].filter((took, index) => took > (times[1][index] ?? 0)).length;
+  const [left, right] = times.map(median);
+  console.log(
+    `${name}: ${left?.toFixed(0)} µs and ${right?.toFixed(0)} µs, the first is slower in ${((slower / rounds) * 100).toFixed(1)} %`,
+  );
+}
+
+await using full = await startWith(hidden);
+await using bare = await startWith(0);
+const list = '/api/v1/recordings?limit=50';
+const id = (seconds: number): string =>
+  encodeURIComponent(`nNODE_${new Date(1_700_000_000_000 + seconds * 1000).toISOString()}`);
+// the first list reads who may see what
+await ask({ of: full, path: list });
+console.log(
+  `${hidden} hidden recordings, ${VISIBLE} to be seen, ${rounds} rounds; a chance deviation is ±${(196 / 2 / Math.sqrt(rounds)).toFixed(1)} %`,
+);
+await compare('the same question twice', { of: full, path: list }, { of: full, path: list });
+await compare(
+  'a filter that what is hidden matches, and one that nothing matches',
+  { of: full, path: `${list}&text=hunter2` },
+  { of: full, path: `${list}&text=hunter3` },
+);
+await compare(
+  'the id of a hidden recording, and one of none',
+  { of: full, path: `/api/v1/recordings/${id(VISIBLE + 7)}` },
+  { of: full, path: `/api/v1/recordings/${id(-7)}` },
+);
+await compare(
+  'the list with hidden recordings, and without any',
+  { of: full, path: list },
+  { of: bare, path: list },
+);
+agent.destroy();

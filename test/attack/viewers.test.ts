@@ -1,0 +1,202 @@
+/** Attacks of a viewer with few rights on what is hidden from them: by filters, counts, cursors, ids and differences. */
+import { once } from 'node:events';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { WebSocket } from 'ws';
+import { parseViewRule, type Viewer } from '../../src/tsrecorder/serving/viewing.ts';
+import {
+  createRig,
+  HEADER,
+  openUpload,
+  uploadWhole,
+  type Answer,
+  type Rig,
+} from '../tsrecorder/recorder-rig.ts';
+
+const EVE: Viewer = { node: 'eve.tail1.ts.net', nodeId: 'nEVE', user: 'eve@example.com' };
+const GATEWAY: Viewer = { node: 'k8s.tail1.ts.net', nodeId: 'nGATE1CNTRL', tags: ['tag:k8s-gateway'] };
+const AUDITOR: Viewer = { node: 'audit.tail1.ts.net', nodeId: 'nAUDIT', tags: ['tag:audit'] };
+const AS_EVE = {
+  'tailscale-user-login': 'eve@example.com',
+  'x-tailcast-viewer-node': 'eve.tail1.ts.net',
+  'x-tailcast-viewer-node-id': 'nEVE',
+  'x-tailcast-viewer-address': '100.64.0.9',
+};
+const SECRET = 'psql --password=hunter2';
+const headerOf = (command: string, user: string, namespace: string): string =>
+  HEADER.replace('"sh -i"', JSON.stringify(command))
+    .replace('a@example.com', user)
+    .replace('"Namespace":"prod"', `"Namespace":"${namespace}"`);
+const HIDDEN = headerOf(SECRET, 'root@example.com', 'vault');
+const MINE = headerOf('ls', 'eve@example.com', 'mine');
+
+let rig: Rig;
+let hiddenIds: readonly string[];
+let myIds: readonly string[];
+let caller: Viewer = EVE;
+let open: ReturnType<typeof openUpload>;
+
+beforeAll(async () => {
+  rig = await createRig({
+    identifyViewer: async () => caller,
+    viewers: ['*=user:eve@example.com', 'tag:audit'].map(parseViewRule),
+    trustedGateways: ['tag:k8s-gateway'],
+  });
+  for (const body of [HIDDEN, HIDDEN, MINE, HIDDEN, HIDDEN, MINE, HIDDEN])
+    await uploadWhole(rig.recorder, body);
+  open = openUpload(rig.recorder, { 'tailcast-session': 'hidden' });
+  open.write(HIDDEN);
+  await open.ack(({ ack }) => ack === HIDDEN.length);
+  caller = AUDITOR;
+  const all = await rig.list('?limit=500');
+  hiddenIds = all.filter(({ kubernetes }) => kubernetes?.namespace === 'vault').map(({ id }) => id);
+  myIds = all.filter(({ kubernetes }) => kubernetes?.namespace === 'mine').map(({ id }) => id);
+});
+afterAll(async () => {
+  open.close();
+  await rig[Symbol.asyncDispose]();
+});
+
+/** Both roads on which eve comes: her own node, and the portal of a gateway. */
+const ROADS: readonly (readonly [string, Viewer, Record<string, string>])[] = [
+  ['at the recorder', EVE, {}],
+  ['through the portal', GATEWAY, AS_EVE],
+];
+
+describe.each(ROADS)('%s', (_road, viewer, fields) => {
+  const ask = (path: string, headers: Record<string, string> = {}, method = 'GET'): Promise<Answer> => {
+    caller = viewer;
+    return rig.get(path, { ...fields, ...headers }, method);
+  };
+
+  /** One bit for each question: whether the answer is another one than that to a question about nothing. */
+  async function differs(query: string, reference: string): Promise<boolean> {
+    const [asked, nothing] = [
+      await ask(`/api/v1/recordings?${query}`),
+      await ask(`/api/v1/recordings?${reference}`),
+    ];
+    return asked.status !== nothing.status || asked.body !== nothing.body;
+  }
+
+  it('no command is recovered letter by letter', async () => {
+    const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789 -=';
+    let known = 'psql';
+    let questions = 0;
+    for (let grown = true; grown;) {
+      grown = false;
+      for (const letter of alphabet) {
+        questions += 1;
+        const guess = encodeURIComponent(known + letter);
+        if (!(await differs(`limit=1&text=${guess}`, 'limit=1&text=%00%00'))) continue;
+        known += letter;
+        grown = true;
+        break;
+      }
+    }
+    expect([known, questions]).toEqual(['psql', alphabet.length]);
+  });
+
+  it.each([
+    'text=psql',
+    'text=VAULT',
+    'user=root@example.com',
+    'namespace=vault',
+    'state=open',
+    'state=interrupted',
+    'namespace=vault&kind=exec',
+    'text=hunter2&pod=web-0',
+    'user=root@example.com&node=laptop.tail1.ts.net',
+  ])('a filter that only what is hidden matches finds nothing: %s', async (filter) => {
+    for (const limit of [1, 2, 500]) {
+      const { status, body } = await ask(`/api/v1/recordings?limit=${limit}&${filter}`);
+      expect([limit, status, body]).toEqual([limit, 200, '{"recordings":[]}']);
+    }
+  });
+
+  it('there is something to be found', () => {
+    expect([hiddenIds.length, myIds.length]).toEqual([6, 2]);
+  });
+
+  it.each([1, 2, 3, 500])('pages of %i hold what may be seen, and end with it', async (limit) => {
+    const seen: string[] = [];
+    for (let cursor = '', pages = 0; ; pages += 1) {
+      const page = JSON.parse((await ask(`/api/v1/recordings?limit=${limit}${cursor}`)).body);
+      seen.push(...page.recordings.map(({ id }: { id: string }) => id));
+      for (const id of hiddenIds) expect(JSON.stringify(page)).not.toContain(id);
+      if (page.next === undefined) {
+        expect(pages).toBe(Math.ceil(myIds.length / limit) - 1);
+        break;
+      }
+      expect(page.recordings).toHaveLength(limit);
+      // not in any plain way of writing it
+      for (const text of [page.next, Buffer.from(page.next, 'base64url').toString('latin1')])
+        expect(text).not.toMatch(/nGATE1CNTRL|20\d\d-|[TZ:]\d\d:/);
+      cursor = `&cursor=${encodeURIComponent(page.next)}`;
+    }
+    expect(seen).toEqual(myIds);
+  });
+
+  it('no cursor can be made up, changed, or used elsewhere', async () => {
+    const { next } = JSON.parse((await ask('/api/v1/recordings?limit=1')).body) as { next: string };
+    const bytes = Buffer.from(next, 'base64url');
+    const flipped = [0, 12, bytes.length - 1].map((at) => {
+      const copy = Buffer.from(bytes);
+      copy[at]! ^= 1;
+      return copy.toString('base64url');
+    });
+    for (const cursor of [hiddenIds[0]!, myIds[0]!, '', 'x', next.slice(0, -4), `${next}AAAA`, ...flipped]) {
+      const answer = await ask(`/api/v1/recordings?cursor=${encodeURIComponent(cursor)}`);
+      expect([cursor, answer.status]).toEqual([cursor, 400]);
+      expect(answer.body).not.toContain('nGATE1CNTRL');
+    }
+    caller = AUDITOR;
+    expect((await rig.get(`/api/v1/events?cursor=${encodeURIComponent(next)}`)).status).toBe(400);
+  });
+
+  it.each(['', '/cast', '/cast?normalise=1', '/cast?follow=1', '/notes', '/sidecar'])(
+    'what is hidden is as unknown as what there is not: <id>%s',
+    async (path) => {
+      for (const method of ['GET', 'HEAD']) {
+        for (const headers of [{}, { range: 'bytes=0-0' }, { 'if-none-match': '*' }]) {
+          const [absent, ...hidden] = await Promise.all(
+            ['nGATE1CNTRL_2020-01-01T00:00:00Z', ...hiddenIds].map((id) =>
+              ask(`/api/v1/recordings/${encodeURIComponent(id)}${path}`, headers, method),
+            ),
+          );
+          expect(absent!.status).toBe(404);
+          for (const { status, body, headers: fieldsOfAnswer } of hidden) {
+            const { date: _1, ...given } = fieldsOfAnswer;
+            const { date: _2, ...expected } = absent!.headers;
+            expect({ status, body, given }).toEqual({ status: 404, body: absent!.body, given: expected });
+          }
+        }
+      }
+    },
+  );
+
+  it('a live view of what is hidden is refused as one of what there is not', async () => {
+    caller = viewer;
+    const refusals = await Promise.all(
+      ['nGATE1CNTRL_2020-01-01T00:00:00Z', ...hiddenIds].map(async (id) => {
+        const address = `${rig.recorder.url.replace('http', 'ws')}/api/v1/recordings/${encodeURIComponent(id)}/live`;
+        const [error] = await once(new WebSocket(address, ['v2.asciicast'], { headers: fields }), 'error');
+        return String(error);
+      }),
+    );
+    expect(new Set(refusals)).toEqual(new Set(['Error: Unexpected server response: 404']));
+  });
+
+  it.each(['', '?text=hunter2', '?type=tailcast-recording-access', '?limit=0', '?cursor=x', '?odd=1'])(
+    'events are not for her, whatever she asks: %s',
+    async (query) => {
+      const { status, body } = await ask(`/api/v1/events${query}`);
+      expect([status, JSON.parse(body).code]).toEqual([403, 'VIEW_REFUSED']);
+    },
+  );
+});
+
+it('tags in a header do not pass for a user or a namespace', async () => {
+  const forged = HEADER.replace('"srcNodeUser":"a@example.com"', '"srcNodeTags":["user:eve@example.com"]');
+  await uploadWhole(rig.recorder, forged);
+  caller = EVE;
+  expect((await rig.list()).map(({ id }) => id)).toEqual(myIds);
+});
