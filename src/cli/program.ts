@@ -176,17 +176,29 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
     .argument('<store>', 'a recorder’s directory, or s3://bucket/prefix; nothing in it is changed')
     .option(
       '--key <key...>',
-      'public keys of the recorders: PEM files, or base64; default: those in the store',
+      'public keys of the recorders: PEM files, or base64; without, nothing is vouched for',
     )
     .option('--checkpoint <file>', 'what an earlier run saved: nothing of that may have gone since')
     .option('--save-checkpoint <file>', 'save how far the logs are, if nothing is at fault')
+    .option('--require-evidence', 'a recording without evidence is a fault')
+    .option(
+      '--unfinished-hours <n>',
+      'a session that its recorder has not named for so long is a fault',
+      argument(wholeNumber(1, 100_000)),
+      24,
+    )
     .option('--json', 'one JSON object instead of lines')
-    .addHelpText('after', '\nExit code: 0 nothing is at fault, 1 something is, 2 wrong usage.')
+    .addHelpText(
+      'after',
+      '\nExit code: 0 nothing is at fault, 1 something is, 2 wrong usage, 3 not judged (no key was named, or none of them signed a log here), 4 acknowledged bytes are lost.',
+    )
     .action(async (store: string, options: Record<string, unknown>) => {
       const { verifyArchive } = await import('./verify.ts');
-      const { key, checkpoint, saveCheckpoint, json, ...settings } = options;
+      const { key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json, ...settings } =
+        options;
       const config = { ...settingsOf(RECORDER_SETTINGS, settings, environment), store };
-      outcome.code = await verifyArchive(config, { key, checkpoint, saveCheckpoint, json }, context);
+      const chosen = { key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json };
+      outcome.code = await verifyArchive(config, chosen, context);
     });
 }
 

@@ -9,15 +9,21 @@ import { parsePublicKey, type PublicKey } from '../tsrecorder/evidence/signing-k
 import {
   encodeCheckpoint,
   parseCheckpoint,
+  UNFINISHED_MS,
   verifyStore,
+  type Verdict,
   type VerifyReport,
 } from '../tsrecorder/evidence/verify-store.ts';
 import { plain, print } from './output.ts';
 
+/** 2 is wrong usage. */
+const EXIT_CODES: Readonly<Record<Verdict, number>> = { sound: 0, faulty: 1, unjudged: 3, lost: 4 };
+const HOUR_MS = 3_600_000;
+
 /**
  * Prints what is wrong with the store, a directory or a bucket, one line each, or one JSON object with `--json`.
  *
- * @returns the exit code: 0 when nothing is at fault, 1 otherwise.
+ * @returns the exit code, see {@link EXIT_CODES}.
  * @throws TailcastError `USAGE` when the store, a key or the checkpoint cannot be read.
  */
 export async function verifyArchive(
@@ -33,16 +39,19 @@ export async function verifyArchive(
     keys,
     checkpoint,
     nowMs: Date.now(),
+    requireEvidence: options['requireEvidence'] === true,
+    unfinishedMs: Number(options['unfinishedHours'] ?? UNFINISHED_MS / HOUR_MS) * HOUR_MS,
     signal: context.signal,
   }).finally(() => opened.close());
   const target = options['saveCheckpoint'];
-  // a checkpoint of a log that is at fault would hide the fault from then on
-  if (typeof target === 'string' && report.ok) {
-    await writeFile(target, encodeCheckpoint(report.heads, new Date().toISOString()));
+  // a checkpoint of a log that is at fault, or a stranger's, would hide that from then on
+  if (typeof target === 'string') {
+    if (report.ok) await writeFile(target, encodeCheckpoint(report.heads, new Date().toISOString()));
+    else await print(context.stderr, `tailcast: no checkpoint was saved to ${target}\n`);
   }
   if (options['json'] === true) await print(context.stdout, `${JSON.stringify(report)}\n`);
   else await printReport(report, context);
-  return report.ok ? 0 : 1;
+  return EXIT_CODES[report.verdict];
 }
 
 async function printReport(report: VerifyReport, { stdout }: CommandContext): Promise<void> {
@@ -54,9 +63,23 @@ async function printReport(report: VerifyReport, { stdout }: CommandContext): Pr
     `${withoutEvidence} without`,
     `${report.removed} removed`,
     `${report.unfinished} not finished`,
-    faults === 0 ? 'nothing is at fault' : `${faults} faults`,
+    outcomeOf(report, faults),
   ];
   await print(stdout, `${summary.join(', ')}\n`);
+}
+
+function outcomeOf({ verdict, recordings }: VerifyReport, faults: number): string {
+  switch (verdict) {
+    case 'sound':
+      return recordings.withoutEvidence === 0
+        ? 'nothing is at fault'
+        : 'nothing is at fault in what has evidence';
+    case 'unjudged':
+      return 'not judged: name the keys of the recorders (--key) whose logs are here';
+    case 'faulty':
+    case 'lost':
+      return `${faults} ${faults === 1 ? 'fault' : 'faults'}${verdict === 'lost' ? ': acknowledged bytes are lost' : ''}`;
+  }
 }
 
 function describe({ severity, code, message, recording, log, entry, object, bytes }: Finding): string {

@@ -81,6 +81,9 @@ export interface RecorderTiming {
   readonly maxStoreRetryMs: number;
   /** How long an entry of the evidence log waits at most before it is published, while the store works. */
   readonly publishMs: number;
+  /** How often the log says how much of the sessions that grew is durable, and of all that are open. */
+  readonly markMs: number;
+  readonly markAllMs: number;
   /** How often the ends of other recorders' logs are written down. */
   readonly witnessMs: number;
   /** How long a batch of events takes more. */
@@ -124,6 +127,8 @@ export const DEFAULT_TIMING: RecorderTiming = {
   storeRetryMs: 1000,
   maxStoreRetryMs: 60_000,
   publishMs: 5000,
+  markMs: 5000,
+  markAllMs: 3_600_000,
   witnessMs: 3_600_000,
   eventBatchMs: 60_000,
   retentionMs: 3_600_000,

@@ -79,6 +79,12 @@ const EVENT = JSON.stringify({
   user: { username: 'alice' },
 });
 
+function textOf(stream: PassThrough): string {
+  let text = '';
+  for (let chunk: Buffer | null; (chunk = stream.read() as Buffer | null) !== null;) text += chunk.toString();
+  return text;
+}
+
 describe('an audit log that', () => {
   async function coverage(
     ...logs: readonly string[]
@@ -91,7 +97,7 @@ describe('an audit log that', () => {
     const context = { stdout, stderr, environment: new Map<string, string>(), signal };
     const code = await runProgram(['coverage', ...paths, '--store', directory], context);
     await rm(directory, { recursive: true });
-    return { code, stdout: String(stdout.read() ?? ''), stderr: String(stderr.read() ?? '') };
+    return { code, stdout: textOf(stdout), stderr: textOf(stderr) };
   }
 
   it.each<[string, string[]]>([

@@ -1,17 +1,24 @@
-import { appendFile, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { appendFile, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
+import { generateSigningKey, parsePublicKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { createRig, HEADER, uploadWhole } from '../tsrecorder/recorder-rig.ts';
+
+function textOf(stream: PassThrough): string {
+  let text = '';
+  for (let chunk: Buffer | null; (chunk = stream.read() as Buffer | null) !== null;) text += chunk.toString();
+  return text;
+}
 
 async function run(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
   const stdout = new PassThrough();
   const stderr = new PassThrough();
   const environment = new Map<string, string>();
   const code = await runProgram(args, { stdout, stderr, environment, signal: new AbortController().signal });
-  return { code, stdout: String(stdout.read() ?? ''), stderr: String(stderr.read() ?? '') };
+  return { code, stdout: textOf(stdout), stderr: textOf(stderr) };
 }
 
 describe('tailcast verify', () => {
@@ -35,6 +42,8 @@ describe('tailcast verify', () => {
     const bad = await run('verify', rig.directory, ...named, '--checkpoint', checkpoint);
     expect(bad.code).toBe(1);
     expect(bad.stdout).toMatch(/^FAULT {2}cast-changed: .*; it is 17 bytes longer than it was \[.*\]$/m);
+    const unnamed = await run('verify', rig.directory, '--checkpoint', checkpoint);
+    expect(unnamed.code).toBe(1);
     const json = JSON.parse((await run('verify', rig.directory, '--json')).stdout);
     expect(json.findings).toContainEqual(
       expect.objectContaining({ code: 'cast-changed', recording: recording!.id }),
@@ -48,12 +57,58 @@ describe('tailcast verify', () => {
     await rm(scratch, { recursive: true });
   });
 
+  it('vouches for nothing without keys, or with those of others', async () => {
+    await using rig = await createRig();
+    const scratch = await mkdtemp(join(tmpdir(), 'tailcast-verify-'));
+    await uploadWhole(rig.recorder, `${HEADER}[1,"o","x"]\n`);
+    await rig.recorder.close();
+    const checkpoint = join(scratch, 'checkpoint.json');
+    const unnamed = await run('verify', rig.directory, '--save-checkpoint', checkpoint);
+    expect(unnamed.code).toBe(3);
+    expect(unnamed.stdout).toMatch(/, not judged: /);
+    expect(unnamed.stdout).not.toMatch(/nothing is at fault/);
+    expect(unnamed.stderr).toMatch(/no checkpoint was saved/);
+    expect(await readdir(scratch)).toEqual([]);
+    const { public: stranger } = generateSigningKey();
+    expect((await run('verify', rig.directory, '--key', stranger.raw)).code).toBe(1);
+    await rm(scratch, { recursive: true });
+  });
+
+  it('tells a recording without evidence from one that is sound, and makes it a fault on request', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, `${HEADER}[1,"o","x"]\n`);
+    await rig.recorder.close();
+    const [key] = await readdir(join(rig.directory, '.evidence', 'keys'));
+    const named = ['--key', join(rig.directory, '.evidence', 'keys', key!)];
+    await writeFile(
+      join(rig.directory, 'nGATE1CNTRL', '2020-01-01T00:00:00Z.cast'),
+      `${HEADER}[1,"o","x"]\n`,
+    );
+    const lenient = await run('verify', rig.directory, ...named);
+    expect(lenient).toMatchObject({ code: 0, stdout: expect.stringMatching(/in what has evidence\n$/) });
+    const strict = await run('verify', rig.directory, ...named, '--require-evidence');
+    expect(strict).toMatchObject({ code: 1, stdout: expect.stringMatching(/^FAULT {2}no-evidence: /) });
+    // everything about evidence is gone: a key alone proves nothing
+    const path = join(rig.directory, '.evidence', 'keys', key!);
+    const pem = await readFile(path, 'utf8');
+    const raw = parsePublicKey(pem)!.raw;
+    await rm(join(rig.directory, '.evidence'), { recursive: true });
+    const json = (await readdir(join(rig.directory, 'nGATE1CNTRL'))).find((name) => name.endsWith('.json'))!;
+    await rm(join(rig.directory, 'nGATE1CNTRL', json));
+    expect((await run('verify', rig.directory, '--key', raw)).code).toBe(3);
+    expect((await run('verify', rig.directory, '--key', raw, '--require-evidence')).code).toBe(1);
+  });
+
   it('does not take what is no store, key or checkpoint', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tailcast-verify-'));
     expect((await run('verify', join(directory, 'none'))).code).toBe(2);
     expect((await run('verify', directory, '--key', 'short')).code).toBe(2);
     expect((await run('verify', directory, '--checkpoint', join(directory, 'none'))).code).toBe(2);
-    expect((await run('verify', directory)).code).toBe(0);
+    // there is nothing in it that could be held against anything
+    expect(await run('verify', directory)).toMatchObject({
+      code: 3,
+      stdout: expect.stringMatching(/not judged: name the keys of the recorders/),
+    });
     await rm(directory, { recursive: true });
   });
 });

@@ -125,6 +125,8 @@ async function remove(directory: string, spool: string): Promise<void> {
     log: createSilentLogger(),
     publishMs: 20,
     witnessMs: 0,
+    markMs: 1000,
+    markAllMs: 1000,
     onFailure: () => undefined,
   });
   await evidence.removing([

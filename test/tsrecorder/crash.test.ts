@@ -204,7 +204,7 @@ describe('a recorder that is killed', () => {
     expect(recording).toMatchObject({
       state: 'interrupted',
       bytes: kept.length,
-      problem: 'the recorder stopped while the session was open',
+      problem: expect.stringMatching(/^\d+ acknowledged bytes are lost: its spool is shorter than it was$/),
     });
     expect(await readFile(join(directory, recording!.key), 'utf8')).toBe(kept);
     expect(await readFile(join(directory, recording!.key.replace('.cast', '.notes')), 'utf8')).toBe(journal);

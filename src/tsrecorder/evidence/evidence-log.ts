@@ -15,7 +15,7 @@ import {
   type LogEvent,
   type LogHead,
 } from './log-entry.ts';
-import { LogJournal } from './log-journal.ts';
+import { LogJournal, type OpenStart } from './log-journal.ts';
 import type { SigningKey } from './signing-key.ts';
 
 export interface EvidenceLogOptions {
@@ -38,6 +38,8 @@ export interface EvidenceLogOptions {
 
 const MAX_SEGMENT_ENTRIES = 1000;
 const MAX_RETRY_MS = 60_000;
+/** From the publishing of some sessions that began to that of the next ones. */
+const ANNOUNCE_PAUSE_MS = 100;
 
 export class EvidenceLog {
   readonly #options: EvidenceLogOptions;
@@ -49,6 +51,8 @@ export class EvidenceLog {
   #keyPublished = false;
   #witnessedAtMs = -Infinity;
   #failures = 0;
+  #announcing: Promise<void> | undefined;
+  #announcedAtMs = -Infinity;
   #closed = false;
 
   private constructor(options: EvidenceLogOptions, journal: LogJournal) {
@@ -75,8 +79,8 @@ export class EvidenceLog {
     return this.#journal.log;
   }
 
-  /** Sessions that began and have not ended: recording → number of the entry of its start. */
-  get open(): ReadonlyMap<string, number> {
+  /** Sessions that began and have not ended, by recording. */
+  get open(): ReadonlyMap<string, OpenStart> {
     return this.#journal.open;
   }
 
@@ -85,11 +89,39 @@ export class EvidenceLog {
     return this.#journal.waiting;
   }
 
-  /** Appends an entry, which counts once `sync` has resolved. @returns its number. */
+  /**
+   * Appends an entry, which counts once `sync` has resolved. What is durable may wait to be published until something else
+   * is: an object in the store for it alone would be one every few seconds.
+   *
+   * @returns its number.
+   */
   append(event: LogEvent): number {
     const n = this.#journal.append(new Date(this.#options.nowMs()).toISOString(), event);
-    this.#schedule();
+    if (event.kind !== 'durable' || this.#journal.waiting >= MAX_SEGMENT_ENTRIES) this.#schedule();
     return n;
+  }
+
+  /**
+   * Brings all entries so far into the store soon, and resolves when they are there, when the store has failed, or when that
+   * takes too long: what waits for it does not wait for a store that is not there.
+   */
+  async announce(limitMs: number): Promise<void> {
+    if (this.#failures > 0 || this.#closed) return;
+    this.#announcing ??= this.#announceSoon();
+    const limit = Promise.withResolvers<void>();
+    const timer = setTimeout(limit.resolve, limitMs);
+    await Promise.race([this.#announcing, limit.promise]);
+    clearTimeout(timer);
+  }
+
+  /** All that begin within a moment share a segment. */
+  async #announceSoon(): Promise<void> {
+    const waitMs = this.#announcedAtMs + ANNOUNCE_PAUSE_MS - performance.now();
+    // a turn at least: what begins from here on has the next segment
+    await new Promise((resolve) => setTimeout(resolve, Math.max(0, waitMs)));
+    this.#announcing = undefined;
+    this.#announcedAtMs = performance.now();
+    await this.#tryToPublish();
   }
 
   /** Makes all entries so far durable. @throws a system error when the disk does not take them */

@@ -30,8 +30,12 @@ export type FindingCode =
   | 'removal-untrusted'
   | 'document-missing'
   | 'document-changed'
-  /** Notices: worth knowing, and nothing to worry about by themselves. */
+  /** Acknowledged bytes are gone. */
+  | 'lost'
+  | 'unfinished-too-long'
+  /** Faults where evidence is required, notices elsewhere. */
   | 'no-evidence'
+  /** Notices: worth knowing, and nothing to worry about by themselves. */
   | 'unfinished'
   | 'end-pending'
   | 'removal-pending'

@@ -24,7 +24,11 @@ export type LogEvent =
   | { readonly kind: 'open'; readonly format: 1; readonly log: string; readonly key: string }
   /** Another process goes on with the log. */
   | { readonly kind: 'restart'; readonly key: string }
-  /** A session began. `header`: SHA-256 of the stored header line with its line feed. Durable before the first ack. */
+  /**
+   * A session began: its first bytes, up to byte `durable` of its body, are in the spool. `header`: SHA-256 of the stored
+   * header line with its line feed. In the log before the first ack. Recorders before this one wrote it before anything was
+   * in the spool, without `durable`.
+   */
   | {
       readonly kind: 'start';
       readonly recording: string;
@@ -32,6 +36,18 @@ export type LogEvent =
       readonly nodeId: string;
       readonly nodeName: string;
       readonly address: string;
+      readonly durable?: number;
+    }
+  /** Of sessions that are open, by the number of the entry of their start: so many bytes of the body are in the spool. */
+  | { readonly kind: 'durable'; readonly sessions: readonly (readonly [start: number, bytes: number])[] }
+  /** The spool holds less of a session than the log says: acknowledged bytes are gone. `found`: so many are there. */
+  | {
+      readonly kind: 'lost';
+      readonly start: number;
+      readonly recording: string;
+      readonly durable: number;
+      readonly found: number;
+      readonly reason: string;
     }
   /** The recording of a session is in the store. `start`: number of the entry of its start. */
   | {
@@ -41,7 +57,7 @@ export type LogEvent =
       readonly cast: Seal;
       readonly notes?: Seal;
     }
-  /** Nothing of a session was ever durable, so nothing was acknowledged. */
+  /** Nothing of a session was ever durable, so nothing was acknowledged: only of a start without `durable`. */
   | { readonly kind: 'void'; readonly start: number; readonly recording: string; readonly reason: string }
   /** A recording is about to be removed from the store, and why that is allowed. */
   | { readonly kind: 'removed'; readonly recording: string; readonly reason: string; readonly bytes: number }
@@ -81,6 +97,16 @@ const eventSchema = z.discriminatedUnion('kind', [
     nodeId: z.string(),
     nodeName: z.string(),
     address: z.string(),
+    durable: count.exactOptional(),
+  }),
+  z.strictObject({ kind: z.literal('durable'), sessions: z.array(z.tuple([count, count])) }),
+  z.strictObject({
+    kind: z.literal('lost'),
+    start: count,
+    recording: z.string(),
+    durable: count,
+    found: count,
+    reason: z.string(),
   }),
   z.strictObject({
     kind: z.literal('end'),

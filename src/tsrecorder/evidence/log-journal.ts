@@ -17,14 +17,27 @@ export interface JournalEntry {
   readonly hash: string;
 }
 
+/** A session that began and has not ended, as the log knows it. */
+export interface OpenStart {
+  /** Number of the entry of its start. */
+  readonly n: number;
+  /** SHA-256 of its header line; undefined where the log does not say what is durable. */
+  readonly header: string | undefined;
+  /** So many bytes of its body are durable, or were. */
+  readonly durable: number;
+}
+
+const number = z.int().min(0);
+const hash = z.string().regex(/^[0-9a-f]{64}$/);
+
 const baseSchema = z.strictObject({
   base: z.strictObject({
     log: z.string().regex(/^[0-9a-f]{32}$/),
     /** Number of the next entry, and hash of the one before. */
-    n: z.int().min(0),
-    hash: z.string().regex(/^[0-9a-f]{64}$/),
-    /** Sessions that began and have not ended: number of the entry and recording. */
-    open: z.array(z.tuple([z.int().min(0), z.string()])),
+    n: number,
+    hash,
+    /** Sessions that began and have not ended: number of the entry, recording, header and durable bytes. */
+    open: z.array(z.union([z.tuple([number, z.string()]), z.tuple([number, z.string(), hash, number])])),
   }),
 });
 
@@ -46,7 +59,7 @@ export class LogJournal {
   #entries: JournalEntry[];
   #durable: number;
   #fileBytes: number;
-  #open: Map<string, number>;
+  #open: Map<string, OpenStart>;
   #queued: Promise<void> | undefined;
   #steps: Promise<unknown> = Promise.resolve();
 
@@ -58,7 +71,7 @@ export class LogJournal {
     this.#entries = [...entries];
     this.#durable = entries.length;
     this.#fileBytes = fileBytes;
-    this.#open = new Map(base.open.map(([n, recording]) => [recording, n]));
+    this.#open = openOf(base);
     for (const entry of entries) follow(this.#open, entry);
   }
 
@@ -91,8 +104,8 @@ export class LogJournal {
     return this.#base;
   }
 
-  /** Sessions that began and have not ended: recording → number of the entry of its start. */
-  get open(): ReadonlyMap<string, number> {
+  /** Sessions that began and have not ended, by recording. */
+  get open(): ReadonlyMap<string, OpenStart> {
     return this.#open;
   }
 
@@ -132,13 +145,13 @@ export class LogJournal {
       const gone = this.#entries.slice(0, count);
       const last = gone.at(-1);
       if (last === undefined) return;
-      const open = new Map(this.#base.open.map(([n, recording]) => [recording, n]));
+      const open = openOf(this.#base);
       for (const entry of gone) follow(open, entry);
       const base = {
         log: this.log,
         n: last.n + 1,
         hash: last.hash,
-        open: [...open].map(([recording, n]): [number, string] => [n, recording]),
+        open: [...open].map(encodeOpen),
       };
       const kept = this.#entries.slice(count, this.#durable).map(({ line }) => `${line}\n`);
       const content = encodeBase(base) + kept.join('');
@@ -179,10 +192,32 @@ export class LogJournal {
 }
 
 /** Keeps track of the sessions that are open. */
-function follow(open: Map<string, number>, { n, event }: JournalEntry): void {
-  if (event.kind === 'start') open.set(event.recording, n);
-  if (event.kind !== 'end' && event.kind !== 'void') return;
-  for (const [recording, start] of open) if (start === event.start) open.delete(recording);
+function follow(open: Map<string, OpenStart>, { n, event }: JournalEntry): void {
+  if (event.kind === 'start') {
+    const { recording, header, durable } = event;
+    open.set(recording, { n, header: durable === undefined ? undefined : header, durable: durable ?? 0 });
+  }
+  if (event.kind === 'durable') {
+    const marks = new Map(event.sessions);
+    for (const [recording, start] of open) {
+      const durable = marks.get(start.n);
+      if (durable !== undefined) open.set(recording, { ...start, durable });
+    }
+  }
+  const isOver =
+    event.kind === 'end' || event.kind === 'void' || (event.kind === 'lost' && event.found === 0);
+  if (!isOver) return;
+  for (const [recording, start] of open) if (start.n === event.start) open.delete(recording);
+}
+
+function openOf({ open }: Base): Map<string, OpenStart> {
+  return new Map(
+    open.map(([n, recording, header, durable = 0]) => [recording, { n, header, durable }] as const),
+  );
+}
+
+function encodeOpen([recording, { n, header, durable }]: readonly [string, OpenStart]): Base['open'][number] {
+  return header === undefined ? [n, recording] : [n, recording, header, durable];
 }
 
 function encodeBase(base: Base): string {

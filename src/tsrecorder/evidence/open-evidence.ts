@@ -2,11 +2,14 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { makeDirectory } from '../files/durable-files.ts';
-import type { EvidenceLogOptions } from './evidence-log.ts';
-import { openSessionEvidence, type SessionEvidence } from './session-evidence.ts';
+import {
+  openSessionEvidence,
+  type SessionEvidence,
+  type SessionEvidenceOptions,
+} from './session-evidence.ts';
 import { loadSigningKey } from './signing-key.ts';
 
-export interface OpenEvidenceOptions extends Omit<EvidenceLogOptions, 'path' | 'key' | 'randomId'> {
+export interface OpenEvidenceOptions extends Omit<SessionEvidenceOptions, 'path' | 'key' | 'randomId'> {
   /** Of this process. */
   readonly spoolDirectory: string;
   /** Of all processes with the same key: it is in this spool when no file is named. */

@@ -1,8 +1,8 @@
 /** What a recorder does about evidence while sessions begin, end and are removed. */
-import { createHash } from 'node:crypto';
+import { createDurableMarks } from './durable-marks.ts';
+import { createLostSessions, sha256, type LostSessions } from './lost-sessions.ts';
 import type { LineSeal, Seal } from './line-seal.ts';
 import { EvidenceLog, type EvidenceLogOptions } from './evidence-log.ts';
-import { recordingId, type RecordingKey } from '../store/key.ts';
 import { signSidecar } from './signed-sidecar.ts';
 import type { SigningKey } from './signing-key.ts';
 
@@ -14,6 +14,8 @@ export interface SessionStart {
   readonly nodeId: string;
   readonly nodeName: string;
   readonly address: string;
+  /** So many bytes of the body are in the spool. */
+  readonly durable: number;
 }
 
 export interface SealedFiles {
@@ -29,22 +31,23 @@ export interface Removal {
   readonly bytes: number;
 }
 
-export interface SessionEvidence {
+export interface SessionEvidence extends LostSessions {
   /** Name of the log, and the key that signs it. */
   readonly log: string;
   readonly key: SigningKey;
   /** Entries of the log that the store does not have. */
   readonly unpublished: number;
-  /** A session begins. Resolves when that is durable: nothing of it may be acknowledged before. */
+  /**
+   * The first bytes of a session are in the spool. Resolves when that is durable, and in the store if that works: nothing of
+   * the session may be acknowledged before.
+   */
   started(start: SessionStart): Promise<void>;
+  /** More is in the spool. @returns what its acknowledgement has to wait for; undefined: for nothing. */
+  grew(recording: string, durable: number): Promise<void> | undefined;
   /** Adds evidence and signature to a sidecar. A session of which the log knows no start gets one. */
   sign(start: SessionStart, files: SealedFiles, sidecar: string): Promise<string>;
   /** The store has the recording of a session, under `storedAs`. Resolves when that is durable. */
   ended(recording: string, storedAs: string, files: SealedFiles): Promise<void>;
-  /** Nothing of a session was durable. */
-  voided(recording: string): void;
-  /** After a crash: of the sessions that the log says are open, only these are. */
-  settle(open: readonly RecordingKey[]): Promise<void>;
   /** Recordings are about to be removed. Resolves when that is in the store. */
   removing(removals: readonly Removal[]): Promise<void>;
   /** A document is about to be stored. Resolves when that is durable. */
@@ -56,16 +59,33 @@ export interface SessionEvidence {
   close(): Promise<void>;
 }
 
-const NOTHING_DURABLE = 'nothing of it was durable';
+/** How long an acknowledgement waits for a store that is slow. */
+const ANNOUNCE_LIMIT_MS = 2000;
+
+export interface SessionEvidenceOptions extends EvidenceLogOptions {
+  /** How often the log says how much of the sessions that grew is durable, and of all that are open. */
+  readonly markMs: number;
+  readonly markAllMs: number;
+}
 
 /** One per recorder. */
-export async function openSessionEvidence(options: EvidenceLogOptions): Promise<SessionEvidence> {
+export async function openSessionEvidence(options: SessionEvidenceOptions): Promise<SessionEvidence> {
   const log = await EvidenceLog.open(options);
+  const marks = createDurableMarks(log, options);
+  const losses = createLostSessions(log, marks, options.log);
   const { key } = options;
 
-  function start({ recording, header, nodeId, nodeName, address }: SessionStart): number {
-    const digest = createHash('sha256').update(header).digest('hex');
-    return log.append({ kind: 'start', recording, header: digest, nodeId, nodeName, address });
+  function start({ header, ...about }: SessionStart): number {
+    const { recording, nodeId, nodeName, address, durable } = about;
+    return log.append({
+      kind: 'start',
+      recording,
+      header: sha256(header),
+      nodeId,
+      nodeName,
+      address,
+      durable,
+    });
   }
 
   async function publish(): Promise<void> {
@@ -81,10 +101,14 @@ export async function openSessionEvidence(options: EvidenceLogOptions): Promise<
     },
     async started(session) {
       start(session);
+      marks.alive(session.recording);
       await log.sync();
+      await log.announce(ANNOUNCE_LIMIT_MS);
     },
+    grew: (recording, durable) => marks.grew(recording, durable),
+    ...losses,
     async sign(session, { cast, notes }, sidecar) {
-      const n = log.open.get(session.recording) ?? start(session);
+      const n = log.open.get(session.recording)?.n ?? start(session);
       await log.sync();
       const files = {
         cast: withoutDigest(cast),
@@ -93,21 +117,11 @@ export async function openSessionEvidence(options: EvidenceLogOptions): Promise<
       return signSidecar(sidecar, { format: 1, log: log.id, start: n, ...files }, key);
     },
     async ended(recording, storedAs, { cast, notes }) {
-      const n = log.open.get(recording);
+      const n = log.open.get(recording)?.n;
+      marks.forget(recording);
       if (n === undefined) return;
       const files = { cast: sealOf(cast), ...(notes === undefined ? {} : { notes: sealOf(notes) }) };
       log.append({ kind: 'end', start: n, recording: storedAs, ...files });
-      await log.sync();
-    },
-    voided(recording) {
-      const n = log.open.get(recording);
-      if (n !== undefined) log.append({ kind: 'void', start: n, recording, reason: NOTHING_DURABLE });
-    },
-    async settle(keys) {
-      const open = new Set(keys.map(recordingId));
-      for (const [recording, n] of log.open) {
-        if (!open.has(recording)) log.append({ kind: 'void', start: n, recording, reason: NOTHING_DURABLE });
-      }
       await log.sync();
     },
     async removing(removals) {
@@ -115,8 +129,7 @@ export async function openSessionEvidence(options: EvidenceLogOptions): Promise<
       await publish();
     },
     async documented(name, content) {
-      const sha256 = createHash('sha256').update(content).digest('hex');
-      log.append({ kind: 'document', name, bytes: content.length, sha256 });
+      log.append({ kind: 'document', name, bytes: content.length, sha256: sha256(content) });
       await log.sync();
     },
     async removingDocuments(names, reason) {
@@ -124,7 +137,10 @@ export async function openSessionEvidence(options: EvidenceLogOptions): Promise<
       await publish();
     },
     publish,
-    close: () => log.close(),
+    async close() {
+      await marks.close();
+      await log.close();
+    },
   };
 }
 

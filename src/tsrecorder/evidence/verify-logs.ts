@@ -25,6 +25,8 @@ export interface ReadLog {
   readonly log: string;
   /** By number; what cannot be read is not there. */
   readonly entries: ReadonlyMap<number, LogEntry>;
+  /** Numbers of the entries that a key that counts has signed. With none the log is somebody else's. */
+  readonly signed: ReadonlySet<number>;
   /** Hash of each entry's line. */
   readonly hashes: ReadonlyMap<number, string>;
   /** Keys that signed it, by id. */
@@ -107,11 +109,11 @@ export interface SeenHead {
   readonly by: string;
 }
 
-/** What logs wrote down about each other. */
+/** What logs wrote down about each other. A stranger's log is no witness. */
 export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly SeenHead[] {
-  return [...logs.values()].flatMap(({ log, entries }) =>
+  return [...logs.values()].flatMap(({ log, entries, signed }) =>
     [...entries.values()].flatMap(({ n, event }) =>
-      event.kind === 'witness' ? [{ head: event.head, by: `entry ${n} of log ${log}` }] : [],
+      event.kind === 'witness' && signed.has(n) ? [{ head: event.head, by: `entry ${n} of log ${log}` }] : [],
     ),
   );
 }
@@ -136,6 +138,7 @@ class LogReader {
   readonly #findings: Finding[];
   readonly #entries = new Map<number, LogEntry>();
   readonly #hashes = new Map<number, string>();
+  readonly #signed = new Set<number>();
   #next = 0;
   #last: string | undefined = NO_HASH;
   #key: string | undefined;
@@ -159,15 +162,20 @@ class LogReader {
       this.#fault('log-segment-unexpected', 'its entries stand in another segment too', first, object);
       return;
     }
+    const faults = this.#findings.length;
     for (const [index, line] of lines.entries()) this.#takeLine(first + index, line, object);
     this.#next = first + Math.max(1, lines.length);
     this.#checkSignature(segment, first, object);
+    // one word that is not as it was, and the signature stands for none of them
+    if (this.#findings.length > faults) return;
+    for (const index of lines.keys()) this.#signed.add(first + index);
   }
 
   finish(): ReadLog {
     return {
       log: this.#log,
       entries: this.#entries,
+      signed: this.#signed,
       hashes: this.#hashes,
       keyIds: this.keyIds,
       head: this.#head,

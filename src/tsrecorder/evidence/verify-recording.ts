@@ -35,6 +35,8 @@ export interface LoggedEnd {
 
 export interface CheckedRecording {
   readonly evidence: boolean;
+  /** Byte of its session up to which it reaches, as its recorder signed it. */
+  readonly bodyBytes?: number;
   readonly findings: readonly Finding[];
 }
 
@@ -47,6 +49,10 @@ export interface RecordingContext extends LogIndex {
   readonly keys: KeyRing;
   /** Milliseconds since the epoch. */
   readonly nowMs: number;
+  /** How long a session may be open without a sign that it is. */
+  readonly unfinishedMs: number;
+  /** A recording without evidence is a fault. */
+  readonly requireEvidence: boolean;
 }
 
 /** Entries of a log are published some seconds late; a recorder whose store fails now and then may need longer. */
@@ -86,6 +92,7 @@ class RecordingCheck {
   readonly #id: string;
   readonly #index: RecordingContext;
   #endedAtMs = 0;
+  #bodyBytes: number | undefined;
   readonly #findings: Finding[] = [];
 
   constructor(store: RecordingReader, key: RecordingKey, context: RecordingContext) {
@@ -111,7 +118,8 @@ class RecordingCheck {
     await this.#checkFile('cast', cast);
     await this.#checkNotes(notes);
     await this.#checkLog(signed.evidence);
-    return { evidence: true, findings: this.#findings };
+    const bodyBytes = this.#bodyBytes === undefined ? {} : { bodyBytes: this.#bodyBytes };
+    return { evidence: true, ...bodyBytes, findings: this.#findings };
   }
 
   #checkSidecar(signed: SignedSidecar, text: string): void {
@@ -123,6 +131,7 @@ class RecordingCheck {
       this.#fault('sidecar-changed', 'the sidecar is not what was signed', 'sidecar');
     }
     const document = parseSidecar(text);
+    this.#bodyBytes = document?.upload.bodyBytes;
     const recorded = document?.recording.key;
     this.#endedAtMs = Date.parse(document?.upload.endedAt ?? '');
     if (recorded !== recordingKey(this.#key)) {
@@ -134,7 +143,8 @@ class RecordingCheck {
     const message = hasSidecar
       ? 'it was stored without evidence, so nothing can be said about it'
       : 'it has neither sidecar nor evidence (of another recorder, or copied in), so nothing can be said about it';
-    return { evidence: false, findings: [notice('no-evidence', message, { recording: this.#id })] };
+    const say = this.#index.requireEvidence ? fault : notice;
+    return { evidence: false, findings: [say('no-evidence', message, { recording: this.#id })] };
   }
 
   async #checkFile(kind: 'cast' | 'notes', seal: LineSeal): Promise<void> {
@@ -189,11 +199,13 @@ class RecordingCheck {
     const end = this.#index.ends.get(this.#id);
     await this.#checkStart(start, end, where);
     if (end === undefined) {
-      const pending = notice('end-pending', 'the log does not say yet that it has ended', {
-        recording: this.#id,
-        ...where,
-      });
-      this.#findings.push(pending);
+      const message = 'the log does not say yet that it has ended';
+      const isLate = this.#index.nowMs - this.#endedAtMs > this.#index.unfinishedMs;
+      this.#findings.push(
+        isLate
+          ? fault('unfinished-too-long', message, { recording: this.#id, ...where })
+          : notice('end-pending', message, { recording: this.#id, ...where }),
+      );
       return;
     }
     const { cast, notes } = end.event;

@@ -4,7 +4,8 @@ import { z } from 'zod';
 import { recordingId, type RecordingKey } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
 import { fault, notice, type Finding } from './finding.ts';
-import type { LogEvent, LogHead } from './log-entry.ts';
+import type { LogHead } from './log-entry.ts';
+import { indexLogs, type Index } from './log-index.ts';
 import type { PublicKey } from './signing-key.ts';
 import {
   checkHeads,
@@ -14,7 +15,7 @@ import {
   type KeyRing,
   type ReadLog,
 } from './verify-logs.ts';
-import { checkRecording, type LoggedEnd, type LogIndex, type RecordingReader } from './verify-recording.ts';
+import { checkRecording, type RecordingReader } from './verify-recording.ts';
 
 export type VerifiedStore = RecordingReader & DocumentReader;
 
@@ -26,12 +27,27 @@ export interface VerifyOptions {
   readonly checkpoint: readonly LogHead[];
   /** Milliseconds since the epoch. */
   readonly nowMs: number;
+  /** A recording without evidence, and a store without any, is at fault. Default: it is not judged. */
+  readonly requireEvidence?: boolean;
+  /** How long a session may be open without a sign of that in its log. Default: {@link UNFINISHED_MS}. */
+  readonly unfinishedMs?: number;
   /** Ends the work early. */
   readonly signal?: AbortSignal;
 }
 
+/** A recorder says of each open session once an hour that it is; a day without that is no long weekend. */
+export const UNFINISHED_MS = 86_400_000;
+
+/**
+ * `sound`: all that has evidence is as it was, by keys that the verifier named. `faulty`: something is not. `lost`: acknowledged
+ * bytes are gone, whatever else is at fault. `unjudged`: nothing was found, and there was nothing to hold it against: no key
+ * was named, or none of these has signed a log here.
+ */
+export type Verdict = 'sound' | 'faulty' | 'lost' | 'unjudged';
+
 export interface VerifyReport {
-  /** Nothing is at fault. */
+  readonly verdict: Verdict;
+  /** The verdict is `sound`. */
   readonly ok: boolean;
   readonly recordings: { readonly withEvidence: number; readonly withoutEvidence: number };
   /** Sessions of which the log has the start only. */
@@ -43,50 +59,53 @@ export interface VerifyReport {
   readonly findings: readonly Finding[];
 }
 
-type LoggedStart = { readonly log: string; readonly n: number; readonly time: string } & Extract<
-  LogEvent,
-  { kind: 'start' }
->;
-
-/** Everything that the logs say, by what it is about. */
-interface Index extends LogIndex {
-  readonly allStarts: readonly LoggedStart[];
-  readonly ends: Map<string, LoggedEnd>;
-  readonly starts: Map<string, { readonly log: string; readonly n: number }>;
-  /** `<log> <n of the start>` of sessions that ended or were voided. */
-  readonly closed: Set<string>;
-  /** By recording: where it says that it is removed. */
-  readonly removals: Map<string, { readonly log: string; readonly n: number }[]>;
-  readonly documents: Map<string, { readonly log: string; readonly n: number; readonly sha256: string }>;
-  readonly documentRemovals: Set<string>;
-}
-
 /** @throws TailcastError `STORE_FAILED` when the store cannot be read. */
 export async function verifyStore(options: VerifyOptions): Promise<VerifyReport> {
-  const { store, signal } = options;
+  const { store, signal, requireEvidence = false, unfinishedMs = UNFINISHED_MS } = options;
   const { logs, keys, findings: logFindings } = await readLogs(store, options.keys);
   const seen = options.checkpoint.map((head) => ({ head, by: 'the checkpoint' }));
   const findings: Finding[] = [...logFindings, ...checkHeads(logs, [...seen, ...witnessedHeads(logs)])];
   const index = indexLogs(logs);
   const recordings = await store.list();
+  const context = { ...index, keys, nowMs: options.nowMs, unfinishedMs, requireEvidence };
+  const bodies = new Map<string, number>();
   let withEvidence = 0;
   for (const recording of recordings.toSorted(byKey)) {
     signal?.throwIfAborted();
-    const checked = await checkRecording(store, recording, { ...index, keys, nowMs: options.nowMs });
+    const checked = await checkRecording(store, recording, context);
     if (checked.evidence) withEvidence += 1;
+    if (checked.bodyBytes !== undefined) bodies.set(recordingId(recording.key), checked.bodyBytes);
     findings.push(...checked.findings);
   }
   const present = new Set(recordings.map(({ key }) => recordingId(key)));
   const absent = await confirmAbsent(options, checkAbsent(index, present, keys), present);
-  findings.push(...absent.findings, ...(await checkDocuments(store, index)));
+  const unfinished = checkCourses(index, bodies, present, options.nowMs - unfinishedMs);
+  findings.push(
+    ...absent.findings,
+    ...checkLosses(index),
+    ...unfinished.findings,
+    ...(await checkDocuments(store, index, keys)),
+  );
+  const isOurs = keys.trusted && [...logs.values()].some(({ signed }) => signed.size > 0);
+  if (!isOurs && requireEvidence)
+    findings.push(fault('no-evidence', 'no log here is signed by a key that was named', {}));
+  const verdict = judge(findings, isOurs);
   return {
-    ok: findings.every(({ severity }) => severity === 'notice'),
+    verdict,
+    ok: verdict === 'sound',
     recordings: { withEvidence, withoutEvidence: recordings.length - withEvidence },
-    unfinished: absent.unfinished,
+    unfinished: unfinished.count,
     removed: absent.removed,
     heads: [...logs.values()].flatMap(({ head }) => (head === undefined ? [] : [head])),
     findings,
   };
+}
+
+function judge(findings: readonly Finding[], isOurs: boolean): Verdict {
+  const faults = findings.filter(({ severity }) => severity === 'fault');
+  if (faults.some(({ code }) => code === 'lost')) return 'lost';
+  if (faults.length > 0) return 'faulty';
+  return isOurs ? 'sound' : 'unjudged';
 }
 
 const checkpointSchema = z.object({
@@ -106,58 +125,8 @@ export function encodeCheckpoint(heads: readonly LogHead[], time: string): strin
   return `${JSON.stringify({ time, heads }, undefined, 2)}\n`;
 }
 
-function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
-  const allStarts: LoggedStart[] = [];
-  const index: Index = {
-    logs,
-    allStarts,
-    ends: new Map(),
-    starts: new Map(),
-    closed: new Set(),
-    removals: new Map(),
-    documents: new Map(),
-    documentRemovals: new Set(),
-  };
-  for (const { log, entries } of logs.values()) {
-    for (const { n, time, event } of entries.values()) {
-      if (event.kind === 'start') allStarts.push({ log, n, time, ...event });
-      addEvent(index, { log, n }, event);
-    }
-  }
-  return index;
-}
-
-function addEvent(index: Index, at: { readonly log: string; readonly n: number }, event: LogEvent): void {
-  switch (event.kind) {
-    case 'start':
-      index.starts.set(event.recording, at);
-      break;
-    case 'end':
-      index.ends.set(event.recording, { ...at, event });
-      index.closed.add(`${at.log} ${event.start}`);
-      break;
-    case 'void':
-      index.closed.add(`${at.log} ${event.start}`);
-      break;
-    case 'removed':
-      index.removals.set(event.recording, [...(index.removals.get(event.recording) ?? []), at]);
-      break;
-    case 'document':
-      index.documents.set(event.name, { ...at, sha256: event.sha256 });
-      break;
-    case 'documentRemoved':
-      index.documentRemovals.add(event.name);
-      break;
-    case 'open':
-    case 'restart':
-    case 'witness':
-      break;
-  }
-}
-
 interface Absent {
   readonly findings: readonly Finding[];
-  readonly unfinished: number;
   readonly removed: number;
 }
 
@@ -182,7 +151,6 @@ async function confirmAbsent(
 /** Recordings that the log has and the store has not. */
 function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing): Absent {
   const findings: Finding[] = [];
-  let unfinished = 0;
   let removed = 0;
   for (const [recording, { log, n: entry }] of index.ends) {
     const removals = index.removals.get(recording) ?? [];
@@ -207,13 +175,57 @@ function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing):
       findings.push(fault('removal-untrusted', message, where));
     } else removed += 1;
   }
+  return { findings, removed };
+}
+
+/** What recorders say themselves that they have lost. */
+function checkLosses({ losses }: Index): readonly Finding[] {
+  return losses.map(({ log, n, event }) => {
+    const { recording, reason } = event;
+    const message =
+      event.kind === 'lost'
+        ? `${event.durable} bytes of it were acknowledged and ${event.found} are there: ${reason}`
+        : 'bytes of it were acknowledged, and its recorder says that it has none';
+    return fault('lost', message, { recording, log, entry: n });
+  });
+}
+
+/** Whether each session that began came as far as its log says. */
+function checkCourses(
+  index: Index,
+  bodies: ReadonlyMap<string, number>,
+  present: ReadonlySet<string>,
+  oldestMs: number,
+): { readonly findings: readonly Finding[]; readonly count: number } {
+  const findings: Finding[] = [];
+  let count = 0;
   for (const { log, n, time, recording, nodeName } of index.allStarts) {
-    if (index.closed.has(`${log} ${n}`) || present.has(recording)) continue;
-    unfinished += 1;
-    const message = `a session of ${nodeName} began at ${time} and has not ended: it is open, or in the recorder's spool`;
-    findings.push(notice('unfinished', message, { recording, log, entry: n }));
+    const course = index.courses.get(`${log} ${n}`);
+    if (course === undefined) continue;
+    const where = { recording: course.end ?? recording, log, entry: n };
+    const isLate = Date.parse(course.seen) < oldestMs;
+    const found = bodies.get(where.recording);
+    const isShort = found !== undefined && found < course.durable;
+    const isKnown = index.losses.some(({ log: of, event }) => of === log && event.start === n);
+    // a recorder that still has the rest may bring it
+    if (isShort && !isKnown && (course.closed || isLate)) {
+      const message = `${course.durable} bytes of it were acknowledged, and it holds ${found}`;
+      findings.push(fault('lost', message, where));
+    }
+    if (course.closed || present.has(recording)) continue;
+    count += 1;
+    const began = `a session of ${nodeName} began at ${time} and has not ended`;
+    findings.push(
+      isLate
+        ? fault(
+            'unfinished-too-long',
+            `${began}, and its recorder has not named it since ${course.seen}`,
+            where,
+          )
+        : notice('unfinished', `${began}: it is open, or in the recorder's spool`, where),
+    );
   }
-  return { findings, unfinished, removed };
+  return { findings, count };
 }
 
 function sharesKey(logs: ReadonlyMap<string, ReadLog>, left: string, right: string): boolean {
@@ -221,12 +233,24 @@ function sharesKey(logs: ReadonlyMap<string, ReadLog>, left: string, right: stri
   return left === right || [...keys].some((key) => logs.get(right)?.keyIds.has(key) === true);
 }
 
-async function checkDocuments(store: VerifiedStore, index: Index): Promise<readonly Finding[]> {
+async function checkDocuments(
+  store: VerifiedStore,
+  index: Index,
+  keys: KeyRing,
+): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
   for (const [name, { log, n, sha256 }] of index.documents) {
-    if (index.documentRemovals.has(name)) continue;
+    const removals = index.documentRemovals.get(name) ?? [];
+    if (keys.trusted && removals.length > 0) continue;
+    if (removals.some((removal) => sharesKey(index.logs, removal.log, log))) continue;
     const where = { object: name, log, entry: n };
     const content = await store.readDocument(name);
+    if (content === undefined && removals.length > 0) {
+      const message =
+        'another recorder’s log says that the document is removed; name the keys of both if that was meant';
+      findings.push(fault('removal-untrusted', message, where));
+      continue;
+    }
     if (content === undefined) findings.push(fault('document-missing', 'the document is missing', where));
     else if (createHash('sha256').update(content).digest('hex') !== sha256) {
       findings.push(fault('document-changed', 'the document is not what was stored', where));

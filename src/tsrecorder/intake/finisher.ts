@@ -203,10 +203,10 @@ function nextKey(key: RecordingKey): RecordingKey {
 }
 
 /** What the log says, or would have said, when the session began. */
-async function describeStart({ meta, paths }: OverUpload): Promise<SessionStart> {
+async function describeStart({ meta, paths, bodyBytes }: OverUpload): Promise<SessionStart> {
   const { nodeId, nodeName, address, storedHeaderBytes } = meta;
   const header = await readPart(paths.cast, 0, storedHeaderBytes);
-  return { recording: recordingId(meta), header, nodeId, nodeName, address };
+  return { recording: recordingId(meta), header, nodeId, nodeName, address, durable: bodyBytes };
 }
 
 /** Not a stream of the file: each piece of that is new memory outside V8's heap, as long as the file in all. */

@@ -5,14 +5,14 @@
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { createDirectorySync } from '../files/durable-files.ts';
-import { describeHead } from '../library/describe-head.ts';
-import { describePart, describeUpload, type Finisher } from './finisher.ts';
+import { describeUpload, readPart, type Finisher } from './finisher.ts';
 import { EndedSessions } from './ended-sessions.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { cutSpool, memorized, readHead, reread, type FoundUpload } from './found-upload.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { Recording } from '../library/recording.ts';
+import { describeEntry } from './live-entry.ts';
 import { createSessionFacts } from '../library/session-facts.ts';
 import type { Continuation } from '../library/session-part.ts';
 import { listSpools, readSpool, removeSpool, spoolPaths } from '../spool/spool-file.ts';
@@ -32,7 +32,7 @@ export interface IngestOptions {
   readonly spoolDirectory: string;
   readonly group: GroupCommit;
   readonly finisher: Finisher;
-  readonly evidence: Pick<SessionEvidence, 'started' | 'voided' | 'settle'>;
+  readonly evidence: Pick<SessionEvidence, 'started' | 'grew' | 'found' | 'vanished' | 'settle'>;
   readonly meter: UploadMeter;
   readonly limits: SessionLimits & {
     /** Sessions that are open or wait to be continued. */
@@ -86,6 +86,14 @@ interface Entry {
   readonly gone: PromiseWithResolvers<void>;
 }
 
+interface RecoveredSession {
+  readonly session: UploadSession;
+  /** The upload had ended as it should. */
+  readonly ended: boolean;
+  /** What is missing of it, a sentence. */
+  readonly lost: string | undefined;
+}
+
 /** One per spool directory, which must exist. */
 export class Ingest {
   readonly #options: IngestOptions;
@@ -109,10 +117,14 @@ export class Ingest {
       syncEntries: () => syncEntries(spoolDirectory),
       issueTime: options.issueTime,
       isFull: () => group.waitingBytes >= limits.maxTotalPendingBytes,
-      onStarted(key, { nodeId, nodeName, address, protocol }, header) {
-        const recording = recordingId(key);
-        log.info({ recording, uploader: nodeName, address, protocol }, 'recording started');
-        return options.evidence.started({ recording, header, nodeId, nodeName, address });
+      onStarted(key, { nodeName, address, protocol }) {
+        log.info({ recording: recordingId(key), uploader: nodeName, address, protocol }, 'recording started');
+      },
+      onDurable({ meta }, durable, header) {
+        const recording = recordingId(meta);
+        if (header === undefined) return options.evidence.grew(recording, durable);
+        const { nodeId, nodeName, address } = meta;
+        return options.evidence.started({ recording, header, nodeId, nodeName, address, durable });
       },
     };
   }
@@ -173,10 +185,11 @@ export class Ingest {
   async adopt(key: RecordingKey): Promise<void> {
     const recovered = await this.#readSpool(key);
     if (recovered === undefined) return;
-    const { session, ended } = recovered;
+    const { session, ended, lost } = recovered;
     const entry = this.#add(session, false);
-    const reason = 'the recorder that had the session was lost';
-    void this.#next(entry, () => this.#finish(entry, ended || session.saidEnd, reason));
+    const reason = lost ?? 'the recorder that had the session was lost';
+    const clean = lost === undefined && (ended || session.saidEnd);
+    void this.#next(entry, () => this.#finish(entry, clean, reason));
     await entry.gone.promise;
   }
 
@@ -254,7 +267,7 @@ export class Ingest {
       return;
     }
     if (found === undefined) {
-      if (session.started !== undefined) this.#options.evidence.voided(recordingId(session.started.meta));
+      if (session.started !== undefined) this.#options.evidence.vanished(recordingId(session.started.meta));
       this.#remove(entry);
       return;
     }
@@ -410,17 +423,17 @@ export class Ingest {
   async #recoverSpool(key: RecordingKey): Promise<void> {
     const recovered = await this.#readSpool(key);
     if (recovered === undefined) return;
-    const { session, ended } = recovered;
-    const entry = this.#add(session);
+    const { session, ended, lost } = recovered;
+    // what is short, or another session's, is not to be continued
+    const entry = this.#add(session, lost === undefined);
     const reason = 'the recorder stopped while the session was open';
-    if (!ended && session.origin.token !== undefined) this.#awaitContinuation(entry, reason);
+    if (lost !== undefined) void this.#next(entry, () => this.#finish(entry, false, lost));
+    else if (!ended && session.origin.token !== undefined) this.#awaitContinuation(entry, reason);
     else void this.#next(entry, () => this.#finish(entry, ended, ended ? undefined : reason));
   }
 
   /** Cuts a spool that nobody writes to to what is whole. @returns undefined when nothing is; then it is gone. */
-  async #readSpool(
-    key: RecordingKey,
-  ): Promise<{ readonly session: UploadSession; readonly ended: boolean } | undefined> {
+  async #readSpool(key: RecordingKey): Promise<RecoveredSession | undefined> {
     const paths = spoolPaths(this.#options.spoolDirectory, key);
     const facts = createSessionFacts();
     const spool = await readSpool(paths, (note) => facts.note(note));
@@ -439,33 +452,17 @@ export class Ingest {
       this.#deps,
     );
     const recording = recordingId(meta);
-    this.#options.log.info({ recording, bytes: spool.castBytes, ended }, 'spool recovered');
-    return { session, ended };
+    const { log, evidence } = this.#options;
+    const header = await readPart(paths.cast, 0, meta.storedHeaderBytes);
+    const lost = evidence.found({ recording, header, durable: spool.bodyBytes });
+    log.info({ recording, bytes: spool.castBytes, ended }, 'spool recovered');
+    return { session, ended, lost };
   }
 }
 
 /** A session that has ended and of which the uploader has not heard: there is nothing more to do than to say so. */
 function acknowledged(bodyBytes: number): Upload {
   return { durableBytes: bodyBytes, push: () => true, end: async () => true, cut: () => undefined };
-}
-
-function describeEntry(entry: Entry): LiveRecording | undefined {
-  const { session } = entry;
-  const { started } = session;
-  if (started === undefined || session.durable.castBytes === 0) return undefined;
-  const bytes = session.durable.castBytes;
-  return {
-    key: started.meta,
-    recording: entry.over ?? { ...describeHead(started.meta, started.head), state: 'open', bytes },
-    castPath: started.paths.cast,
-    notesPath: started.paths.notes,
-    resizeOrder: started.head.resizeOrder,
-    part: describePart(started.meta),
-    durable: () => session.durable,
-    isOpen: () => entry.over === undefined,
-    stored: entry.gone.promise,
-    watch: (wake) => session.watch(wake),
-  };
 }
 
 /** Two nodes that name the same session have two sessions. */

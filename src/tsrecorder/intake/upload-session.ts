@@ -76,11 +76,17 @@ export interface SessionDependencies {
   readonly issueTime: () => string;
   /** Whether all sessions together have too much waiting for the disk. */
   readonly isFull: () => boolean;
+  /** The header has come: the session has a key from now on. */
+  readonly onStarted: (key: SpoolMeta, origin: UploadOrigin) => void;
   /**
-   * The header has come: the session has a key from now on. `header` is the stored line. Nothing is acknowledged before
-   * this resolves; a rejection ends the session.
+   * So many bytes of the body are durable. `header`: the stored line, with the first of them. They are acknowledged when
+   * what is returned resolves, undefined: at once; a rejection ends the session.
    */
-  readonly onStarted: (key: SpoolMeta, origin: UploadOrigin, header: Uint8Array) => Promise<void>;
+  readonly onDurable: (
+    started: StartedUpload,
+    bodyBytes: number,
+    header: Uint8Array | undefined,
+  ) => Promise<void> | undefined;
 }
 
 /** Who uploads, and how. */
@@ -126,8 +132,10 @@ export class UploadSession implements Committable {
   /** Body bytes still to come that repeat the beginning of the session. */
   #preambleBytes = 0;
   #oddLines = 0;
-  /** That the session has begun is known elsewhere. */
-  #announced: Promise<void> = Promise.resolve();
+  /** The stored header line, until the log has it. */
+  #header: Uint8Array | undefined;
+  /** What is durable is in the log when this resolves, and then it is confirmed. */
+  #confirming: Promise<void> | undefined;
   #failure: TailcastError | undefined;
   #paused = false;
   /** When the oldest byte came that no commit has taken, on the clock of `performance.now()`. */
@@ -304,18 +312,39 @@ export class UploadSession implements Committable {
 
   async commit(): Promise<void> {
     const spool = this.#spool;
-    if (spool === undefined || this.#failure !== undefined) return;
+    const started = this.#started;
+    if (spool === undefined || started === undefined || this.#failure !== undefined) return;
     const position = { ...this.#appended, notesBytes: spool.notesBytes };
     const appends = this.#appends;
     const since = this.#waitingSince ?? performance.now();
     this.#waitingSince = undefined;
-    // both are awaited whatever comes of one of them: files that are still being opened could not be closed
-    const results = await Promise.allSettled([spool.commit(), this.#announced]);
-    const failed = results.find((result) => result.status === 'rejected');
-    if (failed !== undefined) {
-      this.#fail(storageError(failed.reason));
+    const header = this.#header;
+    this.#header = undefined;
+    try {
+      await spool.commit();
+    } catch (error) {
+      this.#fail(storageError(error));
       return;
     }
+    const logged = this.#deps.onDurable(started, position.bodyBytes, header);
+    const confirm = (): void => this.#confirm(position, appends, since);
+    if (logged === undefined && this.#confirming === undefined) confirm();
+    else this.#confirmLater(logged, confirm);
+  }
+
+  /** No other session waits for it, and one position is confirmed after the other. */
+  #confirmLater(logged: Promise<void> | undefined, confirm: () => void): void {
+    const confirming = Promise.all([this.#confirming, logged])
+      .then(confirm, (error: unknown) => this.#fail(storageError(error)))
+      .finally(() => {
+        if (this.#confirming === confirming) this.#confirming = undefined;
+      });
+    this.#confirming = confirming;
+  }
+
+  /** What was appended up to `position` is durable, and known to be. */
+  #confirm(position: Position, appends: number, since: number): void {
+    if (this.#failure !== undefined) return;
     this.#deps.meter.durable(position.bodyBytes - this.#durable.bodyBytes, performance.now() - since);
     this.#durable = position;
     this.#releaseWaiters(appends);
@@ -404,9 +433,8 @@ export class UploadSession implements Committable {
     this.#spool.appendCast(storedBytes);
     this.#appended = { bodyBytes: headerBytes, castBytes: storedBytes.length, notesBytes: 0 };
     this.#started = { meta, head, facts: createSessionFacts(), paths };
-    this.#announced = this.#deps.onStarted(meta, this.origin, storedBytes);
-    // the next commit waits for it
-    this.#announced.catch(() => undefined);
+    this.#header = storedBytes;
+    this.#deps.onStarted(meta, this.origin);
   }
 
   /** At a clean end a last line without a line feed is whole if it looks so; else it is broken off. */
@@ -437,7 +465,8 @@ export class UploadSession implements Committable {
   /** Resolves when everything appended so far is durable, or nothing will be. */
   async #settled(): Promise<void> {
     const spool = this.#spool;
-    if (spool === undefined || spool.pendingBytes === 0 || this.#failure !== undefined) return;
+    if (spool === undefined || this.#failure !== undefined) return;
+    if (spool.pendingBytes === 0 && this.#confirming === undefined) return;
     await new Promise<void>((resolve) => {
       this.#waiters.push({ appends: this.#appends, resolve });
     });

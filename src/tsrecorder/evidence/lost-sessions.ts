@@ -1,0 +1,76 @@
+/**
+ * Holds what a spool has against what the log says was there: what was acknowledged and is gone is said, in the log and to
+ * whoever reads this recorder's own.
+ */
+import { createHash } from 'node:crypto';
+import type { Logger } from '../../observe/logger.ts';
+import { recordingId, type RecordingKey } from '../store/key.ts';
+import type { DurableMarks } from './durable-marks.ts';
+import type { EvidenceLog } from './evidence-log.ts';
+
+/** A session as it was found in the spool after a restart. */
+export interface FoundSession {
+  readonly recording: string;
+  /** The stored header line, with its line feed. */
+  readonly header: Uint8Array;
+  /** Bytes of the body that the spool has. */
+  readonly durable: number;
+}
+
+export interface LostSessions {
+  /** @returns what is missing of a session, a sentence; undefined: nothing that the log knows of. */
+  found(session: FoundSession): string | undefined;
+  /** There is nothing in the spool of a session. */
+  vanished(recording: string): void;
+  /** After a crash: of the sessions that the log says are open, only these are. Resolves when that is durable. */
+  settle(open: readonly RecordingKey[]): Promise<void>;
+}
+
+const NOTHING_DURABLE = 'nothing of it was durable';
+const SPOOL_GONE = 'its spool is gone';
+const SPOOL_SHORT = 'its spool is shorter than it was';
+const SPOOL_OTHER = 'its spool holds another session';
+
+/** One per log. */
+export function createLostSessions(
+  evidence: Pick<EvidenceLog, 'append' | 'sync' | 'open'>,
+  marks: Pick<DurableMarks, 'alive' | 'forget'>,
+  log: Pick<Logger, 'error'>,
+): LostSessions {
+  function lose(recording: string, found: number, reason: string): string {
+    const { n = 0, durable = 0 } = evidence.open.get(recording) ?? {};
+    evidence.append({ kind: 'lost', start: n, recording, durable, found, reason });
+    const problem = `${durable - found} acknowledged bytes are lost: ${reason}`;
+    log.error({ recording, problem }, 'acknowledged bytes are lost');
+    return problem;
+  }
+
+  function vanished(recording: string): void {
+    const begun = evidence.open.get(recording);
+    marks.forget(recording);
+    if (begun === undefined) return;
+    if (begun.header !== undefined) lose(recording, 0, SPOOL_GONE);
+    else evidence.append({ kind: 'void', start: begun.n, recording, reason: NOTHING_DURABLE });
+  }
+
+  return {
+    found({ recording, header, durable }) {
+      const begun = evidence.open.get(recording);
+      if (begun?.header === undefined) return undefined;
+      if (begun.header !== sha256(header)) return lose(recording, 0, SPOOL_OTHER);
+      marks.alive(recording);
+      return durable < begun.durable ? lose(recording, durable, SPOOL_SHORT) : undefined;
+    },
+    vanished,
+    async settle(keys) {
+      const open = new Set(keys.map(recordingId));
+      for (const recording of evidence.open.keys()) if (!open.has(recording)) vanished(recording);
+      await evidence.sync();
+    },
+  };
+}
+
+/** Hexadecimal. */
+export function sha256(content: Uint8Array): string {
+  return createHash('sha256').update(content).digest('hex');
+}

@@ -1,0 +1,113 @@
+/** What a log says whose key nobody named, and what a store must not be believed. */
+import { beforeAll, describe, expect, it } from 'vitest';
+import {
+  encodeEntry,
+  encodeSegment,
+  hashLine,
+  keyName,
+  NO_HASH,
+  segmentName,
+  type LogEvent,
+} from '../../src/tsrecorder/evidence/log-entry.ts';
+import { generateSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
+import type { Finding } from '../../src/tsrecorder/evidence/finding.ts';
+import { buildArchive, verifyObjects, type Archive, type Objects } from './archive.ts';
+
+const LOG = 'ab'.repeat(16);
+
+/** A log with a good signature of a key of one's own, key included. */
+function strangersLog(...events: readonly LogEvent[]): Objects {
+  const key = generateSigningKey();
+  const all: readonly LogEvent[] = [{ kind: 'open', format: 1, log: LOG, key: key.public.raw }, ...events];
+  let hash = NO_HASH;
+  const lines = all.map((event, n) => {
+    const line = encodeEntry({ n, prev: hash, time: '2026-01-01T00:00:00.000Z', event });
+    hash = hashLine(line);
+    return line;
+  });
+  const segment = encodeSegment(lines, { log: LOG, n: lines.length - 1, hash }, key);
+  return new Map([
+    [segmentName(LOG, 0), Buffer.from(segment)],
+    [keyName(key.public.id), Buffer.from(key.public.pem)],
+  ]);
+}
+
+let archive: Archive;
+let casts: readonly string[];
+beforeAll(async () => {
+  archive = await buildArchive();
+  casts = [...archive.objects.keys()].filter((name) => /^nGATE.CNTRL\/20(?!20).*\.cast$/.test(name));
+});
+
+const idOf = (cast: string): string => cast.replace('/', '_').replace(/\.cast$/, '');
+function without(objects: Objects, ...prefixes: readonly string[]): Objects {
+  return new Map([...objects].filter(([name]) => !prefixes.some((prefix) => name.startsWith(prefix))));
+}
+async function faultsOf(objects: Objects, keys = archive.keys): Promise<readonly Finding[]> {
+  const { findings, verdict } = await verifyObjects(objects, { ...archive, keys });
+  const faults = findings.filter(({ severity }) => severity === 'fault');
+  expect(verdict === 'faulty' || verdict === 'lost').toBe(faults.length > 0);
+  return faults;
+}
+
+describe('a log under another key', () => {
+  it('removes no recording', async () => {
+    for (const cast of casts) {
+      const objects = new Map([
+        ...without(archive.objects, cast.replace(/cast$/, '')),
+        ...strangersLog({ kind: 'removed', recording: idOf(cast), reason: 'age', bytes: 1 }),
+      ]);
+      expect(await faultsOf(objects)).toContainEqual(
+        expect.objectContaining({ code: 'recording-missing', recording: idOf(cast) }),
+      );
+    }
+  });
+
+  it('removes none either for somebody who named no key', async () => {
+    const [cast = ''] = casts;
+    const objects = new Map([
+      ...without(archive.objects, cast.replace(/cast$/, '')),
+      ...strangersLog({ kind: 'removed', recording: idOf(cast), reason: 'age', bytes: 1 }),
+    ]);
+    expect(await faultsOf(objects, [])).toContainEqual(
+      expect.objectContaining({ code: 'removal-untrusted', recording: idOf(cast) }),
+    );
+  });
+
+  it('says nothing about the beginning, the end, or the loss of what is ours', async () => {
+    const [cast = ''] = casts;
+    const seal = { bytes: 1, blockBytes: 4096, chain: '0'.repeat(64) };
+    const recording = idOf(cast);
+    const about = { nodeId: 'n', nodeName: 'n', address: '1.1.1.1', header: '0'.repeat(64) };
+    const objects = new Map([
+      ...archive.objects,
+      ...strangersLog(
+        { kind: 'start', recording, ...about, durable: 1e9 },
+        { kind: 'end', start: 1, recording, cast: seal },
+        { kind: 'lost', start: 1, recording, durable: 1e9, found: 0, reason: 'none' },
+        { kind: 'start', recording: 'nGATEaCNTRL_2026-01-01T00:00:00Z', ...about },
+        { kind: 'document', name: 'events/x.ndjson', bytes: 1, sha256: '0'.repeat(64) },
+        { kind: 'witness', head: { ...archive.checkpoint[0]!, hash: 'f'.repeat(64) } },
+      ),
+    ]);
+    // that it is there is said, and nothing else
+    expect((await faultsOf(objects)).map(({ code, log }) => [code, log])).toEqual([['log-key-unknown', LOG]]);
+  });
+});
+
+describe('a sidecar that is signed', () => {
+  it('names its recording: as that of another one it is one that was moved', async () => {
+    const [from = '', ...rest] = casts;
+    for (const to of [...rest, 'nGATEaCNTRL/2026-01-01T00:00:00Z.cast']) {
+      const objects = new Map(archive.objects);
+      for (const suffix of ['cast', 'json', 'notes']) {
+        const content = objects.get(from.replace(/cast$/, suffix));
+        if (content === undefined) objects.delete(to.replace(/cast$/, suffix));
+        else objects.set(to.replace(/cast$/, suffix), content);
+      }
+      expect(await faultsOf(objects)).toContainEqual(
+        expect.objectContaining({ code: 'recording-moved', recording: idOf(to) }),
+      );
+    }
+  });
+});

@@ -1,0 +1,145 @@
+/** What is said of sessions whose acknowledged bytes are gone when a recorder that was killed comes back. */
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFile, mkdtemp, readdir, rename, rm, truncate } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
+import { verifyStore, type VerifyReport } from '../../src/tsrecorder/evidence/verify-store.ts';
+import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import { createRig, HEADER, openUpload, until } from './recorder-rig.ts';
+
+const PROGRAM = join(dirname(fileURLToPath(import.meta.url)), 'recorder-process.ts');
+
+interface Killed {
+  readonly directory: string;
+  readonly spool: string;
+  /** Names of the spooled sessions without suffix, oldest first. */
+  readonly sessions: readonly string[];
+  readonly acked: number;
+}
+
+/** Two sessions that were acknowledged, and their recorder killed. */
+async function killRecorder(lines = 3): Promise<Killed> {
+  const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-lost-'));
+  const child = fork(PROGRAM, [directory], { stdio: ['ignore', 'pipe', 'inherit', 'ipc'] });
+  const [output] = await once(child.stdout!, 'data');
+  const body = (name: string): string =>
+    HEADER.replace('sh -i', name) +
+    Array.from({ length: lines }, (_, at) => `[${at},"o","${name} ${'x'.repeat(100)}"]\n`).join('');
+  const acked = body('one').length;
+  for (const name of ['one', 'two']) {
+    const upload = openUpload({ url: String(output).trim() }, { 'tailcast-session': name });
+    upload.stream.on('error', () => undefined);
+    upload.write(body(name));
+    await upload.ack(({ ack }) => ack === acked);
+  }
+  const exited = once(child, 'exit');
+  child.kill('SIGKILL');
+  await exited;
+  const spool = join(directory, '.spool');
+  const names = (await readdir(spool)).filter((name) => name.endsWith('.cast')).toSorted();
+  return { directory, spool, sessions: names.map((name) => join(spool, name.slice(0, -5))), acked };
+}
+
+/** A recorder comes back and stores what there is; then an auditor asks, an hour later. */
+async function comeBack({ directory }: Pick<Killed, 'directory'>, stored: number): Promise<VerifyReport> {
+  const rig = await createRig({ timing: { resumeGraceMs: 1 } }, directory);
+  await until(async () => {
+    const left = (await readdir(join(directory, '.spool'))).filter((name) => name.endsWith('.notes'));
+    return left.length === 0 && (await rig.list()).length === stored ? true : undefined;
+  });
+  await rig.recorder.close();
+  const key = await loadSigningKey(join(directory, '.spool', 'evidence', 'key.pem'), false);
+  const store = await createDiskStore(directory, { readOnly: true });
+  return verifyStore({ store, keys: [key.public], checkpoint: [], nowMs: Date.now() + 3_600_000 });
+}
+
+const idOf = (path: string): string => path.slice(path.lastIndexOf('/') + 1);
+
+describe('a recorder that was killed and comes back', () => {
+  it('finds everything where nobody was at its spool', async () => {
+    const killed = await killRecorder();
+    const report = await comeBack(killed, 2);
+    expect([report.verdict, report.findings]).toEqual(['sound', []]);
+    await rm(killed.directory, { recursive: true });
+  });
+
+  it('says that a session is lost whose spool was removed', async () => {
+    const killed = await killRecorder();
+    const [gone = ''] = killed.sessions;
+    await Promise.all([rm(`${gone}.cast`), rm(`${gone}.notes`)]);
+    const report = await comeBack(killed, 1);
+    expect(report.verdict).toBe('lost');
+    expect(report.findings).toMatchObject([
+      {
+        severity: 'fault',
+        code: 'lost',
+        recording: idOf(gone),
+        message: `${killed.acked} bytes of it were acknowledged and 0 are there: its spool is gone`,
+      },
+    ]);
+    await rm(killed.directory, { recursive: true });
+  });
+
+  it.each(['cast', 'notes'])('says it when only the %s was removed', async (suffix) => {
+    const killed = await killRecorder();
+    const [gone = ''] = killed.sessions;
+    await rm(`${gone}.${suffix}`);
+    const report = await comeBack(killed, 1);
+    expect(report.findings).toMatchObject([{ code: 'lost', recording: idOf(gone) }]);
+    await rm(killed.directory, { recursive: true });
+  });
+
+  it('says how much is missing of one that was cut, and shows what there is', async () => {
+    const killed = await killRecorder(200);
+    const [cut = ''] = killed.sessions;
+    await truncate(`${cut}.cast`, 3000);
+    const report = await comeBack(killed, 2);
+    expect(report.verdict).toBe('lost');
+    expect(report.findings).toMatchObject([
+      {
+        code: 'lost',
+        recording: idOf(cut),
+        message: expect.stringMatching(/: its spool is shorter than it was$/),
+      },
+    ]);
+    await rm(killed.directory, { recursive: true });
+  });
+
+  it('does not take one session for another whose files were put in its place', async () => {
+    const killed = await killRecorder();
+    const [one = '', two = ''] = killed.sessions;
+    await rename(`${one}.cast`, `${one}.moved`);
+    await rename(`${two}.cast`, `${one}.cast`);
+    await rename(`${one}.moved`, `${two}.cast`);
+    const report = await comeBack(killed, 2);
+    expect(report.verdict).toBe('lost');
+    const lost = report.findings.filter(({ code }) => code === 'lost');
+    expect(new Set(lost.map(({ recording }) => recording))).toEqual(new Set([one, two].map(idOf)));
+    await rm(killed.directory, { recursive: true });
+  });
+
+  it('cannot make up for a whole spool that is gone: the log says what had begun', async () => {
+    const killed = await killRecorder();
+    const key = join(killed.directory, 'key.pem');
+    await copyFile(join(killed.spool, 'evidence', 'key.pem'), key);
+    await rm(killed.spool, { recursive: true });
+    await comeBack(killed, 0);
+    const trusted = await loadSigningKey(key, false);
+    const store = await createDiskStore(killed.directory, { readOnly: true });
+    const soon = await verifyStore({ store, keys: [trusted.public], checkpoint: [], nowMs: Date.now() });
+    expect(soon.unfinished).toBe(2);
+    const later = await verifyStore({
+      store,
+      keys: [trusted.public],
+      checkpoint: [],
+      nowMs: Date.now() + 86_400_001,
+    });
+    const late = later.findings.filter(({ code }) => code === 'unfinished-too-long');
+    expect(late.map(({ recording }) => recording)).toEqual(killed.sessions.map(idOf));
+    await rm(killed.directory, { recursive: true });
+  });
+});
