@@ -59,7 +59,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   CONTROL_FAILED: 'See the operator’s credentials for the control server’s API and what they may do.',
   OBJECT_NOT_OURS: 'Rename the resource, or remove the object that is in its way.',
   AUDIT_LOG_UNUSABLE:
-    'Name the file that the API server writes (`--audit-log-path`), whole: a copy that was cut, or compressed, is none.',
+    'Name the file to which the API server writes its audit log, whole: a copy that was cut, or compressed, is none.',
   RECORDING_MALFORMED: 'The file is no recording, or was cut off outside of tailcast.',
   RECORDER_UNREACHABLE: 'Name the recorder (`--recorder`), and see that it runs.',
   WIRE_MALFORMED: 'Something that does not speak the protocol has connected.',

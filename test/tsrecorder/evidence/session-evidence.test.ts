@@ -92,6 +92,24 @@ describe('evidence of a recorder', () => {
     expect(late.findings.map(({ code }) => code)).toEqual(['no-trusted-key', 'unfinished-too-long']);
   });
 
+  it('says in the store that a recording is removed before it is', async () => {
+    await using rig = await createRig({ timing: { publishMs: 1_000_000 } });
+    await uploadWhole(rig.recorder, BODY);
+    const disk = await createDiskStore(rig.directory);
+    const removed: (readonly string[])[] = [];
+    const store: typeof disk = {
+      ...disk,
+      async remove(key) {
+        removed.push((await logLines(rig.directory)).filter((line) => line.includes('"kind":"removed"')));
+        await disk.remove(key);
+      },
+    };
+    const id = (await rig.list())[0]!.id;
+    await using again = await rig.restart({ store, retention: { maxBytes: 1 } });
+    await until(async () => ((await again.list()).length === 0 ? true : undefined));
+    expect(removed).toEqual([[expect.stringContaining(`"recording":"${id}"`)]]);
+  });
+
   it('keeps its key to itself and publishes the other half', async () => {
     await using rig = await createRig();
     await using again = await rig.restart();
