@@ -3,6 +3,7 @@ import { rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import type { ExecClient } from '../support/exec-client.ts';
@@ -84,7 +85,12 @@ describe('a rolling restart', () => {
     for (const role of [gateway, one, two]) expect(await role.stop()).toBe(0);
     const report = await verifyStore({
       store: await createDiskStore(join(site.directory, 'recordings'), { readOnly: true }),
-      keys: [],
+      keys: await Promise.all(
+        ['one', 'two'].map(async (name) => {
+          const path = join(site.directory, `spool-${name}`, 'evidence', 'key.pem');
+          return (await loadSigningKey(path, false)).public;
+        }),
+      ),
       checkpoint: [],
       nowMs: Date.now(),
       signal: new AbortController().signal,

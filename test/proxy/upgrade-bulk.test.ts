@@ -8,6 +8,7 @@ import {
   clientMessage,
   createSpdyPeer,
   MASK,
+  serverEnd,
   serverMessage,
   STATUS_SUCCESS,
   utf8,
@@ -144,7 +145,7 @@ describe('bulk through a recorded session', () => {
       frames.push(serverMessage(1, plain.subarray(offset, end)));
       offset = end;
     }
-    frames.push(serverMessage(3, STATUS_SUCCESS));
+    frames.push(serverEnd(STATUS_SUCCESS));
     const wire = Buffer.concat(frames);
     const { rig, recorder } = await recordedRig((request, socket) => {
       socket.write(switching(request, 'v5.channel.k8s.io'));
@@ -223,7 +224,7 @@ describe('bulk through a recorded session', () => {
             written += 32 * 1024;
             if (!room) await new Promise<void>((resolve) => socket.once('drain', resolve));
           }
-          socket.end(serverMessage(3, STATUS_SUCCESS));
+          socket.end(serverEnd(STATUS_SUCCESS));
         })();
       },
       { maxPendingBytes: limit },
@@ -303,7 +304,7 @@ describe('bulk through a recorded session', () => {
           written += 32 * 1024;
           if (!room) await new Promise<void>((resolve) => socket.once('drain', resolve));
         }
-        socket.end(serverMessage(3, STATUS_SUCCESS));
+        socket.end(serverEnd(STATUS_SUCCESS));
       })();
     });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });

@@ -7,6 +7,7 @@ import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createRecorderClient } from '../../src/recording/recorder-client.ts';
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
 import type { Recording } from '../../src/tsrecorder/library/recording.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
@@ -133,7 +134,7 @@ async function verify(): Promise<{
     recordings: counts,
   } = await verifyStore({
     store,
-    keys: [],
+    keys: [(await loadSigningKey(join(directory, '.spool', 'evidence', 'key.pem'), false)).public],
     checkpoint: [],
     nowMs: Date.now(),
     signal: new AbortController().signal,

@@ -90,7 +90,7 @@ export interface GateDeps {
   readonly auditExtras?: boolean;
   /** Groups that may be claimed for a caller, each of which may end with `*`; none: any. */
   readonly claimableGroups?: readonly string[];
-  /** Told once of each group of Kubernetes' own, such as `system:masters`, that a grant has given to a caller. */
+  /** Told once of each group of Kubernetes' own, such as `system:masters`, that a grant has given and `claimableGroups` does not name. */
   readonly onReservedGroup?: (group: string, identity: Identity) => void;
   /** Names of the gateway that `Host` may give, in lower case and without ports; none: any. */
   readonly hostNames?: ReadonlySet<string>;
@@ -148,7 +148,8 @@ export function createGate(deps: GateDeps): Gate {
     const groups = standing.impersonation?.groups ?? [];
     refuseBeyond(deps.claimableGroups ?? [], groups);
     for (const group of reservedGroups(groups)) {
-      if (warned.has(group) || warned.size >= MAX_WARNINGS) continue;
+      const isNamed = deps.claimableGroups?.includes(group) === true;
+      if (isNamed || warned.has(group) || warned.size >= MAX_WARNINGS) continue;
       warned.add(group);
       deps.onReservedGroup?.(group, identity);
     }

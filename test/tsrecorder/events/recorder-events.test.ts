@@ -2,6 +2,7 @@ import { appendFile, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
+import { loadSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { createRig, HEADER, request, until, uploadWhole, type Rig } from '../recorder-rig.ts';
@@ -56,7 +57,9 @@ describe('events of a recorder', () => {
         .toString()
         .split('\n'),
     ).toHaveLength(21);
-    const check = () => verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() + 86_400_000 });
+    const key = await loadSigningKey(join(rig.directory, '.spool', 'evidence', 'key.pem'), false);
+    const check = () =>
+      verifyStore({ store, keys: [key.public], checkpoint: [], nowMs: Date.now() + 86_400_000 });
     expect((await check()).ok).toBe(true);
     await appendFile(join(rig.directory, batch!), '{}\n');
     expect((await check()).findings).toContainEqual(
