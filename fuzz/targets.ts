@@ -1,6 +1,7 @@
 import type { FuzzTarget } from './target.ts';
 import { PEER_TARGETS } from './targets/peers.ts';
 import { REQUEST_TARGETS } from './targets/requests.ts';
+import { SEARCH_TARGETS } from './targets/search.ts';
 import { SESSION_TARGETS } from './targets/sessions.ts';
 import { STORED_TARGETS } from './targets/stored.ts';
 import { WIRE_STREAM_TARGETS } from './targets/wire-streams.ts';
@@ -14,4 +15,5 @@ export const TARGETS: readonly FuzzTarget[] = [
   ...PEER_TARGETS,
   ...SESSION_TARGETS,
   ...STORED_TARGETS,
+  ...SEARCH_TARGETS,
 ];

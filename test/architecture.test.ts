@@ -20,13 +20,26 @@ const ALLOWED: Record<string, readonly string[]> = {
   recording: ['wire', 'kube', 'tailnet', 'observe', 'process-identity', 'errors'],
   proxy: ['impersonation', 'recording', 'tailnet', 'kube', 'observe', 'memory', 'place-count', 'errors'],
   portal: ['wire', 'recording', 'proxy', 'tailnet', 'kube', 'observe', 'place-count', 'errors'],
-  tsrecorder: ['wire', 'observe', 'memory', 'process-identity', 'errors'],
+  search: ['wire', 'errors'],
+  tsrecorder: ['wire', 'search', 'observe', 'memory', 'process-identity', 'errors'],
   operator: ['kube', 'observe', 'errors'],
-  player: ['wire'],
+  player: ['wire', 'search'],
   workers: ['observe', 'place-count', 'errors'],
   demo: ['wire', 'kube', 'observe', 'errors'],
   doctor: ['impersonation', 'kube', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
-  cli: ['compose', 'config', 'demo', 'doctor', 'kube', 'tailnet', 'tsrecorder', 'wire', 'observe', 'errors'],
+  cli: [
+    'compose',
+    'config',
+    'demo',
+    'doctor',
+    'kube',
+    'search',
+    'tailnet',
+    'tsrecorder',
+    'wire',
+    'observe',
+    'errors',
+  ],
   compose: [
     'config',
     'demo',
@@ -60,7 +73,7 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
 
 /** Files whose functions are pure: no clock, no I/O, no logger. */
 const PURE =
-  /^(wire\/|impersonation\/|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
+  /^(wire\/|search\/|impersonation\/|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
 
 /**
  * The rooms of the two big folders, from the top: a room imports itself and rooms further down, types included. What lies in
@@ -75,6 +88,7 @@ const ROOMS: Record<string, readonly string[]> = {
     'retention',
     'events',
     'evidence',
+    'search',
     'library',
     'spool',
     'store',

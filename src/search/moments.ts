@@ -1,0 +1,182 @@
+/** Cuts what could be read in a session into moments, small enough to be a hit, and bounds how much there is. Pure. */
+import type { JournalCommand } from './shell-marks.ts';
+import type { JournalRow } from './row-journal.ts';
+import { createSecretFilter, replaceSecrets } from './secrets.ts';
+
+/** Rows that stood on the screen one after another. Plain data. */
+export interface Moment {
+  /** Seconds of the session: of the first and of the last row. */
+  readonly t0: number;
+  readonly t1: number;
+  readonly rows: readonly MomentRow[];
+  /** The command that these rows came after. */
+  readonly command?: { readonly text: string; readonly isGuessed: boolean };
+}
+
+export interface MomentRow {
+  readonly at: number;
+  readonly text: string;
+}
+
+/** Which text goes into an index. */
+export type IndexedText = 'off' | 'commands' | 'all';
+
+export interface MomentLimits {
+  /** Characters of all moments; what comes first has three quarters of it, what comes last the rest. */
+  readonly maxText: number;
+  readonly maxMoments: number;
+  readonly maxCommands: number;
+}
+
+export const MOMENT_LIMITS: MomentLimits = {
+  maxText: 4 * 1024 ** 2,
+  maxMoments: 30_000,
+  maxCommands: 10_000,
+};
+
+const MAX_MOMENT = 2048;
+const MAX_MOMENT_SECONDS = 10;
+const SAME_ROW_SECONDS = 600;
+const MAX_SEEN = 20_000;
+const MAX_SEEN_TEXT = 4 * 1024 ** 2;
+/** Text that a session may have beyond twice what it printed. */
+const SLACK = 65_536;
+
+export interface MomentOptions {
+  readonly text: IndexedText;
+  readonly limits?: Partial<MomentLimits>;
+  readonly onMoment: (moment: Moment) => void;
+}
+
+/** One per session. */
+export class Moments {
+  readonly #options: MomentOptions;
+  readonly #limits: MomentLimits;
+  readonly #filter = createSecretFilter();
+  readonly #seen = new Map<string, number>();
+  #seenText = 0;
+  #rows: MomentRow[] = [];
+  #length = 0;
+  #command: Moment['command'];
+  #commandAt = 0;
+  #commands = 0;
+  #given = 0;
+  #givenMoments = 0;
+  #tail: Moment[] = [];
+  #tailLength = 0;
+  #printed = 0;
+  #isPartial = false;
+
+  constructor(options: MomentOptions) {
+    this.#options = options;
+    this.#limits = { ...MOMENT_LIMITS, ...options.limits };
+  }
+
+  /** Something was left out. */
+  get isPartial(): boolean {
+    return this.#isPartial;
+  }
+
+  /** So many characters were printed: rows may have twice as many. */
+  printed(characters: number): void {
+    this.#printed += characters;
+  }
+
+  row({ at, text }: JournalRow): void {
+    if (this.#options.text !== 'all' || this.#wasSeen(at, text)) return;
+    const [first] = this.#rows;
+    if (
+      first !== undefined &&
+      (this.#length + text.length > MAX_MOMENT || at - first.at > MAX_MOMENT_SECONDS)
+    )
+      this.#close();
+    this.#rows.push({ at, text: this.#filter(text) });
+    this.#length += text.length;
+  }
+
+  command({ at, text, isGuessed }: JournalCommand): void {
+    if (this.#options.text === 'off') return;
+    this.#commands += 1;
+    if (this.#commands > this.#limits.maxCommands) {
+      this.#isPartial = true;
+      return;
+    }
+    this.#close();
+    this.#command = { text: replaceSecrets(text), isGuessed };
+    this.#commandAt = at;
+  }
+
+  /** Gives out the moment that is being filled, as far as there is one. */
+  flush(): void {
+    this.#close();
+  }
+
+  /** The session is over: gives out the last moments too. */
+  end(): void {
+    this.#close();
+    const tail = this.#tail;
+    this.#tail = [];
+    this.#tailLength = 0;
+    for (const moment of tail) this.#options.onMoment(moment);
+  }
+
+  /** Equal rows within some minutes say the same. */
+  #wasSeen(at: number, text: string): boolean {
+    const before = this.#seen.get(text);
+    if (before !== undefined && at - before < SAME_ROW_SECONDS) return true;
+    if (before === undefined) this.#seenText += text.length;
+    this.#seen.delete(text);
+    this.#seen.set(text, at);
+    while (this.#seen.size > MAX_SEEN || this.#seenText > MAX_SEEN_TEXT) {
+      const [oldest] = this.#seen.keys();
+      if (oldest === undefined) break;
+      this.#seen.delete(oldest);
+      this.#seenText -= oldest.length;
+    }
+    return false;
+  }
+
+  #close(): void {
+    const rows = this.#rows;
+    const command = this.#command;
+    if (rows.length === 0 && command === undefined) return;
+    const times = rows.map(({ at }) => at);
+    if (command !== undefined) times.push(this.#commandAt);
+    const moment = {
+      t0: Math.min(...times),
+      t1: Math.max(...times),
+      rows,
+      ...(command === undefined ? {} : { command }),
+    };
+    this.#rows = [];
+    this.#length = 0;
+    this.#command = undefined;
+    this.#add(moment);
+  }
+
+  #add(moment: Moment): void {
+    const { maxText, maxMoments } = this.#limits;
+    const length = lengthOf(moment);
+    const room = Math.min(maxText, 2 * this.#printed + SLACK) * 0.75;
+    const isFirst =
+      this.#tail.length === 0 && this.#given + length <= room && this.#givenMoments < maxMoments * 0.75;
+    if (isFirst) {
+      this.#given += length;
+      this.#givenMoments += 1;
+      this.#options.onMoment(moment);
+      return;
+    }
+    this.#tail.push(moment);
+    this.#tailLength += length;
+    while (this.#tailLength > room / 3 || this.#tail.length > maxMoments / 4) {
+      const oldest = this.#tail.shift();
+      if (oldest === undefined) break;
+      this.#tailLength -= lengthOf(oldest);
+      this.#isPartial = true;
+    }
+  }
+}
+
+function lengthOf({ rows, command }: Moment): number {
+  return rows.reduce((sum, { text }) => sum + text.length, command?.text.length ?? 0);
+}

@@ -1,0 +1,384 @@
+/**
+ * What could be read on the screen of a session, row by row. A row is given out before anything on it is lost: before it
+ * is overwritten, erased, scrolled away or left behind by a switch of screens, and once it has been quiet. So words that
+ * an editor or a pager showed are found, with the second at which they stood there.
+ *
+ * This is no terminal for people. Pure: it is told the time. Memory, and work for each character, are bounded.
+ */
+import { cellWidth } from './terminal/cell-width.ts';
+import { CONTROL_SEQUENCES, ESCAPES, parameter } from './terminal/controls.ts';
+import { EscapeParser, type TerminalActions } from './terminal/escape-parser.ts';
+import { Screen, type ScreenKeeper } from './terminal/screen.ts';
+import type { ScreenRow } from './terminal/screen-row.ts';
+import { createShellMarks, guessCommand, type JournalCommand } from './shell-marks.ts';
+
+/** A line as it stood on the screen. Rows that one line was wrapped into are joined. */
+export interface JournalRow {
+  /** Seconds of the session at which it was last changed: then all of it could be read. */
+  readonly at: number;
+  readonly text: string;
+  /** It stood on the alternate screen, where editors and pagers are. */
+  readonly isAlternate: boolean;
+}
+
+export interface RowJournalOptions {
+  readonly columns: number;
+  readonly rows: number;
+  readonly onRow: (row: JournalRow) => void;
+  readonly onCommand?: (command: JournalCommand) => void;
+  /** Cells that may be touched in all. What comes after that is not read. Default: {@link MAX_WORK}. */
+  readonly maxWork?: number;
+}
+
+/** About half a minute of one core. */
+export const MAX_WORK = 4e9;
+/** A row that has not changed for so long is given out. */
+export const QUIET_SECONDS = 0.5;
+/** What stood for so long counts as seen, even when only a part of the row goes. */
+const SEEN_SECONDS = 0.1;
+/** Longest line that is given out as one, in characters. */
+const MAX_LINE = 16_384;
+
+/** One per session. */
+export class RowJournal implements TerminalActions, ScreenKeeper {
+  readonly #options: RowJournalOptions;
+  readonly #parser: EscapeParser;
+  readonly #marks;
+  readonly screen: Screen;
+  #seconds = 0;
+  /** The row that wants to be given out next is quiet then. */
+  #quietAt = Infinity;
+  /** Width of the character before, if a mark can still join it. */
+  #lastWidth = 0;
+  /** The charset in use, and those that can be shifted to. */
+  #charset: ReadonlyMap<number, number> | undefined;
+  readonly #charsets: (ReadonlyMap<number, number> | undefined)[] = [
+    undefined,
+    undefined,
+    undefined,
+    undefined,
+  ];
+  #level = 0;
+  /** A carriage return, and nothing since. */
+  #returned = false;
+  /** End of a row that has scrolled away, and the row that goes on from it. */
+  #above: { readonly row: ScreenRow; readonly serial: number; readonly text: string } | undefined;
+
+  constructor(options: RowJournalOptions) {
+    this.#options = options;
+    this.#parser = new EscapeParser(this);
+    this.screen = new Screen(options.columns, options.rows, this);
+    this.#marks = createShellMarks(this.screen, (command) => options.onCommand?.(command));
+  }
+
+  /** More was to be read than `maxWork` allows: what came after that is not in the journal. */
+  get isExhausted(): boolean {
+    return this.screen.work > (this.#options.maxWork ?? MAX_WORK);
+  }
+
+  /** Output at a second of the session. Times may stand still; they do not go back. */
+  write(seconds: number, text: string): void {
+    if (this.isExhausted) return;
+    this.tick(seconds);
+    this.#parser.push(text);
+  }
+
+  /** The terminal has another size. */
+  resize(seconds: number, columns: number, rows: number): void {
+    if (this.isExhausted) return;
+    this.tick(seconds);
+    this.screen.resize(columns, rows);
+  }
+
+  /** Time passes: rows that have become quiet are given out. What comes out in all does not depend on calls of this. */
+  tick(seconds: number): void {
+    if (seconds > this.#seconds) {
+      this.#seconds = seconds;
+      this.screen.seconds = seconds;
+    }
+    if (this.#quietAt <= this.#seconds) this.#giveQuiet(this.#seconds - QUIET_SECONDS);
+  }
+
+  /** The session is over: gives out what is left on the screen. */
+  end(): void {
+    this.#giveQuiet(Infinity);
+  }
+
+  // ---- what the parser finds
+
+  print(text: string, start: number, end: number): void {
+    const { screen } = this;
+    this.#returned = false;
+    screen.work += end - start;
+    this.#overwriteHalf(screen.x - 1);
+    for (let at = start; at < end; at += 1) {
+      let code = text.charCodeAt(at);
+      if (code < 0x7f) code = this.#charset?.get(code) ?? code;
+      else if (code >= 0xd800 && code < 0xe000) {
+        const whole = at + 1 < end ? (text.codePointAt(at) ?? 0) : 0;
+        if (whole > 0xffff) at += 1;
+        code = whole > 0xffff ? whole : 0xfffd;
+      } else if (code === 0xfeff) continue;
+      this.#put(code);
+    }
+    this.#emptyHalf();
+  }
+
+  control(code: number): void {
+    const { screen } = this;
+    this.#lastWidth = 0;
+    const returned = this.#returned;
+    this.#returned = false;
+    switch (code) {
+      case 0x0a:
+      case 0x0b:
+      case 0x0c:
+        if (returned) this.#guess();
+        screen.lineFeed();
+        return;
+      case 0x0d:
+        screen.x = 0;
+        this.#returned = true;
+        return;
+      case 0x08:
+        screen.restrict();
+        if (screen.x > 0) screen.x -= 1;
+        return;
+      case 0x09:
+        screen.tab(1, 1);
+        return;
+      case 0x0e:
+      case 0x0f:
+        this.shift(code === 0x0e ? 1 : 0);
+        return;
+      case 0x84:
+        screen.index();
+        return;
+      case 0x85:
+        screen.x = 0;
+        screen.index();
+        return;
+      case 0x88:
+        screen.setTab();
+    }
+  }
+
+  csi(name: string, parameters: readonly number[]): void {
+    this.#returned = false;
+    if (name === 'b') this.#repeat(parameter(parameters, 0));
+    else CONTROL_SEQUENCES.get(name)?.(this, parameters);
+    this.#lastWidth = 0;
+  }
+
+  escape(name: string): void {
+    this.#returned = false;
+    if (name === 'c') this.#reset();
+    else ESCAPES.get(name)?.(this);
+    this.#lastWidth = 0;
+  }
+
+  osc(text: string): void {
+    this.#lastWidth = 0;
+    if (text.startsWith('133;')) this.#marks.take(text.slice(4), this.#seconds);
+  }
+
+  // ---- what sequences need besides the screen
+
+  get charset(): ReadonlyMap<number, number> | undefined {
+    return this.#charset;
+  }
+
+  set charset(charset: ReadonlyMap<number, number> | undefined) {
+    this.#charset = charset;
+  }
+
+  /** Names the charset of a level. */
+  designate(level: number, charset: ReadonlyMap<number, number> | undefined): void {
+    this.#charsets[level] = charset;
+    if (level === this.#level) this.#charset = charset;
+  }
+
+  /** Takes the charset of another level. */
+  shift(level: number): void {
+    this.#level = level;
+    this.#charset = this.#charsets[level];
+  }
+
+  resetCharsets(): void {
+    this.#charsets.fill(undefined);
+    this.#charset = undefined;
+    this.#level = 0;
+  }
+
+  // ---- keeping
+
+  losing(y: number, from: number, to: number): void {
+    const row = this.screen.row(y);
+    if (!row.isFresh) return;
+    const wasSeen = this.#seconds - row.changedAt >= SEEN_SECONDS && row.hasText(from, to);
+    if (wasSeen || row.hasFresh(from, to)) this.#keepLine(y);
+  }
+
+  leaving(y: number): void {
+    const row = this.screen.row(y);
+    const below = y + 1 < this.screen.rows ? this.screen.row(y + 1) : undefined;
+    if (row.isFresh) this.#keepLine(y);
+    if (below?.wrapped === true)
+      this.#above = { row: below, serial: below.serial, text: row.text(0, row.columns) };
+  }
+
+  /** Gives out the line that row `y` is part of. */
+  #keepLine(y: number): void {
+    const { screen } = this;
+    let first = y;
+    while (first > 0 && screen.row(first).wrapped) first -= 1;
+    let last = y;
+    while (last + 1 < screen.rows && screen.row(last + 1).wrapped) last += 1;
+    let text = this.#textAbove(first);
+    let at = 0;
+    for (let row = first; row <= last; row += 1) {
+      const part = screen.row(row);
+      at = Math.max(at, part.changedAt);
+      part.settle();
+      const isLast = row === last;
+      text += part.text(0, isLast ? part.end : part.columns);
+      screen.work += part.columns;
+      if (isLast || text.length < MAX_LINE) continue;
+      this.#give(at, text);
+      text = part.text(0, part.columns);
+    }
+    this.#give(at, text);
+  }
+
+  #textAbove(first: number): string {
+    const row = this.screen.row(first);
+    if (first > 0 || !row.wrapped) return '';
+    return this.#above?.row === row && this.#above.serial === row.serial ? this.#above.text : '';
+  }
+
+  #give(at: number, text: string): void {
+    const trimmed = text.trimEnd();
+    if (trimmed !== '') this.#options.onRow({ at, text: trimmed, isAlternate: this.screen.isAlternate });
+  }
+
+  /** Gives out rows that have not changed since `until`, in the order in which they last did. */
+  #giveQuiet(until: number): void {
+    const { screen } = this;
+    this.#quietAt = Infinity;
+    const quiet: { readonly y: number; readonly at: number }[] = [];
+    for (let y = 0; y < screen.rows; y += 1) {
+      const row = screen.row(y);
+      if (!row.isFresh) continue;
+      if (row.changedAt <= until) quiet.push({ y, at: row.changedAt });
+      else this.#quietAt = Math.min(this.#quietAt, row.changedAt + QUIET_SECONDS);
+    }
+    for (const { y } of quiet.toSorted((left, right) => left.at - right.at || left.y - right.y))
+      if (screen.row(y).isFresh) this.#keepLine(y);
+  }
+
+  // ---- printing
+
+  #put(code: number): void {
+    const { screen } = this;
+    let width = code < 0x300 ? 1 : cellWidth(code);
+    if (width === 0) {
+      if (this.#lastWidth > 0 && screen.x > 0) {
+        this.#join(code);
+        return;
+      }
+      // nothing to join: it gets a cell of its own
+      width = 1;
+    }
+    this.#lastWidth = width;
+    if (screen.x + width > screen.columns) {
+      if (screen.wrapAround) {
+        this.#emptyRest();
+        screen.x = 0;
+        screen.wrap();
+      } else {
+        screen.x = screen.columns - 1;
+        if (width === 2) return;
+      }
+    }
+    const row = screen.row(screen.y);
+    if (screen.insertMode) this.#makeRoom(row, width);
+    this.#set(row, screen.x, code, width);
+    screen.x += 1;
+    if (width === 2) {
+      this.#set(row, screen.x, 0, 0);
+      screen.x += 1;
+    }
+  }
+
+  #set(row: ScreenRow, x: number, code: number, width: number): void {
+    if (!row.differs(x, code, width)) return;
+    if (row.isFresh && !row.isBlank(x)) this.losing(this.screen.y, x, x + 1);
+    row.set(x, code, width, this.#seconds);
+    if (this.#quietAt === Infinity) this.#quietAt = this.#seconds + QUIET_SECONDS;
+  }
+
+  #join(code: number): void {
+    const { screen } = this;
+    const row = screen.row(screen.y);
+    const column = screen.x - (row.width(screen.x - 1) > 0 ? 1 : 2);
+    row.join(column, String.fromCodePoint(code), this.#lastWidth, this.#seconds);
+  }
+
+  #makeRoom(row: ScreenRow, width: number): void {
+    const { screen } = this;
+    this.losing(screen.y, screen.x, screen.columns);
+    screen.work += screen.columns;
+    row.insert(screen.x, width, this.#seconds);
+  }
+
+  /** A wide character does not fit into the last column, which is empty then. */
+  #emptyRest(): void {
+    const { screen } = this;
+    if (screen.x < screen.columns) this.#set(screen.row(screen.y), screen.x, 0, 1);
+  }
+
+  /** The second half of a wide character is about to be overwritten. */
+  #overwriteHalf(x: number): void {
+    const { screen } = this;
+    if (x < 0) return;
+    const row = screen.row(screen.y);
+    if (row.width(x) !== 2) return;
+    this.losing(screen.y, x, x + 2);
+    row.blank(x);
+  }
+
+  /** The first half of a wide character was overwritten: the second one is nothing. */
+  #emptyHalf(): void {
+    const { x, y, columns } = this.screen;
+    if (x >= columns) return;
+    const row = this.screen.row(y);
+    if (row.width(x) === 0 && row.isEmpty(x)) row.blank(x);
+  }
+
+  #repeat(count: number): void {
+    const { screen } = this;
+    const width = this.#lastWidth;
+    if (width === 0) return;
+    const character = screen.row(screen.y).characterAt(screen.x - width);
+    if (character === '') return;
+    // beyond two screens full it is the same picture again, moved by whole rows
+    const most = 2 * screen.columns * screen.rows;
+    const perRow = Math.max(1, Math.floor(screen.columns / width));
+    const times = count <= most ? count : most + ((count - most) % perRow);
+    const text = character.repeat(times);
+    this.print(text, 0, text.length);
+  }
+
+  #reset(): void {
+    this.#parser.reset();
+    this.screen.reset();
+    this.resetCharsets();
+  }
+
+  #guess(): void {
+    const { screen } = this;
+    if (screen.isAlternate || this.#marks.isMarked || this.#options.onCommand === undefined) return;
+    const text = guessCommand(screen);
+    if (text !== undefined) this.#options.onCommand({ at: this.#seconds, text, isGuessed: true });
+  }
+}

@@ -1,0 +1,38 @@
+import { describe, expect, it } from 'vitest';
+import { RowJournal } from '../../src/search/row-journal.ts';
+import { createRandom, runSeed } from '../support/random.ts';
+import { createTerminalOracle, terminalPiece, withFewMarks } from '../support/terminal-oracle.ts';
+
+function screenOf({ screen }: RowJournal): readonly string[] {
+  return Array.from({ length: screen.rows }, (_, y) => {
+    const row = screen.row(y);
+    return row.text(0, row.columns).trimEnd();
+  });
+}
+
+describe('the screen of the row journal', () => {
+  it('is that of xterm after every write of random output', async () => {
+    const seed = runSeed();
+    const random = createRandom(seed);
+    let writes = 0;
+    for (let round = 0; round < 400; round += 1) {
+      const columns = 2 + random.below(30);
+      const rows = 1 + random.below(10);
+      const journal = new RowJournal({ columns, rows, onRow: () => undefined });
+      const oracle = createTerminalOracle(columns, rows);
+      let sent = '';
+      for (let step = 0; step < 60; step += 1) {
+        const text = Array.from({ length: 1 + random.below(4) }, () => terminalPiece(random)).join('');
+        sent += text;
+        // xterm 6 fails when the last cell of its last row is erased up to
+        if (!(await oracle.write(text))) break;
+        journal.write(step, text);
+        writes += 1;
+        const place = `seed ${seed}, ${columns}x${rows}: ${JSON.stringify(sent)}`;
+        expect(withFewMarks(screenOf(journal)), place).toEqual(withFewMarks(oracle.screen()));
+      }
+      oracle.dispose();
+    }
+    expect(writes).toBeGreaterThan(10_000);
+  });
+});

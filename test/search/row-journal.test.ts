@@ -1,0 +1,235 @@
+import { describe, expect, it } from 'vitest';
+import { RowJournal } from '../../src/search/row-journal.ts';
+import { createRandom, runSeed } from '../support/random.ts';
+import { castFixture, readCastLines, readWrites, type Write } from '../support/search-text.ts';
+import { terminalPiece } from '../support/terminal-oracle.ts';
+
+/** The second at which a word could first be read. */
+function secondOf(lines: readonly string[], word: string): number | undefined {
+  return readCastLines(lines).rows.find(({ text }) => text.includes(word))?.at;
+}
+
+describe('a row journal', () => {
+  it('finds a word that comes in two writes, and one cut by a colour', () => {
+    expect(
+      readWrites([
+        [0, 'store_fa'],
+        [1, 'iled\r\n'],
+      ]).texts,
+    ).toContain('store_failed');
+    expect(
+      readWrites([
+        [0, 'store_\x1b[3'],
+        [0.1, '1mfailed'],
+      ]).texts,
+    ).toContain('store_failed');
+  });
+
+  it('joins what the right margin cut, over any number of rows', () => {
+    const text = 'x'.repeat(95) + 'secret' + 'y'.repeat(60) + ' end';
+    expect(readWrites([[0, text]], 20, 4).texts.some((line) => line.includes('xsecrety'))).toBe(true);
+    expect(readWrites([[0, 'a'.repeat(37) + ' secret others']], 40).texts).toEqual([
+      'a'.repeat(37) + ' secret others',
+    ]);
+  });
+
+  it('keeps words of a long line together when its beginning has scrolled away', () => {
+    const words = Array.from({ length: 200 }, (_, index) => `word${index}`);
+    const { texts } = readWrites(
+      words.map((word, index): Write => [index / 100, `${word} `]),
+      13,
+      4,
+    );
+    for (const word of words)
+      expect(
+        texts.some((line) => new RegExp(`\\b${word}\\b`).test(line)),
+        word,
+      ).toBe(true);
+  });
+
+  it.each([
+    ['overwritten in the same write', 'secret\rpublic'],
+    ['erased in the same write', 'secret\x1b[2Kgone'],
+    ['erased with the screen', 'secret\x1b[2J'],
+    ['deleted by characters', 'secret\r\x1b[6P'],
+    ['pushed out by characters', `${' '.repeat(34)}secret\r\x1b[40@`],
+    ['erased by characters', 'secret\r\x1b[6X'],
+    ['deleted with its line', 'secret\x1b[M'],
+    ['pushed out by lines', '\x1b[6;1Hsecret\x1b[1;1H\x1b[6L'],
+    ['scrolled away at once', `secret${'\n'.repeat(50)}`],
+    ['scrolled down and out', '\x1b[6;1Hsecret\x1b[6T'],
+    ['left on the alternate screen', '\x1b[?1049hsecret\x1b[?1049l'],
+    ['left on the normal screen', 'secret\x1b[?1049h\x1b[2J'],
+    ['reset', 'secret\x1bc'],
+    ['filled with E', 'secret\x1b#8'],
+    ['concealed', '\x1b[8msecret\x1b[0m\x1b[2K'],
+    ['corrected with backspaces', 'secret\b \b\b \b\b \b'],
+    ['in a region that scrolls', '\x1b[2;4r\x1b[4;1Hsecret\n\n\n\n'],
+  ])('finds a word that was %s', (_how, output) => {
+    expect(readWrites([[1, output]]).texts.some((text) => text.includes('secret'))).toBe(true);
+  });
+
+  it('reads what stood in columns as it was seen', () => {
+    expect(readWrites([[0, '\x1b[2;3Hrm\x1b[2;6H-rf']]).texts).toEqual(['  rm -rf']);
+  });
+
+  it('gives a row the second of its last change, and gives it out once it is quiet', () => {
+    const rows: unknown[] = [];
+    const journal = new RowJournal({ columns: 40, rows: 5, onRow: (row) => rows.push(row) });
+    journal.write(1, 'hello');
+    journal.write(1.4, ' world');
+    journal.tick(1.8);
+    expect(rows).toEqual([]);
+    journal.tick(1.9);
+    expect(rows).toEqual([{ at: 1.4, text: 'hello world', isAlternate: false }]);
+  });
+
+  it('says the same however the output of one second is cut', () => {
+    const seed = runSeed();
+    const random = createRandom(seed);
+    for (let round = 0; round < 200; round += 1) {
+      const pieces = Array.from({ length: 40 }, () => terminalPiece(random));
+      const whole = pieces.map((text, index): Write => [Math.floor(index / 8), text]);
+      const cut = whole.flatMap(([seconds, text]) =>
+        Array.from(text, (character): Write => [seconds, character]),
+      );
+      expect(readWrites(cut, 20, 5).rows, `seed ${seed}`).toEqual(readWrites(whole, 20, 5).rows);
+    }
+  });
+
+  it('does not depend on how often the time is told', () => {
+    const lines = castFixture('vim');
+    const told: unknown[] = [];
+    const journal = new RowJournal({ columns: 80, rows: 24, onRow: (row) => told.push(row) });
+    for (const line of lines.slice(1)) {
+      const [seconds, , text] = JSON.parse(line) as [number, string, string];
+      for (const step of [0.2, 0.1, 0]) journal.tick(seconds - step);
+      journal.write(seconds, text);
+    }
+    journal.end();
+    expect(told).toEqual(readCastLines(lines).rows);
+  });
+
+  it('survives a new size in mid-session and loses nothing by it', () => {
+    const rows: string[] = [];
+    const journal = new RowJournal({ columns: 40, rows: 6, onRow: ({ text }) => rows.push(text) });
+    journal.write(0, 'before the change\r\n日本語');
+    for (const [columns, height] of [
+      [10, 2],
+      [1, 1],
+      [1e9, 1e9],
+      [3, 400],
+      [80, 24],
+    ] as const) {
+      journal.resize(1, columns, height);
+      journal.write(1, `at ${columns} `);
+    }
+    journal.end();
+    expect(rows).toContain('before the change');
+    expect(rows).toContain('日本語');
+    expect(journal.screen.columns).toBe(80);
+  });
+
+  it('reads what real programs showed, at the second', () => {
+    const vim = castFixture('vim');
+    // typed, then deleted
+    expect(secondOf(vim, 'transient acknowledged word')).toBeDefined();
+    // read, then replaced by :%s
+    for (const word of ['kestrel7', 'falcon7']) expect(secondOf(vim, word), word).toBeDefined();
+    expect(secondOf(vim, 'kestrel7')).toBeLessThan(secondOf(vim, 'falcon7')!);
+    const less = castFixture('less');
+    for (const word of ['alabaster0', 'yarrow0', 'quicksilver6', 'nightjar7'])
+      expect(secondOf(less, word), word).toBeDefined();
+    const shell = castFixture('shell');
+    // shown for 50 ms, and what was corrected with backspace
+    for (const word of ['secret-in-a-blink', 'kubectll', 'kubectl get pods', '60'])
+      expect(secondOf(shell, word), word).toBeDefined();
+    const tmux = castFixture('tmux');
+    for (const word of ['windowone', 'zephyr0', 'dovetail1'])
+      expect(secondOf(tmux, word), word).toBeDefined();
+  });
+
+  it('knows the second of a word as well as the recording does', () => {
+    const lines = castFixture('shell');
+    const written = lines.slice(1).map((line) => JSON.parse(line) as [number, string, string]);
+    const [at] = written.find(([, , text]) => text.includes('secret-in-a-blink'))!;
+    expect(Math.abs(secondOf(lines, 'secret-in-a-blink')! - at)).toBeLessThan(0.5);
+  });
+});
+
+describe('commands', () => {
+  it('are what the shell marks, over wrapped rows and several lines', () => {
+    const mark = (kind: string): string => `\x1b]133;${kind}\x1b\\`;
+    const { commands } = readWrites([
+      [0, `${mark('A')}$ ${mark('B')}`],
+      [1, 'kubectl delete pod web-0 --namespace production --now\r\n'],
+      [1, `${mark('C')}pod deleted\r\n${mark('D;0')}`],
+      [2, `${mark('A')}$ ${mark('B')}for i in 1 2\r\n> do echo $i\r\n${mark('C')}`],
+    ]);
+    expect(commands.map(({ text, isGuessed }) => [text, isGuessed])).toEqual([
+      ['kubectl delete pod web-0 --namespace production --now', true],
+      ['kubectl delete pod web-0 --namespace production --now', false],
+      ['for i in 1 2\n> do echo $i', false],
+    ]);
+  });
+
+  it('are what the shell names with the mark', () => {
+    const { commands } = readWrites([[0, '\x1b]133;C;cmdline_url=rm%20-rf%20%2Fdata\x07']]);
+    expect(commands).toEqual([{ at: 0, text: 'rm -rf /data', isGuessed: false }]);
+    expect(readWrites([[0, '\x1b]133;C;cmdline_url=%ff\x07']]).commands).toEqual([]);
+  });
+
+  it('are guessed behind a prompt, as they were sent off', () => {
+    const { moments } = readCastLines(castFixture('shell'));
+    const commands = moments.flatMap(({ command }) => (command === undefined ? [] : [command]));
+    expect(commands.map(({ text }) => text)).toContain('kubectl get pods');
+    expect(commands.every(({ isGuessed }) => isGuessed)).toBe(true);
+  });
+
+  it('are not guessed from what a program prints at once, or on the alternate screen', () => {
+    expect(readWrites([[0, 'total $ 12 items\r\n']]).commands).toEqual([]);
+    expect(
+      readWrites([
+        [0, '\x1b[?1049h$ '],
+        [1, 'ls\r\n'],
+      ]).commands,
+    ).toEqual([]);
+  });
+
+  it('come of marks that are forged, never closed or endless without harm', () => {
+    for (const output of [
+      '\x1b]133;C\x07',
+      '\x1b]133;B\x07\x1b[2J\x1b]133;C\x07',
+      `\x1b]133;C;cmdline_url=${'a'.repeat(1e6)}`,
+    ])
+      expect(readWrites([[0, output]]).commands.every(({ text }) => text.length <= 4096)).toBe(true);
+  });
+});
+
+describe('what output may cost', () => {
+  it.each([
+    ['scrolling', '\x1b[65535S'],
+    ['repeating', 'x\x1b[65535b'],
+    ['filling', '\x1b#8'],
+    ['inserting', 'x\r\x1b[65535@\x1b[65535L'],
+    ['tabs', '\x1b[65535I\x1b[65535Z'],
+  ])('is bounded: %s', (_what, output) => {
+    const journal = new RowJournal({ columns: 1000, rows: 500, onRow: () => undefined, maxWork: 5e7 });
+    for (let count = 0; count < 20_000 && !journal.isExhausted; count += 1) journal.write(count, output);
+    // one more than the limit by what one sequence may do
+    expect(journal.screen.work).toBeLessThan(5e7 + 4e6);
+  });
+
+  it.each(['\x1b]0;', '\x1bP', '\x1b_', '\x1b[', '\x1b]133;C;cmdline_url='])(
+    'is bounded for %j without end',
+    (begin) => {
+      const rows: string[] = [];
+      const journal = new RowJournal({ columns: 80, rows: 24, onRow: ({ text }) => rows.push(text) });
+      journal.write(0, begin);
+      for (let count = 0; count < 100; count += 1) journal.write(0, '1;'.repeat(10_000));
+      journal.write(0, '\x18done');
+      journal.end();
+      expect(rows).toEqual(['done']);
+    },
+  );
+});
