@@ -297,7 +297,10 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
         screen.wrap();
       } else {
         screen.x = screen.columns - 1;
-        if (width === 2) return;
+        if (width === 2) {
+          this.#lastWidth = 0;
+          return;
+        }
       }
     }
     const row = screen.row(screen.y);
@@ -321,7 +324,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
     const { screen } = this;
     const row = screen.row(screen.y);
     const column = screen.x - (row.width(screen.x - 1) > 0 ? 1 : 2);
-    row.join(column, String.fromCodePoint(code), this.#lastWidth, this.#seconds);
+    row.join(column, String.fromCodePoint(code), this.#seconds);
   }
 
   #makeRoom(row: ScreenRow, width: number): void {

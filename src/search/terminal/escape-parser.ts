@@ -83,34 +83,13 @@ export class EscapeParser {
 
   #take(code: number): void {
     if (this.#anywhere(code)) return;
-    switch (this.#state) {
-      case 'ground':
-        if (code < 0x20) this.#actions.control(code);
-        return;
-      case 'escape':
-      case 'escapeIntermediate':
-        this.#takeEscape(code);
-        return;
-      case 'csiEntry':
-      case 'csiParameter':
-      case 'csiIntermediate':
-      case 'csiIgnore':
-        this.#takeCsi(code);
-        return;
-      case 'osc':
-      case 'dcsEntry':
-      case 'dcsParameter':
-      case 'dcsIntermediate':
-      case 'dcsBody':
-      case 'string':
-        this.#takeString(code);
-    }
-  }
-
-  #takeString(code: number): void {
-    if (this.#state === 'osc') {
-      if (code === 0x07) this.#endOsc('ground');
-    } else if (this.#state !== 'dcsBody' && this.#state !== 'string') this.#takeDcs(code);
+    const state = this.#state;
+    if (state === 'ground') {
+      if (code < 0x20) this.#actions.control(code);
+    } else if (state.startsWith('escape')) this.#takeEscape(code);
+    else if (state.startsWith('csi')) this.#takeCsi(code);
+    else if (state.startsWith('dcs')) this.#takeDcs(code);
+    else if (state === 'osc' && code === 0x07) this.#endOsc('ground');
   }
 
   /** What means the same in every state. */
@@ -203,7 +182,7 @@ export class EscapeParser {
   }
 
   #takeDcs(code: number): void {
-    if (code < 0x20 || code === 0x7f) return;
+    if (this.#state === 'dcsBody' || code < 0x20 || code === 0x7f) return;
     if (code > 0x7f) this.#state = 'ground';
     else if (code >= 0x40) this.#state = 'dcsBody';
     else if (code < 0x30) this.#state = 'dcsIntermediate';

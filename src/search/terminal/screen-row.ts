@@ -141,12 +141,12 @@ export class ScreenRow {
     this.#moved(at, seconds);
   }
 
-  /** Adds a mark to the character in a cell, which is then `width` wide. */
-  join(column: number, text: string, width: number, seconds: number): void {
+  /** Adds a mark to the character in a cell. */
+  join(column: number, text: string, seconds: number): void {
     const joined = this.characterAt(column) + text;
     if (joined.length > MAX_CLUSTER) return;
     this.#clusters.push(joined);
-    this.set(column, CLUSTER + this.#clusters.length - 1, width, seconds);
+    this.set(column, CLUSTER + this.#clusters.length - 1, this.width(column), seconds);
   }
 
   /** The character of a cell with its marks; empty for nothing. */
