@@ -1,0 +1,280 @@
+/**
+ * The query language, one reading for the page, the command line and the API. Pure.
+ *
+ * Terms stand side by side and all must hold; `OR` between two: one of them; `-` before one: not. A term is a word, a
+ * phrase in quotes, or `key:value`; `*` at the end: what begins so.
+ */
+import { phraseOf } from './tokens.ts';
+
+/** All clauses hold, of each at least one term. */
+export interface Query {
+  readonly clauses: readonly (readonly Term[])[];
+}
+
+export type Term = { readonly isNot: boolean } & (TextTerm | FieldTerm | TimeTerm | CompareTerm);
+
+/** Words on the screen (`text`), in commands (`cmd`), or in these and the session's names (`any`). */
+export interface TextTerm {
+  readonly kind: 'text';
+  readonly field: 'any' | 'cmd' | 'text';
+  readonly value: string;
+  readonly isPrefix: boolean;
+}
+
+export interface FieldTerm {
+  readonly kind: 'field';
+  readonly field: (typeof FIELDS)[number];
+  readonly value: string;
+  readonly isPrefix: boolean;
+}
+
+/** When the session began. */
+export interface TimeTerm {
+  readonly kind: 'time';
+  readonly field: 'before' | 'after';
+  /** As it was written. */
+  readonly value: string;
+  /** Milliseconds since the epoch. */
+  readonly atMs: number;
+}
+
+export interface CompareTerm {
+  readonly kind: 'compare';
+  readonly field: 'duration' | 'exit';
+  readonly operator: Operator;
+  /** As it was written. */
+  readonly value: string;
+  /** Seconds, or an exit code. */
+  readonly number: number;
+}
+
+export type Operator = '=' | '!=' | '<' | '<=' | '>' | '>=';
+
+export const FIELDS = ['user', 'ns', 'pod', 'container', 'node', 'tag', 'kind', 'state', 'id'] as const;
+const KEYS = [...FIELDS, 'cmd', 'text', 'before', 'after', 'duration', 'exit'] as const;
+const SYNONYMS: ReadonlyMap<string, string> = new Map([
+  ['namespace', 'ns'],
+  ['command', 'cmd'],
+  ['since', 'after'],
+  ['until', 'before'],
+]);
+const CHOICES: ReadonlyMap<string, readonly string[]> = new Map([
+  ['kind', ['exec', 'attach', 'ssh', 'unknown']],
+  ['state', ['running', 'closed', 'interrupted', 'violated', 'damaged']],
+]);
+
+export const MAX_QUERY = 512;
+export const MAX_TERMS = 16;
+export const MAX_PHRASE = 32;
+export const MIN_PREFIX = 3;
+
+/** A query that cannot be understood. The message is a sentence for who wrote it. */
+export class QueryError extends Error {
+  override readonly name = 'QueryError';
+  /** Where in the query, in UTF-16 code units. */
+  readonly offset: number;
+
+  constructor(message: string, offset: number) {
+    super(message);
+    this.offset = offset;
+  }
+}
+
+interface Piece {
+  readonly offset: number;
+  readonly isNot: boolean;
+  readonly key: string | undefined;
+  readonly value: string;
+  readonly isQuoted: boolean;
+  readonly isPrefix: boolean;
+}
+
+/** `-`, `key:`, then quoted or plain text, then `*`. Plain text runs to the next space. */
+const PIECE =
+  /\s*(?<not>-)?(?:(?<key>[A-Za-z_]+):)?(?:"(?<quoted>(?:[^"\\]|\\.)*)"(?<star>\*)?(?=\s|$)|(?<plain>[^\s"][^\s]*))/suy;
+
+/**
+ * Reads a query. The empty one finds everything.
+ *
+ * @param nowMs milliseconds since the epoch, from which `7d` counts back.
+ * @throws QueryError
+ */
+export function parseQuery(text: string, nowMs: number): Query {
+  if (text.length > MAX_QUERY)
+    throw new QueryError(`a query is at most ${MAX_QUERY} characters long`, MAX_QUERY);
+  const clauses: Term[][] = [];
+  let joins = false;
+  let terms = 0;
+  const end = text.trimEnd().length;
+  PIECE.lastIndex = 0;
+  for (let at = 0; at < end; at = PIECE.lastIndex) {
+    PIECE.lastIndex = at;
+    const piece = readPiece(PIECE.exec(text.slice(0, end)), text, at);
+    if (piece.value === 'OR' && isBare(piece)) {
+      if (clauses.length === 0 || joins) throw new QueryError('OR stands between two terms', piece.offset);
+      joins = true;
+      continue;
+    }
+    terms += 1;
+    if (terms > MAX_TERMS) throw new QueryError(`a query has at most ${MAX_TERMS} terms`, piece.offset);
+    const term = readTerm(piece, nowMs);
+    if (joins) clauses.at(-1)?.push(term);
+    else clauses.push([term]);
+    joins = false;
+  }
+  if (joins) throw new QueryError('OR stands between two terms', end);
+  return { clauses };
+}
+
+/** Writes a query so that it reads as the same one. */
+export function printQuery({ clauses }: Query): string {
+  return clauses.map((terms) => terms.map(printTerm).join(' OR ')).join(' ');
+}
+
+function isBare({ key, isNot, isQuoted, isPrefix }: Piece): boolean {
+  return key === undefined && !isNot && !isQuoted && !isPrefix;
+}
+
+function readPiece(match: RegExpExecArray | null, text: string, at: number): Piece {
+  const offset = at + (/^\s*/.exec(text.slice(at))?.[0].length ?? 0);
+  const { not, key, quoted, plain, star } = match?.groups ?? {};
+  if (match === null) throw new QueryError(brokenPiece(text.slice(offset)), offset);
+  const isNot = not !== undefined;
+  if (quoted !== undefined) {
+    const value = quoted.replaceAll(/\\(.)/gsu, '$1');
+    return { offset, isNot, key, value, isQuoted: true, isPrefix: star !== undefined };
+  }
+  const value = plain ?? '';
+  if (key === undefined && /^[A-Za-z_]+:$/.test(value)) throw new QueryError(brokenPiece(value), offset);
+  const isPrefix = value.endsWith('*');
+  return { offset, isNot, key, value: isPrefix ? value.slice(0, -1) : value, isQuoted: false, isPrefix };
+}
+
+function brokenPiece(rest: string): string {
+  const [, key] = /^-?([A-Za-z_]+):(?:\s|$)/.exec(rest) ?? [];
+  if (key !== undefined) return `${key}: needs a value right behind it`;
+  return rest.includes('"')
+    ? 'a quote is not closed, or something follows it without a space'
+    : 'a term is empty';
+}
+
+function readTerm(piece: Piece, nowMs: number): Term {
+  const { key, isNot, value, isPrefix, offset } = piece;
+  if (key === undefined) return { isNot, ...textTerm('any', piece) };
+  const name = findKey(key, piece);
+  if (value === '') throw new QueryError(`${key}: needs a value right behind it`, offset);
+  if (name === 'cmd' || name === 'text') return { isNot, ...textTerm(name, piece) };
+  if (name === 'before' || name === 'after') {
+    const atMs = isPrefix ? undefined : readTime(value, nowMs);
+    if (atMs === undefined)
+      throw new QueryError(
+        `${key}: takes a date (2026-01-31), a time (2026-01-31T08:00:00Z) or an age (90m, 12h, 7d)`,
+        offset,
+      );
+    return { isNot, kind: 'time', field: name, value, atMs };
+  }
+  if (name === 'duration' || name === 'exit') return { isNot, ...compareTerm(name, piece) };
+  return { isNot, ...fieldTerm(name, piece) };
+}
+
+function findKey(key: string, { offset, value }: Piece): (typeof KEYS)[number] {
+  const lower = key.toLowerCase();
+  const name = SYNONYMS.get(lower) ?? lower;
+  const found = KEYS.find((known) => known === name);
+  if (found !== undefined) return found;
+  const near = [...KEYS, ...SYNONYMS.keys()].find(
+    (known) => distance(known, lower) <= Math.max(1, Math.floor(known.length / 3)),
+  );
+  const hint = near === undefined ? `known are ${KEYS.join(', ')}` : `did you mean ${near}:?`;
+  throw new QueryError(
+    `there is no key ${key}: – ${hint} To look for it as text, write "${key}:${value}"`,
+    offset,
+  );
+}
+
+function textTerm(field: TextTerm['field'], { value, isPrefix, offset }: Piece): TextTerm {
+  const { tokens } = phraseOf(value, isPrefix);
+  const last = tokens.at(-1);
+  if (last === undefined)
+    throw new QueryError(`there is no word in ${value === '' ? 'an empty term' : value}`, offset);
+  if (tokens.length > MAX_PHRASE) throw new QueryError(`a phrase has at most ${MAX_PHRASE} words`, offset);
+  if (isPrefix && last.length < MIN_PREFIX && !/[^\0-\x7f]/.test(last))
+    throw new QueryError(`before * stand at least ${MIN_PREFIX} characters`, offset);
+  return { kind: 'text', field, value, isPrefix };
+}
+
+function fieldTerm(field: FieldTerm['field'], { value, isPrefix, offset }: Piece): FieldTerm {
+  const choices = CHOICES.get(field);
+  if (choices === undefined) return { kind: 'field', field, value, isPrefix };
+  const meant = field === 'state' && value === 'open' ? 'running' : value.toLowerCase();
+  if (isPrefix || !choices.includes(meant))
+    throw new QueryError(`${field}: is one of ${choices.join(', ')}`, offset);
+  return { kind: 'field', field, value: meant, isPrefix };
+}
+
+function compareTerm(field: 'duration' | 'exit', { value, isPrefix, offset }: Piece): CompareTerm {
+  const [, written = '', amount = ''] = /^(!=|<=|>=|<|>|=)?(.+)$/s.exec(value) ?? [];
+  const operator: Operator = written === '' ? '=' : (OPERATORS.find((known) => known === written) ?? '=');
+  const number = field === 'exit' ? readInteger(amount) : readDuration(amount);
+  if (number === undefined || isPrefix) {
+    const example = field === 'exit' ? 'a code: exit:0, exit:!=0' : 'a time: duration:>1h, duration:<=90s';
+    throw new QueryError(`${field}: takes ${example}`, offset);
+  }
+  return { kind: 'compare', field, operator, value: amount, number };
+}
+
+const OPERATORS: readonly Operator[] = ['=', '!=', '<', '<=', '>', '>='];
+const UNITS: ReadonlyMap<string, number> = new Map([
+  ['s', 1],
+  ['m', 60],
+  ['h', 3600],
+  ['d', 86_400],
+  ['w', 604_800],
+]);
+
+function readInteger(text: string): number | undefined {
+  return /^-?\d{1,9}$/.test(text) ? Number(text) : undefined;
+}
+
+function readDuration(text: string): number | undefined {
+  const [, amount, unit = 's'] = /^(\d{1,9}(?:\.\d{1,3})?)([smhdw])?$/.exec(text) ?? [];
+  return amount === undefined ? undefined : Number(amount) * (UNITS.get(unit) ?? 1);
+}
+
+function readTime(text: string, nowMs: number): number | undefined {
+  if (/^\d{1,5}[smhdw]$/.test(text)) return nowMs - (readDuration(text) ?? 0) * 1000;
+  if (!/^\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:\d{2}))?$/.test(text))
+    return undefined;
+  const atMs = Date.parse(text);
+  return Number.isNaN(atMs) ? undefined : atMs;
+}
+
+function printTerm(term: Term): string {
+  const not = term.isNot ? '-' : '';
+  if (term.kind === 'time') return `${not}${term.field}:${term.value}`;
+  if (term.kind === 'compare')
+    return `${not}${term.field}:${term.operator === '=' ? '' : term.operator}${term.value}`;
+  const key = term.field === 'any' ? '' : `${term.field}:`;
+  return `${not}${key}${printValue(term.value, key === '')}${term.isPrefix ? '*' : ''}`;
+}
+
+function printValue(value: string, isBareWord: boolean): string {
+  const isPlain = /^[^\s"*-][^\s"]*$/u.test(value) && !value.endsWith('*');
+  const isKey = isBareWord && (value === 'OR' || /^[A-Za-z_]+:/.test(value));
+  return isPlain && !isKey ? value : `"${value.replaceAll(/["\\]/g, '\\$&')}"`;
+}
+
+/** How many letters to change, add or leave out. Words of keys only: both are short. */
+function distance(left: string, right: string): number {
+  if (Math.abs(left.length - right.length) > 3) return Infinity;
+  let row = Array.from({ length: right.length + 1 }, (_, index) => index);
+  for (const [index, letter] of Array.from(left).entries()) {
+    const next = [index + 1];
+    for (let column = 1; column <= right.length; column += 1) {
+      const change = (row[column - 1] ?? 0) + (right[column - 1] === letter ? 0 : 1);
+      next.push(Math.min(change, (row[column] ?? 0) + 1, (next[column - 1] ?? 0) + 1));
+    }
+    row = next;
+  }
+  return row.at(-1) ?? Infinity;
+}

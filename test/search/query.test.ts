@@ -1,0 +1,134 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { parseQuery, printQuery, QueryError } from '../../src/search/query.ts';
+
+const NOW = Date.parse('2026-02-01T00:00:00Z');
+const parse = (text: string) => parseQuery(text, NOW);
+
+function refusal(text: string): string {
+  try {
+    parse(text);
+  } catch (error) {
+    if (error instanceof QueryError) return error.message;
+    throw error;
+  }
+  return 'no refusal';
+}
+
+describe('a query', () => {
+  it('is read term by term', () => {
+    expect(
+      parse('user:alice ns:prod OR namespace:dev -pod:web-* "rm -rf" kube* cmd:"kubectl delete"'),
+    ).toEqual({
+      clauses: [
+        [{ isNot: false, kind: 'field', field: 'user', value: 'alice', isPrefix: false }],
+        [
+          { isNot: false, kind: 'field', field: 'ns', value: 'prod', isPrefix: false },
+          { isNot: false, kind: 'field', field: 'ns', value: 'dev', isPrefix: false },
+        ],
+        [{ isNot: true, kind: 'field', field: 'pod', value: 'web-', isPrefix: true }],
+        [{ isNot: false, kind: 'text', field: 'any', value: 'rm -rf', isPrefix: false }],
+        [{ isNot: false, kind: 'text', field: 'any', value: 'kube', isPrefix: true }],
+        [{ isNot: false, kind: 'text', field: 'cmd', value: 'kubectl delete', isPrefix: false }],
+      ],
+    });
+    expect(parse('  ')).toEqual({ clauses: [] });
+  });
+
+  it('has times, durations and exit codes', () => {
+    const [after, before, duration, exit] = parse(
+      'after:2026-01-01 before:7d duration:>1h exit:!=0',
+    ).clauses.flat();
+    expect(after).toMatchObject({ kind: 'time', atMs: Date.parse('2026-01-01') });
+    expect(before).toMatchObject({ kind: 'time', atMs: NOW - 7 * 86_400_000 });
+    expect(duration).toMatchObject({ kind: 'compare', operator: '>', number: 3600 });
+    expect(exit).toMatchObject({ kind: 'compare', operator: '!=', number: 0 });
+  });
+
+  it.each([
+    ['usr:alice', 'did you mean user:?'],
+    ['http://host', 'write "http://host"'],
+    ['kind:shell', 'kind: is one of exec, attach, ssh, unknown'],
+    ['state:done', 'state: is one of'],
+    ['user:', 'user: needs a value'],
+    ['"open', 'a quote is not closed'],
+    ['OR a', 'OR stands between two terms'],
+    ['a OR', 'OR stands between two terms'],
+    ['a OR OR b', 'OR stands between two terms'],
+    ['ku*', 'at least 3 characters'],
+    ['--', 'there is no word'],
+    ['before:yesterday', 'takes a date'],
+    ['after:2026-13-45', 'takes a date'],
+    ['exit:x', 'exit: takes a code'],
+    ['duration:>', 'duration: takes a time'],
+    ['x'.repeat(600), 'at most 512 characters'],
+    [Array.from({ length: 17 }, (_, index) => `w${index}`).join(' '), 'at most 16 terms'],
+    [`"${'w '.repeat(33)}"`, 'at most 32 words'],
+  ])('that cannot be understood says so: %s', (text, message) => {
+    expect(refusal(text)).toContain(message);
+  });
+
+  it('takes what means something to engines for what it is: text', () => {
+    for (const text of [
+      'NEAR(',
+      'a AND b',
+      '10.0.0.1:80',
+      "';drop",
+      'x^2',
+      '{a}',
+      'a+b',
+      '\0x',
+      '\ud800x',
+      'c:\\x y',
+    ])
+      expect(() => printQuery(parse(text.startsWith('c:') ? `"${text}` + '"' : text)), text).not.toThrow();
+  });
+
+  it('reads as the same one when it is written', () => {
+    const word = fc.string({
+      unit: fc.constantFrom(...'ab1 -*":\\OR日é_.;\n\t'),
+      minLength: 1,
+      maxLength: 8,
+    });
+    const key = fc.constantFrom(
+      '',
+      '-',
+      'user:',
+      'pod:',
+      '-ns:',
+      'cmd:',
+      'text:',
+      'id:',
+      'after:',
+      'exit:',
+      'OR ',
+    );
+    const text = fc
+      .array(fc.tuple(key, word, fc.boolean(), fc.boolean()), { maxLength: 5 })
+      .map((terms) =>
+        terms
+          .map(
+            ([name, value, isQuoted, star]) =>
+              `${name}${isQuoted ? JSON.stringify(value) : value}${star ? '*' : ''}`,
+          )
+          .join(' '),
+      );
+    let read = 0;
+    fc.assert(
+      fc.property(text, (written) => {
+        let query;
+        try {
+          query = parse(written);
+        } catch (error) {
+          expect(error).toBeInstanceOf(QueryError);
+          return;
+        }
+        read += 1;
+        const printed = printQuery(query);
+        if (printed.length <= 512) expect(parse(printed)).toEqual(query);
+      }),
+      { numRuns: 5000 },
+    );
+    expect(read).toBeGreaterThan(500);
+  });
+});
