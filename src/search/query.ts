@@ -162,7 +162,8 @@ function readTerm(piece: Piece, nowMs: number): Term {
   const { key, isNot, value, isPrefix, offset } = piece;
   if (key === undefined) return { isNot, ...textTerm('any', piece) };
   const name = findKey(key, piece);
-  if (value === '') throw new QueryError(`${key}: needs a value right behind it`, offset);
+  const isAny = isPrefix && FIELDS.some((field) => field === name);
+  if (value === '' && !isAny) throw new QueryError(`${key}: needs a value right behind it`, offset);
   if (name === 'cmd' || name === 'text') return { isNot, ...textTerm(name, piece) };
   if (name === 'before' || name === 'after') {
     const atMs = isPrefix ? undefined : readTime(value, nowMs);

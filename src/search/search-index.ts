@@ -1,0 +1,95 @@
+/** What an index is asked for and what it answers, whatever keeps it. Plain data: it crosses process boundaries. */
+import type { IndexedText, Moment } from './moments.ts';
+
+/** Version of what is read from a recording. Another one makes every recording be read anew. */
+export const EXTRACTOR = 1;
+
+/** Names of a session: what is looked for besides its text. */
+export interface SessionNames {
+  readonly id: string;
+  /** Milliseconds since the epoch. */
+  readonly startedAtMs: number;
+  readonly user?: string;
+  readonly tags: readonly string[];
+  readonly namespace?: string;
+  readonly pod?: string;
+  readonly container?: string;
+  /** Names and stable ids of both ends. */
+  readonly nodes: readonly string[];
+  readonly kind: string;
+  /** `running` while more may come. */
+  readonly state: string;
+  readonly command?: string;
+  readonly durationSeconds?: number;
+  readonly exitCode?: number;
+}
+
+export interface SessionDoc {
+  readonly names: SessionNames;
+  /** Changes when the recording does. */
+  readonly version: string;
+  readonly text: IndexedText;
+}
+
+/** Which version of a recording an index holds; empty while it is being written or grows. */
+export interface IndexedSession {
+  readonly id: string;
+  readonly version: string;
+}
+
+/** Something that was looked for, and where it stood. */
+export interface Hit {
+  /** Seconds of the session. */
+  readonly at: number;
+  /** A row of the screen, or a command. */
+  readonly text: string;
+  /** What matched: UTF-16 offsets in `text`. */
+  readonly marks: readonly (readonly [start: number, end: number])[];
+  readonly isCommand: boolean;
+}
+
+export interface FoundSession {
+  readonly id: string;
+  readonly hits: readonly Hit[];
+  /** It has more hits than these. */
+  readonly more: boolean;
+  /** Not all of its text is in the index. */
+  readonly partial: boolean;
+}
+
+export interface Found {
+  /** Newest first. */
+  readonly sessions: readonly FoundSession[];
+  /** Where to go on. */
+  readonly next?: string;
+}
+
+export interface Page {
+  readonly limit: number;
+  readonly cursor?: string;
+}
+
+export interface FacetValue {
+  readonly value: string;
+  readonly count: number;
+}
+
+export interface Facets {
+  /** Sessions that were counted; `more`: there are others. */
+  readonly counted: number;
+  readonly more: boolean;
+  readonly user: readonly FacetValue[];
+  readonly ns: readonly FacetValue[];
+  readonly kind: readonly FacetValue[];
+  readonly state: readonly FacetValue[];
+}
+
+export interface IndexStatus {
+  readonly sessions: number;
+  /** Of which not all text is in the index. */
+  readonly partial: number;
+  /** Of the files. */
+  readonly bytes: number;
+}
+
+export type { Moment };

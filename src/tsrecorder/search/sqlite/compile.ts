@@ -1,0 +1,143 @@
+/** Turns a query into what SQLite is asked: words for FTS5, and conditions on sessions. No text of a query is ever SQL. */
+import type { Query, Term } from '../../../search/query.ts';
+import { QueryError } from '../../../search/query.ts';
+import { phraseOf, type TokenPhrase } from '../../../search/tokens.ts';
+import type { ViewerTerms } from '../../../search/viewer-terms.ts';
+import { EVERY, facetWord } from './facets.ts';
+import { numberOf } from './database.ts';
+
+export interface CompiledQuery {
+  /** For FTS5; undefined: every session. */
+  readonly match: string | undefined;
+  /** Words are looked for: in moments, not in names of sessions alone. */
+  readonly hasText: boolean;
+  /** Condition on `s`. */
+  readonly where: string;
+  readonly values: readonly (string | number)[];
+  /** Numbers of sessions: not before `from`, before `to`. */
+  readonly from: number;
+  readonly to: number;
+  /** To mark in rows and in commands. */
+  readonly inRows: readonly TokenPhrase[];
+  readonly inCommands: readonly TokenPhrase[];
+}
+
+interface Condition {
+  readonly sql: string;
+  readonly values: readonly (string | number)[];
+}
+
+/** @throws QueryError for what cannot be joined with `OR`. */
+export function compileQuery(query: Query, may: ViewerTerms, key: string): CompiledQuery {
+  const all: string[] = [];
+  const none: string[] = [];
+  const conditions: Condition[] = [];
+  for (const clause of query.clauses) {
+    if (clause.every((term) => !isWord(term))) {
+      const parts = clause.map(conditionOf);
+      conditions.push({
+        sql: `(${parts.map(({ sql }) => sql).join(' OR ')})`,
+        values: parts.flatMap(({ values }) => values),
+      });
+    } else if (clause.every((term) => isWord(term) && !term.isNot))
+      all.push(clause.map((term) => wordOf(term, key)).join(' OR '));
+    else if (clause.length === 1) none.push(...clause.map((term) => wordOf(term, key)));
+    else
+      throw new QueryError(
+        'OR joins words and whole names with each other, or times, numbers and beginnings of names',
+        0,
+      );
+  }
+  if (may !== 'everything') all.push(rules(may, key));
+  if (all.length === 0 && none.length > 0) all.push(inFacets(EVERY));
+  const terms = query.clauses.flat().filter((term) => term.kind === 'text');
+  const positive = terms.filter((term) => !term.isNot);
+  return {
+    match: all.length === 0 ? undefined : withoutAny(all.map((part) => `(${part})`).join(' AND '), none),
+    hasText: terms.length > 0,
+    where: conditions.map(({ sql }) => sql).join(' AND ') || 'TRUE',
+    values: conditions.flatMap(({ values }) => values),
+    from: Math.max(0, ...timesOf(query, 'after')),
+    to: Math.min(Number.MAX_SAFE_INTEGER, ...timesOf(query, 'before')),
+    inRows: positive
+      .filter(({ field }) => field !== 'cmd')
+      .map(({ value, isPrefix }) => phraseOf(value, isPrefix)),
+    inCommands: positive
+      .filter(({ field }) => field !== 'text')
+      .map(({ value, isPrefix }) => phraseOf(value, isPrefix)),
+  };
+}
+
+/** Times that hold for all that is found. */
+function timesOf({ clauses }: Query, field: 'before' | 'after'): readonly number[] {
+  return clauses.flatMap(([term, ...others]) =>
+    others.length === 0 && term?.kind === 'time' && term.field === field && !term.isNot
+      ? [numberOf(term.atMs)]
+      : [],
+  );
+}
+
+function withoutAny(match: string, none: readonly string[]): string {
+  return none.length === 0 ? match : `(${match}) NOT (${none.join(' OR ')})`;
+}
+
+/** Nobody sees anything that no rule names. */
+function rules(may: Exclude<ViewerTerms, 'everything'>, key: string): string {
+  const words = may.map(({ kind, value }) =>
+    inFacets(facetWord(key, kind === 'namespace' ? 'ns' : kind, value)),
+  );
+  return words.length === 0 ? inFacets('nothing') : words.join(' OR ');
+}
+
+function isWord(term: Term): boolean {
+  return term.kind === 'text' || (term.kind === 'field' && !term.isPrefix);
+}
+
+function wordOf(term: Term, key: string): string {
+  if (term.kind === 'field') return inFacets(facetWord(key, term.field, term.value));
+  if (term.kind !== 'text') throw new TypeError(`${term.kind} is no word`);
+  const { tokens, isPrefix } = phraseOf(term.value, term.isPrefix);
+  const columns = { any: 'text cmd d', text: 'text', cmd: 'cmd' }[term.field];
+  return `{${columns}} : "${tokens.join(' ')}"${isPrefix ? ' *' : ''}`;
+}
+
+function inFacets(word: string): string {
+  return `{f} : "${word}"`;
+}
+
+const COLUMNS = {
+  user: 'usr',
+  ns: 'ns',
+  pod: 'pod',
+  container: 'container',
+  kind: 'kind',
+  state: 'state',
+  id: 'id',
+} as const;
+
+function conditionOf(term: Term): Condition {
+  const found = plainCondition(term);
+  return term.isNot ? { sql: `NOT coalesce(${found.sql}, FALSE)`, values: found.values } : found;
+}
+
+function plainCondition(term: Term): Condition {
+  if (term.kind === 'time')
+    return { sql: `n ${term.field === 'before' ? '<' : '>='} ?`, values: [numberOf(term.atMs)] };
+  if (term.kind === 'compare')
+    return { sql: `${term.field === 'exit' ? 'exit' : 'dur'} ${term.operator} ?`, values: [term.number] };
+  if (term.kind !== 'field') throw new TypeError(`${term.kind} is no condition`);
+  if (term.field === 'tag' || term.field === 'node') {
+    const list = term.field === 'tag' ? 'tags' : 'nodes';
+    return {
+      sql: `EXISTS (SELECT 1 FROM json_each(${list}) WHERE value >= ? AND value < ?)`,
+      values: beginning(term.value),
+    };
+  }
+  const column = COLUMNS[term.field];
+  return { sql: `(${column} >= ? AND ${column} < ?)`, values: beginning(term.value) };
+}
+
+/** Between which texts those are that begin so. */
+function beginning(value: string): readonly string[] {
+  return [value, `${value}\u{10ffff}`];
+}

@@ -1,0 +1,114 @@
+/**
+ * The files of the embedded index: `sessions.db` with what a session is called, and one file for each month with the words
+ * on its screens. Only the processes of the index load this: node:sqlite is not part of every build of Node.
+ */
+import { randomBytes } from 'node:crypto';
+import { chmodSync, existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+
+/** Another layout goes into another folder; this one is then built anew beside it. */
+export const LAYOUT = 'v1';
+/** Numbers of moments that a session may have in its month's file. */
+export const MOMENT_SPACE = 32_768;
+/** Sessions that may begin in one millisecond. */
+export const SESSIONS_PER_MS = 32;
+
+const TOKENIZER = `tokenize="ascii tokenchars '_'", prefix='3 4'`;
+
+/** Checks that this build of SQLite can do what is needed. @throws Error with a sentence. */
+export function probeSqlite(): void {
+  const database = new DatabaseSync(':memory:');
+  try {
+    database.exec(`CREATE VIRTUAL TABLE t USING fts5(a, content='', contentless_delete=1, ${TOKENIZER})`);
+  } catch (error) {
+    throw new Error('the SQLite of this Node has no FTS5 with contentless_delete', { cause: error });
+  } finally {
+    database.close();
+  }
+}
+
+/** Opens or makes `sessions.db`. @throws what SQLite throws when the file is damaged. */
+export function openSessions(directory: string): DatabaseSync {
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  const database = openFile(join(directory, 'sessions.db'), 'NORMAL');
+  database.exec(`
+    CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS s(
+      n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, ver TEXT NOT NULL, usr TEXT, tags TEXT NOT NULL, ns TEXT, pod TEXT,
+      container TEXT, nodes TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, cmd TEXT, dur REAL, exit INTEGER,
+      moments INTEGER NOT NULL, partial INTEGER NOT NULL);
+    CREATE INDEX IF NOT EXISTS s_usr ON s(usr, n);
+    CREATE INDEX IF NOT EXISTS s_ns ON s(ns, n);
+    CREATE INDEX IF NOT EXISTS s_pod ON s(pod, n);
+    CREATE VIRTUAL TABLE IF NOT EXISTS sf USING fts5(d, f, content='', contentless_delete=1, ${TOKENIZER});
+  `);
+  database
+    .prepare('INSERT OR IGNORE INTO meta(key, value) VALUES (?, ?)')
+    .run('key', randomBytes(32).toString('hex'));
+  return database;
+}
+
+/** Opens or makes the file of a month. */
+export function openMonth(directory: string, month: string): DatabaseSync {
+  // what is in here is what sessions.db says is in here: it must not be lost after that
+  const database = openFile(join(directory, `${month}.db`), 'FULL');
+  database.exec(`
+    CREATE TABLE IF NOT EXISTS blk(id INTEGER PRIMARY KEY, z BLOB NOT NULL);
+    CREATE VIRTUAL TABLE IF NOT EXISTS m USING fts5(text, cmd, d, f, content='', contentless_delete=1, ${TOKENIZER});
+  `);
+  return database;
+}
+
+export function openReadOnly(path: string): DatabaseSync | undefined {
+  if (!existsSync(path)) return undefined;
+  const database = new DatabaseSync(path, { readOnly: true });
+  database.exec('PRAGMA busy_timeout = 1000; PRAGMA cache_size = -16384; PRAGMA query_only = 1');
+  return database;
+}
+
+/** `YYYY-MM` of those that there are, newest first. */
+export function listMonths(directory: string): readonly string[] {
+  return readdirSync(directory)
+    .flatMap((name) => /^(\d{4}-\d{2})\.db$/.exec(name)?.[1] ?? [])
+    .toSorted()
+    .toReversed();
+}
+
+/** Bytes of all files of the index. */
+export function indexBytes(directory: string): number {
+  return readdirSync(directory).reduce(
+    (sum, name) => sum + (statSync(join(directory, name), { throwIfNoEntry: false })?.size ?? 0),
+    0,
+  );
+}
+
+/** The number of the first session that may begin in a millisecond: numbers are in the order of time. */
+export function numberOf(startedAtMs: number): number {
+  return Math.max(0, Math.floor(startedAtMs)) * SESSIONS_PER_MS;
+}
+
+/** The month in whose file a session is. */
+export function monthOf(n: number): string {
+  return new Date(Math.floor(n / SESSIONS_PER_MS)).toISOString().slice(0, 7);
+}
+
+/** The first number of the moments of a session, in its month's file. */
+export function firstMoment(n: number, month: string): number {
+  return (n - numberOf(Date.parse(`${month}-01T00:00:00Z`))) * MOMENT_SPACE;
+}
+
+/** The session of a moment. */
+export function sessionOfMoment(moment: number, month: string): number {
+  return Math.floor(moment / MOMENT_SPACE) + numberOf(Date.parse(`${month}-01T00:00:00Z`));
+}
+
+function openFile(path: string, synchronous: 'NORMAL' | 'FULL'): DatabaseSync {
+  const database = new DatabaseSync(path);
+  chmodSync(path, 0o600);
+  database.exec(`
+    PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = ${synchronous};
+    PRAGMA busy_timeout = 5000; PRAGMA cache_size = -32768; PRAGMA secure_delete = 1;
+  `);
+  return database;
+}

@@ -1,0 +1,41 @@
+/** Names of sessions as words of the index, so that rules and filters are part of the search and not of a join. */
+import { createHmac } from 'node:crypto';
+import type { SessionNames } from '../../../search/search-index.ts';
+import { indexText } from '../../../search/tokens.ts';
+
+/** What a facet is about. */
+export type FacetKind = 'user' | 'ns' | 'pod' | 'container' | 'node' | 'tag' | 'kind' | 'state' | 'id';
+
+/** Stands in every row. */
+export const EVERY = 'every';
+
+/** The word for a name: exact, whatever characters it has. */
+export function facetWord(key: string, kind: FacetKind, value: string): string {
+  const hash = createHmac('sha256', key).update(`${kind}\0${value}`).digest('hex').slice(0, 15);
+  return `${kind}_${hash}`;
+}
+
+/** All words of a session. */
+export function facetWords(key: string, names: SessionNames): string {
+  const { user, namespace, pod, container, tags, nodes, kind, state, id } = names;
+  const words: string[] = [EVERY];
+  const add = (of: FacetKind, value: string | undefined): void => {
+    if (value !== undefined && value !== '') words.push(facetWord(key, of, value));
+  };
+  add('user', user);
+  add('ns', namespace);
+  add('pod', pod);
+  add('container', container);
+  for (const tag of tags) add('tag', tag);
+  for (const node of new Set(nodes)) add('node', node);
+  add('kind', kind);
+  add('state', state);
+  add('id', id);
+  return words.join(' ');
+}
+
+/** Words of its names, for those who do not say which name they mean. */
+export function nameWords({ user, namespace, pod, container, tags, nodes, command }: SessionNames): string {
+  const names = [user, namespace, pod, container, ...tags, ...new Set(nodes), command];
+  return indexText(names.filter((name) => name !== undefined).join(' \n '));
+}

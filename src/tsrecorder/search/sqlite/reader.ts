@@ -1,0 +1,279 @@
+/** Answers queries from the files of the embedded index. Reads only; in a process of its own, which can be killed. */
+import { join } from 'node:path';
+import type { DatabaseSync } from 'node:sqlite';
+import { zstdDecompressSync } from 'node:zlib';
+import { z } from 'zod';
+import type { Query } from '../../../search/query.ts';
+import type {
+  Facets,
+  FacetValue,
+  Found,
+  FoundSession,
+  Hit,
+  Moment,
+  Page,
+} from '../../../search/search-index.ts';
+import { findPhrase, tokenize } from '../../../search/tokens.ts';
+import type { ViewerTerms } from '../../../search/viewer-terms.ts';
+import { compileQuery, type CompiledQuery } from './compile.ts';
+import { firstMoment, listMonths, MOMENT_SPACE, monthOf, openReadOnly, sessionOfMoment } from './database.ts';
+
+/** What the writer puts together. */
+const BLOCK = z.array(
+  z.object({
+    t0: z.number(),
+    t1: z.number(),
+    rows: z.array(z.object({ at: z.number(), text: z.string() })),
+    command: z.object({ text: z.string(), isGuessed: z.boolean() }).exactOptional(),
+  }),
+) satisfies z.ZodType<readonly Moment[]>;
+const HITS_PER_SESSION = 3;
+const MAX_SNIPPET = 300;
+const MAX_FACETED = 1000;
+const MAX_FACETS = 10;
+const MAX_BLOCK = 16 * 1024 ** 2;
+
+export class IndexReader {
+  readonly #directory: string;
+  readonly #months = new Map<string, DatabaseSync>();
+  #sessions: DatabaseSync | undefined;
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  find(query: Query, may: ViewerTerms, { limit, cursor }: Page): Found {
+    const sessions = this.#open();
+    if (sessions === undefined) return { sessions: [] };
+    const compiled = compileQuery(query, may, keyOf(sessions));
+    const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (parseCursor(cursor) ?? 0);
+    const found: (FoundSession & { readonly n: number })[] = [];
+    const candidates = compiled.hasText
+      ? this.#byMoments(compiled, before)
+      : byNames(sessions, compiled, before);
+    for (const { n, moments } of candidates) {
+      const session = describe(sessions, n, compiled);
+      if (session === undefined) continue;
+      if (found.length === limit)
+        return { sessions: found.map(withoutNumber), next: formatCursor(found.at(-1)?.n ?? 0) };
+      const hits = moments.slice(0, HITS_PER_SESSION).flatMap((moment) => this.#hitOf(n, moment, compiled));
+      found.push({ ...session, n, hits, more: moments.length > HITS_PER_SESSION });
+    }
+    return { sessions: found.map(withoutNumber) };
+  }
+
+  /** Hits of one session, in the order of time. */
+  within(
+    id: string,
+    query: Query,
+    may: ViewerTerms,
+    limit: number,
+  ): { readonly hits: readonly Hit[]; readonly more: boolean } {
+    const sessions = this.#open();
+    const row = sessions?.prepare('SELECT n FROM s WHERE id = ?').get(id);
+    if (sessions === undefined || row === undefined) return { hits: [], more: false };
+    const n = Number(row['n']);
+    const compiled = compileQuery(query, may, keyOf(sessions));
+    const month = monthOf(n);
+    const first = firstMoment(n, month);
+    const database = this.#month(month);
+    if (
+      database === undefined ||
+      compiled.match === undefined ||
+      describe(sessions, n, compiled) === undefined
+    )
+      return { hits: [], more: false };
+    const found = database
+      .prepare('SELECT rowid FROM m WHERE m MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid LIMIT ?')
+      .all(compiled.match, first, first + MOMENT_SPACE, limit + 1)
+      .map(({ rowid }) => Number(rowid));
+    return {
+      hits: found.slice(0, limit).flatMap((moment) => this.#hitOf(n, moment, compiled)),
+      more: found.length > limit,
+    };
+  }
+
+  /** What the newest sessions that match have in common. */
+  facets(query: Query, may: ViewerTerms): Facets {
+    const sessions = this.#open();
+    const counts = {
+      user: new Map<string, number>(),
+      ns: new Map<string, number>(),
+      kind: new Map<string, number>(),
+      state: new Map<string, number>(),
+    };
+    let counted = 0;
+    let more = false;
+    if (sessions !== undefined) {
+      const compiled = compileQuery(query, may, keyOf(sessions));
+      const last = Number.MAX_SAFE_INTEGER;
+      const candidates = compiled.hasText
+        ? this.#byMoments(compiled, last)
+        : byNames(sessions, compiled, last);
+      const names = sessions.prepare('SELECT usr, ns, kind, state FROM s WHERE n = ?');
+      for (const { n } of candidates) {
+        if (describe(sessions, n, compiled) === undefined) continue;
+        more = counted === MAX_FACETED;
+        if (more) break;
+        counted += 1;
+        const row = names.get(n) ?? {};
+        count(counts.user, row['usr']);
+        count(counts.ns, row['ns']);
+        count(counts.kind, row['kind']);
+        count(counts.state, row['state']);
+      }
+    }
+    return {
+      counted,
+      more,
+      user: most(counts.user),
+      ns: most(counts.ns),
+      kind: most(counts.kind),
+      state: most(counts.state),
+    };
+  }
+
+  close(): void {
+    for (const database of this.#months.values()) database.close();
+    this.#months.clear();
+    this.#sessions?.close();
+    this.#sessions = undefined;
+  }
+
+  #open(): DatabaseSync | undefined {
+    this.#sessions ??= openReadOnly(join(this.#directory, 'sessions.db'));
+    return this.#sessions;
+  }
+
+  #month(name: string): DatabaseSync | undefined {
+    const database = this.#months.get(name) ?? openReadOnly(join(this.#directory, `${name}.db`));
+    if (database !== undefined) this.#months.set(name, database);
+    return database;
+  }
+
+  /** Sessions with moments that match, newest first, each with the first of these. */
+  *#byMoments({ match, from, to }: CompiledQuery, before: number): Generator<Candidate> {
+    for (const name of listMonths(this.#directory)) {
+      const database = this.#month(name);
+      if (database === undefined || match === undefined) continue;
+      const newest = database.prepare(
+        'SELECT rowid FROM m WHERE m MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT 1',
+      );
+      const ofSession = database.prepare(
+        'SELECT rowid FROM m WHERE m MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid LIMIT ?',
+      );
+      let end = firstMoment(Math.min(before, to, sessionOfMoment(Number.MAX_SAFE_INTEGER, name)), name);
+      for (;;) {
+        const row = newest.get(match, end);
+        if (row === undefined) break;
+        const n = sessionOfMoment(Number(row['rowid']), name);
+        if (n < from) return;
+        const first = firstMoment(n, name);
+        const moments = ofSession.all(match, first, first + MOMENT_SPACE, HITS_PER_SESSION + 1);
+        yield { n, moments: moments.map(({ rowid }) => Number(rowid)) };
+        end = first;
+      }
+    }
+  }
+
+  #hitOf(n: number, moment: number, compiled: CompiledQuery): readonly Hit[] {
+    const found = this.#readMoment(n, moment);
+    if (found === undefined) return [];
+    const { command, rows, t0 } = found;
+    if (command !== undefined) {
+      const hit = mark(command.text, compiled.inCommands, t0, true);
+      if (hit !== undefined) return [hit];
+    }
+    for (const { at, text } of rows) {
+      const hit = mark(text, compiled.inRows, at, false);
+      if (hit !== undefined) return [hit];
+    }
+    return [];
+  }
+
+  #readMoment(n: number, moment: number): Moment | undefined {
+    const database = this.#month(monthOf(n));
+    const row = database?.prepare('SELECT id, z FROM blk WHERE id <= ? ORDER BY id DESC LIMIT 1').get(moment);
+    if (row === undefined || !(row['z'] instanceof Uint8Array)) return undefined;
+    const text = zstdDecompressSync(row['z'], { maxOutputLength: MAX_BLOCK }).toString();
+    return BLOCK.parse(JSON.parse(text))[moment - Number(row['id'])];
+  }
+}
+
+interface Candidate {
+  readonly n: number;
+  readonly moments: readonly number[];
+}
+
+function* byNames(
+  sessions: DatabaseSync,
+  { match, where, values }: CompiledQuery,
+  before: number,
+): Generator<Candidate> {
+  const statement =
+    match === undefined
+      ? sessions.prepare(`SELECT n FROM s WHERE n < ? AND (${where}) ORDER BY n DESC`)
+      : sessions.prepare(
+          `SELECT n FROM sf JOIN s ON s.n = sf.rowid WHERE sf MATCH ? AND sf.rowid < ? AND (${where}) ORDER BY sf.rowid DESC`,
+        );
+  const rows =
+    match === undefined ? statement.iterate(before, ...values) : statement.iterate(match, before, ...values);
+  for (const { n } of rows) yield { n: Number(n), moments: [] };
+}
+
+/** Undefined when the session is not what the conditions ask for, or is being removed. */
+function describe(
+  sessions: DatabaseSync,
+  n: number,
+  { where, values }: CompiledQuery,
+): Omit<FoundSession, 'hits' | 'more'> | undefined {
+  const row = sessions
+    .prepare(`SELECT id, partial FROM s WHERE n = ? AND kind <> '' AND (${where})`)
+    .get(n, ...values);
+  return row === undefined ? undefined : { id: String(row['id']), partial: row['partial'] === 1 };
+}
+
+function mark(
+  text: string,
+  phrases: CompiledQuery['inRows'],
+  at: number,
+  isCommand: boolean,
+): Hit | undefined {
+  const tokens = tokenize(text);
+  const marks = phrases
+    .flatMap((phrase) => findPhrase(tokens, phrase))
+    .toSorted(([left], [right]) => left - right);
+  const [first] = marks;
+  if (first === undefined) return undefined;
+  const start =
+    text.length <= MAX_SNIPPET ? 0 : Math.max(0, Math.min(first[0] - 60, text.length - MAX_SNIPPET));
+  const snippet = text.slice(start, start + MAX_SNIPPET).toWellFormed();
+  const inside = marks.filter(([, end]) => end <= start + snippet.length);
+  return { at, text: snippet, marks: inside.map(([from, to]) => [from - start, to - start]), isCommand };
+}
+
+function keyOf(sessions: DatabaseSync): string {
+  return String(sessions.prepare(`SELECT value FROM meta WHERE key = 'key'`).get()?.['value'] ?? '');
+}
+
+function withoutNumber({ n: _n, ...session }: FoundSession & { readonly n: number }): FoundSession {
+  return session;
+}
+
+function formatCursor(n: number): string {
+  return `n${n.toString(36)}`;
+}
+
+function parseCursor(text: string): number | undefined {
+  return /^n[0-9a-z]{1,11}$/.test(text) ? parseInt(text.slice(1), 36) : undefined;
+}
+
+function count(counts: Map<string, number>, value: unknown): void {
+  if (typeof value === 'string') counts.set(value, (counts.get(value) ?? 0) + 1);
+}
+
+function most(counts: ReadonlyMap<string, number>): readonly FacetValue[] {
+  return Array.from(counts, ([value, times]) => ({ value, count: times }))
+    .toSorted((left, right) => right.count - left.count || (left.value < right.value ? -1 : 1))
+    .slice(0, MAX_FACETS);
+}

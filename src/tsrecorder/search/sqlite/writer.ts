@@ -1,0 +1,291 @@
+/**
+ * Writes the index. Every step leaves it so that a process that is killed there loses nothing: a session has an empty
+ * version while its moments are being written, and whoever finds that writes them again.
+ */
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import { zstdCompressSync } from 'node:zlib';
+import type {
+  IndexedSession,
+  IndexStatus,
+  Moment,
+  SessionDoc,
+  SessionNames,
+} from '../../../search/search-index.ts';
+import { indexText } from '../../../search/tokens.ts';
+import { facetWords, nameWords } from './facets.ts';
+import {
+  firstMoment,
+  indexBytes,
+  listMonths,
+  MOMENT_SPACE,
+  monthOf,
+  numberOf,
+  openMonth,
+  openSessions,
+} from './database.ts';
+
+const MAX_OPEN_MONTHS = 4;
+/** Text that is compressed together. */
+const BLOCK = 65_536;
+
+/** Called before each step that a kill may come before; tests use it. */
+export type OnStep = (step: string) => void;
+
+interface Month {
+  readonly name: string;
+  readonly database: DatabaseSync;
+  readonly insert: StatementSync;
+  readonly insertBlock: StatementSync;
+}
+
+export class IndexWriter {
+  readonly #directory: string;
+  readonly #sessions: DatabaseSync;
+  readonly #months = new Map<string, Month>();
+  readonly #key: string;
+  readonly #onStep: OnStep;
+
+  /** Makes what is missing. @throws what SQLite throws when it is damaged. */
+  constructor(directory: string, onStep: OnStep = () => undefined) {
+    this.#directory = directory;
+    this.#onStep = onStep;
+    this.#sessions = openSessions(directory);
+    this.#check();
+    this.#key = textOf(this.#sessions.prepare(`SELECT value FROM meta WHERE key = 'key'`).get()?.['value']);
+  }
+
+  /** Replaces what there is of a session. */
+  put(doc: SessionDoc, moments: readonly Moment[], partial: boolean): 'put' | 'same' {
+    const known = this.#find(doc.names.id);
+    if (known !== undefined && known.version === doc.version && doc.version !== '') return 'same';
+    const n = this.#begin(doc.names, known?.n);
+    this.#writeMoments(n, 0, doc.names, moments);
+    this.#onStep('moments');
+    this.#finish(n, doc, moments.length, partial);
+    return 'put';
+  }
+
+  /** A session that grows: its version is empty until it is put. `fresh`: what there is of it goes. */
+  append(names: SessionNames, moments: readonly Moment[], fresh: boolean, partial: boolean): void {
+    const known = this.#find(names.id);
+    const isNew = fresh || known === undefined;
+    const n = isNew ? this.#begin(names, known?.n) : known.n;
+    const before = isNew ? 0 : known.moments;
+    // a session always has one, so that its names are found with words
+    const added = isNew && moments.length === 0 ? [NOTHING] : moments;
+    this.#writeMoments(n, before, names, added);
+    this.#onStep('appended');
+    this.#finish(n, { names, version: '', text: 'all' }, before + added.length, partial);
+  }
+
+  remove(id: string): void {
+    const known = this.#find(id);
+    if (known === undefined) return;
+    prepareWrite(this.#sessions, `UPDATE s SET ver = '' WHERE n = ?`).run(known.n);
+    this.#onStep('marked');
+    this.#clearMoments(known.n);
+    this.#onStep('cleared');
+    transaction(this.#sessions, () => {
+      prepareWrite(this.#sessions, 'DELETE FROM s WHERE n = ?').run(known.n);
+      prepareWrite(this.#sessions, 'DELETE FROM sf WHERE rowid = ?').run(known.n);
+    });
+  }
+
+  /** Takes removed words out of the bytes of the files. Slow: for after a retention run. */
+  compact(): void {
+    for (const name of listMonths(this.#directory)) {
+      const [from, to] = [numberOf(Date.parse(`${name}-01T00:00:00Z`)), numberOf(endOfMonth(name))];
+      const left = this.#sessions.prepare('SELECT 1 FROM s WHERE n >= ? AND n < ? LIMIT 1').get(from, to);
+      if (left === undefined) {
+        this.#months.get(name)?.database.close();
+        this.#months.delete(name);
+        for (const end of ['', '-wal', '-shm'])
+          rmSync(join(this.#directory, `${name}.db${end}`), { force: true });
+        continue;
+      }
+      const { database } = this.#month(name);
+      database.exec(`INSERT INTO m(m) VALUES ('optimize'); VACUUM; PRAGMA wal_checkpoint(TRUNCATE)`);
+    }
+    this.#sessions.exec(`INSERT INTO sf(sf) VALUES ('optimize'); VACUUM; PRAGMA wal_checkpoint(TRUNCATE)`);
+  }
+
+  /** In the order of ids. */
+  ids(after: string, limit: number): readonly IndexedSession[] {
+    return this.#sessions
+      .prepare('SELECT id, ver FROM s WHERE id > ? ORDER BY id LIMIT ?')
+      .all(after, limit)
+      .map(({ id, ver }) => ({ id: textOf(id), version: textOf(ver) }));
+  }
+
+  status(): IndexStatus {
+    const row = this.#sessions
+      .prepare('SELECT count(*) AS sessions, coalesce(sum(partial), 0) AS partial FROM s')
+      .get();
+    return {
+      sessions: Number(row?.['sessions'] ?? 0),
+      partial: Number(row?.['partial'] ?? 0),
+      bytes: indexBytes(this.#directory),
+    };
+  }
+
+  close(): void {
+    for (const { database } of this.#months.values()) database.close();
+    this.#months.clear();
+    this.#sessions.close();
+  }
+
+  /** @throws when the files are damaged, as far as a quick look tells. */
+  #check(): void {
+    const [newest] = listMonths(this.#directory);
+    const databases = [this.#sessions, ...(newest === undefined ? [] : [this.#month(newest).database])];
+    for (const database of databases) {
+      const found = textOf(database.prepare('PRAGMA quick_check(1)').get()?.['quick_check']);
+      if (found !== 'ok') throw new Error(`the index is damaged: ${found}`);
+    }
+  }
+
+  #find(id: string): { readonly n: number; readonly version: string; readonly moments: number } | undefined {
+    const row = this.#sessions.prepare('SELECT n, ver, moments FROM s WHERE id = ?').get(id);
+    if (row === undefined) return undefined;
+    return { n: Number(row['n']), version: textOf(row['ver']), moments: Number(row['moments']) };
+  }
+
+  /** Makes room for a session: it is known, without a version, and has no moments. */
+  #begin(names: SessionNames, known: number | undefined): number {
+    const n = known ?? this.#freeNumber(numberOf(names.startedAtMs));
+    if (known === undefined)
+      prepareWrite(
+        this.#sessions,
+        `INSERT INTO s(n, id, ver, tags, nodes, kind, state, moments, partial) VALUES (?, ?, '', '[]', '[]', '', '', 0, 0)`,
+      ).run(n, names.id);
+    else prepareWrite(this.#sessions, `UPDATE s SET ver = '', moments = 0 WHERE n = ?`).run(n);
+    this.#onStep('begun');
+    this.#clearMoments(n);
+    return n;
+  }
+
+  #freeNumber(first: number): number {
+    const taken = this.#sessions.prepare('SELECT 1 FROM s WHERE n = ?');
+    for (let n = first; ; n += 1) if (taken.get(n) === undefined) return n;
+  }
+
+  #clearMoments(n: number): void {
+    const { name, database } = this.#month(monthOf(n));
+    const first = firstMoment(n, name);
+    const last = first + MOMENT_SPACE - 1;
+    transaction(database, () => {
+      prepareWrite(database, 'DELETE FROM m WHERE rowid >= ? AND rowid <= ?').run(first, last);
+      prepareWrite(database, 'DELETE FROM blk WHERE id >= ? AND id <= ?').run(first, last);
+    });
+  }
+
+  #writeMoments(n: number, before: number, names: SessionNames, moments: readonly Moment[]): void {
+    const month = this.#month(monthOf(n));
+    const first = firstMoment(n, month.name) + before;
+    const facets = facetWords(this.#key, names);
+    const words = nameWords(names);
+    const given = moments.length === 0 && before === 0 ? [NOTHING] : moments.slice(0, MOMENT_SPACE - before);
+    transaction(month.database, () => {
+      let block: Moment[] = [];
+      let length = 0;
+      for (const [index, moment] of given.entries()) {
+        const text = moment.rows.map((row) => row.text).join('\n');
+        month.insert.run(
+          first + index,
+          indexText(text),
+          indexText(moment.command?.text ?? ''),
+          words,
+          facets,
+        );
+        block.push(moment);
+        length += text.length;
+        if (length < BLOCK && index + 1 < given.length) continue;
+        const packed = zstdCompressSync(Buffer.from(JSON.stringify(block)));
+        month.insertBlock.run(first + index + 1 - block.length, packed);
+        block = [];
+        length = 0;
+      }
+    });
+  }
+
+  #finish(n: number, { names, version }: SessionDoc, moments: number, partial: boolean): void {
+    transaction(this.#sessions, () => {
+      prepareWrite(
+        this.#sessions,
+        `UPDATE s SET ver = ?, usr = ?, tags = ?, ns = ?, pod = ?, container = ?, nodes = ?, kind = ?, state = ?, cmd = ?,
+           dur = ?, exit = ?, moments = ?, partial = ? WHERE n = ?`,
+      ).run(
+        version,
+        names.user ?? null,
+        JSON.stringify(names.tags),
+        names.namespace ?? null,
+        names.pod ?? null,
+        names.container ?? null,
+        JSON.stringify(names.nodes),
+        names.kind,
+        names.state,
+        names.command ?? null,
+        names.durationSeconds ?? null,
+        names.exitCode ?? null,
+        moments,
+        partial ? 1 : 0,
+        n,
+      );
+      prepareWrite(this.#sessions, 'INSERT OR REPLACE INTO sf(rowid, d, f) VALUES (?, ?, ?)').run(
+        n,
+        nameWords(names),
+        facetWords(this.#key, names),
+      );
+    });
+  }
+
+  #month(name: string): Month {
+    const known = this.#months.get(name);
+    if (known !== undefined) return known;
+    const [oldest] = this.#months.values();
+    if (this.#months.size >= MAX_OPEN_MONTHS && oldest !== undefined) {
+      oldest.database.close();
+      this.#months.delete(oldest.name);
+    }
+    const database = openMonth(this.#directory, name);
+    const month = {
+      name,
+      database,
+      insert: prepareWrite(database, 'INSERT INTO m(rowid, text, cmd, d, f) VALUES (?, ?, ?, ?, ?)'),
+      insertBlock: prepareWrite(database, 'INSERT OR REPLACE INTO blk(id, z) VALUES (?, ?)'),
+    };
+    this.#months.set(name, month);
+    return month;
+  }
+}
+
+const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
+
+function endOfMonth(month: string): number {
+  const date = new Date(`${month}-01T00:00:00Z`);
+  return date.setUTCMonth(date.getUTCMonth() + 1);
+}
+
+function transaction(database: DatabaseSync, act: () => void): void {
+  database.exec('BEGIN IMMEDIATE');
+  try {
+    act();
+    database.exec('COMMIT');
+  } catch (error) {
+    if (database.isTransaction) database.exec('ROLLBACK');
+    throw error;
+  }
+}
+
+/** For writing: FTS5 leaves row numbers of its own behind that are larger than a number can be. */
+function prepareWrite(database: DatabaseSync, sql: string): StatementSync {
+  const statement = database.prepare(sql);
+  statement.setReadBigInts(true);
+  return statement;
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}

@@ -1,0 +1,293 @@
+/** What every search engine of ours must do. */
+import { expect } from 'vitest';
+import { parseQuery } from '../../../src/search/query.ts';
+import type { Facets, Found, Moment, SessionDoc, SessionNames } from '../../../src/search/search-index.ts';
+import type { ViewerTerms } from '../../../src/search/viewer-terms.ts';
+
+/** An engine under test. */
+export interface TestedIndex {
+  put(doc: SessionDoc, moments: readonly Moment[], partial: boolean): Promise<'put' | 'same'>;
+  append(names: SessionNames, moments: readonly Moment[], fresh: boolean): Promise<void>;
+  remove(id: string): Promise<void>;
+  ids(): Promise<readonly string[]>;
+  find(query: string, may?: ViewerTerms, limit?: number, cursor?: string): Promise<Found>;
+  facets(query: string, may?: ViewerTerms): Promise<Facets>;
+}
+
+export const NOW = Date.parse('2026-03-01T00:00:00Z');
+
+export function names(id: string, more: Partial<SessionNames> = {}): SessionNames {
+  return {
+    id,
+    startedAtMs: Date.parse('2026-02-01T00:00:00Z') + Number(/\d+/.exec(id)?.[0] ?? 0) * 60_000,
+    tags: [],
+    nodes: ['laptop', 'nLAPTOP'],
+    kind: 'exec',
+    state: 'closed',
+    ...more,
+  };
+}
+
+export function doc(id: string, more: Partial<SessionNames> = {}, version = '1'): SessionDoc {
+  return { names: names(id, more), version, text: 'all' };
+}
+
+export function moment(at: number, ...texts: string[]): Moment {
+  return { t0: at, t1: at, rows: texts.map((text) => ({ at, text })) };
+}
+
+export const query = (text: string) => parseQuery(text, NOW);
+const idsOf = ({ sessions }: Found): readonly string[] => sessions.map(({ id }) => id);
+
+type IndexTest = readonly [what: string, act: (index: TestedIndex) => Promise<void>];
+
+/** One suite for all engines. */
+export function indexTests(): readonly IndexTest[] {
+  const tests: IndexTest[] = [];
+  const test = (...added: IndexTest): void => void tests.push(added);
+
+  async function fill(index: TestedIndex): Promise<void> {
+    const prod = { user: 'alice@example.com', namespace: 'prod', pod: 'web-1', container: 'app', tags: [] };
+    await index.put(
+      doc('n_1', prod),
+      [
+        moment(1, '$ ls', 'total 12'),
+        moment(9, 'error: store_failed'),
+        { ...moment(20, 'deleted'), command: { text: 'kubectl delete pod web-2', isGuessed: false } },
+      ],
+      false,
+    );
+    await index.put(
+      doc('n_2', {
+        user: 'bob@example.com',
+        namespace: 'dev',
+        pod: 'db-0',
+        exitCode: 1,
+        durationSeconds: 7200,
+        command: 'bash',
+      }),
+      [moment(3, 'store_failed again', '日本語 text')],
+      true,
+    );
+    await index.put(
+      doc('n_3', {
+        tags: ['tag:ci'],
+        namespace: 'prod',
+        pod: 'web-2',
+        kind: 'attach',
+        state: 'interrupted',
+        exitCode: 0,
+        durationSeconds: 5,
+      }),
+      [],
+      false,
+    );
+  }
+
+  test('finds words on the screen, newest session first, at their second', async (index) => {
+    await fill(index);
+    const found = await index.find('store_failed');
+    expect(idsOf(found)).toEqual(['n_2', 'n_1']);
+    expect(found.sessions[1]?.hits).toEqual([
+      { at: 9, text: 'error: store_failed', marks: [[7, 19]], isCommand: false },
+    ]);
+    expect(found.sessions.map(({ partial }) => partial)).toEqual([true, false]);
+  });
+
+  test('reads every part of the language', async (index) => {
+    await fill(index);
+    const cases: [string, readonly string[]][] = [
+      ['', ['n_3', 'n_2', 'n_1']],
+      ['user:alice@example.com', ['n_1']],
+      ['alice', ['n_1']],
+      ['alice store_failed', ['n_1']],
+      ['ns:prod', ['n_3', 'n_1']],
+      ['ns:prod -user:alice@example.com', ['n_3']],
+      ['ns:prod OR ns:dev', ['n_3', 'n_2', 'n_1']],
+      ['pod:web-*', ['n_3', 'n_1']],
+      ['-pod:web-*', ['n_2']],
+      ['tag:tag:ci', ['n_3']],
+      ['tag:tag:*', ['n_3']],
+      ['node:laptop', ['n_3', 'n_2', 'n_1']],
+      ['kind:attach', ['n_3']],
+      ['state:interrupted', ['n_3']],
+      ['exit:!=0', ['n_2']],
+      ['exit:0', ['n_3']],
+      ['-exit:0', ['n_2', 'n_1']],
+      ['duration:>1h', ['n_2']],
+      ['cmd:"kubectl delete"', ['n_1']],
+      ['cmd:store_failed', []],
+      ['text:kubectl', []],
+      ['kubectl', ['n_1']],
+      ['store*', ['n_2', 'n_1']],
+      ['"store_failed again"', ['n_2']],
+      ['"again store_failed"', []],
+      ['store_failed -again', ['n_1']],
+      ['-store_failed', ['n_3', 'n_1']],
+      ['日本', ['n_2']],
+      ['本語', ['n_2']],
+      ['語', ['n_2']],
+      ['store_failed after:2026-02-01T00:02:00Z', ['n_2']],
+      ['store_failed before:2026-02-01T00:02:00Z', ['n_1']],
+      ['before:2026-01-01', []],
+      ['id:n_2', ['n_2']],
+      ['id:n_*', ['n_3', 'n_2', 'n_1']],
+      ['STORE_FAILED', ['n_2', 'n_1']],
+      ['absent', []],
+    ];
+    for (const [text, ids] of cases) expect(idsOf(await index.find(text)), text).toEqual(ids);
+  });
+
+  test('takes what means something to engines as text', async (index) => {
+    await fill(index);
+    for (const text of [
+      'NEAR(',
+      'a AND b',
+      '{f}',
+      '^store',
+      '"a"" b',
+      'x\0y',
+      'é\u0301',
+      "';DROP",
+      'a+b',
+      '10.0.0.1',
+      '*x',
+      'f:x',
+      '\ud83d',
+      'every',
+      '"{f} every"',
+    ]) {
+      try {
+        expect(idsOf(await index.find(text)), text).toEqual([]);
+      } catch (error) {
+        expect(error).toHaveProperty('name', 'QueryError');
+      }
+    }
+  });
+
+  test('pages without gaps or repeats while sessions come', async (index) => {
+    for (let number = 10; number < 35; number += 1)
+      await index.put(doc(`n_${number}`), [moment(1, 'needle')], false);
+    for (const text of ['needle', 'node:laptop', '']) {
+      const seen: string[] = [];
+      let cursor: string | undefined;
+      do {
+        const page: Found = await index.find(text, 'everything', 7, cursor);
+        seen.push(...idsOf(page));
+        cursor = page.next;
+        await index.put(doc(`n_${1000 + seen.length}`), [moment(1, 'needle')], false);
+      } while (cursor !== undefined);
+      expect(new Set(seen).size).toBe(seen.length);
+      expect(seen.filter((id) => id.length < 6)).toHaveLength(25);
+    }
+  });
+
+  test('shows three hits of a session and says that there are more', async (index) => {
+    await index.put(
+      doc('n_1'),
+      Array.from({ length: 100 }, (_, at) => moment(at, `needle number ${at}`)),
+      false,
+    );
+    const [session] = (await index.find('needle')).sessions;
+    expect(session?.hits.map(({ at }) => at)).toEqual([0, 1, 2]);
+    expect(session?.more).toBe(true);
+  });
+
+  test('keeps one version of a session', async (index) => {
+    expect(await index.put(doc('n_1'), [moment(1, 'first')], false)).toBe('put');
+    expect(await index.put(doc('n_1'), [moment(1, 'other')], false)).toBe('same');
+    expect(await index.put(doc('n_1', {}, '2'), [moment(1, 'second')], false)).toBe('put');
+    expect(idsOf(await index.find('first'))).toEqual([]);
+    expect(idsOf(await index.find('second'))).toEqual(['n_1']);
+    expect(idsOf(await index.find(''))).toEqual(['n_1']);
+  });
+
+  test('finds what a running session has added, and then its stored version only', async (index) => {
+    const running = names('n_1', { state: 'running' });
+    await index.append(running, [], true);
+    expect(idsOf(await index.find('state:running'))).toEqual(['n_1']);
+    await index.append(running, [moment(1, 'alpha')], false);
+    await index.append(running, [moment(2, 'beta')], false);
+    expect(idsOf(await index.find('beta'))).toEqual(['n_1']);
+    expect(idsOf(await index.find('alpha state:running'))).toEqual(['n_1']);
+    await index.put(doc('n_1'), [moment(1, 'alpha gamma')], false);
+    expect(idsOf(await index.find('beta'))).toEqual([]);
+    expect(idsOf(await index.find('gamma state:closed'))).toEqual(['n_1']);
+  });
+
+  test('forgets what is removed', async (index) => {
+    await fill(index);
+    await index.remove('n_2');
+    await index.remove('n_absent');
+    expect(idsOf(await index.find('store_failed'))).toEqual(['n_1']);
+    expect(idsOf(await index.find(''))).toEqual(['n_3', 'n_1']);
+    expect(await index.ids()).toEqual(['n_1', 'n_3']);
+  });
+
+  test('shows, counts and finds only what the viewer may see', async (index) => {
+    await fill(index);
+    const mays: [ViewerTerms, readonly string[]][] = [
+      [[], []],
+      [[{ kind: 'user', value: 'alice@example.com' }], ['n_1']],
+      [[{ kind: 'namespace', value: 'prod' }], ['n_3', 'n_1']],
+      [
+        [
+          { kind: 'tag', value: 'tag:ci' },
+          { kind: 'user', value: 'bob@example.com' },
+        ],
+        ['n_3', 'n_2'],
+      ],
+    ];
+    const queries = [
+      '',
+      'store_failed',
+      '-nothing',
+      'user:bob@example.com OR user:alice@example.com',
+      'store_failed OR web',
+      'exit:!=0',
+      'ns:prod',
+      'store*',
+      'pod:*',
+      'every',
+    ];
+    for (const [may, ids] of mays) {
+      for (const text of queries) {
+        const all = idsOf(await index.find(text));
+        expect(idsOf(await index.find(text, may)), text).toEqual(all.filter((id) => ids.includes(id)));
+      }
+      const { counted, user } = await index.facets('', may);
+      expect(counted).toBe(ids.length);
+      if (!ids.includes('n_2')) expect(JSON.stringify(user)).not.toContain('bob');
+    }
+    // a cursor of somebody else shows no more
+    const { next } = await index.find('', 'everything', 1);
+    expect(idsOf(await index.find('', [{ kind: 'user', value: 'alice@example.com' }], 5, next))).toEqual([
+      'n_1',
+    ]);
+  });
+
+  test('counts what the sessions found have in common', async (index) => {
+    await fill(index);
+    expect(await index.facets('ns:prod')).toMatchObject({
+      counted: 2,
+      more: false,
+      ns: [{ value: 'prod', count: 2 }],
+      user: [{ value: 'alice@example.com', count: 1 }],
+    });
+  });
+
+  test('keeps sessions of one millisecond and of many months apart', async (index) => {
+    for (let number = 0; number < 40; number += 1)
+      await index.put(doc(`s_${number}`, { startedAtMs: NOW }), [moment(1, 'same')], false);
+    for (const month of ['2025-12', '2026-01', '2024-02'])
+      await index.put(
+        doc(`m_${month}`, { startedAtMs: Date.parse(`${month}-28T23:59:59.999Z`) }),
+        [moment(1, 'same')],
+        false,
+      );
+    const found = idsOf(await index.find('same', 'everything', 100));
+    expect(found).toHaveLength(43);
+    expect(found.slice(-3)).toEqual(['m_2026-01', 'm_2025-12', 'm_2024-02']);
+  });
+  return tests;
+}
