@@ -44,6 +44,9 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   UPLOAD_REFUSED: 'Name the gateway’s tag in the recorder’s `--uploaders`.',
   UPLOAD_MALFORMED: 'Something else than a gateway talks to the recorder.',
   UPLOAD_TOO_LARGE: 'Raise `maxSessionBytes`, or find out what writes so much.',
+  SEARCH_UNAVAILABLE:
+    'The message says why. Searches that take too long are ended: name a time (`after:7d`) or more words. A Node without node:sqlite or FTS5 cannot search; `tailcast index status` tells. Recording goes on in any case.',
+  SEARCH_BUSY: 'Try again. Two searches run at a time and eight wait.',
   UPLOAD_CONFLICT: 'Two uploaders claim one session, or the recorder’s spool was replaced.',
   STORE_FULL: 'Make room, or give the recorder a larger volume.',
   STORE_FAILED: 'See the recorder’s log for the system’s error, and the volume or bucket it writes to.',

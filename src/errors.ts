@@ -118,6 +118,16 @@ export const ERROR_TABLE = {
     reason: 'RequestEntityTooLarge',
     message: 'the upload exceeds a limit of the recorder',
   },
+  SEARCH_UNAVAILABLE: {
+    status: 503,
+    reason: 'ServiceUnavailable',
+    message: 'the search index cannot answer',
+  },
+  SEARCH_BUSY: {
+    status: 429,
+    reason: 'TooManyRequests',
+    message: 'too many searches at a time; try again in a moment',
+  },
   UPLOAD_CONFLICT: {
     status: 409,
     reason: 'Conflict',

@@ -86,6 +86,7 @@ export async function startRecorder(
       | 'trustedGateways'
       | 'evidenceKey'
       | 'eventLayout'
+      | 'searchText'
       | 'retentionDays'
       | 'maxStoreBytes'
     >,
@@ -110,6 +111,7 @@ export async function startRecorder(
       viewers,
       trustedGateways,
       eventLayout: config.eventLayout,
+      searchText: config.searchText,
       retention: {
         ...(config.retentionDays === 0 ? {} : { maxAgeMs: config.retentionDays * 86_400_000 }),
         ...(config.maxStoreBytes === 0 ? {} : { maxBytes: config.maxStoreBytes }),

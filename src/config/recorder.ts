@@ -122,6 +122,12 @@ export const RECORDER_SETTINGS = {
     undefined,
     '<path>',
   ),
+  searchText: setting(
+    'what of recordings can be searched besides their names: all that was on the screen, commands, or off',
+    oneOf('off', 'commands', 'all'),
+    'all',
+    '<off|commands|all>',
+  ),
   eventLayout: setting(
     'how API request events are kept: a document per minute, or an object each as the reference does',
     oneOf('batch', 'reference'),

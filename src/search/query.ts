@@ -118,8 +118,11 @@ export function parseQuery(text: string, nowMs: number): Query {
     terms += 1;
     if (terms > MAX_TERMS) throw new QueryError(`a query has at most ${MAX_TERMS} terms`, piece.offset);
     const term = readTerm(piece, nowMs);
-    if (joins) clauses.at(-1)?.push(term);
-    else clauses.push([term]);
+    const joined = joins ? clauses.at(-1) : undefined;
+    if (joined !== undefined) {
+      joined.push(term);
+      checkJoined(joined, piece.offset);
+    } else clauses.push([term]);
     joins = false;
   }
   if (joins) throw new QueryError('OR stands between two terms', end);
@@ -129,6 +132,20 @@ export function parseQuery(text: string, nowMs: number): Query {
 /** Writes a query so that it reads as the same one. */
 export function printQuery({ clauses }: Query): string {
   return clauses.map((terms) => terms.map(printTerm).join(' OR ')).join(' ');
+}
+
+/** Whether a term is a word of the index: the others are conditions. */
+export function isWord(term: Term): boolean {
+  return term.kind === 'text' || (term.kind === 'field' && !term.isPrefix);
+}
+
+/** Words are looked up and conditions are tried: `OR` joins either. */
+function checkJoined(terms: readonly Term[], offset: number): void {
+  if (terms.every((term) => !isWord(term)) || terms.every((term) => isWord(term) && !term.isNot)) return;
+  throw new QueryError(
+    'OR joins words and whole names with each other (none with -), or times, numbers and beginnings of names',
+    offset,
+  );
 }
 
 function isBare({ key, isNot, isQuoted, isPrefix }: Piece): boolean {

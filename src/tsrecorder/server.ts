@@ -1,6 +1,7 @@
 /** Puts a recorder together: store, spool, ingest, catalogue, and the port they are reached on. */
 import { Registry } from 'prom-client';
 import type { Logger } from '../observe/logger.ts';
+import type { IndexedText } from '../search/moments.ts';
 import { addApi, type ApiOptions } from './serving/api.ts';
 import { createCatalog, type Catalog } from './library/catalog.ts';
 import { openSharedBucket, type SharedBucket } from './checkpoint/shared-bucket.ts';
@@ -25,9 +26,18 @@ import {
   type RecorderMetrics,
   type RecorderStatus,
 } from './intake/recorder-metrics.ts';
+import {
+  DEFAULT_LIMITS,
+  DEFAULT_TIMING,
+  SYSTEM_CLOCK,
+  type RecorderClock,
+  type RecorderLimits,
+  type RecorderTiming,
+} from './recorder-limits.ts';
 import { startRetention } from './retention/retention-run.ts';
 import type { RetentionPolicy } from './retention/retention.ts';
 import { createSiblings, mergeRemotes, slotDirectory, spoolOf, type SpoolSlot } from './intake/siblings.ts';
+import { indexDirectory, openRecorderSearch, type RecorderSearch } from './search/recorder-search.ts';
 import { lockSpool } from './spool/spool-lock.ts';
 import type { Bucket } from './store/bucket.ts';
 import { createDiskStore } from './store/disk.ts';
@@ -37,122 +47,7 @@ import { createUploads, type IdentifyUploader } from './serving/uploads.ts';
 import { createViewerAccess, type IdentifyViewer } from './serving/viewer-access.ts';
 import type { ViewRule } from './serving/viewing.ts';
 
-export interface RecorderLimits {
-  /** One session, all its connections together. */
-  readonly maxSessionBytes: number;
-  /** One line of a cast. */
-  readonly maxLineBytes: number;
-  /** Bytes of one session that may wait for the disk before its uploader has to. */
-  readonly maxPendingBytes: number;
-  /** The same for all sessions together. */
-  readonly maxTotalPendingBytes: number;
-  /** Sessions that are open, can be continued or wait for the store. */
-  readonly maxSessions: number;
-  readonly maxConnections: number;
-  readonly maxViewers: number;
-  readonly maxEventBytes: number;
-  /** Bytes of events in memory at a time. */
-  readonly maxTotalEventBytes: number;
-  /** Free space in the store below which no new session begins. */
-  readonly minFreeBytes: number;
-  /** HTTP/2 flow control windows. */
-  readonly streamWindowBytes: number;
-  readonly connectionWindowBytes: number;
-  /** Descriptions of recordings kept in memory. */
-  readonly maxCachedRecordings: number;
-}
-
-export interface RecorderTiming {
-  /** Longest time that received bytes wait for the next fsync. */
-  readonly commitWindowMs: number;
-  /** Longest silence between two ack frames. */
-  readonly idleAckMs: number;
-  /** How long a cut upload that named its session may be continued. */
-  readonly resumeGraceMs: number;
-  readonly identifyTimeoutMs: number;
-  /** For the first bytes of a connection and for the head of a request. */
-  readonly headTimeoutMs: number;
-  /** How long a connection without a request stays open. */
-  readonly idleTimeoutMs: number;
-  /** How late recordings of other writers to the same store show in a list. */
-  readonly listRefreshMs: number;
-  /** Pause after the store has failed; doubles up to `maxStoreRetryMs`. */
-  readonly storeRetryMs: number;
-  readonly maxStoreRetryMs: number;
-  /** How long an entry of the evidence log waits at most before it is published, while the store works. */
-  readonly publishMs: number;
-  /** How often the log says how much of the sessions that grew is durable, and of all that are open. */
-  readonly markMs: number;
-  readonly markAllMs: number;
-  /** How often the ends of other recorders' logs are written down. */
-  readonly witnessMs: number;
-  /** How long a batch of events takes more. */
-  readonly eventBatchMs: number;
-  /** How often the retention policy is applied. */
-  readonly retentionMs: number;
-  /** How long `close` waits for connections before it cuts them. */
-  readonly closeGraceMs: number;
-  /** How late an added byte of an open session is copied to a shared bucket: what the loss of this machine loses. */
-  readonly checkpointMs: number;
-  /** How long a recorder may be silent before another one takes over what it left in the bucket. */
-  readonly leaseMs: number;
-  /** How old an unfinished multipart upload in the bucket is when it is given up. */
-  readonly staleUploadMs: number;
-}
-
-export const DEFAULT_LIMITS: RecorderLimits = {
-  maxSessionBytes: 16 * 1024 ** 3,
-  maxLineBytes: 64 * 1024 ** 2,
-  maxPendingBytes: 2 * 1024 ** 2,
-  maxTotalPendingBytes: 32 * 1024 ** 2,
-  maxSessions: 4000,
-  maxConnections: 20_000,
-  maxViewers: 500,
-  maxEventBytes: 16 * 1024 ** 2,
-  maxTotalEventBytes: 64 * 1024 ** 2,
-  minFreeBytes: 64 * 1024 ** 2,
-  streamWindowBytes: 1024 ** 2,
-  connectionWindowBytes: 16 * 1024 ** 2,
-  maxCachedRecordings: 10_000,
-};
-
-export const DEFAULT_TIMING: RecorderTiming = {
-  commitWindowMs: 50,
-  idleAckMs: 5000,
-  resumeGraceMs: 60_000,
-  identifyTimeoutMs: 5000,
-  headTimeoutMs: 10_000,
-  idleTimeoutMs: 30_000,
-  listRefreshMs: 1000,
-  storeRetryMs: 1000,
-  maxStoreRetryMs: 60_000,
-  publishMs: 5000,
-  markMs: 5000,
-  markAllMs: 3_600_000,
-  witnessMs: 3_600_000,
-  eventBatchMs: 60_000,
-  retentionMs: 3_600_000,
-  closeGraceMs: 2000,
-  checkpointMs: 10_000,
-  leaseMs: 60_000,
-  staleUploadMs: 86_400_000,
-};
-
 const PING_MS = 30_000;
-
-/** Clocks of the recorder. */
-export interface RecorderClock {
-  /** Milliseconds since the epoch, with a fraction if there is one. */
-  now(): number;
-  /** Milliseconds that never go back. */
-  monotonic(): number;
-}
-
-const SYSTEM_CLOCK: RecorderClock = {
-  // finer by chance than the clock is: recorders that share a store must not want the same key in the same millisecond
-  now: () => Date.now() + Math.random(),
-  monotonic: () => performance.now(),
-};
 
 export interface RecorderOptions {
   /** Port 0 takes a free one. */
@@ -186,6 +81,8 @@ export interface RecorderOptions {
   readonly trustedGateways?: readonly string[];
   /** What is kept. Default: everything. */
   readonly retention?: RetentionPolicy;
+  /** Which text of recordings can be searched. Default: there is no index. */
+  readonly searchText?: IndexedText;
   /** How uploaded events are kept. Default: batches. */
   readonly eventLayout?: EventLayout;
   readonly limits?: Partial<RecorderLimits>;
@@ -264,6 +161,8 @@ interface IngestParts extends SpoolParts {
   readonly shared: SharedBucket | undefined;
   /** Room for more: in the store and in the spool. */
   readonly freeBytes: () => Promise<number | undefined>;
+  /** Told of what is stored, once the recorder listens. */
+  readonly told: { search?: RecorderSearch };
 }
 
 async function startIngest(
@@ -286,6 +185,7 @@ async function startIngest(
     ...retry,
     onRetry: () => metrics.storeRetries.inc(),
   });
+  const told: IngestParts['told'] = {};
   const ingest: Ingest = new Ingest({
     spoolDirectory,
     group,
@@ -299,9 +199,10 @@ async function startIngest(
     issueTime,
     log,
     onOutcome: ({ state }) => metrics.recordings.inc({ state }),
-    onStored({ bytes }) {
+    onStored({ bytes, id }) {
       metrics.storedBytes.inc(bytes);
       catalog.changed();
+      told.search?.stored(id);
     },
   });
   const events = await openRecorderEvents({
@@ -329,22 +230,43 @@ async function startIngest(
           log,
           metrics,
         });
-  const catalog: Catalog = createCatalog({
+  const catalog: Catalog = openCatalog(options, store, () => ingest.live(), shared);
+  await ingest.recover();
+  shared?.start();
+  if ((options.viewers ?? []).length > 0) catalog.readScopes(log);
+  return {
+    ingest,
+    group,
+    finisher,
+    catalog,
+    evidence,
+    events,
+    metrics,
+    issueTime,
+    shared,
+    told,
+    freeBytes: () => roomFor(store, spoolDirectory),
+  };
+}
+
+function openCatalog(
+  options: RecorderOptions,
+  store: RecordingStore,
+  live: Ingest['live'],
+  shared: SharedBucket | undefined,
+): Catalog {
+  const { clock = SYSTEM_CLOCK } = options;
+  return createCatalog({
     store,
     remote: mergeRemotes([
       createSiblings(spoolOf(options), options.slot?.number ?? 0, store),
       ...(shared === undefined ? [] : [() => shared.remote()]),
     ]),
-    live: () => ingest.live(),
-    refreshMs: timing.listRefreshMs,
-    maxCached: limits.maxCachedRecordings,
+    live,
+    refreshMs: { ...DEFAULT_TIMING, ...options.timing }.listRefreshMs,
+    maxCached: { ...DEFAULT_LIMITS, ...options.limits }.maxCachedRecordings,
     now: () => clock.monotonic(),
   });
-  await ingest.recover();
-  shared?.start();
-  if ((options.viewers ?? []).length > 0) catalog.readScopes(log);
-  const freeBytes = (): Promise<number | undefined> => roomFor(store, spoolDirectory);
-  return { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes };
 }
 
 function startEvidence(
@@ -367,15 +289,47 @@ function startEvidence(
 }
 
 /** What is told to those who ask for recordings. */
+function openSearch(
+  options: RecorderOptions,
+  store: RecordingStore,
+  { ingest, catalog }: IngestParts,
+): RecorderSearch | undefined {
+  const { searchText, log, clock = SYSTEM_CLOCK } = options;
+  if (searchText === undefined) return undefined;
+  return openRecorderSearch({
+    directory: indexDirectory(spoolOf(options)),
+    text: searchText,
+    mayWrite: (options.slot?.number ?? 0) === 0,
+    store,
+    catalog,
+    live: () => ingest.live(),
+    now: () => clock.monotonic(),
+    log,
+  });
+}
+
 function apiOf(
   options: RecorderOptions,
   store: RecordingStore,
-  { catalog, evidence, events, freeBytes }: IngestParts,
+  { catalog, evidence, events, freeBytes, told }: IngestParts,
   shared: Pick<ApiOptions, 'access' | 'hosts'>,
 ): ApiOptions {
-  const { log, playerDirectory } = options;
+  const { log, playerDirectory, clock = SYSTEM_CLOCK } = options;
+  const nowMs = (): number => clock.now();
+  const sessionSearch = told.search;
   const cursors = createCursors(evidence.key.secret('cursors'));
-  return { ...shared, catalog, store, search: events.search, cursors, freeBytes, log, playerDirectory };
+  return {
+    ...shared,
+    catalog,
+    store,
+    search: events.search,
+    sessionSearch,
+    nowMs,
+    cursors,
+    freeBytes,
+    log,
+    playerDirectory,
+  };
 }
 
 async function listen(
@@ -398,6 +352,8 @@ async function listen(
     nowMs: () => clock.now(),
     timeoutMs: timing.identifyTimeoutMs,
   });
+  const search = openSearch(options, store, parts);
+  if (search !== undefined) parts.told.search = search;
   const viewers = createLiveSockets({ catalog, access, hosts, log, maxViewers, pingMs: PING_MS });
   const server = await listenHttp({
     ...options.listen,
@@ -430,6 +386,7 @@ async function listen(
       for (const { reason } of remove) metrics.removed.inc({ reason });
       metrics.overQuota.set(overQuota ? 1 : 0);
       if (remove.length > 0) catalog.changed();
+      if (remove.length > 0) search?.removed(remove.map(({ id }) => id));
     },
     onFailure: () => metrics.retentionFailures.inc(),
   });
@@ -442,6 +399,7 @@ async function listen(
       viewers.close();
       await retention.close();
       await closeUploads({ ingest, group, finisher });
+      await search?.close();
       await shared?.close();
       await server.close(timing.closeGraceMs);
       await events.close();

@@ -5,7 +5,7 @@ import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Recording } from '../../src/tsrecorder/library/recording.ts';
-import type { RecorderTiming } from '../../src/tsrecorder/server.ts';
+import type { RecorderTiming } from '../../src/tsrecorder/recorder-limits.ts';
 import { createFaultyDisk } from './disk.ts';
 import { startGateway, startRecorder, within, type RecorderProcess } from './processes.ts';
 import type { RecorderPlan } from './recorder-process.ts';

@@ -12,6 +12,7 @@
  * /api/v1/recordings/:id/notes       the annotations of the session, one JSON object per line
  * /api/v1/events                     {events, next?}; limit, cursor, text, type, user, node, namespace, resource, verb,
  *                                    name, from, to
+ * /api/v1/search  …/search/facets    and /api/v1/recordings/:id/search: see api-search.ts
  * /healthz  /readyz                  the process lives; the store can be used
  * /                                  the player
  * ```
@@ -26,6 +27,8 @@ import { parseRange } from './byte-range.ts';
 import type { CatalogQuery } from '../library/catalog-query.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Catalog } from '../library/catalog.ts';
+import { addSearchApi } from './api-search.ts';
+import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { EventQuery, EventSearch } from '../events/event-query.ts';
 import type { Cursors } from './cursors.ts';
 import type { Hosts } from './hosts.ts';
@@ -43,6 +46,10 @@ export interface ApiOptions {
   readonly freeBytes: () => Promise<number | undefined>;
   readonly access: ViewerAccess;
   readonly search: EventSearch;
+  /** Finds sessions; undefined: nothing is indexed. */
+  readonly sessionSearch: RecorderSearch | undefined;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
   readonly cursors: Cursors;
   readonly hosts: Hosts;
   readonly log: Logger;
@@ -173,6 +180,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
     sendNotes(store, await find(request, reply, 'download'), reply),
   );
+  addSearchApi(app, { ...options, viewerOf: (request, reply) => viewerOf(access, request, reply), parse });
   if (options.playerDirectory !== undefined) {
     app.register(fastifyStatic, {
       root: options.playerDirectory,

@@ -11,7 +11,7 @@ import type { Scope } from '../library/scope.ts';
 import { mayNameViewers, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
 
 /** What somebody did with the archive. */
-export type AccessAction = 'list' | 'show' | 'play' | 'download' | 'events';
+export type AccessAction = 'list' | 'show' | 'play' | 'download' | 'events' | 'search';
 
 /** The far end of a viewer's connection. */
 export interface ViewerSocket {

@@ -1,6 +1,5 @@
 /** Turns a query into what SQLite is asked: words for FTS5, and conditions on sessions. No text of a query is ever SQL. */
-import type { Query, Term } from '../../../search/query.ts';
-import { QueryError } from '../../../search/query.ts';
+import { isWord, type Query, type Term } from '../../../search/query.ts';
 import { phraseOf, type TokenPhrase } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import { EVERY, facetWord } from './facets.ts';
@@ -27,7 +26,6 @@ interface Condition {
   readonly values: readonly (string | number)[];
 }
 
-/** @throws QueryError for what cannot be joined with `OR`. */
 export function compileQuery(query: Query, may: ViewerTerms, key: string): CompiledQuery {
   const all: string[] = [];
   const none: string[] = [];
@@ -41,12 +39,7 @@ export function compileQuery(query: Query, may: ViewerTerms, key: string): Compi
       });
     } else if (clause.every((term) => isWord(term) && !term.isNot))
       all.push(clause.map((term) => wordOf(term, key)).join(' OR '));
-    else if (clause.length === 1) none.push(...clause.map((term) => wordOf(term, key)));
-    else
-      throw new QueryError(
-        'OR joins words and whole names with each other, or times, numbers and beginnings of names',
-        0,
-      );
+    else none.push(...clause.map((term) => wordOf(term, key)));
   }
   if (may !== 'everything') all.push(rules(may, key));
   if (all.length === 0 && none.length > 0) all.push(inFacets(EVERY));
@@ -87,10 +80,6 @@ function rules(may: Exclude<ViewerTerms, 'everything'>, key: string): string {
     inFacets(facetWord(key, kind === 'namespace' ? 'ns' : kind, value)),
   );
   return words.length === 0 ? inFacets('nothing') : words.join(' OR ');
-}
-
-function isWord(term: Term): boolean {
-  return term.kind === 'text' || (term.kind === 'field' && !term.isPrefix);
 }
 
 function wordOf(term: Term, key: string): string {

@@ -7,8 +7,6 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, statSync } from 'node:fs
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 
-/** Another layout goes into another folder; this one is then built anew beside it. */
-export const LAYOUT = 'v1';
 /** Numbers of moments that a session may have in its month's file. */
 export const MOMENT_SPACE = 32_768;
 /** Sessions that may begin in one millisecond. */
@@ -60,15 +58,20 @@ export function openMonth(directory: string, month: string): DatabaseSync {
   return database;
 }
 
-export function openReadOnly(path: string): DatabaseSync | undefined {
+/** @returns undefined when there is none, or none with that table yet. */
+export function openReadOnly(path: string, table: string): DatabaseSync | undefined {
   if (!existsSync(path)) return undefined;
   const database = new DatabaseSync(path, { readOnly: true });
   database.exec('PRAGMA busy_timeout = 1000; PRAGMA cache_size = -16384; PRAGMA query_only = 1');
-  return database;
+  const found = database.prepare('SELECT 1 FROM sqlite_master WHERE name = ?').get(table);
+  if (found !== undefined) return database;
+  database.close();
+  return undefined;
 }
 
 /** `YYYY-MM` of those that there are, newest first. */
 export function listMonths(directory: string): readonly string[] {
+  if (!existsSync(directory)) return [];
   return readdirSync(directory)
     .flatMap((name) => /^(\d{4}-\d{2})\.db$/.exec(name)?.[1] ?? [])
     .toSorted()

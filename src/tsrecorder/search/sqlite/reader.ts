@@ -1,4 +1,5 @@
 /** Answers queries from the files of the embedded index. Reads only; in a process of its own, which can be killed. */
+import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { zstdDecompressSync } from 'node:zlib';
@@ -35,8 +36,7 @@ const MAX_BLOCK = 16 * 1024 ** 2;
 
 export class IndexReader {
   readonly #directory: string;
-  readonly #months = new Map<string, DatabaseSync>();
-  #sessions: DatabaseSync | undefined;
+  readonly #files = new Map<string, { readonly database: DatabaseSync; readonly inode: number }>();
 
   constructor(directory: string) {
     this.#directory = directory;
@@ -134,20 +134,28 @@ export class IndexReader {
   }
 
   close(): void {
-    for (const database of this.#months.values()) database.close();
-    this.#months.clear();
-    this.#sessions?.close();
-    this.#sessions = undefined;
+    for (const { database } of this.#files.values()) database.close();
+    this.#files.clear();
   }
 
   #open(): DatabaseSync | undefined {
-    this.#sessions ??= openReadOnly(join(this.#directory, 'sessions.db'));
-    return this.#sessions;
+    return this.#file('sessions', 'sf');
   }
 
   #month(name: string): DatabaseSync | undefined {
-    const database = this.#months.get(name) ?? openReadOnly(join(this.#directory, `${name}.db`));
-    if (database !== undefined) this.#months.set(name, database);
+    return this.#file(name, 'm');
+  }
+
+  /** A file may be removed, and made again under its name. */
+  #file(name: string, table: string): DatabaseSync | undefined {
+    const path = join(this.#directory, `${name}.db`);
+    const inode = statSync(path, { throwIfNoEntry: false })?.ino;
+    const known = this.#files.get(name);
+    if (known !== undefined && known.inode === inode) return known.database;
+    known?.database.close();
+    this.#files.delete(name);
+    const database = inode === undefined ? undefined : openReadOnly(path, table);
+    if (database !== undefined && inode !== undefined) this.#files.set(name, { database, inode });
     return database;
   }
 

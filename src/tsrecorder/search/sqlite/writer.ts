@@ -111,6 +111,11 @@ export class IndexWriter {
     this.#sessions.exec(`INSERT INTO sf(sf) VALUES ('optimize'); VACUUM; PRAGMA wal_checkpoint(TRUNCATE)`);
   }
 
+  /** Which version there is of a session; undefined: none. */
+  version(id: string): string | undefined {
+    return this.#find(id)?.version;
+  }
+
   /** In the order of ids. */
   ids(after: string, limit: number): readonly IndexedSession[] {
     return this.#sessions

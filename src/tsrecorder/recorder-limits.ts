@@ -1,0 +1,116 @@
+/** How much a recorder takes, how long it waits, and by which clocks. */
+
+export interface RecorderLimits {
+  /** One session, all its connections together. */
+  readonly maxSessionBytes: number;
+  /** One line of a cast. */
+  readonly maxLineBytes: number;
+  /** Bytes of one session that may wait for the disk before its uploader has to. */
+  readonly maxPendingBytes: number;
+  /** The same for all sessions together. */
+  readonly maxTotalPendingBytes: number;
+  /** Sessions that are open, can be continued or wait for the store. */
+  readonly maxSessions: number;
+  readonly maxConnections: number;
+  readonly maxViewers: number;
+  readonly maxEventBytes: number;
+  /** Bytes of events in memory at a time. */
+  readonly maxTotalEventBytes: number;
+  /** Free space in the store below which no new session begins. */
+  readonly minFreeBytes: number;
+  /** HTTP/2 flow control windows. */
+  readonly streamWindowBytes: number;
+  readonly connectionWindowBytes: number;
+  /** Descriptions of recordings kept in memory. */
+  readonly maxCachedRecordings: number;
+}
+
+export interface RecorderTiming {
+  /** Longest time that received bytes wait for the next fsync. */
+  readonly commitWindowMs: number;
+  /** Longest silence between two ack frames. */
+  readonly idleAckMs: number;
+  /** How long a cut upload that named its session may be continued. */
+  readonly resumeGraceMs: number;
+  readonly identifyTimeoutMs: number;
+  /** For the first bytes of a connection and for the head of a request. */
+  readonly headTimeoutMs: number;
+  /** How long a connection without a request stays open. */
+  readonly idleTimeoutMs: number;
+  /** How late recordings of other writers to the same store show in a list. */
+  readonly listRefreshMs: number;
+  /** Pause after the store has failed; doubles up to `maxStoreRetryMs`. */
+  readonly storeRetryMs: number;
+  readonly maxStoreRetryMs: number;
+  /** How long an entry of the evidence log waits at most before it is published, while the store works. */
+  readonly publishMs: number;
+  /** How often the log says how much of the sessions that grew is durable, and of all that are open. */
+  readonly markMs: number;
+  readonly markAllMs: number;
+  /** How often the ends of other recorders' logs are written down. */
+  readonly witnessMs: number;
+  /** How long a batch of events takes more. */
+  readonly eventBatchMs: number;
+  /** How often the retention policy is applied. */
+  readonly retentionMs: number;
+  /** How long `close` waits for connections before it cuts them. */
+  readonly closeGraceMs: number;
+  /** How late an added byte of an open session is copied to a shared bucket: what the loss of this machine loses. */
+  readonly checkpointMs: number;
+  /** How long a recorder may be silent before another one takes over what it left in the bucket. */
+  readonly leaseMs: number;
+  /** How old an unfinished multipart upload in the bucket is when it is given up. */
+  readonly staleUploadMs: number;
+}
+
+export const DEFAULT_LIMITS: RecorderLimits = {
+  maxSessionBytes: 16 * 1024 ** 3,
+  maxLineBytes: 64 * 1024 ** 2,
+  maxPendingBytes: 2 * 1024 ** 2,
+  maxTotalPendingBytes: 32 * 1024 ** 2,
+  maxSessions: 4000,
+  maxConnections: 20_000,
+  maxViewers: 500,
+  maxEventBytes: 16 * 1024 ** 2,
+  maxTotalEventBytes: 64 * 1024 ** 2,
+  minFreeBytes: 64 * 1024 ** 2,
+  streamWindowBytes: 1024 ** 2,
+  connectionWindowBytes: 16 * 1024 ** 2,
+  maxCachedRecordings: 10_000,
+};
+
+export const DEFAULT_TIMING: RecorderTiming = {
+  commitWindowMs: 50,
+  idleAckMs: 5000,
+  resumeGraceMs: 60_000,
+  identifyTimeoutMs: 5000,
+  headTimeoutMs: 10_000,
+  idleTimeoutMs: 30_000,
+  listRefreshMs: 1000,
+  storeRetryMs: 1000,
+  maxStoreRetryMs: 60_000,
+  publishMs: 5000,
+  markMs: 5000,
+  markAllMs: 3_600_000,
+  witnessMs: 3_600_000,
+  eventBatchMs: 60_000,
+  retentionMs: 3_600_000,
+  closeGraceMs: 2000,
+  checkpointMs: 10_000,
+  leaseMs: 60_000,
+  staleUploadMs: 86_400_000,
+};
+
+/** Clocks of the recorder. */
+export interface RecorderClock {
+  /** Milliseconds since the epoch, with a fraction if there is one. */
+  now(): number;
+  /** Milliseconds that never go back. */
+  monotonic(): number;
+}
+
+export const SYSTEM_CLOCK: RecorderClock = {
+  // finer by chance than the clock is: recorders that share a store must not want the same key in the same millisecond
+  now: () => Date.now() + Math.random(),
+  monotonic: () => performance.now(),
+};

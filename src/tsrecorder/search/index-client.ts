@@ -1,0 +1,103 @@
+/** Starts a process of the index and asks it. */
+import { fork, type ChildProcess } from 'node:child_process';
+import { setPriority } from 'node:os';
+import { extname, join } from 'node:path';
+import { QueryError } from '../../search/query.ts';
+import type {
+  Answer,
+  Ask,
+  IndexOperation,
+  IndexOperations,
+  IndexRequest,
+  IndexResponse,
+} from './messages.ts';
+
+export interface IndexClient {
+  /** @throws Error when the process cannot do it or is gone; QueryError for a query that cannot be asked. */
+  ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>>;
+  readonly isGone: boolean;
+  /** Ends it at once: SQLite cannot be interrupted otherwise. */
+  kill(): void;
+  /** Lets it finish what it was asked, then ends it. */
+  close(): Promise<void>;
+}
+
+interface Waiting {
+  resolve(value: unknown): void;
+  reject(error: Error): void;
+}
+
+const NICE = 10;
+
+/** Starts a process and opens the index in it. @throws Error with a sentence when this Node or the files cannot be used. */
+export async function startIndexClient(open: Parameters<IndexOperations['open']>[0]): Promise<IndexClient> {
+  const here = import.meta.filename;
+  const child = fork(join(import.meta.dirname, `index-process${extname(here)}`), {
+    serialization: 'advanced',
+    execArgv: ['--disable-warning=ExperimentalWarning'],
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+  });
+  const client = createClient(child);
+  try {
+    if (child.pid !== undefined) setPriority(child.pid, NICE);
+  } catch {
+    // the system does not allow it
+  }
+  try {
+    await client.ask('open', open);
+  } catch (error) {
+    client.kill();
+    throw error;
+  }
+  return client;
+}
+
+function createClient(child: ChildProcess): IndexClient {
+  const waiting = new Map<number, Waiting>();
+  let last = 0;
+  let isGone = false;
+  const gone = Promise.withResolvers<void>();
+  const end = (): void => {
+    isGone = true;
+    for (const asked of waiting.values()) asked.reject(new Error('the process of the index has ended'));
+    waiting.clear();
+    gone.resolve();
+  };
+  child.on('message', (response: IndexResponse) => {
+    const asked = waiting.get(response.number);
+    waiting.delete(response.number);
+    if (!('error' in response)) asked?.resolve(response.value);
+    else asked?.reject(response.isQuery ? new QueryError(response.error, 0) : new Error(response.error));
+  });
+  child.once('exit', end);
+  child.once('error', end);
+  return {
+    get isGone() {
+      return isGone;
+    },
+    ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>> {
+      return new Promise<Answer<Name>>((resolve, reject) => {
+        if (isGone || !child.connected) {
+          reject(new Error('the process of the index has ended'));
+          return;
+        }
+        last += 1;
+        waiting.set(last, { resolve, reject });
+        const request: IndexRequest = { number: last, operation, ask };
+        child.send(request, (error) => {
+          if (error !== null) end();
+        });
+      });
+    },
+    kill() {
+      child.kill('SIGKILL');
+    },
+    async close() {
+      if (isGone) return;
+      if (child.connected) child.disconnect();
+      const timer = setTimeout(() => child.kill('SIGKILL'), 5000);
+      await gone.promise;
+      clearTimeout(timer);
+    },
+  };
+}

@@ -1,0 +1,135 @@
+/** What a process of the index does. */
+import { CastText } from '../../search/cast-text.ts';
+import { Moments } from '../../search/moments.ts';
+import type { Moment, SessionDoc } from '../../search/search-index.ts';
+import type { IndexOperations } from './messages.ts';
+import { probeSqlite } from './sqlite/database.ts';
+import { IndexReader } from './sqlite/reader.ts';
+import { IndexWriter } from './sqlite/writer.ts';
+
+/** Longest line of a cast that is read, in bytes. */
+const MAX_LINE = 16 * 1024 ** 2;
+
+/** One per process. */
+export function createIndexOperations(): IndexOperations {
+  let writer: IndexWriter | undefined;
+  let reader: IndexReader | undefined;
+  const fed = new Map<number, FedRecording>();
+  const written = (): IndexWriter => writer ?? fail('the index is not open for writing');
+  const read = (): IndexReader => reader ?? fail('the index is not open');
+  const recording = (key: number): FedRecording => fed.get(key) ?? fail('there is no such recording');
+  return {
+    open({ directory, mayWrite }) {
+      probeSqlite();
+      if (mayWrite) writer = new IndexWriter(directory);
+      else reader = new IndexReader(directory);
+      return null;
+    },
+    begin({ key, doc, isLive }) {
+      if (!isLive && written().version(doc.names.id) === doc.version) return 'same';
+      fed.set(key, new FedRecording(doc));
+      return 'begun';
+    },
+    feed({ key, bytes }) {
+      recording(key).feed(bytes);
+      return null;
+    },
+    commit({ key, names }) {
+      const live = recording(key);
+      written().append(names, live.takeNew(), live.isFirst, live.isPartial);
+      live.isFirst = false;
+      return null;
+    },
+    finish({ key }) {
+      const whole = recording(key);
+      fed.delete(key);
+      written().put(whole.doc, whole.end(), whole.isPartial);
+      return null;
+    },
+    drop({ key }) {
+      fed.delete(key);
+      return null;
+    },
+    remove({ ids, compact }) {
+      for (const id of ids) written().remove(id);
+      if (compact) written().compact();
+      return null;
+    },
+    ids: ({ after, limit }) => written().ids(after, limit),
+    status: () => written().status(),
+    find: ({ query, may, page }) => read().find(query, may, page),
+    within: ({ id, query, may, limit }) => read().within(id, query, may, limit),
+    facets: ({ query, may }) => read().facets(query, may),
+  };
+}
+
+/** A recording whose cast comes in pieces. */
+class FedRecording {
+  readonly doc: SessionDoc;
+  isFirst = true;
+  readonly #cast: CastText;
+  readonly #cut: Moments;
+  #moments: Moment[] = [];
+  #rest: Uint8Array[] = [];
+  #restBytes = 0;
+  #skipped = false;
+
+  constructor(doc: SessionDoc) {
+    this.doc = doc;
+    this.#cut = new Moments({ text: doc.text, onMoment: (moment) => this.#moments.push(moment) });
+    this.#cast = new CastText({
+      onRow: (row) => this.#cut.row(row),
+      onCommand: (command) => this.#cut.command(command),
+      onOutput: (characters) => this.#cut.printed(characters),
+    });
+  }
+
+  get isPartial(): boolean {
+    return this.#cast.isPartial || this.#cut.isPartial || this.#skipped;
+  }
+
+  feed(bytes: Uint8Array): void {
+    let start = 0;
+    for (let end = bytes.indexOf(0x0a); end >= 0; end = bytes.indexOf(0x0a, start)) {
+      this.#line(bytes.subarray(start, end));
+      start = end + 1;
+    }
+    this.#keep(bytes.subarray(start));
+  }
+
+  /** Moments since the last call, as far as they can be read by now. */
+  takeNew(): readonly Moment[] {
+    this.#cast.end();
+    this.#cut.flush();
+    const moments = this.#moments;
+    this.#moments = [];
+    return moments;
+  }
+
+  end(): readonly Moment[] {
+    if (this.#restBytes > 0) this.#line(new Uint8Array(0));
+    this.#cast.end();
+    this.#cut.end();
+    return this.#moments;
+  }
+
+  #keep(bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    this.#restBytes += bytes.length;
+    if (this.#restBytes <= MAX_LINE) this.#rest.push(bytes);
+    else this.#rest = [];
+  }
+
+  #line(bytes: Uint8Array): void {
+    const isTooLong = this.#restBytes + bytes.length > MAX_LINE;
+    const whole = this.#rest.length === 0 ? Buffer.from(bytes) : Buffer.concat([...this.#rest, bytes]);
+    this.#rest = [];
+    this.#restBytes = 0;
+    if (isTooLong) this.#skipped = true;
+    else this.#cast.line(whole.toString());
+  }
+}
+
+function fail(sentence: string): never {
+  throw new Error(sentence);
+}

@@ -1,0 +1,39 @@
+/** A process of the index: the one that writes it, or one that answers queries and may be killed. */
+import type { IndexOperations, IndexRequest, IndexResponse } from './messages.ts';
+
+let operations: IndexOperations | undefined;
+
+/** One after another: SQLite answers at once or not at all. */
+let turn: Promise<void> = Promise.resolve();
+
+process.on('message', (request: IndexRequest) => {
+  turn = turn.then(() => answer(request));
+});
+// the recorder is gone
+process.on('disconnect', () => {
+  operations = undefined;
+  process.exitCode = 0;
+});
+// Ctrl-C is for the recorder, which closes what it has opened
+process.on('SIGINT', () => undefined);
+
+async function answer({ number, operation, ask }: IndexRequest): Promise<void> {
+  try {
+    // NOTE: loaded here, because not every Node has node:sqlite: then this is what is answered
+    operations ??= (await import('./index-operations.ts')).createIndexOperations();
+    send({ number, value: call(operations, operation, ask) });
+  } catch (error) {
+    const isQuery = error instanceof Error && error.name === 'QueryError';
+    send({ number, error: error instanceof Error ? error.message : String(error), isQuery });
+  }
+}
+
+/** What is asked comes from the recorder, with the types of `messages.ts`. */
+function call(known: IndexOperations, operation: IndexRequest['operation'], ask: unknown): unknown {
+  const act: (ask: never) => unknown = known[operation];
+  return Reflect.apply(act, known, [ask]);
+}
+
+function send(response: IndexResponse): void {
+  process.send?.(response, undefined, undefined, () => undefined);
+}

@@ -1,0 +1,326 @@
+/**
+ * Keeps the index what the store is: new recordings as they are stored, running ones a second behind what is durable,
+ * everything else from the newest to the oldest, and what is gone out of it. There is no queue to lose: what is to do is
+ * what the store has and the index has not. Recording never waits for any of it.
+ */
+import { errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { IndexedText } from '../../search/moments.ts';
+import { EXTRACTOR, type IndexStatus } from '../../search/search-index.ts';
+import { castBytes, readCast } from '../library/replay.ts';
+import type { Catalog } from '../library/catalog.ts';
+import type { CatalogEntry } from '../library/catalog-entry.ts';
+import type { LiveRecording } from '../library/live-recording.ts';
+import { parseRecordingId, fixedWidth, recordingId } from '../store/key.ts';
+import type { RecordingStore } from '../store/store.ts';
+import type { IndexClient } from './index-client.ts';
+import { sessionNames } from './session-names.ts';
+
+export interface IndexerOptions {
+  readonly store: Pick<RecordingStore, 'list'>;
+  readonly catalog: Pick<Catalog, 'find'>;
+  readonly live: () => readonly LiveRecording[];
+  readonly text: IndexedText;
+  /** Starts the process that writes. @throws Error with a sentence */
+  readonly start: () => Promise<IndexClient>;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+  readonly liveMs: number;
+  /** How often store and index are compared. */
+  readonly reconcileMs: number;
+  /** Pause before a process that ended is started again. */
+  readonly restartMs: number;
+  readonly log: Logger;
+}
+
+/** How far the index is. */
+export interface IndexProgress extends IndexStatus {
+  readonly state: 'ready' | 'building' | 'unavailable';
+  /** Recordings that are stored and not in the index. */
+  readonly backlog: number;
+  /** How long the oldest durable byte of a running session waits. */
+  readonly lagSeconds: number;
+  /** Why it is unavailable. */
+  readonly problem?: string;
+}
+
+export interface Indexer {
+  /** A recording has come into the store, or another part of it. */
+  stored(id: string): void;
+  /** Recordings have left the store: they leave the files of the index as well. */
+  removed(ids: readonly string[]): void;
+  progress(): Promise<IndexProgress>;
+  /** Resolves when nothing is to do. */
+  settled(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Running sessions that are followed at a time; more are read when they end. */
+const MAX_LIVE = 500;
+const FEED_BYTES = 262_144;
+const IDS_PAGE = 5000;
+
+interface Followed {
+  readonly key: number;
+  readonly entry: CatalogEntry;
+  fed: number;
+  /** When the oldest byte that cannot be found yet was first seen. */
+  waitingSince: number | undefined;
+}
+
+/** One per store, in one process. */
+export function startIndexer(options: IndexerOptions): Indexer {
+  return new StoreIndexer(options);
+}
+
+class StoreIndexer implements Indexer {
+  readonly #options: IndexerOptions;
+  /** What is to do: those that have just come before those of the backlog. */
+  readonly #fresh = new Set<string>();
+  #backlog: string[] = [];
+  readonly #removals = new Set<string>();
+  readonly #followed = new Map<string, Followed>();
+  #client: IndexClient | undefined;
+  #problem: string | undefined;
+  #keys = 0;
+  #reconcileAt: number;
+  #hasCompared = false;
+  readonly #closing = new AbortController();
+  #wake = Promise.withResolvers<void>();
+  #idle = Promise.withResolvers<void>();
+  readonly #timer: NodeJS.Timeout;
+  readonly #running: Promise<void>;
+
+  constructor(options: IndexerOptions) {
+    this.#options = options;
+    this.#reconcileAt = options.now();
+    this.#timer = setInterval(() => this.#wake.resolve(), options.liveMs);
+    this.#running = this.#run();
+  }
+
+  stored(id: string): void {
+    if (parseRecordingId(id) === undefined) return;
+    this.#idle = Promise.withResolvers();
+    this.#fresh.add(id);
+    this.#wake.resolve();
+  }
+
+  removed(ids: readonly string[]): void {
+    this.#idle = Promise.withResolvers();
+    for (const id of ids) this.#removals.add(id);
+    this.#wake.resolve();
+  }
+
+  async progress(): Promise<IndexProgress> {
+    const now = this.#options.now();
+    const waits = Array.from(this.#followed.values(), ({ waitingSince = now }) => now - waitingSince);
+    const backlog = this.#fresh.size + this.#backlog.length;
+    const status = await this.#client?.ask('status', null).catch(() => undefined);
+    return {
+      state: this.#stateOf(backlog),
+      sessions: 0,
+      partial: 0,
+      bytes: 0,
+      ...status,
+      backlog,
+      lagSeconds: Math.max(0, ...waits) / 1000,
+      ...(this.#problem === undefined ? {} : { problem: this.#problem }),
+    };
+  }
+
+  settled(): Promise<void> {
+    return this.#idle.promise;
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+    this.#closing.abort();
+    this.#wake.resolve();
+    await this.#running;
+    await this.#client?.close();
+  }
+
+  #stateOf(backlog: number): IndexProgress['state'] {
+    if (this.#problem !== undefined) return 'unavailable';
+    return this.#hasCompared && backlog === 0 ? 'ready' : 'building';
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#closing;
+    while (!signal.aborted) {
+      try {
+        this.#client ??= await this.#options.start();
+        if (this.#client.isGone) throw new Error('the process of the index has ended');
+        this.#problem = undefined;
+        await this.#work(this.#client);
+      } catch (error) {
+        await this.#fail(error);
+      }
+    }
+  }
+
+  async #fail(error: unknown): Promise<void> {
+    const { log, now, restartMs } = this.#options;
+    this.#client?.kill();
+    this.#client = undefined;
+    this.#followed.clear();
+    this.#problem = errorText(error);
+    this.#reconcileAt = now();
+    if (this.#closing.signal.aborted) return;
+    log.error({ error: this.#problem }, 'the search index cannot be written and will be tried again');
+    const over = Promise.withResolvers<void>();
+    const timer = setTimeout(() => over.resolve(), restartMs);
+    this.#closing.signal.addEventListener('abort', () => over.resolve(), { once: true });
+    await over.promise;
+    clearTimeout(timer);
+  }
+
+  async #work(index: IndexClient): Promise<void> {
+    if (this.#options.now() >= this.#reconcileAt) await this.#reconcile(index);
+    await this.#remove(index);
+    await this.#follow(index);
+    const id = this.#takeNext();
+    if (id !== undefined) {
+      await this.#indexStored(index, id);
+      return;
+    }
+    if (this.#fresh.size === 0 && this.#removals.size === 0) this.#idle.resolve();
+    await this.#wake.promise;
+    this.#wake = Promise.withResolvers();
+  }
+
+  #takeNext(): string | undefined {
+    const [first] = this.#fresh;
+    if (first === undefined) return this.#backlog.shift();
+    this.#fresh.delete(first);
+    return first;
+  }
+
+  #newKey(): number {
+    this.#keys += 1;
+    return this.#keys;
+  }
+
+  async #indexStored(index: IndexClient, id: string): Promise<void> {
+    const { catalog, text, log } = this.#options;
+    const entry = await catalog.find(id);
+    if (entry === undefined) {
+      this.#removals.add(id);
+      return;
+    }
+    // it grows: it comes again when it is stored
+    if (entry.version === undefined || entry.live !== undefined) return;
+    const key = this.#newKey();
+    const version = `${entry.version}.${EXTRACTOR}.${text}`;
+    const doc = { names: sessionNames(entry.recording), version, text };
+    if ((await index.ask('begin', { key, doc, isLive: false })) === 'same') return;
+    try {
+      if (text !== 'off') await feed(index, key, entry, 0, castBytes(entry));
+    } catch (error) {
+      if (index.isGone) throw error;
+      await index.ask('drop', { key });
+      // the store, not the index: the next comparison brings it again
+      log.warn(
+        { error: errorText(error), recording: id },
+        'a recording could not be read for the search index',
+      );
+      return;
+    }
+    await index.ask('finish', { key });
+  }
+
+  async #follow(index: IndexClient): Promise<void> {
+    const open = this.#options.live().filter((recording) => recording.isOpen());
+    const live = new Map(open.map((recording) => [recordingId(recording.key), recording]));
+    for (const [id, { key }] of this.#followed) {
+      if (live.has(id)) continue;
+      this.#followed.delete(id);
+      await index.ask('drop', { key });
+    }
+    for (const [id, { recording }] of live) {
+      const mayBegin = this.#followed.size < MAX_LIVE;
+      const known = this.#followed.get(id) ?? (mayBegin ? await this.#begin(index, id) : undefined);
+      if (known !== undefined) await this.#feedLive(index, known, recording);
+    }
+  }
+
+  async #feedLive(index: IndexClient, known: Followed, recording: LiveRecording['recording']): Promise<void> {
+    const { now, text } = this.#options;
+    const end = castBytes(known.entry);
+    if (end <= known.fed) return;
+    known.waitingSince ??= now();
+    if (text !== 'off') await feed(index, known.key, known.entry, known.fed, end);
+    known.fed = end;
+    // the session's, also when this is a later part of it
+    const { startedAt, id } = known.entry.recording;
+    await index.ask('commit', { key: known.key, names: sessionNames({ ...recording, id, startedAt }) });
+    known.waitingSince = undefined;
+  }
+
+  async #begin(index: IndexClient, id: string): Promise<Followed | undefined> {
+    const { catalog, text } = this.#options;
+    const entry = await catalog.find(id);
+    if (entry?.live === undefined) return undefined;
+    const key = this.#newKey();
+    const doc = { names: sessionNames(entry.recording), version: '', text };
+    await index.ask('begin', { key, doc, isLive: true });
+    const begun: Followed = { key, entry, fed: 0, waitingSince: undefined };
+    this.#followed.set(id, begun);
+    return begun;
+  }
+
+  async #remove(index: IndexClient): Promise<void> {
+    if (this.#removals.size === 0) return;
+    const ids = [...this.#removals];
+    await index.ask('remove', { ids, compact: true });
+    for (const id of ids) this.#removals.delete(id);
+  }
+
+  /** What the store has and the index has not, and the other way round. */
+  async #reconcile(index: IndexClient): Promise<void> {
+    const { now, reconcileMs, store, live, text } = this.#options;
+    this.#reconcileAt = now() + reconcileMs;
+    const stored = new Map((await store.list()).map(({ key }) => [recordingId(key), key]));
+    const open = new Set(live().map(({ key }) => recordingId(key)));
+    const missing = new Map(stored);
+    for (let after = ''; ;) {
+      const page = await index.ask('ids', { after, limit: IDS_PAGE });
+      for (const { id, version } of page) {
+        if (!stored.has(id) && !open.has(id)) this.#removals.add(id);
+        else if (version.endsWith(`.${EXTRACTOR}.${text}`)) missing.delete(id);
+      }
+      const last = page.at(-1);
+      if (last === undefined || page.length < IDS_PAGE) break;
+      after = last.id;
+    }
+    this.#backlog = Array.from(missing, ([id, { time }]) => ({ id, time: fixedWidth(time) }))
+      .toSorted((left, right) => (left.time < right.time ? 1 : -1))
+      .map(({ id }) => id);
+    this.#hasCompared = true;
+  }
+}
+
+/** Feeds bytes `[start, end)` of a cast, as fast as they are taken. */
+async function feed(
+  index: IndexClient,
+  key: number,
+  entry: CatalogEntry,
+  start: number,
+  end: number,
+): Promise<void> {
+  let parts: Uint8Array[] = [];
+  let bytes = 0;
+  const flush = async (): Promise<void> => {
+    if (bytes === 0) return;
+    const whole = Buffer.concat(parts);
+    parts = [];
+    bytes = 0;
+    await index.ask('feed', { key, bytes: whole });
+  };
+  for await (const chunk of readCast(entry, { start, end })) {
+    parts.push(chunk);
+    bytes += chunk.length;
+    if (bytes >= FEED_BYTES) await flush();
+  }
+  await flush();
+}

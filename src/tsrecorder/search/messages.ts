@@ -1,0 +1,55 @@
+/** What the recorder and the processes of its index say to each other. */
+import type { Query } from '../../search/query.ts';
+import type {
+  Facets,
+  Found,
+  Hit,
+  IndexedSession,
+  IndexStatus,
+  Page,
+  SessionDoc,
+  SessionNames,
+} from '../../search/search-index.ts';
+import type { ViewerTerms } from '../../search/viewer-terms.ts';
+
+/** What can be asked, and what comes back. */
+export interface IndexOperations {
+  /** Opens the files; to be asked first. */
+  open(ask: { readonly directory: string; readonly mayWrite: boolean }): null;
+  /** A recording is going to be fed: `same` when the index has this version already. */
+  begin(ask: { readonly key: number; readonly doc: SessionDoc; readonly isLive: boolean }): 'begun' | 'same';
+  /** Bytes of its cast. */
+  feed(ask: { readonly key: number; readonly bytes: Uint8Array }): null;
+  /** What was fed of a running session can be found from now on. */
+  commit(ask: { readonly key: number; readonly names: SessionNames }): null;
+  /** It was fed to its end: it replaces what there was. */
+  finish(ask: { readonly key: number }): null;
+  /** It is not going to be fed to its end. */
+  drop(ask: { readonly key: number }): null;
+  remove(ask: { readonly ids: readonly string[]; readonly compact: boolean }): null;
+  ids(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
+  status(ask: null): IndexStatus;
+  find(ask: { readonly query: Query; readonly may: ViewerTerms; readonly page: Page }): Found;
+  within(ask: {
+    readonly id: string;
+    readonly query: Query;
+    readonly may: ViewerTerms;
+    readonly limit: number;
+  }): { readonly hits: readonly Hit[]; readonly more: boolean };
+  facets(ask: { readonly query: Query; readonly may: ViewerTerms }): Facets;
+}
+
+export type IndexOperation = keyof IndexOperations;
+export type Ask<Name extends IndexOperation> = Parameters<IndexOperations[Name]>[0];
+export type Answer<Name extends IndexOperation> = ReturnType<IndexOperations[Name]>;
+
+/** One question; answers come in any order. */
+export interface IndexRequest {
+  readonly number: number;
+  readonly operation: IndexOperation;
+  readonly ask: unknown;
+}
+
+export type IndexResponse =
+  | { readonly number: number; readonly value: unknown }
+  | { readonly number: number; readonly error: string; readonly isQuery: boolean };

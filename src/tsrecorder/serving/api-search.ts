@@ -1,0 +1,131 @@
+/**
+ * Finding sessions by what they were and by what was on their screens. Every answer says how far the index is.
+ *
+ * ```
+ * /api/v1/search                     {sessions: [{recording, hits, more, partial}], next?, index}; q, limit, cursor
+ * /api/v1/search/facets              what the newest sessions found have in common; q
+ * /api/v1/recordings/:id/search      {hits, more, index}: where in one recording; q, limit
+ * ```
+ */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { TailcastError } from '../../errors.ts';
+import { MAX_QUERY, parseQuery, printQuery, QueryError, type Query } from '../../search/query.ts';
+import type { FoundSession } from '../../search/search-index.ts';
+import type { Catalog } from '../library/catalog.ts';
+import type { Scope } from '../library/scope.ts';
+import type { ViewerTerm, ViewerTerms } from '../../search/viewer-terms.ts';
+import type { Recording } from '../library/recording.ts';
+import type { RecorderSearch } from '../search/recorder-search.ts';
+import type { ViewerAccess } from './viewer-access.ts';
+import type { Viewer } from './viewing.ts';
+
+export interface SearchApiOptions {
+  readonly sessionSearch: RecorderSearch | undefined;
+  readonly catalog: Pick<Catalog, 'find'>;
+  readonly access: ViewerAccess;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
+  readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
+  readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
+}
+
+const q = z
+  .string()
+  .max(MAX_QUERY * 2)
+  .default('');
+const pageQuery = z.strictObject({
+  q,
+  limit: z.coerce.number().int().min(1).max(100).default(50),
+  cursor: z.string().max(100).exactOptional(),
+});
+const facetQuery = z.strictObject({ q });
+const withinQuery = z.strictObject({ q, limit: z.coerce.number().int().min(1).max(1000).default(100) });
+const parameters = z.object({ id: z.string() });
+
+/** Puts the search on `app`. */
+export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): void {
+  const { access, catalog, parse, viewerOf } = options;
+  const searching = (): RecorderSearch => {
+    if (options.sessionSearch === undefined)
+      throw new TailcastError('SEARCH_UNAVAILABLE', 'this recorder has no index');
+    return options.sessionSearch;
+  };
+
+  /** What of the sessions found is there, and may be seen. */
+  async function visible(
+    sessions: readonly FoundSession[],
+    viewer: Viewer,
+  ): Promise<readonly (Omit<FoundSession, 'id'> & { readonly recording: Recording })[]> {
+    const scope = access.scope(viewer);
+    const described = await Promise.all(
+      sessions.map(async ({ id, ...found }) => ({
+        ...found,
+        recording: (await catalog.find(id, scope))?.recording,
+      })),
+    );
+    return described.flatMap(({ recording, ...found }) =>
+      recording === undefined ? [] : [{ recording, ...found }],
+    );
+  }
+
+  app.get('/api/v1/search', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const viewer = await viewerOf(request, reply);
+    const { q: text, limit, cursor } = parse(pageQuery, request.query);
+    const query = readQuery(text, options.nowMs());
+    await access.saw(viewer, 'search', request.url);
+    const page = cursor === undefined ? { limit } : { limit, cursor };
+    const found = await searching().ask('find', { query, may: termsOf(access.scope(viewer)), page });
+    const index = await searching().progress();
+    // nothing is found in what cannot be used: that is no answer
+    if (index?.state === 'unavailable' && found.sessions.length === 0)
+      throw new TailcastError('SEARCH_UNAVAILABLE', index.problem);
+    return {
+      query: printQuery(query),
+      sessions: await visible(found.sessions, viewer),
+      ...(found.next === undefined ? {} : { next: found.next }),
+      index,
+    };
+  });
+  app.get('/api/v1/search/facets', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const viewer = await viewerOf(request, reply);
+    const query = readQuery(parse(facetQuery, request.query).q, options.nowMs());
+    await access.saw(viewer, 'search', request.url);
+    const facets = await searching().ask('facets', { query, may: termsOf(access.scope(viewer)) });
+    return { ...facets, index: await searching().progress() };
+  });
+  app.get('/api/v1/recordings/:id/search', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const viewer = await viewerOf(request, reply);
+    const entry = await catalog.find(parse(parameters, request.params).id, access.scope(viewer));
+    if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN');
+    const { q: text, limit } = parse(withinQuery, request.query);
+    const query = readQuery(text, options.nowMs());
+    await access.saw(viewer, 'search', request.url, entry);
+    const { id } = entry.recording;
+    const found = await searching().ask('within', { id, query, may: termsOf(access.scope(viewer)), limit });
+    return { ...found, index: await searching().progress() };
+  });
+}
+
+/** @throws TailcastError `USAGE` with a sentence for who wrote the query. */
+function readQuery(text: string, nowMs: number): Query {
+  try {
+    return parseQuery(text, nowMs);
+  } catch (error) {
+    if (error instanceof QueryError) throw new TailcastError('USAGE', error.message, { cause: error });
+    throw error;
+  }
+}
+
+/** The scope of a viewer in terms of the index. */
+function termsOf(scope: Scope): ViewerTerms {
+  if (scope === 'everything') return scope;
+  return scope.flatMap((mark): readonly ViewerTerm[] => {
+    const [kind, ...rest] = mark.split(':');
+    if (kind === 'tag') return [{ kind, value: mark }];
+    return kind === 'namespace' || kind === 'user' ? [{ kind, value: rest.join(':') }] : [];
+  });
+}

@@ -1,0 +1,192 @@
+import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { RecorderOptions } from '../../../src/tsrecorder/server.ts';
+import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
+import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
+
+const SEARCHING = { searchText: 'all' } as const;
+
+interface Answered {
+  readonly query: string;
+  readonly sessions: readonly {
+    readonly recording: { readonly id: string; readonly state: string };
+    readonly hits: readonly { readonly at: number; readonly text: string }[];
+  }[];
+  readonly index: { readonly state: string; readonly backlog: number; readonly sessions: number };
+}
+
+function cast(text: string, user = 'a@example.com', namespace = 'prod'): string {
+  const header = HEADER.replace('a@example.com', user).replace(
+    '"Namespace":"prod"',
+    `"Namespace":"${namespace}"`,
+  );
+  return `${header}${JSON.stringify([1.5, 'o', `${text}\r\n`])}\n`;
+}
+
+async function search(rig: Rig, query: string): Promise<Answered> {
+  const { status, body } = await rig.get(`/api/v1/search?q=${encodeURIComponent(query)}`);
+  expect(status, body).toBe(200);
+  return JSON.parse(body) as Answered;
+}
+
+/** Once as many sessions are found. */
+async function found(rig: Rig, query: string, count = 1): Promise<Answered> {
+  return until(async () => {
+    const answer = await search(rig, query);
+    return answer.sessions.length === count ? answer : undefined;
+  });
+}
+
+async function ready(rig: Rig, sessions: number): Promise<void> {
+  await until(async () => {
+    const { index } = await search(rig, '');
+    return index.state === 'ready' && index.sessions === sessions ? true : undefined;
+  });
+}
+
+describe('a recorder with an index', () => {
+  it('finds a stored session by a word of its screen, at its second', async () => {
+    await using rig = await createRig(SEARCHING);
+    await uploadWhole(rig.recorder, cast('pod needle deleted'));
+    const { sessions, query } = await found(rig, 'needle ns:prod');
+    expect(query).toBe('needle ns:prod');
+    expect(sessions[0]).toMatchObject({
+      recording: { state: 'closed', source: { user: 'a@example.com' } },
+      hits: [{ at: 1.5, text: 'pod needle deleted', marks: [[4, 10]] }],
+    });
+    const id = encodeURIComponent(sessions[0]!.recording.id);
+    const inside = await rig.get(`/api/v1/recordings/${id}/search?q=needle`);
+    expect(JSON.parse(inside.body)).toMatchObject({ hits: [{ at: 1.5 }], more: false });
+    const facets = await rig.get('/api/v1/search/facets?q=needle');
+    expect(JSON.parse(facets.body)).toMatchObject({ counted: 1, ns: [{ value: 'prod', count: 1 }] });
+  });
+
+  it('finds a running session by what is durable, and as stored when it is over', async () => {
+    await using rig = await createRig(SEARCHING);
+    const upload = openUpload(rig.recorder);
+    upload.write(cast('first needle'));
+    await found(rig, 'needle state:running');
+    upload.write('[2,"o","second needle\\r\\n"]\n');
+    await found(rig, '"second needle" state:running');
+    upload.end();
+    const { sessions } = await found(rig, '"second needle" state:closed');
+    expect(sessions[0]?.hits).toHaveLength(1);
+    await found(rig, 'state:running', 0);
+  });
+
+  it('indexes what was stored before, again after the index was lost or damaged', async () => {
+    await using rig = await createRig();
+    for (const word of ['alpha', 'beta', 'gamma']) await uploadWhole(rig.recorder, cast(`${word} needle`));
+    let current = await rig.restart(SEARCHING);
+    const before = await found(current, 'needle', 3);
+    const directory = join(rig.directory, '.spool', 'search', 'v1');
+    expect(await readdir(directory)).toContain('sessions.db');
+    await current.recorder.close();
+    await rm(directory, { recursive: true });
+    current = await createRig(SEARCHING, rig.directory);
+    expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
+    await current.recorder.close();
+    await writeFile(join(directory, 'sessions.db'), 'damaged '.repeat(10_000));
+    for (const end of ['-wal', '-shm']) await rm(join(directory, `sessions.db${end}`), { force: true });
+    current = await createRig(SEARCHING, rig.directory);
+    expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
+    await current.recorder.close();
+  });
+
+  it('shows a viewer only what the rules allow, whatever is asked', async () => {
+    let viewer: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
+    await using rig = await createRig({
+      ...SEARCHING,
+      identifyViewer: async () => viewer,
+      viewers: ['alice@example.com=namespace:dev', 'root@example.com'].map(parseViewRule),
+    });
+    await uploadWhole(rig.recorder, cast('needle secretword', 'bob@example.com', 'prod'));
+    await uploadWhole(rig.recorder, cast('needle open', 'bob@example.com', 'dev'));
+    await ready(rig, 2);
+    // who somebody is does not change while a connection lasts: each request has its own
+    for (const query of ['needle', '', 'needle OR secretword', 'user:bob@example.com', '-open']) {
+      const { sessions } = await search(rig, query);
+      expect(JSON.stringify(sessions), query).not.toContain('"prod"');
+    }
+    const ofAlice = (await search(rig, 'needle')).sessions;
+    expect(ofAlice).toHaveLength(1);
+    expect((await search(rig, 'secretword')).sessions).toEqual([]);
+    viewer = { node: 'desk', nodeId: 'nDESK', user: 'mallory@example.com' };
+    expect((await search(rig, 'needle')).sessions).toEqual([]);
+    viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
+    const all = (await search(rig, 'needle')).sessions;
+    expect(all).toHaveLength(2);
+    const hidden = all.find(({ recording }) => recording.id !== ofAlice[0]!.recording.id)!.recording.id;
+    viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
+    expect((await rig.get(`/api/v1/recordings/${encodeURIComponent(hidden)}/search?q=needle`)).status).toBe(
+      404,
+    );
+  });
+
+  it('answers a query that cannot be understood with a sentence, and writes searches down', async () => {
+    await using rig = await createRig(SEARCHING);
+    const { status, body } = await rig.get('/api/v1/search?q=usr:alice');
+    expect([status, JSON.parse(body)]).toMatchObject([
+      400,
+      { code: 'USAGE', message: expect.stringContaining('user:') },
+    ]);
+    expect((await rig.get('/api/v1/search?q=exit:0%20OR%20word')).status).toBe(400);
+    expect((await rig.get('/api/v1/search?limit=1000')).status).toBe(400);
+    await search(rig, 'canary');
+    const events = await rig.get('/api/v1/events?text=search');
+    expect(events.body).toContain('"action":"search"');
+  });
+
+  it('forgets what retention removes', async () => {
+    const startedAt = Date.now();
+    let now = startedAt;
+    const options: Partial<RecorderOptions> = {
+      ...SEARCHING,
+      clock: { now: () => now, monotonic: () => performance.now() },
+      retention: { maxAgeMs: 3_600_000 },
+      timing: { retentionMs: 50 },
+    };
+    await using rig = await createRig(options);
+    await uploadWhole(rig.recorder, cast('canaryword'));
+    await found(rig, 'canaryword');
+    now = startedAt + 7_200_000;
+    await found(rig, 'canaryword', 0);
+    await ready(rig, 0);
+    await rig.recorder.close();
+    const directory = join(rig.directory, '.spool', 'search', 'v1');
+    for (const name of await readdir(directory))
+      expect(await readFile(join(directory, name), 'latin1'), name).not.toContain('canaryword');
+  });
+
+  it('indexes commands only, or names only, when that is set', async () => {
+    await using rig = await createRig({ searchText: 'off' });
+    await uploadWhole(rig.recorder, cast('needle'));
+    await found(rig, 'user:a@example.com');
+    expect((await search(rig, 'needle')).sessions).toEqual([]);
+    const current = await rig.restart(SEARCHING);
+    await found(current, 'needle');
+    await current.recorder.close();
+  });
+
+  it('records all the same when the index cannot be written', async () => {
+    await using rig = await createRig();
+    const { directory } = rig;
+    await rig.recorder.close();
+    await writeFile(join(directory, '.spool', 'search'), 'in the way');
+    const current = await createRig(SEARCHING, directory);
+    await uploadWhole(current.recorder, cast('needle'));
+    expect(await current.list()).toHaveLength(1);
+    const body = await until(async () => {
+      const answer = await current.get('/api/v1/search?q=needle');
+      return answer.status === 503 ? answer.body : undefined;
+    });
+    expect(JSON.parse(body)).toMatchObject({ code: 'SEARCH_UNAVAILABLE' });
+    await current.recorder.close();
+  });
+
+  it('without one says so', async () => {
+    await using rig = await createRig();
+    expect((await rig.get('/api/v1/search?q=x')).status).toBe(503);
+  });
+});
