@@ -39,6 +39,27 @@ export async function openArchive(
     : openStore(demo.store, context);
 }
 
+/**
+ * The address of the recorder that the options, the environment or a demo of this person name.
+ *
+ * @throws TailcastError `USAGE` when nobody names one.
+ */
+export async function recorderAddress(
+  options: Readonly<Record<string, unknown>>,
+  { environment }: CommandContext,
+): Promise<string> {
+  const named = textOf(options['recorder']) ?? environment.get('TAILCAST_RECORDER');
+  const address = named ?? (await readDemoNote(environment))?.recorder;
+  if (address === undefined)
+    throw new TailcastError(
+      'USAGE',
+      'no recorder is named: give --recorder <url>, set TAILCAST_RECORDER, or run the demo first',
+    );
+  if (!URL.canParse(address) || !/^https?:/.test(address))
+    throw new TailcastError('USAGE', `${address} is not an http:// or https:// address of a recorder`);
+  return address;
+}
+
 async function openStore(store: string, { environment, signal }: CommandContext): Promise<Archive> {
   const { openDirectoryArchive, openStoreArchive } = await import('./directory-archive.ts');
   if (!store.startsWith('s3://')) return openDirectoryArchive(store, signal);

@@ -59,6 +59,7 @@ function createProgram(context: CommandContext, outcome: { code: number }): Comm
     program.command(name).description(description).exitOverride();
   addRoles(command, context);
   addTools(command, context);
+  addSearch(program, command, context, outcome);
   addVerify(command, context, outcome);
   addRetention(command, context);
   addPolicy(command, context);
@@ -164,6 +165,61 @@ function addTools(command: AddCommand, context: CommandContext): void {
       await writeGatewayKubeconfig(hosts, options, context);
     });
 }
+
+const RECORDER_OPTION = [
+  '--recorder <url>',
+  'the recorder to ask [TAILCAST_RECORDER]; default: the demo’s',
+] as const;
+
+/** `search` says by its exit code whether anything was found, as grep does. */
+function addSearch(
+  program: Command,
+  command: AddCommand,
+  context: CommandContext,
+  outcome: { code: number },
+): void {
+  command('search', 'find sessions by what they were, and by what was on their screens')
+    .argument('[query...]', 'words, "phrases", key:value; see below')
+    .option(...RECORDER_OPTION)
+    .option('--limit <n>', 'how many sessions at most', argument(wholeNumber(1, 10_000)), 20)
+    .option('--json', 'one JSON object per line')
+    .addHelpText('after', SEARCH_HELP)
+    .action(async (words: readonly string[], options: Record<string, unknown>) => {
+      const { searchRecordings } = await import('./search.ts');
+      try {
+        outcome.code = await searchRecordings(words, options, context);
+      } catch (error) {
+        if (!(error instanceof TailcastError)) throw error;
+        // that nothing could be asked is not that nothing was found
+        context.stderr.write(`tailcast: ${sentence(error)}\n`);
+        outcome.code = 2;
+      }
+    });
+  program
+    .command('index')
+    .description('the search index of a recorder')
+    .command('status')
+    .description('say how far the index is')
+    .exitOverride()
+    .option(...RECORDER_OPTION)
+    .option('--json', 'one JSON object')
+    .addHelpText('after', '\nExit code: 0 the index is complete, 1 it is not, 2 wrong usage.')
+    .action(async (options: Record<string, unknown>) => {
+      const { showIndexStatus } = await import('./search.ts');
+      outcome.code = await showIndexStatus(options, context);
+    });
+}
+
+const SEARCH_HELP = `
+  needle                  on the screen, in a command or among the names
+  "rm -rf" kube*          a phrase; a beginning
+  cmd:"kubectl delete"    in a command; text: on the screen only
+  user: ns: pod: container: node: tag: kind: state: id:
+  after:7d before:2026-01-31 duration:>1h exit:!=0
+  -word   a OR b          without; one of both. Everything else must all hold.
+
+Put the query in quotes, so that the shell leaves it alone; -- before one that begins with -.
+Exit code: 0 something was found, 1 nothing, 2 the search failed.`;
 
 /** `verify` says by its exit code what it found. */
 function addVerify(command: AddCommand, context: CommandContext, outcome: { code: number }): void {

@@ -40,7 +40,8 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
   return archive;
 }
 
-async function fetchJson(
+/** Asks the read API. @throws TailcastError `RECORDER_UNREACHABLE`, `USAGE` with what the recorder says of the question */
+export async function fetchJson(
   base: string,
   path: string,
   query: ArchiveQuery,
@@ -67,6 +68,13 @@ async function request(
   }
   if (response.ok) return response;
   const told = (await response.text().catch(() => '')).slice(0, 500);
+  if (response.status === 400) throw new TailcastError('USAGE', messageOf(told));
   if (response.status === 404) throw new TailcastError('RECORDING_UNKNOWN', path);
   throw new TailcastError('RECORDER_UNREACHABLE', `${base} answered ${response.status}: ${told}`);
+}
+
+/** What the API says in words. */
+function messageOf(body: string): string {
+  const message = /"message":"((?:[^"\\]|\\.)*)"/.exec(body)?.[1];
+  return message === undefined ? body : message.replace(/^wrong usage: /, '').replaceAll('\\"', '"');
 }

@@ -1,0 +1,51 @@
+import { PassThrough } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { describe, expect, it } from 'vitest';
+import { runProgram } from '../../src/cli/program.ts';
+import { createRig, HEADER, until, uploadWhole } from '../tsrecorder/recorder-rig.ts';
+
+async function run(...args: readonly string[]): Promise<{ code: number; out: string; err: string }> {
+  const stdout = new PassThrough();
+  const stderr = new PassThrough();
+  const read = Promise.all([text(stdout), text(stderr)]);
+  const signal = new AbortController().signal;
+  const code = await runProgram(args, { environment: new Map(), stdout, stderr, signal });
+  stdout.end();
+  stderr.end();
+  const [out, err] = await read;
+  return { code, out, err };
+}
+
+describe('tailcast search', () => {
+  it('prints sessions with their hits, links to two seconds before, and exits like grep', async () => {
+    await using rig = await createRig({ searchText: 'all' });
+    await uploadWhole(rig.recorder, `${HEADER}[7.5,"o","a needle \\u001b[31mhere\\r\\n"]\n`);
+    const recorder = ['--recorder', rig.recorder.url];
+    const { out } = await until(async () => {
+      const found = await run('search', 'needle', 'ns:prod', ...recorder);
+      return found.code === 0 ? found : undefined;
+    });
+    expect(out).toMatch(/^nGATE1CNTRL_\S+ {2}\S+ {2}a@example\.com {2}prod\/web-0 {2}closed {2}sh -i\n/);
+    expect(out).toContain('    7.5s  a needle here\n');
+    expect(out).toMatch(/http:\S+#\/r\/nGATE1CNTRL_\S+\?t=5\n$/);
+    const json = await run('search', '"needle here"', '--json', ...recorder);
+    expect(JSON.parse(json.out)).toMatchObject({ hits: [{ at: 7.5, marks: [[2, 13]] }], more: false });
+    expect(await run('search', 'absent', ...recorder)).toMatchObject({ code: 1, out: '' });
+    const status = await run('index', 'status', ...recorder);
+    expect(status.code).toBe(0);
+    expect(status.out).toContain('state     ready\nsessions  1, of which 0');
+  });
+
+  it('says what is wrong with a query, and that a recorder is not there', async () => {
+    const wrong = await run('search', 'usr:alice', '--recorder', 'http://127.0.0.1:9');
+    expect(wrong).toMatchObject({ code: 2, out: '' });
+    expect(wrong.err).toContain('did you mean user:?');
+    const gone = await run('search', 'word', '--recorder', 'http://127.0.0.1:9');
+    expect(gone).toMatchObject({ code: 2, out: '' });
+    expect(gone.err).not.toContain('at ');
+    await using rig = await createRig();
+    const without = await run('search', 'word', '--recorder', rig.recorder.url);
+    expect(without).toMatchObject({ code: 2 });
+    expect(without.err).toContain('no index');
+  });
+});
