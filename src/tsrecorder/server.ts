@@ -234,19 +234,8 @@ async function startIngest(
   await ingest.recover();
   shared?.start();
   if ((options.viewers ?? []).length > 0) catalog.readScopes(log);
-  return {
-    ingest,
-    group,
-    finisher,
-    catalog,
-    evidence,
-    events,
-    metrics,
-    issueTime,
-    shared,
-    told,
-    freeBytes: () => roomFor(store, spoolDirectory),
-  };
+  const freeBytes = (): Promise<number | undefined> => roomFor(store, spoolDirectory);
+  return { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes, told };
 }
 
 function openCatalog(

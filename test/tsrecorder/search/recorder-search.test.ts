@@ -30,9 +30,11 @@ async function search(rig: Rig, query: string): Promise<Answered> {
   return JSON.parse(body) as Answered;
 }
 
-/** Once as many sessions are found. */
+/** Once as many sessions are found. Until a damaged index is made anew, it cannot answer. */
 async function found(rig: Rig, query: string, count = 1): Promise<Answered> {
   return until(async () => {
+    const { status } = await rig.get('/api/v1/search');
+    if (status === 503) return undefined;
     const answer = await search(rig, query);
     return answer.sessions.length === count ? answer : undefined;
   });
