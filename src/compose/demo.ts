@@ -110,7 +110,7 @@ function openRecorder(config: DemoConfig, directory: string, log: Logger): Promi
     file: undefined,
   });
   return startRecorder(
-    { ...settings, listen: config.recorderListen, drainSeconds: 1 },
+    { ...settings, listen: config.recorderListen, drainSeconds: 1, search: true },
     { identify: loopbackUploader(GATEWAY_NODE), log },
   );
 }

@@ -86,6 +86,7 @@ export async function startRecorder(
       | 'trustedGateways'
       | 'evidenceKey'
       | 'eventLayout'
+      | 'search'
       | 'searchText'
       | 'retentionDays'
       | 'maxStoreBytes'
@@ -111,7 +112,7 @@ export async function startRecorder(
       viewers,
       trustedGateways,
       eventLayout: config.eventLayout,
-      searchText: config.searchText,
+      ...(config.search ? { searchText: config.searchText } : {}),
       retention: {
         ...(config.retentionDays === 0 ? {} : { maxAgeMs: config.retentionDays * 86_400_000 }),
         ...(config.maxStoreBytes === 0 ? {} : { maxBytes: config.maxStoreBytes }),

@@ -122,8 +122,14 @@ export const RECORDER_SETTINGS = {
     undefined,
     '<path>',
   ),
+  search: setting(
+    'keep an index in the spool, so that recordings are found by what they were and by what was on their screen',
+    flag,
+    false,
+    '<true|false>',
+  ),
   searchText: setting(
-    'what of recordings can be searched besides their names: all that was on the screen, commands, or off',
+    'with search: what of recordings is indexed besides their names: all that was on the screen, commands, or off',
     oneOf('off', 'commands', 'all'),
     'all',
     '<off|commands|all>',
