@@ -1,15 +1,18 @@
 /** Buffers for the output of sessions that waits, as the settings bound them. */
 import { tmpdir } from 'node:os';
 import type { GatewayConfig } from '../config/gateway.ts';
+import { capacityOf, readMemory } from '../memory/capacity.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createElasticBuffers, type ElasticBuffers } from '../proxy/session/elastic-buffers.ts';
 
 /** What waits of all sessions, and what is told of it. */
 export function openBuffers(config: GatewayConfig, metrics: Metrics): ElasticBuffers {
+  const capacity = capacityOf(readMemory(), config.workers);
+  const totalMemoryBytes = config.outputBufferTotalMemory ?? capacity.outputBytes;
   const buffers = createElasticBuffers({
-    memoryBytes: config.outputBufferMemory,
+    memoryBytes: config.outputBufferMemory ?? Math.min(capacity.outputBytesPerSession, totalMemoryBytes),
     diskBytes: config.outputBufferDisk,
-    totalMemoryBytes: config.outputBufferTotalMemory,
+    totalMemoryBytes,
     totalDiskBytes: config.outputBufferTotalDisk,
     directory: config.outputBufferDirectory ?? tmpdir(),
   });

@@ -161,10 +161,10 @@ export const GATEWAY_SETTINGS = {
     '<size>',
   ),
   outputBufferMemory: setting(
-    'output of one session that waits in memory for its client or recorder, before it waits in a file',
-    byteSize(64 * 1024, 1024 ** 3),
-    4 * 1024 ** 2,
-    '<size>',
+    'output of one session that waits in memory for its client or recorder, before it waits in a file; auto: an eighth of what all may have',
+    orAuto(byteSize(64 * 1024, 1024 ** 4)),
+    undefined,
+    '<size|auto>',
   ),
   outputBufferDisk: setting(
     'output of one session that waits in a file, before its API server waits; 0: no file',
@@ -173,10 +173,10 @@ export const GATEWAY_SETTINGS = {
     '<size>',
   ),
   outputBufferTotalMemory: setting(
-    'the same in memory, of all sessions of one process',
-    byteSize(1024 ** 2, 64 * 1024 ** 3),
-    128 * 1024 ** 2,
-    '<size>',
+    'the same in memory, of all sessions of one process; auto: a quarter of its memory',
+    orAuto(byteSize(1024 ** 2, 1024 ** 4)),
+    undefined,
+    '<size|auto>',
   ),
   outputBufferTotalDisk: setting(
     'the same in files, of all sessions of one process',

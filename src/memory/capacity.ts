@@ -1,4 +1,4 @@
-/** How many requests a process has memory for. */
+/** What a process has memory for: requests, and output that waits. */
 import { totalmem } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
 
@@ -14,6 +14,9 @@ export interface Capacity {
   readonly requests: number;
   readonly requestsPerUser: number;
   readonly bytesPerUser: number;
+  /** Output of sessions that may wait in memory: of all of them, and of one. */
+  readonly outputBytes: number;
+  readonly outputBytesPerSession: number;
 }
 
 /** Of an idle watch with its two TLS connections; `npm run soak:user` measures it. */
@@ -25,6 +28,13 @@ const MIN_REQUESTS = 300;
 /** One user may have a third: two who overdo it leave room. */
 const USERS = 3;
 const SHARE_OF_BYTES = 1 / 16;
+/**
+ * What does not fit waits on disk, where the recorder beside it may be syncing: a disk that is late makes the API server wait,
+ * and one that has finished loses what then is not read.
+ */
+const SHARE_FOR_OUTPUT = 1 / 4;
+const SESSIONS = 8;
+const MIN_SESSION_OUTPUT = 4 * 1024 ** 2;
 /** A heap that is full ends the process, and about as much again is outside of it. */
 const HEAP_FACTOR = 2;
 
@@ -44,9 +54,12 @@ export function capacityOf(memory: Memory, processes: number): Capacity {
   const bytes = Math.min(Math.min(machineBytes, containerBytes) / processes, heapBytes * HEAP_FACTOR);
   const fitting = Math.floor((bytes * SHARE_FOR_REQUESTS) / REQUEST_BYTES);
   const requests = Math.min(MAX_REQUESTS, Math.max(MIN_REQUESTS, fitting));
+  const outputBytes = Math.floor(bytes * SHARE_FOR_OUTPUT);
   return {
     requests,
     requestsPerUser: Math.floor(requests / USERS),
     bytesPerUser: Math.floor(bytes * SHARE_OF_BYTES),
+    outputBytes,
+    outputBytesPerSession: Math.max(MIN_SESSION_OUTPUT, Math.floor(outputBytes / SESSIONS)),
   };
 }

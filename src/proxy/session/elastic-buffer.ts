@@ -40,8 +40,6 @@ export interface ElasticOptions {
 
 /** Blocks that are written, or read, at the same time. */
 const AT_A_TIME = 16;
-/** What may wait for the disk, where memory is not scarce: what a socket brings in one turn of the event loop. */
-const BACK_BYTES = 2 * 1024 * 1024;
 
 export class ElasticBuffer {
   readonly #options: ElasticOptions;
@@ -270,7 +268,7 @@ export class ElasticBuffer {
     const waits = this.#backBytes + this.#writing * BLOCK_BYTES;
     const limit = this.#memoryLimit();
     this.#full = this.#mayGrow()
-      ? waits >= Math.max(2 * BLOCK_BYTES, budget.scarce ? 0 : Math.min(BACK_BYTES, limit))
+      ? waits >= Math.max(2 * BLOCK_BYTES, budget.scarce ? 0 : limit)
       : this.#memory >= limit;
     if (budget.exhausted && this.#memory > 0) {
       this.#full = true;
