@@ -1,21 +1,16 @@
 # One image for every role: tailcast gateway | recorder | operator | demo | tools.
+# `npm run release` makes the image of a release without an engine: the same /app and the same settings, on fewer packages.
 FROM node:26-slim AS build
+# What `tailcast --version` names.
+ARG COMMIT=""
 WORKDIR /src
-COPY package.json package-lock.json .npmrc ./
+COPY package.json package-lock.json .npmrc LICENSE ./
 RUN npm ci --no-audit --no-fund --ignore-scripts
 COPY tsconfig.json tsconfig.build.json vite.config.ts ./
 COPY src ./src
-COPY scripts/shipped-packages.mjs ./scripts/shipped-packages.mjs
-RUN npx tsc -p tsconfig.build.json && npx vite build --logLevel warn
-# LICENSES.txt and sbom.cdx.json
-RUN node scripts/shipped-packages.mjs dist
-
-FROM node:26-slim AS dependencies
-WORKDIR /app
-COPY package.json package-lock.json .npmrc ./
-RUN npm ci --omit=dev --no-audit --no-fund --ignore-scripts && npm cache clean --force
-# Types and source maps of packages are half of their size, and nothing at run time reads them.
-RUN find node_modules -type f \( -name '*.map' -o -name '*.d.ts' -o -name '*.d.mts' -o -name '*.d.cts' \) -delete
+COPY scripts ./scripts
+# The build, its production dependencies, LICENSES.txt and sbom.cdx.json; nothing else.
+RUN node scripts/release/stage.ts ../app --commit "$COMMIT"
 
 FROM node:26-slim
 LABEL org.opencontainers.image.title="tailcast" \
@@ -23,10 +18,7 @@ LABEL org.opencontainers.image.title="tailcast" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV NODE_ENV=production
 WORKDIR /app
-COPY package.json LICENSE ./
-COPY scripts/tailcast.mjs ./scripts/tailcast.mjs
-COPY --from=dependencies /app/node_modules ./node_modules
-COPY --from=build /src/dist ./dist
+COPY --from=build /app /app
 # Nothing is written below /app. State goes to volumes: XDG_STATE_HOME for certificates, the store for recordings.
 ENV XDG_STATE_HOME=/var/lib
 RUN mkdir -p /var/lib/tailcast /data && chown -R 65532:65532 /var/lib/tailcast /data

@@ -1,6 +1,6 @@
 // Builds the file tree of the image as the Dockerfile says, without a container engine, and uses it:
 //
-//   npm run image:check [-- --keep]
+//   npm run image:check [-- --keep] [--compare=<another /app>]
 //
 // COPY instructions are carried out from the Dockerfile itself, so the two cannot disagree; an instruction that this
 // script does not understand is an error. Then every role is started from the tree, away from the repository and with
@@ -24,6 +24,8 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { imageSettings, readDockerfile } from './release/dockerfile.ts';
+import { differences } from './release/tree.ts';
 import { BUNDLED } from './shipped-packages.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
@@ -44,13 +46,21 @@ process.once('exit', () => {
   if (!process.argv.includes('--keep')) rmSync(scratch, { recursive: true, force: true });
 });
 
-const stages = parseDockerfile(readFileSync(join(root, 'Dockerfile'), 'utf8'));
+const stages = readDockerfile();
+const settings = imageSettings(stages);
 const folders = new Map();
 await check('the Dockerfile is understood and its stages build', buildStages);
 const image = folders.get(stages.at(-1).name);
 if (failed === 0) {
   const app = join(image, 'app');
   const before = fingerprint(app);
+  const other = process.argv.find((word) => word.startsWith('--compare='))?.slice('--compare='.length);
+  if (other !== undefined) {
+    await check('it is the same tree, file by file', () => {
+      const lines = differences(app, other);
+      if (lines.length > 0) throw new Error(lines.slice(0, 20).join('\n'));
+    });
+  }
   await check('every import is satisfied by production dependencies', () => checkImports(app));
   await check('no development dependency is in the tree', () => checkDevelopment(app));
   await check(`it is smaller than ${LIMIT_MB} MB`, () => checkSize(app));
@@ -79,26 +89,6 @@ async function check(title, work) {
   }
 }
 
-/** `[{ name, base, steps: [{ verb, text }] }]` */
-function parseDockerfile(source) {
-  const lines = source
-    .split('\n')
-    .filter((line) => !/^\s*#/.test(line))
-    .join('\n')
-    .replaceAll(/\\\n\s*/g, ' ')
-    .split('\n')
-    .filter((line) => line.trim() !== '');
-  const found = [];
-  for (const line of lines) {
-    const [, verb, text] = /^(\w+)\s+(.*)$/.exec(line) ?? [];
-    if (verb === 'FROM') {
-      const [, base, name] = /^(\S+)(?: AS (\S+))?$/.exec(text) ?? [];
-      found.push({ name: name ?? `stage ${found.length}`, base, steps: [] });
-    } else found.at(-1).steps.push({ verb, text });
-  }
-  return found;
-}
-
 function buildStages() {
   const ignored = readFileSync(join(root, '.dockerignore'), 'utf8').split('\n').filter(Boolean);
   for (const stage of stages) {
@@ -112,7 +102,7 @@ function buildStages() {
       if (verb === 'WORKDIR') workdir = text;
       else if (verb === 'COPY') copy(text, folder, workdir, ignored);
       else if (verb === 'RUN') runStep(text, join(folder, workdir), stage);
-      else if (!['LABEL', 'ENV', 'USER', 'ENTRYPOINT', 'CMD', 'HEALTHCHECK'].includes(verb)) {
+      else if (!['ARG', 'LABEL', 'ENV', 'USER', 'ENTRYPOINT', 'CMD', 'HEALTHCHECK'].includes(verb)) {
         throw new Error(`${String(verb)} is not understood`);
       }
       mkdirSync(join(folder, workdir), { recursive: true });
@@ -131,7 +121,7 @@ function copy(text, folder, workdir, ignored) {
     }
     const path = from === undefined ? join(root, source) : join(folders.get(from), source);
     if (!existsSync(path)) throw new Error(`COPY ${text}: there is no ${source}`);
-    const into = resolve(join(folder, workdir), target);
+    const into = join(folder, resolve(workdir, target));
     const destination = target.endsWith('/') ? join(into, basename(source)) : into;
     mkdirSync(dirname(destination), { recursive: true });
     cpSync(path, destination, { recursive: true, verbatimSymlinks: true });
@@ -153,15 +143,13 @@ function runStep(text, cwd, stage) {
     }
     return;
   }
-  // Another person's npm cache is not for this check to clean.
-  const command = text.replace(/ && npm cache clean --force$/, '');
   const PATH = `${join(root, 'node_modules', '.bin')}:${process.env['PATH']}`;
-  const { status, stderr, stdout } = spawnSync('sh', ['-c', command], {
+  const { status, stderr, stdout } = spawnSync('sh', ['-c', text], {
     cwd,
     encoding: 'utf8',
     env: { ...process.env, PATH },
   });
-  if (status !== 0) throw new Error(`RUN ${command} in stage ${stage.name}:\n${stdout}${stderr}`);
+  if (status !== 0) throw new Error(`RUN ${text} in stage ${stage.name}:\n${stdout}${stderr}`);
 }
 
 function filesBelow(folder) {
@@ -207,7 +195,7 @@ function checkImports(app) {
 }
 
 function checkDevelopment(app) {
-  const { devDependencies, dependencies } = JSON.parse(readFileSync(join(app, 'package.json'), 'utf8'));
+  const { devDependencies, dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')).packages;
   const found = Object.keys(devDependencies).filter(
     (name) =>
@@ -243,19 +231,15 @@ function checkPapers(app) {
 }
 
 async function checkEntry(app) {
-  const steps = stages.at(-1).steps;
-  const words = (verb) => JSON.parse(/\[.*\]/.exec(steps.find((step) => step.verb === verb).text)[0]);
-  for (const word of [...words('ENTRYPOINT'), ...words('HEALTHCHECK')].filter((text) =>
-    text.startsWith('/app/'),
-  )) {
+  const { Entrypoint, Healthcheck, User } = settings;
+  for (const word of [...Entrypoint, ...Healthcheck.Test].filter((text) => text.startsWith('/app/'))) {
     if (!existsSync(join(app, word.slice('/app/'.length)))) throw new Error(`there is no ${word}`);
   }
-  if (!/^\d+:\d+$/.test(steps.find(({ verb }) => verb === 'USER').text))
-    throw new Error('USER must be numeric');
+  if (!/^\d+:\d+$/.test(User)) throw new Error('USER must be numeric');
   for (const role of ['gateway', 'recorder', 'operator']) {
-    const settings = await import(join(app, 'dist', 'config', `${role}.js`));
-    const { port } = settings[`${role.toUpperCase()}_SETTINGS`].opsListen.fallback;
-    if (!words('HEALTHCHECK').includes(`http://127.0.0.1:${port}/livez`))
+    const tables = await import(join(app, 'dist', 'config', `${role}.js`));
+    const { port } = tables[`${role.toUpperCase()}_SETTINGS`].opsListen.fallback;
+    if (!Healthcheck.Test.includes(`http://127.0.0.1:${port}/livez`))
       throw new Error(`the health check does not ask the ${role} (port ${port})`);
   }
 }

@@ -102,6 +102,9 @@ function sbom(shipped) {
   );
   const wanted = new Set([...shipped].map(([path, { version }]) => `${nameOf(path)}@${version}`));
   const refs = new Set([all.metadata.component['bom-ref'], ...wanted]);
+  // Neither belongs into what must be the same whenever it is made.
+  delete all.serialNumber;
+  delete all.metadata.timestamp;
   return {
     ...all,
     metadata: { ...all.metadata, component: { ...all.metadata.component, name: 'tailcast' } },

@@ -1,5 +1,6 @@
 /** Entry of the process: arguments → role; signals → one AbortController; what was thrown → one sentence and an exit code. */
 import cluster from 'node:cluster';
+import { basename } from 'node:path';
 import { readEnvironment } from './config/environment.ts';
 import { runProgram } from './cli/program.ts';
 
@@ -25,4 +26,6 @@ process.exitCode = await runProgram(process.argv.slice(2), {
   stderr: process.stderr,
   environment: readEnvironment(),
   signal: abort.signal,
+  // As a plugin of kubectl it has that program's name.
+  ...(/^kubectl[-_]/.test(basename(process.argv[1] ?? '')) ? { programName: 'kubectl tailcast' } : {}),
 });

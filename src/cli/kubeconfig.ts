@@ -37,7 +37,7 @@ export async function writeGatewayKubeconfig(
     await print(context.stdout, mergeKubeconfigs(undefined, entries, 'kubeconfig') ?? '');
     return;
   }
-  const file = textOf(options['file']);
+  const file = textOf(options['file']) ?? textOf(options['kubeconfig']);
   const paths =
     file === undefined ? kubeconfigPaths(context.environment.get('KUBECONFIG'), homedir()) : [file];
   const path = await chooseKubeconfigPath(paths);

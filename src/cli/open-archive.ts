@@ -7,6 +7,7 @@ import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { defaultStateDirectory } from '../config/environment.ts';
 import { TailcastError } from '../errors.ts';
 import type { Archive } from './archive.ts';
+import type { ContextOptions } from './context-archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 import { settingsOf } from './role-options.ts';
 
@@ -24,6 +25,11 @@ export async function openArchive(
 ): Promise<Archive> {
   const url = textOf(options['recorder']) ?? context.environment.get('TAILCAST_RECORDER');
   const store = textOf(options['store']) ?? context.environment.get('TAILCAST_STORE');
+  const named = contextOptions(options, context, url ?? store);
+  if (named !== undefined) {
+    const { openContextArchive } = await import('./context-archive.ts');
+    return openContextArchive(named, context);
+  }
   if (url !== undefined && textOf(options['store']) === undefined)
     return openRecorderArchive(url, context.signal);
   if (store !== undefined) return openStore(store, context);
@@ -31,7 +37,7 @@ export async function openArchive(
   if (demo === undefined) {
     throw new TailcastError(
       'USAGE',
-      'no recorder is named: give --recorder <url> or --store <directory or s3://…>, set TAILCAST_RECORDER, or run the demo first',
+      'no recorder is named: give --context <gateway>, --recorder <url> or --store <directory or s3://…>, set TAILCAST_RECORDER, or run the demo first',
     );
   }
   return (await answers(demo.recorder))
@@ -58,6 +64,25 @@ export async function recorderAddress(
   if (!URL.canParse(address) || !/^https?:/.test(address))
     throw new TailcastError('USAGE', `${address} is not an http:// or https:// address of a recorder`);
   return address;
+}
+
+/** The context that is asked, if one is: the one named, or for a plugin of kubectl the one that kubectl would use. */
+function contextOptions(
+  options: Readonly<Record<string, unknown>>,
+  { programName }: CommandContext,
+  other: string | undefined,
+): ContextOptions | undefined {
+  const [kubeconfig, name] = [textOf(options['kubeconfig']), textOf(options['context'])];
+  if (kubeconfig === undefined && name === undefined) {
+    return programName === undefined || other !== undefined ? undefined : { kubeconfig, context: name };
+  }
+  if ((textOf(options['recorder']) ?? textOf(options['store'])) !== undefined) {
+    throw new TailcastError(
+      'USAGE',
+      '--context and --kubeconfig name an archive, and so do --recorder and --store',
+    );
+  }
+  return { kubeconfig, context: name };
 }
 
 async function openStore(store: string, { environment, signal }: CommandContext): Promise<Archive> {

@@ -1,4 +1,4 @@
-import { Command, CommanderError, InvalidArgumentError } from 'commander';
+import { Argument, Command, CommanderError, InvalidArgumentError } from 'commander';
 import { DEMO_SETTINGS } from '../config/demo.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { OPERATOR_SETTINGS } from '../config/operator.ts';
@@ -10,7 +10,8 @@ import type { CommandContext } from '../config/command-context.ts';
 import type { SettingTable } from '../config/settings.ts';
 import type { DoctorRun } from './doctor.ts';
 import { addSettingOptions, settingsOf } from './role-options.ts';
-import { VERSION } from './version.ts';
+import { SHELLS, completionScript, completions } from './completion.ts';
+import { IMAGE, VERSION_TEXT } from './version.ts';
 
 /** Failures that are more than "it failed". */
 const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
@@ -28,6 +29,10 @@ const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
 export async function runProgram(args: readonly string[], context: CommandContext): Promise<number> {
   const outcome = { code: 0 };
   const program = createProgram(context, outcome);
+  if (args[0] === '__complete') {
+    context.stdout.write(`${completions(program, args.slice(1)).join('\n')}\n`);
+    return 0;
+  }
   try {
     await program.parseAsync(args, { from: 'user' });
     return outcome.code;
@@ -45,10 +50,11 @@ export async function runProgram(args: readonly string[], context: CommandContex
   }
 }
 
-function createProgram(context: CommandContext, outcome: { code: number }): Command {
-  const program = new Command('tailcast')
+/** The whole command line; what a command says by its exit code goes into `outcome`. */
+export function createProgram(context: CommandContext, outcome: { code: number }): Command {
+  const program = new Command(context.programName ?? 'tailcast')
     .description('Kubernetes API-server proxy and session recorder for tailnets')
-    .version(VERSION, '-V, --version')
+    .version(VERSION_TEXT, '-V, --version')
     .showHelpAfterError('(run with --help for all options)')
     .configureOutput({
       writeOut: (text) => context.stdout.write(text),
@@ -65,6 +71,7 @@ function createProgram(context: CommandContext, outcome: { code: number }): Comm
   addPolicy(command, context);
   addCoverage(command, context, outcome);
   addDoctor(command, context, outcome);
+  addCompletion(command, context);
   return program;
 }
 
@@ -112,7 +119,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
   ).action(async (options: Record<string, unknown>) => {
     const config = settingsOf(OPERATOR_SETTINGS, options, environment);
     const { runOperator } = await import('../compose/operator.ts');
-    await runOperator(config, context, VERSION);
+    await runOperator(config, context, IMAGE);
   });
   addSettingOptions(
     command(
@@ -158,6 +165,7 @@ function addTools(command: AddCommand, context: CommandContext): void {
     .option('--certificate-authority <file>', 'CA of the gateway’s certificate, when it is not a public one')
     .option('--name <name>', 'name of the cluster and context, with one host; default: the host')
     .option('--file <file>', 'kubeconfig to change; default: as kubectl finds it')
+    .option('--kubeconfig <file>', 'the same as --file, by the name that kubectl has for it')
     .option('--print', 'print the kubeconfig and change nothing')
     .option('--socket <path>', 'tailscaled’s LocalAPI socket, to look up short names')
     .action(async (hosts: readonly string[], options: Record<string, unknown>) => {
@@ -384,8 +392,22 @@ async function explain(
   context.stdout.write(`${lines.join('\n')}\n`);
 }
 
+function addCompletion(command: AddCommand, { stdout }: CommandContext): void {
+  command('completion', 'print a completion script for a shell')
+    .addArgument(new Argument('<shell>', 'the shell that is to load it').choices(SHELLS))
+    .addHelpText(
+      'after',
+      '\nFor now: source <(tailcast completion bash). The script says where it can be kept.',
+    )
+    .action((shell: string) => {
+      stdout.write(completionScript(shell));
+    });
+}
+
 function addArchiveOptions(command: Command): Command {
   return command
+    .option('--context <name>', 'ask the gateway that this context of the kubeconfig leads to')
+    .option('--kubeconfig <file>', 'kubeconfig of that context; default: as kubectl finds it')
     .option('--recorder <url>', 'the recorder to ask [TAILCAST_RECORDER]; default: the demo’s')
     .option(
       '--store <directory|s3://…>',

@@ -4,6 +4,7 @@ import { TailcastError, errorText } from '../errors.ts';
 import { findRecording, RECORDING, type Archive, type ArchiveQuery } from './archive.ts';
 import { splitLines } from './lines.ts';
 
+const STATUS = z.object({ kind: z.literal('Status'), message: z.string() });
 const PAGE = z.object({ recordings: z.array(z.unknown()), next: z.string().nullish() });
 
 /**
@@ -67,14 +68,19 @@ async function request(
     throw new TailcastError('RECORDER_UNREACHABLE', `${base}: ${errorText(cause)}`, { cause: error });
   }
   if (response.ok) return response;
-  const told = (await response.text().catch(() => '')).slice(0, 500);
-  if (response.status === 400) throw new TailcastError('USAGE', messageOf(told));
+  const told = sentenceOf((await response.text().catch(() => '')).slice(0, 4096));
+  if (response.status === 400) throw new TailcastError('USAGE', told.replace(/^wrong usage: /, ''));
   if (response.status === 404) throw new TailcastError('RECORDING_UNKNOWN', path);
   throw new TailcastError('RECORDER_UNREACHABLE', `${base} answered ${response.status}: ${told}`);
 }
 
-/** What the API says in words. */
-function messageOf(body: string): string {
-  const message = /"message":"((?:[^"\\]|\\.)*)"/.exec(body)?.[1];
-  return message === undefined ? body : message.replace(/^wrong usage: /, '').replaceAll('\\"', '"');
+/** What the answer of a gateway says is a `Status`, whose message is for people. */
+function sentenceOf(body: string): string {
+  try {
+    const status = STATUS.safeParse(JSON.parse(body));
+    if (status.success) return status.data.message;
+  } catch {
+    // Not JSON: shown as it is.
+  }
+  return body.slice(0, 500);
 }

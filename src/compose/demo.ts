@@ -17,6 +17,7 @@ import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import type { Recorder } from '../tsrecorder/server.ts';
+import { CleanUp } from './clean-up.ts';
 import { startGateway, type RunningGateway } from './gateway.ts';
 import { loopbackUploader, startRecorder } from './recorder.ts';
 import { recordSampleSession } from './sample-session.ts';
@@ -35,7 +36,7 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
   const directory = config.directory ?? join(defaultStateDirectory(environment), 'demo');
   const step = (text: string): void => void stderr.write(`tailcast: ${text}\n`);
   await mkdir(directory, { recursive: true, mode: 0o700 });
-  await using stack = new AsyncDisposableStack();
+  await using stack = new CleanUp();
   stack.defer(() => resort.close());
 
   const upstream = await openCluster({ config, directory, log, step, stack });
@@ -76,7 +77,7 @@ async function openCluster(parts: {
   readonly directory: string;
   readonly log: Logger;
   readonly step: (text: string) => void;
-  readonly stack: AsyncDisposableStack;
+  readonly stack: CleanUp;
 }): Promise<Upstream> {
   const { config, directory, log, step, stack } = parts;
   if (config.kubeconfig !== undefined) {

@@ -28,6 +28,7 @@ import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-
 import type { Identity } from '../tailnet/identity.ts';
 import type { WorkerLink } from '../workers/worker-link.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
+import { CleanUp } from './clean-up.ts';
 import { openGate } from './gateway-gate.ts';
 import { loadPolicy } from './gateway-policy.ts';
 import { warnOfRights } from './gateway-rights.ts';
@@ -119,7 +120,7 @@ export async function runGateway(
  * @throws TailcastError naming what is wrong and how to mend it.
  */
 export async function startGateway(options: GatewayOptions): Promise<RunningGateway> {
-  const stack = new AsyncDisposableStack();
+  const stack = new CleanUp();
   try {
     const gateway = await assemble(options, stack);
     return gateway;
@@ -129,7 +130,7 @@ export async function startGateway(options: GatewayOptions): Promise<RunningGate
   }
 }
 
-async function assemble(options: GatewayOptions, stack: AsyncDisposableStack): Promise<RunningGateway> {
+async function assemble(options: GatewayOptions, stack: CleanUp): Promise<RunningGateway> {
   const { config, log } = options;
   const abort = new AbortController();
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
@@ -183,7 +184,7 @@ async function openServer(parts: {
   readonly connector: UpstreamConnector;
   readonly metrics: Metrics;
   readonly stateDirectory: string;
-  readonly stack: AsyncDisposableStack;
+  readonly stack: CleanUp;
   readonly signal: AbortSignal;
 }): Promise<ProxyServer> {
   const { apiServer, tailnet, connector, metrics, stateDirectory, stack, signal, options } = parts;
@@ -252,7 +253,7 @@ async function openServer(parts: {
 }
 
 async function openRecorders(
-  parts: Parameters<typeof openJournals>[0] & { readonly stack: AsyncDisposableStack },
+  parts: Parameters<typeof openJournals>[0] & { readonly stack: CleanUp },
 ): Promise<RecorderClient> {
   const { config, tailnet, log, stack } = parts;
   const journals = await openJournals(parts);
@@ -272,7 +273,7 @@ async function openRecorders(
 
 function openAccessLog(
   { config, accessSink }: GatewayOptions,
-  stack: AsyncDisposableStack,
+  stack: CleanUp,
 ): ReturnType<typeof createAccessLog> {
   const accessLog = config.accessLog ? createAccessLog(accessSink) : createNullAccessLog();
   stack.defer(() => accessLog.close());

@@ -33,13 +33,13 @@ const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
 /**
  * `tailcast operator`: runs until the signal, or prints and ends with `dryRun`.
  *
- * @param version of this program; the default image is tagged with it.
+ * @param image of this version: what nodes run when nobody names another.
  * @throws TailcastError `CONFIG_INVALID`
  */
 export async function runOperator(
   config: OperatorConfig,
   { stdout, environment, signal: stop }: CommandContext,
-  version: string,
+  image: string,
 ): Promise<void> {
   const log = createLogger({ level: config.logLevel });
   const metrics = createOperatorMetrics({ processMetrics: true });
@@ -64,7 +64,7 @@ export async function runOperator(
       client: createKubeClient(connection),
       control: createControl(config),
       metrics,
-      options: specOptions(config, namespace, version),
+      options: specOptions(config, namespace, image),
     };
     if (config.dryRun) await printAll(parts, (text) => void stdout.write(text), signal);
     else await serve(parts, signal);
@@ -248,14 +248,14 @@ async function readSecret(setting: string, path: string): Promise<string> {
   }
 }
 
-function specOptions(config: OperatorConfig, namespace: string, version: string): SpecOptions {
+function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
   return {
     namespace,
     // The one that the control server's adapter names takes its place for each Recorder.
     loginServer: TAILSCALE_LOGIN,
     defaultTags: config.defaultTags,
     recorderUploaders: config.recorderUploaders,
-    recorderImage: config.recorderImage ?? `tailcast/tailcast:v${version}`,
+    recorderImage: config.recorderImage ?? image,
     tailscaleImage: config.tailscaleImage,
     tailnetDomain: config.tailnetDomain,
   };

@@ -7,4 +7,6 @@ export interface CommandContext {
   readonly environment: ReadonlyMap<string, string>;
   /** Aborted by Ctrl-C or a termination signal. */
   readonly signal: AbortSignal;
+  /** What a person typed to run it, where that is not `tailcast`: `kubectl tailcast`. */
+  readonly programName?: string;
 }

@@ -47,7 +47,14 @@ const RECORDER = '--listen 127.0.0.1:80 --store /var/lib/tailcast/recordings';
 const INSTALL = 'docs/install.md';
 const OPERATIONS = 'docs/operations.md';
 
+const RELEASE: Runner = {
+  path: 'test/real/suites/install.test.ts',
+  contains: "'--dry-run', '--arch=amd64'",
+  why: 'the same script, for one kind of processor and into a folder of the test',
+};
+
 export const LEDGER: readonly Shown[] = [
+  { page: 'docs/releasing.md', command: 'npm run release -- --dry-run', runner: RELEASE },
   { page: 'README.md', command: 'npm start', runner: DEMO },
   { page: 'README.md', command: 'npm test', runner: SELF },
   { page: 'README.md', command: 'npx tailcast ls', runner: 'tools' },

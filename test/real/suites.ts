@@ -52,6 +52,7 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     file: 'suites/proxy-group.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'],
   },
+  install: { file: 'suites/install.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
   browser: { file: 'suites/browser.test.ts', peers: ['versitygw'] },

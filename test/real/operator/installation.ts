@@ -3,6 +3,7 @@ import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseAllDocuments } from 'yaml';
+import { readManifest } from '../../../scripts/release/project.ts';
 import type { Kubernetes } from '../rig/kubernetes.ts';
 import type { Program, Rig } from '../rig/rig.ts';
 
@@ -121,7 +122,7 @@ export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<str
       tailscaled,
       '/var/run/secrets/kubernetes.io/serviceaccount',
     ],
-    'tailcast/tailcast': ['env', ...WITHOUT_MARKER, node, join(link, 'src/main.ts')],
+    [readManifest().publishing.image]: ['env', ...WITHOUT_MARKER, node, join(link, 'src/main.ts')],
     'tailcast/stand-in': [node, script('recorder-container')],
   };
 }

@@ -6,6 +6,9 @@ import { delimiter, join } from 'node:path';
 const PACKAGES = {
   haproxy: ['haproxy'],
   nginx: ['nginx'],
+  rpm: ['rpmbuild'],
+  runc: ['runc'],
+  umoci: ['umoci'],
   chromium: ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'],
 } as const;
 

@@ -349,7 +349,7 @@ describe('a Recorder written for the reference', () => {
     const set = await rig.until('the StatefulSet', () => cluster.api('GET', `${APPS}/statefulsets/recorder`));
     const here = {
       // What the operator of this test is told otherwise.
-      'tailcast/tailcast:v1': expect.stringMatching(/^tailcast\/tailcast:v/),
+      'tailcast/tailcast:v1': expect.stringMatching(/\/tailcast:v/),
       'tailscale/tailscale:v1': expect.stringMatching(/^tailscale\/tailscale:v/),
       'https://control.example.com': tailnet.controlUrl,
       '--login-server=https://control.example.com': `--login-server=${tailnet.controlUrl}`,

@@ -1,0 +1,13 @@
+#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then
+  systemctl daemon-reload
+fi
+if [ "$1" = purge ]; then
+  for folder in /var/lib/tailcast-recorder /var/lib/private/tailcast-recorder; do
+    if [ -d "$folder" ]; then
+      echo "tailcast: recordings stay in $folder; remove them yourself when nobody needs them"
+      break
+    fi
+  done
+fi

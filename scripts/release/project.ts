@@ -1,0 +1,71 @@
+/** What a release is called, where it goes, and what it is made from: `package.json` is the one place that says so. */
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import { readEnvironment } from '../../src/config/environment.ts';
+
+export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+
+/** Semantic Versioning 2.0.0, without build metadata: tags of images and versions of charts have none. */
+const SEMVER = /^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$/;
+
+const MANIFEST = z.object({
+  name: z.string(),
+  version: z.string().regex(SEMVER),
+  description: z.string(),
+  license: z.string(),
+  publishing: z.object({ image: z.string(), releases: z.url() }),
+  bin: z.record(z.string(), z.string()),
+  engines: z.object({ node: z.string() }),
+  dependencies: z.record(z.string(), z.string()),
+  optionalDependencies: z.record(z.string(), z.string()),
+});
+
+export type ProjectManifest = z.infer<typeof MANIFEST>;
+
+/** What is released. */
+export interface Project {
+  readonly manifest: ProjectManifest;
+  readonly version: string;
+  /** The commit, with `-dirty` when files differ from it; empty outside a git checkout. */
+  readonly commit: string;
+  /** Seconds since 1970 that every file of the release carries: those of the commit, or `SOURCE_DATE_EPOCH`. */
+  readonly epoch: number;
+  /** Where the files of this version are downloaded from. */
+  readonly base: string;
+}
+
+/** Image architectures, as OCI calls them, with the names that others have for them. */
+export const ARCHITECTURES = {
+  amd64: { npm: 'x64', debian: 'amd64', rpm: 'x86_64' },
+  arm64: { npm: 'arm64', debian: 'arm64', rpm: 'aarch64' },
+} as const;
+
+export type Architecture = keyof typeof ARCHITECTURES;
+
+/** @throws Error when `package.json` is not what a release needs */
+export function readManifest(): ProjectManifest {
+  return MANIFEST.parse(JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')));
+}
+
+export function readProject(): Project {
+  const manifest = readManifest();
+  const head = git('rev-parse', 'HEAD');
+  const isDirty = head !== '' && git('status', '--porcelain', '--untracked-files=no') !== '';
+  const told = Number(readEnvironment().get('SOURCE_DATE_EPOCH') ?? git('log', '-1', '--format=%ct'));
+  return {
+    manifest,
+    version: manifest.version,
+    commit: isDirty ? `${head}-dirty` : head,
+    epoch: Number.isSafeInteger(told) && told > 0 ? told : 0,
+    base: `${manifest.publishing.releases}/v${manifest.version}`,
+  };
+}
+
+/** What git says, or nothing where there is no git checkout. */
+export function git(...args: readonly string[]): string {
+  const { status, stdout } = spawnSync('git', args, { cwd: ROOT, encoding: 'utf8' });
+  return status === 0 ? stdout.trim() : '';
+}

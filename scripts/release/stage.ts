@@ -1,0 +1,112 @@
+/**
+ * Lays out what runs, from the sources:
+ *
+ *   node scripts/release/stage.ts <folder> [--commit <id>] [--cpu <x64|arm64>]
+ *
+ * makes the tree of the image and of the host packages (`/app`): the npm package together with its dependencies, without
+ * what nothing reads at run time. The Dockerfile calls it too, so an image that an engine builds has the same files.
+ */
+import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+import { z } from 'zod';
+import { writeManPages } from './man-pages.ts';
+import { ROOT, type Project, readManifest } from './project.ts';
+import { filesBelow, run } from './tree.ts';
+
+const BIN = join(ROOT, 'node_modules', '.bin');
+const ENTRIES = ['tailcast.mjs', 'kubectl-tailcast.mjs', 'kubectl_complete-tailcast.mjs'];
+/** Half of what packages weigh, and read by nothing at run time. */
+const UNREAD = /\.(?:map|d\.ts|d\.mts|d\.cts)$/;
+
+const LOCK = z.looseObject({
+  packages: z.record(z.string(), z.looseObject({ dev: z.boolean().optional() })),
+});
+
+/** Lays out the npm package: the build, the entry points, licences, and the versions that were tested. */
+export function stagePackage(folder: string, project: Pick<Project, 'manifest' | 'commit'>): void {
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(join(folder, 'scripts'), { recursive: true });
+  build(join(folder, 'dist'));
+  for (const file of ENTRIES) {
+    copyFileSync(join(ROOT, 'scripts', file), join(folder, 'scripts', file));
+    chmodSync(join(folder, 'scripts', file), 0o755);
+  }
+  copyFileSync(join(ROOT, 'LICENSE'), join(folder, 'LICENSE'));
+  copyFileSync(join(ROOT, 'scripts', 'release', 'package-readme.md'), join(folder, 'README.md'));
+  writeManPages(join(folder, 'man'), project.manifest);
+  const manifest = packageManifest(project, filesBelow(join(folder, 'man')));
+  writeJson(join(folder, 'package.json'), manifest);
+  writeJson(join(folder, 'npm-shrinkwrap.json'), shrinkwrap(manifest));
+}
+
+/** Lays out `/app`: the package as `stagePackage` left it, with its dependencies for one kind of processor. */
+export function stageApp(folder: string, packageFolder: string, cpu: string): void {
+  rmSync(folder, { recursive: true, force: true });
+  cpSync(packageFolder, folder, { recursive: true });
+  copyFileSync(join(ROOT, '.npmrc'), join(folder, '.npmrc'));
+  const platform = ['--os=linux', `--cpu=${cpu}`, '--libc=glibc'];
+  run('npm', ['ci', '--omit=dev', '--ignore-scripts', '--no-audit', '--no-fund', ...platform], {
+    cwd: folder,
+  });
+  rmSync(join(folder, '.npmrc'));
+  const modules = join(folder, 'node_modules');
+  // Names where each package came from, which differs from one machine to the next.
+  rmSync(join(modules, '.package-lock.json'), { force: true });
+  rmSync(join(modules, '.bin'), { recursive: true, force: true });
+  for (const file of filesBelow(modules)) if (UNREAD.test(file)) rmSync(join(modules, file));
+}
+
+function build(dist: string): void {
+  const options = ['--incremental', 'false', '--tsBuildInfoFile', 'null', '--sourceMap', 'false'];
+  run(join(BIN, 'tsc'), ['-p', 'tsconfig.build.json', '--outDir', dist, ...options], { cwd: ROOT });
+  run(join(BIN, 'vite'), ['build', '--logLevel', 'warn', '--outDir', join(dist, 'player')], { cwd: ROOT });
+  run(process.execPath, [join(ROOT, 'scripts', 'shipped-packages.mjs'), dist]);
+}
+
+function packageManifest(
+  { manifest, commit }: Pick<Project, 'manifest' | 'commit'>,
+  pages: readonly string[],
+) {
+  const { name, version, description, license, bin, engines, publishing } = manifest;
+  const { dependencies, optionalDependencies } = manifest;
+  return {
+    name,
+    version,
+    description,
+    license,
+    type: 'module',
+    bin,
+    man: pages.map((page) => `./man/${page}`),
+    engines,
+    dependencies,
+    optionalDependencies,
+    publishing,
+    ...(commit === '' ? {} : { commit }),
+  };
+}
+
+/** The lock file without what only development needs: an installation gets the versions that were tested. */
+function shrinkwrap(manifest: ReturnType<typeof packageManifest>): object {
+  const lock = LOCK.parse(JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')));
+  const shipped = Object.entries(lock.packages).filter(([path, entry]) => path !== '' && entry.dev !== true);
+  const { name, version } = manifest;
+  const packages = { '': manifest, ...Object.fromEntries(shipped) };
+  return { name, version, lockfileVersion: 3, requires: true, packages };
+}
+
+function writeJson(path: string, value: object): void {
+  writeFileSync(path, `${JSON.stringify(value, null, 2)}\n`);
+}
+
+if (import.meta.main) {
+  process.umask(0o022);
+  const { positionals, values } = parseArgs({
+    allowPositionals: true,
+    options: { commit: { type: 'string', default: '' }, cpu: { type: 'string', default: process.arch } },
+  });
+  const folder = resolve(positionals[0] ?? 'app');
+  stagePackage(`${folder}.package`, { manifest: readManifest(), commit: values.commit });
+  stageApp(folder, `${folder}.package`, values.cpu);
+  rmSync(`${folder}.package`, { recursive: true });
+}

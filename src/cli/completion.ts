@@ -1,0 +1,168 @@
+/**
+ * Shell completion. One function says what may come next; every shell asks it through `tailcast __complete`, in the
+ * protocol that kubectl speaks with its plugins: a line per candidate, `word<TAB>what it is`, then `:` and 4, or 0 where
+ * file names belong.
+ */
+import type { Command } from 'commander';
+import { TailcastError } from '../errors.ts';
+
+const NO_FILES = ':4';
+const FILES = ':0';
+/** Placeholders of values that are files or folders. */
+const PATHS = /file|directory|path|socket|store|audit-log|cast/i;
+
+export const SHELLS = ['bash', 'zsh', 'fish'] as const;
+export type Shell = (typeof SHELLS)[number];
+
+/**
+ * The candidates for the last of `words`, and the directive; words are those after the program's name.
+ */
+export function completions(program: Command, words: readonly string[]): readonly string[] {
+  const current = words.at(-1) ?? '';
+  const { command, waiting, position } = walk(program, words.slice(0, -1));
+  if (waiting !== undefined) return valuesOf(waiting, current);
+  if (current.startsWith('-')) {
+    const options = command.createHelp().visibleOptions(command);
+    return [
+      ...matching(
+        options.map(({ long, short, description }) => [long ?? short ?? '', description]),
+        current,
+      ),
+      NO_FILES,
+    ];
+  }
+  const commands = command.createHelp().visibleCommands(command);
+  if (commands.length > 0) {
+    const named = commands.map((each) => [each.name(), each.description()] as const);
+    return [...matching(named, current), NO_FILES];
+  }
+  const argument = command.registeredArguments[position] ?? command.registeredArguments.at(-1);
+  if (argument === undefined) return [NO_FILES];
+  if (argument.argChoices !== undefined) {
+    return [
+      ...matching(
+        argument.argChoices.map((choice) => [choice, '']),
+        current,
+      ),
+      NO_FILES,
+    ];
+  }
+  return [PATHS.test(`${argument.name()} ${argument.description}`) ? FILES : NO_FILES];
+}
+
+interface Walk {
+  readonly command: Command;
+  /** The placeholder of the option whose value comes next. */
+  readonly waiting: string | undefined;
+  /** How many arguments of the command are there already. */
+  readonly position: number;
+}
+
+function walk(program: Command, words: readonly string[]): Walk {
+  let command = program;
+  let waiting: string | undefined;
+  let position = 0;
+  for (const word of words) {
+    if (waiting !== undefined) waiting = undefined;
+    else if (word.startsWith('-')) {
+      const option = command.options.find(({ long, short }) => word === long || word === short);
+      waiting = option?.required === true ? option.flags.replace(/^[^<]*/, '') : undefined;
+    } else {
+      const next = command.commands.find((each) => each.name() === word);
+      if (next === undefined) position += 1;
+      else command = next;
+    }
+  }
+  return { command, waiting, position };
+}
+
+/** Values are known where the placeholder lists them: `<off|require>`. */
+function valuesOf(placeholder: string, current: string): readonly string[] {
+  const inside = placeholder.replace(/^<(.*)>$/, '$1');
+  if (/^[\w-]+(\|[\w-]+)+$/.test(inside)) {
+    return [
+      ...matching(
+        inside.split('|').map((value) => [value, '']),
+        current,
+      ),
+      NO_FILES,
+    ];
+  }
+  return [PATHS.test(inside) ? FILES : NO_FILES];
+}
+
+function matching(
+  candidates: readonly (readonly [word: string, meaning: string])[],
+  current: string,
+): readonly string[] {
+  return candidates
+    .filter(([word]) => word !== '' && word.startsWith(current))
+    .map(([word, meaning]) => (meaning === '' ? word : `${word}\t${meaning.split('\n', 1)[0] ?? ''}`));
+}
+
+/**
+ * The script that a shell loads.
+ *
+ * @throws TailcastError `USAGE` for a shell that there is none for
+ */
+export function completionScript(shell: string): string {
+  switch (shell) {
+    case 'bash':
+      return BASH;
+    case 'zsh':
+      return ZSH;
+    case 'fish':
+      return FISH;
+    default:
+      throw new TailcastError('USAGE', `there is no completion for ${shell}; known: ${SHELLS.join(', ')}`);
+  }
+}
+
+const BASH = `# tailcast completion bash > /etc/bash_completion.d/tailcast
+_tailcast() {
+  local line word files=0
+  COMPREPLY=()
+  while IFS= read -r line; do
+    case "$line" in
+      :0) files=1 ;;
+      :*) ;;
+      *) word="\${line%%$'\\t'*}"; COMPREPLY+=("$word") ;;
+    esac
+  done < <("\${COMP_WORDS[0]}" __complete "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  if [ "$files" = 1 ]; then
+    compopt -o default 2>/dev/null
+    COMPREPLY=()
+  fi
+}
+complete -F _tailcast tailcast
+`;
+
+const ZSH = `#compdef tailcast
+# tailcast completion zsh > "\${fpath[1]}/_tailcast"
+_tailcast() {
+  local line files=0
+  local -a found
+  for line in "\${(@f)$("\${words[1]}" __complete "\${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    case "$line" in
+      :0) files=1 ;;
+      :*|'') ;;
+      *) line="\${line//:/\\\\:}"; found+=("\${line/$'\\t'/:}") ;;
+    esac
+  done
+  if (( files )); then _files; else _describe 'tailcast' found; fi
+}
+if [ "$funcstack[1]" = "_tailcast" ]; then _tailcast "$@"; else compdef _tailcast tailcast; fi
+`;
+
+const FISH = `# tailcast completion fish > ~/.config/fish/completions/tailcast.fish
+function __tailcast_complete
+  set -l words (commandline -opc) (commandline -ct)
+  set -l lines ($words[1] __complete $words[2..-1] 2>/dev/null)
+  if test "$lines[-1]" = ":0"
+    __fish_complete_path (commandline -ct)
+  else
+    string match -v ':*' -- $lines
+  end
+end
+complete -c tailcast -f -a '(__tailcast_complete)'
+`;

@@ -1,0 +1,92 @@
+/** The archive behind a kubeconfig's context: the portal of the gateway that the context leads to. */
+import { readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { getCACertificates, setDefaultCACertificates } from 'node:tls';
+import type { CommandContext } from '../config/command-context.ts';
+import { TailcastError, errorText } from '../errors.ts';
+import {
+  kubeconfigPaths,
+  pathInKubeconfig,
+  readKubeconfigContext,
+  type KubeconfigContext,
+} from '../kube/kubeconfig.ts';
+import type { Archive } from './archive.ts';
+import { openRecorderArchive } from './recorder-archive.ts';
+
+/** As `portal/routes` serves it. */
+const PORTAL = '-/recordings/';
+
+/** As kubectl's options of these names; neither: the current context of the files that kubectl reads. */
+export interface ContextOptions {
+  readonly kubeconfig: string | undefined;
+  readonly context: string | undefined;
+}
+
+/**
+ * Opens the recordings that the gateway of a context shows. No credentials are sent: a gateway knows callers by the tailnet.
+ *
+ * @throws TailcastError `CONFIG_INVALID` when the kubeconfig is at fault, `RECORDER_UNREACHABLE` or `USAGE` when what
+ *   answers there is no gateway that shows recordings
+ */
+export async function openContextArchive(
+  { kubeconfig, context: name }: ContextOptions,
+  { environment, signal }: Pick<CommandContext, 'environment' | 'signal'>,
+): Promise<Archive> {
+  const paths =
+    kubeconfig === undefined ? kubeconfigPaths(environment.get('KUBECONFIG'), homedir()) : [kubeconfig];
+  const context = readKubeconfigContext(paths, name);
+  const base = portalOf(context);
+  trustAuthority(context);
+  const archive = openRecorderArchive(base, signal);
+  try {
+    for await (const _ of archive.list({ limit: '1' })) break;
+  } catch (error) {
+    if (!(error instanceof TailcastError) || error.code !== 'RECORDING_UNKNOWN') throw error;
+    throw new TailcastError(
+      'USAGE',
+      `the server of context ${context.name} (${base}) shows no recordings: it is no gateway, or its portal is off; name a context of a gateway with --context, or a recorder with --recorder`,
+      { cause: error },
+    );
+  }
+  return archive;
+}
+
+function portalOf({ name, cluster }: KubeconfigContext): string {
+  const { server } = cluster.value;
+  if (!URL.canParse(server)) {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `${cluster.file}: the server of context ${name} is no URL: ${server}`,
+    );
+  }
+  return new URL(PORTAL, server.endsWith('/') ? server : `${server}/`).href;
+}
+
+/** `fetch` has no authority of its own, so that of the context is trusted by the process, which calls nobody else. */
+function trustAuthority({ name, cluster: { value, file } }: KubeconfigContext): void {
+  if (value['insecure-skip-tls-verify'] === true) {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `${file}: context ${name} has insecure-skip-tls-verify; recordings are only read over a verified connection: set certificate-authority instead`,
+    );
+  }
+  const pem = authorityOf(value, file);
+  if (pem !== undefined) setDefaultCACertificates([...getCACertificates('default'), pem]);
+}
+
+function authorityOf(cluster: KubeconfigContext['cluster']['value'], file: string): string | undefined {
+  const data = cluster['certificate-authority-data'];
+  if (data !== undefined && data !== '') return Buffer.from(data, 'base64').toString('utf8');
+  const named = cluster['certificate-authority'];
+  if (named === undefined || named === '') return undefined;
+  const path = pathInKubeconfig(named, file);
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `${file}: certificate-authority ${path} cannot be read: ${errorText(error)}`,
+      { cause: error },
+    );
+  }
+}

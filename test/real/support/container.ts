@@ -1,0 +1,118 @@
+/**
+ * Containers without an engine: an image is unpacked by umoci and run by runc, with a read-only root, no capabilities, and
+ * namespaces of its own for processes, network, mounts, IPC, host name and cgroups.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { type Outcome, run } from '../chart/render.ts';
+import { ensureDebianProgram } from '../rig/debian.ts';
+import type { Program, Rig } from '../rig/rig.ts';
+
+const SPEC = z.looseObject({
+  process: z.looseObject({
+    args: z.array(z.string()),
+    capabilities: z.record(z.string(), z.array(z.string())),
+  }),
+  root: z.looseObject({ path: z.string() }),
+  mounts: z.array(z.looseObject({ destination: z.string() })),
+  linux: z.looseObject({}),
+});
+const STATE = z.object({ pid: z.number(), status: z.string() });
+
+export interface Container {
+  readonly program: Program;
+  /** Runs a program inside. */
+  exec(...args: readonly string[]): Outcome;
+  /** Sends SIGTERM to process 1 and waits for its end. */
+  terminate(): Promise<void>;
+  pid(): number;
+}
+
+export interface ContainerOptions {
+  readonly name: string;
+  readonly args: readonly string[];
+  /** What the image's own command line begins with stays; `args` follow. */
+  readonly bundle: string;
+  /** A folder of this machine that the container sees at `/data`; default: memory. */
+  readonly data?: string;
+  /** Process whose network the container shares; default: a network of its own, with nothing but a loopback. */
+  readonly networkOf?: number;
+}
+
+/** Unpacks an OCI archive; gives a bundle, which holds `config.json` and `rootfs`. */
+export function unpackImage(rig: Rig, archive: string, tag: string): string {
+  const umoci = ensureDebianProgram('umoci');
+  const [layout, bundle] = [join(rig.folder, 'oci'), join(rig.folder, 'bundle')];
+  mkdirSync(layout);
+  expectSuccess(run('tar', ['-xf', archive, '-C', layout]));
+  expectSuccess(run(umoci, ['unpack', '--image', `${layout}:${tag}`, bundle]));
+  return bundle;
+}
+
+export function startContainer(rig: Rig, options: ContainerOptions): Container {
+  const runc = ensureDebianProgram('runc');
+  const state = join(rig.folder, 'runc');
+  const id = `${rig.id}-${options.name}`;
+  const bundle = writeBundle(rig, options);
+  const program = rig.launch({
+    name: options.name,
+    path: 'env',
+    args: ['-u', 'TAILCAST_RIG', runc, '--root', state, 'run', '--bundle', bundle, id],
+    stopSignal: 'SIGTERM',
+  });
+  rig.onStop(() => void spawnSync(runc, ['--root', state, 'delete', '--force', id]));
+  return {
+    program,
+    exec: (...args) => run(runc, ['--root', state, 'exec', id, ...args]),
+    async terminate() {
+      expectSuccess(run(runc, ['--root', state, 'kill', id, 'TERM']));
+      await rig.until(`the end of ${options.name}`, async () => (program.running ? undefined : true));
+    },
+    pid: () => STATE.parse(JSON.parse(run(runc, ['--root', state, 'state', id]).stdout)).pid,
+  };
+}
+
+/** A bundle whose files are those of the image, with a configuration of its own. */
+function writeBundle(rig: Rig, { name, args, bundle, data, networkOf }: ContainerOptions): string {
+  const spec = SPEC.parse(JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8')));
+  const own = join(rig.folder, `bundle-${name}`);
+  mkdirSync(own);
+  const memory = (destination: string): object => ({
+    destination,
+    type: 'tmpfs',
+    source: 'tmpfs',
+    options: ['nosuid', 'nodev', 'mode=0700', 'uid=65532', 'gid=65532'],
+  });
+  const volume = { destination: '/data', type: 'bind', source: data, options: ['bind', 'rw', 'nosuid'] };
+  const namespaces = ['pid', 'ipc', 'uts', 'mount', 'cgroup'].map((type) => ({ type }));
+  const network = networkOf === undefined ? {} : { path: `/proc/${networkOf}/ns/net` };
+  const entry = spec.process.args.slice(0, 2);
+  const capabilities = Object.fromEntries(Object.keys(spec.process.capabilities).map((set) => [set, []]));
+  const changed = {
+    ...spec,
+    process: {
+      ...spec.process,
+      terminal: false,
+      noNewPrivileges: true,
+      args: [...entry, ...args],
+      capabilities,
+    },
+    root: { path: join(bundle, 'rootfs'), readonly: true },
+    mounts: [
+      ...spec.mounts.filter(({ destination }) => destination !== '/tmp'),
+      memory('/tmp'),
+      memory('/var/lib/tailcast'),
+      data === undefined ? memory('/data') : volume,
+    ],
+    linux: { ...spec.linux, namespaces: [...namespaces, { type: 'network', ...network }] },
+  };
+  writeFileSync(join(own, 'config.json'), JSON.stringify(changed));
+  return own;
+}
+
+export function expectSuccess({ code, stdout, stderr }: Outcome): string {
+  if (code !== 0) throw new Error(`${stdout}${stderr}`);
+  return stdout;
+}

@@ -1,0 +1,42 @@
+/**
+ * A root of its own to install packages into: this machine's files with a layer in memory above them, so that nothing of
+ * the machine changes, and nothing is left. Linux with overlayfs, and root.
+ */
+import { spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Outcome } from '../chart/render.ts';
+
+const SET_UP = `
+set -e
+layer=$1 script=$2
+mount -t tmpfs -o mode=0755 layer "$layer"
+mkdir "$layer/upper" "$layer/work" "$layer/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$layer/upper,workdir=$layer/work" "$layer/root"
+mount --bind /proc "$layer/root/proc"
+mount --bind /dev "$layer/root/dev"
+mount -t tmpfs run "$layer/root/run"
+mount -t tmpfs tmp "$layer/root/tmp"
+mount --bind "$3" "$layer/root/mnt"
+exec chroot "$layer/root" sh -e < "$script"
+`;
+
+/** Runs a script of sh in such a root; `files` is a folder that the script finds at `/mnt`. */
+export function runInScratchRoot(scratch: string, files: string, script: string): Outcome {
+  const layer = join(scratch, 'layer');
+  const [setUp, told] = [join(scratch, 'set-up.sh'), join(scratch, 'script.sh')];
+  writeFileSync(setUp, SET_UP);
+  writeFileSync(told, script);
+  spawnSync('mkdir', ['-p', layer]);
+  const { status, stdout, stderr, error } = spawnSync(
+    'unshare',
+    ['--mount', '--propagation=private', 'sh', setUp, layer, told, files],
+    {
+      encoding: 'utf8',
+      timeout: 170_000,
+      env: { PATH: process.env['PATH'], DEBIAN_FRONTEND: 'noninteractive', HOME: '/root' },
+    },
+  );
+  if (error !== undefined) throw error;
+  return { code: status ?? 1, stdout, stderr };
+}
