@@ -63,8 +63,9 @@ const ALLOWED: Record<string, readonly string[]> = {
 
 /** Packages that only the named files may import; everything else about them is hidden behind those files. */
 const PACKAGE_OWNERS: Record<string, RegExp> = {
-  fastify:
-    /^(proxy\/front\/server|tsrecorder\/(server|serving\/(api|http-server))|observe\/\w[\w-]*-server)\.ts$/,
+  fastify: /^(portal\/portal|tsrecorder\/serving\/http-server)\.ts$/,
+  '@fastify/http-proxy': /^portal\/recorder-proxy\.ts$/,
+  '@fastify/static': /^tsrecorder\/serving\/api\.ts$/,
   ws: /^tsrecorder\/(server|serving\/[\w-]+)\.ts$/,
   '@lydell/node-pty': /^demo\//,
   '@aws-sdk/client-s3': /^tsrecorder\/store\/s3[\w-]*\.ts$/,

@@ -1,4 +1,7 @@
-/** The client's half of a portal request: an HTTP/1.1 message pair or an HTTP/2 stream, whose differences end here. */
+/**
+ * The client's half of a portal request: an HTTP/1.1 message pair or an HTTP/2 stream, as far as Fastify does not hide
+ * their differences.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, Http2ServerRequest, Http2ServerResponse, type ServerHttp2Stream } from 'node:http2';
 import type { Writable } from 'node:stream';
@@ -17,9 +20,7 @@ export interface PortalClient {
   readonly hasBody: boolean;
   /** Aborts when the response is over, or the client gone. */
   readonly signal: AbortSignal;
-  /** Sends a whole response. @param fields flat list, without framing */
-  send(status: number, fields: readonly string[], body: Buffer): void;
-  /** Sends the head of a response whose body goes into what is returned; destroying that with an error cuts it. */
+  /** Sends the head of a response whose body goes into what is returned; destroying that with an error cuts it. @param fields flat list */
   begin(status: number, fields: readonly string[]): Writable;
   /** Ends it without a word, so that nothing looks whole. */
   cut(): void;
@@ -65,11 +66,6 @@ function messageClient(
       : new TailcastError('REQUEST_MALFORMED', `HTTP/${httpVersion} is not spoken here`),
     hasBody,
     signal,
-    send(status, fields, body) {
-      if (signal.aborted || response.headersSent) return void response.destroy();
-      response.writeHead(status, [...fields, 'content-length', String(body.length)]);
-      response.end(method === 'HEAD' ? undefined : body);
-    },
     begin(status, fields) {
       response.writeHead(status, [...fields]);
       return response;
@@ -86,22 +82,14 @@ function streamClient(
 ): PortalClient {
   const { inbound, problem } = mapStream(rawHeaders, peer);
   const hasBody = !stream.endAfterHeaders;
+  // a body that is still coming is not wanted any more once the response is out (RFC 9113 §8.1)
+  if (hasBody) stream.once('finish', () => stream.close(constants.NGHTTP2_NO_ERROR));
   return {
     protocol: 'h2',
     inbound,
     problem,
     hasBody,
     signal,
-    send(status, fields, body) {
-      if (stream.closed || stream.destroyed || stream.headersSent) return cut(stream);
-      const endStream = inbound.method === 'HEAD';
-      stream.respond([':status', String(status), ...fields, 'content-length', String(body.length)], {
-        endStream,
-      });
-      if (!endStream) stream.end(body);
-      // a body that is still coming is not wanted any more (RFC 9113 §8.1)
-      if (hasBody) stream.once('finish', () => stream.close(constants.NGHTTP2_NO_ERROR));
-    },
     begin(status, fields) {
       stream.respond([':status', String(status), ...fields]);
       return stream;

@@ -102,7 +102,7 @@ async function view(deps: LiveViewDeps, viewing: Viewing): Promise<void> {
     if (recorders.length === 0) throw noRecorder();
     const offered = headerLines(rawHeaders, 'sec-websocket-protocol').join(',').split(',');
     const subprotocols = offered.some((name) => name.trim() === LIVE_SUBPROTOCOL) ? [LIVE_SUBPROTOCOL] : [];
-    const question = { recorders, viewer: namedViewerOf(caller, inbound), target: route.target, fields: [] };
+    const question = { recorders, viewer: namedViewerOf(caller, inbound), target: route.path };
     const answer = await deps.calls.follow({ ...question, key, subprotocols }, signal);
     const switched = assertSwitched(answer);
     await relay(deps, viewing, caller, switched);

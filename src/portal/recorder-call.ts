@@ -1,8 +1,7 @@
 /**
- * Asks a recorder on behalf of somebody: over the same roads as uploads take, at the first recorder that answers and that
- * takes the gateway's word for who is looking. One connection for each question; Node's HTTP client reads the answers.
+ * Asks recorders on behalf of somebody, one after another: over the same roads as uploads take, until one answers that takes
+ * the gateway's word for who is looking. One connection for each question.
  */
-import { request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';
 import { dialUpgrade, type UpgradeAnswer } from '../proxy/session/dial.ts';
@@ -44,31 +43,39 @@ export interface RecorderCallDeps {
   readonly limits?: Partial<CallLimits>;
 }
 
-export interface Question {
+/**
+ * One question to one recorder.
+ * @param connect dials it; what was dialled is the attempt's
+ * @param timeoutMs from the question to the head of the answer
+ * @throws Error: the next recorder is asked. With code `PORTAL_UNTRUSTED` this one is not taken for a broken one
+ */
+export type Attempt<T> = (
+  connect: () => Promise<Duplex>,
+  timeoutMs: number,
+  signal: AbortSignal,
+) => Promise<T>;
+
+export interface LiveQuestion {
   /** `ip:port` of the recorders that may be asked, in order of preference. */
   readonly recorders: readonly string[];
   readonly viewer: NamedViewer;
-  /** Path and query. */
   readonly target: string;
-  /** Flat list of further fields. */
-  readonly fields: readonly string[];
+  /** The client's `Sec-WebSocket-Key`. */
+  readonly key: string;
+  readonly subprotocols: readonly string[];
 }
 
 export interface RecorderCalls {
   /**
-   * The answer, its body unread; whoever gets it reads or destroys it. `signal` ends the search and not the answer.
+   * The first attempt that succeeds. `signal` ends the search and not what was found.
+   * @param recorders as in {@link LiveQuestion}
    * @throws TailcastError `RECORDER_UNAVAILABLE`, `PORTAL_UNTRUSTED`
    */
-  ask(question: Question, signal: AbortSignal): Promise<IncomingMessage>;
-  /** The same for a WebSocket; `key` is the client's `Sec-WebSocket-Key`. */
-  follow(
-    question: Question & { readonly key: string; readonly subprotocols: readonly string[] },
-    signal: AbortSignal,
-  ): Promise<UpgradeAnswer>;
+  first<T>(recorders: readonly string[], signal: AbortSignal, attempt: Attempt<T>): Promise<T>;
+  /** Asks for a WebSocket. Throws like {@link first}. */
+  follow(question: LiveQuestion, signal: AbortSignal): Promise<UpgradeAnswer>;
 }
 
-/** What bounds the head of a recorder's answer. */
-const MAX_HEAD_BYTES = 16 * 1024;
 /** Always a name of a recorder: its guard is for browsers that come to it, and this one stands in front of us. */
 const HOST = 'localhost';
 
@@ -77,11 +84,10 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
   const { nodeOf, nowMs } = deps;
   const candidates = createCandidates({ nodeOf, nowMs, suspectMs: limits.suspectMs });
 
-  /** Tries one recorder after another. */
-  async function atFirst<T>(
+  async function first<T>(
     recorders: readonly string[],
     signal: AbortSignal,
-    attempt: (connect: () => Promise<Duplex>, timeoutMs: number, signal: AbortSignal) => Promise<T>,
+    attempt: Attempt<T>,
   ): Promise<T> {
     const failures: string[] = [];
     let untrusted = false;
@@ -118,22 +124,16 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
   }
 
   return {
-    ask: (question, signal) =>
-      atFirst(question.recorders, signal, async (connect, timeoutMs, given) => {
-        const socket = await connect();
-        return within(timeoutMs, 'the answer of the recorder', given, (bounded) =>
-          exchange(socket, question, bounded),
-        );
-      }),
+    first,
     follow: (question, signal) =>
-      atFirst(question.recorders, signal, async (connect, timeoutMs, given) => {
+      first(question.recorders, signal, async (connect, timeoutMs, given) => {
         const answer = await dialUpgrade(
           {
             connect,
             method: 'GET',
             target: question.target,
             headers: [
-              ...fieldsOf(question),
+              ...fieldsFor(question.viewer),
               'Sec-WebSocket-Version',
               '13',
               'Sec-WebSocket-Key',
@@ -147,7 +147,8 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
           given,
         );
         // a refusal gives nothing away, and the reason of one is the recorder's
-        if (answer.kind === 'switched' && !isAccepted(answer.rawHeaders, question.viewer)) {
+        const said = answer.kind === 'switched' ? onlyLine(answer.rawHeaders, VIEWER_ACCEPTED_HEADER) : '';
+        if (answer.kind === 'switched' && !isAccepted(said, question.viewer)) {
           answer.socket.destroy();
           throw new TailcastError('PORTAL_UNTRUSTED');
         }
@@ -156,53 +157,25 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
   };
 }
 
-/** One question on a connection of its own. */
-async function exchange(socket: Duplex, question: Question, signal: AbortSignal): Promise<IncomingMessage> {
-  const answered = Promise.withResolvers<IncomingMessage>();
-  const call = request({
-    method: 'GET',
-    path: question.target,
-    headers: [...fieldsOf(question), 'Connection', 'close'],
-    setHost: false,
-    maxHeaderSize: MAX_HEAD_BYTES,
-    insecureHTTPParser: false,
-    createConnection: () => socket,
-  });
-  const onAbort = (): void => answered.reject(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
-  // stays on: the body may still break off while it is passed on
-  call.on('error', answered.reject);
-  call.once('close', () => answered.reject(new Error('the connection was closed before an answer')));
-  call.once('response', answered.resolve);
-  call.end();
-  try {
-    const response = await answered.promise;
-    if (isAccepted(response.rawHeaders, question.viewer)) return response;
-    const status = response.statusCode ?? 0;
-    if (status >= 500) throw new Error(`it answered ${status}`);
-    throw new TailcastError('PORTAL_UNTRUSTED');
-  } catch (error) {
-    call.destroy();
-    socket.destroy();
-    throw error;
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
-}
-
 /** `dialUpgrade` words its errors for the API server; only their detail is true here. */
 function reasonOf(error: unknown): string {
   return error instanceof TailcastError ? (error.detail ?? error.message) : errorText(error);
 }
 
-/** Everything is said anew: no field of the client's request is among these. */
-function fieldsOf({ viewer, fields }: Question): readonly string[] {
+/**
+ * What every question begins with, as a flat list. Everything is said anew: no field of the client's request is among these.
+ * @throws TailcastError `IDENTITY_MALFORMED`
+ */
+export function fieldsFor(viewer: NamedViewer): readonly string[] {
   const named = encodeNamedViewer(viewer);
   if (named === undefined) throw new TailcastError('IDENTITY_MALFORMED', 'it cannot be told to a recorder');
-  return ['Host', HOST, ...named, ...fields];
+  return ['host', HOST, ...named];
 }
 
-/** A recorder that did not say so may have taken us for the viewer, who may see something else. */
-function isAccepted(rawHeaders: readonly string[], viewer: NamedViewer): boolean {
-  return onlyLine(rawHeaders, VIEWER_ACCEPTED_HEADER) === viewer.nodeId;
+/**
+ * A recorder that did not say so may have taken us for the viewer, who may see something else.
+ * @param said the one value of {@link VIEWER_ACCEPTED_HEADER}
+ */
+export function isAccepted(said: string | undefined, viewer: NamedViewer): boolean {
+  return said === viewer.nodeId;
 }

@@ -24,8 +24,10 @@ export type PortalRoute =
   | { readonly kind: 'page'; readonly file: string }
   | {
       readonly kind: 'data';
-      /** What the recorder is asked for, with the query. */
-      readonly target: string;
+      /** What the recorder is asked for. */
+      readonly path: string;
+      /** With its `?`, unless it is empty. */
+      readonly query: string;
       /** What it is, whatever the recorder calls it. */
       readonly type: string;
       /** The answer may be kept by the browser that got it, and asked for again. */
@@ -33,7 +35,7 @@ export type PortalRoute =
       /** It may be silent for long. */
       readonly follows: boolean;
     }
-  | { readonly kind: 'live'; readonly target: string };
+  | { readonly kind: 'live'; readonly path: string };
 
 /** Far above what the page and the tools send. */
 const MAX_QUERY_LENGTH = 8 * 1024;
@@ -60,7 +62,14 @@ export function findRoute({ path, rawQuery, query }: Target): PortalRoute | unde
   if (rest === '') return { kind: 'page', file: 'index.html' };
   if (FILE.test(rest)) return { kind: 'page', file: rest };
   if (rest === 'api/v1/recordings' || rest === 'api/v1/events') {
-    return { kind: 'data', target: `/${rest}${asked}`, type: JSON_TYPE, cacheable: false, follows: false };
+    return {
+      kind: 'data',
+      path: `/${rest}`,
+      query: asked,
+      type: JSON_TYPE,
+      cacheable: false,
+      follows: false,
+    };
   }
   return findRecording(rest, asked, query);
 }
@@ -68,11 +77,12 @@ export function findRoute({ path, rawQuery, query }: Target): PortalRoute | unde
 function findRecording(rest: string, asked: string, query: Target['query']): PortalRoute | undefined {
   const [, id, part = ''] = RECORDING.exec(rest) ?? [];
   if (id === undefined) return undefined;
-  const target = `/api/v1/recordings/${encodeURIComponent(id)}${part === '' ? '' : `/${part}`}`;
-  if (part === 'live') return asked === '' ? { kind: 'live', target } : undefined;
+  const path = `/api/v1/recordings/${encodeURIComponent(id)}${part === '' ? '' : `/${part}`}`;
+  if (part === 'live') return asked === '' ? { kind: 'live', path } : undefined;
   return {
     kind: 'data',
-    target: `${target}${asked}`,
+    path,
+    query: asked,
     type: TYPES.get(part) ?? JSON_TYPE,
     cacheable: part !== '',
     follows: part === 'cast' && queryValues(query, 'follow').includes('1'),

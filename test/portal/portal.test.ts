@@ -55,7 +55,7 @@ async function openPortalRig(
   const over = new AbortController();
   const metrics = createMetrics();
   const log: unknown[] = [];
-  const own = createPortal({
+  const own = await createPortal({
     gate: createGate({
       mode: 'auth',
       identities: { whois: () => Promise.resolve(person()) },
