@@ -147,8 +147,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
           given,
         );
         // a refusal gives nothing away, and the reason of one is the recorder's
-        const said = answer.kind === 'switched' ? onlyLine(answer.rawHeaders, VIEWER_ACCEPTED_HEADER) : '';
-        if (answer.kind === 'switched' && !isAccepted(said, question.viewer)) {
+        if (answer.kind === 'switched' && !isAccepted(answer.rawHeaders, question.viewer)) {
           answer.socket.destroy();
           throw new TailcastError('PORTAL_UNTRUSTED');
         }
@@ -169,13 +168,10 @@ function reasonOf(error: unknown): string {
 export function fieldsFor(viewer: NamedViewer): readonly string[] {
   const named = encodeNamedViewer(viewer);
   if (named === undefined) throw new TailcastError('IDENTITY_MALFORMED', 'it cannot be told to a recorder');
-  return ['host', HOST, ...named];
+  return ['Host', HOST, ...named];
 }
 
-/**
- * A recorder that did not say so may have taken us for the viewer, who may see something else.
- * @param said the one value of {@link VIEWER_ACCEPTED_HEADER}
- */
-export function isAccepted(said: string | undefined, viewer: NamedViewer): boolean {
-  return said === viewer.nodeId;
+/** A recorder that did not say so may have taken us for the viewer, who may see something else. */
+export function isAccepted(rawHeaders: readonly string[], viewer: NamedViewer): boolean {
+  return onlyLine(rawHeaders, VIEWER_ACCEPTED_HEADER) === viewer.nodeId;
 }

@@ -12,8 +12,9 @@
  * an origin of its own and so a connection of its own, which is dialled before the package is asked; there is nothing it
  * could open, keep or share. Not here: which recorder is asked next (`recorder-call`).
  */
-import type { IncomingHttpHeaders } from 'node:http';
-import type { Duplex, Readable } from 'node:stream';
+import { Agent, type ClientRequestArgs, type IncomingMessage, type IncomingHttpHeaders } from 'node:http';
+import { Agent as SecureAgent } from 'node:https';
+import type { Duplex } from 'node:stream';
 import httpProxy from '@fastify/http-proxy';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { TailcastError } from '../errors.ts';
@@ -21,7 +22,7 @@ import { onlyLine } from '../kube/header-lines.ts';
 import type { Caller } from '../proxy/gate/gate.ts';
 import type { Rechecks } from '../proxy/gate/recheck.ts';
 import { within } from '../recording/deadline.ts';
-import { VIEWER_ACCEPTED_HEADER, type NamedViewer } from '../wire/recorder-api/named-viewer.ts';
+import type { NamedViewer } from '../wire/recorder-api/named-viewer.ts';
 import { DATA_HEADERS } from './pages.ts';
 import { passBody } from './pass-body.ts';
 import type { Places } from './places.ts';
@@ -65,15 +66,9 @@ const MAX_HEAD_BYTES = 16 * 1024;
 /** Where a question goes for which nothing was dialled: nowhere. */
 const NOWHERE = 'http://nowhere.invalid';
 
-/** Its fields that may pass are in the reply. */
-interface RecorderAnswer {
-  readonly statusCode: number;
-  readonly stream: Readable;
-}
-
 /** Serves `path`. What it throws is for the error handler of `app`. */
 export function registerRecorderProxy(app: FastifyInstance, path: string, deps: RecorderProxyDeps): void {
-  const dialled = new Dialled();
+  const dialled = new DialledAgent();
   app.register(httpProxy, {
     prefix: path,
     routes: ['/'],
@@ -86,20 +81,17 @@ export function registerRecorderProxy(app: FastifyInstance, path: string, deps: 
     // it would keep targets of 100 people
     disableCache: true,
     disableRequestLogging: true,
-    undici: {
-      connect: dialled.connect,
-      // `Connection: close`, and no second connection to an origin
-      pipelining: 0,
-      connections: 1,
-      allowH2: false,
-      maxHeaderSize: MAX_HEAD_BYTES,
-      // ours are `within` and `passBody`
-      headersTimeout: 0,
-      bodyTimeout: 0,
+    // Node's client and not undici, whose assertions end the process when an answer ends while the client is slow
+    http: {
+      agents: { 'http:': dialled, 'https:': new SecureAgent() },
+      requestOptions: { maxHeaderSize: MAX_HEAD_BYTES, insecureHTTPParser: false },
     },
     // without the hooks of a question nothing is asked, and nothing comes back
     replyOptions: {
       method: 'GET',
+      // none: ours are `within` and `passBody`
+      timeout: 0,
+
       retryDelay: () => null,
       getUpstream: () => NOWHERE,
       queryString: () => '',
@@ -111,8 +103,8 @@ export function registerRecorderProxy(app: FastifyInstance, path: string, deps: 
   });
 }
 
-/** Connections that are there before the package asks for them, each for one question. */
-class Dialled {
+/** Connections that were dialled before the package asks for them. Each is for one question, and closes with it. */
+class DialledAgent extends Agent {
   readonly #sockets = new Map<string, Duplex>();
   #questions = 0;
 
@@ -124,22 +116,21 @@ class Dialled {
     return `http://${host}`;
   }
 
-  /** For undici, which must not be answered before it has returned. */
-  readonly connect = (
-    { hostname }: { readonly hostname: string },
-    done: (...result: [error: Error, socket: null] | [error: null, socket: never]) => void,
-  ): void => {
-    const socket = this.#sockets.get(hostname);
-    this.#sockets.delete(hostname);
-    if (socket === undefined)
-      process.nextTick(done, new Error('there is one connection for a question'), null);
-    else process.nextTick(done, null, socket);
-  };
+  override createConnection(
+    { host }: ClientRequestArgs,
+    done: (error: Error | null, socket: Duplex) => void,
+  ): Duplex | undefined {
+    const socket = this.#sockets.get(host ?? '');
+    this.#sockets.delete(host ?? '');
+    // Node passes on an error alone; a throw could end up in a timer of the package
+    if (socket === undefined) Reflect.apply(done, undefined, [new Error('a question has one connection')]);
+    return socket;
+  }
 }
 
 interface Context {
   readonly deps: RecorderProxyDeps;
-  readonly dialled: Dialled;
+  readonly dialled: DialledAgent;
   /** What was registered. */
   readonly options: ReplyOptions;
 }
@@ -153,13 +144,13 @@ async function passOn(context: Context, turn: Turn, reply: FastifyReply): Promis
   const stop = new AbortController();
   const signal = AbortSignal.any([client.signal, deps.signal, stop.signal]);
   let unwatch: (() => void) | undefined;
-  let answer: RecorderAnswer | undefined;
+  let answer: IncomingMessage | undefined;
   turn.passing = true;
   try {
     const recorders = await deps.recordersFor(caller);
     if (recorders.length === 0) throw noRecorder();
     const viewer = namedViewerOf(caller, client.inbound);
-    const fields = [...fieldsFor(viewer), ...passedOn(client.inbound.rawHeaders)];
+    const fields = [...fieldsFor(viewer), ...passed(client.inbound.rawHeaders, PASSED_ON)];
     answer = await deps.calls.first(recorders, signal, async (connect, ms, given) => {
       const socket = await connect();
       const question = { reply, route, viewer, fields, socket };
@@ -173,11 +164,12 @@ async function passOn(context: Context, turn: Turn, reply: FastifyReply): Promis
       }
     });
     unwatch = deps.rechecks.watch(caller, client.inbound.peer, (error) => stop.abort(error));
-    account.answered(answer.statusCode);
+    const { statusCode = 502, rawHeaders } = answer;
+    account.answered(statusCode);
     reply.hijack();
-    const sink = client.begin(answer.statusCode, answerFields(answer.statusCode, reply, route));
+    const sink = client.begin(statusCode, answerFields(statusCode, rawHeaders, route));
     const { stallMs } = deps;
-    await passBody(answer.stream, sink, {
+    await passBody(answer, sink, {
       stallMs,
       follows: route.follows,
       signal,
@@ -190,7 +182,7 @@ async function passOn(context: Context, turn: Turn, reply: FastifyReply): Promis
   } finally {
     unwatch?.();
     leave();
-    answer?.stream.destroy();
+    answer?.destroy();
     turn.passing = false;
     if (account.begun || client.signal.aborted) account.closed();
   }
@@ -214,16 +206,10 @@ async function ask(
   { dialled, options }: Context,
   { reply, route, viewer, fields, socket }: Question,
   signal: AbortSignal,
-): Promise<RecorderAnswer> {
-  const answered = Promise.withResolvers<RecorderAnswer>();
+): Promise<IncomingMessage> {
+  const answered = Promise.withResolvers<IncomingMessage>();
   const onAbort = (): void => answered.reject(signal.reason);
   signal.addEventListener('abort', onAbort, { once: true });
-  let isTrusted = false;
-  let body: Readable | undefined;
-  // undici takes it for the end of a body without a length, unless it hears of it second
-  socket.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'ECONNRESET') body?.destroy(error);
-  });
   const origin = dialled.add(socket);
   try {
     reply.from(route.path, {
@@ -231,52 +217,42 @@ async function ask(
       getUpstream: () => origin,
       queryString: () => route.query.slice(1),
       rewriteRequestHeaders: () => objectOf(fields),
-      rewriteHeaders(headers) {
-        const said = headers[VIEWER_ACCEPTED_HEADER];
-        isTrusted = isAccepted(typeof said === 'string' ? said : undefined, viewer);
-        return isTrusted ? passedBack(headers) : {};
-      },
-      onResponse(_request, _reply, { statusCode, stream }) {
+      onResponse(_request, _reply, { stream }) {
         stream.on('error', () => {}); // whoever reads it is told by the pipeline
-        body = stream;
-        if (isTrusted) answered.resolve({ statusCode, stream });
-        else if (statusCode >= 500) answered.reject(new Error(`it answered ${statusCode}`));
+        const { statusCode = 0, rawHeaders } = stream;
+        if (isAccepted(rawHeaders, viewer)) {
+          if (hasFrame(stream)) answered.resolve(stream);
+          else answered.reject(new Error('its answer could break off unseen'));
+        } else if (statusCode >= 500) answered.reject(new Error(`it answered ${statusCode}`));
         else answered.reject(new TailcastError('PORTAL_UNTRUSTED'));
       },
       onError: (_reply, { error }) => answered.reject(error.cause ?? error),
     });
     return await answered.promise;
-  } catch (error) {
-    for (const name of PASSED_BACK.keys()) reply.removeHeader(name);
-    throw error;
   } finally {
     signal.removeEventListener('abort', onAbort);
   }
 }
 
-/** Those fields of a request that are there once and look as they should, as a flat list. */
-function passedOn(rawHeaders: readonly string[]): readonly string[] {
-  return passed(PASSED_ON, (name) => onlyLine(rawHeaders, name));
+/** A body that lasts until the connection ends looks whole to Node's client even after a reset. */
+function hasFrame({ statusCode, headers }: IncomingMessage): boolean {
+  const { 'content-length': length, 'transfer-encoding': coding } = headers;
+  return statusCode === 204 || statusCode === 304 || length !== undefined || coding !== undefined;
 }
 
-/** The same of an answer, in which a list is a field that was there more than once. */
-function passedBack(headers: IncomingHttpHeaders): IncomingHttpHeaders {
-  const read = (name: string): unknown => headers[name];
-  return objectOf(passed(PASSED_BACK, read));
-}
-
-function passed(shapes: ReadonlyMap<string, RegExp>, read: (name: string) => unknown): readonly string[] {
+/** Those fields that are there once and look as they should. */
+function passed(rawHeaders: readonly string[], shapes: ReadonlyMap<string, RegExp>): readonly string[] {
   return [...shapes].flatMap(([name, shape]) => {
-    const value = read(name);
-    return typeof value === 'string' && shape.test(value) ? [name, value] : [];
+    const value = onlyLine(rawHeaders, name);
+    return value !== undefined && shape.test(value) ? [name, value] : [];
   });
 }
 
-/** What the client gets: what was passed back into the reply, and fields of ours. */
-function answerFields(status: number, reply: FastifyReply, route: DataRoute): readonly string[] {
+/** What the client gets: what may pass of what the recorder said, and fields of ours. */
+function answerFields(status: number, rawHeaders: readonly string[], route: DataRoute): readonly string[] {
   const type = status < 300 || status === 304 ? route.type : 'application/json; charset=utf-8';
   const cache = route.cacheable ? 'private, no-cache' : 'no-store';
-  const back = passed(PASSED_BACK, (name) => reply.getHeader(name));
+  const back = passed(rawHeaders, PASSED_BACK);
   return [...DATA_HEADERS, ...back, 'content-type', type, 'cache-control', cache];
 }
 
@@ -284,7 +260,7 @@ function answerFields(status: number, reply: FastifyReply, route: DataRoute): re
 function objectOf(fields: readonly string[]): IncomingHttpHeaders {
   const headers: IncomingHttpHeaders = {};
   for (let index = 0; index < fields.length; index += 2) {
-    headers[(fields[index] ?? '').toLowerCase()] = fields[index + 1];
+    headers[fields[index] ?? ''] = fields[index + 1];
   }
   return headers;
 }

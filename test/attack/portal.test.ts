@@ -103,7 +103,7 @@ describe('whoever a client says it is', () => {
           const { headers, method } = recorder.requests[0]!;
           expect(method).toBe('GET');
           const own = headers.filter(([name]) => !/^(connection|upgrade|sec-websocket-\w+)$/i.test(name));
-          expect(own).toEqual([['host', 'localhost'], ...NAMED]);
+          expect(own).toEqual([['Host', 'localhost'], ...NAMED]);
         }
       });
     }

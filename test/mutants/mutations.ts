@@ -572,7 +572,17 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/attack/framing.test.ts',
   ],
   'src/proxy/gate/policy.ts': ['test/proxy/gate/policy.test.ts'],
-  'src/portal/portal.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/portal.ts': [
+    'test/attack/portal.test.ts',
+    'test/portal/portal.test.ts',
+    'test/portal/recorder-proxy.test.ts',
+  ],
+  'src/portal/recorder-proxy.ts': [
+    'test/attack/portal.test.ts',
+    'test/portal/portal.test.ts',
+    'test/portal/recorder-proxy.test.ts',
+  ],
+  'src/portal/pass-body.ts': ['test/portal/portal.test.ts'],
   'src/portal/routes.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
   'src/portal/recorder-call.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
   'src/portal/live-view.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],

@@ -1,118 +1,20 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import type { ServerResponse } from 'node:http';
-import { connect } from 'node:net';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { openPortal } from '../../src/compose/portal.ts';
 import { TailcastError } from '../../src/errors.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createEvents } from '../../src/observe/events.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
-import { loadPageFiles, pageHeaders, type PageFiles } from '../../src/portal/pages.ts';
-import { createPortal, type PortalLimits } from '../../src/portal/portal.ts';
+import { loadPageFiles, pageHeaders } from '../../src/portal/pages.ts';
 import { refusalOf } from '../../src/portal/refusal.ts';
-import { createRecorderCalls } from '../../src/portal/recorder-call.ts';
-import { createGate } from '../../src/proxy/gate/gate.ts';
-import { createClient, openRig, person, rawClient, type Client, type Rig } from '../proxy/rig.ts';
-import { startRecorderSpy, type RecorderSpy } from '../support/recorder-spy.ts';
-
-const LIST = '/-/recordings/api/v1/recordings';
-const ID = 'nGATE1CNTRL_2026-07-29T11%3A50%3A50.000000001Z';
-const CAST = `${LIST}/${ID}/cast`;
-/** How a client of either protocol is told that an answer is not whole. */
-const CUT = /aborted|NGHTTP2_INTERNAL_ERROR|stream reset: [28]$/;
-const PAGES: PageFiles = new Map([
-  ['index.html', { bytes: Buffer.from('<!doctype html>'), type: 'text/html; charset=utf-8', tag: '"a"' }],
-  ['assets/index-x.js', { bytes: Buffer.from('1;'), type: 'text/javascript; charset=utf-8', tag: '"b"' }],
-]);
-
-interface PortalRig {
-  readonly rig: Rig;
-  readonly recorder: RecorderSpy;
-  client(name: 'h1' | 'h2'): Client;
-  /** Ends the access of everybody who looks. */
-  revoke(): void;
-  readonly watched: () => number;
-  readonly log: unknown[];
-}
-
-const stack: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const end of stack.splice(0).toReversed()) await end();
-});
-
-/** A front with a portal whose recorders are those named, `recorder` standing for the spy. */
-async function openPortalRig(
-  recorders: readonly string[] = ['recorder'],
-  limits: Partial<PortalLimits> = {},
-): Promise<PortalRig> {
-  const recorder = await startRecorderSpy();
-  stack.push(() => recorder.close());
-  const watchers = new Set<(error: TailcastError) => void>();
-  const over = new AbortController();
-  const metrics = createMetrics();
-  const log: unknown[] = [];
-  const own = await createPortal({
-    gate: createGate({
-      mode: 'auth',
-      identities: { whois: () => Promise.resolve(person()) },
-      upstreamHost: 'kubernetes.test',
-      authorization: () => Promise.resolve(undefined),
-      nowMs: () => performance.now(),
-      createId: () => 'request-id',
-    }),
-    calls: createRecorderCalls({
-      async dial(address, signal) {
-        const [host = '', port = ''] = address.split(':');
-        const socket = connect({ host, port: Number(port) });
-        await once(socket, 'connect', { signal });
-        return socket;
-      },
-      nodeOf: (address) => address,
-      nowMs: () => performance.now(),
-      limits: { answerTimeoutMs: 500, suspectTimeoutMs: 400 },
-    }),
-    recordersFor: async () => recorders.map((name) => (name === 'recorder' ? recorder.address : name)),
-    pages: PAGES,
-    rechecks: {
-      watch(_caller, _peer, end) {
-        watchers.add(end);
-        return () => watchers.delete(end);
-      },
-    },
-    metrics,
-    accessLog: { write: (entry) => log.push(entry) },
-    events: createEvents(metrics, createSilentLogger()),
-    monotonicMs: () => performance.now(),
-    signal: over.signal,
-    limits,
-  });
-  const rig = await openRig({ upstream: () => undefined, server: { own } });
-  stack.push(async () => {
-    over.abort(new Error('the test is over'));
-    await rig.close();
-  });
-  return {
-    rig,
-    recorder,
-    client(name) {
-      const client = createClient(name, rig);
-      stack.push(() => client.close());
-      return client;
-    },
-    revoke: () => watchers.forEach((end) => end(new TailcastError('ACCESS_ENDED'))),
-    watched: () => watchers.size,
-    log,
-  };
-}
-
-function field(rawHeaders: readonly string[], name: string): string | undefined {
-  const index = rawHeaders.findIndex((text, at) => at % 2 === 0 && text.toLowerCase() === name);
-  return index === -1 ? undefined : rawHeaders[index + 1];
-}
+import { rawClient } from '../proxy/rig.ts';
+import { startRecorderSpy } from '../support/recorder-spy.ts';
+import { CAST, CUT, field, ID, LIST, openPortalRig, stack, type PortalRig } from './portal-rig.ts';
 
 describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
   it('shows the page under its path, with a policy that lets it reach nothing else', async () => {

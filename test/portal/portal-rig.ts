@@ -1,0 +1,116 @@
+/** A front with a portal on loopback, and a recorder that is spied on behind it. */
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { afterEach } from 'vitest';
+import { TailcastError } from '../../src/errors.ts';
+import { createEvents } from '../../src/observe/events.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createMetrics } from '../../src/observe/metrics.ts';
+import type { PageFiles } from '../../src/portal/pages.ts';
+import { createPortal, type PortalLimits } from '../../src/portal/portal.ts';
+import { createRecorderCalls } from '../../src/portal/recorder-call.ts';
+import { createGate } from '../../src/proxy/gate/gate.ts';
+import { createClient, openRig, person, type Client, type Rig } from '../proxy/rig.ts';
+import { startRecorderSpy, type RecorderSpy } from '../support/recorder-spy.ts';
+
+export const LIST = '/-/recordings/api/v1/recordings';
+export const ID = 'nGATE1CNTRL_2026-07-29T11%3A50%3A50.000000001Z';
+export const CAST = `${LIST}/${ID}/cast`;
+/** How a client of either protocol is told that an answer is not whole. */
+export const CUT = /aborted|NGHTTP2_INTERNAL_ERROR|stream reset: [28]$/;
+const PAGES: PageFiles = new Map([
+  ['index.html', { bytes: Buffer.from('<!doctype html>'), type: 'text/html; charset=utf-8', tag: '"a"' }],
+  ['assets/index-x.js', { bytes: Buffer.from('1;'), type: 'text/javascript; charset=utf-8', tag: '"b"' }],
+]);
+
+export interface PortalRig {
+  readonly rig: Rig;
+  readonly recorder: RecorderSpy;
+  client(name: 'h1' | 'h2'): Client;
+  /** Ends the access of everybody who looks. */
+  revoke(): void;
+  readonly watched: () => number;
+  readonly log: unknown[];
+  /** Connections to recorders, in order. */
+  readonly dialled: readonly Socket[];
+}
+
+/** What ends with the test, in order of opening. */
+export const stack: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const end of stack.splice(0).toReversed()) await end();
+});
+
+/** A front with a portal whose recorders are those named, `recorder` standing for the spy. */
+export async function openPortalRig(
+  recorders: readonly string[] = ['recorder'],
+  limits: Partial<PortalLimits> = {},
+): Promise<PortalRig> {
+  const recorder = await startRecorderSpy();
+  stack.push(() => recorder.close());
+  const watchers = new Set<(error: TailcastError) => void>();
+  const over = new AbortController();
+  const metrics = createMetrics();
+  const log: unknown[] = [];
+  const dialled: Socket[] = [];
+  const own = await createPortal({
+    gate: createGate({
+      mode: 'auth',
+      identities: { whois: () => Promise.resolve(person()) },
+      upstreamHost: 'kubernetes.test',
+      authorization: () => Promise.resolve(undefined),
+      nowMs: () => performance.now(),
+      createId: () => 'request-id',
+    }),
+    calls: createRecorderCalls({
+      async dial(address, signal) {
+        const [host = '', port = ''] = address.split(':');
+        const socket = connect({ host, port: Number(port) });
+        socket.on('error', () => undefined);
+        dialled.push(socket);
+        await once(socket, 'connect', { signal });
+        return socket;
+      },
+      nodeOf: (address) => address,
+      nowMs: () => performance.now(),
+      limits: { answerTimeoutMs: 500, suspectTimeoutMs: 400 },
+    }),
+    recordersFor: async () => recorders.map((name) => (name === 'recorder' ? recorder.address : name)),
+    pages: PAGES,
+    rechecks: {
+      watch(_caller, _peer, end) {
+        watchers.add(end);
+        return () => watchers.delete(end);
+      },
+    },
+    metrics,
+    accessLog: { write: (entry) => log.push(entry) },
+    events: createEvents(metrics, createSilentLogger()),
+    monotonicMs: () => performance.now(),
+    signal: over.signal,
+    limits,
+  });
+  const rig = await openRig({ upstream: () => undefined, server: { own } });
+  stack.push(async () => {
+    over.abort(new Error('the test is over'));
+    await rig.close();
+  });
+  return {
+    rig,
+    recorder,
+    client(name) {
+      const client = createClient(name, rig);
+      stack.push(() => client.close());
+      return client;
+    },
+    revoke: () => watchers.forEach((end) => end(new TailcastError('ACCESS_ENDED'))),
+    watched: () => watchers.size,
+    log,
+    dialled,
+  };
+}
+
+export function field(rawHeaders: readonly string[], name: string): string | undefined {
+  const index = rawHeaders.findIndex((text, at) => at % 2 === 0 && text.toLowerCase() === name);
+  return index === -1 ? undefined : rawHeaders[index + 1];
+}
