@@ -2,7 +2,7 @@
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError } from '../errors.ts';
 import { loadPageFiles } from '../portal/pages.ts';
-import { createPortal, type PortalDeps } from '../portal/portal.ts';
+import type { PortalDeps } from '../portal/portal.ts';
 import { createRecorderCalls } from '../portal/recorder-call.ts';
 import type { Caller } from '../proxy/gate/gate.ts';
 import type { OwnService } from '../proxy/front/server.ts';
@@ -21,6 +21,8 @@ export async function openPortal(
 ): Promise<OwnService | undefined> {
   const named = splitRecorders(config.portalRecorders);
   if (!config.portal) return undefined;
+  // its packages are memory that a gateway without a portal need not have
+  const { createPortal } = await import('../portal/portal.ts');
   const { dialRecorder: dial, nodeOf } = tailnet;
   return createPortal({
     ...deps,

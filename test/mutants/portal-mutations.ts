@@ -56,8 +56,8 @@ export const PORTAL: readonly Mutation[] = [
     ['parts of a recording', '(cast|sidecar|notes|live)', '([a-z]+)'],
     [
       'live views without a query',
-      "return asked === '' ? { kind: 'live', target } : undefined;",
-      "return { kind: 'live', target };",
+      "return asked === '' ? { kind: 'live', path } : undefined;",
+      "return { kind: 'live', path };",
     ],
   ),
   ...inFile(
@@ -83,7 +83,7 @@ export const PORTAL: readonly Mutation[] = [
     [
       'only live views',
       "if (route?.kind !== 'live') throw new TailcastError('NOT_FOUND');",
-      "if (route === undefined || !('target' in route)) throw new TailcastError('NOT_FOUND');",
+      "if (route === undefined || !('path' in route)) throw new TailcastError('NOT_FOUND');",
     ],
     ['only WebSockets', "if (upgrade.protocol !== 'websocket' || !KEY.test(key)) {", 'if (!KEY.test(key)) {'],
     [
