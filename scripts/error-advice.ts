@@ -53,6 +53,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   RECORDER_BUSY: 'Run more recorders, or look for a client that opens sessions without end.',
   VIEW_REFUSED: 'Ask for a rule in the recorder’s `viewers` setting.',
   RECORDING_UNKNOWN: 'The id is wrong, or the recording was deleted.',
+  PLAY_INDEX_UNAVAILABLE:
+    'The page still plays it. The log of the recorder says why there is no index; a running session has none.',
   HOST_REFUSED: 'Open the page under a name that is in the settings, or add the name there.',
   UPSTREAM_UNAVAILABLE: 'See that the API server is up and may be reached: `tailcast doctor gateway`.',
   UPSTREAM_BROKEN: 'What stands between the gateway and the API server is not the API server.',

@@ -146,6 +146,11 @@ export const ERROR_TABLE = {
   RECORDER_BUSY: { status: 503, reason: 'ServiceUnavailable', message: 'the recorder is at its limit' },
   VIEW_REFUSED: { status: 403, reason: 'Forbidden', message: 'the recorder shows you nothing' },
   RECORDING_UNKNOWN: { status: 404, reason: 'NotFound', message: 'there is no such recording' },
+  PLAY_INDEX_UNAVAILABLE: {
+    status: 404,
+    reason: 'NotFound',
+    message: 'the recording can only be played from its beginning',
+  },
   HOST_REFUSED: {
     status: 421,
     reason: 'BadRequest',

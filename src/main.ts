@@ -1,4 +1,5 @@
 /** Entry of the process: arguments → role; signals → one AbortController; what was thrown → one sentence and an exit code. */
+import './node-version.ts';
 import cluster from 'node:cluster';
 import { basename } from 'node:path';
 import { readEnvironment } from './config/environment.ts';

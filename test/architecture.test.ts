@@ -11,6 +11,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   'place-count': [],
   'process-identity': [],
   wire: [],
+  screen: ['wire'],
   memory: [],
   config: ['errors'],
   observe: ['errors'],
@@ -21,9 +22,9 @@ const ALLOWED: Record<string, readonly string[]> = {
   proxy: ['impersonation', 'recording', 'tailnet', 'kube', 'observe', 'memory', 'place-count', 'errors'],
   portal: ['wire', 'recording', 'proxy', 'tailnet', 'kube', 'observe', 'place-count', 'errors'],
   search: ['wire', 'errors'],
-  tsrecorder: ['wire', 'search', 'observe', 'memory', 'process-identity', 'errors'],
+  tsrecorder: ['wire', 'screen', 'search', 'observe', 'memory', 'process-identity', 'errors'],
   operator: ['kube', 'observe', 'errors'],
-  player: ['wire', 'search'],
+  player: ['wire', 'screen', 'search'],
   workers: ['observe', 'place-count', 'errors'],
   demo: ['wire', 'kube', 'observe', 'errors'],
   doctor: ['impersonation', 'kube', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
@@ -58,7 +59,8 @@ const ALLOWED: Record<string, readonly string[]> = {
     'wire',
     'memory',
   ],
-  main: ['cli', 'compose', 'config', 'errors'],
+  main: ['cli', 'compose', 'config', 'errors', 'node-version'],
+  'node-version': [],
 };
 
 /** Packages that only the named files may import; everything else about them is hidden behind those files. */
@@ -84,6 +86,7 @@ const ROOMS: Record<string, readonly string[]> = {
   proxy: ['front', 'session', 'gate', 'upstream'],
   tsrecorder: [
     'serving',
+    'playback',
     'checkpoint',
     'intake',
     'retention',

@@ -23,6 +23,8 @@ export interface RecorderLimits {
   readonly connectionWindowBytes: number;
   /** Descriptions of recordings kept in memory. */
   readonly maxCachedRecordings: number;
+  /** Derived data that lets the player begin anywhere, on disk in the spool. */
+  readonly maxPlayIndexBytes: number;
 }
 
 export interface RecorderTiming {
@@ -77,6 +79,7 @@ export const DEFAULT_LIMITS: RecorderLimits = {
   streamWindowBytes: 1024 ** 2,
   connectionWindowBytes: 16 * 1024 ** 2,
   maxCachedRecordings: 10_000,
+  maxPlayIndexBytes: 1024 ** 3,
 };
 
 export const DEFAULT_TIMING: RecorderTiming = {

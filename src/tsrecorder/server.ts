@@ -1,5 +1,6 @@
 /** Puts a recorder together: store, spool, ingest, catalogue, and the port they are reached on. */
 import { Registry } from 'prom-client';
+import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { IndexedText } from '../search/moments.ts';
 import { addApi, type ApiOptions } from './serving/api.ts';
@@ -38,6 +39,8 @@ import { startRetention } from './retention/retention-run.ts';
 import type { RetentionPolicy } from './retention/retention.ts';
 import { createSiblings, mergeRemotes, slotDirectory, spoolOf, type SpoolSlot } from './intake/siblings.ts';
 import { indexDirectory, openRecorderSearch, type RecorderSearch } from './search/recorder-search.ts';
+import type { PlayIndexes } from './playback/play-indexes.ts';
+import { openSpoolIndexes } from './playback/spool-indexes.ts';
 import { lockSpool } from './spool/spool-lock.ts';
 import type { Bucket } from './store/bucket.ts';
 import { createDiskStore } from './store/disk.ts';
@@ -119,7 +122,13 @@ export async function createRecorder(options: RecorderOptions): Promise<Recorder
   try {
     const parts = await startIngest(options, store, spoolDirectory);
     const left = slot.number === 0 ? settleOthers(options, store, slot.of) : Promise.resolve();
-    return await listen(options, store, parts, async () => {
+    const maxBytes = { ...DEFAULT_LIMITS, ...options.limits }.maxPlayIndexBytes;
+    const spools = Array.from({ length: slot.of }, (_, number) =>
+      slotDirectory(spoolOf(options), { number }),
+    );
+    const { log } = options;
+    const playIndexes = await openSpoolIndexes(spoolDirectory, { store, log, maxBytes, spools });
+    return await listen(options, store, { ...parts, playIndexes }, async () => {
       await left;
       await unlock();
     });
@@ -163,6 +172,10 @@ interface IngestParts extends SpoolParts {
   readonly freeBytes: () => Promise<number | undefined>;
   /** Told of what is stored, once the recorder listens. */
   readonly told: { search?: RecorderSearch };
+}
+
+interface ServedParts extends IngestParts {
+  readonly playIndexes: PlayIndexes;
 }
 
 async function startIngest(
@@ -300,7 +313,7 @@ function openSearch(
 function apiOf(
   options: RecorderOptions,
   store: RecordingStore,
-  { catalog, evidence, events, freeBytes, told }: IngestParts,
+  { catalog, evidence, events, freeBytes, told, playIndexes }: ServedParts,
   shared: Pick<ApiOptions, 'access' | 'hosts'>,
 ): ApiOptions {
   const { log, playerDirectory, clock = SYSTEM_CLOCK } = options;
@@ -313,6 +326,7 @@ function apiOf(
     store,
     search: events.search,
     sessionSearch,
+    playIndexes,
     nowMs,
     cursors,
     freeBytes,
@@ -324,12 +338,13 @@ function apiOf(
 async function listen(
   options: RecorderOptions,
   store: RecordingStore,
-  parts: IngestParts,
+  parts: ServedParts,
   unlock: () => Promise<void>,
 ): Promise<Recorder> {
+  const { ingest, group, finisher, catalog, evidence, events, metrics } = parts;
+  const { issueTime, shared, freeBytes, playIndexes } = parts;
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const timing = { ...DEFAULT_TIMING, ...options.timing };
-  const { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes } = parts;
   const { log, identify, clock = SYSTEM_CLOCK } = options;
   const hosts = createHosts(options.hostNames ?? []);
   const { maxViewers } = limits;
@@ -376,6 +391,7 @@ async function listen(
       metrics.overQuota.set(overQuota ? 1 : 0);
       if (remove.length > 0) catalog.changed();
       if (remove.length > 0) search?.removed(remove.map(({ id }) => id));
+      forgetRemoved(parts.playIndexes, remove, log);
     },
     onFailure: () => metrics.retentionFailures.inc(),
   });
@@ -391,11 +407,24 @@ async function listen(
       await search?.close();
       await shared?.close();
       await server.close(timing.closeGraceMs);
+      await playIndexes.close();
       await events.close();
       await evidence.close();
       await unlock();
     },
   };
+}
+
+/** What is derived from a recording goes with it. */
+function forgetRemoved(
+  playIndexes: PlayIndexes,
+  removed: readonly { readonly id: string }[],
+  log: Logger,
+): void {
+  if (removed.length === 0) return;
+  playIndexes
+    .forget(removed.map(({ id }) => id))
+    .catch((error: unknown) => log.warn({ error: errorText(error) }, 'play indexes could not be removed'));
 }
 
 function statusOf(ingest: Ingest, group: GroupCommit, evidence: SessionEvidence): RecorderStatus {

@@ -152,26 +152,36 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
     expect((await rig.get(`/api/v1/events?cursor=${encodeURIComponent(next)}`)).status).toBe(400);
   });
 
-  it.each(['', '/cast', '/cast?normalise=1', '/cast?follow=1', '/notes', '/sidecar'])(
-    'what is hidden is as unknown as what there is not: <id>%s',
-    async (path) => {
-      for (const method of ['GET', 'HEAD']) {
-        for (const headers of [{}, { range: 'bytes=0-0' }, { 'if-none-match': '*' }]) {
-          const [absent, ...hidden] = await Promise.all(
-            ['nGATE1CNTRL_2020-01-01T00:00:00Z', ...hiddenIds].map((id) =>
-              ask(`/api/v1/recordings/${encodeURIComponent(id)}${path}`, headers, method),
-            ),
-          );
-          expect(absent!.status).toBe(404);
-          for (const { status, body, headers: fieldsOfAnswer } of hidden) {
-            const { date: _1, ...given } = fieldsOfAnswer;
-            const { date: _2, ...expected } = absent!.headers;
-            expect({ status, body, given }).toEqual({ status: 404, body: absent!.body, given: expected });
-          }
+  it.each([
+    '',
+    '?view=1',
+    '/cast',
+    '/cast?normalise=1',
+    '/cast?follow=1',
+    '/cast?view=1',
+    '/playback',
+    '/playback?view=1',
+    '/playback?frame=0',
+    '/playback?frame=x',
+    '/notes',
+    '/sidecar',
+  ])('what is hidden is as unknown as what there is not: <id>%s', async (path) => {
+    for (const method of ['GET', 'HEAD']) {
+      for (const headers of [{}, { range: 'bytes=0-0' }, { 'if-none-match': '*' }]) {
+        const [absent, ...hidden] = await Promise.all(
+          ['nGATE1CNTRL_2020-01-01T00:00:00Z', ...hiddenIds].map((id) =>
+            ask(`/api/v1/recordings/${encodeURIComponent(id)}${path}`, headers, method),
+          ),
+        );
+        expect(absent!.status).toBe(404);
+        for (const { status, body, headers: fieldsOfAnswer } of hidden) {
+          const { date: _1, ...given } = fieldsOfAnswer;
+          const { date: _2, ...expected } = absent!.headers;
+          expect({ status, body, given }).toEqual({ status: 404, body: absent!.body, given: expected });
         }
       }
-    },
-  );
+    }
+  });
 
   it('a live view of what is hidden is refused as one of what there is not', async () => {
     caller = viewer;

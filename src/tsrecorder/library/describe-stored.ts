@@ -102,13 +102,18 @@ async function describeStored(
 const MAX_SIDECAR_BYTES = 8_388_608;
 
 /** Id, key and length are those of the cast that is there, whatever the sidecar says. */
-function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, bytes: number): Recording {
+function describeFromSidecar(
+  { recording, cast, exitMessage }: Sidecar,
+  key: RecordingKey,
+  bytes: number,
+): Recording {
   const changed = cast.bytes !== bytes;
   return {
     ...recording,
     id: recordingId(key),
     key: recordingKey(key),
     bytes,
+    ...(exitMessage === undefined ? {} : { exitMessage }),
     ...(changed ? { problem: 'the cast is not as long as it was when it was stored' } : {}),
   };
 }

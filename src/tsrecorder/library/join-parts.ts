@@ -61,13 +61,20 @@ function joinRecordings(
   parts: readonly DescribedPart[],
   { bytes, missingBytes }: { readonly bytes: number; readonly missingBytes: number },
 ): Recording {
-  const { durationSeconds: _duration, exitCode: _exitCode, problem: _problem, ...about } = first;
+  const {
+    durationSeconds: _duration,
+    exitCode: _exitCode,
+    exitMessage: _exitMessage,
+    problem: _problem,
+    ...about
+  } = first;
   const recordings = parts.map(({ entry }) => entry.recording);
   const { state, problem } = recordings.at(-1) ?? first;
   // the last part may bring no more than the word that the session is over
   const knowing = state === 'open' ? [] : recordings;
   const timed = knowing.findLast(({ durationSeconds }) => durationSeconds !== undefined);
   const exited = knowing.findLast(({ exitCode }) => exitCode !== undefined);
+  const told = knowing.findLast(({ exitMessage }) => exitMessage !== undefined);
   const earlierGaps = parts.slice(0, -1).some(({ gapCount }) => gapCount > 0);
   const problems = [
     ...(missingBytes > 0 ? [`${missingBytes} bytes of the upload are with another recorder, or lost`] : []),
@@ -80,6 +87,7 @@ function joinRecordings(
     ...(timed?.durationSeconds === undefined ? {} : { durationSeconds: timed.durationSeconds }),
     bytes,
     ...(exited?.exitCode === undefined ? {} : { exitCode: exited.exitCode }),
+    ...(told?.exitMessage === undefined ? {} : { exitMessage: told.exitMessage }),
     ...(problems.length === 0 ? {} : { problem: problems.join('; ') }),
   };
 }

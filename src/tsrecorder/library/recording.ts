@@ -31,6 +31,8 @@ export interface Recording {
   readonly destination: RecordingNode;
   readonly kubernetes?: RecordingPod;
   readonly exitCode?: number;
+  /** What the cluster said when the session ended, if it was more than a code. */
+  readonly exitMessage?: string;
   /** What a reader should know before trusting the recording to be complete: one sentence, absent when all is well. */
   readonly problem?: string;
 }

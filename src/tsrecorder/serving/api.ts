@@ -7,6 +7,9 @@
  * /api/v1/recordings/:id             one recording
  * /api/v1/recordings/:id/cast        asciicast; Range, ETag; ?normalise=1 as a player needs it; ?follow=1 with what
  *                                    is still to come, ending with the session
+ * /api/v1/recordings/:id/playback    what a player derives: see screen/play-index.ts; 202 {progress} while it is made;
+ *                                    ?frame=N the screen at a keyframe, a JSON string
+ *     ?view=1 on these three: somebody watches, which is one access event however often is asked
  * /api/v1/recordings/:id/live        the same over a WebSocket: see live-socket.ts
  * /api/v1/recordings/:id/sidecar     the document beside the cast, of the first upload of the session
  * /api/v1/recordings/:id/notes       the annotations of the session, one JSON object per line
@@ -32,6 +35,7 @@ import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { EventQuery, EventSearch } from '../events/event-query.ts';
 import type { Cursors } from './cursors.ts';
 import type { Hosts } from './hosts.ts';
+import type { PlayIndexes } from '../playback/play-indexes.ts';
 import { castBytes, followCast, presentationOf, presentCast, readCast } from '../library/replay.ts';
 import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
 import { parseTime } from '../store/key.ts';
@@ -51,17 +55,18 @@ export interface ApiOptions {
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly cursors: Cursors;
+  readonly playIndexes: PlayIndexes;
   readonly hosts: Hosts;
   readonly log: Logger;
   /** The built player, or undefined for none. */
   readonly playerDirectory: string | undefined;
 }
 
-/** Nothing from elsewhere, nothing inline; WebAssembly for the terminal of the player. */
+/** Nothing from elsewhere, nothing inline. */
 export const SECURITY_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",
-    "script-src 'self' 'wasm-unsafe-eval'",
+    "script-src 'self'",
     "style-src 'self'",
     "img-src 'self' data:",
     "font-src 'self' data:",
@@ -110,7 +115,11 @@ const listQuery = z.strictObject({
   to: time,
 }) satisfies z.ZodType<CatalogQuery>;
 const flag = z.enum(['0', '1']).default('0');
-const castQuery = z.strictObject({ follow: flag, normalise: flag });
+const castQuery = z.strictObject({ follow: flag, normalise: flag, view: flag });
+const playbackQuery = z.strictObject({
+  view: flag,
+  frame: z.coerce.number().int().min(0).max(1_000_000).exactOptional(),
+});
 const eventQuery = z.strictObject({
   limit: z.coerce.number().int().min(1).max(500).default(50),
   cursor: text,
@@ -169,10 +178,13 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   addLists(app, options);
   app.get('/api/v1/recordings/:id', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    return (await find(request, reply, 'show')).recording;
+    return (await find(request, reply, isPlayed(request) ? 'play' : 'show')).recording;
   });
   app.get('/api/v1/recordings/:id/cast', async (request, reply) =>
     sendCast(await find(request, reply, isPlayed(request) ? 'play' : 'download'), request, reply),
+  );
+  app.get('/api/v1/recordings/:id/playback', async (request, reply) =>
+    sendPlayback(options.playIndexes, await find(request, reply, 'play'), request, reply),
   );
   app.get('/api/v1/recordings/:id/sidecar', async (request, reply) =>
     sendObject(store, await find(request, reply, 'download'), 'sidecar', 'application/json', reply),
@@ -236,8 +248,22 @@ async function viewerOf(access: ViewerAccess, request: FastifyRequest, reply: Fa
 
 /** As a player asks for it, not as a tool that wants the file. */
 function isPlayed({ query }: FastifyRequest): boolean {
-  const { normalise, follow } = castQuery.safeParse(query).data ?? {};
-  return normalise === '1' || follow === '1';
+  const { normalise, follow, view } = castQuery.safeParse(query).data ?? {};
+  return normalise === '1' || follow === '1' || view === '1';
+}
+
+/** The index of a recording, how far it is made, or one of its frames. */
+async function sendPlayback(
+  playIndexes: PlayIndexes,
+  entry: CatalogEntry,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const { frame } = parse(playbackQuery, request.query);
+  reply.header('cache-control', 'private, no-cache').type('application/json');
+  if (frame !== undefined) return reply.send(await playIndexes.frame(entry, frame));
+  const index = await playIndexes.find(entry);
+  return reply.code('progress' in index ? 202 : 200).send(index);
 }
 
 async function sendCast(

@@ -8,6 +8,7 @@ import { TailcastError, errorText } from '../../errors.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Scope } from '../library/scope.ts';
+import { createViewings } from './viewings.ts';
 import { mayNameViewers, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
 
 /** What somebody did with the archive. */
@@ -56,6 +57,7 @@ export interface ViewerAccess {
 /** One per recorder. */
 export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   const { rules, nowMs } = options;
+  const viewings = createViewings(nowMs);
   /** Who is behind a connection does not change while it lasts. */
   const known = new WeakMap<ViewerSocket, Viewer>();
   async function behind(socket: ViewerSocket): Promise<Viewer> {
@@ -86,9 +88,28 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
       return named === undefined ? caller : throughGateway(named, caller);
     },
     scope: (viewer) => scopeOf(rules, viewer),
-    saw: (viewer, action, path, entry) =>
-      options.record(describeAccess(viewer, action, path, entry, nowMs())),
+    saw(viewer, action, path, entry) {
+      const record = (): Promise<void> =>
+        options.record(describeAccess(viewer, action, path, entry, nowMs()));
+      const key = viewingOf(viewer, action, path, entry);
+      return key === undefined ? record() : viewings.once(key, record);
+    },
   };
+}
+
+/** Equal for the questions of one viewing; undefined for what is an event each time. */
+function viewingOf(
+  { node, nodeId, address, user, tags, gateway }: Viewer,
+  action: AccessAction,
+  path: string,
+  entry: CatalogEntry | undefined,
+): string | undefined {
+  if (action === 'download' || action === 'events' || action === 'search') return undefined;
+  return JSON.stringify([
+    [node, nodeId, address, user, tags, gateway?.nodeId],
+    action,
+    entry?.recording.id ?? path,
+  ]);
 }
 
 function throughGateway({ user, tags, ...named }: NamedViewer, gateway: Viewer): Viewer {

@@ -1,0 +1,77 @@
+/**
+ * Reads a cast for showing: whatever is wrong with a line, the lines after it are shown, and what was wrong is counted.
+ * The clock is the recording's own and never goes back.
+ */
+import { isCastComment, parseCastEvent, parseResize } from '../wire/asciicast/event.ts';
+import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';
+import { WireError } from '../wire/wire-error.ts';
+import { usableSize, type ScreenSize } from './terminal.ts';
+
+/** What the header line says about showing the recording. */
+export interface CastStart {
+  readonly version: 2 | 3;
+  /** At the start; usable. */
+  readonly size: ScreenSize;
+  /** Sizes of resizes name rows first. */
+  readonly rowsFirst: boolean;
+  /** The session had no terminal: no size, and line feeds that no terminal driver has completed. */
+  readonly withoutTerminal: boolean;
+}
+
+/** One line of a cast after the header. `seconds` are those of the recording's clock. */
+export type CastAction =
+  | { readonly kind: 'output'; readonly seconds: number; readonly text: string }
+  | { readonly kind: 'resize'; readonly seconds: number; readonly size: ScreenSize }
+  | { readonly kind: 'marker'; readonly seconds: number; readonly text: string }
+  /** Input, exit, or a code of somebody else. */
+  | { readonly kind: 'other'; readonly seconds: number }
+  /** Not asciicast. */
+  | { readonly kind: 'bad'; readonly seconds: number };
+
+/** @throws WireError when the line is no header. */
+export function readCastStart(line: string): CastStart {
+  const header = parseCastHeader(line);
+  const { version, width: columns, height: rows } = header;
+  return {
+    version,
+    size: usableSize({ columns, rows }),
+    rowsFirst: hasReversedResize(header),
+    withoutTerminal: columns === 0 || rows === 0,
+  };
+}
+
+/**
+ * @param seconds where the clock stands before the first line.
+ * @returns what a line says; undefined for one that says nothing.
+ */
+export function createCastReader(
+  { version, rowsFirst }: Pick<CastStart, 'version' | 'rowsFirst'>,
+  seconds = 0,
+): (line: string) => CastAction | undefined {
+  let clock = seconds;
+  return (line) => {
+    if (line.trim() === '' || (version === 3 && isCastComment(line))) return undefined;
+    try {
+      const event = parseCastEvent(line);
+      clock = version === 3 ? clock + event.seconds : Math.max(clock, event.seconds);
+      return actionOf(event.code, event.data, clock, rowsFirst);
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      return { kind: 'bad', seconds: clock };
+    }
+  };
+}
+
+/** @throws WireError for a resize that names no size. */
+function actionOf(code: string, data: string, seconds: number, reversed: boolean): CastAction {
+  switch (code) {
+    case 'o':
+      return { kind: 'output', seconds, text: data };
+    case 'r':
+      return { kind: 'resize', seconds, size: usableSize(parseResize(data, { reversed })) };
+    case 'm':
+      return { kind: 'marker', seconds, text: data };
+    default:
+      return { kind: 'other', seconds };
+  }
+}

@@ -1,0 +1,157 @@
+/** What a terminal shows, as data: rows of runs of cells that look alike. Pure. */
+import type { Emulator, IBufferCell } from './terminal.ts';
+
+/** `undefined`: the default; a number: of the palette of 256; `#rrggbb`. */
+export type CellColour = number | string | undefined;
+
+/** How cells look. */
+export interface CellStyle {
+  readonly foreground: CellColour;
+  readonly background: CellColour;
+  readonly bold: boolean;
+  readonly dim: boolean;
+  readonly italic: boolean;
+  readonly underline: boolean;
+  readonly strike: boolean;
+  readonly overline: boolean;
+  readonly inverse: boolean;
+  readonly hidden: boolean;
+  readonly blink: boolean;
+}
+
+/** One cell, or two columns for a wide character. */
+export interface Cell {
+  /** The character with its marks; a blank for nothing. */
+  readonly text: string;
+  readonly width: 1 | 2;
+  readonly style: CellStyle;
+  /** Equal for equal styles. */
+  readonly styleKey: string;
+}
+
+export interface ScreenRow {
+  readonly cells: readonly Cell[];
+  /** It goes on the row before: one line to whoever copies it. */
+  readonly wrapped: boolean;
+}
+
+export interface ScreenCursor {
+  readonly column: number;
+  readonly row: number;
+  readonly visible: boolean;
+}
+
+const MAX_CELL_TEXT = 32;
+const styles = new Map<string, CellStyle>();
+const MAX_STYLES = 4096;
+
+/** The rows that are visible. */
+export function readScreen(emulator: Emulator): readonly ScreenRow[] {
+  const { active } = emulator.buffer;
+  const rows: ScreenRow[] = [];
+  let cell: IBufferCell | undefined;
+  for (let row = 0; row < emulator.rows; row += 1) {
+    const line = active.getLine(active.baseY + row);
+    const cells: Cell[] = [];
+    let isHalf = false;
+    for (let column = 0; column < emulator.cols; column += 1) {
+      cell = line?.getCell(column, cell);
+      if (cell === undefined) break;
+      const width = cell.getWidth();
+      // the other half of a wide character; alone it is a mark without a letter, and holds a column all the same
+      if (width === 0 && cells.at(-1)?.width === 2 && !isHalf) {
+        isHalf = true;
+        continue;
+      }
+      isHalf = false;
+      const styleKey = styleKeyOf(cell);
+      const text = width === 0 ? '' : cell.getChars().slice(0, MAX_CELL_TEXT);
+      cells.push({
+        text: text === '' ? ' ' : text,
+        width: width === 2 ? 2 : 1,
+        style: styleOf(cell, styleKey),
+        styleKey,
+      });
+    }
+    rows.push({ cells, wrapped: line?.isWrapped === true });
+  }
+  return rows;
+}
+
+/** Where the cursor stands. */
+export function readCursor(emulator: Emulator): ScreenCursor {
+  const { active } = emulator.buffer;
+  return {
+    column: Math.min(active.cursorX, emulator.cols - 1),
+    row: active.cursorY,
+    visible: !isCursorHidden(emulator),
+  };
+}
+
+/** NOTE: the package tells this nowhere in public. */
+function isCursorHidden(emulator: Emulator): boolean {
+  return innerValue(emulator, ['_core', 'coreService', 'isCursorHidden']) === true;
+}
+
+/** A value from the inside of the emulator, by the names that lead to it; undefined when a version has no such names. */
+export function innerValue(emulator: Emulator, path: readonly string[]): unknown {
+  let value: unknown = emulator;
+  for (const name of path) {
+    if (typeof value !== 'object' || value === null) return undefined;
+    value = Reflect.get(value, name);
+  }
+  return value;
+}
+
+/** The rows as text, without the blanks at their ends. */
+export function screenText(emulator: Emulator): string {
+  return readScreen(emulator)
+    .map(({ cells }) =>
+      cells
+        .map(({ text }) => text)
+        .join('')
+        .trimEnd(),
+    )
+    .join('\n')
+    .trimEnd();
+}
+
+function styleKeyOf(cell: IBufferCell): string {
+  const flags =
+    (cell.isBold() === 0 ? 0 : 1) |
+    (cell.isDim() === 0 ? 0 : 2) |
+    (cell.isItalic() === 0 ? 0 : 4) |
+    (cell.isUnderline() === 0 ? 0 : 8) |
+    (cell.isStrikethrough() === 0 ? 0 : 16) |
+    (cell.isInverse() === 0 ? 0 : 32) |
+    (cell.isInvisible() === 0 ? 0 : 64) |
+    (cell.isBlink() === 0 ? 0 : 128) |
+    (cell.isOverline() === 0 ? 0 : 256);
+  return `${flags};${cell.getFgColorMode()};${cell.getFgColor()};${cell.getBgColorMode()};${cell.getBgColor()}`;
+}
+
+function styleOf(cell: IBufferCell, key: string): CellStyle {
+  const known = styles.get(key);
+  if (known !== undefined) return known;
+  const style: CellStyle = {
+    foreground: colourOf(cell.isFgDefault(), cell.isFgRGB(), cell.getFgColor()),
+    background: colourOf(cell.isBgDefault(), cell.isBgRGB(), cell.getBgColor()),
+    bold: cell.isBold() !== 0,
+    dim: cell.isDim() !== 0,
+    italic: cell.isItalic() !== 0,
+    underline: cell.isUnderline() !== 0,
+    strike: cell.isStrikethrough() !== 0,
+    overline: cell.isOverline() !== 0,
+    inverse: cell.isInverse() !== 0,
+    hidden: cell.isInvisible() !== 0,
+    blink: cell.isBlink() !== 0,
+  };
+  if (styles.size >= MAX_STYLES) styles.clear();
+  styles.set(key, style);
+  return style;
+}
+
+function colourOf(isDefault: boolean, isRgb: boolean, value: number): CellColour {
+  if (isDefault) return undefined;
+  return isRgb ? `#${value.toString(16).padStart(6, '0')}` : value;
+}

@@ -1,0 +1,297 @@
+/**
+ * Plays a recording on a terminal. The position is a moment of the recording's own clock, whatever the speed is and however
+ * quickly idle time passes, so that a moment means the same to everybody.
+ *
+ * What is asked for is done one after another; a seek takes the place of what was under way before it. Memory holds a few
+ * pieces of the cast, however long it is.
+ */
+import { createCastReader, type CastAction, type CastStart } from './cast-reader.ts';
+import { readCastLines, type CastBytes, type CastLines } from './cast-lines.ts';
+import { frameBefore, type KeyframeEntry } from './play-index.ts';
+import type { PlayTerminal } from './terminal.ts';
+
+export interface PlaybackOptions {
+  readonly cast: CastBytes;
+  readonly start: CastStart;
+  /** Length of the header line with its line feed. */
+  readonly headerBytes: number;
+  readonly terminal: PlayTerminal;
+  /** Time of the last event, if it is known. */
+  readonly seconds: number | undefined;
+  /** The screen at a keyframe. */
+  readonly loadFrame: (index: number) => Promise<string>;
+  /** The screen or the state has changed. */
+  readonly onChange: () => void;
+}
+
+export interface PlaybackState {
+  /** Seconds of the recording's clock. */
+  readonly position: number;
+  /** Of the last event; the best that is known. */
+  readonly seconds: number;
+  readonly playing: boolean;
+  /** Everything has been shown. */
+  readonly ended: boolean;
+  /** Data or the terminal are behind. */
+  readonly waiting: boolean;
+  /** Lines that are not asciicast, of those that were read. */
+  readonly badLines: number;
+  /** The recording ends inside of a line. */
+  readonly isCut: boolean;
+  /** Why nothing more can be shown. */
+  readonly problem: string | undefined;
+}
+
+/** Longer pauses pass quickly when idle time is skipped. */
+const IDLE_SECONDS = 2;
+/** What is left of them, before and after. */
+const IDLE_KEPT_SECONDS = 0.5;
+/** Characters given to the terminal at a time: what a seek may have to wait for. */
+const WRITE_LENGTH = 128 * 1024;
+/** Longest time that one tick stands for: a window in the background must not jump when it is seen again. */
+const MAX_TICK_SECONDS = 0.25;
+
+interface Cursor {
+  readonly lines: CastLines;
+  readonly read: (line: string) => CastAction | undefined;
+  batch: readonly string[];
+  taken: number;
+  /** The next one that is not shown yet. */
+  next: CastAction | undefined;
+  isOver: boolean;
+  /** Time of the last one that is shown. */
+  seconds: number;
+}
+
+/** One per view. Nothing is read before the first call. */
+export class Playback {
+  speed = 1;
+  skipsIdle = true;
+  readonly #options: PlaybackOptions;
+  #frames: readonly KeyframeEntry[] = [];
+  #position = 0;
+  #known: number;
+  #playing = false;
+  #ended = false;
+  #badLines = 0;
+  #isCut = false;
+  #problem: string | undefined;
+  #quietSince = 0;
+  /** Counts what was asked for: work for an earlier wish ends at its next pause. */
+  #wish = 0;
+  #working = 0;
+  #queue: Promise<void> = Promise.resolve();
+  #cursor: Cursor;
+
+  constructor(options: PlaybackOptions) {
+    this.#options = options;
+    this.#known = options.seconds ?? 0;
+    this.#cursor = this.#openCursor(options.headerBytes, 0);
+  }
+
+  get state(): PlaybackState {
+    return {
+      position: this.#position,
+      seconds: Math.max(this.#known, this.#position),
+      playing: this.#playing,
+      ended: this.#ended,
+      waiting: this.#working > 0,
+      badLines: this.#badLines,
+      isCut: this.#isCut,
+      problem: this.#problem,
+    };
+  }
+
+  /** From the start again if everything has been shown. */
+  play(): void {
+    this.#playing = true;
+    this.#quietSince = this.#position;
+    if (this.#ended) void this.seek(0);
+    this.#options.onChange();
+  }
+
+  pause(): void {
+    this.#playing = false;
+    this.#options.onChange();
+  }
+
+  /** Resolves when the moment is shown, or another wish has taken the place of this one. */
+  seek(seconds: number): Promise<void> {
+    const mine = this.#nextWish();
+    const target = Math.max(0, this.#known > 0 ? Math.min(seconds, this.#known) : seconds);
+    this.#position = target;
+    this.#quietSince = target;
+    this.#ended = false;
+    this.#options.onChange();
+    return this.#enqueue(async () => {
+      if (this.#wish !== mine) return;
+      await this.#moveTo(target);
+      await this.#showUntil(target, mine);
+      if (this.#wish === mine) this.#settle();
+    });
+  }
+
+  /** To the next event; pauses. */
+  step(): Promise<void> {
+    this.#playing = false;
+    const mine = this.#nextWish();
+    return this.#enqueue(async () => {
+      if (this.#wish !== mine) return;
+      await this.#showUntil(this.#position, mine, true);
+      this.#position = Math.max(this.#position, this.#cursor.seconds);
+      this.#settle();
+    });
+  }
+
+  /** Time has passed: `seconds` since the last call. */
+  tick(seconds: number): void {
+    // the clock stands while what it has passed is not shown yet
+    if (!this.#playing || this.#working > 0) return;
+    this.#position = this.#passed(Math.min(seconds, MAX_TICK_SECONDS));
+    const mine = this.#wish;
+    void this.#enqueue(async () => {
+      if (this.#wish !== mine) return;
+      await this.#showUntil(this.#position, mine);
+      if (this.#wish === mine) this.#settle();
+    });
+  }
+
+  /** Keyframes have become known, and the time of the last event. */
+  useFrames(frames: readonly KeyframeEntry[], seconds: number): void {
+    this.#frames = frames;
+    this.#known = Math.max(this.#known, seconds);
+    this.#options.onChange();
+  }
+
+  dispose(): void {
+    this.#nextWish();
+    this.#playing = false;
+    this.#cursor.lines.stop();
+  }
+
+  #nextWish(): number {
+    this.#wish += 1;
+    return this.#wish;
+  }
+
+  #openCursor(offset: number, seconds: number): Cursor {
+    const { cast, start } = this.#options;
+    const lines = readCastLines(cast, offset);
+    const read = createCastReader(start, seconds);
+    return { lines, read, batch: [], taken: 0, next: undefined, isOver: false, seconds };
+  }
+
+  /** Everything after the one before is done. */
+  #enqueue(work: () => Promise<void>): Promise<void> {
+    this.#working += 1;
+    const run = async (): Promise<void> => {
+      try {
+        await work();
+        this.#problem = undefined;
+      } catch (error) {
+        this.#problem = error instanceof Error ? error.message : String(error);
+        this.#playing = false;
+      }
+      this.#working -= 1;
+      this.#options.onChange();
+    };
+    this.#queue = this.#queue.then(run);
+    return this.#queue;
+  }
+
+  /** Brings the next action up to date. @returns undefined at the end */
+  async #peek(): Promise<CastAction | undefined> {
+    const cursor = this.#cursor;
+    while (cursor.next === undefined && !cursor.isOver) {
+      if (cursor.taken >= cursor.batch.length) {
+        const batch = await cursor.lines.next();
+        cursor.batch = batch ?? [];
+        cursor.taken = 0;
+        cursor.isOver = batch === undefined;
+        continue;
+      }
+      const action = cursor.read(cursor.batch[cursor.taken] ?? '');
+      cursor.taken += 1;
+      if (action?.kind !== 'bad') cursor.next = action;
+      else if (cursor.lines.isCut) this.#isCut = true;
+      else this.#badLines += 1;
+    }
+    return cursor.next;
+  }
+
+  /** Shows what happened up to `target`, and one event more if `oneMore`. */
+  async #showUntil(target: number, mine: number, oneMore = false): Promise<void> {
+    const { terminal, onChange } = this.#options;
+    const cursor = this.#cursor;
+    let text = '';
+    let wanted = oneMore;
+    const flush = async (): Promise<void> => {
+      if (text === '') return;
+      const written = text;
+      text = '';
+      await terminal.write(written);
+      onChange();
+    };
+    for (
+      let action = await this.#peek();
+      action !== undefined;
+      action = cursor.next ?? (await this.#peek())
+    ) {
+      if (action.seconds > target) {
+        if (!wanted) break;
+        wanted = false;
+      }
+      if (action.kind === 'resize') {
+        await flush();
+        terminal.resize(action.size);
+      }
+      if (action.kind === 'output') text += action.text;
+      cursor.seconds = action.seconds;
+      cursor.next = undefined;
+      if (text.length >= WRITE_LENGTH) {
+        await flush();
+        if (this.#wish !== mine) return;
+      }
+    }
+    await flush();
+    if (cursor.next === undefined && cursor.isOver)
+      this.#known = Math.max(cursor.seconds, this.#options.seconds ?? 0);
+  }
+
+  /** Makes the cursor one that reaches `target` soon. */
+  async #moveTo(target: number): Promise<void> {
+    const { terminal, start, headerBytes, loadFrame } = this.#options;
+    const index = frameBefore(this.#frames, target);
+    const frame = this.#frames[index];
+    const goesOn =
+      this.#cursor.seconds <= target && (frame === undefined || frame.at <= this.#cursor.seconds);
+    if (goesOn) return;
+    const screen = frame === undefined ? undefined : await loadFrame(index);
+    this.#cursor.lines.stop();
+    this.#badLines = 0;
+    this.#cursor = this.#openCursor(frame?.offset ?? headerBytes, frame?.at ?? 0);
+    terminal.reset(frame ?? start.size);
+    if (screen !== undefined) await terminal.write(screen);
+  }
+
+  /** After something was shown: whether it was all. */
+  #settle(): void {
+    const isLast = this.#cursor.next === undefined && this.#cursor.isOver;
+    if (!isLast || this.#position < this.#known) return;
+    this.#position = this.#known;
+    this.#ended = true;
+    this.#playing = false;
+  }
+
+  /** Where the clock is after `seconds` of watching. */
+  #passed(seconds: number): number {
+    const target = this.#position + seconds * this.speed;
+    if (!this.skipsIdle) return target;
+    const { next, isOver, seconds: last } = this.#cursor;
+    const from = Math.max(this.#quietSince, last);
+    const until = next?.seconds ?? (isOver ? this.#known : undefined);
+    if (until === undefined || until - from <= IDLE_SECONDS || target < from + IDLE_KEPT_SECONDS)
+      return target;
+    return Math.max(target, until - IDLE_KEPT_SECONDS);
+  }
+}

@@ -1,0 +1,362 @@
+/**
+ * The whole state of a terminal as text that brings it back: written to a new terminal of the same size, everything that
+ * follows is shown as if all that came before had been played. What a keyframe is.
+ *
+ * That is proved for each one, by writing it to a second terminal and comparing both: a state that cannot be said (an
+ * escape sequence half received, a rare character set) has no snapshot, and whoever seeks starts further back.
+ *
+ * NOTE: margins, saved cursor, character sets and tab stops are in no public interface of the emulator. They are read from
+ * the inside, checked for their types, and a version that names them otherwise has no snapshots rather than wrong ones.
+ */
+import { innerValue, readScreen, type CellStyle } from './cells.ts';
+import { createTerminal, type Emulator, type PlayTerminal } from './terminal.ts';
+
+/** How text is written; the emulator's cells and its pen both have it. */
+interface Attributes {
+  isBold(): number;
+  isDim(): number;
+  isItalic(): number;
+  isUnderline(): number;
+  isBlink(): number;
+  isInverse(): number;
+  isInvisible(): number;
+  isStrikethrough(): number;
+  isOverline(): number;
+  isFgDefault(): boolean;
+  isBgDefault(): boolean;
+  isFgRGB(): boolean;
+  isBgRGB(): boolean;
+  getFgColor(): number;
+  getBgColor(): number;
+  getFgColorMode(): number;
+  getBgColorMode(): number;
+}
+
+interface InnerCell extends Attributes {
+  getChars(): string;
+  getWidth(): number;
+}
+
+interface InnerLine {
+  readonly isWrapped: boolean;
+  loadCell(column: number, cell: InnerCell): InnerCell;
+}
+
+interface InnerBuffer {
+  readonly lines: { get(row: number): InnerLine | undefined };
+  readonly ybase: number;
+  readonly x: number;
+  readonly y: number;
+  readonly scrollTop: number;
+  readonly scrollBottom: number;
+  readonly savedX: number;
+  readonly savedY: number;
+  readonly savedCurAttrData: Attributes;
+  readonly savedCharset: Charset;
+  readonly tabs: Readonly<Record<number, boolean | undefined>>;
+}
+
+type Charset = Readonly<Record<string, string>> | undefined;
+
+interface Inner {
+  readonly buffers: { readonly active: InnerBuffer; readonly normal: InnerBuffer; readonly alt: InnerBuffer };
+  readonly coreService: {
+    readonly isCursorHidden: boolean;
+    readonly modes: { readonly insertMode: boolean };
+    readonly decPrivateModes: { readonly origin: boolean; readonly wraparound: boolean };
+  };
+  readonly _charsetService: {
+    /** Used now; after a restored cursor not always that of the level. */
+    readonly charset: Charset;
+    readonly glevel: number;
+    readonly _charsets: readonly Charset[];
+  };
+  readonly _inputHandler: {
+    readonly _curAttrData: Attributes;
+    readonly _parser: { readonly currentState: number };
+  };
+}
+
+const GROUND = 0;
+const PALETTE_16 = 0x1000000;
+
+/**
+ * @param scratch a terminal that may be overwritten, made with the same options.
+ * @returns undefined when the state cannot be said exactly.
+ */
+export async function takeSnapshot(
+  terminal: PlayTerminal,
+  scratch: PlayTerminal,
+): Promise<string | undefined> {
+  const { emulator, size } = terminal;
+  const inner = innerOf(emulator);
+  if (inner === undefined || inner._inputHandler._parser.currentState !== GROUND) return undefined;
+  const text = encode(inner, emulator);
+  if (text === undefined) return undefined;
+  scratch.reset(size);
+  await scratch.write(text);
+  return describeState(scratch.emulator) === describeState(emulator) ? text : undefined;
+}
+
+/** A terminal for {@link takeSnapshot}. */
+export function createScratch(completesLineFeeds: boolean): PlayTerminal {
+  return createTerminal({ columns: 80, rows: 24, completesLineFeeds });
+}
+
+/** Everything that decides what will be shown, as text: equal for equal terminals. */
+export function describeState(emulator: Emulator): string {
+  const inner = innerOf(emulator);
+  if (inner === undefined) return 'unknown';
+  const { buffers, coreService, _charsetService: charsets, _inputHandler: input } = inner;
+  const isAlternate = buffers.active === buffers.alt;
+  return JSON.stringify([
+    emulator.cols,
+    emulator.rows,
+    readScreen(emulator).map(({ cells, wrapped }, row) => [
+      // what the first row goes on has left the screen
+      wrapped && row > 0,
+      cells.map(({ text, style, styleKey }) => text + (text === ' ' ? blankKey(style) : styleKey)),
+    ]),
+    describeBuffer(inner, buffers.active, emulator),
+    isAlternate ? describeBuffer(inner, buffers.normal, emulator) : undefined,
+    coreService.isCursorHidden,
+    coreService.modes.insertMode,
+    coreService.decPrivateModes.origin,
+    coreService.decPrivateModes.wraparound,
+    emulator.options.convertEol,
+    charsets.glevel,
+    isGraphics(charsets.charset),
+    [0, 1, 2, 3].map((level) => isGraphics(charsets._charsets[level])),
+    sgr(input._curAttrData),
+  ]);
+}
+
+/** What is seen of a blank. */
+function blankKey({ background, foreground, inverse, underline, strike, overline }: CellStyle): string {
+  const isDrawn = inverse || underline || strike || overline;
+  return `${background}${isDrawn ? JSON.stringify([foreground, inverse, underline, strike, overline]) : ''}`;
+}
+
+function describeBuffer(inner: Inner, buffer: InnerBuffer, emulator: Emulator): unknown {
+  const { x, y, scrollTop, scrollBottom, savedX, savedY, ybase } = buffer;
+  return [
+    x,
+    y,
+    scrollTop,
+    scrollBottom,
+    Math.min(savedX, emulator.cols - 1),
+    Math.max(0, savedY - ybase),
+    sgr(buffer.savedCurAttrData),
+    isGraphics(buffer.savedCharset),
+    tabStops(buffer, emulator.cols),
+    buffer === inner.buffers.active ? undefined : encodeRows(buffer, emulator),
+  ];
+}
+
+function encode(inner: Inner, emulator: Emulator): string | undefined {
+  const { cols: columns } = emulator;
+  const { buffers, coreService, _charsetService: charsets, _inputHandler: input } = inner;
+  const levels = [0, 1, 2, 3].map((level) => isGraphics(charsets._charsets[level]));
+  const saved = [buffers.normal, buffers.alt].map(({ savedCharset }) => isGraphics(savedCharset));
+  if (levels.includes(undefined) || saved.includes(undefined)) return undefined;
+  const { origin, wraparound } = coreService.decPrivateModes;
+  const parts = [encodeBuffer(buffers.normal, emulator)];
+  if (buffers.active === buffers.alt) parts.push('\x1b[0m\x1b[?47h', encodeBuffer(buffers.alt, emulator));
+  const { active } = buffers;
+  if (coreService.modes.insertMode) parts.push('\x1b[4h');
+  if (emulator.options.convertEol === true) parts.push('\x1b[20h');
+  if (coreService.isCursorHidden) parts.push('\x1b[?25l');
+  if (origin) parts.push('\x1b[?6h', encodeCursor(active, emulator, columns, origin));
+  if (!wraparound) parts.push('\x1b[?7l');
+  for (const [level, graphics] of levels.entries())
+    if (graphics === true) parts.push(`\x1b${'()*+'[level]}0`);
+  parts.push(['', '\x0e', '\x1bn', '\x1bo'][charsets.glevel] ?? '');
+  parts.push(sgr(input._curAttrData));
+  return parts.join('');
+}
+
+function encodeBuffer(buffer: InnerBuffer, emulator: Emulator): string {
+  const { cols: columns, rows } = emulator;
+  const { scrollTop, scrollBottom, ybase } = buffer;
+  const parts = [encodeRows(buffer, emulator)];
+  const stops = tabStops(buffer, columns);
+  if (stops !== undefined) parts.push('\x1b[3g', ...stops.map((column) => `${at(0, column)}\x1bH`));
+  if (scrollTop !== 0 || scrollBottom !== rows - 1) parts.push(`\x1b[${scrollTop + 1};${scrollBottom + 1}r`);
+  const savedRow = Math.max(0, buffer.savedY - ybase);
+  const graphics = isGraphics(buffer.savedCharset) === true;
+  parts.push(
+    at(savedRow, Math.min(buffer.savedX, columns - 1)),
+    sgr(buffer.savedCurAttrData),
+    graphics ? '\x1b(0\x1b7\x1b(B' : '\x1b7',
+    encodeCursor(buffer, emulator, columns, false),
+  );
+  return parts.join('');
+}
+
+/** The cursor after a full row stands beside the row until the next character: only writing that one brings it there. */
+function encodeCursor(buffer: InnerBuffer, emulator: Emulator, columns: number, origin: boolean): string {
+  const row = origin ? buffer.y - buffer.scrollTop : buffer.y;
+  if (buffer.x < columns) return at(row, buffer.x);
+  const line = buffer.lines.get(buffer.ybase + buffer.y);
+  const cell = newCell(emulator);
+  const last = line?.loadCell(columns - 1, cell);
+  const start = last?.getWidth() === 0 ? columns - 2 : columns - 1;
+  const shown = line?.loadCell(start, cell);
+  return shown === undefined ? at(row, start) : `${at(row, start)}${sgr(shown)}${shown.getChars() || ' '}`;
+}
+
+function encodeRows(buffer: InnerBuffer, emulator: Emulator): string {
+  const { cols: columns, rows } = emulator;
+  const parts: string[] = [];
+  const cell = newCell(emulator);
+  // first which rows go on the row before: nothing but a character too many makes that so
+  for (let row = 1; row < rows; row += 1)
+    if (buffer.lines.get(buffer.ybase + row)?.isWrapped === true)
+      parts.push(`\x1b[0m${at(row - 1, columns - 1)}xx`);
+  for (let row = 0; row < rows; row += 1) {
+    const line = buffer.lines.get(buffer.ybase + row);
+    if (line === undefined) continue;
+    const isWritten = parts.length > 0;
+    const text = encodeRow(line, cell, columns, isWritten);
+    if (text !== '') parts.push(at(row, 0), text);
+  }
+  return parts.join('');
+}
+
+/** Erasing leaves the colour behind the text and nothing else: a blank of which more is seen has to be written. */
+function drawnBlank(cell: InnerCell): string {
+  const isDrawn =
+    cell.isInverse() !== 0 ||
+    cell.isUnderline() !== 0 ||
+    cell.isStrikethrough() !== 0 ||
+    cell.isOverline() !== 0;
+  return isDrawn ? ' ' : '';
+}
+
+/** NOTE: not the buffer's own, which it goes on using. */
+function newCell({ buffer }: Emulator): InnerCell {
+  return buffer.active.getNullCell();
+}
+
+/** @param isWritten something may stand there already, so that blanks count. */
+function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten: boolean): string {
+  let text = '';
+  let pen = '';
+  /** Blanks that nothing was written to, and how they look. */
+  let blanks = 0;
+  let hasContent = false;
+  let isHalf = false;
+  const flush = (): void => {
+    if (blanks > 0) text += `\x1b[${blanks}X\x1b[${blanks}C`;
+    blanks = 0;
+  };
+  for (let column = 0; column < columns; column += 1) {
+    const wasWide: boolean = cell.getWidth() === 2 && column > 0 && !isHalf;
+    line.loadCell(column, cell);
+    // the other half of a wide character; alone it is a blank
+    isHalf = cell.getWidth() === 0 && wasWide;
+    if (isHalf) continue;
+    const next = sgr(cell);
+    if (next !== pen) {
+      flush();
+      text += next;
+      pen = next;
+    }
+    const chars = cell.getWidth() === 0 ? '' : cell.getChars() || drawnBlank(cell);
+    if (chars === '') blanks += 1;
+    else {
+      flush();
+      text += chars;
+    }
+    hasContent ||= chars !== '' || next !== PLAIN;
+  }
+  flush();
+  return hasContent || isWritten ? text : '';
+}
+
+const PLAIN = '\x1b[0m';
+
+/** The pen, from whatever it was. */
+function sgr(attributes: Attributes): string {
+  const codes = ['0'];
+  if (attributes.isBold() !== 0) codes.push('1');
+  if (attributes.isDim() !== 0) codes.push('2');
+  if (attributes.isItalic() !== 0) codes.push('3');
+  if (attributes.isUnderline() !== 0) codes.push('4');
+  if (attributes.isBlink() !== 0) codes.push('5');
+  if (attributes.isInverse() !== 0) codes.push('7');
+  if (attributes.isInvisible() !== 0) codes.push('8');
+  if (attributes.isStrikethrough() !== 0) codes.push('9');
+  if (attributes.isOverline() !== 0) codes.push('53');
+  if (!attributes.isFgDefault())
+    codes.push(
+      colour(attributes.getFgColor(), attributes.isFgRGB(), attributes.getFgColorMode() === PALETTE_16, 0),
+    );
+  if (!attributes.isBgDefault())
+    codes.push(
+      colour(attributes.getBgColor(), attributes.isBgRGB(), attributes.getBgColorMode() === PALETTE_16, 10),
+    );
+  return `\x1b[${codes.join(';')}m`;
+}
+
+function colour(value: number, isRgb: boolean, isOf16: boolean, shift: 0 | 10): string {
+  if (isRgb) return `${38 + shift};2;${value >> 16};${(value >> 8) & 255};${value & 255}`;
+  if (!isOf16) return `${38 + shift};5;${value}`;
+  return String(value < 8 ? 30 + shift + value : 82 + shift + value);
+}
+
+/** Zero-based. */
+function at(row: number, column: number): string {
+  return `\x1b[${row + 1};${column + 1}H`;
+}
+
+/** Undefined for the usual ones, every eight columns. */
+function tabStops({ tabs }: InnerBuffer, columns: number): readonly number[] | undefined {
+  const stops = Array.from({ length: columns }, (_, column) => column).filter(
+    (column) => tabs[column] === true,
+  );
+  const isUsual = stops.every((column, index) => column === index * 8);
+  return isUsual && stops.length === Math.ceil(columns / 8) ? undefined : stops;
+}
+
+/** Whether it is the set of line graphics; undefined for another one. */
+function isGraphics(charset: Charset): boolean | undefined {
+  if (charset === undefined) return false;
+  return charset['`'] === '◆' && charset['q'] === '─' ? true : undefined;
+}
+
+/** What is read from the inside, and what it must be. */
+const INSIDE: readonly (readonly [path: string, type: string])[] = [
+  ['buffers.active.scrollTop', 'number'],
+  ['buffers.active.scrollBottom', 'number'],
+  ['buffers.active.savedX', 'number'],
+  ['buffers.active.savedY', 'number'],
+  ['buffers.active.x', 'number'],
+  ['buffers.active.ybase', 'number'],
+  ['buffers.active.tabs', 'object'],
+  ['buffers.active.lines.get', 'function'],
+  ['buffers.active.savedCurAttrData.isBold', 'function'],
+  ['buffers.normal', 'object'],
+  ['buffers.alt', 'object'],
+  ['coreService.isCursorHidden', 'boolean'],
+  ['coreService.modes.insertMode', 'boolean'],
+  ['coreService.decPrivateModes.origin', 'boolean'],
+  ['coreService.decPrivateModes.wraparound', 'boolean'],
+  ['_charsetService.glevel', 'number'],
+  ['_charsetService._charsets.length', 'number'],
+  ['_inputHandler._curAttrData.isBold', 'function'],
+  ['_inputHandler._parser.currentState', 'number'],
+];
+
+/** @returns undefined when this version of the emulator looks otherwise inside. */
+function innerOf(emulator: Emulator): Inner | undefined {
+  const core = innerValue(emulator, ['_core']);
+  return isInner(core, emulator) ? core : undefined;
+}
+
+function isInner(core: unknown, emulator: Emulator): core is Inner {
+  return (
+    core !== undefined &&
+    INSIDE.every(([path, type]) => typeof innerValue(emulator, ['_core', ...path.split('.')]) === type)
+  );
+}

@@ -1,0 +1,209 @@
+/**
+ * Plays a cast once, as fast as it goes, and notes what a player needs to show any moment of it at once: see
+ * `screen/play-index`. Runs in a thread of its own, because a terminal takes a second of processor time for some 20 MB.
+ */
+import { createActivity, PLAY_INDEX_VERSION } from '../../screen/play-index.ts';
+import type { KeyframeEntry, PlayIndex, PlayMark } from '../../screen/play-index.ts';
+import {
+  createCastReader,
+  readCastStart,
+  type CastAction,
+  type CastStart,
+} from '../../screen/cast-reader.ts';
+import { createScratch, takeSnapshot } from '../../screen/snapshot.ts';
+import { createTerminal, type PlayTerminal } from '../../screen/terminal.ts';
+import { readLines } from '../files/line-reader.ts';
+
+/** Output that is missing, by its place in the cast. */
+export interface KnownGap {
+  readonly offset: number;
+  readonly text: string;
+}
+
+export interface BuildOptions {
+  /** The cast from its first byte. */
+  readonly chunks: AsyncIterable<Uint8Array>;
+  readonly gaps: readonly KnownGap[];
+  /** Takes the screen of the next keyframe. */
+  readonly onFrame: (screen: string) => Promise<void>;
+  /** So many bytes have been read. */
+  readonly onProgress: (bytes: number) => void;
+}
+
+/** Bytes of cast between two keyframes: what a seek has to play at most, and a bit. */
+const FRAME_EVERY_BYTES = 512 * 1024;
+/** Many screens may be large and each a frame: together they stay below a fraction of the cast. */
+const MAX_FRAME_SHARE = 1 / 4;
+/** After a state that cannot be said. */
+const RETRY_AFTER_BYTES = 32 * 1024;
+const WRITE_LENGTH = 128 * 1024;
+const MAX_MARKS = 1000;
+const MAX_MARK_TEXT = 200;
+/** Of all characters, those that no text has: from there on it is no text. */
+const BINARY_SHARE = 0.05;
+const MIN_BINARY = 64;
+
+/** @throws WireError when the first line is no header. */
+export async function buildPlayIndex(options: BuildOptions): Promise<PlayIndex> {
+  let builder: IndexBuilder | undefined;
+  const decoder = new TextDecoder();
+  let offset = 0;
+  let isCut = false;
+  for await (const lines of readLines(watchEnd(options.chunks, (endsWhole) => (isCut = !endsWhole)))) {
+    for (const bytes of lines) {
+      const line = decoder.decode(bytes);
+      if (builder === undefined) builder = new IndexBuilder(readCastStart(line), options);
+      else await builder.take(line, offset);
+      offset += bytes.length + 1;
+    }
+    options.onProgress(offset);
+  }
+  // an empty file has no header either
+  builder ??= new IndexBuilder(readCastStart(''), options);
+  return builder.finish(isCut);
+}
+
+/** Tells at the end whether the last byte was a line feed. */
+async function* watchEnd(
+  chunks: AsyncIterable<Uint8Array>,
+  tell: (endsWhole: boolean) => void,
+): AsyncGenerator<Uint8Array> {
+  let last: number | undefined;
+  for await (const chunk of chunks) {
+    last = chunk.at(-1) ?? last;
+    yield chunk;
+  }
+  tell(last === 0x0a);
+}
+
+class IndexBuilder {
+  readonly #options: BuildOptions;
+  readonly #completesLineFeeds: boolean;
+  readonly #terminal: PlayTerminal;
+  readonly #scratch: PlayTerminal;
+  readonly #read: (line: string) => CastAction | undefined;
+  readonly #activity = createActivity();
+  readonly #frames: KeyframeEntry[] = [];
+  readonly #marks: PlayMark[] = [];
+  #markCount = 0;
+  #badLines = 0;
+  #lastWasBad = false;
+  #seconds = 0;
+  #characters = 0;
+  #odd = 0;
+  #text = '';
+  #lastFrame = 0;
+  #frameCharacters = 0;
+  #nextGap = 0;
+
+  constructor(start: CastStart, options: BuildOptions) {
+    this.#options = options;
+    this.#completesLineFeeds = start.withoutTerminal;
+    this.#terminal = createTerminal({ ...start.size, completesLineFeeds: start.withoutTerminal });
+    this.#scratch = createScratch(start.withoutTerminal);
+    this.#read = createCastReader(start);
+  }
+
+  /** @param offset byte of the cast at which the line begins. */
+  async take(line: string, offset: number): Promise<void> {
+    await this.#frameAt(offset);
+    this.#markGaps(offset);
+    const action = this.#read(line);
+    if (action === undefined) return;
+    this.#lastWasBad = action.kind === 'bad';
+    this.#seconds = action.seconds;
+    await this.#show(action);
+  }
+
+  /** @param endsInLine the last byte was no line feed. */
+  finish(endsInLine: boolean): PlayIndex {
+    // a last line that is whole but for its line feed has lost nothing
+    const isCut = endsInLine && this.#lastWasBad;
+    this.#markGaps(Number.POSITIVE_INFINITY);
+    this.#terminal.dispose();
+    this.#scratch.dispose();
+    return {
+      version: PLAY_INDEX_VERSION,
+      seconds: this.#seconds,
+      characters: this.#characters,
+      activity: this.#activity.spans(this.#seconds),
+      frames: this.#frames,
+      marks: this.#marks,
+      markCount: this.#markCount,
+      badLines: this.#badLines - (isCut ? 1 : 0),
+      isCut,
+      isBinary: this.#odd >= MIN_BINARY && this.#odd > this.#characters * BINARY_SHARE,
+    };
+  }
+
+  #mark(at: number, kind: PlayMark['kind'], text: string): void {
+    this.#markCount += 1;
+    if (this.#marks.length < MAX_MARKS) this.#marks.push({ at, kind, text: text.slice(0, MAX_MARK_TEXT) });
+  }
+
+  #markGaps(offset: number): void {
+    const { gaps } = this.#options;
+    for (let gap = gaps[this.#nextGap]; gap !== undefined && gap.offset <= offset;) {
+      this.#mark(this.#seconds, 'gap', gap.text);
+      this.#nextGap += 1;
+      gap = gaps[this.#nextGap];
+    }
+  }
+
+  async #flush(): Promise<void> {
+    if (this.#text === '') return;
+    const written = this.#text;
+    this.#text = '';
+    await this.#terminal.write(written);
+  }
+
+  async #frameAt(offset: number): Promise<void> {
+    if (offset - this.#lastFrame < FRAME_EVERY_BYTES) return;
+    if (this.#frameCharacters > offset * MAX_FRAME_SHARE) return;
+    await this.#flush();
+    const screen = await takeSnapshot(this.#terminal, this.#scratch);
+    if (screen === undefined) {
+      // most often half of an escape sequence: tried again soon
+      this.#lastFrame = offset - FRAME_EVERY_BYTES + RETRY_AFTER_BYTES;
+      return;
+    }
+    this.#lastFrame = offset;
+    this.#frameCharacters += screen.length;
+    this.#frames.push({ at: this.#seconds, offset, ...this.#terminal.size });
+    await this.#options.onFrame(screen);
+  }
+
+  async #show(action: CastAction): Promise<void> {
+    switch (action.kind) {
+      case 'output':
+        this.#activity.add(action.seconds, action.text.length);
+        this.#characters += action.text.length;
+        if (this.#completesLineFeeds) this.#odd += countOdd(action.text);
+        this.#text += action.text;
+        if (this.#text.length >= WRITE_LENGTH) await this.#flush();
+        break;
+      case 'resize':
+        await this.#flush();
+        this.#terminal.resize(action.size);
+        this.#mark(action.seconds, 'resize', `${action.size.columns}x${action.size.rows}`);
+        break;
+      case 'marker':
+        this.#mark(action.seconds, 'marker', action.text);
+        break;
+      case 'bad':
+        this.#badLines += 1;
+        this.#mark(action.seconds, 'damage', 'a line is not asciicast');
+        break;
+      case 'other':
+        break;
+    }
+  }
+}
+
+// oxlint-disable-next-line no-control-regex -- controls are what this looks for
+const ODD = /[\u0000-\u0006\u000e-\u001a\ufffd]/g;
+
+/** Characters that stand in no text: what output holds that was no text, in place of bytes that are not UTF-8 as well. */
+function countOdd(text: string): number {
+  return text.match(ODD)?.length ?? 0;
+}

@@ -1,0 +1,91 @@
+/**
+ * The thread in which a play index is made. Gets the cast piece by piece and answers each with whether it wants more;
+ * screens of keyframes and the index go into the two files it is given.
+ */
+import { createWriteStream } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { parentPort, workerData } from 'node:worker_threads';
+import { errorText } from '../../errors.ts';
+import { z } from 'zod';
+import { buildPlayIndex, type KnownGap } from './build-index.ts';
+
+/** What the thread is started with. */
+export interface ThreadTask {
+  /** Where the index is put, and one JSON string per keyframe, one per line. */
+  readonly indexPath: string;
+  readonly framesPath: string;
+  readonly gaps: readonly KnownGap[];
+}
+
+const threadTask = z.object({
+  indexPath: z.string(),
+  framesPath: z.string(),
+  gaps: z.array(z.object({ offset: z.number(), text: z.string() })),
+}) satisfies z.ZodType<ThreadTask>;
+
+/** To the thread: a piece of the cast, or its end. */
+export type ThreadPiece = Uint8Array | null;
+
+/** From the thread. */
+export type ThreadAnswer =
+  /** It takes another piece. */
+  | { readonly kind: 'more' }
+  | { readonly kind: 'done' }
+  | { readonly kind: 'failed'; readonly reason: string };
+
+/** What is kept: the index, and where each frame lies in the other file. */
+export interface StoredIndex {
+  readonly index: unknown;
+  /** Start of each frame's line, and the end of the last one. */
+  readonly frameOffsets: readonly number[];
+}
+
+async function main(): Promise<void> {
+  const port = parentPort;
+  if (port === null) throw new Error('this file is a thread');
+  const task = threadTask.parse(workerData);
+  const pieces: ThreadPiece[] = [];
+  let wake: (() => void) | undefined;
+  port.on('message', (piece: ThreadPiece) => {
+    pieces.push(piece);
+    wake?.();
+  });
+  async function* chunks(): AsyncGenerator<Uint8Array> {
+    for (;;) {
+      while (pieces.length === 0) {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+      const piece = pieces.shift();
+      if (piece === null || piece === undefined) return;
+      port?.postMessage({ kind: 'more' } satisfies ThreadAnswer);
+      yield piece;
+    }
+  }
+  const file = createWriteStream(task.framesPath, { mode: 0o600 });
+  const frameOffsets = [0];
+  const index = await buildPlayIndex({
+    chunks: chunks(),
+    gaps: task.gaps,
+    async onFrame(screen) {
+      const line = Buffer.from(`${JSON.stringify(screen)}\n`);
+      frameOffsets.push((frameOffsets.at(-1) ?? 0) + line.length);
+      if (!file.write(line)) await once(file, 'drain');
+    },
+    onProgress: () => undefined,
+  });
+  file.end();
+  await once(file, 'finish');
+  await writeFile(task.indexPath, JSON.stringify({ index, frameOffsets } satisfies StoredIndex), {
+    mode: 0o600,
+  });
+  port.postMessage({ kind: 'done' } satisfies ThreadAnswer);
+  port.close();
+}
+
+main().catch((error: unknown) => {
+  parentPort?.postMessage({ kind: 'failed', reason: errorText(error) } satisfies ThreadAnswer);
+  parentPort?.close();
+});

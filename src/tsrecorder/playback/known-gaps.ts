@@ -1,0 +1,39 @@
+/** Where output of a recording is missing, as its notes say. */
+import { parseAnnotation } from '../../wire/recorder-api/annotation.ts';
+import { WireError } from '../../wire/wire-error.ts';
+import { readLines } from '../files/line-reader.ts';
+import { parseJournalLine } from '../spool/spool-journal.ts';
+import type { KnownGap } from './build-index.ts';
+
+const MAX_GAPS = 1000;
+const decoder = new TextDecoder();
+
+/** @param notes the journal of a recording that is over. */
+export async function readGaps(notes: AsyncIterable<Uint8Array>): Promise<readonly KnownGap[]> {
+  const gaps: KnownGap[] = [];
+  for await (const lines of readLines(notes)) {
+    for (const bytes of lines) {
+      // most notes are exact bytes of output, and long
+      const isShort = bytes.length < 4096;
+      const gap = isShort ? gapOf(decoder.decode(bytes)) : undefined;
+      if (gap !== undefined) gaps.push(gap);
+      if (gaps.length >= MAX_GAPS) return gaps;
+    }
+  }
+  return gaps;
+}
+
+function gapOf(line: string): KnownGap | undefined {
+  if (!line.includes('"gap"')) return undefined;
+  const parsed = parseJournalLine(line);
+  if (parsed?.kind !== 'note' || parsed.note.text === undefined) return undefined;
+  try {
+    const annotation = parseAnnotation(parsed.note.text);
+    if (annotation.kind !== 'gap') return undefined;
+    const much = annotation.bytes === undefined ? 'output' : `${annotation.bytes} bytes of output`;
+    return { offset: parsed.note.at, text: `${much} missing: ${annotation.reason}` };
+  } catch (error) {
+    if (error instanceof WireError) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,342 @@
+/**
+ * The play indexes of a recorder: made on the first view or when a long session has ended, kept in a folder of the spool,
+ * thrown away when there are too many, and made again when they are asked for. Nothing in them is evidence.
+ *
+ * ```
+ * <folder>/<id>~<version>.json     StoredIndex
+ * <folder>/<id>~<version>.frames   one JSON string per keyframe and line
+ * ```
+ */
+import { open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Worker } from 'node:worker_threads';
+import { z } from 'zod';
+import { TailcastError, errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../../screen/play-index.ts';
+import { makeDirectory } from '../files/durable-files.ts';
+import type { CatalogEntry } from '../library/catalog-entry.ts';
+import { castBytes, readCast } from '../library/replay.ts';
+import type { KnownGap } from './build-index.ts';
+import type { ThreadAnswer, ThreadPiece, ThreadTask } from './index-thread.ts';
+
+export interface PlayIndexOptions {
+  readonly directory: string;
+  /** Where other processes with the same store keep theirs: what is forgotten goes there too. */
+  readonly otherDirectories: readonly string[];
+  /** Of all files together; the least recently used go first. */
+  readonly maxBytes: number;
+  /** Made at a time; others wait. */
+  readonly maxBuilding: number;
+  /** That may wait: beyond, whoever asks is told to ask again later. */
+  readonly maxWaiting: number;
+  /** Output of the recording that is missing. */
+  readonly gapsOf: (entry: CatalogEntry) => Promise<readonly KnownGap[]>;
+  readonly log: Logger;
+}
+
+export interface PlayIndexes {
+  /**
+   * The index, or how far it is made.
+   * @throws TailcastError `PLAY_INDEX_UNAVAILABLE` when there can be none
+   */
+  find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending>;
+  /** The screen of a keyframe as a JSON string. @throws TailcastError `PLAY_INDEX_UNAVAILABLE` */
+  frame(entry: CatalogEntry, index: number): Promise<Buffer>;
+  /** The recordings are gone, and what is derived from them goes too. */
+  forget(ids: readonly string[]): Promise<void>;
+  /** Gives up what is being made. */
+  close(): Promise<void>;
+}
+
+interface Build {
+  bytes: number;
+  readonly total: number;
+  readonly done: Promise<void>;
+  failure: string | undefined;
+  /** The recording was removed meanwhile. */
+  isGone: boolean;
+}
+
+const THREAD = new URL(
+  import.meta.url.endsWith('.ts') ? './index-thread.ts' : './index-thread.js',
+  import.meta.url,
+);
+/** Pieces of the cast that lie in the thread. */
+const MAX_AHEAD = 4;
+/** A hostile recording ends its thread, not the recorder. */
+const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 384, maxYoungGenerationSizeMb: 32 };
+/** How long `find` waits: most recordings are short, and then the first answer is the index. */
+const PATIENCE_MS = 300;
+const MAX_FAILURES = 1000;
+
+const storedIndex = z.object({
+  index: z.object({
+    version: z.literal(PLAY_INDEX_VERSION),
+    seconds: z.number(),
+    characters: z.number(),
+    activity: z.array(z.number()),
+    frames: z.array(z.object({ at: z.number(), offset: z.number(), columns: z.number(), rows: z.number() })),
+    marks: z.array(
+      z.object({
+        at: z.number(),
+        kind: z.enum(['resize', 'gap', 'marker', 'damage']),
+        text: z.string(),
+      }),
+    ),
+    markCount: z.number(),
+    badLines: z.number(),
+    isCut: z.boolean(),
+    isBinary: z.boolean(),
+  }) satisfies z.ZodType<PlayIndex>,
+  frameOffsets: z.array(z.number().int().nonnegative()),
+});
+
+/** One per recorder process. */
+export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIndexes> {
+  const { directory } = options;
+  await removeLeftovers(directory);
+  const builds = createBuilds(options);
+  return {
+    async find(entry) {
+      const name = nameOf(entry);
+      const known = await readStored(directory, name);
+      if (known !== undefined) return known.index;
+      const state = builds.start(entry, name);
+      await settledWithin(state.done, PATIENCE_MS);
+      const made = await readStored(directory, name);
+      if (made !== undefined) return made.index;
+      if (state.failure !== undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', state.failure);
+      return { progress: state.total === 0 ? 0 : Math.min(1, state.bytes / state.total) };
+    },
+    async frame(entry, index) {
+      const name = nameOf(entry);
+      const known = await readStored(directory, name);
+      const start = known?.frameOffsets[index];
+      const end = known?.frameOffsets[index + 1];
+      if (start === undefined || end === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE');
+      const file = await open(join(directory, `${name}.frames`), 'r');
+      try {
+        const line = Buffer.alloc(end - start - 1);
+        await file.read(line, 0, line.length, start);
+        return line;
+      } finally {
+        await file.close();
+      }
+    },
+    async forget(ids) {
+      const gone = new Set(ids);
+      builds.forget(gone);
+      for (const folder of [directory, ...options.otherDirectories]) await forget(folder, gone);
+    },
+    close: () => builds.close(),
+  };
+}
+
+interface Builds {
+  /** What is under way or has failed, or begins now. @throws TailcastError `RECORDER_BUSY` */
+  start(entry: CatalogEntry, name: string): Build;
+  /** Nothing stays of what is under way for these. */
+  forget(ids: ReadonlySet<string>): void;
+  close(): Promise<void>;
+}
+
+function createBuilds(options: PlayIndexOptions): Builds {
+  const { directory, log } = options;
+  const builds = new Map<string, Build>();
+  /** A recording of which none could be made is not tried again and again. */
+  const failed = new Map<string, Build>();
+  const threads = new Set<Worker>();
+  const waiting: (() => void)[] = [];
+  let running = 0;
+  let closed = false;
+
+  async function make(entry: CatalogEntry, name: string, state: Build): Promise<void> {
+    if (running >= options.maxBuilding) await new Promise<void>((resolve) => waiting.push(resolve));
+    running += 1;
+    try {
+      if (closed) return;
+      await makeDirectory(directory);
+      const path = join(directory, name);
+      const task = { indexPath: `${path}.json.new`, framesPath: `${path}.frames` };
+      await runThread(entry, { ...task, gaps: await options.gapsOf(entry) }, state, threads);
+      if (state.isGone) throw new Error('the recording was removed');
+      await rename(task.indexPath, `${path}.json`);
+      await trim(directory, options.maxBytes, name);
+    } catch (error) {
+      // what is half made does not count among what is kept
+      for (const ending of ['.json.new', '.frames'])
+        await rm(join(directory, name + ending), { force: true });
+      if (closed) return;
+      state.failure = errorText(error);
+      if (failed.size >= MAX_FAILURES) failed.clear();
+      failed.set(name, state);
+      log.warn({ recording: entry.recording.id, error: state.failure }, 'no play index could be made');
+    } finally {
+      running -= 1;
+      waiting.shift()?.();
+      builds.delete(name);
+    }
+  }
+
+  return {
+    start(entry, name) {
+      const known = builds.get(name) ?? failed.get(name);
+      if (known !== undefined) return known;
+      if (waiting.length >= options.maxWaiting) throw new TailcastError('RECORDER_BUSY');
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const state: Build = {
+        bytes: 0,
+        total: castBytes(entry),
+        done: promise,
+        failure: undefined,
+        isGone: false,
+      };
+      builds.set(name, state);
+      void make(entry, name, state).finally(resolve);
+      return state;
+    },
+    forget(ids) {
+      for (const [name, state] of builds) if (ids.has(idOf(name))) state.isGone = true;
+    },
+    async close() {
+      closed = true;
+      for (const resume of waiting.splice(0)) resume();
+      await Promise.all([...threads].map((thread) => thread.terminate()));
+      await Promise.all([...builds.values()].map(({ done }) => done));
+    },
+  };
+}
+
+/** @returns undefined when it is not there, or not whole: then it is made again. */
+async function readStored(
+  directory: string,
+  name: string,
+): Promise<z.output<typeof storedIndex> | undefined> {
+  const path = join(directory, `${name}.json`);
+  try {
+    const { data } = storedIndex.safeParse(JSON.parse(await readFile(path, 'utf8')));
+    const now = new Date();
+    await utimes(path, now, now);
+    return data;
+  } catch {
+    return undefined;
+  }
+}
+
+/** What is derived from a recording goes with it. */
+async function forget(directory: string, gone: ReadonlySet<string>): Promise<void> {
+  for (const file of await listed(directory)) {
+    if (gone.has(idOf(file))) await rm(join(directory, file), { force: true });
+  }
+}
+
+/** @throws TailcastError `PLAY_INDEX_UNAVAILABLE` for a recording that still grows. */
+function nameOf({ recording, version }: CatalogEntry): string {
+  if (version === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'the session is not over');
+  return encodeURIComponent(`${recording.id}~${version}`);
+}
+
+/** Of the recording that a name, or a file of that name, is about. */
+function idOf(name: string): string {
+  const [id = ''] = decodeURIComponent(name).split('~');
+  return id;
+}
+
+async function runThread(
+  entry: CatalogEntry,
+  task: ThreadTask,
+  state: Build,
+  threads: Set<Worker>,
+): Promise<void> {
+  const thread = new Worker(THREAD, {
+    workerData: task,
+    resourceLimits: RESOURCE_LIMITS,
+    stdout: false,
+    stderr: false,
+  });
+  threads.add(thread);
+  const ended = Promise.withResolvers<void>();
+  let ahead = 0;
+  let wake: (() => void) | undefined;
+  let isOver = false;
+  const over = (error?: Error): void => {
+    isOver = true;
+    wake?.();
+    if (error === undefined) ended.resolve();
+    else ended.reject(error);
+  };
+  thread.on('message', (answer: ThreadAnswer) => {
+    if (answer.kind === 'failed') over(new Error(answer.reason));
+    if (answer.kind === 'done') over();
+    if (answer.kind === 'more') {
+      ahead -= 1;
+      wake?.();
+    }
+  });
+  thread.on('error', over);
+  thread.on('exit', () => over(new Error('the thread was ended')));
+  ended.promise.catch(() => undefined);
+  try {
+    for await (const chunk of readCast(entry, { start: 0, end: castBytes(entry) })) {
+      while (ahead >= MAX_AHEAD && !isOver) {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+      if (isOver) break;
+      ahead += 1;
+      // a copy: the pieces of a file may share their memory
+      thread.postMessage(Uint8Array.from(chunk) satisfies ThreadPiece);
+      state.bytes += chunk.length;
+    }
+    thread.postMessage(null satisfies ThreadPiece);
+    await ended.promise;
+  } finally {
+    threads.delete(thread);
+    await thread.terminate();
+  }
+}
+
+/** The folder is made for its first file. */
+function listed(directory: string): Promise<readonly string[]> {
+  return readdir(directory).catch(() => []);
+}
+
+/** What a process before this one did not finish. */
+async function removeLeftovers(directory: string): Promise<void> {
+  const names = new Set(await listed(directory));
+  for (const name of names) {
+    const isWhole = name.endsWith('.json') || names.has(name.replace(/\.frames$/, '.json'));
+    if (!isWhole) await rm(join(directory, name), { force: true });
+  }
+}
+
+/** Removes the least recently used, but not `kept`. */
+async function trim(directory: string, maxBytes: number, kept: string): Promise<void> {
+  const found: { name: string; bytes: number; usedMs: number }[] = [];
+  for (const file of await readdir(directory)) {
+    if (!file.endsWith('.json')) continue;
+    const name = file.slice(0, -'.json'.length);
+    const [index, frames] = await Promise.all(
+      ['.json', '.frames'].map((ending) => stat(join(directory, name + ending)).catch(() => undefined)),
+    );
+    found.push({ name, bytes: (index?.size ?? 0) + (frames?.size ?? 0), usedMs: index?.mtimeMs ?? 0 });
+  }
+  let total = found.reduce((sum, { bytes }) => sum + bytes, 0);
+  for (const { name, bytes } of found.toSorted((left, right) => left.usedMs - right.usedMs)) {
+    if (total <= maxBytes) return;
+    if (name === kept) continue;
+    for (const ending of ['.json', '.frames']) await rm(join(directory, name + ending), { force: true });
+    total -= bytes;
+  }
+}
+
+async function settledWithin(promise: Promise<void>, timeoutMs: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, timeoutMs);
+  });
+  await Promise.race([promise, timeout]);
+  clearTimeout(timer);
+}

@@ -1,0 +1,156 @@
+import { describe, expect, it } from 'vitest';
+import type { CastBytes } from '../../src/screen/cast-lines.ts';
+import { readCastStart } from '../../src/screen/cast-reader.ts';
+import { screenText } from '../../src/screen/cells.ts';
+import { createActivity, frameBefore } from '../../src/screen/play-index.ts';
+import { Playback } from '../../src/screen/playback.ts';
+import { createTerminal, type PlayTerminal } from '../../src/screen/terminal.ts';
+
+const HEADER = '{"version":2,"width":20,"height":4}\n';
+
+function open(
+  lines: string,
+  options: { seconds?: number; failing?: () => boolean; frames?: readonly string[] } = {},
+): { playback: Playback; terminal: PlayTerminal; text: () => string; reads: () => number } {
+  const bytes = new TextEncoder().encode(HEADER + lines);
+  let reads = 0;
+  const cast: CastBytes = {
+    bytes: bytes.length,
+    async read(start, end) {
+      reads += 1;
+      if (options.failing?.() === true) throw new Error('out of reach');
+      return bytes.subarray(start, end);
+    },
+  };
+  const terminal = createTerminal({ columns: 20, rows: 4, completesLineFeeds: false });
+  const playback = new Playback({
+    cast,
+    start: readCastStart(HEADER),
+    headerBytes: HEADER.length,
+    terminal,
+    seconds: options.seconds,
+    loadFrame: async (index) => options.frames?.[index] ?? '',
+    onChange: () => undefined,
+  });
+  return { playback, terminal, text: () => screenText(terminal.emulator), reads: () => reads };
+}
+
+const EVENTS = '[1,"o","one "]\n[60,"o","two "]\n[62,"o","three"]\n';
+
+describe('a playback', () => {
+  it('shows what had happened at a moment, forwards and back', async () => {
+    const { playback, text } = open(EVENTS);
+    for (const [moment, shown] of [
+      [61, 'one two'],
+      [0, ''],
+      [1, 'one'],
+      [99, 'one two three'],
+    ] as const) {
+      await playback.seek(moment);
+      expect(text()).toBe(shown);
+    }
+    expect(playback.state).toMatchObject({ position: 62, seconds: 62, ended: true });
+  });
+
+  it('has the recording’s clock, and passes idle time quickly only when asked to', async () => {
+    const { playback } = open(EVENTS, { seconds: 62 });
+    await playback.seek(0);
+    await playback.seek(1.6);
+    playback.skipsIdle = false;
+    playback.play();
+    playback.tick(0.2);
+    expect(playback.state.position).toBeCloseTo(1.8);
+    await playback.seek(1);
+    playback.skipsIdle = true;
+    playback.play();
+    for (let count = 0; count < 3; count += 1) {
+      playback.tick(0.2);
+      await playback.seek(playback.state.position);
+      playback.play();
+    }
+    // a seek is a new beginning: idle time is measured from it
+    expect(playback.state.position).toBeLessThan(2);
+    playback.tick(0.25);
+    while (playback.state.waiting) await new Promise(setImmediate);
+    playback.tick(0.25);
+    while (playback.state.waiting) await new Promise(setImmediate);
+    expect(playback.state.position).toBe(59.5);
+  });
+
+  it('goes to the latest wish, and answers the others', async () => {
+    const { playback, text } = open(EVENTS);
+    await Promise.all([playback.seek(99), playback.seek(0.5), playback.seek(1)]);
+    expect(text()).toBe('one');
+    expect(playback.state.position).toBe(1);
+  });
+
+  it('begins at a keyframe', async () => {
+    const { playback, text } = open(EVENTS, { frames: ['from the frame '] });
+    await playback.seek(0);
+    const offset = HEADER.length + EVENTS.indexOf('[62');
+    playback.useFrames([{ at: 60, offset, columns: 20, rows: 4 }], 62);
+    await playback.seek(61);
+    expect(text()).toBe('from the frame');
+    await playback.seek(62);
+    expect(text()).toBe('from the frame three'.slice(0, 20));
+  });
+
+  it('says why it cannot go on, and goes on when it can', async () => {
+    let fails = true;
+    const { playback, text } = open(EVENTS, { failing: () => fails });
+    await playback.seek(1);
+    expect(playback.state).toMatchObject({ problem: 'out of reach', playing: false });
+    fails = false;
+    await playback.seek(61);
+    expect(playback.state.problem).toBeUndefined();
+    expect(text()).toBe('one two');
+  });
+
+  it('shows what is whole of a recording that is not', async () => {
+    const { playback, text } = open('[1,"o","a"]\nnonsense\n[2,"o","b"]\n[3,"o","lo');
+    await playback.seek(99);
+    expect(text()).toBe('ab');
+    expect(playback.state).toMatchObject({ badLines: 1, isCut: true, ended: true });
+  });
+
+  it('takes a last line without a line feed for a whole one', async () => {
+    const { playback, text } = open('[1,"o","a"]\n[2,"o","b"]');
+    await playback.seek(99);
+    expect(text()).toBe('ab');
+    expect(playback.state.isCut).toBe(false);
+  });
+
+  it('steps from one event to the next', async () => {
+    const { playback, text } = open(EVENTS);
+    await playback.seek(0);
+    await playback.step();
+    expect([playback.state.position, text()]).toEqual([1, 'one']);
+    await playback.step();
+    expect([playback.state.position, text()]).toEqual([60, 'one two']);
+  });
+
+  it('holds a piece of a large recording, and not all of it', async () => {
+    const line = `[0.5,"o","${'x'.repeat(1000)}"]\n`;
+    const { playback, reads } = open(`${line.repeat(5000)}[9,"o","end"]\n`);
+    await playback.seek(0.1);
+    expect(reads()).toBeLessThanOrEqual(3);
+  });
+});
+
+describe('the index', () => {
+  it('finds the frame before a moment', () => {
+    const frames = [1, 2, 2, 5].map((at) => ({ at, offset: 0, columns: 1, rows: 1 }));
+    expect([0, 1, 2, 4.9, 5, 9].map((at) => frameBefore(frames, at))).toEqual([-1, 0, 2, 2, 3, 3]);
+    expect(frameBefore([], 3)).toBe(-1);
+  });
+
+  it('counts output over any length of time', () => {
+    for (const seconds of [0, 0.01, 3, 86_400 * 30]) {
+      const activity = createActivity();
+      for (let step = 0; step <= 100; step += 1) activity.add((seconds * step) / 100, 10);
+      const spans = activity.spans(seconds);
+      expect(spans.length).toBeLessThanOrEqual(400);
+      expect(spans.reduce((sum, count) => sum + count, 0)).toBeGreaterThan(1000 - 11);
+    }
+  });
+});

@@ -1,0 +1,240 @@
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { PlayIndex } from '../../../src/screen/play-index.ts';
+import { describeState } from '../../../src/screen/snapshot.ts';
+import { createTerminal } from '../../../src/screen/terminal.ts';
+import { createLogger } from '../../../src/observe/logger.ts';
+import { openPlayIndexes } from '../../../src/tsrecorder/playback/play-indexes.ts';
+import { buildPlayIndex } from '../../../src/tsrecorder/playback/build-index.ts';
+import { createRig, HEADER } from '../recorder-rig.ts';
+
+const HEAD = '{"version":2,"width":40,"height":10,"srcNode":"a","srcNodeID":"b","tailcast":1}\n';
+
+async function build(
+  text: string,
+  gaps: readonly { offset: number; text: string }[] = [],
+): Promise<{ index: PlayIndex; screens: string[] }> {
+  const screens: string[] = [];
+  const bytes = Buffer.from(text);
+  async function* chunks(): AsyncGenerator<Uint8Array> {
+    for (let start = 0; start < bytes.length; start += 60_001) yield bytes.subarray(start, start + 60_001);
+  }
+  const index = await buildPlayIndex({
+    chunks: chunks(),
+    gaps,
+    onFrame: async (screen) => void screens.push(screen),
+    onProgress: () => undefined,
+  });
+  return { index, screens };
+}
+
+/** Some megabytes of what full-screen programs write. */
+function busyCast(): string {
+  const lines = [HEAD];
+  for (let count = 0; count < 30_000; count += 1) {
+    const at = `\x1b[${(count % 10) + 1};${(count % 37) + 1}H`;
+    const text =
+      count % 500 === 250
+        ? '\x1b[?1049h\x1b[3;8r'
+        : count % 500 === 0
+          ? '\x1b[?1049l\x1b[r'
+          : `${at}\x1b[3${count % 8}m漢 ${count}\r\n`;
+    lines.push(`${JSON.stringify([count / 100, 'o', text + '\x1b[0m '.repeat(10)])}\n`);
+    if (count % 7000 === 6999) lines.push(`[${count / 100},"r","${40 + (count % 3)}x${10 + (count % 4)}"]\n`);
+  }
+  return lines.join('');
+}
+
+describe('a play index', () => {
+  it('has keyframes from which everything goes on as from the beginning', async () => {
+    const text = busyCast();
+    const { index, screens } = await build(text);
+    expect(index.frames.length).toBeGreaterThanOrEqual(3);
+    expect(screens).toHaveLength(index.frames.length);
+    const bytes = Buffer.from(text);
+    const whole = createTerminal({ columns: 40, rows: 10, completesLineFeeds: false });
+    let position = HEAD.length;
+    const playTo = async (terminal: typeof whole, from: number, to: number): Promise<void> => {
+      let text = '';
+      for (const line of bytes.subarray(from, to).toString().split('\n')) {
+        if (line === '') continue;
+        const [, code, data] = JSON.parse(line) as [number, string, string];
+        if (code === 'o') text += data;
+        else {
+          await terminal.write(text);
+          text = '';
+          const [columns = 0, rows = 0] = data.split('x').map(Number);
+          terminal.resize({ columns, rows });
+        }
+      }
+      await terminal.write(text);
+    };
+    for (const [number, frame] of index.frames.entries()) {
+      await playTo(whole, position, frame.offset);
+      position = frame.offset;
+      const restored = createTerminal({ ...frame, completesLineFeeds: false });
+      await restored.write(screens[number] ?? '');
+      expect(describeState(restored.emulator)).toBe(describeState(whole.emulator));
+    }
+  });
+
+  it('marks resizes, gaps, damage and the cut in their places', async () => {
+    const text = `${HEAD}[1,"o","a"]\n[2,"r","50x12"]\n[3,"m","deploy"]\nnonsense\n[5,"o","b"]\n[6,"o","lo`;
+    const { index } = await build(text, [{ offset: text.indexOf('[5'), text: '7 bytes' }]);
+    expect(index.marks.map(({ at, kind }) => [at, kind])).toEqual([
+      [2, 'resize'],
+      [3, 'marker'],
+      [3, 'damage'],
+      [3, 'gap'],
+      [5, 'damage'],
+    ]);
+    expect(index).toMatchObject({ seconds: 5, characters: 2, badLines: 1, isCut: true, isBinary: false });
+  });
+
+  it('tells data from text, without a terminal', async () => {
+    const head = HEAD.replace('40', '0').replace('10', '0');
+    const data = JSON.stringify([1, 'o', '\u0000\ufffdab'.repeat(100)]);
+    expect((await build(`${head}${data}\n`)).index.isBinary).toBe(true);
+    expect((await build(`${head}[1,"o","${'text\\n'.repeat(100)}"]\n`)).index.isBinary).toBe(false);
+    expect((await build(`${HEAD}${data}\n`)).index.isBinary).toBe(false);
+  });
+});
+
+describe('the recorder', () => {
+  it('makes the index on the first view, keeps it, and makes it again when it is gone', async () => {
+    await using rig = await createRig();
+    const id = await put(rig.directory, busyCast());
+    const first = await settled(() => rig.get(`/api/v1/recordings/${id}/playback`));
+    const frames = (JSON.parse(first) as PlayIndex).frames;
+    expect(frames.length).toBeGreaterThanOrEqual(3);
+    const frame = await rig.get(`/api/v1/recordings/${id}/playback?frame=1`);
+    expect(JSON.parse(frame.body)).toContain('\x1b[');
+    expect((await rig.get(`/api/v1/recordings/${id}/playback?frame=9999`)).status).toBe(404);
+    const folder = join(rig.directory, '.spool', 'playback');
+    const kept = await findFolder(rig.directory, folder);
+    expect((await readdir(kept)).map((name) => name.replace(/^.*\./, '.')).toSorted()).toEqual([
+      '.frames',
+      '.json',
+    ]);
+    // what is broken is made anew
+    for (const name of await readdir(kept)) await writeFile(join(kept, name), '{"half":');
+    expect(await settled(() => rig.get(`/api/v1/recordings/${id}/playback`))).toBe(first);
+  });
+
+  it('says that there is none for what is no recording, and goes on', async () => {
+    await using rig = await createRig();
+    const id = await put(rig.directory, 'no header\n');
+    await expect
+      .poll(async () => (await rig.get(`/api/v1/recordings/${id}/playback`)).status, { timeout: 15_000 })
+      .toBe(404);
+    expect((await rig.get('/readyz')).status).toBe(200);
+  });
+
+  it('writes one access event for one viewing, and one for each download', async () => {
+    await using rig = await createRig();
+    const id = await put(rig.directory, HEADER + '[1,"o","x"]\n');
+    const path = `/api/v1/recordings/${id}`;
+    for (let count = 0; count < 5; count += 1) {
+      await rig.get(`${path}?view=1`);
+      await rig.get(`${path}/cast?view=1`, { range: `bytes=${count}-` });
+      await rig.get('/api/v1/recordings');
+    }
+    await rig.get(`${path}/cast`);
+    await rig.get(`${path}/cast`);
+    const { body } = await rig.get('/api/v1/events?type=tailcast-recording-access');
+    const { events } = JSON.parse(body) as { events: { event: { action: string } }[] };
+    expect(events.map(({ event }) => event.action).toSorted()).toEqual([
+      'download',
+      'download',
+      'list',
+      'play',
+    ]);
+  });
+});
+
+describe('what is derived from a recording that is removed', () => {
+  const retention = { maxAgeMs: 1000 };
+  const old = 'nX_2026-01-02T03:04:05.000000000Z';
+
+  it('goes with it, in the folders of all processes', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tailcast-playback-'));
+    const folders = ['', 'worker-1'].map((slot) => join(directory, '.spool', slot, 'playback'));
+    for (const folder of folders) {
+      await mkdir(folder, { recursive: true });
+      for (const id of [old, 'nY_2026-01-02T03:04:05.000000000Z'])
+        for (const ending of ['json', 'frames'])
+          await writeFile(join(folder, `${encodeURIComponent(`${id}~1`)}.${ending}`), 'x');
+    }
+    await put(directory, HEADER + '[1,"o","x"]\n');
+    await using _rig = await createRig({ slot: { number: 0, of: 2 }, retention }, directory);
+    for (const folder of folders) {
+      await expect
+        .poll(async () => (await readdir(folder)).filter((name) => name.startsWith('nX')), {
+          timeout: 15_000,
+        })
+        .toEqual([]);
+      expect(await readdir(folder)).toHaveLength(2);
+    }
+  });
+
+  it('does not come back from an index that was being made', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tailcast-playback-'));
+    const gaps = Promise.withResolvers<readonly []>();
+    const asked = Promise.withResolvers<void>();
+    const lines: string[] = [];
+    const log = createLogger({ level: 'warn', destination: { write: (line) => void lines.push(line) } });
+    const indexes = await openPlayIndexes({
+      directory,
+      otherDirectories: [],
+      maxBytes: 1024 ** 2,
+      maxBuilding: 1,
+      maxWaiting: 1,
+      gapsOf() {
+        asked.resolve();
+        return gaps.promise;
+      },
+      log,
+    });
+    await using rig = await createRig();
+    const id = await put(rig.directory, HEADER + '[1,"o","x"]\n');
+    const entry = await rig.recorder.catalog.find(id, 'everything');
+    const found = indexes.find(entry!);
+    await asked.promise;
+    await indexes.forget([id]);
+    gaps.resolve([]);
+    await found.catch(() => undefined);
+    await expect.poll(() => lines.join(''), { timeout: 15_000 }).toContain('the recording was removed');
+    expect(await readdir(directory)).toEqual([]);
+    await indexes.close();
+    await rm(directory, { recursive: true });
+  });
+});
+
+async function put(directory: string, text: string): Promise<string> {
+  await mkdir(join(directory, 'nX'), { recursive: true });
+  await writeFile(join(directory, 'nX', '2026-01-02T03:04:05.000000000Z.cast'), text);
+  return 'nX_2026-01-02T03:04:05.000000000Z';
+}
+
+async function findFolder(root: string, usual: string): Promise<string> {
+  const found = (await readdir(root, { recursive: true })).find((name) => name.endsWith('/playback'));
+  return found === undefined ? usual : join(root, found);
+}
+
+/** Asks until it is made. */
+async function settled(ask: () => Promise<{ status: number; body: string }>): Promise<string> {
+  let body = '';
+  await expect
+    .poll(
+      async () => {
+        const answer = await ask();
+        body = answer.body;
+        return answer.status;
+      },
+      { timeout: 15_000 },
+    )
+    .toBe(200);
+  return body;
+}
