@@ -34,8 +34,11 @@ if (goal === 'build') {
   await step('server', 'building the server (tsc)', ['tsconfig.json', 'tsconfig.build.json', 'src'], () =>
     run(join(bin, 'tsc'), ['-p', 'tsconfig.build.json']),
   );
-  await step('player', 'building the player (vite)', ['vite.config.ts', 'src/player', 'src/wire'], () =>
-    run(join(bin, 'vite'), ['build', '--logLevel', 'warn']),
+  await step(
+    'player',
+    'building the player (vite)',
+    ['vite.config.ts', 'src/player', 'src/screen', 'src/wire'],
+    () => run(join(bin, 'vite'), ['build', '--logLevel', 'warn']),
   );
 }
 if (command.length > 0) {

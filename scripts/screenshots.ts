@@ -99,8 +99,9 @@ await page.goto(demo.url);
 await page.locator('tbody tr').nth(EXAMPLES.length).waitFor();
 await page.screenshot({ path: `${IMAGES}/list.png`, fullPage: true });
 
+await page.setViewportSize({ width: WIDTH, height: 860 });
 await page.locator('tbody tr', { hasText: 'alice@example.com' }).locator('a').click();
-await page.locator('.ap-player').waitFor();
+await page.locator('.terminal[data-size]').waitFor();
 await page.getByText('every byte of this shell is in the recording', { exact: false }).last().waitFor();
 await page.mouse.move(WIDTH / 2, 300);
 await page.screenshot({ path: `${IMAGES}/player.png`, fullPage: true });

@@ -9,7 +9,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 
 /** Development dependencies whose code the player's build takes in (`src/player`). */
-export const BUNDLED = ['preact', 'asciinema-player'];
+export const BUNDLED = ['preact', '@xterm/headless'];
 
 const PERMISSIVE = new Set([
   '0BSD',

@@ -9,6 +9,8 @@ export function App(): JSX.Element {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
   useEffect(() => {
     const follow = (): void => setRoute(parseRoute(location.hash));
+    // each view knows its own place
+    history.scrollRestoration = 'manual';
     addEventListener('hashchange', follow);
     return () => removeEventListener('hashchange', follow);
   }, []);

@@ -1,5 +1,7 @@
 /** The recorder's read API as the page uses it (see `src/tsrecorder/serving/api.ts`). Paths are relative: the page may be mounted anywhere. */
 
+import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
+
 export interface Recording {
   readonly id: string;
   readonly state: 'open' | 'closed' | 'interrupted' | 'violated' | 'damaged' | 'unknown';
@@ -14,6 +16,8 @@ export interface Recording {
   readonly destination?: { readonly node: string };
   readonly kubernetes?: { readonly namespace: string; readonly pod: string; readonly container: string };
   readonly exitCode?: number;
+  /** Why the session did not begin or ended, in the words of the cluster. */
+  readonly exitMessage?: string;
   readonly problem?: string;
 }
 
@@ -59,19 +63,53 @@ export async function listRecordings(
 }
 
 export async function readRecording(id: string, signal: AbortSignal): Promise<Recording> {
-  const recording = await fetchJson(`api/v1/recordings/${encodeURIComponent(id)}`, signal);
+  const recording = await fetchJson(`${pathOf(id)}?view=1`, signal);
   if (!isRecording(recording)) throw new Error('The recorder’s answer is not a recording.');
   return recording;
 }
 
-/** Where the cast is; `normalise` asks for resize events as columns x rows whoever recorded them. */
-export function castAddress(id: string, options: { readonly normalise: boolean }): string {
-  return `api/v1/recordings/${encodeURIComponent(id)}/cast${options.normalise ? '?normalise=1' : ''}`;
+/** Where the cast is; `watched`: the page shows it, as opposed to somebody who wants the file. */
+export function castAddress(id: string, options: { readonly watched: boolean }): string {
+  return `${pathOf(id)}/cast${options.watched ? '?view=1' : ''}`;
+}
+
+/** What is derived from a recording for playing it, or how far that is. Undefined when there is none to be had. */
+export async function readPlayIndex(
+  id: string,
+  signal: AbortSignal,
+): Promise<PlayIndex | PlayIndexPending | undefined> {
+  const response = await ask(`${pathOf(id)}/playback?view=1`, signal);
+  if (!response.ok) return undefined;
+  const body: unknown = await response.json();
+  if (isRecord(body) && typeof body['progress'] === 'number') return { progress: body['progress'] };
+  return isPlayIndex(body) ? body : undefined;
+}
+
+function isPlayIndex(body: unknown): body is PlayIndex {
+  return (
+    isRecord(body) &&
+    body['version'] === PLAY_INDEX_VERSION &&
+    typeof body['seconds'] === 'number' &&
+    Array.isArray(body['frames']) &&
+    Array.isArray(body['activity']) &&
+    Array.isArray(body['marks'])
+  );
+}
+
+/** The screen at a keyframe. */
+export async function readFrame(id: string, index: number, signal: AbortSignal): Promise<string> {
+  const screen = await fetchJson(`${pathOf(id)}/playback?view=1&frame=${index}`, signal);
+  if (typeof screen !== 'string') throw new Error('The recorder’s answer is not a screen.');
+  return screen;
+}
+
+function pathOf(id: string): string {
+  return `api/v1/recordings/${encodeURIComponent(id)}`;
 }
 
 /** Where a running session is followed from. */
 export function liveAddress(id: string): string {
-  const url = new URL(`api/v1/recordings/${encodeURIComponent(id)}/live`, document.baseURI);
+  const url = new URL(`${pathOf(id)}/live`, document.baseURI);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   return url.href;
 }
@@ -114,12 +152,27 @@ function startOfDay(day: string, daysLater: number): string | undefined {
 }
 
 async function fetchJson(path: string, signal: AbortSignal): Promise<unknown> {
-  const response = await fetch(path, { signal, headers: { accept: 'application/json' } });
+  const response = await ask(path, signal);
+  if (!response.ok) throw await failureOf(response);
+  return response.json().catch(() => {
+    throw new Error('The recorder’s answer cannot be read.');
+  });
+}
+
+async function ask(path: string, signal: AbortSignal): Promise<Response> {
+  try {
+    return await fetch(path, { signal, headers: { accept: 'application/json' } });
+  } catch (error) {
+    // a browser says no more than that it failed
+    throw signal.aborted ? error : new Error('The recorder cannot be reached.', { cause: error });
+  }
+}
+
+/** What a refusal says, in the recorder's own words. */
+export async function failureOf(response: Response): Promise<Error> {
   const body: unknown = await response.json().catch(() => undefined);
-  if (response.ok) return body;
-  const told =
-    typeof body === 'object' && body !== null && 'message' in body
-      ? String(body.message)
-      : response.statusText;
-  throw new Error(`The recorder answered ${response.status}: ${told}`);
+  if (response.status === 404)
+    return new Error('There is no such recording, or you may not see it. It may have been deleted.');
+  const told = isRecord(body) && 'message' in body ? String(body['message']) : response.statusText;
+  return new Error(`The recorder answered ${response.status}: ${told}`);
 }

@@ -39,6 +39,28 @@ const STATE_WORDS: Readonly<Record<Recording['state'], string>> = {
   unknown: 'unknown',
 };
 
-export function stateText({ state, exitCode }: Recording): string {
-  return state === 'closed' && exitCode !== undefined ? `exit ${exitCode}` : STATE_WORDS[state];
+export function stateText({ state, exitCode, exitMessage }: Recording): string {
+  if (state !== 'closed') return STATE_WORDS[state];
+  if (exitCode !== undefined) return `exit ${exitCode}`;
+  // the cluster could not do what was asked for, e.g. there is no such program
+  return exitMessage === undefined ? STATE_WORDS.closed : 'failed';
+}
+
+/** What of a recording holds the text that was looked for, when it is nothing that its row shows. */
+export function hiddenMatch(recording: Recording, text: string): string | undefined {
+  const wanted = text.trim().toLowerCase();
+  if (wanted === '') return undefined;
+  const holds = (value: string | undefined): boolean => value?.toLowerCase().includes(wanted) === true;
+  const { command, source, destination, kubernetes, problem, id } = recording;
+  if ([whoText(recording), whereText(recording), command].some(holds)) return undefined;
+  const hidden: readonly (readonly [string, string | undefined])[] = [
+    ['from', source.node],
+    ['through', destination?.node],
+    ['tags', source.tags?.join(', ')],
+    ['container', kubernetes?.container],
+    ['state', problem],
+    ['id', id],
+  ];
+  const found = hidden.find(([, value]) => holds(value));
+  return found === undefined ? undefined : `${found[0]}: ${found[1]}`;
 }

@@ -1,20 +1,13 @@
 import type { JSX, TargetedInputEvent } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
-import { EMPTY_FILTER, listRecordings, type Filter, type Recording } from './archive.ts';
-import { durationText, sizeText, stateText, whereText, whoText } from './format.ts';
+import { useEffect, useRef } from 'preact/hooks';
+import { EMPTY_FILTER, type Filter, type Recording } from './archive.ts';
+import { wallText } from './clock-text.ts';
+import { durationText, hiddenMatch, sizeText, stateText, whereText, whoText } from './format.ts';
 import { formatRoute } from './route.ts';
+import { useRecordings, type ListState } from './use-recordings.ts';
 
-/** How often the first page is asked for again, so that running sessions appear by themselves. */
-const REFRESH_MS = 5000;
 /** How long typing must pause before the list follows the filter. */
 const TYPING_PAUSE_MS = 250;
-
-interface ListState {
-  readonly recordings: readonly Recording[];
-  readonly next: string | undefined;
-  readonly problem: string | undefined;
-  readonly loading: boolean;
-}
 
 type InputEventOf = TargetedInputEvent<HTMLInputElement>;
 
@@ -23,74 +16,45 @@ const NAMES = ['user', 'namespace', 'pod'] as const;
 type Name = (typeof NAMES)[number];
 const MAX_OFFERED = 200;
 
-const LOADING: ListState = { recordings: [], next: undefined, problem: undefined, loading: true };
-
 /** The archive: filter on top, newest first, one row per recording. */
 export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
-  const [state, setState] = useState<ListState>(LOADING);
-  const filterKey = JSON.stringify(filter);
-  const expanded = useRef(false);
+  const { state, more } = useRecordings(filter);
   const known = useKnownNames(state.recordings);
-
   useEffect(() => {
-    const abort = new AbortController();
-    expanded.current = false;
-    const refresh = (): void => {
-      if (expanded.current || document.hidden) return;
-      listRecordings(filter, undefined, abort.signal).then(
-        (page) => {
-          if (expanded.current) return;
-          setState({
-            recordings: page.recordings,
-            next: page.next ?? undefined,
-            problem: undefined,
-            loading: false,
-          });
-        },
-        (error: unknown) => {
-          if (!abort.signal.aborted)
-            setState((old) => ({ ...old, loading: false, problem: messageOf(error) }));
-        },
-      );
-    };
-    refresh();
-    const timer = setInterval(refresh, REFRESH_MS);
-    return () => {
-      clearInterval(timer);
-      abort.abort();
-    };
-  }, [filterKey]);
-
-  const more = (): void => {
-    expanded.current = true;
-    listRecordings(filter, state.next, AbortSignal.timeout(30_000)).then(
-      (page) =>
-        setState((old) => ({
-          recordings: [...old.recordings, ...page.recordings],
-          next: page.next ?? undefined,
-          problem: undefined,
-          loading: false,
-        })),
-      (error: unknown) => setState((old) => ({ ...old, problem: messageOf(error) })),
-    );
-  };
-
+    document.title = 'Recordings — tailcast';
+  }, []);
+  const { recordings, next, problem, loading, searchedTo } = state;
   return (
     <>
+      <h1 class="hidden-label">Recordings</h1>
       <FilterForm filter={filter} known={known} />
-      {state.problem === undefined ? null : (
+      {problem === undefined ? null : (
         <p class="notice problem" role="alert">
-          {state.problem}
+          {problem}
         </p>
       )}
-      {state.loading ? <p class="notice">Loading…</p> : <RecordingTable recordings={state.recordings} />}
-      {state.next === undefined ? null : (
+      {recordings.length === 0 ? null : <RecordingTable recordings={recordings} text={filter.text} />}
+      <p class={recordings.length === 0 ? 'notice empty' : 'notice'} role="status">
+        {statusText(state)}
+      </p>
+      {next === undefined || loading || searchedTo !== undefined ? null : (
         <button type="button" class="more" onClick={more}>
           Older recordings
         </button>
       )}
     </>
   );
+}
+
+function statusText({ recordings, next, loading, searchedTo, problem }: ListState): string {
+  if (searchedTo !== undefined) return 'Looking through older recordings; none matches so far…';
+  if (loading) return 'Loading…';
+  if (recordings.length > 0)
+    return `${recordings.length} recording${recordings.length === 1 ? '' : 's'}${next === undefined ? '' : ' so far'}`;
+  if (problem !== undefined) return '';
+  return next === undefined
+    ? 'No recording matches.'
+    : 'None of the recordings looked through so far matches.';
 }
 
 type KnownNames = Readonly<Record<Name, ReadonlySet<string>>>;
@@ -135,6 +99,7 @@ function FilterForm({ filter, known }: { readonly filter: Filter; readonly known
         type="search"
         name={name}
         list={`known-${name}`}
+        placeholder="whole name"
         value={filter[name]}
         onChange={(event: InputEventOf) => change(name, event.currentTarget.value)}
       />
@@ -172,6 +137,7 @@ function FilterForm({ filter, known }: { readonly filter: Filter; readonly known
           <option value="closed">complete</option>
           <option value="interrupted">interrupted</option>
           <option value="violated">broken stream</option>
+          <option value="damaged">damaged</option>
         </select>
       </label>
       {day('from', 'From')}
@@ -185,8 +151,13 @@ function FilterForm({ filter, known }: { readonly filter: Filter; readonly known
   );
 }
 
-function RecordingTable({ recordings }: { readonly recordings: readonly Recording[] }): JSX.Element {
-  if (recordings.length === 0) return <p class="notice">No recording matches.</p>;
+function RecordingTable({
+  recordings,
+  text,
+}: {
+  readonly recordings: readonly Recording[];
+  readonly text: string;
+}): JSX.Element {
   return (
     <table>
       <thead>
@@ -206,36 +177,41 @@ function RecordingTable({ recordings }: { readonly recordings: readonly Recordin
       </thead>
       <tbody>
         {recordings.map((recording) => (
-          <RecordingRow key={recording.id} recording={recording} />
+          <RecordingRow key={recording.id} recording={recording} text={text} />
         ))}
       </tbody>
     </table>
   );
 }
 
-function RecordingRow({ recording }: { readonly recording: Recording }): JSX.Element {
+function RecordingRow({
+  recording,
+  text,
+}: {
+  readonly recording: Recording;
+  readonly text: string;
+}): JSX.Element {
   const address = formatRoute({ view: 'recording', id: recording.id, at: undefined });
+  const why = hiddenMatch(recording, text);
+  const state = stateText(recording);
   return (
-    <tr class={`state-${recording.state}`} onClick={() => location.assign(address)}>
+    <tr class={`state-${recording.state}`}>
       <td>
         <a href={address}>
-          <time dateTime={recording.startedAt}>{new Date(recording.startedAt).toLocaleString()}</time>
+          <time dateTime={recording.startedAt}>{wallText(new Date(recording.startedAt), 'local')}</time>
         </a>
       </td>
       <td>{whoText(recording)}</td>
       <td>{whereText(recording)}</td>
       <td>
         <code>{recording.command ?? recording.kind}</code>
+        {why === undefined ? null : <span class="why">{why}</span>}
       </td>
       <td class="number">{durationText(recording.durationSeconds)}</td>
       <td class="number">{sizeText(recording.bytes)}</td>
-      <td title={recording.problem}>
-        <span class="badge">{stateText(recording)}</span>
+      <td title={recording.exitMessage ?? recording.problem}>
+        <span class={`badge${state === 'failed' ? ' failed' : ''}`}>{state}</span>
       </td>
     </tr>
   );
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -1,4 +1,3 @@
-import 'asciinema-player/dist/bundle/asciinema-player.css';
 import { render } from 'preact';
 import { App } from './app.tsx';
 import './style.css';

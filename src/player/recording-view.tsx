@@ -1,17 +1,15 @@
-import { create, type Player } from 'asciinema-player';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { castAddress, liveAddress, readRecording, type Recording } from './archive.ts';
+import { readRecording, type Recording } from './archive.ts';
+import { wallText, type Zone } from './clock-text.ts';
 import { durationText, sizeText, stateText, whereText, whoText } from './format.ts';
-import { formatRoute } from './route.ts';
+import { LiveScreen } from './live-screen.tsx';
+import { Player } from './player.tsx';
 
-const SPEEDS = [0.5, 1, 2, 4, 8];
-/** Pauses longer than this are skipped while idle time is skipped. */
-const IDLE_LIMIT_SECONDS = 2;
 /** How often it is asked whether a running session has ended. */
 const LIVE_REFRESH_MS = 2000;
 
-/** One recording: the player, its settings, what is known about the session, and the files. */
+/** One recording: the player or the live view, and what is known about the session. */
 export function RecordingView({
   id,
   startAt,
@@ -21,6 +19,10 @@ export function RecordingView({
 }): JSX.Element {
   const [recording, setRecording] = useState<Recording>();
   const [problem, setProblem] = useState<string>();
+  const [zone, setZone] = useZone();
+  /** Who watched a session to its end stays there. */
+  const wasLive = useRef(false);
+  useEffect(() => scrollTo(0, 0), [id]);
   useEffect(() => {
     const abort = new AbortController();
     readRecording(id, abort.signal).then(setRecording, (error: unknown) => {
@@ -40,6 +42,11 @@ export function RecordingView({
       abort.abort();
     };
   }, [id, recording?.state]);
+  useEffect(() => {
+    if (recording !== undefined)
+      document.title = `${whereText(recording)} — ${whoText(recording)} — tailcast`;
+    wasLive.current ||= recording?.state === 'open';
+  }, [recording]);
   if (problem !== undefined)
     return (
       <p class="notice problem" role="alert">
@@ -52,92 +59,37 @@ export function RecordingView({
       <h1>
         {whereText(recording)} <span class={`badge state-${recording.state}`}>{stateText(recording)}</span>
       </h1>
-      <Screen recording={recording} startAt={startAt} />
-      <Facts recording={recording} />
+      {recording.exitMessage === undefined ? null : <p class="notice warning">{recording.exitMessage}</p>}
+      {recording.state === 'open' ? (
+        <LiveScreen recording={recording} />
+      ) : (
+        <Player
+          recording={recording}
+          startAt={wasLive.current ? recording.durationSeconds : startAt}
+          zone={zone}
+          onZone={() => setZone(zone === 'utc' ? 'local' : 'utc')}
+        />
+      )}
+      <Facts recording={recording} zone={zone} />
     </article>
   );
 }
 
-function Screen({
-  recording,
-  startAt,
-}: {
-  readonly recording: Recording;
-  readonly startAt: number | undefined;
-}): JSX.Element {
-  const screen = useRef<HTMLDivElement>(null);
-  const player = useRef<Player>(undefined);
-  const position = useRef(startAt ?? 0);
-  const wasLive = useRef(false);
-  const [speed, setSpeed] = useState(1);
-  const [skipIdle, setSkipIdle] = useState(true);
-  const live = recording.state === 'open';
-  const { id, width, height } = recording;
+const ZONE_KEY = 'tailcast.zone';
 
-  useEffect(() => {
-    const element = screen.current;
-    if (element === null) return undefined;
-    const options = {
-      ...(width > 0 && height > 0 ? { cols: width, rows: height } : {}),
-      // Who watched a session to its end stays there.
-      autoPlay: !wasLive.current,
-      controls: true,
-      fit: 'width' as const,
-      speed,
-      startAt: position.current,
-      ...(skipIdle ? { idleTimeLimit: IDLE_LIMIT_SECONDS } : {}),
-    };
-    player.current = live
-      ? create({ driver: 'websocket', url: liveAddress(id) }, element, options)
-      : create({ url: castAddress(id, { normalise: true }) }, element, options);
-    if (wasLive.current) void player.current.seek('100%');
-    wasLive.current = live;
-    return () => {
-      position.current = player.current?.getCurrentTime() ?? 0;
-      player.current?.dispose();
-    };
-  }, [id, live, speed, skipIdle]);
-
-  const link = (): void => {
-    const at = player.current?.getCurrentTime() ?? 0;
-    history.replaceState(null, '', formatRoute({ view: 'recording', id, at }));
-    void navigator.clipboard?.writeText(location.href);
-  };
-
-  return (
-    <>
-      <div ref={screen} class="screen" />
-      <div class="controls">
-        <fieldset disabled={live}>
-          <legend>Speed</legend>
-          {SPEEDS.map((factor) => (
-            <label key={factor}>
-              <input type="radio" name="speed" checked={factor === speed} onChange={() => setSpeed(factor)} />
-              {factor}x
-            </label>
-          ))}
-        </fieldset>
-        <label>
-          <input
-            type="checkbox"
-            checked={skipIdle}
-            disabled={live}
-            onChange={(event) => setSkipIdle(event.currentTarget.checked)}
-          />
-          skip idle time
-        </label>
-        <button type="button" onClick={link} disabled={live}>
-          Link to this moment
-        </button>
-        <a class="button" href={castAddress(id, { normalise: false })} download={`${id}.cast`}>
-          Download
-        </a>
-      </div>
-    </>
-  );
+/** The zone in which times are shown: one choice for all recordings. */
+function useZone(): [Zone, (zone: Zone) => void] {
+  const [zone, setZone] = useState<Zone>(() => (localStorage.getItem(ZONE_KEY) === 'utc' ? 'utc' : 'local'));
+  return [
+    zone,
+    (chosen) => {
+      localStorage.setItem(ZONE_KEY, chosen);
+      setZone(chosen);
+    },
+  ];
 }
 
-function Facts({ recording }: { readonly recording: Recording }): JSX.Element {
+function Facts({ recording, zone }: { readonly recording: Recording; readonly zone: Zone }): JSX.Element {
   const { kubernetes, source, destination } = recording;
   const facts: readonly (readonly [string, string | undefined])[] = [
     ['Who', whoText(recording)],
@@ -148,7 +100,7 @@ function Facts({ recording }: { readonly recording: Recording }): JSX.Element {
     ['Container', kubernetes?.container],
     ['Kind', recording.kind],
     ['Command', recording.command],
-    ['Started', new Date(recording.startedAt).toLocaleString()],
+    ['Started', wallText(new Date(recording.startedAt), zone)],
     ['Length', durationText(recording.durationSeconds)],
     ['Size', sizeText(recording.bytes)],
     [

@@ -86,7 +86,7 @@ export function pageHeaders(host: string): readonly string[] {
   const calls = known ? `https://${host}${PORTAL_PATH}/api/ wss://${host}${PORTAL_PATH}/api/` : "'self'";
   const policy = [
     "default-src 'none'",
-    `script-src ${assets} 'wasm-unsafe-eval'`,
+    `script-src ${assets}`,
     `style-src ${assets}`,
     `img-src ${images} data:`,
     `font-src ${assets} data:`,

@@ -52,8 +52,12 @@ export const PORTAL: readonly Mutation[] = [
       'if (!path.startsWith(`${PORTAL_PATH}/`))',
       'if (!path.startsWith(PORTAL_PATH))',
     ],
-    ['whole recordings', '(?:/(cast|sidecar|notes|live))?$`', '(?:/(cast|sidecar|notes|live))?`'],
-    ['parts of a recording', '(cast|sidecar|notes|live)', '([a-z]+)'],
+    [
+      'whole recordings',
+      '(?:/(cast|playback|sidecar|notes|live))?$`',
+      '(?:/(cast|playback|sidecar|notes|live))?`',
+    ],
+    ['parts of a recording', '(cast|playback|sidecar|notes|live)', '([a-z]+)'],
     [
       'live views without a query',
       "return asked === '' ? { kind: 'live', path } : undefined;",

@@ -55,6 +55,7 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   install: { file: 'suites/install.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
+  player: { file: 'suites/player.test.ts', peers: [] },
   browser: { file: 'suites/browser.test.ts', peers: ['versitygw'] },
   'browser-pages': { file: 'suites/browser-pages.test.ts', peers: ['kubernetes-1.36'] },
   s3: { file: 'suites/s3.test.ts', peers: ['versitygw'] },

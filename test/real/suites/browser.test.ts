@@ -146,7 +146,7 @@ describe('the player', () => {
     await open('bob@example.com');
     await shows('größe € red');
     const colour = await page.evaluate<string>(
-      `getComputedStyle([...document.querySelectorAll('.ap-line span')].find((span) => /^red\\s*$/.test(span.textContent))).color`,
+      `getComputedStyle([...document.querySelectorAll('.terminal span')].find((span) => /^red\\s*$/.test(span.textContent))).color`,
     );
     const [red = 0, green = 0] = (colour.match(/\d+/g) ?? []).map(Number);
     expect(red).toBeGreaterThan(2 * green);
@@ -158,7 +158,7 @@ describe('the player', () => {
     await shows('last');
     await seek(0.02);
     await expect.poll(() => screenText(), { timeout: 3000 }).not.toContain('last');
-    expect(await elapsed()).toBe(0);
+    expect(await elapsed()).toBeLessThan(1);
     await seek(0.99);
     await expect.poll(() => elapsed(), { timeout: 3000 }).toBeGreaterThan(1);
     // a terminal draws when it gets round to it
@@ -168,12 +168,12 @@ describe('the player', () => {
   it('plays faster', async () => {
     await open('alice@example.com');
     await page.getByLabel('skip idle time').uncheck();
-    await page.getByLabel('8x').check();
+    await page.getByLabel('Speed').selectOption('8');
     const started = performance.now();
     await shows('last');
     expect(performance.now() - started).toBeLessThan((PAUSE_SECONDS * 1000) / 2);
-    await page.getByLabel('0.5x').check();
-    expect(await page.getByLabel('8x').isChecked()).toBe(false);
+    await page.getByLabel('Speed').selectOption('0.5');
+    expect(await page.getByLabel('Speed').inputValue()).toBe('0.5');
   });
 
   it('links to a moment, and starts there', async () => {
@@ -237,7 +237,9 @@ describe('a running session', () => {
     await page.locator('h1').getByText('exit 3').waitFor({ timeout: 10_000 });
     // Who watched to the end still sees the end, and may go back now.
     await shows('30 100');
-    await page.getByLabel('4x').check();
+    await page.keyboard.press('Home');
+    await page.getByLabel('Speed').selectOption('4');
+    await page.getByRole('button', { name: 'Play' }).click();
     await shows('while-watching');
   });
 });
@@ -312,11 +314,11 @@ function rows(): Locator {
 }
 
 function player(): Locator {
-  return page.locator('.ap-player');
+  return page.locator('.player');
 }
 
 function screen(): Locator {
-  return page.locator('.ap-term');
+  return page.locator('.terminal');
 }
 
 async function open(who: string): Promise<void> {
@@ -327,13 +329,13 @@ async function open(who: string): Promise<void> {
 
 /** Clicks on the time line, `part` of its length from its left end. */
 async function seek(part: number): Promise<void> {
-  const { x, y, width, height } = (await player().locator('.ap-gutter-empty').boundingBox())!;
+  const { x, y, width, height } = (await page.getByRole('slider').boundingBox())!;
   await page.mouse.click(x + width * part, y + height / 2);
 }
 
 function screenText(): Promise<string> {
   return screen()
-    .locator('.ap-line')
+    .locator('.row')
     .allTextContents()
     .then((lines) => lines.map((line) => line.trimEnd()).join('\n'));
 }
@@ -344,7 +346,7 @@ async function shows(text: string): Promise<void> {
 }
 
 async function elapsed(): Promise<number> {
-  const text = (await player().locator('.ap-time-elapsed').textContent()) ?? '';
+  const text = await page.locator('.position input').inputValue();
   const [minutes = 0, seconds = 0] = text.split(':').map(Number);
   return minutes * 60 + seconds;
 }

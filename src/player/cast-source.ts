@@ -1,0 +1,115 @@
+/** The bytes of a recording, asked of the recorder in ranges; and the lines of a running one, as they come. */
+import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
+import type { CastBytes } from '../screen/cast-lines.ts';
+import { castAddress, failureOf, liveAddress } from './archive.ts';
+
+/** A cast that can be played. */
+export interface OpenCast {
+  readonly cast: CastBytes;
+  readonly start: CastStart;
+  readonly headerBytes: number;
+}
+
+const LINE_FEED = 0x0a;
+const FIRST_BYTES = 256 * 1024;
+const MAX_HEADER_BYTES = 4 * 1024 * 1024;
+
+/** @throws Error with a sentence for whoever watches. */
+export async function openCast(id: string, signal: AbortSignal): Promise<OpenCast> {
+  const address = castAddress(id, { watched: true });
+  const { bytes: first, total } = await readRange(address, 0, FIRST_BYTES, signal);
+  let head = first;
+  let end = head.indexOf(LINE_FEED);
+  if (end < 0 && head.length < total) {
+    head = (await readRange(address, 0, Math.min(total, MAX_HEADER_BYTES), signal)).bytes;
+    end = head.indexOf(LINE_FEED);
+  }
+  const line = new TextDecoder().decode(end < 0 ? head : head.subarray(0, end));
+  const cast: CastBytes = {
+    bytes: total,
+    async read(from, to, stop) {
+      if (to <= first.length) return first.subarray(from, to);
+      return (await readRange(address, from, to, AbortSignal.any([signal, stop]))).bytes;
+    },
+  };
+  try {
+    const headerBytes = end < 0 ? total : end + 1;
+    return { cast, start: readCastStart(line), headerBytes };
+  } catch {
+    throw new Error('The first line of this recording cannot be read, so nothing of it can be shown.');
+  }
+}
+
+async function readRange(
+  address: string,
+  start: number,
+  end: number,
+  signal: AbortSignal,
+): Promise<{ readonly bytes: Uint8Array; readonly total: number }> {
+  const headers = { range: `bytes=${start}-${end - 1}` };
+  const response = await fetch(address, { signal, headers }).catch((error: unknown) => {
+    throw signal.aborted ? error : new Error('The recorder cannot be reached.');
+  });
+  // nothing stored yet, or nothing at all
+  if (response.status === 416) return { bytes: new Uint8Array(), total: 0 };
+  if (!response.ok) throw await failureOf(response);
+  const bytes = new Uint8Array(await response.arrayBuffer());
+  if (response.status !== 206) return { bytes: bytes.subarray(start, end), total: bytes.length };
+  const total = Number(/\/(\d+)$/.exec(response.headers.get('content-range') ?? '')?.[1] ?? Number.NaN);
+  if (!Number.isSafeInteger(total)) throw new Error('The recorder’s answer is not a part of a recording.');
+  return { bytes, total };
+}
+
+export interface LiveFeed {
+  close(): void;
+}
+
+export interface LiveListener {
+  onStart(start: CastStart): void;
+  onLine(line: string): void;
+  /** The session is over, or the connection is: then it is tried again. */
+  onEnd(isOver: boolean): void;
+}
+
+const RETRY_MS = 2000;
+/** What the recorder says at the end of a session (RFC 6455 7.4.1). */
+const CLOSE_NORMAL = 1000;
+const SUBPROTOCOL = 'v2.asciicast';
+
+/** Follows a running session from its beginning; again from there when the connection breaks. */
+export function followLive(id: string, listener: LiveListener): LiveFeed {
+  let socket: WebSocket | undefined;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let closed = false;
+  function connect(): void {
+    const connection = new WebSocket(liveAddress(id), SUBPROTOCOL);
+    socket = connection;
+    let hasStarted = false;
+    connection.addEventListener('message', ({ data }) => {
+      if (closed || typeof data !== 'string') return;
+      if (hasStarted) {
+        listener.onLine(data);
+        return;
+      }
+      try {
+        listener.onStart(readCastStart(data));
+        hasStarted = true;
+      } catch {
+        connection.close();
+      }
+    });
+    connection.addEventListener('close', ({ code }) => {
+      if (closed) return;
+      listener.onEnd(code === CLOSE_NORMAL);
+      if (code !== CLOSE_NORMAL) timer = setTimeout(connect, RETRY_MS);
+    });
+  }
+  connect();
+  return {
+    close() {
+      closed = true;
+      clearTimeout(timer);
+      socket?.close();
+    },
+  };
+}

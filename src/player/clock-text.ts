@@ -1,0 +1,44 @@
+/** Times for people: moments of a recording, and the same moments on the clock on the wall. Pure. */
+
+export type Zone = 'local' | 'utc';
+
+/** `1:02:03.4`; without tenths for a length. */
+export function clockText(seconds: number, withTenths = false): string {
+  const tenths = Math.floor(Math.max(0, seconds) * 10 + 1e-6);
+  const whole = Math.floor(tenths / 10);
+  const hours = Math.floor(whole / 3600);
+  const minutes = Math.floor(whole / 60) % 60;
+  const rest = `${String(whole % 60).padStart(2, '0')}${withTenths ? `.${tenths % 10}` : ''}`;
+  return hours > 0 ? `${hours}:${String(minutes).padStart(2, '0')}:${rest}` : `${minutes}:${rest}`;
+}
+
+/** `90`, `1:30`, `1:02:03.5`, `1m30s`: seconds; undefined for anything else. */
+export function parseClock(text: string): number | undefined {
+  const trimmed = text.trim();
+  const units = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?$/.exec(trimmed);
+  if (trimmed !== '' && units !== null) {
+    const [, hours = '0', minutes = '0', seconds = '0'] = units;
+    return Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds);
+  }
+  if (!/^\d+(?::\d{1,2}){1,2}(?:\.\d+)?$/.test(trimmed)) return undefined;
+  return trimmed.split(':').reduce((sum, part) => sum * 60 + Number(part), 0);
+}
+
+/** With the zone, which a time without a date needs as much as one with it. */
+export function wallText(at: Date, zone: Zone, withDate = true): string {
+  if (Number.isNaN(at.getTime())) return '';
+  return at.toLocaleString(undefined, {
+    ...(withDate ? { year: 'numeric', month: 'short', day: '2-digit' } : {}),
+    hour: '2-digit',
+    minute: '2-digit',
+    second: '2-digit',
+    hour12: false,
+    timeZoneName: 'short',
+    ...(zone === 'utc' ? { timeZone: 'UTC' } : {}),
+  });
+}
+
+/** The moment of a recording on the clock on the wall. */
+export function wallTimeOf(startedAt: string, seconds: number): Date {
+  return new Date(Date.parse(startedAt) + seconds * 1000);
+}

@@ -1,0 +1,76 @@
+/** Everything on the keyboard, and the list of it. */
+import type { JSX } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+
+export interface KeyAction {
+  /** `event.key`, as the list shows them. */
+  readonly keys: readonly string[];
+  readonly does: string;
+  readonly run: (key: string) => void;
+}
+
+/** Listens while it is there. Fields keep their keys, and what has a modifier is the browser's. */
+export function useKeys(actions: readonly KeyAction[]): void {
+  const current = useRef(actions);
+  current.current = actions;
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+      if (isTaken(event)) return;
+      const name = event.shiftKey && event.key.length > 1 ? `Shift+${event.key}` : event.key;
+      const action = current.current.find(({ keys }) => keys.includes(name));
+      if (action === undefined) return;
+      event.preventDefault();
+      action.run(name);
+    };
+    addEventListener('keydown', onKey);
+    return () => removeEventListener('keydown', onKey);
+  }, []);
+}
+
+/** Whether whatever is in focus has its own use for the key. */
+function isTaken({ target, key }: KeyboardEvent): boolean {
+  if (!(target instanceof Element)) return false;
+  if (target.closest('input:not([type=checkbox]), select, textarea, dialog') !== null) return true;
+  return (key === ' ' || key === 'Enter') && target.closest('button, a, input') !== null;
+}
+
+const NAMES: Readonly<Record<string, string>> = {
+  ' ': 'Space',
+  ArrowLeft: '←',
+  ArrowRight: '→',
+  'Shift+ArrowLeft': 'Shift ←',
+  'Shift+ArrowRight': 'Shift →',
+};
+
+/** What the keys do; closed by Escape. */
+export function KeyHelp({
+  actions,
+  onClose,
+}: {
+  readonly actions: readonly KeyAction[];
+  readonly onClose: () => void;
+}): JSX.Element {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  return (
+    <dialog ref={dialog} class="help" aria-labelledby="help-title" onClose={onClose}>
+      <h2 id="help-title">Keys</h2>
+      <dl>
+        {actions.map(({ keys, does }) => (
+          <div key={does}>
+            <dt>
+              {(keys.length > 4 ? [`${keys[0]}`, '…', `${keys.at(-1)}`] : keys).map((key) =>
+                key === '…' ? ' … ' : <kbd key={key}>{NAMES[key] ?? key}</kbd>,
+              )}
+            </dt>
+            <dd>{does}</dd>
+          </div>
+        ))}
+      </dl>
+      <button type="button" onClick={() => dialog.current?.close()}>
+        Close
+      </button>
+    </dialog>
+  );
+}

@@ -1,0 +1,83 @@
+/** The screen of a session that runs: always the newest of it. */
+import type { JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { createCastReader } from '../screen/cast-reader.ts';
+import { createTerminal, type PlayTerminal } from '../screen/terminal.ts';
+import type { Recording } from './archive.ts';
+import { followLive } from './cast-source.ts';
+import { createScreenView } from './screen-view.ts';
+import { watchRoom } from './use-playback.ts';
+
+type Link = 'connecting' | 'live' | 'lost' | 'over';
+
+const WORDS: Readonly<Record<Link, string>> = {
+  connecting: 'Connecting…',
+  live: 'Following the session.',
+  lost: 'The connection was lost; trying again.',
+  over: 'The session is over.',
+};
+
+export function LiveScreen({ recording: { id } }: { readonly recording: Recording }): JSX.Element {
+  const [screen, setScreen] = useState<HTMLElement | null>(null);
+  const [link, setLink] = useState<Link>('connecting');
+  useEffect(() => (screen === null ? undefined : follow(id, screen, setLink)), [screen, id]);
+  return (
+    <section class="player" aria-label="Live view">
+      <div
+        ref={setScreen}
+        class="terminal"
+        role="img"
+        aria-label="Screen of the session"
+        lang="zxx"
+        translate={false}
+      />
+      <p class="told" role="status">
+        {WORDS[link]}
+      </p>
+    </section>
+  );
+}
+
+/** @returns what ends it. */
+function follow(id: string, element: HTMLElement, tell: (link: Link) => void): () => void {
+  const view = createScreenView(element);
+  const fitting = watchRoom(element, (width, height) => view.fit(width, height));
+  let terminal: PlayTerminal | undefined;
+  let read = createCastReader({ version: 2, rowsFirst: false });
+  let drawing = 0;
+  /** Lines one after another: a resize must not overtake the text before it. */
+  let queue: Promise<void> = Promise.resolve();
+  const paint = (): void => {
+    drawing = 0;
+    if (terminal !== undefined) view.paint(terminal.emulator);
+  };
+  const show = async (line: string, on: PlayTerminal): Promise<void> => {
+    const action = read(line);
+    if (action?.kind === 'output') await on.write(action.text);
+    if (action?.kind === 'resize') on.resize(action.size);
+    if (drawing === 0) drawing = requestAnimationFrame(paint);
+  };
+  const feed = followLive(id, {
+    onStart(start) {
+      // from the beginning, the first time and after each break
+      terminal?.dispose();
+      terminal = createTerminal({ ...start.size, completesLineFeeds: start.withoutTerminal });
+      read = createCastReader(start);
+      queue = Promise.resolve();
+      tell('live');
+      paint();
+    },
+    onLine(line) {
+      const on = terminal;
+      if (on !== undefined) queue = queue.then(() => show(line, on));
+    },
+    onEnd: (isOver) => tell(isOver ? 'over' : 'lost'),
+  });
+  return () => {
+    feed.close();
+    fitting.stop();
+    cancelAnimationFrame(drawing);
+    view.dispose();
+    terminal?.dispose();
+  };
+}

@@ -1,0 +1,216 @@
+/**
+ * Draws a terminal's screen as text in rows: what can be read by everybody, searched and copied. Every run of cells has
+ * the width of its cells, so that columns stand where they belong whatever a font does with a letter.
+ *
+ * What is drawn is data of somebody else: it is only ever text content, and nothing in it is a link.
+ */
+import { readCursor, readScreen, type Cell, type CellColour, type CellStyle } from '../screen/cells.ts';
+import type { Emulator, ScreenSize } from '../screen/terminal.ts';
+
+export interface ScreenView {
+  /** Draws what has changed. */
+  paint(emulator: Emulator): void;
+  /** As large as fits into so many pixels. */
+  fit(width: number, height: number): void;
+  dispose(): void;
+}
+
+const MAX_FONT_PX = 18;
+const MIN_FONT_PX = 2;
+const LINE_HEIGHT = 1.2;
+const PROBE_LENGTH = 100;
+
+/** @param element an empty block. */
+export function createScreenView(element: HTMLElement): ScreenView {
+  const rows: HTMLElement[] = [];
+  let keys: string[] = [];
+  let size: ScreenSize = { columns: 80, rows: 24 };
+  let room = { width: 0, height: 0 };
+  let wraps: readonly boolean[] = [];
+  const perPixel = measureCell(element);
+  const onCopy = (event: ClipboardEvent): void => {
+    const text = selectedText(rows, wraps);
+    if (text === undefined) return;
+    event.clipboardData?.setData('text/plain', text);
+    event.preventDefault();
+  };
+  element.addEventListener('copy', onCopy);
+
+  function layOut(): void {
+    const { width, height } = room;
+    if (width <= 0) return;
+    const wide = width / (size.columns * perPixel);
+    const high = height / (size.rows * LINE_HEIGHT);
+    const font = Math.max(MIN_FONT_PX, Math.min(MAX_FONT_PX, wide, high));
+    const shown = Math.floor(font * 20) / 20;
+    element.style.setProperty('--font', `${shown}px`);
+    element.style.setProperty('--cell', `${perPixel * shown}px`);
+    element.style.setProperty('--row', `${LINE_HEIGHT * shown}px`);
+    element.style.setProperty('--columns', String(size.columns));
+  }
+
+  function useSize({ columns, rows: count }: ScreenSize): void {
+    if (columns === size.columns && count === size.rows && rows.length === count) return;
+    size = { columns, rows: count };
+    element.dataset['size'] = `${columns}x${count}`;
+    while (rows.length < count) {
+      const row = document.createElement('div');
+      row.className = 'row';
+      rows.push(row);
+      element.append(row);
+    }
+    for (const row of rows.splice(count)) row.remove();
+    keys = [];
+    layOut();
+  }
+
+  return {
+    paint(emulator) {
+      useSize({ columns: emulator.cols, rows: emulator.rows });
+      const cursor = readCursor(emulator);
+      const screen = readScreen(emulator);
+      wraps = screen.map(({ wrapped }) => wrapped);
+      for (const [index, { cells }] of screen.entries()) {
+        const cursorAt = cursor.visible && cursor.row === index ? cursor.column : -1;
+        const key = `${cursorAt}|${cells.map(({ text, styleKey }) => `${styleKey}${text}`).join('')}`;
+        if (keys[index] === key) continue;
+        keys[index] = key;
+        rows[index]?.replaceChildren(...drawRow(cells, cursorAt));
+      }
+    },
+    fit(width, height) {
+      if (room.width === width && room.height === height) return;
+      room = { width, height };
+      layOut();
+    },
+    dispose() {
+      element.removeEventListener('copy', onCopy);
+      element.replaceChildren();
+    },
+  };
+}
+
+/** Width of a cell in pixels, for a font of one pixel. */
+function measureCell(element: HTMLElement): number {
+  const probe = document.createElement('span');
+  probe.className = 'probe';
+  probe.textContent = 'M'.repeat(PROBE_LENGTH);
+  element.append(probe);
+  const width = probe.getBoundingClientRect().width;
+  probe.remove();
+  return width > 0 ? width / PROBE_LENGTH / 100 : 0.6;
+}
+
+function drawRow(cells: readonly Cell[], cursorAt: number): readonly HTMLElement[] {
+  const runs: HTMLElement[] = [];
+  let column = 0;
+  let text = '';
+  let columns = 0;
+  let last: Cell | undefined;
+  const flush = (): void => {
+    if (last !== undefined && columns > 0) runs.push(drawRun(text, columns, last.style, false));
+    text = '';
+    columns = 0;
+  };
+  for (const cell of cells.slice(0, shownLength(cells, cursorAt))) {
+    const isCursor = cursorAt >= column && cursorAt < column + cell.width;
+    const isAlone = isCursor || cell.width === 2 || !isPlain(cell.text);
+    if (isAlone || cell.styleKey !== last?.styleKey) flush();
+    last = cell;
+    if (isAlone) runs.push(drawRun(cell.text, cell.width, cell.style, isCursor));
+    else {
+      text += cell.text;
+      columns += 1;
+    }
+    column += cell.width;
+  }
+  flush();
+  return runs;
+}
+
+/** Cells up to the last one that shows something. */
+function shownLength(cells: readonly Cell[], cursorAt: number): number {
+  let column = cells.reduce((sum, { width }) => sum + width, 0);
+  for (let length = cells.length; length > 0; length -= 1) {
+    const cell = cells[length - 1];
+    if (cell === undefined) continue;
+    column -= cell.width;
+    const { text, style } = cell;
+    const isBlank =
+      text === ' ' &&
+      style.background === undefined &&
+      !style.inverse &&
+      !style.underline &&
+      !style.strike &&
+      !style.overline;
+    if (!isBlank || column === cursorAt) return length;
+  }
+  return 0;
+}
+
+/** A letter that every fixed-width font has at its width. */
+function isPlain(text: string): boolean {
+  const code = text.charCodeAt(0);
+  return text.length === 1 && code >= 0x20 && code < 0x250 && code !== 0xad;
+}
+
+const CLASSES = { bold: 'bold', dim: 'dim', italic: 'italic', hidden: 'hidden', cursor: 'cursor' } as const;
+const LINES = { underline: 'underline', strike: 'line-through', overline: 'overline' } as const;
+
+/** The names of what is set. */
+function namesOf(set: object, names: Readonly<Record<string, string>>): string {
+  return Object.entries(names)
+    .filter(([key]) => Reflect.get(set, key) === true)
+    .map(([, name]) => name)
+    .join(' ');
+}
+
+function drawRun(text: string, columns: number, style: CellStyle, isCursor: boolean): HTMLElement {
+  const run = document.createElement('span');
+  run.textContent = text;
+  run.style.width = `calc(var(--cell) * ${columns})`;
+  const names = namesOf({ ...style, cursor: isCursor }, CLASSES);
+  if (names !== '') run.className = names;
+  const lines = namesOf(style, LINES);
+  if (lines !== '') run.style.textDecorationLine = lines;
+  const inverse = style.inverse !== isCursor;
+  const ink = colourText(inverse ? style.background : style.foreground);
+  const paper = colourText(inverse ? style.foreground : style.background);
+  if (ink !== undefined || inverse) run.style.color = ink ?? 'var(--terminal-paper)';
+  if (paper !== undefined || inverse) run.style.backgroundColor = paper ?? 'var(--terminal-ink)';
+  return run;
+}
+
+/** The first 16 are of the theme; the others are the same everywhere: a cube of 6 by 6 by 6, and 24 greys. */
+function colourText(colour: CellColour): string | undefined {
+  if (colour === undefined || typeof colour === 'string') return colour;
+  if (colour < 16) return `var(--terminal-${colour})`;
+  if (colour >= 232) {
+    const grey = 8 + (colour - 232) * 10;
+    return `rgb(${grey}, ${grey}, ${grey})`;
+  }
+  const level = (value: number): number => (value === 0 ? 0 : 55 + value * 40);
+  const cube = colour - 16;
+  return `rgb(${level(Math.floor(cube / 36))}, ${level(Math.floor(cube / 6) % 6)}, ${level(cube % 6)})`;
+}
+
+/** The selection, a line for each row that does not go on the one before; undefined if it is elsewhere. */
+function selectedText(rows: readonly HTMLElement[], wraps: readonly boolean[]): string | undefined {
+  const selection = getSelection();
+  const range =
+    selection === null || selection.rangeCount === 0 || selection.isCollapsed
+      ? undefined
+      : selection.getRangeAt(0);
+  if (range === undefined) return undefined;
+  let text: string | undefined;
+  for (const [index, row] of rows.entries()) {
+    if (!range.intersectsNode(row)) continue;
+    const part = document.createRange();
+    part.selectNodeContents(row);
+    if (row.contains(range.startContainer)) part.setStart(range.startContainer, range.startOffset);
+    if (row.contains(range.endContainer)) part.setEnd(range.endContainer, range.endOffset);
+    const line = part.toString();
+    text = text === undefined ? line : `${text}${wraps[index] === true ? '' : '\n'}${line}`;
+  }
+  return text;
+}

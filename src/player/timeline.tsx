@@ -1,0 +1,110 @@
+/** The length of a recording: what happened when, where it stands, and any moment a click or a key away. */
+import type { JSX } from 'preact';
+import { useRef, useState } from 'preact/hooks';
+import type { PlayIndex, PlayMark } from '../screen/play-index.ts';
+import { clockText, wallText, wallTimeOf, type Zone } from './clock-text.ts';
+
+export interface TimelineProps {
+  readonly position: number;
+  readonly seconds: number;
+  readonly index: PlayIndex | undefined;
+  readonly startedAt: string;
+  readonly zone: Zone;
+  readonly onSeek: (seconds: number) => void;
+}
+
+const STRIP_HEIGHT = 100;
+/** Marks drawn at most: more are no marks to anybody. */
+const MAX_DRAWN = 200;
+
+/** A slider. Keys are those of the whole page, see `keyboard.tsx`. */
+export function Timeline(props: TimelineProps): JSX.Element {
+  const { position, seconds, index, startedAt, zone, onSeek } = props;
+  const track = useRef<HTMLDivElement>(null);
+  const [hover, setHover] = useState<number>();
+  const at = (event: { readonly clientX: number }): number => {
+    const box = track.current?.getBoundingClientRect();
+    if (box === undefined || box.width === 0) return 0;
+    return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width)) * seconds;
+  };
+  const shown = hover ?? position;
+  const marks = index?.marks.slice(0, MAX_DRAWN) ?? [];
+  return (
+    <div class="timeline">
+      <div
+        ref={track}
+        class="track"
+        role="slider"
+        tabIndex={0}
+        aria-label="Position in the recording"
+        aria-valuemin={0}
+        aria-valuemax={Math.round(seconds)}
+        aria-valuenow={Math.round(position)}
+        aria-valuetext={`${clockText(position)} of ${clockText(seconds)}, ${wallText(wallTimeOf(startedAt, position), zone)}`}
+        onPointerDown={(event) => {
+          event.currentTarget.setPointerCapture(event.pointerId);
+          onSeek(at(event));
+        }}
+        onPointerMove={(event) => {
+          setHover(at(event));
+          if ((event.buttons & 1) === 1) onSeek(at(event));
+        }}
+        onPointerLeave={() => setHover(undefined)}
+      >
+        {index === undefined ? null : <Strip activity={index.activity} />}
+        <span class="played" style={{ width: share(position, seconds) }} />
+        {marks.map((mark, number) => (
+          <span
+            key={number}
+            class={`mark mark-${mark.kind}`}
+            title={markText(mark)}
+            style={{ left: share(mark.at, seconds) }}
+          />
+        ))}
+        <span class="head" style={{ left: share(position, seconds) }} />
+        {hover === undefined ? null : (
+          <span class="hover" style={{ left: share(hover, seconds) }} aria-hidden="true">
+            {clockText(hover, true)} · {wallText(wallTimeOf(startedAt, hover), zone, false)}
+          </span>
+        )}
+      </div>
+      <p class="wall">{wallText(wallTimeOf(startedAt, shown), zone)}</p>
+    </div>
+  );
+}
+
+/** How much was written when; the square root, because a listing has a thousand times the output of a prompt. */
+function Strip({ activity }: { readonly activity: readonly number[] }): JSX.Element {
+  const most = Math.max(1, ...activity);
+  const path = activity
+    .map((count, span) => {
+      const height = Math.ceil(Math.sqrt(count / most) * STRIP_HEIGHT);
+      return height === 0 ? '' : `M${span} ${STRIP_HEIGHT}h1v-${height}h-1z`;
+    })
+    .join('');
+  return (
+    <svg
+      class="strip"
+      viewBox={`0 0 ${activity.length} ${STRIP_HEIGHT}`}
+      preserveAspectRatio="none"
+      aria-hidden="true"
+    >
+      <path d={path} />
+    </svg>
+  );
+}
+
+const MARK_WORDS: Readonly<Record<PlayMark['kind'], string>> = {
+  resize: 'terminal resized to',
+  gap: 'missing:',
+  marker: 'marker:',
+  damage: 'damaged:',
+};
+
+export function markText({ kind, text, at }: PlayMark): string {
+  return `${clockText(at)} ${MARK_WORDS[kind]} ${text}`;
+}
+
+function share(part: number, whole: number): string {
+  return `${whole > 0 ? Math.max(0, Math.min(1, part / whole)) * 100 : 0}%`;
+}

@@ -1,0 +1,151 @@
+/** A recording being played, as a hook: the terminal, the playback, and what is known of the recording so far. */
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { Playback, type PlaybackState } from '../screen/playback.ts';
+import type { PlayIndex } from '../screen/play-index.ts';
+import { createTerminal } from '../screen/terminal.ts';
+import { readFrame, readPlayIndex, type Recording } from './archive.ts';
+import { openCast } from './cast-source.ts';
+import { createScreenView } from './screen-view.ts';
+
+export interface Played {
+  readonly playback: Playback | undefined;
+  readonly state: PlaybackState;
+  readonly index: PlayIndex | undefined;
+  /** From 0 to 1 while the index is made. */
+  readonly progress: number | undefined;
+}
+
+export interface PlayedOptions {
+  readonly recording: Recording;
+  readonly startAt: number | undefined;
+  readonly autoPlay: boolean;
+}
+
+const NOTHING: PlaybackState = {
+  position: 0,
+  seconds: 0,
+  playing: false,
+  ended: false,
+  waiting: true,
+  badLines: 0,
+  isCut: false,
+  problem: undefined,
+};
+const INDEX_RETRY_MS = 1000;
+
+/** Plays into `element` for as long as it is there. */
+export function usePlayback(element: HTMLElement | null, options: PlayedOptions): Played {
+  const { recording, startAt, autoPlay } = options;
+  const { id } = recording;
+  const [playback, setPlayback] = useState<Playback>();
+  const [state, setState] = useState(NOTHING);
+  const [index, setIndex] = useState<PlayIndex>();
+  const [progress, setProgress] = useState<number>();
+  const first = useRef({ startAt, autoPlay });
+
+  useEffect(() => {
+    if (element === null) return undefined;
+    const gone = new AbortController();
+    const stop = (): void => gone.abort();
+    const run = async (): Promise<void> => {
+      const opened = await openCast(id, gone.signal);
+      if (gone.signal.aborted) return;
+      const { start } = opened;
+      const terminal = createTerminal({ ...start.size, completesLineFeeds: start.withoutTerminal });
+      const view = createScreenView(element);
+      let frame = 0;
+      const made = new Playback({
+        ...opened,
+        terminal,
+        seconds: recording.durationSeconds,
+        loadFrame: (number) => readFrame(id, number, gone.signal),
+        onChange() {
+          dirty = true;
+        },
+      });
+      let dirty = true;
+      let last = performance.now();
+      const draw = (now: number): void => {
+        made.tick(Math.max(0, now - last) / 1000);
+        last = now;
+        if (dirty) {
+          dirty = false;
+          view.paint(terminal.emulator);
+          setState(made.state);
+        }
+        frame = requestAnimationFrame(draw);
+      };
+      const fitting = watchRoom(element, (width, height) => view.fit(width, height));
+      frame = requestAnimationFrame(draw);
+      gone.signal.addEventListener('abort', () => {
+        cancelAnimationFrame(frame);
+        fitting.stop();
+        made.dispose();
+        view.dispose();
+        terminal.dispose();
+      });
+      setPlayback(made);
+      void made.seek(first.current.startAt ?? 0);
+      if (first.current.autoPlay) made.play();
+      await followIndex(id, gone.signal, setProgress, (found) => {
+        made.useFrames(found.frames, found.seconds);
+        setIndex(found);
+      });
+    };
+    run().catch((error: unknown) => {
+      if (!gone.signal.aborted)
+        setState({
+          ...NOTHING,
+          waiting: false,
+          problem: error instanceof Error ? error.message : String(error),
+        });
+    });
+    return stop;
+  }, [element, id]);
+  return { playback, state, index, progress };
+}
+
+/** Asks until there is one, or none to be had. */
+async function followIndex(
+  id: string,
+  signal: AbortSignal,
+  setProgress: (progress: number | undefined) => void,
+  found: (index: PlayIndex) => void,
+): Promise<void> {
+  for (;;) {
+    // without one the recording is played all the same
+    const answer = await readPlayIndex(id, signal).catch(() => undefined);
+    if (signal.aborted) return;
+    if (answer === undefined || 'frames' in answer) {
+      setProgress(undefined);
+      if (answer !== undefined) found(answer);
+      return;
+    }
+    setProgress(answer.progress);
+    await new Promise((resolve) => setTimeout(resolve, INDEX_RETRY_MS));
+  }
+}
+
+/** Tells how much room there is, now and whenever it changes. */
+export function watchRoom(
+  element: HTMLElement,
+  tell: (width: number, height: number) => void,
+): { stop(): void } {
+  const look = (): void => {
+    const { clientWidth } = element;
+    const style = getComputedStyle(element);
+    const across = Number.parseFloat(style.paddingLeft) + Number.parseFloat(style.paddingRight);
+    const down = Number.parseFloat(style.paddingTop) + Number.parseFloat(style.paddingBottom);
+    tell(clientWidth - across, Number.parseFloat(style.maxHeight) - down);
+  };
+  const observer = new ResizeObserver(look);
+  observer.observe(element);
+  addEventListener('resize', look);
+  look();
+  return {
+    stop() {
+      observer.disconnect();
+      removeEventListener('resize', look);
+    },
+  };
+}

@@ -1,0 +1,151 @@
+/**
+ * The list of recordings as a hook. What was loaded stays loaded: it is brought up to date from its top, and found again,
+ * with the place in it, by whoever comes back.
+ */
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { listRecordings, type Filter, type Recording } from './archive.ts';
+
+/** How often the newest page is asked for again, so that running sessions appear by themselves. */
+const REFRESH_MS = 5000;
+/** Pages without a match that are read in one go: the recorder looks at some thousand recordings for each. */
+const MAX_EMPTY_PAGES = 200;
+const MAX_KEPT = 8;
+
+export interface ListState {
+  readonly recordings: readonly Recording[];
+  /** Where older ones begin; undefined when all are here. */
+  readonly next: string | undefined;
+  readonly problem: string | undefined;
+  readonly loading: boolean;
+  /** Recordings are being looked through, back to this time so far, and none matches yet. */
+  readonly searchedTo: string | undefined;
+}
+
+const LOADING: ListState = {
+  recordings: [],
+  next: undefined,
+  problem: undefined,
+  loading: true,
+  searchedTo: undefined,
+};
+
+/** By filter: what was shown last, and where the page stood. */
+const kept = new Map<string, { state: ListState; scroll: number }>();
+
+export interface Recordings {
+  readonly state: ListState;
+  readonly more: () => void;
+}
+
+export function useRecordings(filter: Filter): Recordings {
+  const key = JSON.stringify(filter);
+  const [state, setState] = useState<ListState>(kept.get(key)?.state ?? LOADING);
+  const current = useRef(state);
+  current.current = state;
+  const abort = useRef<AbortController>(undefined);
+
+  useLayoutEffect(() => {
+    const gone = new AbortController();
+    abort.current = gone;
+    const before = kept.get(key);
+    setState(before?.state ?? LOADING);
+    // when the list is taken down, the page has no height any more
+    let scroll = before?.scroll ?? 0;
+    const onScroll = (): void => {
+      scroll = scrollY;
+    };
+    const restoring = requestAnimationFrame(() => {
+      scrollTo(0, scroll);
+      addEventListener('scroll', onScroll, { passive: true });
+    });
+    const refresh = (): void => {
+      if (document.hidden) return;
+      load(filter, undefined, gone.signal, setState).then(
+        (page) => setState((old) => merge(old, page)),
+        (error: unknown) => {
+          if (!gone.signal.aborted)
+            setState((old) => ({ ...old, loading: false, searchedTo: undefined, problem: messageOf(error) }));
+        },
+      );
+    };
+    refresh();
+    const timer = setInterval(refresh, REFRESH_MS);
+    return () => {
+      clearInterval(timer);
+      cancelAnimationFrame(restoring);
+      removeEventListener('scroll', onScroll);
+      gone.abort();
+      keep(key, current.current, scroll);
+    };
+  }, [key]);
+
+  const more = (): void => {
+    const { next } = current.current;
+    const gone = abort.current;
+    if (next === undefined || gone === undefined) return;
+    setState((old) => ({ ...old, loading: true }));
+    load(filter, next, gone.signal, setState).then(
+      (page) =>
+        setState((old) => {
+          const ids = new Set(old.recordings.map(({ id }) => id));
+          const recordings = [...old.recordings, ...page.recordings.filter(({ id }) => !ids.has(id))];
+          return { recordings, next: page.next, problem: undefined, loading: false, searchedTo: undefined };
+        }),
+      (error: unknown) => {
+        if (!gone.signal.aborted)
+          setState((old) => ({ ...old, loading: false, searchedTo: undefined, problem: messageOf(error) }));
+      },
+    );
+  };
+  return { state, more };
+}
+
+function keep(key: string, state: ListState, scroll: number): void {
+  kept.delete(key);
+  kept.set(key, { state: { ...state, loading: false, searchedTo: undefined }, scroll });
+  const [oldest] = kept.keys();
+  if (kept.size > MAX_KEPT && oldest !== undefined) kept.delete(oldest);
+}
+
+interface LoadedPage {
+  readonly recordings: readonly Recording[];
+  readonly next: string | undefined;
+}
+
+/** The next page that has something: a recorder may answer with none and say where to go on. */
+async function load(
+  filter: Filter,
+  from: string | undefined,
+  signal: AbortSignal,
+  setState: (change: (old: ListState) => ListState) => void,
+): Promise<LoadedPage> {
+  let cursor = from;
+  for (let pages = 1; ; pages += 1) {
+    const page = await listRecordings(filter, cursor, signal);
+    const next = page.next ?? undefined;
+    if (page.recordings.length > 0 || next === undefined || pages >= MAX_EMPTY_PAGES)
+      return { recordings: page.recordings, next };
+    cursor = next;
+    setState((old) => (old.recordings.length === 0 ? { ...old, searchedTo: next } : old));
+  }
+}
+
+/** The newest page over what is there: what is new comes first, what has changed changes, what is older stays. */
+function merge(old: ListState, page: LoadedPage): ListState {
+  const ids = new Set(page.recordings.map(({ id }) => id));
+  const last = page.recordings.at(-1);
+  const end = old.recordings.findIndex(({ id }) => id === last?.id);
+  // nothing of the page was there: there may be a gap between them, so it begins anew
+  const older = end < 0 ? [] : old.recordings.slice(end + 1).filter(({ id }) => !ids.has(id));
+  return {
+    recordings: [...page.recordings, ...older],
+    next: older.length === 0 ? page.next : old.next,
+    problem: undefined,
+    loading: false,
+    searchedTo: undefined,
+  };
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

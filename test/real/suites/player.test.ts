@@ -1,0 +1,414 @@
+/**
+ * The page for watching, in a real browser, held against an oracle terminal cell by cell, at the sizes and with the settings
+ * that people have.
+ */
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Complaints, collectComplaints, openBrowser } from '../support/browser.ts';
+import { captureAll } from '../support/captures.ts';
+import { type CastArchive, type CastLine, type CastSpec, startCastArchive } from '../support/casts.ts';
+import { differences, expectedScreen, oracleAt, readShown } from '../support/screen-cells.ts';
+
+const DESKTOP: BrowserContextOptions = { viewport: { width: 1600, height: 1000 }, locale: 'en-GB' };
+const LAPTOP: BrowserContextOptions = { viewport: { width: 1366, height: 768 }, locale: 'en-GB' };
+const PHONE: BrowserContextOptions = {
+  viewport: { width: 390, height: 844 },
+  locale: 'en-GB',
+  hasTouch: true,
+  isMobile: true,
+};
+const STILL: BrowserContextOptions = { ...DESKTOP, reducedMotion: 'reduce' };
+
+let browser: Browser;
+let archive: CastArchive;
+const opened: Complaints[] = [];
+
+beforeAll(async () => {
+  archive = await startCastArchive();
+  browser = await openBrowser();
+});
+
+afterAll(async () => {
+  await browser?.close();
+  await archive?.[Symbol.asyncDispose]();
+});
+
+async function open(path: string, options: BrowserContextOptions = STILL): Promise<Page> {
+  const context = await browser.newContext(options);
+  const page = await context.newPage();
+  opened.push(await collectComplaints(page));
+  await page.goto(`${archive.url}/${path}`);
+  return page;
+}
+
+/** @returns what the browser complains about. */
+async function close(page: Page): Promise<readonly string[]> {
+  await page.context().close();
+  return opened.splice(0).flatMap(({ all }) => all);
+}
+
+/** Waits until the page shows what the oracle shows. */
+async function showsAt(page: Page, spec: CastSpec, seconds: number): Promise<void> {
+  const wanted = await expectedScreen(page, await oracleAt(spec, seconds));
+  await expect
+    .poll(async () => differences(await readShown(page), wanted), { timeout: 8000, interval: 50 })
+    .toEqual([]);
+}
+
+async function goTo(page: Page, seconds: number): Promise<void> {
+  await page.locator('.position input').fill(String(seconds));
+  await page.keyboard.press('Enter');
+}
+
+async function ready(page: Page): Promise<void> {
+  await page.locator('.terminal[data-size]').waitFor();
+}
+
+function lengthOf({ events }: CastSpec): number {
+  return events.at(-1)?.[0] ?? 0;
+}
+
+describe('the screen', () => {
+  it('is that of the oracle at any moment, forwards and back, for everything captured', async () => {
+    const specs = await captureAll();
+    expect(specs.length).toBeGreaterThanOrEqual(30);
+    const page = await open('');
+    const table: string[] = [];
+    for (const spec of specs) {
+      const id = archive.add(spec);
+      await page.goto(`${archive.url}/#/r/${encodeURIComponent(id)}`);
+      await page.reload();
+      await ready(page);
+      const moments = [0.3, 0.75, 0.5, 0.1, 1].map((part) => Math.floor(lengthOf(spec) * part * 10) / 10);
+      for (const moment of moments) {
+        await goTo(page, moment);
+        await showsAt(page, spec, moment).catch((error: unknown) => {
+          table.push(`${spec.command} at ${moment}: ${String(error).slice(0, 1500)}`);
+        });
+      }
+    }
+    expect(table).toEqual([]);
+    expect(await close(page)).toEqual([]);
+  });
+
+  it.each([
+    ['a laptop', LAPTOP],
+    ['a phone', PHONE],
+    ['a dark desktop', { ...DESKTOP, colorScheme: 'dark' } satisfies BrowserContextOptions],
+  ])('is whole on %s, with its controls, before and after a resize', async (_name, options) => {
+    const spec = resizing();
+    const id = archive.add(spec);
+    const page = await open(`#/r/${encodeURIComponent(id)}`, { ...options, reducedMotion: 'reduce' });
+    await ready(page);
+    for (const moment of [0.5, 2]) {
+      await goTo(page, moment);
+      await showsAt(page, spec, moment);
+      const fits = await page.evaluate<boolean>(`document.documentElement.scrollWidth <= innerWidth &&
+        document.querySelector('.controls').getBoundingClientRect().bottom <= innerHeight &&
+        [...document.querySelectorAll('.terminal .row')].every((row) => {
+          const box = row.getBoundingClientRect();
+          const frame = document.querySelector('.terminal').getBoundingClientRect();
+          return box.left >= frame.left - 1 && box.right <= frame.right + 1 && box.bottom <= frame.bottom + 1;
+        })`);
+      expect(fits).toBe(true);
+    }
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('the clock', () => {
+  it('is the recording’s own, whether idle time is skipped or not', async () => {
+    const spec = idle();
+    const id = archive.add(spec);
+    for (const skips of [true, false]) {
+      const page = await open(`#/r/${encodeURIComponent(id)}?t=61`);
+      await ready(page);
+      const box = page.getByLabel('skip idle time');
+      await box.setChecked(skips);
+      await showsAt(page, spec, 61);
+      await expect.poll(() => page.locator('.position input').inputValue()).toBe('1:01.0');
+      expect(await close(page)).toEqual([]);
+    }
+  });
+
+  it('passes idle time quickly, and stands at the same moments', async () => {
+    const spec = idle();
+    const id = archive.add(spec);
+    const page = await open(`#/r/${encodeURIComponent(id)}`, DESKTOP);
+    await ready(page);
+    const started = performance.now();
+    await showsAt(page, spec, lengthOf(spec));
+    expect(performance.now() - started).toBeLessThan(30_000);
+    await expect.poll(() => page.locator('.position input').inputValue()).toBe('1:02.0');
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('does not move by itself for whoever wants less movement', async () => {
+    const spec = idle();
+    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    await ready(page);
+    await page.getByRole('button', { name: 'Play' }).waitFor();
+    await showsAt(page, spec, 0);
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('a recording that is not whole', () => {
+  it('is shown up to the cut', async () => {
+    const events: CastLine[] = [[0.1, 'o', 'before the cut\r\n']];
+    const raw = `${JSON.stringify(events[0])}\n[0.2,"o","lost in the mid`;
+    const spec = { command: 'cut', columns: 80, rows: 24, events, raw };
+    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    await ready(page);
+    await goTo(page, 9);
+    await showsAt(page, spec, 9);
+    await page.locator('[data-notice=cut]').waitFor();
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('is shown past a line that cannot be read, and says so', async () => {
+    const raw = '[0.1,"o","one\\r\\n"]\n{{{ not a line\n[0.2,"o","two\\r\\n"]\n';
+    const events: CastLine[] = [
+      [0.1, 'o', 'one\r\n'],
+      [0.2, 'o', 'two\r\n'],
+    ];
+    const spec = { command: 'bad', columns: 80, rows: 24, events, raw };
+    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    await ready(page);
+    await goTo(page, 9);
+    await showsAt(page, spec, 9);
+    await page.locator('[data-notice=damage]').getByText('1 line').waitFor();
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('without output has an empty screen and says so', async () => {
+    const spec = { command: 'true', columns: 0, rows: 0, events: [] };
+    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    await page.locator('[data-notice=silent]').waitFor();
+    await showsAt(page, { ...spec, columns: 80, rows: 24 }, 0);
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('without a terminal has its lines one below the other, and says when they are no text', async () => {
+    const text = { command: 'ls', columns: 0, rows: 0, events: [[0.1, 'o', 'a\nb\nc\n']] as const };
+    const page = await open(`#/r/${encodeURIComponent(archive.add(text))}`);
+    await ready(page);
+    await goTo(page, 1);
+    await showsAt(page, { ...text, columns: 80, rows: 24, events: [[0.1, 'o', 'a\r\nb\r\nc\r\n']] }, 1);
+    const data = {
+      ...text,
+      command: 'tar',
+      events: [[0.1, 'o', '\u0000\ufffd\u0001x'.repeat(200)]] as const,
+    };
+    await page.goto(`${archive.url}/#/r/${encodeURIComponent(archive.add(data))}`);
+    await page.locator('[data-notice=binary]').waitFor();
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('the keyboard alone', () => {
+  it('plays, seeks, changes speed, shows its keys, and reaches the time line', async () => {
+    const spec = idle();
+    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    await ready(page);
+    const at = (): Promise<string> => page.locator('.position input').inputValue();
+    await page.keyboard.press('End');
+    await expect.poll(at).toBe('1:02.0');
+    await page.keyboard.press('ArrowLeft');
+    await expect.poll(at).toBe('0:57.0');
+    await page.keyboard.press('5');
+    await expect.poll(at).toBe('0:31.0');
+    await page.keyboard.press('Home');
+    await expect.poll(at).toBe('0:00.0');
+    await showsAt(page, spec, 0);
+    await page.keyboard.press('.');
+    await showsAt(page, spec, 1);
+    await page.keyboard.press('>');
+    expect(await page.getByLabel('Speed').inputValue()).toBe('2');
+    await page.keyboard.press(' ');
+    await page.getByRole('button', { name: 'Pause' }).waitFor();
+    await page.keyboard.press(' ');
+    await page.getByRole('button', { name: 'Play' }).waitFor();
+    await page.keyboard.press('?');
+    await page.getByRole('dialog').getByText('play or pause').waitFor();
+    await page.keyboard.press('Escape');
+    const slider = page.getByRole('slider', { name: 'Position in the recording' });
+    await slider.focus();
+    expect(await slider.getAttribute('aria-valuetext')).toMatch(/of 1:02/);
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('what can be taken away', () => {
+  it('is the screen with its line breaks', async () => {
+    const spec = {
+      command: 'copy',
+      columns: 40,
+      rows: 6,
+      events: [[0.1, 'o', `first\r\nsecond  line\r\n${'w'.repeat(50)}\r\nlast`]] as const,
+    };
+    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive.url });
+    await ready(page);
+    await goTo(page, 1);
+    await showsAt(page, spec, 1);
+    await page.evaluate(`getSelection().selectAllChildren(document.querySelector('.terminal'))`);
+    await page.keyboard.press('Control+c');
+    const copied = await page.evaluate<string>('navigator.clipboard.readText()');
+    expect(copied.trimEnd()).toBe(`first\nsecond  line\n${'w'.repeat(50)}\nlast`);
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('is a link, and it is said that it was copied', async () => {
+    const page = await open(`#/r/${encodeURIComponent(archive.add(idle()))}?t=30`);
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive.url });
+    await ready(page);
+    await page.getByText('Link to this moment').click();
+    await page.getByText('Link to 0:30.0 copied.').waitFor();
+    expect(await page.evaluate<string>('navigator.clipboard.readText()')).toContain('?t=30.0');
+    expect(await page.title()).toContain('prod/web-0');
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('the list', () => {
+  it('finds what is in no field that is shown, and says where', async () => {
+    archive.add({ command: 'sh', columns: 80, rows: 24, events: [], node: 'desktop-7.example.ts.net' });
+    const page = await open('#/?text=desktop-7');
+    await page.locator('tbody .why').getByText('from: desktop-7').first().waitFor();
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('keeps what was loaded, and the place in it', async () => {
+    for (let count = 0; count < 120; count += 1)
+      archive.add({
+        command: `run ${count}`,
+        columns: 80,
+        rows: 24,
+        events: [[1, 'o', 'x']],
+        user: 'many@example.com',
+      });
+    const page = await open('#/?user=many@example.com', LAPTOP);
+    const rows = page.locator('tbody tr');
+    await expect.poll(() => rows.count()).toBe(50);
+    await page.getByText('Older recordings').click();
+    await expect.poll(() => rows.count()).toBe(100);
+    await rows.nth(90).scrollIntoViewIfNeeded();
+    const before = await page.evaluate<number>('scrollY');
+    await rows.nth(90).locator('a').click();
+    await ready(page);
+    await page.goBack();
+    await expect.poll(() => rows.count()).toBe(100);
+    await expect.poll(() => page.evaluate<number>('scrollY')).toBe(before);
+    // and is still brought up to date
+    archive.add({ command: 'the newest', columns: 80, rows: 24, events: [], user: 'many@example.com' });
+    await rows.first().getByText('the newest').waitFor({ timeout: 15_000 });
+    expect(await rows.count()).toBe(101);
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('opens a row in another tab for whoever asks so', async () => {
+    const page = await open('', LAPTOP);
+    const { x, y } = (await page.locator('tbody tr').first().locator('td').nth(3).boundingBox())!;
+    const opening = page.context().waitForEvent('page');
+    await page.keyboard.down('Control');
+    await page.mouse.click(x + 5, y + 5);
+    await page.keyboard.up('Control');
+    const other = await opening;
+    await other.waitForURL(/#\/r\//);
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('fits a phone', async () => {
+    const page = await open('', PHONE);
+    await page.locator('tbody tr').first().waitFor();
+    expect(await page.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('a large recording', () => {
+  it('is begun at once, jumped in by keyframes, and not kept in memory', async () => {
+    const events = 70_000;
+    const secondsOf = (event: number): number => (event + 1) / 100;
+    const lines = Array.from({ length: events }, (_, event) => {
+      const text = `\x1b[3${event % 8}mrequest ${event}\x1b[0m ${'served '.repeat(100)}\r\n`;
+      return `${JSON.stringify([secondsOf(event), 'o', text])}\n`;
+    });
+    const raw = lines.join('');
+    const id = archive.add({ command: 'large', columns: 100, rows: 30, events: [], raw });
+    const started = performance.now();
+    const page = await open(`#/r/${encodeURIComponent(id)}`, { ...LAPTOP, reducedMotion: 'reduce' });
+    await ready(page);
+    const timings = [`first picture ${Math.round(performance.now() - started)} ms`];
+    const index = `${archive.url}/api/v1/recordings/${id}/playback?view=1`;
+    await expect.poll(async () => (await fetch(index)).status, { timeout: 120_000, interval: 500 }).toBe(200);
+    await page.locator('.strip').waitFor();
+    let asked = 0;
+    page.on('request', (request) => {
+      const [, from = 0, to = 0] = /bytes=(\d+)-(\d+)/.exec(request.headers()['range'] ?? '') ?? [];
+      asked += Number(to) - Number(from);
+    });
+    for (const event of [60_000, 5_000, 33_333, 69_999]) {
+      const begun = performance.now();
+      await goTo(page, secondsOf(event) + 0.002);
+      await expect
+        .poll(async () => (await page.locator('.terminal').textContent())?.match(/request \d+/g)?.at(-1), {
+          timeout: 10_000,
+          interval: 10,
+        })
+        .toBe(`request ${event}`);
+      timings.push(`jump to ${event}: ${Math.round(performance.now() - begun)} ms`);
+    }
+    const heap = await page.evaluate<number>('performance.memory.usedJSHeapSize');
+    timings.push(`heap ${Math.round(heap / 1e6)} MB of ${Math.round(raw.length / 1e6)} MB`);
+    console.log(timings.join('; '));
+    // four jumps, each of a few pieces of what lies behind a keyframe
+    expect(asked).toBeLessThan(raw.length / 5);
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('the access log', () => {
+  it('has one event for one viewing, however often the page asks', async () => {
+    const spec = idle();
+    const id = archive.add(spec);
+    const page = await open(`#/r/${encodeURIComponent(id)}`);
+    await ready(page);
+    for (const moment of [5, 60, 1]) await goTo(page, moment);
+    await showsAt(page, spec, 1);
+    await page.reload();
+    await ready(page);
+    expect(await close(page)).toEqual([]);
+    const mine = (await archive.accesses()).filter(({ recording }) => recording === id);
+    expect(mine.map(({ action }) => action)).toEqual(['play']);
+  });
+});
+
+function idle(): CastSpec {
+  return {
+    command: 'idle',
+    columns: 80,
+    rows: 24,
+    events: [
+      [1, 'o', 'first\r\n'],
+      [60, 'o', 'a minute later\r\n'],
+      [62, 'o', 'the end\r\n'],
+    ],
+  };
+}
+
+function resizing(): CastSpec {
+  const ruler = (columns: number): string =>
+    Array.from({ length: columns }, (_, n) => String(n % 10)).join('');
+  return {
+    command: 'resize',
+    columns: 80,
+    rows: 24,
+    events: [
+      [0.1, 'o', `${ruler(80)}\x1b[24;1Hbottom`],
+      [1, 'r', '130x40'],
+      [1.1, 'o', `\x1b[2J\x1b[H${ruler(130)}\x1b[40;1Hbottom\x1b[20;65H\x1b[7mmiddle\x1b[0m`],
+    ],
+  };
+}

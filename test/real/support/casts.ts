@@ -1,0 +1,95 @@
+/** An archive of casts that a test made itself, on a recorder with the built page. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PLAYER_DIRECTORY } from '../../../src/compose/player-directory.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { createRecorder, type RecorderOptions } from '../../../src/tsrecorder/server.ts';
+
+export type CastLine = readonly [seconds: number, code: string, data: string];
+
+export interface CastSpec {
+  readonly command: string;
+  readonly columns: number;
+  readonly rows: number;
+  readonly events: readonly CastLine[];
+  readonly user?: string;
+  readonly node?: string;
+  /** The file's bytes after the header, instead of `events`. */
+  readonly raw?: string;
+}
+
+export interface CastArchive extends AsyncDisposable {
+  readonly url: string;
+  readonly folder: string;
+  /** Puts a recording into the store. @returns its id */
+  add(spec: CastSpec): string;
+  /** Who looked at what, as it was written down. */
+  accesses(): Promise<readonly { readonly action: string; readonly recording?: string }[]>;
+}
+
+const NODE = 'nTEST1CNTRL';
+const START_MS = Date.UTC(2026, 0, 2, 3, 4, 5);
+
+export async function startCastArchive(options: Partial<RecorderOptions> = {}): Promise<CastArchive> {
+  const folder = mkdtempSync(join(tmpdir(), 'tccasts-'));
+  const recorder = await createRecorder({
+    listen: { host: '127.0.0.1', port: 0 },
+    directory: folder,
+    playerDirectory: PLAYER_DIRECTORY,
+    identify: async () => ({ kind: 'refused', reason: 'this archive is only read' }),
+    identifyViewer: async () => ({
+      node: 'auditor.example.ts.net',
+      nodeId: 'nAUD',
+      user: 'carol@example.com',
+    }),
+    log: createSilentLogger(),
+    ...options,
+    timing: { listRefreshMs: 100, closeGraceMs: 200, ...options.timing },
+  });
+  let count = 0;
+  return {
+    url: recorder.url,
+    folder,
+    add(spec) {
+      const at = new Date(START_MS + count * 60_000).toISOString().replace('Z', '000000Z');
+      count += 1;
+      mkdirSync(join(folder, NODE), { recursive: true });
+      writeFileSync(join(folder, NODE, `${at}.cast`), castText(spec));
+      return `${NODE}_${at}`;
+    },
+    async accesses() {
+      const response = await fetch(`${recorder.url}/api/v1/events?type=tailcast-recording-access&limit=500`);
+      const { events } = (await response.json()) as {
+        events: { event: { action: string; recording?: string } }[];
+      };
+      return events.map(({ event }) => event).filter(({ action }) => action !== 'events');
+    },
+    async [Symbol.asyncDispose]() {
+      await recorder.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Header and events as our gateway writes them. */
+export function castText({ command, columns, rows, events, user, node, raw }: CastSpec): string {
+  const header = {
+    version: 2,
+    width: columns,
+    height: rows,
+    timestamp: START_MS / 1000,
+    command,
+    srcNode: node ?? 'laptop.example.ts.net',
+    srcNodeID: 'nLAP',
+    srcNodeUser: user ?? 'alice@example.com',
+    env: null,
+    sshUser: '',
+    localUser: '',
+    connectionID: '',
+    kubernetes: { PodName: 'web-0', Namespace: 'prod', Container: 'app', SessionType: 'exec' },
+    tailcast: 1,
+  };
+  const lines = raw ?? events.map((event) => `${JSON.stringify(event)}\n`).join('');
+  return `${JSON.stringify(header)}\n${lines}`;
+}
