@@ -12,6 +12,7 @@
  * Kubernetes' server never ends the error stream: when it closes the connection it resets all streams, behind everything
  * else. So a status is kept from the client until that has come: what is cut off before has another status.
  */
+import { createHeartbeatSearch } from './heartbeat-search.ts';
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import {
   createSpdyParser,
@@ -108,6 +109,7 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
   const readSize = createSizeReader(session);
   let mayWait = false;
   let answers: Uint8Array[] | undefined;
+  const heartbeat = createHeartbeatSearch(isPingBegun, PING_BYTES);
   /** The client has given up a stream, or all of them. */
   let left = false;
   const seeData = (event: SpdyDataPiece): void => {
@@ -118,8 +120,8 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
   };
   const see = (event: SpdyEvent): void => {
     // ids of a client are odd; with an even one it answers the server
-    const heartbeat = event.kind === 'ping' && event.id % 2 === 1;
-    if (heartbeat) answers?.push(encodeSpdyFrame(event));
+    const isHeartbeat = event.kind === 'ping' && event.id % 2 === 1;
+    if (isHeartbeat) answers?.push(encodeSpdyFrame(event));
     else answers = undefined;
     switch (event.kind) {
       case 'synStream':
@@ -147,10 +149,14 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
   };
   return {
     push(chunk) {
-      mayWait = parser.atBoundary;
-      answers = [];
+      // what is kept from before is judged together with this
+      if (heartbeat.begunBytes === 0 || !mayWait) {
+        mayWait = parser.atBoundary || heartbeat.begunBytes > 0;
+        answers = [];
+      }
       const wait = seeAll(parser, chunk, see, session);
-      if (!parser.atBoundary) mayWait = false;
+      heartbeat.look(chunk, parser.partialBytes);
+      if (!parser.atBoundary && heartbeat.begunBytes === 0) mayWait = false;
       return wait;
     },
     delivered() {},
@@ -163,10 +169,22 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
     get mayWait() {
       return mayWait;
     },
+    get heartbeatBytes() {
+      return heartbeat.begunBytes;
+    },
     get answers() {
       return answers ?? [];
     },
   };
+}
+
+/** A whole PING frame. */
+const PING_BYTES = 12;
+/** Version and type, and the length; the flags between them mean nothing. */
+const PING_HEAD = [0x80, 0x03, 0x00, 0x06, undefined, 0x00, 0x00, 0x04];
+
+function isPingBegun(bytes: Uint8Array): boolean {
+  return PING_HEAD.every((byte, at) => byte === undefined || at >= bytes.length || bytes[at] === byte);
 }
 
 interface ServerReader {

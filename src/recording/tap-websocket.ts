@@ -9,6 +9,7 @@
  *
  * Server messages are recorded frame piece by frame piece as they arrive; payload of stdin is counted, not copied.
  */
+import { createHeartbeatSearch } from './heartbeat-search.ts';
 import { decodeBase64 } from '../wire/base64.ts';
 import { CHANNEL, encodeBase64Message, type ChannelProtocol } from '../wire/remotecommand/channel.ts';
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
@@ -61,6 +62,7 @@ function createClientSide(
   let mayWait = false;
   let answers: Uint8Array[] | undefined;
   let ping: Uint8Array = EMPTY;
+  const heartbeat = createHeartbeatSearch(isPingBegun, MAX_PING_BYTES);
   /** The client has sent its close frame. */
   let left = false;
   const see = (piece: WebSocketPiece): void => {
@@ -96,10 +98,14 @@ function createClientSide(
   };
   return {
     push(chunk) {
-      mayWait = scanner.atBoundary;
-      answers = [];
+      // what is kept from before is judged together with this
+      if (heartbeat.begunBytes === 0 || !mayWait) {
+        mayWait = scanner.atBoundary || heartbeat.begunBytes > 0;
+        answers = [];
+      }
       const wait = seeAll(scanner, chunk, see, session);
-      if (!scanner.atBoundary) mayWait = false;
+      heartbeat.look(chunk, scanner.partialBytes);
+      if (!scanner.atBoundary && heartbeat.begunBytes === 0) mayWait = false;
       return wait;
     },
     delivered() {},
@@ -112,10 +118,21 @@ function createClientSide(
     get mayWait() {
       return mayWait;
     },
+    get heartbeatBytes() {
+      return heartbeat.begunBytes;
+    },
     get answers() {
       return answers ?? [];
     },
   };
+}
+
+/** Head, mask and payload of the largest control frame (RFC 6455 §5.5). */
+const MAX_PING_BYTES = 2 + 4 + 125;
+
+/** A ping, or the answer to one. */
+function isPingBegun([first = 0]: Uint8Array): boolean {
+  return first === (0x80 | OPCODE.ping) || first === (0x80 | OPCODE.pong);
 }
 
 /**

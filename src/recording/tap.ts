@@ -18,6 +18,7 @@ export interface Tap {
   readonly standsBetweenFrames?: boolean;
   /** See `RelayTap`; of the client's side only. */
   readonly mayWait?: boolean;
+  readonly heartbeatBytes?: number;
   readonly answers?: readonly Uint8Array[];
 }
 

@@ -53,6 +53,7 @@ describe('SPDY tap, heartbeats', () => {
     const { clientToServer } = createSpdyTaps(new SeenSession(), 4);
     const look = (chunk: Uint8Array): string => {
       void clientToServer.push(chunk);
+      if ((clientToServer.heartbeatBytes ?? 0) > 0) return `begun ${clientToServer.heartbeatBytes}`;
       if (clientToServer.mayWait !== true) return 'goes';
       return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
     };
@@ -65,8 +66,29 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(ping)).toBe(answer);
     expect(look(Buffer.concat([ping, client.data(3, utf8('x'))]))).toBe('goes');
     expect(look(Buffer.concat([client.data(3, utf8('x')), ping]))).toBe('goes');
-    expect(look(ping.subarray(0, 5))).toBe('goes');
-    expect(look(ping.subarray(5))).toBe('goes');
+    for (let at = 1; at < ping.length; at++) {
+      expect(look(ping.subarray(0, at))).toBe(`begun ${at}`);
+      expect(look(ping.subarray(at))).toBe(answer);
+    }
+    // as kubectl writes it
+    for (const [piece, begun] of [
+      ['8003', 2],
+      ['0006', 4],
+      ['00000004', 8],
+    ] as const)
+      expect(look(hex(piece))).toBe(`begun ${begun}`);
+    expect(look(hex('00000001'))).toBe(answer);
+    expect(look(Buffer.concat([client.data(3, utf8('x')), ping.subarray(0, 5)]))).toBe('begun 5');
+    expect(clientToServer.mayWait).toBe(false);
+    expect(look(ping.subarray(5))).toBe(answer);
+    expect(look(Buffer.concat([ping, ping.subarray(0, 7)]))).toBe('begun 7');
+    expect(look(ping.subarray(7))).toBe(answer + answer);
+    // begins like one, and is none
+    const key = client.data(3, utf8('x'));
+    expect(look(key.subarray(0, 3))).toBe('goes');
+    expect(look(key.subarray(3))).toBe('goes');
+    expect(look(hex('800300'))).toBe('begun 3');
+    expect(look(hex('03000000080000000300000005'))).toBe('goes');
     expect(look(Buffer.concat([ping, ping]))).toBe(answer + answer);
     expect(look(client.data(5, utf8('{"Width":1,"Height":2}')))).toBe('waits');
     expect(look(Buffer.concat([ping, client.data(5, utf8('{}'))]))).toBe('waits');

@@ -58,6 +58,7 @@ describe('WebSocket tap, heartbeats', () => {
     const { clientToServer } = createWebSocketTaps(new SeenSession(), parseSubprotocol('v5.channel.k8s.io')!);
     const look = (chunk: Uint8Array): string => {
       void clientToServer.push(chunk);
+      if ((clientToServer.heartbeatBytes ?? 0) > 0) return `begun ${clientToServer.heartbeatBytes}`;
       if (clientToServer.mayWait !== true) return 'goes';
       return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
     };
@@ -68,8 +69,12 @@ describe('WebSocket tap, heartbeats', () => {
     expect(look(key)).toBe('goes');
     expect(look(Buffer.concat([ping, key]))).toBe('goes');
     expect(look(Buffer.concat([key, ping]))).toBe('goes');
-    expect(look(ping.subarray(0, 3))).toBe('goes');
-    expect(look(ping.subarray(3))).toBe('goes');
+    for (let at = 1; at < ping.length; at++) {
+      expect(look(ping.subarray(0, at))).toBe(`begun ${at}`);
+      expect(look(ping.subarray(at))).toBe(pong);
+    }
+    expect(look(key.subarray(0, 3))).toBe('goes');
+    expect(look(key.subarray(3))).toBe('goes');
     expect(look(clientMessage(255, Uint8Array.of(0)))).toBe('goes');
     expect(look(clientMessage(4, SIZE))).toBe('waits');
     expect(look(Buffer.concat([ping, clientMessage(4, SIZE)]))).toBe('waits');

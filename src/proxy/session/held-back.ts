@@ -38,6 +38,8 @@ export class HeldBack {
   /** The last chunk that went ended where a frame ends. */
   #between = true;
   #stopped = false;
+  /** Ends inside what may be a heartbeat: clients write one in several pieces. */
+  #begun: Uint8Array | undefined;
 
   constructor(options: HeldBackOptions) {
     this.#options = options;
@@ -46,18 +48,32 @@ export class HeldBack {
   stop(): void {
     this.#stopped = true;
     this.#held = [];
+    this.#begun = undefined;
   }
 
   /** @returns whether the chunk is kept, or answered: it must not be delivered now */
   consider(chunk: Uint8Array, tap: RelayTap): boolean {
-    if (tap.mayWait !== true) {
+    const bytes = this.#begun === undefined ? chunk : Buffer.concat([this.#begun, chunk]);
+    const { heartbeatBytes: begun = 0, answers = [] } = tap;
+    const waits = tap.mayWait === true;
+    const head = waits || begun === 0 ? bytes : bytes.subarray(0, bytes.length - begun);
+    this.#begun = begun === 0 ? undefined : bytes.slice(waits ? 0 : head.length);
+    if (!waits) {
       this.#gone += 1;
       this.#flush();
-      this.#between = tap.standsBetweenFrames === true;
-      return false;
+      this.#between = begun > 0 || tap.standsBetweenFrames === true;
+      return this.#go(head, chunk);
     }
-    if (tap.answers !== undefined && tap.answers.length > 0) void this.#beat(chunk, tap.answers);
-    else void this.#keep(chunk);
+    if (begun > 0) return true;
+    if (answers.length > 0) void this.#beat(bytes, answers);
+    else void this.#keep(bytes);
+    return true;
+  }
+
+  /** Delivers `bytes` unless they are the chunk, which the caller delivers then. */
+  #go(bytes: Uint8Array, chunk: Uint8Array): boolean {
+    if (bytes === chunk) return false;
+    if (bytes.length > 0) this.#options.inbound().forward(bytes);
     return true;
   }
 

@@ -27,6 +27,8 @@ export interface RelayTap {
   readonly standsBetweenFrames?: boolean;
   /** Nothing in the chunk that was pushed last has to reach the other end now; it is made of whole frames. */
   readonly mayWait?: boolean;
+  /** So many bytes at its end begin what may be a heartbeat, and `mayWait` is said of the others: more has to come first. */
+  readonly heartbeatBytes?: number;
   /** What the other end would say to the chunk that was pushed last, where that is all it would do. */
   readonly answers?: readonly Uint8Array[];
 }

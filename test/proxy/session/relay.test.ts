@@ -4,7 +4,10 @@ import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
 import { startRelay, type RelayOptions, type RelayTap } from '../../../src/proxy/session/relay.ts';
+import { createSpdyTaps } from '../../../src/recording/tap-spdy.ts';
 import { ByteReader } from '../../support/byte-reader.ts';
+import { createSpdyPeer } from '../../support/stream-peers.ts';
+import { SeenSession } from '../../support/tapped-session.ts';
 import { socketPair, type SocketPair } from '../../support/socket-pair.ts';
 
 const pairs: SocketPair[] = [];
@@ -296,6 +299,65 @@ describe('relay with taps', () => {
     gate.resolve();
     expect((await fromUpstream.take(8)).toString()).toBe('heldpong');
     expect(fromClient.size).toBe(0);
+    relay.stop();
+  });
+
+  it.each([[[1]], [[2, 4, 8]], [[5]], [[11]]])(
+    'answers a heartbeat that comes in pieces cut at %j, and sends none of them',
+    async (cuts) => {
+      const peer = createSpdyPeer();
+      const { clientToServer } = createSpdyTaps(new SeenSession(), 4);
+      const server = { ...tap(() => undefined), standsBetweenFrames: true, unsentBytes: 0 };
+      const { client, fromClient, fromUpstream, relay } = await relayed({
+        taps: { clientToServer, serverToClient: server },
+      });
+      const ping = Buffer.from('800300060000000400000001', 'hex');
+      let sent = 0;
+      const send = async (bytes: Uint8Array): Promise<void> => {
+        client.write(bytes);
+        sent += bytes.length;
+        await until(() => relay.totals.fromClient === sent);
+      };
+      const open = Buffer.concat([peer.open(1, 'error'), peer.open(3, 'stdin')]);
+      await send(open);
+      let from = 0;
+      for (const to of [...cuts, ping.length]) {
+        await send(ping.subarray(from, to));
+        from = to;
+      }
+      expect((await fromUpstream.take(ping.length)).equals(ping)).toBe(true);
+      const key = peer.data(3, Buffer.from('x'));
+      await send(Buffer.concat([key, ping.subarray(0, 6)]));
+      await send(ping.subarray(6));
+      await send(key);
+      expect((await fromUpstream.take(ping.length)).equals(ping)).toBe(true);
+      const gone = await fromClient.take(open.length + 2 * key.length);
+      expect(gone.equals(Buffer.concat([open, key, key]))).toBe(true);
+      expect(fromClient.size).toBe(0);
+      relay.stop();
+    },
+  );
+
+  it('sends what has to go in order, between pieces of heartbeats', async () => {
+    const peer = createSpdyPeer();
+    const { clientToServer } = createSpdyTaps(new SeenSession(), 4);
+    const { client, fromClient, relay } = await relayed({ taps: { clientToServer, serverToClient: idle } });
+    const ping = Buffer.from('800300060000000400000001', 'hex');
+    const key = peer.data(3, Buffer.from('x'));
+    const open = Buffer.concat([peer.open(1, 'error'), peer.open(3, 'stdin')]);
+    let sent = 0;
+    // the second brings as much of a beginning as it takes of one
+    for (const chunk of [
+      Buffer.concat([open, ping.subarray(0, 5)]),
+      Buffer.concat([ping.subarray(5), key, ping.subarray(0, 5)]),
+      Buffer.concat([ping.subarray(5), key]),
+    ]) {
+      client.write(chunk);
+      sent += chunk.length;
+      await until(() => relay.totals.fromClient === sent);
+    }
+    const all = Buffer.concat([open, ping, key, ping, key]);
+    expect((await fromClient.take(all.length)).equals(all)).toBe(true);
     relay.stop();
   });
 
