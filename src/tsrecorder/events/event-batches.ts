@@ -104,8 +104,8 @@ class Batches implements EventBatches {
     return this.#exclusively(async () => {
       const found = new Map<string, string>();
       for (const file of await this.#files()) {
-        const content = await readFile(join(this.#options.directory, file), 'utf8');
-        found.set(nameOf(file), content.slice(0, content.lastIndexOf('\n') + 1));
+        const content = await readUnlessGone(join(this.#options.directory, file));
+        if (content !== undefined) found.set(nameOf(file), content.slice(0, content.lastIndexOf('\n') + 1));
       }
       return found;
     });
@@ -234,4 +234,14 @@ class Batches implements EventBatches {
 
 function nameOf(file: string): string {
   return `${batchPrefix(file.slice(0, 10))}${file}`;
+}
+
+/** Undefined: it has been stored meanwhile, and is found there. */
+async function readUnlessGone(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  }
 }
