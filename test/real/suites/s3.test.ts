@@ -1,4 +1,5 @@
 /** Our store against a real S3 server. */
+import { loadSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdir, truncate } from 'node:fs/promises';
@@ -230,6 +231,11 @@ describe('an archive in a bucket', () => {
     return rig;
   }
 
+  const keyOf = async (rig: RecorderRig): Promise<readonly string[]> => {
+    const path = join(rig.directory, '.spool', 'evidence', 'key.pem');
+    return ['--key', (await loadSigningKey(path, false)).public.raw];
+  };
+
   const objects = async (prefix: string): Promise<readonly string[]> => {
     const { Contents = [] } = await admin.send(
       new ListObjectsV2Command({ Bucket: 'recordings', Prefix: `${prefix}/` }),
@@ -241,7 +247,8 @@ describe('an archive in a bucket', () => {
     await using rig = await record('verified');
     await rig.recorder.close();
     const checkpoint = join(folder, 'checkpoint');
-    expect(await tailcast('verify', 'verified', '--save-checkpoint', checkpoint)).toMatchObject({
+    const key = await keyOf(rig);
+    expect(await tailcast('verify', 'verified', ...key, '--save-checkpoint', checkpoint)).toMatchObject({
       code: 0,
       stdout: expect.stringContaining('3 recordings with evidence'),
     });
@@ -278,12 +285,12 @@ describe('an archive in a bucket', () => {
     ];
     for (const [name, change, expected] of kinds) {
       await change();
-      const { code, stdout } = await tailcast('verify', 'verified', '--checkpoint', checkpoint);
+      const { code, stdout } = await tailcast('verify', 'verified', ...key, '--checkpoint', checkpoint);
       expect([name, code]).toEqual([name, 1]);
       expect(stdout, name).toMatch(expected);
-      for (const [key, content] of contents) await put(key, content);
+      for (const [name_, content] of contents) await put(name_, content);
     }
-    expect((await tailcast('verify', 'verified', '--checkpoint', checkpoint)).code).toBe(0);
+    expect((await tailcast('verify', 'verified', ...key, '--checkpoint', checkpoint)).code).toBe(0);
   });
 
   it('is listed and played by the tools without a recorder', async () => {
@@ -319,7 +326,7 @@ describe('an archive in a bucket', () => {
     });
     expect(left.map(({ id }) => id)).toEqual([held?.id]);
     await again.recorder.close();
-    expect(await tailcast('verify', 'retained')).toMatchObject({
+    expect(await tailcast('verify', 'retained', ...(await keyOf(rig)))).toMatchObject({
       code: 0,
       stdout: expect.stringContaining('1 recordings with evidence, 0 without, 2 removed'),
     });
