@@ -93,7 +93,7 @@ const READS: ReadonlySet<string> = new Set(['get', 'list', 'watch']);
  * Subresources of Kubernetes that are written and start nothing. Source: the storage maps of kube-apiserver 1.36
  * (`pkg/registry/<group>/rest`); custom resources have `status` and `scale` only.
  */
-const KNOWN_SUBRESOURCES: ReadonlySet<string> = new Set([
+export const KNOWN_SUBRESOURCES: ReadonlySet<string> = new Set([
   'approval',
   'binding',
   'ephemeralcontainers',

@@ -4,6 +4,7 @@
  * what was started; never kept are values that programs read (environment, annotations, data), addresses of webhooks with
  * their queries, and tokens. Pure.
  */
+import { KNOWN_SUBRESOURCES } from '../kube/interactive.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 
 /**
@@ -158,19 +159,6 @@ const DELETE_OPTIONS = fields(
   ),
 );
 
-/** Subresources whose bodies and queries are Kubernetes' own and not those of a program that is reached through it. */
-const OWN_SUBRESOURCES: ReadonlySet<string> = new Set([
-  '',
-  'approval',
-  'binding',
-  'ephemeralcontainers',
-  'eviction',
-  'finalize',
-  'resize',
-  'scale',
-  'status',
-  'token',
-]);
 /** Their queries say what was run, or read. */
 const TELLING_QUERIES: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward', 'log']);
 
@@ -182,7 +170,7 @@ type Asked = Pick<
 /** What is kept of a body; undefined: nothing of it, as it is not for Kubernetes but for a program behind it. */
 export function keptOfBody(info: Asked): Shape | undefined {
   const { isResourceRequest, apiGroup, resource, subresource, verb, parts } = info;
-  if (!isResourceRequest || parts.length > 3 || !OWN_SUBRESOURCES.has(subresource)) return undefined;
+  if (!isResourceRequest || parts.length > 3 || !isOwn(subresource)) return undefined;
   if (verb === 'delete' || verb === 'deletecollection') return DELETE_OPTIONS;
   if (subresource === 'scale') return SCALE;
   return KINDS.get(`${apiGroup}/${resource}${subresource === '' ? '' : `/${subresource}`}`) ?? ANY_OBJECT;
@@ -192,5 +180,10 @@ export function keptOfBody(info: Asked): Shape | undefined {
 export function keepsQuery({ isResourceRequest, apiPrefix, resource, subresource, parts }: Asked): boolean {
   if (!isResourceRequest) return false;
   if (apiPrefix === 'api' && resource === 'nodes' && subresource === 'proxy') return true;
-  return parts.length <= 3 && (OWN_SUBRESOURCES.has(subresource) || TELLING_QUERIES.has(subresource));
+  return parts.length <= 3 && (isOwn(subresource) || TELLING_QUERIES.has(subresource));
+}
+
+/** Whether body and query are Kubernetes' own, and not those of a program that is reached through the subresource. */
+function isOwn(subresource: string): boolean {
+  return subresource === '' || KNOWN_SUBRESOURCES.has(subresource);
 }

@@ -10,15 +10,19 @@ export interface Tap {
    * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection: the chunk must not be delivered
    */
   push(chunk: Uint8Array): void | Promise<void>;
-  /** What was pushed was handed to the other side, but for its last `unsent` bytes. */
+  /** What was pushed has been handed to the other end, but for the last `unsent` bytes. */
   delivered(unsent?: number): void;
-  /** See `RelayTap`; of the server's side only. */
+  /** Of the server's side: so many of the bytes that were pushed last must not be delivered before more has come. */
   readonly unsentBytes?: number;
+  /** So many of them say how all of it ended, which is not to be told while that is in doubt. */
   readonly conclusionBytes?: number;
+  /** What was delivered ends where a frame ends, and others may follow. */
   readonly standsBetweenFrames?: boolean;
-  /** See `RelayTap`; of the client's side only. */
+  /** Of the client's side, as all that follow: nothing in the chunk that was pushed last has to reach the other end now; it is made of whole frames. */
   readonly mayWait?: boolean;
+  /** So many bytes at its end begin what may be a heartbeat, and `mayWait` is said of the others: more has to come first. */
   readonly heartbeatBytes?: number;
+  /** What the other end would say to the chunk that was pushed last, where that is all it would do. */
   readonly answers?: readonly Uint8Array[];
 }
 

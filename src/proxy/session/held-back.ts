@@ -8,7 +8,8 @@
  * does not come is worse than one that comes at a bad moment.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Direction, RelayTap } from './relay-direction.ts';
+import type { Tap } from '../../recording/tap.ts';
+import type { Direction } from './relay-direction.ts';
 
 /**
  * A server that has said nothing for so long is not in the middle of something. On a machine without a processor to spare it may
@@ -52,7 +53,7 @@ export class HeldBack {
   }
 
   /** @returns whether the chunk is kept, or answered: it must not be delivered now */
-  consider(chunk: Uint8Array, tap: RelayTap): boolean {
+  consider(chunk: Uint8Array, tap: Tap): boolean {
     const bytes = this.#begun === undefined ? chunk : Buffer.concat([this.#begun, chunk]);
     const { heartbeatBytes: begun = 0, answers = [] } = tap;
     const waits = tap.mayWait === true;

@@ -11,27 +11,8 @@
  */
 import type { Duplex } from 'node:stream';
 import { passedThrough } from '../../memory/stream-garbage.ts';
+import type { Tap } from '../../recording/tap.ts';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
-
-/** A stage that sees every chunk before it is delivered. */
-export interface RelayTap {
-  /** A promise holds the chunk back until it resolves; a throw or a rejection stops the relay with the chunk unsent. */
-  push(chunk: Uint8Array): void | Promise<void>;
-  /** What was pushed has been handed to the other end, but for the last `unsent` bytes. */
-  delivered(unsent?: number): void;
-  /** So many of the bytes that were pushed last must not be delivered before more has come. */
-  readonly unsentBytes?: number;
-  /** So many of them say how all of it ended, which is not to be told while that is in doubt. */
-  readonly conclusionBytes?: number;
-  /** What was delivered ends where a frame ends, and others may follow. */
-  readonly standsBetweenFrames?: boolean;
-  /** Nothing in the chunk that was pushed last has to reach the other end now; it is made of whole frames. */
-  readonly mayWait?: boolean;
-  /** So many bytes at its end begin what may be a heartbeat, and `mayWait` is said of the others: more has to come first. */
-  readonly heartbeatBytes?: number;
-  /** What the other end would say to the chunk that was pushed last, where that is all it would do. */
-  readonly answers?: readonly Uint8Array[];
-}
 
 /**
  * Taken together at most. Where output is shown when it is durable, `cat` of text is relayed at 21 MB/s piece by piece, at 42
@@ -50,14 +31,14 @@ const MAX_ANSWERS = 16;
 export interface DirectionOptions {
   readonly source: Duplex;
   readonly sink: Duplex;
-  readonly tap: RelayTap | undefined;
+  readonly tap: Tap | undefined;
   /** Called with what the tap threw; nothing is delivered from that chunk on. */
   readonly refuse: (error: unknown) => void;
   readonly openBuffer?: ((events: BufferEvents) => SessionBuffer) | undefined;
   /** The buffer holds all it may, and the source waits. */
   readonly beyond?: (() => void) | undefined;
   /** Decides what becomes of a chunk. True: it is not delivered now; `forward` delivers it, if anything does. */
-  readonly consider?: ((chunk: Uint8Array, tap: RelayTap) => boolean) | undefined;
+  readonly consider?: ((chunk: Uint8Array, tap: Tap) => boolean) | undefined;
   /** Bytes for the sink before its end, behind everything else that is delivered. @param pressed see `Direction` */
   readonly lastWords?: ((pressed: boolean) => Uint8Array | undefined) | undefined;
 }

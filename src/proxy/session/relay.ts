@@ -15,10 +15,9 @@
  */
 import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
+import type { Tap } from '../../recording/tap.ts';
 import { HeldBack, SILENT_MS } from './held-back.ts';
-import { Direction, type RelayTap } from './relay-direction.ts';
-
-export type { RelayTap } from './relay-direction.ts';
+import { Direction } from './relay-direction.ts';
 
 export interface RelayOptions {
   readonly client: Duplex;
@@ -26,7 +25,7 @@ export interface RelayOptions {
   /** Bytes that came with the heads of request and response. */
   readonly clientHead: Uint8Array;
   readonly upstreamHead: Uint8Array;
-  readonly taps?: { readonly clientToServer: RelayTap; readonly serverToClient: RelayTap };
+  readonly taps?: { readonly clientToServer: Tap; readonly serverToClient: Tap };
   /** How long one end may stay open after the other has closed and everything was written. */
   readonly lingerMs: number;
   /** Destroys both ends. */

@@ -9,7 +9,8 @@ import { tmpdir } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers, BUFFER_SETTINGS } from '../../../src/proxy/session/elastic-buffers.ts';
-import { startRelay, type RelayTap } from '../../../src/proxy/session/relay.ts';
+import type { Tap } from '../../../src/recording/tap.ts';
+import { startRelay } from '../../../src/proxy/session/relay.ts';
 import { createUnrecordedSessionTaps } from '../../../src/recording/tap-unrecorded.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../../src/wire/spdy/frame.ts';
 import { createWebSocketScanner, OPCODE } from '../../../src/wire/websocket/frame.ts';
@@ -179,7 +180,7 @@ describe.each([
       tell('beat');
       block();
     };
-    const server: RelayTap = Object.create(taps.serverToClient, {
+    const server: Tap = Object.create(taps.serverToClient, {
       push: {
         value(chunk: Uint8Array) {
           void taps.serverToClient.push(chunk);

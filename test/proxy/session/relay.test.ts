@@ -3,7 +3,8 @@ import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
-import { startRelay, type RelayOptions, type RelayTap } from '../../../src/proxy/session/relay.ts';
+import type { Tap } from '../../../src/recording/tap.ts';
+import { startRelay, type RelayOptions } from '../../../src/proxy/session/relay.ts';
 import { createSpdyTaps } from '../../../src/recording/tap-spdy.ts';
 import { ByteReader } from '../../support/byte-reader.ts';
 import { createSpdyPeer } from '../../support/stream-peers.ts';
@@ -46,7 +47,7 @@ async function relayed(options: Partial<RelayOptions> = {}) {
   };
 }
 
-function tap(push: (chunk: Uint8Array) => void | Promise<void>): RelayTap & { deliveries: number } {
+function tap(push: (chunk: Uint8Array) => void | Promise<void>): Tap & { deliveries: number } {
   return {
     deliveries: 0,
     push,
