@@ -1,10 +1,11 @@
 /** Builds the operator role. */
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { hostname } from 'node:os';
+import { homedir, hostname } from 'node:os';
 import type { CommandContext } from '../config/command-context.ts';
 import type { OperatorConfig } from '../config/operator.ts';
 import { errorText, TailcastError } from '../errors.ts';
+import { kubeconfigPaths } from '../kube/kubeconfig.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { openOpsServer } from '../observe/ops-server.ts';
@@ -78,10 +79,11 @@ export async function runOperator(
 function kubeconfigOf(
   { kubeconfig }: OperatorConfig,
   environment: ReadonlyMap<string, string>,
-): string | undefined {
-  if (kubeconfig !== undefined || environment.has('KUBERNETES_SERVICE_HOST')) return kubeconfig;
+): readonly string[] | undefined {
+  if (kubeconfig !== undefined) return [kubeconfig];
+  if (environment.has('KUBERNETES_SERVICE_HOST')) return undefined;
   const named = environment.get('KUBECONFIG');
-  if (named !== undefined && named !== '') return named;
+  if (named !== undefined && named !== '') return kubeconfigPaths(named, homedir());
   throw new TailcastError('CONFIG_INVALID', 'kubeconfig: outside a cluster, name one (--kubeconfig)');
 }
 

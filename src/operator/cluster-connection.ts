@@ -1,11 +1,13 @@
 /**
- * The HTTP connection to the API server. Where it is and with which credentials comes from @kubernetes/client-node;
- * nothing outside `operator/` knows that package.
+ * The HTTP connection to the API server. What a kubeconfig says is read by `kube/kubeconfig`; the account of the pod,
+ * credentials of every kind and proxies are @kubernetes/client-node's. Nothing outside `operator/` knows that package.
  */
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
-import { KubeConfig } from '@kubernetes/client-node';
+import { sep } from 'node:path';
+import { KubeConfig, type Cluster, type User } from '@kubernetes/client-node';
 import { TailcastError, errorText } from '../errors.ts';
+import { pathInKubeconfig, readKubeconfigContext, type KubeconfigContext } from '../kube/kubeconfig.ts';
 
 const MAX_ANSWER_BYTES = 64 * 1024 ** 2;
 const ANSWER_TIMEOUT_MS = 30_000;
@@ -34,15 +36,19 @@ export interface ClusterConnection {
   close(): void;
 }
 
+export interface ClusterOptions {
+  /** Files of a kubeconfig list; undefined: the account of the pod. */
+  readonly kubeconfig: readonly string[] | undefined;
+  /** Default: the kubeconfig's `current-context`. */
+  readonly context: string | undefined;
+}
+
 /**
- * Finds the API server as client-node does: the named kubeconfig, or the pod's own account.
+ * Finds the API server: the one of a kubeconfig's context, or the one that the pod runs on.
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
-export function connectCluster(options: {
-  readonly kubeconfig: string | undefined;
-  readonly context: string | undefined;
-}): ClusterConnection {
+export function connectCluster(options: ClusterOptions): ClusterConnection {
   const config = loadConfig(options);
   const cluster = config.getCurrentCluster();
   if (cluster === null) {
@@ -90,30 +96,79 @@ export function connectCluster(options: {
   };
 }
 
-function loadConfig({
-  kubeconfig,
-  context,
-}: {
-  readonly kubeconfig: string | undefined;
-  readonly context: string | undefined;
-}): KubeConfig {
+function loadConfig({ kubeconfig, context: name }: ClusterOptions): KubeConfig {
   const config = new KubeConfig();
-  try {
-    if (kubeconfig === undefined) config.loadFromCluster();
-    else config.loadFromFile(kubeconfig);
-  } catch (error) {
-    const what = kubeconfig ?? 'the service account of the pod';
-    throw new TailcastError('CONFIG_INVALID', `${what} cannot be used: ${errorText(error)}`, {
-      cause: error,
-    });
-  }
-  if (context !== undefined) {
-    if (config.getContextObject(context) === null) {
-      throw new TailcastError('CONFIG_INVALID', `context: the kubeconfig has no context ${context}`);
+  if (kubeconfig === undefined) {
+    try {
+      config.loadFromCluster();
+    } catch (error) {
+      throw new TailcastError(
+        'CONFIG_INVALID',
+        `the service account of the pod cannot be used: ${errorText(error)}`,
+        { cause: error },
+      );
     }
-    config.setCurrentContext(context);
+    return config;
   }
+  const context = readKubeconfigContext(kubeconfig, name);
+  const { clusterName, userName, namespace } = context;
+  config.loadFromOptions({
+    clusters: [clusterOf(context)],
+    users: [userOf(context)],
+    contexts: [{ name: context.name, cluster: clusterName, user: userName, ...(namespace && { namespace }) }],
+    currentContext: context.name,
+  });
   return config;
+}
+
+function clusterOf({ clusterName, cluster: { value, file } }: KubeconfigContext): Cluster {
+  return {
+    name: clusterName,
+    server: value.server,
+    skipTLSVerify: value['insecure-skip-tls-verify'] === true,
+    ...given({
+      caData: value['certificate-authority-data'],
+      caFile: fileIn(file, value['certificate-authority']),
+      tlsServerName: value['tls-server-name'],
+      proxyUrl: value['proxy-url'],
+    }),
+  };
+}
+
+function userOf({ userName, user: { value, file } }: KubeconfigContext): User {
+  const tokenFile = fileIn(file, value.tokenFile);
+  const { exec } = value;
+  return {
+    name: userName,
+    ...given({
+      certData: value['client-certificate-data'],
+      certFile: fileIn(file, value['client-certificate']),
+      keyData: value['client-key-data'],
+      keyFile: fileIn(file, value['client-key']),
+      // a token file wins over a token, as in client-go
+      token: tokenFile === undefined ? value.token : undefined,
+      authProvider:
+        tokenFile === undefined ? value['auth-provider'] : { name: 'tokenFile', config: { tokenFile } },
+      exec: exec && {
+        ...exec,
+        command: exec.command.includes(sep) ? fileIn(file, exec.command) : exec.command,
+      },
+      username: value.username,
+      password: value.password,
+      impersonateUser: value.as,
+    }),
+  };
+}
+
+function fileIn(kubeconfigFile: string, path: string | undefined): string | undefined {
+  return path === undefined || path === '' ? undefined : pathInKubeconfig(path, kubeconfigFile);
+}
+
+/** The fields that are set. */
+function given<T extends object>(fields: T): { [K in keyof T]?: NonNullable<T[K]> } {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => (value ?? '') !== '')) as {
+    [K in keyof T]?: NonNullable<T[K]>;
+  };
 }
 
 async function requestOptions(

@@ -23,7 +23,7 @@ let connection: ClusterConnection;
 
 beforeEach(async () => {
   api = await startApiServerDouble();
-  connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined });
+  connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
 });
 
 afterEach(async () => {

@@ -18,7 +18,7 @@ let running: Promise<void>;
 
 beforeEach(async () => {
   api = await startApiServerDouble();
-  connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined });
+  connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
   const client = createKubeClient(connection);
   changes = [];
   abort = new AbortController();

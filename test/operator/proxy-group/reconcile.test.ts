@@ -34,7 +34,7 @@ beforeEach(async () => {
   const clock = createFakeClock(Date.now());
   control = createControlDouble(() => clock.now());
   metrics = createOperatorMetrics();
-  const connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined });
+  const connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
   close = () => connection.close();
   const client = createKubeClient(connection);
   const log = createSilentLogger();

@@ -40,7 +40,7 @@ beforeEach(async () => {
   clock = createFakeClock(Date.now());
   control = createControlDouble(() => clock.now());
   metrics = createOperatorMetrics();
-  const connection = connectCluster({ kubeconfig: api.kubeconfig, context: undefined });
+  const connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
   close = () => connection.close();
   reconciler = build(connection);
 });

@@ -1,0 +1,114 @@
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { Writable } from 'node:stream';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { runOperator } from '../../src/compose/operator.ts';
+import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
+import { readSettings } from '../../src/config/settings.ts';
+import { connectCluster } from '../../src/operator/cluster-connection.ts';
+import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
+
+let api: ApiServerDouble;
+let folder: string;
+let server: string;
+
+beforeEach(async () => {
+  api = await startApiServerDouble();
+  server = connectOnce([api.kubeconfig]);
+  folder = mkdtempSync(join(tmpdir(), 'tailcast-operator-'));
+});
+
+afterEach(async () => {
+  await api.close();
+  rmSync(folder, { recursive: true });
+});
+
+function connectOnce(kubeconfig: readonly string[]): string {
+  const connection = connectCluster({ kubeconfig, context: undefined });
+  connection.close();
+  return connection.server;
+}
+
+/** A kubeconfig in a folder of its own. */
+function write(name: string, config: object): string {
+  mkdirSync(join(folder, name));
+  writeFileSync(join(folder, name, 'config'), JSON.stringify(config));
+  return join(folder, name, 'config');
+}
+
+function clusters(): object {
+  return { clusters: [{ name: 'k', cluster: { server, 'insecure-skip-tls-verify': true } }] };
+}
+
+/** Which credentials the API server saw. */
+async function authorizationFrom(
+  kubeconfig: readonly string[],
+  context?: string,
+): Promise<string | undefined> {
+  const connection = connectCluster({ kubeconfig, context });
+  try {
+    const signal = AbortSignal.timeout(60_000);
+    await connection.request({
+      method: 'GET',
+      path: '/api/v1/namespaces',
+      accept: 'application/json',
+      signal,
+    });
+  } finally {
+    connection.close();
+  }
+  return api.requests.at(-1)?.authorization;
+}
+
+describe('the operator’s kubeconfig', () => {
+  it('is a list in KUBECONFIG, of which every file is read', async () => {
+    const list = [
+      write('first', {
+        contexts: [{ name: 'c', context: { cluster: 'k', user: 'u', namespace: 'tailcast' } }],
+        'current-context': 'c',
+      }),
+      join(folder, 'missing'),
+      write('second', { ...clusters(), users: [{ name: 'u', user: { token: 'of-the-list' } }] }),
+    ].join(delimiter);
+    const config = readSettings(OPERATOR_SETTINGS, {
+      flags: new Map(Object.entries({ dryRun: true, logLevel: 'silent' })),
+      environment: new Map(),
+      file: undefined,
+    });
+    const stdout = new Writable({ write: (_chunk, _encoding, done) => done() });
+    const environment = new Map([['KUBECONFIG', list]]);
+    await runOperator(config, { stdout, stderr: stdout, environment, signal: AbortSignal.any([]) }, '0.0.0');
+    expect(new Set(api.requests.map(({ authorization }) => authorization))).toEqual(
+      new Set(['Bearer of-the-list']),
+    );
+  });
+
+  it('names files and commands relative to where it stands', async () => {
+    const users = [
+      { name: 'file', user: { tokenFile: 'token' } },
+      {
+        name: 'plugin',
+        user: { exec: { apiVersion: 'client.authentication.k8s.io/v1', command: './plugin' } },
+      },
+    ];
+    const contexts = users.map(({ name }) => ({ name, context: { cluster: 'k', user: name } }));
+    const path = write('relative', { ...clusters(), users, contexts, 'current-context': 'file' });
+    writeFileSync(join(folder, 'relative', 'token'), 'of-the-file');
+    const credential = {
+      apiVersion: 'client.authentication.k8s.io/v1',
+      kind: 'ExecCredential',
+      status: { token: 'of-the-plugin' },
+    };
+    const plugin = join(folder, 'relative', 'plugin');
+    writeFileSync(plugin, `#!/bin/sh\necho '${JSON.stringify(credential)}'\n`);
+    chmodSync(plugin, 0o755);
+    expect(await authorizationFrom([path])).toBe('Bearer of-the-file');
+    expect(await authorizationFrom([path], 'plugin')).toBe('Bearer of-the-plugin');
+  });
+
+  it('is refused with the file and what is wrong in it', () => {
+    const path = write('bad', { ...clusters(), contexts: [], 'current-context': 'gone' });
+    expect(() => connectOnce([path])).toThrow(/kubeconfig \S+bad\/config: there is no context "gone"/);
+  });
+});
