@@ -61,6 +61,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
   #level = 0;
   /** A carriage return, and nothing since. */
   #returned = false;
+  /** The next character may overwrite the second half of a wide one: the first since the cursor went there by itself. */
+  #mayHalve = false;
   /** End of a row that has scrolled away, and the row that goes on from it. */
   #above: { readonly row: ScreenRow; readonly serial: number; readonly text: string } | undefined;
 
@@ -110,7 +112,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
     const { screen } = this;
     this.#returned = false;
     screen.work += end - start;
-    this.#overwriteHalf(screen.x - 1);
+    this.#mayHalve = true;
     for (let at = start; at < end; at += 1) {
       let code = text.charCodeAt(at);
       if (code < 0x7f) code = this.#charset?.get(code) ?? code;
@@ -280,6 +282,10 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
 
   #put(code: number): void {
     const { screen } = this;
+    if (this.#mayHalve) {
+      this.#mayHalve = false;
+      this.#overwriteHalf(screen.x - 1);
+    }
     let width = code < 0x300 ? 1 : cellWidth(code);
     if (width === 0) {
       if (this.#lastWidth > 0 && screen.x > 0) {
@@ -298,7 +304,9 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
       } else {
         screen.x = screen.columns - 1;
         if (width === 2) {
+          // no room for it: what comes next begins on the last cell, as if it were written on its own
           this.#lastWidth = 0;
+          this.#mayHalve = true;
           return;
         }
       }

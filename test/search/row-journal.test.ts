@@ -84,6 +84,16 @@ describe('a row journal', () => {
     expect(rows).toEqual([{ at: 1.4, text: 'hello world', isAlternate: false }]);
   });
 
+  it('says the same however the output is cut where a wide character has no room', () => {
+    const begin: Write = [0, '\x1b[?7lkubectl get pods日本'];
+    for (const piece of ['\u{1f468}\u200d\u{1f469}', '\u{1f468}x', '\u{1f468}\u{1f469}x']) {
+      const cut = Array.from(piece, (character): Write => [1, character]);
+      expect(readWrites([begin, ...cut], 20, 5).rows, piece).toEqual(
+        readWrites([begin, [1, piece]], 20, 5).rows,
+      );
+    }
+  });
+
   it('says the same however the output of one second is cut', () => {
     const seed = runSeed();
     const random = createRandom(seed);
