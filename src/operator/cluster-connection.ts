@@ -5,7 +5,7 @@
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
 import { sep } from 'node:path';
-import { KubeConfig, type Cluster, type User } from '@kubernetes/client-node';
+import { KubeConfig } from '@kubernetes/client-node';
 import { TailcastError, errorText } from '../errors.ts';
 import { pathInKubeconfig, readKubeconfigContext, type KubeconfigContext } from '../kube/kubeconfig.ts';
 
@@ -121,54 +121,43 @@ function loadConfig({ kubeconfig, context: name }: ClusterOptions): KubeConfig {
   return config;
 }
 
-function clusterOf({ clusterName, cluster: { value, file } }: KubeconfigContext): Cluster {
+function clusterOf({ clusterName, cluster: { value, file } }: KubeconfigContext) {
   return {
     name: clusterName,
     server: value.server,
     skipTLSVerify: value['insecure-skip-tls-verify'] === true,
-    ...given({
-      caData: value['certificate-authority-data'],
-      caFile: fileIn(file, value['certificate-authority']),
-      tlsServerName: value['tls-server-name'],
-      proxyUrl: value['proxy-url'],
-    }),
+    caData: value['certificate-authority-data'],
+    caFile: fileIn(file, value['certificate-authority']),
+    tlsServerName: value['tls-server-name'],
+    proxyUrl: value['proxy-url'],
   };
 }
 
-function userOf({ userName, user: { value, file } }: KubeconfigContext): User {
+function userOf({ userName, user: { value, file } }: KubeconfigContext) {
   const tokenFile = fileIn(file, value.tokenFile);
   const { exec } = value;
   return {
     name: userName,
-    ...given({
-      certData: value['client-certificate-data'],
-      certFile: fileIn(file, value['client-certificate']),
-      keyData: value['client-key-data'],
-      keyFile: fileIn(file, value['client-key']),
-      // a token file wins over a token, as in client-go
-      token: tokenFile === undefined ? value.token : undefined,
-      authProvider:
-        tokenFile === undefined ? value['auth-provider'] : { name: 'tokenFile', config: { tokenFile } },
-      exec: exec && {
-        ...exec,
-        command: exec.command.includes(sep) ? fileIn(file, exec.command) : exec.command,
-      },
-      username: value.username,
-      password: value.password,
-      impersonateUser: value.as,
-    }),
+    certData: value['client-certificate-data'],
+    certFile: fileIn(file, value['client-certificate']),
+    keyData: value['client-key-data'],
+    keyFile: fileIn(file, value['client-key']),
+    // a token file wins over a token, as in client-go
+    token: tokenFile === undefined ? value.token : undefined,
+    authProvider:
+      tokenFile === undefined ? value['auth-provider'] : { name: 'tokenFile', config: { tokenFile } },
+    exec: exec && {
+      ...exec,
+      command: exec.command.includes(sep) ? fileIn(file, exec.command) : exec.command,
+    },
+    username: value.username,
+    password: value.password,
+    impersonateUser: value.as,
   };
 }
 
 function fileIn(kubeconfigFile: string, path: string | undefined): string | undefined {
   return path === undefined || path === '' ? undefined : pathInKubeconfig(path, kubeconfigFile);
-}
-
-/** The fields that are set. */
-function given<T extends object>(fields: T): { [K in keyof T]?: NonNullable<T[K]> } {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => (value ?? '') !== '')) as {
-    [K in keyof T]?: NonNullable<T[K]>;
-  };
 }
 
 async function requestOptions(
