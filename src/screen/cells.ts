@@ -45,13 +45,13 @@ const MAX_CELL_TEXT = 32;
 const styles = new Map<string, CellStyle>();
 const MAX_STYLES = 4096;
 
-/** The rows that are visible. */
-export function readScreen(emulator: Emulator): readonly ScreenRow[] {
-  const { active } = emulator.buffer;
+/** The rows that are visible; or, while the alternate screen is, those of the one below it. */
+export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'active'): readonly ScreenRow[] {
+  const buffer = emulator.buffer[which];
   const rows: ScreenRow[] = [];
   let cell: IBufferCell | undefined;
   for (let row = 0; row < emulator.rows; row += 1) {
-    const line = active.getLine(active.baseY + row);
+    const line = buffer.getLine(buffer.baseY + row);
     const cells: Cell[] = [];
     let isHalf = false;
     for (let column = 0; column < emulator.cols; column += 1) {

@@ -112,13 +112,12 @@ export function describeState(emulator: Emulator): string {
   return JSON.stringify([
     emulator.cols,
     emulator.rows,
-    readScreen(emulator).map(({ cells, wrapped }, row) => [
-      // what the first row goes on has left the screen
-      wrapped && row > 0,
-      cells.map(({ text, style, styleKey }) => text + (text === ' ' ? blankKey(style) : styleKey)),
-    ]),
-    describeBuffer(inner, buffers.active, emulator),
-    isAlternate ? describeBuffer(inner, buffers.normal, emulator) : undefined,
+    describeRows(emulator, 'active'),
+    describeBuffer(buffers.active, emulator),
+    // an alternate screen that is left loses everything but its saved cursor
+    isAlternate
+      ? [describeRows(emulator, 'normal'), describeBuffer(buffers.normal, emulator)]
+      : describeSavedCursor(buffers.alt, emulator),
     coreService.isCursorHidden,
     coreService.modes.insertMode,
     coreService.decPrivateModes.origin,
@@ -131,26 +130,42 @@ export function describeState(emulator: Emulator): string {
   ]);
 }
 
+/** NOTE: the first row says too whether it goes on another one, as it may come down again. */
+function describeRows(emulator: Emulator, which: 'active' | 'normal'): unknown {
+  return readScreen(emulator, which).map(({ cells, wrapped }) => [
+    wrapped,
+    cells.map(({ text, style, styleKey }) => text + (text === ' ' ? blankKey(style) : styleKey)),
+  ]);
+}
+
 /** What is seen of a blank. */
 function blankKey({ background, foreground, inverse, underline, strike, overline }: CellStyle): string {
   const isDrawn = inverse || underline || strike || overline;
   return `${background}${isDrawn ? JSON.stringify([foreground, inverse, underline, strike, overline]) : ''}`;
 }
 
-function describeBuffer(inner: Inner, buffer: InnerBuffer, emulator: Emulator): unknown {
-  const { x, y, scrollTop, scrollBottom, savedX, savedY, ybase } = buffer;
+function describeBuffer(buffer: InnerBuffer, emulator: Emulator): unknown {
+  const { x, y, scrollTop, scrollBottom } = buffer;
   return [
     x,
     y,
     scrollTop,
     scrollBottom,
-    Math.min(savedX, emulator.cols - 1),
-    Math.max(0, savedY - ybase),
-    sgr(buffer.savedCurAttrData),
-    isGraphics(buffer.savedCharset),
+    describeSavedCursor(buffer, emulator),
     tabStops(buffer, emulator.cols),
-    buffer === inner.buffers.active ? undefined : encodeRows(buffer, emulator),
   ];
+}
+
+function describeSavedCursor(buffer: InnerBuffer, emulator: Emulator): unknown {
+  const { column, row } = savedCursor(buffer, emulator);
+  return [column, row, sgr(buffer.savedCurAttrData), isGraphics(buffer.savedCharset)];
+}
+
+function savedCursor(
+  { savedX, savedY, ybase }: InnerBuffer,
+  { cols: columns }: Emulator,
+): { readonly column: number; readonly row: number } {
+  return { column: Math.min(savedX, columns - 1), row: Math.max(0, savedY - ybase) };
 }
 
 function encode(inner: Inner, emulator: Emulator): string | undefined {
@@ -160,7 +175,11 @@ function encode(inner: Inner, emulator: Emulator): string | undefined {
   const saved = [buffers.normal, buffers.alt].map(({ savedCharset }) => isGraphics(savedCharset));
   if (levels.includes(undefined) || saved.includes(undefined)) return undefined;
   const { origin, wraparound } = coreService.decPrivateModes;
-  const parts = [encodeBuffer(buffers.normal, emulator)];
+  const parts =
+    buffers.active === buffers.alt
+      ? []
+      : ['\x1b[?47h', encodeSavedCursor(buffers.alt, emulator), '\x1b[0m\x1b[?47l'];
+  parts.push(encodeBuffer(buffers.normal, emulator));
   if (buffers.active === buffers.alt) parts.push('\x1b[0m\x1b[?47h', encodeBuffer(buffers.alt, emulator));
   const { active } = buffers;
   if (coreService.modes.insertMode) parts.push('\x1b[4h');
@@ -177,20 +196,19 @@ function encode(inner: Inner, emulator: Emulator): string | undefined {
 
 function encodeBuffer(buffer: InnerBuffer, emulator: Emulator): string {
   const { cols: columns, rows } = emulator;
-  const { scrollTop, scrollBottom, ybase } = buffer;
+  const { scrollTop, scrollBottom } = buffer;
   const parts = [encodeRows(buffer, emulator)];
   const stops = tabStops(buffer, columns);
   if (stops !== undefined) parts.push('\x1b[3g', ...stops.map((column) => `${at(0, column)}\x1bH`));
   if (scrollTop !== 0 || scrollBottom !== rows - 1) parts.push(`\x1b[${scrollTop + 1};${scrollBottom + 1}r`);
-  const savedRow = Math.max(0, buffer.savedY - ybase);
-  const graphics = isGraphics(buffer.savedCharset) === true;
-  parts.push(
-    at(savedRow, Math.min(buffer.savedX, columns - 1)),
-    sgr(buffer.savedCurAttrData),
-    graphics ? '\x1b(0\x1b7\x1b(B' : '\x1b7',
-    encodeCursor(buffer, emulator, columns, false),
-  );
+  parts.push(encodeSavedCursor(buffer, emulator), encodeCursor(buffer, emulator, columns, false));
   return parts.join('');
+}
+
+function encodeSavedCursor(buffer: InnerBuffer, emulator: Emulator): string {
+  const { column, row } = savedCursor(buffer, emulator);
+  const save = isGraphics(buffer.savedCharset) === true ? '\x1b(0\x1b7\x1b(B' : '\x1b7';
+  return `${at(row, column)}${sgr(buffer.savedCurAttrData)}${save}`;
 }
 
 /** The cursor after a full row stands beside the row until the next character: only writing that one brings it there. */
@@ -209,7 +227,10 @@ function encodeRows(buffer: InnerBuffer, emulator: Emulator): string {
   const { cols: columns, rows } = emulator;
   const parts: string[] = [];
   const cell = newCell(emulator);
-  // first which rows go on the row before: nothing but a character too many makes that so
+  // first which rows go on the row before: nothing but a character too many makes that so, and what the first row goes on
+  // has left the screen
+  if (buffer.lines.get(buffer.ybase)?.isWrapped === true)
+    parts.push(`\x1b[0m${at(rows - 1, columns - 1)}xx`, '\n'.repeat(rows - 1));
   for (let row = 1; row < rows; row += 1)
     if (buffer.lines.get(buffer.ybase + row)?.isWrapped === true)
       parts.push(`\x1b[0m${at(row - 1, columns - 1)}xx`);

@@ -79,7 +79,18 @@ describe('a snapshot', () => {
         await restored.write(after);
         expect(describeState(restored.emulator)).toBe(describeState(whole.emulator));
       }),
-      { numRuns: 400 },
+      {
+        numRuns: 400,
+        // what the first row goes on has left the screen, and the row comes down again
+        examples: [
+          ['a line that is longer than the terminal is wide\r\n\x1b[2S', '\x1bM'],
+          // a cursor beside a row of blanks, which go below the alternate screen
+          ['\x1b[6;20Hz\x1b[2S', '\x1b[?47h'],
+          // a cursor saved on an alternate screen that was left
+          ['\x1b[?1049hplain text\x1b[?1049h\x1b[?47l', '\x1b[?47h\x1b8'],
+          ['\x1b[?1049ha line that is longer than the terminal is wide\r\n\x1b[2S', '\x1b[1L'],
+        ],
+      },
     );
     // one that is hardly ever there would prove nothing
     expect(taken).toBeGreaterThan(340);
