@@ -1,6 +1,6 @@
 # One image for every role: tailcast gateway | recorder | operator | demo | tools.
 # `npm run release` makes the image of a release without an engine: the same /app and the same settings, on fewer packages.
-FROM node:26-slim AS build
+FROM node:26.10.0-slim@sha256:ec7758ee051e457b468b32bde57b0879010b325bb9862718e9615225ce4aaae1 AS build
 # What `tailcast --version` names.
 ARG COMMIT=""
 WORKDIR /src
@@ -12,7 +12,7 @@ COPY scripts ./scripts
 # The build, its production dependencies, LICENSES.txt and sbom.cdx.json; nothing else.
 RUN node scripts/release/stage.ts ../app --commit "$COMMIT"
 
-FROM node:26-slim
+FROM node:26.10.0-slim@sha256:ec7758ee051e457b468b32bde57b0879010b325bb9862718e9615225ce4aaae1
 LABEL org.opencontainers.image.title="tailcast" \
       org.opencontainers.image.description="Kubernetes API-server proxy and session recorder for tailnets" \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -92,8 +92,8 @@ async function check(title, work) {
 function buildStages() {
   const ignored = readFileSync(join(root, '.dockerignore'), 'utf8').split('\n').filter(Boolean);
   for (const stage of stages) {
-    if (!/^node:26-slim$/.test(stage.base))
-      throw new Error(`${stage.base}: this check is about node:26-slim`);
+    if (!/^node:26[.0-9]*-slim@sha256:[0-9a-f]{64}$/.test(stage.base))
+      throw new Error(`${stage.base}: this check is about node:26-slim, pinned by digest`);
     const folder = join(scratch, stage.name.replaceAll(' ', '-'));
     mkdirSync(folder);
     folders.set(stage.name, folder);

@@ -69,7 +69,7 @@ export const OPERATOR_SETTINGS = {
   tailscaleImage: setting(
     'image of the tailscale container beside each of them',
     text,
-    'tailscale/tailscale:v1.102.5',
+    'tailscale/tailscale:v1.102.5@sha256:c507f3a2a6ab1cabd8d809b98edeb41edbd5c3fb6ad9632ffd098b4c7d0b4065',
     '<image>',
   ),
   tailnetDomain: setting(

@@ -1,0 +1,77 @@
+import { globSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parse, parseAllDocuments } from 'yaml';
+import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
+import { ROOT } from '../real/chart/render.ts';
+
+/** An image that cannot change: by digest, whatever its tag says. */
+const PINNED = /@sha256:[0-9a-f]{64}$/;
+/** What everybody builds or mirrors himself, so that nobody here knows its digest. */
+const OWN = /^(?:images\.tailcast\.example\/tailcast:|\$\{TAILCAST_IMAGE:)/;
+
+function read(path: string): string {
+  return readFileSync(join(ROOT, path), 'utf8');
+}
+
+/** Every image that is not ours and not pinned. */
+function unpinned(images: readonly string[]): readonly string[] {
+  return images.filter((image) => !OWN.test(image) && !PINNED.test(image));
+}
+
+/** What a Dockerfile begins stages with, stages of its own left out. */
+function basesOf(dockerfile: string): readonly string[] {
+  const stages = new Set<string>();
+  const bases: string[] = [];
+  for (const [, base = '', stage] of dockerfile.matchAll(/^FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?/gim)) {
+    if (!stages.has(base)) bases.push(base);
+    if (stage !== undefined) stages.add(stage);
+  }
+  return bases;
+}
+
+/** Every value of a key `image` that is a text, anywhere. */
+function imagesOf(value: unknown): readonly string[] {
+  if (Array.isArray(value)) return value.flatMap(imagesOf);
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([key, inner]) =>
+    key === 'image' && typeof inner === 'string' ? [inner] : imagesOf(inner),
+  );
+}
+
+describe('images', () => {
+  it('are told from those that are not pinned', () => {
+    const digest = `sha256:${'a'.repeat(64)}`;
+    expect(basesOf(`FROM a:1 AS x\nFROM --platform=y b@${digest}\nFROM x\nCOPY --from=x . .\n`)).toEqual([
+      'a:1',
+      `b@${digest}`,
+    ]);
+    const images = imagesOf({ a: [{ image: 'a:1' }, { image: { tag: 'x' } }], image: `b:2@${digest}` });
+    expect(unpinned([...images, `c@${digest.slice(0, -1)}`])).toEqual(['a:1', `c@${digest.slice(0, -1)}`]);
+  });
+
+  it('of the Dockerfile are pinned by digest', () => {
+    const bases = basesOf(read('Dockerfile'));
+    expect(bases).toHaveLength(2);
+    expect(unpinned(bases)).toEqual([]);
+    expect(new Set(bases).size).toBe(1);
+  });
+
+  it('that others make are pinned wherever we name them', () => {
+    const files = globSync('deploy/{compose,kustomize}/**/*.yaml', { cwd: ROOT });
+    const named = files.flatMap((file) =>
+      parseAllDocuments(read(file)).flatMap((document) => imagesOf(document.toJS())),
+    );
+    expect(named.length).toBeGreaterThan(8);
+    expect(unpinned(named)).toEqual([]);
+  });
+
+  it('of the tailscale container are the same everywhere', () => {
+    const values = parse(read('deploy/chart/tailcast/values.yaml')) as { tailscale: { image: string } };
+    const { image } = values.tailscale;
+    expect(unpinned([image])).toEqual([]);
+    expect(OPERATOR_SETTINGS.tailscaleImage.fallback).toBe(image);
+    const compose = read('deploy/compose/compose.yaml');
+    expect(compose).toContain(`image: ${image}\n`);
+  });
+});
