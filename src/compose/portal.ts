@@ -15,11 +15,11 @@ import type { Tailnet } from './tailnet.ts';
  * @throws TailcastError `CONFIG_INVALID` naming what is no recorder
  */
 export async function openPortal(
-  config: Pick<GatewayConfig, 'portal' | 'portalRecorders'>,
+  config: Pick<GatewayConfig, 'portal' | 'portalRecorders' | 'portalPort'>,
   tailnet: Pick<Tailnet, 'dialRecorder' | 'nodeOf' | 'resolveRecorderTags'>,
   deps: Omit<PortalDeps, 'calls' | 'recordersFor' | 'pages'>,
 ): Promise<OwnService | undefined> {
-  const named = splitRecorders(config.portalRecorders);
+  const choice = createRecorderChoice(config, (tags) => tailnet.resolveRecorderTags(tags));
   if (!config.portal) return undefined;
   // its packages are memory that a gateway without a portal need not have
   const { createPortal } = await import('../portal/portal.ts');
@@ -28,12 +28,28 @@ export async function openPortal(
     ...deps,
     calls: createRecorderCalls({ dial, nodeOf, nowMs: deps.monotonicMs }),
     pages: await loadPageFiles(PLAYER_DIRECTORY),
-    async recordersFor(caller) {
-      const { addresses, tags } = named ?? recordersOf(caller);
-      const resolved = tags.length === 0 ? [] : await tailnet.resolveRecorderTags(tags);
-      return [...new Set([...addresses, ...resolved])];
-    },
+    recordersFor: choice,
   });
+}
+
+/**
+ * Says which recorders the portal asks for somebody, as `ip:port`, in order of preference.
+ *
+ * @throws TailcastError `CONFIG_INVALID` naming what is no recorder
+ */
+export function createRecorderChoice(
+  config: Pick<GatewayConfig, 'portalRecorders' | 'portalPort'>,
+  resolveTags: Tailnet['resolveRecorderTags'],
+): PortalDeps['recordersFor'] {
+  const named = splitRecorders(config.portalRecorders);
+  return async (caller) => {
+    const { addresses, tags } = named ?? recordersOf(caller);
+    const resolved = tags.length === 0 ? [] : await resolveTags(tags);
+    // an address in the settings says where viewers are served; grants and tags say where uploads go
+    const exact = named === undefined ? [] : addresses;
+    const uploads = named === undefined ? [...addresses, ...resolved] : resolved;
+    return [...new Set([...exact, ...uploads.map((address) => withPort(address, config.portalPort))])];
+  };
 }
 
 interface Recorders {
@@ -49,6 +65,10 @@ function splitRecorders(names: readonly string[]): Recorders | undefined {
     throw new TailcastError('CONFIG_INVALID', `portalRecorders: ${odd} is neither a tag nor ip:port`);
   }
   return names.length === 0 ? undefined : { addresses, tags };
+}
+
+function withPort(address: string, port: number | undefined): string {
+  return port === undefined ? address : address.replace(/:\d+$/, `:${port}`);
 }
 
 /** What is recorded of somebody is where they find it. */

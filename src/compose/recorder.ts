@@ -42,6 +42,12 @@ export async function runRecorder(
   const resort = openLastResort({ log, stop: context.signal, registry, onFailure: () => link?.failing() });
   const { signal } = resort;
   const { checks, ...identities } = openIdentities(config);
+  if (link !== undefined && config.readListen?.port === 0) {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      'readListen needs a port of its own when there are several workers',
+    );
+  }
   const listening = link === undefined ? config.listen : { ...config.listen, port: link.port };
   const recorder = await startRecorder(
     { ...config, listen: listening },
@@ -57,7 +63,11 @@ export async function runRecorder(
       ? undefined
       : await openOpsServer({ ...config.opsListen, metrics: registry, checks });
   link?.ready({ registry, health: () => runChecks(checks, WORKER_CHECK_MS) });
-  log.info({ url: recorder.url, store: config.store, ops: ops?.address }, 'recorder is ready');
+  const { url, readUrl } = recorder;
+  log.info(
+    { url, ...(readUrl === url ? {} : { readUrl }), store: config.store, ops: ops?.address },
+    'recorder is ready',
+  );
   if (!signal.aborted)
     await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   await recorder.close();
@@ -75,6 +85,7 @@ export async function startRecorder(
     Pick<
       RecorderConfig,
       | 'listen'
+      | 'readListen'
       | 'ui'
       | 'hosts'
       | 'maxSessionBytes'
@@ -106,6 +117,7 @@ export async function startRecorder(
     const recorder = await createRecorder({
       ...parts,
       listen: config.listen,
+      ...(config.readListen === undefined ? {} : { readListen: config.readListen }),
       ...store.options,
       ...(player === undefined ? {} : { playerDirectory: player }),
       hostNames: config.hosts,
@@ -159,7 +171,7 @@ export function loopbackUploader(node: {
 export function openIdentities(
   config: Pick<
     RecorderConfig,
-    'identity' | 'listen' | 'trustedGateways' | 'socket' | 'uploaders' | 'viewers'
+    'identity' | 'listen' | 'readListen' | 'trustedGateways' | 'socket' | 'uploaders' | 'viewers'
   >,
 ): {
   readonly identify: IdentifyUploader;
@@ -168,6 +180,7 @@ export function openIdentities(
 } {
   if (config.identity === 'loopback') {
     assertLoopbackListener(config.listen.host);
+    if (config.readListen !== undefined) assertLoopbackListener(config.readListen.host);
     if (config.trustedGateways.length > 0) {
       const detail =
         'trustedGateways needs identity=tailscale: on loopback any process of this machine could pass for a gateway';

@@ -154,6 +154,12 @@ export const GATEWAY_SETTINGS = {
     [],
     '<recorders>',
   ),
+  portalPort: setting(
+    'port on which these recorders serve viewers (their readListen), where a tag or a grant names them; default: that of uploads',
+    orAuto(wholeNumber(1, 65_535)),
+    undefined,
+    '<port|auto>',
+  ),
   recorderWindow: setting(
     'bytes of one session that may wait for a recorder’s acknowledgement; 0: users see nothing before it is durable',
     byteSize(0, 1024 ** 3),

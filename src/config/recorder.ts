@@ -22,6 +22,12 @@ export const RECORDER_SETTINGS = {
     loopback(8080),
     '<host:port>',
   ),
+  readListen: setting(
+    'address for viewers alone: player, API and live views; listen then takes uploads alone; off: listen serves both',
+    optionalListenAddress,
+    undefined,
+    '<host:port|off>',
+  ),
   store: setting(
     'where recordings are kept: a directory, or s3://bucket or s3://bucket/prefix',
     optionalText,

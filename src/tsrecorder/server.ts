@@ -16,7 +16,7 @@ import { createCommits } from './intake/commits.ts';
 import type { GroupCommit } from './intake/group-commit.ts';
 import { createCursors } from './serving/cursors.ts';
 import { createHosts } from './serving/hosts.ts';
-import { listenHttp } from './serving/http-server.ts';
+import { openListeners, type ListenAddress } from './serving/listeners.ts';
 import { Ingest } from './intake/ingest.ts';
 import { closeUploads, settleLeftSpools, type SpoolParts } from './intake/left-spools.ts';
 import { createLiveSockets } from './serving/live-socket.ts';
@@ -46,7 +46,7 @@ import type { Bucket } from './store/bucket.ts';
 import { createDiskStore } from './store/disk.ts';
 import { createS3Store, S3_LISTING } from './store/s3.ts';
 import type { RecordingStore } from './store/store.ts';
-import { createUploads, type IdentifyUploader } from './serving/uploads.ts';
+import { createUploads, type IdentifyUploader, type Uploads } from './serving/uploads.ts';
 import { createViewerAccess, type IdentifyViewer } from './serving/viewer-access.ts';
 import type { ViewRule } from './serving/viewing.ts';
 
@@ -54,7 +54,9 @@ const PING_MS = 30_000;
 
 export interface RecorderOptions {
   /** Port 0 takes a free one. */
-  readonly listen: { readonly host: string; readonly port: number };
+  readonly listen: ListenAddress;
+  /** Where viewers are served instead, so that `listen` takes uploads alone. Default: `listen` serves both. */
+  readonly readListen?: ListenAddress;
   /** The store, in the layout of the reference. Created if missing. With `bucket` only the place of the spool. */
   readonly directory: string;
   /** The store instead of the directory; other recorders may share it. */
@@ -99,9 +101,12 @@ export interface RecorderOptions {
 }
 
 export interface Recorder {
-  readonly address: { readonly host: string; readonly port: number };
-  /** `http://host:port` */
+  /** Where uploads are taken. */
+  readonly address: ListenAddress;
+  /** The same: `http://host:port` */
   readonly url: string;
+  /** Where viewers are served: the same, unless they have a listener of their own. */
+  readonly readUrl: string;
   readonly catalog: Catalog;
   /** Ends uploads with an error frame, brings them into the store or leaves them in the spool, and stops listening. */
   close(): Promise<void>;
@@ -335,6 +340,23 @@ function apiOf(
   };
 }
 
+function uploadsOf(options: RecorderOptions, parts: ServedParts): Uploads {
+  const { ingest, events, freeBytes, issueTime, metrics } = parts;
+  return createUploads({
+    ...DEFAULT_LIMITS,
+    ...options.limits,
+    ...DEFAULT_TIMING,
+    ...options.timing,
+    ingest,
+    putEvent: (key, content) => events.put(key, content),
+    freeBytes,
+    identify: options.identify,
+    issueTime,
+    log: options.log,
+    metrics,
+  });
+}
+
 async function listen(
   options: RecorderOptions,
   store: RecordingStore,
@@ -342,10 +364,10 @@ async function listen(
   unlock: () => Promise<void>,
 ): Promise<Recorder> {
   const { ingest, group, finisher, catalog, evidence, events, metrics } = parts;
-  const { issueTime, shared, freeBytes, playIndexes } = parts;
+  const { shared, freeBytes, playIndexes } = parts;
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const timing = { ...DEFAULT_TIMING, ...options.timing };
-  const { log, identify, clock = SYSTEM_CLOCK } = options;
+  const { log, clock = SYSTEM_CLOCK } = options;
   const hosts = createHosts(options.hostNames ?? []);
   const { maxViewers } = limits;
   const access = createViewerAccess({
@@ -359,24 +381,19 @@ async function listen(
   const search = openSearch(options, store, parts);
   if (search !== undefined) parts.told.search = search;
   const viewers = createLiveSockets({ catalog, access, hosts, log, maxViewers, pingMs: PING_MS });
-  const server = await listenHttp({
-    ...options.listen,
+  const listeners = await openListeners({
     ...limits,
     ...timing,
+    upload: options.listen,
+    read: options.readListen,
+    uploads: uploadsOf(options, parts),
+    viewers: {
+      routes: (app) => addApi(app, apiOf(options, store, parts, { access, hosts })),
+      upgrade: (request, socket, head) => viewers.upgrade(request, socket, head),
+    },
+    freeBytes,
+    metrics,
     log,
-    uploads: createUploads({
-      ...limits,
-      ...timing,
-      ingest,
-      putEvent: (key, content) => events.put(key, content),
-      freeBytes,
-      identify,
-      issueTime,
-      log,
-      metrics,
-    }),
-    routes: (app) => addApi(app, apiOf(options, store, parts, { access, hosts })),
-    upgrade: (request, socket, head) => viewers.upgrade(request, socket, head),
   });
   const retention = startRetention({
     store,
@@ -395,10 +412,11 @@ async function listen(
     },
     onFailure: () => metrics.retentionFailures.inc(),
   });
-  const { address: host, port, family } = server.address;
+  const { address, url, readUrl } = listeners;
   return {
-    address: { host, port },
-    url: `http://${family === 'IPv6' ? `[${host}]` : host}:${port}`,
+    address,
+    url,
+    readUrl,
     catalog,
     async close() {
       viewers.close();
@@ -406,7 +424,7 @@ async function listen(
       await closeUploads({ ingest, group, finisher });
       await search?.close();
       await shared?.close();
-      await server.close(timing.closeGraceMs);
+      await listeners.close(timing.closeGraceMs);
       await playIndexes.close();
       await events.close();
       await evidence.close();

@@ -23,6 +23,7 @@ function identities(uploaders: readonly string[]): ReturnType<typeof openIdentit
   return openIdentities({
     identity: 'tailscale',
     listen: { host: '127.0.0.1', port: 0 },
+    readListen: undefined,
     trustedGateways: [],
     socket: localApi.socketPath,
     viewers: ['*'],

@@ -333,7 +333,7 @@ describe('the settings', () => {
     };
     const tailnet = { dialRecorder: unused, nodeOf: unused, resolveRecorderTags: unused };
     const metrics = createMetrics();
-    return openPortal({ portal, portalRecorders }, tailnet, {
+    return openPortal({ portal, portalRecorders, portalPort: undefined }, tailnet, {
       gate: { recognise: unused },
       rechecks: { watch: unused },
       metrics,

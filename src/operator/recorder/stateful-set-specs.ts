@@ -57,7 +57,7 @@ export function statefulSet(
   const { labels } = group;
   const annotations = {
     ...wanted.pod.annotations,
-    ...(recorder.spec.enableUI ? serveAnnotation(SERVE_CONFIG) : {}),
+    ...(recorder.spec.enableUI ? serveAnnotation(serveConfig(recorder)) : {}),
   };
   const claims = claimTemplates(recorder, labels);
   return {
@@ -214,10 +214,20 @@ function storeVariables(destination: string, bucket: string): Readonly<Record<st
 }
 
 /** HTTPS on the node's own name, in front of the player. containerboot fills the name in. */
-const SERVE_CONFIG = {
-  TCP: { 443: { HTTPS: true } },
-  Web: { '${TS_CERT_DOMAIN}:443': { Handlers: { '/': { Proxy: `http://127.0.0.1:${UPLOAD_PORT}` } } } },
-};
+function serveConfig(recorder: Recorder): object {
+  const proxy = `http://127.0.0.1:${readPort(recorder)}`;
+  return {
+    TCP: { 443: { HTTPS: true } },
+    Web: { '${TS_CERT_DOMAIN}:443': { Handlers: { '/': { Proxy: proxy } } } },
+  };
+}
+
+/** Where our container serves viewers: as the variable says that the user may set, or where it takes uploads. */
+function readPort(recorder: Recorder): number {
+  const { env } = recorder.spec.statefulSet.pod.container;
+  const listen = env.find(({ name }) => name === 'TAILCAST_READ_LISTEN')?.value ?? '';
+  return Number(/:(\d{1,5})$/.exec(listen)?.[1] ?? UPLOAD_PORT);
+}
 
 function volumes(recorder: Recorder): V1Volume[] {
   return [

@@ -20,7 +20,8 @@ export interface RecorderStatus {
   readonly unpublishedEntries: number;
 }
 
-export type RecorderMetrics = ReturnType<typeof createUploadMetrics> & ReturnType<typeof createStoreMetrics>;
+export type RecorderMetrics = ReturnType<typeof createUploadMetrics> &
+  ReturnType<typeof createStoreMetrics> & { readonly connections: Gauge<'listener'> };
 
 /** Seconds, from what a disk with a battery takes to what makes a shell unusable. */
 const DISK_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
@@ -33,7 +34,11 @@ export function createRecorderMetrics(
   const registers = [registry];
   addGauges(registers, status);
   const makers = createMakers(registers);
-  return { ...createUploadMetrics(makers), ...createStoreMetrics(makers, registers) };
+  return {
+    ...createUploadMetrics(makers),
+    ...createStoreMetrics(makers, registers),
+    connections: createConnectionGauge(registers),
+  };
 }
 
 interface Makers {
@@ -100,6 +105,19 @@ function createUploadMetrics({ counter, labelled, histogram }: Makers) {
     ]),
     events: counter('tailcast_recorder_events_total', 'API request events made durable.'),
   };
+}
+
+/** Connections that are open, by listener. */
+function createConnectionGauge(registers: Registry[]): Gauge<'listener'> {
+  const gauge = new Gauge({
+    name: 'tailcast_recorder_connections',
+    help: 'Open connections: of uploaders (and of viewers, unless they have a listener of their own), of viewers.',
+    labelNames: ['listener'],
+    registers,
+    aggregator: 'sum',
+  });
+  for (const listener of ['upload', 'read']) gauge.set({ listener }, 0);
+  return gauge;
 }
 
 /** What is kept. */

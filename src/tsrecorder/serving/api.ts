@@ -136,7 +136,30 @@ const eventQuery = z.strictObject({
 }) satisfies z.ZodType<EventQuery>;
 const parameters = z.object({ id: z.string() });
 
-/** Puts everything on `app`. */
+/** What answers on every listener: whether the process lives and can keep anything, and nothing else. */
+export function addHealth(
+  app: FastifyInstance,
+  { freeBytes, log }: Pick<ApiOptions, 'freeBytes' | 'log'>,
+): void {
+  app.setErrorHandler((error, request, reply) => answerError(log, error, request, reply));
+  app.setNotFoundHandler(async (_request, reply) =>
+    reply
+      .code(404)
+      .headers(SECURITY_HEADERS)
+      .send({ code: 'RECORDING_UNKNOWN', message: 'there is nothing under this path' }),
+  );
+  app.get('/healthz', async () => ({ status: 'ok' }));
+  app.get('/readyz', async () => {
+    try {
+      await freeBytes();
+    } catch (error) {
+      throw new TailcastError('RECORDER_BUSY', 'the store cannot be used', { cause: error });
+    }
+    return { status: 'ok' };
+  });
+}
+
+/** Puts everything on `app`, health included. */
 export function addApi(app: FastifyInstance, options: ApiOptions): void {
   const { catalog, store, hosts, access } = options;
 
@@ -147,10 +170,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
       throw new TailcastError('HOST_REFUSED');
     if (request.method !== 'GET' && request.method !== 'HEAD') throw new TailcastError('METHOD_REFUSED');
   });
-  app.setErrorHandler((error, request, reply) => answerError(options.log, error, request, reply));
-  app.setNotFoundHandler(async (_request, reply) =>
-    reply.code(404).send({ code: 'RECORDING_UNKNOWN', message: 'there is nothing under this path' }),
-  );
+  addHealth(app, options);
 
   /** What a viewer may see, written down before it is given out. */
   async function find(
@@ -166,15 +186,6 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     return entry;
   }
 
-  app.get('/healthz', async () => ({ status: 'ok' }));
-  app.get('/readyz', async () => {
-    try {
-      await options.freeBytes();
-    } catch (error) {
-      throw new TailcastError('RECORDER_BUSY', 'the store cannot be used', { cause: error });
-    }
-    return { status: 'ok' };
-  });
   addLists(app, options);
   app.get('/api/v1/recordings/:id', async (request, reply) => {
     reply.header('cache-control', 'no-store');

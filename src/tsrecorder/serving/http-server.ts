@@ -25,6 +25,8 @@ export interface ServerOptions {
   readonly uploads: Uploads;
   readonly log: Logger;
   readonly maxConnections: number;
+  /** Told how many connections are open whenever that changes. */
+  readonly onConnections: (open: number) => void;
   /** From the connection to its first decisive bytes, and for the head of a request. */
   readonly headTimeoutMs: number;
   /** How long a connection without a request stays open. */
@@ -56,7 +58,11 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   const http2 = createHttp2(options, sessions);
   const server = createServer({ noDelay: true, keepAlive: true }, (socket) => {
     sockets.add(socket);
-    socket.once('close', () => sockets.delete(socket));
+    options.onConnections(sockets.size);
+    socket.once('close', () => {
+      sockets.delete(socket);
+      options.onConnections(sockets.size);
+    });
     // a reset before a protocol server has taken the socket; afterwards that server listens as well
     socket.on('error', (error) => options.log.debug({ error: error.message }, 'connection failed'));
     sniffProtocol(socket, options.headTimeoutMs, (protocol) => {

@@ -87,6 +87,9 @@ export interface Uploads {
   stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean;
 }
 
+/** For a listener that takes none: they are answered like any path that is not there. */
+export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false };
+
 type UploadState = UploadOptions & { readonly eventBytes: { inFlight: number } };
 type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & UploaderAddress;
 

@@ -289,6 +289,16 @@ describe('the StatefulSet of a Recorder', () => {
     expect(JSON.stringify(without)).not.toMatch(/serve\.json|serve-config/);
   });
 
+  it('serves the player from the listener for viewers, where the environment names one', () => {
+    const env = [{ name: 'TAILCAST_READ_LISTEN', value: '127.0.0.1:8081' }];
+    const { template, container } = podOf({ enableUI: true, statefulSet: { pod: { container: { env } } } });
+    expect(template.metadata?.annotations?.['tailcast/serve-config']).toContain('"http://127.0.0.1:8081"');
+    expect(variablesOf(container)).toMatchObject({
+      TAILCAST_LISTEN: '127.0.0.1:80',
+      TAILCAST_READ_LISTEN: '127.0.0.1:8081',
+    });
+  });
+
   it('asks for volumes where the annotations do, and keeps them when pods go', () => {
     const metadata = { annotations: { [ANNOTATIONS.volumeSize]: '50Gi', [ANNOTATIONS.volumeClass]: 'fast' } };
     const { spec } = statefulSet(recorder({ enableUI: true }, metadata), OPTIONS);

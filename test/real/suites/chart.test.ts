@@ -293,6 +293,23 @@ describe('the chart', () => {
     expect(names.indexOf('POD_NAME')).toBeLessThan(names.indexOf('TAILCAST_LISTEN'));
   });
 
+  it('gives viewers a port of their own, where one is named', () => {
+    const sets = ['recorder.enabled=true', 'recorder.readPort=8081', 'gateway.portalPort=8081'];
+    const manifests = manifestsOf(template(helm, 'tc', ...sets.flatMap((set) => ['--set', set])));
+    const variables = podsOf(manifests).flatMap(({ spec }) => spec.template.spec.containers[0].env);
+    const value = (name: string): string | undefined => variables.find((entry) => entry.name === name)?.value;
+    expect(value('TAILCAST_READ_LISTEN')).toBe('127.0.0.1:8081');
+    expect(value('TAILCAST_PORTAL_PORT')).toBe('8081');
+    const serve = manifests.find(({ metadata }) => metadata.name === 'tc-recorder-serve');
+    expect(JSON.stringify(serve)).toContain('http://127.0.0.1:8081');
+  });
+
+  it('runs the image of a digest, where one is named', () => {
+    const digest = `sha256:${'0'.repeat(64)}`;
+    const rendered = JSON.stringify(manifestsOf(template(helm, 'tc', '--set', `image.digest=${digest}`)));
+    expect(rendered).toMatch(new RegExp(`"image":"[^"]+:v[^"]+@${digest}"`));
+  });
+
   it('brings dashboard and alerts as they are', () => {
     const manifests = manifestsOf(template(helm, 'tc', '-f', exampleFile('everything')));
     const dashboard = manifests.find(({ metadata }) => metadata.name === 'tc-dashboard') as unknown as {

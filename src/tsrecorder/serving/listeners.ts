@@ -1,0 +1,89 @@
+/**
+ * What a recorder listens on: one address for everybody, or one for uploads and one for viewers, so that firewalls and the
+ * tailnet policy can keep them apart and neither takes the other's connections.
+ */
+import type { Logger } from '../../observe/logger.ts';
+import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
+import { addHealth } from './api.ts';
+import { listenHttp, type HttpServer, type ServerOptions } from './http-server.ts';
+import { NO_UPLOADS, type Uploads } from './uploads.ts';
+
+export interface ListenAddress {
+  readonly host: string;
+  /** 0: any. */
+  readonly port: number;
+}
+
+export interface ListenersOptions extends Pick<
+  ServerOptions,
+  'maxConnections' | 'headTimeoutMs' | 'idleTimeoutMs' | 'streamWindowBytes' | 'connectionWindowBytes'
+> {
+  readonly upload: ListenAddress;
+  /** Where viewers are served; undefined: where uploads are taken. */
+  readonly read: ListenAddress | undefined;
+  readonly uploads: Uploads;
+  readonly viewers: Pick<ServerOptions, 'routes' | 'upgrade'>;
+  readonly freeBytes: () => Promise<number | undefined>;
+  readonly metrics: Pick<RecorderMetrics, 'connections'>;
+  readonly log: Logger;
+}
+
+export interface Listeners {
+  /** Where uploads are taken. */
+  readonly address: ListenAddress;
+  /** The same, and where viewers are served: `http://host:port` */
+  readonly url: string;
+  readonly readUrl: string;
+  /** As {@link HttpServer.close}, of both. */
+  close(graceMs: number): Promise<void>;
+}
+
+/**
+ * Listens. Each listener has `maxConnections` of its own. Health is answered on both.
+ *
+ * @throws a system error when an address cannot be used; nothing listens then.
+ */
+export async function openListeners(options: ListenersOptions): Promise<Listeners> {
+  const { upload, read, uploads, viewers, freeBytes, metrics, log } = options;
+  const listen = (
+    listener: 'upload' | 'read',
+    address: ListenAddress,
+    serves: Pick<ServerOptions, 'uploads' | 'routes' | 'upgrade'>,
+  ): Promise<HttpServer> =>
+    listenHttp({
+      ...options,
+      ...address,
+      ...serves,
+      onConnections: (open) => metrics.connections.set({ listener }, open),
+    });
+  if (read === undefined) {
+    return describe(await listen('upload', upload, { uploads, ...viewers }), undefined);
+  }
+  const forUploads = await listen('upload', upload, {
+    uploads,
+    routes: (app) => addHealth(app, { freeBytes, log }),
+    upgrade: (_request, socket) => socket.destroy(),
+  });
+  try {
+    return describe(forUploads, await listen('read', read, { uploads: NO_UPLOADS, ...viewers }));
+  } catch (error) {
+    await forUploads.close(0);
+    throw error;
+  }
+}
+
+function describe(upload: HttpServer, read: HttpServer | undefined): Listeners {
+  const { address: host, port } = upload.address;
+  return {
+    address: { host, port },
+    url: urlOf(upload),
+    readUrl: urlOf(read ?? upload),
+    async close(graceMs) {
+      await Promise.all([upload.close(graceMs), read?.close(graceMs)]);
+    },
+  };
+}
+
+function urlOf({ address: { address, port, family } }: HttpServer): string {
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}
