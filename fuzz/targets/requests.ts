@@ -9,11 +9,18 @@ import { parseExecOptions } from '../../src/kube/exec-options.ts';
 import { classifyRequest } from '../../src/kube/interactive.ts';
 import { readKubeconfigContext } from '../../src/kube/kubeconfig.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
+import { isLabelSelector, parseFieldSelector } from '../../src/kube/selectors.ts';
+import { findRoute } from '../../src/portal/routes.ts';
+import { http2Fields } from '../../src/proxy/front/http2-fields.ts';
+import { mapStream } from '../../src/proxy/front/http2.ts';
+import type { Peer } from '../../src/tailnet/identity.ts';
+import { decodeNamedViewer, encodeNamedViewer } from '../../src/wire/recorder-api/named-viewer.ts';
 import {
   attempt,
   ensure,
   ensureEqual,
   latin1Of,
+  textOf,
   utf8,
   words,
   type FuzzTarget,
@@ -166,4 +173,152 @@ const kubeconfig: FuzzTarget = {
   },
 };
 
-export const REQUEST_TARGETS: readonly FuzzTarget[] = [canonicalTarget, headers, kubeconfig];
+const portalTarget: FuzzTarget = {
+  name: 'portal-target',
+  words: words(
+    '/-/recordings/ api/v1/recordings events /cast /live /sidecar assets/ index.html .. %2e %2F ? follow=1 nABC_2026-01-02T03:04:05Z',
+  ),
+  seeds: [
+    '/-/recordings',
+    '/-/recordings/',
+    '/-/recordings/assets/main-AbC_1.js',
+    '/-/recordings/api/v1/recordings?user=a&cursor=b',
+    '/-/recordings/api/v1/recordings/nABC_2026-01-02T03:04:05.123456789Z/cast?follow=1',
+    '/-/recordings/api/v1/recordings/nABC_2026-01-02T03:04:05Z/live',
+  ].map(utf8),
+  run(input) {
+    const refusal = refusals('REQUEST_NOT_CANONICAL', 'POLICY_REFUSED');
+    const { value: target, refused } = attempt(() => parseTarget(latin1Of(input)), refusal);
+    if (refused !== undefined) return refused;
+    const route = findRoute(target);
+    if (route === undefined) return 'none';
+    if (route.kind === 'page') {
+      ensure(
+        /^[\w.-]+(?:\/[\w.-]+)?$/.test(route.file) && !/(?:^|\/)\./.test(route.file),
+        'no file of a page',
+      );
+    } else if (route.kind !== 'redirect') {
+      // what the recorder is asked for is one of a few, and a recording is one name
+      ensure(
+        /^\/api\/v1\/(?:events|recordings(?:\/[\w%:.-]+(?:\/[a-z]+)?)?)$/.test(route.path),
+        'another path',
+      );
+      ensure(!/(?:^|\/)\.|%2[ef]/i.test(route.path), 'a path that can be read in two ways');
+      ensure(route.kind === 'live' || /^(?:\?[^#\s]*)?$/.test(route.query), 'a query that goes on');
+    }
+    return `${route.kind} ${route.kind === 'data' ? route.type : ''}`;
+  },
+};
+
+/** `name: value` lines, names in lower case as nghttp2 gives them. */
+function fieldsOf(input: Uint8Array): string[] {
+  return latin1Of(input)
+    .split('\n')
+    .flatMap((line) => {
+      const colon = line.indexOf(':', 1);
+      return colon === -1 ? [line, ''] : [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()];
+    });
+}
+
+const PEER: Peer = { address: '100.64.0.4', port: 1, source: 'socket' };
+const NOT_OVER_HTTP2 =
+  /^(?:connection|http2-settings|keep-alive|proxy-connection|te|transfer-encoding|upgrade)$/;
+
+const http2Stream: FuzzTarget = {
+  name: 'http2-stream',
+  words: words(
+    ':method: :path: :authority: :scheme:https :protocol: host: content-length: transfer-encoding: cookie: chunked',
+    'etag: connection: x-content-type-options: 0x10 NaN 1e3 -5 9007199254740993 CONNECT \n',
+  ),
+  seeds: [
+    ':method: GET\n:path: /api\n:authority: h\n:scheme: https\ncookie: a=1\ncookie: b=2',
+    ':method: POST\n:path: /\n:scheme: https\nhost: h\ncontent-length: 5',
+    ':method: POST\n:path: /\n:scheme: https\ncontent-length: 5\ncontent-length: 6\netag: a\netag: b',
+    'content-encoding: gzip\ncontent-encoding: br\nconnection: x',
+  ].map(utf8),
+  run(input) {
+    const fields = fieldsOf(input);
+    const { inbound, problem, framing } = mapStream(fields, PEER);
+    const names = inbound.rawHeaders.filter((_, index) => index % 2 === 0);
+    ensure(!names.some((name) => name.startsWith(':')), 'a pseudo field became a field');
+    ensure(names.filter((name) => name === 'cookie').length <= 1, 'cookies in crumbs');
+    ensure(names.filter((name) => name === 'host').length <= 1, 'two hosts');
+    const lengths = fields.filter((_, index) => index % 2 === 1 && fields[index - 1] === 'content-length');
+    if (framing.kind === 'length')
+      ensure(
+        lengths.length === 1 &&
+          /^\d+$/.test(lengths[0] ?? '') &&
+          BigInt(lengths[0] ?? '') === BigInt(framing.bytes),
+        'framed by something else than its one length',
+      );
+    else ensure(problem !== undefined || lengths.length === 0, 'a length without a frame');
+    const { value: sent, refused } = attempt(() => http2Fields(fields), refusals('UPSTREAM_BROKEN'));
+    if (refused !== undefined) return refused;
+    const answered = sent.filter((_, index) => index % 2 === 0);
+    ensure(!answered.some((name) => NOT_OVER_HTTP2.test(name)), 'a connection field got through');
+    for (const once of ['etag', 'content-type', 'content-length', 'x-content-type-options'])
+      ensure(answered.filter((name) => name === once).length <= 1, `${once} twice`);
+    return `${framing.kind} ${problem?.code ?? ''} ${answered.length === fields.length / 2}`;
+  },
+};
+
+const namedViewer: FuzzTarget = {
+  name: 'named-viewer',
+  words: words(
+    'tailscale-user-login: x-tailcast-viewer-tags: x-tailcast-viewer-node: x-tailcast-viewer-node-id: x-tailcast-viewer-address:',
+    'tag:ci,tag:dev , alice@example.com \n \t X-TAILCAST-VIEWER-',
+  ),
+  seeds: [
+    'tailscale-user-login: a@b\nx-tailcast-viewer-node: n\nx-tailcast-viewer-node-id: i\nx-tailcast-viewer-address: 100.64.0.4',
+    'x-tailcast-viewer-tags: tag:a,tag:b\nx-tailcast-viewer-node: n\nx-tailcast-viewer-node-id: i\nx-tailcast-viewer-address: 100.64.0.4',
+    'host: h',
+  ].map(utf8),
+  run(input) {
+    const fields = fieldsOf(input);
+    const viewer = decodeNamedViewer(fields);
+    if (viewer === undefined || viewer === 'malformed') return viewer ?? 'nobody';
+    ensure((viewer.user === undefined) !== (viewer.tags.length === 0), 'neither a person nor a tagged node');
+    ensureEqual(
+      decodeNamedViewer(encodeNamedViewer(viewer) ?? []),
+      viewer,
+      'a viewer does not survive being written',
+    );
+    return viewer.user === undefined ? 'tags' : 'user';
+  },
+};
+
+const selectors: FuzzTarget = {
+  name: 'selectors',
+  words: words('metadata.name = == != , \\ \\, in notin ( ) ! < > a.b/c 9223372036854775808'),
+  seeds: ['metadata.name=x,a!=b', 'a=b\\,c', 'x in (a,b),!y,z', 'x>5,y notin (a)', 'a.b/c=='].map(utf8),
+  run(input) {
+    const text = textOf(input);
+    const terms = parseFieldSelector(text);
+    for (const { field, value } of terms ?? [])
+      ensure(text.includes(field) && value.length <= text.length, 'a term that is not there');
+    if (terms !== undefined) {
+      const written = terms
+        .map(
+          ({ field, equal, value }) => `${field}${equal ? '=' : '!='}${value.replaceAll(/[\\,=]/g, '\\$&')}`,
+        )
+        .join(',');
+      const key = (term: unknown): string => JSON.stringify(term);
+      ensureEqual(
+        parseFieldSelector(written)?.map(key).toSorted(),
+        terms.map(key).toSorted(),
+        'terms do not survive being written',
+      );
+    }
+    return `${terms?.length ?? 'none'} ${isLabelSelector(text)}`;
+  },
+};
+
+export const REQUEST_TARGETS: readonly FuzzTarget[] = [
+  canonicalTarget,
+  headers,
+  kubeconfig,
+  portalTarget,
+  http2Stream,
+  namedViewer,
+  selectors,
+];

@@ -1,7 +1,10 @@
 /** What programs print on the screens of sessions, and what viewers ask for. */
+import { parseQuery, printQuery, QueryError } from '../../src/search/query.ts';
 import { RowJournal } from '../../src/search/row-journal.ts';
+import { createSecretFilter } from '../../src/search/secrets.ts';
 import { MAX_COMMAND } from '../../src/search/shell-marks.ts';
-import { ensure, ensureEqual, textOf, utf8, words, type FuzzTarget } from '../target.ts';
+import { tokenize } from '../../src/search/tokens.ts';
+import { attempt, ensure, ensureEqual, textOf, utf8, words, type FuzzTarget } from '../target.ts';
 
 interface Given {
   readonly rows: readonly string[];
@@ -64,4 +67,67 @@ const rowJournal: FuzzTarget = {
   },
 };
 
-export const SEARCH_TARGETS: readonly FuzzTarget[] = [rowJournal];
+const NOW_MS = Date.parse('2026-01-31T08:00:00Z');
+
+function queryRefusal(error: unknown): string | undefined {
+  return error instanceof QueryError ? 'refused' : undefined;
+}
+
+const query: FuzzTarget = {
+  name: 'search-query',
+  words: words(
+    'user: ns: pod: cmd: text: before: after: duration: exit: state: kind: - OR " \\ * > <= != 7d 2026-01-31 open',
+  ),
+  seeds: [
+    'user:alice@example.com "rm -rf" -ns:kube-system',
+    'duration:>1h exit:!=0 OR exit:0',
+    'after:7d before:2026-01-31T08:00:00+01:00 kub*',
+    'cmd:"say \\"x\\"" 日本語',
+  ].map(utf8),
+  run(input) {
+    const text = textOf(input);
+    const { value, refused } = attempt(() => parseQuery(text, NOW_MS), queryRefusal);
+    if (refused !== undefined) return refused;
+    const printed = printQuery(value);
+    ensureEqual(parseQuery(printed, NOW_MS), value, 'a query does not survive being written');
+    return `${value.clauses.length} ${value.clauses
+      .flat()
+      .map(({ kind }) => kind)
+      .join()}`.slice(0, 60);
+  },
+};
+
+const PLANTED = 'AKIAIOSFODNN7EXAMPLE';
+
+/** What is printed in sessions becomes words of an index, and secrets must not. */
+const indexedText: FuzzTarget = {
+  name: 'indexed-text',
+  words: [
+    ...words(
+      'password= token: --secret Bearer eyJ ://u: @ curl -u mysql -p ghp_ AKIA ½ ﬁ 日本語 ไทย 한글 e\u0301',
+    ),
+    '-----BEGIN RSA PRIVATE KEY-----\n',
+    '-----END RSA PRIVATE KEY-----\n',
+  ],
+  seeds: [
+    'mysql -u root -phunter22 | curl -u a:b https://u:p@h/',
+    `export TOKEN=abcdefgh\n-----BEGIN PRIVATE KEY-----\n${'A'.repeat(40)}\n-----END PRIVATE KEY-----\n`,
+    'ＡＢＣ ½ 日本語 kubectl-get_pods',
+  ].map(utf8),
+  run(input) {
+    const text = textOf(input);
+    const filter = createSecretFilter();
+    const shown = text.split('\n').map(filter);
+    ensure(!filter(` ${PLANTED} `).includes(PLANTED), 'a key got through');
+    let at = 0;
+    const tokens = tokenize(shown.join(' '));
+    for (const { text: word, start, end } of tokens) {
+      ensure(word !== '' && word.isWellFormed(), 'an empty or a broken word');
+      ensure(start >= at && end > start, 'words out of order');
+      at = start;
+    }
+    return `${Math.min(tokens.length, 20)} ${shown.join('\n') === text}`;
+  },
+};
+
+export const SEARCH_TARGETS: readonly FuzzTarget[] = [rowJournal, query, indexedText];

@@ -3,9 +3,28 @@ import { parseAuditedSession } from '../../src/kube/audit-log.ts';
 import { parsePolicy } from '../../src/proxy/gate/policy-file.ts';
 import { POLICY_ACTIONS, POLICY_CLASSES } from '../../src/proxy/gate/policy.ts';
 import { parseExactJson } from '../../src/tailnet/exact-json.ts';
+import {
+  createSealer,
+  encodeHead,
+  JournalError,
+  readJournal,
+} from '../../src/recording/journal/journal-codec.ts';
+import { createJournalKey, KEY_BYTES, SALT_BYTES } from '../../src/recording/journal/journal-key.ts';
+import { createCastReader, readCastStart } from '../../src/screen/cast-reader.ts';
+import { MAX_SIZE, type ScreenSize } from '../../src/screen/terminal.ts';
 import { parseRange } from '../../src/tsrecorder/serving/byte-range.ts';
 import { parseHead, stampHead } from '../../src/tsrecorder/library/cast-head.ts';
-import { encodeEntry, parseEntry, parseSegment } from '../../src/tsrecorder/evidence/log-entry.ts';
+import {
+  encodeEntry,
+  keyName,
+  parseEntry,
+  parseKeyName,
+  parseSegment,
+  parseSegmentName,
+  segmentName,
+} from '../../src/tsrecorder/evidence/log-entry.ts';
+import { parsePublicKey } from '../../src/tsrecorder/evidence/signing-key.ts';
+import { encodeCheckpoint, parseCheckpoint } from '../../src/tsrecorder/evidence/verify-store.ts';
 import { parseSignedSidecar } from '../../src/tsrecorder/evidence/signed-sidecar.ts';
 import { parseSidecar } from '../../src/tsrecorder/library/sidecar.ts';
 import { encodeNote, parseJournalLine } from '../../src/tsrecorder/spool/spool-journal.ts';
@@ -29,8 +48,10 @@ import {
   utf8,
   words,
   type FuzzTarget,
+  type Refusal,
 } from '../target.ts';
 import { refusals } from './requests.ts';
+import { wireRefusal } from './wire-streams.ts';
 
 const byteRange: FuzzTarget = {
   name: 'byte-range',
@@ -280,7 +301,126 @@ const exactJson: FuzzTarget = {
   },
 };
 
+const KEY = createJournalKey(new Uint8Array(KEY_BYTES).fill(7));
+const KINDS = ['preamble', 'lines', 'acknowledged', 'part'] as const;
+const HEAD = { sessionId: 's', recorders: ['100.64.0.9:80'], recorderTags: [], about: {} };
+
+/** Sealed records made from the input, whole and then damaged; and the input itself as a file. */
+const sealedJournal: FuzzTarget = {
+  name: 'sealed-journal',
+  words: words('tcjrnl1\n \0 \x01 {"sessionId":"s"}'),
+  seeds: [utf8('tcjrnl1\n'), Uint8Array.of(0, 1, 2, 3), Uint8Array.of(1, 200, 0, 7, 3, 9)],
+  run(input, random) {
+    const refusal: Refusal = (error) => (error instanceof JournalError ? error.problem : undefined);
+    const raw = attempt(() => readJournal(input, KEY), refusal);
+    ensure(raw.refused !== undefined, 'a file that was not sealed is a journal');
+    const sealer = createSealer(KEY, new Uint8Array(SALT_BYTES).fill(input.length & 255));
+    const records = Array.from(input.subarray(0, 12), (byte, index) => ({
+      kind: KINDS[byte & 3] ?? 'lines',
+      at: byte * 2 ** (index * 3),
+      content: input.subarray(index, index + (byte >> 2)),
+    }));
+    const pieces: Uint8Array[] = [sealer.prefix, ...sealer.seal('head', 0, encodeHead(HEAD))];
+    const headBytes = Buffer.concat(pieces).length;
+    for (const { kind, at, content } of records) pieces.push(...sealer.seal(kind, at, content));
+    const file = Buffer.concat(pieces);
+    const whole = readJournal(file, KEY);
+    const lines = records.filter(({ kind }) => kind === 'lines');
+    ensure(whole.ending === 'whole' && whole.head.sessionId === 's', 'a whole file is not read as one');
+    ensureEqual(
+      whole.lines.map(({ offset, bytes }) => [offset, ...bytes]),
+      lines.map(({ at, content }) => [at, ...content]),
+      'lines do not survive being sealed',
+    );
+    const damaged = Buffer.from(file);
+    const place = random.below(file.length);
+    const isCut = random.oneIn(2);
+    if (!isCut) damaged[place] = (damaged[place] ?? 0) ^ (1 << random.below(8));
+    const { value: read, refused } = attempt(
+      () => readJournal(isCut ? damaged.subarray(0, place) : damaged, KEY),
+      refusal,
+    );
+    if (refused !== undefined) {
+      ensure(place < headBytes, 'damage behind the head makes the file unreadable');
+      return `${raw.refused} ${refused}`;
+    }
+    ensure(isCut || read.ending !== 'whole', 'a changed byte goes unnoticed');
+    ensureEqual(read.lines, whole.lines.slice(0, read.lines.length), 'other lines than were written');
+    return `${raw.refused} ${read.ending}`;
+  },
+};
+
+/** What `verify` reads of a store and of an auditor beside logs and sidecars. */
+const evidenceText: FuzzTarget = {
+  name: 'evidence-text',
+  words: words(
+    '-----BEGIN -----END PUBLIC KEY-----\n .evidence/logs/ .evidence/keys/ .pem .ndjson 000000000001 {"heads":[{"log":"","n":1,"hash":"',
+    ZEROS,
+  ),
+  seeds: [
+    'MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=',
+    '-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n',
+    'Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=',
+    `{"heads":[{"log":"l","n":1,"hash":"${ZEROS}"}]}`,
+    `.evidence/logs/${ZEROS.slice(32)}/000000000001.ndjson`,
+    `.evidence/keys/${ZEROS.slice(32)}.pem`,
+  ].map(utf8),
+  run(input) {
+    const text = textOf(input);
+    const key = parsePublicKey(text);
+    if (key !== undefined) {
+      ensure(parsePublicKey(key.raw)?.id === key.id && parsePublicKey(key.pem)?.id === key.id, 'another key');
+      ensure(!key.verifies('message', text), 'a signature out of nothing');
+    }
+    const heads = parseCheckpoint(text);
+    if (heads !== undefined)
+      ensureEqual(parseCheckpoint(encodeCheckpoint(heads, 't')), heads, 'heads do not survive being written');
+    const segment = parseSegmentName(text);
+    if (segment !== undefined)
+      ensure(segmentName(segment.log, segment.first) === text, 'a name does not survive being written');
+    const id = parseKeyName(text);
+    if (id !== undefined) ensure(keyName(id) === text, 'a name does not survive being written');
+    return [key, heads, segment, id].map((value) => (value === undefined ? '-' : 'x')).join('');
+  },
+};
+
+/** A cast as it is shown: the header, then line after line. */
+const castReader: FuzzTarget = {
+  name: 'cast-reader',
+  words: words(
+    '{"version":2,"width":80,"height":24} {"version":3,"term":{"cols": [ ] 0.5 "o" "r" "m" "80x24" "x" # \n 1e999 -1 ,',
+  ),
+  seeds: [
+    '{"version":2,"width":80,"height":24}\n[0.5,"o","a"]\n[1,"r","100x50"]\n[0.2,"m","x"]\nnothing',
+    '{"version":3,"term":{"cols":80,"rows":24}}\n# note\n[0.5,"o","a"]\n[0.5,"x","0"]',
+    '{"version":2,"width":0,"height":0}\n[1e9,"i","a"]',
+  ].map(utf8),
+  run(input) {
+    const [first = '', ...lines] = textOf(input).split('\n');
+    const { value: start, refused } = attempt(() => readCastStart(first), wireRefusal);
+    if (refused !== undefined) return refused;
+    const isShown = ({ columns, rows }: ScreenSize): boolean =>
+      columns >= 2 && columns <= MAX_SIZE.columns && rows >= 1 && rows <= MAX_SIZE.rows;
+    ensure(isShown(start.size), 'a size that cannot be shown');
+    const read = createCastReader(start);
+    let clock = 0;
+    const kinds = new Set<string>();
+    for (const line of lines) {
+      const action = read(line);
+      if (action === undefined) continue;
+      kinds.add(action.kind);
+      ensure(action.seconds >= clock && Number.isFinite(action.seconds), 'the clock goes back');
+      clock = action.seconds;
+      if (action.kind === 'resize') ensure(isShown(action.size), 'a size that cannot be shown');
+    }
+    return `${start.version} ${[...kinds].toSorted().join()}`;
+  },
+};
+
 export const STORED_TARGETS: readonly FuzzTarget[] = [
+  sealedJournal,
+  evidenceText,
+  castReader,
   byteRange,
   recordingName,
   journal,
