@@ -1,11 +1,23 @@
 import { readFileSync } from 'node:fs';
+import { stripTypeScriptTypes } from 'node:module';
 import { join } from 'node:path';
+import { runInNewContext } from 'node:vm';
 import { parseSync } from 'vite';
 import { describe, expect, it } from 'vitest';
 import { createRandom } from '../support/random.ts';
 import { createCoverage, filesBelow } from './tool/covering-tests.ts';
-import { ACCEPTED, areEnough, chooseSample, folderOf, FOLDERS, scores } from './tool/judging.ts';
+import {
+  ACCEPTED,
+  areEnough,
+  changedFiles,
+  chooseSample,
+  folderOf,
+  FOLDERS,
+  scores,
+} from './tool/judging.ts';
 import { mutantsOf } from './tool/operators.ts';
+import { keyOf, withSwitches } from './tool/schemata.ts';
+import { withScores } from './tool/score-page.ts';
 
 const root = join(import.meta.dirname, '../..');
 const changesOf = (code: string): string[] =>
@@ -41,7 +53,7 @@ describe('the changes to a file', () => {
 
   it('leave every file of the folders one that can be read', () => {
     let count = 0;
-    for (const file of FOLDERS.flatMap((folder) => filesBelow(root, folder))) {
+    for (const file of changedFiles(filesBelow(root, 'src'))) {
       const code = readFileSync(join(root, file), 'utf8');
       const mutants = mutantsOf(file, code);
       count += mutants.length;
@@ -51,14 +63,80 @@ describe('the changes to a file', () => {
         expect(parseSync(file, code.slice(0, start) + replacement + code.slice(end)).errors).toEqual([]);
       }
     }
-    expect(count).toBeGreaterThan(3000);
+    expect(count).toBeGreaterThan(9000);
   });
+});
+
+describe('a file with all of its changes', () => {
+  /** What `f` answers for 0, 1 and 2, with one change switched on. */
+  const code = `
+    const MOST = 1;
+    let calls = 0;
+    const count = () => { calls += 1; };
+    function f(n: number): unknown {
+      calls = 0;
+      if (n > 9) throw new Error('too many');
+      if (n === 0 && !(n < MOST - 1)) count();
+      else count(), count();
+      return [calls, n <= MOST || n === 2 ? n : null, ((n as number) || undefined) ?? 'none'];
+    }`;
+  const mutants = mutantsOf('src/kube/x.ts', code);
+  const answers = (text: string, active: string | undefined): string => {
+    const script = stripTypeScriptTypes(text);
+    const load: unknown = runInNewContext(`($mutant) => { ${script}; return f; }`);
+    const f = (load as (mutant: (key: string) => boolean) => (n: number) => unknown)((key) => key === active);
+    return JSON.stringify(
+      [0, 1, 2, 10].map((n) => {
+        try {
+          return f(n);
+        } catch (error) {
+          return String(error);
+        }
+      }),
+    );
+  };
+
+  it('does what it did as long as none is switched on', () => {
+    expect(answers(withSwitches(code, mutants), undefined)).toBe(answers(code, undefined));
+  });
+
+  it('does with one switched on what the file with that change does', () => {
+    const switched = withSwitches(code, mutants);
+    expect(mutants.length).toBeGreaterThan(10);
+    for (const mutant of mutants) {
+      const { start, end, replacement } = mutant;
+      const changed = code.slice(0, start) + replacement + code.slice(end);
+      expect(answers(switched, keyOf(mutant)), replacement).toBe(answers(changed, undefined));
+    }
+    // not all of them by doing nothing
+    const seen = new Set(mutants.map((mutant) => answers(switched, keyOf(mutant))));
+    expect(seen.size).toBeGreaterThan(6);
+  });
+
+  it('can be read, whichever file it is', () => {
+    for (const file of changedFiles(filesBelow(root, 'src'))) {
+      const text = readFileSync(join(root, file), 'utf8');
+      expect(parseSync(file, withSwitches(text, mutantsOf(file, text))).errors, file).toEqual([]);
+    }
+  });
+});
+
+it('scores go between the marks of their seed, and nowhere else', () => {
+  const page =
+    'a\n<!-- mutants: seed 1 -->\nstale\n<!-- mutants: end -->\nb\n<!-- mutants: seed 2 -->\nkept\n<!-- mutants: end -->\n';
+  const written = withScores(page, 1, [{ folder: 'src/kube', noticed: 8, accepted: 1, all: 10 }]);
+  expect(written).toContain('| `src/kube` | 10      | 8       | 1        | 90 %  |');
+  expect(written).toContain('kept');
+  expect(written).not.toContain('stale');
+  expect(withScores(written, 1, [{ folder: 'src/kube', noticed: 8, accepted: 1, all: 10 }])).toBe(written);
+  expect(() => withScores(page, 3, [])).toThrow('seed 3');
 });
 
 describe('the sample', () => {
   const mutants = FOLDERS.flatMap((folder, index) =>
     Array.from({ length: 10 + index * 40 }, (_, line) => ({
       ...mutantsOf(`${folder}/x.ts`, 'f();')[0]!,
+      nth: line,
       line,
     })),
   );

@@ -4,7 +4,7 @@ import { basename, dirname, join, relative } from 'node:path';
 import { parseSync } from 'vite';
 
 /** Not run here: they start programs, which do not see a change in memory, or are about the mutants themselves. */
-const LEFT_OUT = /^test\/(?:e2e|evidence|faults|mutants|real|workers)\//;
+export const LEFT_OUT = /^test\/(?:demo|deploy|docs|faults|mutants|player|real|release)\//;
 
 /** @returns for a source file, the test files that reach it by imports; same name first, then by the length of the way */
 export function createCoverage(root: string): (file: string) => readonly string[] {
@@ -19,6 +19,12 @@ export function createCoverage(root: string): (file: string) => readonly string[
       .filter((test) => distances.get(test)?.has(file) === true)
       .toSorted((a, b) => rank(a) - rank(b) || a.localeCompare(b));
   };
+}
+
+/** @returns for a test file, itself and all that it imports, by name */
+export function createImportGraph(root: string): (test: string) => readonly string[] {
+  const importsOf = cached((file) => importedFiles(root, file));
+  return (test) => [...distancesFrom(test, importsOf).keys()].toSorted();
 }
 
 /** TypeScript files below a folder, relative to the root. */

@@ -12,20 +12,40 @@ export const FOLDERS = [
   'src/tailnet',
   'src/wire',
   'src/recording',
-  'src/proxy',
+  'src/proxy/front',
+  'src/proxy/session',
+  'src/proxy/gate',
+  'src/proxy/upstream',
   'src/portal',
   'src/compose',
   'src/config',
+  'src/tsrecorder/checkpoint',
+  'src/tsrecorder/events',
   'src/tsrecorder/evidence',
+  'src/tsrecorder/files',
   'src/tsrecorder/intake',
+  'src/tsrecorder/library',
+  'src/tsrecorder/playback',
+  'src/tsrecorder/retention',
+  'src/tsrecorder/search',
   'src/tsrecorder/serving',
   'src/tsrecorder/spool',
-  'src/tsrecorder/retention',
   'src/tsrecorder/store',
 ] as const;
+/** Files that lie in no folder of their own. */
+const BARE = /^src\/(?:place-count|process-identity|tsrecorder\/[^/]+)\.ts$/;
+const BARE_FOLDER = 'others';
 
-export function folderOf({ file }: Pick<Mutant, 'file'>): string {
-  return FOLDERS.find((folder) => file.startsWith(`${folder}/`)) ?? '';
+/** The files that are changed. */
+export function changedFiles(sources: readonly string[]): readonly string[] {
+  return sources.filter((file) => folderOf({ file }) !== undefined).toSorted();
+}
+
+/** @returns undefined for a file that is left as it is */
+export function folderOf({ file }: Pick<Mutant, 'file'>): string | undefined {
+  return (
+    FOLDERS.find((folder) => file.startsWith(`${folder}/`)) ?? (BARE.test(file) ? BARE_FOLDER : undefined)
+  );
 }
 
 /**
@@ -74,7 +94,7 @@ export interface Score {
 
 export function scores(verdicts: readonly Verdict[]): readonly Score[] {
   return [...Map.groupBy(verdicts, ({ mutant }) => folderOf(mutant))].map(([folder, some]) => ({
-    folder,
+    folder: folder ?? BARE_FOLDER,
     noticed: some.filter(({ noticed }) => noticed).length,
     accepted: some.filter(({ noticed, accepted }) => !noticed && accepted !== undefined).length,
     all: some.length,

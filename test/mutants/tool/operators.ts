@@ -12,6 +12,8 @@ export interface Mutant {
   /** From 1. */
   readonly line: number;
   readonly original: string;
+  /** From 0: which one it is of those in the file that read the same. */
+  readonly nth: number;
 }
 
 /**
@@ -60,14 +62,22 @@ export function mutantsOf(file: string, code: string): readonly Mutant[] {
   const { program, errors } = parseSync(file, code);
   const [error] = errors;
   if (error !== undefined) throw new Error(`${file}: ${error.message}`);
-  const found: Mutant[] = [];
+  const found: Omit<Mutant, 'nth'>[] = [];
   const lines = lineStarts(code);
   const add = (operator: Operator, start: number, end: number, replacement: string): void => {
     const original = code.slice(start, end);
     found.push({ file, start, end, replacement, operator, line: lineAt(lines, start), original });
   };
   visit(program as unknown as Node, (node) => change(node, code, add));
-  return found.toSorted((a, b) => a.start - b.start || a.end - b.end);
+  const counts = new Map<string, number>();
+  return found
+    .toSorted((a, b) => a.start - b.start || a.end - b.end)
+    .map((mutant) => {
+      const text = `${mutant.original}\0${mutant.replacement}`;
+      const nth = counts.get(text) ?? 0;
+      counts.set(text, nth + 1);
+      return { ...mutant, nth };
+    });
 }
 
 type Add = (operator: Operator, start: number, end: number, replacement: string) => void;

@@ -1,38 +1,38 @@
-/** Runs tests with one source file changed in memory: the work tree stays as it is. */
+/** Runs tests with all changes of the source compiled in, in memory: the work tree stays as it is. */
 import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
+import { folderOf } from './judging.ts';
+import { mutantsOf } from './operators.ts';
+import { withSwitches } from './schemata.ts';
 
 const root = join(import.meta.dirname, '../../..');
-const { file, start, end, replacement } = JSON.parse(process.env['TAILCAST_MUTANT'] ?? '{}') as {
-  readonly file?: string;
-  readonly start?: number;
-  readonly end?: number;
-  readonly replacement?: string;
-};
 
 export default defineConfig({
   root,
   plugins: [
     {
-      name: 'tailcast-mutant',
+      name: 'tailcast-mutants',
       enforce: 'pre',
       transform(code, id) {
-        if (file === undefined || id.split('?', 1)[0] !== join(root, file)) return undefined;
-        return { code: code.slice(0, start) + replacement + code.slice(end), map: null };
+        const [path = ''] = id.split('?', 1);
+        const file = path.slice(root.length + 1);
+        if (!path.startsWith(join(root, 'src', '/')) || folderOf({ file }) === undefined) return undefined;
+        return { code: withSwitches(code, mutantsOf(file, code)), map: null };
       },
     },
   ],
   test: {
     include: ['test/**/*.test.ts'],
     exclude: ['test/real/**'],
-    testTimeout: 20_000,
-    hookTimeout: 30_000,
+    runner: join(import.meta.dirname, 'runner.ts'),
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
     pool: 'forks',
-    maxWorkers: 2,
-    bail: 1,
-    // a kept transform would be shown in place of the change
+    // they wait more than they work
+    maxWorkers: 3,
+    passWithNoTests: true,
+    // the same searches each time
+    env: { CI: 'true', TEST_SEED: '1' },
     fsModuleCache: false,
-    // a slow machine must not look like a change that was noticed
-    retry: 1,
   },
 });

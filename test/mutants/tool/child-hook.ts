@@ -1,0 +1,47 @@
+/**
+ * Loaded by every Node process that a test starts (`NODE_OPTIONS`): gives it the source with all changes compiled in, and the
+ * switch from its environment. Without a change it writes down what it comes past.
+ */
+import { appendFileSync, readFileSync } from 'node:fs';
+import { registerHooks } from 'node:module';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { ACTIVE_VARIABLE, JOBS_VARIABLE, SEEN_VARIABLE, SWITCHED_FOLDER } from './jobs.ts';
+
+const folder = process.env[JOBS_VARIABLE];
+const root = join(import.meta.dirname, '../../..');
+
+if (folder !== undefined && Reflect.get(globalThis, '$mutant') === undefined) {
+  const active = process.env[ACTIVE_VARIABLE];
+  const seenFile = process.env[SEEN_VARIABLE];
+  const seen = new Set<string>();
+  Object.assign(globalThis, {
+    $mutant(key: string): boolean {
+      if (active !== undefined) return key === active;
+      // at once, as many a process here is killed
+      if (seenFile !== undefined && !seen.has(key)) appendFileSync(seenFile, `${key}\n`);
+      seen.add(key);
+      return false;
+    },
+  });
+  registerHooks({
+    load(url, context, next) {
+      const source = switchedSource(url, folder);
+      if (source === undefined) return next(url, context);
+      return { format: 'module-typescript', source, shortCircuit: true };
+    },
+  });
+}
+
+function switchedSource(url: string, jobs: string): string | undefined {
+  if (!url.startsWith('file:')) return undefined;
+  const path = fileURLToPath(url);
+  if (!path.startsWith(join(root, 'src', '/')) || !path.endsWith('.ts')) return undefined;
+  const name = path.slice(root.length + 1).replaceAll('/', '+');
+  try {
+    return readFileSync(join(jobs, SWITCHED_FOLDER, name), 'utf8');
+  } catch {
+    // no file that is changed
+    return undefined;
+  }
+}

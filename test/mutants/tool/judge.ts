@@ -1,0 +1,208 @@
+/** Shows changes to the tests that come past them. */
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { createVitest } from 'vitest/node';
+import { LEFT_OUT, filesBelow, createImportGraph } from './covering-tests.ts';
+import { JOBS_VARIABLE, jobPath, SWITCHED_FOLDER, type Coverage, type Job, type Note } from './jobs.ts';
+import type { KnownMutant } from './known.ts';
+import { changedFiles } from './judging.ts';
+import { mutantsOf, type Mutant } from './operators.ts';
+import { keyOf, withSwitches } from './schemata.ts';
+import { Trial, type Outcome } from './trial.ts';
+
+/** A process that judges one change for longer hangs in a loop that asks nothing. */
+const HANGING_MS = 150_000;
+const WATCH_MS = 2_000;
+const RECORDED_AT_ONCE = 30;
+/** Rounds: first the nearest file, then so many at once of those that are left. */
+const WIDTHS = [1, 3, 1000];
+
+export interface Judge {
+  /** What was not judged when the signal came is missing. */
+  judge(mutants: readonly Mutant[]): Promise<ReadonlyMap<Mutant, Outcome>>;
+  /** Shows each to one test alone. What could not be judged is missing. */
+  judgeKnown(known: readonly KnownMutant[]): Promise<ReadonlyMap<Mutant, Outcome>>;
+  close(): Promise<void>;
+}
+
+export async function createJudge(options: {
+  readonly root: string;
+  readonly signal: AbortSignal;
+  readonly say: (line: string) => void;
+  /** Which test files may be asked. */
+  readonly isAsked: (file: string) => boolean;
+  /** Believe what is known of a test as long as the test itself is the same, whatever else has changed. */
+  readonly keepCoverage: boolean;
+}): Promise<Judge> {
+  const { root, signal, say, isAsked } = options;
+  const scratch = mkdtempSync(join(tmpdir(), 'tailcast-mutants-'));
+  process.env[JOBS_VARIABLE] = scratch;
+  writeSwitched(root, join(scratch, SWITCHED_FOLDER));
+  process.env['NODE_OPTIONS'] = `--import ${pathToFileURL(join(import.meta.dirname, 'child-hook.ts')).href}`;
+  const notes = join(scratch, 'notes.jsonl');
+  writeFileSync(notes, '');
+  const vitest = await createVitest('test', {
+    config: join(import.meta.dirname, 'vitest.config.ts'),
+    root,
+    watch: false,
+    reporters: [{}],
+  });
+
+  /** Runs jobs, each with its test file, and gives what was noted. */
+  async function run(jobs: readonly Job[]): Promise<readonly Note[]> {
+    if (signal.aborted || jobs.length === 0) return [];
+    const before = readNotes(notes).length;
+    for (const job of jobs) writeFileSync(jobPath(join(root, job.file)), JSON.stringify(job));
+    const project = vitest.getRootProject();
+    const cancel = (): void => void vitest.cancelCurrentRun('keyboard-input');
+    const watch = setInterval(() => endHanging(notes, before), WATCH_MS);
+    signal.addEventListener('abort', cancel, { once: true });
+    try {
+      await vitest.runTestSpecifications(
+        jobs.map(({ file }) => project.createSpecification(join(root, file))),
+        false,
+      );
+    } finally {
+      clearInterval(watch);
+      signal.removeEventListener('abort', cancel);
+    }
+    return readNotes(notes).slice(before);
+  }
+
+  async function coverages(files: readonly string[]): Promise<readonly Coverage[]> {
+    const cache = join(root, 'node_modules/.cache/tailcast/mutants');
+    mkdirSync(cache, { recursive: true });
+    const fingerprint = createFingerprint(root);
+    const path = (file: string): string => join(cache, `${file.replaceAll('/', '+')}.json`);
+    const kept = (file: string): KeptCoverage | undefined =>
+      existsSync(path(file)) ? (JSON.parse(readFileSync(path(file), 'utf8')) as KeptCoverage) : undefined;
+    const isGood = (file: string): boolean => {
+      const found = kept(file);
+      const { whole, own } = fingerprint(file);
+      return found?.whole === whole || (options.keepCoverage && found?.own === own);
+    };
+    const missing = files.filter((file) => !isGood(file));
+    if (missing.length > 0)
+      say(`${missing.length} test files are run without a change, to see what they come past`);
+    // by and by, so that a run that is cut short has kept what it found
+    for (let from = 0; from < missing.length; from += RECORDED_AT_ONCE) {
+      const some = missing.slice(from, from + RECORDED_AT_ONCE);
+      const found = await run(
+        some.map((file) => ({ kind: 'record', file, notes, mutants: [], times: {} }) satisfies Job),
+      );
+      for (const note of found) {
+        if (note.kind !== 'coverage') continue;
+        const { coverage } = note;
+        for (const broken of coverage.broken) say(`FAILS WITHOUT A CHANGE: ${coverage.file}: ${broken}`);
+        const keeping: KeptCoverage = { ...fingerprint(coverage.file), coverage };
+        writeFileSync(path(coverage.file), JSON.stringify(keeping));
+      }
+    }
+    return files.flatMap((file) => kept(file)?.coverage ?? []);
+  }
+
+  return {
+    async judge(mutants) {
+      const covering = await coverages(
+        filesBelow(root, 'test').filter(
+          (file) => file.endsWith('.test.ts') && !LEFT_OUT.test(file) && isAsked(file),
+        ),
+      );
+      if (signal.aborted) return new Map();
+      const trial = new Trial({ mutants, covering, notes, run, say, signal });
+      for (const width of WIDTHS) {
+        if (signal.aborted) break;
+        say(`${trial.open} of ${mutants.length} are left; each is shown to ${width} more test files`);
+        await trial.show(width);
+      }
+      return trial.outcomes();
+    },
+    async judgeKnown(known) {
+      const outcomes = new Map<Mutant, Outcome>();
+      const byKey = new Map(known.map(({ mutant }) => [keyOf(mutant), mutant]));
+      const jobs = [...Map.groupBy(known, ({ by }) => by.file)].map(([file, some]): Job => ({
+        kind: 'judge',
+        file,
+        notes,
+        mutants: some.map(({ mutant, by }) => ({ key: keyOf(mutant), tests: [by.test] })),
+        times: {},
+      }));
+      for (const note of await run(jobs)) {
+        const mutant = note.kind === 'coverage' ? undefined : byKey.get(note.key);
+        if (mutant === undefined || (note.kind !== 'noticed' && note.kind !== 'survived')) continue;
+        outcomes.set(mutant, { kind: note.kind, text: `${note.kind} ${note.file}` });
+      }
+      return outcomes;
+    },
+    async close() {
+      await vitest.close();
+      rmSync(scratch, { recursive: true, force: true });
+    },
+  };
+}
+
+/** For processes that tests start: they load files themselves. */
+function writeSwitched(root: string, folder: string): void {
+  mkdirSync(folder);
+  for (const file of changedFiles(filesBelow(root, 'src'))) {
+    const code = readFileSync(join(root, file), 'utf8');
+    writeFileSync(join(folder, file.replaceAll('/', '+')), withSwitches(code, mutantsOf(file, code)));
+  }
+}
+
+interface KeptCoverage extends Fingerprint {
+  readonly coverage: Coverage;
+}
+
+interface Fingerprint {
+  /** Of the test file alone. */
+  readonly own: string;
+  /** Of everything that it imports as well, and of how changes are made. */
+  readonly whole: string;
+}
+
+function createFingerprint(root: string): (file: string) => Fingerprint {
+  const importsOf = createImportGraph(root);
+  const digest = (paths: readonly string[]): string => {
+    const hash = createHash('sha256');
+    for (const path of paths)
+      hash
+        .update(`${path}\0`)
+        .update(readFileSync(join(root, path)))
+        .update('\0');
+    return hash.digest('hex');
+  };
+  const tool = ['schemata', 'operators'].map((name) => `test/mutants/tool/${name}.ts`);
+  return (file) => ({ own: digest([file]), whole: digest([...tool, ...importsOf(file)]) });
+}
+
+function readNotes(path: string): readonly Note[] {
+  return readFileSync(path, 'utf8')
+    .split('\n')
+    .slice(0, -1)
+    .map((line) => JSON.parse(line) as Note);
+}
+
+const seenSince = new Map<string, number>();
+
+/** Ends processes that say nothing for too long; the change that they judge is noticed by that. */
+function endHanging(notes: string, from: number): void {
+  const last = new Map<string, Exclude<Note, { kind: 'coverage' }>>();
+  for (const note of readNotes(notes).slice(from)) if (note.kind !== 'coverage') last.set(note.file, note);
+  for (const note of last.values()) {
+    if (note.kind !== 'begin') continue;
+    const place = `${note.pid} ${note.key}`;
+    const since = seenSince.get(place) ?? performance.now();
+    seenSince.set(place, since);
+    if (performance.now() - since < HANGING_MS) continue;
+    seenSince.delete(place);
+    try {
+      process.kill(note.pid, 'SIGKILL');
+    } catch {
+      // it has ended by itself
+    }
+  }
+}

@@ -1,0 +1,63 @@
+/** Changes of which it is known which test notices them: a small sample of each folder, for every verification. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { changedFiles, folderOf } from './judging.ts';
+import { mutantsOf, type Mutant } from './operators.ts';
+import type { Outcome } from './trial.ts';
+
+export interface KnownMutant {
+  readonly mutant: Mutant;
+  readonly by: { readonly file: string; readonly test: string };
+}
+
+const PATH = join(import.meta.dirname, 'known.json');
+/** Of one folder. */
+const KEPT = 2;
+
+const knownSchema = z.array(
+  z.strictObject({
+    file: z.string(),
+    original: z.string(),
+    replacement: z.string(),
+    nth: z.int().min(0),
+    test: z.strictObject({ file: z.string(), name: z.string() }),
+  }),
+);
+
+/** By text and not by line, so that code may move. What is no longer there is left out. */
+export function readKnown(root: string): { readonly known: readonly KnownMutant[]; readonly gone: number } {
+  const entries = knownSchema.parse(JSON.parse(readFileSync(PATH, 'utf8')));
+  const known = entries.flatMap(({ file, original, replacement, nth, test }) => {
+    if (changedFiles([file]).length === 0) return [];
+    const mutant = mutantsIn(root, file).find(
+      (each) => each.original === original && each.replacement === replacement && each.nth === nth,
+    );
+    return mutant === undefined ? [] : [{ mutant, by: { file: test.file, test: test.name } }];
+  });
+  return { known, gone: entries.length - known.length };
+}
+
+function mutantsIn(root: string, file: string): readonly Mutant[] {
+  try {
+    return mutantsOf(file, readFileSync(join(root, file), 'utf8'));
+  } catch {
+    return [];
+  }
+}
+
+/** Keeps some of every folder, by different tests. */
+export function writeKnown(outcomes: ReadonlyMap<Mutant, Outcome>): void {
+  const noticed = [...outcomes].flatMap(([mutant, { by }]) => (by === undefined ? [] : [{ mutant, by }]));
+  const kept = [...Map.groupBy(noticed, ({ mutant }) => folderOf(mutant)).values()].flatMap((some) =>
+    some.slice(0, KEPT),
+  );
+  const entries = kept.map(({ mutant: { file, original, replacement, nth }, by }) => ({
+    file,
+    original,
+    replacement,
+    nth,
+    test: { file: by.file, name: by.test },
+  }));
+  writeFileSync(PATH, `${JSON.stringify(entries, undefined, 2)}\n`);
+}

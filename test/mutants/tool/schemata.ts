@@ -1,0 +1,59 @@
+/**
+ * All changes of a file compiled in at once: each asks `$mutant` whether it is the one that is tried, so that one process
+ * tries many without loading anything again. Pure.
+ */
+import { createHash } from 'node:crypto';
+import type { Mutant } from './operators.ts';
+
+/** Says which change of which file, wherever in the file it stands. */
+export function keyOf({ file, original, replacement, nth }: Mutant): string {
+  const hash = createHash('sha256').update(`${original}\0${replacement}\0${nth}`).digest('base64url');
+  return `${file}:${hash.slice(0, 12)}`;
+}
+
+interface Place {
+  readonly start: number;
+  readonly end: number;
+  readonly mutants: Mutant[];
+  readonly inside: Place[];
+}
+
+/** @returns the code with every change behind a question; without an answer it does what it did */
+export function withSwitches(code: string, mutants: readonly Mutant[]): string {
+  return written(placesOf(mutants, code.length), code);
+}
+
+/** Places lie within each other or apart, as they are nodes of one tree. */
+function placesOf(mutants: readonly Mutant[], end: number): Place {
+  const whole: Place = { start: 0, end, mutants: [], inside: [] };
+  const open = [whole];
+  for (const mutant of mutants.toSorted((a, b) => a.start - b.start || b.end - a.end)) {
+    while (open.at(-1)!.end <= mutant.start && open.length > 1) open.pop();
+    const around = open.at(-1)!;
+    if (around !== whole && around.start === mutant.start && around.end === mutant.end) {
+      around.mutants.push(mutant);
+      continue;
+    }
+    const place: Place = { start: mutant.start, end: mutant.end, mutants: [mutant], inside: [] };
+    around.inside.push(place);
+    open.push(place);
+  }
+  return whole;
+}
+
+function written({ start, end, mutants, inside }: Place, code: string): string {
+  let text = '';
+  let at = start;
+  for (const place of inside) {
+    text += code.slice(at, place.start) + written(place, code);
+    at = place.end;
+  }
+  text += code.slice(at, end);
+  if (mutants.length === 0) return text;
+  const asked = mutants.map((mutant) => [`$mutant(${JSON.stringify(keyOf(mutant))})`, mutant] as const);
+  if (mutants.some(({ operator }) => operator === 'call')) {
+    // a statement
+    return `${asked.map(([question, { replacement }]) => `if (${question}) ${replacement} else `).join('')}{${text}}`;
+  }
+  return `(${asked.map(([question, { replacement }]) => `${question} ? (${replacement}) : `).join('')}(${text}))`;
+}

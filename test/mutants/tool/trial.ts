@@ -1,0 +1,255 @@
+/** Many changes, each shown to one test file after another until one notices it. */
+import { basename, dirname } from 'node:path';
+import type { Coverage, Job, Judged, Note } from './jobs.ts';
+import type { Mutant } from './operators.ts';
+import { keyOf } from './schemata.ts';
+
+/** Tests of one file that a change is shown to, the fastest. */
+const MAX_TESTS = 60;
+
+export interface Outcome {
+  readonly kind: 'noticed' | 'survived' | 'broken';
+  readonly text: string;
+  /** Which test noticed it: its file and its name. */
+  readonly by?: { readonly file: string; readonly test: string };
+}
+
+export interface TrialOptions {
+  readonly mutants: readonly Mutant[];
+  /** What every test comes past. */
+  readonly covering: readonly Coverage[];
+  /** Where workers write. */
+  readonly notes: string;
+  /** Runs jobs, each with its test file, and gives what was noted. */
+  readonly run: (jobs: readonly Job[]) => Promise<readonly Note[]>;
+  readonly say: (line: string) => void;
+  readonly signal: AbortSignal;
+}
+
+/** One change: what became of it, and who has not been asked yet. */
+interface Case {
+  readonly mutant: Mutant;
+  readonly queue: Show[];
+  outcome: Outcome | undefined;
+  asked: number;
+  unjudged: number;
+}
+
+export class Trial {
+  readonly #options: TrialOptions;
+  readonly #cases: ReadonlyMap<string, Case>;
+  readonly #times: ReadonlyMap<string, Readonly<Record<string, number>>>;
+  /** File and change where something failed without a change as well. */
+  readonly #soiled = new Set<string>();
+
+  constructor(options: TrialOptions) {
+    this.#options = options;
+    this.#cases = casesOf(options);
+    this.#times = new Map(
+      options.covering.map(({ file, tests }) => [
+        file,
+        Object.fromEntries(tests.map(({ id, ms }) => [id, ms])),
+      ]),
+    );
+  }
+
+  /** How many are left. */
+  get open(): number {
+    return [...this.#cases.values()].filter(({ outcome }) => outcome === undefined).length;
+  }
+
+  /** Shows every change to the next files of its queue; each file gets all of its changes at once. */
+  async show(width: number): Promise<void> {
+    const perFile = new Map<string, { key: string; tests: readonly string[] }[]>();
+    const loaded: Job[] = [];
+    for (const [key, each] of this.#cases) {
+      if (each.outcome !== undefined) continue;
+      for (const { file, tests, atLoad } of each.queue.splice(0, width)) {
+        each.asked += 1;
+        if (tests.length > 0) perFile.set(file, [...(perFile.get(file) ?? []), { key, tests }]);
+        if (atLoad.length > 0) loaded.push({ ...this.#job(file, [{ key, tests: atLoad }]), atLoad: key });
+      }
+    }
+    await this.#showRunning([...perFile].map(([file, mutants]) => this.#job(file, mutants)));
+    await this.#showLoading(loaded);
+  }
+
+  /** What was not shown to every file, as time was up, is missing. */
+  outcomes(): ReadonlyMap<Mutant, Outcome> {
+    const found = new Map<Mutant, Outcome>();
+    for (const { mutant, outcome, queue, asked, unjudged } of this.#cases.values()) {
+      if (outcome !== undefined) found.set(mutant, outcome);
+      else if (queue.length > 0 || this.#options.signal.aborted) continue;
+      else if (asked > 0 && unjudged >= asked)
+        found.set(mutant, { kind: 'broken', text: 'CANNOT BE JUDGED' });
+      else
+        found.set(mutant, {
+          kind: 'survived',
+          text: asked === 0 ? 'SURVIVED, as no test comes past it' : `SURVIVED ${asked} test files`,
+        });
+    }
+    return found;
+  }
+
+  #job(file: string, mutants: Job['mutants']): Job {
+    return { kind: 'judge', file, notes: this.#options.notes, mutants, times: this.#times.get(file) ?? {} };
+  }
+
+  /** What was left behind by one change must not speak about the next: a new process goes on after it. */
+  async #showRunning(first: readonly Job[]): Promise<void> {
+    for (let jobs = first; jobs.length > 0 && !this.#options.signal.aborted;) {
+      const found = await this.#options.run(jobs);
+      this.#settle(found);
+      jobs = jobs.flatMap((job) => this.#rest(job, found.filter(isJudged)));
+    }
+  }
+
+  /** Each needs a process of its own; of a test file there is one at a time. */
+  async #showLoading(jobs: readonly Job[]): Promise<void> {
+    const isOpen = ({ atLoad }: Job): boolean => this.#cases.get(atLoad ?? '')?.outcome === undefined;
+    for (let left = jobs.filter(isOpen); left.length > 0 && !this.#options.signal.aborted;) {
+      const next = [...new Map(left.toReversed().map((job) => [job.file, job])).values()];
+      this.#settle(await this.#options.run(next));
+      left = left.filter((job) => !next.includes(job) && isOpen(job));
+    }
+  }
+
+  #settle(found: readonly Note[]): void {
+    const begun = new Map<string, Judged>();
+    for (const note of found.filter(isJudged)) {
+      const place = `${note.file} ${note.key}`;
+      if (note.kind === 'begin') begun.set(place, note);
+      else begun.delete(place);
+      if (note.kind === 'noticed') this.#noticed(note, note.test);
+      if (note.kind === 'flaky') this.#options.say(`flaky: ${note.file}: ${note.test}: ${note.reason}`);
+    }
+    if (this.#options.signal.aborted) return;
+    // a process that was ended while it judged
+    for (const note of begun.values()) this.#noticed(note, undefined);
+  }
+
+  #noticed({ key, file }: Judged, test: string | undefined): void {
+    const found = this.#cases.get(key);
+    if (found === undefined || found.outcome !== undefined) return;
+    found.outcome = {
+      kind: 'noticed',
+      text: `noticed by ${file}: ${test ?? 'it does not end'}`,
+      ...(test === undefined ? {} : { by: { file, test } }),
+    };
+  }
+
+  /** What is left of a job whose process ended early. */
+  #rest(job: Job, found: readonly JudgedNote[]): readonly Job[] {
+    const own = found.filter(({ file }) => file === job.file);
+    if (own.length === 0) return [];
+    const done = new Set(own.filter(({ kind }) => kind !== 'dirty').map(({ key }) => key));
+    const soiled = own.find((note) => note.kind === 'dirty');
+    // once more, first in a process of its own; after that this file says nothing about it
+    if (soiled !== undefined && (job.mutants[0]?.key === soiled.key || this.#isKnown(soiled))) {
+      this.#options.say(`cannot be judged by ${job.file}: ${soiled.test}: ${soiled.reason}`);
+      const unjudged = this.#cases.get(soiled.key);
+      if (unjudged !== undefined) unjudged.unjudged += 1;
+    } else if (soiled !== undefined) done.delete(soiled.key);
+    const left = job.mutants.filter(
+      ({ key }) => !done.has(key) && this.#cases.get(key)?.outcome === undefined,
+    );
+    if (left.length === 0) return [];
+    return [
+      { ...job, mutants: left.toSorted((a, b) => rankOf(a.key, soiled?.key) - rankOf(b.key, soiled?.key)) },
+    ];
+  }
+
+  /** @returns whether it was soiled before */
+  #isKnown({ file, key }: Judged): boolean {
+    const place = `${file} ${key}`;
+    const known = this.#soiled.has(place);
+    this.#soiled.add(place);
+    return known;
+  }
+}
+
+type JudgedNote = Exclude<Note, { readonly kind: 'coverage' }>;
+
+function isJudged(note: Note): note is JudgedNote {
+  return note.kind !== 'coverage';
+}
+
+function rankOf(key: string, first: string | undefined): number {
+  return key === first ? 0 : 1;
+}
+
+/** Tests of the file itself know it best, then those of its folder; those of the whole say least. */
+function distance(file: string, test: string): number {
+  const [folder, mirrored] = [dirname(file).replace(/^src/, 'test'), dirname(test)];
+  if (mirrored === folder && basename(test).startsWith(`${basename(file, '.ts')}.`)) return 0;
+  if (mirrored === folder) return 1;
+  if (mirrored.split('/')[1] === folder.split('/')[1]) return 2;
+  return /^test\/(?:attack|cli|e2e)\//.test(test) ? 4 : 3;
+}
+
+function casesOf({ mutants, covering }: TrialOptions): ReadonlyMap<string, Case> {
+  const byKey = new Map(mutants.map((mutant) => [keyOf(mutant), mutant]));
+  const wanted = new Set(byKey.keys());
+  const shows = new Map<string, Show[]>();
+  for (const coverage of covering)
+    for (const [key, show] of showsOf(coverage, wanted)) shows.set(key, [...(shows.get(key) ?? []), show]);
+  const cases = new Map<string, Case>();
+  for (const [key, mutant] of byKey) {
+    const rank = ({ file, tests, ms }: Show): number =>
+      1e7 * distance(mutant.file, file) + (tests.length === 0 ? 1e6 : 0) + Math.min(ms, 1e5);
+    const queue = (shows.get(key) ?? []).toSorted((a, b) => rank(a) - rank(b));
+    cases.set(key, { mutant, queue, outcome: undefined, asked: 0, unjudged: 0 });
+  }
+  return cases;
+}
+
+/** A test file, and what it can say about a change. */
+interface Show {
+  readonly file: string;
+  /** Ids of the tests that come past it. */
+  readonly tests: readonly string[];
+  /** The same for a change that is come past while files are loaded and never again. */
+  readonly atLoad: readonly string[];
+  /** Of the fastest. */
+  readonly ms: number;
+}
+
+function showsOf(
+  { keys, load, tests, file, broken }: Coverage,
+  wanted: ReadonlySet<string>,
+): Map<string, Show> {
+  const byKey = new Map<string, Set<string>>();
+  const names = new Map(tests.map(({ id, name }) => [id, name]));
+  const good = tests.filter(
+    ({ id, isSuite }) => !isSuite && !broken.some((text) => text.startsWith(`${names.get(id) ?? ''}:`)),
+  );
+  const add = (place: number, ids: readonly string[]): void => {
+    const key = keys[place];
+    if (key === undefined || !wanted.has(key)) return;
+    const known = byKey.get(key) ?? new Set();
+    for (const id of ids) known.add(id);
+    byKey.set(key, known);
+  };
+  for (const { id, isSuite, seen } of tests) {
+    // ids of tests begin with that of their suite
+    const ids = isSuite
+      ? good.filter((test) => test.id.startsWith(`${id}_`)).map((test) => test.id)
+      : good.filter((test) => test.id === id).map((test) => test.id);
+    for (const place of seen) add(place, ids);
+  }
+  const times = new Map(tests.map(({ id, ms }) => [id, ms]));
+  const fastest = (ids: Iterable<string>): readonly string[] =>
+    [...ids].toSorted((a, b) => (times.get(a) ?? 0) - (times.get(b) ?? 0)).slice(0, MAX_TESTS);
+  const found = new Map<string, Show>();
+  for (const [key, ids] of byKey) {
+    const some = fastest(ids);
+    if (some.length > 0) found.set(key, { file, tests: some, atLoad: [], ms: times.get(some[0]!) ?? 0 });
+  }
+  for (const place of load) {
+    const key = keys[place];
+    if (key === undefined || !wanted.has(key) || found.has(key)) continue;
+    const some = fastest(good.map(({ id }) => id));
+    found.set(key, { file, tests: [], atLoad: some, ms: 0 });
+  }
+  return found;
+}
