@@ -12,19 +12,27 @@ import { openOpsServer } from '../observe/ops-server.ts';
 import type { TailnetControl } from '../operator/auth-keys.ts';
 import { systemClock } from '../operator/clock.ts';
 import { connectCluster, type ClusterConnection } from '../operator/cluster-connection.ts';
-import { createController } from '../operator/controller.ts';
+import { createConnectorReconciler } from '../operator/connector/reconcile.ts';
+import { createController, type Supervision, type Watched } from '../operator/controller.ts';
 import { createDryRunClient, createDryRunControl } from '../operator/dry-run.ts';
 import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
 import { createHeadscaleControl } from '../operator/headscale-api.ts';
 import { createKubeClient, KubeRefusal, type KubeClient } from '../operator/kube-client.ts';
-import { KINDS, type KubeObject, type ResourceKind } from '../operator/kube-object.ts';
+import { KINDS, type KubeObject } from '../operator/kube-object.ts';
 import { runWhileLeading } from '../operator/leader.ts';
 import { createOperatorMetrics, type OperatorMetrics } from '../operator/operator-metrics.ts';
 import { KeyKeeper } from '../operator/nodes/keys.ts';
-import type { Reconciler } from '../operator/nodes/lifecycle.ts';
-import type { NodeGroup, SpecOptions } from '../operator/nodes/node-group.ts';
+import type { SpecOptions } from '../operator/nodes/node-group.ts';
+import { createProxyClassReconciler } from '../operator/proxy-class/reconcile.ts';
 import { createProxyGroupReconciler } from '../operator/proxy-group/reconcile.ts';
 import { createRecorderReconciler } from '../operator/recorder/reconcile.ts';
+import { createServiceReconciler } from '../operator/service/reconcile.ts';
+import {
+  superviseClasses,
+  superviseConnectors,
+  superviseOwner,
+  superviseServices,
+} from '../operator/supervisions.ts';
 import { createTailnets } from '../operator/tailnets.ts';
 import { createTailscaleControl } from '../operator/tailscale-api.ts';
 
@@ -101,8 +109,7 @@ async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
   const { config, client, metrics, log, options, connection } = parts;
   const controller = createController({
     client,
-    reconcilers: reconcilersOf(parts),
-    namespace: options.namespace,
+    supervisions: supervisionsOf(parts),
     workers: config.workers,
     resyncMs: config.resyncSeconds * 1000,
     clock: systemClock,
@@ -163,12 +170,12 @@ async function printAll(parts: Parts, print: (text: string) => void, signal: Abo
   const client = createDryRunClient(parts.client, print);
   const control = createDryRunControl(parts.control, print, Date.now);
   const silent: EventRecorder = { record: () => Promise.resolve() };
-  const kinds = { Recorder: KINDS.recorder, ProxyGroup: KINDS.proxyGroup };
-  for (const [kind, reconciler] of reconcilersOf({ ...parts, client, control }, silent)) {
-    for (const { metadata } of await listed(client, kinds[kind], signal)) {
-      print(`# ${kind} ${metadata.name}\n`);
+  for (const [name, { reconciler, resources }] of supervisionsOf({ ...parts, client, control }, silent)) {
+    const objects = await listed(client, resources, signal);
+    for (const one of objects.flatMap((object) => resources.names(object, objects))) {
+      print(`# ${name} ${one}\n`);
       try {
-        await reconciler.reconcile(metadata.name, signal);
+        await reconciler.reconcile(one, signal);
       } catch (error) {
         print(`# cannot be deployed: ${errorText(error)}\n`);
       }
@@ -179,18 +186,18 @@ async function printAll(parts: Parts, print: (text: string) => void, signal: Abo
 /** Nothing, where the cluster does not know the kind. */
 async function listed(
   client: KubeClient,
-  kind: ResourceKind,
+  { kind, keep }: Watched,
   signal: AbortSignal,
 ): Promise<readonly KubeObject[]> {
   try {
-    return (await client.list(kind, { metadataOnly: true }, signal)).items;
+    return (await client.list(kind, { metadataOnly: keep === undefined }, signal)).items;
   } catch (error) {
     if (error instanceof KubeRefusal && error.status === 404) return [];
     throw error;
   }
 }
 
-function reconcilersOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<NodeGroup['kind'], Reconciler> {
+function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<string, Supervision> {
   const { client, control, metrics, options, log } = parts;
   const clock = systemClock;
   const deps = {
@@ -209,9 +216,34 @@ function reconcilersOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<NodeGr
     keys: new KeyKeeper({ metrics, nowMs: Date.now, log }),
     events: silent ?? createEventRecorder({ client, clock, log, createId: () => randomUUID().slice(0, 13) }),
   };
-  const reconcilers = new Map<NodeGroup['kind'], Reconciler>([['Recorder', createRecorderReconciler(deps)]]);
-  if (parts.config.proxyGroups) reconcilers.set('ProxyGroup', createProxyGroupReconciler(deps));
-  return reconcilers;
+  const { namespace } = options;
+  const { config } = parts;
+  const supervisions = new Map([
+    ['Recorder', superviseOwner('Recorder', createRecorderReconciler(deps), namespace)],
+  ]);
+  if (config.proxyGroups) {
+    supervisions.set('ProxyGroup', superviseOwner('ProxyGroup', createProxyGroupReconciler(deps), namespace));
+  }
+  // Classes first: a dry run shows what follows them.
+  if (config.services || config.connectors) {
+    supervisions.set('ProxyClass', superviseClasses(createProxyClassReconciler(deps)));
+  }
+  if (config.connectors) {
+    supervisions.set('Connector', superviseConnectors(createConnectorReconciler(deps), namespace));
+  }
+  if (config.services) {
+    const {
+      defaultLoadBalancer: takesUnclassed,
+      defaultProxyClass: defaultClass = '',
+      clusterDomain,
+    } = config;
+    const choices = { takesUnclassed, defaultClass, clusterDomain };
+    supervisions.set(
+      'Service',
+      superviseServices(createServiceReconciler(deps, choices), { namespace, ...choices }),
+    );
+  }
+  return supervisions;
 }
 
 function createControl(config: OperatorConfig): TailnetControl {

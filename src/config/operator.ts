@@ -15,7 +15,7 @@ import {
 /** Everything `tailcast operator` can be told. */
 export const OPERATOR_SETTINGS = {
   namespace: setting(
-    'namespace the recorders run in; default: the operator’s own',
+    'namespace that everything is made in; default: the operator’s own',
     optionalText,
     undefined,
     '<name>',
@@ -85,6 +85,36 @@ export const OPERATOR_SETTINGS = {
     flag,
     true,
     '<true|false>',
+  ),
+  services: setting(
+    'see to Services that are reached from the tailnet or lead there; false where the operator may not read Services',
+    flag,
+    true,
+    '<true|false>',
+  ),
+  connectors: setting(
+    'see to Connectors; false where their CRD is not installed',
+    flag,
+    true,
+    '<true|false>',
+  ),
+  defaultLoadBalancer: setting(
+    'Services of type LoadBalancer that name no class are exposed to the tailnet as well',
+    flag,
+    false,
+    '<true|false>',
+  ),
+  defaultProxyClass: setting(
+    'ProxyClass of Services that name none; default: none',
+    optionalText,
+    undefined,
+    '<name>',
+  ),
+  clusterDomain: setting(
+    'DNS domain of the cluster, for the names that egress Services lead to',
+    text,
+    'cluster.local',
+    '<domain>',
   ),
   workers: setting('resources worked on at the same time', wholeNumber(1, 64), 4, '<n>'),
   resyncSeconds: setting('how often every resource is looked at anyway', wholeNumber(1, 86_400), 600, '<n>'),

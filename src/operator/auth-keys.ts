@@ -62,5 +62,7 @@ export interface TailnetControl {
   /** Undefined when there is no such node any more. */
   device(id: string, signal: AbortSignal): Promise<TailnetDevice | undefined>;
   deleteDevice(id: string, signal: AbortSignal): Promise<void>;
+  /** Lets these routes of a node through, and no others. */
+  approveRoutes(id: string, routes: readonly string[], signal: AbortSignal): Promise<void>;
   setTags(id: string, tags: readonly string[], signal: AbortSignal): Promise<void>;
 }

@@ -4,17 +4,40 @@ import type { Logger } from '../observe/logger.ts';
 import { pause, type Clock } from './clock.ts';
 import { createInformer, type Informer } from './informer.ts';
 import type { KubeClient } from './kube-client.ts';
-import { KINDS, type KubeObject, type ResourceKind } from './kube-object.ts';
+import type { KubeObject, ResourceKind } from './kube-object.ts';
 import type { Reconciler } from './nodes/lifecycle.ts';
-import { kindSelector, type NodeGroup } from './nodes/node-group.ts';
 import type { OperatorMetrics } from './operator-metrics.ts';
 import { createWorkQueue, type WorkQueue } from './queue.ts';
 
+/** Objects of one kind that are watched, and which resources they concern. */
+export interface Watched {
+  readonly kind: ResourceKind;
+  readonly namespace?: string;
+  readonly labelSelector?: string;
+  /** What is kept of an object. Default: `metadata` alone is sent, because that it changed is all that matters. */
+  readonly keep?: (object: KubeObject) => KubeObject;
+  /**
+   * Names of the resources to look at, as {@link Reconciler} takes them.
+   *
+   * @param resources all that are there
+   */
+  readonly names: (object: KubeObject, resources: readonly KubeObject[]) => readonly string[];
+}
+
+/** One reconciler, and what it is called for. */
+export interface Supervision {
+  readonly reconciler: Reconciler;
+  readonly resources: Watched;
+  /** What was made for them, or decides about them. */
+  readonly others: readonly Watched[];
+  /** Whether they are looked at every now and then even if nothing changed. */
+  readonly resync: boolean;
+}
+
 export interface ControllerOptions {
   readonly client: KubeClient;
-  /** What is watched, and who sees to it. */
-  readonly reconcilers: ReadonlyMap<NodeGroup['kind'], Reconciler>;
-  readonly namespace: string;
+  /** By a name without a slash. */
+  readonly supervisions: ReadonlyMap<string, Supervision>;
   readonly workers: number;
   readonly resyncMs: number;
   readonly clock: Clock;
@@ -30,25 +53,18 @@ export interface Controller {
   run(signal: AbortSignal): Promise<void>;
 }
 
-const OWNED: readonly ResourceKind[] = [
-  KINDS.statefulSet,
-  KINDS.serviceAccount,
-  KINDS.secret,
-  KINDS.role,
-  KINDS.roleBinding,
-  KINDS.disruptionBudget,
-];
-
 export function createController(options: ControllerOptions): Controller {
-  const { client, reconcilers, namespace, clock, random, log, metrics } = options;
+  const { client, supervisions, clock, random, log, metrics } = options;
 
   const queue: WorkQueue = createWorkQueue({
     workers: options.workers,
     clock,
     random,
     async handle(key, signal) {
-      const { kind, name } = readKey(key);
-      const again = await reconcilers.get(kind)?.reconcile(name, signal);
+      // Keys are `<reconciler>/<name>`, or `<reconciler>/<namespace>/<name>`.
+      const slash = key.indexOf('/');
+      const supervision = supervisions.get(key.slice(0, slash));
+      const again = await supervision?.reconciler.reconcile(key.slice(slash + 1), signal);
       metrics.reconciles.inc({ outcome: 'done' });
       return again;
     },
@@ -61,20 +77,17 @@ export function createController(options: ControllerOptions): Controller {
     },
   });
 
-  /** Objects are watched without their content: that they changed is all that matters. */
-  function informer(
-    kind: ResourceKind,
-    scope: { readonly namespace?: string; readonly labelSelector?: string },
-    onChange: (object: KubeObject) => void,
-  ): Informer {
-    const options = { ...scope, metadataOnly: true };
+  function informer(watched: Watched, onChange: (object: KubeObject) => void): Informer {
+    const { kind, namespace, labelSelector, keep } = watched;
+    const scope = { namespace, labelSelector, metadataOnly: keep === undefined };
     return createInformer({
       source: {
         name: kind.plural,
-        list: (signal) => client.list(kind, options, signal),
+        list: (signal) => client.list(kind, scope, signal),
         watch: (resourceVersion, timeoutSeconds, signal) =>
-          client.watch(kind, { ...options, resourceVersion, timeoutSeconds }, signal),
+          client.watch(kind, { ...scope, resourceVersion, timeoutSeconds }, signal),
       },
+      ...(keep === undefined ? {} : { keep }),
       onChange: (_change, object) => onChange(object),
       clock,
       random,
@@ -82,24 +95,32 @@ export function createController(options: ControllerOptions): Controller {
     });
   }
 
-  /** The resources of one kind, and what belongs to them. */
-  function informersOf(kind: NodeGroup['kind']): { readonly resources: Informer; readonly all: Informer[] } {
-    const add = (name: string): void => queue.add(`${kind}/${name}`);
-    const resources = informer(RESOURCES[kind], {}, ({ metadata }) => add(metadata.name));
-    const owned = OWNED.map((ownedKind) =>
-      informer(ownedKind, { namespace, labelSelector: kindSelector(kind) }, ({ metadata }) => {
-        const owner = metadata.labels?.['app.kubernetes.io/instance'];
-        if (owner !== undefined) add(owner);
-      }),
-    );
-    return { resources, all: [resources, ...owned] };
+  /** The resources of one reconciler, and what concerns them. */
+  function informersOf(
+    name: string,
+    { resources: watched, others }: Supervision,
+  ): { readonly resources: Informer; readonly all: Informer[] } {
+    const add = ({ names }: Watched, object: KubeObject): void => {
+      for (const one of names(object, resources.items)) queue.add(`${name}/${one}`);
+    };
+    const resources: Informer = informer(watched, (object) => add(watched, object));
+    return {
+      resources,
+      all: [resources, ...others.map((other) => informer(other, (object) => add(other, object)))],
+    };
   }
 
-  async function resync(kind: NodeGroup['kind'], resources: Informer, signal: AbortSignal): Promise<void> {
+  async function resync(
+    name: string,
+    { names }: Watched,
+    resources: Informer,
+    signal: AbortSignal,
+  ): Promise<void> {
     while (!signal.aborted) {
       await pause(clock, options.resyncMs, signal);
-      if (!signal.aborted) {
-        for (const { metadata } of resources.items) queue.add(`${kind}/${metadata.name}`);
+      if (signal.aborted) return;
+      for (const object of resources.items) {
+        for (const one of names(object, [])) queue.add(`${name}/${one}`);
       }
     }
   }
@@ -109,23 +130,12 @@ export function createController(options: ControllerOptions): Controller {
       return queue.size;
     },
     async run(signal) {
-      const running = [...reconcilers.keys()].flatMap((kind) => {
-        const { resources, all } = informersOf(kind);
-        return [...all.map((one) => one.run(signal)), resync(kind, resources, signal)];
+      const running = [...supervisions].flatMap(([name, supervision]) => {
+        const { resources, all } = informersOf(name, supervision);
+        const again = supervision.resync ? [resync(name, supervision.resources, resources, signal)] : [];
+        return [...all.map((one) => one.run(signal)), ...again];
       });
       await Promise.all([...running, queue.run(signal)]);
     },
   };
-}
-
-const RESOURCES: Readonly<Record<NodeGroup['kind'], ResourceKind>> = {
-  Recorder: KINDS.recorder,
-  ProxyGroup: KINDS.proxyGroup,
-};
-
-/** Keys of the queue are `<kind>/<name>`; names have no slash. */
-function readKey(key: string): { readonly kind: NodeGroup['kind']; readonly name: string } {
-  const slash = key.indexOf('/');
-  const kind = key.slice(0, slash);
-  return { kind: kind === 'ProxyGroup' ? kind : 'Recorder', name: key.slice(slash + 1) };
 }

@@ -54,6 +54,10 @@ export function createDryRunControl(
       print(`# would delete node ${id}\n`);
       return Promise.resolve();
     },
+    approveRoutes(id, routes) {
+      print(`# would approve the routes ${routes.join(', ')} of node ${id}\n`);
+      return Promise.resolve();
+    },
     setTags(id, tags) {
       print(`# would set the tags of node ${id} to ${tags.join(', ')}\n`);
       return Promise.resolve();

@@ -8,6 +8,8 @@ import { KINDS, type ResourceKind } from './kube-object.ts';
 /** The resource that an event is about. */
 export interface Subject {
   readonly kind: ResourceKind;
+  /** Undefined for cluster-scoped kinds. */
+  readonly namespace?: string | undefined;
   readonly name: string;
   readonly uid: string;
 }
@@ -74,7 +76,7 @@ export function createEventRecorder(options: {
           const body = { count, lastTimestamp: time };
           await client.patch(
             KINDS.event,
-            { namespace: NAMESPACE, name: before.name },
+            { namespace: about.namespace ?? NAMESPACE, name: before.name },
             { kind: 'merge', body },
             signal,
           );
@@ -100,10 +102,11 @@ function newEvent(
   return {
     apiVersion: 'v1',
     kind: 'Event',
-    metadata: { name, namespace: NAMESPACE },
+    metadata: { name, namespace: about.namespace ?? NAMESPACE },
     involvedObject: {
       apiVersion: about.kind.apiVersion,
       kind: about.kind.kind,
+      ...(about.namespace === undefined ? {} : { namespace: about.namespace }),
       name: about.name,
       uid: about.uid,
     },

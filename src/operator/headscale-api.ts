@@ -93,6 +93,10 @@ export function createHeadscaleControl(options: HeadscaleApiOptions): TailnetCon
       const answer = await call('DELETE', `/node/${encodeURIComponent(id)}`, signal);
       if (answer.status >= 400 && !isAbsent(answer)) throw refused('deleting a node', answer);
     },
+    async approveRoutes(id, routes, signal) {
+      const answer = await call('POST', `/node/${encodeURIComponent(id)}/approve_routes`, signal, { routes });
+      if (answer.status >= 400) throw refused('approving the routes of a node', answer);
+    },
     async setTags(id, tags, signal) {
       const answer = await call('POST', `/node/${encodeURIComponent(id)}/tags`, signal, { tags });
       if (answer.status >= 400) throw refused('setting the tags of a node', answer);

@@ -77,6 +77,9 @@ export const KINDS = {
   recorder: kind('tailscale.com/v1alpha1', 'Recorder', 'recorders', false),
   proxyGroup: kind('tailscale.com/v1alpha1', 'ProxyGroup', 'proxygroups', false),
   tailnet: kind('tailscale.com/v1alpha1', 'Tailnet', 'tailnets', false),
+  connector: kind('tailscale.com/v1alpha1', 'Connector', 'connectors', false),
+  proxyClass: kind('tailscale.com/v1alpha1', 'ProxyClass', 'proxyclasses', false),
+  service: kind('v1', 'Service', 'services'),
   secret: kind('v1', 'Secret', 'secrets'),
   serviceAccount: kind('v1', 'ServiceAccount', 'serviceaccounts'),
   pod: kind('v1', 'Pod', 'pods'),
@@ -124,4 +127,19 @@ export function parseObject(value: unknown): KubeObject {
 /** The controlling owner of an object, if it has one. */
 export function controllerOf(object: KubeObject): OwnerReference | undefined {
   return object.metadata.ownerReferences?.find(({ controller }) => controller === true);
+}
+
+/** Kubernetes' rule for qualified names (apimachinery `IsQualifiedName`), any case. */
+export function isAnnotationKey(key: string): boolean {
+  const [first = '', second, ...more] = key.split('/');
+  if (more.length > 0) return false;
+  const [prefix, name] = second === undefined ? [undefined, first] : [first, second];
+  const subdomain = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
+  const validPrefix = prefix === undefined || (prefix.length <= 253 && subdomain.test(prefix.toLowerCase()));
+  return validPrefix && name.length <= 63 && /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/.test(name);
+}
+
+/** Kubernetes' rule for the values of labels. */
+export function isLabelValue(value: string): boolean {
+  return value === '' || (value.length <= 63 && /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/.test(value));
 }

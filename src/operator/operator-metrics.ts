@@ -7,6 +7,9 @@ export interface OperatorMetrics {
   readonly recorders: Set<string>;
   /** ProxyGroups of gateways, likewise. */
   readonly proxyGroups: Set<string>;
+  /** Services of which a proxy is deployed, likewise. */
+  readonly services: Set<string>;
+  readonly connectors: Set<string>;
   readonly reconciles: Counter<'outcome'>;
   readonly keysCreated: Counter<'reason'>;
   readonly devicesDeleted: Counter;
@@ -21,6 +24,8 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
   if (options.processMetrics === true) collectDefaultMetrics({ register: registry });
   const recorders = new Set<string>();
   const proxyGroups = new Set<string>();
+  const services = new Set<string>();
+  const connectors = new Set<string>();
   let pending = (): number => 0;
   function gauge(name: string, help: string, read: () => number): void {
     const shown: Gauge = new Gauge({ name, help, registers, collect: () => shown.set(read()) });
@@ -31,11 +36,15 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     'ProxyGroup resources of gateways that are deployed.',
     () => proxyGroups.size,
   );
+  gauge('k8s_connector_resources', 'Connector resources that are deployed.', () => connectors.size);
+  gauge('tailcast_operator_services', 'Services that have a proxy of their own.', () => services.size);
   gauge('tailcast_operator_pending', 'Resources that wait or are being worked on.', () => pending());
   return {
     registry,
     recorders,
     proxyGroups,
+    services,
+    connectors,
     reconciles: new Counter({
       name: 'tailcast_operator_reconciles_total',
       help: 'Passes over a resource, by outcome.',

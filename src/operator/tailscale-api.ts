@@ -1,6 +1,6 @@
 /**
  * Tailscale's API (v2) with an OAuth client that may write keys (`auth_keys`), devices (`devices:core`) and, for
- * ProxyGroups, Services (`services`).
+ * ProxyGroups, Services (`services`), and for Connectors routes (`devices:routes`).
  */
 import { z } from 'zod';
 import type { TailnetControl, TailnetServices } from './auth-keys.ts';
@@ -113,6 +113,10 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
     async deleteDevice(id, signal) {
       const answer = await call('DELETE', `/device/${encodeURIComponent(id)}`, signal);
       if (answer.status >= 400 && answer.status !== 404) throw refused('deleting a device', answer);
+    },
+    async approveRoutes(id, routes, signal) {
+      const answer = await call('POST', `/device/${encodeURIComponent(id)}/routes`, signal, { routes });
+      if (answer.status >= 400) throw refused('approving the routes of a device', answer);
     },
     async setTags(id, tags, signal) {
       const answer = await call('POST', `/device/${encodeURIComponent(id)}/tags`, signal, { tags });

@@ -131,7 +131,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     const target = path.endsWith('/status') ? path.slice(0, -'/status'.length) : path;
     const object = objects.get(target);
     const isCollection =
-      /\/(recorders|proxygroups|tailnets|secrets|serviceaccounts|pods|events|roles|rolebindings|statefulsets|poddisruptionbudgets|leases)$/.test(
+      /\/(recorders|proxygroups|connectors|proxyclasses|services|tailnets|secrets|serviceaccounts|pods|events|roles|rolebindings|statefulsets|poddisruptionbudgets|leases)$/.test(
         path,
       );
     if (method === 'GET' && isCollection) {

@@ -12,6 +12,7 @@ import { connectCluster, type ClusterConnection } from '../../src/operator/clust
 import { createController } from '../../src/operator/controller.ts';
 import { createKubeClient } from '../../src/operator/kube-client.ts';
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
+import { superviseOwner } from '../../src/operator/supervisions.ts';
 import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
 import { recorderObject, S3 } from './recorder/recorders.ts';
 
@@ -41,18 +42,21 @@ describe('the controller', () => {
     const abort = new AbortController();
     const controller = createController({
       client: createKubeClient(connection),
-      reconcilers: new Map([
+      supervisions: new Map([
         [
           'Recorder',
-          {
-            reconcile: async (name) => {
-              looks.push(name);
-              return undefined;
+          superviseOwner(
+            'Recorder',
+            {
+              reconcile: async (name) => {
+                looks.push(name);
+                return undefined;
+              },
             },
-          },
+            'tailcast',
+          ),
         ],
       ]),
-      namespace: 'tailcast',
       workers: 2,
       resyncMs: 300,
       clock: systemClock,

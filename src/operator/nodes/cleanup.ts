@@ -7,7 +7,7 @@ import type { OperatorMetrics } from '../operator-metrics.ts';
 import { readStoredKey } from './keys.ts';
 import { readNodeState } from './node-state.ts';
 import { replicaSecrets, type Observed, type ReplicaSecrets } from './observe.ts';
-import { belongsTo, stateSecretName, type NodeGroup } from './node-group.ts';
+import { belongsTo, secretRole, stateSecretName, type NodeGroup } from './node-group.ts';
 
 export interface CleanupDeps {
   readonly client: Pick<KubeClient, 'remove'>;
@@ -61,7 +61,7 @@ export async function removeStaleAccounts(
 
 /**
  * Ends the pods and then takes every node of the group out of the tailnet, also those of replicas that a scale-down
- * had not got to. The objects go with the resource, by their owner references; volumes stay.
+ * had not got to. The objects go with the resource, by their owner references, or here where they have none; volumes stay.
  *
  * @param control undefined when the tailnet is gone and nothing can be removed from it.
  * @param waitForPods false after the time that pods are waited for.
@@ -80,10 +80,33 @@ export async function removeAll(
   const replicas = replicaSecrets(group, observed);
   if (control === undefined) {
     const left = replicas.flatMap(({ state }) => (state && readNodeState(state).deviceId) ?? []);
+    if (!group.owned) await removeUnowned(deps, group, observed, signal);
     return { kind: 'done', left };
   }
   for (const replica of replicas) await leaveTailnet(deps, replica, control, signal);
+  if (!group.owned) await removeUnowned(deps, group, observed, signal);
   return { kind: 'done', left: [] };
+}
+
+/** The state Secrets go last: as long as they are there, it is known which nodes have to leave. */
+async function removeUnowned(
+  deps: CleanupDeps,
+  group: NodeGroup,
+  observed: Observed,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const service of observed.services) await removeObject(deps, group, KINDS.service, service, signal);
+  await removeObject(deps, group, KINDS.roleBinding, observed.roleBinding, signal);
+  await removeObject(deps, group, KINDS.role, observed.role, signal);
+  for (const account of observed.serviceAccounts) {
+    await removeObject(deps, group, KINDS.serviceAccount, account, signal);
+  }
+  const isState = ({ metadata }: KubeObject): boolean =>
+    secretRole(group.name, metadata.name)?.kind === 'state';
+  const secrets = [...observed.secrets.values()];
+  for (const secret of secrets.toSorted((a, b) => Number(isState(a)) - Number(isState(b)))) {
+    await removeObject(deps, group, KINDS.secret, secret, signal);
+  }
 }
 
 /** The node of a replica leaves the tailnet, and its key becomes worthless. */

@@ -52,6 +52,7 @@ const NO_NODE: NodeState = {
   addresses: [],
   https: true,
   advertised: [],
+  podUid: undefined,
   brokenKey: undefined,
 };
 

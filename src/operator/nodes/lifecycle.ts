@@ -27,6 +27,7 @@ export interface ReconcilerDeps {
 
 export interface Reconciler {
   /**
+   * @param name of the resource; `<namespace>/<name>` of one that has a namespace.
    * @returns in how many milliseconds to look again without being asked; undefined: when something changes.
    * @throws what went wrong; the caller tries again later. It is in the status already.
    */
@@ -42,6 +43,8 @@ export interface Managed {
   readonly tailnet: string;
   readonly metadata: {
     readonly name: string;
+    /** Undefined for cluster-scoped kinds. */
+    readonly namespace?: string | undefined;
     readonly uid: string;
     readonly resourceVersion: string;
     readonly finalizers: readonly string[];
@@ -70,15 +73,15 @@ export async function addFinalizer(
   { kind, finalizer, metadata }: Managed,
   signal: AbortSignal,
 ): Promise<void> {
-  const { name, resourceVersion, finalizers } = metadata;
+  const { namespace, name, resourceVersion, finalizers } = metadata;
   if (finalizers.includes(finalizer)) return;
   const body = { metadata: { resourceVersion, finalizers: [...finalizers, finalizer] } };
-  await client.patch(kind, { name }, { kind: 'merge', body }, signal);
-  log.info({ kind: kind.kind, name }, 'resource found');
+  await client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
+  log.info({ kind: kind.kind, namespace, name }, 'resource found');
 }
 
 /**
- * A resource that is being deleted: nodes first, then the finalizer.
+ * A resource that is being deleted, or asks for nothing of ours any more: nodes first, then the finalizer.
  *
  * @param also what else must leave the tailnet, after the nodes.
  * @returns when to look again; undefined when nothing is left to do.
@@ -91,11 +94,13 @@ export async function finish(
 ): Promise<number | undefined> {
   const { client, tailnets, clock, options } = deps;
   const { kind, finalizer, group } = managed;
-  const { name, uid, resourceVersion, finalizers, deletionTimestamp } = managed.metadata;
+  const { namespace, name, uid, resourceVersion, finalizers, deletionTimestamp } = managed.metadata;
   if (!finalizers.includes(finalizer)) return undefined;
   const tailnet = await tailnets.of(managed.tailnet, signal);
   const observed = await observe(client, group, options.namespace, signal);
-  const waitForPods = clock.now() - Date.parse(deletionTimestamp ?? '') < POD_PATIENCE_MS;
+  // One that stays has no time from which to count: its pods are waited for.
+  const waitForPods =
+    deletionTimestamp === undefined || clock.now() - Date.parse(deletionTimestamp) < POD_PATIENCE_MS;
   const control = tailnet.kind === 'found' ? tailnet.control : undefined;
   const result = await removeAll(deps, group, observed, control, waitForPods, signal);
   if (result.kind === 'waiting') return SHORT_MS;
@@ -103,12 +108,12 @@ export async function finish(
   if (tailnet.kind === 'gone' && result.left.length > 0) {
     const message = `${tailnet.message}, so these nodes could not be removed from it: ${result.left.join(', ')}`;
     const reason = `${kind.kind}DevicesLeft`;
-    await deps.events.record({ kind, name, uid }, { type: 'Warning', reason, message }, signal);
+    await deps.events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message }, signal);
   }
   const left = finalizers.filter((one) => one !== finalizer);
   const body = { metadata: { resourceVersion, finalizers: left } };
-  await client.patch(kind, { name }, { kind: 'merge', body }, signal);
-  deps.log.info({ kind: kind.kind, name }, 'resource removed');
+  await client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
+  deps.log.info({ kind: kind.kind, namespace, name }, 'resource removed');
   return undefined;
 }
 

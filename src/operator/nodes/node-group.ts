@@ -20,9 +20,15 @@ export interface SpecOptions {
 }
 
 export interface NodeGroup {
-  readonly kind: 'Recorder' | 'ProxyGroup';
+  readonly kind: 'Recorder' | 'ProxyGroup' | 'Service' | 'Connector';
+  /** Of the StatefulSet and of what is named after it. */
   readonly name: string;
   readonly uid: string;
+  /**
+   * Whether what is made for the resource has it as owner, and goes with it. Owners must be in the same namespace, or in
+   * none; elsewhere the labels alone say whose an object is, and it is removed one by one.
+   */
+  readonly owned: boolean;
   readonly replicas: number;
   /** Of every node; sorted, and never empty. */
   readonly tags: readonly string[];
@@ -36,8 +42,11 @@ export interface NodeGroup {
   };
 }
 
+/** The kinds whose objects have them as owner. */
+type OwningKind = 'Recorder' | 'ProxyGroup';
+
 /** The labels by which everything of a group is found. */
-export function groupLabels(kind: NodeGroup['kind'], name: string): Readonly<Record<string, string>> {
+export function groupLabels(kind: OwningKind, name: string): Readonly<Record<string, string>> {
   return {
     'app.kubernetes.io/name': kind.toLowerCase(),
     'app.kubernetes.io/instance': name,
@@ -53,7 +62,7 @@ export function labelSelector(labels: Readonly<Record<string, string>>): string 
 }
 
 /** Selects what belongs to any group of a kind. */
-export function kindSelector(kind: NodeGroup['kind']): string {
+export function kindSelector(kind: OwningKind): string {
   const { 'app.kubernetes.io/instance': _any, ...labels } = groupLabels(kind, '');
   return labelSelector(labels);
 }

@@ -12,6 +12,8 @@ export interface NodeState {
   readonly https: boolean;
   /** Tailscale Services that the node says it is there for. */
   readonly advertised: readonly string[];
+  /** The pod that wrote this; undefined where none says it. */
+  readonly podUid: string | undefined;
   /** The auth key that the pod could not log in with, or `no-authkey`. */
   readonly brokenKey: string | undefined;
 }
@@ -43,6 +45,7 @@ export function readNodeState(secret: KubeObject): NodeState {
     addresses: readAddresses(data.get('device_ips')),
     https: data.get('https_endpoint') !== 'no-https',
     advertised: profile?.AdvertiseServices ?? [],
+    podUid: nonEmpty(data.get('pod_uid')),
     brokenKey: nonEmpty(data.get('reissue_authkey')),
   };
 }

@@ -20,8 +20,10 @@ export interface Observed {
   readonly roleBinding: KubeObject | undefined;
   readonly statefulSet: KubeObject | undefined;
   readonly disruptionBudget: KubeObject | undefined;
-  /** Names of the pods that exist, whatever their state. */
-  readonly pods: ReadonlySet<string>;
+  /** With the group's labels; none are looked for where the resource owns everything. */
+  readonly services: readonly KubeObject[];
+  /** The pods that exist, whatever their state: uid by name. */
+  readonly pods: ReadonlyMap<string, string>;
 }
 
 type Reader = Pick<KubeClient, 'get' | 'list'>;
@@ -39,6 +41,13 @@ export async function observe(
       .items;
   const named = (kind: ResourceKind, wanted: string): Promise<KubeObject | undefined> =>
     client.get(kind, { namespace, name: wanted }, signal);
+  /** One with the name that we need counts, whatever its labels. */
+  async function servicesOf(): Promise<readonly KubeObject[]> {
+    const labelled = await listed(KINDS.service, false);
+    if (labelled.some(({ metadata }) => metadata.name === name)) return labelled;
+    const other = await named(KINDS.service, name);
+    return other === undefined ? labelled : [...labelled, other];
+  }
   const [
     secretList,
     serviceAccounts,
@@ -48,6 +57,7 @@ export async function observe(
     roleBinding,
     statefulSet,
     disruptionBudget,
+    services,
   ] = await Promise.all([
     listed(KINDS.secret, false),
     listed(KINDS.serviceAccount, true),
@@ -56,7 +66,8 @@ export async function observe(
     named(KINDS.role, name),
     named(KINDS.roleBinding, name),
     named(KINDS.statefulSet, name),
-    named(KINDS.disruptionBudget, name),
+    group.owned ? named(KINDS.disruptionBudget, name) : undefined,
+    group.owned ? [] : servicesOf(),
   ]);
   const secrets = new Map(secretList.map((secret) => [secret.metadata.name, secret]));
   const needed = ordinals(group).flatMap((ordinal) => [
@@ -75,7 +86,8 @@ export async function observe(
     roleBinding,
     statefulSet,
     disruptionBudget,
-    pods: new Set(pods.map(({ metadata }) => metadata.name)),
+    services,
+    pods: new Map(pods.map(({ metadata }) => [metadata.name, metadata.uid ?? ''])),
   };
 }
 

@@ -2,11 +2,12 @@
 import { errorText } from '../../errors.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import { KubeRefusal } from '../kube-client.ts';
-import type { KubeObject, ResourceKind } from '../kube-object.ts';
+import type { KubeObject, ObjectReference, ResourceKind } from '../kube-object.ts';
 import {
   addFinalizer,
   controlOf,
   finish,
+  SHORT_MS,
   type Managed,
   type Reconciler,
   type ReconcilerDeps,
@@ -28,7 +29,15 @@ export interface PassOf<Resource> {
   readonly deployed: Set<string>;
   /** @returns undefined when it is none of ours */
   parse(object: KubeObject): Resource | undefined;
-  managed(resource: Resource): Managed;
+  managed(resource: Resource, signal: AbortSignal): Managed | Promise<Managed>;
+  /** Whether it asks for nodes. Default: always. One that does no longer is rid of them, and of our finalizer. */
+  wants?(resource: Resource): boolean;
+  /**
+   * What we said in a resource that stays and asks for nothing any more is taken back.
+   *
+   * @returns whether there was anything, so that the resource has changed
+   */
+  release?(resource: Resource, managed: Managed, signal: AbortSignal): Promise<boolean>;
   /** @returns when to look again, as `Reconciler` does */
   deploy(
     resource: Resource,
@@ -80,17 +89,19 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Re
 
   return {
     async reconcile(name, signal) {
-      const object = await deps.client.get(pass.kind, { name }, signal);
+      const object = await deps.client.get(pass.kind, referenceOf(name), signal);
       const resource = object === undefined ? undefined : pass.parse(object);
       if (resource === undefined) {
         forget(name);
         return undefined;
       }
-      const managed = pass.managed(resource);
+      const managed = await pass.managed(resource, signal);
       const { uid, deletionTimestamp } = managed.metadata;
       if (uids.get(name) !== uid) forget(name);
       uids.set(name, uid);
-      if (deletionTimestamp === undefined) return deploy(resource, managed, signal);
+      const stays = deletionTimestamp === undefined;
+      if (stays && pass.wants?.(resource) !== false) return deploy(resource, managed, signal);
+      if (stays && (await pass.release?.(resource, managed, signal)) === true) return SHORT_MS;
       const again = await finish(deps, managed, signal, (control) =>
         Promise.resolve(pass.removeMore?.(managed, control, signal)),
       );
@@ -100,28 +111,38 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Re
   };
 }
 
-type Told = Pick<Managed, 'kind' | 'metadata'>;
+/** What an event or a status is about. */
+export interface Told {
+  readonly kind: ResourceKind;
+  readonly metadata: Pick<Managed['metadata'], 'namespace' | 'name' | 'uid'>;
+}
+
+/** Names have no slash. */
+function referenceOf(name: string): ObjectReference {
+  const [first = '', second] = name.split('/');
+  return second === undefined ? { name: first } : { namespace: first, name: second };
+}
 
 /** An event on the resource. */
 export function warn(
-  { events }: ReconcilerDeps,
-  { kind, metadata: { name, uid } }: Told,
+  { events }: Pick<ReconcilerDeps, 'events'>,
+  { kind, metadata: { namespace, name, uid } }: Told,
   { reason, message }: { readonly reason: string; readonly message: string },
   signal: AbortSignal,
 ): Promise<void> {
-  return events.record({ kind, name, uid }, { type: 'Warning', reason, message }, signal);
+  return events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message }, signal);
 }
 
 /** @param status undefined: nothing changed. The uid keeps it off a resource that was made anew under the same name. */
 export async function writeStatus(
-  { client }: ReconcilerDeps,
-  { kind, metadata: { name, uid } }: Told,
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  { kind, metadata: { namespace, name, uid } }: Told,
   status: object | undefined,
   signal: AbortSignal,
 ): Promise<void> {
   if (status === undefined) return;
   const body = { metadata: { uid }, status };
-  await client.patch(kind, { name, subresource: 'status' }, { kind: 'merge', body }, signal);
+  await client.patch(kind, { namespace, name, subresource: 'status' }, { kind: 'merge', body }, signal);
 }
 
 /** Why a resource is not ready, behind the name of its kind. */

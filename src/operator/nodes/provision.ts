@@ -25,6 +25,7 @@ import {
   stateSecret,
   type StoredKey,
 } from './specs.ts';
+import { isUnchanged, withDigest } from './unchanged.ts';
 
 export interface ProvisionDeps {
   readonly client: Pick<KubeClient, 'apply' | 'patch' | 'remove'>;
@@ -37,6 +38,14 @@ export interface ProvisionDeps {
 export interface Wanted {
   readonly group: NodeGroup;
   readonly statefulSet: (options: SpecOptions, existing?: ImmutableParts) => DesiredStatefulSet;
+  /** The Service under whose name the pods are found, where there is one. */
+  readonly service?: DesiredObject;
+  /** What else a state Secret hands to its pod; the key is undefined once the node is known. */
+  readonly stateData?: (
+    ordinal: number,
+    authKey: string | undefined,
+    options: SpecOptions,
+  ) => Readonly<Record<string, string>>;
 }
 
 export interface Provisioned {
@@ -63,6 +72,10 @@ export async function provision(
   const { name } = group;
   const put = (desired: DesiredObject, existing: KubeObject | undefined): Promise<void> =>
     applyOwned(deps, group, desired, existing, signal);
+  function stateOf(ordinal: number, authKey: string | undefined): DesiredObject {
+    const given = wanted.stateData?.(ordinal, authKey, options);
+    return stateSecret(group, options, ordinal, given ?? (authKey === undefined ? {} : { authkey: authKey }));
+  }
   const nodes: ReplicaNode[] = [];
   for (const ordinal of ordinals(group)) {
     const auth = observed.secrets.get(authSecretName(name, ordinal));
@@ -79,13 +92,20 @@ export async function provision(
     if (node.stored !== undefined && node.stored !== written) {
       await put(authSecret(group, options, ordinal, node.stored), auth);
     }
-    await put(stateSecret(group, options, ordinal, node.deliver), state);
+    await put(stateOf(ordinal, node.deliver), state);
     nodes.push(node);
   }
   if (!group.account.shared) await put(serviceAccount(group, options), observed.serviceAccount);
   await put(role(group, options), observed.role);
   await put(roleBinding(group, options), observed.roleBinding);
-  await put(disruptionBudget(group, options), observed.disruptionBudget);
+  if (group.owned) await put(disruptionBudget(group, options), observed.disruptionBudget);
+  if (wanted.service !== undefined) {
+    const { name: wantedName } = wanted.service.metadata;
+    await put(
+      wanted.service,
+      observed.services.find(({ metadata }) => metadata.name === wantedName),
+    );
+  }
   const complete = await applyStatefulSet(deps, wanted, options, observed.statefulSet, signal);
   return { nodes, complete };
 }
@@ -119,6 +139,8 @@ async function applyOwned(
   signal: AbortSignal,
 ): Promise<void> {
   assertOurs(group, existing);
+  // There may be thousands of those that live beside their resource: what is so already is not written again.
+  if (!group.owned && existing !== undefined && isUnchanged(existing, desired)) return;
   const kind = kindOf(desired);
   // What tailscaled keeps in a Secret is stated by others on purpose.
   const managedFields =
@@ -131,7 +153,7 @@ async function applyOwned(
     ];
     await client.patch(kind, { namespace, name }, { kind: 'json', body }, signal);
   }
-  await client.apply(desired, signal);
+  await client.apply(group.owned ? desired : withDigest(desired), signal);
 }
 
 function assertOurs(group: NodeGroup, existing: KubeObject | undefined): void {

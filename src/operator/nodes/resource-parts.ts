@@ -5,9 +5,11 @@ export const textMap = z.record(z.string(), z.string()).default({});
 
 export const metadataSchema = z.object({
   name: z.string(),
+  namespace: z.string().optional(),
   uid: z.string(),
   resourceVersion: z.string().default(''),
   generation: z.number().default(0),
+  labels: textMap,
   annotations: textMap,
   finalizers: z.array(z.string()).default([]),
   deletionTimestamp: z.string().optional(),

@@ -108,20 +108,22 @@ export function authSecret(
 /**
  * The Secret in which a replica keeps its state. It exists before the pod, so that it has the owner reference.
  *
- * @param authKey what the pod's tailscaled logs in with; undefined once its node is known, so that no used key stays
- *   behind.
+ * @param data what the operator hands to the pod, such as the key that its tailscaled logs in with; none once its node is
+ *   known, so that no used key stays behind.
  */
 export function stateSecret(
   group: NodeGroup,
   options: Place,
   ordinal: number,
-  authKey: string | undefined,
+  data: Readonly<Record<string, string>>,
 ): DesiredObject & { readonly data?: Readonly<Record<string, string>> } {
   return {
     apiVersion: 'v1',
     kind: 'Secret',
     metadata: metadataOf(group, options, stateSecretName(group.name, ordinal)),
-    ...(authKey === undefined ? {} : { data: { authkey: base64(authKey) } }),
+    ...(Object.keys(data).length === 0
+      ? {}
+      : { data: Object.fromEntries(Object.entries(data).map(([key, value]) => [key, base64(value)])) }),
   };
 }
 
@@ -141,11 +143,11 @@ export function metadataOf(
     namespace,
     labels: { ...extra.labels, ...group.labels },
     ...(Object.keys(annotations).length === 0 ? {} : { annotations }),
-    ownerReferences: [ownerReference(group)],
+    ownerReferences: group.owned ? [ownerReference(group)] : [],
   };
 }
 
-/** Secret data on the wire; keys are ASCII. */
+/** Secret data on the wire; what we write there is ASCII. */
 function base64(text: string): string {
   return btoa(text);
 }

@@ -19,6 +19,7 @@ export function proxyGroupNodes(
     kind: 'ProxyGroup',
     name,
     uid,
+    owned: true,
     replicas: spec.replicas,
     tags: tagsOf(spec.tags, defaultTags),
     labels: groupLabels('ProxyGroup', name),

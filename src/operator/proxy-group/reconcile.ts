@@ -154,7 +154,7 @@ async function mentionClass(
 ): Promise<void> {
   const { proxyClass } = proxyGroup.spec;
   if (proxyClass === '') return;
-  const message = `proxyClass "${proxyClass}" has no effect: this operator has no ProxyClass`;
+  const message = `proxyClass "${proxyClass}" has no effect on gateways`;
   await warn(deps, resource, { reason: 'ProxyGroupFieldIgnored', message }, signal);
 }
 

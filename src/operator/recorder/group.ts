@@ -12,6 +12,7 @@ export function recorderGroup(
     kind: 'Recorder',
     name: metadata.name,
     uid: metadata.uid,
+    owned: true,
     replicas: spec.replicas,
     tags: tagsOf(spec.tags, defaultTags),
     labels: groupLabels('Recorder', metadata.name),

@@ -3,11 +3,10 @@ import type {
   V1Affinity,
   V1LocalObjectReference,
   V1PodSecurityContext,
-  V1ResourceRequirements,
-  V1SecurityContext,
   V1Toleration,
 } from '@kubernetes/client-node';
 import { z } from 'zod';
+import { containerSchema, passed } from '../nodes/container-schema.ts';
 import { conditionSchema, metadataSchema, textMap } from '../nodes/resource-parts.ts';
 
 /** Annotations of a Recorder that ask for what the resource has no field for. */
@@ -17,19 +16,6 @@ export const ANNOTATIONS = {
   /** StorageClass of those claims; default: the cluster's. */
   volumeClass: 'tailcast/volume-class',
 } as const;
-
-/** The API server has validated these against the schema of the core types. */
-const passed = <T>() => z.custom<T>().optional();
-
-const containerSchema = z
-  .object({
-    env: z.array(z.object({ name: z.string(), value: z.string().default('') })).default([]),
-    image: z.string().default(''),
-    imagePullPolicy: z.string().default(''),
-    resources: passed<V1ResourceRequirements>(),
-    securityContext: passed<V1SecurityContext>(),
-  })
-  .prefault({});
 
 const podSchema = z
   .object({
@@ -41,7 +27,7 @@ const podSchema = z
     nodeSelector: z.record(z.string(), z.string()).optional(),
     tolerations: passed<V1Toleration[]>(),
     serviceAccount: z.object({ name: z.string().default(''), annotations: textMap }).prefault({}),
-    container: containerSchema,
+    container: containerSchema.prefault({}),
   })
   .prefault({});
 

@@ -1,5 +1,5 @@
 /** What makes a Recorder invalid, beyond what its schema refuses. Pure. */
-import type { KubeObject } from '../kube-object.ts';
+import { isAnnotationKey, type KubeObject } from '../kube-object.ts';
 import { belongsTo } from '../nodes/node-group.ts';
 import { recorderGroup } from './group.ts';
 import { storageOf, type Recorder } from './resource.ts';
@@ -35,14 +35,4 @@ export function problemOf(
     return `${custom}ServiceAccount name "${name}" specified but conflicts with a pre-existing ServiceAccount in the ${namespace} namespace`;
   }
   return undefined;
-}
-
-/** Kubernetes' rule for qualified names (apimachinery `IsQualifiedName`), any case. */
-function isAnnotationKey(key: string): boolean {
-  const [first = '', second, ...more] = key.split('/');
-  if (more.length > 0) return false;
-  const [prefix, name] = second === undefined ? [undefined, first] : [first, second];
-  const subdomain = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
-  const validPrefix = prefix === undefined || (prefix.length <= 253 && subdomain.test(prefix.toLowerCase()));
-  return validPrefix && name.length <= 63 && /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/.test(name);
 }

@@ -3,66 +3,36 @@
  * operator sees to those of type kube-apiserver. `deploy/crds/proxygroup.yaml` is what `regenerate.ts` wrote.
  */
 import type { Schema } from './core-schema.ts';
-import { conditionsSchema, devicesSchema, list, object, text } from './schema-parts.ts';
+import { conditionsSchema, crd, devicesSchema, list, object, text } from './schema-parts.ts';
 
 const never = (field: string): Schema => ({
   'x-kubernetes-validations': [{ rule: 'self == oldSelf', message: `ProxyGroup ${field} is immutable` }],
 });
 
 export function proxyGroupCrd(): object {
-  return {
-    apiVersion: 'apiextensions.k8s.io/v1',
-    kind: 'CustomResourceDefinition',
-    metadata: { name: 'proxygroups.tailscale.com' },
-    spec: {
-      group: 'tailscale.com',
-      names: {
-        kind: 'ProxyGroup',
-        listKind: 'ProxyGroupList',
-        plural: 'proxygroups',
-        shortNames: ['pg'],
-        singular: 'proxygroup',
+  return crd({
+    kind: 'ProxyGroup',
+    shortName: 'pg',
+    description:
+      'Nodes of the tailnet that do the same work. With type kube-apiserver: gateways to this API server.',
+    columns: [
+      {
+        name: 'Status',
+        type: 'string',
+        description: 'How far the group is deployed.',
+        jsonPath: '.status.conditions[?(@.type == "ProxyGroupReady")].reason',
       },
-      scope: 'Cluster',
-      versions: [
-        {
-          name: 'v1alpha1',
-          served: true,
-          storage: true,
-          subresources: { status: {} },
-          additionalPrinterColumns: [
-            {
-              name: 'Status',
-              type: 'string',
-              description: 'How far the group is deployed.',
-              jsonPath: '.status.conditions[?(@.type == "ProxyGroupReady")].reason',
-            },
-            {
-              name: 'URL',
-              type: 'string',
-              description: 'Where the API server is reached, with type kube-apiserver.',
-              jsonPath: '.status.url',
-            },
-            { name: 'Type', type: 'string', description: 'What its nodes do.', jsonPath: '.spec.type' },
-            { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
-          ],
-          schema: {
-            openAPIV3Schema: object(
-              'Nodes of the tailnet that do the same work. With type kube-apiserver: gateways to this API server.',
-              {
-                apiVersion: { type: 'string' },
-                kind: { type: 'string' },
-                metadata: { type: 'object' },
-                spec: specSchema(),
-                status: statusSchema(),
-              },
-              { required: ['spec'] },
-            ),
-          },
-        },
-      ],
-    },
-  };
+      {
+        name: 'URL',
+        type: 'string',
+        description: 'Where the API server is reached, with type kube-apiserver.',
+        jsonPath: '.status.url',
+      },
+      { name: 'Type', type: 'string', description: 'What its nodes do.', jsonPath: '.spec.type' },
+    ],
+    spec: specSchema(),
+    status: statusSchema(),
+  });
 }
 
 function specSchema(): Schema {
@@ -89,7 +59,7 @@ function specSchema(): Schema {
           pattern: '^[a-z0-9][a-z0-9-]{0,61}$',
         },
       ),
-      proxyClass: text('Name of a ProxyClass. This operator has none: it says so by an event.'),
+      proxyClass: text('Name of a ProxyClass. Gateways follow none: an event says so.'),
       tailnet: text(
         'Name of the Tailnet resource whose tailnet the nodes join. Default: the operator’s.',
         never('tailnet'),

@@ -3,62 +3,32 @@
  * which come from an API server's own OpenAPI document. `deploy/crds/recorder.yaml` is what `regenerate.ts` wrote.
  */
 import { coreSchema, type OpenApiSchemas, type Schema } from './core-schema.ts';
-import { conditionsSchema, devicesSchema, flag, list, object, text, textMap } from './schema-parts.ts';
+import { containerFields, core, imagePullSecrets } from './pod-schemas.ts';
+import { conditionsSchema, crd, devicesSchema, flag, list, object, text, textMap } from './schema-parts.ts';
 
 /** @param openApi `components.schemas` of `/openapi/v3/api/v1`. */
 export function recorderCrd(openApi: OpenApiSchemas): object {
-  return {
-    apiVersion: 'apiextensions.k8s.io/v1',
-    kind: 'CustomResourceDefinition',
-    metadata: { name: 'recorders.tailscale.com' },
-    spec: {
-      group: 'tailscale.com',
-      names: {
-        kind: 'Recorder',
-        listKind: 'RecorderList',
-        plural: 'recorders',
-        shortNames: ['rec'],
-        singular: 'recorder',
+  return crd({
+    kind: 'Recorder',
+    shortName: 'rec',
+    description: 'A session recorder on the tailnet.',
+    columns: [
+      {
+        name: 'Status',
+        type: 'string',
+        description: 'How far the recorder is deployed.',
+        jsonPath: '.status.conditions[?(@.type == "RecorderReady")].reason',
       },
-      scope: 'Cluster',
-      versions: [
-        {
-          name: 'v1alpha1',
-          served: true,
-          storage: true,
-          subresources: { status: {} },
-          additionalPrinterColumns: [
-            {
-              name: 'Status',
-              type: 'string',
-              description: 'How far the recorder is deployed.',
-              jsonPath: '.status.conditions[?(@.type == "RecorderReady")].reason',
-            },
-            {
-              name: 'URL',
-              type: 'string',
-              description: 'Where the player is served, if it is.',
-              jsonPath: '.status.devices[?(@.url != "")].url',
-            },
-            { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
-          ],
-          schema: {
-            openAPIV3Schema: object(
-              'A session recorder on the tailnet.',
-              {
-                apiVersion: text('Version of this schema.'),
-                kind: text('Recorder'),
-                metadata: { type: 'object' },
-                spec: specSchema(openApi),
-                status: statusSchema(),
-              },
-              { required: ['spec'] },
-            ),
-          },
-        },
-      ],
-    },
-  };
+      {
+        name: 'URL',
+        type: 'string',
+        description: 'Where the player is served, if it is.',
+        jsonPath: '.status.devices[?(@.url != "")].url',
+      },
+    ],
+    spec: specSchema(openApi),
+    status: statusSchema(),
+  });
 }
 
 function specSchema(openApi: OpenApiSchemas): Schema {
@@ -108,38 +78,24 @@ function specSchema(openApi: OpenApiSchemas): Schema {
 }
 
 function statefulSetSchema(openApi: OpenApiSchemas): Schema {
-  const core = (name: string): Schema => coreSchema(openApi, `io.k8s.api.core.v1.${name}`);
-  const described = (description: string, schema: Schema): Schema => ({ description, ...schema });
   return object('More about the StatefulSet that runs the recorder.', {
     annotations: textMap('Annotations of the StatefulSet.'),
     labels: textMap('Labels of the StatefulSet.'),
     pod: object('More about its pods.', {
-      affinity: described('Affinity of the pods.', core('Affinity')),
+      affinity: core(openApi, 'Affinity', 'Affinity of the pods.'),
       annotations: textMap('Annotations of the pods.'),
       container: object('More about the recorder’s container.', {
-        env: list('Environment variables; they win over those that the operator sets.', {
-          type: 'object',
-          properties: {
-            name: text('Name of the variable.', { pattern: '^[-._a-zA-Z][-._a-zA-Z0-9]*$' }),
-            value: text('Its value; $(NAME) stands for an earlier variable.'),
-          },
-          required: ['name'],
+        ...containerFields(openApi, {
+          env: 'Environment variables; they win over those that the operator sets.',
+          image: 'Image of the recorder. Default: the operator’s version of tailcast.',
+          securityContext:
+            'Security context of the container. Default: an unprivileged user and a read-only root.',
         }),
-        image: text('Image of the recorder. Default: the operator’s version of tailcast.'),
-        imagePullPolicy: text('When the image is pulled.', { enum: ['Always', 'Never', 'IfNotPresent'] }),
-        resources: described('Resources of the container.', core('ResourceRequirements')),
-        securityContext: described(
-          'Security context of the container. Default: an unprivileged user and a read-only root.',
-          core('SecurityContext'),
-        ),
       }),
-      imagePullSecrets: list('Secrets for pulling images.', {
-        ...core('LocalObjectReference'),
-        properties: { name: { type: 'string', default: '' } },
-      }),
+      imagePullSecrets: imagePullSecrets(openApi),
       labels: textMap('Labels of the pods.'),
       nodeSelector: textMap('Labels that the pods’ machines must have.'),
-      securityContext: described('Security context of the pods.', core('PodSecurityContext')),
+      securityContext: core(openApi, 'PodSecurityContext', 'Security context of the pods.'),
       serviceAccount: object('The pods’ account.', {
         annotations: textMap(
           'Annotations of the ServiceAccount, e.g. a cloud role for access to the bucket.',
@@ -149,7 +105,7 @@ function statefulSetSchema(openApi: OpenApiSchemas): Schema {
           pattern: '^[a-z0-9]([a-z0-9-.]{0,61}[a-z0-9])?$',
         }),
       }),
-      tolerations: list('Tolerations of the pods.', core('Toleration')),
+      tolerations: list('Tolerations of the pods.', coreSchema(openApi, 'io.k8s.api.core.v1.Toleration')),
     }),
   });
 }

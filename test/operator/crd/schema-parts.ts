@@ -18,6 +18,16 @@ export const textMap = (description: string): Schema => ({
   type: 'object',
   additionalProperties: { type: 'string' },
 });
+/** Labels, whose values are limited. */
+export const labelMap = (description: string): Schema => ({
+  description,
+  type: 'object',
+  additionalProperties: {
+    type: 'string',
+    maxLength: 63,
+    pattern: '^(([a-zA-Z0-9][-._a-zA-Z0-9]*)?[a-zA-Z0-9])?$',
+  },
+});
 export const list = (description: string, items: Schema, more: Schema = {}): Schema => ({
   description,
   type: 'array',
@@ -52,18 +62,84 @@ export function conditionsSchema(types: string, whichType: string): Schema {
   );
 }
 
-export function devicesSchema(more: Schema = {}): Schema {
-  return list(
-    'The nodes that have joined the tailnet.',
-    {
-      type: 'object',
-      properties: {
-        hostname: text('Name of the node.'),
-        tailnetIPs: list('Its addresses in the tailnet.', { type: 'string' }),
-        ...more,
-      },
-      required: ['hostname'],
+/** Devices as a list in which a name may come twice. */
+export function plainDevicesSchema(more: Schema = {}): Schema {
+  return list('The nodes that have joined the tailnet.', {
+    type: 'object',
+    properties: {
+      hostname: text('Name of the node.'),
+      tailnetIPs: list('Its addresses in the tailnet.', { type: 'string' }),
+      ...more,
     },
-    { 'x-kubernetes-list-map-keys': ['hostname'], 'x-kubernetes-list-type': 'map' },
-  );
+  });
+}
+
+/** Devices by their names. */
+export function devicesSchema(more: Schema = {}): Schema {
+  const { items, ...plain } = plainDevicesSchema(more);
+  return {
+    ...plain,
+    items: { ...(items as Schema), required: ['hostname'] },
+    'x-kubernetes-list-map-keys': ['hostname'],
+    'x-kubernetes-list-type': 'map',
+  };
+}
+
+export interface CrdOptions {
+  readonly kind: string;
+  /** Default: the kind in small letters and an s. */
+  readonly plural?: string;
+  readonly shortName?: string;
+  readonly description: string;
+  /** Of `kubectl get`; the age comes last by itself. */
+  readonly columns: readonly Schema[];
+  readonly spec: Schema;
+  readonly status: Schema;
+}
+
+/** A cluster-scoped resource of `tailscale.com/v1alpha1` with a status of its own. */
+export function crd({ kind, shortName, description, columns, spec, status, ...more }: CrdOptions): object {
+  const singular = kind.toLowerCase();
+  const plural = more.plural ?? `${singular}s`;
+  return {
+    apiVersion: 'apiextensions.k8s.io/v1',
+    kind: 'CustomResourceDefinition',
+    metadata: { name: `${plural}.tailscale.com` },
+    spec: {
+      group: 'tailscale.com',
+      names: {
+        kind,
+        listKind: `${kind}List`,
+        plural,
+        ...(shortName === undefined ? {} : { shortNames: [shortName] }),
+        singular,
+      },
+      scope: 'Cluster',
+      versions: [
+        {
+          name: 'v1alpha1',
+          served: true,
+          storage: true,
+          subresources: { status: {} },
+          additionalPrinterColumns: [
+            ...columns,
+            { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
+          ],
+          schema: {
+            openAPIV3Schema: object(
+              description,
+              {
+                apiVersion: text('Version of this schema.'),
+                kind: text(kind),
+                metadata: { type: 'object' },
+                spec,
+                status,
+              },
+              { required: ['spec'] },
+            ),
+          },
+        },
+      ],
+    },
+  };
 }

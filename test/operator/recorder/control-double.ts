@@ -11,6 +11,7 @@ export interface ControlDouble extends TailnetControl {
   readonly devices: Map<string, TailnetDevice>;
   readonly deleted: string[];
   readonly tags: Map<string, readonly string[]>;
+  readonly routes: Map<string, readonly string[]>;
   /** Taken away, it is a control server without Services. */
   services?: TailnetServices;
   readonly known: Map<string, TailnetService>;
@@ -23,6 +24,7 @@ export function createControlDouble(nowMs: () => number): ControlDouble {
   const devices = new Map<string, TailnetDevice>();
   const deleted: string[] = [];
   const tags = new Map<string, readonly string[]>();
+  const routes = new Map<string, readonly string[]>();
   const known = new Map<string, TailnetService>();
 
   const double: ControlDouble = {
@@ -52,6 +54,7 @@ export function createControlDouble(nowMs: () => number): ControlDouble {
     devices,
     deleted,
     tags,
+    routes,
     broken: undefined,
     async createKey(wanted) {
       check();
@@ -76,6 +79,10 @@ export function createControlDouble(nowMs: () => number): ControlDouble {
       check();
       devices.delete(id);
       deleted.push(id);
+    },
+    async approveRoutes(id, wanted) {
+      check();
+      routes.set(id, wanted);
     },
     async setTags(id, wanted) {
       check();

@@ -129,6 +129,7 @@ describe('the state of a node', () => {
           device_ips: '["100.64.0.1"]',
           https_endpoint: 'no-https',
           reissue_authkey: 'k',
+          pod_uid: 'pod-1',
           '_current-profile': 'profile-1',
           'profile-1': '{"AdvertiseServices":["svc:prod"],"Config":null}',
         }),
@@ -139,6 +140,7 @@ describe('the state of a node', () => {
       addresses: ['100.64.0.1'],
       https: false,
       advertised: ['svc:prod'],
+      podUid: 'pod-1',
       brokenKey: 'k',
     });
   });
@@ -181,6 +183,7 @@ describe('devices', () => {
     addresses: ['100.64.0.9'],
     https,
     advertised: [],
+    podUid: undefined,
     brokenKey: undefined,
   });
 

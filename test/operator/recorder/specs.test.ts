@@ -36,7 +36,7 @@ describe('the objects of a Recorder', () => {
       roleBinding(three, OPTIONS),
       disruptionBudget(three, OPTIONS),
       authSecret(three, OPTIONS, 2, stored),
-      stateSecret(three, OPTIONS, 2, undefined),
+      stateSecret(three, OPTIONS, 2, {}),
     ]) {
       expect(object.metadata).toMatchObject({
         namespace: 'tailcast',
@@ -101,11 +101,11 @@ describe('the objects of a Recorder', () => {
       },
       data: { authkey: Buffer.from('tskey-abc').toString('base64') },
     });
-    expect(stateSecret(one, OPTIONS, 0, 'tskey-abc')).toMatchObject({
+    expect(stateSecret(one, OPTIONS, 0, { authkey: 'tskey-abc' })).toMatchObject({
       metadata: { name: 'test-0' },
       data: { authkey: Buffer.from('tskey-abc').toString('base64') },
     });
-    expect(stateSecret(one, OPTIONS, 0, undefined)).not.toHaveProperty('data');
+    expect(stateSecret(one, OPTIONS, 0, {})).not.toHaveProperty('data');
   });
 
   it('carry the Recorder’s tags, or the operator’s, in one order', () => {

@@ -18,7 +18,12 @@ const EXAMPLES = join(CHART, 'examples');
 /** Which example each kustomize base is. */
 export const BASES: readonly string[] = ['gateway-auth', 'gateway-noauth', 'recorder', 'operator'];
 
-export const CRDS: readonly string[] = ['recorder.yaml', 'proxygroup.yaml'];
+export const CRDS: readonly string[] = [
+  'recorder.yaml',
+  'proxygroup.yaml',
+  'connector.yaml',
+  'proxyclass.yaml',
+];
 
 /** Below `deploy/`: what the chart has copies of, because a chart holds nothing outside its folder. */
 export const COPIES: readonly string[] = [

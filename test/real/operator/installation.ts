@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseAllDocuments } from 'yaml';
 import { readManifest } from '../../../scripts/release/project.ts';
+import { CRD_FILES } from '../../operator/crd/regenerate.ts';
 import type { Kubernetes } from '../rig/kubernetes.ts';
 import type { Program, Rig } from '../rig/rig.ts';
 
@@ -45,13 +46,14 @@ export function create(cluster: Kubernetes, manifest: Manifest, query = ''): Pro
 
 /** CRDs and RBAC as they are shipped; the kubeconfig is that of the operator's own account. */
 export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly kubeconfig: string }> {
-  for (const name of ['recorder', 'proxygroup']) {
+  for (const name of CRD_FILES) {
     for (const manifest of manifests(`deploy/crds/${name}.yaml`)) await create(cluster, manifest);
   }
   for (const manifest of manifests('deploy/rbac/operator.yaml')) await create(cluster, manifest);
   await rig.until('the APIs', async () => {
-    await cluster.api('GET', '/apis/tailscale.com/v1alpha1/recorders');
-    await cluster.api('GET', '/apis/tailscale.com/v1alpha1/proxygroups');
+    for (const plural of ['recorders', 'proxygroups', 'connectors', 'proxyclasses']) {
+      await cluster.api('GET', `/apis/tailscale.com/v1alpha1/${plural}`);
+    }
     return true;
   });
   return { kubeconfig: await accountKubeconfig(cluster, 'tailcast-operator') };

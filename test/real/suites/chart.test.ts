@@ -450,6 +450,10 @@ describe('a release in a real API server', () => {
   }
 });
 
+const CRD_NAMES = CRDS.flatMap((file) =>
+  manifestsOf(readFileSync(join(ROOT, 'deploy', 'crds', file), 'utf8')).map(({ metadata }) => metadata.name),
+);
+
 describe('the operator in a real API server', () => {
   const kinds =
     'deployments,services,secrets,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies,servicemonitors';
@@ -457,15 +461,7 @@ describe('the operator in a real API server', () => {
     const list = JSON.parse(
       asAdmin(['get', kinds, '-A', '-l', 'app.kubernetes.io/instance=op', '-o', 'json']),
     ) as { items: Manifest[] };
-    const crds = JSON.parse(
-      asAdmin([
-        'get',
-        'crd',
-        ...CRDS.map((name) => `${name.replace('.yaml', '')}s.tailscale.com`),
-        '-o',
-        'json',
-      ]),
-    ) as { items: Manifest[] };
+    const crds = JSON.parse(asAdmin(['get', 'crd', ...CRD_NAMES, '-o', 'json'])) as { items: Manifest[] };
     return [...list.items, ...crds.items]
       .map(({ kind, metadata }) => {
         const { uid, generation, resourceVersion } = metadata as {
@@ -482,8 +478,7 @@ describe('the operator in a real API server', () => {
     helmDoes('install', 'op', CHART, '-f', exampleFile('operator-headscale'));
     const first = snapshot();
     expect(first.map((line) => line.split(' ')[0])).toEqual([
-      'CustomResourceDefinition/proxygroups.tailscale.com',
-      'CustomResourceDefinition/recorders.tailscale.com',
+      ...CRD_NAMES.map((name) => `CustomResourceDefinition/${name}`).toSorted(),
       'Deployment/op-operator',
       'NetworkPolicy/op-operator',
       'PodDisruptionBudget/op-operator',
@@ -509,12 +504,11 @@ describe('the operator in a real API server', () => {
     };
     asAdmin(['apply', '-f', '-'], JSON.stringify(resource));
     helmDoes('uninstall', 'op', '--wait');
-    expect(snapshot().map((line) => line.split('/')[0])).toEqual([
-      'CustomResourceDefinition',
-      'CustomResourceDefinition',
-    ]);
+    expect(snapshot().map((line) => line.split('/')[0])).toEqual(
+      CRD_NAMES.map(() => 'CustomResourceDefinition'),
+    );
     expect(asAdmin(['get', 'proxygroups', '-o', 'name'])).toBe('proxygroup.tailscale.com/kept\n');
-    asAdmin(['delete', 'crd', 'recorders.tailscale.com', 'proxygroups.tailscale.com', '--wait=true']);
+    asAdmin(['delete', 'crd', ...CRD_NAMES, '--wait=true']);
   });
 
   it('refuses ProxyGroups that change what they are', () => {

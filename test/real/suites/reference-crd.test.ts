@@ -1,4 +1,4 @@
-/** The Recorder resource that we install beside the one in the reference's module, field by field. Words may differ. */
+/** The resources that we install beside those in the reference's module, field by field. Words may differ. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,18 +9,15 @@ import { ensurePeer } from '../rig/build.ts';
 
 const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
 
-let theirs: ReadonlyMap<string, string>;
-let ours: ReadonlyMap<string, string>;
+let folder: string;
 
 beforeAll(async () => {
   // Its build has brought the module here.
   await ensurePeer('reference');
   const list = ['list', '-mod=readonly', '-m', '-f', '{{.Dir}}', 'tailscale.com'];
   const { stdout, stderr } = spawnSync('go', list, { cwd: path('../peers/reference'), encoding: 'utf8' });
-  const folder = stdout.trim();
+  folder = stdout.trim();
   if (folder === '') throw new Error(`the module is not here: ${stderr}`);
-  theirs = fieldsOf(join(folder, 'cmd/k8s-operator/deploy/crds/tailscale.com_recorders.yaml'));
-  ours = fieldsOf(path('../../../deploy/crds/recorder.yaml'));
 });
 
 /** Every leaf of a manifest by its path, without descriptions and without what names the generator. */
@@ -47,12 +44,22 @@ function fieldsOf(file: string): ReadonlyMap<string, string> {
   return fields;
 }
 
-describe('the schema of Recorder', () => {
-  it('has the fields of the reference, with the same types, limits, defaults and rules', () => {
-    const missing = [...theirs].filter(([field, value]) => ours.get(field) !== value);
-    const added = [...ours].filter(([field]) => !theirs.has(field));
-    expect({ missing, added }).toEqual({ missing: [], added: [] });
-    expect(theirs.size).toBeGreaterThan(400);
-    expect(theirs.get('/spec/names/kind')).toBe('"Recorder"');
-  });
+describe('the schema', () => {
+  it.each([
+    ['Recorder', 'recorder', 'recorders', 400],
+    ['Connector', 'connector', 'connectors', 60],
+    ['ProxyClass', 'proxyclass', 'proxyclasses', 500],
+    ['ProxyGroup', 'proxygroup', 'proxygroups', 80],
+  ])(
+    'of %s has the fields of the reference, with the same types, limits, defaults and rules',
+    (kind, our, their, least) => {
+      const theirs = fieldsOf(join(folder, `cmd/k8s-operator/deploy/crds/tailscale.com_${their}.yaml`));
+      const ours = fieldsOf(path(`../../../deploy/crds/${our}.yaml`));
+      const missing = [...theirs].filter(([field, value]) => ours.get(field) !== value);
+      const added = [...ours].filter(([field]) => !theirs.has(field));
+      expect({ missing, added }).toEqual({ missing: [], added: [] });
+      expect(theirs.size).toBeGreaterThan(least);
+      expect(theirs.get('/spec/names/kind')).toBe(JSON.stringify(kind));
+    },
+  );
 });

@@ -1,0 +1,163 @@
+/** One pass over one Connector: its nodes, the routes that they offer, and that these are let through. Effects only. */
+import { errorText } from '../../errors.ts';
+import type { TailnetControl } from '../auth-keys.ts';
+import { KINDS } from '../kube-object.ts';
+import type { ReplicaNode } from '../nodes/keys.ts';
+import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
+import { devicesOf, type ShownDevice, type Verdict } from '../nodes/status.ts';
+import { classOf, deployProxy, existingName } from '../proxies/deploy.ts';
+import type { Parent } from '../proxies/labels.ts';
+import { dnsLabel, proxyNodes, type Proxy } from '../proxies/proxy.ts';
+import { parseConnector, type Connector } from './resource.ts';
+import { problemOf, routesOf } from './routes.ts';
+import { nextStatus, type ConnectorReason } from './status.ts';
+
+const FINALIZER = 'tailscale.com/finalizer';
+
+export function createConnectorReconciler(deps: ReconcilerDeps): Reconciler {
+  const approvals = createApprovals(deps);
+  return createReconciler<Connector>(deps, {
+    kind: KINDS.connector,
+    deployed: deps.metrics.connectors,
+    parse: parseConnector,
+    managed: (connector, signal) => managed(deps, connector, signal),
+    deploy: (connector, ...more) => deploy(deps, approvals, connector, ...more),
+    notReady: (connector, reason, message, signal) =>
+      report(deps, connector, failed(`Connector${reason}`, message), undefined, signal),
+  });
+}
+
+async function managed(deps: ReconcilerDeps, connector: Connector, signal: AbortSignal): Promise<Managed> {
+  const { options } = deps;
+  const { metadata, spec } = connector;
+  const parent: Parent = { type: 'connector', namespace: options.namespace, name: metadata.name };
+  const group = proxyNodes({
+    kind: 'Connector',
+    parent,
+    uid: metadata.uid,
+    replicas: spec.replicas,
+    tags: spec.tags,
+    defaultTags: options.defaultTags,
+    objectName: metadata.finalizers.includes(FINALIZER)
+      ? await existingName(deps, parent, signal)
+      : undefined,
+  });
+  return { kind: KINDS.connector, finalizer: FINALIZER, group, tailnet: spec.tailnet, metadata };
+}
+
+async function deploy(
+  deps: ReconcilerDeps,
+  approvals: Approvals,
+  connector: Connector,
+  resource: Managed,
+  found: Found,
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  const problem = problemOf(connector);
+  if (problem !== undefined) {
+    const verdict = failed('ConnectorInvalid', `Connector is invalid: ${problem}`);
+    await warn(deps, resource, verdict, signal);
+    await report(deps, connector, verdict, undefined, signal);
+    deps.metrics.connectors.delete(connector.metadata.uid);
+    return undefined;
+  }
+  const answer = await classOf(deps, connector.spec.proxyClass, signal);
+  if (answer.kind === 'waits') {
+    await report(
+      deps,
+      connector,
+      failed('ConnectorCreating', `waiting: ${answer.message}`),
+      undefined,
+      signal,
+    );
+    return undefined;
+  }
+  deps.metrics.connectors.add(connector.metadata.uid);
+  const proxy = proxyOf(connector, resource, deps.options.namespace);
+  const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
+  const pending = await approvals.see(found.control, deployed.nodes, routesOf(connector), signal);
+  const verdict: Verdict<ConnectorReason> =
+    deployed.waitsFor === undefined
+      ? { ready: true, reason: 'ConnectorCreated', message: pending ?? 'ConnectorCreated' }
+      : failed('ConnectorCreating', deployed.waitsFor);
+  await report(deps, connector, verdict, devicesOf(deployed.nodes, false), signal);
+  return deployed.again;
+}
+
+function proxyOf(connector: Connector, { group }: Managed, namespace: string): Proxy {
+  const { metadata, spec } = connector;
+  const single = spec.hostname === '' ? dnsLabel(`${metadata.name}-connector`) : spec.hostname;
+  const many = spec.hostnamePrefix === '' ? dnsLabel(`${metadata.name}-connector`) : spec.hostnamePrefix;
+  const numbered = spec.hostnamePrefix !== '' || spec.replicas > 1;
+  return {
+    parent: { type: 'connector', namespace, name: metadata.name },
+    group,
+    duty: {
+      kind: 'connector',
+      routes: routesOf(connector),
+      appConnector: spec.appConnector !== undefined,
+    },
+    hostname: (ordinal) => (numbered ? `${many}-${ordinal}` : single),
+  };
+}
+
+/** Sees that the control server lets routes through. */
+interface Approvals {
+  /** @returns what people have to do, where the control server does not do it for us */
+  see(
+    control: TailnetControl,
+    nodes: readonly ReplicaNode[],
+    routes: readonly string[],
+    signal: AbortSignal,
+  ): Promise<string | undefined>;
+}
+
+function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals {
+  /** What was approved for a node, so that it is not asked for at each look. As many as there are nodes. */
+  const approved = new Map<string, string>();
+
+  async function approve(
+    control: TailnetControl,
+    deviceId: string,
+    routes: readonly string[],
+    signal: AbortSignal,
+  ): Promise<string | undefined> {
+    const wanted = routes.join();
+    if (approved.get(deviceId) === wanted || (routes.length === 0 && !approved.has(deviceId)))
+      return undefined;
+    try {
+      await control.approveRoutes(deviceId, routes, signal);
+      approved.set(deviceId, wanted);
+      return undefined;
+    } catch (error) {
+      if (signal.aborted) throw error;
+      log.warn({ deviceId, routes, error: errorText(error) }, 'routes not approved');
+      return `the operator may not approve its routes (${errorText(error)}): approve them at the control server, or name them in autoApprovers of the policy`;
+    }
+  }
+
+  return {
+    async see(control, nodes, routes, signal) {
+      let pending: string | undefined;
+      for (const { state } of nodes) {
+        if (state.deviceId !== undefined) {
+          pending = (await approve(control, state.deviceId, routes, signal)) ?? pending;
+        }
+      }
+      return pending;
+    },
+  };
+}
+
+/** Writes the status when it changes. */
+function report(
+  deps: ReconcilerDeps,
+  connector: Connector,
+  verdict: Verdict<ConnectorReason>,
+  devices: readonly ShownDevice[] | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const status = nextStatus(connector, verdict, devices, timeOf(deps.clock));
+  return writeStatus(deps, { kind: KINDS.connector, metadata: connector.metadata }, status, signal);
+}

@@ -1,0 +1,143 @@
+/** What a ProxyClass makes of the StatefulSet of a proxy, field by field. Pure. */
+import type {
+  V1Container,
+  V1EnvVar,
+  V1ObjectMeta,
+  V1PodSpec,
+  V1StatefulSetSpec,
+} from '@kubernetes/client-node';
+import type { ContainerWish } from '../nodes/container-schema.ts';
+import type { DesiredStatefulSet } from '../nodes/pods.ts';
+import type { ProxyClass } from '../proxy-class/resource.ts';
+import { isEgress, LOCAL_PORT } from './object-specs.ts';
+import type { Duty } from './proxy.ts';
+
+const DEBUG_PORT = 9001;
+
+/** The core types are declared as classes; ours are plain objects. */
+type Plain<T> = { [Key in keyof T]: T[Key] };
+type PodTemplate = V1StatefulSetSpec['template'];
+
+/**
+ * The StatefulSet with a class merged into it. What the operator goes by stays as it is: its own labels, the selector's,
+ * and the annotations of what was last set. Fields of the pod and security contexts are replaced as a whole, also by an
+ * empty one; variables are added behind the operator's, so that the user's win.
+ */
+export function withClass(
+  desired: DesiredStatefulSet,
+  { spec }: Pick<ProxyClass, 'spec'>,
+  duty: Duty,
+): DesiredStatefulSet {
+  const { labels, annotations } = spec.statefulSet;
+  const { metadata } = desired;
+  const plainSpec: Plain<V1StatefulSetSpec> = desired.spec;
+  return {
+    ...desired,
+    metadata: {
+      ...metadata,
+      labels: { ...labels, ...metadata.labels },
+      ...withAnnotations({ ...annotations, ...metadata.annotations }),
+    },
+    spec: { ...plainSpec, template: templateWith(desired.spec.template, spec, duty) },
+  };
+}
+
+function withAnnotations(annotations: Record<string, string>): { annotations?: Record<string, string> } {
+  return Object.keys(annotations).length === 0 ? {} : { annotations };
+}
+
+function templateWith(template: Plain<PodTemplate>, spec: ProxyClass['spec'], duty: Duty): PodTemplate {
+  const { pod } = spec.statefulSet;
+  const podSpec: Plain<V1PodSpec> = template.spec ?? { containers: [] };
+  const metadata: Plain<V1ObjectMeta> = template.metadata ?? {};
+  const fields = {
+    affinity: pod.affinity,
+    securityContext: pod.securityContext,
+    imagePullSecrets: pod.imagePullSecrets,
+    nodeName: pod.nodeName,
+    nodeSelector: pod.nodeSelector,
+    tolerations: pod.tolerations,
+    topologySpreadConstraints: pod.topologySpreadConstraints,
+    priorityClassName: pod.priorityClassName,
+    dnsPolicy: pod.dnsPolicy,
+    dnsConfig: pod.dnsConfig,
+  };
+  const stated = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+  return {
+    ...template,
+    metadata: {
+      ...metadata,
+      labels: { ...pod.labels, ...metadata.labels },
+      ...withAnnotations({ ...pod.annotations, ...metadata.annotations }),
+    },
+    spec: {
+      ...podSpec,
+      ...stated,
+      containers: podSpec.containers.map((container) => tailscaleWith(container, spec, duty)),
+      ...(podSpec.initContainers === undefined
+        ? {}
+        : {
+            initContainers: podSpec.initContainers.map((container) =>
+              containerWith(container, pod.tailscaleInitContainer),
+            ),
+          }),
+    },
+  };
+}
+
+/** The tailscale container; egress has no ports of its own, because everything goes on to the tailnet. */
+function tailscaleWith(
+  container: Plain<V1Container>,
+  { statefulSet, ...spec }: ProxyClass['spec'],
+  duty: Duty,
+): V1Container {
+  const { tailscaleContainer } = statefulSet.pod;
+  const metrics = spec.metrics.enable && !isEgress(duty);
+  const debug = tailscaleContainer.debug.enable && !isEgress(duty);
+  const env: V1EnvVar[] = [
+    ...(metrics ? [{ name: 'TS_ENABLE_METRICS', value: 'true' }] : []),
+    ...(debug
+      ? [
+          { name: 'TS_DEBUG_ADDR_PORT', value: `$(POD_IP):${DEBUG_PORT}` },
+          { name: 'TS_TAILSCALED_EXTRA_ARGS', value: '--debug=$(TS_DEBUG_ADDR_PORT)' },
+        ]
+      : []),
+    ...(spec.useLetsEncryptStagingEnvironment
+      ? [
+          {
+            name: 'TS_DEBUG_ACME_DIRECTORY_URL',
+            value: 'https://acme-staging-v02.api.letsencrypt.org/directory',
+          },
+        ]
+      : []),
+  ];
+  const ports = [
+    ...(metrics ? [{ name: 'metrics', containerPort: LOCAL_PORT, protocol: 'TCP' }] : []),
+    ...(debug ? [{ name: 'debug', containerPort: DEBUG_PORT, protocol: 'TCP' }] : []),
+  ];
+  const own: V1Container = {
+    ...container,
+    env: [...(container.env ?? []), ...env],
+    ...(ports.length === 0 ? {} : { ports: [...(container.ports ?? []), ...ports] }),
+  };
+  return containerWith(own, tailscaleContainer);
+}
+
+function containerWith(container: Plain<V1Container>, wish: ContainerWish): V1Container {
+  const { env, image, imagePullPolicy, resources, securityContext } = wish;
+  const named = new Set(env.map(({ name }) => name));
+  // Server-side apply takes each name once: the last one is the one that counts.
+  const last = new Map(env.map(({ name, value }) => [name, value]));
+  const merged = [
+    ...(container.env ?? []).filter(({ name }) => !named.has(name)),
+    ...[...last].map(([name, value]) => ({ name, value })),
+  ];
+  return {
+    ...container,
+    ...(merged.length === 0 ? {} : { env: merged }),
+    ...(image === '' ? {} : { image }),
+    ...(imagePullPolicy === '' ? {} : { imagePullPolicy }),
+    ...(resources === undefined ? {} : { resources }),
+    ...(securityContext === undefined ? {} : { securityContext }),
+  };
+}

@@ -1,0 +1,77 @@
+/** A proxy: nodes that carry packets between the tailnet and the cluster for one parent. Pure. */
+import { createHash } from 'node:crypto';
+import { tagsOf, type NodeGroup } from '../nodes/node-group.ts';
+import { parentLabels, type Parent } from './labels.ts';
+
+/** What a proxy does with packets. */
+export type Duty =
+  /** From its tailnet address to an address of the cluster. */
+  | { readonly kind: 'ingress'; readonly address: string }
+  /** The same, to whatever a DNS name says. */
+  | { readonly kind: 'ingress-name'; readonly name: string }
+  /** From the cluster to one node of the tailnet. */
+  | { readonly kind: 'egress-address'; readonly address: string }
+  | { readonly kind: 'egress-name'; readonly name: string }
+  /** Between the tailnet and whole networks. */
+  | {
+      readonly kind: 'connector';
+      readonly routes: readonly string[];
+      readonly appConnector: boolean;
+    };
+
+export interface Proxy {
+  readonly parent: Parent;
+  readonly group: NodeGroup;
+  readonly duty: Duty;
+  /** Name of a replica's node. */
+  readonly hostname: (ordinal: number) => string;
+}
+
+/** What a name of a StatefulSet may be long: its pods carry it in a label with a hash behind it. */
+const MAX_NAME = 52;
+
+/**
+ * The name of a parent's objects. It is always the same, so that making them again after a crash makes nothing twice.
+ */
+export function objectNameOf({ type, namespace, name }: Parent): string {
+  const id = digest(`${type}/${namespace}/${name}`).slice(0, 8);
+  // Connectors' names may have dots, Services' may not.
+  const readable = name.replaceAll('.', '-').slice(0, MAX_NAME - 'ts--'.length - id.length);
+  return `ts-${readable.replace(/-+$/, '')}-${id}`;
+}
+
+/** A DNS label: one that is too long is cut, and stays different from others that begin alike. */
+export function dnsLabel(name: string): string {
+  const label = name.replaceAll('.', '-');
+  return label.length <= 63 ? label : `${label.slice(0, 54)}-${digest(name).slice(0, 8)}`;
+}
+
+export interface ProxyGroupOptions {
+  readonly kind: 'Service' | 'Connector';
+  readonly parent: Parent;
+  readonly uid: string;
+  readonly replicas: number;
+  readonly tags: readonly string[];
+  readonly defaultTags: readonly string[];
+  /** Of objects that are there already. */
+  readonly objectName: string | undefined;
+}
+
+/** The nodes of a proxy. Their account may read and write their own state and nothing else. */
+export function proxyNodes({ kind, parent, uid, replicas, ...options }: ProxyGroupOptions): NodeGroup {
+  const name = options.objectName ?? objectNameOf(parent);
+  return {
+    kind,
+    name,
+    uid,
+    owned: false,
+    replicas,
+    tags: tagsOf(options.tags, options.defaultTags),
+    labels: parentLabels(parent),
+    account: { name, annotations: {}, shared: false },
+  };
+}
+
+function digest(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}

@@ -1,0 +1,42 @@
+/** One pass over one ProxyClass: it is checked, and says whether proxies may follow it. Effects only. */
+import { KINDS } from '../kube-object.ts';
+import { timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { failed, warn, writeStatus } from '../nodes/pass.ts';
+import { sameJson, withCondition } from '../nodes/status.ts';
+import { parseProxyClass, READY } from './resource.ts';
+import { problemsOf, warningsOf } from './validation.ts';
+
+export function createProxyClassReconciler(
+  deps: Pick<ReconcilerDeps, 'client' | 'events' | 'clock'>,
+): Reconciler {
+  return {
+    async reconcile(name, signal) {
+      const object = await deps.client.get(KINDS.proxyClass, { name }, signal);
+      if (object === undefined) return undefined;
+      const proxyClass = parseProxyClass(object);
+      const { metadata, status } = proxyClass;
+      if (metadata.deletionTimestamp !== undefined) return undefined;
+      const told = { kind: KINDS.proxyClass, metadata };
+      const problems = problemsOf(proxyClass);
+      const message = `ProxyClass is not valid: ${problems.join('; ')}`;
+      if (problems.length > 0) await warn(deps, told, { reason: 'ProxyClassInvalid', message }, signal);
+      for (const warning of warningsOf(proxyClass)) {
+        await warn(deps, told, { reason: 'CustomTSEnvVar', message: warning }, signal);
+      }
+      const verdict =
+        problems.length > 0
+          ? failed('ProxyClassInvalid', message)
+          : { ready: true, reason: 'ProxyClassValid', message: 'ProxyClassValid' };
+      const conditions = withCondition(
+        status.conditions,
+        READY,
+        verdict,
+        metadata.generation,
+        timeOf(deps.clock),
+      );
+      const next = sameJson(conditions, status.conditions) ? undefined : { conditions };
+      await writeStatus(deps, told, next, signal);
+      return undefined;
+    },
+  };
+}

@@ -1,0 +1,74 @@
+/** The `ProxyClass` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/proxyclass.yaml`. */
+import type {
+  V1Affinity,
+  V1LocalObjectReference,
+  V1PodDNSConfig,
+  V1PodSecurityContext,
+  V1Toleration,
+  V1TopologySpreadConstraint,
+} from '@kubernetes/client-node';
+import { z } from 'zod';
+import { containerSchema, passed } from '../nodes/container-schema.ts';
+import { conditionSchema, metadataSchema, textMap } from '../nodes/resource-parts.ts';
+
+const tailscaleContainerSchema = containerSchema.extend({
+  debug: z.object({ enable: z.boolean().default(false) }).prefault({}),
+});
+
+const podSchema = z.object({
+  labels: textMap,
+  annotations: textMap,
+  affinity: passed<V1Affinity>(),
+  securityContext: passed<V1PodSecurityContext>(),
+  imagePullSecrets: passed<V1LocalObjectReference[]>(),
+  nodeName: z.string().optional(),
+  nodeSelector: z.record(z.string(), z.string()).optional(),
+  tolerations: passed<V1Toleration[]>(),
+  topologySpreadConstraints: passed<V1TopologySpreadConstraint[]>(),
+  priorityClassName: z.string().optional(),
+  dnsPolicy: z.string().optional(),
+  dnsConfig: passed<V1PodDNSConfig>(),
+  tailscaleContainer: tailscaleContainerSchema.prefault({}),
+  tailscaleInitContainer: containerSchema.prefault({}),
+});
+
+const proxyClassSchema = z.object({
+  metadata: metadataSchema,
+  spec: z
+    .object({
+      statefulSet: z
+        .object({ labels: textMap, annotations: textMap, pod: podSchema.prefault({}) })
+        .prefault({}),
+      metrics: z
+        .object({
+          enable: z.boolean().default(false),
+          serviceMonitor: z.object({ enable: z.boolean().default(false), labels: textMap }).prefault({}),
+        })
+        .prefault({}),
+      tailscale: z.object({ acceptRoutes: z.boolean().default(false) }).prefault({}),
+      useLetsEncryptStagingEnvironment: z.boolean().default(false),
+      staticEndpoints: z.custom<object>().optional(),
+    })
+    .prefault({}),
+  status: z.object({ conditions: z.array(conditionSchema).default([]) }).prefault({}),
+});
+
+export type ProxyClass = z.infer<typeof proxyClassSchema>;
+
+/** The condition that proxies wait for. */
+export const READY = 'ProxyClassReady';
+
+/**
+ * Reads a ProxyClass, with every default of the schema filled in.
+ *
+ * @throws ZodError when it is not one; the API server's validation comes first, so that means a foreign CRD.
+ */
+export function parseProxyClass(object: unknown): ProxyClass {
+  return proxyClassSchema.parse(object);
+}
+
+/** Whether what it says now has been found valid. */
+export function isReady({ metadata, status }: ProxyClass): boolean {
+  const condition = status.conditions.find(({ type }) => type === READY);
+  return condition?.status === 'True' && (condition.observedGeneration ?? 0) >= metadata.generation;
+}

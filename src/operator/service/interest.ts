@@ -1,0 +1,82 @@
+/** Which Services the operator looks at, from as little of them as a copy of all Services may hold. Pure. */
+import { z } from 'zod';
+import type { KubeObject } from '../kube-object.ts';
+
+export const FINALIZER = 'tailscale.com/finalizer';
+/** `spec.loadBalancerClass` of Services that are ours. */
+export const LOAD_BALANCER_CLASS = 'tailscale';
+
+/** What people write on a Service; the names are the reference's. */
+export const ANNOTATIONS = {
+  expose: 'tailscale.com/expose',
+  hostname: 'tailscale.com/hostname',
+  tags: 'tailscale.com/tags',
+  proxyClass: 'tailscale.com/proxy-class',
+  proxyGroup: 'tailscale.com/proxy-group',
+  targetName: 'tailscale.com/tailnet-fqdn',
+  targetAddress: 'tailscale.com/tailnet-ip',
+  /** What `targetAddress` was called at first. */
+  targetAddressOld: 'tailscale.com/ts-tailnet-target-ip',
+} as const;
+
+const specSchema = z.object({
+  spec: z
+    .object({ type: z.string().default('ClusterIP'), loadBalancerClass: z.string().optional() })
+    .prefault({}),
+});
+
+/**
+ * Whether something is asked of us, or has been: then there is our finalizer.
+ *
+ * @param takesUnclassed whether LoadBalancers that name no class are ours
+ */
+export function isOfInterest(service: KubeObject, takesUnclassed: boolean): boolean {
+  const { finalizers = [], annotations = {} } = service.metadata;
+  if (finalizers.includes(FINALIZER)) return true;
+  const asked = [
+    ANNOTATIONS.expose,
+    ANNOTATIONS.targetName,
+    ANNOTATIONS.targetAddress,
+    ANNOTATIONS.targetAddressOld,
+  ];
+  if (asked.some((name) => annotations[name] !== undefined)) return true;
+  const { spec } = specSchema.parse(service);
+  return isOurLoadBalancer(spec, takesUnclassed);
+}
+
+export function isOurLoadBalancer(
+  { type, loadBalancerClass }: { readonly type: string; readonly loadBalancerClass?: string | undefined },
+  takesUnclassed: boolean,
+): boolean {
+  if (type !== 'LoadBalancer') return false;
+  return loadBalancerClass === undefined ? takesUnclassed : loadBalancerClass === LOAD_BALANCER_CLASS;
+}
+
+/** The class whose choices a Service follows: its label, its annotation, or the default; empty: none. */
+export function proxyClassNameOf(
+  { labels, annotations }: Pick<KubeObject['metadata'], 'labels' | 'annotations'>,
+  defaultClass: string,
+): string {
+  return labels?.[ANNOTATIONS.proxyClass] ?? annotations?.[ANNOTATIONS.proxyClass] ?? defaultClass;
+}
+
+/** What {@link isOfInterest} and {@link proxyClassNameOf} read; all Services of a cluster are kept like this. */
+export function withoutTheRest({ apiVersion, kind, metadata, ...rest }: KubeObject): KubeObject {
+  const { name, namespace, uid, resourceVersion, finalizers, labels = {}, annotations = {} } = metadata;
+  const ours = (map: Readonly<Record<string, string>>): Record<string, string> =>
+    Object.fromEntries(Object.entries(map).filter(([key]) => key.startsWith('tailscale.com/')));
+  return {
+    apiVersion,
+    kind,
+    metadata: {
+      name,
+      namespace,
+      uid,
+      resourceVersion,
+      ...(finalizers === undefined ? {} : { finalizers }),
+      labels: ours(labels),
+      annotations: ours(annotations),
+    },
+    spec: specSchema.parse(rest).spec,
+  };
+}

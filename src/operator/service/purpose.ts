@@ -1,0 +1,108 @@
+/** What a Service asks of the operator, decided in one place. Pure. */
+import { isIP } from 'node:net';
+import type { Duty } from '../proxies/proxy.ts';
+import { ANNOTATIONS, isOurLoadBalancer } from './interest.ts';
+import type { Service } from './resource.ts';
+
+export type Purpose =
+  /** Nothing: what is there of ours goes. */
+  | { readonly kind: 'none' }
+  | { readonly kind: 'invalid'; readonly message: string }
+  | { readonly kind: 'proxy'; readonly duty: Duty };
+
+export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
+  const { metadata, spec } = service;
+  const { annotations } = metadata;
+  // Groups of proxies are somebody else's; a Service that moves to one leaves its own proxy behind.
+  if ((annotations[ANNOTATIONS.proxyGroup] ?? '') !== '') return { kind: 'none' };
+  const loadBalancer = isOurLoadBalancer(spec, takesUnclassed);
+  const exposed = annotations[ANNOTATIONS.expose] === 'true';
+  const name = annotations[ANNOTATIONS.targetName];
+  const address = annotations[ANNOTATIONS.targetAddress] ?? annotations[ANNOTATIONS.targetAddressOld];
+  const outward = name !== undefined || address !== undefined;
+  if (!loadBalancer && !exposed && !outward) return { kind: 'none' };
+  const message =
+    problemOfNames(annotations) ??
+    (outward ? problemOfTarget(service, { name, address, inward: loadBalancer || exposed }) : undefined);
+  if (message !== undefined) return { kind: 'invalid', message };
+  if (address !== undefined) return proxy({ kind: 'egress-address', address });
+  if (name !== undefined) return proxy({ kind: 'egress-name', name: withDot(name) });
+  return inwardPurpose(service);
+}
+
+/** Of a Service that is to be reached from the tailnet. */
+function inwardPurpose({ spec }: Service): Purpose {
+  if (spec.type === 'ExternalName') return proxy({ kind: 'ingress-name', name: spec.externalName });
+  if (spec.clusterIP === 'None') {
+    return {
+      kind: 'invalid',
+      message: 'headless Services cannot be exposed: there is no address to forward to. Give it a clusterIP',
+    };
+  }
+  // The API server is about to choose one; the Service changes then.
+  if (spec.clusterIP === '') return { kind: 'invalid', message: 'the Service has no clusterIP' };
+  return proxy({ kind: 'ingress', address: spec.clusterIP });
+}
+
+function proxy(duty: Duty): Purpose {
+  return { kind: 'proxy', duty };
+}
+
+const TAG = /^tag:[a-zA-Z][a-zA-Z0-9-]*$/;
+const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
+
+/** Tags that the annotations of a Service name; none: the default's. */
+export function tagsIn(annotations: Readonly<Record<string, string>>): readonly string[] {
+  const text = annotations[ANNOTATIONS.tags] ?? '';
+  return text
+    .split(',')
+    .map((tag) => tag.trim())
+    .filter((tag) => tag !== '');
+}
+
+function problemOfNames(annotations: Readonly<Record<string, string>>): string | undefined {
+  const hostname = annotations[ANNOTATIONS.hostname];
+  if (hostname !== undefined && !LABEL.test(hostname)) {
+    return `${ANNOTATIONS.hostname}: ${JSON.stringify(hostname)} is not a DNS label: at most 63 letters, digits and hyphens, beginning and ending with a letter or digit`;
+  }
+  const bad = tagsIn(annotations).find((tag) => !TAG.test(tag));
+  return bad === undefined
+    ? undefined
+    : `${ANNOTATIONS.tags}: ${JSON.stringify(bad)} is not a tag: write tag: and a name of letters, digits and hyphens, with commas between tags`;
+}
+
+function problemOfTarget(
+  { spec }: Service,
+  target: {
+    readonly name: string | undefined;
+    readonly address: string | undefined;
+    readonly inward: boolean;
+  },
+): string | undefined {
+  const { name, address, inward } = target;
+  if (inward) {
+    return `the Service is to be exposed and to lead to the tailnet: remove ${ANNOTATIONS.expose} and the load balancer class, or ${name === undefined ? ANNOTATIONS.targetAddress : ANNOTATIONS.targetName}`;
+  }
+  if (name !== undefined && address !== undefined) {
+    return `only one of ${ANNOTATIONS.targetName} and ${ANNOTATIONS.targetAddress} can be set`;
+  }
+  if (name !== undefined && !isFullName(name)) {
+    return `${ANNOTATIONS.targetName}: ${JSON.stringify(name)} is not a full MagicDNS name such as db.example.ts.net`;
+  }
+  if (address !== undefined && isIP(address) === 0) {
+    return `${ANNOTATIONS.targetAddress}: ${JSON.stringify(address)} is not an IP address`;
+  }
+  return spec.type === 'LoadBalancer'
+    ? `the Service leads to the tailnet and is of type LoadBalancer: make it ExternalName`
+    : undefined;
+}
+
+/** Three labels at least; control servers may have any domain. */
+function isFullName(name: string): boolean {
+  const labels = name.replace(/\.$/, '').split('.');
+  return name.length <= 254 && labels.length >= 3 && labels.every((label) => LABEL.test(label));
+}
+
+function withDot(name: string): string {
+  return name.endsWith('.') ? name : `${name}.`;
+}

@@ -1,0 +1,170 @@
+/** One pass over one Service that is to be reached from the tailnet, or to lead there. Effects only. */
+import { KINDS } from '../kube-object.ts';
+import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
+import type { Verdict } from '../nodes/status.ts';
+import { classOf, deployProxy, existingName, type Deployed } from '../proxies/deploy.ts';
+import { isEgress } from '../proxies/object-specs.ts';
+import { hasJoined } from '../proxies/readiness.ts';
+import { dnsLabel, proxyNodes, type Duty, type Proxy } from '../proxies/proxy.ts';
+import type { Parent } from '../proxies/labels.ts';
+import { ANNOTATIONS, FINALIZER, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
+import { purposeOf, tagsIn } from './purpose.ts';
+import { parseService, type LoadBalancerIngress, type Service } from './resource.ts';
+import { clearedStatus, ingressOf, nextStatus, type ServiceReason } from './status.ts';
+
+/** What the operator is told about Services. */
+export interface ServiceChoices {
+  /** LoadBalancers that name no class are ours. */
+  readonly takesUnclassed: boolean;
+  /** ProxyClass of Services that name none; empty: none. */
+  readonly defaultClass: string;
+  /** e.g. `cluster.local` */
+  readonly clusterDomain: string;
+}
+
+export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceChoices): Reconciler {
+  const { takesUnclassed } = choices;
+  return createReconciler<Service>(deps, {
+    kind: KINDS.service,
+    deployed: deps.metrics.services,
+    parse: parseService,
+    wants: (service) => purposeOf(service, takesUnclassed).kind !== 'none',
+    managed: (service, signal) => managed(deps, service, signal),
+    deploy: (service, ...more) => deploy(deps, choices, service, ...more),
+    release: (service, resource, signal) => release(deps, service, resource, signal),
+    notReady: (service, reason, message, signal) =>
+      report(
+        deps,
+        service,
+        failed(reason === 'Creating' ? 'ProxyPending' : 'ProxyFailed', message),
+        undefined,
+        signal,
+      ),
+  });
+}
+
+async function managed(deps: ReconcilerDeps, service: Service, signal: AbortSignal): Promise<Managed> {
+  const { metadata } = service;
+  const parent: Parent = { type: 'svc', namespace: metadata.namespace ?? '', name: metadata.name };
+  const group = proxyNodes({
+    kind: 'Service',
+    parent,
+    uid: metadata.uid,
+    replicas: 1,
+    tags: tagsIn(metadata.annotations),
+    defaultTags: deps.options.defaultTags,
+    objectName: metadata.finalizers.includes(FINALIZER)
+      ? await existingName(deps, parent, signal)
+      : undefined,
+  });
+  return { kind: KINDS.service, finalizer: FINALIZER, group, tailnet: '', metadata };
+}
+
+async function deploy(
+  deps: ReconcilerDeps,
+  choices: ServiceChoices,
+  service: Service,
+  resource: Managed,
+  found: Found,
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  const purpose = purposeOf(service, choices.takesUnclassed);
+  if (purpose.kind !== 'proxy') {
+    const message = purpose.kind === 'invalid' ? purpose.message : '';
+    await warn(deps, resource, { reason: 'INVALIDSERVICE', message }, signal);
+    await report(deps, service, failed('ProxyInvalid', message), undefined, signal);
+    deps.metrics.services.delete(service.metadata.uid);
+    return undefined;
+  }
+  const answer = await classOf(deps, proxyClassNameOf(service.metadata, choices.defaultClass), signal);
+  if (answer.kind === 'waits') {
+    await report(deps, service, failed('ProxyPending', `waiting: ${answer.message}`), undefined, signal);
+    return undefined;
+  }
+  deps.metrics.services.add(service.metadata.uid);
+  const { duty } = purpose;
+  const proxy = proxyOf(service, resource, duty);
+  const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
+  if (isEgress(duty)) await leadTo(deps, service, resource, choices, signal);
+  const ingress = isOurLoadBalancer(service.spec, choices.takesUnclassed)
+    ? shownIngress(service, resource, deployed, found)
+    : undefined;
+  await report(deps, service, verdictOf(duty, deployed), ingress, signal);
+  return deployed.again;
+}
+
+function proxyOf({ metadata }: Service, { group }: Managed, duty: Duty): Proxy {
+  const namespace = metadata.namespace ?? '';
+  const hostname = metadata.annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${metadata.name}`);
+  return {
+    parent: { type: 'svc', namespace, name: metadata.name },
+    group,
+    duty,
+    hostname: () => hostname,
+  };
+}
+
+function verdictOf(duty: Duty, { waitsFor }: Deployed): Verdict<ServiceReason> {
+  if (waitsFor === undefined) return { ready: true, reason: 'ProxyCreated', message: 'ProxyCreated' };
+  const name = duty.kind === 'egress-name' ? `, and for ${duty.name} to be known in the tailnet` : '';
+  return failed('ProxyPending', `${waitsFor}${name}`);
+}
+
+/** What callers are told stays until there is something else: a pod that starts again keeps its node. */
+function shownIngress(
+  service: Service,
+  { group }: Managed,
+  { nodes }: Deployed,
+  { observed }: Found,
+): readonly LoadBalancerIngress[] | undefined {
+  const [node] = nodes;
+  return node !== undefined && hasJoined(group, node, observed) ? ingressOf(service, node.state) : undefined;
+}
+
+/** An egress Service stands for the pods: its name leads to theirs. */
+async function leadTo(
+  { client, options }: ReconcilerDeps,
+  { spec, metadata }: Service,
+  { group }: Managed,
+  { clusterDomain }: ServiceChoices,
+  signal: AbortSignal,
+): Promise<void> {
+  const externalName = `${group.name}.${options.namespace}.svc.${clusterDomain}`;
+  const hasSelector = Object.keys(spec.selector ?? {}).length > 0;
+  if (spec.type === 'ExternalName' && spec.externalName === externalName && !hasSelector) return;
+  const { namespace, name, uid } = metadata;
+  // A Service of another type has members that this one may not have; the API server takes those away by itself.
+  const body = { metadata: { uid }, spec: { type: 'ExternalName', externalName, selector: null } };
+  await client.patch(KINDS.service, { namespace, name }, { kind: 'merge', body }, signal);
+}
+
+/** The Service stays, and is none of ours any more. */
+async function release(
+  deps: ReconcilerDeps,
+  service: Service,
+  resource: Managed,
+  signal: AbortSignal,
+): Promise<boolean> {
+  if (!service.metadata.finalizers.includes(FINALIZER)) return false;
+  // A load balancer of another class is its own controller's.
+  const { type, loadBalancerClass } = service.spec;
+  const status = clearedStatus(
+    service,
+    type !== 'LoadBalancer' || isOurLoadBalancer({ type, loadBalancerClass }, true),
+  );
+  await writeStatus(deps, resource, status, signal);
+  return status !== undefined;
+}
+
+/** Writes the status when it changes. */
+function report(
+  deps: ReconcilerDeps,
+  service: Service,
+  verdict: Verdict<ServiceReason>,
+  ingress: readonly LoadBalancerIngress[] | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const status = nextStatus(service, verdict, ingress, timeOf(deps.clock));
+  return writeStatus(deps, { kind: KINDS.service, metadata: service.metadata }, status, signal);
+}

@@ -1,0 +1,32 @@
+/** A core Service as the operator reads it. */
+import { z } from 'zod';
+import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
+
+const ingressSchema = z.looseObject({ hostname: z.string().optional(), ip: z.string().optional() });
+
+const serviceSchema = z.object({
+  metadata: metadataSchema,
+  spec: z
+    .object({
+      type: z.string().default('ClusterIP'),
+      clusterIP: z.string().default(''),
+      externalName: z.string().default(''),
+      loadBalancerClass: z.string().optional(),
+      selector: z.record(z.string(), z.string()).nullish(),
+    })
+    .prefault({}),
+  status: z
+    .object({
+      conditions: z.array(conditionSchema).default([]),
+      loadBalancer: z.object({ ingress: z.array(ingressSchema).default([]) }).prefault({}),
+    })
+    .prefault({}),
+});
+
+export type Service = z.infer<typeof serviceSchema>;
+export type LoadBalancerIngress = z.infer<typeof ingressSchema>;
+
+/** @throws ZodError when it is no Service */
+export function parseService(object: unknown): Service {
+  return serviceSchema.parse(object);
+}

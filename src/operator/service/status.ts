@@ -1,0 +1,55 @@
+/** From what was observed to the status of a Service. Pure. */
+import { isIP } from 'node:net';
+import type { NodeState } from '../nodes/node-state.ts';
+import { sameJson, withCondition, type Condition, type Verdict } from '../nodes/status.ts';
+import type { LoadBalancerIngress, Service } from './resource.ts';
+
+export const READY = 'TailscaleProxyReady';
+
+/** Stable reasons; dashboards and scripts match on them. */
+export type ServiceReason = 'ProxyCreated' | 'ProxyPending' | 'ProxyFailed' | 'ProxyInvalid';
+
+/** Only what we state is written; what a cloud's controllers say stays. */
+export interface ServiceStatus {
+  readonly conditions: readonly Condition[];
+  readonly loadBalancer?: { readonly ingress: readonly LoadBalancerIngress[] };
+}
+
+/**
+ * The new status, or undefined when nothing changes.
+ *
+ * @param ingress undefined: as it was.
+ * @param nowIso RFC 3339 with seconds.
+ */
+export function nextStatus(
+  { metadata, status }: Service,
+  verdict: Verdict<ServiceReason>,
+  ingress: readonly LoadBalancerIngress[] | undefined,
+  nowIso: string,
+): ServiceStatus | undefined {
+  const conditions = withCondition(status.conditions, READY, verdict, metadata.generation, nowIso);
+  const moved = ingress !== undefined && !sameJson(ingress, status.loadBalancer.ingress);
+  if (!moved && sameJson(conditions, status.conditions)) return undefined;
+  return { conditions, ...(moved ? { loadBalancer: { ingress } } : {}) };
+}
+
+/** The status without anything that we said, or undefined when there is nothing. */
+export function clearedStatus({ status }: Service, ours: boolean): ServiceStatus | undefined {
+  const conditions = status.conditions.filter(({ type }) => type !== READY);
+  const shown = ours && status.loadBalancer.ingress.length > 0;
+  if (conditions.length === status.conditions.length && !shown) return undefined;
+  return { conditions, ...(shown ? { loadBalancer: { ingress: [] } } : {}) };
+}
+
+/** The name of a node, and its addresses of the family that the Service is forwarded in. */
+export function ingressOf(
+  { spec }: Service,
+  { dnsName, addresses }: NodeState,
+): readonly LoadBalancerIngress[] {
+  if (dnsName === undefined) return [];
+  const family = isIP(spec.clusterIP);
+  return [
+    { hostname: dnsName },
+    ...addresses.filter((address) => isIP(address) === family).map((ip) => ({ ip })),
+  ];
+}

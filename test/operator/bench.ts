@@ -1,0 +1,181 @@
+/** Reconcilers on an API server and a control server in memory. */
+import type { TailnetControl } from '../../src/operator/auth-keys.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { connectCluster } from '../../src/operator/cluster-connection.ts';
+import { createEventRecorder } from '../../src/operator/event-recorder.ts';
+import { createKubeClient, type KubeClient } from '../../src/operator/kube-client.ts';
+import { KeyKeeper } from '../../src/operator/nodes/keys.ts';
+import type { ReconcilerDeps } from '../../src/operator/nodes/lifecycle.ts';
+import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
+import { createTailnets } from '../../src/operator/tailnets.ts';
+import { startApiServerDouble, type ApiServerDouble, type StoredObject } from './api-server-double.ts';
+import { createFakeClock, type FakeClock } from './fake-clock.ts';
+import { createControlDouble, type ControlDouble } from './recorder/control-double.ts';
+import { OPTIONS } from './recorder/recorders.ts';
+
+export const CORE = '/api/v1/namespaces';
+export const OWN = `${CORE}/tailcast`;
+export const SETS = '/apis/apps/v1/namespaces/tailcast/statefulsets';
+export const TAILSCALE = '/apis/tailscale.com/v1alpha1';
+
+export interface Bench {
+  readonly api: ApiServerDouble;
+  readonly control: ControlDouble;
+  readonly clock: FakeClock;
+  readonly signal: AbortSignal;
+  /** As a process that has just started has them; `limit` is how many writes it lives for, to both servers. */
+  deps(limit?: number): ReconcilerDeps;
+  /** Writes to both servers so far. */
+  readonly writes: number;
+  object(path: string): StoredObject | undefined;
+  /** Paths of the objects in the operator's namespace, events left out. */
+  left(): readonly string[];
+  events(): readonly string[];
+  /** Of a Secret. */
+  data(path: string, key: string): string | undefined;
+  /** Plays a pod that has started: it says who it is, as containerboot does. */
+  startPod(name: string, uid?: string): void;
+  /** Plays its tailscaled, which has joined with its rules in. */
+  join(
+    name: string,
+    node?: { readonly id?: string; readonly fqdn?: string; readonly addresses?: string[] },
+  ): void;
+  close(): Promise<void>;
+}
+
+/** Thrown where a process ends in the middle. */
+export class Killed extends Error {}
+
+export async function createBench(): Promise<Bench> {
+  const api = await startApiServerDouble();
+  const clock = createFakeClock(Date.now());
+  const control = createControlDouble(() => clock.now());
+  const connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
+  let writes = 0;
+  let id = 0;
+
+  function counted<T extends object>(target: T, methods: readonly string[], limit: () => number): T {
+    return new Proxy(target, {
+      get(object, name: string) {
+        const value: unknown = Reflect.get(object, name);
+        if (typeof value !== 'function') return value;
+        return async (...args: unknown[]): Promise<unknown> => {
+          if (methods.includes(name)) {
+            if (limit() <= 0) throw new Killed(`killed before ${name}`);
+            spend();
+          }
+          return (value as (...args: unknown[]) => unknown).apply(object, args);
+        };
+      },
+    });
+    function spend(): void {
+      writes += 1;
+    }
+  }
+
+  function deps(limit = Number.POSITIVE_INFINITY): ReconcilerDeps {
+    const until = writes + limit;
+    const left = (): number => until - writes;
+    const log = createSilentLogger();
+    const client: KubeClient = counted(
+      createKubeClient(connection),
+      ['apply', 'create', 'patch', 'remove'],
+      left,
+    );
+    const own: TailnetControl = counted<TailnetControl>(
+      control,
+      ['createKey', 'revokeKey', 'deleteDevice', 'approveRoutes', 'setTags'],
+      left,
+    );
+    const metrics = createOperatorMetrics();
+    return {
+      client,
+      options: OPTIONS,
+      metrics,
+      clock,
+      log,
+      keys: new KeyKeeper({ metrics, nowMs: () => clock.now(), log }),
+      events: createEventRecorder({ client, clock, log, createId: () => String((id += 1)) }),
+      tailnets: createTailnets({
+        client,
+        namespace: OPTIONS.namespace,
+        own,
+        defaultLoginServer: 'https://login.example.com',
+        nowMs: () => clock.now(),
+      }),
+    };
+  }
+
+  const object = (path: string): StoredObject | undefined => api.objects.get(path);
+  const encode = (text: string): string => Buffer.from(text).toString('base64');
+
+  function say(name: string, data: Readonly<Record<string, string>>): void {
+    const path = `${OWN}/secrets/${name}`;
+    const secret = structuredClone(object(path));
+    if (secret === undefined) throw new Error(`no Secret ${name}`);
+    const encoded = Object.fromEntries(Object.entries(data).map(([key, value]) => [key, encode(value)]));
+    secret['data'] = { ...(secret['data'] as object | undefined), ...encoded };
+    api.put(path, secret);
+  }
+
+  return {
+    api,
+    control,
+    clock,
+    signal: new AbortController().signal,
+    deps,
+    get writes() {
+      return writes;
+    },
+    object,
+    left: () =>
+      [...api.objects.keys()].filter(
+        (path) => path.includes('/namespaces/tailcast/') && !path.includes('/events/'),
+      ),
+    events: () =>
+      [...api.objects.values()]
+        .filter(({ kind }) => kind === 'Event')
+        .map((event) => `${String(event['reason'])}: ${String(event['message'])}`),
+    data(path, key) {
+      const value = (object(path)?.['data'] as Record<string, string> | undefined)?.[key];
+      return value === undefined ? undefined : Buffer.from(value, 'base64').toString();
+    },
+    startPod(name, uid = `pod-${name}`) {
+      const set = object(`${SETS}/${name.replace(/-\d+$/, '')}`) as
+        | (StoredObject & { spec: { template: { metadata: { labels: Record<string, string> } } } })
+        | undefined;
+      if (set === undefined) throw new Error(`no StatefulSet of ${name}`);
+      const labels = set.spec.template.metadata.labels;
+      api.remove(`${OWN}/pods/${name}`);
+      api.put(`${OWN}/pods/${name}`, {
+        apiVersion: 'v1',
+        kind: 'Pod',
+        metadata: { name, namespace: 'tailcast', uid, labels },
+      });
+      say(name, { pod_uid: uid });
+      const { generation } = set.metadata;
+      const pods = [...api.objects.keys()].filter((path) =>
+        path.startsWith(`${OWN}/pods/${name.replace(/\d+$/, '')}`),
+      ).length;
+      const status = { observedGeneration: generation, readyReplicas: pods, updatedReplicas: pods };
+      api.put(`${SETS}/${set.metadata.name}`, { ...set, status });
+    },
+    join(name, { id: device = `node-${name}`, fqdn = `${name}.lab.ts.net`, ...node } = {}) {
+      const addresses = node.addresses ?? ['100.64.0.9', 'fd7a:115c:a1e0::9'];
+      control.devices.set(device, { hostname: name, addresses });
+      say(name, { device_id: device, device_fqdn: `${fqdn}.`, device_ips: JSON.stringify(addresses) });
+    },
+    async close() {
+      connection.close();
+      await api.close();
+    },
+  };
+}
+
+/** Runs a reconciler as its queue does, until it asks for nothing more. */
+export async function settle(run: () => Promise<number | undefined>): Promise<void> {
+  for (let pass = 0; pass < 20; pass += 1) {
+    if ((await run()) === undefined) return;
+  }
+  throw new Error('it never settles');
+}

@@ -1,0 +1,379 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
+import type { StoredObject } from '../api-server-double.ts';
+import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { EXPOSED, PATH, service } from './services.ts';
+
+const NAME = objectNameOf({ type: 'svc', namespace: 'prod', name: 'web' });
+const POD = `${NAME}-0`;
+const SECRET = `${OWN}/secrets/${POD}`;
+const CHOICES = { takesUnclassed: false, defaultClass: '', clusterDomain: 'cluster.local' };
+const LOAD_BALANCER = { type: 'LoadBalancer', loadBalancerClass: 'tailscale' };
+const EGRESS = { 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net' };
+
+let bench: Bench;
+let reconciler: Reconciler;
+
+beforeEach(async () => {
+  bench = await createBench();
+  reconciler = createServiceReconciler(bench.deps(), CHOICES);
+});
+afterEach(() => bench.close());
+
+const put = (
+  spec: object = {},
+  annotations: Record<string, string> = EXPOSED,
+  metadata: object = {},
+): void => {
+  const before = bench.object(PATH);
+  const next = service(spec, annotations, {
+    finalizers: before?.metadata.finalizers,
+    ...metadata,
+  }) as StoredObject;
+  bench.api.put(PATH, { ...next, ...(before?.['status'] === undefined ? {} : { status: before['status'] }) });
+};
+const run = (): Promise<number | undefined> => reconciler.reconcile('prod/web', bench.signal);
+const condition = (): object | undefined =>
+  (bench.object(PATH)?.['status'] as { conditions?: object[] } | undefined)?.conditions?.[0];
+const shown = (): unknown =>
+  (bench.object(PATH)?.['status'] as { loadBalancer?: object } | undefined)?.loadBalancer;
+const config = (version = 107): Record<string, unknown> =>
+  JSON.parse(bench.data(SECRET, `cap-${version}.hujson`) ?? '{}') as Record<string, unknown>;
+const variables = (): Record<string, string> => {
+  const set = bench.object(`${SETS}/${NAME}`) as unknown as {
+    spec: { template: { spec: { containers: { env: { name: string; value: string }[] }[] } } };
+  };
+  return Object.fromEntries(
+    set.spec.template.spec.containers[0]!.env.map(({ name, value }) => [name, value]),
+  );
+};
+/** The pod starts, joins, and the operator has looked. */
+async function up(): Promise<void> {
+  await run();
+  bench.startPod(POD);
+  bench.join(POD);
+  await settle(run);
+}
+
+describe('a Service that is exposed', () => {
+  it('gets everything it needs, with an account that reads its own state and nothing else', async () => {
+    put();
+    await run();
+    expect(bench.left().toSorted()).toEqual(
+      [
+        `${OWN}/secrets/${NAME}-auth-0`,
+        SECRET,
+        `${OWN}/serviceaccounts/${NAME}`,
+        `${OWN}/services/${NAME}`,
+        `${SETS}/${NAME}`,
+        `/apis/rbac.authorization.k8s.io/v1/namespaces/tailcast/rolebindings/${NAME}`,
+        `/apis/rbac.authorization.k8s.io/v1/namespaces/tailcast/roles/${NAME}`,
+      ].toSorted(),
+    );
+    const role = bench.object(`/apis/rbac.authorization.k8s.io/v1/namespaces/tailcast/roles/${NAME}`);
+    expect((role!['rules'] as object[])[0]).toEqual({
+      apiGroups: [''],
+      resources: ['secrets'],
+      verbs: ['get', 'patch', 'update'],
+      resourceNames: [POD],
+    });
+    for (const path of bench.left()) {
+      expect(bench.object(path)?.metadata.labels).toMatchObject({
+        'tailscale.com/managed': 'true',
+        'tailscale.com/parent-resource': 'web',
+        'tailscale.com/parent-resource-ns': 'prod',
+        'tailscale.com/parent-resource-type': 'svc',
+      });
+      expect(bench.object(path)?.metadata.ownerReferences).toEqual([]);
+    }
+    expect(variables()).toMatchObject({ TS_DEST_IP: '10.96.0.10', TS_USERSPACE: 'false' });
+    expect(config()).toMatchObject({
+      Hostname: 'prod-web',
+      AuthKey: 'tskey-1',
+      Locked: false,
+      AdvertiseRoutes: [],
+      AppConnector: { Advertise: false },
+    });
+    expect(config(95)).not.toHaveProperty('AppConnector');
+    expect(bench.object(PATH)?.metadata.finalizers).toEqual(['tailscale.com/finalizer']);
+    expect(condition()).toMatchObject({
+      type: 'TailscaleProxyReady',
+      status: 'False',
+      reason: 'ProxyPending',
+    });
+  });
+
+  it('is ready when its pod is, its node has joined and its rules are in; then its key is gone', async () => {
+    put();
+    await run();
+    bench.startPod(POD);
+    await run();
+    expect(condition()).toMatchObject({ reason: 'ProxyPending' });
+    bench.join(POD);
+    await settle(run);
+    expect(condition()).toMatchObject({ status: 'True', reason: 'ProxyCreated' });
+    expect(config()).not.toHaveProperty('AuthKey');
+  });
+
+  it('is not ready by what an earlier pod said', async () => {
+    put();
+    await up();
+    bench.api.remove(`${OWN}/pods/${POD}`);
+    const set = bench.object(`${SETS}/${NAME}`)!;
+    bench.api.put(`${SETS}/${NAME}`, { ...set, status: { observedGeneration: set.metadata.generation } });
+    await run();
+    expect(condition()).toMatchObject({ status: 'False', reason: 'ProxyPending' });
+  });
+
+  it('is left in peace when nothing changes: a pass writes nothing', async () => {
+    put();
+    await up();
+    const before = bench.writes;
+    await run();
+    expect(bench.writes).toBe(before);
+  });
+
+  it('writes again what somebody changed, or took away', async () => {
+    put();
+    await up();
+    const set = bench.object(`${SETS}/${NAME}`) as unknown as { spec: { replicas: number } };
+    bench.api.put(`${SETS}/${NAME}`, { ...set, spec: { ...set.spec, replicas: 7 } });
+    bench.api.remove(`${OWN}/services/${NAME}`);
+    await settle(run);
+    expect(bench.object(`${SETS}/${NAME}`)).toMatchObject({ spec: { replicas: 1 } });
+    expect(bench.object(`${OWN}/services/${NAME}`)).toBeDefined();
+  });
+
+  it('says name and addresses of its family in the status of a load balancer, after joining', async () => {
+    put(LOAD_BALANCER, {});
+    await run();
+    expect(shown()).toBeUndefined();
+    bench.startPod(POD);
+    bench.join(POD);
+    await settle(run);
+    expect(shown()).toEqual({ ingress: [{ hostname: `${POD}.lab.ts.net` }, { ip: '100.64.0.9' }] });
+  });
+
+  it('says the other family where the Service has it', async () => {
+    put({ ...LOAD_BALANCER, clusterIP: 'fd00:10:96::a' }, {});
+    await up();
+    expect(shown()).toEqual({ ingress: [{ hostname: `${POD}.lab.ts.net` }, { ip: 'fd7a:115c:a1e0::9' }] });
+    expect(variables()['TS_DEST_IP']).toBe('fd00:10:96::a');
+  });
+
+  it('follows another host name without touching the pod', async () => {
+    put();
+    await up();
+    const before = bench.object(`${SETS}/${NAME}`)?.metadata.resourceVersion;
+    put({}, { ...EXPOSED, 'tailscale.com/hostname': 'shop' });
+    await settle(run);
+    expect(config()).toMatchObject({ Hostname: 'shop' });
+    expect(bench.object(`${SETS}/${NAME}`)?.metadata.resourceVersion).toBe(before);
+  });
+
+  it.each([
+    ['the annotation goes', () => put({}, {})],
+    ['it moves to a group', () => put({}, { ...EXPOSED, 'tailscale.com/proxy-group': 'in' })],
+    ['it is deleted', () => put({}, EXPOSED, { deletionTimestamp: new Date().toISOString() })],
+  ])('leaves nothing behind when %s', async (_name, change) => {
+    put(LOAD_BALANCER);
+    await up();
+    change();
+    expect(await run()).toBeGreaterThan(0);
+    bench.api.remove(`${OWN}/pods/${POD}`);
+    await settle(run);
+    expect(bench.left()).toEqual([]);
+    expect(bench.control.deleted).toEqual([`node-${POD}`]);
+    expect([...bench.control.keys.values()].every(({ usable }) => !usable)).toBe(true);
+    const after = bench.object(PATH);
+    expect(after?.metadata.finalizers ?? []).toEqual([]);
+    if (after !== undefined) {
+      expect(condition()).toBeUndefined();
+      expect(shown()).toEqual({ ingress: [] });
+    }
+  });
+
+  it('keeps the node until the pod has ended, and waits while the control server is away', async () => {
+    put();
+    await up();
+    put({}, {});
+    await run();
+    await run();
+    expect(bench.control.deleted).toEqual([]);
+    bench.api.remove(`${OWN}/pods/${POD}`);
+    bench.control.broken = new Error('down');
+    await expect(run()).rejects.toThrow('down');
+    expect(bench.object(PATH)?.metadata.finalizers).toEqual(['tailscale.com/finalizer']);
+    expect(bench.object(SECRET)).toBeDefined();
+    bench.control.broken = undefined;
+    await settle(run);
+    expect(bench.left()).toEqual([]);
+  });
+
+  it('is told by an event and its condition when it is invalid, and heals', async () => {
+    put({ clusterIP: 'None' });
+    await run();
+    expect(condition()).toMatchObject({ status: 'False', reason: 'ProxyInvalid' });
+    expect(bench.events()[0]).toMatch(/^INVALIDSERVICE: headless/);
+    const [event] = [...bench.api.objects.keys()].filter((path) => path.includes('/events/'));
+    expect(event).toContain('/namespaces/prod/events/');
+    expect(bench.left()).toEqual([]);
+    put();
+    await run();
+    expect(condition()).toMatchObject({ reason: 'ProxyPending' });
+  });
+
+  it('waits for its ProxyClass, and follows it', async () => {
+    put({}, { ...EXPOSED, 'tailscale.com/proxy-class': 'small' });
+    await run();
+    expect(condition()).toMatchObject({
+      reason: 'ProxyPending',
+      message: 'waiting: ProxyClass "small" does not exist',
+    });
+    const proxyClass = {
+      apiVersion: 'tailscale.com/v1alpha1',
+      kind: 'ProxyClass',
+      metadata: { name: 'small', uid: 'class-uid', generation: 1 },
+      spec: { statefulSet: { pod: { nodeSelector: { disk: 'none' } } }, tailscale: { acceptRoutes: true } },
+    };
+    bench.api.put(`${TAILSCALE}/proxyclasses/small`, proxyClass);
+    await run();
+    expect(condition()).toMatchObject({ message: 'waiting: ProxyClass "small" is not ready' });
+    const ready = { type: 'ProxyClassReady', status: 'True', reason: 'ProxyClassValid', message: '' };
+    const at = { lastTransitionTime: '2026-01-01T00:00:00Z', observedGeneration: 1 };
+    bench.api.put(`${TAILSCALE}/proxyclasses/small`, {
+      ...proxyClass,
+      status: { conditions: [{ ...ready, ...at }] },
+    });
+    await run();
+    expect(config()).toMatchObject({ acceptRoutes: true });
+    expect(bench.object(`${SETS}/${NAME}`)).toMatchObject({
+      spec: { template: { spec: { nodeSelector: { disk: 'none' } } } },
+    });
+  });
+
+  it('touches no object of somebody else that has the name', async () => {
+    put();
+    bench.api.put(`${OWN}/services/${NAME}`, {
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata: { name: NAME, namespace: 'tailcast', labels: { app: 'other' } },
+      spec: { clusterIP: '10.96.0.99' },
+    });
+    await expect(run()).rejects.toMatchObject({ code: 'OBJECT_NOT_OURS' });
+    expect(bench.object(`${OWN}/services/${NAME}`)).toMatchObject({ spec: { clusterIP: '10.96.0.99' } });
+    expect(condition()).toMatchObject({ status: 'False', reason: 'ProxyFailed' });
+  });
+
+  it('takes over what the reference left: the same node, under its name', async () => {
+    const labels = {
+      'tailscale.com/managed': 'true',
+      'tailscale.com/parent-resource': 'web',
+      'tailscale.com/parent-resource-ns': 'prod',
+      'tailscale.com/parent-resource-type': 'svc',
+    };
+    const named = (name: string) => ({ name, namespace: 'tailcast', labels });
+    bench.api.put(`${SETS}/ts-web-x7k2p`, {
+      apiVersion: 'apps/v1',
+      kind: 'StatefulSet',
+      metadata: named('ts-web-x7k2p'),
+      spec: {
+        podManagementPolicy: 'OrderedReady',
+        selector: { matchLabels: { app: 'service-uid' } },
+        template: { metadata: { labels: { ...labels, app: 'service-uid' } } },
+      },
+    });
+    bench.api.put(`${OWN}/secrets/ts-web-x7k2p-0`, {
+      apiVersion: 'v1',
+      kind: 'Secret',
+      metadata: named('ts-web-x7k2p-0'),
+      data: {},
+    });
+    put({}, EXPOSED, { finalizers: ['tailscale.com/finalizer'] });
+    bench.join('ts-web-x7k2p-0');
+    await run();
+    expect(bench.left().filter((path) => path.startsWith(SETS))).toEqual([`${SETS}/ts-web-x7k2p`]);
+    expect(bench.control.keys.size).toBe(0);
+    bench.startPod('ts-web-x7k2p-0');
+    await settle(run);
+    expect(condition()).toMatchObject({ status: 'True' });
+  });
+});
+
+describe('a Service that leads to the tailnet', () => {
+  it('becomes a name for the proxy’s pods, and is written back when somebody changes it', async () => {
+    put({}, EGRESS);
+    await run();
+    const wanted = { type: 'ExternalName', externalName: `${NAME}.tailcast.svc.cluster.local` };
+    expect(bench.object(PATH)?.['spec']).toMatchObject(wanted);
+    expect(bench.object(PATH)?.['spec']).not.toHaveProperty('selector');
+    expect(variables()).toMatchObject({ TS_TAILNET_TARGET_FQDN: 'db.lab.ts.net.' });
+    expect(condition()).toMatchObject({ message: expect.stringContaining('db.lab.ts.net. to be known') });
+    put({ type: 'ExternalName', externalName: 'elsewhere.example.com', clusterIP: '' }, EGRESS);
+    await run();
+    expect(bench.object(PATH)?.['spec']).toMatchObject(wanted);
+  });
+
+  it('has no probe: everything that reaches its pod goes on', async () => {
+    put({}, EGRESS);
+    await run();
+    const set = JSON.stringify(bench.object(`${SETS}/${NAME}`));
+    expect(set).not.toContain('readinessProbe');
+    expect(variables()).not.toHaveProperty('TS_LOCAL_ADDR_PORT');
+  });
+});
+
+describe('an operator that is killed between any two writes', () => {
+  /** From nothing to a proxy that works, and to nothing again; the first process lives for so many writes. */
+  async function life(limit: number): Promise<{ readonly survived: boolean }> {
+    const fresh = await createBench();
+    const passes = (writes?: number): (() => Promise<number | undefined>) => {
+      const one = createServiceReconciler(fresh.deps(writes), CHOICES);
+      return () => one.reconcile('prod/web', fresh.signal);
+    };
+    const mortal = passes(limit);
+    const healthy = passes();
+    let survived = true;
+    async function first(): Promise<void> {
+      try {
+        for (let pass = 0; survived && pass < 3; pass += 1) await mortal();
+      } catch (error) {
+        if (!(error instanceof Killed)) throw error;
+        survived = false;
+      }
+    }
+    try {
+      fresh.api.put(PATH, service(LOAD_BALANCER, EXPOSED));
+      await first();
+      await healthy();
+      fresh.startPod(POD);
+      fresh.join(POD);
+      await first();
+      await settle(healthy);
+      const { metadata, ...rest } = fresh.object(PATH)!;
+      const deletionTimestamp = new Date().toISOString();
+      fresh.api.put(PATH, { ...rest, metadata: { ...metadata, deletionTimestamp } });
+      fresh.api.remove(`${OWN}/pods/${POD}`);
+      await first();
+      await settle(healthy);
+      expect(fresh.left()).toEqual([]);
+      expect(fresh.object(PATH)).toBeUndefined();
+      expect(fresh.control.devices.size).toBe(0);
+      // A key that was made and not stored is the one thing that a crash may leave: it ends after an hour.
+      const usable = [...fresh.control.keys.values()].filter((key) => key.usable);
+      expect(usable.length).toBeLessThanOrEqual(survived ? 0 : 1);
+      return { survived };
+    } finally {
+      await fresh.close();
+    }
+  }
+
+  it('converges, and leaves neither objects nor nodes behind', { timeout: 120_000 }, async () => {
+    let limit = 0;
+    while (!(await life(limit)).survived) limit += 1;
+    expect(limit).toBeGreaterThan(15);
+    expect(limit).toBeLessThan(60);
+  });
+});
