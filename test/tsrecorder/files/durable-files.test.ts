@@ -1,17 +1,39 @@
-import { mkdir, mkdtemp, open, readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, open, readdir, readFile, writeFile, type FileHandle } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
 import {
   createDirectorySync,
+  isSystemError,
   makeDirectory,
   placeFile,
+  storageError,
   writeAll,
   writeDurableFile,
 } from '../../../src/tsrecorder/files/durable-files.ts';
 
-const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-files-'));
+let directory = '';
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'tsrecorder-files-'));
+});
+
+/** Makes what `work` does durable count: only a loss of power would show it otherwise. */
+async function syncsOf(work: () => Promise<unknown>): Promise<{ contents: number; folders: number }> {
+  const handle = await open(directory);
+  const prototype = Object.getPrototypeOf(handle) as FileHandle;
+  await handle.close();
+  const contents = vi.spyOn(prototype, 'datasync');
+  const folders = vi.spyOn(prototype, 'sync');
+  try {
+    await work();
+    return { contents: contents.mock.calls.length, folders: folders.mock.calls.length };
+  } finally {
+    contents.mockRestore();
+    folders.mockRestore();
+  }
+}
 
 describe('durable files', () => {
   it('are placed under a free name only', async () => {
@@ -85,5 +107,64 @@ describe('durable files', () => {
     await Promise.all([first, second, third]);
     await expect(sync(join(directory, 'missing'))).rejects.toMatchObject({ code: 'ENOENT' });
     await sync(folder);
+  });
+});
+
+describe('what is durable', () => {
+  const noLinks = async (): Promise<never> => {
+    throw Object.assign(new Error('operation not permitted'), { code: 'EPERM' });
+  };
+
+  it('is the content of a new file, and of a copy before it has its name', async () => {
+    const source = join(directory, 'source');
+    expect(await syncsOf(() => writeDurableFile(source, [Buffer.from('x')]))).toMatchObject({ contents: 1 });
+    expect(await syncsOf(() => placeFile(source, join(directory, 'copy'), noLinks))).toMatchObject({
+      contents: 1,
+    });
+  });
+
+  it('is every folder that is new, in the folder that it lies in', async () => {
+    const deep = join(directory, 'a', 'b', 'c');
+    expect(await syncsOf(() => makeDirectory(deep))).toMatchObject({ folders: 3 });
+    expect(await syncsOf(() => makeDirectory(deep))).toMatchObject({ folders: 0 });
+    expect(await syncsOf(() => makeDirectory(join(deep, 'd')))).toMatchObject({ folders: 1 });
+  });
+
+  it('leaves nothing behind where it cannot be', async () => {
+    const path = join(directory, 'broken');
+    const odd = [null] as unknown as Uint8Array[];
+    await expect(writeDurableFile(path, odd)).rejects.toThrow(TypeError);
+    expect(await readdir(directory)).toEqual([]);
+  });
+});
+
+describe('an error of the system', () => {
+  const systemError = (code: unknown): Error => Object.assign(new Error('text with /a/path'), { code });
+
+  it('is known by its code', () => {
+    expect(isSystemError(systemError('ENOSPC'), 'ENOENT', 'ENOSPC')).toBe(true);
+    expect(isSystemError(systemError('ENOSPC'), 'ENOENT')).toBe(false);
+    expect(isSystemError(systemError(5), 'ENOENT')).toBe(false);
+    expect(isSystemError(new Error('ENOENT'), 'ENOENT')).toBe(false);
+    expect(isSystemError({ code: 'ENOENT' }, 'ENOENT')).toBe(false);
+    expect(isSystemError(undefined, 'ENOENT')).toBe(false);
+  });
+
+  it.each([
+    [systemError('ENOSPC'), 'no space left on device'],
+    [systemError('EDQUOT'), 'no space left on device'],
+    [systemError('EFBIG'), 'no space left on device'],
+    [systemError('EIO'), 'EIO'],
+  ])('%o is told to an uploader without paths', (error, detail) => {
+    const told = storageError(error);
+    expect(told).toBeInstanceOf(TailcastError);
+    expect(told.code).toBe('STORE_FAILED');
+    expect(told.message).toContain(detail);
+    expect(told.message).not.toContain('/a/path');
+    expect(told.cause).toBe(error);
+  });
+
+  it('may be none, and is told as it is then', () => {
+    expect(storageError(new Error('odd')).message).toContain('odd');
   });
 });

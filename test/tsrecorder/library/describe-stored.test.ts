@@ -51,4 +51,28 @@ describe('the description of a stored recording', () => {
     hooks.beforeRead = () => bucket.objects.clear();
     expect(await createDescriber(store, 10)({ key: KEY, hasSidecar: false })).toBeUndefined();
   });
+
+  it('is kept for so many recordings and no more', async () => {
+    const { store, hooks, bucket } = await storeOfOne();
+    const other = { nodeId: 'nGATE2CNTRL', time: KEY.time };
+    await bucket.put(`${other.nodeId}/${other.time}.cast`, Buffer.from(`${STORED_HEADER}[2,"o","x"]\n`));
+    const readsOf = async (
+      describeIt: ReturnType<typeof createDescriber>,
+      key: typeof KEY,
+    ): Promise<boolean> => {
+      let reads = 0;
+      hooks.beforeRead = () => (reads += 1);
+      await describeIt({ key, hasSidecar: false });
+      return reads > 0;
+    };
+    const one = createDescriber(store, 1);
+    expect(await readsOf(one, KEY)).toBe(true);
+    expect(await readsOf(one, KEY)).toBe(false);
+    expect(await readsOf(one, other)).toBe(true);
+    expect(await readsOf(one, KEY)).toBe(true);
+    const two = createDescriber(store, 2);
+    expect(await readsOf(two, KEY)).toBe(true);
+    expect(await readsOf(two, other)).toBe(true);
+    expect(await readsOf(two, KEY)).toBe(false);
+  });
 });

@@ -3,7 +3,12 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
-import { holdRecording, releaseRecording } from '../../../src/tsrecorder/retention/retention-run.ts';
+import { TailcastError } from '../../../src/errors.ts';
+import {
+  applyRetention,
+  holdRecording,
+  releaseRecording,
+} from '../../../src/tsrecorder/retention/retention-run.ts';
 import { planRetention } from '../../../src/tsrecorder/retention/retention.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { createRig, HEADER, request, until, uploadWhole } from '../recorder-rig.ts';
@@ -98,5 +103,51 @@ describe('retention of a recorder', () => {
     expect(report.findings.filter(({ severity }) => severity === 'fault')).toEqual([]);
     expect(report.removed).toBe(3);
     expect(one!.id).not.toBe(two!.id);
+  });
+});
+
+describe('a hold', () => {
+  it('may be asked for again, and a store that fails is not taken for one', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, HEADER);
+    const [{ id } = { id: '' }] = await rig.list();
+    const store = await createDiskStore(rig.directory);
+    await holdRecording(store, id, 'first', 0);
+    await holdRecording(store, id, 'second', 0);
+    const [name = ''] = await store.listDocuments('.holds/');
+    expect(Buffer.from((await store.readDocument(name)) ?? []).toString()).toContain('first');
+    for (const error of [new TailcastError('STORE_FAILED', 'x'), new Error('odd')]) {
+      const failing = { ...store, putDocument: () => Promise.reject(error) };
+      await expect(holdRecording(failing, id, 'x', 0)).rejects.toBe(error);
+    }
+  });
+});
+
+describe('batches of events', () => {
+  it('are removed when they are older than the limit, after the log says so, and nothing else is', async () => {
+    await using rig = await createRig();
+    const store = await createDiskStore(rig.directory);
+    const names = ['2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z', '2026-01-03T00:00:00Z'].map(
+      (time) => `events/${time.slice(0, 10)}/${time}_0123456789abcdef.ndjson`,
+    );
+    const odd = 'events/2026-01-01/notes.txt';
+    for (const name of [...names, odd]) await store.putDocument(name, Buffer.from('{}\n'));
+    const listed = await store.listDocuments('events/');
+    const logged: unknown[] = [];
+    await applyRetention({
+      store,
+      evidence: {
+        removing: async (some) => void logged.push(some),
+        removingDocuments: async (some, reason) => {
+          logged.push([some, reason]);
+          expect(await store.listDocuments('events/')).toEqual(listed);
+        },
+      },
+      policy: { maxAgeMs: 86_400_000 },
+      nowMs: () => Date.parse('2026-01-03T00:00:00Z'),
+    } as Parameters<typeof applyRetention>[0]);
+    expect(logged).toEqual([[[names[0]], 'age']]);
+    expect(listed).toContain(odd);
+    expect(await store.listDocuments('events/')).toEqual(listed.filter((name) => name !== names[0]));
   });
 });
