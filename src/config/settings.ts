@@ -120,11 +120,14 @@ function unknownVariables(
     .map((name) => `${name}: no such setting${suggestion(name, known)}`);
 }
 
+/** A name that differs in at most a quarter of its own letters; more is another word. */
 function suggestion(given: string, known: readonly string[]): string {
+  const own = (name: string): string => name.replace(/^TAILCAST_/, '').toLowerCase();
   const near = known
-    .map((name) => ({ name, distance: editDistance(given.toLowerCase(), name.toLowerCase()) }))
+    .map((name) => ({ name, distance: editDistance(own(given), own(name)) }))
     .toSorted((a, b) => a.distance - b.distance)[0];
-  return near !== undefined && near.distance <= 3 ? `; did you mean ${near.name}?` : '';
+  const allowed = Math.ceil(own(given).length / 4);
+  return near !== undefined && near.distance <= allowed ? `; did you mean ${near.name}?` : '';
 }
 
 function editDistance(left: string, right: string): number {

@@ -58,6 +58,16 @@ describe('settings', () => {
     expect(problem.split('\n')).toHaveLength(4);
   });
 
+  it('suggests nothing for a name that is like no other', () => {
+    for (const name of ['TAILCAST_FOO', 'TAILCAST_X', 'TAILCAST_UIX_SETTING']) {
+      const problem = problemOf(() =>
+        readSettings(GATEWAY_SETTINGS, sources({ environment: { [name]: '1' } })),
+      );
+      expect(problem).toContain(`${name}: no such setting`);
+      expect(problem).not.toContain('did you mean');
+    }
+  });
+
   it('passes over what the kubelet says of services whose names begin with tailcast', () => {
     const links = [
       'TAILCAST_SERVICE_HOST',
