@@ -3,6 +3,7 @@ import { stat } from 'node:fs/promises';
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
 import { createCatalog } from '../tsrecorder/library/catalog.ts';
+import { RECORDING_STATES } from '../tsrecorder/library/recording.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
@@ -10,7 +11,6 @@ import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { splitLines } from './lines.ts';
 
 const PAGE_SIZE = 200;
-const STATES = ['open', 'closed', 'interrupted', 'violated', 'damaged'] as const;
 
 /**
  * Opens a directory. What is only in a running recorder's spool is not seen here: ask the recorder for that.
@@ -56,9 +56,9 @@ export function openStoreArchive(store: RecordingStore, signal: AbortSignal): Ar
 }
 
 function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor'> {
-  const state = STATES.find((name) => name === query['state']);
+  const state = RECORDING_STATES.find((name) => name === query['state']);
   if (query['state'] !== undefined && state === undefined) {
-    throw new TailcastError('USAGE', `--state is one of ${STATES.join(', ')}`);
+    throw new TailcastError('USAGE', `--state is one of ${RECORDING_STATES.join(', ')}`);
   }
   return {
     ...(query['user'] === undefined ? {} : { user: query['user'] }),

@@ -33,21 +33,21 @@ export async function listRecordings(
   else
     await print(
       context.stdout,
-      formatTable(['ID', 'WHO', 'WHERE', 'LENGTH', 'SIZE', 'STATE', 'COMMAND'], rows),
+      formatTable(['ID', 'WHO', 'WHERE', 'LENGTH', 'SIZE', 'STATE', 'EXIT', 'COMMAND'], rows),
     );
 }
 
 function rowOf(recording: ListedRecording): readonly string[] {
   const { source, kubernetes, durationSeconds, exitCode } = recording;
   const where = kubernetes === undefined ? '' : `${kubernetes.namespace}/${kubernetes.pod}`;
-  const state = recording.state === 'closed' && exitCode !== undefined ? `exit ${exitCode}` : recording.state;
   return [
     recording.id,
     source.user ?? source.tags?.join(',') ?? source.node,
     where,
     durationSeconds === undefined ? '' : formatDuration(durationSeconds),
     formatBytes(recording.bytes),
-    state,
+    recording.state,
+    exitCode === undefined ? '' : String(exitCode),
     recording.command ?? recording.kind,
   ].map(plain);
 }

@@ -11,6 +11,7 @@ import type { SettingTable } from '../config/settings.ts';
 import type { DoctorRun } from './doctor.ts';
 import { addSettingOptions, settingsOf } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
+import { RECORDING_STATES } from '../tsrecorder/library/recording.ts';
 import { IMAGE, VERSION_TEXT } from './version.ts';
 
 /** Failures that are more than "it failed". */
@@ -141,7 +142,7 @@ function addTools(command: AddCommand, context: CommandContext): void {
     .option('--user <login>', 'only sessions of this user')
     .option('--namespace <name>', 'only sessions in this namespace')
     .option('--pod <name>', 'only sessions in this pod')
-    .option('--state <state>', 'open, closed, interrupted or violated')
+    .option('--state <state>', RECORDING_STATES.join(', '))
     .option('--json', 'one JSON object per line')
     .action(async (options: Record<string, unknown>) => {
       const { listRecordings } = await import('./ls.ts');

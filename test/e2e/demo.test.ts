@@ -35,7 +35,7 @@ describe('tailcast demo', () => {
 
     const ls = run(['ls'], home);
     expect(await ls.exited).toBe(0);
-    expect(ls.stdout()).toMatch(/demo@example\.com +default\/shell .* exit 0 +sh\n/);
+    expect(ls.stdout()).toMatch(/demo@example\.com +default\/shell .* closed +0 +sh\n/);
     const play = run(['play', 'latest', '--speed', '100'], home);
     expect(await play.exited, play.stderr()).toBe(0);
     expect(play.stdout()).toContain('every byte of this shell was recorded');

@@ -5,7 +5,9 @@
  * gateway lost the session. `violated`: the gateway ended the session because its stream could not be understood.
  * `damaged`: there is a file, but its header cannot be read.
  */
-export type RecordingState = 'open' | 'closed' | 'interrupted' | 'violated' | 'damaged';
+export const RECORDING_STATES = ['open', 'closed', 'interrupted', 'violated', 'damaged'] as const;
+
+export type RecordingState = (typeof RECORDING_STATES)[number];
 
 export type RecordingKind = 'exec' | 'attach' | 'ssh' | 'unknown';
 

@@ -36,6 +36,7 @@ import type { EventQuery, EventSearch } from '../events/event-query.ts';
 import type { Cursors } from './cursors.ts';
 import type { Hosts } from './hosts.ts';
 import type { PlayIndexes } from '../playback/play-indexes.ts';
+import { RECORDING_STATES } from '../library/recording.ts';
 import { castBytes, followCast, presentationOf, presentCast, readCast } from '../library/replay.ts';
 import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
 import { parseTime } from '../store/key.ts';
@@ -110,7 +111,7 @@ const listQuery = z.strictObject({
   pod: text,
   container: text,
   kind: z.enum(['exec', 'attach', 'ssh', 'unknown']).exactOptional(),
-  state: z.enum(['open', 'closed', 'interrupted', 'violated', 'damaged']).exactOptional(),
+  state: z.enum(RECORDING_STATES).exactOptional(),
   from: time,
   to: time,
 }) satisfies z.ZodType<CatalogQuery>;
