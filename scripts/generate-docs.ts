@@ -6,6 +6,7 @@
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Registry } from 'prom-client';
+import { STATIC_IDENTITY } from '../src/compose/static-identity-file.ts';
 import { DEMO_SETTINGS } from '../src/config/demo.ts';
 import { GATEWAY_SETTINGS } from '../src/config/gateway.ts';
 import { OPERATOR_SETTINGS } from '../src/config/operator.ts';
@@ -81,6 +82,7 @@ function settingsPage(): string {
           description,
         ]),
       ),
+      ...(role === 'gateway' ? [staticIdentityFile()] : []),
     ].join('\n'),
   );
   return [
@@ -91,6 +93,20 @@ function settingsPage(): string {
       'variable over the file. An unknown key or variable is an error, and all mistakes are told at once. Lists are comma\n' +
       'separated; sizes are written `8MiB`.\n',
     ...sections,
+  ].join('\n');
+}
+
+/** The one setting that names a file of ours. */
+function staticIdentityFile(): string {
+  const rows = Object.entries(STATIC_IDENTITY.shape).map(([key, field]) => [
+    `\`${key}\``,
+    field.safeParse(undefined).success ? 'no' : 'yes',
+    field.description ?? '',
+  ]);
+  return [
+    '### The file of `--static-identity`\n',
+    'JSON. It is who everybody is that can connect, so the gateway then listens on this machine alone.\n',
+    table(['key', 'needed', 'means'], rows),
   ].join('\n');
 }
 

@@ -3,15 +3,26 @@ import { z } from 'zod';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Identity } from '../tailnet/identity.ts';
 
-const FILE = z.strictObject({
-  nodeId: z.string().min(1),
-  nodeName: z.string().min(1),
-  addresses: z.array(z.string()).default([]),
-  login: z.string().min(1).optional(),
-  displayName: z.string().default(''),
-  userId: z.union([z.int().min(0), z.string().regex(/^\d+$/)]).default(1),
-  tags: z.array(z.string().startsWith('tag:')).min(1).optional(),
-  capabilities: z.record(z.string(), z.array(z.unknown())).default({}),
+/** What is in the file; the descriptions are in docs/config.md. */
+export const STATIC_IDENTITY = z.strictObject({
+  nodeId: z.string().min(1).describe('stable id of the node that everybody comes from'),
+  nodeName: z.string().min(1).describe('its name in the tailnet'),
+  addresses: z.array(z.string()).default([]).describe('its addresses'),
+  login: z.string().min(1).optional().describe('the user, for a person’s node; this or `tags`'),
+  displayName: z.string().default('').describe('the name of the user'),
+  userId: z
+    .union([z.int().min(0), z.string().regex(/^\d+$/)])
+    .default(1)
+    .describe('the number of the user; as text where it is over 2^53'),
+  tags: z
+    .array(z.string().startsWith('tag:'))
+    .min(1)
+    .optional()
+    .describe('for a tagged node; this or `login`'),
+  capabilities: z
+    .record(z.string(), z.array(z.unknown()))
+    .default({})
+    .describe('what the tailnet policy would grant: a list of rules per capability ([grants](grants.md))'),
 });
 
 /**
@@ -35,7 +46,7 @@ export async function readStaticIdentity(path: string | undefined): Promise<Iden
       cause: error,
     });
   }
-  const parsed = FILE.safeParse(content);
+  const parsed = STATIC_IDENTITY.safeParse(content);
   if (!parsed.success)
     throw new TailcastError('CONFIG_INVALID', `${path}:\n${z.prettifyError(parsed.error)}`);
   const { login, tags, userId, displayName, capabilities, ...node } = parsed.data;
