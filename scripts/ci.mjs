@@ -1,4 +1,6 @@
-// Runs every check and every test suite and sums them up in one closing line:
+// Runs every check and every test suite and sums them up in the closing lines:
+//   failed: … and flaky: …, a line for each test that failed or needed a second try
+//   N flaky
 //   N passed, N failed, N skipped
 // Exits non-zero when anything failed, when a step did not run to its end, or when fewer tests passed than the floor.
 import { spawn } from 'node:child_process';
@@ -6,6 +8,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { readTestReport } from './test-report.mjs';
 
 /** Raised as the suite grows: fewer passing tests than this means that a suite silently did not run. */
 const FLOOR = 6800;
@@ -13,8 +16,6 @@ const MINUTE = 60_000;
 /** Characters of a step's output that are searched for its closing line. */
 const KEPT_OUTPUT = 64 * 1024;
 const SHOWN_FAILURES = 40;
-/** Characters of a failed test's message. */
-const SHOWN_MESSAGE = 300;
 /**
  * The suites with real peers that are run here; `npm run test:real` alone runs all of them. With a cold cache on two
  * processors the peers take some 16 minutes to build and these suites about 14, of the hour that there is.
@@ -63,6 +64,8 @@ const total = { passed: 0, failed: 0, skipped: 0 };
 const broken = [];
 /** The failed tests, a line each: said once more at the end, where a reader of a cut log finds them. */
 const failures = [];
+/** The tests that needed a second try, likewise: each is a defect, of the test or of what it tests. */
+const flaky = [];
 
 await step('npm ci', ['npm', 'ci', '--no-audit', '--no-fund'], 10 * MINUTE);
 if (broken.length === 0) {
@@ -83,10 +86,12 @@ if (broken.length === 0) {
 rmSync(scratch, { recursive: true, force: true });
 
 if (total.passed < FLOOR) broken.push(`only ${total.passed} tests passed; the floor is ${FLOOR}`);
-for (const failure of failures.slice(0, SHOWN_FAILURES)) console.log(failure);
-if (failures.length > SHOWN_FAILURES)
-  console.log(`and ${failures.length - SHOWN_FAILURES} more failed tests`);
+for (const lines of [failures, flaky]) {
+  for (const shown of lines.slice(0, SHOWN_FAILURES)) console.log(shown);
+  if (lines.length > SHOWN_FAILURES) console.log(`and ${lines.length - SHOWN_FAILURES} more of these`);
+}
 for (const problem of broken) console.log(`ci: ${problem}`);
+console.log(`${flaky.length} flaky`);
 console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`);
 process.exitCode = broken.length > 0 || total.failed > 0 ? 1 : 0;
 
@@ -102,9 +107,8 @@ async function vitestSuite(title, command, limitMs) {
     broken.push(`${title}: no report was written`);
     return;
   }
-  const result = JSON.parse(readFileSync(report, 'utf8'));
-  add(result.numPassedTests, result.numFailedTests, result.numPendingTests + result.numTodoTests);
-  failures.push(...failedTests(result));
+  const { passed, failed, skipped } = take(report);
+  add(passed, failed, skipped);
 }
 
 /** Where the next suite is to write vitest's JSON report. */
@@ -112,16 +116,12 @@ function newReport() {
   return join(mkdtempSync(join(scratch, 'suite-')), 'report.json');
 }
 
-/** The tests of such a report that failed, and the files that broke outside their tests: a line each. */
-function failedTests(report) {
-  const line = (what, message = '') =>
-    `failed: ${what}: ${message.replaceAll(/\s+/g, ' ').slice(0, SHOWN_MESSAGE)}`;
-  return report.testResults.flatMap((file) => {
-    const tests = file.assertionResults.filter(({ status }) => status === 'failed');
-    const name = file.name.split('/').slice(-2).join('/');
-    if (tests.length === 0 && file.status === 'failed') return [line(name, file.message)];
-    return tests.map((test) => line(`${name}: ${test.fullName}`, test.failureMessages?.[0]));
-  });
+/** Keeps which tests of a report failed, and which needed a second try. @returns its counts */
+function take(report) {
+  const result = readTestReport(JSON.parse(readFileSync(report, 'utf8')));
+  failures.push(...result.failures);
+  flaky.push(...result.flaky);
+  return result;
 }
 
 /** A test command that ends with a closing line of its own. */
@@ -129,7 +129,7 @@ async function countedSuite(title, command, limitMs) {
   const report = newReport();
   process.env['REAL_REPORT'] = report;
   const output = await step(title, command, limitMs);
-  if (existsSync(report)) failures.push(...failedTests(JSON.parse(readFileSync(report, 'utf8'))));
+  if (existsSync(report)) take(report);
   const closing = [...output.matchAll(/^(\d+) passed, (\d+) failed, (\d+) skipped$/gm)].at(-1);
   if (closing === undefined) broken.push(`${title}: it did not say how many tests ran`);
   else add(...closing.slice(1).map(Number));
