@@ -24,8 +24,14 @@ export interface Product {
   /** The same cluster without the gateway. */
   readonly directKubeconfig: string;
   readonly recordings: () => Promise<readonly StoredRecording[]>;
-  /** The newest recording once it is closed; one that was given before is never given again. */
-  readonly newest: () => Promise<StoredRecording>;
+  /**
+   * What `work` did, and the recording of its session once it is closed. The session is told by its kind and by a word of
+   * its command or its pod: others (`kubectl cp` makes some) may end later than their clients.
+   */
+  readonly recorded: <T>(
+    session: { readonly kind: string; readonly command?: string; readonly pod?: string },
+    work: () => Promise<T>,
+  ) => Promise<{ readonly result: T; readonly recording: StoredRecording }>;
   readonly cast: (id: string) => Promise<readonly (readonly unknown[])[]>;
   readonly header: (id: string) => Promise<Record<string, unknown>>;
   readonly notes: (id: string) => Promise<string>;
@@ -135,7 +141,6 @@ export async function startProduct(
     ((await (await get('recordings?limit=500')).json()) as { recordings: StoredRecording[] }).recordings;
   const lines = async (id: string): Promise<string[]> =>
     (await (await get(`recordings/${id}/cast`)).text()).trimEnd().split('\n');
-  const given = new Set<string>();
   const owned = stack.move();
   return {
     directory,
@@ -145,20 +150,26 @@ export async function startProduct(
     recorderUrl: recorder.url,
     directKubeconfig,
     recordings,
-    async newest() {
-      // The client may be told of the end before the recorder has put the file in its place.
-      const limit = AbortSignal.timeout(10_000);
+    async recorded(session, work) {
+      const before = new Set((await recordings()).map(({ id }) => id));
+      const result = await work();
+      // The client may be told of the end before the recorder has seen the first byte, or has put the file in its place.
       for (;;) {
-        const [newest] = await recordings();
-        // a session may be over for its client before the recorder has seen its first byte
-        const over = newest !== undefined && newest.state !== 'open' && !given.has(newest.id);
+        const found = (await recordings()).find(
+          ({ id, kind, state, command = '', kubernetes }) =>
+            !before.has(id) &&
+            kind === session.kind &&
+            state !== 'open' &&
+            command.includes(session.command ?? '') &&
+            (session.pod === undefined || kubernetes?.pod === session.pod),
+        );
         // The sidecar is the last thing that is put in its place.
-        if (over && (await fetch(new URL(`/api/v1/recordings/${newest.id}/sidecar`, recorder.url))).ok) {
-          given.add(newest.id);
-          return newest;
-        }
-        limit.throwIfAborted();
-        await new Promise((resolve) => setImmediate(resolve));
+        if (
+          found !== undefined &&
+          (await fetch(new URL(`/api/v1/recordings/${found.id}/sidecar`, recorder.url))).ok
+        )
+          return { result, recording: found };
+        await new Promise((resolve) => setTimeout(resolve, 20));
       }
     },
     cast: async (id) => (await lines(id)).slice(1).map((line) => JSON.parse(line) as unknown[]),

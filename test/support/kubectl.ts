@@ -183,6 +183,12 @@ export interface KubectlTerminal {
   kill(): void;
 }
 
+/** Whether there is a package for pseudo-terminals. */
+export const hasTerminals = await import('@lydell/node-pty').then(
+  () => true,
+  () => false,
+);
+
 /** Starts kubectl in a pseudo-terminal, or returns undefined where there is no package for that. */
 export async function openKubectlTerminal(
   options: KubectlOptions,
@@ -225,6 +231,9 @@ interface Screen {
   end(): void;
 }
 
+/** For a busy machine; below the limit of a test, so that one says what it waited for. */
+const PRINTS_WITHIN_MS = 120_000;
+
 function createScreen(): Screen {
   const waiting = new Set<() => void>();
   let text = '';
@@ -243,12 +252,18 @@ function createScreen(): Screen {
     },
     waitFor: (pattern) =>
       new Promise((resolve, reject) => {
+        let late = false;
+        const limit = setTimeout(() => {
+          late = true;
+          look();
+        }, PRINTS_WITHIN_MS);
         const look = (): void => {
           const match = pattern.exec(text);
-          if (match === null && !ended) return;
+          if (match === null && !ended && !late) return;
+          clearTimeout(limit);
           waiting.delete(look);
-          if (match === null)
-            reject(new Error(`kubectl ended before ${String(pattern)}; it printed: ${text}`));
+          const why = ended ? 'ended before' : 'has not printed';
+          if (match === null) reject(new Error(`kubectl ${why} ${String(pattern)}; it printed: ${text}`));
           else resolve(match);
         };
         waiting.add(look);
