@@ -7,6 +7,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
+import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
@@ -15,8 +16,10 @@ import { eventually, startRole, type RoleProcess } from '../workers/role-process
 
 const MAX_CONNECTIONS = 60;
 const MEBIBYTE = 1024 ** 2;
-/** What memory may be added, whatever is done to the gateway. */
+/** What may be held more, whatever is done to the gateway. */
 const MAX_GROWTH = 120 * MEBIBYTE;
+/** Loaded into the gateway. */
+const COLLECTOR = fileURLToPath(new URL('collect-on-signal.mjs', import.meta.url));
 const SMALL = '/api/v1/namespaces/default/configmaps/small';
 const BIG = '/api/v1/pods';
 const NEVER = '/api/v1/namespaces/default/configmaps/never';
@@ -77,10 +80,10 @@ beforeAll(async () => {
     'check-rights': 'false',
     'max-connections': String(MAX_CONNECTIONS),
   };
-  gateway = await startRole([
-    'gateway',
-    ...Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]),
-  ]);
+  gateway = await startRole(
+    ['gateway', ...Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value])],
+    { NODE_OPTIONS: `--expose-gc --import ${COLLECTOR}` },
+  );
 });
 
 afterEach(async () => {
@@ -146,7 +149,22 @@ function drained(socket: TLSSocket): Promise<void> {
   });
 }
 
-const memory = (): Promise<number> => gateway.metric('process_resident_memory_bytes');
+/** Memory of the gateway without what waits to be collected: how much that is depends on the machine, not on the gateway. */
+async function heldMemory(): Promise<number> {
+  const collected = (): number => gateway.lines.filter(({ msg }) => msg === 'collected').length;
+  const before = collected();
+  gateway.signal('SIGUSR2');
+  await eventually('its garbage is collected', async () => (collected() > before ? true : undefined));
+  return gateway.metric('process_resident_memory_bytes');
+}
+
+/** Pages go back to the system a moment after they are free. */
+async function keepsItsSize(before: number): Promise<void> {
+  await eventually('it has its size', async () =>
+    (await heldMemory()) - before < MAX_GROWTH ? true : undefined,
+  );
+}
+
 const HEAD = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n`;
 
 describe('a gateway', () => {
@@ -185,7 +203,7 @@ describe('a gateway', () => {
     await eventually('there is room again', async () =>
       (await ask(SMALL)).status === 200 ? true : undefined,
     );
-  }, 60_000);
+  });
 
   it('closes connections far beyond that', async () => {
     const opened = await Promise.all(
@@ -197,10 +215,10 @@ describe('a gateway', () => {
     expect(await gateway.metric('tailcast_client_connections{alpn="http/1.1"}')).toBeLessThanOrEqual(
       MAX_CONNECTIONS + 256,
     );
-  }, 60_000);
+  });
 
   it('ends floods of headers with a Status and keeps its size', async () => {
-    const before = await memory();
+    const before = await heldMemory();
     const flooding = await openMany(40);
     const line = `X-Flood: ${'f'.repeat(8000)}\r\n`;
     const answers = await Promise.all(
@@ -220,8 +238,8 @@ describe('a gateway', () => {
     expect(told.length).toBeGreaterThan(0);
     for (const said of told) expect(said).toMatch(/^HTTP\/1\.1 431 [^]*"kind":"Status"/);
     expect((await ask(SMALL)).status).toBe(200);
-    expect((await memory()) - before).toBeLessThan(MAX_GROWTH);
-  }, 60_000);
+    await keepsItsSize(before);
+  });
 
   it('serves others while clients dribble their requests, and ends those in time', async () => {
     const slow = await openMany(MAX_CONNECTIONS - 10);
@@ -239,10 +257,10 @@ describe('a gateway', () => {
     // headers may take 30 s
     expect(performance.now() - startedMs).toBeLessThan(45_000);
     expect(said).toMatch(/^HTTP\/1\.1 408 [^]*"kind":"Status"/);
-  }, 90_000);
+  });
 
   it('keeps its size under clients that ask for much and never read', async () => {
-    const before = await memory();
+    const before = await heldMemory();
     const greedy = await openMany(MAX_CONNECTIONS - 10);
     for (const socket of greedy) {
       socket.pause();
@@ -253,21 +271,21 @@ describe('a gateway', () => {
     );
     for (let count = 0; count < 50; count++) {
       expect((await ask(SMALL)).status).toBe(200);
-      expect((await memory()) - before).toBeLessThan(MAX_GROWTH);
     }
-  }, 60_000);
+    await keepsItsSize(before);
+  });
 
   it('keeps its size under an API server that never answers, and lets go when clients do', async () => {
-    const before = await memory();
+    const before = await heldMemory();
     const waiting = await openMany(MAX_CONNECTIONS - 10);
     for (const socket of waiting) socket.write(`${HEAD(NEVER)}\r\n`);
     await eventually('all wait', async () => (hanging === waiting.length ? true : undefined));
     for (let count = 0; count < 20; count++) expect((await ask(SMALL)).status).toBe(200);
-    expect((await memory()) - before).toBeLessThan(MAX_GROWTH);
+    await keepsItsSize(before);
     for (const socket of waiting) socket.destroy();
     await eventually('nobody waits any more', async () => (hanging === 0 ? true : undefined));
     await eventually('nothing is in flight', async () =>
       (await gateway.metric('tailcast_requests_in_flight')) === 0 ? true : undefined,
     );
-  }, 60_000);
+  });
 });
