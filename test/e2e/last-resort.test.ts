@@ -85,5 +85,5 @@ describe('an exception at the top of a gateway', () => {
     const ended = await gateway.line(({ msg, pid }) => msg === 'worker ended by itself' && pid === failed);
     expect(ended['exit']).toBe('code 1');
     expect(await gateway.stop()).toBe(0);
-  }, 60_000);
+  });
 });

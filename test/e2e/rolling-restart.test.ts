@@ -96,7 +96,7 @@ describe('a rolling restart', () => {
       signal: new AbortController().signal,
     });
     expect(report.ok, JSON.stringify(report.findings)).toBe(true);
-  }, 90_000);
+  });
 
   it.each([
     ['recorded', true],
