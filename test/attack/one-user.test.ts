@@ -124,7 +124,7 @@ describe('a user who takes', () => {
       await once(socket, 'readable');
       readers.push(socket);
     }
-    await expect.poll(full, { timeout: 5000 }).toBe(true);
+    await expect.poll(full).toBe(true);
     await expectRefused(GREEDY, /waits for your clients/);
     expect(await ask(ALICE)).toMatchObject({ status: 200 });
     for (const socket of readers) socket.destroy();

@@ -59,9 +59,7 @@ describe('the identities of a recorder', () => {
     const uploader = identify(GATEWAY, signal);
     uploader.catch(() => undefined);
     // tailscaled is asked about the uploader although it has answered none of the viewers
-    await expect
-      .poll(() => localApi.requests.some(({ url }) => url.includes('100.64.0.5')), { timeout: 3000 })
-      .toBe(true);
+    await expect.poll(() => localApi.requests.some(({ url }) => url.includes('100.64.0.5'))).toBe(true);
     resolve();
     expect(await uploader).toMatchObject({ kind: 'accepted' });
     await Promise.all(viewers);

@@ -300,7 +300,7 @@ describe.skipIf(kubectls.length === 0).each(kubectls)('kubectl $version', (kubec
       const session = x.start(['exec', '-i', 'shell', '--', 'sh', '-c', script], 'pipe');
       await session.waitFor(/ready/);
       session.kill('SIGKILL');
-      await expect.poll(() => readFile(file, 'utf8').catch(() => ''), { timeout: 5_000 }).toBe('gone\n');
+      await expect.poll(() => readFile(file, 'utf8').catch(() => '')).toBe('gone\n');
     });
 
     it('copies files both ways', async () => {

@@ -243,11 +243,11 @@ describe('a machine without pseudo-terminals', () => {
       to: withoutPty,
     });
     const screen = (): string => session.text(1);
-    await expect.poll(screen, { timeout: 5_000 }).toContain('shell');
+    await expect.poll(screen).toContain('shell');
     session.socket.send(Buffer.from('\0echo $((6*7))x\u007f\r'));
-    await expect.poll(screen, { timeout: 5_000 }).toMatch(/echo \$\(\(6\*7\)\)x[\b] [\b]\r\n42\r\n/);
+    await expect.poll(screen).toMatch(/echo \$\(\(6\*7\)\)x[\b] [\b]\r\n42\r\n/);
     session.socket.send(Buffer.from('\0echo st""arted; sleep 1000\r'));
-    await expect.poll(screen, { timeout: 5_000 }).toMatch(/started\r\n/);
+    await expect.poll(screen).toMatch(/started\r\n/);
     session.socket.send(Buffer.from('\0\u0003'));
     session.socket.send(Buffer.from('\0exit 3\r'));
     expect(await session.closed).toBe(1000);

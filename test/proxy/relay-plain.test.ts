@@ -409,7 +409,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
           before = sent;
           return still;
         },
-        { interval: 300, timeout: 15_000 },
+        { interval: 300 },
       )
       .toBe(true);
     expect(sent).toBeLessThan(48_000_000);

@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
 import {
   createRecorderClient,
@@ -142,7 +142,7 @@ describe('recorder client', () => {
     let resolved = false;
     void Promise.resolve(room).then(() => (resolved = true));
     double.uploads[0]!.ack(3);
-    await vi.waitFor(() => expect(upload.pendingBytes).toBe(1));
+    await expect.poll(() => upload.pendingBytes).toBe(1);
     expect(resolved).toBe(false);
     expect(upload.room()).toBeInstanceOf(Promise);
     double.uploads[0]!.ack(4);
@@ -295,24 +295,24 @@ describe('choosing a recorder', () => {
     const dial: DialRecorder = (address, signal) =>
       address === dead ? dialBlackHole(address, signal) : dialLoopback(address, signal);
     const started = performance.now();
-    const upload = await client({ dialTimeoutMs: 5_000 }, { dial, nodeOf: () => 'node-1' }).open(
+    const upload = await client({ dialTimeoutMs: 60_000 }, { dial, nodeOf: () => 'node-1' }).open(
       { recorders: [dead, good.address], sessionId: 's1' },
       never,
     );
     expect(upload.address).toBe(good.address);
-    expect(performance.now() - started).toBeLessThan(2_000);
+    expect(performance.now() - started).toBeLessThan(30_000);
     upload.abort();
   });
 
   it('spends no more than its whole budget on dead recorders', async () => {
     const recorders = Array.from({ length: 10 }, (_, index) => `192.0.2.${index}:80`);
     const started = performance.now();
-    const opened = client({ openTimeoutMs: 150, dialTimeoutMs: 100 }, { dial: dialBlackHole }).open(
+    const opened = client({ openTimeoutMs: 150, dialTimeoutMs: 6_000 }, { dial: dialBlackHole }).open(
       { recorders, sessionId: 's1' },
       never,
     );
     await expect(opened).rejects.toMatchObject({ code: 'RECORDER_UNAVAILABLE' });
-    expect(performance.now() - started).toBeLessThan(1_000);
+    expect(performance.now() - started).toBeLessThan(30_000);
   });
 
   it('stops at once when the client leaves', async () => {

@@ -170,7 +170,7 @@ describe('a gateway of two processes', () => {
     const closed = await eventually('the survivor is in the store', () => castWith('after', 'closed'));
     expect(closed).toContain('before');
     await eventually('what there is of the other is, too', () => castWith('lost', 'interrupted'));
-  }, 60_000);
+  });
 
   it('counts the sessions of one user over both, and frees those of a crashed worker', async () => {
     await using gateway = await startGateway();
@@ -195,7 +195,7 @@ describe('a gateway of two processes', () => {
     more.write('here\n');
     await more.until('here\n');
     for (const session of [...sessions, more]) session.close();
-  }, 60_000);
+  });
 
   it('sums its metrics, which never fall', async () => {
     await using gateway = await startGateway();
@@ -208,7 +208,7 @@ describe('a gateway of two processes', () => {
     for (let count = 0; count < 4; count++) expect(await request(gateway)).toBe(200);
     expect(await gateway.metric(total)).toBe(14);
     expect(await gateway.metric('tailcast_primary_resident_memory_bytes')).toBeLessThan(200 * 1024 ** 2);
-  }, 60_000);
+  });
 
   it('restarts one worker after another without failing a request, and tells sessions why they end', async () => {
     await using gateway = await startGateway('--drain-seconds', '3');
@@ -237,7 +237,7 @@ describe('a gateway of two processes', () => {
     session.write('new\n');
     await session.until('new\n');
     session.close();
-  }, 60_000);
+  });
 
   it('resumes a TLS session of one worker at the other', async () => {
     await using gateway = await startGateway();
@@ -257,7 +257,7 @@ describe('a gateway of two processes', () => {
       socket.destroy();
     }
     expect(reused).toEqual([false, true, true, true]);
-  }, 60_000);
+  });
 
   it('ends what a caller has open at every worker when the grant is gone', async () => {
     const daemon = await startLocalApiDouble();
@@ -283,7 +283,7 @@ describe('a gateway of two processes', () => {
     } finally {
       await daemon.close();
     }
-  }, 60_000);
+  });
 
   it('ends with all its workers when it is told to', async () => {
     const gateway = await startGateway('--drain-seconds', '3');
@@ -297,13 +297,13 @@ describe('a gateway of two processes', () => {
     for (const pid of workers) expect(() => process.kill(pid, 0)).toThrow(/ESRCH/);
     const ends = gateway.lines.filter(({ msg }) => msg === 'worker ended');
     expect(ends.map(({ exit }) => exit)).toEqual(['code 0', 'code 0']);
-  }, 60_000);
+  });
 
   it('says what is wrong, once, when the settings are', async () => {
     await expect(startGateway('--policy', join(directory, 'none.yaml'))).rejects.toThrow(
       /none\.yaml[\s\S]*a worker process could not be started/,
     );
-  }, 60_000);
+  });
 });
 
 /** The cast that holds `word`, if there is one, and if it is in that state. */

@@ -86,7 +86,7 @@ export async function startRole(
     signal: (signal) => void child.kill(signal),
     async stop() {
       if (child.exitCode === null) child.kill('SIGTERM');
-      const timer = setTimeout(() => child.kill('SIGKILL'), 30_000);
+      const timer = setTimeout(() => child.kill('SIGKILL'), 60_000);
       const [code] = (await ended) as [number | null];
       clearTimeout(timer);
       return code;
@@ -98,7 +98,7 @@ export async function startRole(
 export async function eventually<T>(
   what: string,
   look: () => Promise<T | undefined>,
-  timeoutMs = 15_000,
+  timeoutMs = 60_000,
 ): Promise<T> {
   const deadline = performance.now() + timeoutMs;
   for (;;) {

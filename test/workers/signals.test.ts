@@ -109,7 +109,7 @@ describe.each(WAYS)('%s', (_name, command) => {
     const ended = once(child, 'exit');
     child.kill('SIGKILL');
     await ended;
-    await expect.poll(() => listens(port), { timeout: 10_000 }).toBe(false);
+    await expect.poll(() => listens(port)).toBe(false);
   });
 
   it.skipIf(command === undefined)('ends with the exit code of the role', async () => {

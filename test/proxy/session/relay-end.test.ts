@@ -165,7 +165,7 @@ describe.each([
   { name: 'SPDY', make: spdy, tls: false },
   { name: 'WebSocket', make: webSocket, tls: true },
 ])('a server that has finished, a heartbeat, and no turn for the gateway, $name', ({ make, tls }) => {
-  it.each(MOMENTS)('$name', { timeout: 30_000 }, async ({ afterBytes, held }) => {
+  it.each(MOMENTS)('$name', async ({ afterBytes, held }) => {
     const conversation = make();
     const { client, upstream, heard, tell } = await startPeers(conversation, tls);
     const taps = createUnrecordedSessionTaps(conversation.protocol, conversation.chosen)!;

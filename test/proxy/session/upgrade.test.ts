@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
+import { RECORDER_LIMITS } from '../../../src/recording/recorder-client.ts';
 import type { RecordingPolicy } from '../../../src/recording/policy.ts';
 import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
 import {
@@ -425,7 +426,7 @@ describe('a refusal of the API server', () => {
 });
 
 describe('fail modes', () => {
-  it('enforced, no recorder: 403 with the reason, nothing dialled upstream, within two seconds', async () => {
+  it('enforced, no recorder: 403 with the reason, nothing dialled upstream, before any time limit', async () => {
     const { apiServer, rig: gateway } = await rig(
       webSocketExec([]),
       policy('failClosed', [await deadAddress()]),
@@ -436,7 +437,7 @@ describe('fail modes', () => {
     const body = await statusBody(client);
     expect(body.message).toContain('must be recorded');
     expect(body.message).toContain('ECONNREFUSED');
-    expect(performance.now() - started).toBeLessThan(2_000);
+    expect(performance.now() - started).toBeLessThan(RECORDER_LIMITS.dialTimeoutMs);
     expect(apiServer.connections).toBe(0);
     expect(gateway.named('requestRefused')).toMatchObject([
       { code: 'RECORDING_REQUIRED', user: 'alice@example.com' },

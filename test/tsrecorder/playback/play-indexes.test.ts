@@ -126,9 +126,7 @@ describe('the recorder', () => {
   it('says that there is none for what is no recording, and goes on', async () => {
     await using rig = await createRig();
     const id = await put(rig.directory, 'no header\n');
-    await expect
-      .poll(async () => (await rig.get(`/api/v1/recordings/${id}/playback`)).status, { timeout: 15_000 })
-      .toBe(404);
+    await expect.poll(async () => (await rig.get(`/api/v1/recordings/${id}/playback`)).status).toBe(404);
     expect((await rig.get('/readyz')).status).toBe(200);
   });
 
@@ -171,9 +169,7 @@ describe('what is derived from a recording that is removed', () => {
     await using _rig = await createRig({ slot: { number: 0, of: 2 }, retention }, directory);
     for (const folder of folders) {
       await expect
-        .poll(async () => (await readdir(folder)).filter((name) => name.startsWith('nX')), {
-          timeout: 15_000,
-        })
+        .poll(async () => (await readdir(folder)).filter((name) => name.startsWith('nX')))
         .toEqual([]);
       expect(await readdir(folder)).toHaveLength(2);
     }
@@ -205,7 +201,7 @@ describe('what is derived from a recording that is removed', () => {
     await indexes.forget([id]);
     gaps.resolve([]);
     await found.catch(() => undefined);
-    await expect.poll(() => lines.join(''), { timeout: 15_000 }).toContain('the recording was removed');
+    await expect.poll(() => lines.join('')).toContain('the recording was removed');
     expect(await readdir(directory)).toEqual([]);
     await indexes.close();
     await rm(directory, { recursive: true });
@@ -227,14 +223,11 @@ async function findFolder(root: string, usual: string): Promise<string> {
 async function settled(ask: () => Promise<{ status: number; body: string }>): Promise<string> {
   let body = '';
   await expect
-    .poll(
-      async () => {
-        const answer = await ask();
-        body = answer.body;
-        return answer.status;
-      },
-      { timeout: 15_000 },
-    )
+    .poll(async () => {
+      const answer = await ask();
+      body = answer.body;
+      return answer.status;
+    })
     .toBe(200);
   return body;
 }
