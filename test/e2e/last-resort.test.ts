@@ -49,7 +49,6 @@ describe('an exception at the top of a gateway', () => {
       await session.over;
       expect(await gateway.stop()).toBe(1);
     },
-    60_000,
   );
 
   it('with workers, drains that worker alone, and a fresh one serves meanwhile', async () => {

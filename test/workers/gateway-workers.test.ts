@@ -13,7 +13,7 @@ import type { Recording } from '../../src/tsrecorder/library/recording.ts';
 import { createRecorder, type Recorder } from '../../src/tsrecorder/server.ts';
 import { startLocalApiDouble, userNode } from '../support/local-api-double.ts';
 import { openExec, RefusedError, type ExecClient } from '../support/exec-client.ts';
-import { eventually, startRole, type RoleProcess } from './role-process.ts';
+import { eventually, type RoleProcess, servedBy, startRole } from './role-process.ts';
 
 const SLOTS = [0, 1] as const;
 const PER_USER = 5;
@@ -64,7 +64,7 @@ interface Gateway extends RoleProcess, AsyncDisposable {
   readonly url: string;
   readonly caPem: string;
   exec(...command: string[]): Promise<ExecClient>;
-  /** Sessions until both workers have one; the first of each. */
+  /** A session of each worker. */
   spread(): Promise<readonly { readonly exec: ExecClient; readonly sessionId: string }[]>;
 }
 
@@ -98,23 +98,15 @@ async function startGateway(...extra: string[]): Promise<Gateway> {
     caPem,
     exec,
     async spread() {
-      const found = new Map<number, { readonly exec: ExecClient; readonly sessionId: string }>();
-      while (found.size < SLOTS.length) {
-        const before = role.lines.length;
-        const session = await exec('cat');
-        const started = await role.line(
-          (line) => line.msg === 'session started' && role.lines.indexOf(line) >= before,
+      const found: { readonly exec: ExecClient; readonly sessionId: string }[] = [];
+      for (const slot of SLOTS) {
+        const session = await servedBy(role, slot, () => exec('cat'));
+        const { sessionId } = await role.line(
+          ({ msg, worker }) => msg === 'session started' && worker === slot,
         );
-        const slot = Number(started['worker']);
-        const sessionId = String(started['sessionId']);
-        if (!found.has(slot)) {
-          found.set(slot, { exec: session, sessionId });
-          continue;
-        }
-        session.close();
-        await role.line((line) => line.msg === 'session ended' && line['sessionId'] === sessionId);
+        found.push({ exec: session, sessionId: String(sessionId) });
       }
-      return SLOTS.map((slot) => found.get(slot)!);
+      return found;
     },
     async [Symbol.asyncDispose]() {
       await role.stop();
@@ -175,7 +167,9 @@ describe('a gateway of two processes', () => {
   it('counts the sessions of one user over both, and frees those of a crashed worker', async () => {
     await using gateway = await startGateway();
     const sessions: ExecClient[] = [];
-    for (let count = 0; count < PER_USER; count++) sessions.push(await gateway.exec('cat'));
+    for (let count = 0; count < PER_USER; count++) {
+      sessions.push(await servedBy(gateway, SLOTS[count % 2]!, () => gateway.exec('cat')));
+    }
     const refusal = await gateway.exec('cat').catch((error: unknown) => error);
     expect(refusal).toBeInstanceOf(RefusedError);
     expect(refusal).toMatchObject({

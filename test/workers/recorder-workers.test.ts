@@ -16,7 +16,7 @@ import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
 import type { Recording } from '../../src/tsrecorder/library/recording.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
 import { HEADER } from '../tsrecorder/recorder-rig.ts';
-import { eventually, startRole, type RoleProcess } from './role-process.ts';
+import { eventually, servedBy, startRole, type RoleProcess } from './role-process.ts';
 
 let directory: string;
 beforeEach(async () => {
@@ -116,20 +116,6 @@ async function openSessions(
   count: number,
 ): Promise<readonly Session[]> {
   return Promise.all(Array.from({ length: count }, (_, index) => openSession(recorder, first + index)));
-}
-
-/**
- * Lets only one of the two workers accept connections meanwhile: which of them takes one is up to the system, and on a
- * busy machine one of them may take all.
- */
-async function servedBy<T>(recorder: RoleProcess, slot: number, work: () => Promise<T>): Promise<T> {
-  const other = recorder.worker(1 - slot);
-  process.kill(other, 'SIGSTOP');
-  try {
-    return await work();
-  } finally {
-    process.kill(other, 'SIGCONT');
-  }
 }
 
 /** On a connection of its own: one that is used again would go on to whichever worker accepted it. */

@@ -94,6 +94,20 @@ export async function startRole(
   };
 }
 
+/**
+ * Lets only one of two workers accept connections meanwhile: which of them takes one is up to the system, and on a busy
+ * machine one of them may take all.
+ */
+export async function servedBy<T>(role: RoleProcess, slot: number, work: () => Promise<T>): Promise<T> {
+  const other = role.worker(1 - slot);
+  process.kill(other, 'SIGSTOP');
+  try {
+    return await work();
+  } finally {
+    process.kill(other, 'SIGCONT');
+  }
+}
+
 /** Repeats `look` until it gives something. @throws Error saying `what` after `timeoutMs` */
 export async function eventually<T>(
   what: string,
