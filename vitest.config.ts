@@ -19,7 +19,7 @@ export default defineConfig({
     expect: { poll: { interval: 20, timeout: 60_000 } },
     pool: 'forks',
     maxWorkers: availableParallelism(),
-    globalSetup: ['test/support/announce.ts'],
+    globalSetup: ['test/support/announce.ts', 'test/support/scratch.ts'],
     // A verification run shares its machine with others: what depends on time gets a second try there, and only there.
     retry: process.env['CI'] === 'true' ? 1 : 0,
     reporters: ['default'],

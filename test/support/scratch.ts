@@ -1,0 +1,57 @@
+/**
+ * One scratch folder for a whole run: whatever tests make below the system's folder for such things is in it, and goes with
+ * it. After the last test the places are looked at where a broken check would leave something.
+ */
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { homedir, tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+/** Short: paths of sockets are. */
+const PREFIX = 'tctest-';
+/** Tests name it as a folder that cannot be there. */
+const NOWHERE = '/nowhere';
+/** Names that only we give: what else programs leave at home or in the temporary folder is not ours to judge. */
+const OURS = /tailcast|tsrecorder|^\.kube$|^tc[a-z0-9]*-/;
+const AT_HOME = ['', '.cache', '.config', '.local', '.local/share', '.local/state'];
+
+/** Whole paths of what is in the places where a broken check would leave something. */
+export function namesThatTestsMayNotMake(home: string, temporary: string, root: string): ReadonlySet<string> {
+  const list = (folder: string): readonly string[] =>
+    existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : [];
+  const ours = (path: string): boolean => OURS.test(basename(path)) && !basename(path).startsWith(PREFIX);
+  return new Set([
+    ...list('/'),
+    ...list(root),
+    ...AT_HOME.flatMap((folder) => list(join(home, folder))).filter(ours),
+    ...list(temporary).filter(ours),
+  ]);
+}
+
+/** Once: the projects of a run share their set-up. */
+let begun = false;
+
+export default function setUp(): (() => void) | undefined {
+  if (begun) return undefined;
+  begun = true;
+  if (existsSync(NOWHERE))
+    throw new Error(`${NOWHERE} is there: a test run made it, and tests depend on its absence; remove it`);
+  const temporary = tmpdir();
+  const before = namesThatTestsMayNotMake(homedir(), temporary, ROOT);
+  const scratch = mkdtempSync(join(temporary, PREFIX));
+  // the processes that run the tests are started with it
+  process.env['TMPDIR'] = scratch;
+  return () => {
+    process.env['TMPDIR'] = temporary;
+    rmSync(scratch, { recursive: true, force: true, maxRetries: 3 });
+    const made = [...namesThatTestsMayNotMake(homedir(), temporary, ROOT)].filter(
+      (name) => !before.has(name),
+    );
+    if (made.length === 0) return;
+    const finding = `tests made something outside their scratch folder: ${made.join(', ')}`;
+    if (process.env['CI'] === 'true') throw new Error(finding);
+    // somebody who works on this machine may have made it
+    process.stderr.write(`tailcast: ${finding}\n`);
+  };
+}
