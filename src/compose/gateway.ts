@@ -12,12 +12,12 @@ import { createEvents, type Events } from '../observe/events.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
-import { openOpsServer, runChecks, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
+import { openOpsServer, failuresOf, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import type { Policy } from '../proxy/gate/policy.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
 import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
 import { createProxyServer, type ProxyServer } from '../proxy/front/server.ts';
-import { createSessionLimits, type SessionLimits } from '../proxy/session/session-limits.ts';
+import { createSessionCounts, type SessionCounts } from '../proxy/session/session-counts.ts';
 import { createSessionRegistry } from '../proxy/session/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
 import { createUpstreamConnector, type UpstreamConnector } from '../proxy/upstream/upstream-connect.ts';
@@ -159,7 +159,7 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   if (ops !== undefined) stack.defer(() => ops.close());
   const listener = await listen(config, certificates, options);
   listener.onConnection((socket, alpn, peer) => server.serve(socket, alpn, peer));
-  link?.ready({ registry: metrics.registry, health: () => runChecks(checksOf(health), WORKER_CHECK_MS) });
+  link?.ready({ registry: metrics.registry, health: () => failuresOf(checksOf(health), WORKER_CHECK_MS) });
   const podName = options.environment.get('POD_NAME') ?? options.environment.get('HOSTNAME');
   if (config.checkRights) void warnOfRights({ apiServer, mode: config.mode, podName, log }, abort.signal);
   return {
@@ -357,9 +357,9 @@ async function listen(
 }
 
 /** Places are given out by the primary when several processes have sessions. */
-function sessionLimits({ sessions }: Policy, link: WorkerLink | undefined): SessionLimits {
+function sessionLimits({ sessions }: Policy, link: WorkerLink | undefined): SessionCounts {
   const { perUser, total } = sessions;
-  if (link === undefined) return createSessionLimits({ perUser, total });
+  if (link === undefined) return createSessionCounts({ perUser, total });
   return { enter: (user) => link.enter(user, { perUser, total }) };
 }
 

@@ -6,7 +6,7 @@ import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger } from '../observe/logger.ts';
-import { openOpsServer, runChecks, type ReadinessCheck } from '../observe/ops-server.ts';
+import { openOpsServer, failuresOf, type ReadinessCheck } from '../observe/ops-server.ts';
 import { isLoopback } from '../tailnet/addresses.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
@@ -62,7 +62,7 @@ export async function runRecorder(
     config.opsListen === undefined || link !== undefined
       ? undefined
       : await openOpsServer({ ...config.opsListen, metrics: registry, checks });
-  link?.ready({ registry, health: () => runChecks(checks, WORKER_CHECK_MS) });
+  link?.ready({ registry, health: () => failuresOf(checks, WORKER_CHECK_MS) });
   const { url, readUrl } = recorder;
   log.info(
     { url, ...(readUrl === url ? {} : { readUrl }), store: config.store, ops: ops?.address },

@@ -66,7 +66,7 @@ async function route(
     case '/livez':
       return send(response, 200, 'ok\n');
     case '/readyz': {
-      const failures = await runChecks(options.checks, options.timeoutMs ?? 2000);
+      const failures = await failuresOf(options.checks, options.timeoutMs ?? 2000);
       if (options.draining?.() === true) failures.push('draining');
       return failures.length === 0
         ? send(response, 200, 'ok\n')
@@ -80,7 +80,7 @@ async function route(
 }
 
 /** @returns what is wrong, one text per check that failed or did not answer within `timeoutMs` */
-export async function runChecks(checks: readonly ReadinessCheck[], timeoutMs: number): Promise<string[]> {
+export async function failuresOf(checks: readonly ReadinessCheck[], timeoutMs: number): Promise<string[]> {
   const results = await Promise.allSettled(
     checks.map(async (entry) => {
       const signal = AbortSignal.timeout(timeoutMs);

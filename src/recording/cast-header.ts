@@ -7,7 +7,7 @@ import type { SessionAnnotation } from '../wire/recorder-api/annotation.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 
 /** What is known about a session before its first byte. */
-export interface SessionFacts {
+export interface SessionBeginning {
   /** Also the header's `connectionID`, which other producers leave empty for Kubernetes sessions. */
   readonly sessionId: string;
   readonly identity: Identity;
@@ -22,7 +22,7 @@ export interface SessionFacts {
 }
 
 /** A header line for a terminal of `size`; 0 columns and rows without one. */
-export function castHeaderLine(facts: SessionFacts, size: TerminalSize): string {
+export function castHeaderLine(facts: SessionBeginning, size: TerminalSize): string {
   const { identity, info, exec } = facts;
   return encodeCastHeader({
     version: 2,
@@ -49,7 +49,7 @@ export function castHeaderLine(facts: SessionFacts, size: TerminalSize): string 
   });
 }
 
-export function sessionAnnotation(facts: SessionFacts): SessionAnnotation {
+export function sessionAnnotation(facts: SessionBeginning): SessionAnnotation {
   const { exec, subprotocol, user } = facts;
   return {
     kind: 'session',

@@ -19,12 +19,12 @@ import {
   DEFAULT_PENDING_BYTES,
   type MoveIntent,
   type RecorderUpload,
-  type UploadOptions,
+  type UploadLimits,
 } from './recorder-upload.ts';
 import { openV1 } from './recorder-v1.ts';
 import { NotV2Error, openV2 } from './recorder-v2.ts';
 
-export interface RecorderLimits extends UploadOptions {
+export interface RecorderClientLimits extends UploadLimits {
   /** One connection attempt. */
   readonly dialTimeoutMs: number;
   /** `HEAD /v2/record`, the response of the POST, and `100 Continue` of a v1 upload, each. */
@@ -42,7 +42,7 @@ export interface RecorderLimits extends UploadOptions {
   readonly moveRetryMs: number;
 }
 
-export const RECORDER_LIMITS: RecorderLimits = {
+export const RECORDER_CLIENT_LIMITS: RecorderClientLimits = {
   dialTimeoutMs: 5_000,
   probeTimeoutMs: 10_000,
   openTimeoutMs: 30_000,
@@ -63,7 +63,7 @@ export interface RecorderClientDeps {
   readonly log: Logger;
   /** Which node an address belongs to. Default: every address is a recorder of its own. */
   readonly nodeOf?: (address: string) => string;
-  readonly limits?: Partial<RecorderLimits>;
+  readonly limits?: Partial<RecorderClientLimits>;
   readonly lateLimits?: Partial<LateLimits>;
   /** Keeps on disk what is not acknowledged. Without it that ends with this process. */
   readonly journals?: Journals | undefined;
@@ -98,7 +98,7 @@ export interface RecorderClient {
 }
 
 export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
-  const limits: RecorderLimits = { ...RECORDER_LIMITS, ...deps.limits };
+  const limits: RecorderClientLimits = { ...RECORDER_CLIENT_LIMITS, ...deps.limits };
   const candidates = createCandidates({
     nodeOf: deps.nodeOf ?? ((address) => address),
     nowMs: deps.nowMs,
@@ -162,7 +162,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
 interface Context {
   readonly dial: DialRecorder;
   readonly log: Logger;
-  readonly limits: RecorderLimits;
+  readonly limits: RecorderClientLimits;
   readonly candidates: RecorderCandidates;
   /** Ends the search for recorders of sessions that had one. */
   readonly closing: AbortSignal;

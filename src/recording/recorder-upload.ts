@@ -68,7 +68,7 @@ export interface RecorderUpload {
   abort(): void;
 }
 
-export interface UploadOptions {
+export interface UploadLimits {
   /**
    * Bytes that may be unacknowledged before writers wait; 0: every writer waits for its own. That would hold shells up
    * without a gain where acknowledgements come when it suits the recorder and promise nothing: such a one gets
@@ -106,7 +106,7 @@ export const DEFAULT_PENDING_BYTES = 8 * 1024 * 1024;
 /** Wraps an open connection; from now on the upload owns it. */
 export function createUpload(
   first: RecorderConnection,
-  options: UploadOptions,
+  options: UploadLimits,
   deps: UploadDeps = {},
 ): RecorderUpload {
   return new Upload(first, options, deps);
@@ -115,7 +115,7 @@ export function createUpload(
 type State = 'open' | 'finishing' | 'done' | 'lost' | 'aborted';
 
 class Upload implements RecorderUpload {
-  readonly #options: UploadOptions;
+  readonly #options: UploadLimits;
   readonly #deps: UploadDeps;
   readonly #kept = new RetainedBytes();
   readonly #preamble = new Preamble();
@@ -135,7 +135,7 @@ class Upload implements RecorderUpload {
   /** Something that is kept is not in the journal. */
   #unsaved = false;
 
-  constructor(connection: RecorderConnection, options: UploadOptions, deps: UploadDeps) {
+  constructor(connection: RecorderConnection, options: UploadLimits, deps: UploadDeps) {
     this.#options = options;
     this.#deps = deps;
     this.#connection = connection;

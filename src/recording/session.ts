@@ -42,10 +42,10 @@ export interface SessionOptions {
   readonly about: SessionAnnotation;
   /** Monotonic. */
   readonly nowMs: () => number;
-  readonly limits?: Partial<SessionLimits>;
+  readonly limits?: Partial<RecordingLimits>;
 }
 
-export interface SessionLimits {
+export interface RecordingLimits {
   /** How long, and for how many bytes of output, the header waits for the first resize. */
   readonly sizeWaitMs: number;
   readonly sizeWaitBytes: number;
@@ -53,7 +53,7 @@ export interface SessionLimits {
   readonly maxLineBytes: number;
 }
 
-export const SESSION_LIMITS: SessionLimits = {
+export const RECORDING_LIMITS: RecordingLimits = {
   sizeWaitMs: 1_000,
   sizeWaitBytes: 64 * 1024,
   maxLineBytes: 64 * 1024,
@@ -85,7 +85,7 @@ interface HeldOutput {
 export class RecordingSession {
   readonly #sink: Sink;
   readonly #options: SessionOptions;
-  readonly #limits: SessionLimits;
+  readonly #limits: RecordingLimits;
   readonly #text: Readonly<Record<OutputStream, OutputText>>;
   readonly #startedMs: number;
   readonly #wait: Deadline | undefined;
@@ -109,7 +109,7 @@ export class RecordingSession {
   constructor(sink: Sink, options: SessionOptions) {
     this.#sink = sink;
     this.#options = options;
-    this.#limits = { ...SESSION_LIMITS, ...options.limits };
+    this.#limits = { ...RECORDING_LIMITS, ...options.limits };
     this.#text = {
       stdout: new OutputText(this.#limits.maxLineBytes),
       stderr: new OutputText(this.#limits.maxLineBytes),

@@ -390,7 +390,7 @@ const FRONT = [
     ['a refusal ends', "if (error.code !== 'IDENTITY_UNAVAILABLE') return finish(entry, error);", ''],
   ),
   ...inFile(
-    'src/proxy/session/session-limits.ts',
+    'src/proxy/session/session-counts.ts',
     ['per user', 'if (own >= limits.perUser) {', 'if (own > 1e9) {'],
     ['in total', 'if (open.total >= limits.total) {', 'if (open.total > 1e9) {'],
   ),
@@ -634,8 +634,8 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/attack/life.test.ts',
   ],
   'src/proxy/gate/recheck.ts': ['test/proxy/gate/recheck.test.ts'],
-  'src/proxy/session/session-limits.ts': ['test/proxy/session/session-limits.test.ts'],
-  'src/place-count.ts': ['test/place-count.test.ts', 'test/proxy/session/session-limits.test.ts'],
+  'src/proxy/session/session-counts.ts': ['test/proxy/session/session-counts.test.ts'],
+  'src/place-count.ts': ['test/place-count.test.ts', 'test/proxy/session/session-counts.test.ts'],
   'src/proxy/session/upgrade-session.ts': [
     'test/proxy/session-life.test.ts',
     'test/proxy/session/upgrade.test.ts',

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
-import { createSessionLimits } from '../../src/proxy/session/session-limits.ts';
+import { createSessionCounts } from '../../src/proxy/session/session-counts.ts';
 import type { UpgradeDeps } from '../../src/proxy/session/upgrade.ts';
 import { startRecorderDouble } from '../support/recorder-double.ts';
 import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
@@ -122,7 +122,7 @@ describe('a session', () => {
   });
 
   it('is refused with 429 beyond the limit of its user, and its place is free after it', async () => {
-    const { rig } = await start({ counts: createSessionLimits({ perUser: 1, total: 5 }) });
+    const { rig } = await start({ counts: createSessionCounts({ perUser: 1, total: 5 }) });
     const first = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     expect(first.status).toBe(101);
     const second = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
@@ -141,7 +141,7 @@ describe('a session', () => {
   });
 
   it('that is refused for another reason takes no place', async () => {
-    const counts = createSessionLimits({ perUser: 1, total: 5 });
+    const counts = createSessionCounts({ perUser: 1, total: 5 });
     const { rig } = await start({
       counts,
       recordApiRequest: async () => {},

@@ -4,7 +4,7 @@ import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
 import {
   createRecorderClient,
   type RecorderClientDeps,
-  type RecorderLimits,
+  type RecorderClientLimits,
 } from '../../src/recording/recorder-client.ts';
 import type { DialRecorder } from '../../src/recording/recorder-connection.ts';
 import { dialBlackHole, dialLoopback } from '../support/recorder-dial.ts';
@@ -27,7 +27,7 @@ async function recorder(behaviour: RecorderBehaviour = {}, port = 0): Promise<Re
   return double;
 }
 
-function client(limits: Partial<RecorderLimits> = {}, deps: Partial<RecorderClientDeps> = {}) {
+function client(limits: Partial<RecorderClientLimits> = {}, deps: Partial<RecorderClientDeps> = {}) {
   return createRecorderClient({
     dial: dialLoopback,
     nowMs: () => performance.now(),

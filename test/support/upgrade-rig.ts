@@ -17,7 +17,7 @@ import { createSessionRegistry, type SessionRegistry } from '../../src/proxy/ses
 import { createUpgradeHandler, type UpgradeDeps } from '../../src/proxy/session/upgrade.ts';
 import type { RecordingPolicy } from '../../src/recording/policy.ts';
 import type { LateLimits } from '../../src/recording/late-deliveries.ts';
-import { createRecorderClient, type RecorderLimits } from '../../src/recording/recorder-client.ts';
+import { createRecorderClient, type RecorderClientLimits } from '../../src/recording/recorder-client.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
 import { ByteReader } from './byte-reader.ts';
 import { dialLoopback } from './recorder-dial.ts';
@@ -115,7 +115,7 @@ export interface Rig {
 export async function startRig(options: {
   readonly apiServer: ApiServerDouble;
   readonly recording: RecordingPolicy;
-  readonly recorderLimits?: Partial<RecorderLimits>;
+  readonly recorderLimits?: Partial<RecorderClientLimits>;
   readonly lateLimits?: Partial<LateLimits>;
   readonly deps?: Partial<UpgradeDeps>;
 }): Promise<Rig> {

@@ -2,7 +2,7 @@
 import { TailcastError } from '../../errors.ts';
 import { createPlaceCount } from '../../place-count.ts';
 
-export interface SessionLimits {
+export interface SessionCounts {
   /**
    * Takes a place; the returned function gives it back, once.
    * @throws TailcastError `OVERLOADED`
@@ -10,10 +10,10 @@ export interface SessionLimits {
   enter(user: string): Promise<() => void>;
 }
 
-export function createSessionLimits(limits: {
+export function createSessionCounts(limits: {
   readonly perUser: number;
   readonly total: number;
-}): SessionLimits {
+}): SessionCounts {
   const open = createPlaceCount();
   return {
     async enter(user) {

@@ -20,12 +20,12 @@ export interface LiveSession {
   readonly upstream: Duplex;
   readonly upstreamHead: Uint8Array;
   /** Recorded, or passed on. */
-  readonly carried: LiveRecording | Tunnel;
+  readonly carried: SessionRecording | Tunnel;
   /** How much of its output may wait here; not given: none, the API server waits. */
   readonly buffer?: BufferDepth;
 }
 
-export interface LiveRecording {
+export interface SessionRecording {
   readonly session: RecordingSession;
   readonly taps: SessionTaps;
   readonly upload: RecorderUpload;
@@ -127,7 +127,7 @@ async function run(
   return { ...relay.totals, ...(end.error === undefined ? {} : { error: end.error.code }) };
 }
 
-function recordingOf({ carried }: Pick<LiveSession, 'carried'>): LiveRecording | undefined {
+function recordingOf({ carried }: Pick<LiveSession, 'carried'>): SessionRecording | undefined {
   return 'session' in carried ? carried : undefined;
 }
 
@@ -193,7 +193,7 @@ function judgeRelay(end: RelayEnd, live: LiveSession, pressed: boolean): End {
 }
 
 function watchRecorder(
-  { session, upload, enforce }: LiveRecording,
+  { session, upload, enforce }: SessionRecording,
   { fields }: LiveSession,
   deps: SessionDeps,
   wanted: PromiseWithResolvers<End>,

@@ -19,9 +19,9 @@ import type { RequestClass } from '../../kube/interactive.ts';
 import { cleanResponseHeaders } from '../../kube/headers.ts';
 import { rawStatusResponse } from '../../kube/status.ts';
 import type { Events } from '../../observe/events.ts';
-import { castHeaderLine, sessionAnnotation, type SessionFacts } from '../../recording/cast-header.ts';
+import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
-import { RecordingSession, type SessionLimits } from '../../recording/session.ts';
+import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
 import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
@@ -29,7 +29,7 @@ import { handshakeForBrowser } from '../gate/browser-pages.ts';
 import type { Admission, Gate } from '../gate/gate.ts';
 import type { PortRange } from '../gate/policy.ts';
 import type { Rechecks } from '../gate/recheck.ts';
-import type { SessionLimits as SessionCounts } from './session-limits.ts';
+import type { SessionCounts } from './session-counts.ts';
 import { openAccount, whatWasAsked, type AccountDeps, type UpgradeAccount } from './upgrade-account.ts';
 import { encodeChunks, encodeHead, warningLines } from './upgrade-head.ts';
 import { openRecorder, type RecorderDeps } from './upgrade-recorder.ts';
@@ -40,7 +40,7 @@ import { prepareSocket } from './session-socket.ts';
 import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
 import {
   runSession,
-  type LiveRecording,
+  type SessionRecording,
   type LiveSession,
   type SessionDeps,
   type SessionResult,
@@ -85,7 +85,7 @@ export interface UpgradeDeps
   readonly limits?: Partial<UpgradeLimits>;
 }
 
-export interface UpgradeLimits extends Partial<SessionLimits> {
+export interface UpgradeLimits extends Partial<RecordingLimits> {
   /** How long the API server may take to answer; it may have to reach a kubelet first. */
   readonly responseTimeoutMs: number;
   /** How long one end of a connection may stay open after the other. */
@@ -285,14 +285,14 @@ function beginRecording(
   protocol: StreamProtocol,
   answer: Extract<UpgradeAnswer, { kind: 'switched' }>,
   upload: RecorderUpload | undefined,
-): LiveRecording | undefined {
+): SessionRecording | undefined {
   if (headerLines(answer.rawHeaders, 'sec-websocket-extensions').some((value) => value.trim() !== '')) {
     throw new TailcastError('UPSTREAM_BROKEN', 'it uses a WebSocket extension that was not offered');
   }
   if (upload === undefined) return undefined;
   const { identity, info, target, impersonation } = admission;
   const exec = parseExecOptions(target);
-  const facts: SessionFacts = {
+  const facts: SessionBeginning = {
     sessionId: admission.id,
     identity,
     info,
@@ -333,7 +333,7 @@ async function start(
   answer: Extract<UpgradeAnswer, { kind: 'switched' }>,
   agreed: {
     readonly protocol: string;
-    readonly carried: LiveRecording | Tunnel;
+    readonly carried: SessionRecording | Tunnel;
     readonly warnings?: readonly string[];
   },
 ): Promise<Running> {

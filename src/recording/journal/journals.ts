@@ -201,7 +201,7 @@ export class Journals {
       content = await readLeft(left.paths, this.#options.key);
     } catch (error) {
       await this.#setAside(left.paths, errorText(error));
-      this.#left.delete(nameOf(left));
+      this.#left.delete(journalName(left));
       return;
     }
     for (const { path, reason } of content?.damaged ?? []) await this.#setAside([path], reason);
@@ -252,14 +252,14 @@ export class Journals {
       state,
       taken: false,
       remove: () => {
-        if (this.#left.get(nameOf(left)) !== left) return;
-        this.#left.delete(nameOf(left));
+        if (this.#left.get(journalName(left)) !== left) return;
+        this.#left.delete(journalName(left));
         this.#bytes -= bytes;
         for (const path of paths) unlink(path).catch(() => undefined);
       },
       wait: () => (left.state = 'waiting'),
     };
-    if (paths.length > 0) this.#left.set(nameOf(left), left);
+    if (paths.length > 0) this.#left.set(journalName(left), left);
     return left;
   }
 
@@ -284,7 +284,7 @@ export class Journals {
   }
 }
 
-function nameOf({ paths }: Pick<Left, 'paths'>): string {
+function journalName({ paths }: Pick<Left, 'paths'>): string {
   return journalNameOf(paths[0] ?? '');
 }
 

@@ -105,7 +105,8 @@ class Batches implements EventBatches {
       const found = new Map<string, string>();
       for (const file of await this.#files()) {
         const content = await readUnlessGone(join(this.#options.directory, file));
-        if (content !== undefined) found.set(nameOf(file), content.slice(0, content.lastIndexOf('\n') + 1));
+        if (content !== undefined)
+          found.set(batchName(file), content.slice(0, content.lastIndexOf('\n') + 1));
       }
       return found;
     });
@@ -202,7 +203,7 @@ class Batches implements EventBatches {
     });
     if (content === undefined) return;
     if (content.length > 0) {
-      const name = nameOf(file);
+      const name = batchName(file);
       try {
         await store.putDocument(name, content);
       } catch (error) {
@@ -232,7 +233,7 @@ class Batches implements EventBatches {
   }
 }
 
-function nameOf(file: string): string {
+function batchName(file: string): string {
   return `${batchPrefix(file.slice(0, 10))}${file}`;
 }
 

@@ -99,7 +99,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
   const builds = createBuilds(options);
   return {
     async find(entry) {
-      const name = nameOf(entry);
+      const name = indexName(entry);
       const known = await readStored(directory, name);
       if (known !== undefined) return known.index;
       const state = builds.start(entry, name);
@@ -110,7 +110,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
       return { progress: state.total === 0 ? 0 : Math.min(1, state.bytes / state.total) };
     },
     async frame(entry, index) {
-      const name = nameOf(entry);
+      const name = indexName(entry);
       const known = await readStored(directory, name);
       const start = known?.frameOffsets[index];
       const end = known?.frameOffsets[index + 1];
@@ -232,7 +232,7 @@ async function forget(directory: string, gone: ReadonlySet<string>): Promise<voi
 }
 
 /** @throws TailcastError `PLAY_INDEX_UNAVAILABLE` for a recording that still grows. */
-function nameOf({ recording, version }: CatalogEntry): string {
+function indexName({ recording, version }: CatalogEntry): string {
   if (version === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'the session is not over');
   return encodeURIComponent(`${recording.id}~${version}`);
 }

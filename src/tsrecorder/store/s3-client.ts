@@ -109,31 +109,34 @@ export function statusOf(error: unknown): number | undefined {
 }
 
 /** S3's own name of an error, e.g. `NoSuchKey`. */
-export function nameOf(error: unknown): string {
+export function errorName(error: unknown): string {
   return error instanceof Error ? error.name : '';
 }
 
 /** Answers that no repetition will change before somebody changes the configuration. */
 export function isMisconfigured(error: unknown): boolean {
-  return [301, 400, 403, 404].includes(statusOf(error) ?? 0) || nameOf(error) === 'CredentialsProviderError';
+  return (
+    [301, 400, 403, 404].includes(statusOf(error) ?? 0) || errorName(error) === 'CredentialsProviderError'
+  );
 }
 
 /** Whether a condition of ours was not met: the name is taken. */
 export function isTaken(error: unknown): boolean {
-  return statusOf(error) === 412 || nameOf(error) === 'PreconditionFailed';
+  return statusOf(error) === 412 || errorName(error) === 'PreconditionFailed';
 }
 
 /** As our own error. The text of S3's errors names keys and buckets, so only its code is told to uploaders. */
 export function asStoreError(error: unknown): TailcastError {
   if (error instanceof TailcastError) return error;
   const status = statusOf(error);
-  const code = error instanceof Error && 'code' in error ? String(error.code) : nameOf(error);
-  const detail = status === undefined ? code || errorText(error) : `S3 answered ${status} ${nameOf(error)}`;
+  const code = error instanceof Error && 'code' in error ? String(error.code) : errorName(error);
+  const detail =
+    status === undefined ? code || errorText(error) : `S3 answered ${status} ${errorName(error)}`;
   return new TailcastError('STORE_FAILED', detail, { cause: error });
 }
 
 function isAboutCredentials(error: unknown): boolean {
-  return statusOf(error) === 403 || /Expired|Credential|InvalidToken|AccessKey/.test(nameOf(error));
+  return statusOf(error) === 403 || /Expired|Credential|InvalidToken|AccessKey/.test(errorName(error));
 }
 
 function memberOf(value: unknown, name: string): unknown {

@@ -12,7 +12,7 @@ import {
 import { TailcastError } from '../../errors.ts';
 import { createTurnstile } from '../files/turnstile.ts';
 import type { PutOptions } from './bucket.ts';
-import { isTaken, nameOf, statusOf, type S3Connection, type S3Settings } from './s3-client.ts';
+import { isTaken, errorName, statusOf, type S3Connection, type S3Settings } from './s3-client.ts';
 import { compareDigest, createDigest, type ContentDigest, type PartDigest } from './s3-digest.ts';
 import type { ObjectStat } from './store.ts';
 
@@ -125,7 +125,7 @@ export class S3Uploader {
         await this.#uploadParts(name, file, bytes, partBytes, (content) => digests.part(content), options);
     } catch (error) {
       // taken by another, or by an earlier try of ours whose answer was lost
-      if (!isTaken(error) && nameOf(error) !== 'NoSuchUpload') throw error;
+      if (!isTaken(error) && errorName(error) !== 'NoSuchUpload') throw error;
       await this.#assertSame(name, file, bytes);
       return;
     }

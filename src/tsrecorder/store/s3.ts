@@ -48,24 +48,24 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
   const listing = createListing(options);
   let eventsMarked = false;
 
-  const nameOf = (key: RecordingKey, kind: ObjectKind): string =>
+  const objectName = (key: RecordingKey, kind: ObjectKind): string =>
     recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind];
 
   return {
     async finish(upload) {
       const { key } = upload;
       const retain = { retain: true };
-      if ((await bucket.stat(nameOf(key, 'cast'))) === undefined) {
+      if ((await bucket.stat(objectName(key, 'cast'))) === undefined) {
         if (upload.notesPath !== undefined) {
-          await bucket.putFile(nameOf(key, 'notes'), upload.notesPath, upload.notesBytes, retain);
+          await bucket.putFile(objectName(key, 'notes'), upload.notesPath, upload.notesBytes, retain);
         }
-        await bucket.put(nameOf(key, 'sidecar'), Buffer.from(upload.sidecar), retain);
+        await bucket.put(objectName(key, 'sidecar'), Buffer.from(upload.sidecar), retain);
         if (upload.sessionMark !== undefined) {
           await bucket.put(SESSIONS_FOLDER + markName(key, upload.sessionMark), new Uint8Array());
         }
       }
       const once = { retain: true, once: true };
-      await bucket.putFile(nameOf(key, 'cast'), upload.castPath, upload.castBytes, once);
+      await bucket.putFile(objectName(key, 'cast'), upload.castPath, upload.castBytes, once);
       listing.changed(key);
     },
     async putEvent(key, content) {
@@ -75,12 +75,12 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
       eventsMarked = true;
     },
     list: () => listing.list(),
-    stat: (key, kind) => bucket.stat(nameOf(key, kind)),
-    read: (key, kind, range) => bucket.get(nameOf(key, kind), range),
+    stat: (key, kind) => bucket.stat(objectName(key, kind)),
+    read: (key, kind, range) => bucket.get(objectName(key, kind), range),
     async remove(key) {
-      await bucket.remove(nameOf(key, 'cast'));
-      await bucket.remove(nameOf(key, 'sidecar'));
-      await bucket.remove(nameOf(key, 'notes'));
+      await bucket.remove(objectName(key, 'cast'));
+      await bucket.remove(objectName(key, 'sidecar'));
+      await bucket.remove(objectName(key, 'notes'));
       for await (const { objects } of bucket.list({ prefix: `${SESSIONS_FOLDER}${recordingId(key)}~` })) {
         for (const { name } of objects) await bucket.remove(name);
       }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
-import { createSessionLimits } from '../../../src/proxy/session/session-limits.ts';
+import { createSessionCounts } from '../../../src/proxy/session/session-counts.ts';
 
 async function codeOf(act: () => Promise<unknown>): Promise<string | undefined> {
   try {
@@ -13,7 +13,7 @@ async function codeOf(act: () => Promise<unknown>): Promise<string | undefined> 
 
 describe('session limits', () => {
   it('hold for one user and leave room for others', async () => {
-    const limits = createSessionLimits({ perUser: 2, total: 3 });
+    const limits = createSessionCounts({ perUser: 2, total: 3 });
     const leave = [await limits.enter('a'), await limits.enter('a')];
     expect(await codeOf(() => limits.enter('a'))).toBe('OVERLOADED');
     await limits.enter('b');
@@ -24,7 +24,7 @@ describe('session limits', () => {
   });
 
   it('count one leaving once', async () => {
-    const limits = createSessionLimits({ perUser: 2, total: 10 });
+    const limits = createSessionCounts({ perUser: 2, total: 10 });
     const leave = await limits.enter('a');
     await limits.enter('a');
     leave();

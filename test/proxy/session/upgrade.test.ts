@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { RECORDER_LIMITS } from '../../../src/recording/recorder-client.ts';
+import { RECORDER_CLIENT_LIMITS } from '../../../src/recording/recorder-client.ts';
 import type { RecordingPolicy } from '../../../src/recording/policy.ts';
 import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
 import {
@@ -437,7 +437,7 @@ describe('fail modes', () => {
     const body = await statusBody(client);
     expect(body.message).toContain('must be recorded');
     expect(body.message).toContain('ECONNREFUSED');
-    expect(performance.now() - started).toBeLessThan(RECORDER_LIMITS.dialTimeoutMs);
+    expect(performance.now() - started).toBeLessThan(RECORDER_CLIENT_LIMITS.dialTimeoutMs);
     expect(apiServer.connections).toBe(0);
     expect(gateway.named('requestRefused')).toMatchObject([
       { code: 'RECORDING_REQUIRED', user: 'alice@example.com' },
