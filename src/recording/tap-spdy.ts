@@ -12,7 +12,7 @@
  * Kubernetes' server never ends the error stream: when it closes the connection it resets all streams, behind everything
  * else. So a status is kept from the client until that has come: what is cut off before has another status.
  */
-import { createHeartbeatSearch } from './heartbeat-search.ts';
+import { createClientHeartbeats } from './client-heartbeats.ts';
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import {
   createSpdyParser,
@@ -107,29 +107,27 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
   const readSize = createSizeReader(session);
-  let mayWait = false;
-  let answers: Uint8Array[] | undefined;
-  const heartbeat = createHeartbeatSearch(isPingBegun, PING_BYTES);
+  const heartbeats = createClientHeartbeats(parser, isPingBegun, PING_BYTES);
   /** The client has given up a stream, or all of them. */
   let left = false;
   const seeData = (event: SpdyDataPiece): void => {
     const { role } = streams.find(event.streamId);
     if (role === 'resize') readSize(event.payload);
     else if (role === 'stdin') session.input(event.payload.length);
-    if (role !== 'resize' || event.fin) mayWait = false;
+    if (role !== 'resize' || event.fin) heartbeats.isUrgent();
   };
   const see = (event: SpdyEvent): void => {
     // ids of a client are odd; with an even one it answers the server
     const isHeartbeat = event.kind === 'ping' && event.id % 2 === 1;
-    if (isHeartbeat) answers?.push(encodeSpdyFrame(event));
-    else answers = undefined;
+    if (isHeartbeat) heartbeats.beats(encodeSpdyFrame(event));
+    else heartbeats.isMore();
     switch (event.kind) {
       case 'synStream':
-        mayWait = false;
+        heartbeats.isUrgent();
         streams.open(event.streamId, headers.decode(event.block).get('streamtype'));
         return;
       case 'headers':
-        mayWait = false;
+        heartbeats.isUrgent();
         headers.decode(event.block);
         return;
       case 'synReply':
@@ -138,7 +136,7 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
         return seeData(event);
       case 'rstStream':
       case 'goaway':
-        mayWait = false;
+        heartbeats.isUrgent();
         left = true;
         return;
       case 'settings':
@@ -148,17 +146,7 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
     }
   };
   return {
-    push(chunk) {
-      // what is kept from before is judged together with this
-      if (heartbeat.begunBytes === 0 || !mayWait) {
-        mayWait = parser.atBoundary || heartbeat.begunBytes > 0;
-        answers = [];
-      }
-      const wait = seeAll(parser, chunk, see, session);
-      heartbeat.look(chunk, parser.partialBytes);
-      if (!parser.atBoundary && heartbeat.begunBytes === 0) mayWait = false;
-      return wait;
-    },
+    push: (chunk) => heartbeats.look(chunk, () => seeAll(parser, chunk, see, session)),
     delivered() {},
     get standsBetweenFrames() {
       return parser.atBoundary;
@@ -167,13 +155,13 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
       return left;
     },
     get mayWait() {
-      return mayWait;
+      return heartbeats.mayWait;
     },
     get heartbeatBytes() {
-      return heartbeat.begunBytes;
+      return heartbeats.heartbeatBytes;
     },
     get answers() {
-      return answers ?? [];
+      return heartbeats.answers;
     },
   };
 }

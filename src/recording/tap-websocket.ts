@@ -9,7 +9,7 @@
  *
  * Server messages are recorded frame piece by frame piece as they arrive; payload of stdin is counted, not copied.
  */
-import { createHeartbeatSearch } from './heartbeat-search.ts';
+import { createClientHeartbeats } from './client-heartbeats.ts';
 import { decodeBase64 } from '../wire/base64.ts';
 import { CHANNEL, encodeBase64Message, type ChannelProtocol } from '../wire/remotecommand/channel.ts';
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
@@ -59,23 +59,21 @@ function createClientSide(
   const readSize = createSizeReader(session);
   let message = createMessage(protocol);
   let closeSignal: Uint8Array = EMPTY;
-  let mayWait = false;
-  let answers: Uint8Array[] | undefined;
   let ping: Uint8Array = EMPTY;
-  const heartbeat = createHeartbeatSearch(isPingBegun, MAX_PING_BYTES);
+  const heartbeats = createClientHeartbeats(scanner, isPingBegun, MAX_PING_BYTES);
   /** The client has sent its close frame. */
   let left = false;
   const see = (piece: WebSocketPiece): void => {
     if (piece.opcode === OPCODE.ping) return seePing(piece);
-    answers = undefined;
+    heartbeats.isMore();
     if (piece.opcode === OPCODE.close) {
       left = true;
-      mayWait = false;
+      heartbeats.isUrgent();
     }
     if (isControl(piece)) return;
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
     const rest = openMessage(message, piece);
-    if (message.channel !== CHANNEL.resize) mayWait = false;
+    if (message.channel !== CHANNEL.resize) heartbeats.isUrgent();
     if (message.channel === CHANNEL.stdin) session.input(rest.bytes.length);
     else if (rest.bytes.length > 0 || piece.last) seeControlData(unmaskPiece(rest), piece.last);
     if (!piece.last) return;
@@ -94,20 +92,10 @@ function createClientSide(
   const seePing = (piece: WebSocketPiece): void => {
     const bytes = unmaskPiece(piece);
     ping = piece.first ? bytes : Buffer.concat([ping, bytes]);
-    if (piece.last) answers?.push(encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: ping }));
+    if (piece.last) heartbeats.beats(encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: ping }));
   };
   return {
-    push(chunk) {
-      // what is kept from before is judged together with this
-      if (heartbeat.begunBytes === 0 || !mayWait) {
-        mayWait = scanner.atBoundary || heartbeat.begunBytes > 0;
-        answers = [];
-      }
-      const wait = seeAll(scanner, chunk, see, session);
-      heartbeat.look(chunk, scanner.partialBytes);
-      if (!scanner.atBoundary && heartbeat.begunBytes === 0) mayWait = false;
-      return wait;
-    },
+    push: (chunk) => heartbeats.look(chunk, () => seeAll(scanner, chunk, see, session)),
     delivered() {},
     get standsBetweenFrames() {
       return scanner.atBoundary;
@@ -116,13 +104,13 @@ function createClientSide(
       return left;
     },
     get mayWait() {
-      return mayWait;
+      return heartbeats.mayWait;
     },
     get heartbeatBytes() {
-      return heartbeat.begunBytes;
+      return heartbeats.heartbeatBytes;
     },
     get answers() {
-      return answers ?? [];
+      return heartbeats.answers;
     },
   };
 }

@@ -1,0 +1,81 @@
+/**
+ * Heartbeats of a client: what is nothing else may wait, and is answered here, because nothing of it may reach a server that
+ * may have finished. kubectl writes a SPDY ping in four pieces, so the beginning of what may be one waits for its end.
+ */
+import type { Tap } from './tap.ts';
+
+/** The reader of frames whose events come here. */
+interface FrameReader {
+  readonly atBoundary: boolean;
+  /** Bytes since the last end of a frame. */
+  readonly partialBytes: number;
+}
+
+export interface ClientHeartbeats extends Required<Pick<Tap, 'mayWait' | 'heartbeatBytes' | 'answers'>> {
+  /** Reads a chunk. Meanwhile `read` calls the others with what it finds. */
+  look<T>(chunk: Uint8Array, read: () => T): T;
+  /** A whole heartbeat, which the server would answer so. */
+  beats(answer: Uint8Array): void;
+  /** A frame that is no heartbeat: what is answered here would not be all. */
+  isMore(): void;
+  /** Something that has to reach the server now. */
+  isUrgent(): void;
+}
+
+/**
+ * @param isBegun whether bytes from the beginning of a frame may be those of a heartbeat
+ * @param maxBytes of a whole heartbeat; what is longer is none
+ */
+export function createClientHeartbeats(
+  frames: FrameReader,
+  isBegun: (bytes: Uint8Array) => boolean,
+  maxBytes: number,
+): ClientHeartbeats {
+  let mayWait = false;
+  let answers: Uint8Array[] | undefined;
+  /** What was read last, from the beginning of what may be a heartbeat. */
+  let begun = new Uint8Array(0);
+  const keepBegun = (chunk: Uint8Array): void => {
+    const { partialBytes } = frames;
+    if (partialBytes === 0 || partialBytes >= maxBytes) {
+      begun = new Uint8Array(0);
+      return;
+    }
+    // a frame that began before was no heartbeat then, or its beginning is in `begun`
+    const isWhole = partialBytes <= chunk.length || partialBytes === begun.length + chunk.length;
+    const bytes =
+      partialBytes <= chunk.length
+        ? chunk.slice(chunk.length - partialBytes)
+        : new Uint8Array([...begun, ...chunk]);
+    begun = isWhole && isBegun(bytes) ? bytes : new Uint8Array(0);
+  };
+  return {
+    get mayWait() {
+      return mayWait;
+    },
+    get heartbeatBytes() {
+      return begun.length;
+    },
+    get answers() {
+      return answers ?? [];
+    },
+    look(chunk, read) {
+      // what is kept from before is judged together with this
+      if (begun.length === 0 || !mayWait) {
+        mayWait = frames.atBoundary || begun.length > 0;
+        answers = [];
+      }
+      const result = read();
+      keepBegun(chunk);
+      if (!frames.atBoundary && begun.length === 0) mayWait = false;
+      return result;
+    },
+    beats: (answer) => void answers?.push(answer),
+    isMore() {
+      answers = undefined;
+    },
+    isUrgent() {
+      mayWait = false;
+    },
+  };
+}
