@@ -13,7 +13,6 @@ import {
   decodeBase64Message,
   encodeBase64Message,
   parseSubprotocol,
-  parseTunnelSubprotocol,
   splitProtocolLines,
 } from '../../src/wire/remotecommand/channel.ts';
 import { encodeStatus, parseExitStatus } from '../../src/wire/remotecommand/exit-status.ts';
@@ -187,7 +186,7 @@ const channel: FuzzTarget = {
     const names = splitProtocolLines(text.split('\n'));
     for (const name of names)
       ensure(name !== '' && name.trim() === name && !name.includes(','), 'not one name');
-    const known = names.filter((name) => parseSubprotocol(name) ?? parseTunnelSubprotocol(name));
+    const known = names.filter((name) => parseSubprotocol(name) !== undefined);
     const { value: message, refused } = attempt(() => decodeBase64Message(input), wireRefusal);
     if (message !== undefined) {
       ensureEqual([...encodeBase64Message(message)], [...input], 'a message does not survive being written');

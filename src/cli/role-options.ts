@@ -10,7 +10,7 @@ import {
 } from '../config/settings.ts';
 
 /** Variables that the command line tools read themselves. */
-export const TOOL_VARIABLES = ['TAILCAST_CONFIG', 'TAILCAST_RECORDER', 'TAILCAST_STORE'] as const;
+const TOOL_VARIABLES = ['TAILCAST_CONFIG', 'TAILCAST_RECORDER', 'TAILCAST_STORE'] as const;
 
 /** Gives `command` one option per setting, plus `--config`, and lists defaults and variables in its help. */
 export function addSettingOptions(command: Command, table: SettingTable): Command {

@@ -81,12 +81,6 @@ export function methodNotAllowed(): ApiStatusError {
   return new ApiStatusError(405, 'MethodNotAllowed', message, {});
 }
 
-export function notAcceptable(): ApiStatusError {
-  const message =
-    'only the following media types are accepted: application/json, application/yaml, application/json;stream=watch';
-  return new ApiStatusError(406, 'NotAcceptable', message);
-}
-
 export function tooLarge(limitBytes: number): ApiStatusError {
   return new ApiStatusError(
     413,
@@ -123,7 +117,7 @@ export function tooManyRequests(message: string): ApiStatusError {
   return new ApiStatusError(429, 'TooManyRequests', message, { retryAfterSeconds: 1 });
 }
 
-export function internalError(message: string): ApiStatusError {
+function internalError(message: string): ApiStatusError {
   return new ApiStatusError(500, 'InternalError', `Internal error occurred: ${message}`, {
     causes: [{ message }],
   });

@@ -22,7 +22,7 @@ const ADMIN: UserInfo = {
 };
 
 /** All values of a header, in order, read as UTF-8 as Go does (Node hands out Latin-1). */
-export function headerValues(raw: RawHeaders, name: string): readonly string[] {
+function headerValues(raw: RawHeaders, name: string): readonly string[] {
   return raw.flatMap((_value, index) =>
     index % 2 === 0 && raw[index]?.toLowerCase() === name ? [utf8(raw[index + 1] ?? '')] : [],
   );

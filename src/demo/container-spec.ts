@@ -14,7 +14,7 @@ export interface ContainerSpec {
 }
 
 /** Reads a container of a pod's spec; what is missing is empty. */
-export function parseContainer(container: Json): ContainerSpec {
+function parseContainer(container: Json): ContainerSpec {
   return {
     name: stringAt(container, 'name'),
     image: stringAt(container, 'image'),

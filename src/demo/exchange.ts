@@ -37,7 +37,7 @@ export type HttpRequest = IncomingMessage | Http2ServerRequest;
 export type HttpResponse = ServerResponse | Http2ServerResponse;
 
 /** Source: apiserver `MaxRequestBodyBytes`. */
-export const MAX_BODY_BYTES = 3 * 1024 * 1024;
+const MAX_BODY_BYTES = 3 * 1024 * 1024;
 
 const JSON_TYPE = 'application/json';
 const PATCH_TYPES = [

@@ -112,7 +112,7 @@ export function startOnPipes(plan: ProcessPlan): RunningProcess {
 }
 
 /** The `ExitResult` of what Node reports about a child. */
-export function exitResult(code: number | null, signal: NodeJS.Signals | null): ExitResult {
+function exitResult(code: number | null, signal: NodeJS.Signals | null): ExitResult {
   const number = signal === null ? 0 : osConstants.signals[signal];
   return { code: code ?? 128 + number, signal: number };
 }

@@ -28,7 +28,7 @@ export function upgradeKind(request: IncomingMessage): 'spdy' | 'websocket' | 'u
 }
 
 /** The subprotocols a WebSocket client offers, without the one that carries its token. */
-export function offeredSubprotocols(request: IncomingMessage): readonly string[] {
+function offeredSubprotocols(request: IncomingMessage): readonly string[] {
   return splitProtocolLines(headerLines(request, 'sec-websocket-protocol')).filter(
     (name) => !isBearerSubprotocol(name),
   );

@@ -21,7 +21,7 @@ export interface GroupRule {
 }
 
 /** One name, in UTF-8. */
-export const MAX_NAME_BYTES = 256;
+const MAX_NAME_BYTES = 256;
 export const MAX_GROUPS = 512;
 
 /** What tailscaled reports as the login name of every node that belongs to no person. */

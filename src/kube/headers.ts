@@ -62,7 +62,7 @@ const EXACT: ReadonlyMap<string, HeaderFamily> = new Map([
 ]);
 
 /** @param name in lower case */
-export function headerFamily(name: string): HeaderFamily {
+function headerFamily(name: string): HeaderFamily {
   const exact = EXACT.get(name);
   if (exact !== undefined) return exact;
   switch (name.charCodeAt(0)) {

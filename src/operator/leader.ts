@@ -18,7 +18,7 @@ export interface LeaderTiming {
   readonly retryMs: number;
 }
 
-export const LEADER_TIMING: LeaderTiming = { leaseMs: 15_000, renewDeadlineMs: 10_000, retryMs: 2_000 };
+const LEADER_TIMING: LeaderTiming = { leaseMs: 15_000, renewDeadlineMs: 10_000, retryMs: 2_000 };
 
 export interface LeaderOptions {
   readonly client: Pick<KubeClient, 'get' | 'create' | 'patch'>;

@@ -10,7 +10,7 @@ import { formatRoute } from './route.ts';
 import { Timeline } from './timeline.tsx';
 import { usePlayback, type Played } from './use-playback.ts';
 
-export const SPEEDS = [0.5, 1, 2, 4, 8, 16];
+const SPEEDS = [0.5, 1, 2, 4, 8, 16];
 const STEP_SECONDS = 5;
 const LONG_STEP_SECONDS = 60;
 const TOLD_MS = 4000;

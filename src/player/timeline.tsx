@@ -101,7 +101,7 @@ const MARK_WORDS: Readonly<Record<PlayMark['kind'], string>> = {
   damage: 'damaged:',
 };
 
-export function markText({ kind, text, at }: PlayMark): string {
+function markText({ kind, text, at }: PlayMark): string {
   return `${clockText(at)} ${MARK_WORDS[kind]} ${text}`;
 }
 

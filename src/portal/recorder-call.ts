@@ -28,7 +28,7 @@ export interface CallLimits {
   readonly totalTimeoutMs: number;
 }
 
-export const CALL_LIMITS: CallLimits = {
+const CALL_LIMITS: CallLimits = {
   dialTimeoutMs: 5_000,
   answerTimeoutMs: 10_000,
   suspectTimeoutMs: 1_000,

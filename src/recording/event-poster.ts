@@ -33,7 +33,7 @@ export interface EventPosterLimits {
   readonly suspectMs: number;
 }
 
-export const EVENT_POSTER_LIMITS: EventPosterLimits = {
+const EVENT_POSTER_LIMITS: EventPosterLimits = {
   dialTimeoutMs: 5_000,
   probeTimeoutMs: 10_000,
   postTimeoutMs: 10_000,

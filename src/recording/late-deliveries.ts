@@ -40,7 +40,7 @@ export interface LateLimits {
   readonly maxFruitless: number;
 }
 
-export const LATE_LIMITS: LateLimits = {
+const LATE_LIMITS: LateLimits = {
   maxBytes: 64 * 1024 * 1024,
   maxSessions: 10_000,
   maxAgeMs: 86_400_000,

@@ -53,14 +53,14 @@ export interface RecordingLimits {
   readonly maxLineBytes: number;
 }
 
-export const RECORDING_LIMITS: RecordingLimits = {
+const RECORDING_LIMITS: RecordingLimits = {
   sizeWaitMs: 1_000,
   sizeWaitBytes: 64 * 1024,
   maxLineBytes: 64 * 1024,
 };
 
 /** What a recorder shows when a terminal never told its size. */
-export const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
+const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
 const NO_TERMINAL: TerminalSize = { columns: 0, rows: 0 };
 
 export interface SessionTotals {

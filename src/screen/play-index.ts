@@ -62,7 +62,7 @@ export function frameBefore(frames: readonly KeyframeEntry[], seconds: number): 
 }
 
 /** How much is seen at a glance. */
-export const ACTIVITY_SPANS = 400;
+const ACTIVITY_SPANS = 400;
 
 /** Counts output over a time that is not known before: spans get longer as the time does. */
 export function createActivity(): {

@@ -13,7 +13,7 @@ export interface ScreenSize {
 }
 
 /** What is shown of recordings that name no size. */
-export const DEFAULT_SIZE: ScreenSize = { columns: 80, rows: 24 };
+const DEFAULT_SIZE: ScreenSize = { columns: 80, rows: 24 };
 /** A recording may name any size; cells cost memory. */
 export const MAX_SIZE: ScreenSize = { columns: 1000, rows: 500 };
 

@@ -28,7 +28,7 @@ export interface MomentLimits {
   readonly maxCommands: number;
 }
 
-export const MOMENT_LIMITS: MomentLimits = {
+const MOMENT_LIMITS: MomentLimits = {
   maxText: 4 * 1024 ** 2,
   maxMoments: 30_000,
   maxCommands: 10_000,

@@ -50,7 +50,7 @@ export interface CompareTerm {
 
 export type Operator = '=' | '!=' | '<' | '<=' | '>' | '>=';
 
-export const FIELDS = ['user', 'ns', 'pod', 'container', 'node', 'tag', 'kind', 'state', 'id'] as const;
+const FIELDS = ['user', 'ns', 'pod', 'container', 'node', 'tag', 'kind', 'state', 'id'] as const;
 const KEYS = [...FIELDS, 'cmd', 'text', 'before', 'after', 'duration', 'exit'] as const;
 const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['namespace', 'ns'],
@@ -64,9 +64,9 @@ const CHOICES: ReadonlyMap<string, readonly string[]> = new Map([
 ]);
 
 export const MAX_QUERY = 512;
-export const MAX_TERMS = 16;
-export const MAX_PHRASE = 32;
-export const MIN_PREFIX = 3;
+const MAX_TERMS = 16;
+const MAX_PHRASE = 32;
+const MIN_PREFIX = 3;
 
 /** A query that cannot be understood. The message is a sentence for who wrote it. */
 export class QueryError extends Error {

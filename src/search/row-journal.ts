@@ -33,7 +33,7 @@ export interface RowJournalOptions {
 /** About half a minute of one core. */
 export const MAX_WORK = 4e9;
 /** A row that has not changed for so long is given out. */
-export const QUIET_SECONDS = 0.5;
+const QUIET_SECONDS = 0.5;
 /** What stood for so long counts as seen, even when only a part of the row goes. */
 const SEEN_SECONDS = 0.1;
 /** Longest line that is given out as one, in characters. */

@@ -12,7 +12,7 @@ export interface Token {
 }
 
 /** Longest word, in UTF-16 code units. */
-export const MAX_TOKEN = 64;
+const MAX_TOKEN = 64;
 const RUN = /[\p{L}\p{N}\p{M}_]+/gu;
 const PAIRED =
   /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Script=Thai}]+|[^\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Script=Thai}]+/gu;

@@ -20,9 +20,6 @@ import {
 } from './local-api-transport.ts';
 import { parseTailnetStatus, type TailnetStatus } from './tailnet-status.ts';
 
-/** Where tailscaled listens unless told otherwise; containerboot uses `/tmp/tailscaled.sock`. */
-export const DEFAULT_SOCKET_PATH = '/var/run/tailscale/tailscaled.sock';
-
 /** Bits of `watchBus`'s mask. */
 export const BUS_MASK = {
   initialState: 2,

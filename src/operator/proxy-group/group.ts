@@ -6,7 +6,7 @@ import type { ProxyGroup } from './resource.ts';
  * The account of gateways that impersonate, under the reference's name. It is installed together with its right to
  * impersonate (`deploy/rbac/operator.yaml`): an operator that could hand that right out would have it himself.
  */
-export const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
+const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
 
 /** @param options `defaultTags` are those of groups that name none. */
 export function proxyGroupNodes(

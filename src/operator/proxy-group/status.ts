@@ -4,7 +4,7 @@ import { sameJson, withCondition, type Condition, type ShownDevice, type Verdict
 import type { ProxyGroup } from './resource.ts';
 
 /** Types of conditions, as the reference has them. */
-export const CONDITIONS = {
+const CONDITIONS = {
   valid: 'KubeAPIServerProxyValid',
   configured: 'KubeAPIServerProxyConfigured',
   available: 'ProxyGroupAvailable',

@@ -61,8 +61,6 @@ const recorderSchema = z.object({
 });
 
 export type Recorder = z.infer<typeof recorderSchema>;
-export type RecorderCondition = z.infer<typeof conditionSchema>;
-export type RecorderDevice = z.infer<typeof deviceSchema>;
 
 /** Where a Recorder's recordings go. */
 export type RecorderStorage =

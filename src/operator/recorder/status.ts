@@ -2,7 +2,7 @@
 import { sameJson, withCondition, type Condition, type ShownDevice, type Verdict } from '../nodes/status.ts';
 import type { Recorder } from './resource.ts';
 
-export const READY = 'RecorderReady';
+const READY = 'RecorderReady';
 
 /** Stable reasons; dashboards and scripts match on them. */
 export type RecorderReason =

@@ -20,7 +20,7 @@ export interface DrainResult {
 const FAREWELL_MS = 2000;
 const POLL_MS = 25;
 /** For handshakes that had begun, and for the first request after one. */
-export const ARRIVAL_MS = 2000;
+const ARRIVAL_MS = 2000;
 
 /** Resolves when nothing is under way any more, or when the limit is over; closes nothing that is busy. */
 export async function drainConnections(options: {

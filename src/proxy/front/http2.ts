@@ -30,7 +30,7 @@ import {
 import type { RequestFraming } from '../upstream/upstream.ts';
 
 /** What one connection may ask for and hold. client-go opens one connection and runs every watch on it. */
-export const HTTP2_LIMITS = {
+const HTTP2_LIMITS = {
   maxConcurrentStreams: 250,
   /** Upload window per stream and per connection; the latter bounds what a connection can make us buffer. */
   streamWindowBytes: 1024 * 1024,

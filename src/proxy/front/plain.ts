@@ -21,7 +21,7 @@ import { headerList, reasonPhrase, type BodyFraming, type ResponseHead } from '.
 import type { RequestFraming } from '../upstream/upstream.ts';
 
 /** Requests that may wait behind the one being answered on a connection. No Kubernetes client pipelines. */
-export const MAX_PIPELINED = 16;
+const MAX_PIPELINED = 16;
 /**
  * Body bytes that may wait in a client's socket before its API server connection is paused. Node's own mark (64 KiB) is
  * one read of a fast upstream, so that every read would pause and resume; twice that took 12 % off the CPU of a bulk list.

@@ -39,8 +39,8 @@ interface Entry {
  * A revoked grant may live on for 15 s, whatever tailscaled does: the last answer may have been in the cache of
  * `tailnet/whois` for 5 s, it stands for the tolerance, and one sweep later everything ends.
  */
-export const RECHECK_EVERY_MS = 4_000;
-export const RECHECK_TOLERANCE_MS = 9_000;
+const RECHECK_EVERY_MS = 4_000;
+const RECHECK_TOLERANCE_MS = 9_000;
 const SWEEP_MS = 1_000;
 
 export function createRechecks(options: RecheckOptions): Rechecks {

@@ -92,7 +92,7 @@ export interface UpgradeLimits extends Partial<RecordingLimits> {
   readonly lingerMs: number;
 }
 
-export const UPGRADE_LIMITS: UpgradeLimits = { responseTimeoutMs: 60_000, lingerMs: 5_000 };
+const UPGRADE_LIMITS: UpgradeLimits = { responseTimeoutMs: 60_000, lingerMs: 5_000 };
 
 const SWITCHING = 101;
 

@@ -5,8 +5,8 @@
 import { TailcastError } from '../../errors.ts';
 
 /** Chunk extensions per chunk, and the trailer section of a body; API servers send neither. */
-export const MAX_CHUNK_EXTENSION_BYTES = 4 * 1024;
-export const MAX_TRAILER_BYTES = 64 * 1024;
+const MAX_CHUNK_EXTENSION_BYTES = 4 * 1024;
+const MAX_TRAILER_BYTES = 64 * 1024;
 
 /** Receives the ranges of payload found in the chunk that is being scanned. */
 export type PayloadRange = (start: number, end: number) => void;
@@ -40,11 +40,6 @@ const MAX_SIZE_DIGITS = 13;
 /** Creates a scanner for one body. */
 export function createChunkedScanner(): ChunkedScanner {
   return new Scanner();
-}
-
-/** The size line of a chunk of `length` bytes. */
-export function chunkSizeLine(length: number): string {
-  return `${length.toString(16)}\r\n`;
 }
 
 class Scanner implements ChunkedScanner {

@@ -28,7 +28,7 @@ import { describeProcess } from '../../process-identity.ts';
 import { codeOf, type JournalKey } from './journal-key.ts';
 import { JOURNAL_SUFFIX } from './session-journal.ts';
 
-export const LEASE_MS = 30_000;
+const LEASE_MS = 30_000;
 /** How often a process gives a sign of life. */
 export const SIGN_MS = 5_000;
 /** Of a file that could not be read: nobody reads it again. */

@@ -18,7 +18,7 @@ export interface TerminalActions {
 }
 
 /** Longest operating system command that is kept, in UTF-16 code units. */
-export const MAX_OSC = 8192;
+const MAX_OSC = 8192;
 const MAX_PARAMETERS = 32;
 const MAX_VALUE = 0x7fffffff;
 const MAX_COLLECT = 4;

@@ -12,8 +12,8 @@ export interface ScreenKeeper {
   leaving(y: number): void;
 }
 
-export const MAX_COLUMNS = 1000;
-export const MAX_ROWS = 500;
+const MAX_COLUMNS = 1000;
+const MAX_ROWS = 500;
 
 interface Saved {
   readonly x: number;

@@ -15,7 +15,7 @@ import type { Bucket } from '../store/bucket.ts';
 import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ByteRange } from '../files/file-range.ts';
 
-export const OPEN_FOLDER = '.open/';
+const OPEN_FOLDER = '.open/';
 export const RECORDERS_FOLDER = '.recorders/';
 
 export type SegmentKind = 'cast' | 'notes';

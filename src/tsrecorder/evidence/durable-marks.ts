@@ -31,7 +31,7 @@ export interface DurableMarks {
 }
 
 /** Acknowledged bytes of a session beyond its last mark, at most. */
-export const MAX_UNMARKED_BYTES = 4 * 1024 ** 2;
+const MAX_UNMARKED_BYTES = 4 * 1024 ** 2;
 
 /** One per log. */
 export function createDurableMarks(

@@ -79,7 +79,7 @@ export interface LogEntry {
 /** `prev` of the first entry. */
 export const NO_HASH = '0'.repeat(64);
 
-export const EVIDENCE_FOLDER = '.evidence/';
+const EVIDENCE_FOLDER = '.evidence/';
 const LOGS_FOLDER = `${EVIDENCE_FOLDER}logs/`;
 const KEYS_FOLDER = `${EVIDENCE_FOLDER}keys/`;
 

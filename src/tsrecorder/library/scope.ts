@@ -18,7 +18,7 @@ export interface Marked {
 const CONCURRENCY = 32;
 
 /** `namespace:<name>`, `user:<login>`, and each tag (`tag:<name>`) of whose session it was. */
-export function marksOf({ kubernetes, source }: Pick<Recording, 'kubernetes' | 'source'>): readonly string[] {
+function marksOf({ kubernetes, source }: Pick<Recording, 'kubernetes' | 'source'>): readonly string[] {
   return [
     ...(kubernetes === undefined ? [] : [`namespace:${kubernetes.namespace}`]),
     ...(source.user === undefined ? [] : [`user:${source.user}`]),

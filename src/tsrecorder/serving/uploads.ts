@@ -31,20 +31,20 @@ import { FROM_START, type Continuation } from '../library/session-part.ts';
 import type { RecordingKey } from '../store/key.ts';
 
 /** Names a session, so that it can be continued on another connection: 1 to 128 visible ASCII characters. */
-export const SESSION_HEADER = 'tailcast-session';
+const SESSION_HEADER = 'tailcast-session';
 /** Body bytes of the session that earlier connections brought; in an answer, those that are durable. */
-export const OFFSET_HEADER = 'tailcast-offset';
+const OFFSET_HEADER = 'tailcast-offset';
 /** Counts the uploads of a session, from 1. */
-export const PART_HEADER = 'tailcast-part';
+const PART_HEADER = 'tailcast-part';
 /**
  * So many first bytes of the body repeat the beginning of the session, for a recorder that does not have it; the body
  * goes on at the offset. See `session-part.ts`.
  */
-export const PREAMBLE_HEADER = 'tailcast-preamble';
+const PREAMBLE_HEADER = 'tailcast-preamble';
 /** `1`: the uploader shows nothing before it is acknowledged, so that it is not to wait for company to be committed. */
-export const WAITS_HEADER = 'tailcast-waits';
+const WAITS_HEADER = 'tailcast-waits';
 /** Announces the first four above. */
-export const RESUME_HEADER = 'tailcast-resume';
+const RESUME_HEADER = 'tailcast-resume';
 
 /** The far end of an upload connection. */
 export interface UploaderAddress {

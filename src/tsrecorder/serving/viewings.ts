@@ -12,7 +12,7 @@ export interface ViewingLimits {
   readonly max: number;
 }
 
-export const VIEWING_LIMITS: ViewingLimits = {
+const VIEWING_LIMITS: ViewingLimits = {
   silenceMs: 10 * 60_000,
   longestMs: 60 * 60_000,
   max: 10_000,

@@ -6,7 +6,7 @@
  * Read strictly: an unknown kind, an unknown key or a value of a wrong type is an error, because a recorder that
  * announces version 1 must not lose what it was told.
  */
-import { decodeBase64, encodeBase64 } from '../base64.ts';
+import { decodeBase64 } from '../base64.ts';
 import { parseJsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
 
@@ -131,11 +131,6 @@ export function encodeAnnotation(annotation: Annotation): string {
   return line;
 }
 
-/** Whether a line after the header is an annotation and not an event. */
-export function isAnnotationLine(line: string): boolean {
-  return line.startsWith('{');
-}
-
 /**
  * Reads an annotation line, with or without its line break.
  *
@@ -146,11 +141,6 @@ export function parseAnnotation(line: string): Annotation {
   const annotation = parseJsonObject(line);
   checkAnnotation(annotation);
   return annotation;
-}
-
-/** The annotation for an output line whose bytes are not UTF-8. */
-export function rawAnnotation(bytes: Uint8Array): RawAnnotation {
-  return { kind: 'raw', base64: encodeBase64(bytes) };
 }
 
 function checkAnnotation(value: object): asserts value is Annotation {

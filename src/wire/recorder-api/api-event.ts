@@ -53,7 +53,7 @@ export interface ApiRequestEvent {
   readonly bodyTruncatedFromBytes?: number;
 }
 
-export const API_EVENT_TYPE = 'kubernetes-api-request';
+const API_EVENT_TYPE = 'kubernetes-api-request';
 
 /**
  * The body of `POST /v2/event`. `id` and `destination` are written empty: the recorder fills them.

@@ -38,14 +38,6 @@ export function parseSubprotocol(name: string): ChannelProtocol | undefined {
   return PROTOCOLS.get(name);
 }
 
-/**
- * The protocol tunnelled by a subprotocol of the form `SPDY/3.1+<protocol>`, e.g. `portforward.k8s.io`; `undefined` for
- * any other. Such a connection carries SPDY frames as a byte stream in binary messages whose boundaries mean nothing.
- */
-export function parseTunnelSubprotocol(name: string): string | undefined {
-  return /^SPDY\/3\.1\+([a-z0-9.-]+\.k8s\.io)$/.exec(name)?.[1];
-}
-
 const BEARER_PREFIX = 'base64url.bearer.authorization.k8s.io.';
 
 /**

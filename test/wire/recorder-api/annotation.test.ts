@@ -2,10 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   encodeAnnotation,
-  isAnnotationLine,
   MAX_ANNOTATION_LENGTH,
   parseAnnotation,
-  rawAnnotation,
   type Annotation,
 } from '../../../src/wire/recorder-api/annotation.ts';
 import { thrownBy } from '../bytes.ts';
@@ -45,7 +43,7 @@ const annotation: fc.Arbitrary<Annotation> = fc.oneof(
     kind: fc.constant('stream' as const),
     name: fc.constantFrom('stdout' as const, 'stderr' as const),
   }),
-  fc.uint8Array().map(rawAnnotation),
+  fc.uint8Array().map((bytes) => ({ kind: 'raw' as const, base64: Buffer.from(bytes).toString('base64') })),
   fc.record(
     { kind: fc.constant('gap' as const), bytes: count, reason: text },
     { requiredKeys: ['kind', 'reason'] },
@@ -87,15 +85,10 @@ describe('annotation lines', () => {
       fc.property(annotation, (value) => {
         const line = encodeAnnotation(value);
         expect(line.indexOf('\n')).toBe(line.length - 1);
-        expect(isAnnotationLine(line)).toBe(true);
+        expect(line[0]).toBe('{');
         expect(parseAnnotation(line)).toEqual(value);
       }),
     );
-    expect(isAnnotationLine('[0,"o","{}"]')).toBe(false);
-  });
-
-  it('carry bytes that are not text', () => {
-    expect(rawAnnotation(Uint8Array.of(0xff, 0xfe))).toEqual({ kind: 'raw', base64: '//4=' });
   });
 
   it.each([

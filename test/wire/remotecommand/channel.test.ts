@@ -6,7 +6,6 @@ import {
   encodeBase64Message,
   isBearerSubprotocol,
   parseSubprotocol,
-  parseTunnelSubprotocol,
   splitProtocolLines,
 } from '../../../src/wire/remotecommand/channel.ts';
 import { list, thrownBy, utf8 } from '../bytes.ts';
@@ -36,20 +35,6 @@ describe('channel subprotocols', () => {
     'constructor',
   ])('does not know %j', (name) => {
     expect(parseSubprotocol(name)).toBeUndefined();
-  });
-
-  it('recognises a tunnel and says what is in it', () => {
-    expect(parseTunnelSubprotocol('SPDY/3.1+portforward.k8s.io')).toBe('portforward.k8s.io');
-    expect(parseTunnelSubprotocol('SPDY/3.1+v4.channel.k8s.io')).toBe('v4.channel.k8s.io');
-    for (const name of [
-      'SPDY/3.1',
-      'SPDY/3.1+',
-      'SPDY/3.1+.k8s.ioX',
-      'SPDY/3+portforward.k8s.io',
-      'portforward.k8s.io',
-    ]) {
-      expect(parseTunnelSubprotocol(name)).toBeUndefined();
-    }
   });
 
   it('recognises a bearer token in any case', () => {

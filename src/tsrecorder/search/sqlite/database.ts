@@ -10,7 +10,7 @@ import { DatabaseSync } from 'node:sqlite';
 /** Numbers of moments that a session may have in its month's file. */
 export const MOMENT_SPACE = 32_768;
 /** Sessions that may begin in one millisecond. */
-export const SESSIONS_PER_MS = 32;
+const SESSIONS_PER_MS = 32;
 
 const TOKENIZER = `tokenize="ascii tokenchars '_'", prefix='3 4'`;
 
