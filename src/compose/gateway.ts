@@ -7,6 +7,7 @@ import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError } from '../errors.ts';
 import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';
+import { collectEarly } from '../memory/stream-garbage.ts';
 import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
 import { createEvents, type Events } from '../observe/events.ts';
 import { openLastResort } from '../observe/last-resort.ts';
@@ -83,6 +84,7 @@ export async function runGateway(
   const fields = link === undefined ? {} : { worker: link.slot };
   const log = createLogger({ level: config.logLevel, fields });
   const { environment } = context;
+  collectEarly(config.earlyCollection);
   const metrics = createMetrics({ processMetrics: true });
   const resort = openLastResort({
     log,

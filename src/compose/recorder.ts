@@ -6,6 +6,7 @@ import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger } from '../observe/logger.ts';
+import { collectEarly } from '../memory/stream-garbage.ts';
 import { openOpsServer, failuresOf, type ReadinessCheck } from '../observe/ops-server.ts';
 import { isLoopback } from '../tailnet/addresses.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
@@ -37,6 +38,7 @@ export async function runRecorder(
     level: config.logLevel,
     fields: link === undefined ? {} : { worker: link.slot },
   });
+  collectEarly(config.earlyCollection);
   const registry = new Registry();
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   const resort = openLastResort({ log, stop: context.signal, registry, onFailure: () => link?.failing() });

@@ -221,6 +221,12 @@ export const GATEWAY_SETTINGS = {
     1024 ** 3,
     '<size>',
   ),
+  earlyCollection: setting(
+    'collect what passes through leaves in memory before V8 would: less CPU and memory under bulk; false: for whoever measures or suspects it',
+    flag,
+    true,
+    '<true|false>',
+  ),
   workers: setting('processes that share the port; auto: one for each CPU', workerCount, 1, '<n|auto>'),
   opsListen: setting(
     'address of /livez, /readyz and /metrics, or off',

@@ -18,11 +18,18 @@ import { runInNewContext } from 'node:vm';
 /** What is read between two collections; with what is copied on the way out, up to twice as much memory. */
 export const COLLECT_AFTER_BYTES = 8 * 1024 * 1024;
 
+let isWanted = true;
 let uncollected = 0;
 let collect: (() => void) | undefined;
 
+/** Whether this process collects early; it does unless told otherwise. */
+export function collectEarly(wanted: boolean): void {
+  isWanted = wanted;
+}
+
 /** So many bytes have been read into a buffer that nobody uses again. */
 export function passedThrough(bytes: number): void {
+  if (!isWanted) return;
   uncollected += bytes;
   if (uncollected < COLLECT_AFTER_BYTES) return;
   uncollected = 0;
