@@ -40,6 +40,7 @@ if (goal === 'build') {
     ['vite.config.ts', 'src/player', 'src/screen', 'src/wire'],
     () => run(join(bin, 'vite'), ['build', '--logLevel', 'warn']),
   );
+  if (command.length === 0) process.stderr.write('tailcast: built: dist/main.js and dist/player\n');
 }
 if (command.length > 0) {
   const [program, ...args] = command;

@@ -68,7 +68,7 @@ function packageManifest(
   { manifest, commit }: Pick<Project, 'manifest' | 'commit'>,
   pages: readonly string[],
 ) {
-  const { name, version, description, license, bin, engines, publishing } = manifest;
+  const { name, version, description, license, bin, publishing } = manifest;
   const { dependencies, optionalDependencies } = manifest;
   return {
     name,
@@ -78,7 +78,7 @@ function packageManifest(
     type: 'module',
     bin,
     man: pages.map((page) => `./man/${page}`),
-    engines,
+    engines: { node: publishing.node },
     dependencies,
     optionalDependencies,
     publishing,

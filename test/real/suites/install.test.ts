@@ -29,7 +29,7 @@ import { expectSuccess, startContainer, unpackImage } from '../support/container
 import { runInScratchRoot } from '../support/scratch-root.ts';
 
 const MAKING_MS = 900_000;
-const { version, engines } = readManifest();
+const { version, publishing } = readManifest();
 /** Debian takes packages away when it has newer ones; what is pinned is then for the next release to bring forward. */
 const GONE = /--update-base/;
 
@@ -178,7 +178,7 @@ function installNode(home: string, major: string): string {
     env: cleanly(),
   });
   if (status !== 0) throw new Error(stderr);
-  expect(Number(major)).toBeGreaterThanOrEqual(Number(/\d+/.exec(engines.node)?.[0]));
+  expect(Number(major)).toBeGreaterThanOrEqual(Number(/\d+/.exec(publishing.node)?.[0]));
   return join(folder, 'node_modules', 'node', 'bin');
 }
 
