@@ -19,6 +19,7 @@ import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
 import { createRecorderMetrics, type RecorderStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
 import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
+import { SETTING_NEEDS } from './setting-needs.ts';
 
 const IDLE: RecorderStatus = {
   sessions: { open: 0, cut: 0, storing: 0, unreadable: 0 },
@@ -74,12 +75,13 @@ function settingsPage(): string {
     [
       `## tailcast ${role}\n`,
       table(
-        ['flag', 'variable', 'default', 'means'],
+        ['flag', 'variable', 'default', 'means', 'set by'],
         Object.entries(settings).map(([key, { description, fallback, placeholder }]) => [
           `\`${flagName(key)}${placeholder === undefined ? '' : ` ${placeholder}`}\``,
           `\`${environmentName(key)}\``,
           shownDefault(fallback),
           description,
+          SETTING_NEEDS[role]?.[key] ?? '–',
         ]),
       ),
       ...(role === 'gateway' ? [staticIdentityFile()] : []),
@@ -91,7 +93,7 @@ function settingsPage(): string {
     'Every setting has one name in three places: a flag (`--proxy-protocol`), a variable (`TAILCAST_PROXY_PROTOCOL`) and a\n' +
       'key of the YAML file that `--config` or `TAILCAST_CONFIG` names (`proxyProtocol`). The flag wins over the variable, the\n' +
       'variable over the file. An unknown key or variable is an error, and all mistakes are told at once. Lists are comma\n' +
-      'separated; sizes are written `8MiB`.\n',
+      'separated; sizes are written `8MiB`. Of most settings the default is right: the last column says whom one is for.\n',
     ...sections,
   ].join('\n');
 }

@@ -1,9 +1,20 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { ERROR_TABLE } from '../../src/errors.ts';
+import { DEMO_SETTINGS } from '../../src/config/demo.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
+import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
+import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { ERROR_ADVICE } from '../../scripts/error-advice.ts';
 import { generateDocs } from '../../scripts/generate-docs.ts';
+import { SETTING_NEEDS } from '../../scripts/setting-needs.ts';
+
+const ROLES = {
+  gateway: GATEWAY_SETTINGS,
+  recorder: RECORDER_SETTINGS,
+  operator: OPERATOR_SETTINGS,
+  demo: DEMO_SETTINGS,
+};
 
 const root = new URL('../../', import.meta.url);
 
@@ -24,4 +35,11 @@ describe('the generated pages', () => {
     expect(pages.get('docs/config.md')).toContain('`--proxy-protocol <off\\|require>`');
     expect(pages.get('docs/config.md')).toContain('`127.0.0.1:8443`');
   });
+
+  it.each(Object.entries(ROLES))(
+    'say of no setting of the %s that there is not whom it is for',
+    (role, table) => {
+      expect(Object.keys(SETTING_NEEDS[role] ?? {}).filter((key) => !Object.hasOwn(table, key))).toEqual([]);
+    },
+  );
 });
