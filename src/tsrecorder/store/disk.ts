@@ -24,18 +24,12 @@ import {
   parseRecordingKey,
   recordingId,
   recordingKey,
+  EVENTS_MARKER,
+  SUFFIX,
   type RecordingKey,
 } from './key.ts';
 import type { ByteRange } from '../files/file-range.ts';
 import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore, StoredRecording } from './store.ts';
-
-const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const satisfies Record<
-  ObjectKind,
-  string
->;
-
-/** The marker that the reference keeps at the root once there are events. */
-const EVENTS_MARKER = '.events-exist';
 
 /**
  * Opens `directory`, creating it if need be. With `readOnly` nothing is written, and nothing may be.

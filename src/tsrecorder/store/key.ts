@@ -16,6 +16,12 @@ export interface RecordingKey {
   readonly time: string;
 }
 
+/** How the names of the files of one recording end. */
+export const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const;
+
+/** The object that the reference keeps at the root once there are events. */
+export const EVENTS_MARKER = '.events-exist';
+
 const MAX_NODE_ID_BYTES = 128;
 const NANOSECONDS_PER_SECOND = 1_000_000_000n;
 /** What a folder is named after as it is. */
@@ -25,7 +31,7 @@ const TIME = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?Z$/;
 
 /** `<node>/<time>.cast`. @throws TailcastError `UPLOAD_REFUSED` when the node id is empty or too long. */
 export function recordingKey(key: RecordingKey): string {
-  return `${encodeNodeId(key.nodeId)}/${key.time}.cast`;
+  return `${encodeNodeId(key.nodeId)}/${key.time}${SUFFIX.cast}`;
 }
 
 /** `<node>/events/<time>.event`. @throws TailcastError `UPLOAD_REFUSED` when the node id is empty or too long. */

@@ -19,15 +19,12 @@ import {
   parseTime,
   recordingId,
   recordingKey,
+  EVENTS_MARKER,
+  SUFFIX,
   type RecordingKey,
 } from './key.ts';
 import type { ObjectKind, RecordingStore, StoredRecording } from './store.ts';
 
-const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const satisfies Record<
-  ObjectKind,
-  string
->;
-const EVENTS_MARKER = '.events-exist';
 /** Nodes listed at a time. */
 const LIST_CONCURRENCY = 8;
 
