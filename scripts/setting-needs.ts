@@ -49,6 +49,7 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     bytesPerUser: ABUSE,
     recorderDial: 'who has userspace networking',
     portal: 'who shows recordings elsewhere',
+    portalPort: 'who gives recorders a listener for viewers',
     portalRecorders: 'who lets people look whose own sessions are not recorded',
     recorderWindow: 'who must not show a byte before it is durable (`0`)',
     outputBufferMemory: MEASURED,
@@ -67,6 +68,7 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
   recorder: {
     ...SERVING,
     listen: EVERYBODY,
+    readListen: 'who keeps viewers away from uploads',
     store: EVERYBODY,
     spool: 'who keeps recordings in a bucket',
     s3Endpoint: 'who has a bucket that is not AWS’s',
