@@ -117,13 +117,14 @@ export async function openOwnFolder(directory: string, key: JournalKey): Promise
 export async function surveyJournals(
   directory: string,
   key: JournalKey | undefined,
+  unixMs: () => number = () => Date.now(),
 ): Promise<Readonly<Record<'live' | 'left' | 'foreign' | 'damaged', JournalCount>>> {
   const none = (): JournalCount => ({ files: 0, bytes: 0 });
   const counts = { live: none(), left: none(), foreign: none(), damaged: none() };
   const me: Owner = { place: await thisPlace(), process: '', key: key?.id.toString('hex') ?? '' };
   for (const name of await others(directory, '')) {
     const folder = join(directory, name);
-    const kind = await lookAt(folder, me, Date.now());
+    const kind = await lookAt(folder, me, unixMs());
     for (const file of await readdir(folder, { recursive: true }).catch(() => [])) {
       const isDamaged = file.endsWith(DAMAGED_SUFFIX);
       if (!isDamaged && !file.endsWith(JOURNAL_SUFFIX)) continue;
