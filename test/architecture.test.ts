@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { exportsOf, readSources, unusedExports, type Source } from './support/exports.ts';
 
 const src = resolve(dirname(fileURLToPath(import.meta.url)), '../src');
 
@@ -117,6 +118,13 @@ const READS_CLOCKS: ReadonlySet<string> = new Set([
   'tsrecorder/spool/spool-file.ts',
 ]);
 
+/** Only tests use these, and they are where they belong: what undoes or shows what stands beside them. */
+const FOR_TESTS: ReadonlySet<string> = new Set([
+  'src/screen/cells.ts screenText',
+  'src/tailnet/listener.ts peerOf',
+  'src/tsrecorder/evidence/signing-key.ts generateSigningKey',
+]);
+
 /** The folders of one role each, in a process of which nothing of the others is loaded. */
 const ROLES: Record<string, readonly string[]> = {
   gateway: ['proxy', 'portal', 'impersonation', 'recording'],
@@ -205,6 +213,34 @@ describe('architecture', () => {
   it('has no barrels and no drawers', () => {
     const drawers = files.filter((file) => /(^|\/)(index|utils?|helpers?|common|misc|types)\.ts$/.test(file));
     expect(drawers).toEqual([]);
+  });
+});
+
+/** What is exported is used by another file of the product or its tools, or in its own file and named by a test. */
+describe('exports', () => {
+  const sources = ['src', 'scripts', 'bench', 'fuzz', 'test'].flatMap(readSources);
+
+  it('sees them', () => {
+    expect(sources.flatMap(exportsOf).length).toBeGreaterThan(1500);
+  });
+
+  it('are all used', () => {
+    expect(unusedExports(sources).filter((found) => !FOR_TESTS.has(found))).toEqual([]);
+  });
+
+  it('are for tests alone where that is said, and nowhere else', () => {
+    expect([...FOR_TESTS].filter((name) => !unusedExports(sources).includes(name))).toEqual([]);
+  });
+
+  it('bites', () => {
+    const made = (file: string, text: string): Source => ({ file, text });
+    const found = unusedExports([
+      made('src/a.ts', 'export const USED = 1;\nexport function alone() {}\nexport type Gone = string;\n'),
+      made('src/b.ts', "import { USED } from './a.ts';\nexport const BOUND = USED;\nlimit(BOUND);\n"),
+      made('src/c.ts', 'export const tested = 1;\n'),
+      made('test/b.test.ts', "import { BOUND } from '../src/b.ts';\nimport { tested } from '../src/c.ts';\n"),
+    ]);
+    expect(found).toEqual(['src/a.ts alone', 'src/a.ts Gone', 'src/c.ts tested']);
   });
 });
 

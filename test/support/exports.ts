@@ -1,53 +1,18 @@
-/** What `src` exports is used: by another file of the product or its tools, or in its own file and named by a test. */
+/** Which exports of `src` nobody uses. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { describe, expect, it } from 'vitest';
 
-const root = fileURLToPath(new URL('..', import.meta.url));
+const root = fileURLToPath(new URL('../..', import.meta.url));
 
-/** Only tests use these, and they are where they belong: what undoes or shows what stands beside them. */
-const FOR_TESTS: ReadonlySet<string> = new Set([
-  'src/screen/cells.ts screenText',
-  'src/tailnet/listener.ts peerOf',
-  'src/tsrecorder/evidence/signing-key.ts generateSigningKey',
-]);
-
-interface Source {
+export interface Source {
   /** Below the repository. */
   readonly file: string;
   readonly text: string;
 }
 
-describe('exports', () => {
-  const sources = ['src', 'scripts', 'bench', 'fuzz', 'test'].flatMap(readSources);
-
-  it('sees them', () => {
-    expect(sources.flatMap(exportsOf).length).toBeGreaterThan(1500);
-  });
-
-  it('are all used', () => {
-    expect(unused(sources).filter((found) => !FOR_TESTS.has(found))).toEqual([]);
-  });
-
-  it('are for tests alone where that is said, and nowhere else', () => {
-    expect([...FOR_TESTS].filter((name) => !unused(sources).includes(name))).toEqual([]);
-  });
-
-  it('bites', () => {
-    const made = (file: string, text: string): Source => ({ file, text });
-    const found = unused([
-      made('src/a.ts', 'export const USED = 1;\nexport function alone() {}\nexport type Gone = string;\n'),
-      made('src/b.ts', "import { USED } from './a.ts';\nexport const BOUND = USED;\nlimit(BOUND);\n"),
-      made('src/c.ts', 'export const tested = 1;\n'),
-      made('test/b.test.ts', "import { BOUND } from '../src/b.ts';\nimport { tested } from '../src/c.ts';\n"),
-    ]);
-    expect(found).toEqual(['src/a.ts alone', 'src/a.ts Gone', 'src/c.ts tested']);
-  });
-});
-
 /** `file name` of each export of `src` that nothing but tests needs. A type that its own file uses may be named by all. */
-function unused(sources: readonly Source[]): string[] {
+export function unusedExports(sources: readonly Source[]): string[] {
   const users = new Map<string, Set<string>>();
   for (const source of sources) {
     for (const imported of importsOf(source)) {
@@ -70,7 +35,7 @@ function unused(sources: readonly Source[]): string[] {
 }
 
 /** What is exported where it is declared; nothing is exported otherwise. */
-function exportsOf({ text }: Source): readonly { readonly name: string; readonly isType: boolean }[] {
+export function exportsOf({ text }: Source): readonly { readonly name: string; readonly isType: boolean }[] {
   const declared =
     /^export\s+(?:abstract\s+)?(?:async\s+)?(function\*?|const|let|class|interface|type)\s+(\w+)/gm;
   return [...text.matchAll(declared)].map(([, kind, name = '']) => ({
@@ -106,7 +71,7 @@ function importsOf({ file, text }: Source): string[] {
   ];
 }
 
-function readSources(folder: string): Source[] {
+export function readSources(folder: string): Source[] {
   return readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
     .filter((name) => /\.(tsx?|mjs)$/.test(name) && !name.endsWith('.d.ts'))
     .map((name) => `${folder}/${name.split(sep).join('/')}`)
