@@ -94,13 +94,13 @@ describe('recorder client', () => {
 
   it('keeps a silent session for longer than the window when the recorder acknowledges nothing but its life', async () => {
     const double = await recorder({ acks: 'alive' });
-    const upload = await client({ ackWindowMs: 60 }).open(
+    const upload = await client({ ackWindowMs: 1_000 }).open(
       { recorders: [double.address], sessionId: 's1' },
       never,
     );
     let lost = false;
     void upload.lost.then(() => (lost = true));
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    await new Promise((resolve) => setTimeout(resolve, 1_500));
     expect(lost).toBe(false);
     upload.abort();
   });
