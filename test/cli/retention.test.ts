@@ -44,7 +44,7 @@ describe('tailcast retention', () => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, HEADER);
     const [recording] = await rig.list();
-    expect(await run('/nowhere/at/all')).toMatchObject({ code: 2 });
+    expect(await run('/dev/null/recordings')).toMatchObject({ code: 2 });
     expect(await run(rig.directory, '--hold', recording!.id)).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('--reason'),

@@ -10,8 +10,6 @@ import { fileURLToPath } from 'node:url';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Short: paths of sockets are. */
 const PREFIX = 'tctest-';
-/** Tests name it as a folder that cannot be there. */
-const NOWHERE = '/nowhere';
 /** Names that only we give: what else programs leave at home or in the temporary folder is not ours to judge. */
 const OURS = /tailcast|tsrecorder|^\.kube$|^tc[a-z0-9]*-/;
 const AT_HOME = ['', '.cache', '.config', '.local', '.local/share', '.local/state'];
@@ -35,8 +33,6 @@ let begun = false;
 export default function setUp(): (() => void) | undefined {
   if (begun) return undefined;
   begun = true;
-  if (existsSync(NOWHERE))
-    throw new Error(`${NOWHERE} is there: a test run made it, and tests depend on its absence; remove it`);
   const temporary = tmpdir();
   const before = namesThatTestsMayNotMake(homedir(), temporary, ROOT);
   const scratch = mkdtempSync(join(temporary, PREFIX));

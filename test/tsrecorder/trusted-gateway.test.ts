@@ -174,7 +174,7 @@ describe('the settings', () => {
     startRecorder(
       {
         ...readSettings(RECORDER_SETTINGS, {
-          flags: new Map(Object.entries({ store: '/nowhere/at/all', ...settings })),
+          flags: new Map(Object.entries({ store: '/dev/null/recordings', ...settings })),
           environment: new Map(),
           file: undefined,
         }),
@@ -193,7 +193,7 @@ describe('the settings', () => {
   it('have no gateway on loopback, where any process could pass for one', async () => {
     const settings = readSettings(RECORDER_SETTINGS, {
       flags: new Map([
-        ['store', '/nowhere/at/all'],
+        ['store', '/dev/null/recordings'],
         ['identity', 'loopback'],
         ['trustedGateways', 'local'],
         ['viewers', '*'],
