@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import type { Connector } from './resource.ts';
 
 /** The two routes that make a node an exit node. */
-export const EXIT_ROUTES = ['0.0.0.0/0', '::/0'] as const;
+const EXIT_ROUTES = ['0.0.0.0/0', '::/0'] as const;
 
 /** Every route that its nodes offer, sorted and without repetitions. */
 export function routesOf({ spec }: Connector): readonly string[] {

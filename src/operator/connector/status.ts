@@ -2,7 +2,7 @@
 import { sameJson, withCondition, type Condition, type ShownDevice, type Verdict } from '../nodes/status.ts';
 import type { Connector } from './resource.ts';
 
-export const READY = 'ConnectorReady';
+const READY = 'ConnectorReady';
 
 /** Stable reasons; dashboards and scripts match on them. */
 export type ConnectorReason =

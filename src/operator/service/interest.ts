@@ -4,7 +4,7 @@ import type { KubeObject } from '../kube-object.ts';
 
 export const FINALIZER = 'tailscale.com/finalizer';
 /** `spec.loadBalancerClass` of Services that are ours. */
-export const LOAD_BALANCER_CLASS = 'tailscale';
+const LOAD_BALANCER_CLASS = 'tailscale';
 
 /** What people write on a Service; the names are the reference's. */
 export const ANNOTATIONS = {

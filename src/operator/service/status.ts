@@ -4,7 +4,7 @@ import type { NodeState } from '../nodes/node-state.ts';
 import { sameJson, withCondition, type Condition, type Verdict } from '../nodes/status.ts';
 import type { LoadBalancerIngress, Service } from './resource.ts';
 
-export const READY = 'TailscaleProxyReady';
+const READY = 'TailscaleProxyReady';
 
 /** Stable reasons; dashboards and scripts match on them. */
 export type ServiceReason = 'ProxyCreated' | 'ProxyPending' | 'ProxyFailed' | 'ProxyInvalid';

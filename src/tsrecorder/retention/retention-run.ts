@@ -88,7 +88,7 @@ async function sizeOf(store: RecordingStore, key: RecordingKey): Promise<number>
 }
 
 /** Removes what the policy removes. @throws TailcastError `STORE_FAILED`; what has been removed then is in the log */
-async function applyRetention(options: RetentionOptions): Promise<RetentionPlan> {
+export async function applyRetention(options: RetentionOptions): Promise<RetentionPlan> {
   const { store, evidence, policy, nowMs } = options;
   const plan = await planStoreRetention(store, policy, nowMs());
   if (plan.remove.length > 0) {
