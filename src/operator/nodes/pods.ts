@@ -43,7 +43,12 @@ export function serveAnnotation(config: object): Readonly<Record<string, string>
   return { [SERVE_ANNOTATION]: JSON.stringify(config) };
 }
 
-export function httpProbe(path: string, port: number, periodSeconds: number, failureThreshold: number): V1Probe {
+export function httpProbe(
+  path: string,
+  port: number,
+  periodSeconds: number,
+  failureThreshold: number,
+): V1Probe {
   return { httpGet: { path, port }, timeoutSeconds: 3, periodSeconds, failureThreshold };
 }
 
