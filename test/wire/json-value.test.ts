@@ -9,6 +9,7 @@ import {
   parseJsonObject,
   type JsonValue,
 } from '../../src/wire/json-value.ts';
+import { WireError } from '../../src/wire/wire-error.ts';
 import { thrownBy } from './bytes.ts';
 
 describe('exact JSON', () => {
@@ -21,6 +22,24 @@ describe('exact JSON', () => {
       small: 1,
     });
     expect(encodeJson(parseJson(text))).toBe(text);
+  });
+
+  it('takes digits for a number only where a number stands', () => {
+    const long = '9007199254740993';
+    const text = String.raw`{"${long}":"${long}","a\"${long}":["\\",${long},-${long},"${long}\\"],"b":1e20,"c":${long}.5}`;
+    expect(parseJson(text)).toEqual({
+      [long]: long,
+      [`a"${long}`]: ['\\', BigInt(long), -BigInt(long), `${long}\\`],
+      b: 1e20,
+      c: Number(`${long}.5`),
+    });
+    expect(parseJson(long)).toBe(BigInt(long));
+    expect(parseJson('[9007199254740991,-9007199254740991]')).toEqual([
+      Number.MAX_SAFE_INTEGER,
+      Number.MIN_SAFE_INTEGER,
+    ]);
+    for (const bad of [`{${long}:1}`, `[0${long}]`, `${long}"`, `{"a":${long}`, `'${long}'`])
+      expect(() => parseJson(bad), bad).toThrow(WireError);
   });
 
   it('keeps what is no integer a number', () => {
