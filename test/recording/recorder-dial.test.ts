@@ -1,0 +1,45 @@
+import { PassThrough } from 'node:stream';
+import { describe, expect, it } from 'vitest';
+import { dialNode } from '../../src/recording/recorder-dial.ts';
+
+describe('dialling the addresses of a node', () => {
+  it('says what every one of them said when none answers', async () => {
+    const refused = dialNode(
+      ['a:1', 'b:2'],
+      (address) => Promise.reject(new Error(`${address} refused`)),
+      5000,
+      new AbortController().signal,
+    );
+    await expect(refused).rejects.toThrow('a:1 refused; b:2 refused');
+  });
+
+  it('gives the reason of its signal, before and meanwhile', async () => {
+    const abort = new AbortController();
+    const dialled = dialNode(['a:1'], () => new Promise(() => undefined), 5000, abort.signal);
+    abort.abort(new Error('the session is over'));
+    await expect(dialled).rejects.toThrow('the session is over');
+    await expect(dialNode(['a:1'], async () => new PassThrough(), 5000, abort.signal)).rejects.toThrow(
+      'the session is over',
+    );
+  });
+
+  it('leaves no socket open that comes after the signal', async () => {
+    const abort = new AbortController();
+    const socket = new PassThrough();
+    const given = Promise.withResolvers<PassThrough>();
+    const dialled = dialNode(['a:1'], () => given.promise, 5000, abort.signal);
+    abort.abort(new Error('over'));
+    await expect(dialled).rejects.toThrow('over');
+    given.resolve(socket);
+    await new Promise((resolve) => socket.once('close', resolve));
+    expect(socket.destroyed).toBe(true);
+  });
+
+  it('has a socket that may break before anybody uses it', async () => {
+    const socket = new PassThrough();
+    const dialled = await dialNode(['a:1'], async () => socket, 5000, new AbortController().signal);
+    expect(dialled).toEqual({ address: 'a:1', socket });
+    expect(socket.listenerCount('error')).toBeGreaterThan(0);
+    expect(() => socket.emit('error', new Error('reset'))).not.toThrow();
+  });
+});
