@@ -4,7 +4,9 @@
  *
  *   npm run bench [-- case… --quick]      a case can be named by its beginning: `get`, `exec-cat`; `recorder` is the
  *                                         recorder alone (`recorder.ts`); --profile=<folder> writes CPU profiles,
- *                                         --update puts the named cases into the last results
+ *                                         --update puts the named cases into the last results; --before=<checkout>
+ *                                         compares with gateway and recorder of another checkout instead (`npm ci`
+ *                                         there first) and writes nothing; --peers=tailcast,go leaves others out
  *
  * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift; ratios
  * of medians over interleaved rounds are what counts. Results are written only when all cases ran.
@@ -15,15 +17,15 @@ import { fileURLToPath } from 'node:url';
 import { CASES } from './cases/all.ts';
 import { chart } from './harness/chart.ts';
 import { openBench } from './harness/bench.ts';
-import type { Scale } from './harness/case.ts';
+import type { BenchCase, Scale } from './harness/case.ts';
 import { GOALS, IDLE_MEMORY, judge } from './harness/goals.ts';
 import { describeMachine, describeVersions } from './harness/machine.ts';
 import { measureCase } from './harness/measure.ts';
-import { markdown, printable } from './harness/report.ts';
+import { figure, markdown, printable } from './harness/report.ts';
 import type { CaseResult, Fact, RunResults } from './harness/results.ts';
 import { usageOf } from './harness/usage.ts';
 import { benchRecorder } from './recorder.ts';
-import type { Peer } from './peers/peer.ts';
+import { counterpartOf, type Peer, type PeerName } from './peers/peer.ts';
 import { PeerSet } from './peers/peer-set.ts';
 
 const FULL_ROUNDS = 5;
@@ -41,15 +43,25 @@ const named = CASES.filter(
 );
 const leftOut = named.filter(({ onlyFull }) => quick && wanted.length === 0 && onlyFull === true);
 const chosen = named.filter((benchmark) => !leftOut.includes(benchmark));
-const profiles = args.find((arg) => arg.startsWith('--profile='))?.slice('--profile='.length);
+const folderOf = (option: string): string | undefined => {
+  const given = args.find((arg) => arg.startsWith(`--${option}=`))?.slice(option.length + 3);
+  return given === undefined ? undefined : resolve(given);
+};
+const profiles = folderOf('profile');
+const before = folderOf('before');
+/** Nobody else takes part, but their counterparts. */
+const only = args
+  .find((arg) => arg.startsWith('--peers='))
+  ?.slice('--peers='.length)
+  .split(',');
 const update = args.includes('--update');
 const strange = args.filter(
-  (arg) => arg.startsWith('--') && arg !== '--quick' && arg !== '--update' && !arg.startsWith('--profile='),
+  (arg) => arg.startsWith('--') && !/^--(quick|update|(profile|before|peers)=.+)$/.test(arg),
 );
-const alone = wanted.length === 0 || wanted.includes('recorder');
+const alone = before === undefined && (wanted.length === 0 || wanted.includes('recorder'));
 if (strange.length > 0 || (chosen.length === 0 && !alone)) {
   console.error(
-    `usage: npm run bench [-- case… --quick --update --profile=<folder>]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
+    `usage: npm run bench [-- case… --quick --update --profile=<folder> --before=<checkout> --peers=<peer>,…]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
   );
   process.exitCode = 2;
 } else {
@@ -63,10 +75,7 @@ async function main(): Promise<void> {
     console.log(
       `left to the full run: ${leftOut.map(({ name }) => name).join(', ')}; all rounds are shorter`,
     );
-  const bench = await openBench(
-    (line) => console.log(line),
-    profiles === undefined ? undefined : resolve(profiles),
-  );
+  const bench = await openBench((line) => console.log(line), { profiles, before });
   try {
     const scale: Scale = { quick };
     const peers = new PeerSet(bench);
@@ -74,16 +83,18 @@ async function main(): Promise<void> {
     const cases: CaseResult[] = [];
     const failed: Record<string, string> = {};
     const shared = chosen.filter(({ start }) => start === undefined);
-    const started = await peers.take([...new Set(shared.flatMap((benchmark) => benchmark.peers))]);
+    const started = await peers.take([...new Set(shared.flatMap(peersOf))]);
     const ready = performance.now();
     lap(`compiled; ${started.size} peers started`);
     if (alone) {
       facts.push(...(await benchRecorder(quick ? QUICK_RECORDER : FULL_RECORDER)));
       lap('recorder');
     }
-    facts.push(...(await idleMemory(started.get('tailcast'), ready)));
+    facts.push(...(await idleMemory(started.get('tailcast'), ready, IDLE_MEMORY)));
+    facts.push(...(await idleMemory(started.get('before'), ready, `${IDLE_MEMORY}, before`)));
+    for (const { name, value, unit } of facts) console.log(`${name}: ${figure(value)} ${unit}`);
     for (const benchmark of chosen) {
-      const taking = await peers.take(benchmark.peers, benchmark.start);
+      const taking = await peers.take(peersOf(benchmark), benchmark.start);
       const rounds = benchmark.rounds?.(scale) ?? (quick ? QUICK_ROUNDS : FULL_ROUNDS);
       try {
         const result = await measureCase(benchmark, taking, bench, scale, rounds);
@@ -127,7 +138,7 @@ function conclude(results: RunResults, startedAt: Date): void {
     console.log('(the rounds of a quick run are few and short: it shows what has changed much)');
   }
   console.log(`${Math.round((Date.now() - startedAt.getTime()) / 1000)} s`);
-  if (wanted.length > 0 && !update) return;
+  if (before !== undefined || only !== undefined || (wanted.length > 0 && !update)) return;
   const folder = results.quick ? join(here, '..', 'node_modules', '.cache', 'tailcast') : here;
   const whole = update ? merged(folder, results) : results;
   writeFileSync(join(folder, 'results.json'), `${JSON.stringify(whole, undefined, 1)}\n`);
@@ -135,6 +146,16 @@ function conclude(results: RunResults, startedAt: Date): void {
   const picture = results.quick ? join(folder, 'bench.svg') : join(here, '..', 'docs', 'images', 'bench.svg');
   writeFileSync(picture, chart(whole));
   console.log(`written: ${folder}/results.md`);
+}
+
+/** Beside another checkout only what can differ takes part. */
+function peersOf(benchmark: BenchCase): readonly PeerName[] {
+  const peers = benchmark.peers.filter((name) => only?.includes(name) !== false);
+  if (before === undefined) return peers;
+  return peers.flatMap((name) => {
+    const counterpart = counterpartOf(name);
+    return counterpart === undefined ? [] : [name, counterpart];
+  });
 }
 
 /** The last results, with the cases of this run in the place of theirs. */
@@ -164,11 +185,11 @@ function createClock(): (what: string) => void {
 }
 
 /** A gateway that has served nothing yet, a few seconds after it began. */
-async function idleMemory(gateway: Peer | undefined, ready: number): Promise<readonly Fact[]> {
+async function idleMemory(gateway: Peer | undefined, ready: number, name: string): Promise<readonly Fact[]> {
   if (gateway === undefined) return [];
   await new Promise((resolve) => {
     setTimeout(resolve, Math.max(0, ready + 3000 - performance.now()));
   });
   const usage = usageOf(gateway.pids());
-  return usage === undefined ? [] : [{ name: IDLE_MEMORY, value: usage.rssBytes / 2 ** 20, unit: 'MB' }];
+  return usage === undefined ? [] : [{ name, value: usage.rssBytes / 2 ** 20, unit: 'MB' }];
 }

@@ -15,11 +15,21 @@ export interface Bench {
   /** A kubeconfig for the benchmark's own API server. */
   readonly kubeconfig: string;
   readonly upstream: Target;
-  /** `host:port` of the recorder. */
-  recorder(): Promise<RunningRecorder>;
+  /** Started when it is first asked for. */
+  recorder(version?: Version): Promise<RunningRecorder>;
   /** Starts a compiled program of `bench/programs`. */
-  launch(program: string, name: string, args: readonly string[]): Promise<LaunchedProgram>;
+  launch(program: string, name: string, args: readonly string[], version?: Version): Promise<LaunchedProgram>;
   say(line: string): void;
+}
+
+/** Whose programs: of this checkout, or of the one it is compared with. */
+export type Version = 'here' | 'before';
+
+export interface BenchOptions {
+  /** A folder for CPU profiles of gateways and recorders; they cost some speed. */
+  readonly profiles?: string | undefined;
+  /** Another checkout, with its own packages installed, to compare with. */
+  readonly before?: string | undefined;
 }
 
 export interface RunningRecorder {
@@ -43,20 +53,27 @@ export interface CertificateFiles {
 }
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
-/** The compiled programs: types are stripped once, not by each process as it starts (which costs memory as well). */
-const programs = join(root, 'node_modules', '.cache', 'tailcast', 'bench');
 const DAY_MS = 86_400_000;
 
 /**
  * Compiles, and starts upstream and load generator. Stop the rig in the end.
- * @param profiles a folder for CPU profiles of gateways and recorder; they cost some speed
  * @throws Error with the compiler's messages
  */
-export async function openBench(say: (line: string) => void, profiles?: string): Promise<Bench> {
-  compile();
+export async function openBench(
+  say: (line: string) => void,
+  { profiles, before }: BenchOptions = {},
+): Promise<Bench> {
+  const programsOf = { here: compile(root), before: before === undefined ? undefined : compile(before) };
   const rig = createRig();
   const files = await writeCertificates(join(rig.folder, 'tls'));
-  const launch = async (program: string, name: string, args: readonly string[]): Promise<LaunchedProgram> => {
+  const launch = async (
+    program: string,
+    name: string,
+    args: readonly string[],
+    version: Version = 'here',
+  ): Promise<LaunchedProgram> => {
+    const programs = programsOf[version];
+    if (programs === undefined) throw new Error('there is no other checkout to compare with');
     const launched = rig.launch({
       name,
       path: process.execPath,
@@ -75,13 +92,14 @@ export async function openBench(say: (line: string) => void, profiles?: string):
   const { port } = await launch('upstream', 'upstream', [files.cert, files.key]);
   const kubeconfig = join(rig.folder, 'kubeconfig');
   writeFileSync(kubeconfig, kubeconfigFor(port, files.ca));
-  const load = new LoadGenerator(join(programs, 'bench', 'programs', 'load.js'));
+  const load = new LoadGenerator(join(programsOf.here, 'bench', 'programs', 'load.js'));
   rig.onStop(() => load.stop());
-  let recorder: Promise<RunningRecorder> | undefined;
-  const startRecorder = async (): Promise<RunningRecorder> => {
-    const folder = join(rig.folder, 'recordings');
+  const recorders = new Map<Version, Promise<RunningRecorder>>();
+  const startRecorder = async (version: Version): Promise<RunningRecorder> => {
+    const name = version === 'here' ? 'recorder' : 'before-recorder';
+    const folder = join(rig.folder, `${name}-files`);
     mkdirSync(folder);
-    const launched = await launch('recorder', 'recorder', [folder]);
+    const launched = await launch('recorder', name, [folder], version);
     return { address: `127.0.0.1:${launched.port}`, pid: launched.program.pid, folder };
   };
   return {
@@ -90,18 +108,30 @@ export async function openBench(say: (line: string) => void, profiles?: string):
     load,
     kubeconfig,
     upstream: { port, ca: files.ca },
-    recorder: () => (recorder ??= startRecorder()),
+    recorder(version = 'here') {
+      const started = recorders.get(version) ?? startRecorder(version);
+      recorders.set(version, started);
+      return started;
+    },
     launch,
     say,
   };
 }
 
-function compile(): void {
-  const tsc = join(root, 'node_modules', '.bin', 'tsc');
-  const built = spawnSync(tsc, ['-p', join(root, 'bench', 'tsconfig.json'), '--outDir', programs], {
+/**
+ * Compiles the programs of a checkout: types are stripped once, not by each process as it starts (which costs memory as well).
+ * @returns where they are
+ */
+function compile(checkout: string): string {
+  const modules = join(checkout, 'node_modules');
+  const programs = join(modules, '.cache', 'tailcast', 'bench');
+  const tsc = join(modules, '.bin', 'tsc');
+  const built = spawnSync(tsc, ['-p', join(checkout, 'bench', 'tsconfig.json'), '--outDir', programs], {
     encoding: 'utf8',
   });
+  if (built.error !== undefined) throw new Error(`${checkout}: ${built.error.message}`);
   if (built.status !== 0) throw new Error(`${built.stdout}${built.stderr}`);
+  return programs;
 }
 
 async function writeCertificates(folder: string): Promise<CertificateFiles> {

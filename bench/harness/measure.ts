@@ -2,17 +2,18 @@
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Peer, PeerName } from '../peers/peer.ts';
+import { counterpartOf, type Peer, type PeerName } from '../peers/peer.ts';
 import type { LoadPlan, LoadResult } from '../programs/plan.ts';
 import type { Bench } from './bench.ts';
 import type { BenchCase, Scale } from './case.ts';
 import { startMeter, type Metered } from './meter.ts';
-import type { CaseResult, Row } from './results.ts';
+import type { CaseResult, Pair, Row } from './results.ts';
 import { spreadOf } from './statistics.ts';
 
 interface Sample {
   readonly rate: number;
   readonly cpu: number | undefined;
+  readonly recorderCpu: number | undefined;
   readonly p50Ms: number | undefined;
   readonly p99Ms: number | undefined;
   readonly peakRssMb: number | undefined;
@@ -37,15 +38,14 @@ export async function measureCase(
   rounds: number,
 ): Promise<{ readonly result: CaseResult; readonly replaced: ReadonlyMap<PeerName, Peer> }> {
   const peers = new Map(started);
-  const samples = new Map<PeerName, Sample[]>();
+  const samples = new Map<PeerName, (Sample | undefined)[]>();
   const failures = new Map<PeerName, string[]>();
   const attempt = async (name: PeerName, peer: Peer, counts: boolean): Promise<Sample | undefined> => {
     try {
       return await measureOnce(benchmark, peer, bench, scale, counts ? undefined : warmUpPlan);
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
-      if (name === 'direct' || name.startsWith('tailcast'))
-        throw new Error(`${benchmark.name} on ${name}: ${reason}`, { cause: error });
+      if (isOurs(name)) throw new Error(`${benchmark.name} on ${name}: ${reason}`, { cause: error });
       bench.say(`  ${name}: ${reason}`);
       failures.set(name, [...(failures.get(name) ?? []), reason]);
       return undefined;
@@ -54,15 +54,16 @@ export async function measureCase(
   // the first round warms up and does not count: compilers of two languages would be what is measured
   const first = benchmark.fresh === true || benchmark.constantLoad === true ? 0 : -1;
   for (let round = first; round < rounds; round += 1) {
-    for (const [name, peer] of peers) {
+    // nobody always comes after the same one
+    for (const [name, peer] of round % 2 === 0 ? [...peers] : [...peers].toReversed()) {
       const patience = name.startsWith('reference') ? 1 : MAX_FAILURES;
       if ((failures.get(name) ?? []).length >= patience) continue;
       const fresh = benchmark.fresh === true && peer.restart !== undefined ? await peer.restart() : peer;
       peers.set(name, fresh);
       const sample = await attempt(name, fresh, round >= 0);
-      if (sample !== undefined && round >= 0) samples.set(name, [...(samples.get(name) ?? []), sample]);
+      if (round >= 0) samples.set(name, [...(samples.get(name) ?? []), sample]);
     }
-    await dropRecordings(bench, peers);
+    dropRecordings(peers);
   }
   const result: CaseResult = {
     name: benchmark.name,
@@ -75,6 +76,7 @@ export async function measureCase(
       const row = summarize(name, samples.get(name) ?? [], failures.get(name)?.at(-1));
       return row === undefined ? [] : [row];
     }),
+    ...pairsOf(samples),
   };
   return { result, replaced: peers };
 }
@@ -86,7 +88,7 @@ const WARM_COMPILED_MS = 200;
 
 /** The load of the round that does not count. Short loads of a quick run would leave much of a JavaScript program unoptimized. */
 function warmUpPlan(benchmark: BenchCase, peer: Peer, scale: Scale): LoadPlan | undefined {
-  const jit = peer.name === 'direct' || peer.name.startsWith('tailcast');
+  const jit = isOurs(peer.name);
   const plan = benchmark.plan?.({ quick: scale.quick && !jit });
   if (plan === undefined || (plan.kind !== 'requests' && plan.kind !== 'handshakes')) return plan;
   if (jit) return { ...plan, durationMs: peer.spread === true ? 2 * WARM_JIT_MS : WARM_JIT_MS };
@@ -101,7 +103,8 @@ async function measureOnce(
   planOf: typeof warmUpPlan = ({ plan }) => plan?.(scale),
 ): Promise<Sample> {
   const meter = startMeter(peer.pids());
-  const recordings = isLookedAt(benchmark, peer) ? (await bench.recorder()).folder : undefined;
+  const recorderMeter = peer.recorder && startMeter([peer.recorder.pid]);
+  const recordings = isLookedAt(benchmark, peer) ? peer.recorder?.folder : undefined;
   const stored = recordings === undefined ? 0 : await restOf(recordings);
   const load = await runLoad(benchmark, peer, bench, scale, planOf(benchmark, peer, scale), meter.steady);
   const owed = load.units * (benchmark.recordedBytesPerUnit ?? 0) * (1 - STILL_ON_THE_WAY);
@@ -109,12 +112,18 @@ async function measureOnce(
   const used = meter.stop();
   // what the recorder still has to do would be taken from the peer that comes next
   if (recordings !== undefined) await restOf(recordings);
-  return { ...speedOf(load, benchmark), ...usageIn(load, benchmark, peer, scale, used) };
+  const recorderUsed = recorderMeter?.stop();
+  const recorderCpu = recorderUsed && cpuPerUnit(recorderUsed, load, benchmark);
+  return { ...speedOf(load, benchmark), ...usageIn(load, benchmark, peer, scale, used), recorderCpu };
+}
+
+function isOurs(name: PeerName): boolean {
+  return name === 'direct' || name.startsWith('tailcast') || name.startsWith('before');
 }
 
 type Usage = Pick<Sample, 'cpu' | 'peakRssMb' | 'memoryKb' | 'memoryAddedKb' | 'busiest'>;
 
-function speedOf(load: LoadResult, { unit }: BenchCase): Omit<Sample, keyof Usage> {
+function speedOf(load: LoadResult, { unit }: BenchCase): Omit<Sample, keyof Usage | 'recorderCpu'> {
   return {
     rate: load.units / unit.size / load.seconds,
     p50Ms: load.p50Ms,
@@ -123,18 +132,22 @@ function speedOf(load: LoadResult, { unit }: BenchCase): Omit<Sample, keyof Usag
   };
 }
 
+function cpuPerUnit({ cpuSeconds }: Metered, { units }: LoadResult, { unit }: BenchCase): number {
+  return cpuSeconds / unit.cpuSeconds / (units / unit.size);
+}
+
 function usageIn(
-  { units }: LoadResult,
-  { unit, memoryPer }: BenchCase,
+  load: LoadResult,
+  benchmark: BenchCase,
   { spread }: Peer,
   scale: Scale,
   used: Metered | undefined,
 ): Usage {
-  const count = memoryPer?.(scale).count;
+  const count = benchmark.memoryPer?.(scale).count;
   const kbPerPiece = (bytes: number | undefined): number | undefined =>
     bytes === undefined || count === undefined ? undefined : bytes / 1024 / count;
   return {
-    cpu: used && used.cpuSeconds / unit.cpuSeconds / (units / unit.size),
+    cpu: used && cpuPerUnit(used, load, benchmark),
     peakRssMb: used && used.peakRssBytes / 2 ** 20,
     // of the few things of a quick run each would have a large share of what the process has anyway
     memoryKb: scale.quick ? undefined : kbPerPiece(used?.steadyRssBytes),
@@ -205,7 +218,12 @@ function runLoad(
   throw new Error(`${benchmark.name} has no load`);
 }
 
-function summarize(peer: PeerName, samples: readonly Sample[], failure: string | undefined): Row | undefined {
+function summarize(
+  peer: PeerName,
+  rounds: readonly (Sample | undefined)[],
+  failure: string | undefined,
+): Row | undefined {
+  const samples = rounds.filter((sample) => sample !== undefined);
   const over = (pick: (sample: Sample) => number | undefined): ReturnType<typeof spreadOf> =>
     spreadOf(samples.map(pick));
   const rate = over((sample) => sample.rate);
@@ -213,6 +231,7 @@ function summarize(peer: PeerName, samples: readonly Sample[], failure: string |
   if (rate === undefined || loadCpu === undefined) return undefined;
   const optional = {
     cpu: over((sample) => sample.cpu),
+    recorderCpu: over((sample) => sample.recorderCpu),
     p50Ms: over((sample) => sample.p50Ms),
     p99Ms: over((sample) => sample.p99Ms),
     peakRssMb: over((sample) => sample.peakRssMb),
@@ -225,11 +244,34 @@ function summarize(peer: PeerName, samples: readonly Sample[], failure: string |
   return { peer, rate, loadCpu, ...(Object.fromEntries(present) as Partial<Row>) };
 }
 
+const PAIRED = ['rate', 'cpu', 'recorderCpu', 'p50Ms', 'p99Ms', 'peakRssMb', 'memoryKb'] as const;
+
+/** What each figure is of that of the peer in the other checkout, in the same round. */
+function pairsOf(samples: ReadonlyMap<PeerName, readonly (Sample | undefined)[]>): Pick<CaseResult, 'pairs'> {
+  const pairs = [...samples].flatMap(([peer, here]): readonly Pair[] => {
+    const counterpart = counterpartOf(peer);
+    const before = counterpart && samples.get(counterpart);
+    if (before === undefined) return [];
+    const ratios = PAIRED.flatMap((figure) => {
+      const spread = spreadOf(
+        here.map((sample, round) => {
+          const [above, below] = [sample?.[figure], before[round]?.[figure]];
+          return above === undefined || below === undefined || below === 0 ? undefined : above / below;
+        }),
+      );
+      return spread === undefined ? [] : [{ figure, spread }];
+    });
+    return [{ peer, ratios }];
+  });
+  return pairs.length === 0 ? {} : { pairs };
+}
+
 /** Recordings would fill the disk; what is finished and lies there is not looked at again. */
-async function dropRecordings(bench: Bench, peers: ReadonlyMap<PeerName, Peer>): Promise<void> {
-  if (![...peers.keys()].some((name) => name.endsWith('-recorded'))) return;
-  const { folder } = await bench.recorder();
-  for (const entry of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
-    if (entry.endsWith('.cast')) rmSync(join(folder, entry), { force: true });
+function dropRecordings(peers: ReadonlyMap<PeerName, Peer>): void {
+  const folders = new Set([...peers.values()].flatMap(({ recorder }) => recorder?.folder ?? []));
+  for (const folder of folders) {
+    for (const entry of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
+      if (entry.endsWith('.cast')) rmSync(join(folder, entry), { force: true });
+    }
   }
 }

@@ -1,5 +1,5 @@
 /** Results as text: a table for the terminal, and `results.md`. */
-import type { CaseResult, Row, RunResults } from './results.ts';
+import type { CaseResult, Pair, Row, RunResults } from './results.ts';
 import type { Spread } from './statistics.ts';
 import { GOALS, judge } from './goals.ts';
 
@@ -19,6 +19,7 @@ export function tableOf(result: CaseResult): { readonly head: readonly string[];
     ...(result.constantLoad ? [] : speed),
     [result.unit.cpu, (row) => range(row.cpu)],
     ['of go', (row) => ratio(row.cpu, go?.cpu)],
+    [`recorder's ${result.unit.cpu}`, (row) => range(row.recorderCpu)],
     ['p50 ms', (row) => range(row.p50Ms)],
     ['p99 ms', (row) => range(row.p99Ms)],
     ['busiest process', (row) => percent(row.busiest)],
@@ -43,9 +44,27 @@ export function printable(result: CaseResult): string {
         index === 0 ? cell.padEnd(widths[index] ?? 0) : cell.padStart((widths[index] ?? 0) + 2),
       )
       .join('');
-  return [`\n${result.name}: ${result.title} (${result.rounds} rounds)`, line(head), ...rows.map(line)].join(
-    '\n',
-  );
+  const title = `\n${result.name}: ${result.title} (${result.rounds} rounds)`;
+  return [title, line(head), ...rows.map(line), ...(result.pairs ?? []).map(pairLine)].join('\n');
+}
+
+const FIGURES: Partial<Record<keyof Row, string>> = {
+  rate: 'rate',
+  cpu: 'CPU',
+  recorderCpu: 'recorder’s CPU',
+  p50Ms: 'p50',
+  p99Ms: 'p99',
+  peakRssMb: 'peak memory',
+  memoryKb: 'memory',
+};
+
+/** `tailcast-recorded, of before: rate 1.00x [0.98–1.03], …` */
+function pairLine({ peer, ratios }: Pair): string {
+  const each = ratios.map(({ figure, spread: { median, lowest, highest } }) => {
+    const [middle, least, most] = [median, lowest, highest].map((value) => value.toFixed(2));
+    return `${FIGURES[figure] ?? figure} ${middle}x [${least}–${most}]`;
+  });
+  return `${peer}, of before: ${each.join(', ')}`;
 }
 
 /** The whole run as Markdown. */

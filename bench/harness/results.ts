@@ -30,6 +30,14 @@ export interface CaseResult {
   /** What `memoryKb` is for one of. */
   readonly memoryOf?: string;
   readonly rows: readonly Row[];
+  /** Under `--before`. */
+  readonly pairs?: readonly Pair[];
+}
+
+/** What a peer's figures are of those that the same peer of another checkout had in the same round. */
+export interface Pair {
+  readonly peer: PeerName;
+  readonly ratios: readonly { readonly figure: keyof Row; readonly spread: Spread }[];
 }
 
 export interface Row {
@@ -38,6 +46,8 @@ export interface Row {
   readonly rate: Spread;
   /** In `unit.cpu`; none for the direct connection. */
   readonly cpu?: Spread;
+  /** The same of the recorder that its sessions go to. */
+  readonly recorderCpu?: Spread;
   readonly p50Ms?: Spread;
   readonly p99Ms?: Spread;
   readonly peakRssMb?: Spread;

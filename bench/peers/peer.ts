@@ -1,13 +1,17 @@
 /** What a benchmark compares: processes that stand between the load and the API server, or nothing at all. */
 import type { Target } from '../programs/plan.ts';
-import type { Bench } from '../harness/bench.ts';
+import type { Bench, RunningRecorder } from '../harness/bench.ts';
 import { startGo } from './go.ts';
 import { startHaproxy } from './haproxy.ts';
 import { startNginx } from './nginx.ts';
 import { startReference } from './reference.ts';
-import { startTailcast } from './tailcast.ts';
+import { isTailcast, startTailcast } from './tailcast.ts';
+
+/** The gateway of the other checkout of `--before`, and the recorder of that checkout. */
+export type BeforeName = `before${'' | '-2' | '-recorded' | '-plain-recorded' | '-durable-first'}`;
 
 export type PeerName =
+  | BeforeName
   /** The load generator and the upstream by themselves: the ceiling of everything else. */
   | 'direct'
   | 'tailcast'
@@ -35,6 +39,8 @@ export interface Peer {
   readonly target: Target;
   /** Processes whose CPU time and memory count; none for the direct connection. */
   readonly pids: () => readonly number[];
+  /** Where its sessions are recorded. */
+  readonly recorder?: RunningRecorder;
   /** Its processes are to share the load: how evenly they do is shown. */
   readonly spread?: boolean;
   /** Starts it anew, with nothing of what it has used so far; none where that makes no difference. */
@@ -43,15 +49,10 @@ export interface Peer {
 
 /** Starts a peer. @throws PeerMissingError when it cannot be had here */
 export function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
+  if (isTailcast(name)) return startTailcast(name, bench);
   switch (name) {
     case 'direct':
       return Promise.resolve({ name, target: bench.upstream, pids: () => [] });
-    case 'tailcast':
-    case 'tailcast-2':
-    case 'tailcast-recorded':
-    case 'tailcast-plain-recorded':
-    case 'tailcast-durable-first':
-      return startTailcast(name, bench);
     case 'go':
     case 'go-default':
     case 'go-h2':
@@ -64,4 +65,17 @@ export function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
     case 'reference-recorded':
       return startReference(name, bench);
   }
+}
+
+const COUNTERPARTS: Partial<Record<PeerName, BeforeName>> = {
+  tailcast: 'before',
+  'tailcast-2': 'before-2',
+  'tailcast-recorded': 'before-recorded',
+  'tailcast-plain-recorded': 'before-plain-recorded',
+  'tailcast-durable-first': 'before-durable-first',
+};
+
+/** The peer that it is compared with under `--before`; undefined: none. */
+export function counterpartOf(name: PeerName): BeforeName | undefined {
+  return COUNTERPARTS[name];
 }

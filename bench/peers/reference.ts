@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { ensurePeer, GoMissingError } from '../../test/real/rig/build.ts';
 import { freePort } from '../../test/real/rig/rig.ts';
 import { nodeEnvironment, ping, startTailnet } from '../../test/real/rig/tailnet.ts';
-import type { Bench } from '../harness/bench.ts';
+import type { Bench, RunningRecorder } from '../harness/bench.ts';
 import { PeerMissingError } from './missing.ts';
 import { answers } from './nginx.ts';
 import type { Peer } from './peer.ts';
@@ -24,6 +24,7 @@ interface RunningReference {
   readonly pid: number;
   readonly address: string;
   readonly callers: Readonly<Record<ReferenceName, string>>;
+  readonly recorder: RunningRecorder;
 }
 
 const running = new WeakMap<Bench, Promise<RunningReference>>();
@@ -34,11 +35,12 @@ export async function startReference(name: ReferenceName, bench: Bench): Promise
     reference = start(bench);
     running.set(bench, reference);
   }
-  const { pid, address, callers } = await reference;
+  const { pid, address, callers, recorder } = await reference;
   return {
     name,
     target: { port: PORT, preamble: `PROXY TCP4 ${callers[name]} ${address} 40000 443\r\n` },
     pids: () => [pid],
+    ...(name === 'reference-recorded' ? { recorder } : {}),
   };
 }
 
@@ -81,6 +83,7 @@ async function start(bench: Bench): Promise<RunningReference> {
   return {
     pid: program.pid,
     address,
+    recorder,
     callers: { reference: addressOf('reference'), 'reference-recorded': addressOf('reference-recorded') },
   };
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Bench } from '../harness/bench.ts';
 import { familyOf } from '../harness/usage.ts';
 import type { GatewayProgram } from '../programs/gateway.ts';
-import type { Peer } from './peer.ts';
+import type { Peer, PeerName } from './peer.ts';
 
 interface Variant {
   readonly workers: number;
@@ -16,15 +16,27 @@ interface Variant {
 }
 
 const ALONE: Variant = { workers: 1, recorded: false, plain: false, durableFirst: false };
+const PLAIN_RECORDED: Variant = { ...ALONE, recorded: true, plain: true };
+const DURABLE_FIRST: Variant = { ...ALONE, recorded: true, durableFirst: true };
 const VARIANTS = {
   tailcast: ALONE,
   'tailcast-2': { ...ALONE, workers: 2 },
   'tailcast-recorded': { ...ALONE, recorded: true },
-  'tailcast-plain-recorded': { ...ALONE, recorded: true, plain: true },
-  'tailcast-durable-first': { ...ALONE, recorded: true, durableFirst: true },
+  'tailcast-plain-recorded': PLAIN_RECORDED,
+  'tailcast-durable-first': DURABLE_FIRST,
+  before: ALONE,
+  'before-2': { ...ALONE, workers: 2 },
+  'before-recorded': { ...ALONE, recorded: true },
+  'before-plain-recorded': PLAIN_RECORDED,
+  'before-durable-first': DURABLE_FIRST,
 } as const satisfies Readonly<Record<string, Variant>>;
 
 type TailcastName = keyof typeof VARIANTS;
+
+/** Whether it is one of ours, of this checkout or of the other one. */
+export function isTailcast(name: PeerName): name is TailcastName {
+  return Object.hasOwn(VARIANTS, name);
+}
 
 /** The fixed identity is only for this machine. */
 const PROXY_HEADER = 'PROXY TCP4 127.0.0.1 127.0.0.1 40000 443\r\n';
@@ -38,18 +50,20 @@ export async function startTailcast(
   const policy = join(bench.rig.folder, 'policy.yaml');
   writeFileSync(policy, 'sessions:\n  perUser: 1000\n');
   const { workers, recorded, plain, durableFirst } = VARIANTS[name];
+  const version = name.startsWith('before') ? 'before' : 'here';
+  const recorder = recorded ? await bench.recorder(version) : undefined;
   const options: GatewayProgram = {
     kubeconfig,
     cert: bench.files.cert,
     key: bench.files.key,
     stateDirectory: join(bench.rig.folder, name),
     policy,
-    ...(recorded ? { recorder: (await bench.recorder()).address } : {}),
+    ...(recorder === undefined ? {} : { recorder: recorder.address }),
     durableFirst,
     plain,
     workers,
   };
-  const { program, port } = await bench.launch('gateway', name, [JSON.stringify(options)]);
+  const { program, port } = await bench.launch('gateway', name, [JSON.stringify(options)], version);
   const ready = async (): Promise<true | undefined> =>
     program.log().split(`"of":${program.pid}}`).length > workers || undefined;
   await bench.rig.until(`all workers of ${name}`, ready, { watch: [program] });
@@ -57,6 +71,7 @@ export async function startTailcast(
     name,
     target: plain ? { port, preamble: PROXY_HEADER } : { port, ca: bench.files.ca },
     pids: () => (workers === 1 ? [program.pid] : familyOf(program.pid)),
+    ...(recorder === undefined ? {} : { recorder }),
     spread: workers > 1,
     async restart() {
       await program.stop();
