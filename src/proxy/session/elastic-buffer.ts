@@ -12,8 +12,10 @@
  * `full` asks the caller to read no more; what it pushes all the same is kept. A file that cannot be written is done
  * without: what was to go there stays in memory. What cannot be read back is lost, and `failed` says so.
  */
+import { BLOCK_BYTES, giveBlock } from '../../memory/block-pool.ts';
+import { BlockQueue, type Taken } from '../../memory/block-queue.ts';
 import type { ElasticBudget } from './elastic-budget.ts';
-import { BLOCK_BYTES, type SpillFile } from './spill-file.ts';
+import type { SpillFile } from './spill-file.ts';
 
 export interface ElasticLimits {
   /** What may wait in memory before the file is used. Asked again and again. */
@@ -43,14 +45,12 @@ const AT_A_TIME = 16;
 
 export class ElasticBuffer {
   readonly #options: ElasticOptions;
-  #front: Uint8Array[] = [];
-  #frontBytes = 0;
+  #front: BlockQueue;
   /** Written, oldest first. */
   #blocks: number[] = [];
   #writing = 0;
   #reading = 0;
-  #back: Uint8Array[] = [];
-  #backBytes = 0;
+  #back: BlockQueue;
   #file: Promise<SpillFile> | undefined;
   /** Blocks the file has room for now, and those of them that hold nothing. */
   #fileBlocks = 0;
@@ -65,6 +65,8 @@ export class ElasticBuffer {
 
   constructor(options: ElasticOptions) {
     this.#options = options;
+    this.#front = new BlockQueue(options.budget);
+    this.#back = new BlockQueue(options.budget);
   }
 
   /** Bytes that wait. */
@@ -84,34 +86,30 @@ export class ElasticBuffer {
   /** Keeps a chunk; nobody may write into it any more. */
   push(chunk: Uint8Array): void {
     if (this.#closed || chunk.length === 0) return;
-    this.#options.budget.keep(chunk.length);
-    if (this.#fileIdle && this.#backBytes === 0 && this.#frontBytes + chunk.length <= this.#memoryLimit()) {
-      this.#front.push(chunk);
-      this.#frontBytes += chunk.length;
-    } else {
-      this.#back.push(chunk);
-      this.#backBytes += chunk.length;
+    const size = this.#front.size + chunk.length;
+    if (this.#fileIdle && this.#back.size === 0 && size <= this.#memoryLimit()) this.#front.push(chunk);
+    else {
+      this.#back.copy(chunk);
       this.#spill();
     }
     this.#judge();
   }
 
-  /** Takes at most `max` bytes out, as one piece; undefined while they are on their way, or when nothing waits. */
-  take(max: number): Uint8Array | undefined {
-    if (this.#frontBytes === 0) this.#promote();
-    if (this.#frontBytes === 0) {
+  /**
+   * Takes at most `max` bytes out; undefined while they are on their way, or when nothing waits.
+   * @param together as many as there are, copied; else what lies together, see `BlockQueue`
+   */
+  take(max: number, together = false): Taken | undefined {
+    if (this.#front.size === 0) this.#promote();
+    if (this.#front.size === 0) {
       this.#fetch();
       return undefined;
     }
-    const taken = cut(this.#front, Math.min(max, this.#frontBytes));
-    const [only] = taken;
-    const piece = taken.length === 1 && only !== undefined ? only : Buffer.concat(taken);
-    this.#frontBytes -= piece.length;
+    const taken = together ? { bytes: this.#front.takeCopy(max), spent: undefined } : this.#front.take(max);
     this.#diskRefused = false;
-    this.#options.budget.release(piece.length);
     this.#fetch();
     this.#judge();
-    return piece;
+    return taken;
   }
 
   /** Drops what waits. */
@@ -120,11 +118,8 @@ export class ElasticBuffer {
     this.#closed = true;
     const { budget } = this.#options;
     budget.forget(this.#look);
-    budget.release(this.#frontBytes + this.#backBytes);
-    this.#front = [];
-    this.#back = [];
-    this.#frontBytes = 0;
-    this.#backBytes = 0;
+    this.#front.clear();
+    this.#back.clear();
     this.#blocks = [];
     budget.releaseDisk(this.#fileBlocks * BLOCK_BYTES);
     this.#fileBlocks = 0;
@@ -132,7 +127,7 @@ export class ElasticBuffer {
   }
 
   get #memory(): number {
-    return this.#frontBytes + this.#writing * BLOCK_BYTES + this.#backBytes;
+    return this.#front.size + this.#writing * BLOCK_BYTES + this.#back.size;
   }
 
   get #fileIdle(): boolean {
@@ -164,34 +159,32 @@ export class ElasticBuffer {
 
   /** What waits behind an empty file need not go through it. */
   #promote(): void {
-    if (!this.#fileIdle || this.#backBytes === 0) return;
-    this.#front = this.#back;
-    this.#frontBytes = this.#backBytes;
-    this.#back = [];
-    this.#backBytes = 0;
+    if (!this.#fileIdle || this.#back.size === 0) return;
+    [this.#front, this.#back] = [this.#back, this.#front];
   }
 
   #spill(): void {
     if (this.#writing > 0 || this.#clearing || this.#closed) return;
-    const batch: { readonly block: number; readonly pieces: Uint8Array[] }[] = [];
-    while (batch.length < AT_A_TIME && this.#backBytes >= BLOCK_BYTES) {
+    const batch: { readonly block: number; readonly bytes: Buffer }[] = [];
+    while (batch.length < AT_A_TIME && this.#back.size >= BLOCK_BYTES) {
       this.#writing = batch.length;
       const block = this.#takeBlock();
-      if (block === undefined) break;
-      batch.push({ block, pieces: cut(this.#back, BLOCK_BYTES) });
-      this.#backBytes -= BLOCK_BYTES;
+      const bytes = block === undefined ? undefined : this.#back.takeBlock();
+      if (block === undefined || bytes === undefined) break;
+      batch.push({ block, bytes });
     }
     this.#writing = batch.length;
     if (batch.length === 0) return;
     this.#file ??= this.#options.openFile();
     const writes = this.#file.then((file) =>
-      Promise.all(batch.map(({ block, pieces }) => file.write(block, pieces))),
+      Promise.all(batch.map(({ block, bytes }) => file.write(block, bytes))),
     );
     writes.then(
       () => {
         const { budget } = this.#options;
         this.#writing = 0;
         budget.release(batch.length * BLOCK_BYTES);
+        for (const { bytes } of batch) giveBlock(bytes);
         if (this.#closed) return;
         for (const { block } of batch) this.#blocks.push(block);
         this.#fetch();
@@ -202,8 +195,7 @@ export class ElasticBuffer {
         this.#writing = 0;
         if (this.#closed) return this.#options.budget.release(batch.length * BLOCK_BYTES);
         this.#fileLost = true;
-        this.#back = [...batch.flatMap(({ pieces }) => pieces), ...this.#back];
-        this.#backBytes += batch.length * BLOCK_BYTES;
+        this.#back.unshiftBlocks(batch.map(({ bytes }) => bytes));
         for (const { block } of batch) this.#free.push(block);
         this.#options.fileLost(error);
         this.#judge();
@@ -214,17 +206,16 @@ export class ElasticBuffer {
 
   #fetch(): void {
     if (this.#closed || this.#reading > 0 || this.#blocks.length === 0) return;
-    if (this.#frontBytes >= 2 * BLOCK_BYTES) return;
-    const some = this.#blocks.splice(0, this.#options.budget.scarce ? 1 : AT_A_TIME);
+    const { scarce } = this.#options.budget;
+    if (this.#front.size >= (scarce ? 1 : 2 * BLOCK_BYTES)) return;
+    const some = this.#blocks.splice(0, scarce ? 1 : AT_A_TIME);
     this.#reading = some.length;
     const reads = this.#file?.then((file) => Promise.all(some.map((block) => file.read(block))));
     reads?.then(
       (pieces) => {
         this.#reading = 0;
         if (this.#closed) return;
-        this.#options.budget.keep(pieces.length * BLOCK_BYTES);
-        this.#front.push(...pieces);
-        this.#frontBytes += pieces.length * BLOCK_BYTES;
+        for (const piece of pieces) this.#front.pushBlock(piece);
         this.#free.push(...some);
         this.#diskRefused = false;
         this.#tidy();
@@ -265,7 +256,7 @@ export class ElasticBuffer {
   #judge(): void {
     const before = this.#full;
     const { budget } = this.#options;
-    const waits = this.#backBytes + this.#writing * BLOCK_BYTES;
+    const waits = this.#back.size + this.#writing * BLOCK_BYTES;
     const limit = this.#memoryLimit();
     this.#full = this.#mayGrow()
       ? waits >= Math.max(2 * BLOCK_BYTES, budget.scarce ? 0 : limit)
@@ -287,25 +278,4 @@ export class ElasticBuffer {
     this.#spill();
     this.#judge();
   };
-}
-
-/** Takes exactly `bytes` off the front of `pieces`, which hold as many. */
-function cut(pieces: Uint8Array[], bytes: number): Uint8Array[] {
-  const taken: Uint8Array[] = [];
-  let left = bytes;
-  let whole = 0;
-  for (const piece of pieces) {
-    if (left === 0) break;
-    if (piece.length > left) {
-      taken.push(piece.subarray(0, left));
-      pieces[whole] = piece.subarray(left);
-      left = 0;
-      break;
-    }
-    taken.push(piece);
-    left -= piece.length;
-    whole += 1;
-  }
-  pieces.splice(0, whole);
-  return taken;
 }

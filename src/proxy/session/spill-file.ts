@@ -6,15 +6,13 @@ import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open, unlink, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-
-/** Bytes of one block. */
-export const BLOCK_BYTES = 64 * 1024;
+import { BLOCK_BYTES, takeBlock } from '../../memory/block-pool.ts';
 
 export interface SpillFile {
-  /** @param pieces together one whole block. @throws when it is not written */
-  write(block: number, pieces: readonly Uint8Array[]): Promise<void>;
-  /** @throws when the block cannot be read as it was written */
-  read(block: number): Promise<Uint8Array>;
+  /** @param bytes one whole block. @throws when it is not written */
+  write(block: number, bytes: Uint8Array): Promise<void>;
+  /** @returns a block of the pool. @throws when the block cannot be read as it was written */
+  read(block: number): Promise<Buffer>;
   /** Gives the space of all blocks back. */
   clear(): Promise<void>;
   close(): Promise<void>;
@@ -32,27 +30,24 @@ export async function openSpillFile(directory: string): Promise<SpillFile> {
     throw error;
   }
   return {
-    write: (block, pieces) => writeAll(handle, pieces, block * BLOCK_BYTES),
+    write: (block, bytes) => writeAll(handle, bytes, block * BLOCK_BYTES),
     read: (block) => readBlock(handle, block * BLOCK_BYTES),
     clear: () => handle.truncate(0),
     close: () => handle.close(),
   };
 }
 
-async function writeAll(handle: FileHandle, pieces: readonly Uint8Array[], position: number): Promise<void> {
-  const { bytesWritten } = await handle.writev(pieces, position);
-  if (bytesWritten === BLOCK_BYTES) return;
+async function writeAll(handle: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
   // a disk that fills up takes a part, and says why at the next write
-  const rest = Buffer.concat(pieces).subarray(bytesWritten);
-  for (let done = 0; done < rest.length;) {
-    const more = await handle.write(rest, done, rest.length - done, position + bytesWritten + done);
-    if (more.bytesWritten === 0) throw new Error('the disk takes no more');
-    done += more.bytesWritten;
+  for (let done = 0; done < bytes.length;) {
+    const { bytesWritten } = await handle.write(bytes, done, bytes.length - done, position + done);
+    if (bytesWritten === 0) throw new Error('the disk takes no more');
+    done += bytesWritten;
   }
 }
 
-async function readBlock(handle: FileHandle, position: number): Promise<Uint8Array> {
-  const bytes = Buffer.allocUnsafeSlow(BLOCK_BYTES);
+async function readBlock(handle: FileHandle, position: number): Promise<Buffer> {
+  const bytes = takeBlock();
   for (let done = 0; done < bytes.length;) {
     const { bytesRead } = await handle.read(bytes, done, bytes.length - done, position + done);
     if (bytesRead === 0) throw new Error('the file is shorter than what was written');

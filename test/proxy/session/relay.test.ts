@@ -485,6 +485,44 @@ describe('relay with a buffer', () => {
     await relay.done;
   });
 
+  it('uses no memory again that the client has not got yet', async () => {
+    // the end of each chunk is kept back, as the beginning of a frame is
+    const unsentBytes = 1000;
+    const { upstream, client, fromUpstream, relay } = await relayed({
+      taps: { clientToServer: idle, serverToClient: { push() {}, delivered() {}, unsentBytes } },
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    const all = randomBytes(24 * 1024 * 1024);
+    upstream.end(all);
+    // now and then the client takes something, so that some of what waits goes on and makes room
+    while (!fromUpstream.ended) {
+      fromUpstream.stream.pause();
+      await new Promise((resolve) => setImmediate(resolve));
+      fromUpstream.stream.resume();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(fromUpstream.bytes.equals(all)).toBe(true);
+    client.end();
+    await relay.done;
+  });
+
+  it('takes together what comes in one turn, and a lone small chunk at once', async () => {
+    const seen: number[] = [];
+    const { inner, relay } = await relayed({
+      taps: { clientToServer: idle, serverToClient: tap((chunk) => void seen.push(chunk.length)) },
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    for (let chunk = 0; chunk < 10; chunk += 1) inner.upstream.emit('data', Buffer.alloc(100));
+    expect(seen).toEqual([100]);
+    await until(() => seen.length > 1);
+    expect(seen).toEqual([100, 900]);
+    inner.upstream.emit('data', Buffer.alloc(16 * 1024));
+    inner.upstream.emit('data', Buffer.alloc(16 * 1024));
+    await until(() => seen.length > 2);
+    expect(seen).toEqual([100, 900, 32 * 1024]);
+    relay.stop();
+  });
+
   it('drops what waits when the client leaves', async () => {
     const { upstream, client, inner, relay } = await relayed({
       taps: { clientToServer: idle, serverToClient: tap(() => new Promise(() => {})) },
