@@ -19,7 +19,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   kube: ['errors'],
   tailnet: ['observe', 'errors'],
   impersonation: ['kube', 'tailnet', 'errors'],
-  recording: ['wire', 'kube', 'tailnet', 'observe', 'process-identity', 'errors'],
+  recording: ['wire', 'kube', 'tailnet', 'observe', 'memory', 'process-identity', 'errors'],
   proxy: ['impersonation', 'recording', 'tailnet', 'kube', 'observe', 'memory', 'place-count', 'errors'],
   portal: ['wire', 'recording', 'proxy', 'tailnet', 'kube', 'observe', 'place-count', 'errors'],
   search: ['wire', 'errors'],

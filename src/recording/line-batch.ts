@@ -47,9 +47,9 @@ export class LineBatch {
     this.#latin1(`{"kind":"raw","base64":"${bufferOf(bytes).toString('base64')}"}\n`);
   }
 
-  /** Everything that was added, as bytes of its own; the batch is empty again. */
+  /** Everything that was added, valid until something is added again; the batch is empty. */
   take(): Uint8Array {
-    const taken = Buffer.from(this.#bytes.subarray(0, this.#length));
+    const taken = this.#bytes.subarray(0, this.#length);
     this.#length = 0;
     if (this.#bytes.length > KEPT_BYTES) this.#bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
     return taken;

@@ -27,6 +27,8 @@ export interface RecorderConnection {
   /** Names who is told; called once, at once after opening. A loss before that is told then. */
   attach(events: ConnectionEvents): void;
   send(bytes: Uint8Array): void;
+  /** Bytes given to `send` that have not left this process: they must not change. */
+  readonly unwritten: number;
   /** No more bytes follow. */
   finish(): void;
   /** Breaks the connection off; the recorder sees a reset. No event follows. */

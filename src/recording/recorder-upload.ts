@@ -44,7 +44,7 @@ export interface RecorderUpload {
   readonly lost: Promise<Error>;
   /**
    * Takes whole cast lines. Returns a promise when more than the limit is not acknowledged; it resolves when there is
-   * room again. The lines are kept in either case, bytes as they are: the caller must not write into them again.
+   * room again. The lines are kept in either case, as a copy.
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
   write(lines: string | Uint8Array): void | Promise<void>;
@@ -176,9 +176,9 @@ class Upload implements RecorderUpload {
     this.#requireOpen();
     const bytes = typeof lines === 'string' ? Buffer.from(lines, 'utf8') : lines;
     const offset = this.#kept.end;
-    this.#kept.push(bytes);
+    const pieces = this.#kept.push(bytes);
     this.#preamble.push(bytes);
-    if (this.#connected) this.#connection.send(bytes);
+    if (this.#connected) for (const piece of pieces) this.#connection.send(piece);
     this.#save(offset, bytes);
     return this.room();
   }
@@ -210,7 +210,7 @@ class Upload implements RecorderUpload {
 
   abort(): void {
     if (this.#state === 'done' || this.#state === 'lost' || this.#state === 'aborted') return;
-    this.#kept.release(this.#kept.end);
+    this.#kept.release(this.#kept.end, 0);
     this.#close('aborted', new TailcastError('RECORDER_LOST', 'the upload was broken off'));
   }
 
@@ -241,7 +241,7 @@ class Upload implements RecorderUpload {
 
   #acknowledged(offset: number): void {
     if (offset <= this.#kept.start) return;
-    this.#kept.release(offset);
+    this.#kept.release(offset, this.#kept.end - this.#connection.unwritten);
     this.#deps.journal?.acknowledged(offset);
     if (this.#kept.size === 0) this.#unsaved = false;
     this.#fruitless = 0;
@@ -288,6 +288,7 @@ class Upload implements RecorderUpload {
   #connectionLost(error: Error): void {
     if (this.#state !== 'open' && this.#state !== 'finishing') return;
     this.#connected = false;
+    this.#kept.disown();
     this.#clearTimers();
     this.#fruitless += 1;
     const { move } = this.#deps;

@@ -34,6 +34,7 @@ export async function openV1(
   const outcome = createOutcome();
   let finishing = false;
   let taken = 0;
+  let given = 0;
   const fail = (error: Error): void => {
     outcome.lost(error);
     upload.destroy();
@@ -72,11 +73,15 @@ export async function openV1(
     attach: (events) => outcome.attach(events),
     send(bytes) {
       if (outcome.ended) return;
+      given += bytes.length;
       upload.write(bytes, (error) => {
         if (error instanceof Error) return;
         taken += bytes.length;
         outcome.acknowledged(taken);
       });
+    },
+    get unwritten() {
+      return given - taken;
     },
     finish() {
       finishing = true;

@@ -109,6 +109,7 @@ function createConnection(
   const outcome = createOutcome();
   const acks = createAckParser();
   let finishing = false;
+  let unwritten = 0;
   const dispose = (): void => {
     ackWindow.clear();
     // Not `stream.close(CANCEL)` first: a Node recorder would see the end of the body before it sees the reset.
@@ -152,7 +153,14 @@ function createConnection(
     attach: (events) => outcome.attach(events),
     send(bytes) {
       // NOTE: Node frees what was written with an empty last piece before it is sent
-      if (!outcome.ended && bytes.length > 0) stream.write(bytes);
+      if (outcome.ended || bytes.length === 0) return;
+      unwritten += bytes.length;
+      stream.write(bytes, (error) => {
+        if (!(error instanceof Error)) unwritten -= bytes.length;
+      });
+    },
+    get unwritten() {
+      return unwritten;
     },
     finish() {
       finishing = true;

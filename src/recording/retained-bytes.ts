@@ -2,11 +2,12 @@
  * The bytes of an upload that the recorder has not acknowledged yet, kept so that they can be sent again elsewhere.
  * Offsets count from the first byte of the session's recording. Not bounded here: the upload asks its writers to wait.
  */
+import { giveBlock } from '../memory/block-pool.ts';
+import { BlockQueue } from '../memory/block-queue.ts';
+
 export class RetainedBytes {
-  readonly #pieces: Uint8Array[] = [];
-  #head = 0;
+  readonly #queue = new BlockQueue();
   #start = 0;
-  #end = 0;
 
   /** Offset of the first byte that is still kept: everything before it is acknowledged. */
   get start(): number {
@@ -15,40 +16,37 @@ export class RetainedBytes {
 
   /** Offset behind the last byte. */
   get end(): number {
-    return this.#end;
+    return this.#start + this.#queue.size;
   }
 
   get size(): number {
-    return this.#end - this.#start;
+    return this.#queue.size;
   }
 
-  push(bytes: Uint8Array): void {
-    this.#pieces.push(bytes);
-    this.#end += bytes.length;
+  /** Keeps a copy. @returns where it is, in pieces that stay as they are until they are released */
+  push(bytes: Uint8Array): readonly Uint8Array[] {
+    if (!this.#queue.isAlone(bytes)) return this.#queue.copy(bytes);
+    const copy = Buffer.from(bytes);
+    this.#queue.push(copy);
+    return [copy];
   }
 
-  /** Forgets everything before `offset`. An offset behind the end forgets all, one before the start nothing. */
-  release(offset: number): void {
-    let left = Math.min(offset, this.#end) - this.#start;
-    if (left <= 0) return;
-    this.#start += left;
-    while (left > 0) {
-      const piece = this.#pieces[this.#head];
-      if (piece === undefined) break;
-      if (piece.length > left) {
-        this.#pieces[this.#head] = piece.subarray(left);
-        break;
-      }
-      left -= piece.length;
-      this.#head += 1;
+  /**
+   * Forgets everything before `offset`. An offset behind the end forgets all, one before the start nothing.
+   * @param written nobody looks at what is before this offset any more, so that its memory can be used again
+   */
+  release(offset: number, written: number): void {
+    while (this.#start < offset) {
+      const taken = this.#queue.take(offset - this.#start);
+      if (taken === undefined) return;
+      this.#start += taken.bytes.length;
+      if (taken.spent !== undefined && this.#start <= written) giveBlock(taken.spent);
     }
-    if (this.#head > 64 && this.#head * 2 > this.#pieces.length) {
-      this.#pieces.splice(0, this.#head);
-      this.#head = 0;
-    } else if (this.#head === this.#pieces.length) {
-      this.#pieces.length = 0;
-      this.#head = 0;
-    }
+  }
+
+  /** Somebody may look at what is kept now for ever: its memory is not used again. */
+  disown(): void {
+    this.#queue.disown();
   }
 
   /** Takes everything out, as one piece in memory of its own: small pieces hold on to larger blocks. */
@@ -59,12 +57,12 @@ export class RetainedBytes {
       all.set(piece, at);
       at += piece.length;
     }
-    this.release(this.#end);
+    this.release(this.end, 0);
     return all;
   }
 
   /** Everything that is kept, in order. */
   pieces(): readonly Uint8Array[] {
-    return this.#pieces.slice(this.#head);
+    return this.#queue.views();
   }
 }

@@ -222,6 +222,7 @@ function connectionTo(
     resumable: true,
     attach: (events) => queueMicrotask(() => act(events)),
     send: () => undefined,
+    unwritten: 0,
     finish: () => undefined,
     destroy: () => undefined,
   };

@@ -16,6 +16,7 @@
 import { closeSync, openSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import { join } from 'node:path';
+import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Preamble } from '../preamble.ts';
 import {
   createSealer,
@@ -223,6 +224,8 @@ export class SessionJournal {
   #writePieces(segment: Segment, pieces: readonly Uint8Array[]): boolean {
     const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
     segment.bytes += bytes;
+    // what was sealed is as large as what was read, and as soon done with
+    passedThrough(bytes);
     try {
       if (writevSync(segment.fd, pieces) === bytes) return true;
       throw Object.assign(new Error('the disk took a part only'), { code: 'ENOSPC' });
