@@ -12,6 +12,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { GoMissingError, ensurePeer } from './rig/build.ts';
+import { enterNetwork, type Entry } from './rig/network.ts';
 import type { PeerName } from './rig/peers.ts';
 import { SUITES, type Suite } from './suites.ts';
 
@@ -44,7 +45,25 @@ async function main(names: readonly string[]): Promise<number> {
         : { passed: 0, failed: 0, skipped: suites.length },
     );
   }
-  return close(await runVitest(suites));
+  // One after the other: what is in a network of its own is in a process of its own.
+  const shared = suites.filter(({ ownNetwork }) => ownNetwork !== true);
+  const apart = suites.filter(({ ownNetwork }) => ownNetwork === true);
+  let counts: Counts = { passed: 0, failed: 0, skipped: 0 };
+  for (const [group, enter] of [
+    [shared, undefined],
+    [apart, enterNetwork()],
+  ] as const) {
+    if (group.length > 0) counts = sum(counts, await runVitest(group, enter));
+  }
+  return close(counts);
+}
+
+function sum(left: Counts, right: Counts): Counts {
+  return {
+    passed: left.passed + right.passed,
+    failed: left.failed + right.failed,
+    skipped: left.skipped + right.skipped,
+  };
 }
 
 function peersOf(suites: readonly Suite[]): readonly PeerName[] {
@@ -57,7 +76,7 @@ function close({ passed, failed, skipped }: Counts): number {
   return failed > 0 ? 1 : 0;
 }
 
-async function runVitest(suites: readonly Suite[]): Promise<Counts> {
+async function runVitest(suites: readonly Suite[], enter?: Entry): Promise<Counts> {
   const folder = mkdtempSync(join(tmpdir(), 'tcreal-'));
   const output = process.env['REAL_REPORT'] ?? join(folder, 'result.json');
   const vitest = join(root, 'node_modules', 'vitest', 'vitest.mjs');
@@ -65,9 +84,15 @@ async function runVitest(suites: readonly Suite[]): Promise<Counts> {
   const args = [vitest, 'run', '--config', join(here, 'vitest.config.ts')];
   const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${output}`];
   try {
-    const code = await exitCode(
-      spawn(process.execPath, [...args, ...reporters, ...files], { cwd: root, stdio: 'inherit' }),
-    );
+    const [program = '', ...rest] = [
+      ...(enter?.command ?? []),
+      process.execPath,
+      ...args,
+      ...reporters,
+      ...files,
+    ];
+    const env = { ...process.env, ...enter?.env };
+    const code = await exitCode(spawn(program, rest, { cwd: root, stdio: 'inherit', env }));
     const counts = readCounts(output);
     // A suite that breaks outside its tests fails none of them and still is a failure.
     return code !== 0 && counts.failed === 0 ? { ...counts, failed: 1 } : counts;

@@ -5,6 +5,8 @@ export interface Suite {
   readonly file: string;
   /** What must be built before it runs. */
   readonly peers: readonly PeerName[];
+  /** It runs in a network of its own, where that can be had, and says why it skips where not. */
+  readonly ownNetwork?: boolean;
 }
 
 /** The suites that `npm run test:real` knows, in the order in which they run. */
@@ -47,6 +49,19 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   },
   coverage: { file: 'suites/coverage.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
   operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
+  'operator-workloads': {
+    file: 'suites/operator-workloads.test.ts',
+    peers: [
+      'kubernetes-1.36',
+      'kubelet-double',
+      'tailnet',
+      'kernel-tailscaled',
+      'containerboot',
+      'kube-proxy',
+    ],
+    ownNetwork: true,
+  },
+  'operator-scale': { file: 'suites/operator-scale.test.ts', peers: ['kubernetes-1.36', 'tailnet'] },
   host: { file: 'suites/host.test.ts', peers: ['tailnet'] },
   'proxy-group': {
     file: 'suites/proxy-group.test.ts',

@@ -4,6 +4,9 @@ import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
 const PACKAGES = {
+  ip: ['ip'],
+  nft: ['nft'],
+  iptables: ['iptables'],
   haproxy: ['haproxy'],
   nginx: ['nginx'],
   rpm: ['rpmbuild'],
@@ -13,6 +16,12 @@ const PACKAGES = {
 } as const;
 
 export type DebianProgram = keyof typeof PACKAGES;
+
+/** Where the package is called otherwise than its program. */
+const PACKAGE_NAMES: ReadonlyMap<DebianProgram, string> = new Map([
+  ['ip', 'iproute2'],
+  ['nft', 'nftables'],
+]);
 
 /**
  * Gives the path of a program, installing its Debian package when this process may.
@@ -26,7 +35,7 @@ export function ensureDebianProgram(name: DebianProgram): string {
     throw new Error(`${name} is not installed, and this user cannot install it: apt-get install ${name}`);
   }
   process.stderr.write(`peers: installing ${name} (apt-get)\n`);
-  const install = ['install', '--yes', '--no-install-recommends', '-qq', name];
+  const install = ['install', '--yes', '--no-install-recommends', '-qq', PACKAGE_NAMES.get(name) ?? name];
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
   let result = spawnSync('apt-get', install, { encoding: 'utf8', env });
   if (result.status !== 0) {

@@ -17,7 +17,14 @@ export interface KubernetesOptions {
   /** A node, or none. `webSockets`: it takes WebSocket streams itself (1.36 only), and nothing is translated before it. */
   readonly node?:
     | false
-    | { readonly webSockets?: boolean; readonly images?: Readonly<Record<string, readonly string[]>> };
+    | {
+        readonly webSockets?: boolean;
+        readonly images?: Readonly<Record<string, readonly string[]>>;
+        /** Pods have networks of their own behind it, and this file as `/etc/hosts`. */
+        readonly network?: { readonly bridge: string; readonly hostsPath: string };
+      };
+  /** Where the API server listens. Default: 127.0.0.1. */
+  readonly address?: string;
 }
 
 /** Who may talk to the API server, by token. `impersonator` is a service account that can do nothing but impersonate. */
@@ -25,7 +32,7 @@ export type User = 'admin' | 'viewer' | 'nobody' | 'impersonator';
 
 export interface Kubernetes {
   readonly version: KubernetesVersion;
-  readonly host: '127.0.0.1';
+  readonly host: string;
   readonly port: number;
   readonly url: string;
   readonly caPath: string;
@@ -121,11 +128,12 @@ export async function startKubernetes(rig: Rig, options: KubernetesOptions = {})
       '--log-level=warn',
     ],
   });
-  const cluster = createAccess(folder, authority, port, version);
+  const address = options.address ?? LOOPBACK;
+  const cluster = createAccess(folder, authority, { address, port }, version);
   const apiServer = rig.launch({
     name: `kube-apiserver${suffix}`,
     path: apiServerPath,
-    args: await apiServerArguments(folder, authority, { etcdPort, port, signingKey }),
+    args: await apiServerArguments(folder, authority, { etcdPort, address, port, signingKey }),
   });
   await rig.until(`kube-apiserver ${version}`, () => cluster.ready(), { watch: [etcd, apiServer] });
   const controllers =
@@ -150,7 +158,7 @@ export async function startKubernetes(rig: Rig, options: KubernetesOptions = {})
   const impersonator = await bootstrap(rig, cluster, watch, controllers !== undefined);
   return {
     version,
-    host: '127.0.0.1',
+    host: address,
     port,
     url: cluster.url,
     caPath: authority.certificatePath,
@@ -175,15 +183,21 @@ async function apiServerArguments(
   authority: Authority,
   {
     etcdPort,
+    address,
     port,
     signingKey,
-  }: { etcdPort: number; port: number; signingKey: { privatePath: string; publicPath: string } },
+  }: {
+    etcdPort: number;
+    address: string;
+    port: number;
+    signingKey: { privatePath: string; publicPath: string };
+  },
 ): Promise<string[]> {
   const serving = await authority.issue({
     name: 'apiserver',
     commonName: 'kube-apiserver',
     dnsNames: ['localhost', 'kubernetes', 'kubernetes.default', 'kubernetes.default.svc'],
-    addresses: ['127.0.0.1', '10.96.0.1'],
+    addresses: [...new Set([LOOPBACK, address, '10.96.0.1'])],
   });
   const toKubelet = await authority.issue({
     name: 'apiserver-kubelet-client',
@@ -207,8 +221,8 @@ async function apiServerArguments(
   writeFileSync(auditPolicy, AUDIT_POLICY);
   return [
     `--etcd-servers=http://127.0.0.1:${etcdPort}`,
-    '--bind-address=127.0.0.1',
-    '--advertise-address=127.0.0.1',
+    `--bind-address=${address}`,
+    `--advertise-address=${address}`,
     '--endpoint-reconciler-type=none',
     `--secure-port=${port}`,
     `--tls-cert-file=${serving.certificatePath}`,
@@ -228,6 +242,7 @@ async function apiServerArguments(
     `--audit-log-path=${join(folder, 'audit.log')}`,
     '--audit-log-mode=blocking',
     '--profiling=false',
+    '--allow-privileged=true',
   ];
 }
 
@@ -260,6 +275,9 @@ async function startNode(
       `--key=${serving.keyPath}`,
       `--client-ca=${cluster.authority.certificatePath}`,
       `--websockets=${options.webSockets === true}`,
+      ...(options.network === undefined
+        ? []
+        : [`--bridge=${options.network.bridge}`, `--hosts=${options.network.hostsPath}`]),
       ...images,
     ],
   });
@@ -302,10 +320,10 @@ interface Access {
 function createAccess(
   folder: string,
   authority: Authority,
-  port: number,
+  at: Endpoint,
   version: KubernetesVersion,
 ): Access {
-  const url = `https://127.0.0.1:${port}`;
+  const url = `https://${at.address}:${at.port}`;
 
   function write(name: string, user: object, cluster: object): string {
     const path = join(folder, `${name}.kubeconfig`);
@@ -325,11 +343,11 @@ function createAccess(
     url,
     authority,
     async ready() {
-      const { status } = await exchange(port, authority.certificate, 'GET', '/readyz', PROBE_TOKEN);
+      const { status } = await exchange(at, authority.certificate, 'GET', '/readyz', PROBE_TOKEN);
       return status === 200 ? true : undefined;
     },
     async call(method, path, body, token = PROBE_TOKEN) {
-      const answer = await exchange(port, authority.certificate, method, path, token, body);
+      const answer = await exchange(at, authority.certificate, method, path, token, body);
       if (answer.status >= 400) throw new Error(`${method} ${path}: ${answer.status} ${answer.body}`);
       return answer.body === '' || !answer.json ? answer.body : JSON.parse(answer.body);
     },
@@ -365,6 +383,13 @@ function createAccess(
 /** The rig's own requests; they are not in the audit log. */
 const PROBE_TOKEN = 'rig-probe-token-1d5c';
 
+const LOOPBACK = '127.0.0.1';
+
+interface Endpoint {
+  readonly address: string;
+  readonly port: number;
+}
+
 interface Answer {
   readonly status: number;
   readonly json: boolean;
@@ -372,7 +397,7 @@ interface Answer {
 }
 
 function exchange(
-  port: number,
+  { address, port }: Endpoint,
   ca: string,
   method: string,
   path: string,
@@ -386,7 +411,7 @@ function exchange(
       headers['content-type'] = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
       headers['content-length'] = String(Buffer.byteLength(payload));
     }
-    const sent = request({ host: '127.0.0.1', port, ca, method, path, headers, agent: false }, (response) => {
+    const sent = request({ host: address, port, ca, method, path, headers, agent: false }, (response) => {
       const chunks: Buffer[] = [];
       response.on('data', (chunk: Buffer) => chunks.push(chunk));
       response.on('error', fail);

@@ -24,6 +24,8 @@ export type PeerName =
   | 'clients'
   | 'helm'
   | 'containerboot'
+  | 'kernel-tailscaled'
+  | 'kube-proxy'
   | 'k9s';
 
 const TAILSCALE_VERSION = '1.102.5';
@@ -43,6 +45,18 @@ const LEAN_TAILSCALED = [
 ]
   .flatMap((line) => line.split(' '))
   .map((feature) => `ts_omit_${feature}`);
+
+/** What a node that routes packets needs of them. */
+const KERNEL_FEATURES = [
+  'advertiseexitnode',
+  'advertiseroutes',
+  'appconnectors',
+  'iptables',
+  'kube',
+  'osrouter',
+  'useexitnode',
+  'useroutes',
+].map((feature) => `ts_omit_${feature}`);
 
 export const PEERS: Readonly<Record<PeerName, Peer>> = {
   'kubernetes-1.36': {
@@ -105,6 +119,21 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
       `-X tailscale.com/version.longStamp=${TAILSCALE_VERSION}-tailcast`,
       `-X tailscale.com/version.shortStamp=${TAILSCALE_VERSION}`,
     ],
+  },
+  'kernel-tailscaled': {
+    folder: 'tailnet',
+    programs: { tailscaled: 'tailscale.com/cmd/tailscaled' },
+    tags: { tailscaled: LEAN_TAILSCALED.filter((tag) => !KERNEL_FEATURES.includes(tag)).join(',') },
+    linkerFlags: [
+      `-X tailscale.com/version.longStamp=${TAILSCALE_VERSION}-tailcast`,
+      `-X tailscale.com/version.shortStamp=${TAILSCALE_VERSION}`,
+    ],
+  },
+  'kube-proxy': {
+    folder: 'kube-proxy',
+    programs: { 'kube-proxy': 'k8s.io/kubernetes/cmd/kube-proxy' },
+    tags: { 'kube-proxy': 'grpcnotrace' },
+    linkerFlags: kubernetesVersion('1', '36', 'v1.36.3'),
   },
   helm: {
     folder: 'helm',

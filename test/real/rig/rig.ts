@@ -143,7 +143,7 @@ async function until<T>(
 async function within<T>(answer: Promise<T | undefined>, ms: number): Promise<T | undefined> {
   const cancel = new AbortController();
   try {
-    return await Promise.race([answer, delay(ms, undefined, { signal: cancel.signal })]);
+    return await Promise.race([answer, delay(Math.max(1, ms), undefined, { signal: cancel.signal })]);
   } finally {
     cancel.abort();
   }

@@ -57,6 +57,8 @@ export interface NodeOptions {
 export interface TailnetOptions {
   readonly nodes?: readonly NodeOptions[];
   readonly policy?: object;
+  /** Where the control server listens. Default: 127.0.0.1. */
+  readonly address?: string;
 }
 
 export const DOMAIN = 'lab.ts.net';
@@ -124,11 +126,12 @@ export async function startTailnet(rig: Rig, options: TailnetOptions = {}): Prom
     freePort(),
     freePort(),
   ]);
-  const controlUrl = `http://127.0.0.1:${port}`;
+  const address = options.address ?? '127.0.0.1';
+  const controlUrl = `http://${address}:${port}`;
   const configPath = join(folder, 'headscale.json');
   writeFileSync(
     configPath,
-    JSON.stringify(controlConfig(folder, { port, metricsPort, grpcPort, stunPort, policyPath })),
+    JSON.stringify(controlConfig(folder, { address, port, metricsPort, grpcPort, stunPort, policyPath })),
   );
   const control = rig.launch({ name: 'headscale', path: headscale, args: ['serve', '--config', configPath] });
   await rig.until('headscale', () => healthy(`${controlUrl}/health`), { watch: [control] });
@@ -337,6 +340,7 @@ async function healthy(url: string): Promise<true | undefined> {
 }
 
 interface ControlSetup {
+  readonly address: string;
   readonly port: number;
   readonly metricsPort: number;
   readonly grpcPort: number;
@@ -347,11 +351,11 @@ interface ControlSetup {
 /** headscale's settings; what is not said here would reach out of this machine or wait for it. */
 function controlConfig(
   folder: string,
-  { port, metricsPort, grpcPort, stunPort, policyPath }: ControlSetup,
+  { address, port, metricsPort, grpcPort, stunPort, policyPath }: ControlSetup,
 ): object {
   return {
-    server_url: `http://127.0.0.1:${port}`,
-    listen_addr: `127.0.0.1:${port}`,
+    server_url: `http://${address}:${port}`,
+    listen_addr: `${address}:${port}`,
     metrics_listen_addr: `127.0.0.1:${metricsPort}`,
     grpc_listen_addr: `127.0.0.1:${grpcPort}`,
     unix_socket: join(folder, 'h'),
@@ -365,10 +369,10 @@ function controlConfig(
         region_code: 'lab',
         region_name: 'lab',
         verify_clients: true,
-        stun_listen_addr: `127.0.0.1:${stunPort}`,
+        stun_listen_addr: `${address}:${stunPort}`,
         private_key_path: join(folder, 'derp.key'),
         automatically_add_embedded_derp_region: true,
-        ipv4: '127.0.0.1',
+        ipv4: address,
         // An address that does not answer costs each network check three seconds.
         ipv6: 'none',
       },

@@ -29,6 +29,7 @@ type options struct {
 	kubeconfig, nodeName, root string
 	certificate, key, clientCA string
 	webSockets                 bool
+	bridge, hosts              string
 	images                     imageCommands
 }
 
@@ -67,6 +68,8 @@ func main() {
 	flag.StringVar(&o.key, "key", "", "its private key (PEM)")
 	flag.StringVar(&o.clientCA, "client-ca", "", "CA of the API server's client certificate (PEM)")
 	flag.BoolVar(&o.webSockets, "websockets", false, "declare that the node takes WebSocket streams itself")
+	flag.StringVar(&o.bridge, "bridge", "", "give each pod a network of its own behind this bridge (needs root)")
+	flag.StringVar(&o.hosts, "hosts", "/etc/hosts", "with -bridge: what pods have as /etc/hosts")
 	flag.Var(o.images, "image", `image=["command","argument"]: what runs for a container that names no command (repeatable)`)
 	klog.InitFlags(nil)
 	flag.Parse()
@@ -98,6 +101,9 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	manager := newPodManager(client, o.nodeName, root, config.Host, o.images)
+	if o.bridge != "" {
+		manager.networks, manager.hostsFile = &podNetworks{bridge: o.bridge}, o.hosts
+	}
 	defer manager.stopAll()
 	server, err := newServer(manager, o)
 	if err != nil {
@@ -140,6 +146,10 @@ func register(ctx context.Context, client kubernetes.Interface, o options, port 
 		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi"),
 		corev1.ResourcePods: resource.MustParse("500"), corev1.ResourceEphemeralStorage: resource.MustParse("64Gi"),
 	}
+	address := "127.0.0.1"
+	if o.bridge != "" {
+		address = nodeAddress
+	}
 	now := metav1.Now()
 	created.Status = corev1.NodeStatus{
 		Capacity: room, Allocatable: room,
@@ -148,7 +158,7 @@ func register(ctx context.Context, client kubernetes.Interface, o options, port 
 			LastHeartbeatTime: now, LastTransitionTime: now,
 		}},
 		Addresses: []corev1.NodeAddress{
-			{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}, {Type: corev1.NodeHostName, Address: o.nodeName},
+			{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: o.nodeName},
 		},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: port}},
 		NodeInfo:        corev1.NodeSystemInfo{KubeletVersion: "v1.36.3", OperatingSystem: "linux", Architecture: "amd64"},

@@ -26,18 +26,21 @@ type podManager struct {
 	node, root string
 	apiServer  string
 	images     imageCommands
+	networks   *podNetworks // nil: pods share the network of the node
+	hostsFile  string
 
-	mu       sync.Mutex
-	pods     map[types.UID]*worker
-	execs    map[*os.Process]struct{}
-	workers  sync.WaitGroup
-	stopping bool
+	mu         sync.Mutex
+	pods       map[types.UID]*worker
+	execs      map[*os.Process]struct{}
+	podNetwork map[types.UID]*podNetwork
+	workers    sync.WaitGroup
+	stopping   bool
 }
 
 func newPodManager(client kubernetes.Interface, node, root, apiServer string, images imageCommands) *podManager {
 	return &podManager{
 		client: client, node: node, root: root, apiServer: apiServer, images: images,
-		pods: map[types.UID]*worker{}, execs: map[*os.Process]struct{}{},
+		pods: map[types.UID]*worker{}, execs: map[*os.Process]struct{}{}, podNetwork: map[types.UID]*podNetwork{},
 	}
 }
 
@@ -120,6 +123,9 @@ func (m *podManager) stopAll() {
 		for _, c := range w.running {
 			_ = syscall.Kill(-c.process.Pid, syscall.SIGKILL)
 		}
+	}
+	for _, network := range m.podNetwork {
+		network.close()
 	}
 	m.mu.Unlock()
 	m.workers.Wait()

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	volumeutil "k8s.io/kubernetes/pkg/volume/util"
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 )
 
@@ -47,6 +48,15 @@ func (m *podManager) resolve(ctx context.Context, pod *corev1.Pod, c corev1.Cont
 	if marker := os.Getenv("TAILCAST_RIG"); marker != "" {
 		environment = append(environment, "TAILCAST_RIG="+marker)
 	}
+	network, err := m.networkOf(pod)
+	if err != nil {
+		return spec{}, err
+	}
+	var bound []mount
+	if network != nil {
+		bound = slices.DeleteFunc(slices.Clone(mounts), func(m mount) bool { return !isBound(m.target) })
+		mounts = slices.DeleteFunc(mounts, func(m mount) bool { return isBound(m.target) })
+	}
 	for _, name := range order {
 		environment = append(environment, name+"="+substitute(variables[name], mounts))
 	}
@@ -66,6 +76,9 @@ func (m *podManager) resolve(ctx context.Context, pod *corev1.Pod, c corev1.Cont
 			folder = mapped
 		}
 	}
+	if network != nil {
+		argv = network.enter(argv, bound)
+	}
 	log := filepath.Join(m.folderOf(pod), "logs", fmt.Sprintf("%s-%d.log", c.Name, attempt))
 	return spec{
 		argv: argv, environment: environment, folder: folder,
@@ -76,6 +89,7 @@ func (m *podManager) resolve(ctx context.Context, pod *corev1.Pod, c corev1.Cont
 type mount struct {
 	path   *regexp.Regexp
 	folder string
+	target string
 	length int
 }
 
@@ -99,7 +113,7 @@ func (m *podManager) mounts(ctx context.Context, pod *corev1.Pod, c corev1.Conta
 		}
 		pattern := `(^|[=:,\s"'])` + regexp.QuoteMeta(strings.TrimRight(vm.MountPath, "/")) + `($|[/:,\s"'])`
 		mounts = append(mounts, mount{
-			path: regexp.MustCompile(pattern), folder: filepath.Join(folder, vm.SubPath), length: len(vm.MountPath),
+			path: regexp.MustCompile(pattern), folder: filepath.Join(folder, vm.SubPath), target: vm.MountPath, length: len(vm.MountPath),
 		})
 	}
 	slices.SortFunc(mounts, func(a, b mount) int { return b.length - a.length })
@@ -132,17 +146,30 @@ func (m *podManager) volume(ctx context.Context, pod *corev1.Pod, v corev1.Volum
 	case v.Projected != nil:
 		sources = v.Projected.Sources
 	}
+	payload := map[string]volumeutil.FileProjection{}
 	for _, source := range sources {
 		files, err := m.project(ctx, pod, source)
 		if err != nil {
 			return "", err
 		}
 		for name, content := range files {
+			if m.networks != nil {
+				payload[name] = volumeutil.FileProjection{Data: content, Mode: 0o600}
+				continue
+			}
 			path := filepath.Join(folder, name)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o600)); err != nil {
 				return "", err
 			}
 		}
+	}
+	if m.networks != nil && len(sources) > 0 {
+		// As a kubelet writes them: programs watch for the link that is changed last.
+		writer, err := volumeutil.NewAtomicWriter(folder, string(pod.UID)+"/"+v.Name)
+		if err != nil {
+			return "", err
+		}
+		return folder, writer.Write(payload, nil)
 	}
 	return folder, nil
 }
@@ -235,7 +262,12 @@ func (m *podManager) environment(ctx context.Context, pod *corev1.Pod, c corev1.
 		}
 		variables[name] = value
 	}
-	if server, err := url.Parse(m.apiServer); err == nil {
+	if m.networks != nil {
+		// By the address of its Service, as in any cluster.
+		set("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+		set("KUBERNETES_SERVICE_PORT", "443")
+		set("KUBERNETES_SERVICE_PORT_HTTPS", "443")
+	} else if server, err := url.Parse(m.apiServer); err == nil {
 		set("KUBERNETES_SERVICE_HOST", server.Hostname())
 		set("KUBERNETES_SERVICE_PORT", server.Port())
 	}
@@ -273,7 +305,7 @@ func (m *podManager) variable(ctx context.Context, pod *corev1.Pod, v corev1.Env
 	case from == nil:
 		return v.Value, nil
 	case from.FieldRef != nil:
-		return field(pod, from.FieldRef.FieldPath), nil
+		return m.field(pod, from.FieldRef.FieldPath)
 	case from.ConfigMapKeyRef != nil:
 		data, err := m.configMap(ctx, pod.Namespace, from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Optional)
 		return keyOf(data, err, from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Optional)
@@ -294,6 +326,25 @@ func keyOf(data map[string][]byte, err error, key string, optional *bool) (strin
 		return "", fmt.Errorf("no key %q", key)
 	}
 	return string(content), nil
+}
+
+// field reads what a variable may refer to; the addresses of a pod with a network of its own are made when they are
+// asked for.
+func (m *podManager) field(pod *corev1.Pod, path string) (string, error) {
+	network, err := m.networkOf(pod)
+	if err != nil || network == nil {
+		return field(pod, path), err
+	}
+	switch path {
+	case "status.podIP":
+		return network.address, nil
+	case "status.podIPs":
+		return network.address + "," + network.address6, nil
+	case "status.hostIP", "status.hostIPs":
+		return nodeAddress, nil
+	default:
+		return field(pod, path), nil
+	}
 }
 
 func field(pod *corev1.Pod, path string) string {

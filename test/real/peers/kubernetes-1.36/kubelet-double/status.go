@@ -15,6 +15,14 @@ func (w *worker) status(pod *corev1.Pod) corev1.PodStatus {
 		HostIP: "127.0.0.1", HostIPs: []corev1.HostIP{{IP: "127.0.0.1"}},
 		PodIP: "127.0.0.1", PodIPs: []corev1.PodIP{{IP: "127.0.0.1"}},
 	}
+	if w.manager.networks != nil {
+		status.HostIP, status.HostIPs = nodeAddress, []corev1.HostIP{{IP: nodeAddress}}
+		status.PodIP, status.PodIPs = "", nil
+		if network, ok := w.manager.podNetwork[pod.UID]; ok {
+			status.PodIP = network.address
+			status.PodIPs = []corev1.PodIP{{IP: network.address}, {IP: network.address6}}
+		}
+	}
 	initialised, ready, running, failed, finished := true, true, false, false, len(pod.Spec.Containers) > 0
 	for _, c := range pod.Spec.InitContainers {
 		s := w.statusOf(c.Name, c.Image)

@@ -28,6 +28,8 @@ type worker struct {
 
 	wake chan struct{} // the pod or one of its containers changed
 	gone chan struct{} // the pod is no longer in the cluster
+
+	refreshed time.Time // when its volumes were brought up to date
 }
 
 // slot is the place of one container in the pod, over all its runs.
@@ -45,6 +47,7 @@ const (
 	firstRestartDelay = time.Second
 	maxRestartDelay   = 30 * time.Second
 	tick              = 500 * time.Millisecond // probes and restarts that are due
+	refreshPeriod     = 2 * time.Second
 )
 
 func newWorker(m *podManager, pod *corev1.Pod) *worker {
@@ -74,6 +77,7 @@ func (w *worker) latest() *corev1.Pod {
 }
 
 func (w *worker) run(ctx context.Context) {
+	defer w.manager.closeNetwork(w.pod.UID)
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	var published string
@@ -85,6 +89,7 @@ func (w *worker) run(ctx context.Context) {
 		}
 		w.advance(ctx, pod)
 		w.probe(ctx)
+		w.refresh(ctx, pod)
 		status := w.status(pod)
 		if text := fmt.Sprint(status); text != published {
 			if err := w.publish(ctx, pod, status); err == nil {
@@ -199,19 +204,28 @@ func (w *worker) leave(s *slot) {
 	s.ready = false
 }
 
+// refresh brings the volumes up to date where pods see their files under their own names.
+func (w *worker) refresh(ctx context.Context, pod *corev1.Pod) {
+	if w.manager.networks == nil || time.Since(w.refreshed) < refreshPeriod {
+		return
+	}
+	w.refreshed = time.Now()
+	w.manager.refresh(ctx, pod)
+}
+
 func (w *worker) probe(ctx context.Context) {
 	for _, s := range w.slots {
 		probe := s.container.ReadinessProbe
 		if probe == nil || s.current == nil || ended(s, false) {
 			continue
 		}
-		s.ready = answers(ctx, s, probe)
+		s.ready = answers(ctx, w.manager.addressOf(w.pod.UID), s, probe)
 	}
 }
 
 const probeTimeout = 2 * time.Second
 
-func answers(ctx context.Context, s *slot, probe *corev1.Probe) bool {
+func answers(ctx context.Context, host string, s *slot, probe *corev1.Probe) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	switch {
@@ -220,7 +234,7 @@ func answers(ctx context.Context, s *slot, probe *corev1.Probe) bool {
 		if probe.HTTPGet.Scheme == corev1.URISchemeHTTPS {
 			return false // no probe in these tests speaks TLS
 		}
-		address := fmt.Sprintf("%s://127.0.0.1:%d%s", scheme, portOf(s, probe.HTTPGet.Port), probe.HTTPGet.Path)
+		address := fmt.Sprintf("%s://%s:%d%s", scheme, host, portOf(s, probe.HTTPGet.Port), probe.HTTPGet.Path)
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 		if err != nil {
 			return false
@@ -233,7 +247,7 @@ func answers(ctx context.Context, s *slot, probe *corev1.Probe) bool {
 		return response.StatusCode >= 200 && response.StatusCode < 400
 	case probe.TCPSocket != nil:
 		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", portOf(s, probe.TCPSocket.Port)))
+		conn, err := dialer.DialContext(ctx, "tcp", fmt.Sprintf("%s:%d", host, portOf(s, probe.TCPSocket.Port)))
 		if err != nil {
 			return false
 		}

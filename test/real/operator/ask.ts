@@ -1,0 +1,26 @@
+/**
+ * Asks from inside a pod's network, and prints the answer.
+ *
+ *   node ask.ts http <url>
+ *   node ask.ts udp <address> <port> <text>
+ */
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { get } from 'node:http';
+
+const [how, target = '', port = '', text = ''] = process.argv.slice(2);
+const LIMIT_MS = 4000;
+
+if (how === 'http') {
+  const request = get(target, { timeout: LIMIT_MS, agent: false });
+  request.on('timeout', () => request.destroy(new Error(`no answer from ${target}`)));
+  const [response] = (await once(request, 'response')) as [AsyncIterable<Buffer>];
+  for await (const chunk of response) process.stdout.write(chunk);
+} else {
+  const socket = createSocket(target.includes(':') ? 'udp6' : 'udp4');
+  const signal = AbortSignal.timeout(LIMIT_MS);
+  socket.send(text, Number(port), target);
+  const [message] = (await once(socket, 'message', { signal })) as [Buffer];
+  process.stdout.write(message);
+  socket.close();
+}

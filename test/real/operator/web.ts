@@ -1,0 +1,19 @@
+/**
+ * What stands behind Services: answers over HTTP and UDP with its name and who asked.
+ *
+ *   node web.ts <port>
+ */
+import { createSocket } from 'node:dgram';
+import { createServer } from 'node:http';
+
+const port = Number(process.argv[2] ?? '8080');
+const name = process.env['POD_NAME'] ?? 'web';
+
+createServer((request, response) => {
+  response.end(JSON.stringify({ name, from: request.socket.remoteAddress }));
+}).listen({ port, host: '::' });
+
+const socket = createSocket('udp6');
+socket.on('message', (message, from) => socket.send(`${name}: ${String(message)}`, from.port, from.address));
+socket.bind(port, '::');
+process.once('SIGTERM', () => process.exit(0));

@@ -1,0 +1,243 @@
+/**
+ * A cluster and a tailnet in a network of the suite's own: pods have networks of their own, Services are kube-proxy's
+ * rules, and the stock container's own entry point routes with a tailscaled in kernel mode.
+ */
+import { execFile } from 'node:child_process';
+import { mkdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { ensurePeer } from '../rig/build.ts';
+import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
+import { BRIDGE, NODE_ADDRESS, layNetwork } from '../rig/network.ts';
+import { type Program, type Rig, createRig } from '../rig/rig.ts';
+import { DOMAIN, type Tailnet, startTailnet } from '../rig/tailnet.ts';
+import { NAMESPACE, install, launchOperator } from './installation.ts';
+
+const run = promisify(execFile);
+const script = (name: string): string => fileURLToPath(new URL(`${name}.ts`, import.meta.url));
+
+/** The name that a Service of type ExternalName leads to; pods find it in their hosts file. */
+export const OUTER_NAME = 'outer.example.com';
+/** An address that nothing but {@link OUTER_NAME} stands for. */
+export const OUTER_ADDRESS = '10.96.250.10';
+export const TAGS = ['tag:k8s', 'tag:router', 'tag:client'];
+export const PORT = 8080;
+export const SERVICE_NETWORK = '10.96.0.0/16';
+
+export interface Pod {
+  readonly metadata: { readonly name: string; readonly uid: string };
+  readonly status: { readonly podIP?: string; readonly phase?: string };
+  readonly spec: Readonly<Record<string, unknown>>;
+}
+
+export interface WorkloadSite {
+  readonly rig: Rig;
+  readonly cluster: Kubernetes;
+  readonly tailnet: Tailnet;
+  readonly operator: Program;
+  /** Starts an operator beside the one that runs, or in its place. */
+  launch(name: string): Program;
+  /** Asks an HTTP server from inside a pod. */
+  http(pod: string, url: string): Promise<{ readonly name: string; readonly from: string }>;
+  udp(pod: string, address: string, port: number, text: string): Promise<string>;
+  /** Takes the cluster's own way to the addresses of Services from a pod, as if it were elsewhere. */
+  banish(pod: string): Promise<void>;
+  pod(namespace: string, name: string): Promise<Pod>;
+  /** What the control server knows under a name. */
+  node(name: string): Promise<HeadscaleNode | undefined>;
+  nodes(): Promise<readonly HeadscaleNode[]>;
+}
+
+export interface HeadscaleNode {
+  readonly id: number | string;
+  readonly given_name: string;
+  readonly ip_addresses: readonly string[];
+  readonly tags?: readonly string[];
+  readonly approved_routes?: readonly string[];
+  readonly available_routes?: readonly string[];
+  readonly subnet_routes?: readonly string[];
+}
+
+export async function startWorkloadSite(): Promise<WorkloadSite> {
+  const [
+    { tailscaled: kernel = '' },
+    { tailscaled: lean = '' },
+    { containerboot = '' },
+    { 'kube-proxy': kubeProxy = '' },
+  ] = await Promise.all([
+    ensurePeer('kernel-tailscaled'),
+    ensurePeer('tailnet'),
+    ensurePeer('containerboot'),
+    ensurePeer('kube-proxy'),
+  ]);
+  // Containers have a /tmp of their own.
+  process.env['TMPDIR'] = '/var/tmp';
+  const rig = createRig();
+  try {
+    const { hostsPath } = layNetwork(rig, {
+      'kubernetes.default.svc': ['10.96.0.1'],
+      // containerboot takes a hosts file that has one family alone for a name that cannot be resolved.
+      [OUTER_NAME]: [OUTER_ADDRESS, 'fd77::ffff'],
+    });
+    const [cluster, tailnet] = await Promise.all([
+      startKubernetes(rig, {
+        address: NODE_ADDRESS,
+        node: {
+          images: images(rig, { kernel, lean, containerboot }),
+          network: { bridge: BRIDGE, hostsPath },
+        },
+      }),
+      startTailnet(rig, {
+        address: NODE_ADDRESS,
+        nodes: [{ name: 'db', user: 'alice@example.com' }],
+        policy: {
+          tagOwners: Object.fromEntries(TAGS.map((tag) => [tag, ['alice@example.com']])),
+          acls: [{ action: 'accept', src: ['*'], dst: ['*:*'] }],
+        },
+      }),
+    ]);
+    await reachable(rig, cluster, kubeProxy);
+    const { kubeconfig } = await install(rig, cluster);
+    const apiKey = (await tailnet.admin('apikeys', 'create')) as string;
+    const launch = (name: string): Program =>
+      launchOperator(rig, { kubeconfig, controlUrl: tailnet.controlUrl, apiKey, name });
+    const nodes = async (): Promise<readonly HeadscaleNode[]> =>
+      ((await tailnet.admin('nodes', 'list')) as readonly HeadscaleNode[] | null) ?? [];
+    return {
+      rig,
+      cluster,
+      tailnet,
+      operator: launch('operator'),
+      launch,
+      async http(pod, url) {
+        return JSON.parse(await inside(rig, pod, 'http', url)) as { name: string; from: string };
+      },
+      udp: (pod, address, port, text) => inside(rig, pod, 'udp', address, String(port), text),
+      async banish(pod) {
+        await enter(rig, pod, 'ip', 'route', 'add', 'blackhole', SERVICE_NETWORK);
+      },
+      pod: async (namespace, name) =>
+        (await cluster.api('GET', `/api/v1/namespaces/${namespace}/pods/${name}`)) as Pod,
+      nodes,
+      node: async (name) => (await nodes()).find((node) => node.given_name === name),
+    };
+  } catch (error) {
+    await rig.stop();
+    throw error;
+  }
+}
+
+/** Runs `ask.ts` in the network of a pod. */
+function inside(rig: Rig, pod: string, ...args: readonly string[]): Promise<string> {
+  return enter(rig, pod, process.execPath, script('ask'), ...args);
+}
+
+/** Runs a program in the network of a pod of the namespace `default`. */
+async function enter(rig: Rig, pod: string, ...argv: readonly string[]): Promise<string> {
+  const holder = readFileSync(join(rig.folder, 'k1.36', 'node', 'networks', `default_${pod}`), 'utf8');
+  const { stdout } = await run('nsenter', [`--target=${holder}`, '--net', ...argv], {
+    encoding: 'utf8',
+    timeout: 20_000,
+  });
+  return stdout;
+}
+
+function images(
+  rig: Rig,
+  programs: { readonly kernel: string; readonly lean: string; readonly containerboot: string },
+): Readonly<Record<string, readonly string[]>> {
+  const folder = join(rig.folder, 'image');
+  mkdirSync(folder);
+  symlinkSync(programs.kernel, join(folder, 'tailscaled'));
+  symlinkSync(programs.containerboot, join(folder, 'containerboot'));
+  // The lean one has the client inside, and answers to its own name.
+  symlinkSync(programs.lean, join(folder, 'tailscale'));
+  return {
+    'tailscale/tailscale': [
+      'env',
+      `PATH=${folder}:/usr/sbin:/usr/bin:/sbin:/bin`,
+      'TS_DEBUG_USE_DERP_HTTP=1',
+      'TS_DISABLE_PORTMAPPER=1',
+      'TS_NO_LOGS_NO_SUPPORT=true',
+      'TS_PANIC_IF_HIT_MAIN_CONTROL=1',
+      'containerboot',
+    ],
+    'tailcast/web': [process.execPath, script('web'), String(PORT)],
+  };
+}
+
+/** The API server under the address of its Service, and Services as rules. */
+async function reachable(rig: Rig, cluster: Kubernetes, kubeProxy: string): Promise<void> {
+  await cluster.api('POST', '/apis/discovery.k8s.io/v1/namespaces/default/endpointslices', {
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: { name: 'kubernetes', labels: { 'kubernetes.io/service-name': 'kubernetes' } },
+    addressType: 'IPv4',
+    endpoints: [{ addresses: [NODE_ADDRESS] }],
+    ports: [{ name: 'https', port: cluster.port, protocol: 'TCP' }],
+  });
+  rig.launch({
+    name: 'kube-proxy',
+    path: kubeProxy,
+    args: [
+      `--kubeconfig=${cluster.kubeconfig('kube-proxy', { token: cluster.tokens.admin })}`,
+      '--hostname-override=node-1',
+      '--proxy-mode=nftables',
+      '--cluster-cidr=10.77.0.0/16',
+      '--conntrack-max-per-core=0',
+      '--conntrack-tcp-timeout-established=0',
+      '--conntrack-tcp-timeout-close-wait=0',
+      '--healthz-bind-address=127.0.0.1:10256',
+      '--metrics-bind-address=127.0.0.1:10249',
+    ],
+  });
+}
+
+/** A pod that answers. */
+export function webPod(name: string, labels: Readonly<Record<string, string>>): object {
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name, namespace: 'default', labels },
+    spec: {
+      containers: [
+        {
+          name: 'web',
+          image: 'tailcast/web',
+          env: [{ name: 'POD_NAME', valueFrom: { fieldRef: { fieldPath: 'metadata.name' } } }],
+        },
+      ],
+    },
+  };
+}
+
+/** A pod that is a node of the tailnet by itself: a person's machine, which uses routes. */
+export function clientPod(name: string, authKey: string, controlUrl: string): object {
+  const env = {
+    TS_USERSPACE: 'false',
+    TS_AUTHKEY: authKey,
+    TS_HOSTNAME: name,
+    TS_STATE_DIR: '/tmp/state',
+    TS_KUBE_SECRET: '',
+    TS_EXTRA_ARGS: `--login-server=${controlUrl} --accept-routes`,
+  };
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name, namespace: 'default' },
+    spec: {
+      automountServiceAccountToken: false,
+      containers: [
+        {
+          name: 'tailscale',
+          image: 'tailscale/tailscale',
+          env: Object.entries(env).map(([variable, value]) => ({ name: variable, value })),
+          securityContext: { privileged: true },
+        },
+      ],
+    },
+  };
+}
+
+export { DOMAIN, NAMESPACE };
