@@ -29,7 +29,8 @@ export interface PassOf<Resource> {
   readonly deployed: Set<string>;
   /** @returns undefined when it is none of ours */
   parse(object: KubeObject): Resource | undefined;
-  managed(resource: Resource, signal: AbortSignal): Managed | Promise<Managed>;
+  /** @returns undefined when there is nothing of ours about it after all */
+  managed(resource: Resource, signal: AbortSignal): Managed | undefined | Promise<Managed | undefined>;
   /** Whether it asks for nodes. Default: always. One that does no longer is rid of them, and of our finalizer. */
   wants?(resource: Resource): boolean;
   /**
@@ -96,6 +97,7 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Re
         return undefined;
       }
       const managed = await pass.managed(resource, signal);
+      if (managed === undefined) return undefined;
       const { uid, deletionTimestamp } = managed.metadata;
       if (uids.get(name) !== uid) forget(name);
       uids.set(name, uid);

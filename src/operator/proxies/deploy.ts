@@ -1,5 +1,5 @@
 /** Makes the nodes of one proxy, following its ProxyClass. Effects. */
-import { KINDS, type KubeObject } from '../kube-object.ts';
+import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import { removeSurplus } from '../nodes/cleanup.ts';
 import type { ReplicaNode } from '../nodes/keys.ts';
 import { nextLook, SHORT_MS, type ReconcilerDeps } from '../nodes/lifecycle.ts';
@@ -36,7 +36,7 @@ export async function classOf(
 
 /**
  * The name of the objects that are there for a parent; undefined when there are none. The reference chose names that we
- * would not.
+ * would not. Secrets count when the StatefulSet is gone already: they are what goes last.
  *
  * @throws Error when there are two
  */
@@ -45,22 +45,25 @@ export async function existingName(
   parent: Parent,
   signal: AbortSignal,
 ): Promise<string | undefined> {
-  const { items } = await client.list(
-    KINDS.statefulSet,
-    {
-      namespace: options.namespace,
-      labelSelector: labelSelector(parentLabels(parent)),
-      metadataOnly: true,
-    },
-    signal,
-  );
-  if (items.length > 1) {
-    const names = items.map(({ metadata }) => metadata.name).join(', ');
+  const scope = {
+    namespace: options.namespace,
+    labelSelector: labelSelector(parentLabels(parent)),
+    metadataOnly: true,
+  };
+  const listed = async (kind: ResourceKind): Promise<readonly string[]> =>
+    (await client.list(kind, scope, signal)).items.map(({ metadata }) => metadata.name);
+  const sets = await listed(KINDS.statefulSet);
+  const names =
+    sets.length > 0
+      ? sets
+      : (await listed(KINDS.secret)).flatMap((name) => /^(.+?)(?:-auth)?-\d+$/.exec(name)?.[1] ?? []);
+  const [first, ...more] = new Set(names);
+  if (first !== undefined && more.length > 0) {
     throw new Error(
-      `there are ${items.length} StatefulSets for ${parent.namespace}/${parent.name}: ${names}. Delete all but one`,
+      `there are objects of ${[first, ...more].join(' and ')} for ${parent.namespace}/${parent.name}: delete those of all but one`,
     );
   }
-  return items[0]?.metadata.name;
+  return first;
 }
 
 export interface Deployed {

@@ -14,7 +14,7 @@ export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
   const { metadata, spec } = service;
   const { annotations } = metadata;
   // Groups of proxies are somebody else's; a Service that moves to one leaves its own proxy behind.
-  if ((annotations[ANNOTATIONS.proxyGroup] ?? '') !== '') return { kind: 'none' };
+  if (isOfGroup(service)) return { kind: 'none' };
   const loadBalancer = isOurLoadBalancer(spec, takesUnclassed);
   const exposed = annotations[ANNOTATIONS.expose] === 'true';
   const name = annotations[ANNOTATIONS.targetName];
@@ -42,6 +42,11 @@ function inwardPurpose({ spec }: Service): Purpose {
   // The API server is about to choose one; the Service changes then.
   if (spec.clusterIP === '') return { kind: 'invalid', message: 'the Service has no clusterIP' };
   return proxy({ kind: 'ingress', address: spec.clusterIP });
+}
+
+/** Whether a group of proxies is to serve it. */
+export function isOfGroup({ metadata }: Pick<Service, 'metadata'>): boolean {
+  return (metadata.annotations[ANNOTATIONS.proxyGroup] ?? '') !== '';
 }
 
 function proxy(duty: Duty): Purpose {

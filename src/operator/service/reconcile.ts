@@ -9,7 +9,7 @@ import { hasJoined } from '../proxies/readiness.ts';
 import { dnsLabel, proxyNodes, type Duty, type Proxy } from '../proxies/proxy.ts';
 import type { Parent } from '../proxies/labels.ts';
 import { ANNOTATIONS, FINALIZER, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
-import { purposeOf, tagsIn } from './purpose.ts';
+import { isOfGroup, purposeOf, tagsIn } from './purpose.ts';
 import { parseService, type LoadBalancerIngress, type Service } from './resource.ts';
 import { clearedStatus, ingressOf, nextStatus, type ServiceReason } from './status.ts';
 
@@ -44,9 +44,18 @@ export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceCh
   });
 }
 
-async function managed(deps: ReconcilerDeps, service: Service, signal: AbortSignal): Promise<Managed> {
+async function managed(
+  deps: ReconcilerDeps,
+  service: Service,
+  signal: AbortSignal,
+): Promise<Managed | undefined> {
   const { metadata } = service;
   const parent: Parent = { type: 'svc', namespace: metadata.namespace ?? '', name: metadata.name };
+  const objectName = metadata.finalizers.includes(FINALIZER)
+    ? await existingName(deps, parent, signal)
+    : undefined;
+  // Whoever serves groups marks their Services in the same way.
+  if (objectName === undefined && isOfGroup(service)) return undefined;
   const group = proxyNodes({
     kind: 'Service',
     parent,
@@ -54,9 +63,7 @@ async function managed(deps: ReconcilerDeps, service: Service, signal: AbortSign
     replicas: 1,
     tags: tagsIn(metadata.annotations),
     defaultTags: deps.options.defaultTags,
-    objectName: metadata.finalizers.includes(FINALIZER)
-      ? await existingName(deps, parent, signal)
-      : undefined,
+    objectName,
   });
   return { kind: KINDS.service, finalizer: FINALIZER, group, tailnet: '', metadata };
 }

@@ -267,6 +267,39 @@ describe('a Service that is exposed', () => {
     expect(condition()).toMatchObject({ status: 'False', reason: 'ProxyFailed' });
   });
 
+  it('keeps its hands off a Service of a group, whose finalizer has the same name', async () => {
+    put(
+      {},
+      { 'tailscale.com/proxy-group': 'out', 'tailscale.com/tailnet-ip': '100.64.0.7' },
+      { finalizers: ['tailscale.com/finalizer'], deletionTimestamp: new Date().toISOString() },
+    );
+    const before = bench.writes;
+    await run();
+    expect(bench.writes).toBe(before);
+    expect(bench.object(PATH)?.metadata.finalizers).toEqual(['tailscale.com/finalizer']);
+  });
+
+  it('finds what is left under another name when only its state is', async () => {
+    const labels = {
+      'tailscale.com/managed': 'true',
+      'tailscale.com/parent-resource': 'web',
+      'tailscale.com/parent-resource-ns': 'prod',
+      'tailscale.com/parent-resource-type': 'svc',
+    };
+    bench.api.put(`${OWN}/secrets/ts-web-x7k2p-0`, {
+      apiVersion: 'v1',
+      kind: 'Secret',
+      metadata: { name: 'ts-web-x7k2p-0', namespace: 'tailcast', labels },
+      data: {},
+    });
+    bench.join('ts-web-x7k2p-0');
+    put({}, {}, { finalizers: ['tailscale.com/finalizer'] });
+    await settle(run);
+    expect(bench.control.deleted).toEqual(['node-ts-web-x7k2p-0']);
+    expect(bench.left()).toEqual([]);
+    expect(bench.object(PATH)?.metadata.finalizers).toEqual([]);
+  });
+
   it('takes over what the reference left: the same node, under its name', async () => {
     const labels = {
       'tailscale.com/managed': 'true',
