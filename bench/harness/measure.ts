@@ -161,7 +161,7 @@ const STILL_ON_THE_WAY = 0.1;
 const LOOK_MS = 50;
 const MAX_LOOKS = 180;
 /** Where the recorder keeps what is not finished. */
-const SPOOL = '.spool';
+const spoolOf = (folder: string): string => `${folder}.spool`;
 
 /** Whether the recorder must have what the peer let through. */
 function isLookedAt(benchmark: BenchCase, peer: Peer): boolean {
@@ -172,8 +172,8 @@ function isLookedAt(benchmark: BenchCase, peer: Peer): boolean {
 async function restOf(folder: string): Promise<number> {
   let last = -1;
   for (let look = 0; look < MAX_LOOKS; look += 1) {
-    const bytes = sizeOf(folder);
-    const open = readdirSync(join(folder, SPOOL)).some((entry) => entry.endsWith('.cast'));
+    const bytes = sizeOf(folder) + sizeOf(spoolOf(folder));
+    const open = readdirSync(spoolOf(folder)).some((entry) => entry.endsWith('.cast'));
     if (bytes === last && !open) return bytes;
     last = bytes;
     await delay(LOOK_MS);
@@ -185,7 +185,7 @@ async function restOf(folder: string): Promise<number> {
 /** @throws Error when the recorder's disk does not hold so much within some seconds */
 async function atLeast(folder: string, bytes: number): Promise<void> {
   for (let look = 0; look < MAX_LOOKS; look += 1) {
-    if (sizeOf(folder) >= bytes) return;
+    if (sizeOf(folder) + sizeOf(spoolOf(folder)) >= bytes) return;
     await delay(LOOK_MS);
   }
   throw new Error('its sessions are not what the recorder has');

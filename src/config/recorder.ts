@@ -35,7 +35,7 @@ export const RECORDER_SETTINGS = {
     '<directory|s3://…>',
   ),
   spool: setting(
-    'local directory for sessions that are not finished; default: .spool in the store, needed with s3://',
+    'local directory for sessions that are not finished; default: beside the store (<store>.spool), needed with s3://',
     optionalText,
     undefined,
     '<directory>',

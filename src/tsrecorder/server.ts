@@ -37,11 +37,12 @@ import {
 } from './recorder-limits.ts';
 import { startRetention } from './retention/retention-run.ts';
 import type { RetentionPolicy } from './retention/retention.ts';
-import { createSiblings, mergeRemotes, slotDirectory, spoolOf, type SpoolSlot } from './intake/siblings.ts';
+import { createSiblings, mergeRemotes, slotDirectory, type SpoolSlot } from './intake/siblings.ts';
 import { indexDirectory, openRecorderSearch, type RecorderSearch } from './search/recorder-search.ts';
 import type { PlayIndexes } from './playback/play-indexes.ts';
 import { openSpoolIndexes } from './playback/spool-indexes.ts';
 import { lockSpool } from './spool/spool-lock.ts';
+import { placeSpool } from './spool/spool-place.ts';
 import type { Bucket } from './store/bucket.ts';
 import { createDiskStore } from './store/disk.ts';
 import { createS3Store, S3_LISTING } from './store/s3.ts';
@@ -63,7 +64,7 @@ export interface RecorderOptions {
   readonly bucket?: Bucket;
   /**
    * Uploads that are not in the store yet; one recorder process each. Best on the file system of `directory`, where an
-   * upload moves into the store without being copied. Default: `.spool` in `directory`.
+   * upload moves into the store without being copied. Default: see `spool-place.ts`.
    */
   readonly spoolDirectory?: string;
   /** When several processes share `spoolDirectory`: which this one is. Default: it is alone. */
@@ -118,18 +119,23 @@ export interface Recorder {
  * @throws TailcastError `CONFIG_INVALID` when the spool directory is in use, `STORE_FAILED` when the store cannot be
  *   written to; a system error when the address cannot be used.
  */
-export async function createRecorder(options: RecorderOptions): Promise<Recorder> {
+export async function createRecorder(given: RecorderOptions): Promise<Recorder> {
+  const store = given.store ?? (await openStore(given));
+  const place =
+    given.spoolDirectory === undefined
+      ? await placeSpool(given.directory, given.log)
+      : { directory: given.spoolDirectory, left: undefined };
+  const options: PlacedOptions = { ...given, spoolDirectory: place.directory };
   const slot = options.slot ?? { number: 0, of: 1 };
-  const spoolDirectory = slotDirectory(spoolOf(options), slot);
-  const store = options.store ?? (await openStore(options));
+  const spoolDirectory = slotDirectory(options.spoolDirectory, slot);
   await makeDirectory(spoolDirectory);
   const unlock = await lockSpool(spoolDirectory);
   try {
     const parts = await startIngest(options, store, spoolDirectory);
-    const left = slot.number === 0 ? settleOthers(options, store, slot.of) : Promise.resolve();
+    const left = slot.number === 0 ? settleOthers(options, store, slot.of, place.left) : Promise.resolve();
     const maxBytes = { ...DEFAULT_LIMITS, ...options.limits }.maxPlayIndexBytes;
     const spools = Array.from({ length: slot.of }, (_, number) =>
-      slotDirectory(spoolOf(options), { number }),
+      slotDirectory(options.spoolDirectory, { number }),
     );
     const { log } = options;
     const playIndexes = await openSpoolIndexes(spoolDirectory, { store, log, maxBytes, spools });
@@ -143,14 +149,23 @@ export async function createRecorder(options: RecorderOptions): Promise<Recorder
   }
 }
 
+/** The options of a recorder whose spool has its place. */
+type PlacedOptions = RecorderOptions & Required<Pick<RecorderOptions, 'spoolDirectory'>>;
+
 /** Brings into the store what processes have left that there are no more. */
-function settleOthers(options: RecorderOptions, store: RecordingStore, count: number): Promise<void> {
+function settleOthers(
+  options: PlacedOptions,
+  store: RecordingStore,
+  count: number,
+  earlier: string | undefined,
+): Promise<void> {
   const { bucket: _, ...alone } = options;
   // nobody comes to continue anything there
   const timing = { ...options.timing, resumeGraceMs: 0 };
   return settleLeftSpools({
-    spool: spoolOf(options),
+    spool: options.spoolDirectory,
     count,
+    earlier,
     limitMs: { ...DEFAULT_TIMING, ...options.timing }.maxStoreRetryMs,
     log: options.log,
     open: (directory) => startIngest({ ...alone, timing, registry: new Registry() }, store, directory),
@@ -184,7 +199,7 @@ interface ServedParts extends IngestParts {
 }
 
 async function startIngest(
-  options: RecorderOptions,
+  options: PlacedOptions,
   store: RecordingStore,
   spoolDirectory: string,
 ): Promise<IngestParts> {
@@ -257,7 +272,7 @@ async function startIngest(
 }
 
 function openCatalog(
-  options: RecorderOptions,
+  options: PlacedOptions,
   store: RecordingStore,
   live: Ingest['live'],
   shared: SharedBucket | undefined,
@@ -266,7 +281,7 @@ function openCatalog(
   return createCatalog({
     store,
     remote: mergeRemotes([
-      createSiblings(spoolOf(options), options.slot?.number ?? 0, store),
+      createSiblings(options.spoolDirectory, options.slot?.number ?? 0, store),
       ...(shared === undefined ? [] : [() => shared.remote()]),
     ]),
     live,
@@ -277,7 +292,7 @@ function openCatalog(
 }
 
 function startEvidence(
-  { log, evidenceKey, clock = SYSTEM_CLOCK, ...options }: RecorderOptions,
+  { log, evidenceKey, clock = SYSTEM_CLOCK, ...options }: PlacedOptions,
   store: RecordingStore,
   spoolDirectory: string,
   metrics: RecorderMetrics,
@@ -287,7 +302,7 @@ function startEvidence(
     ...options.timing,
     store,
     spoolDirectory,
-    keySpool: spoolOf(options),
+    keySpool: options.spoolDirectory,
     keyFile: evidenceKey,
     nowMs: () => clock.now(),
     log,
@@ -297,14 +312,14 @@ function startEvidence(
 
 /** What is told to those who ask for recordings. */
 function openSearch(
-  options: RecorderOptions,
+  options: PlacedOptions,
   store: RecordingStore,
   { ingest, catalog }: IngestParts,
 ): RecorderSearch | undefined {
   const { searchText, log, clock = SYSTEM_CLOCK } = options;
   if (searchText === undefined) return undefined;
   return openRecorderSearch({
-    directory: indexDirectory(spoolOf(options)),
+    directory: indexDirectory(options.spoolDirectory),
     text: searchText,
     mayWrite: (options.slot?.number ?? 0) === 0,
     store,
@@ -316,7 +331,7 @@ function openSearch(
 }
 
 function apiOf(
-  options: RecorderOptions,
+  options: PlacedOptions,
   store: RecordingStore,
   { catalog, evidence, events, freeBytes, told, playIndexes }: ServedParts,
   shared: Pick<ApiOptions, 'access' | 'hosts'>,
@@ -358,7 +373,7 @@ function uploadsOf(options: RecorderOptions, parts: ServedParts): Uploads {
 }
 
 async function listen(
-  options: RecorderOptions,
+  options: PlacedOptions,
   store: RecordingStore,
   parts: ServedParts,
   unlock: () => Promise<void>,

@@ -96,7 +96,7 @@ async function rebuild(directory: string, { key }: Recording, uploadedHeader: st
 
 async function settledRecordings(rig: Rig, count: number): Promise<readonly Recording[]> {
   return until(async () => {
-    const spooled = (await readdir(join(rig.directory, '.spool'))).length > 3;
+    const spooled = (await readdir(rig.spool)).length > 3;
     const found = await rig.list('?limit=500');
     return !spooled && found.length >= count ? found : undefined;
   });
@@ -184,7 +184,7 @@ describe('a recorder that is killed', () => {
     upload.write(`${HEADER}[1,"o","a"]\n${note}[2,"o","b"]\n`);
     await upload.ack(({ ack }) => ack === `${HEADER}[1,"o","a"]\n${note}[2,"o","b"]\n`.length);
     await kill(process);
-    const spool = join(directory, '.spool');
+    const spool = `${directory}.spool`;
     const names = await readdir(spool);
     const cast = join(
       spool,

@@ -36,6 +36,7 @@ export const STORED_HEADER = HEADER.replace(
 
 export interface Rig extends AsyncDisposable {
   readonly directory: string;
+  readonly spool: string;
   readonly recorder: Recorder;
   /** The same directories, another process as it were. */
   restart(options?: Partial<RecorderOptions>): Promise<Rig>;
@@ -61,8 +62,10 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
   });
   const get = (path: string, headers = {}, method = 'GET'): Promise<Answer> =>
     request(recorder, { path, method, headers });
+  const spool = options.spoolDirectory ?? `${root}.spool`;
   return {
     directory: root,
+    spool,
     recorder,
     get,
     async restart(changed) {
@@ -77,6 +80,7 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
     async [Symbol.asyncDispose]() {
       await recorder.close();
       await rm(root, { recursive: true, force: true });
+      await rm(spool, { recursive: true, force: true });
     },
   };
 }

@@ -18,7 +18,7 @@ async function stopped(rig: Rig): Promise<string> {
   await upload.ack(({ ack }) => ack === BODY.length);
   const [recording] = await rig.list();
   await rig.recorder.close();
-  return join(rig.directory, '.spool', recording!.id);
+  return join(rig.spool, recording!.id);
 }
 
 describe('a spool that cannot be read', () => {

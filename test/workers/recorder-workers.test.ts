@@ -22,7 +22,10 @@ let directory: string;
 beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), 'tailcast-workers-'));
 });
-afterEach(() => rm(directory, { recursive: true, force: true }));
+afterEach(async () => {
+  await rm(directory, { recursive: true, force: true });
+  await rm(`${directory}.spool`, { recursive: true, force: true });
+});
 
 const END = '{"kind":"end","outcome":"completed","outputBytes":1,"outputLines":1}\n';
 const about = (session: number): string =>
@@ -150,7 +153,7 @@ async function verify(): Promise<{
     recordings: counts,
   } = await verifyStore({
     store,
-    keys: [(await loadSigningKey(join(directory, '.spool', 'evidence', 'key.pem'), false)).public],
+    keys: [(await loadSigningKey(join(`${directory}.spool`, 'evidence', 'key.pem'), false)).public],
     checkpoint: [],
     nowMs: Date.now(),
     signal: new AbortController().signal,
@@ -247,7 +250,7 @@ describe('a recorder of two processes', () => {
       await eventually('the workers are gone', async () => (isAlive(pid) ? undefined : true));
     }
     expect(
-      (await readdir(join(directory, '.spool'))).filter((name) => name.startsWith('worker-')),
+      (await readdir(`${directory}.spool`)).filter((name) => name.startsWith('worker-')),
     ).toHaveLength(2);
 
     const one = await startRecorder(1);
@@ -257,7 +260,7 @@ describe('a recorder of two processes', () => {
     });
     expect(sorted(await casts(one))).toEqual(texts);
     await eventually('the spools are gone', async () =>
-      (await readdir(join(directory, '.spool'))).some((name) => name.startsWith('worker-'))
+      (await readdir(`${directory}.spool`)).some((name) => name.startsWith('worker-'))
         ? undefined
         : true,
     );

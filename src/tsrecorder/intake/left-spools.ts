@@ -22,6 +22,8 @@ export interface LeftSpoolOptions {
   readonly spool: string;
   /** How many processes there are now. */
   readonly count: number;
+  /** A spool of all processes of an earlier version. */
+  readonly earlier: string | undefined;
   /** Recovers a spool, without anybody who could continue what is in it. */
   readonly open: (directory: string) => Promise<SpoolParts>;
   /** How long the store may take; then the spool stays for the next start. */
@@ -31,12 +33,14 @@ export interface LeftSpoolOptions {
 
 /** Resolves when all have been tried once; never rejects. */
 export async function settleLeftSpools(options: LeftSpoolOptions): Promise<void> {
-  for (const directory of await leftSpools(options.spool, options.count)) {
+  const { spool, count, earlier, log } = options;
+  const all = earlier === undefined ? [] : [...(await leftSpools(earlier, 0)), earlier];
+  for (const directory of [...(await leftSpools(spool, count)), ...all]) {
     try {
       await settle(directory, options);
-      options.log.info({ spool: directory }, 'spool of an earlier worker was settled');
+      log.info({ spool: directory }, 'spool of an earlier process was settled');
     } catch (error) {
-      options.log.warn({ spool: directory, error: errorText(error) }, 'spool of an earlier worker stays');
+      log.warn({ spool: directory, error: errorText(error) }, 'spool of an earlier process stays');
     }
   }
 }

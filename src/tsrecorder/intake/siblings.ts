@@ -36,20 +36,12 @@ const FOLDER = /^worker-([1-9]\d{0,2})$/;
 const WATCH_MS = 250;
 const CONCURRENCY = 8;
 
-/** Where all processes have their spools. */
-export function spoolOf(options: {
-  readonly directory: string;
-  readonly spoolDirectory?: string | undefined;
-}): string {
-  return options.spoolDirectory ?? join(options.directory, '.spool');
-}
-
 /** The spool of one process. */
 export function slotDirectory(spool: string, { number }: Pick<SpoolSlot, 'number'>): string {
   return number === 0 ? spool : join(spool, `worker-${number}`);
 }
 
-/** Spools of processes there were more of once. */
+/** Spools of processes there were more of once, and with `count` 0 of all but the first. */
 export async function leftSpools(spool: string, count: number): Promise<readonly string[]> {
   const numbers = await workerFolders(spool);
   return numbers.filter((number) => number >= count).map((number) => slotDirectory(spool, { number }));

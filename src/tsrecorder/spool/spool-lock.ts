@@ -24,12 +24,15 @@ export async function lockSpool(directory: string): Promise<() => Promise<void>>
     } catch (error) {
       if (!isSystemError(error, 'EEXIST')) throw error;
     }
-    const owner = await readFile(path, 'utf8').catch(() => '');
-    const [pid = ''] = owner.split(' ');
-    const alive = /^\d+$/.test(pid) && owner === (await describeProcess(Number(pid)));
-    if (alive) {
-      throw new TailcastError('CONFIG_INVALID', `the spool directory is in use by process ${pid}`);
-    }
+    await assertUnowned(directory);
     await removeFile(path);
   }
+}
+
+/** @throws TailcastError `CONFIG_INVALID` when a process that lives has the directory. */
+export async function assertUnowned(directory: string): Promise<void> {
+  const owner = await readFile(join(directory, LOCK), 'utf8').catch(() => '');
+  const [pid = ''] = owner.split(' ');
+  const alive = /^\d+$/.test(pid) && owner === (await describeProcess(Number(pid)));
+  if (alive) throw new TailcastError('CONFIG_INVALID', `the spool directory is in use by process ${pid}`);
 }

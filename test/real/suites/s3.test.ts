@@ -232,7 +232,7 @@ describe('an archive in a bucket', () => {
   }
 
   const keyOf = async (rig: RecorderRig): Promise<readonly string[]> => {
-    const path = join(rig.directory, '.spool', 'evidence', 'key.pem');
+    const path = join(rig.spool, 'evidence', 'key.pem');
     return ['--key', (await loadSigningKey(path, false)).public.raw];
   };
 

@@ -57,7 +57,7 @@ describe('events of a recorder', () => {
         .toString()
         .split('\n'),
     ).toHaveLength(21);
-    const key = await loadSigningKey(join(rig.directory, '.spool', 'evidence', 'key.pem'), false);
+    const key = await loadSigningKey(join(rig.spool, 'evidence', 'key.pem'), false);
     const check = () =>
       verifyStore({ store, keys: [key.public], checkpoint: [], nowMs: Date.now() + 86_400_000 });
     expect((await check()).ok).toBe(true);
@@ -92,12 +92,10 @@ describe('events of a recorder', () => {
   it('survive a crash: whole lines of what was left are stored', async () => {
     await using rig = await createRig({ clock });
     await rig.recorder.close();
-    const left = join(rig.directory, '.spool', 'events', '2026-07-29T10:44:42.000000001Z_0123.ndjson');
+    const left = join(rig.spool, 'events', '2026-07-29T10:44:42.000000001Z_0123.ndjson');
     await writeFile(left, `{"event":${EVENT('kept').replaceAll('\n', ' ')}}\n{"event":{"type":"bro`);
     await using again = await rig.restart();
-    await until(async () =>
-      (await readdir(join(again.directory, '.spool', 'events'))).length === 0 ? true : undefined,
-    );
+    await until(async () => ((await readdir(join(again.spool, 'events'))).length === 0 ? true : undefined));
     expect(await names(again)).toEqual(['kept']);
   });
 

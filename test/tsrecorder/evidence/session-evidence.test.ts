@@ -113,7 +113,7 @@ describe('evidence of a recorder', () => {
   it('keeps its key to itself and publishes the other half', async () => {
     await using rig = await createRig();
     await using again = await rig.restart();
-    const path = join(again.directory, '.spool', 'evidence', 'key.pem');
+    const path = join(again.spool, 'evidence', 'key.pem');
     expect((await stat(path)).mode & 0o777).toBe(0o600);
     const store = await createDiskStore(again.directory, { readOnly: true });
     const [name] = await store.listDocuments('.evidence/keys/');

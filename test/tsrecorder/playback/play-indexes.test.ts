@@ -112,7 +112,7 @@ describe('the recorder', () => {
     const frame = await rig.get(`/api/v1/recordings/${id}/playback?frame=1`);
     expect(JSON.parse(frame.body)).toContain('\x1b[');
     expect((await rig.get(`/api/v1/recordings/${id}/playback?frame=9999`)).status).toBe(404);
-    const folder = join(rig.directory, '.spool', 'playback');
+    const folder = join(rig.spool, 'playback');
     const kept = await findFolder(rig.directory, folder);
     expect((await readdir(kept)).map((name) => name.replace(/^.*\./, '.')).toSorted()).toEqual([
       '.frames',
@@ -158,7 +158,7 @@ describe('what is derived from a recording that is removed', () => {
 
   it('goes with it, in the folders of all processes', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tailcast-playback-'));
-    const folders = ['', 'worker-1'].map((slot) => join(directory, '.spool', slot, 'playback'));
+    const folders = ['', 'worker-1'].map((slot) => join(`${directory}.spool`, slot, 'playback'));
     for (const folder of folders) {
       await mkdir(folder, { recursive: true });
       for (const id of [old, 'nY_2026-01-02T03:04:05.000000000Z'])

@@ -82,7 +82,7 @@ describe('a recorder with an index', () => {
     for (const word of ['alpha', 'beta', 'gamma']) await uploadWhole(rig.recorder, cast(`${word} needle`));
     let current = await rig.restart(SEARCHING);
     const before = await found(current, 'needle', 3);
-    const directory = join(rig.directory, '.spool', 'search', 'v1');
+    const directory = join(rig.spool, 'search', 'v1');
     expect(await readdir(directory)).toContain('sessions.db');
     await current.recorder.close();
     await rm(directory, { recursive: true });
@@ -156,7 +156,7 @@ describe('a recorder with an index', () => {
     await found(rig, 'canaryword', 0);
     await ready(rig, 0);
     await rig.recorder.close();
-    const directory = join(rig.directory, '.spool', 'search', 'v1');
+    const directory = join(rig.spool, 'search', 'v1');
     for (const name of await readdir(directory))
       expect(await readFile(join(directory, name), 'latin1'), name).not.toContain('canaryword');
   });
@@ -175,7 +175,7 @@ describe('a recorder with an index', () => {
     await using rig = await createRig();
     const { directory } = rig;
     await rig.recorder.close();
-    await writeFile(join(directory, '.spool', 'search'), 'in the way');
+    await writeFile(join(`${directory}.spool`, 'search'), 'in the way');
     const current = await createRig(SEARCHING, directory);
     await uploadWhole(current.recorder, cast('needle'));
     expect(await current.list()).toHaveLength(1);

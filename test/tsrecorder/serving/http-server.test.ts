@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { connect as http2Connect } from 'node:http2';
 import { connect, type Socket } from 'node:net';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
@@ -163,7 +164,7 @@ describe('one port', () => {
   it('starts on a spool whose owner is gone', async () => {
     await using rig = await createRig();
     await rig.recorder.close();
-    await writeFile(`${rig.directory}/.spool/owner`, '1 12345');
+    await writeFile(join(rig.spool, 'owner'), '1 12345');
     await using after = await createRig({}, rig.directory);
     expect(await after.list()).toEqual([]);
   });
