@@ -1,7 +1,7 @@
 /** What is said of sessions whose acknowledged bytes are gone when a recorder that was killed comes back. */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFile, mkdtemp, readdir, rename, rm, truncate } from 'node:fs/promises';
+import { copyFile, cp, mkdtemp, readFile, readdir, rename, rm, truncate } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -39,7 +39,7 @@ async function killRecorder(lines = 3): Promise<Killed> {
   const exited = once(child, 'exit');
   child.kill('SIGKILL');
   await exited;
-  const spool = join(directory, '.spool');
+  const spool = `${directory}.spool`;
   const names = (await readdir(spool)).filter((name) => name.endsWith('.cast')).toSorted();
   return { directory, spool, sessions: names.map((name) => join(spool, name.slice(0, -5))), acked };
 }
@@ -48,13 +48,30 @@ async function killRecorder(lines = 3): Promise<Killed> {
 async function comeBack({ directory }: Pick<Killed, 'directory'>, stored: number): Promise<VerifyReport> {
   const rig = await createRig({ timing: { resumeGraceMs: 1 } }, directory);
   await until(async () => {
-    const left = (await readdir(join(directory, '.spool'))).filter((name) => name.endsWith('.notes'));
+    const left = (await readdir(`${directory}.spool`)).filter((name) => name.endsWith('.notes'));
     return left.length === 0 && (await rig.list()).length === stored ? true : undefined;
   });
   await rig.recorder.close();
-  const key = await loadSigningKey(join(directory, '.spool', 'evidence', 'key.pem'), false);
+  const key = await loadSigningKey(join(`${directory}.spool`, 'evidence', 'key.pem'), false);
   const store = await createDiskStore(directory, { readOnly: true });
   return verifyStore({ store, keys: [key.public], checkpoint: [], nowMs: Date.now() + 3_600_000 });
+}
+
+async function clean({ directory, spool }: Killed): Promise<void> {
+  await rm(directory, { recursive: true });
+  await rm(spool, { recursive: true, force: true });
+}
+
+/** As somebody would copy it: without the lock of the process that has it. */
+async function copyWhole(from: string, to: string): Promise<void> {
+  await cp(from, to, { recursive: true, filter: (path) => !path.endsWith('/owner') });
+}
+
+/** What the store has of the end of the log. */
+async function tailOf(directory: string): Promise<string> {
+  const folder = join(directory, '.evidence', 'tails');
+  const [name = ''] = await readdir(folder).catch(() => []);
+  return name.endsWith('.ndjson') ? readFile(join(folder, name), 'utf8') : '';
 }
 
 const idOf = (path: string): string => path.slice(path.lastIndexOf('/') + 1);
@@ -64,7 +81,7 @@ describe('a recorder that was killed and comes back', () => {
     const killed = await killRecorder();
     const report = await comeBack(killed, 2);
     expect([report.verdict, report.findings]).toEqual(['sound', []]);
-    await rm(killed.directory, { recursive: true });
+    await clean(killed);
   });
 
   it('says that a session is lost whose spool was removed', async () => {
@@ -81,7 +98,7 @@ describe('a recorder that was killed and comes back', () => {
         message: `${killed.acked} bytes of it were acknowledged and 0 are there: its spool is gone`,
       },
     ]);
-    await rm(killed.directory, { recursive: true });
+    await clean(killed);
   });
 
   it.each(['cast', 'notes'])('says it when only the %s was removed', async (suffix) => {
@@ -90,7 +107,7 @@ describe('a recorder that was killed and comes back', () => {
     await rm(`${gone}.${suffix}`);
     const report = await comeBack(killed, 1);
     expect(report.findings).toMatchObject([{ code: 'lost', recording: idOf(gone) }]);
-    await rm(killed.directory, { recursive: true });
+    await clean(killed);
   });
 
   it('says how much is missing of one that was cut, and shows what there is', async () => {
@@ -106,7 +123,7 @@ describe('a recorder that was killed and comes back', () => {
         message: expect.stringMatching(/: its spool is shorter than it was$/),
       },
     ]);
-    await rm(killed.directory, { recursive: true });
+    await clean(killed);
   });
 
   it('does not take one session for another whose files were put in its place', async () => {
@@ -119,8 +136,68 @@ describe('a recorder that was killed and comes back', () => {
     expect(report.verdict).toBe('lost');
     const lost = report.findings.filter(({ code }) => code === 'lost');
     expect(new Set(lost.map(({ recording }) => recording))).toEqual(new Set([one, two].map(idOf)));
-    await rm(killed.directory, { recursive: true });
+    await clean(killed);
   });
+
+  it.each(['its files', 'the whole spool'])(
+    'says what is missing of a session when %s are put back to an older copy',
+    async (what) => {
+      const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-lost-'));
+      const killed = { directory, spool: `${directory}.spool`, sessions: [], acked: 0 };
+      const copy = `${directory}.copy`;
+      const child = fork(PROGRAM, [directory, '0', '60000', '20'], {
+        stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+      });
+      const [output] = await once(child.stdout!, 'data');
+      const recorder = { url: String(output).trim() };
+      const lineOf = (at: number): string => `[${at},"o","${'x'.repeat(100)}"]\n`;
+      const grow = async (name: string, lines: number): Promise<number> => {
+        const upload = openUpload(recorder, { 'tailcast-session': name });
+        upload.stream.on('error', () => undefined);
+        let acked = HEADER.length;
+        upload.write(HEADER);
+        for (let at = 0; at < lines; at += 1) {
+          upload.write(lineOf(at));
+          acked += lineOf(at).length;
+        }
+        await upload.ack(({ ack }) => ack === acked);
+        if (name === 'one') {
+          await copyWhole(killed.spool, copy);
+          for (let at = lines; at < 2 * lines; at += 1) {
+            upload.write(lineOf(at));
+            acked += lineOf(at).length;
+          }
+          await upload.ack(({ ack }) => ack === acked);
+        }
+        return acked;
+      };
+      const one = await grow('one', 10);
+      await grow('two', 10);
+      await until(async () => ((await tailOf(directory)).includes(`,${one}]`) ? true : undefined));
+      const exited = once(child, 'exit');
+      child.kill('SIGKILL');
+      await exited;
+      if (what === 'the whole spool') {
+        await rm(killed.spool, { recursive: true });
+        await rename(copy, killed.spool);
+      } else {
+        for (const name of await readdir(copy))
+          if (/\.(cast|notes)$/.test(name)) await copyFile(join(copy, name), join(killed.spool, name));
+        await rm(copy, { recursive: true });
+      }
+      const report = await comeBack(killed, what === 'the whole spool' ? 1 : 2);
+      expect(report.verdict).toBe('lost');
+      const lost = report.findings.filter(({ code }) => code === 'lost').map(({ message }) => message);
+      const short = new RegExp(
+        `^${one} bytes of it were acknowledged and \\d+ are there: its spool is shorter than it was$`,
+      );
+      const gone = /^\d+ bytes of it were acknowledged and 0 are there: its spool is gone$/;
+      const expected = what === 'the whole spool' ? [gone, short] : [short];
+      expect(lost.toSorted()).toEqual(expected.map((pattern) => expect.stringMatching(pattern)));
+      expect(report.findings.filter(({ code }) => code !== 'lost')).toEqual([]);
+      await clean(killed);
+    },
+  );
 
   it('cannot make up for a whole spool that is gone: the log says what had begun', async () => {
     const killed = await killRecorder();
@@ -140,6 +217,6 @@ describe('a recorder that was killed and comes back', () => {
     });
     const late = later.findings.filter(({ code }) => code === 'unfinished-too-long');
     expect(late.map(({ recording }) => recording)).toEqual(killed.sessions.map(idOf));
-    await rm(killed.directory, { recursive: true });
+    await clean(killed);
   });
 });

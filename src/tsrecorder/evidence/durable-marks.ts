@@ -35,7 +35,7 @@ const MAX_UNMARKED_BYTES = 4 * 1024 ** 2;
 
 /** One per log. */
 export function createDurableMarks(
-  evidence: Pick<EvidenceLog, 'append' | 'sync' | 'open'>,
+  evidence: Pick<EvidenceLog, 'append' | 'sync' | 'showTail' | 'open'>,
   { log, markMs, markAllMs }: DurableMarksOptions,
 ): DurableMarks {
   /** Durable bytes that the log does not have yet. */
@@ -53,6 +53,7 @@ export function createDurableMarks(
     if (sessions.length === 0) return;
     evidence.append({ kind: 'durable', sessions });
     await evidence.sync();
+    evidence.showTail();
   }
 
   async function markInBackground(recordings: Iterable<string>): Promise<void> {

@@ -7,11 +7,15 @@ import type { Logger } from '../../observe/logger.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 import {
   encodeSegment,
+  hashLine,
+  headMessage,
   keyName,
+  parseEntry,
   parseSegment,
   parseSegmentName,
   segmentName,
   segmentPrefix,
+  tailName,
   type LogEvent,
   type LogHead,
 } from './log-entry.ts';
@@ -30,6 +34,8 @@ export interface EvidenceLogOptions {
   readonly log: Logger;
   /** Longest time that an entry waits to be published while the store works. */
   readonly publishMs: number;
+  /** How often the store is shown at most what waits to be published. */
+  readonly tailMs: number;
   /** How often the heads of other logs are looked at. */
   readonly witnessMs: number;
   /** The log could not be published; it will be tried again. */
@@ -37,6 +43,10 @@ export interface EvidenceLogOptions {
 }
 
 const MAX_SEGMENT_ENTRIES = 1000;
+/** What waits to be published is written again and again until then. */
+const MAX_TAIL_ENTRIES = 100;
+/** How long a start waits for a store that is slow, to learn whether its log is the newest. */
+const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
 /** From the publishing of some sessions that began to that of the next ones. */
 const ANNOUNCE_PAUSE_MS = 100;
@@ -53,6 +63,9 @@ export class EvidenceLog {
   #failures = 0;
   #announcing: Promise<void> | undefined;
   #announcedAtMs = -Infinity;
+  #tail: Promise<void> | undefined;
+  #tailedAtMs = -Infinity;
+  #tailWanted = false;
   #closed = false;
 
   private constructor(options: EvidenceLogOptions, journal: LogJournal) {
@@ -66,6 +79,7 @@ export class EvidenceLog {
     if (damaged)
       options.log.error({ log: journal.log }, 'the evidence log cannot be read, so a new one begins');
     const log = new EvidenceLog(options, journal);
+    if (!isNew) await log.#compare();
     const key = options.key.public.raw;
     log.append(isNew ? { kind: 'open', format: 1, log: journal.log, key } : { kind: 'restart', key });
     await journal.sync();
@@ -97,7 +111,7 @@ export class EvidenceLog {
    */
   append(event: LogEvent): number {
     const n = this.#journal.append(new Date(this.#options.nowMs()).toISOString(), event);
-    if (event.kind !== 'durable' || this.#journal.waiting >= MAX_SEGMENT_ENTRIES) this.#schedule();
+    if (event.kind !== 'durable' || this.#journal.waiting >= MAX_TAIL_ENTRIES) this.#schedule();
     return n;
   }
 
@@ -129,6 +143,67 @@ export class EvidenceLog {
     return this.#journal.sync();
   }
 
+  /**
+   * Shows the store soon what is durable and waits to be published, so that a journal that is put back to an older copy is told
+   * from the newest one.
+   */
+  showTail(): void {
+    if (this.#closed) return;
+    this.#tailWanted = true;
+    this.#tail ??= this.#showTails().finally(() => {
+      this.#tail = undefined;
+    });
+  }
+
+  async #showTails(): Promise<void> {
+    const { store, key, tailMs } = this.#options;
+    while (this.#tailWanted && !this.#closed) {
+      const waitMs = this.#tailedAtMs + tailMs - performance.now();
+      // a turn at least: what comes within it is shown too
+      await new Promise((resolve) => setTimeout(resolve, Math.max(0, waitMs)).unref());
+      this.#tailWanted = false;
+      this.#tailedAtMs = performance.now();
+      const entries = this.#journal.unpublished(MAX_SEGMENT_ENTRIES);
+      const last = entries.at(-1);
+      if (last === undefined || this.#failures > 0) continue;
+      const lines = entries.map(({ line }) => line);
+      const tail = encodeSegment(lines, { log: this.id, n: last.n, hash: last.hash }, key);
+      await store.replaceDocument(tailName(this.id), Buffer.from(tail)).catch((error: unknown) => {
+        this.#options.log.warn(
+          { log: this.id, error: errorText(error) },
+          'the end of the evidence log is not in the store',
+        );
+      });
+    }
+  }
+
+  /** Whether the store has more of this log than the journal: then that is an older copy, and goes on from there. */
+  async #compare(): Promise<void> {
+    const { store, key, log } = this.#options;
+    const limit = AbortSignal.timeout(COMPARE_LIMIT_MS);
+    const late = new Promise<undefined>((resolve) =>
+      limit.addEventListener('abort', () => resolve(undefined)),
+    );
+    const published = await Promise.race([
+      readPublished(store, this.id, this.#journal.base, key).catch((error: unknown) => {
+        log.warn(
+          { log: this.id, error: errorText(error) },
+          'the evidence log could not be compared with the store',
+        );
+        return undefined;
+      }),
+      late,
+    ]);
+    if (published === undefined) return;
+    const own = this.#journal.unpublished(Infinity);
+    if (published.every((line, index) => own[index]?.line === line)) return;
+    log.error(
+      { log: this.id, entries: own.length, found: published.length },
+      'the spool is an older copy: the evidence log goes on from what the store has',
+    );
+    await this.#journal.goOnFrom(published);
+  }
+
   /** Brings all durable entries into the store. @throws TailcastError `STORE_FAILED` */
   async publish(): Promise<void> {
     while (this.#publishing !== undefined) await this.#publishing.catch(() => undefined);
@@ -143,6 +218,7 @@ export class EvidenceLog {
     if (this.#closed) return;
     this.#closed = true;
     clearTimeout(this.#timer);
+    await this.#tail;
     await this.#tryToPublish();
     await this.#journal.close();
   }
@@ -256,6 +332,46 @@ export class EvidenceLog {
   async #headIn(name: string): Promise<LogHead | undefined> {
     return parseSegment((await readText(this.#options.store, name)) ?? '').signature;
   }
+}
+
+/**
+ * What the store has of a log from `base` on, segments and tail, as far as each entry continues the one before and the end of
+ * each is signed by `key`.
+ */
+async function readPublished(
+  store: DocumentStore,
+  log: string,
+  base: { readonly n: number; readonly hash: string },
+  key: SigningKey,
+): Promise<readonly string[]> {
+  // the tail first: what it says is in later segments
+  const tail = await readText(store, tailName(log));
+  const names = await store.listDocuments(segmentPrefix(log));
+  const firsts = names
+    .flatMap((name) => parseSegmentName(name)?.first ?? [])
+    .filter((first) => first >= base.n);
+  const segments: string[] = [];
+  for (const first of firsts.toSorted((left, right) => left - right))
+    segments.push((await readText(store, segmentName(log, first))) ?? '');
+  const found: string[] = [];
+  let last = base.hash;
+  for (const text of tail === undefined ? segments : [...segments, tail]) {
+    const { lines, signature } = parseSegment(text);
+    const fresh = lines.filter((line) => (parseEntry(line)?.n ?? -1) >= base.n + found.length);
+    let end = last;
+    const continues = fresh.every((line, index) => {
+      const entry = parseEntry(line);
+      const goesOn = entry?.n === base.n + found.length + index && entry.prev === end;
+      end = hashLine(line);
+      return goesOn;
+    });
+    const head = { log, n: base.n + found.length + fresh.length - 1, hash: end };
+    if (!continues || fresh.length === 0 || signature?.key !== key.public.id) continue;
+    if (!key.public.verifies(headMessage(head), signature.ed25519)) continue;
+    found.push(...fresh);
+    last = end;
+  }
+  return found;
 }
 
 async function readText(store: DocumentStore, name: string): Promise<string | undefined> {

@@ -81,6 +81,7 @@ export const NO_HASH = '0'.repeat(64);
 
 const EVIDENCE_FOLDER = '.evidence/';
 const LOGS_FOLDER = `${EVIDENCE_FOLDER}logs/`;
+const TAILS_FOLDER = `${EVIDENCE_FOLDER}tails/`;
 const KEYS_FOLDER = `${EVIDENCE_FOLDER}keys/`;
 
 const hash = z.string().regex(/^[0-9a-f]{64}$/);
@@ -197,6 +198,19 @@ export function segmentPrefix(log?: string): string {
   return log === undefined ? LOGS_FOLDER : `${LOGS_FOLDER}${log}/`;
 }
 
+/**
+ * Where the end of a log is that is in no segment yet: a segment as well, and replaced by the next one. What it says is in the
+ * segments later on.
+ */
+export function tailName(log: string): string {
+  return `${TAILS_FOLDER}${log}.ndjson`;
+}
+
+/** The inverse of {@link tailName}. */
+export function parseTailName(name: string): string | undefined {
+  return /^\.evidence\/tails\/([0-9a-f]{32})\.ndjson$/.exec(name)?.[1];
+}
+
 /** Where a public key is published. */
 export function keyName(id: string): string {
   return `${KEYS_FOLDER}${id}.pem`;
@@ -208,6 +222,7 @@ export function parseKeyName(name: string): string | undefined {
 }
 
 export const KEY_PREFIX = KEYS_FOLDER;
+export const TAIL_PREFIX = TAILS_FOLDER;
 
 function parseWith<T extends z.ZodType>(schema: T, line: string): z.output<T> | undefined {
   try {

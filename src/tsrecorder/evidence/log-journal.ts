@@ -139,6 +139,28 @@ export class LogJournal {
     return this.#queued;
   }
 
+  /**
+   * Goes on from what the store has, which this journal once had too: it is an older copy of itself.
+   *
+   * @param lines entries from `base` on, each of which continues the one before.
+   */
+  goOnFrom(lines: readonly string[]): Promise<void> {
+    return this.#exclusively(async () => {
+      const content = encodeBase(this.#base) + lines.map((line) => `${line}\n`).join('');
+      const loaded = load(content);
+      if (loaded?.entries.length !== lines.length) throw new TypeError('the entries do not continue the log');
+      await replaceFile(this.#path, content);
+      const file = await openFile(this.#path, 'r+');
+      await this.#file.close();
+      this.#file = file;
+      this.#entries = [...loaded.entries];
+      this.#durable = loaded.entries.length;
+      this.#fileBytes = loaded.fileBytes;
+      this.#open = openOf(this.#base);
+      for (const entry of loaded.entries) follow(this.#open, entry);
+    });
+  }
+
   /** The first `count` entries are in the store: forgets them. */
   published(count: number): Promise<void> {
     return this.#exclusively(async () => {

@@ -62,7 +62,7 @@ export interface SessionEvidence extends LostSessions {
 /** How long an acknowledgement waits for a store that is slow. */
 const ANNOUNCE_LIMIT_MS = 2000;
 
-export interface SessionEvidenceOptions extends EvidenceLogOptions {
+export interface SessionEvidenceOptions extends Omit<EvidenceLogOptions, 'tailMs'> {
   /** How often the log says how much of the sessions that grew is durable, and of all that are open. */
   readonly markMs: number;
   readonly markAllMs: number;
@@ -70,7 +70,7 @@ export interface SessionEvidenceOptions extends EvidenceLogOptions {
 
 /** One per recorder. */
 export async function openSessionEvidence(options: SessionEvidenceOptions): Promise<SessionEvidence> {
-  const log = await EvidenceLog.open(options);
+  const log = await EvidenceLog.open({ ...options, tailMs: options.markMs });
   const marks = createDurableMarks(log, options);
   const losses = createLostSessions(log, marks, options.log);
   const { key } = options;

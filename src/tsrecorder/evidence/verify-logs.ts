@@ -10,8 +10,11 @@ import {
   parseKeyName,
   parseSegment,
   parseSegmentName,
+  parseTailName,
   segmentName,
   segmentPrefix,
+  TAIL_PREFIX,
+  tailName,
   type LogEntry,
   type LogHead,
   type ParsedSegment,
@@ -55,7 +58,9 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
     trusted: trusted.length > 0,
     byId: trusted.length > 0 ? new Map(trusted.map((key) => [key.id, key])) : published,
   };
-  const segments = new Map<string, number[]>();
+  // before the segments: what a tail says is in later ones
+  const tails = await readTails(store);
+  const segments = new Map<string, number[]>([...tails.keys()].map((log) => [log, []]));
   for (const name of await store.listDocuments(segmentPrefix())) {
     const segment = parseSegmentName(name);
     if (segment === undefined) {
@@ -71,6 +76,8 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
       const text = await readText(store, segmentName(log, first));
       reader.take(first, parseSegment(text ?? ''));
     }
+    const tail = tails.get(log);
+    if (tail !== undefined) reader.takeTail(parseSegment(tail));
     logs.set(log, reader.finish());
     for (const id of reader.keyIds) {
       if (published.has(id)) continue;
@@ -118,6 +125,17 @@ export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly See
   );
 }
 
+/** By log. A name that is none of ours is nothing to us: what is in a tail is only worth something while it is new. */
+async function readTails(store: DocumentReader): Promise<ReadonlyMap<string, string>> {
+  const tails = new Map<string, string>();
+  for (const name of await store.listDocuments(TAIL_PREFIX)) {
+    const log = parseTailName(name);
+    const text = log === undefined ? undefined : await readText(store, name);
+    if (log !== undefined && text !== undefined) tails.set(log, text);
+  }
+  return tails;
+}
+
 async function readKeys(store: DocumentReader, findings: Finding[]): Promise<ReadonlyMap<string, PublicKey>> {
   const keys = new Map<string, PublicKey>();
   for (const name of await store.listDocuments(KEY_PREFIX)) {
@@ -150,9 +168,8 @@ class LogReader {
     this.#findings = findings;
   }
 
-  take(first: number, segment: ParsedSegment): void {
+  take(first: number, segment: ParsedSegment, object = segmentName(this.#log, first)): void {
     const { lines } = segment;
-    const object = segmentName(this.#log, first);
     if (first > this.#next) {
       const last = first - 1;
       const which = last === this.#next ? `entry ${last} is` : `entries ${this.#next} to ${last} are`;
@@ -169,6 +186,21 @@ class LogReader {
     // one word that is not as it was, and the signature stands for none of them
     if (this.#findings.length > faults) return;
     for (const index of lines.keys()) this.#signed.add(first + index);
+  }
+
+  /** Entries that are in no segment yet, maybe behind some that are in one by now. */
+  takeTail({ lines, signature }: ParsedSegment): void {
+    const object = tailName(this.#log);
+    const known = lines.findIndex((line) => (parseEntry(line)?.n ?? this.#next) >= this.#next);
+    const fresh = known === -1 ? [] : lines.slice(known);
+    for (const line of lines.slice(0, lines.length - fresh.length)) {
+      const n = parseEntry(line)?.n ?? -1;
+      const hash = this.#hashes.get(n);
+      if (hash === undefined || hash === hashLine(line)) continue;
+      this.#fault('log-entry-changed', `entry ${n} is another one in the end of the log`, n, object);
+    }
+    if (fresh.length > 0)
+      this.take(parseEntry(fresh[0] ?? '')?.n ?? this.#next, { lines: fresh, signature }, object);
   }
 
   finish(): ReadLog {

@@ -1,6 +1,6 @@
 /** The store in a local directory, in the reference's layout: see `key.ts`. Sidecar and notes stand beside the cast. */
 import { randomUUID } from 'node:crypto';
-import { open, readFile, readdir, stat } from 'node:fs/promises';
+import { open, readFile, readdir, rename, stat } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
 import { TailcastError, errorText } from '../../errors.ts';
 import {
@@ -144,6 +144,17 @@ function createDocuments(
             if (!isSystemError(error, 'EEXIST')) throw error;
             throw new TailcastError('UPLOAD_CONFLICT', 'the name is taken', { cause: error });
           }
+          await parts.syncEntries(dirname(path));
+        })(),
+      ),
+    replaceDocument: (name, content) =>
+      wrap(
+        (async () => {
+          const path = pathOf(name);
+          await parts.ensureFolder(dirname(path));
+          const draft = join(dirname(path), `.${randomUUID()}.part`);
+          await writeDurableFile(draft, [content]);
+          await rename(draft, path);
           await parts.syncEntries(dirname(path));
         })(),
       ),

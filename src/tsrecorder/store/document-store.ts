@@ -1,6 +1,6 @@
 /**
- * Small documents beside the recordings: written once, never changed, listed in the order of their names. A store keeps
- * them as files or as objects; nothing appends.
+ * Small documents beside the recordings, listed in the order of their names. A store keeps them as files or as objects; nothing
+ * appends. Almost all are written once and never changed.
  */
 export interface DocumentStore {
   /**
@@ -10,6 +10,8 @@ export interface DocumentStore {
    * @throws TailcastError `UPLOAD_CONFLICT` when the name is taken, `STORE_FAILED`
    */
   putDocument(name: string, content: Uint8Array): Promise<void>;
+  /** Keeps a document, durably, in the place of one that has the name. @throws TailcastError `STORE_FAILED` */
+  replaceDocument(name: string, content: Uint8Array): Promise<void>;
   /** Names that begin with `prefix`, which ends in `/`, in order. */
   listDocuments(prefix: string): Promise<readonly string[]>;
   /** @returns undefined when there is none. @throws TailcastError `STORE_FAILED` */

@@ -99,6 +99,9 @@ function createDocuments(bucket: Bucket): DocumentStore {
     async putDocument(name, content) {
       await bucket.put(checked(name), content, { once: true, retain: true });
     },
+    async replaceDocument(name, content) {
+      await bucket.put(checked(name), content);
+    },
     async listDocuments(prefix) {
       const names: string[] = [];
       for await (const { objects } of bucket.list({ prefix: `${checked(prefix.slice(0, -1))}/` })) {
