@@ -13,7 +13,8 @@ import { GoMissingError, ensurePeer } from '../real/rig/build.ts';
 import { createRig } from '../real/rig/rig.ts';
 import { startS3 } from '../real/rig/s3.ts';
 import { startShim } from './s3-shim.ts';
-import { PLAYED_ON, SCENARIOS, SkippedError, type ScenarioName, type Stage } from './scenarios.ts';
+import { PLAYED_ON, SCENARIOS, SkippedError, type ScenarioName } from './scenarios.ts';
+import type { Stage } from './site.ts';
 
 const BUCKET = 'recordings';
 

@@ -5,89 +5,12 @@ import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Recording } from '../../src/tsrecorder/library/recording.ts';
-import type { RecorderTiming } from '../../src/tsrecorder/recorder-limits.ts';
 import { createFaultyDisk } from './disk.ts';
 import { startGateway, startRecorder, within, type RecorderProcess } from './processes.ts';
-import type { RecorderPlan } from './recorder-process.ts';
-import { FAULTS, type S3Shim } from './s3-shim.ts';
+import { FAULTS } from './s3-shim.ts';
+import { openSite, S3_PART_BYTES, SESSIONS, somewhere, TIMING, VISIBLE_MS, type Scenario } from './site.ts';
+import { spoolTampered } from './tampered-spools.ts';
 import { CUT_END, judgeCast, judgeNotes, type SessionReport } from './workload.ts';
-
-/** What a scenario is played on. */
-export interface Stage {
-  readonly random: () => number;
-  /** An S3 server behind a shim; undefined plays on a directory. */
-  readonly s3: { readonly shim: S3Shim; readonly region: string; readonly bucket: string } | undefined;
-}
-
-export type Scenario = (stage: Stage) => Promise<void>;
-
-const SESSIONS = [1, 2, 3, 4, 5, 6] as const;
-const TIMING: Partial<RecorderTiming> = {
-  resumeGraceMs: 60_000,
-  storeRetryMs: 100,
-  maxStoreRetryMs: 1000,
-  listRefreshMs: 0,
-  checkpointMs: 1000,
-  leaseMs: 4000,
-  closeGraceMs: 100,
-};
-/** The promise: nothing is invisible so long after a restart. */
-const VISIBLE_MS = 60_000;
-
-/** Of an upload to S3: the smallest that S3 takes. */
-const S3_PART_BYTES = 5 * 1024 ** 2;
-
-interface Site extends AsyncDisposable {
-  recorder(machine: string, port?: number, timing?: Partial<RecorderTiming>): Promise<RecorderProcess>;
-  readonly folder: string;
-}
-
-let sites = 0;
-
-function openSite({ s3 }: Stage): Site {
-  const folder = mkdtempSync(join(tmpdir(), 'tcfault-'));
-  const running: RecorderProcess[] = [];
-  sites += 1;
-  const prefix = `run-${process.pid}-${sites}/`;
-  return {
-    folder,
-    async recorder(machine, port = 0, timing = {}) {
-      const plan: RecorderPlan = {
-        port,
-        directory: join(folder, 'store'),
-        spoolDirectory: join(folder, machine),
-        timing: { ...TIMING, ...timing },
-        ...(s3 === undefined
-          ? {}
-          : {
-              s3: {
-                endpoint: s3.shim.endpoint,
-                region: s3.region,
-                bucket: s3.bucket,
-                prefix,
-                partBytes: S3_PART_BYTES,
-              },
-            }),
-      };
-      const recorder = await startRecorder(plan);
-      running.push(recorder);
-      return recorder;
-    },
-    async [Symbol.asyncDispose]() {
-      for (const recorder of running) await recorder.kill();
-      rmSync(folder, { recursive: true, force: true });
-    },
-  };
-}
-
-/** Waits until every session was begun, then for a random moment of its running. */
-async function somewhere(stage: Stage, reports: () => readonly SessionReport[]): Promise<void> {
-  await within('all sessions have begun', 20_000, async () => {
-    const begun = reports().filter(({ acked }) => acked > 0);
-    return begun.length === SESSIONS.length ? true : undefined;
-  });
-  await delay(stage.random() * 600);
-}
 
 /** Every session is one recording, in one of `states`, with every acknowledged byte. */
 async function expectAll(
@@ -666,6 +589,7 @@ export const SCENARIOS = {
   gatewayKilled,
   recorderGone,
   allGone,
+  spoolTampered,
   recorderReplaced,
   machineLost,
   bucketFails,
@@ -688,15 +612,21 @@ export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>>
     'gatewayKilled',
     'recorderGone',
     'allGone',
+    'spoolTampered',
     'recorderReplaced',
+    'spoolTampered',
     'diskFull',
     'diskBroken',
+    'spoolTampered',
     'powerCut',
     'filesUsedUp',
+    'spoolTampered',
     'recorderKilled',
     'bothKilled',
     'gatewayKilled',
+    'spoolTampered',
     'powerCut',
+    'spoolTampered',
     'recorderReplaced',
     'diskBroken',
     // takes as long as ten others
@@ -708,9 +638,13 @@ export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>>
     'gatewayKilled',
     'recorderGone',
     'allGone',
+    'spoolTampered',
     'recorderReplaced',
+    'spoolTampered',
     'machineLost',
+    'spoolTampered',
     'bucketFails',
+    'spoolTampered',
     'bucketFailsForLarge',
     'killedWhileStoring',
   ],

@@ -1,0 +1,104 @@
+/** Where a scenario is played: recorders over one store, and what an auditor reads of it. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { RecorderTiming } from '../../src/tsrecorder/recorder-limits.ts';
+import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import { createS3Store, S3_LISTING } from '../../src/tsrecorder/store/s3.ts';
+import { S3Bucket } from '../../src/tsrecorder/store/s3-bucket.ts';
+import { S3_DEFAULTS } from '../../src/tsrecorder/store/s3-client.ts';
+import type { RecordingStore } from '../../src/tsrecorder/store/store.ts';
+import { startRecorder, within, type RecorderProcess } from './processes.ts';
+import type { RecorderPlan } from './recorder-process.ts';
+import type { S3Shim } from './s3-shim.ts';
+import type { SessionReport } from './workload.ts';
+
+/** What a scenario is played on. */
+export interface Stage {
+  readonly random: () => number;
+  /** An S3 server behind a shim; undefined plays on a directory. */
+  readonly s3: { readonly shim: S3Shim; readonly region: string; readonly bucket: string } | undefined;
+}
+
+export type Scenario = (stage: Stage) => Promise<void>;
+
+export const SESSIONS = [1, 2, 3, 4, 5, 6] as const;
+export const TIMING: Partial<RecorderTiming> = {
+  resumeGraceMs: 60_000,
+  storeRetryMs: 100,
+  maxStoreRetryMs: 1000,
+  listRefreshMs: 0,
+  checkpointMs: 1000,
+  leaseMs: 4000,
+  closeGraceMs: 100,
+};
+/** The promise: nothing is invisible so long after a restart. */
+export const VISIBLE_MS = 60_000;
+
+/** Of an upload to S3: the smallest that S3 takes. */
+export const S3_PART_BYTES = 5 * 1024 ** 2;
+
+export interface Site extends AsyncDisposable {
+  recorder(machine: string, port?: number, timing?: Partial<RecorderTiming>): Promise<RecorderProcess>;
+  readonly folder: string;
+  /** The store as an auditor reads it. */
+  store(): Promise<RecordingStore>;
+}
+
+let sites = 0;
+
+export function openSite({ s3 }: Stage): Site {
+  const folder = mkdtempSync(join(tmpdir(), 'tcfault-'));
+  const running: RecorderProcess[] = [];
+  sites += 1;
+  const prefix = `run-${process.pid}-${sites}/`;
+  const buckets: S3Bucket[] = [];
+  return {
+    folder,
+    async store() {
+      if (s3 === undefined) return createDiskStore(join(folder, 'store'), { readOnly: true });
+      const { shim, region, bucket: name } = s3;
+      const settings = { endpoint: shim.endpoint, region, bucket: name, prefix, pathStyle: true };
+      const bucket = new S3Bucket({ ...S3_DEFAULTS, ...settings }, () => Date.now());
+      buckets.push(bucket);
+      return createS3Store({ ...S3_LISTING, bucket, nowMs: () => Date.now() });
+    },
+    async recorder(machine, port = 0, timing = {}) {
+      const plan: RecorderPlan = {
+        port,
+        directory: join(folder, 'store'),
+        spoolDirectory: join(folder, machine),
+        timing: { ...TIMING, ...timing },
+        ...(s3 === undefined
+          ? {}
+          : {
+              s3: {
+                endpoint: s3.shim.endpoint,
+                region: s3.region,
+                bucket: s3.bucket,
+                prefix,
+                partBytes: S3_PART_BYTES,
+              },
+            }),
+      };
+      const recorder = await startRecorder(plan);
+      running.push(recorder);
+      return recorder;
+    },
+    async [Symbol.asyncDispose]() {
+      for (const recorder of running) await recorder.kill();
+      for (const bucket of buckets) bucket.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Waits until every session was begun, then for a random moment of its running. */
+export async function somewhere(stage: Stage, reports: () => readonly SessionReport[]): Promise<void> {
+  await within('all sessions have begun', 20_000, async () => {
+    const begun = reports().filter(({ acked }) => acked > 0);
+    return begun.length === SESSIONS.length ? true : undefined;
+  });
+  await delay(stage.random() * 600);
+}

@@ -1,0 +1,155 @@
+/** Somebody is at the spool of a recorder that is down: what an auditor is told of that. */
+import { copyFileSync, cpSync, readdirSync, renameSync, rmSync, statSync, truncateSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Finding } from '../../src/tsrecorder/evidence/finding.ts';
+import { indexLogs } from '../../src/tsrecorder/evidence/log-index.ts';
+import { loadSigningKey, type PublicKey } from '../../src/tsrecorder/evidence/signing-key.ts';
+import { readLogs } from '../../src/tsrecorder/evidence/verify-logs.ts';
+import { UNFINISHED_MS, verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
+import type { RecordingStore } from '../../src/tsrecorder/store/store.ts';
+import { startGateway, within, type RecorderProcess } from './processes.ts';
+import { openSite, SESSIONS, somewhere, VISIBLE_MS, type Scenario } from './site.ts';
+import { judgeCast } from './workload.ts';
+
+/** What somebody does to the spool of a recorder that is down, and whose sessions that loses. */
+const TAMPERINGS = {
+  /** The files of one session go. */
+  remove({ spool }, [one = '']) {
+    for (const suffix of ['.cast', '.notes']) rmSync(join(spool, one + suffix));
+    return [one];
+  },
+  /** They are cut to less than was acknowledged. */
+  truncate({ spool, copy, random }, [one = '']) {
+    truncateSync(join(spool, `${one}.cast`), Math.floor(statSync(join(copy, `${one}.cast`)).size * random()));
+    return [one];
+  },
+  /** Two sessions change places. */
+  swap({ spool }, [one = '', two = '']) {
+    const [first, second] = [join(spool, `${one}.cast`), join(spool, `${two}.cast`)];
+    renameSync(first, `${first}.moved`);
+    renameSync(second, first);
+    renameSync(`${first}.moved`, second);
+    return [one, two];
+  },
+  /** A session is put back to an older copy. */
+  putBack({ spool, copy }, [one = '']) {
+    for (const suffix of ['.cast', '.notes'])
+      copyFileSync(join(copy, one + suffix), join(spool, one + suffix));
+    return [one];
+  },
+  /** Everything is, the log included. */
+  putAllBack({ spool, copy }, all) {
+    rmSync(spool, { recursive: true });
+    renameSync(copy, spool);
+    return all;
+  },
+  /** Everything goes, the log and the key included. */
+  removeAll({ spool }, all) {
+    rmSync(spool, { recursive: true });
+    return all;
+  },
+} as const satisfies Record<
+  string,
+  (
+    place: { readonly spool: string; readonly copy: string; readonly random: () => number },
+    sessions: readonly string[],
+  ) => readonly string[]
+>;
+type Tampering = keyof typeof TAMPERINGS;
+const TAMPERING_NAMES = Object.keys(TAMPERINGS) as readonly Tampering[];
+
+let tampered = 0;
+
+/**
+ * Recorder and gateway die, and before the recorder comes back somebody was at its spool: an auditor who has its key is told of every
+ * session that lost something, as lost, and of no other.
+ */
+export const spoolTampered: Scenario = async (stage) => {
+  await using site = openSite(stage);
+  const timing = { markMs: 100 };
+  const recorder = await site.recorder('one', 0, timing);
+  const spool = join(site.folder, 'one');
+  const copy = join(site.folder, 'copy');
+  const key = (await loadSigningKey(join(spool, 'evidence', 'key.pem'), false)).public;
+  const store = await site.store();
+  const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
+  await somewhere(stage, gateway.reports);
+  const ids = new Map((await recorder.list()).map(({ command, id }) => [command, id]));
+  // without the lock of the process that has it
+  cpSync(spool, copy, { recursive: true, filter: (path) => !path.endsWith('/owner') });
+  await markedBeyond(store, key, copy);
+  await Promise.all([recorder.kill(), gateway.kill()]);
+  // one after another, so that a few runs have had them all
+  const name = TAMPERING_NAMES[tampered % TAMPERING_NAMES.length] ?? 'remove';
+  tampered += 1;
+  const sessions = [...ids.values()].toSorted(() => stage.random() - 0.5);
+  const hit = new Set(TAMPERINGS[name]({ spool, copy, random: stage.random }, sessions));
+  try {
+    const again = await site.recorder('one', 0, { ...timing, resumeGraceMs: 100 });
+    await allStored(again, spool);
+    const untouched = gateway
+      .reports()
+      .filter(({ session }) => !hit.has(ids.get(`session ${session}`) ?? ''));
+    for (const report of untouched) {
+      const problem = judgeCast(await again.cast(ids.get(`session ${report.session}`) ?? ''), report);
+      if (problem !== undefined) throw new Error(`session ${report.session}: ${problem}`);
+    }
+    await again.kill('SIGTERM');
+    await expectTold(store, key, name, hit);
+  } catch (error) {
+    throw new Error(`${name}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+  }
+};
+
+/** Waits until the log in the store says of every session that more of it was durable than `copy` has. */
+async function markedBeyond(store: RecordingStore, key: PublicKey, copy: string): Promise<void> {
+  const copied = readdirSync(copy).filter((name) => name.endsWith('.cast'));
+  await within('the log is ahead of the copy', VISIBLE_MS, async () => {
+    const { logs } = await readLogs(store, [key]);
+    const { allStarts, courses } = indexLogs(logs);
+    const durable = new Map(
+      allStarts.map(({ log, n, recording }) => [recording, courses.get(`${log} ${n}`)?.durable ?? 0]),
+    );
+    // the body has annotations too, so it is longer than its cast
+    const ahead = copied.every((file) => {
+      const { size } = statSync(join(copy, file));
+      const { size: notes } = statSync(join(copy, file.replace(/cast$/, 'notes')));
+      return (durable.get(file.slice(0, -'.cast'.length)) ?? 0) > size + notes;
+    });
+    return ahead ? true : undefined;
+  });
+}
+
+/** Waits until nothing is open and nothing is in the spool. */
+async function allStored(recorder: RecorderProcess, spool: string): Promise<void> {
+  await within('everything that there is is stored', VISIBLE_MS, async () => {
+    const open = (await recorder.list()).filter(({ state }) => state === 'open');
+    const left = readdirSync(spool).filter((name) => name.endsWith('.cast'));
+    if (open.length + left.length === 0) return true;
+    throw new Error([...open.map(({ id }) => id), ...left].join(', '));
+  });
+}
+
+async function expectTold(
+  store: RecordingStore,
+  key: PublicKey,
+  name: Tampering,
+  hit: ReadonlySet<string>,
+): Promise<void> {
+  const nowMs = Date.now() + (name === 'removeAll' ? UNFINISHED_MS + 60_000 : 0);
+  const { verdict, findings } = await verifyStore({ store, keys: [key], checkpoint: [], nowMs });
+  const faults = findings.filter(({ severity }) => severity === 'fault');
+  const tell = (about: readonly Finding[]): string =>
+    about.map(({ code, recording, message }) => `${code} ${recording ?? ''} ${message}`).join('; ');
+  // nobody is left who could say that it is lost; that its recorder does not name it is said, or who has signed what is there
+  const codes = name === 'removeAll' ? undefined : ['lost'];
+  if (codes !== undefined && verdict !== 'lost') throw new Error(`${verdict}: ${tell(findings)}`);
+  const told = new Set(
+    faults.filter(({ code }) => codes?.includes(code) ?? true).map(({ recording }) => recording),
+  );
+  const missed = [...hit].filter((id) => !told.has(id));
+  if (missed.length > 0) throw new Error(`nothing is said of ${missed.join(', ')}: ${tell(findings)}`);
+  const wronged = faults.filter(({ recording = '' }) => !hit.has(recording));
+  if (wronged.length > 0 && name !== 'removeAll')
+    throw new Error(`what is as it was is at fault: ${tell(wronged)}`);
+}
