@@ -200,6 +200,7 @@ async function openServer(parts: {
   const requestEvents = createRequestEvents({
     poster,
     resolveRecorderTags: tailnet.resolveRecorderTags,
+    carriesTag: tailnet.carriesTag,
     events,
     unixMs: Date.now,
   });
@@ -234,6 +235,7 @@ async function openServer(parts: {
       connect: () => connector.connect(),
       recorders,
       resolveRecorderTags: tailnet.resolveRecorderTags,
+      carriesTag: tailnet.carriesTag,
       sessions,
       buffers: openBuffers(config, metrics),
       counts: sessionLimits(policy, options.link),

@@ -6,6 +6,7 @@ import type { PortalDeps } from '../portal/portal.ts';
 import { createRecorderCalls } from '../portal/recorder-call.ts';
 import type { Caller } from '../proxy/gate/gate.ts';
 import type { OwnService } from '../proxy/front/server.ts';
+import { findRecorders, type RecorderDirectory } from '../recording/find-recorders.ts';
 import { parseAddressPort } from '../tailnet/addresses.ts';
 import { PLAYER_DIRECTORY } from './player-directory.ts';
 import type { Tailnet } from './tailnet.ts';
@@ -16,10 +17,13 @@ import type { Tailnet } from './tailnet.ts';
  */
 export async function openPortal(
   config: Pick<GatewayConfig, 'portal' | 'portalRecorders' | 'portalPort'>,
-  tailnet: Pick<Tailnet, 'dialRecorder' | 'nodeOf' | 'resolveRecorderTags'>,
+  tailnet: Pick<Tailnet, 'dialRecorder' | 'nodeOf' | 'resolveRecorderTags' | 'carriesTag'>,
   deps: Omit<PortalDeps, 'calls' | 'recordersFor' | 'pages'>,
 ): Promise<OwnService | undefined> {
-  const choice = createRecorderChoice(config, (tags) => tailnet.resolveRecorderTags(tags));
+  const choice = createRecorderChoice(config, {
+    resolveRecorderTags: (tags) => tailnet.resolveRecorderTags(tags),
+    carriesTag: (address, tags) => tailnet.carriesTag(address, tags),
+  });
   if (!config.portal) return undefined;
   // its packages are memory that a gateway without a portal need not have
   const { createPortal } = await import('../portal/portal.ts');
@@ -39,15 +43,14 @@ export async function openPortal(
  */
 export function createRecorderChoice(
   config: Pick<GatewayConfig, 'portalRecorders' | 'portalPort'>,
-  resolveTags: Tailnet['resolveRecorderTags'],
+  directory: RecorderDirectory,
 ): PortalDeps['recordersFor'] {
   const named = splitRecorders(config.portalRecorders);
   return async (caller) => {
-    const { addresses, tags } = named ?? recordersOf(caller);
-    const resolved = tags.length === 0 ? [] : await resolveTags(tags);
     // an address in the settings says where viewers are served; grants and tags say where uploads go
-    const exact = named === undefined ? [] : addresses;
-    const uploads = named === undefined ? [...addresses, ...resolved] : resolved;
+    const exact = named?.addresses ?? [];
+    const asked = named === undefined ? recordersOf(caller) : { recorders: [], recorderTags: named.tags };
+    const uploads = await findRecorders(asked, directory, new AbortController().signal);
     return [...new Set([...exact, ...uploads.map((address) => withPort(address, config.portalPort))])];
   };
 }
@@ -72,7 +75,6 @@ function withPort(address: string, port: number | undefined): string {
 }
 
 /** What is recorded of somebody is where they find it. */
-function recordersOf({ recording }: Pick<Caller, 'recording'>): Recorders {
-  if (recording.mode === 'off') return { addresses: [], tags: [] };
-  return { addresses: recording.recorders, tags: recording.recorderTags };
+function recordersOf({ recording }: Pick<Caller, 'recording'>): Parameters<typeof findRecorders>[0] {
+  return recording.mode === 'off' ? { recorders: [], recorderTags: [] } : recording;
 }

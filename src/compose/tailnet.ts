@@ -28,6 +28,8 @@ export interface Tailnet {
   readonly checks: readonly ReadinessCheck[];
   /** `ip:port` of the recorders that carry one of the tags. */
   readonly resolveRecorderTags: (tags: readonly string[]) => Promise<readonly string[]>;
+  /** Whether the node that has the address of an `ip:port` carries one of the tags. */
+  readonly carriesTag: (address: string, tags: readonly string[]) => Promise<boolean>;
   readonly dialRecorder: (address: string, signal: AbortSignal) => Promise<Duplex>;
   /** Which node a recorder's address belongs to, as far as it is known. */
   readonly nodeOf: (address: string) => string;
@@ -47,6 +49,8 @@ export function createStaticTailnet(identity: Identity, listenHost: string): Tai
     localApi: undefined,
     checks: [],
     resolveRecorderTags: () => Promise.resolve([]),
+    // there are no tags on this machine
+    carriesTag: () => Promise.resolve(true),
     dialRecorder: dialDirectly,
     nodeOf: (address) => address,
   };
@@ -76,6 +80,7 @@ export function createLocalTailnet(
     async resolveRecorderTags(wanted) {
       return (await tags.resolve(wanted)).flatMap((node) => node.addresses);
     },
+    carriesTag: (address, wanted) => tags.carries(address, wanted),
     dialRecorder: config.recorderDial === 'direct' ? dialDirectly : dialThrough(localApi),
     nodeOf: (address) => nodes.get(parseAddressPort(address)?.address ?? '') ?? address,
   };

@@ -23,6 +23,8 @@ export type RecordingPolicy =
       readonly recorders: readonly string[];
       /** Tags of rules for which the control server named no address; to be resolved by whoever can. */
       readonly recorderTags: readonly string[];
+      /** Of addresses whose rules name tags as well: the tags of which the address's node must carry one. */
+      readonly tagsOf?: Readonly<Record<string, readonly string[]>>;
       /** Whether every request is reported to a recorder as an event. */
       readonly events: boolean;
     };
@@ -38,12 +40,34 @@ export function decideRecording(rules: readonly RecordingRule[]): RecordingPolic
   );
   const enforce = rules.some((rule) => rule.enforceRecorder);
   if (!enforce && recorders.length === 0 && recorderTags.length === 0) return { mode: 'off' };
+  const tagsOf = tagsOfRecorders(rules);
   return {
     mode: enforce ? 'failClosed' : 'failOpen',
     recorders,
     recorderTags,
+    ...(Object.keys(tagsOf).length === 0 ? {} : { tagsOf }),
     events: rules.some((rule) => rule.enableEvents),
   };
+}
+
+/** A rule that names an address and no tag asks for nothing more than the address. */
+function tagsOfRecorders(rules: readonly RecordingRule[]): Readonly<Record<string, readonly string[]>> {
+  const tagless = new Set(
+    rules.flatMap(({ recorderTags, recorderAddresses }) =>
+      recorderTags.length === 0 ? recorderAddresses : [],
+    ),
+  );
+  const pairs = rules.flatMap(({ recorderTags, recorderAddresses }) =>
+    recorderAddresses.map((address) => ({ address, recorderTags })),
+  );
+  return Object.fromEntries(
+    unique(pairs.map(({ address }) => address))
+      .filter((address) => !tagless.has(address))
+      .map((address) => [
+        address,
+        unique(pairs.flatMap((pair) => (pair.address === address ? pair.recorderTags : []))),
+      ]),
+  );
 }
 
 function unique(values: readonly string[]): readonly string[] {

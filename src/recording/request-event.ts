@@ -12,6 +12,7 @@ import type { Identity } from '../tailnet/identity.ts';
 import { encodeApiRequestEvent, type ApiRequestEvent } from '../wire/recorder-api/api-event.ts';
 import { within } from './deadline.ts';
 import type { EventPoster } from './event-poster.ts';
+import { findRecorders, type RecorderDirectory } from './find-recorders.ts';
 import type { RecordingPolicy } from './policy.ts';
 import { keepsQuery } from './kept-fields.ts';
 import { redactBody } from './redact-body.ts';
@@ -33,9 +34,8 @@ export interface ApiRequest {
   readonly bodyTruncated: boolean;
 }
 
-export interface RequestEventsDeps {
+export interface RequestEventsDeps extends RecorderDirectory {
   readonly poster: EventPoster;
-  readonly resolveRecorderTags?: (tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>;
   readonly events: Pick<Events, 'apiEventFailed'>;
   readonly unixMs: () => number;
   readonly limits?: Partial<RequestEventLimits>;
@@ -88,13 +88,10 @@ async function tell(
   line: string,
   signal: AbortSignal,
 ): Promise<void> {
-  const { recorderTags } = recording;
-  const tagged =
-    recorderTags.length === 0 ? [] : ((await deps.resolveRecorderTags?.(recorderTags, signal)) ?? []);
-  const recorders = new Set([...recording.recorders, ...tagged]);
-  if (recorders.size === 0) throw new Error('no recorder is named');
+  const recorders = await findRecorders(recording, deps, signal);
+  if (recorders.length === 0) throw new Error('no recorder is named');
   const failures: string[] = [];
-  for (const address of deps.poster.order([...recorders])) {
+  for (const address of deps.poster.order(recorders)) {
     try {
       return await deps.poster.post(address, line, signal);
     } catch (error) {

@@ -4,7 +4,7 @@
  */
 import { isIP } from 'node:net';
 import type { LocalApi } from './local-api.ts';
-import { formatAddressPort } from './addresses.ts';
+import { formatAddressPort, normaliseAddress, parseAddressPort } from './addresses.ts';
 import { createRefreshing } from './refreshing.ts';
 import type { TailnetStatus } from './tailnet-status.ts';
 
@@ -35,9 +35,24 @@ export function resolveRecorderTags(status: TailnetStatus, tags: readonly string
     .toSorted((a, b) => (a.addresses[0] ?? '').localeCompare(b.addresses[0] ?? '', 'en', { numeric: true }));
 }
 
+/** Whether the node that has the address of `address`, an `ip:port`, carries one of `tags`; this node is one too. Pure. */
+export function nodeCarries(status: TailnetStatus, address: string, tags: readonly string[]): boolean {
+  const wanted = normaliseAddress(parseAddressPort(address)?.address ?? '');
+  if (wanted === undefined) return false;
+  const nodes = status.self === undefined ? status.peers : [status.self, ...status.peers];
+  const owner = nodes.find(({ addresses }) => addresses.some((own) => normaliseAddress(own) === wanted));
+  return owner?.tags.some((tag) => tags.includes(tag)) === true;
+}
+
+/** Every method rejects with a TailcastError `TAILNET_UNAVAILABLE` when the daemon does not answer. */
+export interface TagResolver {
+  resolve(tags: readonly string[]): Promise<readonly RecorderNode[]>;
+  /** See {@link nodeCarries}. */
+  carries(address: string, tags: readonly string[]): Promise<boolean>;
+}
+
 /**
- * The same, from the daemon's status, which is kept for a moment.
- * @throws TailcastError (from `resolve`) `TAILNET_UNAVAILABLE`
+ * Answers from the daemon's status, which is kept for a moment.
  */
 export function createTagResolver(options: {
   readonly localApi: Pick<LocalApi, 'status'>;
@@ -46,7 +61,7 @@ export function createTagResolver(options: {
   readonly maxAgeMs?: number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
-}): { resolve(tags: readonly string[]): Promise<readonly RecorderNode[]> } {
+}): TagResolver {
   const now = options.now ?? (() => performance.now());
   const maxAgeMs = options.maxAgeMs ?? 3000;
   const status = createRefreshing<{ readonly status: TailnetStatus; readonly untilMs: number }>({
@@ -65,6 +80,9 @@ export function createTagResolver(options: {
     async resolve(tags) {
       if (tags.length === 0) return [];
       return resolveRecorderTags((await status.get()).status, tags);
+    },
+    async carries(address, tags) {
+      return nodeCarries((await status.get()).status, address, tags);
     },
   };
 }

@@ -17,8 +17,12 @@ async function ask(
   portalRecorders: readonly string[],
   portalPort: number | undefined,
 ): Promise<readonly string[]> {
-  const choice = createRecorderChoice({ portalRecorders, portalPort }, async (tags) =>
-    tags.map((tag) => (tag === 'tag:granted' ? '[fd7a::8]:80' : '100.64.0.9:80')),
+  const choice = createRecorderChoice(
+    { portalRecorders, portalPort },
+    {
+      resolveRecorderTags: async (tags) =>
+        tags.map((tag) => (tag === 'tag:granted' ? '[fd7a::8]:80' : '100.64.0.9:80')),
+    },
   );
   return choice(CALLER);
 }

@@ -331,7 +331,12 @@ describe('the settings', () => {
     const unused = (): never => {
       throw new Error('not needed');
     };
-    const tailnet = { dialRecorder: unused, nodeOf: unused, resolveRecorderTags: unused };
+    const tailnet = {
+      dialRecorder: unused,
+      nodeOf: unused,
+      resolveRecorderTags: unused,
+      carriesTag: unused,
+    };
     const metrics = createMetrics();
     return openPortal({ portal, portalRecorders, portalPort: undefined }, tailnet, {
       gate: { recognise: unused },

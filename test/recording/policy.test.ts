@@ -67,6 +67,16 @@ describe('decideRecording', () => {
     });
   });
 
+  it('names the tags that the node of an address must carry one of, unless a rule asks for the address alone', () => {
+    const rules = [
+      rule({ recorderTags: ['tag:a'], recorderAddresses: [A1, A2] }),
+      rule({ recorderTags: ['tag:b'], recorderAddresses: [A1] }),
+      rule({ recorderAddresses: [A2] }),
+    ];
+    expect(decideRecording(rules)).toMatchObject({ tagsOf: { [A1]: ['tag:a', 'tag:b'] } });
+    expect(decideRecording([rule({ recorderAddresses: [A1] })])).not.toHaveProperty('tagsOf');
+  });
+
   it('enables events when any rule does, and names an address once', () => {
     const rules = [rule({ recorderAddresses: [A1] }), rule({ recorderAddresses: [A1], enableEvents: true })];
     expect(decideRecording(rules)).toMatchObject({ recorders: [A1], events: true });

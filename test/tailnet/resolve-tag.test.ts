@@ -64,6 +64,33 @@ describe('recorders by tag', () => {
     expect(daemon.requests).toHaveLength(0);
   });
 
+  it.each([
+    ['100.64.0.9:80', ['tag:rec'], true],
+    ['[fd7a::9]:80', ['tag:rec'], true],
+    ['[FD7A:0::9]:8080', ['tag:none', 'tag:rec'], true],
+    // offline is another matter
+    ['100.64.0.1:80', ['tag:rec'], true],
+    // this node
+    ['100.64.0.77:80', ['tag:rec'], true],
+    ['100.64.0.2:80', ['tag:rec'], false],
+    ['100.64.0.3:80', ['tag:rec'], false],
+    ['100.64.0.99:80', ['tag:rec'], false],
+    ['127.0.0.1:80', ['tag:rec'], false],
+    ['100.64.0.9:80', [], false],
+    ['recorder.lab.ts.net:80', ['tag:rec'], false],
+  ])('%s is of a node with %j: %s', async (address, tags, expected) => {
+    const Self = peer('gateway', '100.64.0.77', ['tag:rec']);
+    daemon.status = { ...(daemon.status as object), Self };
+    expect(await resolver().carries(address, tags)).toBe(expected);
+  });
+
+  it('does not say of a node what it does not know', async () => {
+    daemon.failure = { status: 500, body: 'x' };
+    await expect(resolver().carries('100.64.0.9:80', ['tag:rec'])).rejects.toMatchObject({
+      code: 'TAILNET_UNAVAILABLE',
+    });
+  });
+
   it('are asked for again after a moment, and a failure is not remembered', async () => {
     const tags = resolver();
     await tags.resolve(['tag:rec']);

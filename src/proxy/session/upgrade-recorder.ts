@@ -1,6 +1,7 @@
 /** Finds the recorder of a session before the API server hears of it, or says what the policy says without one. */
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Events, SessionFields } from '../../observe/events.ts';
+import { findRecorders, type RecorderDirectory } from '../../recording/find-recorders.ts';
 import type { LateEvents } from '../../recording/late-end.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
@@ -9,10 +10,8 @@ import { sessionFields } from './session-fields.ts';
 
 type LateEvent = 'recordingLeft' | 'recordingDelivered' | 'recordingDropped' | 'recordingKept';
 
-export interface RecorderDeps {
+export interface RecorderDeps extends RecorderDirectory {
   readonly recorders: RecorderClient;
-  /** Addresses of the recorders with these tags, for grants in which the control server named none. */
-  readonly resolveRecorderTags?: (tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>;
   readonly events: Pick<Events, 'recorderLost' | 'sessionUnrecorded' | LateEvent>;
 }
 
@@ -30,10 +29,9 @@ export async function openRecorder(
   const fields = sessionFields(admission);
   const { mode } = recording;
   try {
-    const recorders = [...recording.recorders, ...(await resolveTags(deps, recording.recorderTags, signal))];
     const upload = await deps.recorders.open(
       {
-        recorders: [...new Set(recorders)],
+        recorders: await findRecorders(recording, deps, signal),
         sessionId: admission.id,
         moved: (recorder, reason) =>
           deps.events.recorderLost({ ...fields, mode, recorder, reason: reason.message, resumed: true }),
@@ -53,14 +51,6 @@ export async function openRecorder(
     deps.events.sessionUnrecorded({ ...fields, reason: errorText(error) });
     return { upload: undefined, warnings: [`this session is not recorded: ${errorText(error)}`] };
   }
-}
-
-async function resolveTags(
-  { resolveRecorderTags }: RecorderDeps,
-  tags: readonly string[],
-  signal: AbortSignal,
-): Promise<readonly string[]> {
-  return tags.length === 0 ? [] : ((await resolveRecorderTags?.(tags, signal)) ?? []);
 }
 
 /** Logs and counts what becomes of the end of a recording. */

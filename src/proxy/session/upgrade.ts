@@ -20,6 +20,7 @@ import { cleanResponseHeaders } from '../../kube/headers.ts';
 import { rawStatusResponse } from '../../kube/status.ts';
 import type { Events } from '../../observe/events.ts';
 import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
+import type { RecorderDirectory } from '../../recording/find-recorders.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../recording/stream-plan.ts';
@@ -58,7 +59,7 @@ export interface UpgradeDeps
   extends
     AccountDeps,
     Pick<SessionDeps, 'sessions' | 'signal' | 'maxDurationMs' | 'idleMs' | 'buffers'>,
-    Pick<RecorderDeps, 'recorders' | 'resolveRecorderTags'> {
+    Pick<RecorderDeps, 'recorders' | keyof RecorderDirectory> {
   readonly gate: Pick<Gate, 'admit'>;
   readonly connect: ConnectUpstream;
   /** Path in front of every target, without a trailing slash; empty for most API servers. */

@@ -1,0 +1,37 @@
+import { describe, expect, it } from 'vitest';
+import { findRecorders } from '../../src/recording/find-recorders.ts';
+
+const [GOOD, OTHER, PLAIN, TAGGED] = ['100.64.0.7:80', '100.64.0.8:80', '100.64.0.9:80', '100.64.0.10:80'];
+const never = new AbortController().signal;
+const tailnet = {
+  resolveRecorderTags: async () => [TAGGED],
+  carriesTag: async (address: string, tags: readonly string[]) =>
+    address === GOOD && tags.includes('tag:rec'),
+};
+const tagsOf = { [GOOD]: ['tag:rec'], [OTHER]: ['tag:rec'] };
+
+describe('the recorders that grants mean', () => {
+  it('are addresses whose nodes carry the tag of the grant, in order', async () => {
+    const named = { recorders: [OTHER, PLAIN, GOOD], recorderTags: [], tagsOf };
+    expect(await findRecorders(named, tailnet, never)).toEqual([PLAIN, GOOD]);
+  });
+
+  it('are nodes with a tag as well, each once', async () => {
+    const named = { recorders: [TAGGED, OTHER], recorderTags: ['tag:rec'], tagsOf };
+    expect(await findRecorders(named, tailnet, never)).toEqual([TAGGED]);
+  });
+
+  it('are none that could be dialled when no address is of such a node, which is said', async () => {
+    const named = { recorders: [OTHER], recorderTags: [], tagsOf };
+    await expect(findRecorders(named, tailnet, never)).rejects.toMatchObject({
+      code: 'RECORDER_UNAVAILABLE',
+      detail: `${OTHER} is no node with tag:rec`,
+    });
+  });
+
+  it('are not dialled when the tailnet does not answer', async () => {
+    const carriesTag = (): Promise<boolean> => Promise.reject(new Error('no answer'));
+    const named = { recorders: [GOOD], recorderTags: [], tagsOf };
+    await expect(findRecorders(named, { ...tailnet, carriesTag }, never)).rejects.toThrow('no answer');
+  });
+});
