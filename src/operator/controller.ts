@@ -1,7 +1,8 @@
 /** Ties informers to the queue: a resource is looked at when it or anything of it changes, and every now and then. */
+import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import { pause, type Clock } from './clock.ts';
+import type { Clock } from './clock.ts';
 import { createInformer, type Informer } from './informer.ts';
 import type { KubeClient } from './kube-client.ts';
 import type { KubeObject, ResourceKind } from './kube-object.ts';
@@ -117,7 +118,7 @@ export function createController(options: ControllerOptions): Controller {
     signal: AbortSignal,
   ): Promise<void> {
     while (!signal.aborted) {
-      await pause(clock, options.resyncMs, signal);
+      await pause(options.resyncMs, signal, clock);
       if (signal.aborted) return;
       for (const object of resources.items) {
         for (const one of names(object, [])) queue.add(`${name}/${one}`);

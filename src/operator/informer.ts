@@ -3,9 +3,11 @@
  * where it was; one whose place the server has forgotten (410) starts over with a list, whose differences are told as
  * changes; everything else that goes wrong is tried again after a delay that doubles. Nothing but the signal ends it.
  */
+import { createBackoff } from '../async/backoff.ts';
+import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import { createBackoff, pause, type Clock } from './clock.ts';
+import type { Clock } from './clock.ts';
 import { KubeRefusal, type ListAnswer, type WatchEvent } from './kube-client.ts';
 import type { KubeObject } from './kube-object.ts';
 
@@ -94,12 +96,12 @@ export function createInformer(options: InformerOptions): Informer {
           const startedAtMs = clock.now();
           place = await follow(place, signal);
           // A server that ends watches at once is not asked in a tight loop.
-          if (clock.now() - startedAtMs < 1000) await pause(clock, backoff.next(), signal);
+          if (clock.now() - startedAtMs < 1000) await pause(backoff.next(), signal, clock);
         } catch (error) {
           if (signal.aborted) return;
           const retryInMs = backoff.next();
           log.warn({ kind: source.name, error: errorText(error), retryInMs }, 'list or watch failed');
-          await pause(clock, retryInMs, signal);
+          await pause(retryInMs, signal, clock);
         }
       }
     },

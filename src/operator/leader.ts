@@ -4,9 +4,10 @@
  * counts as gone when its record has not changed for its whole duration on our own clock.
  */
 import { z } from 'zod';
+import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import { pause, type Clock } from './clock.ts';
+import type { Clock } from './clock.ts';
 import { KINDS, type KubeObject } from './kube-object.ts';
 import type { KubeClient } from './kube-client.ts';
 
@@ -63,7 +64,7 @@ export async function runWhileLeading(
   const candidate = createCandidate(options, timing);
   while (!signal.aborted) {
     if (!(await candidate.attempt(signal))) {
-      await pause(clock, timing.retryMs, signal);
+      await pause(timing.retryMs, signal, clock);
       continue;
     }
     log.info({ identity, lease: options.name }, 'leading');
@@ -90,7 +91,7 @@ async function renew(
 ): Promise<void> {
   let renewedAtMs = clock.now();
   while (!signal.aborted) {
-    await pause(clock, timing.retryMs, signal);
+    await pause(timing.retryMs, signal, clock);
     if (signal.aborted) return;
     const left = timing.renewDeadlineMs - (clock.now() - renewedAtMs);
     if (left <= 0) return;

@@ -3,7 +3,8 @@
  * time, and is done again when it was added while it was being worked on. What fails comes back after a delay that
  * doubles. The queue holds keys only, so its size is that of the set of keys; nothing is ever dropped.
  */
-import { createBackoff, type Clock } from './clock.ts';
+import { createBackoff, type Backoff } from '../async/backoff.ts';
+import type { Clock } from './clock.ts';
 
 export interface WorkQueueOptions {
   /** Does the work of one key. What it throws is a failure; a number asks to be called again after so many milliseconds. */
@@ -34,7 +35,7 @@ class KeyedQueue implements WorkQueue {
   readonly #working = new Map<string, Promise<void>>();
   readonly #addedMeanwhile = new Set<string>();
   readonly #delayed = new Map<string, () => void>();
-  readonly #backoffs = new Map<string, ReturnType<typeof createBackoff>>();
+  readonly #backoffs = new Map<string, Backoff>();
   #signal: AbortSignal | undefined;
 
   constructor(options: WorkQueueOptions) {

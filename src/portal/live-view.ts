@@ -15,7 +15,7 @@ import { prepareSocket } from '../proxy/session/session-socket.ts';
 import { encodeHead } from '../proxy/session/upgrade-head.ts';
 import { headerLines, onlyLine } from '../kube/header-lines.ts';
 import { parseUpgradeRequest } from '../proxy/session/upgrade-request.ts';
-import { createDeadline } from '../recording/deadline.ts';
+import { createDeadline } from '../async/deadline.ts';
 import type { Peer } from '../tailnet/identity.ts';
 import { LIVE_SUBPROTOCOL } from '../wire/recorder-api/live-view.ts';
 import { openAccount, type Account, type AccountDeps } from './account.ts';

@@ -1,7 +1,7 @@
 import type { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { errorText } from '../errors.ts';
-import { createDeadline } from '../recording/deadline.ts';
+import { createDeadline } from '../async/deadline.ts';
 
 /**
  * Moves a body as fast as the client takes it; one that stands still is cut.

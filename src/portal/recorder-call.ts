@@ -6,7 +6,7 @@ import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';
 import { dialUpgrade, type UpgradeAnswer } from '../proxy/session/dial.ts';
 import { onlyLine } from '../kube/header-lines.ts';
-import { within } from '../recording/deadline.ts';
+import { within } from '../async/within.ts';
 import { createCandidates, type RecorderNode } from '../recording/recorder-candidates.ts';
 import type { DialRecorder } from '../recording/recorder-connection.ts';
 import { dialNode } from '../recording/recorder-dial.ts';

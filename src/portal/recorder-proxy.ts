@@ -21,7 +21,7 @@ import { TailcastError } from '../errors.ts';
 import { onlyLine } from '../kube/header-lines.ts';
 import type { Caller } from '../proxy/gate/gate.ts';
 import type { Rechecks } from '../proxy/gate/recheck.ts';
-import { within } from '../recording/deadline.ts';
+import { within } from '../async/within.ts';
 import type { NamedViewer } from '../wire/recorder-api/named-viewer.ts';
 import { DATA_HEADERS } from './pages.ts';
 import { passBody } from './pass-body.ts';

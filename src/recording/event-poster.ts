@@ -6,7 +6,7 @@
 import { Agent, request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { errorText } from '../errors.ts';
-import { within } from './deadline.ts';
+import { within } from '../async/within.ts';
 import { createCandidates } from './recorder-candidates.ts';
 import type { DialRecorder } from './recorder-connection.ts';
 

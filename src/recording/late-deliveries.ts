@@ -15,10 +15,11 @@
  * others. An end goes on where the recorders have acknowledged, as any continued session does; a recorder that never had
  * the session makes a part of it.
  */
-import { setTimeout as delay } from 'node:timers/promises';
+import { createBackoff } from '../async/backoff.ts';
+import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import { createDeadline } from './deadline.ts';
+import { createDeadline } from '../async/deadline.ts';
 import type { LateEnd, UploadRest } from './late-end.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 
@@ -67,7 +68,7 @@ export interface LateDeps {
   /** In `[0, 1)`. */
   readonly random: () => number;
   /** Resolves, never rejects, after `ms` or when `signal` aborts. */
-  readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
+  readonly sleep?: (ms: number, signal: AbortSignal) => Promise<unknown>;
   readonly log: Logger;
   readonly limits?: Partial<LateLimits>;
 }
@@ -185,10 +186,11 @@ export class LateDeliveries {
   /** Resolves, never rejects, when nothing stands in the line any more. */
   async #work(key: string, line: Line): Promise<void> {
     const { retryMs, maxRetryMs } = this.#limits;
-    for (let pauseMs = retryMs; line.size > 0;) {
-      await this.#pause(pauseMs);
+    const backoff = createBackoff({ baseMs: retryMs, maxMs: maxRetryMs });
+    while (line.size > 0) {
+      await this.#pause(backoff.next());
       this.#dropOld(line);
-      pauseMs = (await this.#round(line)) ? retryMs : Math.min(pauseMs * 2, maxRetryMs);
+      if (await this.#round(line)) backoff.reset();
     }
     this.#lines.delete(key);
   }
@@ -200,7 +202,7 @@ export class LateDeliveries {
     const longestMs = hurry.aborted ? Math.min(pauseMs, this.#limits.hurriedRetryMs) : pauseMs;
     const signal = hurry.aborted ? closing : AbortSignal.any([closing, hurry]);
     const ms = (longestMs * (1 + this.#deps.random())) / 2;
-    await (this.#deps.sleep ?? sleep)(ms, signal);
+    await (this.#deps.sleep ?? pause)(ms, signal);
   }
 
   /** Offers the first one, to find out whether anybody takes it, and then the others. @returns whether somebody does */
@@ -306,8 +308,4 @@ export class LateDeliveries {
     this.#heldBytes -= waiting.heldBytes;
     return true;
   }
-}
-
-async function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  await delay(ms, undefined, { signal, ref: false }).catch(() => undefined);
 }

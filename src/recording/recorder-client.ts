@@ -5,9 +5,10 @@
  * recorder is first asked for v2 (HTTP/2 with acknowledgements); one that does not speak it gets a v1 upload. The
  * limits are those of every client of this protocol (reference recorder protocol, section 1.3).
  */
+import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import { within } from './deadline.ts';
+import { within } from '../async/within.ts';
 import type { Journals } from './journal/journals.ts';
 import { LateDeliveries, type LateLimits } from './late-deliveries.ts';
 import type { LateEvents } from './late-end.ts';
@@ -239,16 +240,7 @@ async function moveSession(
         context.log.debug({ reason: errorText(error) }, 'no recorder took the session over yet');
       }
       await pause(limits.moveRetryMs, signal);
+      signal.throwIfAborted();
     }
-  });
-}
-
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  const over = Promise.withResolvers<void>();
-  const timer = setTimeout(over.resolve, ms);
-  signal.addEventListener('abort', over.reject, { once: true });
-  await over.promise.finally(() => {
-    clearTimeout(timer);
-    signal.removeEventListener('abort', over.reject);
   });
 }

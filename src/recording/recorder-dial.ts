@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream';
+import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
-import { within } from './deadline.ts';
+import { within } from '../async/within.ts';
 import type { DialRecorder } from './recorder-connection.ts';
 
 /** How long an address of a node has the field for itself before the next one is tried beside it (RFC 8305 §5). */
@@ -57,14 +58,5 @@ async function dialAndKeep(address: string, dial: DialRecorder, signal: AbortSig
 }
 
 async function headStart(ms: number, signal: AbortSignal): Promise<void> {
-  const turn = Promise.withResolvers<void>();
-  const timer = setTimeout(turn.resolve, ms);
-  const onAbort = (): void => turn.reject(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    await turn.promise;
-  } finally {
-    clearTimeout(timer);
-    signal.removeEventListener('abort', onAbort);
-  }
+  if (!(await pause(ms, signal))) signal.throwIfAborted();
 }

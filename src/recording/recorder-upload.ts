@@ -21,7 +21,7 @@
  * goes to whoever delivers it later, with the lines that `leave` closes it with.
  */
 import { errorText, TailcastError } from '../errors.ts';
-import { createDeadline } from './deadline.ts';
+import { createDeadline } from '../async/deadline.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
 import type { UploadRest } from './late-end.ts';
 import { Preamble } from './preamble.ts';

@@ -5,7 +5,8 @@
  */
 import { request } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { createDeadline, within } from './deadline.ts';
+import { createDeadline } from '../async/deadline.ts';
+import { within } from '../async/within.ts';
 import { createOutcome, type RecorderConnection } from './recorder-connection.ts';
 
 export interface V1Options {

@@ -6,7 +6,8 @@
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { createAckParser } from '../wire/recorder-api/ack.ts';
-import { createDeadline, within } from './deadline.ts';
+import { createDeadline } from '../async/deadline.ts';
+import { within } from '../async/within.ts';
 import { createOutcome, type RecorderConnection, type UploadIntent } from './recorder-connection.ts';
 
 /** The recorder answers, but does not speak v2: another protocol may work on a new connection. */

@@ -10,7 +10,7 @@ import type { RequestInfo } from '../kube/request-info.ts';
 import type { Events } from '../observe/events.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { encodeApiRequestEvent, type ApiRequestEvent } from '../wire/recorder-api/api-event.ts';
-import { within } from './deadline.ts';
+import { within } from '../async/within.ts';
 import type { EventPoster } from './event-poster.ts';
 import { findRecorders, type RecorderDirectory } from './find-recorders.ts';
 import type { RecordingPolicy } from './policy.ts';

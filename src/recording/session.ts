@@ -24,7 +24,7 @@ import {
 } from '../wire/recorder-api/annotation.ts';
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
-import { createDeadline, type Deadline } from './deadline.ts';
+import { createDeadline, type Deadline } from '../async/deadline.ts';
 import { LineBatch } from './line-batch.ts';
 import { OutputText } from './output-text.ts';
 import type { RecorderUpload } from './recorder-upload.ts';

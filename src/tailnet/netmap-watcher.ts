@@ -1,5 +1,7 @@
 /** Tells when the tailnet has changed, so that identities are asked for anew and running sessions can be judged again. */
-import { setTimeout as delay } from 'node:timers/promises';
+import { createBackoff } from '../async/backoff.ts';
+import { pause } from '../async/pause.ts';
+import type { Timer } from '../async/timer.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { BUS_MASK, type LocalApi } from './local-api.ts';
@@ -14,8 +16,7 @@ export interface NetmapWatcherOptions {
   readonly maxBackoffMs?: number;
   /** 0 ≤ x < 1, spreads reconnections. */
   readonly random?: () => number;
-  /** Waits; rejects when the signal aborts. */
-  readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
+  readonly timer?: Timer;
 }
 
 /** Members of a `Notify` that mean: who is who, or who may do what, is not as it was. `NetMap` is from older daemons. */
@@ -37,28 +38,24 @@ const MASK = BUS_MASK.initialState | BUS_MASK.peerChanges | BUS_MASK.noNetmap;
 /** Runs until `signal` aborts; never rejects. `onChange` is also called once for the beginning of each bus. */
 export async function watchNetmap(options: NetmapWatcherOptions, signal: AbortSignal): Promise<void> {
   const { localApi, log, onChange } = options;
-  const sleep = options.sleep ?? ((ms, aborted) => delay(ms, undefined, { signal: aborted }));
-  const minMs = options.minBackoffMs ?? 250;
-  const maxMs = options.maxBackoffMs ?? 15_000;
-  const random = options.random ?? Math.random;
-  let backoffMs = minMs;
+  const limits = { baseMs: options.minBackoffMs ?? 250, maxMs: options.maxBackoffMs ?? 15_000 };
+  const backoff = createBackoff(limits, options.random ?? Math.random);
   while (!signal.aborted) {
+    let failure: unknown;
     try {
       for await (const notify of localApi.watchBus(MASK, signal)) {
-        backoffMs = minMs;
+        backoff.reset();
         if (isChange(notify)) onChange();
       }
     } catch (error) {
-      log.warn({ error: errorText(error), retryInMs: backoffMs }, 'tailnet notifications lost');
+      failure = error;
     }
+    const retryInMs = backoff.next();
+    if (failure !== undefined)
+      log.warn({ error: errorText(failure), retryInMs }, 'tailnet notifications lost');
     if (signal.aborted) return;
     onChange();
-    try {
-      await sleep(backoffMs * (0.5 + random() / 2), signal);
-    } catch {
-      // Only an abort rejects; the loop's condition ends it.
-    }
-    backoffMs = Math.min(backoffMs * 2, maxMs);
+    await pause(retryInMs, signal, options.timer);
   }
 }
 

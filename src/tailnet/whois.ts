@@ -7,7 +7,7 @@
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { formatAddressPort, isLoopback } from './addresses.ts';
-import { createGatekeeper } from './gatekeeper.ts';
+import { createGatekeeper } from '../async/gatekeeper.ts';
 import type { Identity, IdentitySource, Peer } from './identity.ts';
 import type { LocalApi } from './local-api.ts';
 import { parseWhoisAnswer } from './whois-answer.ts';

@@ -3,6 +3,7 @@
  * looks to Prometheus like a restart of everything, and shows as a burst that never was.
  */
 import { AggregatorRegistry, type Registry } from 'prom-client';
+import { createSequence } from '../async/sequence.ts';
 import type { MetricSnapshot } from './messages.ts';
 
 type Snapshot = readonly MetricSnapshot[];
@@ -17,7 +18,7 @@ const MAX_RETIRED = 8;
 export class SummedMetrics {
   readonly #latest = new Map<object, Snapshot>();
   #retired: readonly Snapshot[] = [];
-  #steps: Promise<void> = Promise.resolve();
+  readonly #exclusively = createSequence();
 
   /** What `worker` counts now. */
   update(worker: object, snapshot: Snapshot): void {
@@ -30,7 +31,7 @@ export class SummedMetrics {
     if (last === undefined) return;
     this.#latest.delete(worker);
     this.#retired = [...this.#retired, last.filter(({ type }) => LASTING.has(type))];
-    if (this.#retired.length > MAX_RETIRED) this.#steps = this.#steps.then(() => this.#addUp());
+    if (this.#retired.length > MAX_RETIRED) void this.#exclusively(() => this.#addUp());
   }
 
   /** @param own metrics of the primary itself. */

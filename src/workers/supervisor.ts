@@ -10,6 +10,8 @@
  *
  * A worker has a slot, and its replacement has the same one. What happens to a slot happens one thing after another.
  */
+import { createBackoff, type Backoff } from '../async/backoff.ts';
+import { createSequence, type Sequence } from '../async/sequence.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { FromWorker, ToWorker } from './messages.ts';
@@ -76,9 +78,10 @@ interface Slot {
   /** It is empty because somebody wanted a restart. */
   renewing: boolean;
   current: Running | undefined;
-  failures: number;
   timer: NodeJS.Timeout | undefined;
-  steps: Promise<void>;
+  /** What is done to the slot, one after another. */
+  readonly next: Sequence;
+  readonly backoff: Backoff;
 }
 
 /** One per primary process. */
@@ -94,9 +97,9 @@ export class Supervisor {
       number,
       renewing: false,
       current: undefined,
-      failures: 0,
       timer: undefined,
-      steps: Promise.resolve(),
+      next: createSequence(),
+      backoff: createBackoff({ baseMs: options.times.backoffMs, maxMs: options.times.maxBackoffMs }),
     }));
   }
 
@@ -140,7 +143,7 @@ export class Supervisor {
   async restart(): Promise<boolean> {
     for (const slot of this.#slots) {
       try {
-        await this.#next(slot, () => this.#renew(slot));
+        await slot.next(() => this.#renew(slot));
       } catch (error) {
         if (this.#stopping) return false;
         this.#options.log.error({ worker: slot.number, error: errorText(error) }, 'restart was given up');
@@ -166,7 +169,7 @@ export class Supervisor {
 
   async #renew(slot: Slot): Promise<void> {
     if (this.#stopping) throw new Error('everything is being stopped');
-    slot.failures = 0;
+    slot.backoff.reset();
     const old = slot.current;
     if (this.#options.restartBy === 'stop' && old !== undefined) {
       slot.renewing = true;
@@ -238,28 +241,27 @@ export class Supervisor {
     worker.ready.reject(new Error(`it ended with ${describeExit(exit)}`));
     if (slot.current !== worker) return;
     slot.current = undefined;
-    if (monotonicMs() - worker.startedAtMs >= times.stableMs) slot.failures = 0;
+    if (monotonicMs() - worker.startedAtMs >= times.stableMs) slot.backoff.reset();
     this.#replaceLater(slot);
   }
 
   #replaceLater(slot: Slot): void {
     if (this.#stopping || slot.timer !== undefined) return;
-    const { backoffMs, maxBackoffMs } = this.#options.times;
-    const waitMs = Math.min(maxBackoffMs, backoffMs * 2 ** slot.failures);
-    slot.failures = Math.min(slot.failures + 1, 30);
     slot.timer = setTimeout(() => {
       slot.timer = undefined;
-      void this.#next(slot, async () => {
-        if (this.#stopping || slot.current !== undefined) return;
-        await this.#fill(slot);
-      }).catch((error: unknown) => {
-        this.#options.log.error(
-          { worker: slot.number, error: errorText(error) },
-          'worker could not be replaced',
-        );
-        this.#replaceLater(slot);
-      });
-    }, waitMs);
+      void slot
+        .next(async () => {
+          if (this.#stopping || slot.current !== undefined) return;
+          await this.#fill(slot);
+        })
+        .catch((error: unknown) => {
+          this.#options.log.error(
+            { worker: slot.number, error: errorText(error) },
+            'worker could not be replaced',
+          );
+          this.#replaceLater(slot);
+        });
+    }, slot.backoff.next());
   }
 
   async #end(worker: Running): Promise<void> {
@@ -271,12 +273,6 @@ export class Supervisor {
     }, this.#options.times.stopMs);
     await worker.process.exited;
     clearTimeout(limit);
-  }
-
-  #next(slot: Slot, step: () => Promise<void>): Promise<void> {
-    const run = slot.steps.then(step);
-    slot.steps = run.catch(() => undefined);
-    return run;
   }
 }
 

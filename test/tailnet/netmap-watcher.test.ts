@@ -47,10 +47,13 @@ function watch(callback: () => void = onChange): void {
       minBackoffMs: 100,
       maxBackoffMs: 400,
       random: () => 0,
-      sleep: (ms) => {
-        sleeps.push(ms);
-        if (sleeps.length === 5) stop.abort();
-        return Promise.resolve();
+      timer: {
+        schedule(ms, action) {
+          sleeps.push(ms);
+          if (sleeps.length === 5) stop.abort();
+          queueMicrotask(action);
+          return () => undefined;
+        },
       },
     },
     stop.signal,
@@ -115,6 +118,6 @@ describe('watching the tailnet', () => {
     daemon.failure = { status: 500, body: 'starting' };
     watch();
     await watching;
-    expect(sleeps).toEqual([50, 100, 200, 200, 200]);
+    expect(sleeps).toEqual([100, 200, 400, 400, 400]);
   });
 });

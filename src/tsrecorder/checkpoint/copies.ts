@@ -5,7 +5,7 @@ import { isSystemError } from '../files/durable-files.ts';
 import { readPart } from '../intake/finisher.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { Bucket } from '../store/bucket.ts';
-import { createTurnstile } from '../files/turnstile.ts';
+import { createGatekeeper } from '../../async/gatekeeper.ts';
 import {
   listOpenSessions,
   removeFolder,
@@ -90,8 +90,10 @@ export function createCopies(options: CopiesOptions): Copies {
     async update() {
       const live = options.live();
       const open = new Set(live.map(({ key }) => sessionFolder(recorder(), key)));
-      const turn = createTurnstile(CONCURRENCY);
-      const results = await Promise.allSettled(live.map((session) => turn(() => copySession(session))));
+      const gatekeeper = createGatekeeper({ maxActive: CONCURRENCY });
+      const results = await Promise.allSettled(
+        live.map((session) => gatekeeper.run(() => copySession(session))),
+      );
       const failures = results.filter((result) => result.status === 'rejected');
       if (failures.length > 0) {
         options.onFailure();

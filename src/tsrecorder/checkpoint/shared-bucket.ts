@@ -1,4 +1,5 @@
 /** What a recorder does for, and with, the other recorders on its bucket. */
+import { settledWithin } from '../../async/within.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RemoteRecording } from '../library/catalog.ts';
@@ -94,14 +95,11 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
     },
     async close() {
       clearInterval(timer);
-      const last = Promise.withResolvers<void>();
-      const limit = setTimeout(last.resolve, CLOSE_MS);
       // this machine may be gone after the process is
       const ended = started
         ?.then(() => copying.now())
         .then(() => Promise.all([copying.close(), takingOver.close()]));
-      await Promise.race([Promise.all([ended, sweeping]), last.promise]);
-      clearTimeout(limit);
+      await settledWithin(CLOSE_MS, Promise.all([ended, sweeping]));
     },
   };
 }

@@ -8,6 +8,7 @@
  */
 import { open, readFile, readdir, stat, truncate, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
+import { createSequence } from '../../async/sequence.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { isSystemError, removeFile, syncDirectory } from '../files/durable-files.ts';
@@ -80,7 +81,7 @@ class Batches implements EventBatches {
   #pending: string[] = [];
   #firstTime = '';
   #queued: Promise<void> | undefined;
-  #steps: Promise<unknown> = Promise.resolve();
+  readonly #exclusively = createSequence();
   #period: NodeJS.Timeout | undefined;
   #retry: NodeJS.Timeout | undefined;
   #closed = false;
@@ -224,12 +225,6 @@ class Batches implements EventBatches {
       if ((await stat(join(directory, name)).catch(() => undefined))?.isFile() === true) files.push(name);
     }
     return files;
-  }
-
-  #exclusively<T>(step: () => Promise<T>): Promise<T> {
-    const run = this.#steps.then(step);
-    this.#steps = run.catch(() => undefined);
-    return run;
   }
 }
 

@@ -2,6 +2,8 @@
  * The log of this recorder: entries become durable in the journal at once and are published to the store in segments,
  * each signed. What cannot be published waits in the journal; nothing is ever left out.
  */
+import { createBackoff, type Backoff } from '../../async/backoff.ts';
+import { settledWithin } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { DocumentStore } from '../store/document-store.ts';
@@ -60,7 +62,8 @@ export class EvidenceLog {
   #reconciled = false;
   #keyPublished = false;
   #witnessedAtMs = -Infinity;
-  #failures = 0;
+  #failing = false;
+  readonly #backoff: Backoff;
   #announcing: Promise<void> | undefined;
   #announcedAtMs = -Infinity;
   #tail: Promise<void> | undefined;
@@ -71,6 +74,8 @@ export class EvidenceLog {
   private constructor(options: EvidenceLogOptions, journal: LogJournal) {
     this.#options = options;
     this.#journal = journal;
+    const { publishMs } = options;
+    this.#backoff = createBackoff({ baseMs: publishMs, maxMs: Math.max(MAX_RETRY_MS, publishMs) });
   }
 
   /** Opens the log; what was not published before is published soon. Does not need the store to work. */
@@ -120,12 +125,9 @@ export class EvidenceLog {
    * takes too long: what waits for it does not wait for a store that is not there.
    */
   async announce(limitMs: number): Promise<void> {
-    if (this.#failures > 0 || this.#closed) return;
+    if (this.#failing || this.#closed) return;
     this.#announcing ??= this.#announceSoon();
-    const limit = Promise.withResolvers<void>();
-    const timer = setTimeout(limit.resolve, limitMs);
-    await Promise.race([this.#announcing, limit.promise]);
-    clearTimeout(timer);
+    await settledWithin(limitMs, this.#announcing);
   }
 
   /** All that begin within a moment share a segment. */
@@ -225,25 +227,22 @@ export class EvidenceLog {
 
   #schedule(): void {
     if (this.#closed || this.#timer !== undefined) return;
-    const waitMs = Math.min(
-      this.#options.publishMs * 2 ** this.#failures,
-      Math.max(MAX_RETRY_MS, this.#options.publishMs),
-    );
     this.#timer = setTimeout(() => {
       void this.#tryToPublish().then(() => {
         this.#timer = undefined;
         if (this.#journal.unpublished(1).length > 0) this.#schedule();
       });
-    }, waitMs);
+    }, this.#backoff.next());
   }
 
   async #tryToPublish(): Promise<void> {
     try {
       await this.sync();
       await this.publish();
-      this.#failures = 0;
+      this.#failing = false;
+      this.#backoff.reset();
     } catch (error) {
-      this.#failures = Math.min(this.#failures + 1, 20);
+      this.#failing = true;
       this.#options.onFailure();
       this.#options.log.error(
         { log: this.id, error: errorText(error) },

@@ -5,6 +5,7 @@
 import { open as openFile, readFile, rename, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { z } from 'zod';
+import { createSequence } from '../../async/sequence.ts';
 import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
 import { NO_HASH, encodeEntry, hashLine, parseEntry, type LogEvent, type LogHead } from './log-entry.ts';
 
@@ -61,7 +62,7 @@ export class LogJournal {
   #fileBytes: number;
   #open: Map<string, OpenStart>;
   #queued: Promise<void> | undefined;
-  #steps: Promise<unknown> = Promise.resolve();
+  readonly #exclusively = createSequence();
 
   private constructor(path: string, file: FileHandle, { base, entries, fileBytes }: Loaded) {
     this.log = base.log;
@@ -204,12 +205,6 @@ export class LogJournal {
     await this.#file.datasync();
     this.#fileBytes += bytes.length;
     this.#durable += pending.length;
-  }
-
-  #exclusively<T>(step: () => Promise<T>): Promise<T> {
-    const run = this.#steps.then(step);
-    this.#steps = run.catch(() => undefined);
-    return run;
   }
 }
 

@@ -18,7 +18,9 @@ import { removeSpool, type SpoolPaths } from '../spool/spool-file.ts';
 import type { SpoolMeta } from '../spool/spool-journal.ts';
 import { formatTime, parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
-import { createTurnstile } from '../files/turnstile.ts';
+import { createBackoff } from '../../async/backoff.ts';
+import { createGatekeeper } from '../../async/gatekeeper.ts';
+import { pause } from '../../async/pause.ts';
 
 /** An upload that is over. Both files are durable and end in a line feed. */
 export interface OverUpload {
@@ -71,11 +73,11 @@ const SEAL_READ_BYTES = 256 * 1024;
 export function createFinisher(options: FinisherOptions): Finisher {
   const closing = new AbortController();
   const running = new Set<Promise<void>>();
-  const turn = createTurnstile(CONCURRENCY);
+  const gatekeeper = createGatekeeper({ maxActive: CONCURRENCY });
 
   async function attempt(upload: OverUpload): Promise<boolean> {
     try {
-      await turn(() => store(upload, options.store, options.evidence));
+      await gatekeeper.run(() => store(upload, options.store, options.evidence));
       return true;
     } catch (error) {
       options.onRetry();
@@ -88,10 +90,9 @@ export function createFinisher(options: FinisherOptions): Finisher {
   }
 
   async function retry(upload: OverUpload): Promise<boolean> {
-    for (let pauseMs = options.retryMs; ; pauseMs = Math.min(pauseMs * 2, options.maxRetryMs)) {
-      if (!(await pause(pauseMs, closing.signal))) return false;
-      if (await attempt(upload)) return true;
-    }
+    const backoff = createBackoff({ baseMs: options.retryMs, maxMs: options.maxRetryMs });
+    while (await pause(backoff.next(), closing.signal)) if (await attempt(upload)) return true;
+    return false;
   }
 
   return {
@@ -234,21 +235,4 @@ export async function readPart(path: string, start: number, end: number): Promis
   } finally {
     await file.close();
   }
-}
-
-/** @returns false when the signal ended the pause. */
-function pause(durationMs: number, signal: AbortSignal): Promise<boolean> {
-  return new Promise((resolve) => {
-    if (signal.aborted) {
-      resolve(false);
-      return;
-    }
-    const finish = (): void => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', finish);
-      resolve(!signal.aborted);
-    };
-    const timer = setTimeout(finish, durationMs);
-    signal.addEventListener('abort', finish);
-  });
 }

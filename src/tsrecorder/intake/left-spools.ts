@@ -1,4 +1,5 @@
 /** Spools of processes that there were more of once: one of those that are left brings them into the store. */
+import { settledWithin } from '../../async/within.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
@@ -49,9 +50,9 @@ async function settle(directory: string, { open, limitMs }: LeftSpoolOptions): P
   const unlock = await lockSpool(directory);
   try {
     const parts = await open(directory);
-    const settled = await within(
+    const settled = await settledWithin(
       limitMs,
-      parts.ingest.live().map(({ stored }) => stored),
+      Promise.all(parts.ingest.live().map(({ stored }) => stored)),
     );
     await closeUploads(parts);
     await parts.events.close();
@@ -73,15 +74,4 @@ export async function closeUploads({
   await ingest.close();
   await group.flush();
   await finisher.close();
-}
-
-/** @returns whether all came true in time */
-async function within(limitMs: number, all: readonly Promise<void>[]): Promise<boolean> {
-  const limit = Promise.withResolvers<boolean>();
-  const timer = setTimeout(() => limit.resolve(false), limitMs);
-  try {
-    return await Promise.race([Promise.all(all).then(() => true), limit.promise]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

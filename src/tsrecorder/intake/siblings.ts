@@ -21,7 +21,7 @@ import { sessionMark } from '../library/session-part.ts';
 import { listSpools, readSpool, spoolPaths, type SpoolPaths } from '../spool/spool-file.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
-import { createTurnstile } from '../files/turnstile.ts';
+import { createGatekeeper } from '../../async/gatekeeper.ts';
 
 /** Which of several processes with the same spool this one is. */
 export interface SpoolSlot {
@@ -69,13 +69,13 @@ export function createSiblings(
   return async () => {
     const numbers = (await workerFolders(spool)).filter((number) => number !== own);
     const folders = [...(own === 0 ? [] : [0]), ...numbers].map((number) => slotDirectory(spool, { number }));
-    const turn = createTurnstile(CONCURRENCY);
+    const gatekeeper = createGatekeeper({ maxActive: CONCURRENCY });
     const fresh = new Map<string, SiblingSession>();
     for (const folder of folders) {
       const keys = await listSpools(folder).catch(() => []);
       await Promise.all(
         keys.map((key) =>
-          turn(async () => {
+          gatekeeper.run(async () => {
             const { cast } = spoolPaths(folder, key);
             const session = known.get(cast) ?? new SiblingSession(key, spoolPaths(folder, key));
             // one that moves into the store while it is read

@@ -2,6 +2,7 @@
  * Spools that cannot be read: a disk that fails, a file that is damaged. What they hold may have been acknowledged, so they
  * are never removed: they are listed as damaged, and tried again for ever.
  */
+import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { describeDamaged } from '../library/describe-stored.ts';
@@ -24,12 +25,12 @@ export class UnreadableSpools {
   readonly #options: UnreadableSpoolsOptions;
   readonly #known = new Map<string, LiveRecording>();
   #timer: NodeJS.Timeout | undefined;
-  #pauseMs: number;
+  readonly #backoff: Backoff;
   #closed = false;
 
   constructor(options: UnreadableSpoolsOptions) {
     this.#options = options;
-    this.#pauseMs = options.retryMs;
+    this.#backoff = createBackoff({ baseMs: options.retryMs, maxMs: options.maxRetryMs });
   }
 
   get count(): number {
@@ -72,13 +73,12 @@ export class UnreadableSpools {
   #schedule(): void {
     if (this.#closed || this.#timer !== undefined) return;
     this.#timer = setTimeout(() => {
-      this.#pauseMs = Math.min(this.#pauseMs * 2, this.#options.maxRetryMs);
       void this.recover([...this.#known.values()].map(({ key }) => key)).then(() => {
         this.#timer = undefined;
         if (this.#known.size > 0) this.#schedule();
-        else this.#pauseMs = this.#options.retryMs;
+        else this.#backoff.reset();
       });
-    }, this.#pauseMs);
+    }, this.#backoff.next());
   }
 }
 

@@ -2,7 +2,7 @@
  * What somebody may see of the recordings. Held against a recording before anything else is asked of it, so that no answer,
  * no page and no time that an answer takes depends on what is hidden.
  */
-import { createTurnstile } from '../files/turnstile.ts';
+import { createGatekeeper } from '../../async/gatekeeper.ts';
 import type { Recording } from './recording.ts';
 
 /** Everything, or the recordings that have one of these marks. */
@@ -48,13 +48,13 @@ export function createScopes<T extends Marked>(
   let known = new Map<string, readonly string[]>();
 
   return async (recordings) => {
-    const turn = createTurnstile(CONCURRENCY);
+    const gatekeeper = createGatekeeper({ maxActive: CONCURRENCY });
     const fresh = new Map<string, readonly string[]>();
     const byMark = new Map<string, T[]>();
     const unknown = recordings.filter(({ id }) => !known.has(id));
     await Promise.all(
       unknown.map((recording) =>
-        turn(async () => {
+        gatekeeper.run(async () => {
           const described = await describe(recording);
           if (described !== undefined) known.set(recording.id, marksOf(described));
         }),

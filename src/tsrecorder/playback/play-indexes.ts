@@ -11,6 +11,8 @@ import { open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promi
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { z } from 'zod';
+import { createGatekeeper } from '../../async/gatekeeper.ts';
+import { settledWithin } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../../screen/play-index.ts';
@@ -103,7 +105,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
       const known = await readStored(directory, name);
       if (known !== undefined) return known.index;
       const state = builds.start(entry, name);
-      await settledWithin(state.done, PATIENCE_MS);
+      await settledWithin(PATIENCE_MS, state.done);
       const made = await readStored(directory, name);
       if (made !== undefined) return made.index;
       if (state.failure !== undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', state.failure);
@@ -147,13 +149,10 @@ function createBuilds(options: PlayIndexOptions): Builds {
   /** A recording of which none could be made is not tried again and again. */
   const failed = new Map<string, Build>();
   const threads = new Set<Worker>();
-  const waiting: (() => void)[] = [];
-  let running = 0;
+  const gatekeeper = createGatekeeper({ maxActive: options.maxBuilding });
   let closed = false;
 
   async function make(entry: CatalogEntry, name: string, state: Build): Promise<void> {
-    if (running >= options.maxBuilding) await new Promise<void>((resolve) => waiting.push(resolve));
-    running += 1;
     try {
       if (closed) return;
       await makeDirectory(directory);
@@ -173,8 +172,6 @@ function createBuilds(options: PlayIndexOptions): Builds {
       failed.set(name, state);
       log.warn({ recording: entry.recording.id, error: state.failure }, 'no play index could be made');
     } finally {
-      running -= 1;
-      waiting.shift()?.();
       builds.delete(name);
     }
   }
@@ -183,7 +180,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
     start(entry, name) {
       const known = builds.get(name) ?? failed.get(name);
       if (known !== undefined) return known;
-      if (waiting.length >= options.maxWaiting) throw new TailcastError('RECORDER_BUSY');
+      if (gatekeeper.waiting >= options.maxWaiting) throw new TailcastError('RECORDER_BUSY');
       const { promise, resolve } = Promise.withResolvers<void>();
       const state: Build = {
         bytes: 0,
@@ -193,7 +190,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
         isGone: false,
       };
       builds.set(name, state);
-      void make(entry, name, state).finally(resolve);
+      void gatekeeper.run(() => make(entry, name, state)).finally(resolve);
       return state;
     },
     forget(ids) {
@@ -201,7 +198,6 @@ function createBuilds(options: PlayIndexOptions): Builds {
     },
     async close() {
       closed = true;
-      for (const resume of waiting.splice(0)) resume();
       await Promise.all([...threads].map((thread) => thread.terminate()));
       await Promise.all([...builds.values()].map(({ done }) => done));
     },
@@ -330,13 +326,4 @@ async function trim(directory: string, maxBytes: number, kept: string): Promise<
     for (const ending of ['.json', '.frames']) await rm(join(directory, name + ending), { force: true });
     total -= bytes;
   }
-}
-
-async function settledWithin(promise: Promise<void>, timeoutMs: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, timeoutMs);
-  });
-  await Promise.race([promise, timeout]);
-  clearTimeout(timer);
 }

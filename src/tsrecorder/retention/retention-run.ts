@@ -9,7 +9,7 @@ import { batchPrefix, batchTime } from '../events/event-batches.ts';
 import { planRetention, type KeptRecording, type RetentionPlan, type RetentionPolicy } from './retention.ts';
 import { parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
-import { createTurnstile } from '../files/turnstile.ts';
+import { createGatekeeper } from '../../async/gatekeeper.ts';
 
 const HOLDS_FOLDER = '.holds/';
 /** Recordings whose size is asked for at a time. */
@@ -69,10 +69,10 @@ export async function planStoreRetention(
   policy: RetentionPolicy,
   nowMs: number,
 ): Promise<RetentionPlan> {
-  const turn = createTurnstile(STAT_CONCURRENCY);
+  const gatekeeper = createGatekeeper({ maxActive: STAT_CONCURRENCY });
   const recordings = await Promise.all(
     (await store.list()).map(async ({ key, bytes: listed }): Promise<KeptRecording> => {
-      const bytes = listed ?? (await turn(() => sizeOf(store, key)));
+      const bytes = listed ?? (await gatekeeper.run(() => sizeOf(store, key)));
       const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
       return { id: recordingId(key), startedAtMs, bytes };
     }),

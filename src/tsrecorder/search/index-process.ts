@@ -1,13 +1,14 @@
 /** A process of the index: the one that writes it, or one that answers queries and may be killed. */
+import { createSequence } from '../../async/sequence.ts';
 import type { IndexOperations, IndexRequest, IndexResponse } from './messages.ts';
 
 let operations: IndexOperations | undefined;
 
 /** One after another: SQLite answers at once or not at all. */
-let turn: Promise<void> = Promise.resolve();
+const inTurn = createSequence();
 
 process.on('message', (request: IndexRequest) => {
-  turn = turn.then(() => answer(request));
+  void inTurn(() => answer(request));
 });
 // the recorder is gone
 process.on('disconnect', () => {

@@ -3,6 +3,7 @@
  * everything else from the newest to the oldest, and what is gone out of it. There is no queue to lose: what is to do is
  * what the store has and the index has not. Recording never waits for any of it.
  */
+import { pause } from '../../async/pause.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { IndexedText } from '../../search/moments.ts';
@@ -168,11 +169,7 @@ class StoreIndexer implements Indexer {
     this.#reconcileAt = now();
     if (this.#closing.signal.aborted) return;
     log.error({ error: this.#problem }, 'the search index cannot be written and will be tried again');
-    const over = Promise.withResolvers<void>();
-    const timer = setTimeout(() => over.resolve(), restartMs);
-    this.#closing.signal.addEventListener('abort', () => over.resolve(), { once: true });
-    await over.promise;
-    clearTimeout(timer);
+    await pause(restartMs, this.#closing.signal);
   }
 
   async #work(index: IndexClient): Promise<void> {

@@ -24,6 +24,7 @@ import { Readable } from 'node:stream';
 import fastifyStatic from '@fastify/static';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { settledWithin } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { parseRange } from './byte-range.ts';
@@ -344,21 +345,11 @@ async function sendObject(
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   // it is listed as over a moment before the store has it
-  if (live?.isOpen() === false) await settledWithin(live.stored, STORED_WAIT_MS);
+  if (live?.isOpen() === false) await settledWithin(STORED_WAIT_MS, live.stored);
   const stat = live?.isOpen() === true ? undefined : await store.stat(key, kind);
   if (stat === undefined) throw new TailcastError('RECORDING_UNKNOWN', `it has no ${kind}`);
   reply.type(type).header('cache-control', 'private, no-cache').header('content-length', stat.bytes);
   return reply.send(streamOf(store.read(key, kind)));
-}
-
-/** Resolves with `promise`, or when the time is over. */
-async function settledWithin(promise: Promise<void>, timeoutMs: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, timeoutMs);
-  });
-  await Promise.race([promise, timeout]);
-  clearTimeout(timer);
 }
 
 function wholeOf(entry: CatalogEntry): { readonly start: number; readonly end: number } {

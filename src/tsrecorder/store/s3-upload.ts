@@ -10,7 +10,7 @@ import {
   type CompletedPart,
 } from '@aws-sdk/client-s3';
 import { TailcastError } from '../../errors.ts';
-import { createTurnstile } from '../files/turnstile.ts';
+import { createGatekeeper } from '../../async/gatekeeper.ts';
 import type { PutOptions } from './bucket.ts';
 import { isTaken, errorName, statusOf, type S3Connection, type S3Settings } from './s3-client.ts';
 import { compareDigest, createDigest, type ContentDigest, type PartDigest } from './s3-digest.ts';
@@ -47,7 +47,7 @@ export class S3Uploader {
   readonly #settings: S3Settings;
   readonly #connection: S3Connection;
   readonly #parts: UploaderParts;
-  readonly #partTurn = createTurnstile(MAX_PARTS);
+  readonly #partTurns = createGatekeeper({ maxActive: MAX_PARTS });
   /** Some stores do not know `If-None-Match`; then existence is only asked for before. */
   #knowsConditions = true;
 
@@ -117,7 +117,7 @@ export class S3Uploader {
     const partBytes = Math.max(this.#settings.partBytes, Math.ceil(bytes / MAX_PARTS_PER_UPLOAD));
     try {
       if (bytes <= partBytes) {
-        await this.#partTurn(async () => {
+        await this.#partTurns.run(async () => {
           const content = await readExactly(file, 0, bytes);
           await this.#put(name, content, digests.part(content), options);
         });
@@ -159,17 +159,19 @@ export class S3Uploader {
       for (let index = 0; index < count && !failed; index += 1) {
         const start = index * partBytes;
         const read = Promise.withResolvers<void>();
-        const part = this.#partTurn(async () => {
-          // parts are read in order, because the digest of the whole is made of them in order
-          const content = await readExactly(file, start, Math.min(partBytes, bytes - start));
-          const digest = digestPart(content);
-          read.resolve();
-          parts[index] = await this.#sendPart(upload, index + 1, content, digest);
-        }).catch((error: unknown) => {
-          failed = true;
-          read.resolve();
-          throw error;
-        });
+        const part = this.#partTurns
+          .run(async () => {
+            // parts are read in order, because the digest of the whole is made of them in order
+            const content = await readExactly(file, start, Math.min(partBytes, bytes - start));
+            const digest = digestPart(content);
+            read.resolve();
+            parts[index] = await this.#sendPart(upload, index + 1, content, digest);
+          })
+          .catch((error: unknown) => {
+            failed = true;
+            read.resolve();
+            throw error;
+          });
         part.catch(() => undefined);
         running.push(part);
         await read.promise;

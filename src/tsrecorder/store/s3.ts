@@ -6,7 +6,7 @@
  * written by all replicas at once, and could be wrong.
  */
 import { TailcastError } from '../../errors.ts';
-import { createTurnstile } from '../files/turnstile.ts';
+import { createGatekeeper } from '../../async/gatekeeper.ts';
 import type { Bucket, BucketObject } from './bucket.ts';
 import { isDocumentName, type DocumentStore } from './document-store.ts';
 import {
@@ -144,11 +144,11 @@ function createListing({ bucket, nowMs, recentMs, fullListMs }: S3StoreOptions):
 
   async function listSince(since: number): Promise<Map<string, StoredRecording>> {
     const [marks, folders] = await Promise.all([listMarks(bucket), listNodes(bucket)]);
-    const turn = createTurnstile(LIST_CONCURRENCY);
+    const gatekeeper = createGatekeeper({ maxActive: LIST_CONCURRENCY });
     const found = new Map<string, StoredRecording>();
     await Promise.all(
       folders.map((folder) =>
-        turn(async () => {
+        gatekeeper.run(async () => {
           for (const recording of await listNode(bucket, folder, since)) {
             const id = recordingId(recording.key);
             const sessionMark = marks.get(id);

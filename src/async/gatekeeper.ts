@@ -1,41 +1,49 @@
-/** A bounded number of things at once, a bounded line before them. */
-
+/** A bounded number of things at once, and a line before them. */
 export interface Gatekeeper {
   /**
    * Runs `action` when there is room; waits in line (first come, first served) when there is none.
+   *
    * @throws Error `full()` when the line is full, the reason of `signal` when it aborts while waiting
    */
-  run<T>(action: () => Promise<T>, signal: AbortSignal): Promise<T>;
+  run<T>(action: () => Promise<T>, signal?: AbortSignal): Promise<T>;
   readonly active: number;
   readonly waiting: number;
 }
 
-/** @param options `full` makes the error for those who find the line full */
-export function createGatekeeper(options: {
+export interface GatekeeperOptions {
   readonly maxActive: number;
-  readonly maxWaiting: number;
-  readonly full: () => Error;
-}): Gatekeeper {
+  /** How many may stand in line; default: all who come, for callers that bring a bounded number themselves. */
+  readonly maxWaiting?: number;
+  /** The error for those who find the line full. */
+  readonly full?: () => Error;
+}
+
+export function createGatekeeper(options: GatekeeperOptions): Gatekeeper {
+  const {
+    maxActive,
+    maxWaiting = Number.POSITIVE_INFINITY,
+    full = () => new Error('too many wait'),
+  } = options;
   const line = new Set<() => void>();
   let active = 0;
 
-  async function enter(signal: AbortSignal): Promise<void> {
-    signal.throwIfAborted();
-    if (active < options.maxActive) {
+  async function enter(signal: AbortSignal | undefined): Promise<void> {
+    signal?.throwIfAborted();
+    if (active < maxActive) {
       active += 1;
       return;
     }
-    if (line.size >= options.maxWaiting) throw options.full();
+    if (line.size >= maxWaiting) throw full();
     await new Promise<void>((resolve, reject) => {
       const leave = (): void => {
         line.delete(proceed);
-        reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'));
+        reject(signal?.reason instanceof Error ? signal.reason : new Error('aborted'));
       };
       const proceed = (): void => {
-        signal.removeEventListener('abort', leave);
+        signal?.removeEventListener('abort', leave);
         resolve();
       };
-      signal.addEventListener('abort', leave, { once: true });
+      signal?.addEventListener('abort', leave, { once: true });
       line.add(proceed);
     });
   }

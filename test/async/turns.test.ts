@@ -1,0 +1,101 @@
+import { describe, expect, it } from 'vitest';
+import { createGatekeeper } from '../../src/async/gatekeeper.ts';
+import { createSequence } from '../../src/async/sequence.ts';
+import { settle } from '../support/fake-clock.ts';
+
+/** Work that a test ends. */
+function work(): {
+  readonly begun: string[];
+  readonly of: (name: string) => () => Promise<string>;
+  readonly end: (name: string) => void;
+} {
+  const begun: string[] = [];
+  const ends = new Map<string, () => void>();
+  return {
+    begun,
+    of: (name) => () => {
+      begun.push(name);
+      return new Promise((resolve) => ends.set(name, () => resolve(name)));
+    },
+    end: (name) => ends.get(name)?.(),
+  };
+}
+
+describe('a sequence', () => {
+  it('begins a step when the one before it has ended, and gives what it gives', async () => {
+    const { begun, of, end } = work();
+    const inTurn = createSequence();
+    const [first, second] = [inTurn(of('a')), inTurn(of('b'))];
+    expect(begun).toEqual([]);
+    await settle();
+    expect(begun).toEqual(['a']);
+    end('a');
+    expect(await first).toBe('a');
+    await settle();
+    expect(begun).toEqual(['a', 'b']);
+    end('b');
+    expect(await second).toBe('b');
+  });
+
+  it('goes on after a step that failed, of which its own caller hears', async () => {
+    const inTurn = createSequence();
+    const failed = inTurn(() => Promise.reject(new Error('broken')));
+    const next = inTurn(() => 'next');
+    await expect(failed).rejects.toThrow('broken');
+    expect(await next).toBe('next');
+  });
+});
+
+describe('a gatekeeper', () => {
+  it('runs so many at a time, the others in the order in which they came', async () => {
+    const { begun, of, end } = work();
+    const gatekeeper = createGatekeeper({ maxActive: 2 });
+    const all = ['a', 'b', 'c', 'd'].map((name) => gatekeeper.run(of(name)));
+    await settle();
+    expect(begun).toEqual(['a', 'b']);
+    expect([gatekeeper.active, gatekeeper.waiting]).toEqual([2, 2]);
+    end('b');
+    await settle();
+    expect(begun).toEqual(['a', 'b', 'c']);
+    end('a');
+    await settle();
+    end('c');
+    end('d');
+    expect(await Promise.all(all)).toEqual(['a', 'b', 'c', 'd']);
+    expect([gatekeeper.active, gatekeeper.waiting]).toEqual([0, 0]);
+  });
+
+  it('gives the place of work that failed to the next', async () => {
+    const gatekeeper = createGatekeeper({ maxActive: 1 });
+    await expect(gatekeeper.run(() => Promise.reject(new Error('broken')))).rejects.toThrow('broken');
+    expect(await gatekeeper.run(async () => 'next')).toBe('next');
+  });
+
+  it('refuses whoever finds the line full', async () => {
+    const { of, end } = work();
+    const gatekeeper = createGatekeeper({ maxActive: 1, maxWaiting: 1, full: () => new Error('full') });
+    const all = [gatekeeper.run(of('a')), gatekeeper.run(of('b'))];
+    await expect(gatekeeper.run(of('c'))).rejects.toThrow('full');
+    end('a');
+    await settle();
+    end('b');
+    expect(await Promise.all(all)).toEqual(['a', 'b']);
+  });
+
+  it('lets whoever waits leave the line', async () => {
+    const { begun, of, end } = work();
+    const gatekeeper = createGatekeeper({ maxActive: 1 });
+    const abort = new AbortController();
+    const first = gatekeeper.run(of('a'));
+    const second = gatekeeper.run(of('b'), abort.signal);
+    const third = gatekeeper.run(of('c'));
+    abort.abort(new Error('gone'));
+    await expect(second).rejects.toThrow('gone');
+    end('a');
+    await settle();
+    expect(begun).toEqual(['a', 'c']);
+    end('c');
+    expect(await Promise.all([first, third])).toEqual(['a', 'c']);
+    await expect(gatekeeper.run(of('d'), abort.signal)).rejects.toThrow('gone');
+  });
+});
