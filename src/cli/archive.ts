@@ -2,6 +2,9 @@
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
 
+/** Longest line a cast may have here; our recorder writes far shorter ones. */
+export const MAX_LINE_BYTES = 64 * 1024 * 1024;
+
 /** A recording as the recorder's read API gives it, as far as the tools show it. */
 export const RECORDING = z.object({
   id: z.string(),

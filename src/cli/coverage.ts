@@ -5,7 +5,8 @@ import { TailcastError, errorText } from '../errors.ts';
 import { isAuditEvent, parseAuditedSession, type AuditedSession } from '../kube/audit-log.ts';
 import { parseCastHeader } from '../wire/asciicast/header.ts';
 import type { Archive, ListedRecording } from './archive.ts';
-import { splitLines } from './lines.ts';
+import { MAX_LINE_BYTES } from './archive.ts';
+import { readTextLines } from '../wire/lines.ts';
 import { openArchive } from './open-archive.ts';
 import { formatTable, plain, print } from './output.ts';
 
@@ -122,7 +123,7 @@ async function readSessions(path: string): Promise<readonly AuditedSession[]> {
   let number = 0;
   let events = 0;
   try {
-    for await (const line of splitLines(createReadStream(path))) {
+    for await (const line of readTextLines(createReadStream(path), MAX_LINE_BYTES)) {
       number += 1;
       if (line === '') continue;
       if (!isAuditEvent(line)) throw new Error(`line ${number} is no whole audit event (audit.k8s.io/v1)`);

@@ -8,7 +8,8 @@ import { readCast } from '../tsrecorder/library/replay.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
-import { splitLines } from './lines.ts';
+import { MAX_LINE_BYTES } from './archive.ts';
+import { readTextLines } from '../wire/lines.ts';
 
 const PAGE_SIZE = 200;
 
@@ -49,7 +50,7 @@ export function openStoreArchive(store: RecordingStore, signal: AbortSignal): Ar
     async *lines({ id }) {
       const entry = await catalog.find(id);
       if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN', id);
-      yield* splitLines(readCast(entry, { start: 0, end: entry.recording.bytes }));
+      yield* readTextLines(readCast(entry, { start: 0, end: entry.recording.bytes }), MAX_LINE_BYTES);
     },
   };
   return archive;

@@ -9,7 +9,8 @@ import { openArchive } from './open-archive.ts';
 import { print } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { createReplayClock } from './replay-clock.ts';
-import { splitLines } from './lines.ts';
+import { MAX_LINE_BYTES } from './archive.ts';
+import { readTextLines } from '../wire/lines.ts';
 import { createTerminalFilter, TERMINAL_RESET } from './safe-terminal.ts';
 
 /**
@@ -51,7 +52,7 @@ async function openLines(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<AsyncIterable<string>> {
-  if (await isFile(id)) return splitLines(createReadStream(id));
+  if (await isFile(id)) return readTextLines(createReadStream(id), MAX_LINE_BYTES);
   const archive = await openArchive(options, context);
   const recording = await archive.find(id);
   return archive.lines(recording, { follow: options['follow'] === true });

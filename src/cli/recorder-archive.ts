@@ -1,8 +1,10 @@
 /** The archive of `--recorder`: a running recorder's read API. */
 import { z } from 'zod';
+import { jsonOrUndefined } from '../wire/json-value.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { findRecording, RECORDING, type Archive, type ArchiveQuery } from './archive.ts';
-import { splitLines } from './lines.ts';
+import { MAX_LINE_BYTES } from './archive.ts';
+import { readTextLines } from '../wire/lines.ts';
 
 const STATUS = z.object({ kind: z.literal('Status'), message: z.string() });
 const PAGE = z.object({ recordings: z.array(z.unknown()), next: z.string().nullish() });
@@ -35,7 +37,7 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
     async *lines({ id, state }, { follow }) {
       const query = follow && state === 'open' ? { follow: '1' } : {};
       const response = await request(base, `recordings/${encodeURIComponent(id)}/cast`, query, signal);
-      if (response.body !== null) yield* splitLines(response.body);
+      if (response.body !== null) yield* readTextLines(response.body, MAX_LINE_BYTES);
     },
   };
   return archive;
@@ -76,11 +78,5 @@ async function request(
 
 /** What the answer of a gateway says is a `Status`, whose message is for people. */
 function sentenceOf(body: string): string {
-  try {
-    const status = STATUS.safeParse(JSON.parse(body));
-    if (status.success) return status.data.message;
-  } catch {
-    // Not JSON: shown as it is.
-  }
-  return body.slice(0, 500);
+  return STATUS.safeParse(jsonOrUndefined(body)).data?.message ?? body.slice(0, 500);
 }

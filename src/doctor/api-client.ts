@@ -1,6 +1,7 @@
 /** A few questions to the API server, one connection each, bounded in time by the signal and in size. */
 import { request } from 'node:https';
 import type { IncomingMessage } from 'node:http';
+import { jsonOrUndefined } from '../wire/json-value.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 
 export interface ApiAnswer {
@@ -62,7 +63,7 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
     const dateMs = Date.parse(response.headers.date ?? '');
     return {
       status: response.statusCode ?? 0,
-      body: parseJson(text),
+      body: jsonOrUndefined(text),
       dateMs: Number.isNaN(dateMs) ? undefined : dateMs,
       askedAtMs,
       answeredAtMs,
@@ -84,13 +85,4 @@ async function readBounded(response: IncomingMessage): Promise<string> {
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString();
-}
-
-function parseJson(text: string): unknown {
-  try {
-    const value: unknown = JSON.parse(text);
-    return value;
-  } catch {
-    return undefined;
-  }
 }

@@ -2,6 +2,7 @@
  * Sessions in the API server's audit log (audit.k8s.io/v1, one JSON object per line, level Metadata or more). Pure.
  */
 import { z } from 'zod';
+import { jsonOrUndefined } from '../wire/json-value.ts';
 import { AUDIT_EXTRA } from './audit-extras.ts';
 
 /** A session that the API server has let happen. */
@@ -55,7 +56,7 @@ const SWITCHING_IN_JSON = '"code":101';
 export function parseAuditedSession(line: string): AuditedSession | undefined {
   // most lines of a log are about something else, and need no schema to know it
   if (!line.includes('"subresource"') && !line.includes(SWITCHING_IN_JSON)) return undefined;
-  const parsed = EVENT.safeParse(parseJson(line));
+  const parsed = EVENT.safeParse(jsonOrUndefined(line));
   if (!parsed.success) return undefined;
   const { auditID, requestURI, responseStatus, impersonatedUser, user, verb } = parsed.data;
   const [path = ''] = requestURI.split('?', 1);
@@ -78,7 +79,7 @@ export function parseAuditedSession(line: string): AuditedSession | undefined {
  * what is missing must not pass over it.
  */
 export function isAuditEvent(line: string): boolean {
-  return MARKED_EVENT.safeParse(parseJson(line)).success;
+  return MARKED_EVENT.safeParse(jsonOrUndefined(line)).success;
 }
 
 function happened(
@@ -93,13 +94,4 @@ function happened(
   // any other upgrade may be one, except those that only tell
   const tells = (verb === 'watch' && subresource === '') || (resource === 'pods' && subresource === 'log');
   return code === SWITCHING && !tells;
-}
-
-function parseJson(line: string): unknown {
-  try {
-    const value: unknown = JSON.parse(line);
-    return value;
-  } catch {
-    return undefined;
-  }
 }

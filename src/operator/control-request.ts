@@ -1,4 +1,5 @@
 /** One bounded JSON exchange with a control server. */
+import { jsonOrUndefined } from '../wire/json-value.ts';
 import { TailcastError, errorText } from '../errors.ts';
 
 const TIMEOUT_MS = 30_000;
@@ -40,7 +41,7 @@ export function createControlRequest(base: string): ControlRequest {
         signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
         ...(body === undefined ? {} : { body }),
       });
-      return { status: response.status, body: parse(await boundedText(response)) };
+      return { status: response.status, body: jsonOrUndefined(await boundedText(response)) };
     } catch (error) {
       throw new TailcastError('CONTROL_FAILED', `${method} ${path}: ${causeOf(error)}`, { cause: error });
     }
@@ -63,14 +64,6 @@ async function boundedText(response: Response): Promise<string> {
     if (text.length > MAX_ANSWER_BYTES) throw new RangeError(`an answer exceeds ${MAX_ANSWER_BYTES} bytes`);
   }
   return text;
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 /** `fetch` says only "fetch failed"; the reason is its cause. */

@@ -3,8 +3,9 @@
  * absences are values; every other refusal is a {@link KubeRefusal}.
  */
 import { z } from 'zod';
+import { jsonOrUndefined } from '../wire/json-value.ts';
 import type { ClusterConnection } from './cluster-connection.ts';
-import { readLines } from './json-lines.ts';
+import { readTextLines } from '../wire/lines.ts';
 import {
   kindOf,
   parseObject,
@@ -18,6 +19,8 @@ import {
 /** Our name among the owners of fields. */
 export const FIELD_MANAGER = 'tailcast-operator';
 
+/** The largest object that etcd takes is 1.5 MiB; a line of a watch with more is not from Kubernetes. */
+const MAX_LINE_BYTES = 8 * 1024 ** 2;
 const PAGE_SIZE = 500;
 /** Objects of one list; more means that the selector is wrong. */
 const MAX_LISTED = 100_000;
@@ -202,7 +205,8 @@ function reads(connection: ClusterConnection, call: Call): Pick<KubeClient, 'get
       const answer = await connection.stream({ path, accept, signal });
       if (answer.status >= 400)
         throw refusal(`watch ${pathOf(kind, options)}`, answer.status, await answer.text());
-      for await (const line of readLines(answer.body)) yield readEvent(line);
+      for await (const line of readTextLines(answer.body, MAX_LINE_BYTES))
+        if (line !== '') yield readEvent(line);
     },
   };
 }
@@ -275,18 +279,10 @@ function isAbsent(error: unknown): boolean {
 }
 
 function refusal(what: string, status: number, text: string): KubeRefusal {
-  const parsed = statusSchema.safeParse(parseJson(text));
+  const parsed = statusSchema.safeParse(jsonOrUndefined(text));
   return parsed.success
     ? new KubeRefusal(what, status, parsed.data.reason, parsed.data.message)
     : new KubeRefusal(what, status, '', text.slice(0, 200));
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 function record(value: unknown): object {

@@ -3,14 +3,15 @@
  * name that occurs twice in one object is refused, because two readers of such a text may believe different values.
  * Pure.
  */
+import { parseJson } from '../wire/json-value.ts';
 
 /**
  * Parses `text`. Integers that a `number` cannot hold become `bigint`.
  *
- * @throws SyntaxError on malformed JSON or a repeated object key
+ * @throws WireError on malformed or very deep JSON; SyntaxError on a repeated object key
  */
 export function parseExactJson(text: string): unknown {
-  const parsed: unknown = JSON.parse(text, reviveInteger);
+  const parsed: unknown = parseJson(text);
   const repeated = findRepeatedKey(text);
   if (repeated !== undefined) throw new SyntaxError(`the key ${JSON.stringify(repeated)} occurs twice`);
   return parsed;
@@ -22,12 +23,6 @@ export function parseExactJson(text: string): unknown {
  */
 export function foldName(name: string): string {
   return name.toUpperCase().toLowerCase();
-}
-
-function reviveInteger(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
-  if (typeof value !== 'number' || Number.isSafeInteger(value)) return value;
-  const source = context?.source;
-  return source !== undefined && /^-?\d+$/.test(source) ? BigInt(source) : value;
 }
 
 /**

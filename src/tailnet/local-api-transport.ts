@@ -12,7 +12,7 @@ import {
 import type { Duplex } from 'node:stream';
 import { TailcastError } from '../errors.ts';
 import { parseExactJson } from './exact-json.ts';
-import { readLines } from './line-reader.ts';
+import { readTextLines } from '../wire/lines.ts';
 import { describeFailure, describeRefusal } from './local-api-failure.ts';
 
 /** The capability version we speak, sent as `Tailscale-Cap`; 113 has everything used here. */
@@ -211,7 +211,9 @@ export async function* watchBus(
         describeRefusal(response.statusCode ?? 0, body, socketPath),
       );
     }
-    for await (const line of readLines(response, MAX_BUS_LINE_BYTES)) {
+    const body: AsyncIterable<Buffer> = response;
+    for await (const line of readTextLines(body, MAX_BUS_LINE_BYTES)) {
+      if (line.trim() === '') continue;
       const notify = parseExactJson(line);
       if (isRecord(notify)) yield notify;
     }

@@ -45,6 +45,20 @@ function markLong(text: string): string {
   );
 }
 
+/**
+ * For text that nobody has promised to be JSON.
+ *
+ * @returns what `JSON.parse` makes of it; undefined when it is not JSON
+ */
+export function jsonOrUndefined(text: string): unknown {
+  try {
+    const value: unknown = JSON.parse(text);
+    return value;
+  } catch {
+    return undefined;
+  }
+}
+
 /** @throws WireError as `parseJson`; `malformed` also when the value is not an object. */
 export function parseJsonObject(text: string): JsonObject {
   const value = parseJson(text);

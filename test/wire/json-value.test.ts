@@ -5,6 +5,7 @@ import {
   isJsonArray,
   isJsonObject,
   jsonField,
+  jsonOrUndefined,
   parseJson,
   parseJsonObject,
   type JsonValue,
@@ -107,4 +108,17 @@ describe('exact JSON', () => {
       expect(thrownBy(() => encodeJson(value)).code).toBe('malformed');
     },
   );
+});
+
+describe('text that may be no JSON', () => {
+  it('is what JSON.parse makes of it, or undefined', () => {
+    expect(jsonOrUndefined('{"a":[1]}')).toEqual({ a: [1] });
+    expect(jsonOrUndefined('null')).toBeNull();
+    expect(['', '{', 'undefined', '[1,]'].map(jsonOrUndefined)).toEqual([
+      undefined,
+      undefined,
+      undefined,
+      undefined,
+    ]);
+  });
 });

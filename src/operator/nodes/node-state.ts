@@ -1,5 +1,6 @@
 /** What a replica's state Secret says about its tailnet node. Pure. */
 import { z } from 'zod';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { KubeObject } from '../kube-object.ts';
 
 export interface NodeState {
@@ -70,19 +71,11 @@ function decode(base64: string): Uint8Array {
 function readProfile(data: ReadonlyMap<string, string>): z.infer<typeof profileSchema> | undefined {
   const text = data.get(data.get('_current-profile') ?? '');
   if (text === undefined) return undefined;
-  try {
-    return profileSchema.parse(JSON.parse(text));
-  } catch {
-    return undefined;
-  }
+  return profileSchema.safeParse(jsonOrUndefined(text)).data;
 }
 
 function readAddresses(json: string | undefined): readonly string[] {
-  try {
-    return z.array(z.string()).parse(JSON.parse(json ?? '[]'));
-  } catch {
-    return [];
-  }
+  return z.array(z.string()).safeParse(jsonOrUndefined(json ?? '')).data ?? [];
 }
 
 function nonEmpty(text: string | undefined): string | undefined {

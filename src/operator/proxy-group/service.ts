@@ -3,6 +3,7 @@
  * the reference's words, so that no operator takes another's. Pure.
  */
 import { z } from 'zod';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { TailnetService } from '../auth-keys.ts';
 import type { NodeGroup } from '../nodes/node-group.ts';
 import type { ProxyGroup } from './resource.ts';
@@ -87,10 +88,6 @@ export function staleServices(
 function isOurs({ annotations }: TailnetService, uid: string): boolean {
   const text = annotations[OWNERS];
   if (text === undefined) return false;
-  try {
-    const { ownerRefs } = ownersSchema.parse(JSON.parse(text));
-    return ownerRefs.length === 1 && ownerRefs[0]?.resource?.uid === uid;
-  } catch {
-    return false;
-  }
+  const owners = ownersSchema.safeParse(jsonOrUndefined(text)).data?.ownerRefs ?? [];
+  return owners.length === 1 && owners[0]?.resource?.uid === uid;
 }

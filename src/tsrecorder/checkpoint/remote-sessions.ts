@@ -5,7 +5,7 @@ import type { RemoteRecording } from '../library/catalog.ts';
 import { describeHead } from '../library/describe-head.ts';
 import { describePart } from '../intake/finisher.ts';
 import type { DescribedPart } from '../library/join-parts.ts';
-import { readLines } from '../files/line-reader.ts';
+import { readLines } from '../../wire/lines.ts';
 import { sessionMark } from '../library/session-part.ts';
 import { parseJournalLine, type SpoolMeta } from '../spool/spool-journal.ts';
 import type { Bucket } from '../store/bucket.ts';

@@ -7,6 +7,7 @@
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { Seal } from './line-seal.ts';
 import type { SigningKey } from './signing-key.ts';
 
@@ -225,10 +226,5 @@ export const KEY_PREFIX = KEYS_FOLDER;
 export const TAIL_PREFIX = TAILS_FOLDER;
 
 function parseWith<T extends z.ZodType>(schema: T, line: string): z.output<T> | undefined {
-  try {
-    const result = schema.safeParse(JSON.parse(line));
-    return result.success ? result.data : undefined;
-  } catch {
-    return undefined;
-  }
+  return schema.safeParse(jsonOrUndefined(line)).data;
 }

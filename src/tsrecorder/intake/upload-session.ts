@@ -15,6 +15,7 @@
  * A session whose beginning is with another recorder begins at the offset where that one left off: see
  * `session-part.ts`.
  */
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { TailcastError } from '../../errors.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import { MAX_ANNOTATION_LENGTH } from '../../wire/recorder-api/annotation.ts';
@@ -510,10 +511,5 @@ function decodeStrictly(line: Uint8Array): string {
 }
 
 function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
+  return jsonOrUndefined(text) !== undefined;
 }

@@ -3,7 +3,7 @@
  * offset in the joined cast.
  */
 import { pieceBytes, type CastPiece, type PartFiles } from './cast-pieces.ts';
-import { readLines } from '../files/line-reader.ts';
+import { readLines } from '../../wire/lines.ts';
 import type { SessionPart } from './session-part.ts';
 import { encodeEnd, moveNote, parseJournalLine, type JournalLine } from '../spool/spool-journal.ts';
 

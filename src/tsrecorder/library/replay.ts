@@ -6,7 +6,7 @@ import { openSpool, piecesBytes, readPieces } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import type { LiveRecording } from './live-recording.ts';
 import { readJsonObject, spliceMembers } from './json-members.ts';
-import { readLines } from '../files/line-reader.ts';
+import { readLines } from '../../wire/lines.ts';
 import type { ByteRange } from '../files/file-range.ts';
 
 /** A range of a cast. Of a live one only what is durable can be read. */

@@ -3,6 +3,7 @@
  * needs, so that listing reads no casts. A recording without one (of the reference, or copied in) is read from its cast.
  */
 import { z } from 'zod';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { Recording, ResizeOrder } from './recording.ts';
 import type { RecordingGap } from './session-facts.ts';
 import type { SessionPart } from './session-part.ts';
@@ -99,10 +100,5 @@ export function encodeSidecar(sidecar: Omit<Sidecar, 'session'>, session: string
 
 /** @returns undefined when the text is no sidecar of a version that we know. */
 export function parseSidecar(text: string): Sidecar | undefined {
-  try {
-    const result = schema.safeParse(JSON.parse(text));
-    return result.success ? result.data : undefined;
-  } catch {
-    return undefined;
-  }
+  return schema.safeParse(jsonOrUndefined(text)).data;
 }

@@ -12,7 +12,7 @@ import {
 } from '../../screen/cast-reader.ts';
 import { createScratch, takeSnapshot } from '../../screen/snapshot.ts';
 import { createTerminal, type PlayTerminal } from '../../screen/terminal.ts';
-import { readLines } from '../files/line-reader.ts';
+import { readLines } from '../../wire/lines.ts';
 
 /** Output that is missing, by its place in the cast. */
 export interface KnownGap {

@@ -1,7 +1,7 @@
 /** Where output of a recording is missing, as its notes say. */
 import { parseAnnotation } from '../../wire/recorder-api/annotation.ts';
 import { WireError } from '../../wire/wire-error.ts';
-import { readLines } from '../files/line-reader.ts';
+import { readLines } from '../../wire/lines.ts';
 import { parseJournalLine } from '../spool/spool-journal.ts';
 import type { KnownGap } from './build-index.ts';
 

@@ -13,7 +13,7 @@ import type { Logger } from '../../observe/logger.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { Hosts } from './hosts.ts';
-import { readLines } from '../files/line-reader.ts';
+import { readLines } from '../../wire/lines.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import { followCast, presentationOf, presentCast } from '../library/replay.ts';
 

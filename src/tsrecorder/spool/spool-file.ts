@@ -7,7 +7,7 @@ import { open, readdir, stat, truncate, type FileHandle } from 'node:fs/promises
 import { join } from 'node:path';
 import { TailcastError } from '../../errors.ts';
 import { isSystemError, writeAll, removeFile } from '../files/durable-files.ts';
-import { readLines } from '../files/line-reader.ts';
+import { readLines } from '../../wire/lines.ts';
 import { PendingBytes } from './pending-bytes.ts';
 import { parseJournalLine, type JournalNote, type SpoolMeta } from './spool-journal.ts';
 import { recordingId, parseRecordingId, type RecordingKey } from '../store/key.ts';

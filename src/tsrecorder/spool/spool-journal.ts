@@ -6,6 +6,7 @@
  * ended as it should. The journal is made durable before the cast bytes that follow, so after a crash the entries up to
  * the end of the cast, and only these, belong to it.
  */
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 /** The first line. Offsets of an upload count body bytes, so both lengths of the header line are kept. */
 export interface SpoolMeta {
   readonly nodeId: string;
@@ -77,12 +78,8 @@ export function parseJournalLine(line: string): JournalLine | undefined {
 }
 
 function parseRecord(line: string): Readonly<Record<string, unknown>> {
-  try {
-    const parsed: unknown = JSON.parse(line);
-    return isRecord(parsed) ? parsed : {};
-  } catch {
-    return {};
-  }
+  const parsed = jsonOrUndefined(line);
+  return isRecord(parsed) ? parsed : {};
 }
 
 type MetaFields = { readonly [Name in keyof SpoolMeta]?: unknown };
