@@ -132,6 +132,13 @@ const ROLES: Record<string, readonly string[]> = {
   recorder: ['tsrecorder'],
   operator: ['operator'],
 };
+/** What is about no half in particular: errors, logs, time, memory, processes. */
+const FOUNDATIONS = new Set(['errors', 'observe', 'async', 'memory', 'process-identity', 'place-count']);
+
+/** Fields by which gateway and recorder understand each other. */
+const SHARED_NAMES =
+  /['"`](x-)?tailcast-(session|offset|part|preamble|waits|resume|annotations|viewer-[a-z-]+)['"`]/;
+
 const ROLE_FOLDERS = Object.values(ROLES).flat();
 
 interface Import {
@@ -187,6 +194,24 @@ describe('architecture', () => {
   it.each(Object.entries(ROLES))('loads for the %s what is its own, and no other role', (role, own) => {
     const folders = new Set([...loadedBy(`compose/${role}.ts`, imports)].map(folderOf));
     expect(ROLE_FOLDERS.filter((folder) => folders.has(folder))).toEqual(own);
+  });
+
+  it('lets gateway and recorder share the codecs, and nothing else of the product', () => {
+    const usedBy = (folders: readonly string[]): ReadonlySet<string> =>
+      new Set(
+        imports
+          .filter(({ file, specifier }) => folders.includes(folderOf(file)) && specifier.startsWith('.'))
+          .map((found) => folderOf(targetOf(found))),
+      );
+    const [gateway, recorder] = [usedBy(ROLES['gateway']!), usedBy(ROLES['recorder']!)];
+    const shared = [...gateway].filter((folder) => recorder.has(folder) && !FOUNDATIONS.has(folder));
+    expect(shared).toEqual(['wire']);
+  });
+
+  it('spells the fields of uploads and viewers among the codecs alone', () => {
+    const elsewhere = files.filter((file) => folderOf(file) !== 'wire' && SHARED_NAMES.test(read(file)));
+    expect(elsewhere).toEqual([]);
+    expect(files.filter((file) => SHARED_NAMES.test(read(file)))).not.toEqual([]);
   });
 
   it('keeps the pure core free of Node and of clocks', () => {

@@ -2,7 +2,7 @@
 import { connect, constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { errorText } from '../errors.ts';
-import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from '../wire/recorder-api/annotation.ts';
+import { decodeOffers } from '../wire/recorder-api/upload-headers.ts';
 import { failed, ok, warning, type Check, type Verdict } from './checks.ts';
 import type { CallerGrant } from './grants-check.ts';
 
@@ -24,7 +24,6 @@ export interface RecorderAnswer {
 
 const MAX_RECORDERS = 16;
 const PROBE_MS = 8_000;
-const RESUME_HEADER = 'tailcast-resume';
 
 const REACH =
   'start the recorder; in the tailnet policy let this node’s tag reach the recorder’s on tcp:80; and with tailscaled in ' +
@@ -156,8 +155,7 @@ export async function probeRecorder(socket: Duplex, signal: AbortSignal): Promis
     stream.once('response', (headers) => {
       answer.resolve({
         status: headers[':status'] ?? 0,
-        annotations: headers[ANNOTATIONS_HEADER] === ANNOTATIONS_VERSION,
-        resumable: headers[RESUME_HEADER] === '1',
+        ...decodeOffers(headers),
       });
       stream.close(constants.NGHTTP2_NO_ERROR);
     });

@@ -5,6 +5,11 @@
  */
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
+import {
+  decodeOffers,
+  encodeUploadFields,
+  type RecorderOffers,
+} from '../wire/recorder-api/upload-headers.ts';
 import { createAckParser } from '../wire/recorder-api/ack.ts';
 import { createDeadline } from '../async/deadline.ts';
 import { within } from '../async/within.ts';
@@ -48,13 +53,11 @@ export async function openV2(
     probe.stream.close();
     const { sessionId, offset, part, preamble } = options.intent;
     if (part > 1 && !probe.resumable) throw new Error('the recorder does not continue sessions of others');
-    const headers = {
-      'tailcast-session': sessionId,
-      'tailcast-offset': String(offset),
-      'tailcast-part': String(part),
-      'tailcast-preamble': String(preamble.length),
-      ...(options.waits ? { 'tailcast-waits': '1' } : {}),
-    };
+    const headers = encodeUploadFields({
+      session: sessionId,
+      at: { offset, number: part, preambleBytes: preamble.length },
+      waits: options.waits,
+    });
     const upload = await ask(session, 'POST', headers, options.probeTimeoutMs, signal);
     if (upload.status !== 200) throw new Error(`POST /v2/record answered ${upload.status}`);
     if (preamble.length > 0) upload.stream.write(preamble);
@@ -66,10 +69,8 @@ export async function openV2(
   }
 }
 
-interface Answer {
+interface Answer extends RecorderOffers {
   readonly status: number;
-  readonly annotations: boolean;
-  readonly resumable: boolean;
   readonly stream: ClientHttp2Stream;
 }
 
@@ -90,8 +91,7 @@ async function ask(
     stream.once('response', (response) => {
       answer.resolve({
         status: response[':status'] ?? 0,
-        annotations: response['tailcast-annotations'] === '1',
-        resumable: response['tailcast-resume'] === '1',
+        ...decodeOffers(response),
         stream,
       });
     });

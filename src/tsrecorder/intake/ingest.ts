@@ -14,7 +14,7 @@ import type { LiveRecording } from '../library/live-recording.ts';
 import type { Recording } from '../library/recording.ts';
 import { describeEntry } from './live-entry.ts';
 import { createSessionFacts } from '../library/session-facts.ts';
-import type { Continuation } from '../library/session-part.ts';
+import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
 import { listSpools, readSpool, removeSpool, spoolPaths } from '../spool/spool-file.ts';
 import { spoolStatus, type SpoolStatus } from './spool-status.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';

@@ -24,7 +24,7 @@ import { storageError } from '../files/durable-files.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts, type SessionFacts } from '../library/session-facts.ts';
-import type { Continuation } from '../library/session-part.ts';
+import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
 import {
   createSpoolFile,
   cutFile,

@@ -21,19 +21,6 @@ export interface SessionPart {
   readonly headerEnd: number;
 }
 
-/** How an upload continues a session whose beginning is elsewhere. */
-export interface Continuation {
-  /** Body bytes of the session that were acknowledged before, and that this connection does not bring. */
-  readonly offset: number;
-  /** Counts the uploads of the session, from 1. */
-  readonly number: number;
-  /** The first bytes of the connection repeat so many bytes from the beginning of the session: whole object lines. */
-  readonly preambleBytes: number;
-}
-
-/** An upload from the beginning of its session. */
-export const FROM_START: Continuation = { offset: 0, number: 1, preambleBytes: 0 };
-
 /** Equal for the parts of one session, and only for these: two nodes that name the same session have two. */
 export function sessionMark(nodeId: string, session: string): string {
   return createHash('sha256')

@@ -23,28 +23,17 @@ import type { Readable } from 'node:stream';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { encodeAck } from '../../wire/recorder-api/ack.ts';
-import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from '../../wire/recorder-api/annotation.ts';
+import {
+  decodeUploadFields,
+  encodeDurableOffset,
+  encodeOffers,
+  FROM_START,
+  type UploadFields,
+} from '../../wire/recorder-api/upload-headers.ts';
 import { wrapEvent } from './api-events.ts';
 import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
-import { FROM_START, type Continuation } from '../library/session-part.ts';
 import type { RecordingKey } from '../store/key.ts';
-
-/** Names a session, so that it can be continued on another connection: 1 to 128 visible ASCII characters. */
-const SESSION_HEADER = 'tailcast-session';
-/** Body bytes of the session that earlier connections brought; in an answer, those that are durable. */
-const OFFSET_HEADER = 'tailcast-offset';
-/** Counts the uploads of a session, from 1. */
-const PART_HEADER = 'tailcast-part';
-/**
- * So many first bytes of the body repeat the beginning of the session, for a recorder that does not have it; the body
- * goes on at the offset. See `session-part.ts`.
- */
-const PREAMBLE_HEADER = 'tailcast-preamble';
-/** `1`: the uploader shows nothing before it is acknowledged, so that it is not to wait for company to be committed. */
-const WAITS_HEADER = 'tailcast-waits';
-/** Announces the first four above. */
-const RESUME_HEADER = 'tailcast-resume';
 
 /** The far end of an upload connection. */
 export interface UploaderAddress {
@@ -93,8 +82,8 @@ export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false }
 type UploadState = UploadOptions & { readonly eventBytes: { inFlight: number } };
 type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & UploaderAddress;
 
-const ANNOUNCED = { [ANNOTATIONS_HEADER]: ANNOTATIONS_VERSION, [RESUME_HEADER]: '1' } as const;
-const SESSION_NAME = /^[\x21-\x7e]{1,128}$/;
+/** Everything that `upload-headers` knows. */
+const OFFERS = encodeOffers({ annotations: true, resumable: true });
 
 /** One per recorder. */
 export function createUploads(given: UploadOptions): Uploads {
@@ -173,7 +162,7 @@ async function answerStream(
     return;
   }
   await requireRoom(options);
-  if (method === 'HEAD') respond(stream, { ':status': 200, ...ANNOUNCED }, undefined);
+  if (method === 'HEAD') respond(stream, { ':status': 200, ...OFFERS }, undefined);
   else await takeV2(options, uploader, stream, headers);
 }
 
@@ -184,10 +173,10 @@ async function takeV2(
   stream: ServerHttp2Stream,
   headers: IncomingHttpHeaders,
 ): Promise<void> {
-  const { token, at } = readSession(headers);
+  const { session: token, at, waits } = readFields(headers);
   const acks = createAckWriter(stream, options.idleAckMs);
   const upload = await options.ingest.begin({ ...uploader, protocol: 'v2', token }, at, {
-    waits: headers[WAITS_HEADER] === '1',
+    waits,
     durable: (bodyBytes) => acks.ack(bodyBytes),
     drain: () => stream.resume(),
     failed(error) {
@@ -202,7 +191,7 @@ async function takeV2(
   stream.respond({
     ':status': 200,
     'content-type': 'application/json',
-    ...(token === undefined ? {} : { [OFFSET_HEADER]: String(upload.durableBytes) }),
+    ...(token === undefined ? {} : encodeDurableOffset(upload.durableBytes)),
   });
   acks.start(upload.durableBytes);
   stream.on('data', (chunk: Buffer) => {
@@ -373,32 +362,12 @@ function requireMethod(method: string | undefined, ...allowed: readonly string[]
   if (method === undefined || !allowed.includes(method)) throw new TailcastError('METHOD_REFUSED');
 }
 
-function readSession(headers: IncomingHttpHeaders): {
-  readonly token: string | undefined;
-  readonly at: Continuation;
-} {
-  const token = headers[SESSION_HEADER];
-  if (token === undefined) return { token, at: FROM_START };
-  if (typeof token !== 'string' || !SESSION_NAME.test(token)) {
-    throw new TailcastError('UPLOAD_MALFORMED', `${SESSION_HEADER} is not a session name`);
+function readFields(headers: IncomingHttpHeaders): UploadFields {
+  try {
+    return decodeUploadFields(headers);
+  } catch (error) {
+    throw new TailcastError('UPLOAD_MALFORMED', errorText(error), { cause: error });
   }
-  const offset = readCount(headers, OFFSET_HEADER, 0);
-  const number = readCount(headers, PART_HEADER, 1);
-  const preambleBytes = readCount(headers, PREAMBLE_HEADER, 0);
-  if (number === 0) throw new TailcastError('UPLOAD_MALFORMED', `${PART_HEADER} counts from 1`);
-  // a session that begins here repeats nothing
-  if (preambleBytes > offset) {
-    throw new TailcastError('UPLOAD_MALFORMED', `${PREAMBLE_HEADER} reaches beyond ${OFFSET_HEADER}`);
-  }
-  return { token, at: { offset, number, preambleBytes } };
-}
-
-function readCount(headers: IncomingHttpHeaders, name: string, fallback: number): number {
-  const value = headers[name] ?? String(fallback);
-  if (typeof value !== 'string' || !/^\d{1,15}$/.test(value)) {
-    throw new TailcastError('UPLOAD_MALFORMED', `${name} is not a number`);
-  }
-  return Number(value);
 }
 
 /** `::ffff:192.0.2.1` is how a dual-stack socket shows an IPv4 peer; a zone is of no use to anybody else. */

@@ -1,0 +1,124 @@
+/**
+ * What an upload (`POST /v2/record`) says in its header fields, and what a recorder answers in its own. With them a session
+ * goes on over another connection, at another recorder too. A recorder of the reference knows none of them.
+ *
+ * ```
+ * HEAD /v2/record                               200
+ *                                               tailcast-annotations: 1
+ *                                               tailcast-resume: 1
+ * POST /v2/record                               200
+ * tailcast-session: 6f1c…                       tailcast-offset: 81920
+ * tailcast-offset: 81920
+ * tailcast-part: 2
+ * tailcast-preamble: 512
+ * tailcast-waits: 1
+ * ```
+ */
+import { WireError } from '../wire-error.ts';
+import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from './annotation.ts';
+
+const SESSION = 'tailcast-session';
+const OFFSET = 'tailcast-offset';
+const PART = 'tailcast-part';
+const PREAMBLE = 'tailcast-preamble';
+const WAITS = 'tailcast-waits';
+const RESUME = 'tailcast-resume';
+const RESUME_VERSION = '1';
+
+/** How an upload continues a session whose beginning is elsewhere. */
+export interface Continuation {
+  /** Body bytes of the session that were acknowledged before, and that this connection does not bring. */
+  readonly offset: number;
+  /** Counts the uploads of the session, from 1. */
+  readonly number: number;
+  /**
+   * The first bytes of the connection repeat so many bytes from the beginning of the session, for a recorder that does not
+   * have it: whole object lines. The body goes on at the offset.
+   */
+  readonly preambleBytes: number;
+}
+
+/** An upload from the beginning of its session. */
+export const FROM_START: Continuation = { offset: 0, number: 1, preambleBytes: 0 };
+
+/** What an upload says of itself. */
+export interface UploadFields {
+  /** Names the session, so that it can be continued: 1 to 128 visible ASCII characters. Undefined: it cannot be. */
+  readonly session: string | undefined;
+  readonly at: Continuation;
+  /** The uploader shows nothing before it is acknowledged, so it is not to wait for company to be committed. */
+  readonly waits: boolean;
+}
+
+/** What a recorder can do besides what the reference's can. */
+export interface RecorderOffers {
+  /** Takes annotation lines (see `annotation.ts`). */
+  readonly annotations: boolean;
+  /** Continues sessions. */
+  readonly resumable: boolean;
+}
+
+/** Fields by their lower-case names, as Node gives them. */
+export type HeaderFields = Readonly<Record<string, string | readonly string[] | undefined>>;
+
+/** Visible ASCII. */
+const SESSION_NAME = /^[\x21-\x7e]{1,128}$/;
+
+export function encodeUploadFields({ session, at, waits }: UploadFields): Record<string, string> {
+  return {
+    ...(session === undefined
+      ? {}
+      : {
+          [SESSION]: session,
+          [OFFSET]: String(at.offset),
+          [PART]: String(at.number),
+          [PREAMBLE]: String(at.preambleBytes),
+        }),
+    ...(waits ? { [WAITS]: '1' } : {}),
+  };
+}
+
+/** @throws WireError `malformed` naming the field */
+export function decodeUploadFields(fields: HeaderFields): UploadFields {
+  const session = fields[SESSION];
+  const waits = fields[WAITS] === '1';
+  if (session === undefined) return { session, at: FROM_START, waits };
+  if (typeof session !== 'string' || !SESSION_NAME.test(session)) {
+    throw new WireError('malformed', `${SESSION} is not a session name`);
+  }
+  const offset = readCount(fields, OFFSET, 0);
+  const number = readCount(fields, PART, 1);
+  const preambleBytes = readCount(fields, PREAMBLE, 0);
+  if (number === 0) throw new WireError('malformed', `${PART} counts from 1`);
+  // a session that begins here repeats nothing
+  if (preambleBytes > offset) throw new WireError('malformed', `${PREAMBLE} reaches beyond ${OFFSET}`);
+  return { session, at: { offset, number, preambleBytes }, waits };
+}
+
+/** The answer to an upload that can be continued: so many body bytes of its session are durable already. */
+export function encodeDurableOffset(bytes: number): Record<string, string> {
+  return { [OFFSET]: String(bytes) };
+}
+
+/** The answer to `HEAD /v2/record`. */
+export function encodeOffers({ annotations, resumable }: RecorderOffers): Record<string, string> {
+  return {
+    ...(annotations ? { [ANNOTATIONS_HEADER]: ANNOTATIONS_VERSION } : {}),
+    ...(resumable ? { [RESUME]: RESUME_VERSION } : {}),
+  };
+}
+
+export function decodeOffers(fields: HeaderFields): RecorderOffers {
+  return {
+    annotations: fields[ANNOTATIONS_HEADER] === ANNOTATIONS_VERSION,
+    resumable: fields[RESUME] === RESUME_VERSION,
+  };
+}
+
+function readCount(fields: HeaderFields, name: string, fallback: number): number {
+  const value = fields[name] ?? String(fallback);
+  if (typeof value !== 'string' || !/^\d{1,15}$/.test(value)) {
+    throw new WireError('malformed', `${name} is not a number`);
+  }
+  return Number(value);
+}

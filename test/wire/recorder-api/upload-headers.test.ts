@@ -1,0 +1,86 @@
+import * as fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  decodeOffers,
+  decodeUploadFields,
+  encodeDurableOffset,
+  encodeOffers,
+  encodeUploadFields,
+  FROM_START,
+} from '../../../src/wire/recorder-api/upload-headers.ts';
+import { WireError } from '../../../src/wire/wire-error.ts';
+
+describe('the fields of an upload', () => {
+  it('are these, on the wire', () => {
+    const at = { offset: 81_920, number: 2, preambleBytes: 512 };
+    expect(encodeUploadFields({ session: '6f1c', at, waits: true })).toEqual({
+      'tailcast-session': '6f1c',
+      'tailcast-offset': '81920',
+      'tailcast-part': '2',
+      'tailcast-preamble': '512',
+      'tailcast-waits': '1',
+    });
+    expect(encodeDurableOffset(7)).toEqual({ 'tailcast-offset': '7' });
+  });
+
+  it('read back as they were written', () => {
+    fc.assert(
+      fc.property(
+        fc.option(fc.stringMatching(/^[!-~]{1,128}$/), { nil: undefined }),
+        fc.nat(),
+        fc.integer({ min: 1, max: 1000 }),
+        fc.boolean(),
+        (session, offset, number, waits) => {
+          const at = session === undefined ? FROM_START : { offset, number, preambleBytes: offset >> 1 };
+          const fields = { session, at, waits };
+          expect(decodeUploadFields(encodeUploadFields(fields))).toEqual(fields);
+        },
+      ),
+    );
+  });
+
+  it('are none from an uploader that does not know them', () => {
+    expect(decodeUploadFields({ 'tailcast-part': 'x' })).toEqual({
+      session: undefined,
+      at: FROM_START,
+      waits: false,
+    });
+    expect(decodeUploadFields({ 'tailcast-session': 's' }).at).toEqual(FROM_START);
+  });
+
+  it.each([
+    [{ 'tailcast-session': '' }, 'tailcast-session is not a session name'],
+    [{ 'tailcast-session': 'a b' }, 'tailcast-session is not a session name'],
+    [{ 'tailcast-session': 'x'.repeat(129) }, 'tailcast-session is not a session name'],
+    [{ 'tailcast-session': ['a', 'b'] }, 'tailcast-session is not a session name'],
+    [{ 'tailcast-session': 's', 'tailcast-offset': '-1' }, 'tailcast-offset is not a number'],
+    [{ 'tailcast-session': 's', 'tailcast-offset': '1e3' }, 'tailcast-offset is not a number'],
+    [{ 'tailcast-session': 's', 'tailcast-offset': '1'.repeat(16) }, 'tailcast-offset is not a number'],
+    [{ 'tailcast-session': 's', 'tailcast-part': '0' }, 'tailcast-part counts from 1'],
+    [
+      { 'tailcast-session': 's', 'tailcast-offset': '3', 'tailcast-preamble': '4' },
+      'tailcast-preamble reaches beyond tailcast-offset',
+    ],
+  ])('are refused when they are odd: %j', (fields, message) => {
+    expect(() => decodeUploadFields(fields)).toThrow(new WireError('malformed', message));
+  });
+});
+
+describe('what a recorder offers', () => {
+  it('is these fields, and reads back', () => {
+    const all = { annotations: true, resumable: true };
+    expect(encodeOffers(all)).toEqual({ 'tailcast-annotations': '1', 'tailcast-resume': '1' });
+    for (const offers of [
+      all,
+      { annotations: false, resumable: true },
+      { annotations: true, resumable: false },
+    ])
+      expect(decodeOffers(encodeOffers(offers))).toEqual(offers);
+  });
+
+  it('is nothing where another version, or none, is named', () => {
+    const none = { annotations: false, resumable: false };
+    expect(decodeOffers({})).toEqual(none);
+    expect(decodeOffers({ 'tailcast-annotations': '2', 'tailcast-resume': ['1', '1'] })).toEqual(none);
+  });
+});
