@@ -1,31 +1,9 @@
 /** What `ls` and `play` know of an archive, whatever it is kept in. */
-import { z } from 'zod';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
 
 /** Longest line a cast may have here; our recorder writes far shorter ones. */
 export const MAX_LINE_BYTES = 64 * 1024 * 1024;
-
-/** A recording as the recorder's read API gives it, as far as the tools show it. */
-export const RECORDING = z.object({
-  id: z.string(),
-  state: z.string(),
-  startedAt: z.string(),
-  durationSeconds: z.number().optional(),
-  bytes: z.number(),
-  command: z.string().optional(),
-  kind: z.string(),
-  source: z.object({
-    node: z.string(),
-    user: z.string().optional(),
-    tags: z.array(z.string()).readonly().optional(),
-  }),
-  kubernetes: z.object({ namespace: z.string(), pod: z.string(), container: z.string() }).optional(),
-  exitCode: z.number().optional(),
-  problem: z.string().optional(),
-});
-
-/** The fields of a recording that the tools show. */
-export type ListedRecording = z.infer<typeof RECORDING>;
 
 /** What `ls` narrows the list to, as query parameters of the read API. */
 export type ArchiveQuery = Readonly<Record<string, string>>;

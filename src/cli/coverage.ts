@@ -1,10 +1,11 @@
 /** `tailcast coverage`: which sessions the API server let happen, and which of them have no recording. */
 import { createReadStream } from 'node:fs';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { isAuditEvent, parseAuditedSession, type AuditedSession } from '../kube/audit-log.ts';
 import { parseCastHeader } from '../wire/asciicast/header.ts';
-import type { Archive, ListedRecording } from './archive.ts';
+import type { Archive } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { openArchive } from './open-archive.ts';

@@ -3,13 +3,13 @@ import { stat } from 'node:fs/promises';
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
 import { createCatalog } from '../tsrecorder/library/catalog.ts';
-import { RECORDING_STATES } from '../tsrecorder/library/recording.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
+import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
 
 const PAGE_SIZE = 200;
 

@@ -1,4 +1,4 @@
-import type { ListedRecording } from './archive.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { openArchive } from './open-archive.ts';
 import { formatBytes, formatDuration, formatTable, plain, print } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';

@@ -11,7 +11,7 @@ import type { SettingTable } from '../config/settings.ts';
 import type { DoctorRun } from './doctor.ts';
 import { addSettingOptions, settingsOf } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
-import { RECORDING_STATES } from '../tsrecorder/library/recording.ts';
+import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
 import { IMAGE, VERSION_TEXT } from './version.ts';
 
 /** Failures that are more than "it failed". */

@@ -1,8 +1,9 @@
 /** The archive of `--recorder`: a running recorder's read API. */
 import { z } from 'zod';
+import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { TailcastError, errorText } from '../errors.ts';
-import { findRecording, RECORDING, type Archive, type ArchiveQuery } from './archive.ts';
+import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
 
@@ -29,7 +30,7 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
             signal,
           ),
         );
-        for (const recording of page.recordings) yield RECORDING.parse(recording);
+        for (const recording of page.recordings) yield readRecording(recording, base);
         cursor = page.next ?? undefined;
       }
     },
@@ -79,4 +80,10 @@ async function request(
 /** What the answer of a gateway says is a `Status`, whose message is for people. */
 function sentenceOf(body: string): string {
   return STATUS.safeParse(jsonOrUndefined(body)).data?.message ?? body.slice(0, 500);
+}
+
+function readRecording(value: unknown, base: string): ListedRecording {
+  const recording = decodeRecording(value);
+  if (recording !== undefined) return recording;
+  throw new TailcastError('RECORDER_UNREACHABLE', `${base}: what it lists are no recordings`);
 }

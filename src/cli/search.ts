@@ -1,9 +1,9 @@
 /** `tailcast search` and `tailcast index status`: what a recorder's index knows. */
 import { z } from 'zod';
+import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
 import { parseQuery, QueryError } from '../search/query.ts';
 import type { CommandContext } from '../config/command-context.ts';
-import { RECORDING } from './archive.ts';
 import { recorderAddress } from './open-archive.ts';
 import { formatBytes, formatDuration, plain, print } from './output.ts';
 import { fetchJson } from './recorder-archive.ts';
@@ -22,7 +22,7 @@ const INDEX = z
 const FOUND = z.object({
   sessions: z.array(
     z.object({
-      recording: RECORDING,
+      recording: z.custom<ListedRecording>((value) => decodeRecording(value) !== undefined),
       hits: z.array(
         z.object({
           at: z.number(),

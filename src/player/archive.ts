@@ -1,28 +1,10 @@
 /** The recorder's read API as the page uses it (see `src/tsrecorder/serving/api.ts`). Paths are relative: the page may be mounted anywhere. */
 
+import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
 
-export interface Recording {
-  readonly id: string;
-  readonly state: 'open' | 'closed' | 'interrupted' | 'violated' | 'damaged' | 'unknown';
-  readonly startedAt: string;
-  readonly durationSeconds?: number;
-  readonly bytes: number;
-  readonly width: number;
-  readonly height: number;
-  readonly command?: string;
-  readonly kind: string;
-  readonly source: { readonly node: string; readonly user?: string; readonly tags?: readonly string[] };
-  readonly destination?: { readonly node: string };
-  readonly kubernetes?: { readonly namespace: string; readonly pod: string; readonly container: string };
-  readonly exitCode?: number;
-  /** Why the session did not begin or ended, in the words of the cluster. */
-  readonly exitMessage?: string;
-  readonly problem?: string;
-}
-
 export interface Page {
-  readonly recordings: readonly Recording[];
+  readonly recordings: readonly ListedRecording[];
   readonly next?: string | null;
 }
 
@@ -62,9 +44,9 @@ export async function listRecordings(
   return page;
 }
 
-export async function readRecording(id: string, signal: AbortSignal): Promise<Recording> {
-  const recording = await fetchJson(`${pathOf(id)}?view=1`, signal);
-  if (!isRecording(recording)) throw new Error('The recorder’s answer is not a recording.');
+export async function readRecording(id: string, signal: AbortSignal): Promise<ListedRecording> {
+  const recording = decodeRecording(await fetchJson(`${pathOf(id)}?view=1`, signal));
+  if (recording === undefined) throw new Error('The recorder’s answer is not a recording.');
   return recording;
 }
 
@@ -129,15 +111,10 @@ export function filterQuery(filter: Filter): Record<string, string> {
 }
 
 function isPage(value: unknown): value is Page {
-  return isRecord(value) && Array.isArray(value['recordings']) && value['recordings'].every(isRecording);
-}
-
-function isRecording(value: unknown): value is Recording {
   return (
     isRecord(value) &&
-    typeof value['id'] === 'string' &&
-    typeof value['state'] === 'string' &&
-    isRecord(value['source'])
+    Array.isArray(value['recordings']) &&
+    value['recordings'].every((entry) => decodeRecording(entry) !== undefined)
   );
 }
 

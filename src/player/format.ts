@@ -1,5 +1,5 @@
 /** Text for people: times, sizes and names. Pure. */
-import type { Recording } from './archive.ts';
+import type { ListedRecording, RecordingState } from '../wire/recorder-api/recording.ts';
 
 export function durationText(seconds: number | undefined): string {
   if (seconds === undefined) return '';
@@ -16,7 +16,7 @@ export function sizeText(bytes: number): string {
 }
 
 /** Who held the shell: the login, else the tags, else the node. */
-export function whoText({ source }: Recording): string {
+export function whoText({ source }: ListedRecording): string {
   return (
     source.user ??
     (source.tags !== undefined && source.tags.length > 0 ? source.tags.join(', ') : source.node)
@@ -24,30 +24,30 @@ export function whoText({ source }: Recording): string {
 }
 
 /** What was entered: `namespace/pod (container)`, else the node. */
-export function whereText({ kubernetes, destination }: Recording): string {
-  if (kubernetes === undefined) return destination?.node ?? '';
+export function whereText({ kubernetes, destination }: ListedRecording): string {
+  if (kubernetes === undefined) return destination.node;
   const container = kubernetes.container === '' ? '' : ` (${kubernetes.container})`;
   return `${kubernetes.namespace}/${kubernetes.pod}${container}`;
 }
 
-const STATE_WORDS: Readonly<Record<Recording['state'], string>> = {
+const STATE_WORDS = {
   open: 'live',
   closed: 'complete',
   interrupted: 'interrupted',
   violated: 'ended: broken stream',
   damaged: 'damaged',
-  unknown: 'unknown',
-};
+} satisfies Record<RecordingState, string>;
+const WORDS: ReadonlyMap<string, string> = new Map(Object.entries(STATE_WORDS));
 
-export function stateText({ state, exitCode, exitMessage }: Recording): string {
-  if (state !== 'closed') return STATE_WORDS[state];
+export function stateText({ state, exitCode, exitMessage }: ListedRecording): string {
+  if (state !== 'closed') return WORDS.get(state) ?? state;
   if (exitCode !== undefined) return `exit ${exitCode}`;
   // the cluster could not do what was asked for, e.g. there is no such program
   return exitMessage === undefined ? STATE_WORDS.closed : 'failed';
 }
 
 /** What of a recording holds the text that was looked for, when it is nothing that its row shows. */
-export function hiddenMatch(recording: Recording, text: string): string | undefined {
+export function hiddenMatch(recording: ListedRecording, text: string): string | undefined {
   const wanted = text.trim().toLowerCase();
   if (wanted === '') return undefined;
   const holds = (value: string | undefined): boolean => value?.toLowerCase().includes(wanted) === true;
@@ -55,7 +55,7 @@ export function hiddenMatch(recording: Recording, text: string): string | undefi
   if ([whoText(recording), whereText(recording), command].some(holds)) return undefined;
   const hidden: readonly (readonly [string, string | undefined])[] = [
     ['from', source.node],
-    ['through', destination?.node],
+    ['through', destination.node],
     ['tags', source.tags?.join(', ')],
     ['container', kubernetes?.container],
     ['state', problem],

@@ -1,6 +1,7 @@
 import type { JSX, TargetedInputEvent } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { EMPTY_FILTER, type Filter, type Recording } from './archive.ts';
+import { EMPTY_FILTER, type Filter } from './archive.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { wallText } from './clock-text.ts';
 import { durationText, hiddenMatch, sizeText, stateText, whereText, whoText } from './format.ts';
 import { formatRoute } from './route.ts';
@@ -60,7 +61,7 @@ function statusText({ recordings, next, loading, searchedTo, problem }: ListStat
 type KnownNames = Readonly<Record<Name, ReadonlySet<string>>>;
 
 /** The names in all recordings that this list has shown so far. */
-function useKnownNames(recordings: readonly Recording[]): KnownNames {
+function useKnownNames(recordings: readonly ListedRecording[]): KnownNames {
   const known = useRef({ user: new Set<string>(), namespace: new Set<string>(), pod: new Set<string>() });
   for (const { source, kubernetes } of recordings) {
     const names = { user: source.user, namespace: kubernetes?.namespace, pod: kubernetes?.pod };
@@ -155,7 +156,7 @@ function RecordingTable({
   recordings,
   text,
 }: {
-  readonly recordings: readonly Recording[];
+  readonly recordings: readonly ListedRecording[];
   readonly text: string;
 }): JSX.Element {
   return (
@@ -188,7 +189,7 @@ function RecordingRow({
   recording,
   text,
 }: {
-  readonly recording: Recording;
+  readonly recording: ListedRecording;
   readonly text: string;
 }): JSX.Element {
   const address = formatRoute({ view: 'recording', id: recording.id, at: undefined });

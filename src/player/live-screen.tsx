@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { createCastReader } from '../screen/cast-reader.ts';
 import { createTerminal, type PlayTerminal } from '../screen/terminal.ts';
-import type { Recording } from './archive.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { followLive } from './cast-source.ts';
 import { createScreenView } from './screen-view.ts';
 import { watchRoom } from './use-playback.ts';
@@ -17,7 +17,7 @@ const WORDS: Readonly<Record<Link, string>> = {
   over: 'The session is over.',
 };
 
-export function LiveScreen({ recording: { id } }: { readonly recording: Recording }): JSX.Element {
+export function LiveScreen({ recording: { id } }: { readonly recording: ListedRecording }): JSX.Element {
   const [screen, setScreen] = useState<HTMLElement | null>(null);
   const [link, setLink] = useState<Link>('connecting');
   useEffect(() => (screen === null ? undefined : follow(id, screen, setLink)), [screen, id]);

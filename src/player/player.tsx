@@ -3,7 +3,8 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Playback } from '../screen/playback.ts';
 import type { PlayIndex } from '../screen/play-index.ts';
-import { castAddress, type Recording } from './archive.ts';
+import { castAddress } from './archive.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { clockText, parseClock, type Zone } from './clock-text.ts';
 import { KeyHelp, useKeys, type KeyAction } from './keyboard.tsx';
 import { formatRoute } from './route.ts';
@@ -26,7 +27,7 @@ export function Player({
   zone,
   onZone,
 }: {
-  readonly recording: Recording;
+  readonly recording: ListedRecording;
   readonly startAt: number | undefined;
   readonly zone: Zone;
   readonly onZone: () => void;
@@ -101,7 +102,7 @@ export function Player({
 }
 
 interface ControlProps {
-  readonly recording: Recording;
+  readonly recording: ListedRecording;
   readonly playback: Playback | undefined;
   readonly state: Played['state'];
   readonly speed: number;

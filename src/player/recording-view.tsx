@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { readRecording, type Recording } from './archive.ts';
+import { readRecording } from './archive.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { wallText, type Zone } from './clock-text.ts';
 import { durationText, sizeText, stateText, whereText, whoText } from './format.ts';
 import { LiveScreen } from './live-screen.tsx';
@@ -17,7 +18,7 @@ export function RecordingView({
   readonly id: string;
   readonly startAt: number | undefined;
 }): JSX.Element {
-  const [recording, setRecording] = useState<Recording>();
+  const [recording, setRecording] = useState<ListedRecording>();
   const [problem, setProblem] = useState<string>();
   const [zone, setZone] = useZone();
   /** Who watched a session to its end stays there. */
@@ -89,12 +90,18 @@ function useZone(): [Zone, (zone: Zone) => void] {
   ];
 }
 
-function Facts({ recording, zone }: { readonly recording: Recording; readonly zone: Zone }): JSX.Element {
+function Facts({
+  recording,
+  zone,
+}: {
+  readonly recording: ListedRecording;
+  readonly zone: Zone;
+}): JSX.Element {
   const { kubernetes, source, destination } = recording;
   const facts: readonly (readonly [string, string | undefined])[] = [
     ['Who', whoText(recording)],
     ['From', source.node],
-    ['Through', destination?.node],
+    ['Through', destination.node],
     ['Namespace', kubernetes?.namespace],
     ['Pod', kubernetes?.pod],
     ['Container', kubernetes?.container],

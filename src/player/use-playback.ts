@@ -3,7 +3,8 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { Playback, type PlaybackState } from '../screen/playback.ts';
 import type { PlayIndex } from '../screen/play-index.ts';
 import { createTerminal } from '../screen/terminal.ts';
-import { readFrame, readPlayIndex, type Recording } from './archive.ts';
+import { readFrame, readPlayIndex } from './archive.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { openCast } from './cast-source.ts';
 import { createScreenView } from './screen-view.ts';
 
@@ -16,7 +17,7 @@ export interface Played {
 }
 
 export interface PlayedOptions {
-  readonly recording: Recording;
+  readonly recording: ListedRecording;
   readonly startAt: number | undefined;
   readonly autoPlay: boolean;
 }

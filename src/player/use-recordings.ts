@@ -3,7 +3,8 @@
  * with the place in it, by whoever comes back.
  */
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { listRecordings, type Filter, type Recording } from './archive.ts';
+import { listRecordings, type Filter } from './archive.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 
 /** How often the newest page is asked for again, so that running sessions appear by themselves. */
 const REFRESH_MS = 5000;
@@ -12,7 +13,7 @@ const MAX_EMPTY_PAGES = 200;
 const MAX_KEPT = 8;
 
 export interface ListState {
-  readonly recordings: readonly Recording[];
+  readonly recordings: readonly ListedRecording[];
   /** Where older ones begin; undefined when all are here. */
   readonly next: string | undefined;
   readonly problem: string | undefined;
@@ -108,7 +109,7 @@ function keep(key: string, state: ListState, scroll: number): void {
 }
 
 interface LoadedPage {
-  readonly recordings: readonly Recording[];
+  readonly recordings: readonly ListedRecording[];
   readonly next: string | undefined;
 }
 

@@ -12,11 +12,15 @@ import { createTestAuthority } from '../support/issued-certificates.ts';
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const RECORDING = {
   id: 'n1_2026-01-02T03:04:05.678Z',
+  key: 'n1/2026-01-02T03:04:05.678Z.cast',
   state: 'closed',
   startedAt: '2026-01-02T03:04:05.678Z',
   bytes: 10,
+  width: 80,
+  height: 24,
   kind: 'exec',
-  source: { node: 'laptop', user: 'alice@example.com' },
+  source: { node: 'laptop', nodeId: 'n1', user: 'alice@example.com' },
+  destination: { node: 'cluster', nodeId: 'n2' },
 };
 
 const folder = mkdtempSync(join(tmpdir(), 'tailcast-context-'));

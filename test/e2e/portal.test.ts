@@ -12,7 +12,7 @@ import { WebSocket } from 'ws';
 import { startDemoCluster } from '../../src/demo/cluster.ts';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
-import type { Recording } from '../../src/tsrecorder/library/recording.ts';
+import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { GATEWAY_HOST, introduce, sendHttp1, sendHttp2, type Outcome } from '../attack/arena.ts';
 import { openExec, type ExecClient } from '../support/exec-client.ts';
 import { startLocalApiDouble, taggedNode, type LocalApiDouble } from '../support/local-api-double.ts';

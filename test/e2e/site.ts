@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { startDemoCluster } from '../../src/demo/cluster.ts';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
-import type { Recording } from '../../src/tsrecorder/library/recording.ts';
+import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { openExec, type ExecClient } from '../support/exec-client.ts';
 import { startRole, type RoleProcess } from '../workers/role-process.ts';
 

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Recording } from '../../src/tsrecorder/library/recording.ts';
+import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import type { GatewayPlan } from './gateway-process.ts';
 import type { RecorderPlan } from './recorder-process.ts';
 import type { SessionReport } from './workload.ts';

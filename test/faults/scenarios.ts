@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node
 import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Recording } from '../../src/tsrecorder/library/recording.ts';
+import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { createFaultyDisk } from './disk.ts';
 import { startGateway, startRecorder, within, type RecorderProcess } from './processes.ts';
 import { FAULTS } from './s3-shim.ts';

@@ -1,18 +1,21 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { EMPTY_FILTER, filterQuery, type Recording } from '../../src/player/archive.ts';
+import { EMPTY_FILTER, filterQuery } from '../../src/player/archive.ts';
+import type { ListedRecording } from '../../src/wire/recorder-api/recording.ts';
 import { durationText, sizeText, stateText, whereText, whoText } from '../../src/player/format.ts';
 import { formatRoute, parseRoute } from '../../src/player/route.ts';
 
-const recording: Recording = {
+const recording: ListedRecording = {
   id: 'n1_2026-01-02T03:04:05.000000000Z',
+  key: 'n1/2026-01-02T03:04:05.000000000Z.cast',
   state: 'closed',
   startedAt: '2026-01-02T03:04:05Z',
   bytes: 10,
   width: 80,
   height: 24,
   kind: 'exec',
-  source: { node: 'laptop.example.ts.net', user: 'alice@example.com' },
+  source: { node: 'laptop.example.ts.net', nodeId: 'n1', user: 'alice@example.com' },
+  destination: { node: 'cluster', nodeId: 'n2' },
   kubernetes: { namespace: 'web', pod: 'nginx', container: 'app' },
 };
 
@@ -66,8 +69,8 @@ describe('the filter', () => {
 describe('texts', () => {
   it('say who, where and how it ended', () => {
     expect(whoText(recording)).toBe('alice@example.com');
-    expect(whoText({ ...recording, source: { node: 'n', tags: ['tag:ci'] } })).toBe('tag:ci');
-    expect(whoText({ ...recording, source: { node: 'n', tags: [] } })).toBe('n');
+    expect(whoText({ ...recording, source: { node: 'n', nodeId: 'n1', tags: ['tag:ci'] } })).toBe('tag:ci');
+    expect(whoText({ ...recording, source: { node: 'n', nodeId: 'n1', tags: [] } })).toBe('n');
     expect(whereText(recording)).toBe('web/nginx (app)');
     expect(stateText({ ...recording, exitCode: 3 })).toBe('exit 3');
     expect(stateText({ ...recording, state: 'open' })).toBe('live');

@@ -8,7 +8,7 @@ import { describe, expect, it } from 'vitest';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../../src/tsrecorder/store/store.ts';
-import type { Recording } from '../../src/tsrecorder/library/recording.ts';
+import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import {
   createRig,
   HEADER,

@@ -11,7 +11,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createSilentLogger } from '../../src/observe/logger.ts';
-import type { Recording } from '../../src/tsrecorder/library/recording.ts';
+import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { createRecorder, type Recorder, type RecorderOptions } from '../../src/tsrecorder/server.ts';
 import { createAckParser, type Ack } from '../../src/wire/recorder-api/ack.ts';
 

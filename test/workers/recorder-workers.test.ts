@@ -13,7 +13,7 @@ import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
-import type { Recording } from '../../src/tsrecorder/library/recording.ts';
+import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
 import { HEADER } from '../tsrecorder/recorder-rig.ts';
 import { eventually, servedBy, startRole, type RoleProcess } from './role-process.ts';

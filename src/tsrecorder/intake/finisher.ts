@@ -10,7 +10,7 @@ import { readCastTail } from '../library/cast-tail.ts';
 import { blockBytesFor, createSealer, type LineSeal } from '../evidence/line-seal.ts';
 import type { SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
 import { describeHead } from '../library/describe-head.ts';
-import type { Recording } from '../library/recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { finalState, problemOf, type SessionFacts } from '../library/session-facts.ts';
 import { sessionMark, type SessionPart } from '../library/session-part.ts';
 import { encodeSidecar } from '../library/sidecar.ts';

@@ -11,7 +11,7 @@ import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { cutSpool, memorized, readHead, reread, type FoundUpload } from './found-upload.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
-import type { Recording } from '../library/recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { describeEntry } from './live-entry.ts';
 import { createSessionFacts } from '../library/session-facts.ts';
 import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';

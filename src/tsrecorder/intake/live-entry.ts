@@ -1,7 +1,7 @@
 /** What of an upload is listed and served before the store has it. */
 import { describeHead } from '../library/describe-head.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
-import type { Recording } from '../library/recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { describePart } from './finisher.ts';
 import type { UploadSession } from './upload-session.ts';
 

@@ -5,7 +5,12 @@ import { TailcastError } from '../../errors.ts';
 import { hasReversedResize, parseCastHeader, type ParsedCastHeader } from '../../wire/asciicast/header.ts';
 import { WireError } from '../../wire/wire-error.ts';
 import { readJsonObject, spliceMembers } from './json-members.ts';
-import type { Recording, RecordingKind, RecordingNode, ResizeOrder } from './recording.ts';
+import type {
+  Recording,
+  RecordingKind,
+  RecordingNode,
+  ResizeOrder,
+} from '../../wire/recorder-api/recording.ts';
 
 /** What the header line says about a recording. */
 export interface CastHead extends Pick<

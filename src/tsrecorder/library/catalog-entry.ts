@@ -2,7 +2,7 @@
 import type { RecordingKey } from '../store/key.ts';
 import type { CastPiece } from './cast-pieces.ts';
 import type { LiveRecording } from './live-recording.ts';
-import type { Recording, ResizeOrder } from './recording.ts';
+import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
 
 /** A recording and where its bytes are. */
 export interface CatalogEntry {

@@ -1,5 +1,5 @@
 /** What a list may be narrowed to. Pure. */
-import type { Recording, RecordingKind, RecordingState } from './recording.ts';
+import type { Recording, RecordingKind, RecordingState } from '../../wire/recorder-api/recording.ts';
 
 /** What to list. Texts must be equal, except `text`, which must occur. */
 export interface CatalogQuery {

@@ -10,7 +10,7 @@ import type { CatalogEntry } from './catalog-entry.ts';
 import { createDescriber, type Describe } from './describe-stored.ts';
 import type { LiveRecording } from './live-recording.ts';
 import { joinParts, type DescribedPart } from './join-parts.ts';
-import type { Recording } from './recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { createScopes, isWithin, type Scope, type ScopeIndex } from './scope.ts';
 import { sessionMark } from './session-part.ts';
 import { fixedWidth, parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';

@@ -1,7 +1,7 @@
 /** What is known of a recording before anything of its output. */
 import { parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { CastHead } from './cast-head.ts';
-import type { Recording } from './recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 
 /** The part of a recording that its key and its header tell. */
 export function describeHead(

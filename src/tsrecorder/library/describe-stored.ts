@@ -6,7 +6,7 @@ import { storedFiles } from './cast-pieces.ts';
 import { readCastTail } from './cast-tail.ts';
 import { describeHead } from './describe-head.ts';
 import type { DescribedPart } from './join-parts.ts';
-import type { Recording, ResizeOrder } from './recording.ts';
+import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
 import { parseSidecar, type Sidecar } from './sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, ObjectStat, RecordingStore, StoredRecording } from '../store/store.ts';

@@ -5,7 +5,7 @@
 import { piecesBytes, type PartFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { joinNotes, readPlaced, type JoinedPart } from './join-notes.ts';
-import type { Recording } from './recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { SessionPart } from './session-part.ts';
 
 /** One part, described by itself. */

@@ -1,6 +1,6 @@
 /** A recording that is still in the spool, as those who list and read see it. */
 import type { RecordingKey } from '../store/key.ts';
-import type { Recording, ResizeOrder } from './recording.ts';
+import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
 import type { SessionPart } from './session-part.ts';
 
 /** A recording that is not in the store yet. */

@@ -3,7 +3,7 @@
  * no page and no time that an answer takes depends on what is hidden.
  */
 import { createGatekeeper } from '../../async/gatekeeper.ts';
-import type { Recording } from './recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 
 /** Everything, or the recordings that have one of these marks. */
 export type Scope = 'everything' | readonly string[];

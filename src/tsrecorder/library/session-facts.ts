@@ -4,7 +4,7 @@
  */
 import { parseAnnotation } from '../../wire/recorder-api/annotation.ts';
 import { WireError } from '../../wire/wire-error.ts';
-import type { RecordingState } from './recording.ts';
+import type { RecordingState } from '../../wire/recorder-api/recording.ts';
 import type { JournalNote } from '../spool/spool-journal.ts';
 
 /** Output that is missing from the cast, and where. */

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
-import type { Recording, ResizeOrder } from './recording.ts';
+import { RECORDING_STATES, type Recording, type ResizeOrder } from '../../wire/recorder-api/recording.ts';
 import type { RecordingGap } from './session-facts.ts';
 import type { SessionPart } from './session-part.ts';
 
@@ -43,7 +43,7 @@ const schema = z.object({
   recording: z.object({
     id: z.string(),
     key: z.string(),
-    state: z.enum(['open', 'closed', 'interrupted', 'violated', 'damaged']),
+    state: z.enum(RECORDING_STATES),
     startedAt: z.string(),
     durationSeconds: z.number().exactOptional(),
     bytes: z.number(),

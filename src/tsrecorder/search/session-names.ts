@@ -1,6 +1,6 @@
 /** What an index knows a recording by. Pure. */
 import type { SessionNames } from '../../search/search-index.ts';
-import type { Recording } from '../library/recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 
 export function sessionNames(recording: Recording): SessionNames {
   const { id, startedAt, source, destination, kubernetes, kind, state, command, durationSeconds, exitCode } =

@@ -4,7 +4,7 @@
  */
 import { TailcastError } from '../../errors.ts';
 import { readJsonObject, spliceMembers } from '../library/json-members.ts';
-import type { RecordingNode } from '../library/recording.ts';
+import type { RecordingNode } from '../../wire/recorder-api/recording.ts';
 import { eventKey, type RecordingKey } from '../store/key.ts';
 
 /**

@@ -15,7 +15,7 @@ import type { FoundSession } from '../../search/search-index.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { Scope } from '../library/scope.ts';
 import type { ViewerTerm, ViewerTerms } from '../../search/viewer-terms.ts';
-import type { Recording } from '../library/recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import type { Viewer } from './viewing.ts';

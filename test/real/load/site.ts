@@ -4,7 +4,7 @@ import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdir, readFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import type { Recording } from '../../../src/tsrecorder/library/recording.ts';
+import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 import { createFaultyDisk } from '../../faults/disk.ts';
 import { startRole, type RoleProcess } from '../../workers/role-process.ts';
 import { createPod } from '../cases/case.ts';

@@ -8,7 +8,7 @@ import { startDemoCluster } from '../../../src/demo/cluster.ts';
 import { mergeKubeconfig } from '../../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import type { Identity } from '../../../src/tailnet/identity.ts';
-import type { Recording } from '../../../src/tsrecorder/library/recording.ts';
+import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 import type { RecorderPlan } from '../../faults/recorder-process.ts';
 import { startRecorder, within, type RecorderProcess } from '../../faults/processes.ts';
 import { writeKubeconfig } from '../../support/kubectl.ts';

@@ -9,7 +9,7 @@ import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { type KubernetesRule, parseKubernetesRules } from '../../../src/tailnet/capabilities.ts';
-import type { Recording } from '../../../src/tsrecorder/library/recording.ts';
+import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 import { type Recorder, type RecorderOptions, createRecorder } from '../../../src/tsrecorder/server.ts';
 import { encodeCastEvent } from '../../../src/wire/asciicast/event.ts';
 import { type CastHeader, encodeCastHeader } from '../../../src/wire/asciicast/header.ts';

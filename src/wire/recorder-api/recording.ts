@@ -1,4 +1,7 @@
-/** What the API says about a recording. Plain data, JSON as it stands. */
+/**
+ * What the read API of a recorder (`GET api/v1/recordings`) says about a recording: plain data, JSON as it stands. Recorder,
+ * page and commands share it.
+ */
 
 /**
  * `open`: the upload runs, or may still be continued. `closed`: it ended as it should. `interrupted`: it was cut, or the
@@ -6,17 +9,16 @@
  * `damaged`: there is a file, but its header cannot be read.
  */
 export const RECORDING_STATES = ['open', 'closed', 'interrupted', 'violated', 'damaged'] as const;
-
 export type RecordingState = (typeof RECORDING_STATES)[number];
 
 export type RecordingKind = 'exec' | 'attach' | 'ssh' | 'unknown';
 
-export interface Recording {
+export interface Recording<State extends string = RecordingState, Kind extends string = RecordingKind> {
   /** `<node>_<time>`: stable, unique in the store, safe in a path segment. */
   readonly id: string;
   /** Name of the cast in the store. */
   readonly key: string;
-  readonly state: RecordingState;
+  readonly state: State;
   /** When the recorder received the header: RFC 3339 in UTC, milliseconds. */
   readonly startedAt: string;
   /** Time of the last event; absent while nothing or nothing readable was recorded. */
@@ -28,7 +30,7 @@ export interface Recording {
   /** Rows at the start; 0 without a terminal. */
   readonly height: number;
   readonly command?: string;
-  readonly kind: RecordingKind;
+  readonly kind: Kind;
   readonly source: RecordingSource;
   readonly destination: RecordingNode;
   readonly kubernetes?: RecordingPod;
@@ -57,5 +59,54 @@ export interface RecordingPod {
   readonly container: string;
 }
 
+/** A recording as somebody reads it who may be older than the recorder: states and kinds that are news to him stay. */
+export type ListedRecording = Recording<string, string>;
+
 /** Which number a resize event names first. The reference's API proxy writes rows first; asciicast says columns first. */
 export type ResizeOrder = 'columnsFirst' | 'rowsFirst';
+
+/** @returns undefined when the value is no recording */
+export function decodeRecording(value: unknown): ListedRecording | undefined {
+  return isListed(value) ? value : undefined;
+}
+
+function isListed(value: unknown): value is ListedRecording {
+  return (
+    isRecord(value) &&
+    has(value, 'string', 'id', 'key', 'state', 'startedAt', 'kind') &&
+    has(value, 'number', 'bytes', 'width', 'height') &&
+    mayHave(value, 'string', 'command', 'exitMessage', 'problem') &&
+    mayHave(value, 'number', 'durationSeconds', 'exitCode') &&
+    isSource(value['source']) &&
+    isNode(value['destination']) &&
+    (value['kubernetes'] === undefined || isPod(value['kubernetes']))
+  );
+}
+
+function isNode(value: unknown): value is Readonly<Record<string, unknown>> {
+  return isRecord(value) && has(value, 'string', 'node', 'nodeId');
+}
+
+function isSource(value: unknown): boolean {
+  if (!isNode(value) || !mayHave(value, 'string', 'user')) return false;
+  const { tags } = value;
+  return tags === undefined || (Array.isArray(tags) && tags.every((tag) => typeof tag === 'string'));
+}
+
+function isPod(value: unknown): boolean {
+  return isRecord(value) && has(value, 'string', 'namespace', 'pod', 'container');
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+function isRecord(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null;
+}
+
+function has(value: Fields, type: 'string' | 'number', ...names: readonly string[]): boolean {
+  return names.every((name) => typeof value[name] === type);
+}
+
+function mayHave(value: Fields, type: 'string' | 'number', ...names: readonly string[]): boolean {
+  return names.every((name) => value[name] === undefined || typeof value[name] === type);
+}
