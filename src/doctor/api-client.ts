@@ -31,6 +31,7 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
   ): Promise<ApiAnswer> => {
     const authorization = await server.authorization();
     const content = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
+    const tunnel = await server.open?.(signal);
     const askedAtMs = unixMs();
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
       const outgoing = request(
@@ -42,6 +43,7 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
           path: server.basePath + path,
           ...server.tls,
           agent: false,
+          ...(tunnel === undefined ? {} : { socket: tunnel }),
           signal,
           headers: {
             host: server.hostHeader,

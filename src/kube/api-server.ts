@@ -5,6 +5,7 @@ import { createSecureContext } from 'node:tls';
 import { TailcastError, errorText } from '../errors.ts';
 import { createExecCredentialSource, type ExecCredentialSource } from './kubeconfig-exec.ts';
 import { pathInKubeconfig, readKubeconfigContext, type KubeconfigContext } from './kubeconfig.ts';
+import { createTunnel, type OpenTunnel } from './proxy-tunnel.ts';
 import { createReloadedFile } from './token.ts';
 
 /** What `tls.connect` needs besides host, port and server name. */
@@ -27,6 +28,8 @@ export interface ApiServer {
   readonly basePath: string;
   /** The value for `Host`. */
   readonly hostHeader: string;
+  /** A connection to host and port through the proxy that the kubeconfig names; undefined: connect to them. */
+  readonly open?: OpenTunnel | undefined;
   /** Stays the same object until the client certificate changes, so that a `SecureContext` can be kept per object. */
   readonly tls: ApiServerTls;
   /**
@@ -114,13 +117,9 @@ async function fromKubeconfig(context: KubeconfigContext, options: ApiServerOpti
   const { cluster, clusterName } = context;
   const key = (name: string): string =>
     `kubeconfig ${cluster.file}: clusters[${clusterName}].cluster.${name}`;
-  if (cluster.value['proxy-url'] !== undefined && cluster.value['proxy-url'] !== '') {
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      `${key('proxy-url')} is not supported; reach the API server directly`,
-    );
-  }
   const endpoint = parseServer(cluster.value.server, key('server'));
+  const proxy = cluster.value['proxy-url'] ?? '';
+  const open = proxy === '' ? undefined : createTunnel(proxy, key('proxy-url'), endpoint);
   const insecure = cluster.value['insecure-skip-tls-verify'] === true;
   const ca = pemOf(cluster.value, 'certificate-authority', cluster.file, `clusters[${clusterName}].cluster`);
   if (insecure && ca !== undefined) {
@@ -139,6 +138,7 @@ async function fromKubeconfig(context: KubeconfigContext, options: ApiServerOpti
   return {
     ...endpoint,
     serverName: named !== '' ? named : isIP(endpoint.host) === 0 ? endpoint.host : '',
+    open,
     get tls() {
       return tls;
     },

@@ -265,7 +265,7 @@ describe('an API server from a kubeconfig', () => {
       () => ({ cluster: { server: 'https://u:hunter2@prod' } }),
       /may only hold a host/,
     ],
-    ['a proxy', () => ({ cluster: { 'proxy-url': 'socks5://x' } }), /proxy-url is not supported/],
+    ['a proxy of another kind', () => ({ cluster: { 'proxy-url': 'ftp://x' } }), /proxy-url is no proxy/],
     [
       'a CA and no check',
       () => ({ cluster: { 'insecure-skip-tls-verify': true } }),

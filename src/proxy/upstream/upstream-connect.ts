@@ -2,7 +2,7 @@
  * Opens TLS connections to the API server. One secure context for all of them (it holds the CA and client certificate;
  * sharing it saves some 25 KB per connection), TLS sessions resumed, Nagle off, TCP keep-alive on.
  */
-import { isIP, type OnReadOpts } from 'node:net';
+import { isIP, type OnReadOpts, type Socket } from 'node:net';
 import {
   connect,
   createSecureContext,
@@ -19,6 +19,8 @@ export interface UpstreamEndpoint {
   readonly port: number;
   /** Name its certificate is checked against, when that is not `host`. */
   readonly serverName: string | undefined;
+  /** A connection to host and port through a proxy; without it they are connected to. */
+  readonly open?: ((signal: AbortSignal) => Promise<Socket>) | undefined;
   /** Replaced by a new object when what is in it changes. */
   readonly tls: ConnectionOptions;
 }
@@ -45,9 +47,22 @@ export function createUpstreamConnector(
   const connectTimeoutMs = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
   let made: { readonly from: ConnectionOptions; readonly context: SecureContext } | undefined;
   let session: Buffer | undefined;
+  async function openTunnel(): Promise<Socket | undefined> {
+    if (endpoint.open === undefined) return undefined;
+    const signal = AbortSignal.timeout(connectTimeoutMs);
+    try {
+      return await endpoint.open(signal);
+    } catch (error) {
+      const where = `${endpoint.host}:${endpoint.port}`;
+      if (!signal.aborted) throw error;
+      const detail = `${where}: no connection within ${connectTimeoutMs} ms`;
+      throw new TailcastError('UPSTREAM_UNAVAILABLE', detail, { cause: error });
+    }
+  }
   return {
-    connect: (onRead) =>
-      new Promise((resolve, reject) => {
+    async connect(onRead) {
+      const tunnel = await openTunnel();
+      return new Promise((resolve, reject) => {
         if (made?.from !== endpoint.tls) {
           made = { from: endpoint.tls, context: createSecureContext(endpoint.tls) };
           session = undefined;
@@ -61,7 +76,9 @@ export function createUpstreamConnector(
           // SNI carries names only (RFC 6066 §3); for an address the certificate is checked against the host
           servername: isIP(name) === 0 ? name : '',
           ALPNProtocols: ['http/1.1'],
-          ...(onRead === undefined ? {} : { onread: readInto(onRead) }),
+          // over a connection that is there already Node reads as it always does
+          ...(tunnel === undefined ? {} : { socket: tunnel }),
+          ...(onRead === undefined || tunnel !== undefined ? {} : { onread: readInto(onRead) }),
           ...(session === undefined ? {} : { session }),
         };
         // NOTE: `onread` is documented for `tls.connect`, but not in the types of its options
@@ -90,7 +107,8 @@ export function createUpstreamConnector(
           socket.setKeepAlive(true, KEEP_ALIVE_MS);
           resolve(socket);
         });
-      }),
+      });
+    },
   };
 }
 
