@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { createGatekeeper } from '../../src/async/gatekeeper.ts';
 import { createSequence } from '../../src/async/sequence.ts';
-import { settle } from '../support/fake-clock.ts';
+import { settle } from '../operator/fake-clock.ts';
 
 /** Work that a test ends. */
 function work(): {

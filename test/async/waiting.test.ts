@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { createBackoff } from '../../src/async/backoff.ts';
 import { pause } from '../../src/async/pause.ts';
 import { settledWithin, within } from '../../src/async/within.ts';
-import { createFakeClock, settle, type FakeClock } from '../support/fake-clock.ts';
+import { createFakeClock, settle, type FakeClock } from '../operator/fake-clock.ts';
 
 let clock: FakeClock;
 let abort: AbortController;

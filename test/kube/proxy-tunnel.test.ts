@@ -182,7 +182,7 @@ describe('the gateway’s connection through a proxy', () => {
       const authority = await createTestAuthority();
       const { keyPem: key, certificatePem: cert } = await authority.issue(['kubernetes']);
       const api = createHttpsServer({ key, cert }, (_request, response) => response.end('x'.repeat(100_000)));
-      const apiPort = await listen(api as unknown as Server);
+      const apiPort = await listen(api);
       const proxy = scheme === 'http' ? await startConnectProxy(apiPort) : await startSocksProxy(apiPort);
       const target = { host: 'kubernetes', port: 443 };
       const connector = createUpstreamConnector({

@@ -3,7 +3,7 @@ import { createSilentLogger } from '../../src/observe/logger.ts';
 import { KubeRefusal, type KubeClient } from '../../src/operator/kube-client.ts';
 import type { KubeObject } from '../../src/operator/kube-object.ts';
 import { runWhileLeading } from '../../src/operator/leader.ts';
-import { createFakeClock, settle, type FakeClock } from '../support/fake-clock.ts';
+import { createFakeClock, settle, type FakeClock } from './fake-clock.ts';
 
 const TIMING = { leaseMs: 15_000, renewDeadlineMs: 10_000, retryMs: 2_000 };
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { createWorkQueue, type WorkQueue } from '../../src/operator/queue.ts';
-import { createFakeClock, settle, type FakeClock } from '../support/fake-clock.ts';
+import { createFakeClock, settle, type FakeClock } from './fake-clock.ts';
 
 interface Work {
   readonly queue: WorkQueue;

@@ -9,7 +9,7 @@ import { createOperatorMetrics, type OperatorMetrics } from '../../../src/operat
 import { createProxyGroupReconciler } from '../../../src/operator/proxy-group/reconcile.ts';
 import { createTailnets } from '../../../src/operator/tailnets.ts';
 import { startApiServerDouble, type ApiServerDouble, type StoredObject } from '../api-server-double.ts';
-import { createFakeClock } from '../../support/fake-clock.ts';
+import { createFakeClock } from '../fake-clock.ts';
 import { createControlDouble, type ControlDouble } from '../recorder/control-double.ts';
 import { OPTIONS } from '../recorder/recorders.ts';
 import { proxyGroupObject } from './proxy-groups.ts';

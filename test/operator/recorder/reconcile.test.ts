@@ -9,7 +9,7 @@ import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
 import { createRecorderReconciler } from '../../../src/operator/recorder/reconcile.ts';
 import { createTailnets } from '../../../src/operator/tailnets.ts';
 import { startApiServerDouble, type ApiServerDouble, type StoredObject } from '../api-server-double.ts';
-import { createFakeClock, type FakeClock } from '../../support/fake-clock.ts';
+import { createFakeClock, type FakeClock } from '../fake-clock.ts';
 import { createControlDouble, type ControlDouble } from './control-double.ts';
 import { OPTIONS, recorderObject, S3 } from './recorders.ts';
 import { referenceState } from './reference-objects.ts';
