@@ -125,7 +125,7 @@ export async function createRecorder(given: RecorderOptions): Promise<Recorder> 
     given.spoolDirectory === undefined
       ? await placeSpool(given.directory, given.log)
       : { directory: given.spoolDirectory, left: undefined };
-  const options: PlacedOptions = { ...given, spoolDirectory: place.directory };
+  const options = settle(given, place.directory);
   const slot = options.slot ?? { number: 0, of: 1 };
   const spoolDirectory = slotDirectory(options.spoolDirectory, slot);
   await makeDirectory(spoolDirectory);
@@ -133,7 +133,7 @@ export async function createRecorder(given: RecorderOptions): Promise<Recorder> 
   try {
     const parts = await startIngest(options, store, spoolDirectory);
     const left = slot.number === 0 ? settleOthers(options, store, slot.of, place.left) : Promise.resolve();
-    const maxBytes = { ...DEFAULT_LIMITS, ...options.limits }.maxPlayIndexBytes;
+    const maxBytes = options.limits.maxPlayIndexBytes;
     const spools = Array.from({ length: slot.of }, (_, number) =>
       slotDirectory(options.spoolDirectory, { number }),
     );
@@ -149,12 +149,27 @@ export async function createRecorder(given: RecorderOptions): Promise<Recorder> 
   }
 }
 
-/** The options of a recorder whose spool has its place. */
-type PlacedOptions = RecorderOptions & Required<Pick<RecorderOptions, 'spoolDirectory'>>;
+/** The options with everything that has a default: it is merged here and nowhere else. */
+interface SettledOptions extends RecorderOptions {
+  readonly limits: RecorderLimits;
+  readonly timing: RecorderTiming;
+  readonly clock: RecorderClock;
+  readonly spoolDirectory: string;
+}
+
+function settle(options: RecorderOptions, spoolDirectory: string): SettledOptions {
+  return {
+    ...options,
+    spoolDirectory,
+    limits: { ...DEFAULT_LIMITS, ...options.limits },
+    timing: { ...DEFAULT_TIMING, ...options.timing },
+    clock: options.clock ?? SYSTEM_CLOCK,
+  };
+}
 
 /** Brings into the store what processes have left that there are no more. */
 function settleOthers(
-  options: PlacedOptions,
+  options: SettledOptions,
   store: RecordingStore,
   count: number,
   earlier: string | undefined,
@@ -166,17 +181,13 @@ function settleOthers(
     spool: options.spoolDirectory,
     count,
     earlier,
-    limitMs: { ...DEFAULT_TIMING, ...options.timing }.maxStoreRetryMs,
+    limitMs: options.timing.maxStoreRetryMs,
     log: options.log,
     open: (directory) => startIngest({ ...alone, timing, registry: new Registry() }, store, directory),
   });
 }
 
-async function openStore({
-  bucket,
-  directory,
-  clock = SYSTEM_CLOCK,
-}: RecorderOptions): Promise<RecordingStore> {
+async function openStore({ bucket, directory, clock }: SettledOptions): Promise<RecordingStore> {
   if (bucket === undefined) return createDiskStore(directory);
   return createS3Store({ ...S3_LISTING, bucket, nowMs: () => clock.now() });
 }
@@ -199,13 +210,12 @@ interface ServedParts extends IngestParts {
 }
 
 async function startIngest(
-  options: PlacedOptions,
+  options: SettledOptions,
   store: RecordingStore,
   spoolDirectory: string,
 ): Promise<IngestParts> {
-  const limits = { ...DEFAULT_LIMITS, ...options.limits };
-  const timing = { ...DEFAULT_TIMING, ...options.timing };
-  const { log, clock = SYSTEM_CLOCK } = options;
+  const { limits, timing } = options;
+  const { log, clock } = options;
   const metrics = createRecorderMetrics(options.registry, () => statusOf(ingest, group, evidence));
   const issueTime = createReceiveTimes(() => clock.now());
   const group = createCommits(timing.commitWindowMs, clock, metrics, () => ingest.resumeWaiting());
@@ -272,12 +282,12 @@ async function startIngest(
 }
 
 function openCatalog(
-  options: PlacedOptions,
+  options: SettledOptions,
   store: RecordingStore,
   live: Ingest['live'],
   shared: SharedBucket | undefined,
 ): Catalog {
-  const { clock = SYSTEM_CLOCK } = options;
+  const { clock } = options;
   return createCatalog({
     store,
     remote: mergeRemotes([
@@ -285,20 +295,19 @@ function openCatalog(
       ...(shared === undefined ? [] : [() => shared.remote()]),
     ]),
     live,
-    refreshMs: { ...DEFAULT_TIMING, ...options.timing }.listRefreshMs,
-    maxCached: { ...DEFAULT_LIMITS, ...options.limits }.maxCachedRecordings,
+    refreshMs: options.timing.listRefreshMs,
+    maxCached: options.limits.maxCachedRecordings,
     now: () => clock.monotonic(),
   });
 }
 
 function startEvidence(
-  { log, evidenceKey, clock = SYSTEM_CLOCK, ...options }: PlacedOptions,
+  { log, evidenceKey, clock, ...options }: SettledOptions,
   store: RecordingStore,
   spoolDirectory: string,
   metrics: RecorderMetrics,
 ): Promise<SessionEvidence> {
   return openEvidence({
-    ...DEFAULT_TIMING,
     ...options.timing,
     store,
     spoolDirectory,
@@ -312,11 +321,11 @@ function startEvidence(
 
 /** What is told to those who ask for recordings. */
 function openSearch(
-  options: PlacedOptions,
+  options: SettledOptions,
   store: RecordingStore,
   { ingest, catalog }: IngestParts,
 ): RecorderSearch | undefined {
-  const { searchText, log, clock = SYSTEM_CLOCK } = options;
+  const { searchText, log, clock } = options;
   if (searchText === undefined) return undefined;
   return openRecorderSearch({
     directory: indexDirectory(options.spoolDirectory),
@@ -331,12 +340,12 @@ function openSearch(
 }
 
 function apiOf(
-  options: PlacedOptions,
+  options: SettledOptions,
   store: RecordingStore,
   { catalog, evidence, events, freeBytes, told, playIndexes }: ServedParts,
   shared: Pick<ApiOptions, 'access' | 'hosts'>,
 ): ApiOptions {
-  const { log, playerDirectory, clock = SYSTEM_CLOCK } = options;
+  const { log, playerDirectory, clock } = options;
   const nowMs = (): number => clock.now();
   const sessionSearch = told.search;
   const cursors = createCursors(evidence.key.secret('cursors'));
@@ -355,12 +364,10 @@ function apiOf(
   };
 }
 
-function uploadsOf(options: RecorderOptions, parts: ServedParts): Uploads {
+function uploadsOf(options: SettledOptions, parts: ServedParts): Uploads {
   const { ingest, events, freeBytes, issueTime, metrics } = parts;
   return createUploads({
-    ...DEFAULT_LIMITS,
     ...options.limits,
-    ...DEFAULT_TIMING,
     ...options.timing,
     ingest,
     putEvent: (key, content) => events.put(key, content),
@@ -373,16 +380,15 @@ function uploadsOf(options: RecorderOptions, parts: ServedParts): Uploads {
 }
 
 async function listen(
-  options: PlacedOptions,
+  options: SettledOptions,
   store: RecordingStore,
   parts: ServedParts,
   unlock: () => Promise<void>,
 ): Promise<Recorder> {
   const { ingest, group, finisher, catalog, evidence, events, metrics } = parts;
   const { shared, freeBytes, playIndexes } = parts;
-  const limits = { ...DEFAULT_LIMITS, ...options.limits };
-  const timing = { ...DEFAULT_TIMING, ...options.timing };
-  const { log, clock = SYSTEM_CLOCK } = options;
+  const { limits, timing } = options;
+  const { log, clock } = options;
   const hosts = createHosts(options.hostNames ?? []);
   const { maxViewers } = limits;
   const access = createViewerAccess({
