@@ -1,6 +1,5 @@
 /** Puts a recorder together: store, spool, ingest, catalogue, and the port they are reached on. */
 import { Registry } from 'prom-client';
-import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { IndexedText } from '../search/moments.ts';
 import { addApi, type ApiOptions } from './serving/api.ts';
@@ -13,20 +12,15 @@ import { openRecorderEvents, type EventLayout, type RecorderEvents } from './eve
 import { createFinisher } from './intake/finisher.ts';
 import { roomFor } from './store/free-room.ts';
 import { createCommits } from './intake/commits.ts';
-import type { GroupCommit } from './intake/group-commit.ts';
 import { createCursors } from './serving/cursors.ts';
 import { createHosts } from './serving/hosts.ts';
 import { openListeners, type ListenAddress } from './serving/listeners.ts';
 import { Ingest } from './intake/ingest.ts';
 import { closeUploads, settleLeftSpools, type SpoolParts } from './intake/left-spools.ts';
 import { createLiveSockets } from './serving/live-socket.ts';
+import { statusOf } from './intake/recorder-status.ts';
 import { createReceiveTimes } from './intake/receive-time.ts';
-import {
-  createRecorderMetrics,
-  createUploadMeter,
-  type RecorderMetrics,
-  type RecorderStatus,
-} from './intake/recorder-metrics.ts';
+import { createRecorderMetrics, createUploadMeter, type RecorderMetrics } from './intake/recorder-metrics.ts';
 import {
   DEFAULT_LIMITS,
   DEFAULT_TIMING,
@@ -39,6 +33,7 @@ import { startRetention } from './retention/retention-run.ts';
 import type { RetentionPolicy } from './retention/retention.ts';
 import { createSiblings, mergeRemotes, slotDirectory, type SpoolSlot } from './intake/siblings.ts';
 import { indexDirectory, openRecorderSearch, type RecorderSearch } from './search/recorder-search.ts';
+import { forgetRemoved } from './playback/forget-removed.ts';
 import type { PlayIndexes } from './playback/play-indexes.ts';
 import { openSpoolIndexes } from './playback/spool-indexes.ts';
 import { lockSpool } from './spool/spool-lock.ts';
@@ -451,28 +446,5 @@ async function listen(
       await evidence.close();
       await unlock();
     },
-  };
-}
-
-/** What is derived from a recording goes with it. */
-function forgetRemoved(
-  playIndexes: PlayIndexes,
-  removed: readonly { readonly id: string }[],
-  log: Logger,
-): void {
-  if (removed.length === 0) return;
-  playIndexes
-    .forget(removed.map(({ id }) => id))
-    .catch((error: unknown) => log.warn({ error: errorText(error) }, 'play indexes could not be removed'));
-}
-
-function statusOf(ingest: Ingest, group: GroupCommit, evidence: SessionEvidence): RecorderStatus {
-  const { bytes, oldestStoringMs, ...sessions } = ingest.status();
-  return {
-    sessions,
-    spoolBytes: bytes,
-    waitingBytes: group.waitingBytes,
-    oldestStoringSeconds: oldestStoringMs / 1000,
-    unpublishedEntries: evidence.unpublished,
   };
 }

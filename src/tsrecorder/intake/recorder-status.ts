@@ -1,0 +1,17 @@
+/** How a recorder is, for its metrics. */
+import type { SessionEvidence } from '../evidence/session-evidence.ts';
+import type { GroupCommit } from './group-commit.ts';
+import type { Ingest } from './ingest.ts';
+import type { RecorderStatus } from './recorder-metrics.ts';
+
+/** Asked for whenever the metrics are. */
+export function statusOf(ingest: Ingest, group: GroupCommit, evidence: SessionEvidence): RecorderStatus {
+  const { bytes, oldestStoringMs, ...sessions } = ingest.status();
+  return {
+    sessions,
+    spoolBytes: bytes,
+    waitingBytes: group.waitingBytes,
+    oldestStoringSeconds: oldestStoringMs / 1000,
+    unpublishedEntries: evidence.unpublished,
+  };
+}

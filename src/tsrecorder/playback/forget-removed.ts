@@ -1,0 +1,15 @@
+import { errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { PlayIndexes } from './play-indexes.ts';
+
+/** What is derived from a recording goes with it. */
+export function forgetRemoved(
+  playIndexes: PlayIndexes,
+  removed: readonly { readonly id: string }[],
+  log: Logger,
+): void {
+  if (removed.length === 0) return;
+  playIndexes
+    .forget(removed.map(({ id }) => id))
+    .catch((error: unknown) => log.warn({ error: errorText(error) }, 'play indexes could not be removed'));
+}
