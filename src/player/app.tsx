@@ -26,7 +26,7 @@ export function App(): JSX.Element {
         {route.view === 'list' ? (
           <ListView filter={route.filter} />
         ) : (
-          <RecordingView key={route.id} id={route.id} startAt={route.at} />
+          <RecordingView key={route.id} id={route.id} startAt={route.at} find={route.find ?? ''} />
         )}
       </main>
     </>

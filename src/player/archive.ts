@@ -1,6 +1,7 @@
 /** The recorder's read API as the page uses it (see `src/tsrecorder/serving/api.ts`). Paths are relative: the page may be mounted anywhere. */
 
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
+import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcript-document.ts';
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
 
 export interface Page {
@@ -83,6 +84,22 @@ export async function readFrame(id: string, index: number, signal: AbortSignal):
   const screen = await fetchJson(`${pathOf(id)}/playback?view=1&frame=${index}`, signal);
   if (typeof screen !== 'string') throw new Error('The recorder’s answer is not a screen.');
   return screen;
+}
+
+/** The recording as text, or how far it is made. Undefined when there is none to be had. */
+export async function readTranscript(
+  id: string,
+  signal: AbortSignal,
+): Promise<TranscriptDocument | PlayIndexPending | undefined> {
+  const response = await ask(`${pathOf(id)}/transcript?view=1`, signal);
+  if (!response.ok) return undefined;
+  const body: unknown = await response.json();
+  if (isRecord(body) && typeof body['progress'] === 'number') return { progress: body['progress'] };
+  return isTranscript(body) ? body : undefined;
+}
+
+function isTranscript(body: unknown): body is TranscriptDocument {
+  return isRecord(body) && body['version'] === TRANSCRIPT_VERSION && Array.isArray(body['rows']);
 }
 
 function pathOf(id: string): string {

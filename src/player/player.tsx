@@ -1,19 +1,17 @@
 /** The screen of a recording with everything that moves it. */
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { Playback } from '../screen/playback.ts';
-import type { PlayIndex } from '../screen/play-index.ts';
 import { castAddress } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { clockText, parseClock, type Zone } from './clock-text.ts';
-import { KeyHelp, useKeys, type KeyAction } from './keyboard.tsx';
+import { KeyHelp, useKeys } from './keyboard.tsx';
+import { keyActions, SPEEDS, toggle } from './player-keys.ts';
 import { formatRoute } from './route.ts';
-import { Timeline } from './timeline.tsx';
+import { Timeline, type TimelineMark } from './timeline.tsx';
+import { TranscriptView } from './transcript-view.tsx';
 import { usePlayback, type Played } from './use-playback.ts';
 
-const SPEEDS = [0.5, 1, 2, 4, 8, 16];
-const STEP_SECONDS = 5;
-const LONG_STEP_SECONDS = 60;
 const TOLD_MS = 4000;
 
 /** Who asked their system for less movement is shown a still picture first. */
@@ -21,29 +19,33 @@ function prefersStill(): boolean {
   return matchMedia('(prefers-reduced-motion: reduce)').matches;
 }
 
-export function Player({
-  recording,
-  startAt,
-  zone,
-  onZone,
-}: {
+const TRANSCRIPT_KEY = 'tailcast.transcript';
+const NO_MARKS: readonly TimelineMark[] = [];
+
+export interface PlayerProps {
   readonly recording: ListedRecording;
   readonly startAt: number | undefined;
+  /** Looked for in the transcript; empty for nothing. */
+  readonly find: string;
   readonly zone: Zone;
   readonly onZone: () => void;
-}): JSX.Element {
+}
+
+export function Player({ recording, startAt, find, zone, onZone }: PlayerProps): JSX.Element {
   const [screen, setScreen] = useState<HTMLElement | null>(null);
   const [speed, setSpeed] = useState(1);
   const [skips, setSkips] = useState(true);
-  const [told, setTold] = useState('');
+  const [told, tell] = useTold();
   const [helps, setHelps] = useState(false);
   const played = usePlayback(screen, { recording, startAt, autoPlay: !prefersStill() });
   const { playback, state, index } = played;
+  const choice = useTranscriptChoice(find);
+  const { reads, useReads, hits } = choice;
+  const marks = useMemo(
+    () => sorted([...(index?.marks ?? []), ...endOf(recording), ...hits]),
+    [index, recording, hits],
+  );
 
-  const tell = (text: string): void => {
-    setTold(text);
-    setTimeout(() => setTold((now) => (now === text ? '' : now)), TOLD_MS);
-  };
   const link = (): void => void copyLink(recording.id, playback?.state.position ?? 0).then(tell);
   const useSpeed = (factor: number): void => {
     setSpeed(factor);
@@ -55,11 +57,12 @@ export function Player({
   };
   const actions = keyActions({
     playback,
-    index,
+    marks,
     speed,
     skips,
     useSpeed,
     useSkips,
+    onTranscript: () => useReads(!reads),
     onZone,
     onLink: link,
     onHelp: () => setHelps((shown) => !shown),
@@ -70,26 +73,30 @@ export function Player({
 
   return (
     <section class="player" aria-label="Player">
-      {/* lang: what was on a screen is in no language that we know */}
-      <div
-        ref={setScreen}
-        class="terminal"
-        role="img"
-        aria-label="Screen of the session"
-        lang="zxx"
-        translate={false}
-      />
+      <div class={choice.reads ? 'stage with-transcript' : 'stage'}>
+        {/* lang: what was on a screen is in no language that we know */}
+        <div
+          ref={setScreen}
+          class="terminal"
+          role="img"
+          aria-label="Screen of the session"
+          lang="zxx"
+          translate={false}
+        />
+        <TranscriptBeside id={recording.id} find={find} played={played} choice={choice} />
+      </div>
       <Notices played={played} />
       <Timeline
         position={state.position}
         seconds={state.seconds}
         index={index}
+        marks={marks}
         startedAt={recording.startedAt}
         zone={zone}
         onSeek={(seconds) => void playback?.seek(seconds)}
       />
       <Controls
-        {...{ recording, playback, state, speed, skips, zone, useSpeed, useSkips, onZone }}
+        {...{ recording, playback, state, speed, skips, reads, zone, useSpeed, useSkips, useReads, onZone }}
         onLink={link}
         onHelp={() => setHelps(true)}
       />
@@ -101,23 +108,117 @@ export function Player({
   );
 }
 
+/** A sentence for a few seconds. */
+function useTold(): [string, (text: string) => void] {
+  const [told, setTold] = useState('');
+  return [
+    told,
+    (text) => {
+      setTold(text);
+      setTimeout(() => setTold((now) => (now === text ? '' : now)), TOLD_MS);
+    },
+  ];
+}
+
+function sorted(marks: readonly TimelineMark[]): readonly TimelineMark[] {
+  return marks.toSorted((left, right) => left.at - right.at);
+}
+
+/** How the session ended, as far as that is known. */
+function endOf({
+  durationSeconds,
+  exitCode,
+  exitMessage,
+  state,
+  problem,
+}: ListedRecording): readonly TimelineMark[] {
+  const at = durationSeconds ?? 0;
+  const cut = state === 'closed' || problem === undefined ? [] : [problem];
+  const code = exitCode === undefined ? [] : [`exit ${exitCode}`];
+  const text = [...code, ...(exitMessage === undefined ? [] : [exitMessage]), ...cut].join(': ');
+  if (text === '') return [];
+  return [{ at, kind: exitCode === 0 && cut.length === 0 ? 'exit' : 'failure', text }];
+}
+
+interface TranscriptChoice {
+  readonly reads: boolean;
+  readonly useReads: (shown: boolean) => void;
+  readonly hits: readonly TimelineMark[];
+  readonly setHits: (hits: readonly TimelineMark[]) => void;
+}
+
+function TranscriptBeside({
+  id,
+  find,
+  played: { playback, state },
+  choice: { reads, setHits },
+}: {
+  readonly id: string;
+  readonly find: string;
+  readonly played: Played;
+  readonly choice: TranscriptChoice;
+}): JSX.Element | null {
+  if (!reads) return null;
+  return (
+    <TranscriptView
+      id={id}
+      position={state.position}
+      playing={state.playing}
+      find={find}
+      onSeek={(seconds) => void playback?.seek(seconds)}
+      onHits={setHits}
+    />
+  );
+}
+
+/** Whether the transcript is shown, as it was the last time, and what was found in it. */
+function useTranscriptChoice(find: string): TranscriptChoice {
+  const [reads, setReads] = useState(find !== '' || localStorage.getItem(TRANSCRIPT_KEY) === 'shown');
+  const [hits, setHits] = useState(NO_MARKS);
+  const useReads = (shown: boolean): void => {
+    setReads(shown);
+    if (!shown) setHits(NO_MARKS);
+    localStorage.setItem(TRANSCRIPT_KEY, shown ? 'shown' : 'hidden');
+  };
+  useFind(() => useReads(true));
+  return { reads, useReads, hits, setHits };
+}
+
+/** Ctrl-F finds in the recording; in the field for that it is the browser’s again. */
+function useFind(show: () => void): void {
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.key !== 'f' || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+      const field = (): HTMLInputElement | null => document.querySelector('.transcript .find input');
+      if (document.activeElement === field() && field() !== null) return;
+      event.preventDefault();
+      show();
+      requestAnimationFrame(() => field()?.focus());
+    };
+    addEventListener('keydown', onKey);
+    return () => removeEventListener('keydown', onKey);
+  }, []);
+}
+
 interface ControlProps {
   readonly recording: ListedRecording;
   readonly playback: Playback | undefined;
   readonly state: Played['state'];
   readonly speed: number;
   readonly skips: boolean;
+  readonly reads: boolean;
   readonly zone: Zone;
   readonly useSpeed: (speed: number) => void;
   readonly useSkips: (skips: boolean) => void;
+  readonly useReads: (reads: boolean) => void;
   readonly onZone: () => void;
   readonly onLink: () => void;
   readonly onHelp: () => void;
 }
 
 function Controls(props: ControlProps): JSX.Element {
-  const { recording, playback, state, speed, skips, zone, useSpeed, useSkips, onZone, onLink, onHelp } =
-    props;
+  const { recording, playback, state, speed, skips, reads, zone } = props;
+  const { useSpeed, useSkips, useReads, onZone, onLink, onHelp } = props;
   return (
     <div class="controls">
       <button
@@ -144,6 +245,9 @@ function Controls(props: ControlProps): JSX.Element {
         skip idle time
       </label>
       <span class="spacer" />
+      <button type="button" aria-pressed={reads} onClick={() => useReads(!reads)}>
+        Transcript
+      </button>
       <button type="button" onClick={onZone} title="Local time or UTC (z)">
         {zone === 'utc' ? 'UTC' : 'Local time'}
       </button>
@@ -255,69 +359,6 @@ function Position({
       <span class="state">{state.ended ? ' ended' : ''}</span>
     </span>
   );
-}
-
-function toggle(playback: Playback | undefined): void {
-  if (playback?.state.playing === true) playback.pause();
-  else playback?.play();
-}
-
-interface Handles {
-  readonly playback: Playback | undefined;
-  readonly index: PlayIndex | undefined;
-  readonly speed: number;
-  readonly skips: boolean;
-  readonly useSpeed: (speed: number) => void;
-  readonly useSkips: (skips: boolean) => void;
-  readonly onZone: () => void;
-  readonly onLink: () => void;
-  readonly onHelp: () => void;
-  readonly onGo: () => void;
-  readonly onFullscreen: () => void;
-}
-
-function keyActions(handles: Handles): readonly KeyAction[] {
-  const { playback, index, speed } = handles;
-  const move = (seconds: number): void => {
-    void playback?.seek((playback.state.position ?? 0) + seconds);
-  };
-  const faster = (by: 1 | -1): void => {
-    const next = SPEEDS[SPEEDS.indexOf(speed) + by];
-    if (next !== undefined) handles.useSpeed(next);
-  };
-  const mark = (by: 1 | -1): void => {
-    const now = playback?.state.position ?? 0;
-    const times = (index?.marks ?? []).map(({ at }) => at);
-    // a moment after one is still at it: going back must not be held there
-    const next = by === 1 ? times.find((at) => at > now + 0.01) : times.findLast((at) => at < now - 1);
-    if (next !== undefined) void playback?.seek(next);
-  };
-  const end = (): number => playback?.state.seconds ?? 0;
-  return [
-    { keys: [' ', 'k'], does: 'play or pause', run: () => toggle(playback) },
-    { keys: ['ArrowLeft', 'j'], does: '5 seconds back', run: () => move(-STEP_SECONDS) },
-    { keys: ['ArrowRight', 'l'], does: '5 seconds on', run: () => move(STEP_SECONDS) },
-    { keys: ['Shift+ArrowLeft', 'PageDown'], does: 'a minute back', run: () => move(-LONG_STEP_SECONDS) },
-    { keys: ['Shift+ArrowRight', 'PageUp'], does: 'a minute on', run: () => move(LONG_STEP_SECONDS) },
-    { keys: ['.'], does: 'pause, and the next change', run: () => void playback?.step() },
-    { keys: ['Home'], does: 'to the start', run: () => void playback?.seek(0) },
-    { keys: ['End'], does: 'to the end', run: () => void playback?.seek(end()) },
-    {
-      keys: ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9'],
-      does: 'to so many tenths',
-      run: (key) => void playback?.seek((end() * Number(key)) / 10),
-    },
-    { keys: ['<', '-'], does: 'slower', run: () => faster(-1) },
-    { keys: ['>', '+'], does: 'faster', run: () => faster(1) },
-    { keys: ['['], does: 'to the mark before', run: () => mark(-1) },
-    { keys: [']'], does: 'to the next mark', run: () => mark(1) },
-    { keys: ['i'], does: 'skip idle time or not', run: () => handles.useSkips(!handles.skips) },
-    { keys: ['g'], does: 'go to a time', run: handles.onGo },
-    { keys: ['c'], does: 'copy a link to this moment', run: handles.onLink },
-    { keys: ['z'], does: 'local time or UTC', run: handles.onZone },
-    { keys: ['f'], does: 'full screen', run: handles.onFullscreen },
-    { keys: ['?'], does: 'these keys', run: handles.onHelp },
-  ];
 }
 
 /** Puts the moment into the address and its link into the clipboard. @returns what to tell */

@@ -14,9 +14,12 @@ const LIVE_REFRESH_MS = 2000;
 export function RecordingView({
   id,
   startAt,
+  find,
 }: {
   readonly id: string;
   readonly startAt: number | undefined;
+  /** What to look for in its transcript. */
+  readonly find: string;
 }): JSX.Element {
   const [recording, setRecording] = useState<ListedRecording>();
   const [problem, setProblem] = useState<string>();
@@ -67,6 +70,7 @@ export function RecordingView({
         <Player
           recording={recording}
           startAt={wasLive.current ? recording.durationSeconds : startAt}
+          find={find}
           zone={zone}
           onZone={() => setZone(zone === 'utc' ? 'local' : 'utc')}
         />

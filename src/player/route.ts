@@ -3,7 +3,12 @@ import { EMPTY_FILTER, type Filter } from './archive.ts';
 
 export type Route =
   | { readonly view: 'list'; readonly filter: Filter }
-  | { readonly view: 'recording'; readonly id: string; readonly at: number | undefined };
+  | {
+      readonly view: 'recording';
+      readonly id: string;
+      readonly at: number | undefined;
+      readonly find?: string;
+    };
 
 export function parseRoute(hash: string): Route {
   const [path = '', query = ''] = hash.replace(/^#/, '').split('?', 2);
@@ -11,7 +16,13 @@ export function parseRoute(hash: string): Route {
   const id = /^\/r\/(.+)$/.exec(path)?.[1];
   if (id !== undefined) {
     const at = Number(parameters.get('t') ?? Number.NaN);
-    return { view: 'recording', id: decode(id), at: at >= 0 ? at : undefined };
+    const find = parameters.get('q') ?? '';
+    return {
+      view: 'recording',
+      id: decode(id),
+      at: at >= 0 ? at : undefined,
+      ...(find === '' ? {} : { find }),
+    };
   }
   const filter: Record<string, string> = { ...EMPTY_FILTER };
   for (const name of Object.keys(EMPTY_FILTER)) filter[name] = parameters.get(name) ?? '';
@@ -20,7 +31,12 @@ export function parseRoute(hash: string): Route {
 
 export function formatRoute(route: Route): string {
   if (route.view === 'recording') {
-    return `#/r/${encodeURIComponent(route.id)}${route.at === undefined ? '' : `?t=${route.at.toFixed(1)}`}`;
+    const { id, at, find } = route;
+    const parameters = new URLSearchParams({
+      ...(at === undefined ? {} : { t: at.toFixed(1) }),
+      ...(find === undefined ? {} : { q: find }),
+    });
+    return `#/r/${encodeURIComponent(id)}${parameters.size === 0 ? '' : `?${parameters}`}`;
   }
   const parameters = new URLSearchParams(Object.entries(route.filter).filter(([, value]) => value !== ''));
   return `#/${parameters.size === 0 ? '' : `?${parameters}`}`;

@@ -8,18 +8,27 @@ export interface TimelineProps {
   readonly position: number;
   readonly seconds: number;
   readonly index: PlayIndex | undefined;
+  /** In the order of time. */
+  readonly marks: readonly TimelineMark[];
   readonly startedAt: string;
   readonly zone: Zone;
   readonly onSeek: (seconds: number) => void;
 }
 
+/** What the index has, what is known of the end, and what was looked for. */
+export interface TimelineMark {
+  readonly at: number;
+  readonly kind: PlayMark['kind'] | 'exit' | 'failure' | 'hit';
+  readonly text: string;
+}
+
 const STRIP_HEIGHT = 100;
-/** Marks drawn at most: more are no marks to anybody. */
-const MAX_DRAWN = 200;
+/** Marks of a kind that are drawn at most: more are no marks to anybody. */
+const MAX_DRAWN = 100;
 
 /** A slider. Keys are those of the whole page, see `keyboard.tsx`. */
 export function Timeline(props: TimelineProps): JSX.Element {
-  const { position, seconds, index, startedAt, zone, onSeek } = props;
+  const { position, seconds, index, marks, startedAt, zone, onSeek } = props;
   const track = useRef<HTMLDivElement>(null);
   const [hover, setHover] = useState<number>();
   const at = (event: { readonly clientX: number }): number => {
@@ -28,7 +37,7 @@ export function Timeline(props: TimelineProps): JSX.Element {
     return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width)) * seconds;
   };
   const shown = hover ?? position;
-  const marks = index?.marks.slice(0, MAX_DRAWN) ?? [];
+  const near = hover === undefined ? undefined : nearest(drawn(marks), hover, seconds / 100);
   return (
     <div class="timeline">
       <div
@@ -53,7 +62,7 @@ export function Timeline(props: TimelineProps): JSX.Element {
       >
         {index === undefined ? null : <Strip activity={index.activity} />}
         <span class="played" style={{ width: share(position, seconds) }} />
-        {marks.map((mark, number) => (
+        {drawn(marks).map((mark, number) => (
           <span
             key={number}
             class={`mark mark-${mark.kind}`}
@@ -65,6 +74,7 @@ export function Timeline(props: TimelineProps): JSX.Element {
         {hover === undefined ? null : (
           <span class="hover" style={{ left: share(hover, seconds) }} aria-hidden="true">
             {clockText(hover, true)} · {wallText(wallTimeOf(startedAt, hover), zone, false)}
+            {near === undefined ? null : <span class="near">{markText(near)}</span>}
           </span>
         )}
       </div>
@@ -94,14 +104,39 @@ function Strip({ activity }: { readonly activity: readonly number[] }): JSX.Elem
   );
 }
 
-const MARK_WORDS: Readonly<Record<PlayMark['kind'], string>> = {
+/** The first of each kind. */
+function drawn(marks: readonly TimelineMark[]): readonly TimelineMark[] {
+  const counts = new Map<string, number>();
+  return marks.filter(({ kind }) => {
+    const count = (counts.get(kind) ?? 0) + 1;
+    counts.set(kind, count);
+    return count <= MAX_DRAWN;
+  });
+}
+
+/** Of the marks, what is near a moment: what is said when somebody points there. */
+function nearest(marks: readonly TimelineMark[], at: number, within: number): TimelineMark | undefined {
+  let best: TimelineMark | undefined;
+  for (const mark of marks) {
+    const distance = Math.abs(mark.at - at);
+    if (distance <= within && (best === undefined || distance < Math.abs(best.at - at))) best = mark;
+  }
+  return best;
+}
+
+const MARK_WORDS: Readonly<Record<TimelineMark['kind'], string>> = {
+  command: '$',
+  part: '',
+  exit: '',
+  failure: '',
+  hit: 'found:',
   resize: 'terminal resized to',
   gap: 'missing:',
   marker: 'marker:',
   damage: 'damaged:',
 };
 
-function markText({ kind, text, at }: PlayMark): string {
+function markText({ kind, text, at }: TimelineMark): string {
   return `${clockText(at)} ${MARK_WORDS[kind]} ${text}`;
 }
 

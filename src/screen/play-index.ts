@@ -4,7 +4,7 @@
  */
 
 /** Of this format; another one is made anew. */
-export const PLAY_INDEX_VERSION = 1;
+export const PLAY_INDEX_VERSION = 2;
 
 /** A moment from which playing can begin. */
 export interface KeyframeEntry {
@@ -16,10 +16,14 @@ export interface KeyframeEntry {
   readonly rows: number;
 }
 
+/** `command`: one that a shell marked, or that looked like one; `part`: the session went on at another recorder. */
+export const MARK_KINDS = ['command', 'resize', 'gap', 'part', 'marker', 'damage'] as const;
+export type MarkKind = (typeof MARK_KINDS)[number];
+
 /** Something that happened, for the time line. */
 export interface PlayMark {
   readonly at: number;
-  readonly kind: 'resize' | 'gap' | 'marker' | 'damage';
+  readonly kind: MarkKind;
   readonly text: string;
 }
 

@@ -2,6 +2,7 @@
 import type { JournalCommand } from './shell-marks.ts';
 import type { JournalRow } from './row-journal.ts';
 import { createSecretFilter, replaceSecrets } from './secrets.ts';
+import { createSeenRows } from './seen-rows.ts';
 
 /** Rows that stood on the screen one after another. Plain data. */
 export interface Moment {
@@ -36,9 +37,6 @@ const MOMENT_LIMITS: MomentLimits = {
 
 const MAX_MOMENT = 2048;
 const MAX_MOMENT_SECONDS = 10;
-const SAME_ROW_SECONDS = 600;
-const MAX_SEEN = 20_000;
-const MAX_SEEN_TEXT = 4 * 1024 ** 2;
 /** Text that a session may have beyond twice what it printed. */
 const SLACK = 65_536;
 
@@ -53,8 +51,7 @@ export class Moments {
   readonly #options: MomentOptions;
   readonly #limits: MomentLimits;
   readonly #filter = createSecretFilter();
-  readonly #seen = new Map<string, number>();
-  #seenText = 0;
+  readonly #wasSeen = createSeenRows();
   #rows: MomentRow[] = [];
   #length = 0;
   #command: Moment['command'];
@@ -118,22 +115,6 @@ export class Moments {
     this.#tail = [];
     this.#tailLength = 0;
     for (const moment of tail) this.#options.onMoment(moment);
-  }
-
-  /** Equal rows within some minutes say the same. */
-  #wasSeen(at: number, text: string): boolean {
-    const before = this.#seen.get(text);
-    if (before !== undefined && at - before < SAME_ROW_SECONDS) return true;
-    if (before === undefined) this.#seenText += text.length;
-    this.#seen.delete(text);
-    this.#seen.set(text, at);
-    while (this.#seen.size > MAX_SEEN || this.#seenText > MAX_SEEN_TEXT) {
-      const [oldest] = this.#seen.keys();
-      if (oldest === undefined) break;
-      this.#seen.delete(oldest);
-      this.#seenText -= oldest.length;
-    }
-    return false;
   }
 
   #close(): void {

@@ -161,6 +161,7 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
     '/cast?view=1',
     '/playback',
     '/playback?view=1',
+    '/transcript',
     '/playback?frame=0',
     '/playback?frame=x',
     '/notes',

@@ -13,17 +13,27 @@ import {
 import { createScratch, takeSnapshot } from '../../screen/snapshot.ts';
 import { createTerminal, type PlayTerminal } from '../../screen/terminal.ts';
 import { readLines } from '../../wire/lines.ts';
+import type { TranscriptDocument } from '../../search/transcript-document.ts';
+import { Transcript, TRANSCRIPT_LIMITS } from '../../search/transcript.ts';
 
-/** Output that is missing, by its place in the cast. */
-export interface KnownGap {
+/** What is known to have happened at a place of the cast: output is missing, or another part of the session begins. */
+export interface KnownPlace {
   readonly offset: number;
+  readonly kind: 'gap' | 'part';
   readonly text: string;
+}
+
+/** What is derived from one cast. */
+export interface BuiltIndex {
+  readonly index: PlayIndex;
+  readonly transcript: TranscriptDocument;
 }
 
 export interface BuildOptions {
   /** The cast from its first byte. */
   readonly chunks: AsyncIterable<Uint8Array>;
-  readonly gaps: readonly KnownGap[];
+  /** In the order of the cast. */
+  readonly places: readonly KnownPlace[];
   /** Takes the screen of the next keyframe. */
   readonly onFrame: (screen: string) => Promise<void>;
   /** So many bytes have been read. */
@@ -37,6 +47,7 @@ const MAX_FRAME_SHARE = 1 / 4;
 /** After a state that cannot be said. */
 const RETRY_AFTER_BYTES = 32 * 1024;
 const WRITE_LENGTH = 128 * 1024;
+/** Of each kind: what somebody prints must not hide what is missing. */
 const MAX_MARKS = 1000;
 const MAX_MARK_TEXT = 200;
 /** Of all characters, those that no text has: from there on it is no text. */
@@ -44,7 +55,7 @@ const BINARY_SHARE = 0.05;
 const MIN_BINARY = 64;
 
 /** @throws WireError when the first line is no header. */
-export async function buildPlayIndex(options: BuildOptions): Promise<PlayIndex> {
+export async function buildPlayIndex(options: BuildOptions): Promise<BuiltIndex> {
   let builder: IndexBuilder | undefined;
   const decoder = new TextDecoder();
   let offset = 0;
@@ -52,14 +63,14 @@ export async function buildPlayIndex(options: BuildOptions): Promise<PlayIndex> 
   for await (const lines of readLines(watchEnd(options.chunks, (endsWhole) => (isCut = !endsWhole)))) {
     for (const bytes of lines) {
       const line = decoder.decode(bytes);
-      if (builder === undefined) builder = new IndexBuilder(readCastStart(line), options);
+      if (builder === undefined) builder = new IndexBuilder(line, options);
       else await builder.take(line, offset);
       offset += bytes.length + 1;
     }
     options.onProgress(offset);
   }
   // an empty file has no header either
-  builder ??= new IndexBuilder(readCastStart(''), options);
+  builder ??= new IndexBuilder('', options);
   return builder.finish(isCut);
 }
 
@@ -85,6 +96,8 @@ class IndexBuilder {
   readonly #activity = createActivity();
   readonly #frames: KeyframeEntry[] = [];
   readonly #marks: PlayMark[] = [];
+  readonly #transcript: Transcript;
+  readonly #marksOf = new Map<PlayMark['kind'], number>();
   #markCount = 0;
   #badLines = 0;
   #lastWasBad = false;
@@ -94,10 +107,17 @@ class IndexBuilder {
   #text = '';
   #lastFrame = 0;
   #frameCharacters = 0;
-  #nextGap = 0;
+  #nextPlace = 0;
 
-  constructor(start: CastStart, options: BuildOptions) {
+  /** @throws WireError when the line is no header. */
+  constructor(header: string, options: BuildOptions) {
+    const start: CastStart = readCastStart(header);
     this.#options = options;
+    this.#transcript = new Transcript({
+      ...TRANSCRIPT_LIMITS,
+      onCommand: ({ at, text }) => this.#mark(at, 'command', text),
+    });
+    this.#transcript.line(header);
     this.#completesLineFeeds = start.withoutTerminal;
     this.#terminal = createTerminal({ ...start.size, completesLineFeeds: start.withoutTerminal });
     this.#scratch = createScratch(start.withoutTerminal);
@@ -107,7 +127,8 @@ class IndexBuilder {
   /** @param offset byte of the cast at which the line begins. */
   async take(line: string, offset: number): Promise<void> {
     await this.#frameAt(offset);
-    this.#markGaps(offset);
+    this.#markPlaces(offset);
+    this.#transcript.line(line);
     const action = this.#read(line);
     if (action === undefined) return;
     this.#lastWasBad = action.kind === 'bad';
@@ -116,37 +137,41 @@ class IndexBuilder {
   }
 
   /** @param endsInLine the last byte was no line feed. */
-  finish(endsInLine: boolean): PlayIndex {
+  finish(endsInLine: boolean): BuiltIndex {
     // a last line that is whole but for its line feed has lost nothing
     const isCut = endsInLine && this.#lastWasBad;
-    this.#markGaps(Number.POSITIVE_INFINITY);
+    this.#markPlaces(Number.POSITIVE_INFINITY);
     this.#terminal.dispose();
     this.#scratch.dispose();
-    return {
+    const transcript = this.#transcript.end();
+    const index: PlayIndex = {
       version: PLAY_INDEX_VERSION,
       seconds: this.#seconds,
       characters: this.#characters,
       activity: this.#activity.spans(this.#seconds),
       frames: this.#frames,
-      marks: this.#marks,
+      marks: this.#marks.toSorted((left, right) => left.at - right.at),
       markCount: this.#markCount,
       badLines: this.#badLines - (isCut ? 1 : 0),
       isCut,
       isBinary: this.#odd >= MIN_BINARY && this.#odd > this.#characters * BINARY_SHARE,
     };
+    return { index, transcript };
   }
 
   #mark(at: number, kind: PlayMark['kind'], text: string): void {
     this.#markCount += 1;
-    if (this.#marks.length < MAX_MARKS) this.#marks.push({ at, kind, text: text.slice(0, MAX_MARK_TEXT) });
+    const known = this.#marksOf.get(kind) ?? 0;
+    this.#marksOf.set(kind, known + 1);
+    if (known < MAX_MARKS) this.#marks.push({ at, kind, text: text.slice(0, MAX_MARK_TEXT) });
   }
 
-  #markGaps(offset: number): void {
-    const { gaps } = this.#options;
-    for (let gap = gaps[this.#nextGap]; gap !== undefined && gap.offset <= offset;) {
-      this.#mark(this.#seconds, 'gap', gap.text);
-      this.#nextGap += 1;
-      gap = gaps[this.#nextGap];
+  #markPlaces(offset: number): void {
+    const { places } = this.#options;
+    for (let place = places[this.#nextPlace]; place !== undefined && place.offset <= offset;) {
+      this.#mark(this.#seconds, place.kind, place.text);
+      this.#nextPlace += 1;
+      place = places[this.#nextPlace];
     }
   }
 

@@ -1,27 +1,31 @@
 /**
  * The thread in which a play index is made. Gets the cast piece by piece and answers each with whether it wants more;
- * screens of keyframes and the index go into the two files it is given.
+ * screens of keyframes, the transcript and the index go into the files it is given.
  */
 import { createWriteStream } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { once } from 'node:events';
+import { gzipSync } from 'node:zlib';
 import { parentPort, workerData } from 'node:worker_threads';
 import { errorText } from '../../errors.ts';
 import { z } from 'zod';
-import { buildPlayIndex, type KnownGap } from './build-index.ts';
+import { buildPlayIndex, type KnownPlace } from './build-index.ts';
 
 /** What the thread is started with. */
 export interface ThreadTask {
   /** Where the index is put, and one JSON string per keyframe, one per line. */
   readonly indexPath: string;
   readonly framesPath: string;
-  readonly gaps: readonly KnownGap[];
+  /** Where the text is put, compressed. */
+  readonly transcriptPath: string;
+  readonly places: readonly KnownPlace[];
 }
 
 const threadTask = z.object({
   indexPath: z.string(),
   framesPath: z.string(),
-  gaps: z.array(z.object({ offset: z.number(), text: z.string() })),
+  transcriptPath: z.string(),
+  places: z.array(z.object({ offset: z.number(), kind: z.enum(['gap', 'part']), text: z.string() })),
 }) satisfies z.ZodType<ThreadTask>;
 
 /** To the thread: a piece of the cast, or its end. */
@@ -66,9 +70,9 @@ async function main(): Promise<void> {
   }
   const file = createWriteStream(task.framesPath, { mode: 0o600 });
   const frameOffsets = [0];
-  const index = await buildPlayIndex({
+  const { index, transcript } = await buildPlayIndex({
     chunks: chunks(),
-    gaps: task.gaps,
+    places: task.places,
     async onFrame(screen) {
       const line = Buffer.from(`${JSON.stringify(screen)}\n`);
       frameOffsets.push((frameOffsets.at(-1) ?? 0) + line.length);
@@ -78,6 +82,7 @@ async function main(): Promise<void> {
   });
   file.end();
   await once(file, 'finish');
+  await writeFile(task.transcriptPath, gzipSync(JSON.stringify(transcript)), { mode: 0o600 });
   await writeFile(task.indexPath, JSON.stringify({ index, frameOffsets } satisfies StoredIndex), {
     mode: 0o600,
   });

@@ -3,7 +3,12 @@ import { parseAnnotation } from '../../wire/recorder-api/annotation.ts';
 import { WireError } from '../../wire/wire-error.ts';
 import { readLines } from '../../wire/lines.ts';
 import { parseJournalLine } from '../spool/spool-journal.ts';
-import type { KnownGap } from './build-index.ts';
+
+/** Output that is missing, by its place in the cast. */
+export interface KnownGap {
+  readonly offset: number;
+  readonly text: string;
+}
 
 const MAX_GAPS = 1000;
 const decoder = new TextDecoder();

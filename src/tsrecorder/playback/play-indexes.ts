@@ -5,6 +5,7 @@
  * ```
  * <folder>/<id>~<version>.json     StoredIndex
  * <folder>/<id>~<version>.frames   one JSON string per keyframe and line
+ * <folder>/<id>~<version>.text     TranscriptDocument, gzip
  * ```
  */
 import { open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
@@ -15,11 +16,16 @@ import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { settledWithin } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../../screen/play-index.ts';
+import {
+  MARK_KINDS,
+  PLAY_INDEX_VERSION,
+  type PlayIndex,
+  type PlayIndexPending,
+} from '../../screen/play-index.ts';
 import { makeDirectory } from '../files/durable-files.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { castBytes, readCast } from '../library/replay.ts';
-import type { KnownGap } from './build-index.ts';
+import type { KnownPlace } from './build-index.ts';
 import type { ThreadAnswer, ThreadPiece, ThreadTask } from './index-thread.ts';
 
 export interface PlayIndexOptions {
@@ -32,8 +38,8 @@ export interface PlayIndexOptions {
   readonly maxBuilding: number;
   /** That may wait: beyond, whoever asks is told to ask again later. */
   readonly maxWaiting: number;
-  /** Output of the recording that is missing. */
-  readonly gapsOf: (entry: CatalogEntry) => Promise<readonly KnownGap[]>;
+  /** Where output of the recording is missing, and where its parts begin. */
+  readonly placesOf: (entry: CatalogEntry) => Promise<readonly KnownPlace[]>;
   readonly log: Logger;
 }
 
@@ -45,6 +51,8 @@ export interface PlayIndexes {
   find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending>;
   /** The screen of a keyframe as a JSON string. @throws TailcastError `PLAY_INDEX_UNAVAILABLE` */
   frame(entry: CatalogEntry, index: number): Promise<Buffer>;
+  /** The recording as text: a {@link TranscriptDocument}, gzip; or how far it is made. @throws as `find` */
+  transcript(entry: CatalogEntry): Promise<Buffer | PlayIndexPending>;
   /** The recordings are gone, and what is derived from them goes too. */
   forget(ids: readonly string[]): Promise<void>;
   /** Gives up what is being made. */
@@ -71,6 +79,8 @@ const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 384, maxYoungGenerationSizeMb:
 /** How long `find` waits: most recordings are short, and then the first answer is the index. */
 const PATIENCE_MS = 300;
 const MAX_FAILURES = 1000;
+/** Of the files beside an index. */
+const BESIDE = ['.frames', '.text'] as const;
 
 const storedIndex = z.object({
   index: z.object({
@@ -82,7 +92,7 @@ const storedIndex = z.object({
     marks: z.array(
       z.object({
         at: z.number(),
-        kind: z.enum(['resize', 'gap', 'marker', 'damage']),
+        kind: z.enum(MARK_KINDS),
         text: z.string(),
       }),
     ),
@@ -99,17 +109,26 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
   const { directory } = options;
   await removeLeftovers(directory);
   const builds = createBuilds(options);
+  /** The index that is there or has just been made, or how far it is. */
+  async function find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending> {
+    const name = indexName(entry);
+    const known = await readStored(directory, name);
+    if (known !== undefined) return known.index;
+    const state = builds.start(entry, name);
+    await settledWithin(PATIENCE_MS, state.done);
+    const made = await readStored(directory, name);
+    if (made !== undefined) return made.index;
+    if (state.failure !== undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', state.failure);
+    return { progress: state.total === 0 ? 0 : Math.min(1, state.bytes / state.total) };
+  }
   return {
-    async find(entry) {
-      const name = indexName(entry);
-      const known = await readStored(directory, name);
-      if (known !== undefined) return known.index;
-      const state = builds.start(entry, name);
-      await settledWithin(PATIENCE_MS, state.done);
-      const made = await readStored(directory, name);
-      if (made !== undefined) return made.index;
-      if (state.failure !== undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', state.failure);
-      return { progress: state.total === 0 ? 0 : Math.min(1, state.bytes / state.total) };
+    find,
+    async transcript(entry) {
+      const found = await find(entry);
+      if ('progress' in found) return found;
+      const text = await readFile(join(directory, `${indexName(entry)}.text`)).catch(() => undefined);
+      if (text === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE');
+      return text;
     },
     async frame(entry, index) {
       const name = indexName(entry);
@@ -157,14 +176,18 @@ function createBuilds(options: PlayIndexOptions): Builds {
       if (closed) return;
       await makeDirectory(directory);
       const path = join(directory, name);
-      const task = { indexPath: `${path}.json.new`, framesPath: `${path}.frames` };
-      await runThread(entry, { ...task, gaps: await options.gapsOf(entry) }, state, threads);
+      const task = {
+        indexPath: `${path}.json.new`,
+        framesPath: `${path}.frames`,
+        transcriptPath: `${path}.text`,
+      };
+      await runThread(entry, { ...task, places: await options.placesOf(entry) }, state, threads);
       if (state.isGone) throw new Error('the recording was removed');
       await rename(task.indexPath, `${path}.json`);
       await trim(directory, options.maxBytes, name);
     } catch (error) {
       // what is half made does not count among what is kept
-      for (const ending of ['.json.new', '.frames'])
+      for (const ending of ['.json.new', ...BESIDE])
         await rm(join(directory, name + ending), { force: true });
       if (closed) return;
       state.failure = errorText(error);
@@ -303,7 +326,7 @@ function listed(directory: string): Promise<readonly string[]> {
 async function removeLeftovers(directory: string): Promise<void> {
   const names = new Set(await listed(directory));
   for (const name of names) {
-    const isWhole = name.endsWith('.json') || names.has(name.replace(/\.frames$/, '.json'));
+    const isWhole = name.endsWith('.json') || names.has(name.replace(/\.(?:frames|text)$/, '.json'));
     if (!isWhole) await rm(join(directory, name), { force: true });
   }
 }
@@ -314,16 +337,17 @@ async function trim(directory: string, maxBytes: number, kept: string): Promise<
   for (const file of await readdir(directory)) {
     if (!file.endsWith('.json')) continue;
     const name = file.slice(0, -'.json'.length);
-    const [index, frames] = await Promise.all(
-      ['.json', '.frames'].map((ending) => stat(join(directory, name + ending)).catch(() => undefined)),
+    const [index, ...beside] = await Promise.all(
+      ['.json', ...BESIDE].map((ending) => stat(join(directory, name + ending)).catch(() => undefined)),
     );
-    found.push({ name, bytes: (index?.size ?? 0) + (frames?.size ?? 0), usedMs: index?.mtimeMs ?? 0 });
+    const bytes = [index, ...beside].reduce((sum, file) => sum + (file?.size ?? 0), 0);
+    found.push({ name, bytes, usedMs: index?.mtimeMs ?? 0 });
   }
   let total = found.reduce((sum, { bytes }) => sum + bytes, 0);
   for (const { name, bytes } of found.toSorted((left, right) => left.usedMs - right.usedMs)) {
     if (total <= maxBytes) return;
     if (name === kept) continue;
-    for (const ending of ['.json', '.frames']) await rm(join(directory, name + ending), { force: true });
+    for (const ending of ['.json', ...BESIDE]) await rm(join(directory, name + ending), { force: true });
     total -= bytes;
   }
 }

@@ -2,7 +2,9 @@
 import { join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
 import type { RecordingStore } from '../store/store.ts';
-import { readGaps } from './known-gaps.ts';
+import type { CatalogEntry } from '../library/catalog-entry.ts';
+import type { KnownPlace } from './build-index.ts';
+import { readGaps, type KnownGap } from './known-gaps.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 
 const FOLDER = 'playback';
@@ -35,10 +37,32 @@ export function openSpoolIndexes(
     maxBuilding: MAX_BUILDING,
     maxWaiting: MAX_WAITING,
     log,
-    async gapsOf({ key, joinedNotes }) {
-      if (joinedNotes !== undefined) return readGaps(joinedNotes());
-      const stat = await store.stat(key, 'notes');
-      return stat === undefined ? [] : readGaps(store.read(key, 'notes'));
+    async placesOf(entry) {
+      const places = [...partsOf(entry), ...(await gapsOf(entry, store)).map(asGap)];
+      return places.toSorted((left, right) => left.offset - right.offset);
     },
+  });
+}
+
+async function gapsOf(
+  { key, joinedNotes }: CatalogEntry,
+  store: RecordingStore,
+): Promise<readonly KnownGap[]> {
+  if (joinedNotes !== undefined) return readGaps(joinedNotes());
+  const stat = await store.stat(key, 'notes');
+  return stat === undefined ? [] : readGaps(store.read(key, 'notes'));
+}
+
+function asGap(gap: KnownGap): KnownPlace {
+  return { ...gap, kind: 'gap' };
+}
+
+/** Where the second part of a session begins, and each one after it. */
+function partsOf({ pieces }: CatalogEntry): readonly KnownPlace[] {
+  let offset = 0;
+  return pieces.flatMap((piece, index) => {
+    const place: KnownPlace = { offset, kind: 'part', text: `part ${index + 1} of ${pieces.length}` };
+    offset += piece.end() - piece.start;
+    return index === 0 ? [] : [place];
   });
 }

@@ -9,7 +9,9 @@
  *                                    is still to come, ending with the session
  * /api/v1/recordings/:id/playback    what a player derives: see screen/play-index.ts; 202 {progress} while it is made;
  *                                    ?frame=N the screen at a keyframe, a JSON string
- *     ?view=1 on these three: somebody watches, which is one access event however often is asked
+ * /api/v1/recordings/:id/transcript  {version, rows: [[seconds, text]], isPartial}: see search/transcript.ts; 202 {progress}
+ *                                    while it is made
+ *     ?view=1 on these four: somebody watches, which is one access event however often is asked
  * /api/v1/recordings/:id/live        the same over a WebSocket: see live-socket.ts
  * /api/v1/recordings/:id/sidecar     the document beside the cast, of the first upload of the session
  * /api/v1/recordings/:id/notes       the annotations of the session, one JSON object per line
@@ -21,6 +23,8 @@
  * ```
  */
 import { Readable } from 'node:stream';
+import { promisify } from 'node:util';
+import { gunzip } from 'node:zlib';
 import fastifyStatic from '@fastify/static';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
@@ -63,6 +67,8 @@ export interface ApiOptions {
   /** The built player, or undefined for none. */
   readonly playerDirectory: string | undefined;
 }
+
+const gunzipped = promisify(gunzip);
 
 /** Nothing from elsewhere, nothing inline. */
 export const SECURITY_HEADERS = {
@@ -199,6 +205,13 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   app.get('/api/v1/recordings/:id/playback', async (request, reply) =>
     sendPlayback(options.playIndexes, await find(request, reply, 'play'), request, reply),
   );
+  app.get('/api/v1/recordings/:id/transcript', async (request, reply) => {
+    const entry = await find(request, reply, isPlayed(request) ? 'play' : 'download');
+    reply.header('cache-control', 'private, no-cache').type('application/json');
+    const found = await options.playIndexes.transcript(entry);
+    if ('progress' in found) return reply.code(202).send(found);
+    return reply.send(await gunzipped(found));
+  });
   app.get('/api/v1/recordings/:id/sidecar', async (request, reply) =>
     sendObject(store, await find(request, reply, 'download'), 'sidecar', 'application/json', reply),
   );

@@ -2,6 +2,9 @@
  * The page for watching, in a real browser, held against an oracle terminal cell by cell, at the sizes and with the settings
  * that people have.
  */
+import { mkdirSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Complaints, collectComplaints, openBrowser } from '../support/browser.ts';
@@ -62,6 +65,13 @@ async function goTo(page: Page, seconds: number): Promise<void> {
 
 async function ready(page: Page): Promise<void> {
   await page.locator('.terminal[data-size]').waitFor();
+}
+
+/** Where a picture of the page goes, to be looked at. */
+function shot(name: string): string {
+  const folder = join(tmpdir(), 'tailcast-player');
+  mkdirSync(folder, { recursive: true });
+  return join(folder, `${name}.png`);
 }
 
 function lengthOf({ events }: CastSpec): number {
@@ -267,6 +277,83 @@ describe('what can be taken away', () => {
     await page.getByText('Link to 0:30.0 copied.').waitFor();
     expect(await page.evaluate<string>('navigator.clipboard.readText()')).toContain('?t=30.0');
     expect(await page.title()).toContain('prod/web-0');
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('the transcript', () => {
+  const spec: CastSpec = {
+    command: 'bash',
+    columns: 60,
+    rows: 10,
+    events: [
+      [1, 'o', '$ '],
+      [2, 'o', 'vim notes\r\n'],
+      [5, 'o', '\x1b[?1049h\x1b[Hthe word zephyr in an editor\x1b[3;1Hsecond row'],
+      [9, 'o', '\x1b[?1049l$ '],
+      [12, 'o', 'exit\r\n'],
+      [40, 'o', Array.from({ length: 300 }, (_, n) => `row ${n}\r\n`).join('')],
+    ],
+  };
+
+  it('stands beside the screen; Ctrl-F finds in it, and a hit is where the screen goes', async () => {
+    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    await ready(page);
+    await page.keyboard.press('Control+f');
+    await page.getByLabel('Find in this recording').fill('ZEPHYR');
+    await page.locator('.find output').getByText('1 found').waitFor();
+    await page.locator('.mark-hit').waitFor();
+    await page.keyboard.press('Enter');
+    await showsAt(page, spec, 5.1);
+    expect(await page.locator('.transcript mark').first().textContent()).toBe('zephyr');
+    const boxes = await page.evaluate<readonly number[]>(
+      `['.terminal', '.transcript'].map((name) => document.querySelector(name).getBoundingClientRect().left)`,
+    );
+    expect(boxes[1]).toBeGreaterThan(boxes[0]!);
+    await page.screenshot({ path: shot('transcript') });
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('has few of its rows in the page, jumps on a click, and is copied with its line breaks', async () => {
+    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive.url });
+    await ready(page);
+    await page.keyboard.press('t');
+    const lines = page.locator('.transcript .line');
+    await lines.filter({ hasText: 'vim notes' }).first().waitFor();
+    expect(await lines.count()).toBeLessThan(120);
+    await lines.filter({ hasText: 'second row' }).click();
+    await showsAt(page, spec, 5.1);
+    await page.evaluate(`document.querySelector('.transcript .rows').scrollTop = 1e6`);
+    await lines.filter({ hasText: 'row 299' }).waitFor();
+    await page.evaluate(`getSelection().selectAllChildren(document.querySelector('.transcript .virtual'))`);
+    await page.keyboard.press('Control+c');
+    const copied = await page.evaluate<string>('navigator.clipboard.readText()');
+    expect(copied).toContain('row 297\nrow 298\nrow 299');
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('is saved as text with times, and commands are marks on the time line', async () => {
+    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}?q=zephyr`);
+    await ready(page);
+    await page.locator('.find output').getByText('1 found').waitFor();
+    const saving = page.waitForEvent('download');
+    await page.getByText('Save as text').click();
+    const text = readFileSync(await (await saving).path(), 'utf8');
+    expect(text).toContain('0:05.0\tthe word zephyr in an editor\n');
+    expect(await page.locator('.mark-command').first().getAttribute('title')).toBe('0:02 $ vim notes');
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('stands below the screen on a phone', async () => {
+    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}?q=row`, {
+      ...PHONE,
+      reducedMotion: 'reduce',
+    });
+    await ready(page);
+    await page.locator('.transcript .line').first().waitFor();
+    expect(await page.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+    await page.screenshot({ path: shot('transcript-phone'), fullPage: true });
     expect(await close(page)).toEqual([]);
   });
 });

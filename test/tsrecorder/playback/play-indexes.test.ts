@@ -6,28 +6,29 @@ import type { PlayIndex } from '../../../src/screen/play-index.ts';
 import { describeState } from '../../../src/screen/snapshot.ts';
 import { createTerminal } from '../../../src/screen/terminal.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
+import type { TranscriptDocument } from '../../../src/search/transcript-document.ts';
 import { openPlayIndexes } from '../../../src/tsrecorder/playback/play-indexes.ts';
-import { buildPlayIndex } from '../../../src/tsrecorder/playback/build-index.ts';
+import { buildPlayIndex, type KnownPlace } from '../../../src/tsrecorder/playback/build-index.ts';
 import { createRig, HEADER } from '../recorder-rig.ts';
 
 const HEAD = '{"version":2,"width":40,"height":10,"srcNode":"a","srcNodeID":"b","tailcast":1}\n';
 
 async function build(
   text: string,
-  gaps: readonly { offset: number; text: string }[] = [],
-): Promise<{ index: PlayIndex; screens: string[] }> {
+  places: readonly KnownPlace[] = [],
+): Promise<{ index: PlayIndex; screens: string[]; transcript: TranscriptDocument }> {
   const screens: string[] = [];
   const bytes = Buffer.from(text);
   async function* chunks(): AsyncGenerator<Uint8Array> {
     for (let start = 0; start < bytes.length; start += 60_001) yield bytes.subarray(start, start + 60_001);
   }
-  const index = await buildPlayIndex({
+  const built = await buildPlayIndex({
     chunks: chunks(),
-    gaps,
+    places,
     onFrame: async (screen) => void screens.push(screen),
     onProgress: () => undefined,
   });
-  return { index, screens };
+  return { ...built, screens };
 }
 
 /** Some megabytes of what full-screen programs write. */
@@ -82,7 +83,7 @@ describe('a play index', () => {
 
   it('marks resizes, gaps, damage and the cut in their places', async () => {
     const text = `${HEAD}[1,"o","a"]\n[2,"r","50x12"]\n[3,"m","deploy"]\nnonsense\n[5,"o","b"]\n[6,"o","lo`;
-    const { index } = await build(text, [{ offset: text.indexOf('[5'), text: '7 bytes' }]);
+    const { index } = await build(text, [{ offset: text.indexOf('[5'), kind: 'gap', text: '7 bytes' }]);
     expect(index.marks.map(({ at, kind }) => [at, kind])).toEqual([
       [2, 'resize'],
       [3, 'marker'],
@@ -102,6 +103,68 @@ describe('a play index', () => {
   });
 });
 
+describe('a transcript', () => {
+  const prompt = (at: number, text: string): string => `${JSON.stringify([at, 'o', text])}\n`;
+
+  it('has what could be read, once, in the order of time, and commands are marks', async () => {
+    const text = [
+      HEAD,
+      prompt(1, '$ '),
+      prompt(2, 'vim notes\r\n'),
+      prompt(3, '\x1b[?1049h\x1b[Hin the editor\x1b[5;1Hstatus'),
+      prompt(4, '\x1b[?1049l$ '),
+      prompt(5, '\x1b]133;C;cmdline_url=rm%20-rf%20x\x07done\r\n'),
+      prompt(6, '\x1b[Hdone'),
+    ].join('');
+    const { transcript, index } = await build(text, [{ offset: 0, kind: 'part', text: 'part 2 of 2' }]);
+    expect(transcript.rows.map(([, row]) => row)).toEqual([
+      '$',
+      '$ vim notes',
+      'in the editor',
+      'status',
+      '$ done',
+      'donem notes',
+    ]);
+    const times = transcript.rows.map(([at]) => at);
+    expect(times).toEqual(times.toSorted((left, right) => left - right));
+    expect(index.marks.map(({ kind, text: about }) => [kind, about])).toEqual([
+      ['part', 'part 2 of 2'],
+      ['command', 'vim notes'],
+      ['command', 'rm -rf x'],
+    ]);
+    expect(transcript.isPartial).toBe(false);
+  });
+
+  it('leaves what is missing on the time line, however many commands somebody prints', async () => {
+    const lines = Array.from({ length: 3000 }, (_, n) => prompt(n, `\x1b]133;C;cmdline_url=c${n}\x07`));
+    const { index } = await build(HEAD + lines.join(''), [
+      { offset: 1e9, kind: 'gap', text: 'output missing' },
+    ]);
+    expect(index.marks.filter(({ kind }) => kind === 'command')).toHaveLength(1000);
+    expect(index.marks.filter(({ kind }) => kind === 'gap')).toHaveLength(1);
+    expect(index.markCount).toBe(3001);
+  });
+
+  it('is bounded, and says so', async () => {
+    const lines = Array.from({ length: 9000 }, (_, n) => prompt(n, `${n} ${'word '.repeat(200)}\r\n`));
+    const { transcript } = await build(HEAD.replace('"width":40', '"width":1000') + lines.join(''));
+    const text = transcript.rows.reduce((sum, [, row]) => sum + row.length, 0);
+    expect(text).toBeLessThanOrEqual(8 * 1024 ** 2);
+    expect(text).toBeGreaterThan(7 * 1024 ** 2);
+    expect(transcript.isPartial).toBe(true);
+  });
+
+  it('is served to whoever may see the recording', async () => {
+    await using rig = await createRig();
+    const id = await put(rig.directory, HEADER + '[1,"o","hello there\\r\\n"]\n');
+    const text = await settled(() => rig.get(`/api/v1/recordings/${id}/transcript?view=1`));
+    expect(JSON.parse(text)).toEqual({ version: 1, rows: [[1, 'hello there']], isPartial: false });
+    expect((await rig.get('/api/v1/recordings/nX_2026-01-02T03:04:05.000000001Z/transcript')).status).toBe(
+      404,
+    );
+  });
+});
+
 describe('the recorder', () => {
   it('makes the index on the first view, keeps it, and makes it again when it is gone', async () => {
     await using rig = await createRig();
@@ -117,6 +180,7 @@ describe('the recorder', () => {
     expect((await readdir(kept)).map((name) => name.replace(/^.*\./, '.')).toSorted()).toEqual([
       '.frames',
       '.json',
+      '.text',
     ]);
     // what is broken is made anew
     for (const name of await readdir(kept)) await writeFile(join(kept, name), '{"half":');
@@ -162,7 +226,7 @@ describe('what is derived from a recording that is removed', () => {
     for (const folder of folders) {
       await mkdir(folder, { recursive: true });
       for (const id of [old, 'nY_2026-01-02T03:04:05.000000000Z'])
-        for (const ending of ['json', 'frames'])
+        for (const ending of ['json', 'frames', 'text'])
           await writeFile(join(folder, `${encodeURIComponent(`${id}~1`)}.${ending}`), 'x');
     }
     await put(directory, HEADER + '[1,"o","x"]\n');
@@ -171,7 +235,7 @@ describe('what is derived from a recording that is removed', () => {
       await expect
         .poll(async () => (await readdir(folder)).filter((name) => name.startsWith('nX')))
         .toEqual([]);
-      expect(await readdir(folder)).toHaveLength(2);
+      expect(await readdir(folder)).toHaveLength(3);
     }
   });
 
@@ -187,7 +251,7 @@ describe('what is derived from a recording that is removed', () => {
       maxBytes: 1024 ** 2,
       maxBuilding: 1,
       maxWaiting: 1,
-      gapsOf() {
+      placesOf() {
         asked.resolve();
         return gaps.promise;
       },

@@ -1,0 +1,215 @@
+/** What was shown, as text with times, beside the screen: to read, to find something in, to copy, and to jump from. */
+import type { JSX } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { TranscriptDocument } from '../search/transcript-document.ts';
+import { readTranscript } from './archive.ts';
+import { clockText } from './clock-text.ts';
+import type { TimelineMark } from './timeline.tsx';
+import { showRow, VirtualRows } from './virtual-rows.tsx';
+
+export interface TranscriptViewProps {
+  readonly id: string;
+  readonly position: number;
+  /** The moment moves by itself: the row of it is kept in sight. */
+  readonly playing: boolean;
+  /** What is looked for at first. */
+  readonly find: string;
+  readonly onSeek: (seconds: number) => void;
+  /** Where what is looked for stands. */
+  readonly onHits: (hits: readonly TimelineMark[]) => void;
+}
+
+/** Pixels; `--transcript-row` of the style. */
+const ROW_HEIGHT = 20;
+const RETRY_MS = 1000;
+/** Jumping to a hit begins a little before it. */
+const LEAD_SECONDS = 0.05;
+const MAX_SHOWN = 2000;
+
+const NO_ROWS: TranscriptDocument['rows'] = [];
+
+type Loaded = TranscriptDocument | 'loading' | 'none';
+
+export function TranscriptView(props: TranscriptViewProps): JSX.Element {
+  const { id, position, playing, onSeek, onHits } = props;
+  const loaded = useTranscript(id);
+  const [find, setFind] = useState(props.find);
+  const [current, setCurrent] = useState(-1);
+  const scroller = useRef<HTMLDivElement>(null);
+  const rows = typeof loaded === 'string' ? NO_ROWS : loaded.rows;
+  const hits = useMemo(() => findRows(rows, find), [rows, find]);
+  const at = rowAt(rows, position);
+  useEffect(() => {
+    setCurrent(-1);
+    onHits(hits.map((index) => ({ at: rows[index]?.[0] ?? 0, kind: 'hit', text: rows[index]?.[1] ?? '' })));
+  }, [hits]);
+  useEffect(() => {
+    if (playing) showRow(scroller.current, at, ROW_HEIGHT);
+  }, [at, playing]);
+
+  const go = (by: 1 | -1): void => {
+    if (hits.length === 0) return;
+    const start = current < 0 ? hits.findIndex((row) => row >= at) : current + by;
+    const next = (Math.max(0, start) + hits.length) % hits.length;
+    const row = hits[next] ?? 0;
+    setCurrent(next);
+    showRow(scroller.current, row, ROW_HEIGHT);
+    onSeek((rows[row]?.[0] ?? 0) + LEAD_SECONDS);
+  };
+  return (
+    <section class="transcript" aria-label="Transcript">
+      <div class="find" role="search">
+        <input
+          type="search"
+          aria-label="Find in this recording"
+          placeholder="find in this recording"
+          value={find}
+          onInput={(event) => setFind(event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key === 'Enter') go(event.shiftKey ? -1 : 1);
+            if (event.key === 'Escape') event.currentTarget.blur();
+          }}
+        />
+        <output aria-live="polite">{findText(find, hits.length, current)}</output>
+        <button type="button" aria-label="Hit before" disabled={hits.length === 0} onClick={() => go(-1)}>
+          ↑
+        </button>
+        <button type="button" aria-label="Next hit" disabled={hits.length === 0} onClick={() => go(1)}>
+          ↓
+        </button>
+        <button type="button" disabled={rows.length === 0} onClick={() => saveText(id, rows)}>
+          Save as text
+        </button>
+      </div>
+      <div ref={scroller} class="rows" tabIndex={0} role="region" aria-label="Rows of the transcript">
+        <VirtualRows
+          scroller={scroller}
+          count={rows.length}
+          rowHeight={ROW_HEIGHT}
+          row={(index) => (
+            <TranscriptRow
+              key={index}
+              at={rows[index]?.[0] ?? 0}
+              text={rows[index]?.[1] ?? ''}
+              find={find}
+              isNow={index === at}
+              onSeek={onSeek}
+            />
+          )}
+        />
+      </div>
+      <p class="told" role="status">
+        {stateText(loaded)}
+      </p>
+    </section>
+  );
+}
+
+function TranscriptRow({
+  at,
+  text,
+  find,
+  isNow,
+  onSeek,
+}: {
+  readonly at: number;
+  readonly text: string;
+  readonly find: string;
+  readonly isNow: boolean;
+  readonly onSeek: (seconds: number) => void;
+}): JSX.Element {
+  const jump = (): void => onSeek(at + LEAD_SECONDS);
+  return (
+    <div
+      class={`line${isNow ? ' now' : ''}`}
+      // who has just marked text wants to copy it
+      onClick={() => (getSelection()?.isCollapsed === false ? undefined : jump())}
+    >
+      <button type="button" class="at" tabIndex={-1} onClick={jump}>
+        {clockText(at)}
+      </button>
+      <span class="text" lang="zxx" translate={false}>
+        {marked(text.slice(0, MAX_SHOWN), find)}
+      </span>
+    </div>
+  );
+}
+
+/** Asks until there is one, or none to be had. */
+function useTranscript(id: string): Loaded {
+  const [loaded, setLoaded] = useState<Loaded>('loading');
+  useEffect(() => {
+    const gone = new AbortController();
+    const run = async (): Promise<void> => {
+      for (;;) {
+        const answer = await readTranscript(id, gone.signal);
+        if (gone.signal.aborted) return;
+        if (answer === undefined || 'rows' in answer) {
+          setLoaded(answer ?? 'none');
+          return;
+        }
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    };
+    run().catch(() => (gone.signal.aborted ? undefined : setLoaded('none')));
+    return () => gone.abort();
+  }, [id]);
+  return loaded;
+}
+
+type Rows = TranscriptDocument['rows'];
+
+function findRows(rows: Rows, find: string): readonly number[] {
+  const wanted = find.trim().toLowerCase();
+  if (wanted === '') return [];
+  return rows.flatMap(([, text], index) => (text.toLowerCase().includes(wanted) ? [index] : []));
+}
+
+/** The last row that could be read at a moment. */
+function rowAt(rows: Rows, position: number): number {
+  let low = 0;
+  let high = rows.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((rows[middle]?.[0] ?? Infinity) <= position) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+function marked(text: string, find: string): readonly (JSX.Element | string)[] {
+  const wanted = find.trim().toLowerCase();
+  const lower = text.toLowerCase();
+  // a letter whose small form is longer would move the marks
+  if (wanted === '' || lower.length !== text.length) return [text];
+  const parts: (JSX.Element | string)[] = [];
+  let start = 0;
+  for (let at = lower.indexOf(wanted); at >= 0; at = lower.indexOf(wanted, start)) {
+    parts.push(text.slice(start, at), <mark key={at}>{text.slice(at, at + wanted.length)}</mark>);
+    start = at + wanted.length;
+  }
+  return [...parts, text.slice(start)];
+}
+
+function findText(find: string, count: number, current: number): string {
+  if (find.trim() === '') return '';
+  if (count === 0) return 'nothing found';
+  return current < 0 ? `${count} found` : `${current + 1} of ${count}`;
+}
+
+function stateText(loaded: Loaded): string {
+  if (loaded === 'loading') return 'The transcript is being made…';
+  if (loaded === 'none') return 'There is no transcript of this recording.';
+  if (loaded.rows.length === 0) return 'Nothing could be read on the screen.';
+  return loaded.isPartial ? 'This is not all: only so much text is kept, or some could not be read.' : '';
+}
+
+/** A file with a line for each row, the time before it. */
+function saveText(id: string, rows: Rows): void {
+  const text = rows.map(([at, row]) => `${clockText(at, true)}\t${row}\n`).join('');
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([text], { type: 'text/plain' }));
+  link.download = `${id}.txt`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
