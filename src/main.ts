@@ -25,6 +25,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 process.exitCode = await runProgram(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
+  stdin: process.stdin,
   environment: readEnvironment(),
   signal: abort.signal,
   // As a plugin of kubectl it has that program's name.

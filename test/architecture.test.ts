@@ -36,6 +36,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'demo',
     'doctor',
     'kube',
+    'screen',
     'search',
     'tailnet',
     'tsrecorder',

@@ -1,6 +1,7 @@
 /** What `ls` and `play` know of an archive, whatever it is kept in. */
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
+import type { CastBytes } from '../screen/cast-lines.ts';
 
 /** Longest line a cast may have here; our recorder writes far shorter ones. */
 export const MAX_LINE_BYTES = 64 * 1024 * 1024;
@@ -15,6 +16,8 @@ export interface Archive {
   find(id: string): Promise<ListedRecording>;
   /** The cast, line by line. With `follow`, a running session's lines as they come, until it ends. */
   lines(recording: ListedRecording, options: { readonly follow: boolean }): AsyncIterable<string>;
+  /** The bytes of the cast, from anywhere. */
+  bytes(recording: ListedRecording): CastBytes;
 }
 
 /** Finds by id, by the beginning of an id, or `latest`. */

@@ -5,6 +5,7 @@ import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
 import { createCatalog } from '../tsrecorder/library/catalog.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
+import { parseTime } from '../tsrecorder/store/key.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
@@ -52,8 +53,24 @@ export function openStoreArchive(store: RecordingStore, signal: AbortSignal): Ar
       if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN', id);
       yield* readTextLines(readCast(entry, { start: 0, end: entry.recording.bytes }), MAX_LINE_BYTES);
     },
+    bytes: ({ id, bytes }) => ({
+      bytes,
+      async read(start, end) {
+        const entry = await catalog.find(id);
+        if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN', id);
+        const parts: Uint8Array[] = [];
+        for await (const part of readCast(entry, { start, end })) parts.push(part);
+        return Buffer.concat(parts);
+      },
+    }),
   };
   return archive;
+}
+
+/** @param text RFC 3339; undefined: no bound. */
+function timeOf(name: 'from' | 'to', text: string | undefined): Pick<CatalogQuery, 'from' | 'to'> {
+  const nanoseconds = text === undefined ? undefined : parseTime(text);
+  return nanoseconds === undefined ? {} : { [name]: nanoseconds };
 }
 
 function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor'> {
@@ -65,6 +82,9 @@ function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor
     ...(query['user'] === undefined ? {} : { user: query['user'] }),
     ...(query['namespace'] === undefined ? {} : { namespace: query['namespace'] }),
     ...(query['pod'] === undefined ? {} : { pod: query['pod'] }),
+    ...(query['text'] === undefined ? {} : { text: query['text'] }),
+    ...timeOf('from', query['from']),
+    ...timeOf('to', query['to']),
     ...(state === undefined ? {} : { state }),
   };
 }

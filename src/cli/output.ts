@@ -9,19 +9,27 @@ export async function print(stream: Writable, text: string): Promise<void> {
   });
 }
 
-/** Columns as wide as their widest cell, two spaces apart; the last column is not padded. */
-export function formatTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
+/**
+ * Columns as wide as their widest cell, two spaces apart; the last column is not padded.
+ *
+ * @param paint what a cell looks like, once it has its width: colours take no columns.
+ */
+export function formatTable(
+  header: readonly string[],
+  rows: readonly (readonly string[])[],
+  paint: (cell: string, column: number) => string = (cell) => cell,
+): string {
   const widths = header.map((cell, column) =>
     Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)),
   );
-  return [header, ...rows]
-    .map((row) =>
-      row
-        .map((cell, column) => (column === row.length - 1 ? cell : cell.padEnd(widths[column] ?? 0)))
-        .join('  '),
-    )
-    .map((line) => `${line.trimEnd()}\n`)
-    .join('');
+  const format = (row: readonly string[], painted: typeof paint): string => {
+    const last = row.findLastIndex((cell) => cell !== '');
+    const cells = row
+      .slice(0, last + 1)
+      .map((cell, column) => painted(column === last ? cell : cell.padEnd(widths[column] ?? 0), column));
+    return `${cells.join('  ')}\n`;
+  };
+  return [format(header, (cell) => cell), ...rows.map((row) => format(row, paint))].join('');
 }
 
 /** `95.2` → `1m35s`; one unit below the largest. */

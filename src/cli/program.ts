@@ -12,6 +12,7 @@ import type { DoctorRun } from './doctor.ts';
 import { addSettingOptions, settingsOf } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
 import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
+import { PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from './version.ts';
 
 /** Failures that are more than "it failed". */
@@ -143,6 +144,14 @@ function addTools(command: AddCommand, context: CommandContext): void {
     .option('--namespace <name>', 'only sessions in this namespace')
     .option('--pod <name>', 'only sessions in this pod')
     .option('--state <state>', RECORDING_STATES.join(', '))
+    .option('--text <text>', 'only those with this in a name or in the command')
+    .option('--since <time>', 'begun at this date, time or age (7d) or later')
+    .option('--until <time>', 'begun before this')
+    .option(
+      '--columns <names>',
+      'what to print, with commas: id, started, who, from, where, container, kind, …',
+    )
+    .option('--sort <column>', 'by a column instead of the newest first; -size: the largest first')
     .option('--json', 'one JSON object per line')
     .action(async (options: Record<string, unknown>) => {
       const { listRecordings } = await import('./ls.ts');
@@ -151,12 +160,14 @@ function addTools(command: AddCommand, context: CommandContext): void {
   addArchiveOptions(command('play', 'play a recording in this terminal'))
     .argument('<id>', 'an id from `tailcast ls` (its beginning is enough), `latest`, or a .cast file')
     .option('--speed <factor>', 'play this much faster', argument(positiveNumber(1000)), 1)
+    .option('--from <time>', 'begin there: 90, 1:30 or 1h2m3s; what came before is shown at once')
     .option('--idle-limit <seconds>', 'cut pauses to this', argument(positiveNumber(1e6)))
     .option('--follow', 'go on while the session is still running')
     .option(
       '--raw',
       'write recorded control sequences as they are: a hostile recording can then drive this terminal',
     )
+    .addHelpText('after', PLAY_HELP)
     .action(async (id: string, options: Record<string, unknown>) => {
       const { playRecording } = await import('./play.ts');
       await playRecording(id, options, context);
@@ -218,17 +229,6 @@ function addSearch(
       outcome.code = await showIndexStatus(options, context);
     });
 }
-
-const SEARCH_HELP = `
-  needle                  on the screen, in a command or among the names
-  "rm -rf" kube*          a phrase; a beginning
-  cmd:"kubectl delete"    in a command; text: on the screen only
-  user: ns: pod: container: node: tag: kind: state: id:
-  after:7d before:2026-01-31 duration:>1h exit:!=0
-  -word   a OR b          without; one of both. Everything else must all hold.
-
-Put the query in quotes, so that the shell leaves it alone; -- before one that begins with -.
-Exit code: 0 something was found, 1 nothing, 2 the search failed.`;
 
 /** `verify` says by its exit code what it found. */
 function addVerify(command: AddCommand, context: CommandContext, outcome: { code: number }): void {

@@ -40,6 +40,16 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
       const response = await request(base, `recordings/${encodeURIComponent(id)}/cast`, query, signal);
       if (response.body !== null) yield* readTextLines(response.body, MAX_LINE_BYTES);
     },
+    bytes: ({ id, bytes }) => ({
+      bytes,
+      async read(start, end, stop) {
+        const headers = { range: `bytes=${start}-${end - 1}` };
+        const asked = AbortSignal.any([signal, stop]);
+        const path = `recordings/${encodeURIComponent(id)}/cast`;
+        const response = await request(base, path, { view: '1' }, asked, headers);
+        return new Uint8Array(await response.arrayBuffer());
+      },
+    }),
   };
   return archive;
 }
@@ -59,12 +69,13 @@ async function request(
   path: string,
   query: ArchiveQuery,
   signal: AbortSignal,
+  headers: Readonly<Record<string, string>> = {},
 ): Promise<Response> {
   const url = new URL(`api/v1/${path}`, base.endsWith('/') ? base : `${base}/`);
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
   let response: Response;
   try {
-    response = await fetch(url, { signal });
+    response = await fetch(url, { signal, headers });
   } catch (error) {
     if (signal.aborted) throw error;
     const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;

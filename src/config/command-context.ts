@@ -1,9 +1,11 @@
-import type { Writable } from 'node:stream';
+import type { Readable, Writable } from 'node:stream';
 
 /** What a command line tool may touch: its streams, the environment and the signal that ends it. */
 export interface CommandContext {
   readonly stdout: Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly rows?: number };
   readonly stderr: Writable;
+  /** Keys of a person, when it is a terminal. */
+  readonly stdin?: Readable & { readonly isTTY?: boolean; setRawMode?(raw: boolean): unknown };
   readonly environment: ReadonlyMap<string, string>;
   /** Aborted by Ctrl-C or a termination signal. */
   readonly signal: AbortSignal;

@@ -2,7 +2,7 @@ import type { JSX, TargetedInputEvent } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { EMPTY_FILTER, type Filter } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { wallText } from './clock-text.ts';
+import { wallText } from './wall-text.ts';
 import { durationText, hiddenMatch, sizeText, stateText, whereText, whoText } from './format.ts';
 import { formatRoute } from './route.ts';
 import { useRecordings, type ListState } from './use-recordings.ts';

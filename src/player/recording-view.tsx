@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { readRecording } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { wallText, type Zone } from './clock-text.ts';
+import { wallText, type Zone } from './wall-text.ts';
 import { durationText, sizeText, stateText, whereText, whoText } from './format.ts';
 import { LiveScreen } from './live-screen.tsx';
 import { Player } from './player.tsx';

@@ -2,7 +2,8 @@
 import type { JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { PlayIndex, PlayMark } from '../screen/play-index.ts';
-import { clockText, wallText, wallTimeOf, type Zone } from './clock-text.ts';
+import { clockText } from '../screen/clock-text.ts';
+import { wallText, wallTimeOf, type Zone } from './wall-text.ts';
 
 export interface TimelineProps {
   readonly position: number;

@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { TranscriptDocument } from '../search/transcript-document.ts';
 import { readTranscript } from './archive.ts';
-import { clockText } from './clock-text.ts';
+import { clockText } from '../screen/clock-text.ts';
 import type { TimelineMark } from './timeline.tsx';
 import { showRow, VirtualRows } from './virtual-rows.tsx';
 

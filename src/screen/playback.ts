@@ -15,7 +15,7 @@ export interface PlaybackOptions {
   readonly start: CastStart;
   /** Length of the header line with its line feed. */
   readonly headerBytes: number;
-  readonly terminal: PlayTerminal;
+  readonly terminal: Pick<PlayTerminal, 'write' | 'resize' | 'reset'>;
   /** Time of the last event, if it is known. */
   readonly seconds: number | undefined;
   /** The screen at a keyframe. */

@@ -259,7 +259,8 @@ function readDuration(text: string): number | undefined {
   return amount === undefined ? undefined : Number(amount) * (UNITS.get(unit) ?? 1);
 }
 
-function readTime(text: string, nowMs: number): number | undefined {
+/** A date (UTC), a time, or an age (`90m`, `7d`): milliseconds since the epoch; undefined for anything else. */
+export function readTime(text: string, nowMs: number): number | undefined {
   if (/^\d{1,5}[smhdw]$/.test(text)) return nowMs - (readDuration(text) ?? 0) * 1000;
   if (!/^\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:\d{2}))?$/.test(text))
     return undefined;

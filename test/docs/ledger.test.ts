@@ -88,6 +88,19 @@ describe('a shown command', () => {
       more: () => ['--store', rig.directory],
       check: (text) => expect(text.trim().split('\n').length).toBeGreaterThan(0),
     },
+    'tailcast ls --since 7d --text deploy --sort -size': {
+      words: () => ({ deploy: 'alice' }),
+      more: () => ['--store', rig.directory],
+      check: (text) => expect(text).toContain('alice@example.com'),
+    },
+    'tailcast ls --columns id,started,who,problem': {
+      more: () => ['--store', rig.directory],
+      check: (text) => expect(text).toMatch(/^ID +STARTED +WHO +PROBLEM\n/),
+    },
+    'tailcast play latest --from 1:30 --speed 2': {
+      more: () => ['--store', rig.directory],
+      check: (text) => expect(text).toContain('recorded output'),
+    },
     'tailcast play latest --speed 2 --idle-limit 1': {
       more: () => ['--store', rig.directory],
       check: (text) => expect(text).toContain('recorded output'),

@@ -137,6 +137,13 @@ export const LEDGER: readonly Shown[] = [
   { page: OPERATIONS, command: 'tailcast ls --store /var/lib/tailcast/recordings --json', runner: 'tools' },
   {
     page: 'docs/viewing.md',
+    command: 'tailcast ls --since 7d --text deploy --sort -size',
+    runner: 'tools',
+  },
+  { page: 'docs/viewing.md', command: 'tailcast ls --columns id,started,who,problem', runner: 'tools' },
+  { page: 'docs/viewing.md', command: 'tailcast play latest --from 1:30 --speed 2', runner: 'tools' },
+  {
+    page: 'docs/viewing.md',
     command: "curl 'http://recorder/api/v1/events?type=tailcast-recording-access&user=alice@example.com'",
     runner: {
       path: 'test/tsrecorder/events/recorder-events.test.ts',

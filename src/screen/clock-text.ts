@@ -1,6 +1,4 @@
-/** Times for people: moments of a recording, and the same moments on the clock on the wall. Pure. */
-
-export type Zone = 'local' | 'utc';
+/** Moments of a recording, for people. Pure. */
 
 /** `1:02:03.4`; without tenths for a length. */
 export function clockText(seconds: number, withTenths = false): string {
@@ -22,23 +20,4 @@ export function parseClock(text: string): number | undefined {
   }
   if (!/^\d+(?::\d{1,2}){1,2}(?:\.\d+)?$/.test(trimmed)) return undefined;
   return trimmed.split(':').reduce((sum, part) => sum * 60 + Number(part), 0);
-}
-
-/** With the zone, which a time without a date needs as much as one with it. */
-export function wallText(at: Date, zone: Zone, withDate = true): string {
-  if (Number.isNaN(at.getTime())) return '';
-  return at.toLocaleString(undefined, {
-    ...(withDate ? { year: 'numeric', month: 'short', day: '2-digit' } : {}),
-    hour: '2-digit',
-    minute: '2-digit',
-    second: '2-digit',
-    hour12: false,
-    timeZoneName: 'short',
-    ...(zone === 'utc' ? { timeZone: 'UTC' } : {}),
-  });
-}
-
-/** The moment of a recording on the clock on the wall. */
-export function wallTimeOf(startedAt: string, seconds: number): Date {
-  return new Date(Date.parse(startedAt) + seconds * 1000);
 }

@@ -1,0 +1,16 @@
+/** What commands say behind their options. */
+
+export const PLAY_HELP = `
+At a terminal there are keys: space pause, . next change, ← → 5 seconds, Shift-← Shift-→ a minute, < > speed, g go to a
+time, / find in what was shown, n N next and previous, 0-9 to so many tenths, q quit.`;
+
+export const SEARCH_HELP = `
+  needle                  on the screen, in a command or among the names
+  "rm -rf" kube*          a phrase; a beginning
+  cmd:"kubectl delete"    in a command; text: on the screen only
+  user: ns: pod: container: node: tag: kind: state: id:
+  after:7d before:2026-01-31 duration:>1h exit:!=0
+  -word   a OR b          without; one of both. Everything else must all hold.
+
+Put the query in quotes, so that the shell leaves it alone; -- before one that begins with -.
+Exit code: 0 something was found, 1 nothing, 2 the search failed.`;

@@ -1,0 +1,264 @@
+/**
+ * Playing with keys: pause, seek, speed, go to a time, find. The terminal is that of the person: what is recorded goes there
+ * through the filter, and the last row says where the recording stands while it is paused or something is typed.
+ */
+import type { Readable, Writable } from 'node:stream';
+import { clockText, parseClock } from '../screen/clock-text.ts';
+import type { CastBytes } from '../screen/cast-lines.ts';
+import { readCastLines } from '../screen/cast-lines.ts';
+import { readCastStart } from '../screen/cast-reader.ts';
+import { Playback } from '../screen/playback.ts';
+import { Transcript } from '../search/transcript.ts';
+import { WireError } from '../wire/wire-error.ts';
+import { plain, print } from './output.ts';
+import { TERMINAL_RESET } from './safe-terminal.ts';
+
+export interface KeyedPlayOptions {
+  readonly cast: CastBytes;
+  /** Time of the last event, if it is known. */
+  readonly seconds: number | undefined;
+  readonly from: number;
+  readonly speed: number;
+  /** Long pauses pass quickly. */
+  readonly skipsIdle: boolean;
+  /** Makes recorded output safe; another one after each jump back. */
+  readonly createFilter: () => (text: string) => string;
+  readonly keys: Readable & { setRawMode?(raw: boolean): unknown };
+  readonly screen: Writable & { readonly rows?: number };
+  readonly signal: AbortSignal;
+}
+
+const TICK_MS = 25;
+/** Seconds that keys go on or back. */
+const STEPS: ReadonlyMap<string, number> = new Map([
+  ['\x1b[D', -5],
+  ['\x1b[C', 5],
+  ['\x1b[1;2D', -60],
+  ['\x1b[1;2C', 60],
+]);
+const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32];
+/** A jump to what was found ends a little after it. */
+const AFTER_SECONDS = 0.05;
+const FIND_LIMITS = { maxText: 64 * 1024 ** 2, maxRows: 1_000_000 };
+
+/** Resolves when it is quit, or over and quit. @throws WireError when the first line is no header. */
+export async function playWithKeys(options: KeyedPlayOptions): Promise<void> {
+  const player = await KeyedPlayer.open(options);
+  await player.run();
+}
+
+/** A key, or what stands for one: `\x1b[D` is one key. */
+// oxlint-disable-next-line no-control-regex -- keys send controls
+const KEY = /\x1b\[[0-9;]*[A-Za-z]|[^]/gu;
+
+class KeyedPlayer {
+  readonly #options: KeyedPlayOptions;
+  readonly #playback: Playback;
+  #filter: (text: string) => string;
+  /** What is being typed behind `g` or `/`. */
+  #typing: { readonly kind: 'g' | '/'; text: string } | undefined;
+  #wanted = '';
+  #rows: Promise<readonly (readonly [number, string])[]> | undefined;
+  #note = '';
+  /** The state is not said meanwhile. */
+  #isDrawing = false;
+  readonly #over = Promise.withResolvers<void>();
+
+  static async open(options: KeyedPlayOptions): Promise<KeyedPlayer> {
+    const lines = readCastLines(options.cast, 0);
+    const first = (await lines.next())?.[0];
+    lines.stop();
+    if (first === undefined) throw new WireError('malformed', 'the recording is empty');
+    return new KeyedPlayer(options, first);
+  }
+
+  private constructor(options: KeyedPlayOptions, header: string) {
+    this.#options = options;
+    this.#filter = options.createFilter();
+    const { cast, seconds, screen, speed, skipsIdle } = options;
+    const start = readCastStart(header);
+    this.#playback = new Playback({
+      cast,
+      start,
+      headerBytes: Buffer.byteLength(header) + 1,
+      seconds,
+      terminal: {
+        write: (text) =>
+          print(screen, this.#filter(start.withoutTerminal ? text.replaceAll(/\r?\n/g, '\r\n') : text)),
+        // the terminal of the person has its own size
+        resize: () => undefined,
+        reset: () => {
+          this.#filter = options.createFilter();
+          void print(screen, `${TERMINAL_RESET}\x1b[2J\x1b[H`);
+        },
+      },
+      loadFrame: () => Promise.reject(new Error('there are no keyframes')),
+      onChange: () => this.#settle(),
+    });
+    this.#playback.speed = speed;
+    this.#playback.skipsIdle = skipsIdle;
+  }
+
+  async run(): Promise<void> {
+    const { keys, screen, signal, from } = this.#options;
+    let last = performance.now();
+    const timer = setInterval(() => {
+      const now = performance.now();
+      this.#playback.tick((now - last) / 1000);
+      last = now;
+    }, TICK_MS);
+    const onKeys = (data: Buffer | string): void => {
+      for (const [key] of data.toString().matchAll(KEY)) this.#key(key);
+    };
+    const stop = (): void => this.#over.resolve();
+    keys.setRawMode?.(true);
+    keys.on('data', onKeys);
+    keys.once('end', stop);
+    signal.addEventListener('abort', stop);
+    try {
+      if (from > 0) await this.#playback.seek(from);
+      this.#playback.play();
+      await this.#over.promise;
+    } finally {
+      clearInterval(timer);
+      this.#playback.dispose();
+      signal.removeEventListener('abort', stop);
+      keys.off('data', onKeys);
+      keys.off('end', stop);
+      keys.setRawMode?.(false);
+      keys.pause();
+      await print(screen, `${TERMINAL_RESET}\r\n`);
+    }
+  }
+
+  #key(key: string): void {
+    if (key === '\x03') this.#over.resolve();
+    else if (this.#typing === undefined) this.#command(key);
+    else this.#type(this.#typing, key);
+  }
+
+  #command(key: string): void {
+    const { position, seconds } = this.#playback.state;
+    const step = STEPS.get(key);
+    if (step !== undefined) void this.#go(position + step);
+    else if (/^[0-9]$/.test(key)) void this.#go((seconds * Number(key)) / 10);
+    else this.#commands.get(key)?.();
+  }
+
+  readonly #commands: ReadonlyMap<string, () => void> = new Map([
+    ['q', () => this.#over.resolve()],
+    [' ', () => this.#toggle()],
+    ['.', () => void this.#playback.step()],
+    ['<', () => this.#faster(-1)],
+    ['>', () => this.#faster(1)],
+    ['g', () => this.#ask('g')],
+    ['/', () => this.#ask('/')],
+    ['n', () => void this.#find(1)],
+    ['N', () => void this.#find(-1)],
+  ]);
+
+  #toggle(): void {
+    if (this.#playback.state.playing) this.#playback.pause();
+    else void this.#resume();
+  }
+
+  #ask(kind: 'g' | '/'): void {
+    this.#playback.pause();
+    this.#typing = { kind, text: '' };
+    this.#settle();
+  }
+
+  #type(typing: { readonly kind: 'g' | '/'; text: string }, key: string): void {
+    if (key === '\r' || key === '\n') {
+      this.#typing = undefined;
+      if (typing.kind === 'g') this.#goTo(typing.text);
+      else {
+        this.#wanted = typing.text.trim().toLowerCase();
+        void this.#find(1);
+      }
+    } else if (key === '\x1b') this.#typing = undefined;
+    else if (key === '\x7f' || key === '\b') typing.text = typing.text.slice(0, -1);
+    else if (key >= ' ') typing.text += key;
+    this.#settle();
+  }
+
+  #goTo(text: string): void {
+    const seconds = parseClock(text);
+    if (seconds === undefined) this.#tell(`${text} is no time`);
+    else void this.#go(seconds);
+  }
+
+  #faster(by: 1 | -1): void {
+    const at = SPEEDS.findIndex((speed) => speed >= this.#playback.speed);
+    this.#playback.speed = SPEEDS[at + by] ?? this.#playback.speed;
+    this.#tell('');
+  }
+
+  /** Goes on from a clean picture: the last row had the state on it. */
+  async #resume(): Promise<void> {
+    const { position, ended } = this.#playback.state;
+    if (!ended) await this.#drawAt(position);
+    this.#playback.play();
+  }
+
+  async #go(seconds: number): Promise<void> {
+    const { playing } = this.#playback.state;
+    if (playing) await this.#playback.seek(seconds);
+    else await this.#drawAt(seconds);
+    this.#settle();
+  }
+
+  /** Draws everything up to a moment, from the beginning. */
+  async #drawAt(seconds: number): Promise<void> {
+    this.#isDrawing = true;
+    await this.#playback.seek(0);
+    await this.#playback.seek(seconds);
+    this.#isDrawing = false;
+  }
+
+  async #find(direction: 1 | -1): Promise<void> {
+    if (this.#wanted === '') return;
+    this.#tell('looking…');
+    this.#rows ??= this.#readRows();
+    const rows = await this.#rows;
+    const { position } = this.#playback.state;
+    const holds = ([at, text]: readonly [number, string]): boolean =>
+      (direction === 1 ? at > position : at < position - 2 * AFTER_SECONDS) &&
+      text.toLowerCase().includes(this.#wanted);
+    const found = direction === 1 ? rows.find(holds) : rows.findLast(holds);
+    if (found === undefined) {
+      this.#tell(`${this.#wanted} is not ${direction === 1 ? 'after' : 'before'} this`);
+      return;
+    }
+    this.#playback.pause();
+    this.#note = '';
+    await this.#go(found[0] + AFTER_SECONDS);
+  }
+
+  async #readRows(): Promise<readonly (readonly [number, string])[]> {
+    const transcript = new Transcript(FIND_LIMITS);
+    const lines = readCastLines(this.#options.cast, 0);
+    for (let batch = await lines.next(); batch !== undefined; batch = await lines.next())
+      for (const line of batch) transcript.line(line);
+    return transcript.end().rows;
+  }
+
+  #tell(note: string): void {
+    this.#note = note;
+    this.#settle();
+  }
+
+  /** The last row says where it stands, while nothing moves. */
+  #settle(): void {
+    const { position, seconds, playing, waiting, problem } = this.#playback.state;
+    if (playing || waiting || this.#isDrawing) return;
+    const { screen } = this.#options;
+    const typing = this.#typing;
+    const state = `${clockText(position, true)} / ${clockText(seconds)} ${this.#playback.speed}x`;
+    const text =
+      typing === undefined
+        ? [state, problem ?? this.#note, 'space play, / find, g go to, q quit'].join('  ')
+        : `${typing.kind === 'g' ? 'go to ' : '/'}${typing.text}`;
+    void print(screen, `\x1b7\x1b[r\x1b[${screen.rows ?? 24};1H\x1b[0;7m ${plain(text)} \x1b[0m\x1b[K\x1b8`);
+  }
+}

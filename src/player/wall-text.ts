@@ -1,0 +1,22 @@
+/** Moments of a recording on the clock on the wall. Pure. */
+
+export type Zone = 'local' | 'utc';
+
+/** With the zone, which a time without a date needs as much as one with it. */
+export function wallText(at: Date, zone: Zone, withDate = true): string {
+  if (Number.isNaN(at.getTime())) return '';
+  return at.toLocaleString(undefined, {
+    ...(withDate ? { year: 'numeric', month: 'short', day: '2-digit' } : {}),
+    hour: '2-digit',
+    minute: '2-digit',
+    second: '2-digit',
+    hour12: false,
+    timeZoneName: 'short',
+    ...(zone === 'utc' ? { timeZone: 'UTC' } : {}),
+  });
+}
+
+/** The moment of a recording on the clock on the wall. */
+export function wallTimeOf(startedAt: string, seconds: number): Date {
+  return new Date(Date.parse(startedAt) + seconds * 1000);
+}
