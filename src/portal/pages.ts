@@ -12,6 +12,8 @@ import { PORTAL_PATH } from './routes.ts';
 /** One file of the page, in memory. */
 export interface PageFile {
   readonly bytes: Buffer;
+  /** The same, brotli; absent when it was not built so. */
+  readonly packed?: Buffer;
   readonly type: string;
   /** Strong entity tag. */
   readonly tag: string;
@@ -43,9 +45,16 @@ export async function loadPageFiles(directory: string): Promise<PageFiles> {
     for (const entry of entries) {
       const type = TYPES.get(extname(entry.name));
       if (!entry.isFile() || type === undefined || files.size >= MAX_FILES) continue;
-      const bytes = await readFile(join(directory, folder, entry.name));
+      const path = join(directory, folder, entry.name);
+      const bytes = await readFile(path);
+      const packed = await readFile(`${path}.br`).catch(() => undefined);
       const tag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`;
-      files.set(folder === '' ? entry.name : `${folder}/${entry.name}`, { bytes, type, tag });
+      files.set(folder === '' ? entry.name : `${folder}/${entry.name}`, {
+        bytes,
+        type,
+        tag,
+        ...(packed === undefined ? {} : { packed }),
+      });
     }
   }
   return files;

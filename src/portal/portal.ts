@@ -183,9 +183,17 @@ function sendFile(pages: PageFiles, turn: Turn, reply: FastifyReply): FastifyRep
   const host = headerLines(rawHeaders, 'host')[0] ?? '';
   // names of assets change with what is in them
   const keep = name.startsWith('assets/') ? 'private, max-age=86400, immutable' : 'no-cache';
-  const fields = [...pageHeaders(host), 'content-type', file.type, 'etag', file.tag, 'cache-control', keep];
-  const unchanged = headerLines(rawHeaders, 'if-none-match')[0] === file.tag;
-  turn.account.answered(unchanged ? 304 : 200, unchanged ? 0 : file.bytes.length);
+  const takesBrotli = headerLines(rawHeaders, 'accept-encoding').some((line) =>
+    /(?:^|,)\s*br\s*(?:,|$)/.test(line),
+  );
+  const packed = takesBrotli ? file.packed : undefined;
+  const tag = packed === undefined ? file.tag : file.tag.replace(/"$/, '-br"');
+  const fields = [...pageHeaders(host), 'content-type', file.type, 'etag', tag, 'cache-control', keep];
+  fields.push('vary', 'accept-encoding');
+  const unchanged = headerLines(rawHeaders, 'if-none-match')[0] === tag;
+  const body = packed ?? file.bytes;
+  turn.account.answered(unchanged ? 304 : 200, unchanged ? 0 : body.length);
   if (unchanged) return sendWhole(turn, reply, { status: 304, fields });
-  return sendWhole(turn, reply, { status: 200, fields, body: file.bytes });
+  if (packed !== undefined) fields.push('content-encoding', 'br');
+  return sendWhole(turn, reply, { status: 200, fields, body });
 }

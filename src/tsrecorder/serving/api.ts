@@ -37,6 +37,7 @@ import type { CatalogQuery } from '../library/catalog-query.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Catalog } from '../library/catalog.ts';
 import { addSearchApi } from './api-search.ts';
+import { addCompression, takesGzip } from './compression.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { EventQuery, EventSearch } from '../events/event-query.ts';
 import type { Cursors } from './cursors.ts';
@@ -149,6 +150,7 @@ export function addHealth(
   app: FastifyInstance,
   { freeBytes, log }: Pick<ApiOptions, 'freeBytes' | 'log'>,
 ): void {
+  addCompression(app);
   app.setErrorHandler((error, request, reply) => answerError(log, error, request, reply));
   app.setNotFoundHandler(async (_request, reply) =>
     reply
@@ -210,7 +212,9 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     reply.header('cache-control', 'private, no-cache').type('application/json');
     const found = await options.playIndexes.transcript(entry);
     if ('progress' in found) return reply.code(202).send(found);
-    return reply.send(await gunzipped(found));
+    const isTaken = takesGzip(request.headers['accept-encoding']);
+    if (isTaken) reply.header('content-encoding', 'gzip');
+    return reply.header('vary', 'accept-encoding').send(isTaken ? found : await gunzipped(found));
   });
   app.get('/api/v1/recordings/:id/sidecar', async (request, reply) =>
     sendObject(store, await find(request, reply, 'download'), 'sidecar', 'application/json', reply),
@@ -228,6 +232,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
       serveDotFiles: false,
       dotfiles: 'ignore',
       maxAge: 0,
+      preCompressed: true,
     });
   }
 }
