@@ -98,6 +98,69 @@ export async function readTranscript(
   return isTranscript(body) ? body : undefined;
 }
 
+/** What is known about a recording beside what it shows (see `src/tsrecorder/serving/api-evidence.ts`). */
+export interface Evidence {
+  readonly evidence: {
+    readonly verdict: 'sound' | 'faulty' | 'none' | 'running';
+    readonly checkedAt: string;
+    readonly findings: readonly {
+      readonly severity: string;
+      readonly code: string;
+      readonly message: string;
+    }[];
+    readonly signedBy?: {
+      readonly key: string;
+      readonly whose: 'this recorder' | 'published' | 'unknown';
+      readonly log: string;
+      readonly entry: number;
+    };
+  };
+  readonly session?: {
+    readonly user?: string;
+    readonly groups?: readonly string[];
+    readonly argv?: readonly string[];
+    readonly path?: string;
+  };
+  readonly gaps: readonly { readonly at: number; readonly bytes?: number; readonly reason: string }[];
+  readonly gapCount: number;
+  readonly parts: number;
+  readonly related: { readonly caller: readonly Recording[]; readonly pod: readonly Recording[] };
+  readonly accesses?: readonly StoredEvent[];
+  readonly events?: readonly StoredEvent[];
+}
+
+interface StoredEvent {
+  readonly event: {
+    readonly timestamp: number;
+    readonly action?: string;
+    readonly source?: {
+      readonly node?: string;
+      readonly nodeUser?: string;
+      readonly nodeTags?: readonly string[];
+    };
+    readonly request?: { readonly method?: string; readonly path?: string };
+    readonly kubernetes?: {
+      readonly Verb?: string;
+      readonly Resource?: string;
+      readonly Namespace?: string;
+      readonly Name?: string;
+    };
+  };
+}
+
+/** Checks the recording, too: takes as long as reading all of it. */
+export async function readEvidence(id: string, signal: AbortSignal): Promise<Evidence> {
+  const body = await fetchJson(`${pathOf(id)}/evidence?view=1`, signal);
+  if (!isEvidence(body)) throw new Error('The recorder’s answer cannot be read.');
+  return body;
+}
+
+function isEvidence(body: unknown): body is Evidence {
+  return (
+    isRecord(body) && isRecord(body['evidence']) && isRecord(body['related']) && Array.isArray(body['gaps'])
+  );
+}
+
 function isTranscript(body: unknown): body is TranscriptDocument {
   return isRecord(body) && body['version'] === TRANSCRIPT_VERSION && Array.isArray(body['rows']);
 }

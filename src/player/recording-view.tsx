@@ -4,6 +4,7 @@ import { readRecording } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { wallText, type Zone } from './wall-text.ts';
 import { durationText, sizeText, stateText, whereText, whoText } from './format.ts';
+import { EvidenceView } from './evidence-view.tsx';
 import { LiveScreen } from './live-screen.tsx';
 import { Player } from './player.tsx';
 
@@ -76,6 +77,7 @@ export function RecordingView({
         />
       )}
       <Facts recording={recording} zone={zone} />
+      {recording.state === 'open' ? null : <EvidenceView recording={recording} zone={zone} />}
     </article>
   );
 }

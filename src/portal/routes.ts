@@ -6,7 +6,7 @@
  * /-/recordings/                                       the page
  * /-/recordings/icon.svg, assets/<file>                its files: the gateway's own
  * /-/recordings/api/v1/recordings, events              asked of the recorder
- * /-/recordings/api/v1/recordings/<id>[/cast|playback|transcript|sidecar|notes]
+ * /-/recordings/api/v1/recordings/<id>[/cast|playback|transcript|evidence|sidecar|notes]
  * /-/recordings/api/v1/recordings/<id>/live            a WebSocket to the recorder
  * ```
  *
@@ -43,7 +43,7 @@ const MAX_QUERY_LENGTH = 8 * 1024;
 /** `<node>_<time>` as the recorder writes it for the node IDs of tailnets (`tsrecorder/store/key`). */
 const ID = '[A-Za-z0-9_-]{1,128}_[0-9T:.-]{19,29}Z';
 const RECORDING = new RegExp(
-  `^api/v1/recordings/(${ID})(?:/(cast|playback|transcript|sidecar|notes|live))?$`,
+  `^api/v1/recordings/(${ID})(?:/(cast|playback|transcript|evidence|sidecar|notes|live))?$`,
 );
 const FILE = /^(?:index\.html|icon\.svg|assets\/[A-Za-z0-9_-]{1,100}(?:\.[A-Za-z0-9_-]{1,100}){1,3})$/;
 

@@ -351,6 +351,7 @@ function apiOf(
     search: events.search,
     sessionSearch,
     playIndexes,
+    ownKey: evidence.key.public,
     nowMs,
     cursors,
     freeBytes,

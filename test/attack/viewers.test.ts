@@ -162,6 +162,7 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
     '/playback',
     '/playback?view=1',
     '/transcript',
+    '/evidence',
     '/playback?frame=0',
     '/playback?frame=x',
     '/notes',

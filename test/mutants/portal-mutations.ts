@@ -54,10 +54,10 @@ export const PORTAL: readonly Mutation[] = [
     ],
     [
       'whole recordings',
-      '(?:/(cast|playback|transcript|sidecar|notes|live))?$`',
-      '(?:/(cast|playback|transcript|sidecar|notes|live))?`',
+      '(?:/(cast|playback|transcript|evidence|sidecar|notes|live))?$`',
+      '(?:/(cast|playback|transcript|evidence|sidecar|notes|live))?`',
     ],
-    ['parts of a recording', '(cast|playback|transcript|sidecar|notes|live)', '([a-z]+)'],
+    ['parts of a recording', '(cast|playback|transcript|evidence|sidecar|notes|live)', '([a-z]+)'],
     [
       'live views without a query',
       "return asked === '' ? { kind: 'live', path } : undefined;",

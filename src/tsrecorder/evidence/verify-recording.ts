@@ -86,6 +86,17 @@ export async function checkRecording(
   }
 }
 
+/** Checks a recording by its own sidecar alone: that it is what its key signed. What the logs say of it is not looked at. */
+export async function checkSigned(
+  store: RecordingReader,
+  key: RecordingKey,
+  keys: KeyRing,
+): Promise<CheckedRecording & { readonly signature: SignedSidecar | undefined }> {
+  const none = { logs: new Map(), ends: new Map(), starts: new Map() };
+  const context = { ...none, keys, nowMs: 0, unfinishedMs: 0, requireEvidence: false };
+  return new RecordingCheck(store, key, context).runAlone();
+}
+
 class RecordingCheck {
   readonly #store: RecordingReader;
   readonly #key: RecordingKey;
@@ -120,6 +131,21 @@ class RecordingCheck {
     await this.#checkLog(signed.evidence);
     const bodyBytes = this.#bodyBytes === undefined ? {} : { bodyBytes: this.#bodyBytes };
     return { evidence: true, ...bodyBytes, findings: this.#findings };
+  }
+
+  async runAlone(): Promise<CheckedRecording & { readonly signature: SignedSidecar | undefined }> {
+    const isThere = (await this.#store.stat(this.#key, 'sidecar')) !== undefined;
+    const text = isThere ? await this.#readText('sidecar') : undefined;
+    const signature = text === undefined ? undefined : parseSignedSidecar(text);
+    if (text === undefined || signature === undefined) {
+      if (!mentionsEvidence(text ?? '')) return { ...this.#withoutEvidence(isThere), signature };
+      this.#fault('sidecar-changed', 'the sidecar has no evidence that can be read any more', 'sidecar');
+      return { evidence: true, findings: this.#findings, signature };
+    }
+    this.#checkSidecar(signature, text);
+    await this.#checkFile('cast', signature.evidence.cast);
+    await this.#checkNotes(signature.evidence.notes);
+    return { evidence: true, findings: this.#findings, signature };
   }
 
   #checkSidecar(signed: SignedSidecar, text: string): void {

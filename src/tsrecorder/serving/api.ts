@@ -12,6 +12,7 @@
  * /api/v1/recordings/:id/transcript  {version, rows: [[seconds, text]], isPartial}: see search/transcript.ts; 202 {progress}
  *                                    while it is made
  *     ?view=1 on these four: somebody watches, which is one access event however often is asked
+ * /api/v1/recordings/:id/evidence    what is known about it, and whether it is what was signed: see api-evidence.ts
  * /api/v1/recordings/:id/live        the same over a WebSocket: see live-socket.ts
  * /api/v1/recordings/:id/sidecar     the document beside the cast, of the first upload of the session
  * /api/v1/recordings/:id/notes       the annotations of the session, one JSON object per line
@@ -36,12 +37,14 @@ import { parseRange } from './byte-range.ts';
 import type { CatalogQuery } from '../library/catalog-query.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Catalog } from '../library/catalog.ts';
+import { addEvidenceApi } from './api-evidence.ts';
 import { addSearchApi } from './api-search.ts';
 import { addCompression, takesGzip } from './compression.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { EventQuery, EventSearch } from '../events/event-query.ts';
 import type { Cursors } from './cursors.ts';
 import type { Hosts } from './hosts.ts';
+import type { PublicKey } from '../evidence/signing-key.ts';
 import type { PlayIndexes } from '../playback/play-indexes.ts';
 import { castBytes, followCast, presentationOf, presentCast, readCast } from '../library/replay.ts';
 import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
@@ -63,6 +66,8 @@ export interface ApiOptions {
   readonly nowMs: () => number;
   readonly cursors: Cursors;
   readonly playIndexes: PlayIndexes;
+  /** With which this recorder signs. */
+  readonly ownKey: PublicKey;
   readonly hosts: Hosts;
   readonly log: Logger;
   /** The built player, or undefined for none. */
@@ -222,6 +227,13 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
     sendNotes(store, await find(request, reply, 'download'), reply),
   );
+  addEvidenceApi(app, {
+    ...options,
+    async find(request, reply) {
+      const entry = await find(request, reply, isPlayed(request) ? 'play' : 'show');
+      return { entry, scope: access.scope(await access.viewer(request.raw)) };
+    },
+  });
   addSearchApi(app, { ...options, viewerOf: (request, reply) => viewerOf(access, request, reply), parse });
   if (options.playerDirectory !== undefined) {
     app.register(fastifyStatic, {

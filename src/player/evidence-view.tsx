@@ -1,0 +1,205 @@
+/** What is known about a recording beside what it shows: checked now, by whom it was signed, who watched, what else happened. */
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { readEvidence, type Evidence, type Recording } from './archive.ts';
+import { stateText, whereText, whoText } from './format.ts';
+import { formatRoute } from './route.ts';
+import { wallText, type Zone } from './wall-text.ts';
+
+/** The whole recording is read for it: a larger one is checked when somebody asks. */
+const MAX_UNASKED_BYTES = 16 * 1024 ** 2;
+
+const VERDICTS: Readonly<Record<Evidence['evidence']['verdict'], string>> = {
+  sound: 'It is what its recorder signed.',
+  faulty: 'It is NOT what its recorder signed.',
+  none: 'It has no signature, so nothing can be said about whether it was changed.',
+  running: 'The session is running; it is signed when it is over.',
+};
+
+export function EvidenceView({
+  recording,
+  zone,
+}: {
+  readonly recording: Recording;
+  readonly zone: Zone;
+}): JSX.Element {
+  const { id, bytes } = recording;
+  const [asked, setAsked] = useState(bytes <= MAX_UNASKED_BYTES);
+  const [found, setFound] = useState<Evidence | string>();
+  useEffect(() => {
+    if (!asked) return undefined;
+    const gone = new AbortController();
+    readEvidence(id, gone.signal).then(setFound, (error: unknown) => {
+      if (!gone.signal.aborted) setFound(error instanceof Error ? error.message : String(error));
+    });
+    return () => gone.abort();
+  }, [id, asked]);
+  return (
+    <section class="evidence" aria-labelledby="evidence-title">
+      <h2 id="evidence-title">Evidence</h2>
+      {asked ? null : (
+        <button type="button" onClick={() => setAsked(true)}>
+          Check now (reads the whole recording)
+        </button>
+      )}
+      {asked && found === undefined ? (
+        <p class="notice" role="status">
+          Checking…
+        </p>
+      ) : null}
+      {typeof found === 'string' ? <p class="notice problem">{found}</p> : null}
+      {typeof found === 'object' ? <Found found={found} zone={zone} /> : null}
+    </section>
+  );
+}
+
+function Found({ found, zone }: { readonly found: Evidence; readonly zone: Zone }): JSX.Element {
+  const { evidence, session, gaps, gapCount, parts, related, accesses, events } = found;
+  const { signedBy } = evidence;
+  return (
+    <>
+      <p class={evidence.verdict === 'faulty' ? 'notice problem' : 'notice'} data-verdict={evidence.verdict}>
+        <strong>{VERDICTS[evidence.verdict]}</strong> Checked {wallText(new Date(evidence.checkedAt), zone)}.
+      </p>
+      <ul class="findings">
+        {evidence.findings.map(({ code, message }) => (
+          <li key={`${code} ${message}`}>{message}</li>
+        ))}
+        {gaps.map(({ at, bytes, reason }) => (
+          <li key={at}>
+            Missing: {bytes === undefined ? 'output' : `${bytes} bytes`} ({reason})
+          </li>
+        ))}
+        {gapCount > gaps.length ? <li>{gapCount - gaps.length} more gaps</li> : null}
+      </ul>
+      <dl class="facts">
+        <Fact name="Signed by">
+          {signedBy === undefined ? undefined : `${signedBy.key} (${WHOSE[signedBy.whose]})`}
+        </Fact>
+        <Fact name="Log entry">
+          {signedBy === undefined ? undefined : `${signedBy.log}, entry ${signedBy.entry}`}
+        </Fact>
+        <Fact name="Parts">{parts > 1 ? String(parts) : undefined}</Fact>
+        <Fact name="As user">{session?.user}</Fact>
+        <Fact name="Groups">{session?.groups?.join(', ')}</Fact>
+        <Fact name="Arguments">{session?.argv?.map((part) => JSON.stringify(part)).join(' ')}</Fact>
+        <Fact name="Request">{session?.path}</Fact>
+      </dl>
+      <Related title="Same caller, within a day" recordings={related.caller} zone={zone} />
+      <Related title="Same pod, within a day" recordings={related.pod} zone={zone} />
+      <Events title="Who has watched it" events={accesses} zone={zone} describe={describeAccess} />
+      <Events
+        title="What the caller asked of the API in these minutes"
+        events={events}
+        zone={zone}
+        describe={describeEvent}
+      />
+    </>
+  );
+}
+
+const WHOSE = {
+  'this recorder': 'this recorder’s own key',
+  published: 'a key that is published in the store',
+  unknown: 'no key that is known here',
+} as const;
+
+function Fact({
+  name,
+  children,
+}: {
+  readonly name: string;
+  readonly children: string | undefined;
+}): JSX.Element | null {
+  if (children === undefined || children === '') return null;
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+function Fold({
+  title,
+  count,
+  children,
+}: {
+  readonly title: string;
+  readonly count: number;
+  readonly children: ComponentChildren;
+}): JSX.Element {
+  return (
+    <details>
+      <summary>
+        {title} <span class="badge">{count}</span>
+      </summary>
+      <ul>{children}</ul>
+    </details>
+  );
+}
+
+function Related({
+  title,
+  recordings,
+  zone,
+}: {
+  readonly title: string;
+  readonly recordings: readonly Recording[];
+  readonly zone: Zone;
+}): JSX.Element | null {
+  if (recordings.length === 0) return null;
+  return (
+    <Fold title={title} count={recordings.length}>
+      {recordings.map((recording) => (
+        <li key={recording.id}>
+          <a href={formatRoute({ view: 'recording', id: recording.id, at: undefined })}>
+            {wallText(new Date(recording.startedAt), zone)}
+          </a>{' '}
+          {whoText(recording)} · {whereText(recording)} · <code>{recording.command ?? recording.kind}</code> ·{' '}
+          {stateText(recording)}
+        </li>
+      ))}
+    </Fold>
+  );
+}
+
+type StoredEvent = NonNullable<Evidence['events']>[number];
+
+/** Undefined: whoever looks may not see everything, and these are about more than one recording. */
+function Events({
+  title,
+  events,
+  zone,
+  describe,
+}: {
+  readonly title: string;
+  readonly events: readonly StoredEvent[] | undefined;
+  readonly zone: Zone;
+  readonly describe: (event: StoredEvent['event']) => string;
+}): JSX.Element | null {
+  if (events === undefined || events.length === 0) return null;
+  return (
+    <Fold title={title} count={events.length}>
+      {events.map(({ event }, index) => (
+        <li key={index}>
+          {wallText(new Date(event.timestamp * 1000), zone)} {describe(event)}
+        </li>
+      ))}
+    </Fold>
+  );
+}
+
+function callerOf({ source }: StoredEvent['event']): string {
+  return source?.nodeUser ?? source?.nodeTags?.join(', ') ?? source?.node ?? '';
+}
+
+function describeAccess(event: StoredEvent['event']): string {
+  return `${callerOf(event)} (${event.source?.node ?? ''}) ${event.action ?? ''}`;
+}
+
+function describeEvent({ kubernetes, request }: StoredEvent['event']): string {
+  const { Verb, Resource, Namespace, Name } = kubernetes ?? {};
+  const what = [Verb, Resource, [Namespace, Name].filter((part) => part).join('/')].filter((part) => part);
+  return what.length > 0 ? what.join(' ') : `${request?.method ?? ''} ${request?.path ?? ''}`;
+}

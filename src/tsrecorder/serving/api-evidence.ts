@@ -1,0 +1,193 @@
+/**
+ * What is known about a recording beside what it shows: whether it is what its recorder signed, checked when it is asked for;
+ * who held the session and by what grant; who has watched it; what else the caller did.
+ *
+ * ```
+ * /api/v1/recordings/:id/evidence    {evidence, session?, gaps, gapCount, parts, related, accesses?, events?}; view
+ * ```
+ *
+ * Accesses and events are about more than one recording: only who may see everything is told.
+ */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { EventSearch } from '../events/event-query.ts';
+import { checkSigned } from '../evidence/verify-recording.ts';
+import type { Finding } from '../evidence/finding.ts';
+import { keyName } from '../evidence/log-entry.ts';
+import { parsePublicKey, type PublicKey } from '../evidence/signing-key.ts';
+import type { Catalog } from '../library/catalog.ts';
+import type { CatalogEntry } from '../library/catalog-entry.ts';
+import type { Recording } from '../library/recording.ts';
+import type { Scope } from '../library/scope.ts';
+import { parseSidecar, type Sidecar } from '../library/sidecar.ts';
+import type { RecordingStore } from '../store/store.ts';
+
+export interface EvidenceApiOptions {
+  readonly store: RecordingStore;
+  readonly catalog: Pick<Catalog, 'list'>;
+  readonly search: EventSearch;
+  /** Of this recorder. */
+  readonly ownKey: PublicKey;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
+  /** Who asks and for what; it is written down. */
+  readonly find: (
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ) => Promise<{ readonly entry: CatalogEntry; readonly scope: Scope }>;
+}
+
+/** What was checked, and how that ended. */
+export interface CheckedEvidence {
+  /** `sound`: it is what the key signed. `none`: there is nothing to hold it against. `running`: it is not over. */
+  readonly verdict: 'sound' | 'faulty' | 'none' | 'running';
+  /** RFC 3339, UTC. */
+  readonly checkedAt: string;
+  readonly findings: readonly Pick<Finding, 'severity' | 'code' | 'message'>[];
+  readonly signedBy?: {
+    readonly key: string;
+    /** Which key it is: of the recorder that answers, one published in the store, or none that is known. */
+    readonly whose: 'this recorder' | 'published' | 'unknown';
+    readonly log: string;
+    readonly entry: number;
+  };
+}
+
+const MAX_RELATED = 10;
+const MAX_EVENTS = 50;
+const DAY_NS = 86_400_000_000_000n;
+/** API events so long before and after the session belong to it. */
+const AROUND_NS = 60_000_000_000n;
+/** Of a session that took longer, the events of its first hours. */
+const MAX_SPAN_SECONDS = 4 * 3600;
+
+/** Puts it on `app`. */
+export function addEvidenceApi(app: FastifyInstance, options: EvidenceApiOptions): void {
+  app.get('/api/v1/recordings/:id/evidence', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const { entry, scope } = await options.find(request, reply);
+    const [evidence, sidecar, related] = await Promise.all([
+      checkEvidence(entry, options),
+      readSidecar(entry, options.store),
+      findRelated(entry, scope, options.catalog),
+    ]);
+    const shared = scope === 'everything' ? await findEvents(entry, options.search) : {};
+    return {
+      evidence,
+      ...(sidecar?.session === undefined ? {} : { session: sidecar.session }),
+      gaps: sidecar?.gaps ?? [],
+      gapCount: sidecar?.gapCount ?? 0,
+      parts: entry.pieces.length,
+      related,
+      ...shared,
+    };
+  });
+}
+
+async function checkEvidence(
+  { key, live, pieces }: CatalogEntry,
+  { store, ownKey, nowMs }: EvidenceApiOptions,
+): Promise<CheckedEvidence> {
+  const checkedAt = new Date(nowMs()).toISOString();
+  if (live !== undefined) return { verdict: 'running', checkedAt, findings: [] };
+  const published = new Map<string, PublicKey>();
+  const text = await readText(store, key);
+  const id = /"signature": \{"key":"([0-9a-f]{32})"/.exec(text ?? '')?.[1];
+  if (id !== undefined) {
+    const pem = Buffer.from((await store.readDocument(keyName(id))) ?? []).toString();
+    const found = parsePublicKey(pem);
+    if (found?.id === id) published.set(id, found);
+  }
+  const byId = new Map([...published, [ownKey.id, ownKey] as const]);
+  const { evidence, findings, signature } = await checkSigned(store, key, { trusted: true, byId });
+  const partial =
+    pieces.length > 1
+      ? [
+          {
+            severity: 'notice' as const,
+            code: 'unfinished' as const,
+            message: 'only the first part was checked',
+          },
+        ]
+      : [];
+  const verdict = !evidence
+    ? 'none'
+    : findings.some(({ severity }) => severity === 'fault')
+      ? 'faulty'
+      : 'sound';
+  return {
+    verdict,
+    checkedAt,
+    findings: [...findings, ...partial].map(({ severity, code, message }) => ({ severity, code, message })),
+    ...(signature === undefined
+      ? {}
+      : {
+          signedBy: {
+            key: signature.keyId,
+            whose:
+              signature.keyId === ownKey.id
+                ? 'this recorder'
+                : published.has(signature.keyId)
+                  ? 'published'
+                  : 'unknown',
+            log: signature.evidence.log,
+            entry: signature.evidence.start,
+          },
+        }),
+  };
+}
+
+async function readSidecar({ key, live }: CatalogEntry, store: RecordingStore): Promise<Sidecar | undefined> {
+  return live === undefined ? parseSidecar((await readText(store, key)) ?? '') : undefined;
+}
+
+async function readText(store: RecordingStore, key: CatalogEntry['key']): Promise<string | undefined> {
+  if ((await store.stat(key, 'sidecar')) === undefined) return undefined;
+  const parts: Uint8Array[] = [];
+  for await (const part of store.read(key, 'sidecar')) parts.push(part);
+  return Buffer.concat(parts).toString();
+}
+
+/** Other sessions of the same caller, and in the same pod, within a day. */
+async function findRelated(
+  { recording }: CatalogEntry,
+  scope: Scope,
+  catalog: EvidenceApiOptions['catalog'],
+): Promise<{ readonly caller: readonly Recording[]; readonly pod: readonly Recording[] }> {
+  const at = BigInt(Date.parse(recording.startedAt)) * 1_000_000n;
+  const near = { from: at - DAY_NS, to: at + DAY_NS, limit: MAX_RELATED + 1 };
+  const { source, kubernetes } = recording;
+  const caller = source.user === undefined ? { node: source.nodeId } : { user: source.user };
+  const list = async (query: object): Promise<readonly Recording[]> =>
+    (await catalog.list({ ...near, ...query }, scope)).recordings
+      .filter(({ id }) => id !== recording.id)
+      .slice(0, MAX_RELATED);
+  return {
+    caller: await list(caller),
+    pod: kubernetes === undefined ? [] : await list({ namespace: kubernetes.namespace, pod: kubernetes.pod }),
+  };
+}
+
+/** Who has watched it, and what its caller asked of the API server in the same minutes: events as they are stored. */
+async function findEvents(
+  { recording }: CatalogEntry,
+  search: EventSearch,
+): Promise<{ readonly accesses: readonly unknown[]; readonly events: readonly unknown[] }> {
+  const start = BigInt(Date.parse(recording.startedAt)) * 1_000_000n;
+  const seconds = Math.min(recording.durationSeconds ?? 0, MAX_SPAN_SECONDS);
+  const end = start + BigInt(Math.ceil(seconds)) * 1_000_000_000n;
+  const { user, tags } = recording.source;
+  const who = user ?? tags?.[0];
+  const [accesses, events] = await Promise.all([
+    search.find({ type: 'tailcast-recording-access', text: recording.id, limit: MAX_EVENTS }),
+    who === undefined
+      ? { events: [] }
+      : search.find({ user: who, from: start - AROUND_NS, to: end + AROUND_NS, limit: MAX_EVENTS }),
+  ]);
+  const read = (line: string): unknown => JSON.parse(line);
+  return {
+    accesses: accesses.events.map(read),
+    events: events.events
+      .map(read)
+      .filter((event) => !JSON.stringify(event).includes('"tailcast-recording-access"')),
+  };
+}

@@ -1,0 +1,92 @@
+import { appendFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
+import { createRig, HEADER, openUpload, type Rig } from '../recorder-rig.ts';
+
+interface Answer {
+  readonly evidence: {
+    readonly verdict: string;
+    readonly findings: readonly { readonly code: string }[];
+    readonly signedBy?: { readonly key: string; readonly whose: string };
+  };
+  readonly session?: { readonly groups?: readonly string[] };
+  readonly parts: number;
+  readonly related: { readonly caller: readonly { readonly id: string }[] };
+  readonly accesses?: readonly { readonly event: { readonly action: string } }[];
+  readonly events?: readonly unknown[];
+}
+
+const SESSION = {
+  kind: 'session',
+  id: 's-1',
+  user: 'alice@example.com',
+  groups: ['sre'],
+  tty: true,
+  stdin: true,
+  protocol: 'websocket',
+  path: '/api/v1/namespaces/prod/pods/web-0/exec',
+};
+
+/** A recording that came as a gateway sends it. @returns its id */
+async function record(rig: Rig): Promise<string> {
+  const upload = openUpload(rig.recorder);
+  upload.write(HEADER);
+  upload.write(`${JSON.stringify(SESSION)}\n`);
+  upload.write('[1,"o","hello"]\n');
+  upload.write(`${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 5, outputLines: 1 })}\n`);
+  upload.end();
+  await upload.over;
+  upload.close();
+  const [newest] = await rig.list();
+  expect(newest?.state).toBe('closed');
+  return newest?.id ?? '';
+}
+
+async function evidenceOf(rig: Rig, id: string): Promise<Answer> {
+  return JSON.parse((await rig.get(`/api/v1/recordings/${id}/evidence`)).body) as Answer;
+}
+
+describe('the evidence of a recording', () => {
+  it('is checked now, and says by whose key, under which grant, and who has watched', async () => {
+    await using rig = await createRig();
+    const id = await record(rig);
+    const other = await record(rig);
+    const found = await evidenceOf(rig, id);
+    expect(found.evidence).toMatchObject({
+      verdict: 'sound',
+      findings: [],
+      signedBy: { whose: 'this recorder' },
+    });
+    expect(found.session?.groups).toEqual(['sre']);
+    expect(found.parts).toBe(1);
+    expect(found.related.caller.map((recording) => recording.id)).toEqual(
+      id === other ? [] : expect.any(Array),
+    );
+    await rig.get(`/api/v1/recordings/${id}?view=1`);
+    expect((await evidenceOf(rig, id)).accesses?.map(({ event }) => event.action)).toContain('play');
+  });
+
+  it('says that a byte was changed, and where', async () => {
+    await using rig = await createRig();
+    const id = await record(rig);
+    const { body } = await rig.get(`/api/v1/recordings/${id}`);
+    const { key } = JSON.parse(body) as { key: string };
+    await appendFile(join(rig.directory, key), '[2,"o","forged"]\n');
+    const { evidence } = await evidenceOf(rig, id);
+    expect(evidence.verdict).toBe('faulty');
+    expect(evidence.findings.map(({ code }) => code)).toEqual(['cast-changed']);
+  });
+
+  it('tells who may not see everything nothing about others', async () => {
+    await using rig = await createRig({
+      identifyViewer: async () => ({ node: 'n', nodeId: 'nV', user: 'carol@example.com' }),
+      viewers: [parseViewRule('*=namespace:prod')],
+    });
+    const id = await record(rig);
+    const found = await evidenceOf(rig, id);
+    expect(found.evidence.verdict).toBe('sound');
+    expect(found.accesses).toBeUndefined();
+    expect(found.events).toBeUndefined();
+  });
+});
