@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { accessibilityFaults } from '../support/axe.ts';
 import { type Complaints, collectComplaints, openBrowser } from '../support/browser.ts';
 import { captureAll } from '../support/captures.ts';
 import { type CastArchive, type CastLine, type CastSpec, startCastArchive } from '../support/casts.ts';
@@ -245,6 +246,46 @@ describe('the keyboard alone', () => {
     const slider = page.getByRole('slider', { name: 'Position in the recording' });
     await slider.focus();
     expect(await slider.getAttribute('aria-valuetext')).toMatch(/of 1:02/);
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('axe', () => {
+  it.each([
+    ['light', DESKTOP],
+    ['dark', { ...DESKTOP, colorScheme: 'dark' } satisfies BrowserContextOptions],
+    ['on a phone', PHONE],
+  ])('finds nothing wrong, %s', async (name, options) => {
+    const id = archive.add({ ...resizing(), events: [...resizing().events, [2, 'm', 'a marker']] });
+    const page = await open('', { ...options, reducedMotion: 'reduce' });
+    await page.locator('tbody tr').first().waitFor();
+    const found = [...(await accessibilityFaults(page))];
+    await page.goto(`${archive.url}/#/r/${encodeURIComponent(id)}?q=bottom`);
+    await ready(page);
+    await page.locator('.transcript .line').first().waitFor();
+    await page.locator('[data-verdict]').waitFor();
+    for (const summary of await page.locator('details summary').all()) await summary.click();
+    found.push(...(await accessibilityFaults(page)));
+    await page.screenshot({ path: shot(`recording ${name}`), fullPage: true });
+    await page.keyboard.press('?');
+    await page.getByRole('dialog').waitFor();
+    found.push(...(await accessibilityFaults(page)));
+    expect(found).toEqual([]);
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('the evidence', () => {
+  it('stands below, with the sessions around it', async () => {
+    const id = archive.add(idle());
+    archive.add(idle());
+    const page = await open(`#/r/${encodeURIComponent(id)}`);
+    // nobody has signed what a test put there
+    await page.locator('[data-verdict=none]').waitFor();
+    await page.getByText('Same pod, within a day').click();
+    await page.locator('.evidence details a').first().waitFor();
+    await page.getByText('Who has watched it').click();
+    await page.getByText('carol@example.com (auditor.example.ts.net) play').first().waitFor();
     expect(await close(page)).toEqual([]);
   });
 });
