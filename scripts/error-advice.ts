@@ -27,6 +27,10 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   UPGRADE_REFUSED:
     'Use kubectl 1.27 or newer, or a client that speaks SPDY/3.1 or the Kubernetes WebSocket protocols.',
   POLICY_REFUSED: 'What was asked cannot be recorded and recording is enforced, or the policy refuses it.',
+  ACCESS_REVIEW_REFUSED:
+    'With `--access-review` the gateway asks before sessions and proxies: give the user `create` on the subresource that the message names.',
+  ACCESS_REVIEW_FAILED:
+    'With `--access-review` nothing passes that could not be asked about: see that the API server answers and that the user may create SelfSubjectAccessReviews (`system:basic-user`).',
   ACCESS_ENDED: 'The node, its owner or a grant is not what it was when this began: connect again.',
   SESSION_LIMIT:
     'The policy limits how long a session may last or be silent: connect again. See `docs/policy.md`.',

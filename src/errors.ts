@@ -77,6 +77,16 @@ export const ERROR_TABLE = {
     message: 'the session has reached a limit of the gateway',
   },
   POLICY_REFUSED: { status: 403, reason: 'Forbidden', message: 'refused by policy' },
+  ACCESS_REVIEW_REFUSED: {
+    status: 403,
+    reason: 'Forbidden',
+    message: 'the cluster does not allow this to you',
+  },
+  ACCESS_REVIEW_FAILED: {
+    status: 503,
+    reason: 'ServiceUnavailable',
+    message: 'the API server could not be asked whether this is allowed',
+  },
 
   // recording
   RECORDING_REQUIRED: {

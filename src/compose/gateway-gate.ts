@@ -6,6 +6,7 @@ import type { Logger } from '../observe/logger.ts';
 import { createGate, type Gate } from '../proxy/gate/gate.ts';
 import type { Policy } from '../proxy/gate/policy.ts';
 import { callerName } from '../tailnet/identity.ts';
+import { openAccessReviews } from './access-review.ts';
 import type { Tailnet } from './tailnet.ts';
 
 /** Opens the one gate of a gateway. */
@@ -27,6 +28,7 @@ export function openGate(parts: {
     hostNames: hostNamesOf(config),
     dashboardOrigins: new Set(config.dashboardOrigins),
     claimableGroups: config.claimableGroups,
+    reviews: openAccessReviews(config, apiServer),
     onReservedGroup: (group, identity) => {
       const remedy =
         'where that is not meant: name what may be claimed in claimableGroups, or mend the grant';

@@ -160,6 +160,12 @@ export const GATEWAY_SETTINGS = {
     undefined,
     '<port|auto>',
   ),
+  accessReview: setting(
+    'in auth mode: ask the API server, as the caller, whether the caller may create the session, before sessions and requests through proxies and again while they last; no answer is a refusal',
+    flag,
+    false,
+    '<true|false>',
+  ),
   recorderWindow: setting(
     'bytes of one session that may wait for a recorder’s acknowledgement; 0: users see nothing before it is durable',
     byteSize(0, 1024 ** 3),

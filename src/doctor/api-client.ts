@@ -2,6 +2,8 @@
 import { request } from 'node:https';
 import type { IncomingMessage } from 'node:http';
 import { jsonOrUndefined } from '../wire/json-value.ts';
+import { buildUpstreamHeaders } from '../impersonation/apply.ts';
+import type { ImpersonationTarget } from '../impersonation/target.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 
 export interface ApiAnswer {
@@ -17,7 +19,8 @@ export interface ApiAnswer {
 
 export interface ApiClient {
   get(path: string, signal: AbortSignal): Promise<ApiAnswer>;
-  post(path: string, body: unknown, signal: AbortSignal): Promise<ApiAnswer>;
+  /** @param as whom the API server is to take the question for; default: our own account */
+  post(path: string, body: unknown, signal: AbortSignal, as?: ImpersonationTarget): Promise<ApiAnswer>;
 }
 
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
@@ -28,6 +31,7 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
     path: string,
     body: unknown,
     signal: AbortSignal,
+    as?: ImpersonationTarget,
   ): Promise<ApiAnswer> => {
     const authorization = await server.authorization();
     const content = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
@@ -45,15 +49,12 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
           agent: false,
           ...(tunnel === undefined ? {} : { socket: tunnel }),
           signal,
-          headers: {
-            host: server.hostHeader,
-            accept: 'application/json',
-            'user-agent': 'tailcast-doctor',
-            ...(authorization === undefined ? {} : { authorization }),
+          headers: [
+            ...headersFor(server.hostHeader, authorization, as),
             ...(content === undefined
-              ? {}
-              : { 'content-type': 'application/json', 'content-length': content.length }),
-          },
+              ? []
+              : ['Content-Type', 'application/json', 'Content-Length', String(content.length)]),
+          ],
         },
         resolve,
       );
@@ -73,8 +74,21 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
   };
   return {
     get: (path, signal) => ask('GET', path, undefined, signal),
-    post: (path, body, signal) => ask('POST', path, body, signal),
+    post: (path, body, signal, as) => ask('POST', path, body, signal, as),
   };
+}
+
+function headersFor(
+  host: string,
+  authorization: string | undefined,
+  as: ImpersonationTarget | undefined,
+): readonly string[] {
+  const own = ['Accept', 'application/json', 'User-Agent', 'tailcast'];
+  if (as !== undefined) {
+    const identity = { mode: 'auth', target: as, authorization } as const;
+    return buildUpstreamHeaders({ rawHeaders: own, host, identity }).headers;
+  }
+  return ['Host', host, ...own, ...(authorization === undefined ? [] : ['Authorization', authorization])];
 }
 
 async function readBounded(response: IncomingMessage): Promise<string> {

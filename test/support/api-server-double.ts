@@ -31,6 +31,10 @@ export interface ApiServerDouble {
   rules: readonly Record<string, unknown>[];
   incomplete: boolean;
   readonly requests: string[];
+  /** Answers with 201, as a real one answers reviews. */
+  created: boolean;
+  /** User and groups that the last request was to be taken for. */
+  impersonated: readonly string[];
   close(): Promise<void>;
 }
 
@@ -67,6 +71,8 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     ],
     incomplete: false,
     requests: [],
+    created: false,
+    impersonated: [],
     async close() {
       server.closeAllConnections();
       server.close();
@@ -77,7 +83,9 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     void readBody(request).then((body) => {
       double.requests.push(`${request.method} ${request.url}`);
       const answer = answerTo(double, request.url ?? '', body);
-      response.writeHead(double.failure ?? (answer === undefined ? 404 : 200), {
+      const { 'impersonate-user': user, 'impersonate-group': groups } = request.headersDistinct;
+      double.impersonated = [...(user ?? []), ...(groups ?? [])];
+      response.writeHead(double.failure ?? (answer === undefined ? 404 : double.created ? 201 : 200), {
         'content-type': 'application/json',
         date: new Date(Date.now() + double.skewMs).toUTCString(),
       });

@@ -3,7 +3,7 @@
  *
  * In this order, and each step may refuse: method and header limits → canonical target → who is calling → what their
  * grants say → whom they become in the cluster → the header list for the API server → what kind of request it is →
- * whether it is recorded. What comes out is everything the rest of the path needs; nothing later decides again.
+ * whether it is recorded → whether the cluster allows it, where that is asked. What comes out is everything the rest of the path needs; nothing later decides again.
  *
  * Not done here: sending anything, answering the client (the caller turns a thrown error into a `metav1.Status`),
  * opening recorders.
@@ -23,6 +23,7 @@ import { parseRequestInfo, type RequestInfo } from '../../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../../recording/policy.ts';
 import { parseKubernetesRules } from '../../tailnet/capabilities.ts';
 import type { Identity, IdentitySource, Peer } from '../../tailnet/identity.ts';
+import { questionOf, type AccessQuestion, type AccessReviews } from './access-review.ts';
 import { isShownByBrowser, refusePages } from './browser-pages.ts';
 import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
 import {
@@ -68,12 +69,14 @@ export interface Admission {
   readonly record: boolean;
   /** A recorder is told of the request before it goes on. */
   readonly event: boolean;
+  /** What the cluster was asked about it, and is asked again while it lasts. */
+  readonly review?: AccessQuestion;
   /** A browser shows the answer under the gateway's name: nothing in it may act; see `browser-pages.ts`. */
   readonly shown: boolean;
 }
 
 /** Who is calling, for what the gateway serves itself. */
-export type Caller = Pick<Admission, 'id' | 'identity' | 'impersonation' | 'recording'>;
+export type Caller = Pick<Admission, 'id' | 'identity' | 'impersonation' | 'recording' | 'review'>;
 
 /** What the gate needs from outside. */
 export interface GateDeps {
@@ -92,6 +95,8 @@ export interface GateDeps {
   readonly claimableGroups?: readonly string[];
   /** Told once of each group of Kubernetes' own, such as `system:masters`, that a grant has given and `claimableGroups` does not name. */
   readonly onReservedGroup?: (group: string, identity: Identity) => void;
+  /** Asks the cluster before sessions and requests through proxies; only in auth mode. Default: nothing is asked. */
+  readonly reviews?: AccessReviews | undefined;
   /** Names of the gateway that `Host` may give, in lower case and without ports; none: any. */
   readonly hostNames?: ReadonlySet<string>;
   /** Origins of dashboards that bring requests of their pages here through their own server, in lower case. */
@@ -116,10 +121,10 @@ export interface Gate {
   recognise(request: InboundRequest, page: boolean, signal: AbortSignal): Promise<Caller>;
   /**
    * Looks whether who was admitted could be admitted again, as the same user, with no group less and no more to record.
-   * @throws TailcastError `ACCESS_ENDED`, or what `admit` would throw about the identity or the grant
+   * @throws TailcastError `ACCESS_ENDED`, or what `admit` would throw about the identity, the grant or the review
    */
   confirm(
-    admission: Pick<Admission, 'identity' | 'impersonation' | 'recording'>,
+    admission: Pick<Admission, 'identity' | 'impersonation' | 'recording' | 'review'>,
     peer: Peer,
     signal: AbortSignal,
   ): Promise<void>;
@@ -134,27 +139,11 @@ export const MAX_HEADER_NAME_BYTES = 256;
 
 /** Creates the gate. What an identity's grants mean is worked out once per `Identity` object, not per request. */
 export function createGate(deps: GateDeps): Gate {
-  const standings = new WeakMap<Identity, Standing>();
-  const warned = new Set<string>();
+  const standingOf = createStandings(deps);
   const policy = deps.policy ?? DEFAULT_POLICY;
   const pages: PageRules = {
     hostNames: deps.hostNames ?? NO_NAMES,
     dashboardOrigins: deps.dashboardOrigins ?? NO_NAMES,
-  };
-  const standingOf = (identity: Identity): Standing => {
-    const known = standings.get(identity);
-    if (known !== undefined) return known;
-    const standing = assess(identity, deps.mode);
-    const groups = standing.impersonation?.groups ?? [];
-    refuseBeyond(deps.claimableGroups ?? [], groups);
-    for (const group of reservedGroups(groups)) {
-      const isNamed = deps.claimableGroups?.includes(group) === true;
-      if (isNamed || warned.has(group) || warned.size >= MAX_WARNINGS) continue;
-      warned.add(group);
-      deps.onReservedGroup?.(group, identity);
-    }
-    standings.set(identity, standing);
-    return standing;
   };
   return {
     async admit(request, signal) {
@@ -177,6 +166,13 @@ export function createGate(deps: GateDeps): Gate {
       const { rawHeaders } = request;
       const shown = isShownByBrowser(rawHeaders);
       refusePages({ rawHeaders, shown, requestClass }, policy.programPages);
+      const decided = applyPolicy(
+        policy,
+        { requestClass, info, target, upgrade: request.upgrade },
+        recording,
+      );
+      const review = deps.reviews === undefined ? undefined : questionOf(decided.policyClass, info);
+      if (review !== undefined) await allow(deps, review, { identity, impersonation }, signal);
       return {
         id,
         startedAtMs,
@@ -189,7 +185,8 @@ export function createGate(deps: GateDeps): Gate {
         warnings: warningsFor(ignored),
         recording,
         shown,
-        ...applyPolicy(policy, { requestClass, info, target, upgrade: request.upgrade }, recording),
+        ...decided,
+        ...(review === undefined ? {} : { review }),
       };
     },
     async recognise(request, page, signal) {
@@ -203,8 +200,46 @@ export function createGate(deps: GateDeps): Gate {
     async confirm(admission, peer, signal) {
       const identity = await deps.identities.whois(peer, signal);
       if (identity !== admission.identity) assertStillGranted(admission, identity, standingOf(identity));
+      const { review, impersonation } = admission;
+      if (review !== undefined) await allow(deps, review, { identity, impersonation }, signal);
     },
   };
+}
+
+/** What is worked out once for each identity. What comes out throws as `assess` does, or for groups nobody may claim. */
+function createStandings(deps: GateDeps): (identity: Identity) => Standing {
+  const standings = new WeakMap<Identity, Standing>();
+  const warned = new Set<string>();
+  return (identity) => {
+    const known = standings.get(identity);
+    if (known !== undefined) return known;
+    const standing = assess(identity, deps.mode);
+    const groups = standing.impersonation?.groups ?? [];
+    refuseBeyond(deps.claimableGroups ?? [], groups);
+    for (const group of reservedGroups(groups)) {
+      const isNamed = deps.claimableGroups?.includes(group) === true;
+      if (isNamed || warned.has(group) || warned.size >= MAX_WARNINGS) continue;
+      warned.add(group);
+      deps.onReservedGroup?.(group, identity);
+    }
+    standings.set(identity, standing);
+    return standing;
+  };
+}
+
+/** @throws TailcastError `ACCESS_REVIEW_REFUSED`, `ACCESS_REVIEW_FAILED` */
+async function allow(
+  deps: GateDeps,
+  question: AccessQuestion,
+  { identity, impersonation }: Pick<Admission, 'identity' | 'impersonation'>,
+  signal: AbortSignal,
+): Promise<void> {
+  if (impersonation === undefined) throw new TailcastError('ACCESS_REVIEW_FAILED', 'nobody is impersonated');
+  const caller =
+    deps.auditExtras === true
+      ? { ...impersonation, extra: [...impersonation.extra, [AUDIT_EXTRA.node, identity.nodeId] as const] }
+      : impersonation;
+  await deps.reviews?.assertAllowed(question, caller, signal);
 }
 
 /** What an identity may be and must have recorded: a pure function of its capabilities. */

@@ -2,7 +2,7 @@
  * Looks again, every few seconds, whether those who have something long-lived open may still have it: a node that has left
  * the tailnet, a grant that is gone, recording that is now enforced. Whatever is found ends what is open.
  *
- * A tailscaled that does not answer proves nothing, so it is given some time; then nobody can be vouched for any more.
+ * A tailscaled, or an API server that is asked as well, that does not answer proves nothing, so it is given some time; then nobody can be vouched for any more.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Peer } from '../../tailnet/identity.ts';
@@ -33,6 +33,8 @@ interface Entry {
   confirmedAtMs: number;
   askedAtMs: number;
   busy: boolean;
+  /** Why there was no answer last time. */
+  lastFailure: 'IDENTITY_UNAVAILABLE' | 'ACCESS_REVIEW_FAILED';
 }
 
 /**
@@ -55,14 +57,16 @@ export function createRechecks(options: RecheckOptions): Rechecks {
     entry.busy = false;
     const error =
       thrown instanceof TailcastError ? thrown : new TailcastError('INTERNAL', undefined, { cause: thrown });
-    if (error.code !== 'IDENTITY_UNAVAILABLE') return finish(entry, error);
+    if (error.code !== 'IDENTITY_UNAVAILABLE' && error.code !== 'ACCESS_REVIEW_FAILED')
+      return finish(entry, error);
+    entry.lastFailure = error.code;
     // no answer proves nothing: it is asked again sooner, and the sweep ends what has been without one for too long
     entry.askedAtMs = monotonicMs() - everyMs / 2;
   };
   const look = (entry: Entry): void => {
     if (monotonicMs() - entry.confirmedAtMs >= toleranceMs) {
       const seconds = Math.round(toleranceMs / 1000);
-      return finish(entry, new TailcastError('IDENTITY_UNAVAILABLE', `no answer for ${seconds} s`));
+      return finish(entry, new TailcastError(entry.lastFailure, `no answer for ${seconds} s`));
     }
     if (entry.busy || monotonicMs() - entry.askedAtMs < everyMs) return;
     entry.busy = true;
@@ -86,7 +90,15 @@ export function createRechecks(options: RecheckOptions): Rechecks {
   return {
     watch(admission, peer, end) {
       const now = monotonicMs();
-      const entry: Entry = { admission, peer, end, confirmedAtMs: now, askedAtMs: now, busy: false };
+      const entry: Entry = {
+        admission,
+        peer,
+        end,
+        confirmedAtMs: now,
+        askedAtMs: now,
+        busy: false,
+        lastFailure: 'IDENTITY_UNAVAILABLE',
+      };
       entries.add(entry);
       return () => void entries.delete(entry);
     },

@@ -90,22 +90,24 @@ describe('rechecks', () => {
     rechecks.close();
   });
 
-  it('bear a tailscaled that does not answer for a while, and end everything within 15 s', async () => {
-    let down = true;
-    const confirm = () =>
-      down ? Promise.reject(new TailcastError('IDENTITY_UNAVAILABLE')) : Promise.resolve();
-    const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
-    const ends: string[] = [];
-    rechecks.watch(admission, PEER, (error) => ends.push(error.code));
-    await advance(7_000);
-    down = false;
-    await advance(4_000);
-    expect(ends).toEqual([]);
-    down = true;
-    await advance(15_000);
-    expect(ends).toEqual(['IDENTITY_UNAVAILABLE']);
-    rechecks.close();
-  });
+  it.each(['IDENTITY_UNAVAILABLE', 'ACCESS_REVIEW_FAILED'] as const)(
+    'bear a question without an answer for a while (%s), and end everything within 15 s',
+    async (code) => {
+      let down = true;
+      const confirm = () => (down ? Promise.reject(new TailcastError(code)) : Promise.resolve());
+      const rechecks = createRechecks({ gate: { confirm }, monotonicMs: () => nowMs });
+      const ends: string[] = [];
+      rechecks.watch(admission, PEER, (error) => ends.push(error.code));
+      await advance(7_000);
+      down = false;
+      await advance(4_000);
+      expect(ends).toEqual([]);
+      down = true;
+      await advance(15_000);
+      expect(ends).toEqual([code]);
+      rechecks.close();
+    },
+  );
 
   it('end everything in time although a question is never answered', async () => {
     let answers = true;

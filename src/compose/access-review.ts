@@ -1,0 +1,42 @@
+/** The reviews that the settings ask for, over connections to the API server of their own. */
+import { z } from 'zod';
+import { createApiClient } from '../doctor/api-client.ts';
+import { TailcastError } from '../errors.ts';
+import type { ApiServer } from '../kube/api-server.ts';
+import { createAccessReviews, type AccessReviews } from '../proxy/gate/access-review.ts';
+
+const PATH = '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews';
+const ANSWER = z.looseObject({
+  status: z.looseObject({ allowed: z.boolean(), denied: z.boolean().exactOptional() }),
+});
+
+/**
+ * @returns undefined when the settings want none
+ * @throws TailcastError `CONFIG_INVALID` in noauth mode, where the API server takes nobody's word for who is calling
+ */
+export function openAccessReviews(
+  config: { readonly accessReview: boolean; readonly mode: 'auth' | 'noauth' },
+  apiServer: ApiServer,
+): AccessReviews | undefined {
+  if (!config.accessReview) return undefined;
+  if (config.mode === 'noauth') {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      'accessReview needs mode=auth: in noauth mode the API server asks itself',
+    );
+  }
+  const client = createApiClient(apiServer, Date.now);
+  return createAccessReviews(
+    async (question, caller, signal) => {
+      const spec =
+        'path' in question ? { nonResourceAttributes: question } : { resourceAttributes: question };
+      const review = { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec };
+      const { status, body } = await client.post(PATH, review, signal, caller);
+      if (status === 401) apiServer.refused();
+      if (status !== 201) throw new Error(`the API server answered ${status}`);
+      const { allowed, denied } = ANSWER.parse(body).status;
+      return allowed && denied !== true;
+    },
+    () => performance.now(),
+  );
+}
