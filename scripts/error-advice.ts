@@ -31,6 +31,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'With `--access-review` the gateway asks before sessions and proxies: give the user `create` on the subresource that the message names.',
   ACCESS_REVIEW_FAILED:
     'With `--access-review` nothing passes that could not be asked about: see that the API server answers and that the user may create SelfSubjectAccessReviews (`system:basic-user`).',
+  ARCHIVE_DAMAGED:
+    'The stored object is not as it was written: look at the disk or the bucket, restore it from a copy, and check it with `tailcast verify`.',
   ACCESS_ENDED: 'The node, its owner or a grant is not what it was when this began: connect again.',
   SESSION_LIMIT:
     'The policy limits how long a session may last or be silent: connect again. See `docs/policy.md`.',

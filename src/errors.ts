@@ -148,6 +148,11 @@ export const ERROR_TABLE = {
     reason: 'ServiceUnavailable',
     message: 'the recorder has no room for another session',
   },
+  ARCHIVE_DAMAGED: {
+    status: 500,
+    reason: 'InternalError',
+    message: 'a stored recording is a damaged archive',
+  },
   STORE_FAILED: {
     status: 500,
     reason: 'InternalError',

@@ -4,6 +4,7 @@ import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
 import { createCatalog } from '../tsrecorder/library/catalog.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
+import { createArchiveStore } from '../tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import { parseTime } from '../tsrecorder/store/key.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
@@ -22,7 +23,10 @@ const PAGE_SIZE = 200;
 export async function openDirectoryArchive(directory: string, signal: AbortSignal): Promise<Archive> {
   const found = await stat(directory).catch(() => undefined);
   if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${directory} is not a directory`);
-  return openStoreArchive(await createDiskStore(directory, { readOnly: true }), signal);
+  return openStoreArchive(
+    createArchiveStore(await createDiskStore(directory, { readOnly: true }), 'plain'),
+    signal,
+  );
 }
 
 /** The archive in a store that is open. */

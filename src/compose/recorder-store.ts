@@ -4,6 +4,7 @@ import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { RecorderOptions } from '../tsrecorder/server.ts';
+import { createArchiveStore } from '../tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import { createS3Store, S3_LISTING } from '../tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
@@ -101,11 +102,12 @@ export async function openStoreForTool(
   if (address === undefined) {
     const found = await stat(config.store).catch(() => undefined);
     if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${config.store} is not a directory`);
-    const store = await createDiskStore(config.store, { readOnly: !change });
+    const store = createArchiveStore(await createDiskStore(config.store, { readOnly: !change }), 'plain');
     return { store, close: () => undefined };
   }
   const { bucket } = await openBucket(config, address);
-  const store = createS3Store({ ...S3_LISTING, bucket, nowMs: () => Date.now() });
+  const inBucket = createS3Store({ ...S3_LISTING, bucket, nowMs: () => Date.now() });
+  const store = createArchiveStore(inBucket, 'plain');
   return { store, close: () => bucket.close() };
 }
 

@@ -88,6 +88,7 @@ export async function startRecorder(
       RecorderConfig,
       | 'listen'
       | 'readListen'
+      | 'archive'
       | 'ui'
       | 'hosts'
       | 'maxSessionBytes'
@@ -119,6 +120,7 @@ export async function startRecorder(
     const recorder = await createRecorder({
       ...parts,
       listen: config.listen,
+      archive: config.archive,
       ...(config.readListen === undefined ? {} : { readListen: config.readListen }),
       ...store.options,
       ...(player === undefined ? {} : { playerDirectory: player }),

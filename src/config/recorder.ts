@@ -1,3 +1,4 @@
+import { ARCHIVE_FORMATS } from './archive-formats.ts';
 import { LOG_LEVELS } from './log-levels.ts';
 import { setting, type SettingValues } from './settings.ts';
 import {
@@ -39,6 +40,12 @@ export const RECORDER_SETTINGS = {
     optionalText,
     undefined,
     '<directory>',
+  ),
+  archive: setting(
+    'how recordings are kept: plain (asciicast, as other readers of the store expect), or zstd (compressed; ours read both)',
+    oneOf(...ARCHIVE_FORMATS),
+    'plain',
+    '<plain|zstd>',
   ),
   s3Endpoint: setting('URL of the S3 store; default: that of AWS', webAddress, undefined, '<url>'),
   s3Region: setting(

@@ -38,6 +38,7 @@ import type { PlayIndexes } from './playback/play-indexes.ts';
 import { openSpoolIndexes } from './playback/spool-indexes.ts';
 import { lockSpool } from './spool/spool-lock.ts';
 import { placeSpool } from './spool/spool-place.ts';
+import { createArchiveStore, type ArchiveFormat } from './store/archive-store.ts';
 import type { Bucket } from './store/bucket.ts';
 import { createDiskStore } from './store/disk.ts';
 import { createS3Store, S3_LISTING } from './store/s3.ts';
@@ -92,6 +93,8 @@ export interface RecorderOptions {
   readonly clock?: RecorderClock;
   /** Where metrics are registered. */
   readonly registry?: Registry;
+  /** How new recordings are kept. Default: plain. */
+  readonly archive?: ArchiveFormat;
   /** Another store than the directory, e.g. one that fails in a test. */
   readonly store?: RecordingStore;
 }
@@ -115,7 +118,7 @@ export interface Recorder {
  *   written to; a system error when the address cannot be used.
  */
 export async function createRecorder(given: RecorderOptions): Promise<Recorder> {
-  const store = given.store ?? (await openStore(given));
+  const store = createArchiveStore(given.store ?? (await openStore(given)), given.archive ?? 'plain');
   const place =
     given.spoolDirectory === undefined
       ? await placeSpool(given.directory, given.log)

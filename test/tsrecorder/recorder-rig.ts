@@ -57,6 +57,7 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
     directory: root,
     identify: async () => UPLOADER,
     log: createSilentLogger(),
+    ...(process.env['TEST_ARCHIVE'] === 'zstd' ? { archive: 'zstd' as const } : {}),
     ...options,
     timing: { closeGraceMs: 200, ...options.timing },
   });

@@ -25,6 +25,7 @@ export type FindingCode =
   | 'recording-missing'
   | 'recording-moved'
   | 'recording-unreadable'
+  | 'archive-damaged'
   | 'recording-not-in-log'
   | 'recording-differs-from-log'
   | 'removal-untrusted'

@@ -1,6 +1,6 @@
 /** Checks one stored recording against its sidecar, and its sidecar against the log. */
 import { createHash } from 'node:crypto';
-import { errorText } from '../../errors.ts';
+import { errorText, TailcastError } from '../../errors.ts';
 import { parseSidecar } from '../library/sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, RecordingStore, StoredRecording } from '../store/store.ts';
@@ -78,9 +78,13 @@ export async function checkRecording(
     return {
       evidence: true,
       findings: [
-        fault('recording-unreadable', `it cannot be read: ${errorText(error)}`, {
-          recording: recordingId(key),
-        }),
+        fault(
+          isDamaged(error) ? 'archive-damaged' : 'recording-unreadable',
+          `it cannot be read: ${errorText(error)}`,
+          {
+            recording: recordingId(key),
+          },
+        ),
       ],
     };
   }
@@ -95,6 +99,10 @@ export async function checkSigned(
   const none = { logs: new Map(), ends: new Map(), starts: new Map() };
   const context = { ...none, keys, nowMs: 0, unfinishedMs: 0, requireEvidence: false };
   return new RecordingCheck(store, key, context).runAlone();
+}
+
+function isDamaged(error: unknown): boolean {
+  return error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED';
 }
 
 class RecordingCheck {

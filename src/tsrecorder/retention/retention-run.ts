@@ -82,8 +82,10 @@ export async function planStoreRetention(
 
 async function sizeOf(store: RecordingStore, key: RecordingKey): Promise<number> {
   let bytes = 0;
-  for (const kind of ['cast', 'notes', 'sidecar'] as const)
-    bytes += (await store.stat(key, kind))?.bytes ?? 0;
+  for (const kind of ['cast', 'notes', 'sidecar'] as const) {
+    const stat = await store.stat(key, kind);
+    bytes += stat?.storedBytes ?? stat?.bytes ?? 0;
+  }
   return bytes;
 }
 

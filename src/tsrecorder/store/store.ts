@@ -39,7 +39,10 @@ export interface StoredRecording {
 export type ObjectKind = 'cast' | 'sidecar' | 'notes';
 
 export interface ObjectStat {
+  /** What reading gives. */
   readonly bytes: number;
+  /** What it takes in the store, where that is something else. */
+  readonly storedBytes?: number;
   readonly modifiedAtMs: number;
 }
 

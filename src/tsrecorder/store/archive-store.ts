@@ -1,0 +1,370 @@
+/**
+ * Keeps casts and notes as archives, and gives out the bytes they were made of: the one place that opens what is stored. Everybody
+ * else reads plain bytes by offset, whatever is stored; sizes are of the plain bytes, except where room is counted.
+ *
+ * An archive has the name of what it is made of: its first bytes say what it is (`wire/archive/seek-table.ts`, ADR 16). So whatever an
+ * earlier recorder stored stays readable, and recorders that archive and such that do not may share a store.
+ */
+import { randomUUID } from 'node:crypto';
+import { open } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { constants, crc32, zstdCompress, zstdDecompress } from 'node:zlib';
+import { TailcastError } from '../../errors.ts';
+import {
+  ArchiveFormatError,
+  claimsArchive,
+  encodeSeekTable,
+  FOOTER_BYTES,
+  FRAME_BYTES,
+  indexBytes,
+  parseSeekTable,
+  type ArchivedFrame,
+  type SeekTable,
+} from '../../wire/archive/seek-table.ts';
+import { removeFile, writeAll } from '../files/durable-files.ts';
+import { readFileRange, type ByteRange } from '../files/file-range.ts';
+import { recordingId, type RecordingKey } from './key.ts';
+import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore, StoredRecording } from './store.ts';
+
+/** How new casts are kept. */
+export type ArchiveFormat = 'plain' | 'zstd';
+
+/** Read at the end of an object: the index of all but the longest, and small casts as a whole. */
+const TAIL_BYTES = 64 * 1024;
+/** Frames whose places are remembered, of all recordings together. */
+const MAX_CACHED_FRAMES = 500_000;
+/** Recordings of which it is remembered what they are. */
+const MAX_CACHED = 50_000;
+
+const compress = promisify(zstdCompress);
+const decompress = promisify(zstdDecompress);
+const PARAMETERS = {
+  params: { [constants.ZSTD_c_compressionLevel]: 3, [constants.ZSTD_c_checksumFlag]: 1 },
+};
+
+/** Sidecars are small, and read as a whole. */
+type ArchivedKind = Exclude<ObjectKind, 'sidecar'>;
+
+/** What a stored cast or its notes are. */
+interface Known {
+  readonly stored: ObjectStat;
+  /** Undefined: it is kept plain. */
+  readonly table: SeekTable | undefined;
+}
+
+/** Reads archives and plain casts in `store`; new ones are kept in `format`. */
+export function createArchiveStore(store: RecordingStore, format: ArchiveFormat): RecordingStore {
+  const known = new KnownCasts();
+
+  async function examine(key: RecordingKey, kind: ArchivedKind, stored: ObjectStat): Promise<Known> {
+    const found = { stored, table: await readTable(store, key, kind, stored.bytes) };
+    known.keep(key, kind, found);
+    return found;
+  }
+
+  return {
+    ...store,
+    async finish(upload) {
+      known.forget(upload.key);
+      if (format === 'plain') return finishAgain(store, upload, upload);
+      const cast = await archiveFile(upload.castPath);
+      try {
+        const notes = upload.notesPath === undefined ? undefined : await archiveFile(upload.notesPath);
+        try {
+          const notesPath = notes?.path;
+          const notesBytes = notes?.bytes ?? 0;
+          await finishAgain(store, upload, {
+            ...upload,
+            castPath: cast.path,
+            castBytes: cast.bytes,
+            notesPath,
+            notesBytes,
+          });
+        } finally {
+          if (notes !== undefined) await removeFile(notes.path);
+        }
+      } finally {
+        await removeFile(cast.path);
+      }
+    },
+    async list() {
+      return (await store.list()).map((recording) =>
+        plainListing(recording, known.find(recording.key, 'cast')),
+      );
+    },
+    async stat(key, kind) {
+      const stored = await store.stat(key, kind);
+      if (stored === undefined || kind === 'sidecar') return stored;
+      const there = known.find(key, kind);
+      try {
+        return plainStat(there?.stored.bytes === stored.bytes ? there : await examine(key, kind, stored));
+      } catch (error) {
+        // one that is damaged keeps nobody from listing the others; reading it says what is wrong
+        if (error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED') return stored;
+        throw error;
+      }
+    },
+    async *read(key, kind, range) {
+      if (kind === 'sidecar') {
+        yield* store.read(key, kind, range);
+        return;
+      }
+      let found = known.find(key, kind);
+      if (found === undefined) {
+        const stored = await store.stat(key, kind);
+        if (stored === undefined) throw new TailcastError('RECORDING_UNKNOWN');
+        found = await examine(key, kind, stored);
+      }
+      if (found.table === undefined) yield* store.read(key, kind, range);
+      else yield* readArchive(store, { key, kind, table: found.table }, range);
+    },
+    async remove(key) {
+      known.forget(key);
+      await store.remove(key);
+    },
+  };
+}
+
+/**
+ * Finishes with `stored` in place of `upload`. An earlier try may have stored the same cast in another format, or by another
+ * version of zstd: then it is there already.
+ */
+async function finishAgain(
+  store: RecordingStore,
+  upload: FinishedUpload,
+  stored: FinishedUpload,
+): Promise<void> {
+  try {
+    await store.finish(stored);
+  } catch (error) {
+    const isConflict = error instanceof TailcastError && error.code === 'UPLOAD_CONFLICT';
+    if (!isConflict || !(await isStored(createArchiveStore(store, 'plain'), upload))) throw error;
+  }
+}
+
+async function isStored(
+  store: RecordingStore,
+  { key, castPath, castBytes }: FinishedUpload,
+): Promise<boolean> {
+  if ((await store.stat(key, 'cast'))?.bytes !== castBytes) return false;
+  const file = await open(castPath, 'r');
+  try {
+    let position = 0;
+    for await (const chunk of store.read(key, 'cast')) {
+      const ours = Buffer.alloc(chunk.length);
+      const { bytesRead } = await file.read(ours, 0, ours.length, position);
+      if (bytesRead !== chunk.length || !ours.equals(chunk)) return false;
+      position += chunk.length;
+    }
+    return position === castBytes;
+  } finally {
+    await file.close();
+  }
+}
+
+/** Writes the archive of a file beside it, durably. Whoever asked removes it. */
+async function archiveFile(path: string): Promise<{ readonly path: string; readonly bytes: number }> {
+  const archivePath = `${path}.${randomUUID()}.archive`;
+  try {
+    return { path: archivePath, bytes: await writeArchive(path, archivePath) };
+  } catch (error) {
+    await removeFile(archivePath);
+    throw error;
+  }
+}
+
+/** @returns its length */
+async function writeArchive(castPath: string, archivePath: string): Promise<number> {
+  const source = await open(castPath, 'r');
+  try {
+    const target = await open(archivePath, 'wx', 0o600);
+    try {
+      const frames: ArchivedFrame[] = [];
+      let bytes = 0;
+      for await (const plain of piecesOf(readFileRange(source, { start: 0, end: Infinity }))) {
+        const frame = await compress(plain, PARAMETERS);
+        frames.push({ compressed: frame.length, plain: plain.length });
+        await writeAll(target, [frame]);
+        bytes += frame.length;
+      }
+      const index = encodeSeekTable(frames, crc32);
+      await writeAll(target, [index]);
+      await target.datasync();
+      return bytes + index.length;
+    } finally {
+      await target.close();
+    }
+  } finally {
+    await source.close();
+  }
+}
+
+/** The same bytes in pieces of {@link FRAME_BYTES}, the last one shorter. */
+async function* piecesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
+  let piece = Buffer.allocUnsafe(FRAME_BYTES);
+  let filled = 0;
+  for await (const chunk of chunks) {
+    for (let taken = 0; taken < chunk.length;) {
+      const part = chunk.subarray(taken, taken + FRAME_BYTES - filled);
+      piece.set(part, filled);
+      filled += part.length;
+      taken += part.length;
+      if (filled < FRAME_BYTES) continue;
+      yield piece;
+      piece = Buffer.allocUnsafe(FRAME_BYTES);
+      filled = 0;
+    }
+  }
+  if (filled > 0) yield piece.subarray(0, filled);
+}
+
+/** @returns undefined for what is kept plain. @throws TailcastError `ARCHIVE_DAMAGED` */
+async function readTable(
+  store: RecordingStore,
+  key: RecordingKey,
+  kind: ArchivedKind,
+  bytes: number,
+): Promise<SeekTable | undefined> {
+  const readAt = async (start: number, end: number): Promise<Buffer> =>
+    start >= end
+      ? Buffer.alloc(0)
+      : Buffer.concat(await Array.fromAsync(store.read(key, kind, { start, end })));
+  const tailStart = Math.max(0, bytes - TAIL_BYTES);
+  const tail = await readAt(tailStart, bytes);
+  const head = tailStart === 0 ? tail : await readAt(0, 4);
+  if (!claimsArchive(head.subarray(0, 4), tail)) return undefined;
+  return checked(key, async () => {
+    const length = indexBytes(tail.subarray(-FOOTER_BYTES));
+    if (length > bytes) throw new ArchiveFormatError('its index is longer than itself');
+    const index = length <= tail.length ? tail.subarray(-length) : await readAt(bytes - length, bytes);
+    return parseSeekTable(index, bytes, crc32);
+  });
+}
+
+async function* readArchive(
+  store: RecordingStore,
+  {
+    key,
+    kind,
+    table,
+  }: { readonly key: RecordingKey; readonly kind: ArchivedKind; readonly table: SeekTable },
+  range: ByteRange = { start: 0, end: Infinity },
+): AsyncGenerator<Uint8Array> {
+  const { plainStarts, compressedStarts, frames } = table;
+  const end = Math.min(range.end, plainStarts[frames] ?? 0);
+  if (range.start >= end) return;
+  const first = Math.floor(range.start / FRAME_BYTES);
+  const last = Math.floor((end - 1) / FRAME_BYTES);
+  const stored = { start: compressedStarts[first] ?? 0, end: compressedStarts[last + 1] ?? 0 };
+  const reader = createExactReader(store.read(key, kind, stored));
+  try {
+    for (let index = first; index <= last; index += 1) {
+      const plainStart = plainStarts[index] ?? 0;
+      const length = (plainStarts[index + 1] ?? 0) - plainStart;
+      const plain = await checked(key, async () => {
+        const frame = await reader.read((compressedStarts[index + 1] ?? 0) - (compressedStarts[index] ?? 0));
+        const content = await decompress(frame, { maxOutputLength: length });
+        if (content.length !== length) throw new ArchiveFormatError(`frame ${index} is too short`);
+        return content;
+      });
+      yield plain.subarray(Math.max(0, range.start - plainStart), Math.min(length, end - plainStart));
+    }
+  } finally {
+    await reader.close();
+  }
+}
+
+interface ExactReader {
+  /** So many bytes. @throws ArchiveFormatError when there are fewer */
+  read(length: number): Promise<Buffer>;
+  close(): Promise<void>;
+}
+
+function createExactReader(chunks: AsyncIterable<Uint8Array>): ExactReader {
+  const iterator = chunks[Symbol.asyncIterator]();
+  let rest: Uint8Array = new Uint8Array();
+  return {
+    async read(length) {
+      const bytes = Buffer.allocUnsafe(length);
+      for (let filled = 0; filled < length;) {
+        if (rest.length === 0) {
+          const next = await iterator.next();
+          if (next.done === true) throw new ArchiveFormatError('it ends too early');
+          rest = next.value;
+          continue;
+        }
+        const part = rest.subarray(0, length - filled);
+        bytes.set(part, filled);
+        filled += part.length;
+        rest = rest.subarray(part.length);
+      }
+      return bytes;
+    },
+    async close() {
+      await iterator.return?.();
+    },
+  };
+}
+
+/** @throws TailcastError `ARCHIVE_DAMAGED` naming the recording, for what the codecs refuse */
+async function checked<T>(key: RecordingKey, step: () => Promise<T>): Promise<T> {
+  try {
+    return await step();
+  } catch (error) {
+    if (!(error instanceof ArchiveFormatError) && !isZlibError(error)) throw error;
+    const detail = `${recordingId(key)}: ${error.message}`;
+    throw new TailcastError('ARCHIVE_DAMAGED', detail, { cause: error });
+  }
+}
+
+function isZlibError(error: unknown): error is Error {
+  if (!(error instanceof Error) || !('code' in error)) return false;
+  return /^(?:ZSTD_|Z_|ERR_BUFFER_TOO_LARGE$)/.test(String(error.code));
+}
+
+function plainStat({ stored, table }: Known): ObjectStat {
+  if (table === undefined) return stored;
+  return { ...stored, bytes: table.plainStarts[table.frames] ?? 0, storedBytes: stored.bytes };
+}
+
+/** A listing tells how much is stored, not how much that is: whoever wants to know asks, and is remembered. */
+function plainListing(recording: StoredRecording, found: Known | undefined): StoredRecording {
+  const { stat, ...rest } = recording;
+  if (stat === undefined) return recording;
+  const isSame = found?.stored.bytes === stat.bytes && found.stored.modifiedAtMs === stat.modifiedAtMs;
+  return isSame ? { ...rest, stat: plainStat(found) } : rest;
+}
+
+/** What was looked at before; the oldest goes. */
+class KnownCasts {
+  readonly #known = new Map<string, Known>();
+  #frames = 0;
+
+  find(key: RecordingKey, kind: ArchivedKind): Known | undefined {
+    return this.#known.get(nameOf(key, kind));
+  }
+
+  keep(key: RecordingKey, kind: ArchivedKind, found: Known): void {
+    this.#drop(nameOf(key, kind));
+    this.#known.set(nameOf(key, kind), found);
+    this.#frames += found.table?.frames ?? 0;
+    while (this.#known.size > MAX_CACHED || (this.#frames > MAX_CACHED_FRAMES && this.#known.size > 1)) {
+      const [oldest] = this.#known.keys();
+      if (oldest === undefined) return;
+      this.#drop(oldest);
+    }
+  }
+
+  forget(key: RecordingKey): void {
+    for (const kind of ['cast', 'notes'] as const) this.#drop(nameOf(key, kind));
+  }
+
+  #drop(name: string): void {
+    this.#frames -= this.#known.get(name)?.table?.frames ?? 0;
+    this.#known.delete(name);
+  }
+}
+
+function nameOf(key: RecordingKey, kind: ArchivedKind): string {
+  return `${recordingId(key)}.${kind}`;
+}

@@ -1,0 +1,129 @@
+/** A recorder that keeps archives, over a directory and over a bucket: whoever reads sees plain bytes. */
+import { randomBytes } from 'node:crypto';
+import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { runProgram } from '../../src/cli/program.ts';
+import { PassThrough } from 'node:stream';
+import { createArchiveStore } from '../../src/tsrecorder/store/archive-store.ts';
+import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import { createS3Store, S3_LISTING } from '../../src/tsrecorder/store/s3.ts';
+import type { RecordingStore } from '../../src/tsrecorder/store/store.ts';
+import { generateSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
+import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
+import { createRig, HEADER, STORED_HEADER, uploadWhole, type Rig } from './recorder-rig.ts';
+import { createMemoryBucket, type MemoryBucket } from './store/memory-bucket.ts';
+
+let rig: Rig | undefined;
+afterEach(async () => {
+  await rig?.[Symbol.asyncDispose]();
+  rig = undefined;
+});
+
+/** Some frames of lines, so that no two are alike and some do not compress. */
+const LINES = Array.from(
+  { length: 9_000 },
+  (_, at) =>
+    `[${at / 100},"o","line ${at} ${at % 9 === 0 ? randomBytes(90).toString('base64') : 'of a build'}\\r\\n"]\n`,
+).join('');
+const PLAIN = STORED_HEADER + LINES;
+const RESIZE = HEADER.replace('"sh -i"', '"second"');
+
+async function castOf(from: Rig, id: string, headers = {}): Promise<string> {
+  return (await from.get(`/api/v1/recordings/${id}/cast`, headers)).body;
+}
+
+/** Of all findings, those that are faults. */
+async function faultsOf(
+  store: RecordingStore,
+): Promise<readonly { readonly code: string; readonly message: string }[]> {
+  const key = generateSigningKey();
+  const { findings } = await verifyStore({ store, keys: [key.public], checkpoint: [], nowMs: Date.now() });
+  return findings.filter(({ severity }) => severity === 'fault');
+}
+
+describe.each<[string, () => MemoryBucket | undefined]>([
+  ['a directory', () => undefined],
+  ['a bucket', () => createMemoryBucket()],
+])('archives in %s', (_name, openBucket) => {
+  it('are listed, read by ranges, normalised and kept over a restart as their bytes', async () => {
+    const bucket = openBucket();
+    const options = bucket === undefined ? {} : { bucket };
+    rig = await createRig({ archive: 'zstd', ...options });
+    await uploadWhole(rig.recorder, HEADER + LINES);
+    await uploadWhole(rig.recorder, RESIZE);
+    const [found] = await rig.list('?text=sh');
+    const { id, key, bytes } = found!;
+    expect(bytes).toBe(Buffer.byteLength(PLAIN));
+    const stored =
+      bucket === undefined ? await readFile(join(rig.directory, key)) : bucket.objects.get(key)!.content;
+    expect(stored.subarray(0, 4).toString('hex')).toBe('28b52ffd');
+    expect(stored.length).toBeLessThan(bytes / 3);
+    for (const format of ['zstd', 'plain'] as const) {
+      expect(await castOf(rig, id)).toBe(PLAIN);
+      for (const [first, last] of [
+        [0, 9],
+        [262_140, 262_150],
+        [bytes - 5, bytes - 1],
+      ] as const) {
+        expect(await castOf(rig, id, { range: `bytes=${first}-${last}` })).toBe(PLAIN.slice(first, last + 1));
+      }
+      const normalised = await rig.get(`/api/v1/recordings/${id}/cast?normalise=1&follow=1`);
+      expect(normalised.body.endsWith(LINES.slice(-40))).toBe(true);
+      rig = await rig.restart({ archive: format === 'zstd' ? 'plain' : 'zstd' });
+      expect((await rig.list()).map((recording) => recording.bytes)).toContain(bytes);
+    }
+    expect(await rig.list()).toHaveLength(2);
+  });
+
+  it('are verified as their bytes, and a damaged one is a fault of its own that names it', async () => {
+    const bucket = openBucket();
+    rig = await createRig({ archive: 'zstd', ...(bucket === undefined ? {} : { bucket }) });
+    await uploadWhole(rig.recorder, HEADER + LINES);
+    const [found] = await rig.list();
+    const { key, id } = found!;
+    await rig.recorder.close();
+    const { directory } = rig;
+    const open = async (): Promise<RecordingStore> =>
+      createArchiveStore(
+        bucket === undefined
+          ? await createDiskStore(directory, { readOnly: true })
+          : createS3Store({ ...S3_LISTING, bucket, nowMs: Date.now }),
+        'plain',
+      );
+    const codes = (await faultsOf(await open())).map(({ code }) => code);
+    expect(codes.filter((code) => /^(cast|archive|recording)/.test(code))).toEqual([]);
+    const path = join(directory, key);
+    const whole = bucket === undefined ? await readFile(path) : bucket.objects.get(key)!.content;
+    const changed = Buffer.from(whole);
+    changed[5_000]! ^= 1;
+    for (const damaged of [changed, whole.subarray(0, -1), whole.subarray(0, 300)]) {
+      if (bucket === undefined) {
+        await rm(path);
+        await writeFile(path, damaged);
+      } else bucket.objects.set(key, { content: damaged, modifiedAtMs: 0 });
+      const [damage] = (await faultsOf(await open())).filter(({ code }) => code === 'archive-damaged');
+      expect(damage).toMatchObject({ recording: id, message: expect.stringContaining(id) });
+    }
+  });
+});
+
+it('archives are read by the tools that open a directory', async () => {
+  rig = await createRig({ archive: 'zstd' });
+  await uploadWhole(rig.recorder, HEADER + LINES);
+  const [found] = await rig.list();
+  await rig.recorder.close();
+  const [key] = await readdir(join(rig.directory, '.evidence', 'keys'));
+  const stdout = new PassThrough();
+  const code = await runProgram(
+    ['verify', rig.directory, '--key', join(rig.directory, '.evidence', 'keys', key!)],
+    {
+      stdout,
+      stderr: new PassThrough(),
+      environment: new Map(),
+      signal: new AbortController().signal,
+    },
+  );
+  expect(code).toBe(0);
+  expect(found!.state).toBe('closed');
+});

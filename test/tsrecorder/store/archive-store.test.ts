@@ -1,0 +1,227 @@
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { zstdDecompressSync } from 'node:zlib';
+import { afterAll, describe, expect, it } from 'vitest';
+import { planStoreRetention } from '../../../src/tsrecorder/retention/retention-run.ts';
+import { createArchiveStore, type ArchiveFormat } from '../../../src/tsrecorder/store/archive-store.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import { createS3Store, S3_LISTING } from '../../../src/tsrecorder/store/s3.ts';
+import type { FinishedUpload, RecordingStore } from '../../../src/tsrecorder/store/store.ts';
+import { FRAME_BYTES } from '../../../src/wire/archive/seek-table.ts';
+import { createRandom } from '../../support/random.ts';
+import { createMemoryBucket, type MemoryBucket } from './memory-bucket.ts';
+import { describeStore, NODE } from './store-contract.ts';
+
+const folders: string[] = [];
+afterAll(() => Promise.all(folders.map((folder) => rm(folder, { recursive: true, force: true }))));
+
+async function openFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'tsrecorder-archive-'));
+  folders.push(folder);
+  return folder;
+}
+
+const KEY = { nodeId: NODE, time: '2026-07-29T11:50:50.033425744Z' };
+const NAME = `${NODE}/${KEY.time}.cast`;
+const nowMs = (): number => Date.parse('2026-07-29T12:00:00Z');
+
+function inMemory(bucket: MemoryBucket, format: ArchiveFormat): RecordingStore {
+  return createArchiveStore(createS3Store({ ...S3_LISTING, bucket, nowMs }), format);
+}
+
+describeStore(
+  'a directory, archived',
+  async () => createArchiveStore(await createDiskStore(await openFolder()), 'zstd'),
+  { bigBytes: 3_000_000 },
+);
+describeStore('a bucket, archived', async () => inMemory(createMemoryBucket(), 'zstd'), {
+  bigBytes: 3_000_000,
+});
+describeStore(
+  'a directory, kept plain where archives could be',
+  async () => createArchiveStore(await createDiskStore(await openFolder()), 'plain'),
+  { bigBytes: 1_100_000 },
+);
+
+async function uploadOf(content: Uint8Array): Promise<FinishedUpload & { readonly folder: string }> {
+  const folder = await openFolder();
+  const castPath = join(folder, 'upload.cast');
+  await writeFile(castPath, content);
+  const none = { notesPath: undefined, notesBytes: 0, sessionMark: undefined };
+  return { key: KEY, castPath, castBytes: content.length, sidecar: '{}\n', ...none, folder };
+}
+
+async function readAll(store: RecordingStore, range?: { start: number; end: number }): Promise<Buffer> {
+  return Buffer.concat(await Array.fromAsync(store.read(KEY, 'cast', range)));
+}
+
+function textOf(bytes: number): Buffer {
+  const line = (at: number): string => `[${at / 1000},"o","line ${at} of a build\\r\\n"]\n`;
+  return Buffer.from(Array.from({ length: Math.ceil(bytes / 30) }, (_, at) => line(at)).join('')).subarray(
+    0,
+    bytes,
+  );
+}
+
+describe('an archive', () => {
+  it.each([0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 2 * FRAME_BYTES])(
+    'of %i bytes gives them back, and any decompressor of zstd reads it',
+    async (bytes) => {
+      const bucket = createMemoryBucket();
+      const store = inMemory(bucket, 'zstd');
+      const content = textOf(bytes);
+      const { folder, ...upload } = await uploadOf(content);
+      await store.finish(upload);
+      expect(await readdir(folder)).toEqual(['upload.cast']);
+      const { content: stored } = bucket.objects.get(NAME)!;
+      expect(stored.equals(content)).toBe(false);
+      // what opens it later knows nothing from writing it
+      for (const reader of [store, inMemory(bucket, 'plain')]) {
+        expect((await readAll(reader)).equals(content)).toBe(true);
+        expect(await reader.stat(KEY, 'cast')).toMatchObject({ bytes, storedBytes: stored.length });
+      }
+      if (bytes > 0) expect(zstdDecompressSync(stored).equals(content)).toBe(true);
+    },
+  );
+
+  it('reads any range, and of the store no more than the frames that it takes', async () => {
+    const bucket = createMemoryBucket();
+    const random = createRandom(7);
+    const content = textOf(5 * FRAME_BYTES + 1234);
+    await inMemory(bucket, 'zstd').finish(await uploadOf(content));
+    const reader = inMemory(bucket, 'plain');
+    for (let round = 0; round < 200; round += 1) {
+      const start = random.below(content.length + 10);
+      const end = start + random.below(2 * FRAME_BYTES);
+      expect((await readAll(reader, { start, end })).equals(content.subarray(start, end))).toBe(true);
+    }
+    const inner = createS3Store({ ...S3_LISTING, bucket, nowMs });
+    const ranges: number[] = [];
+    const counting = createArchiveStore(
+      {
+        ...inner,
+        read: (key, kind, range) => (ranges.push(range!.end - range!.start), inner.read(key, kind, range)),
+      },
+      'plain',
+    );
+    await readAll(counting, { start: FRAME_BYTES, end: FRAME_BYTES + 1 });
+    const { content: stored } = bucket.objects.get(NAME)!;
+    expect(ranges.at(-1)).toBeLessThan(stored.length / 4);
+  });
+
+  it('takes a small part of the room of text and of next to nothing, and little more than random bytes', async () => {
+    const random = createRandom(3);
+    const share = async (content: Buffer): Promise<number> => {
+      const bucket = createMemoryBucket();
+      await inMemory(bucket, 'zstd').finish(await uploadOf(content));
+      return bucket.objects.get(NAME)!.content.length / content.length;
+    };
+    expect(await share(textOf(1_000_000))).toBeLessThan(0.2);
+    expect(await share(Buffer.alloc(1_000_000, '\\u0000'))).toBeLessThan(0.001);
+    const noise = Buffer.from(random.bytes(600_000));
+    expect(await share(noise)).toBeLessThan(1.001);
+  });
+
+  it('gives no byte that was not put in when a bit has changed, and is refused when its end is missing', async () => {
+    const bucket = createMemoryBucket();
+    const content = textOf(300);
+    await inMemory(bucket, 'zstd').finish(await uploadOf(content));
+    const { content: whole } = bucket.objects.get(NAME)!;
+    const read = async (stored: Buffer): Promise<unknown> => {
+      bucket.objects.set(NAME, { content: stored, modifiedAtMs: 0 });
+      return readAll(inMemory(bucket, 'plain')).then(
+        (bytes) => (bytes.equals(content) ? 'unchanged' : 'other bytes'),
+        (error: unknown) => (error as { code?: string }).code,
+      );
+    };
+    expect(await read(whole)).toBe('unchanged');
+    const outcomes = new Map<unknown, string[]>();
+    const note = (outcome: unknown, what: string): void =>
+      void outcomes.set(outcome, [...(outcomes.get(outcome) ?? []), what]);
+    for (let bit = 0; bit < whole.length * 8; bit += 1) {
+      const changed = Buffer.from(whole);
+      changed[bit >> 3]! ^= 1 << (bit & 7);
+      note(await read(changed), `bit ${bit}`);
+    }
+    for (let bytes = 1; bytes < whole.length; bytes += 1)
+      note(await read(whole.subarray(0, bytes)), `cut at ${bytes}`);
+    note(await read(Buffer.concat([whole, Buffer.from([0])])), 'one byte more');
+    note(await read(Buffer.concat([whole, whole])), 'twice');
+    expect(outcomes.get('ARCHIVE_DAMAGED')!.length).toBeGreaterThan(whole.length * 8);
+    // a few bits of a frame's head say how much memory to take, or nothing: they change no byte that comes out
+    expect(new Set(outcomes.keys())).toEqual(new Set(['ARCHIVE_DAMAGED', 'unchanged']));
+    expect(outcomes.get('unchanged')!.length).toBeLessThan(16);
+  });
+
+  it('is made of notes as well, which hold the exact bytes of what is no text', async () => {
+    const bucket = createMemoryBucket();
+    const { folder, ...upload } = await uploadOf(textOf(1000));
+    const notes = Buffer.from(`{"exact":"${Buffer.alloc(300_000).toString('base64')}"}\n`);
+    const notesPath = join(folder, 'upload.notes');
+    await writeFile(notesPath, notes);
+    await inMemory(bucket, 'zstd').finish({ ...upload, notesPath, notesBytes: notes.length });
+    expect((await readdir(folder)).toSorted()).toEqual(['upload.cast', 'upload.notes']);
+    const store = inMemory(bucket, 'plain');
+    expect(await store.stat(KEY, 'notes')).toMatchObject({ bytes: notes.length });
+    expect(Buffer.concat(await Array.fromAsync(store.read(KEY, 'notes'))).equals(notes)).toBe(true);
+    const part = await Array.fromAsync(store.read(KEY, 'notes', { start: 0, end: 10 }));
+    expect(Buffer.concat(part).toString()).toBe('{"exact":"');
+    expect(bucket.objects.get(NAME.replace('.cast', '.notes'))!.content.length).toBeLessThan(1000);
+  });
+
+  it('that is damaged keeps nobody from listing the others', async () => {
+    const bucket = createMemoryBucket();
+    const store = inMemory(bucket, 'zstd');
+    await store.finish(await uploadOf(textOf(300)));
+    const { content } = bucket.objects.get(NAME)!;
+    bucket.objects.set(NAME, { content: content.subarray(0, -1), modifiedAtMs: 0 });
+    expect(await inMemory(bucket, 'zstd').list()).toHaveLength(1);
+    expect(await inMemory(bucket, 'zstd').stat(KEY, 'cast')).toMatchObject({ bytes: content.length - 1 });
+  });
+});
+
+describe('a store with archives', () => {
+  it('reads what was kept plain, and finishes what another format has begun', async () => {
+    for (const [before, after] of [
+      ['plain', 'zstd'],
+      ['zstd', 'plain'],
+    ] as const) {
+      const bucket = createMemoryBucket();
+      const content = textOf(10_000);
+      const upload = await uploadOf(content);
+      await inMemory(bucket, before).finish(upload);
+      const { content: stored } = bucket.objects.get(NAME)!;
+      const store = inMemory(bucket, after);
+      await store.finish(upload);
+      expect(bucket.objects.get(NAME)!.content).toBe(stored);
+      expect((await readAll(store)).equals(content)).toBe(true);
+      await expect(store.finish(await uploadOf(textOf(9_999)))).rejects.toMatchObject({
+        code: 'UPLOAD_CONFLICT',
+      });
+    }
+  });
+
+  it('lists a recording with the size of its bytes, or none until somebody asked', async () => {
+    const bucket = createMemoryBucket();
+    await inMemory(bucket, 'zstd').finish(await uploadOf(textOf(10_000)));
+    const store = inMemory(bucket, 'plain');
+    const [first] = await store.list();
+    expect(first).not.toHaveProperty('stat');
+    await store.stat(KEY, 'cast');
+    expect((await store.list())[0]?.stat?.bytes).toBe(10_000);
+  });
+
+  it('counts the room that is taken, not the bytes that are shown, when it removes the oldest', async () => {
+    for (const open of [
+      async () => inMemory(createMemoryBucket(), 'zstd'),
+      async () => createArchiveStore(await createDiskStore(await openFolder()), 'zstd'),
+    ]) {
+      const store = await open();
+      await store.finish(await uploadOf(textOf(100_000)));
+      const plan = (maxBytes: number) => planStoreRetention(store, { maxBytes }, nowMs());
+      expect((await plan(50_000)).remove).toEqual([]);
+      expect((await plan(100)).remove).toHaveLength(1);
+    }
+  });
+});
