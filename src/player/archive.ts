@@ -124,7 +124,7 @@ export interface Evidence {
   readonly gaps: readonly { readonly at: number; readonly bytes?: number; readonly reason: string }[];
   readonly gapCount: number;
   readonly parts: number;
-  readonly related: { readonly caller: readonly Recording[]; readonly pod: readonly Recording[] };
+  readonly related: { readonly caller: readonly ListedRecording[]; readonly pod: readonly ListedRecording[] };
   readonly accesses?: readonly StoredEvent[];
   readonly events?: readonly StoredEvent[];
 }

@@ -1,7 +1,8 @@
 /** What is known about a recording beside what it shows: checked now, by whom it was signed, who watched, what else happened. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { readEvidence, type Evidence, type Recording } from './archive.ts';
+import { readEvidence, type Evidence } from './archive.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { stateText, whereText, whoText } from './format.ts';
 import { formatRoute } from './route.ts';
 import { wallText, type Zone } from './wall-text.ts';
@@ -20,7 +21,7 @@ export function EvidenceView({
   recording,
   zone,
 }: {
-  readonly recording: Recording;
+  readonly recording: ListedRecording;
   readonly zone: Zone;
 }): JSX.Element {
   const { id, bytes } = recording;
@@ -145,7 +146,7 @@ function Related({
   zone,
 }: {
   readonly title: string;
-  readonly recordings: readonly Recording[];
+  readonly recordings: readonly ListedRecording[];
   readonly zone: Zone;
 }): JSX.Element | null {
   if (recordings.length === 0) return null;

@@ -36,7 +36,7 @@ export function resolveRecorderTags(status: TailnetStatus, tags: readonly string
 }
 
 /** Whether the node that has the address of `address`, an `ip:port`, carries one of `tags`; this node is one too. Pure. */
-export function nodeCarries(status: TailnetStatus, address: string, tags: readonly string[]): boolean {
+function nodeCarries(status: TailnetStatus, address: string, tags: readonly string[]): boolean {
   const wanted = normaliseAddress(parseAddressPort(address)?.address ?? '');
   if (wanted === undefined) return false;
   const nodes = status.self === undefined ? status.peers : [status.self, ...status.peers];

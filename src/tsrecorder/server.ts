@@ -185,7 +185,11 @@ function settleOthers(
   });
 }
 
-async function openStore({ bucket, directory, clock }: SettledOptions): Promise<RecordingStore> {
+async function openStore({
+  bucket,
+  directory,
+  clock = SYSTEM_CLOCK,
+}: RecorderOptions): Promise<RecordingStore> {
   if (bucket === undefined) return createDiskStore(directory);
   return createS3Store({ ...S3_LISTING, bucket, nowMs: () => clock.now() });
 }

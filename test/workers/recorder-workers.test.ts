@@ -249,9 +249,9 @@ describe('a recorder of two processes', () => {
     for (const pid of workers) {
       await eventually('the workers are gone', async () => (isAlive(pid) ? undefined : true));
     }
-    expect(
-      (await readdir(`${directory}.spool`)).filter((name) => name.startsWith('worker-')),
-    ).toHaveLength(2);
+    expect((await readdir(`${directory}.spool`)).filter((name) => name.startsWith('worker-'))).toHaveLength(
+      2,
+    );
 
     const one = await startRecorder(1);
     await eventually('all is in the store', async () => {
@@ -260,9 +260,7 @@ describe('a recorder of two processes', () => {
     });
     expect(sorted(await casts(one))).toEqual(texts);
     await eventually('the spools are gone', async () =>
-      (await readdir(`${directory}.spool`)).some((name) => name.startsWith('worker-'))
-        ? undefined
-        : true,
+      (await readdir(`${directory}.spool`)).some((name) => name.startsWith('worker-')) ? undefined : true,
     );
     expect(await one.stop()).toBe(0);
     expect(await verify()).toEqual({ ok: true, faults: [], recordings: 12 });

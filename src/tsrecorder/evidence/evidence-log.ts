@@ -167,7 +167,7 @@ export class EvidenceLog {
       this.#tailedAtMs = performance.now();
       const entries = this.#journal.unpublished(MAX_SEGMENT_ENTRIES);
       const last = entries.at(-1);
-      if (last === undefined || this.#failures > 0) continue;
+      if (last === undefined || this.#failing) continue;
       const lines = entries.map(({ line }) => line);
       const tail = encodeSegment(lines, { log: this.id, n: last.n, hash: last.hash }, key);
       await store.replaceDocument(tailName(this.id), Buffer.from(tail)).catch((error: unknown) => {

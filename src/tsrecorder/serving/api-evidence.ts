@@ -16,7 +16,7 @@ import { keyName } from '../evidence/log-entry.ts';
 import { parsePublicKey, type PublicKey } from '../evidence/signing-key.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
-import type { Recording } from '../library/recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Scope } from '../library/scope.ts';
 import { parseSidecar, type Sidecar } from '../library/sidecar.ts';
 import type { RecordingStore } from '../store/store.ts';
