@@ -121,6 +121,12 @@ async function openSessions(
   return Promise.all(Array.from({ length: count }, (_, index) => openSession(recorder, first + index)));
 }
 
+/** So many sessions at each of two workers. */
+async function openAtEach(recorder: RoleProcess, count: number): Promise<readonly Session[]> {
+  const first = await servedBy(recorder, 0, () => openSessions(recorder, 0, count));
+  return [...first, ...(await servedBy(recorder, 1, () => openSessions(recorder, count, count)))];
+}
+
 /** On a connection of its own: one that is used again would go on to whichever worker accepted it. */
 async function get(recorder: RoleProcess, path: string): Promise<string> {
   const request = httpGet({ host: '127.0.0.1', port: recorder.port, path: `/api/v1/${path}`, agent: false });
@@ -164,11 +170,7 @@ async function verify(): Promise<{
 describe('a recorder of two processes', () => {
   it('takes uploads in both, and each of them lists and shows what both have open', async () => {
     const recorder = await startRecorder(2);
-    const ofEach = [
-      await servedBy(recorder, 0, () => openSessions(recorder, 0, 8)),
-      await servedBy(recorder, 1, () => openSessions(recorder, 8, 8)),
-    ];
-    const sessions = ofEach.flat();
+    const sessions = await openAtEach(recorder, 8);
     for (const session of sessions) await session.write(3);
     await eventually('all is acknowledged', async () =>
       sessions.every(({ upload }) => upload.pendingBytes === 0) ? true : undefined,
@@ -200,7 +202,7 @@ describe('a recorder of two processes', () => {
 
   it('loses no byte when a worker crashes, and none when all are restarted', async () => {
     const recorder = await startRecorder(2);
-    const sessions = await openSessions(recorder, 0, 12);
+    const sessions = await openAtEach(recorder, 6);
     let writing = true;
     const writers = sessions.map(async (session) => {
       while (writing) {
