@@ -103,7 +103,7 @@ async function settledRecordings(rig: Rig, count: number): Promise<readonly Reco
 }
 
 describe('a recorder that is killed', () => {
-  it('has lost no acknowledged byte and hides no session', { timeout: 240_000 }, async () => {
+  it('has lost no acknowledged byte and hides no session', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-crash-'));
     const expected = new Map<string, { readonly sent: string; readonly acked: number }>();
     for (let round = 0; round < 10; round += 1) {
