@@ -387,7 +387,7 @@ const FRONT = [
     ['the last answer counts', 'entry.confirmedAtMs = askedAtMs;', ''],
     ['what ended is left alone', 'if (entries.delete(entry)) entry.end(error);', 'entry.end(error);'],
     ['one question at a time', 'if (entry.busy || ', 'if ('],
-    ['a refusal ends', "if (error.code !== 'IDENTITY_UNAVAILABLE') return finish(entry, error);", ''],
+    ['a refusal ends', "error.code !== 'IDENTITY_UNAVAILABLE' && ", "error.code === '' && "],
   ),
   ...inFile(
     'src/proxy/session/session-counts.ts',
