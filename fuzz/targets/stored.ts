@@ -280,10 +280,11 @@ const exactJson: FuzzTarget = {
   ].map(utf8),
   run(input) {
     const text = textOf(input);
-    const refusal = (error: unknown): string | undefined =>
-      error instanceof SyntaxError ? 'refused' : undefined;
-    const plain = attempt(() => JSON.parse(text) as unknown, refusal);
-    const exact = attempt(() => parseExactJson(text), refusal);
+    const plain = attempt(
+      () => JSON.parse(text) as unknown,
+      (error) => (error instanceof SyntaxError ? 'refused' : undefined),
+    );
+    const exact = attempt(() => parseExactJson(text), wireRefusal);
     if (plain.refused !== undefined) ensure(exact.refused !== undefined, 'what is no JSON was read');
     if (exact.refused !== undefined) return `refused ${plain.refused === undefined}`;
     if (hasEscapedName(text)) return 'escaped';

@@ -4,16 +4,18 @@
  * Pure.
  */
 import { parseJson } from '../wire/json-value.ts';
+import { WireError } from '../wire/wire-error.ts';
 
 /**
  * Parses `text`. Integers that a `number` cannot hold become `bigint`.
  *
- * @throws WireError on malformed or very deep JSON; SyntaxError on a repeated object key
+ * @throws WireError `malformed` when it is no JSON or names a key twice in one object; `limit` when it is nested more than 64 deep
  */
 export function parseExactJson(text: string): unknown {
   const parsed: unknown = parseJson(text);
   const repeated = findRepeatedKey(text);
-  if (repeated !== undefined) throw new SyntaxError(`the key ${JSON.stringify(repeated)} occurs twice`);
+  if (repeated !== undefined)
+    throw new WireError('malformed', `the key ${JSON.stringify(repeated)} occurs twice`);
   return parsed;
 }
 
