@@ -1,13 +1,11 @@
 /** The archive of `--store`: a recorder's directory or bucket, read without a recorder. Nothing in it is written. */
-import { stat } from 'node:fs/promises';
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
-import { createCatalog } from '../tsrecorder/library/catalog.ts';
+import { mergeRemotes } from '../tsrecorder/intake/siblings.ts';
+import { createCatalog, storedElsewhere, type RemoteRecording } from '../tsrecorder/library/catalog.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
-import { createArchiveStore } from '../tsrecorder/store/archive-store.ts';
-import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import { parseTime } from '../tsrecorder/store/key.ts';
-import type { RecordingStore } from '../tsrecorder/store/store.ts';
+import type { ReadableStore } from '../tsrecorder/store/store.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
@@ -15,27 +13,30 @@ import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
 
 const PAGE_SIZE = 200;
 
-/**
- * Opens a directory. What is only in a running recorder's spool is not seen here: ask the recorder for that.
- *
- * @throws TailcastError `USAGE` when there is no such directory.
- */
-export async function openDirectoryArchive(directory: string, signal: AbortSignal): Promise<Archive> {
-  const found = await stat(directory).catch(() => undefined);
-  if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${directory} is not a directory`);
-  return openStoreArchive(
-    createArchiveStore(await createDiskStore(directory, { readOnly: true }), 'plain'),
-    signal,
-  );
-}
+const MAX_CACHED = 10_000;
 
 /** The archive in a store that is open. */
-export function openStoreArchive(store: RecordingStore, signal: AbortSignal): Archive {
+export function openStoreArchive(store: ReadableStore, signal: AbortSignal): Archive {
+  return openJoinedArchive(store, [], signal);
+}
+
+/**
+ * The archive in several places at once: a session whose parts are in several of them is one recording.
+ *
+ * @param store one of them.
+ * @param elsewhere what is in the others; a recording that several have is shown once.
+ */
+export function openJoinedArchive(
+  store: ReadableStore,
+  elsewhere: readonly (() => Promise<readonly RemoteRecording[]>)[],
+  signal: AbortSignal,
+): Archive {
   const catalog = createCatalog({
     store,
+    remote: mergeRemotes(elsewhere),
     live: () => [],
     refreshMs: 1000,
-    maxCached: 10_000,
+    maxCached: MAX_CACHED,
     now: () => performance.now(),
   });
   const archive: Archive = {
@@ -75,6 +76,11 @@ export function openStoreArchive(store: RecordingStore, signal: AbortSignal): Ar
 function timeOf(name: 'from' | 'to', text: string | undefined): Pick<CatalogQuery, 'from' | 'to'> {
   const nanoseconds = text === undefined ? undefined : parseTime(text);
   return nanoseconds === undefined ? {} : { [name]: nanoseconds };
+}
+
+/** What is in a store that is open, for {@link openJoinedArchive}. */
+export function elsewhereInStore(store: ReadableStore): () => Promise<readonly RemoteRecording[]> {
+  return storedElsewhere(store, MAX_CACHED);
 }
 
 function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor'> {

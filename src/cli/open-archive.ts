@@ -6,6 +6,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { defaultStateDirectory } from '../config/environment.ts';
 import { TailcastError } from '../errors.ts';
+import type { ReadableStore } from '../tsrecorder/store/store.ts';
 import type { Archive } from './archive.ts';
 import type { ContextOptions } from './context-archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
@@ -23,6 +24,8 @@ export async function openArchive(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<Archive> {
+  const places = [...textsOf(options['store']), ...textsOf(options['recorder'])];
+  if (places.length > 1) return openPlaces(options, context);
   const url = textOf(options['recorder']) ?? context.environment.get('TAILCAST_RECORDER');
   const store = textOf(options['store']) ?? context.environment.get('TAILCAST_STORE');
   const named = contextOptions(options, context, url ?? store);
@@ -85,13 +88,42 @@ function contextOptions(
   return { kubeconfig, context: name };
 }
 
-async function openStore(store: string, { environment, signal }: CommandContext): Promise<Archive> {
-  const { openDirectoryArchive, openStoreArchive } = await import('./directory-archive.ts');
-  if (!store.startsWith('s3://')) return openDirectoryArchive(store, signal);
-  const { openStoreForTool } = await import('../compose/recorder-store.ts');
-  const config = { ...settingsOf(RECORDER_SETTINGS, {}, environment), store };
-  return openStoreArchive((await openStoreForTool(config)).store, signal);
+async function openStore(store: string, context: CommandContext): Promise<Archive> {
+  const { openStoreArchive } = await import('./directory-archive.ts');
+  return openStoreArchive(await readableStore(store, context), context.signal);
 }
+
+async function readableStore(store: string, { environment }: CommandContext): Promise<ReadableStore> {
+  const { openStoreForTool } = await import('../compose/recorder-store.ts');
+  return (await openStoreForTool({ ...settingsOf(RECORDER_SETTINGS, {}, environment), store })).store;
+}
+
+/** Several stores and recorders, whose parts of sessions are put together. */
+async function openPlaces(
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<Archive> {
+  if ((textOf(options['context']) ?? textOf(options['kubeconfig'])) !== undefined)
+    throw new TailcastError(
+      'USAGE',
+      'with --context there is one archive: name no --recorder and no --store',
+    );
+  const { elsewhereInStore, openJoinedArchive } = await import('./directory-archive.ts');
+  const { elsewhereAtRecorder } = await import('./recorder-archive.ts');
+  const stores = await Promise.all(textsOf(options['store']).map((store) => readableStore(store, context)));
+  const [first = NO_STORE, ...others] = stores;
+  const recorders = textsOf(options['recorder']).map((url) => elsewhereAtRecorder(url, context.signal));
+  return openJoinedArchive(first, [...others.map(elsewhereInStore), ...recorders], context.signal);
+}
+
+/** Where everything is at recorders. */
+const NO_STORE: ReadableStore = {
+  list: async () => [],
+  stat: async () => undefined,
+  read: () => {
+    throw new TailcastError('RECORDING_UNKNOWN');
+  },
+};
 
 async function answers(base: string): Promise<boolean> {
   const probe = await fetch(new URL('healthz', base), { signal: AbortSignal.timeout(1000) }).catch(
@@ -111,6 +143,12 @@ async function readDemoNote(
   return note.success ? note.data : undefined;
 }
 
+/** Of an option that may be given several times, the first. */
 function textOf(value: unknown): string | undefined {
-  return typeof value === 'string' && value !== '' ? value : undefined;
+  return textsOf(value)[0];
+}
+
+function textsOf(value: unknown): readonly string[] {
+  const all: readonly unknown[] = Array.isArray(value) ? value : [value];
+  return all.filter((text) => typeof text === 'string').filter((text) => text !== '');
 }

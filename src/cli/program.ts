@@ -9,6 +9,7 @@ import { TailcastError, errorText, type ErrorCode } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import type { SettingTable } from '../config/settings.ts';
 import type { DoctorRun } from './doctor.ts';
+import { addArchiveOptions } from './archive-options.ts';
 import { addSettingOptions, settingsOf } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
 import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
@@ -238,7 +239,10 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
     command('verify', 'say whether recordings are what was recorded, and whether any is missing'),
     { s3Endpoint, s3Region, s3PathStyle },
   )
-    .argument('<store>', 'a recorder’s directory, or s3://bucket/prefix; nothing in it is changed')
+    .argument(
+      '<store...>',
+      'directories of recorders, or s3://bucket/prefix; of recorders that take sessions over from each other all. Nothing is changed',
+    )
     .option(
       '--key <key...>',
       'public keys of the recorders: PEM files, or base64; without, nothing is vouched for',
@@ -257,13 +261,14 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
       'after',
       '\nExit code: 0 nothing is at fault, 1 something is, 2 wrong usage, 3 not judged (no key was named, or none of them signed a log here), 4 acknowledged bytes are lost.',
     )
-    .action(async (store: string, options: Record<string, unknown>) => {
+    .action(async (stores: readonly string[], options: Record<string, unknown>) => {
       const { verifyArchive } = await import('./verify.ts');
       const { key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json, ...settings } =
         options;
-      const config = { ...settingsOf(RECORDER_SETTINGS, settings, environment), store };
+      const shared = settingsOf(RECORDER_SETTINGS, settings, environment);
+      const configs = stores.map((store) => ({ ...shared, store }));
       const chosen = { key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json };
-      outcome.code = await verifyArchive(config, chosen, context);
+      outcome.code = await verifyArchive(configs, chosen, context);
     });
 }
 
@@ -403,17 +408,6 @@ function addCompletion(command: AddCommand, { stdout }: CommandContext): void {
     .action((shell: string) => {
       stdout.write(completionScript(shell));
     });
-}
-
-function addArchiveOptions(command: Command): Command {
-  return command
-    .option('--context <name>', 'ask the gateway that this context of the kubeconfig leads to')
-    .option('--kubeconfig <file>', 'kubeconfig of that context; default: as kubectl finds it')
-    .option('--recorder <url>', 'the recorder to ask [TAILCAST_RECORDER]; default: the demo’s')
-    .option(
-      '--store <directory|s3://…>',
-      'read a recorder’s directory or bucket instead; S3 as TAILCAST_S3_… says [TAILCAST_STORE]',
-    );
 }
 
 function argument<T>(parse: (raw: unknown) => T): (raw: string) => T {

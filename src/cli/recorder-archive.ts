@@ -6,6 +6,11 @@ import { TailcastError, errorText } from '../errors.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
+import type { ByteRange } from '../tsrecorder/files/file-range.ts';
+import type { RemoteRecording } from '../tsrecorder/library/catalog.ts';
+import type { DescribedPart } from '../tsrecorder/library/join-parts.ts';
+import { RECORDING_SCHEMA } from '../tsrecorder/library/sidecar.ts';
+import { parseRecordingId, type RecordingKey } from '../tsrecorder/store/key.ts';
 
 const STATUS = z.object({ kind: z.literal('Status'), message: z.string() });
 const PAGE = z.object({ recordings: z.array(z.unknown()), next: z.string().nullish() });
@@ -52,6 +57,93 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
     }),
   };
   return archive;
+}
+
+const LISTED = RECORDING_SCHEMA.extend({
+  part: z
+    .object({
+      session: z.string(),
+      number: z.number(),
+      from: z.number(),
+      to: z.number(),
+      headerBytes: z.number(),
+      headerEnd: z.number(),
+      state: RECORDING_SCHEMA.shape.state,
+      problem: z.string().exactOptional(),
+    })
+    .exactOptional(),
+});
+type ListedPart = z.infer<typeof LISTED>;
+const PAGE_SIZE = 500;
+
+/** Everything that a recorder has, for an archive that is in several places. Sessions that are open are not continued there. */
+export function elsewhereAtRecorder(
+  base: string,
+  signal: AbortSignal,
+): () => Promise<readonly RemoteRecording[]> {
+  return async () => {
+    const found: RemoteRecording[] = [];
+    for (let cursor: string | undefined, first = true; first || cursor !== undefined; first = false) {
+      const query = { limit: String(PAGE_SIZE), ...(cursor === undefined ? {} : { cursor }) };
+      const page = PAGE.parse(await fetchJson(base, 'recordings', query, signal));
+      for (const item of page.recordings) {
+        const recording = LISTED.parse(item);
+        const key = parseRecordingId(recording.id);
+        if (key === undefined) continue;
+        const describe = async (): Promise<DescribedPart> => describeListed(base, key, recording, signal);
+        found.push({ key, sessionMark: recording.part?.session, describe });
+      }
+      cursor = page.next ?? undefined;
+    }
+    return found;
+  };
+}
+
+function describeListed(
+  base: string,
+  key: RecordingKey,
+  listed: ListedPart,
+  signal: AbortSignal,
+): DescribedPart {
+  const { part: place, problem: _, ...about } = listed;
+  // what is missing is told again, of what all of them have together
+  const { state, problem } = place ?? listed;
+  const recording = { ...about, state, ...(problem === undefined ? {} : { problem }) };
+  const path = `recordings/${encodeURIComponent(recording.id)}`;
+  const cast = {
+    end: () => recording.bytes,
+    async *read({ start, end }: ByteRange) {
+      if (end <= start) return;
+      const { body } = await request(base, `${path}/cast`, {}, signal, {
+        range: `bytes=${start}-${end - 1}`,
+      });
+      if (body !== null) yield* body;
+    },
+    live: undefined,
+  };
+  const notes = async function* (): AsyncGenerator<Uint8Array> {
+    const answer = await request(base, `${path}/notes`, {}, signal).catch((error: unknown) => {
+      // it has none
+      if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
+      throw error;
+    });
+    if (answer !== undefined && answer.body !== null) yield* answer.body;
+  };
+  const { from = 0, to = recording.bytes, number = 1, headerBytes = 0, headerEnd = 0 } = place ?? {};
+  return {
+    entry: {
+      recording,
+      key,
+      resizeOrder: 'columnsFirst',
+      pieces: [{ ...cast, start: 0 }],
+      live: undefined,
+      version: undefined,
+    },
+    part: { session: place?.session ?? recording.id, number, offset: from, headerBytes, headerEnd },
+    files: { cast, notes },
+    bodyEnd: to,
+    gapCount: 0,
+  };
 }
 
 /** Asks the read API. @throws TailcastError `RECORDER_UNREACHABLE`, `USAGE` with what the recorder says of the question */

@@ -1,5 +1,6 @@
 /** `tailcast verify`: whether an archive is what was recorded, and if not, what is wrong and where. */
 import { readFile, writeFile } from 'node:fs/promises';
+import { CleanUp } from '../compose/clean-up.ts';
 import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
@@ -10,8 +11,10 @@ import {
   encodeCheckpoint,
   parseCheckpoint,
   UNFINISHED_MS,
-  verifyStore,
+  verifyStores,
+  type JointReport,
   type Verdict,
+  type VerifiedStore,
   type VerifyReport,
 } from '../tsrecorder/evidence/verify-store.ts';
 import { plain, print } from './output.ts';
@@ -21,40 +24,78 @@ const EXIT_CODES: Readonly<Record<Verdict, number>> = { sound: 0, faulty: 1, unj
 const HOUR_MS = 3_600_000;
 
 /**
- * Prints what is wrong with the store, a directory or a bucket, one line each, or one JSON object with `--json`.
+ * Prints what is wrong with the stores, directories or buckets, one line each, or one JSON object with `--json`. A session that went on
+ * at a recorder with another store is whole when all its parts are in one of the stores.
  *
  * @returns the exit code, see {@link EXIT_CODES}.
- * @throws TailcastError `USAGE` when the store, a key or the checkpoint cannot be read.
+ * @throws TailcastError `USAGE` when a store, a key or the checkpoint cannot be read.
  */
 export async function verifyArchive(
-  config: StoreConfig & { readonly store: string },
+  configs: readonly (StoreConfig & { readonly store: string })[],
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<number> {
   const keys = await readKeys(options['key']);
   const checkpoint = await readCheckpoint(options['checkpoint']);
-  const opened = await openStoreForTool(config);
-  const report = await verifyStore({
-    store: opened.store,
+  await using stack = new CleanUp();
+  const stores: VerifiedStore[] = [];
+  for (const config of configs) {
+    const opened = await openStoreForTool(config);
+    stack.defer(() => opened.close());
+    stores.push(opened.store);
+  }
+  const joint = await verifyStores(stores, {
     keys,
     checkpoint,
     nowMs: Date.now(),
     requireEvidence: options['requireEvidence'] === true,
     unfinishedMs: Number(options['unfinishedHours'] ?? UNFINISHED_MS / HOUR_MS) * HOUR_MS,
     signal: context.signal,
-  }).finally(() => opened.close());
+  });
   const target = options['saveCheckpoint'];
   // a checkpoint of a log that is at fault, or a stranger's, would hide that from then on
   if (typeof target === 'string') {
-    if (report.ok) await writeFile(target, encodeCheckpoint(report.heads, new Date().toISOString()));
+    const heads = joint.reports.flatMap((report) => report.heads);
+    if (joint.ok) await writeFile(target, encodeCheckpoint(heads, new Date().toISOString()));
     else await print(context.stderr, `tailcast: no checkpoint was saved to ${target}\n`);
   }
-  if (options['json'] === true) await print(context.stdout, `${JSON.stringify(report)}\n`);
-  else await printReport(report, context);
-  return EXIT_CODES[report.verdict];
+  if (options['json'] === true) await print(context.stdout, `${JSON.stringify(asJson(joint, configs))}\n`);
+  else await printJoint(joint, configs, context);
+  return EXIT_CODES[joint.verdict];
 }
 
-async function printReport(report: VerifyReport, { stdout }: CommandContext): Promise<void> {
+type Configs = readonly { readonly store: string }[];
+
+/** Of one store its report, of several an object with all of them. */
+function asJson({ verdict, ok, findings, reports }: JointReport, configs: Configs): unknown {
+  const told = reports.map(({ parts: _parts, isOurs: _isOurs, ...report }) => report);
+  const [only] = told;
+  if (told.length === 1 && only !== undefined)
+    return { ...only, verdict, ok, findings: [...only.findings, ...findings] };
+  const stores = told.map((report, index) => ({ store: configs[index]?.store, ...report }));
+  return { verdict, ok, findings, stores };
+}
+
+async function printJoint(
+  { reports, findings, ...joint }: JointReport,
+  configs: Configs,
+  context: CommandContext,
+): Promise<void> {
+  const [only] = reports;
+  if (reports.length === 1 && only !== undefined)
+    return printReport({ ...only, ...joint, findings: [...only.findings, ...findings] }, context);
+  for (const [index, report] of reports.entries()) {
+    await print(context.stdout, `${plain(configs[index]?.store ?? '')}:\n`);
+    await printReport(report, context);
+  }
+  for (const finding of findings) await print(context.stdout, `${describe(finding)}\n`);
+  await print(context.stdout, `all stores: ${joint.verdict}\n`);
+}
+
+async function printReport(
+  report: Pick<VerifyReport, 'verdict' | 'findings' | 'recordings' | 'removed' | 'unfinished'>,
+  { stdout }: CommandContext,
+): Promise<void> {
   for (const finding of report.findings) await print(stdout, `${describe(finding)}\n`);
   const faults = report.findings.filter(({ severity }) => severity === 'fault').length;
   const { withEvidence, withoutEvidence } = report.recordings;
@@ -68,7 +109,10 @@ async function printReport(report: VerifyReport, { stdout }: CommandContext): Pr
   await print(stdout, `${summary.join(', ')}\n`);
 }
 
-function outcomeOf({ verdict, recordings }: VerifyReport, faults: number): string {
+function outcomeOf(
+  { verdict, recordings }: Pick<VerifyReport, 'verdict' | 'recordings'>,
+  faults: number,
+): string {
   switch (verdict) {
     case 'sound':
       return recordings.withoutEvidence === 0

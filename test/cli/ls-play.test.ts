@@ -55,7 +55,7 @@ async function ls(
   const err = new PassThrough();
   err.on('data', (data) => (stderr += String(data)));
   const { signal } = new AbortController();
-  const code = await runProgram(['ls', '--store', folder, ...args], {
+  const code = await runProgram(['ls', ...(args.includes('--store') ? [] : ['--store', folder]), ...args], {
     stdout: out,
     stderr: err,
     environment,

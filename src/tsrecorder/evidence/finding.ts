@@ -31,6 +31,8 @@ export type FindingCode =
   | 'removal-untrusted'
   | 'document-missing'
   | 'document-changed'
+  /** What came before a part of a session is in none of the stores. A notice when only one store was looked at. */
+  | 'part-missing'
   /** Acknowledged bytes are gone. */
   | 'lost'
   | 'unfinished-too-long'

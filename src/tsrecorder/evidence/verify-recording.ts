@@ -1,6 +1,7 @@
 /** Checks one stored recording against its sidecar, and its sidecar against the log. */
 import { createHash } from 'node:crypto';
 import { errorText, TailcastError } from '../../errors.ts';
+import { sessionMark } from '../library/session-part.ts';
 import { parseSidecar } from '../library/sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, RecordingStore, StoredRecording } from '../store/store.ts';
@@ -33,10 +34,22 @@ export interface LoggedEnd {
   readonly event: Extract<LogEvent, { kind: 'end' }>;
 }
 
+/** What a recording has of its session, as its recorder signed it. */
+export interface VerifiedPart {
+  readonly recording: string;
+  /** Equal for all parts of one session, and only for these. */
+  readonly session: string;
+  /** In bytes of the session. */
+  readonly from: number;
+  readonly to: number;
+}
+
 export interface CheckedRecording {
   readonly evidence: boolean;
   /** Byte of its session up to which it reaches, as its recorder signed it. */
   readonly bodyBytes?: number;
+  /** Which bytes of which session it has. */
+  readonly part?: VerifiedPart;
   readonly findings: readonly Finding[];
 }
 
@@ -112,6 +125,7 @@ class RecordingCheck {
   readonly #index: RecordingContext;
   #endedAtMs = 0;
   #bodyBytes: number | undefined;
+  #part: VerifiedPart | undefined;
   readonly #findings: Finding[] = [];
 
   constructor(store: RecordingReader, key: RecordingKey, context: RecordingContext) {
@@ -138,7 +152,8 @@ class RecordingCheck {
     await this.#checkNotes(notes);
     await this.#checkLog(signed.evidence);
     const bodyBytes = this.#bodyBytes === undefined ? {} : { bodyBytes: this.#bodyBytes };
-    return { evidence: true, ...bodyBytes, findings: this.#findings };
+    const part = this.#part === undefined ? {} : { part: this.#part };
+    return { evidence: true, ...bodyBytes, ...part, findings: this.#findings };
   }
 
   async runAlone(): Promise<CheckedRecording & { readonly signature: SignedSidecar | undefined }> {
@@ -166,6 +181,11 @@ class RecordingCheck {
     }
     const document = parseSidecar(text);
     this.#bodyBytes = document?.upload.bodyBytes;
+    if (document?.part !== undefined) {
+      const session = sessionMark(this.#key.nodeId, document.part.session);
+      const { offset: from } = document.part;
+      this.#part = { recording: this.#id, session, from, to: document.upload.bodyBytes };
+    }
     const recorded = document?.recording.key;
     this.#endedAtMs = Date.parse(document?.upload.endedAt ?? '');
     if (recorded !== recordingKey(this.#key)) {

@@ -15,7 +15,8 @@ import {
   type KeyRing,
   type ReadLog,
 } from './verify-logs.ts';
-import { checkRecording, type RecordingReader } from './verify-recording.ts';
+import { checkSessions } from './verify-sessions.ts';
+import { checkRecording, type RecordingReader, type VerifiedPart } from './verify-recording.ts';
 
 export type VerifiedStore = RecordingReader & DocumentReader;
 
@@ -49,6 +50,8 @@ export interface VerifyReport {
   readonly verdict: Verdict;
   /** The verdict is `sound`. */
   readonly ok: boolean;
+  /** A key that was named has signed a log here. */
+  readonly isOurs: boolean;
   readonly recordings: { readonly withEvidence: number; readonly withoutEvidence: number };
   /** Sessions of which the log has the start only. */
   readonly unfinished: number;
@@ -56,6 +59,8 @@ export interface VerifyReport {
   readonly removed: number;
   /** How far each log is: what a later verification can be held against. */
   readonly heads: readonly LogHead[];
+  /** Recordings that begin in the middle of their sessions, and those of the same sessions. */
+  readonly parts: readonly VerifiedPart[];
   readonly findings: readonly Finding[];
 }
 
@@ -69,12 +74,14 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   const recordings = await store.list();
   const context = { ...index, keys, nowMs: options.nowMs, unfinishedMs, requireEvidence };
   const bodies = new Map<string, number>();
+  const parts: VerifiedPart[] = [];
   let withEvidence = 0;
   for (const recording of recordings.toSorted(byKey)) {
     signal?.throwIfAborted();
     const checked = await checkRecording(store, recording, context);
     if (checked.evidence) withEvidence += 1;
     if (checked.bodyBytes !== undefined) bodies.set(recordingId(recording.key), checked.bodyBytes);
+    if (checked.part !== undefined) parts.push(checked.part);
     findings.push(...checked.findings);
   }
   const present = new Set(recordings.map(({ key }) => recordingId(key)));
@@ -93,12 +100,63 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   return {
     verdict,
     ok: verdict === 'sound',
+    isOurs,
     recordings: { withEvidence, withoutEvidence: recordings.length - withEvidence },
     unfinished: unfinished.count,
     removed: absent.removed,
     heads: [...logs.values()].flatMap(({ head }) => (head === undefined ? [] : [head])),
+    parts,
     findings,
   };
+}
+
+/** What several stores say together. */
+export interface JointReport {
+  readonly verdict: Verdict;
+  readonly ok: boolean;
+  /** In the order of the stores. */
+  readonly reports: readonly VerifyReport[];
+  /** Of sessions whose parts are in several stores, or are missing. */
+  readonly findings: readonly Finding[];
+}
+
+/**
+ * Checks stores of recorders that took sessions over from each other: each by itself, and that no part of a session is missing.
+ *
+ * @throws TailcastError `STORE_FAILED` when a store cannot be read.
+ */
+export async function verifyStores(
+  stores: readonly VerifiedStore[],
+  options: Omit<VerifyOptions, 'store'>,
+): Promise<JointReport> {
+  const reports: VerifyReport[] = [];
+  for (const store of stores) reports.push(await verifyStore({ ...options, store }));
+  const logs = new Set(reports.flatMap(({ heads }) => heads.map(({ log }) => log)));
+  const settled = reports.map((report) => withoutLogsOfOthers(report, logs, options.checkpoint));
+  const findings = checkSessions(
+    reports.flatMap(({ parts }) => parts),
+    stores.length > 1,
+  );
+  const verdict = judge(
+    [...findings, ...settled.flatMap((report) => report.findings)],
+    settled.every(({ isOurs }) => isOurs),
+  );
+  return { verdict, ok: verdict === 'sound', reports: settled, findings };
+}
+
+/** A checkpoint is of all stores: that one of them has not the log of another is no fault. */
+function withoutLogsOfOthers(
+  report: VerifyReport,
+  logs: ReadonlySet<string>,
+  checkpoint: readonly LogHead[],
+): VerifyReport {
+  const own = new Set(report.heads.map(({ log }) => log));
+  const elsewhere = new Set(checkpoint.map(({ log }) => log).filter((log) => logs.has(log) && !own.has(log)));
+  const findings = report.findings.filter(
+    ({ code, log }) => code !== 'log-rolled-back' || log === undefined || !elsewhere.has(log),
+  );
+  const verdict = judge(findings, report.isOurs);
+  return { ...report, findings, verdict, ok: verdict === 'sound' };
 }
 
 function judge(findings: readonly Finding[], isOurs: boolean): Verdict {

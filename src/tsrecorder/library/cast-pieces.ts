@@ -8,7 +8,7 @@ import { readFileRange } from '../files/file-range.ts';
 import type { LiveRecording } from './live-recording.ts';
 import type { RecordingKey } from '../store/key.ts';
 import type { ByteRange } from '../files/file-range.ts';
-import type { ObjectKind, RecordingStore } from '../store/store.ts';
+import type { ObjectKind, ReadableStore } from '../store/store.ts';
 
 /** Bytes `[start, end())` of one file. */
 export interface CastPiece {
@@ -29,7 +29,7 @@ export interface PartFiles {
 
 /** An upload that is in the store. */
 export function storedFiles(
-  store: RecordingStore,
+  store: ReadableStore,
   key: RecordingKey,
   bytes: number,
   hasNotes: boolean,
@@ -41,7 +41,7 @@ export function storedFiles(
 }
 
 /** An upload that is in the spool, or moves from there into the store while it is read. */
-export function spooledFiles(store: RecordingStore, live: LiveRecording): PartFiles {
+export function spooledFiles(store: ReadableStore, live: LiveRecording): PartFiles {
   return {
     cast: {
       end: () => live.durable().castBytes,
@@ -64,7 +64,7 @@ export async function openSpool(path: string): Promise<FileHandle | undefined> {
 }
 
 async function* readSpooled(
-  store: RecordingStore,
+  store: ReadableStore,
   key: RecordingKey,
   kind: ObjectKind,
   path: string,

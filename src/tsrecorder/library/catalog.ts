@@ -14,7 +14,7 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { createScopes, isWithin, type Scope, type ScopeIndex } from './scope.ts';
 import { sessionMark } from './session-part.ts';
 import { fixedWidth, parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
-import type { RecordingStore, StoredRecording } from '../store/store.ts';
+import type { ReadableStore, StoredRecording } from '../store/store.ts';
 
 export interface CatalogPage {
   /** Newest first. May be shorter than `limit` although there is a `next`. */
@@ -37,17 +37,17 @@ export interface Catalog {
   changed(): void;
 }
 
-/** A session that another recorder has open, as far as the store knows it. */
+/** A recording that is not in the store: a session that another recorder has open, or what is in another store. */
 export interface RemoteRecording {
   readonly key: RecordingKey;
-  readonly sessionMark: string;
+  readonly sessionMark: string | undefined;
   describe(): Promise<DescribedPart | undefined>;
 }
 
 export interface CatalogOptions {
-  readonly store: RecordingStore;
+  readonly store: ReadableStore;
   readonly live: () => readonly LiveRecording[];
-  /** Sessions that recorders with the same store have open. */
+  /** What is elsewhere. */
   readonly remote?: () => Promise<readonly RemoteRecording[]>;
   /** How long a listing of the store may be used: how late recordings of other writers show. */
   readonly refreshMs: number;
@@ -237,7 +237,7 @@ function remoteCandidate(remote: RemoteRecording): Candidate {
   return candidateOf(remote.key, remote.sessionMark, () => remote.describe());
 }
 
-function liveCandidate(store: RecordingStore, live: LiveRecording): Candidate {
+function liveCandidate(store: ReadableStore, live: LiveRecording): Candidate {
   const { key, part, recording, resizeOrder } = live;
   const files = spooledFiles(store, live);
   const pieces = [{ ...files.cast, start: 0 }];
@@ -279,18 +279,40 @@ function uploadsByMark(sorted: readonly Candidate[]): ReadonlyMap<string, readon
   return sessions;
 }
 
-async function describeCandidate({ describe, others }: Candidate): Promise<CatalogEntry | undefined> {
-  if (others.length === 0) return asWhole(await describe());
+async function describeCandidate({ describe, mark, others }: Candidate): Promise<CatalogEntry | undefined> {
+  if (others.length === 0) return asWhole(await describe(), mark);
   const found = await Promise.all([describe(), ...others.map((other) => other.describe())]);
   const [first, ...rest] = found.filter((part) => part !== undefined);
   if (first === undefined) return undefined;
   return joinParts([first, ...rest], first.entry);
 }
 
-/** A part whose session's other parts are not to be seen is joined with nothing: that says what is missing. */
-function asWhole(described: DescribedPart | undefined): Promise<CatalogEntry> | CatalogEntry | undefined {
-  if (described === undefined || described.part.offset === 0) return described?.entry;
-  return joinParts([described], described.entry);
+/**
+ * One upload of a session whose others are not to be seen is joined with nothing: that says what is missing. What it says of its
+ * place in the session lets whoever sees the others put them together.
+ */
+async function asWhole(
+  described: DescribedPart | undefined,
+  mark: string | undefined,
+): Promise<CatalogEntry | undefined> {
+  if (described === undefined) return undefined;
+  const { part, bodyEnd, entry: own } = described;
+  const entry = part.offset === 0 ? own : await joinParts([described], own);
+  const isWhole = part.offset === 0 && own.recording.state === 'closed';
+  if (mark === undefined || isWhole || own.live !== undefined) return entry;
+  const { number, offset, headerBytes, headerEnd } = part;
+  const { state, problem } = own.recording;
+  const place = {
+    session: mark,
+    number,
+    from: offset,
+    to: bodyEnd,
+    headerBytes,
+    headerEnd,
+    state,
+    ...(problem === undefined ? {} : { problem }),
+  };
+  return { ...entry, recording: { ...entry.recording, part: place } };
 }
 
 function orderOf({ nodeId, time }: RecordingKey): string {
@@ -312,4 +334,18 @@ function inRangeOf({ from, to, cursor }: CatalogQuery): (candidate: Candidate) =
     const time = parseTime(key.time) ?? 0n;
     return (from === undefined || time >= from) && (to === undefined || time < to);
   };
+}
+
+/** What is in a store, for the catalogue of another one. @param maxCached descriptions kept in memory. */
+export function storedElsewhere(
+  store: ReadableStore,
+  maxCached: number,
+): () => Promise<readonly RemoteRecording[]> {
+  const describe = createDescriber(store, maxCached);
+  return async () =>
+    (await store.list()).map((recording) => ({
+      key: recording.key,
+      sessionMark: recording.sessionMark,
+      describe: () => describe(recording),
+    }));
 }

@@ -9,7 +9,7 @@ import type { DescribedPart } from './join-parts.ts';
 import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
 import { parseSidecar, type Sidecar } from './sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
-import type { ObjectKind, ObjectStat, RecordingStore, StoredRecording } from '../store/store.ts';
+import type { ObjectKind, ObjectStat, ReadableStore, StoredRecording } from '../store/store.ts';
 
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
@@ -18,7 +18,7 @@ export type Describe = (recording: StoredRecording) => Promise<DescribedPart | u
  *
  * @param maxCached descriptions kept in memory.
  */
-export function createDescriber(store: RecordingStore, maxCached: number): Describe {
+export function createDescriber(store: ReadableStore, maxCached: number): Describe {
   const cache = new Map<string, DescribedPart>();
   return async ({ key, hasSidecar, stat: listed }) => {
     const id = recordingId(key);
@@ -51,7 +51,7 @@ function isUnknown(error: unknown): boolean {
 
 /** As a recording that is a session of its own. */
 function describeAlone(
-  store: RecordingStore,
+  store: ReadableStore,
   key: RecordingKey,
   version: string,
   recording: Recording,
@@ -69,7 +69,7 @@ function describeAlone(
 }
 
 async function describeStored(
-  store: RecordingStore,
+  store: ReadableStore,
   key: RecordingKey,
   stat: ObjectStat,
   version: string,
@@ -120,7 +120,7 @@ function describeFromSidecar(
 
 /** A recording without a sidecar: of the reference, or copied in. */
 async function describeForeign(
-  store: RecordingStore,
+  store: ReadableStore,
   key: RecordingKey,
   head: CastHead,
   bytes: number,
@@ -156,7 +156,7 @@ export function describeDamaged(key: RecordingKey, bytes: number, problem: strin
   };
 }
 
-async function readFirstLine(store: RecordingStore, key: RecordingKey, bytes: number): Promise<string> {
+async function readFirstLine(store: ReadableStore, key: RecordingKey, bytes: number): Promise<string> {
   const parts: Uint8Array[] = [];
   const range = { start: 0, end: Math.min(bytes, MAX_HEADER_LENGTH) };
   for await (const chunk of store.read(key, 'cast', range)) {
@@ -168,7 +168,7 @@ async function readFirstLine(store: RecordingStore, key: RecordingKey, bytes: nu
 }
 
 async function readText(
-  store: RecordingStore,
+  store: ReadableStore,
   key: RecordingKey,
   kind: ObjectKind,
   maxBytes: number,

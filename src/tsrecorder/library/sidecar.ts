@@ -38,29 +38,32 @@ export interface Sidecar {
 
 const node = { node: z.string(), nodeId: z.string() };
 
+/** A recording as it is written down. */
+export const RECORDING_SCHEMA = z.object({
+  id: z.string(),
+  key: z.string(),
+  state: z.enum(RECORDING_STATES),
+  startedAt: z.string(),
+  durationSeconds: z.number().exactOptional(),
+  bytes: z.number(),
+  width: z.number(),
+  height: z.number(),
+  command: z.string().exactOptional(),
+  kind: z.enum(['exec', 'attach', 'ssh', 'unknown']),
+  source: z.object({
+    ...node,
+    user: z.string().exactOptional(),
+    tags: z.array(z.string()).exactOptional(),
+  }),
+  destination: z.object(node),
+  kubernetes: z.object({ namespace: z.string(), pod: z.string(), container: z.string() }).exactOptional(),
+  exitCode: z.number().exactOptional(),
+  problem: z.string().exactOptional(),
+});
+
 const schema = z.object({
   tailcast: z.literal(1),
-  recording: z.object({
-    id: z.string(),
-    key: z.string(),
-    state: z.enum(RECORDING_STATES),
-    startedAt: z.string(),
-    durationSeconds: z.number().exactOptional(),
-    bytes: z.number(),
-    width: z.number(),
-    height: z.number(),
-    command: z.string().exactOptional(),
-    kind: z.enum(['exec', 'attach', 'ssh', 'unknown']),
-    source: z.object({
-      ...node,
-      user: z.string().exactOptional(),
-      tags: z.array(z.string()).exactOptional(),
-    }),
-    destination: z.object(node),
-    kubernetes: z.object({ namespace: z.string(), pod: z.string(), container: z.string() }).exactOptional(),
-    exitCode: z.number().exactOptional(),
-    problem: z.string().exactOptional(),
-  }),
+  recording: RECORDING_SCHEMA,
   cast: z.object({
     bytes: z.number(),
     resizeOrder: z.enum(['columnsFirst', 'rowsFirst']),

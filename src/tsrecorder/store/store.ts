@@ -67,3 +67,6 @@ export interface RecordingStore extends DocumentStore {
   /** Bytes that can still be stored, if the store knows. @throws TailcastError `STORE_FAILED` when it cannot be used. */
   freeBytes(): Promise<number | undefined>;
 }
+
+/** What is needed to show recordings. */
+export type ReadableStore = Pick<RecordingStore, 'list' | 'stat' | 'read'>;

@@ -37,7 +37,25 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   readonly exitCode?: number;
   /** What the cluster said when the session ended, if it was more than a code. */
   readonly exitMessage?: string;
+  /** Where it stands in its session, when that went on or began elsewhere, or may have. */
+  readonly part?: RecordedPart;
   /** What a reader should know before trusting the recording to be complete: one sentence, absent when all is well. */
+  readonly problem?: string;
+}
+
+/** One upload of a session that came in several, in bytes of the session. */
+export interface RecordedPart {
+  /** Equal for all parts of one session, and only for these. */
+  readonly session: string;
+  /** Counts the uploads of the session, from 1. */
+  readonly number: number;
+  readonly from: number;
+  readonly to: number;
+  /** Length of the header line in the cast, and byte of the session that follows it. */
+  readonly headerBytes: number;
+  readonly headerEnd: number;
+  /** Of this upload by itself, whatever is missing before it. */
+  readonly state: RecordingState;
   readonly problem?: string;
 }
 

@@ -1,0 +1,23 @@
+/** The options that say which recordings a command reads. */
+import type { Command } from 'commander';
+
+export function addArchiveOptions(command: Command): Command {
+  return command
+    .option('--context <name>', 'ask the gateway that this context of the kubeconfig leads to')
+    .option('--kubeconfig <file>', 'kubeconfig of that context; default: as kubectl finds it')
+    .option(
+      '--recorder <url>',
+      'the recorder to ask [TAILCAST_RECORDER]; default: the demo’s. Several of these, and of stores: parts of a session are put together',
+      oneMore,
+    )
+    .option(
+      '--store <directory|s3://…>',
+      'read a recorder’s directory or bucket instead; S3 as TAILCAST_S3_… says [TAILCAST_STORE]',
+      oneMore,
+    );
+}
+
+/** Of an option that may be given several times. */
+function oneMore(value: string, before: readonly string[] = []): readonly string[] {
+  return [...before, value];
+}
