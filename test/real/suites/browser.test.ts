@@ -190,7 +190,7 @@ describe('the player', () => {
 
   it('gives the file away as it is stored', async () => {
     await open('alice@example.com');
-    const [download] = await Promise.all([page.waitForEvent('download'), page.getByText('Download').click()]);
+    const [download] = await Promise.all([page.waitForEvent('download'), downloadLink().click()]);
     const text = readFileSync(await download.path(), 'utf8');
     const stored = (await demo.archive.of(SHELL.pod)).find(({ source }) => source.user === ALICE.login)!;
     const response = await fetch(`${demo.url}/api/v1/recordings/${stored.id}/cast`);
@@ -264,7 +264,7 @@ describe('the portal of a gateway', () => {
     await rows().filter({ hasText: BOB.login }).locator('a').click();
     await player().waitFor();
     await shows('größe € red');
-    const [download] = await Promise.all([page.waitForEvent('download'), page.getByText('Download').click()]);
+    const [download] = await Promise.all([page.waitForEvent('download'), downloadLink().click()]);
     const stored = (await demo.archive.of(SHELL.pod)).find(({ source }) => source.user === BOB.login)!;
     const response = await fetch(`${demo.url}/api/v1/recordings/${stored.id}/cast`);
     expect(readFileSync(await download.path(), 'utf8')).toBe(await response.text());
@@ -311,6 +311,11 @@ async function talk(caller: Parameters<DemoArchive['shell']>[0], script: string)
 
 function rows(): Locator {
   return page.locator('tbody tr');
+}
+
+/** The one that is clicked: a view that names who has downloaded the recording says the word too. */
+function downloadLink(): Locator {
+  return page.getByRole('link', { name: 'Download', exact: true });
 }
 
 function player(): Locator {

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
 import { OPERATOR_SETTINGS } from '../../../src/config/operator.ts';
@@ -91,6 +92,19 @@ function asAdmin(args: readonly string[], input?: string): string {
   return outcome.stdout;
 }
 
+/**
+ * Deletes, and waits until it is gone. The API server sometimes takes minutes to finish with a definition that it has only
+ * just taken; each look is short, because it blocks this process.
+ */
+async function remove(...what: readonly string[]): Promise<void> {
+  const args = ['--kubeconfig', admin, 'delete', '--ignore-not-found', '--timeout=30s', ...what];
+  const deadlineMs = performance.now() + REMOVAL_MS;
+  for (let outcome = run(kubectl, args); outcome.code !== 0; outcome = run(kubectl, args)) {
+    if (performance.now() > deadlineMs) throw new Error(outcome.stderr);
+    await nextTurn();
+  }
+}
+
 function helmDoes(...args: readonly string[]): string {
   const outcome = run(helm, ['--kubeconfig', admin, '--namespace', NAMESPACE, ...args]);
   if (outcome.code !== 0) throw new Error(outcome.stderr);
@@ -100,6 +114,8 @@ function helmDoes(...args: readonly string[]): string {
 const podsOf = (manifests: readonly Manifest[]): readonly Workload[] =>
   manifests.filter((manifest): manifest is Workload => ['StatefulSet', 'Deployment'].includes(manifest.kind));
 
+/** What is not gone by then hangs. */
+const REMOVAL_MS = 150_000;
 const ROLE_KINDS = ['Role', 'ClusterRole'];
 const componentOf = ({ metadata }: Manifest): string | undefined =>
   metadata.labels?.['app.kubernetes.io/component'];
@@ -495,7 +511,7 @@ describe('the operator in a real API server', () => {
     expect(snapshot()).toEqual(first);
   });
 
-  it('leaves its CRDs, and with them everybody’s resources, when it is uninstalled', () => {
+  it('leaves its CRDs, and with them everybody’s resources, when it is uninstalled', async () => {
     const resource = {
       apiVersion: 'tailscale.com/v1alpha1',
       kind: 'ProxyGroup',
@@ -508,10 +524,10 @@ describe('the operator in a real API server', () => {
       CRD_NAMES.map(() => 'CustomResourceDefinition'),
     );
     expect(asAdmin(['get', 'proxygroups', '-o', 'name'])).toBe('proxygroup.tailscale.com/kept\n');
-    asAdmin(['delete', 'crd', ...CRD_NAMES, '--wait=true']);
+    await remove('crd', ...CRD_NAMES);
   });
 
-  it('refuses ProxyGroups that change what they are', () => {
+  it('refuses ProxyGroups that change what they are', async () => {
     asAdmin(['apply', '--server-side', '-k', join(ROOT, 'deploy', 'crds')]);
     const group = (spec: object): string =>
       JSON.stringify({
@@ -531,7 +547,7 @@ describe('the operator in a real API server', () => {
     ];
     for (const [spec, message] of refusals)
       expect(() => asAdmin(['apply', '-f', '-'], group(spec))).toThrow(message);
-    asAdmin(['delete', '-k', join(ROOT, 'deploy', 'crds'), '--wait=true']);
+    await remove('-k', join(ROOT, 'deploy', 'crds'));
   });
 });
 
@@ -547,12 +563,12 @@ describe('a shown command', () => {
     expect(said).toMatchObject({ code: 0 });
   });
 
-  afterAll(() => {
+  afterAll(async () => {
     helmDoes('uninstall', 'tailcast');
     for (const name of ['gateway-auth', 'recorder', 'operator']) {
-      asAdmin(['delete', '--ignore-not-found', '-k', join(ROOT, 'deploy', 'kustomize', name)]);
+      await remove('-k', join(ROOT, 'deploy', 'kustomize', name));
     }
-  });
+  }, 3 * REMOVAL_MS);
 });
 
 describe('the kustomize bases', () => {
@@ -562,7 +578,7 @@ describe('the kustomize bases', () => {
     for (const [path, content] of bases) expect(readFileSync(join(ROOT, path), 'utf8'), path).toBe(content);
   });
 
-  it.each(BASES)('%s is built by kubectl, applies, and applies again without a change', (name) => {
+  it.each(BASES)('%s is built by kubectl, applies, and applies again without a change', async (name) => {
     const folder = join(ROOT, 'deploy', 'kustomize', name);
     const apply = (): string => asAdmin(['apply', '--server-side', '-k', folder, '-o', 'json']);
     const versions = (json: string): unknown =>
@@ -574,6 +590,6 @@ describe('the kustomize bases', () => {
       }));
     const first = versions(apply());
     expect(versions(apply())).toEqual(first);
-    asAdmin(['delete', '-k', folder, '--wait=true']);
+    await remove('-k', folder);
   });
 });
