@@ -6,6 +6,7 @@ import { parseSync } from 'vite';
 import { describe, expect, it } from 'vitest';
 import { createRandom } from '../support/random.ts';
 import { createCoverage, filesBelow } from './tool/covering-tests.ts';
+import { ACTIVE_VARIABLE, JOBS_VARIABLE, SEEN_VARIABLE } from './tool/jobs.ts';
 import {
   ACCEPTED,
   areEnough,
@@ -142,13 +143,24 @@ describe('the sample', () => {
   );
 
   it('is the same for the same seed, and has every folder', () => {
-    const sample = chooseSample(mutants, 100, createRandom(3));
+    const sample = chooseSample(mutants, 100, 3);
     expect(sample).toHaveLength(100);
-    expect(chooseSample(mutants, 100, createRandom(3))).toEqual(sample);
-    expect(chooseSample(mutants, 100, createRandom(4))).not.toEqual(sample);
+    expect(chooseSample(mutants, 100, 3)).toEqual(sample);
+    expect(chooseSample(mutants, 100, 4)).not.toEqual(sample);
     for (const folder of FOLDERS)
       expect(sample.filter((mutant) => folderOf(mutant) === folder).length).toBeGreaterThan(2);
     expect(new Set(sample).size).toBe(100);
+  });
+
+  it('stays what it is when something else in the code goes', () => {
+    const sample = new Set(chooseSample(mutants, 100, 3));
+    const gone = mutants.find((mutant) => !sample.has(mutant));
+    const again = chooseSample(
+      mutants.filter((mutant) => mutant !== gone),
+      100,
+      3,
+    );
+    expect(again.filter((mutant) => sample.has(mutant)).length).toBeGreaterThan(95);
   });
 
   it('is scored by folder', () => {
@@ -198,6 +210,10 @@ it('the tests of a file are those that import it, its own first', () => {
   expect(testsOf('src/kube/interactive.ts')).toContain('test/attack/roads.test.ts');
   expect(testsOf('src/recording/kept-fields.ts')[0]).toBe('test/recording/request-event.test.ts');
   expect(testsOf('src/nothing.ts')).toEqual([]);
+});
+
+it('roles that tests start do not take the variables of the tool for settings', () => {
+  for (const name of [ACTIVE_VARIABLE, JOBS_VARIABLE, SEEN_VARIABLE]) expect(name).not.toMatch(/^TAILCAST_/);
 });
 
 it('what is accepted is still there', () => {

@@ -2,13 +2,13 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 
-/** Where jobs lie, a file for each test file. */
-export const JOBS_VARIABLE = 'TAILCAST_MUTANTS_JOBS';
+/** Where jobs lie, a file for each test file. Not `TAILCAST_…`: roles refuse what they do not know of those. */
+export const JOBS_VARIABLE = 'MUTANTS_JOBS';
 
 /** The change that processes switch on which tests start; unset while what they come past is recorded. */
-export const ACTIVE_VARIABLE = 'TAILCAST_MUTANT';
+export const ACTIVE_VARIABLE = 'MUTANTS_ACTIVE';
 /** The file in which such processes write down what they come past, a line each. */
-export const SEEN_VARIABLE = 'TAILCAST_MUTANTS_SEEN';
+export const SEEN_VARIABLE = 'MUTANTS_SEEN';
 /** In the folder of the jobs: files with all of their changes, for such processes. */
 export const SWITCHED_FOLDER = 'switched';
 

@@ -11,11 +11,12 @@ import type { KnownMutant } from './known.ts';
 import { changedFiles } from './judging.ts';
 import { mutantsOf, type Mutant } from './operators.ts';
 import { keyOf, withSwitches } from './schemata.ts';
-import { Trial, type Outcome } from './trial.ts';
+import { shown, Trial, type Outcome } from './trial.ts';
 
 /** A process that judges one change for longer hangs in a loop that asks nothing. */
 const HANGING_MS = 150_000;
 const WATCH_MS = 2_000;
+const CACHE = 'node_modules/.cache/tailcast/mutants';
 const RECORDED_AT_ONCE = 30;
 /** Rounds: first the nearest file, then so many at once of those that are left. */
 const WIDTHS = [1, 3, 1000];
@@ -36,6 +37,8 @@ export async function createJudge(options: {
   readonly isAsked: (file: string) => boolean;
   /** Believe what is known of a test as long as the test itself is the same, whatever else has changed. */
   readonly keepCoverage: boolean;
+  /** Test files that run at once. */
+  readonly workers: number;
 }): Promise<Judge> {
   const { root, signal, say, isAsked } = options;
   const scratch = mkdtempSync(join(tmpdir(), 'tailcast-mutants-'));
@@ -48,6 +51,7 @@ export async function createJudge(options: {
     config: join(import.meta.dirname, 'vitest.config.ts'),
     root,
     watch: false,
+    maxWorkers: options.workers,
     reporters: [{}],
   });
 
@@ -73,7 +77,7 @@ export async function createJudge(options: {
   }
 
   async function coverages(files: readonly string[]): Promise<readonly Coverage[]> {
-    const cache = join(root, 'node_modules/.cache/tailcast/mutants');
+    const cache = join(root, CACHE);
     mkdirSync(cache, { recursive: true });
     const fingerprint = createFingerprint(root);
     const path = (file: string): string => join(cache, `${file.replaceAll('/', '+')}.json`);
@@ -82,7 +86,9 @@ export async function createJudge(options: {
     const isGood = (file: string): boolean => {
       const found = kept(file);
       const { whole, own } = fingerprint(file);
-      return found?.whole === whole || (options.keepCoverage && found?.own === own);
+      // what a failing test comes past says little
+      if (found === undefined || found.coverage.broken.length > 0) return false;
+      return found.whole === whole || (options.keepCoverage && found.own === own);
     };
     const missing = files.filter((file) => !isGood(file));
     if (missing.length > 0)
@@ -112,11 +118,16 @@ export async function createJudge(options: {
         ),
       );
       if (signal.aborted) return new Map();
-      const trial = new Trial({ mutants, covering, notes, run, say, signal });
+      const last = readNoticed(root);
+      const noticedLast = (key: string): string | undefined => last[key];
+      const trial = new Trial({ mutants, covering, notes, run, say, signal, noticedLast });
       for (const width of WIDTHS) {
         if (signal.aborted) break;
-        say(`${trial.open} of ${mutants.length} are left; each is shown to ${width} more test files`);
+        say(`${trial.open.length} of ${mutants.length} are left; each is shown to ${width} more test files`);
+        if (trial.open.length < mutants.length)
+          for (const mutant of trial.open) say(`not noticed so far: ${shown(mutant)}`);
         await trial.show(width);
+        keepNoticed(root, trial.outcomes());
       }
       return trial.outcomes();
     },
@@ -177,6 +188,25 @@ function createFingerprint(root: string): (file: string) => Fingerprint {
   };
   const tool = ['schemata', 'operators'].map((name) => `test/mutants/tool/${name}.ts`);
   return (file) => ({ own: digest([file]), whole: digest([...tool, ...importsOf(file)]) });
+}
+
+/** Which test file noticed a change the last time, by its key. */
+type Noticed = Readonly<Record<string, string>>;
+
+function readNoticed(root: string): Noticed {
+  const path = noticedPath(root);
+  return existsSync(path) ? (JSON.parse(readFileSync(path, 'utf8')) as Noticed) : {};
+}
+
+function keepNoticed(root: string, outcomes: ReadonlyMap<Mutant, Outcome>): void {
+  const found = [...outcomes].flatMap(([mutant, { by }]) =>
+    by === undefined ? [] : [[keyOf(mutant), by.file]],
+  );
+  writeFileSync(noticedPath(root), JSON.stringify({ ...readNoticed(root), ...Object.fromEntries(found) }));
+}
+
+function noticedPath(root: string): string {
+  return join(root, CACHE, 'noticed');
 }
 
 function readNotes(path: string): readonly Note[] {

@@ -1,9 +1,10 @@
 /** Which changes are tried, and what the results say, folder by folder. */
+import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
-import type { Random } from '../../support/random.ts';
 import type { Mutant } from './operators.ts';
+import { keyOf } from './schemata.ts';
 
 /** Where a missing check costs somebody else's rights, shells or recordings. */
 export const FOLDERS = [
@@ -50,13 +51,14 @@ export function folderOf({ file }: Pick<Mutant, 'file'>): string | undefined {
 
 /**
  * A sample of every folder: half of it in equal shares, so that a small folder has a score as well, half by size. Folders
- * take turns, so that a run that is cut short has seen all of them.
+ * take turns, so that a run that is cut short has seen all of them. A change keeps its place in the order of a seed whatever
+ * becomes of the code around it, so that the same sample can be judged again after something was mended.
  */
-export function chooseSample(mutants: readonly Mutant[], size: number, random: Random): readonly Mutant[] {
+export function chooseSample(mutants: readonly Mutant[], size: number, seed: number): readonly Mutant[] {
   const folders = [...Map.groupBy(mutants, folderOf).values()];
   const queues = folders.map((all) => {
     const share = size / (2 * folders.length) + (size / 2) * (all.length / mutants.length);
-    return shuffled(all, random).slice(0, Math.max(1, Math.ceil(share)));
+    return shuffled(all, seed).slice(0, Math.max(1, Math.ceil(share)));
   });
   const chosen: Mutant[] = [];
   for (let turn = 0; chosen.length < size && queues.some((queue) => turn < queue.length); turn += 1) {
@@ -68,13 +70,14 @@ export function chooseSample(mutants: readonly Mutant[], size: number, random: R
   return chosen;
 }
 
-function shuffled<T>(items: readonly T[], random: Random): readonly T[] {
-  const left = [...items];
-  for (let last = left.length - 1; last > 0; last -= 1) {
-    const other = random.below(last + 1);
-    [left[last], left[other]] = [left[other]!, left[last]!];
-  }
-  return left;
+function shuffled(mutants: readonly Mutant[], seed: number): readonly Mutant[] {
+  const placed = mutants.map((mutant) => ({
+    mutant,
+    place: createHash('sha256')
+      .update(`${seed} ${keyOf(mutant)}`)
+      .digest('hex'),
+  }));
+  return placed.toSorted((a, b) => (a.place < b.place ? -1 : 1)).map(({ mutant }) => mutant);
 }
 
 export interface Verdict {

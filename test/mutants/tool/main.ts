@@ -4,8 +4,9 @@
  *   npm run test:mutants                          a sample of 600
  *   npm run test:mutants -- --sample 20           a smaller one
  *   npm run test:mutants -- --seed 7              another one; each run prints its seed
- *   npm run test:mutants -- --folder src/kube     only of files whose path begins so
+ *   npm run test:mutants -- --folder src/kube     those of the sample in files whose path begins so
  *   npm run test:mutants -- --minutes 3           no further one after this long
+ *   npm run test:mutants -- --workers 1           so many test files at once; three if it is not said
  *   npm run test:mutants -- --tests test/kube     ask only the tests whose path begins so
  *   npm run test:mutants -- --keep-coverage       see anew only what tests come past that have changed themselves
  *   npm run test:mutants -- --write               puts the scores into docs/testing.md
@@ -24,13 +25,13 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { createRandom } from '../../support/random.ts';
 import { filesBelow } from './covering-tests.ts';
 import { acceptedReason, areEnough, changedFiles, chooseSample, scores, type Verdict } from './judging.ts';
 import { createJudge, type Judge } from './judge.ts';
 import { readKnown, writeKnown } from './known.ts';
-import { mutantsOf, type Mutant } from './operators.ts';
+import { mutantsOf } from './operators.ts';
 import { writeScores } from './score-page.ts';
+import { shown } from './trial.ts';
 
 const root = join(import.meta.dirname, '../../..');
 const { values } = parseArgs({
@@ -39,6 +40,7 @@ const { values } = parseArgs({
     seed: { type: 'string', default: '1' },
     folder: { type: 'string', default: '' },
     minutes: { type: 'string', default: '10000' },
+    workers: { type: 'string', default: '3' },
     write: { type: 'boolean', default: false },
     tests: { type: 'string', default: 'test/' },
     'keep-coverage': { type: 'boolean', default: false },
@@ -51,10 +53,12 @@ const stop = new AbortController();
 
 async function main(): Promise<number> {
   if (values.known) return judgeKnown();
-  const mutants = changedFiles(filesBelow(root, 'src'))
-    .filter((file) => file.startsWith(values.folder))
-    .flatMap((file) => mutantsOf(file, readFileSync(join(root, file), 'utf8')));
-  const chosen = chooseSample(mutants, whole('sample'), createRandom(whole('seed')));
+  const mutants = changedFiles(filesBelow(root, 'src')).flatMap((file) =>
+    mutantsOf(file, readFileSync(join(root, file), 'utf8')),
+  );
+  const chosen = chooseSample(mutants, whole('sample'), whole('seed')).filter(({ file }) =>
+    file.startsWith(values.folder),
+  );
   say(`${mutants.length} changes in all, ${chosen.length} chosen with --seed ${values.seed}`);
   if (values.list) {
     for (const mutant of chosen) say(shown(mutant));
@@ -66,10 +70,10 @@ async function main(): Promise<number> {
     if (values['write-known']) writeKnown(outcomes);
     const verdicts: Verdict[] = [];
     let broken = 0;
-    for (const [index, mutant] of chosen.entries()) {
+    for (const mutant of chosen) {
       const outcome = outcomes.get(mutant);
       if (outcome === undefined) continue;
-      say(`${index + 1}/${chosen.length} ${outcome.text}: ${shown(mutant)}`);
+      if (outcome.kind !== 'noticed') say(`${outcome.text}: ${shown(mutant)}`);
       if (outcome.kind === 'broken') broken += 1;
       else verdicts.push({ mutant, noticed: outcome.kind === 'noticed', accepted: acceptedReason(mutant) });
     }
@@ -86,6 +90,7 @@ function openJudge(): Promise<Judge> {
     say,
     isAsked: (file) => file.startsWith(values.tests),
     keepCoverage: values['keep-coverage'],
+    workers: whole('workers'),
   });
 }
 
@@ -124,21 +129,13 @@ function report(verdicts: readonly Verdict[], broken: number, chosen: number): n
   );
   const undone = chosen - verdicts.length - broken;
   if (undone > 0) say(`not done: ${undone} of ${chosen}; the same --seed begins with the same changes`);
-  if (values.write && undone === 0) writeScores(root, whole('seed'), found);
+  if (values.write && undone === 0 && values.folder === '') writeScores(root, whole('seed'), found);
   if (stop.signal.aborted) return 130;
   if (broken > 0) return 2;
   return areEnough(found) ? 0 : 1;
 }
 
-function shown({ file, line, operator, original, replacement }: Mutant): string {
-  const short = (text: string): string => {
-    const flat = text.replaceAll(/\s+/g, ' ');
-    return flat.length > 90 ? `${flat.slice(0, 87)}…` : flat;
-  };
-  return `${file}:${line} ${operator}: ${short(original)} → ${short(replacement)}`;
-}
-
-function whole(name: 'sample' | 'seed' | 'minutes'): number {
+function whole(name: 'sample' | 'seed' | 'minutes' | 'workers'): number {
   const value = Number(values[name]);
   if (!Number.isSafeInteger(value) || value < 1)
     throw new Error(`--${name}: a whole number from 1 is expected`);

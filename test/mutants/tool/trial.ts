@@ -24,6 +24,8 @@ export interface TrialOptions {
   readonly run: (jobs: readonly Job[]) => Promise<readonly Note[]>;
   readonly say: (line: string) => void;
   readonly signal: AbortSignal;
+  /** The test file that noticed a change the last time is asked first. */
+  readonly noticedLast: (key: string) => string | undefined;
 }
 
 /** One change: what became of it, and who has not been asked yet. */
@@ -53,9 +55,11 @@ export class Trial {
     );
   }
 
-  /** How many are left. */
-  get open(): number {
-    return [...this.#cases.values()].filter(({ outcome }) => outcome === undefined).length;
+  /** What is left. */
+  get open(): readonly Mutant[] {
+    return [...this.#cases.values()]
+      .filter(({ outcome }) => outcome === undefined)
+      .map(({ mutant }) => mutant);
   }
 
   /** Shows every change to the next files of its queue; each file gets all of its changes at once. */
@@ -136,6 +140,7 @@ export class Trial {
       text: `noticed by ${file}: ${test ?? 'it does not end'}`,
       ...(test === undefined ? {} : { by: { file, test } }),
     };
+    this.#options.say(`${this.open.length} left; ${shown(found.mutant)} ${found.outcome.text}`);
   }
 
   /** What is left of a job whose process ended early. */
@@ -187,7 +192,7 @@ function distance(file: string, test: string): number {
   return /^test\/(?:attack|cli|e2e)\//.test(test) ? 4 : 3;
 }
 
-function casesOf({ mutants, covering }: TrialOptions): ReadonlyMap<string, Case> {
+function casesOf({ mutants, covering, noticedLast }: TrialOptions): ReadonlyMap<string, Case> {
   const byKey = new Map(mutants.map((mutant) => [keyOf(mutant), mutant]));
   const wanted = new Set(byKey.keys());
   const shows = new Map<string, Show[]>();
@@ -196,7 +201,9 @@ function casesOf({ mutants, covering }: TrialOptions): ReadonlyMap<string, Case>
   const cases = new Map<string, Case>();
   for (const [key, mutant] of byKey) {
     const rank = ({ file, tests, ms }: Show): number =>
-      1e7 * distance(mutant.file, file) + (tests.length === 0 ? 1e6 : 0) + Math.min(ms, 1e5);
+      1e7 * (file === noticedLast(key) ? -1 : distance(mutant.file, file)) +
+      (tests.length === 0 ? 1e6 : 0) +
+      Math.min(ms, 1e5);
     const queue = (shows.get(key) ?? []).toSorted((a, b) => rank(a) - rank(b));
     cases.set(key, { mutant, queue, outcome: undefined, asked: 0, unjudged: 0 });
   }
@@ -252,4 +259,13 @@ function showsOf(
     found.set(key, { file, tests: [], atLoad: some, ms: 0 });
   }
   return found;
+}
+
+/** A line for people. */
+export function shown({ file, line, operator, original, replacement }: Mutant): string {
+  const short = (text: string): string => {
+    const flat = text.replaceAll(/\s+/g, ' ');
+    return flat.length > 90 ? `${flat.slice(0, 87)}…` : flat;
+  };
+  return `${file}:${line} ${operator}: ${short(original)} → ${short(replacement)}`;
 }

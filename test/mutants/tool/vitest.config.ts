@@ -28,8 +28,6 @@ export default defineConfig({
     testTimeout: 120_000,
     hookTimeout: 120_000,
     pool: 'forks',
-    // they wait more than they work
-    maxWorkers: 3,
     passWithNoTests: true,
     // the same searches each time
     env: { CI: 'true', TEST_SEED: '1' },
