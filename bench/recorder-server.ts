@@ -1,6 +1,6 @@
 /** A recorder in a process of its own: `node recorder-server.ts <directory>`. Prints its URL; ends with its input. */
 import { createSilentLogger } from '../src/observe/logger.ts';
-import { createRecorder } from '../src/tsrecorder/server.ts';
+import { createRecorder } from '../src/compose/recorder-parts.ts';
 
 const recorder = await createRecorder({
   listen: { host: '127.0.0.1', port: 0 },

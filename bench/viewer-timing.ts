@@ -10,7 +10,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createSilentLogger } from '../src/observe/logger.ts';
-import { createRecorder, type Recorder } from '../src/tsrecorder/server.ts';
+import { createRecorder, type Recorder } from '../src/compose/recorder-parts.ts';
 import { parseViewRule } from '../src/tsrecorder/serving/viewing.ts';
 
 const [hidden = 5000, rounds = 2000] = process.argv.slice(2).map(Number);

@@ -5,7 +5,8 @@
  */
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { readSettings } from '../../src/config/settings.ts';
-import { loopbackUploader, startRecorder } from '../../src/compose/recorder.ts';
+import { loopbackUploader } from '../../src/compose/recorder-identities.ts';
+import { startRecorder } from '../../src/compose/recorder.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 
 const settings = readSettings(RECORDER_SETTINGS, {

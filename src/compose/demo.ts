@@ -16,10 +16,11 @@ import { mergeKubeconfig } from '../kube/kubeconfig-write.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import type { Identity } from '../tailnet/identity.ts';
-import type { Recorder } from '../tsrecorder/server.ts';
+import type { Recorder } from './recorder-parts.ts';
 import { CleanUp } from './clean-up.ts';
 import { startGateway, type RunningGateway } from './gateway.ts';
-import { loopbackUploader, startRecorder } from './recorder.ts';
+import { loopbackUploader } from './recorder-identities.ts';
+import { startRecorder } from './recorder.ts';
 import { recordSampleSession } from './sample-session.ts';
 
 const GATEWAY_NODE = { nodeId: 'nDEMOgateway', nodeName: 'gateway.demo.ts.net' };

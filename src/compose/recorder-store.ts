@@ -3,7 +3,7 @@ import { stat } from 'node:fs/promises';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { RecorderOptions } from '../tsrecorder/server.ts';
+import type { RecorderOptions } from './recorder-options.ts';
 import { createArchiveStore } from '../tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import { createS3Store, S3_LISTING } from '../tsrecorder/store/s3.ts';

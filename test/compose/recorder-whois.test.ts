@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openIdentities } from '../../src/compose/recorder.ts';
+import { openIdentities } from '../../src/compose/recorder-identities.ts';
 import {
   startLocalApiDouble,
   taggedNode,

@@ -7,7 +7,7 @@ import type { LogHead } from '../../src/tsrecorder/evidence/log-entry.ts';
 import { openSessionEvidence } from '../../src/tsrecorder/evidence/session-evidence.ts';
 import { loadSigningKey, type PublicKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { verifyStore, type VerifyReport } from '../../src/tsrecorder/evidence/verify-store.ts';
-import { createRecorder, type Recorder } from '../../src/tsrecorder/server.ts';
+import { createRecorder, type Recorder } from '../../src/compose/recorder-parts.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { parseRecordingKey } from '../../src/tsrecorder/store/key.ts';
 import { createS3Store } from '../../src/tsrecorder/store/s3.ts';

@@ -1,7 +1,7 @@
 /** A recorder in a process of its own, to be killed: `node recorder-process.ts <json>`. Prints its URL. */
 import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
-import type { RecorderTiming } from '../../src/tsrecorder/recorder-limits.ts';
-import { createRecorder } from '../../src/tsrecorder/server.ts';
+import type { RecorderTiming } from '../../src/compose/recorder-options.ts';
+import { createRecorder } from '../../src/compose/recorder-parts.ts';
 import { S3Bucket } from '../../src/tsrecorder/store/s3-bucket.ts';
 import { S3_DEFAULTS } from '../../src/tsrecorder/store/s3-client.ts';
 

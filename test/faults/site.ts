@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { RecorderTiming } from '../../src/tsrecorder/recorder-limits.ts';
+import type { RecorderTiming } from '../../src/compose/recorder-options.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { createS3Store, S3_LISTING } from '../../src/tsrecorder/store/s3.ts';
 import { S3Bucket } from '../../src/tsrecorder/store/s3-bucket.ts';

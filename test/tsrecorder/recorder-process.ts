@@ -1,6 +1,6 @@
 /** A recorder in a process of its own, to be killed: `node recorder-process.ts <directory> [<port> <grace ms> <mark ms>]`. Prints its URL. */
 import { createSilentLogger } from '../../src/observe/logger.ts';
-import { createRecorder } from '../../src/tsrecorder/server.ts';
+import { createRecorder } from '../../src/compose/recorder-parts.ts';
 
 const [, , directory = '', port = '0', resumeGraceMs = '1', markMs = '5000'] = process.argv;
 const recorder = await createRecorder({

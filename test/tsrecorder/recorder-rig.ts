@@ -12,7 +12,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
-import { createRecorder, type Recorder, type RecorderOptions } from '../../src/tsrecorder/server.ts';
+import { createRecorder, type Recorder } from '../../src/compose/recorder-parts.ts';
+import type { RecorderOptions } from '../../src/compose/recorder-options.ts';
 import { createAckParser, type Ack } from '../../src/wire/recorder-api/ack.ts';
 
 export const UPLOADER = {

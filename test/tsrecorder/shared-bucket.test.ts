@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { RecorderOptions } from '../../src/tsrecorder/server.ts';
+import type { RecorderOptions } from '../../src/compose/recorder-options.ts';
 import {
   createRig,
   HEADER,

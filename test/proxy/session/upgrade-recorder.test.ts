@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import type { Duplex } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
-import { createRecorder, type Recorder } from '../../../src/tsrecorder/server.ts';
+import { createRecorder, type Recorder } from '../../../src/compose/recorder-parts.ts';
 import { serverEnd, serverMessage, statusExit, utf8 } from '../../support/stream-peers.ts';
 import {
   askUpgrade,

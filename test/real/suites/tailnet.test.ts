@@ -18,7 +18,7 @@ import { watchNetmap } from '../../../src/tailnet/netmap-watcher.ts';
 import { resolveRecorderTags } from '../../../src/tailnet/resolve-tag.ts';
 import { openSelfSignedCertificates } from '../../../src/tailnet/self-signed.ts';
 import { type Whois, createWhois } from '../../../src/tailnet/whois.ts';
-import { createRecorder } from '../../../src/tsrecorder/server.ts';
+import { createRecorder } from '../../../src/compose/recorder-parts.ts';
 import { ensurePeer } from '../rig/build.ts';
 import { type Rig, createRig, freePort } from '../rig/rig.ts';
 import { type Tailnet, type TailnetNode, standardPolicy, startTailnet } from '../rig/tailnet.ts';

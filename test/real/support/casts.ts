@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PLAYER_DIRECTORY } from '../../../src/compose/player-directory.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
-import { createRecorder, type RecorderOptions } from '../../../src/tsrecorder/server.ts';
+import { createRecorder } from '../../../src/compose/recorder-parts.ts';
+import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
 
 export type CastLine = readonly [seconds: number, code: string, data: string];
 

@@ -4,7 +4,8 @@ import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
 import { readSettings } from '../../../src/config/settings.ts';
 import { type RunningGateway, startGateway } from '../../../src/compose/gateway.ts';
-import { loopbackUploader, startRecorder } from '../../../src/compose/recorder.ts';
+import { loopbackUploader } from '../../../src/compose/recorder-identities.ts';
+import { startRecorder } from '../../../src/compose/recorder.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import type { Identity } from '../../../src/tailnet/identity.ts';
 

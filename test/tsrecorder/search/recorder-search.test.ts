@@ -1,7 +1,7 @@
 import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { RecorderOptions } from '../../../src/tsrecorder/server.ts';
+import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 

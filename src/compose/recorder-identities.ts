@@ -1,0 +1,86 @@
+/** Who uploads to a recorder and who looks, as its settings say. */
+import type { RecorderConfig } from '../config/recorder.ts';
+import { TailcastError } from '../errors.ts';
+import type { ReadinessCheck } from '../observe/ops-server.ts';
+import { isLoopback } from '../tailnet/addresses.ts';
+import type { IdentitySource } from '../tailnet/identity.ts';
+import { createLocalApi } from '../tailnet/local-api.ts';
+import { assertLoopbackListener } from '../tailnet/static-identity.ts';
+import { createWhois } from '../tailnet/whois.ts';
+import type { IdentifyUploader } from '../tsrecorder/serving/uploads.ts';
+import type { IdentifyViewer } from '../tsrecorder/serving/viewer-access.ts';
+
+/** Questions to tailscaled at a time, of its connections that are 8 in all. */
+const UPLOADER_QUESTIONS = 4;
+const VIEWER_QUESTIONS = 2;
+
+/** Accepts uploads from this machine only, as one node. */
+export function loopbackUploader(node: {
+  readonly nodeId: string;
+  readonly nodeName: string;
+}): IdentifyUploader {
+  return ({ address }) =>
+    Promise.resolve(
+      isLoopback(address)
+        ? { kind: 'accepted', ...node }
+        : { kind: 'refused', reason: 'uploads are only taken from this machine' },
+    );
+}
+
+/** Who uploads and who looks, as the settings say: by tailscaled, or everybody on this machine. */
+export function openIdentities(
+  config: Pick<
+    RecorderConfig,
+    'identity' | 'listen' | 'readListen' | 'trustedGateways' | 'socket' | 'uploaders' | 'viewers'
+  >,
+): {
+  readonly identify: IdentifyUploader;
+  readonly identifyViewer: IdentifyViewer;
+  readonly checks: readonly ReadinessCheck[];
+} {
+  if (config.identity === 'loopback') {
+    assertLoopbackListener(config.listen.host);
+    if (config.readListen !== undefined) assertLoopbackListener(config.readListen.host);
+    if (config.trustedGateways.length > 0) {
+      const detail =
+        'trustedGateways needs identity=tailscale: on loopback any process of this machine could pass for a gateway';
+      throw new TailcastError('CONFIG_INVALID', detail);
+    }
+    const identifyViewer: IdentifyViewer = async ({ address }) =>
+      isLoopback(address) ? { node: 'localhost', nodeId: 'local' } : undefined;
+    const identify = loopbackUploader({ nodeId: 'local', nodeName: 'localhost' });
+    return { identify, identifyViewer, checks: [] };
+  }
+  const localApi = createLocalApi({ socketPath: config.socket ?? '' });
+  // whoever wants to look at something must not keep anybody from recording: each has a line of its own
+  const uploaders = createWhois({ localApi, maxConcurrent: UPLOADER_QUESTIONS });
+  const viewers = createWhois({ localApi, maxConcurrent: VIEWER_QUESTIONS });
+  const identify: IdentifyUploader = async ({ address, port }, signal) => {
+    const identity = await uploaders.whois({ address, port, source: 'socket' }, signal);
+    const names = [identity.nodeId, ...(identity.kind === 'tagged' ? identity.tags : [])];
+    if (config.uploaders.length > 0 && !config.uploaders.some((allowed) => names.includes(allowed))) {
+      return { kind: 'refused', reason: `${identity.nodeName} is not among the nodes that may upload` };
+    }
+    return { kind: 'accepted', nodeId: identity.nodeId, nodeName: identity.nodeName };
+  };
+  const check = async (signal: AbortSignal): Promise<void> =>
+    void (await localApi.status(signal, { peers: false }));
+  const identifyViewer = createViewerWhois(viewers, config.viewers.length > 0);
+  return { identify, identifyViewer, checks: [{ name: 'tailscaled', check }] };
+}
+
+/** @param mustKnow whether a viewer of whom tailscaled knows nothing is refused: without rules there is no reason to. */
+function createViewerWhois(whois: IdentitySource, mustKnow: boolean): IdentifyViewer {
+  return async ({ address, port }, signal) => {
+    try {
+      const identity = await whois.whois({ address, port, source: 'socket' }, signal);
+      const node = { node: identity.nodeName, nodeId: identity.nodeId };
+      return identity.kind === 'tagged'
+        ? { ...node, tags: identity.tags }
+        : { ...node, user: identity.login };
+    } catch (error) {
+      if (mustKnow && !(error instanceof TailcastError && error.code === 'IDENTITY_UNKNOWN')) throw error;
+      return mustKnow ? undefined : { node: '', nodeId: '' };
+    }
+  };
+}

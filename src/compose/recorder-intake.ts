@@ -1,0 +1,147 @@
+/** The part of a recorder that works on one spool: takes sessions in, brings them into the store, and knows what there is. */
+import { Registry } from 'prom-client';
+import { openSharedBucket, type SharedBucket } from '../tsrecorder/checkpoint/shared-bucket.ts';
+import { openRecorderEvents, type RecorderEvents } from '../tsrecorder/events/recorder-events.ts';
+import { openEvidence } from '../tsrecorder/evidence/open-evidence.ts';
+import type { SessionEvidence } from '../tsrecorder/evidence/session-evidence.ts';
+import { createCommits } from '../tsrecorder/intake/commits.ts';
+import { createFinisher } from '../tsrecorder/intake/finisher.ts';
+import { Ingest } from '../tsrecorder/intake/ingest.ts';
+import { settleLeftSpools, type SpoolParts } from '../tsrecorder/intake/left-spools.ts';
+import { createReceiveTimes } from '../tsrecorder/intake/receive-time.ts';
+import {
+  createRecorderMetrics,
+  createUploadMeter,
+  type RecorderMetrics,
+} from '../tsrecorder/intake/recorder-metrics.ts';
+import { statusOf } from '../tsrecorder/intake/recorder-status.ts';
+import { createSiblings, mergeRemotes } from '../tsrecorder/intake/siblings.ts';
+import { createCatalog, type Catalog } from '../tsrecorder/library/catalog.ts';
+import type { RecorderSearch } from '../tsrecorder/search/recorder-search.ts';
+import { roomFor } from '../tsrecorder/store/free-room.ts';
+import type { RecordingStore } from '../tsrecorder/store/store.ts';
+import type { SettledOptions } from './recorder-options.ts';
+
+export interface Intake extends SpoolParts {
+  readonly catalog: Catalog;
+  readonly evidence: SessionEvidence;
+  readonly events: RecorderEvents;
+  readonly metrics: RecorderMetrics;
+  readonly issueTime: () => string;
+  readonly shared: SharedBucket | undefined;
+  /** Room for more: in the store and in the spool. */
+  readonly freeBytes: () => Promise<number | undefined>;
+  /** Told of what is stored, once the recorder listens. */
+  readonly told: { search?: RecorderSearch };
+}
+
+/** Opens it, and recovers what an earlier process has left in the spool. */
+export async function openIntake(
+  options: SettledOptions,
+  store: RecordingStore,
+  spoolDirectory: string,
+): Promise<Intake> {
+  const { limits, timing, log, clock, bucket } = options;
+  const nowMs = (): number => clock.now();
+  const metrics = createRecorderMetrics(options.registry, () => statusOf(ingest, group, evidence));
+  const issueTime = createReceiveTimes(nowMs);
+  const group = createCommits(timing.commitWindowMs, clock, metrics, () => ingest.resumeWaiting());
+  const evidence = await openEvidence({
+    ...timing,
+    store,
+    spoolDirectory,
+    keySpool: options.spoolDirectory,
+    keyFile: options.evidenceKey,
+    nowMs,
+    log,
+    onFailure: () => metrics.publishFailures.inc(),
+  });
+  const retry = { retryMs: timing.storeRetryMs, maxRetryMs: timing.maxStoreRetryMs };
+  const finisher = createFinisher({
+    store,
+    evidence,
+    log,
+    ...retry,
+    onRetry: () => metrics.storeRetries.inc(),
+  });
+  const told: Intake['told'] = {};
+  const ingest: Ingest = new Ingest({
+    spoolDirectory,
+    group,
+    finisher,
+    evidence,
+    meter: createUploadMeter(metrics),
+    limits,
+    resumeGraceMs: timing.resumeGraceMs,
+    ...retry,
+    now: nowMs,
+    issueTime,
+    log,
+    onOutcome: ({ state }) => metrics.recordings.inc({ state }),
+    onStored({ bytes, id }) {
+      metrics.storedBytes.inc(bytes);
+      catalog.changed();
+      told.search?.stored(id);
+    },
+  });
+  const events = await openRecorderEvents({
+    store,
+    spoolDirectory,
+    evidence,
+    layout: options.eventLayout,
+    issueTime,
+    nowMs,
+    periodMs: timing.eventBatchMs,
+    retryMs: timing.storeRetryMs,
+    log,
+    onFailure: () => metrics.eventBatchFailures.inc(),
+  });
+  const common = { store, spoolDirectory, log, metrics };
+  const monotonicMs = (): number => clock.monotonic();
+  const shared =
+    bucket === undefined
+      ? undefined
+      : await openSharedBucket({ ...timing, ...common, bucket, ingest: () => ingest, monotonicMs });
+  const catalog = openCatalog(options, store, () => ingest.live(), shared);
+  await ingest.recover();
+  shared?.start();
+  if (options.viewers.length > 0) catalog.readScopes(log);
+  const freeBytes = (): Promise<number | undefined> => roomFor(store, spoolDirectory);
+  return { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes, told };
+}
+
+function openCatalog(
+  { spoolDirectory, slot, timing, limits, clock }: SettledOptions,
+  store: RecordingStore,
+  live: Ingest['live'],
+  shared: SharedBucket | undefined,
+): Catalog {
+  const siblings = createSiblings(spoolDirectory, slot.number, store);
+  return createCatalog({
+    store,
+    remote: mergeRemotes(shared === undefined ? [siblings] : [siblings, () => shared.remote()]),
+    live,
+    refreshMs: timing.listRefreshMs,
+    maxCached: limits.maxCachedRecordings,
+    now: () => clock.monotonic(),
+  });
+}
+
+/** Brings into the store what processes have left that there are no more. */
+export function settleOthers(
+  options: SettledOptions,
+  store: RecordingStore,
+  earlier: string | undefined,
+): Promise<void> {
+  const { bucket: _, ...alone } = options;
+  // nobody comes to continue anything there
+  const timing = { ...options.timing, resumeGraceMs: 0 };
+  return settleLeftSpools({
+    spool: options.spoolDirectory,
+    count: options.slot.of,
+    earlier,
+    limitMs: timing.maxStoreRetryMs,
+    log: options.log,
+    open: (directory) => openIntake({ ...alone, timing, registry: new Registry() }, store, directory),
+  });
+}

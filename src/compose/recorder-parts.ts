@@ -1,0 +1,215 @@
+/** Puts a recorder together: store, spool, intake, and the port it is reached on. */
+import { makeDirectory } from '../tsrecorder/files/durable-files.ts';
+import { closeUploads } from '../tsrecorder/intake/left-spools.ts';
+import { slotDirectory } from '../tsrecorder/intake/siblings.ts';
+import type { Catalog } from '../tsrecorder/library/catalog.ts';
+import { forgetRemoved } from '../tsrecorder/playback/forget-removed.ts';
+import type { PlayIndexes } from '../tsrecorder/playback/play-indexes.ts';
+import { openSpoolIndexes } from '../tsrecorder/playback/spool-indexes.ts';
+import { startRetention, type Retention } from '../tsrecorder/retention/retention-run.ts';
+import {
+  indexDirectory,
+  openRecorderSearch,
+  type RecorderSearch,
+} from '../tsrecorder/search/recorder-search.ts';
+import { addApi } from '../tsrecorder/serving/api.ts';
+import { createCursors } from '../tsrecorder/serving/cursors.ts';
+import { createHosts } from '../tsrecorder/serving/hosts.ts';
+import { openListeners, type ListenAddress } from '../tsrecorder/serving/listeners.ts';
+import { createLiveSockets } from '../tsrecorder/serving/live-socket.ts';
+import { createUploads } from '../tsrecorder/serving/uploads.ts';
+import { createViewerAccess } from '../tsrecorder/serving/viewer-access.ts';
+import { lockSpool } from '../tsrecorder/spool/spool-lock.ts';
+import { placeSpool } from '../tsrecorder/spool/spool-place.ts';
+import { createArchiveStore } from '../tsrecorder/store/archive-store.ts';
+import { createDiskStore } from '../tsrecorder/store/disk.ts';
+import { createS3Store, S3_LISTING } from '../tsrecorder/store/s3.ts';
+import type { RecordingStore } from '../tsrecorder/store/store.ts';
+import { openIntake, settleOthers, type Intake } from './recorder-intake.ts';
+import {
+  settleOptions,
+  SYSTEM_CLOCK,
+  type RecorderOptions,
+  type SettledOptions,
+} from './recorder-options.ts';
+
+export interface Recorder {
+  /** Where uploads are taken. */
+  readonly address: ListenAddress;
+  /** The same: `http://host:port` */
+  readonly url: string;
+  /** Where viewers are served: the same, unless they have a listener of their own. */
+  readonly readUrl: string;
+  readonly catalog: Catalog;
+  /** Ends uploads with an error frame, brings them into the store or leaves them in the spool, and stops listening. */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts a recorder: finds the spools of an earlier process, then listens.
+ *
+ * @throws TailcastError `CONFIG_INVALID` when the spool directory is in use, `STORE_FAILED` when the store cannot be
+ *   written to; a system error when the address cannot be used.
+ */
+export async function createRecorder(given: RecorderOptions): Promise<Recorder> {
+  const { directory, log } = given;
+  const inner = given.store ?? (await openStore(given));
+  const place =
+    given.spoolDirectory === undefined
+      ? await placeSpool(directory, log)
+      : { directory: given.spoolDirectory, left: undefined };
+  const options = settleOptions(given, place.directory);
+  const { slot, limits } = options;
+  const store = createArchiveStore(inner, options.archive);
+  const spools = Array.from({ length: slot.of }, (_, number) => slotDirectory(place.directory, { number }));
+  const spoolDirectory = slotDirectory(place.directory, slot);
+  await makeDirectory(spoolDirectory);
+  const unlock = await lockSpool(spoolDirectory);
+  try {
+    const intake = await openIntake(options, store, spoolDirectory);
+    const left = slot.number === 0 ? settleOthers(options, store, place.left) : Promise.resolve();
+    const maxBytes = limits.maxPlayIndexBytes;
+    const playIndexes = await openSpoolIndexes(spoolDirectory, { store, log, maxBytes, spools });
+    return await serve(options, store, { ...intake, playIndexes }, async () => {
+      await left;
+      await unlock();
+    });
+  } catch (error) {
+    await unlock();
+    throw error;
+  }
+}
+
+async function openStore({
+  bucket,
+  directory,
+  clock = SYSTEM_CLOCK,
+}: RecorderOptions): Promise<RecordingStore> {
+  if (bucket === undefined) return createDiskStore(directory);
+  return createS3Store({ ...S3_LISTING, bucket, nowMs: () => clock.now() });
+}
+
+interface Parts extends Intake {
+  readonly playIndexes: PlayIndexes;
+}
+
+/** Listens, until `close`. */
+async function serve(
+  options: SettledOptions,
+  store: RecordingStore,
+  parts: Parts,
+  unlock: () => Promise<void>,
+): Promise<Recorder> {
+  const { catalog, evidence, events, metrics, freeBytes, playIndexes, shared } = parts;
+  const { limits, timing, log, clock } = options;
+  const nowMs = (): number => clock.now();
+  const hosts = createHosts(options.hostNames);
+  const access = createViewerAccess({
+    identify: options.identifyViewer,
+    rules: options.viewers,
+    trustedGateways: options.trustedGateways,
+    record: (event) => events.record(event),
+    nowMs,
+    timeoutMs: timing.identifyTimeoutMs,
+  });
+  const search = openSearch(options, store, parts);
+  if (search !== undefined) parts.told.search = search;
+  const viewers = createLiveSockets({ ...limits, ...timing, catalog, access, hosts, log });
+  const { address, url, readUrl, ...listeners } = await openListeners({
+    ...limits,
+    ...timing,
+    upload: options.listen,
+    read: options.readListen,
+    uploads: createUploads({
+      ...parts,
+      ...limits,
+      ...timing,
+      putEvent: (key, content) => events.put(key, content),
+      identify: options.identify,
+      log,
+    }),
+    viewers: {
+      routes: (app) =>
+        addApi(app, {
+          access,
+          hosts,
+          catalog,
+          store,
+          search: events.search,
+          sessionSearch: search,
+          playIndexes,
+          ownKey: evidence.key.public,
+          nowMs,
+          cursors: createCursors(evidence.key.secret('cursors')),
+          freeBytes,
+          log,
+          playerDirectory: options.playerDirectory,
+        }),
+      upgrade: (request, socket, head) => viewers.upgrade(request, socket, head),
+    },
+    freeBytes,
+    metrics,
+    log,
+  });
+  const retention = applyRetention(options, store, parts);
+  return {
+    address,
+    url,
+    readUrl,
+    catalog,
+    async close() {
+      viewers.close();
+      await retention.close();
+      await closeUploads(parts);
+      await search?.close();
+      await shared?.close();
+      await listeners.close(timing.closeGraceMs);
+      await playIndexes.close();
+      await events.close();
+      await evidence.close();
+      await unlock();
+    },
+  };
+}
+
+function openSearch(
+  { searchText, spoolDirectory, slot, log, clock }: SettledOptions,
+  store: RecordingStore,
+  { ingest, catalog }: Parts,
+): RecorderSearch | undefined {
+  if (searchText === undefined) return undefined;
+  return openRecorderSearch({
+    directory: indexDirectory(spoolDirectory),
+    text: searchText,
+    mayWrite: slot.number === 0,
+    store,
+    catalog,
+    live: () => ingest.live(),
+    now: () => clock.monotonic(),
+    log,
+  });
+}
+
+function applyRetention(
+  { slot, retention, timing, log, clock }: SettledOptions,
+  store: RecordingStore,
+  { evidence, catalog, metrics, playIndexes, told }: Parts,
+): Retention {
+  return startRetention({
+    store,
+    evidence,
+    // one process removes for all of them
+    policy: slot.number === 0 ? retention : {},
+    nowMs: () => clock.now(),
+    everyMs: timing.retentionMs,
+    log,
+    onApplied({ remove, overQuota }) {
+      for (const { reason } of remove) metrics.removed.inc({ reason });
+      metrics.overQuota.set(overQuota ? 1 : 0);
+      if (remove.length > 0) catalog.changed();
+      if (remove.length > 0) told.search?.removed(remove.map(({ id }) => id));
+      forgetRemoved(playIndexes, remove, log);
+    },
+    onFailure: () => metrics.retentionFailures.inc(),
+  });
+}
