@@ -1,6 +1,7 @@
 /**
- * Heartbeats of a client: what is nothing else may wait, and is answered here, because nothing of it may reach a server that
- * may have finished. kubectl writes a SPDY ping in four pieces, so the beginning of what may be one waits for its end.
+ * Heartbeats of a client, and sizes of its terminal: what is nothing else may wait, because nothing of it may reach a server that
+ * may have finished; a heartbeat is answered here. kubectl writes a SPDY frame in up to four pieces, so the beginning of what may be
+ * one of these waits for its end.
  */
 import type { Tap } from './tap.ts';
 
@@ -11,7 +12,7 @@ interface FrameReader {
   readonly partialBytes: number;
 }
 
-export interface ClientHeartbeats extends Required<Pick<Tap, 'mayWait' | 'heartbeatBytes' | 'answers'>> {
+export interface ClientHeartbeats extends Required<Pick<Tap, 'mayWait' | 'begunBytes' | 'answers'>> {
   /** Reads a chunk. Meanwhile `read` calls the others with what it finds. */
   look<T>(chunk: Uint8Array, read: () => T): T;
   /** A whole heartbeat, which the server would answer so. */
@@ -23,8 +24,8 @@ export interface ClientHeartbeats extends Required<Pick<Tap, 'mayWait' | 'heartb
 }
 
 /**
- * @param isBegun whether bytes from the beginning of a frame may be those of a heartbeat
- * @param maxBytes of a whole heartbeat; what is longer is none
+ * @param isBegun whether bytes from the beginning of a frame may be those of a heartbeat or a size
+ * @param maxBytes of a whole one; what is longer is none
  */
 export function createClientHeartbeats(
   frames: FrameReader,
@@ -33,7 +34,7 @@ export function createClientHeartbeats(
 ): ClientHeartbeats {
   let mayWait = false;
   let answers: Uint8Array[] | undefined;
-  /** What was read last, from the beginning of what may be a heartbeat. */
+  /** What was read last, from the beginning of what may be one. */
   let begun = new Uint8Array(0);
   const keepBegun = (chunk: Uint8Array): void => {
     const { partialBytes } = frames;
@@ -41,7 +42,7 @@ export function createClientHeartbeats(
       begun = new Uint8Array(0);
       return;
     }
-    // a frame that began before was no heartbeat then, or its beginning is in `begun`
+    // a frame that began before was none of them then, or its beginning is in `begun`
     const isWhole = partialBytes <= chunk.length || partialBytes === begun.length + chunk.length;
     const bytes =
       partialBytes <= chunk.length
@@ -53,7 +54,7 @@ export function createClientHeartbeats(
     get mayWait() {
       return mayWait;
     },
-    get heartbeatBytes() {
+    get begunBytes() {
       return begun.length;
     },
     get answers() {

@@ -69,6 +69,7 @@ interface Streams {
   /** Binds a role to an id, for ever. */
   open(id: number, role: string | undefined): void;
   find(id: number): Stream;
+  idOf(role: Role): number | undefined;
   all(): Iterable<Stream>;
   /** The server has ended each stream of output that there is. */
   outputEnded(): boolean;
@@ -93,6 +94,10 @@ function createStreams(): Streams {
       if (stream === undefined) throw violation('SPDY data on a stream that was never opened');
       return stream;
     },
+    idOf(role) {
+      for (const stream of byId.values()) if (stream.role === role) return stream.id;
+      return undefined;
+    },
     all: () => byId.values(),
     outputEnded() {
       for (const { role, finished } of byId.values()) {
@@ -107,7 +112,15 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
   const readSize = createSizeReader(session);
-  const heartbeats = createClientHeartbeats(parser, isPingBegun, PING_BYTES);
+  const isSizeBegun = (bytes: Uint8Array): boolean => {
+    const id = streams.idOf('resize');
+    return id !== undefined && bytes.length >= 4 && Buffer.from(bytes).readUInt32BE(0) === id;
+  };
+  const heartbeats = createClientHeartbeats(
+    parser,
+    (bytes) => isPingBegun(bytes) || isSizeBegun(bytes),
+    SPDY_HEADER_BYTES + MAX_SIZE_BYTES,
+  );
   /** The client has given up a stream, or all of them. */
   let left = false;
   const seeData = (event: SpdyDataPiece): void => {
@@ -157,8 +170,8 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
     get mayWait() {
       return heartbeats.mayWait;
     },
-    get heartbeatBytes() {
-      return heartbeats.heartbeatBytes;
+    get begunBytes() {
+      return heartbeats.begunBytes;
     },
     get answers() {
       return heartbeats.answers;
@@ -166,8 +179,8 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
   };
 }
 
-/** A whole PING frame. */
-const PING_BYTES = 12;
+/** Of a size that is kept until it is whole; kubectl says one in 25, and a ping in 4. */
+const MAX_SIZE_BYTES = 128;
 /** Version and type, and the length; the flags between them mean nothing. */
 const PING_HEAD = [0x80, 0x03, 0x00, 0x06, undefined, 0x00, 0x00, 0x04];
 

@@ -60,7 +60,7 @@ function createClientSide(
   let message = createMessage(protocol);
   let closeSignal: Uint8Array = EMPTY;
   let ping: Uint8Array = EMPTY;
-  const heartbeats = createClientHeartbeats(scanner, isPingBegun, MAX_PING_BYTES);
+  const heartbeats = createClientHeartbeats(scanner, mayWaitFrom, MAX_SMALL_BYTES);
   /** The client has sent its close frame. */
   let left = false;
   const see = (piece: WebSocketPiece): void => {
@@ -106,8 +106,8 @@ function createClientSide(
     get mayWait() {
       return heartbeats.mayWait;
     },
-    get heartbeatBytes() {
-      return heartbeats.heartbeatBytes;
+    get begunBytes() {
+      return heartbeats.begunBytes;
     },
     get answers() {
       return heartbeats.answers;
@@ -115,12 +115,19 @@ function createClientSide(
   };
 }
 
-/** Head, mask and payload of the largest control frame (RFC 6455 §5.5). */
-const MAX_PING_BYTES = 2 + 4 + 125;
+/** Head, mask and payload of the largest control frame, and of the largest message whose length is one byte (RFC 6455 §5.2, §5.5). */
+const MAX_SMALL_BYTES = 2 + 4 + 125;
 
-/** A ping, or the answer to one. */
-function isPingBegun([first = 0]: Uint8Array): boolean {
-  return first === (0x80 | OPCODE.ping) || first === (0x80 | OPCODE.pong);
+/** A ping, the answer to one, or a size: a short message whose first byte, once it is there, names its channel. */
+function mayWaitFrom(bytes: Uint8Array): boolean {
+  const [first = 0, length = 0, mask = 0] = bytes;
+  if (first === (0x80 | OPCODE.ping) || first === (0x80 | OPCODE.pong)) return true;
+  const channel = bytes[6];
+  return (
+    first === (0x80 | OPCODE.binary) &&
+    (length & 0x7f) <= 125 &&
+    (channel === undefined || (channel ^ mask) === CHANNEL.resize)
+  );
 }
 
 /**

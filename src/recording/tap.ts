@@ -20,8 +20,8 @@ export interface Tap {
   readonly standsBetweenFrames?: boolean;
   /** Of the client's side, as all that follow: nothing in the chunk that was pushed last has to reach the other end now; it is made of whole frames. */
   readonly mayWait?: boolean;
-  /** So many bytes at its end begin what may be a heartbeat, and `mayWait` is said of the others: more has to come first. */
-  readonly heartbeatBytes?: number;
+  /** So many bytes at its end begin what may be a heartbeat or a size, and `mayWait` is said of the others: more has to come first. */
+  readonly begunBytes?: number;
   /** What the other end would say to the chunk that was pushed last, where that is all it would do. */
   readonly answers?: readonly Uint8Array[];
 }

@@ -53,7 +53,7 @@ describe('SPDY tap, heartbeats', () => {
     const { clientToServer } = createSpdyTaps(new SeenSession(), 4);
     const look = (chunk: Uint8Array): string => {
       void clientToServer.push(chunk);
-      if ((clientToServer.heartbeatBytes ?? 0) > 0) return `begun ${clientToServer.heartbeatBytes}`;
+      if ((clientToServer.begunBytes ?? 0) > 0) return `begun ${clientToServer.begunBytes}`;
       if (clientToServer.mayWait !== true) return 'goes';
       return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
     };
@@ -92,6 +92,24 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(Buffer.concat([ping, ping]))).toBe(answer + answer);
     expect(look(client.data(5, utf8('{"Width":1,"Height":2}')))).toBe('waits');
     expect(look(Buffer.concat([ping, client.data(5, utf8('{}'))]))).toBe('waits');
+    // a size in pieces, from where it can be told; as kubectl writes it, the second
+    const size = client.data(5, utf8('{"Width":80,"Height":24}\n'));
+    for (let at = 4; at < size.length; at++) {
+      expect(look(size.subarray(0, at))).toBe(`begun ${at}`);
+      expect(look(size.subarray(at))).toBe('waits');
+    }
+    expect(look(size.subarray(0, 4))).toBe('begun 4');
+    expect(look(size.subarray(4, 8))).toBe('begun 8');
+    expect(look(size.subarray(8))).toBe('waits');
+    expect(look(Buffer.concat([ping, size.subarray(0, 6)]))).toBe('begun 6');
+    expect(look(size.subarray(6))).toBe('waits');
+    expect(look(Buffer.concat([size.subarray(0, 6)]))).toBe('begun 6');
+    expect(look(Buffer.concat([size.subarray(6), key]))).toBe('goes');
+    const long = client.data(5, utf8('{"Width":1,"Height":2}'.padEnd(200)));
+    expect(look(long.subarray(0, 135))).toBe('begun 135');
+    expect(look(long.subarray(135))).toBe('waits');
+    expect(look(long.subarray(0, 136))).toBe('goes');
+    expect(look(long.subarray(136))).toBe('goes');
     // the answer to a heartbeat of the server
     expect(look(hex('800300060000000400000002'))).toBe('waits');
     expect(look(hex('80030009000000080000000300000001'))).toBe('waits');

@@ -58,7 +58,7 @@ describe('WebSocket tap, heartbeats', () => {
     const { clientToServer } = createWebSocketTaps(new SeenSession(), parseSubprotocol('v5.channel.k8s.io')!);
     const look = (chunk: Uint8Array): string => {
       void clientToServer.push(chunk);
-      if ((clientToServer.heartbeatBytes ?? 0) > 0) return `begun ${clientToServer.heartbeatBytes}`;
+      if ((clientToServer.begunBytes ?? 0) > 0) return `begun ${clientToServer.begunBytes}`;
       if (clientToServer.mayWait !== true) return 'goes';
       return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
     };
@@ -73,7 +73,16 @@ describe('WebSocket tap, heartbeats', () => {
       expect(look(ping.subarray(0, at))).toBe(`begun ${at}`);
       expect(look(ping.subarray(at))).toBe(pong);
     }
-    expect(look(key.subarray(0, 3))).toBe('goes');
+    // a size in pieces; of a key it is told at its channel
+    const size = clientMessage(4, utf8('{"Width":80,"Height":24}'));
+    for (let at = 1; at < size.length; at++) {
+      expect(look(size.subarray(0, at))).toBe(`begun ${at}`);
+      expect(look(size.subarray(at))).toBe('waits');
+      const pressed = clientMessage(0, utf8('{"Width":80,"Height":24}'));
+      expect(look(pressed.subarray(0, at))).toBe(at > 6 ? 'goes' : `begun ${at}`);
+      expect(look(pressed.subarray(at))).toBe('goes');
+    }
+    expect(look(key.subarray(0, 3))).toBe('begun 3');
     expect(look(key.subarray(3))).toBe('goes');
     expect(look(clientMessage(255, Uint8Array.of(0)))).toBe('goes');
     expect(look(clientMessage(4, SIZE))).toBe('waits');

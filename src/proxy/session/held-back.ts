@@ -5,7 +5,8 @@
  * such a server makes its system throw the rest away. So a heartbeat is passed on only when the server has said nothing
  * since the one before, and for a while, and nothing of it is unread or undelivered; otherwise the gateway answers it. Other chunks
  * that may wait go when everything is delivered, with the next one that may not, or after a while: a size that
- * does not come is worse than one that comes at a bad moment.
+ * does not come is worse than one that comes at a bad moment. It waits longer for a server that has to wait for the client,
+ * because the moment is surely bad then.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Tap } from '../../recording/tap.ts';
@@ -17,6 +18,7 @@ import type { Direction } from './relay-direction.ts';
  */
 export const SILENT_MS = 20_000;
 const MAX_WAIT_MS = 1_000;
+const MAX_STRAINED_WAIT_MS = 20_000;
 /** How often it is looked whether everything is delivered. */
 const LOOK_MS = 25;
 const MAX_HELD_BYTES = 64 * 1024;
@@ -55,7 +57,7 @@ export class HeldBack {
   /** @returns whether the chunk is kept, or answered: it must not be delivered now */
   consider(chunk: Uint8Array, tap: Tap): boolean {
     const bytes = this.#begun === undefined ? chunk : Buffer.concat([this.#begun, chunk]);
-    const { heartbeatBytes: begun = 0, answers = [] } = tap;
+    const { begunBytes: begun = 0, answers = [] } = tap;
     const waits = tap.mayWait === true;
     const head = waits || begun === 0 ? bytes : bytes.subarray(0, bytes.length - begun);
     this.#begun = begun === 0 ? undefined : bytes.slice(waits ? 0 : head.length);
@@ -100,8 +102,9 @@ export class HeldBack {
     }
     const gone = this.#gone;
     const outbound = this.#options.outbound();
-    const untilMs = performance.now() + MAX_WAIT_MS;
-    while (!this.#stopped && this.#gone === gone && performance.now() < untilMs) {
+    const sinceMs = performance.now();
+    const maxMs = (): number => (outbound.strained ? MAX_STRAINED_WAIT_MS : MAX_WAIT_MS);
+    while (!this.#stopped && this.#gone === gone && performance.now() - sinceMs < maxMs()) {
       if (await outbound.quiet()) break;
       await delay(LOOK_MS);
     }

@@ -31,6 +31,11 @@ const MAX_TURN_BYTES = 256 * 1024;
 /** What is not delivered is delivered all the same when it is more, or when nothing comes for so long. */
 const MAX_UNSENT_BYTES = 128 * 1024;
 const MAX_UNSENT_MS = 1_000;
+/**
+ * A source that had to wait has said all it had when it is silent for so long. What it was given by a process behind it, which also
+ * had to wait, is on its way until that process and the source have had a processor.
+ */
+const SETTLED_MS = 500;
 /** Answers that wait for their place; clients have one heartbeat under way. */
 const MAX_ANSWERS = 16;
 
@@ -59,7 +64,9 @@ export class Direction {
   #state: 'running' | 'stopped' | 'discarding' = 'running';
   #ended = false;
   #arrivals = 0;
+  /** When something came, or the source was read on. */
   #lastMs = performance.now();
+  #strained = false;
   /** Grows with everything that comes and with everything that lets go. */
   #stirs = 0;
   #turnBytes = 0;
@@ -96,9 +103,14 @@ export class Direction {
     return this.#bytes;
   }
 
-  /** For how long nothing has come. */
+  /** For how long nothing has come that could have. */
   get silentMs(): number {
-    return performance.now() - this.#lastMs;
+    return this.#options.source.isPaused() ? 0 : performance.now() - this.#lastMs;
+  }
+
+  /** The source had to wait, for the buffer was full, and has not been silent for a while since. */
+  get strained(): boolean {
+    return this.#strained && this.silentMs < SETTLED_MS;
   }
 
   /** Something that came is not delivered yet, or may not have been read. */
@@ -151,13 +163,13 @@ export class Direction {
     this.#options.source.resume();
   }
 
-  /** Resolves after a whole turn of the event loop: whether nothing came in it, and everything is delivered. */
+  /** Resolves after a whole turn of the event loop: whether nothing came in it, nothing can be on its way, and everything is delivered. */
   async quiet(): Promise<boolean> {
     const before = this.#stirs;
     // The system is asked what there is to read between the two.
     await nextTurn();
     await nextTurn();
-    return this.#stirs === before && !this.behind;
+    return this.#stirs === before && !this.behind && !this.strained;
   }
 
   /** Hands the sink bytes that are not from the source, at the next place where frames may stand. */
@@ -180,6 +192,7 @@ export class Direction {
 
   readonly #arrive = (chunk: Uint8Array): void => {
     if (this.#state !== 'running') return;
+    this.#strained = this.strained;
     this.#bytes += chunk.length;
     this.#arrivals += 1;
     this.#lastMs = performance.now();
@@ -194,7 +207,10 @@ export class Direction {
       return this.#take(chunk);
     }
     bytes.push(chunk);
-    if (bytes.full) this.#options.source.pause();
+    if (bytes.full) {
+      this.#strained = true;
+      this.#options.source.pause();
+    }
     if (this.#holds === 0) this.#askTurn();
   };
 
@@ -356,6 +372,7 @@ export class Direction {
     if (this.#state === 'stopped') return;
     const busy = this.#buffer === undefined ? this.#holds > 0 : this.#buffer.bytes.full;
     if (busy) return;
+    if (this.#options.source.isPaused()) this.#lastMs = performance.now();
     this.#options.source.resume();
     if (this.#pressed) void this.#watchPressure();
   }

@@ -439,6 +439,30 @@ describe('relay with a buffer', () => {
     directory: tmpdir(),
   });
 
+  it('keeps what may wait from a server that had to wait, until it has had the time to say the rest', async () => {
+    const gate = Promise.withResolvers<void>();
+    const sized = { ...idle, mayWait: true, standsBetweenFrames: true };
+    const { client, upstream, inner, fromClient, fromUpstream, relay } = await relayed({
+      taps: { clientToServer: sized, serverToClient: tap(() => gate.promise) },
+      openBuffer: (events) => buffers.open('brief', events),
+    });
+    upstream.write(randomBytes(100_000));
+    await until(() => inner.upstream.isPaused());
+    client.write('size');
+    await until(() => relay.totals.fromClient === 4);
+    gate.resolve();
+    await until(() => fromUpstream.size === 100_000);
+    // as if what stands behind the server had no processor for some turns of the event loop
+    for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    expect(fromClient.size).toBe(0);
+    const beforeMs = performance.now();
+    upstream.write(randomBytes(100_000));
+    expect((await fromClient.take(4)).toString()).toBe('size');
+    await until(() => fromUpstream.size === 200_000);
+    expect(performance.now() - beforeMs).toBeGreaterThan(400);
+    relay.stop();
+  });
+
   it('reads all the server says, whatever tap and client do, and delivers it in order', async () => {
     const gate = Promise.withResolvers<void>();
     const { upstream, client, fromUpstream, relay } = await relayed({

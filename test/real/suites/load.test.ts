@@ -92,7 +92,8 @@ describe('sessions under load', () => {
       const result = await runCell(cell);
       done.push(result);
       process.stdout.write(`${rowOf(result)}\n`);
-      expect(faultsOf(result)).toEqual([]);
+      // as text: a report of CI cuts lists short
+      expect(faultsOf(result).join('\n')).toBe('');
     },
   );
 });
