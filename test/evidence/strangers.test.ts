@@ -17,17 +17,21 @@ const LOG = 'ab'.repeat(16);
 
 /** A log with a good signature of a key of one's own, key included. */
 function strangersLog(...events: readonly LogEvent[]): Objects {
+  return logOf(LOG, ...events);
+}
+
+function logOf(log: string, ...events: readonly LogEvent[]): Objects {
   const key = generateSigningKey();
-  const all: readonly LogEvent[] = [{ kind: 'open', format: 1, log: LOG, key: key.public.raw }, ...events];
+  const all: readonly LogEvent[] = [{ kind: 'open', format: 1, log, key: key.public.raw }, ...events];
   let hash = NO_HASH;
   const lines = all.map((event, n) => {
     const line = encodeEntry({ n, prev: hash, time: '2026-01-01T00:00:00.000Z', event });
     hash = hashLine(line);
     return line;
   });
-  const segment = encodeSegment(lines, { log: LOG, n: lines.length - 1, hash }, key);
+  const segment = encodeSegment(lines, { log, n: lines.length - 1, hash }, key);
   return new Map([
-    [segmentName(LOG, 0), Buffer.from(segment)],
+    [segmentName(log, 0), Buffer.from(segment)],
     [keyName(key.public.id), Buffer.from(key.public.pem)],
   ]);
 }
@@ -72,6 +76,20 @@ describe('a log under another key', () => {
     expect(await faultsOf(objects, [])).toContainEqual(
       expect.objectContaining({ code: 'removal-untrusted', recording: idOf(cast) }),
     );
+  });
+
+  it('removes no document of another log for somebody who named no key, but its own', async () => {
+    const name = 'events/2026-01-01/x.ndjson';
+    const stored: LogEvent = { kind: 'document', name, bytes: 1, sha256: '0'.repeat(64) };
+    const gone: LogEvent = { kind: 'documentRemoved', name, reason: 'age' };
+    const byAnother = new Map([...archive.objects, ...logOf('cd'.repeat(16), stored), ...strangersLog(gone)]);
+    expect(await faultsOf(byAnother, [])).toEqual([
+      expect.objectContaining({ code: 'removal-untrusted', object: name }),
+    ]);
+    expect(await faultsOf(new Map([...archive.objects, ...strangersLog(stored, gone)]), [])).toEqual([]);
+    expect(await faultsOf(new Map([...archive.objects, ...strangersLog(stored)]), [])).toEqual([
+      expect.objectContaining({ code: 'document-missing', object: name }),
+    ]);
   });
 
   it('says nothing about the beginning, the end, or the loss of what is ours', async () => {

@@ -139,9 +139,8 @@ export async function haveSameContent(one: string, other: string): Promise<boole
 
 async function digestOf(path: string): Promise<string> {
   const hash = createHash('sha256');
-  for await (const chunk of createReadStream(path, { highWaterMark: 262_144 })) {
-    if (chunk instanceof Uint8Array) hash.update(chunk);
-  }
+  for await (const chunk of createReadStream(path, { highWaterMark: 262_144 }))
+    hash.update(chunk as Uint8Array);
   return hash.digest('hex');
 }
 

@@ -1,7 +1,9 @@
 /**
  * Loaded by every Node process that a test starts (`NODE_OPTIONS`): gives it the source with all changes compiled in, and the
- * switch from its environment. Without a change it writes down what it comes past.
+ * switch from its environment. Without a change it writes down what it comes past. What such a process starts is reached as
+ * well, even with an environment of its own.
  */
+import { ChildProcess } from 'node:child_process';
 import { appendFileSync, readFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
 import { join } from 'node:path';
@@ -24,6 +26,13 @@ if (folder !== undefined && Reflect.get(globalThis, '$mutant') === undefined) {
       return false;
     },
   });
+  const prototype = ChildProcess.prototype as unknown as {
+    spawn(options: { envPairs?: readonly string[] }): number;
+  };
+  const { spawn } = prototype;
+  prototype.spawn = function (this: unknown, options) {
+    return spawn.call(this, { ...options, envPairs: withVariables(options.envPairs ?? []) });
+  };
   registerHooks({
     load(url, context, next) {
       const source = switchedSource(url, folder);
@@ -31,6 +40,17 @@ if (folder !== undefined && Reflect.get(globalThis, '$mutant') === undefined) {
       return { format: 'module-typescript', source, shortCircuit: true };
     },
   });
+}
+
+/** Adds what is missing of ours to an environment. */
+function withVariables(pairs: readonly string[]): readonly string[] {
+  const added = ['NODE_OPTIONS', JOBS_VARIABLE, ACTIVE_VARIABLE, SEEN_VARIABLE].flatMap((name) => {
+    const value = process.env[name];
+    return value === undefined || pairs.some((pair) => pair.startsWith(`${name}=`))
+      ? []
+      : [`${name}=${value}`];
+  });
+  return [...pairs, ...added];
 }
 
 function switchedSource(url: string, jobs: string): string | undefined {

@@ -28,7 +28,9 @@ const MAX_QUESTIONS = 60_000_000;
 /** What a test may take beyond what it took without a change. */
 const SLOWNESS = 8;
 const LEAST_LIMIT_MS = 4_000;
-const HOOK_LIMIT_MS = 15_000;
+const LEAST_HOOK_LIMIT_MS = 15_000;
+/** Of what has not been run yet. */
+const FIRST_LIMIT_MS = 120_000;
 /** Only this much time of tests is spent on one change in one file. */
 const BUDGET_MS = 30_000;
 
@@ -227,7 +229,8 @@ export default class MutantRunner extends TestRunner {
     const cleanUps: (() => unknown)[] = [];
     let isOver = false;
     const hook = async (run: () => unknown): Promise<void> => {
-      const { ms, failure } = await this.#timed(suite.task, HOOK_LIMIT_MS, run);
+      const limitMs = limitOf(times[suite.task.id], LEAST_HOOK_LIMIT_MS);
+      const { ms, failure } = await this.#timed(suite.task, limitMs, run);
       isOver = watch.after(suite.task, ms, failure) || isOver;
     };
     watch.before();
@@ -254,7 +257,7 @@ export default class MutantRunner extends TestRunner {
   }
 
   async #runTest(test: Test, suite: KeptSuite, expectedMs: number | undefined): Promise<Timed> {
-    const limitMs = expectedMs === undefined ? 120_000 : Math.max(LEAST_LIMIT_MS, SLOWNESS * expectedMs);
+    const limitMs = limitOf(expectedMs, LEAST_LIMIT_MS);
     const suites: KeptSuite[] = [];
     for (let around: KeptSuite | undefined = suite; around !== undefined; around = around.above)
       suites.unshift(around);
@@ -272,7 +275,7 @@ export default class MutantRunner extends TestRunner {
       await TestRunner.getTestFn(test)();
       this.onAfterTryTask(test);
     });
-    const ended = await this.#timed(test, HOOK_LIMIT_MS, async () => {
+    const ended = await this.#timed(test, limitOf(expectedMs, LEAST_HOOK_LIMIT_MS), async () => {
       for (const { task, afterEach } of suites.toReversed())
         for (const after of afterEach.toReversed()) await after(test.context, task);
       for (const cleanUp of cleanUps.toReversed()) await cleanUp();
@@ -311,6 +314,10 @@ export default class MutantRunner extends TestRunner {
 /** Tests may replace the clock. */
 const realTimeout = setTimeout;
 const realClearTimeout = clearTimeout;
+
+function limitOf(expectedMs: number | undefined, leastMs: number): number {
+  return expectedMs === undefined ? FIRST_LIMIT_MS : Math.max(leastMs, SLOWNESS * expectedMs);
+}
 
 type Hook = (context: unknown, suite: unknown) => unknown;
 

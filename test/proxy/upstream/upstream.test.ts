@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer as createPlainServer, type AddressInfo, type Socket } from 'node:net';
+import { connect, createServer as createPlainServer, type AddressInfo, type Socket } from 'node:net';
 import { createServer } from 'node:tls';
 import { afterEach, describe, expect, it } from 'vitest';
 import {
@@ -111,6 +111,85 @@ describe('the head of a request', () => {
     ['a length that is not exact', length(2 ** 53)],
   ] satisfies [string, UpstreamRequest][])('never leaves with %s', (_what, request) => {
     expect(() => begin(request)).toThrow(expect.objectContaining({ code: 'INTERNAL' }));
+  });
+});
+
+describe('a body that is not as long as it was said to be', () => {
+  /** What the API server reads of a request for which five bytes were announced, and how the exchange ends. */
+  async function send(
+    pieces: readonly string[],
+    connects: 'before' | 'after' = 'before',
+  ): Promise<{ received: string; code: string | undefined }> {
+    let received = '';
+    const server = createPlainServer((socket) =>
+      socket.on('error', () => {}).on('data', (chunk) => (received += chunk.toString('latin1'))),
+    );
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const closed = new Promise<void>((resolve) => {
+      server.once('connection', (socket: Socket) => socket.once('close', () => resolve()));
+    });
+    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+    await once(socket, 'connect');
+    const written = Promise.withResolvers<void>();
+    const pool = new UpstreamPool(
+      async () => {
+        if (connects === 'after') await written.promise;
+        return socket;
+      },
+      DEFAULT_POOL_LIMITS,
+      () => 0,
+    );
+    const failure = Promise.withResolvers<string>();
+    const unused = (): never => {
+      throw new Error('not to be called');
+    };
+    const exchange = startExchange(
+      {
+        method: 'POST',
+        target: '/api',
+        headers: ['Host', 'a'],
+        framing: { kind: 'length', bytes: 5 },
+      },
+      {
+        wantsPayload: false,
+        informational: unused,
+        head: unused,
+        body: unused,
+        end: unused,
+        flush: () => {},
+        writable: () => {},
+        failed: (error) => failure.resolve(error.code),
+      },
+      pool,
+    );
+    if (connects === 'before') await expect.poll(() => received).toContain('\r\n\r\n');
+    for (const piece of pieces) exchange.write(Buffer.from(piece));
+    exchange.end();
+    written.resolve();
+    const isWhole = exchange.requestComplete;
+    if (isWhole) await expect.poll(() => received).toContain(pieces.join(''));
+    const code = isWhole ? undefined : await failure.promise;
+    pool.close();
+    socket.destroy();
+    await closed;
+    server.close();
+    return { received: received.slice(received.indexOf('\r\n\r\n') + 4), code };
+  }
+
+  it('is sent when it is', async () => {
+    expect(await send(['ab', 'cde'])).toEqual({ received: 'abcde', code: undefined });
+    expect(await send(['ab', 'cde'], 'after')).toEqual({ received: 'abcde', code: undefined });
+  });
+
+  it.each([
+    ['longer, in one piece', ['abcdeGET /secret HTTP/1.1\r\n\r\n'], ''],
+    ['longer, in a second piece', ['abcde', 'GET /secret HTTP/1.1\r\n\r\n'], 'abcde'],
+    ['shorter', ['abcd'], 'abcd'],
+  ])('ends its connection before the API server could read another request: %s', async (_, pieces, most) => {
+    const { received, code } = await send(pieces);
+    expect(code).toBe('WIRE_MALFORMED');
+    expect(most.startsWith(received)).toBe(true);
   });
 });
 

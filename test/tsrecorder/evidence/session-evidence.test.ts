@@ -1,9 +1,12 @@
-import { stat } from 'node:fs/promises';
+import { mkdtemp, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { parseSegment } from '../../../src/tsrecorder/evidence/log-entry.ts';
-import { parsePublicKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { openSessionEvidence } from '../../../src/tsrecorder/evidence/session-evidence.ts';
+import { generateSigningKey, parsePublicKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { parseSignedSidecar } from '../../../src/tsrecorder/evidence/signed-sidecar.ts';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
@@ -108,6 +111,36 @@ describe('evidence of a recorder', () => {
     await using again = await rig.restart({ store, retention: { maxBytes: 1 } });
     await until(async () => ((await again.list()).length === 0 ? true : undefined));
     expect(removed).toEqual([[expect.stringContaining(`"recording":"${id}"`)]]);
+  });
+
+  it('says in the store that documents and recordings may go before it says so to whoever removes them', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tailcast-evidence-'));
+    const evidence = await openSessionEvidence({
+      store: await createDiskStore(directory),
+      path: join(directory, 'spool-log'),
+      key: generateSigningKey(),
+      randomId: () => '0'.repeat(32),
+      nowMs: () => Date.now(),
+      log: createSilentLogger(),
+      publishMs: 1_000_000,
+      witnessMs: 0,
+      markMs: 1000,
+      markAllMs: 1000,
+      onFailure: () => undefined,
+    });
+    const said = async (): Promise<unknown[]> =>
+      (await logLines(directory)).slice(1).map((line) => (JSON.parse(line) as { event: unknown }).event);
+    const documents = [1, 2].map((n) => ({ kind: 'documentRemoved', name: `events/${n}`, reason: 'age' }));
+    await evidence.removingDocuments(
+      documents.map(({ name }) => name),
+      'age',
+    );
+    expect(await said()).toEqual(documents);
+    const recording = { recording: 'nX_2026-01-01T00:00:00Z', reason: 'age', bytes: 5 };
+    await evidence.removing([recording]);
+    expect(await said()).toEqual([...documents, { kind: 'removed', ...recording }]);
+    await evidence.close();
+    await rm(directory, { recursive: true });
   });
 
   it('keeps its key to itself and publishes the other half', async () => {

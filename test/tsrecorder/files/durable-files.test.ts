@@ -6,9 +6,12 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import {
   createDirectorySync,
+  haveSameContent,
   isSystemError,
   makeDirectory,
   placeFile,
+  removeFile,
+  roomIn,
   storageError,
   writeAll,
   writeDurableFile,
@@ -63,6 +66,52 @@ describe('durable files', () => {
     await expect(placeFile(source, target, noLinks)).rejects.toMatchObject({ code: 'EEXIST' });
     expect(await readFile(target, 'utf8')).toBe('old');
     expect((await readdir(directory)).filter((name) => name.endsWith('.part'))).toEqual([]);
+  });
+
+  it('are not copied for another reason than that there are no hard links', async () => {
+    const source = join(directory, 'source');
+    await writeDurableFile(source, [Buffer.from('content')]);
+    const denied = async (): Promise<never> => {
+      throw Object.assign(new Error('permission denied'), { code: 'EACCES' });
+    };
+    await expect(placeFile(source, join(directory, 'target'), denied)).rejects.toMatchObject({
+      code: 'EACCES',
+    });
+    expect(await readdir(directory)).toEqual(['source']);
+  });
+
+  // a file that reads otherwise each time
+  it.runIf(process.platform === 'linux')('take no name when a copy is not what was copied', async () => {
+    const noLinks = async (): Promise<never> => {
+      throw Object.assign(new Error('cross-device link'), { code: 'EXDEV' });
+    };
+    await expect(
+      placeFile('/proc/sys/kernel/random/uuid', join(directory, 'target'), noLinks),
+    ).rejects.toMatchObject({ code: 'EIO' });
+    expect(await readdir(directory)).toEqual([]);
+  });
+
+  it('have the same content when every byte is the same', async () => {
+    const [one, same, other] = ['one', 'same', 'other'].map((name) => join(directory, name));
+    await writeFile(one!, 'x'.repeat(300_000));
+    await writeFile(same!, 'x'.repeat(300_000));
+    await writeFile(other!, `${'x'.repeat(299_999)}y`);
+    expect(await haveSameContent(one!, same!)).toBe(true);
+    expect(await haveSameContent(one!, other!)).toBe(false);
+  });
+
+  it('are removed once, and what is gone is gone', async () => {
+    const path = join(directory, 'file');
+    await writeFile(path, 'x');
+    await removeFile(path);
+    expect(await readdir(directory)).toEqual([]);
+    await removeFile(path);
+    await expect(removeFile(directory)).rejects.toThrow();
+  });
+
+  it('have room where there is some, and none where there is no such folder', async () => {
+    expect(await roomIn(directory)).toBeGreaterThan(0);
+    await expect(roomIn(join(directory, 'missing'))).rejects.toMatchObject({ code: 'ENOENT' });
   });
 
   it('are written whole when the kernel takes less at a time', async () => {
