@@ -139,8 +139,8 @@ export async function haveSameContent(one: string, other: string): Promise<boole
 
 async function digestOf(path: string): Promise<string> {
   const hash = createHash('sha256');
-  for await (const chunk of createReadStream(path, { highWaterMark: 262_144 }))
-    hash.update(chunk as Uint8Array);
+  const content: AsyncIterable<Uint8Array> = createReadStream(path, { highWaterMark: 262_144 });
+  for await (const chunk of content) hash.update(chunk);
   return hash.digest('hex');
 }
 

@@ -106,7 +106,7 @@ describe('durable files', () => {
     await removeFile(path);
     expect(await readdir(directory)).toEqual([]);
     await removeFile(path);
-    await expect(removeFile(directory)).rejects.toThrow();
+    await expect(removeFile(directory)).rejects.toMatchObject({ syscall: 'unlink' });
   });
 
   it('have room where there is some, and none where there is no such folder', async () => {
