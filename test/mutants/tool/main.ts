@@ -7,7 +7,7 @@
  *   npm run test:mutants -- --folder src/kube     those of the sample in files whose path begins so
  *   npm run test:mutants -- --minutes 3           no further one after this long
  *   npm run test:mutants -- --workers 1           so many test files at once; three if it is not said
- *   npm run test:mutants -- --tests test/kube     ask only the tests whose path begins so
+ *   npm run test:mutants -- --tests test/kube     ask only the tests whose path begins so (or so: a,b)
  *   npm run test:mutants -- --keep-coverage       see anew only what tests come past that have changed themselves
  *   npm run test:mutants -- --write               puts the scores into docs/testing.md
  *   npm run test:mutants -- --known               those of which it is known which test notices them (known.json): a minute
@@ -88,7 +88,7 @@ function openJudge(): Promise<Judge> {
     root,
     signal: AbortSignal.any([stop.signal, AbortSignal.timeout(whole('minutes') * 60_000)]),
     say,
-    isAsked: (file) => file.startsWith(values.tests),
+    isAsked: (file) => values.tests.split(',').some((start) => file.startsWith(start)),
     keepCoverage: values['keep-coverage'],
     workers: whole('workers'),
   });
