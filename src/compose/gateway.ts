@@ -220,6 +220,7 @@ async function openServer(parts: {
     rechecks,
     recordApiRequest: requestEvents.record.bind(requestEvents),
     keepCookies: config.mode === 'noauth',
+    monotonicMs,
   };
   return createProxyServer({
     pump: {
@@ -228,7 +229,6 @@ async function openServer(parts: {
       credentialRefused: () => apiServer.refused(),
       eventBodyBytes: REQUEST_EVENT_LIMITS.maxBodyBytes,
       maxInFlight: limits.requests,
-      nowMs: monotonicMs,
     },
     upgrade: createUpgradeHandler({
       ...common,
@@ -242,7 +242,6 @@ async function openServer(parts: {
       maxDurationMs: policy.sessions.maxDurationMs,
       idleMs: policy.sessions.idleMs,
       refusedPorts: policy.refusedPorts,
-      monotonicMs,
       unixMs: Date.now,
       signal,
     }),
@@ -252,7 +251,7 @@ async function openServer(parts: {
     log,
     limits: { maxConnections: config.maxConnections },
     users: limits.users,
-    own: await openPortal(config, tailnet, { ...common, monotonicMs, signal }),
+    own: await openPortal(config, tailnet, { ...common, signal }),
   });
 }
 

@@ -9,6 +9,7 @@ import { TailcastError } from '../errors.ts';
 import { parseTarget } from '../kube/canonical-target.ts';
 import { rawStatusResponse } from '../kube/status.ts';
 import type { UpgradeAnswer } from '../proxy/session/dial.ts';
+import { Account, type AccountDeps } from '../proxy/gate/account.ts';
 import type { Caller, Gate, InboundRequest } from '../proxy/gate/gate.ts';
 import type { Rechecks } from '../proxy/gate/recheck.ts';
 import { prepareSocket } from '../proxy/session/session-socket.ts';
@@ -18,11 +19,10 @@ import { parseUpgradeRequest } from '../proxy/session/upgrade-request.ts';
 import { createDeadline } from '../async/deadline.ts';
 import type { Peer } from '../tailnet/identity.ts';
 import { LIVE_SUBPROTOCOL } from '../wire/recorder-api/live-view.ts';
-import { openAccount, type Account, type AccountDeps } from './account.ts';
 import type { Places } from './places.ts';
 import type { RecorderCalls } from './recorder-call.ts';
 import { findRoute } from './routes.ts';
-import { namedViewerOf, noRecorder } from './viewer.ts';
+import { brokenBy, namedViewerOf, noRecorder } from './viewer.ts';
 
 export interface LiveViewDeps extends AccountDeps {
   readonly gate: Pick<Gate, 'recognise'>;
@@ -50,7 +50,8 @@ export function createLiveView(deps: LiveViewDeps): LiveView {
     async serve(request, socket, head, peer) {
       const { method = '', url = '', rawHeaders } = request;
       const inbound: InboundRequest = { method, target: url, rawHeaders, peer, upgrade: true };
-      const account = openAccount('upgrade', inbound, deps);
+      const account = new Account('upgrade', inbound, deps);
+      account.longRunning = true;
       const left = new AbortController();
       socket.once('close', () => left.abort(new Error('the client left')));
       socket.on('error', () => {}); // it is followed by `close`
@@ -60,14 +61,14 @@ export function createLiveView(deps: LiveViewDeps): LiveView {
         await view(deps, { request, inbound, socket, head, account, signal });
       } catch (error) {
         if (account.begun || left.signal.aborted) {
-          account.broken(error);
+          account.failed(brokenBy(error));
           socket.destroy();
         } else {
           account.refused(error, error instanceof TailcastError ? error.entry.status : 500);
           socket.end(rawStatusResponse(error));
         }
       } finally {
-        account.closed();
+        account.close();
       }
     },
   };
@@ -155,7 +156,7 @@ async function relay(
     }
   };
   await Promise.all([
-    direction(recorder, socket, (bytes) => account.sent(bytes)),
+    direction(recorder, socket, (bytes) => (account.responseBytes += bytes)),
     direction(socket, recorder, () => {}),
   ]);
   clearTimeout(linger);

@@ -20,9 +20,9 @@ import { asTailcastError, TailcastError } from '../errors.ts';
 import { parseTarget } from '../kube/canonical-target.ts';
 import { headerLines } from '../kube/header-lines.ts';
 import type { OwnService } from '../proxy/front/server.ts';
+import { Account, type AccountDeps } from '../proxy/gate/account.ts';
 import type { Gate } from '../proxy/gate/gate.ts';
 import type { Peer } from '../tailnet/identity.ts';
-import { openAccount, type AccountDeps } from './account.ts';
 import { portalClient, type PortalClient } from './client.ts';
 import { createLiveView } from './live-view.ts';
 import { DATA_HEADERS, pageHeaders, type PageFiles } from './pages.ts';
@@ -104,10 +104,11 @@ function openTurn(
   peer: Peer,
 ): Turn {
   const client = portalClient(request, response, peer);
-  const account = openAccount(client.protocol, client.inbound, deps);
+  const account = new Account(client.protocol, client.inbound, deps);
+  account.longRunning = true;
   const turn: Turn = { client, account, ...readTarget(client), caller: undefined, passing: false };
   client.signal.addEventListener('abort', () => {
-    if (!turn.passing) account.closed();
+    if (!turn.passing) account.close();
   });
   return turn;
 }
@@ -192,7 +193,8 @@ function sendFile(pages: PageFiles, turn: Turn, reply: FastifyReply): FastifyRep
   fields.push('vary', 'accept-encoding');
   const unchanged = headerLines(rawHeaders, 'if-none-match')[0] === tag;
   const body = packed ?? file.bytes;
-  turn.account.answered(unchanged ? 304 : 200, unchanged ? 0 : body.length);
+  turn.account.answered(unchanged ? 304 : 200);
+  if (!unchanged) turn.account.responseBytes = body.length;
   if (unchanged) return sendWhole(turn, reply, { status: 304, fields });
   if (packed !== undefined) fields.push('content-encoding', 'br');
   return sendWhole(turn, reply, { status: 200, fields, body });

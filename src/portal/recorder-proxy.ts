@@ -29,7 +29,7 @@ import type { Places } from './places.ts';
 import { fieldsFor, isAccepted, type RecorderCalls } from './recorder-call.ts';
 import type { PortalRoute } from './routes.ts';
 import type { Turn } from './turn.ts';
-import { namedViewerOf, noRecorder } from './viewer.ts';
+import { brokenBy, namedViewerOf, noRecorder } from './viewer.ts';
 
 export interface RecorderProxyDeps {
   readonly calls: Pick<RecorderCalls, 'first'>;
@@ -173,18 +173,18 @@ async function passOn(context: Context, turn: Turn, reply: FastifyReply): Promis
       stallMs,
       follows: route.follows,
       signal,
-      sent: (bytes) => account.sent(bytes),
+      sent: (bytes) => (account.responseBytes += bytes),
     });
   } catch (error) {
     // what was begun has been cut, and the client sees that
     if (!account.begun) throw error;
-    account.broken(error);
+    account.failed(brokenBy(error));
   } finally {
     unwatch?.();
     leave();
     answer?.destroy();
     turn.passing = false;
-    if (account.begun || client.signal.aborted) account.closed();
+    if (account.begun || client.signal.aborted) account.close();
   }
 }
 

@@ -1,8 +1,8 @@
 /** One request for the portal, from its arrival to the end of its answer. */
 import type { FastifyReply } from 'fastify';
 import type { TailcastError } from '../errors.ts';
+import type { Account } from '../proxy/gate/account.ts';
 import type { Caller } from '../proxy/gate/gate.ts';
-import type { Account } from './account.ts';
 import type { PortalClient } from './client.ts';
 import type { PortalRoute } from './routes.ts';
 

@@ -1,5 +1,5 @@
-/** Who looks, as a recorder is told; and what is said to somebody for whom there is no recorder. Pure. */
-import { TailcastError } from '../errors.ts';
+/** Who looks, as a recorder is told; and what is said where no recorder shows anything. Pure. */
+import { TailcastError, type ErrorCode } from '../errors.ts';
 import type { Caller, InboundRequest } from '../proxy/gate/gate.ts';
 import type { NamedViewer } from '../wire/recorder-api/named-viewer.ts';
 
@@ -17,4 +17,9 @@ export function namedViewerOf(
 
 export function noRecorder(): TailcastError {
   return new TailcastError('NOT_FOUND', 'no recorder is named for you, so there are no recordings to show');
+}
+
+/** For logs: why an answer that had begun did not come to its end. */
+export function brokenBy(error: unknown): ErrorCode {
+  return error instanceof TailcastError ? error.code : 'RECORDER_UNREACHABLE';
 }

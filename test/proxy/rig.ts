@@ -153,7 +153,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
       eventBodyBytes: options.eventBodyBytes ?? 1024,
       maxInFlight: options.maxInFlight ?? 10_000,
       keepCookies: options.mode === 'noauth',
-      nowMs: () => performance.now(),
+      monotonicMs: () => performance.now(),
     },
     upgrade: (_request, socket) => {
       socket.end('HTTP/1.1 599 Upgrade Handler\r\nContent-Length: 0\r\n\r\n');

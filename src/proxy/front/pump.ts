@@ -11,12 +11,11 @@ import type { Readable } from 'node:stream';
 import { asTailcastError, TailcastError, errorText } from '../../errors.ts';
 import { statusOf, type StatusResponse } from '../../kube/status.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
-import { CLIENT_LEFT, loggedPath, type AccessLog } from '../../observe/access-log.ts';
 import type { Events } from '../../observe/events.ts';
-import type { Metrics } from '../../observe/metrics.ts';
 import { keptOfBody } from '../../recording/kept-fields.ts';
 import { callerName } from '../../tailnet/identity.ts';
 import { collectBody } from './event-body.ts';
+import { Account, type AccountDeps } from '../gate/account.ts';
 import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { BodyFraming, ResponseHead } from '../upstream/response-head.ts';
@@ -30,13 +29,11 @@ import {
 } from '../upstream/upstream.ts';
 
 /** What the pump works with; one per gateway. */
-export interface PumpDeps {
+export interface PumpDeps extends AccountDeps {
   readonly gate: Gate;
   readonly pool: UpstreamPool;
   /** Path in front of every target, without a trailing slash; empty for most API servers. */
   readonly basePath: string;
-  readonly metrics: Pick<Metrics, 'requestStarted' | 'requestFinished'>;
-  readonly accessLog: Pick<AccessLog, 'write'>;
   readonly events: Pick<Events, 'requestRefused' | 'upstreamFailed'>;
   /** Sends an API request event; throws `RECORDING_REQUIRED` when policy says the request must not go on without. */
   recordApiRequest(record: ApiRequestRecord): Promise<void>;
@@ -55,8 +52,6 @@ export interface PumpDeps {
   readonly draining: () => boolean;
   /** Looks after requests that are long under way: a watch ends with the grant it was begun under. */
   readonly rechecks?: Pick<Rechecks, 'watch'>;
-  /** A clock with fractions of milliseconds, for durations only. */
-  readonly nowMs: () => number;
 }
 
 /** What an API request event is made from. */
@@ -115,7 +110,7 @@ export class Pump implements ExchangeOwner {
   readonly #client: ClientSide;
   readonly #inbound: InboundRequest;
   readonly #body: RequestBody;
-  readonly #startedAtMs: number;
+  readonly #account: Account;
   #admission: Admission | undefined;
   #exchange: Exchange | undefined;
   #stopRechecks: (() => void) | undefined;
@@ -123,18 +118,14 @@ export class Pump implements ExchangeOwner {
   /** Of the request, read ahead for its event. */
   #collectedBytes = 0;
   #over = false;
-  #status = 0;
-  #requestBytes = 0;
-  #responseBytes = 0;
 
   constructor(deps: PumpDeps, client: ClientSide, inbound: InboundRequest, body: RequestBody) {
     this.#deps = deps;
     this.#client = client;
     this.#inbound = inbound;
     this.#body = body;
-    this.#startedAtMs = deps.nowMs();
+    this.#account = new Account(client.protocol, inbound, deps);
     deps.load.inFlight += 1;
-    deps.metrics.requestStarted();
   }
 
   get wantsPayload(): boolean {
@@ -148,6 +139,8 @@ export class Pump implements ExchangeOwner {
       if (load.inFlight > maxInFlight) throw new TailcastError('OVERLOADED');
       const admission = await gate.admit(this.#inbound, signal);
       this.#admission = admission;
+      this.#account.recognised(admission);
+      this.#account.longRunning = admission.requestClass === 'longRunning';
       if (this.#over) return;
       this.#place = this.#deps.users?.enter(callerName(admission.identity), this.#inbound.peer);
       const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
@@ -162,7 +155,7 @@ export class Pump implements ExchangeOwner {
     this.#guard(() => {
       if (this.#over) return;
       this.#exchange?.abort();
-      this.#finish(this.#status === 0 ? CLIENT_LEFT : this.#status, 'client left');
+      this.#finish('client left');
     });
   }
 
@@ -180,7 +173,7 @@ export class Pump implements ExchangeOwner {
 
   head(head: ResponseHead, framing: BodyFraming): void {
     if (this.#over) return;
-    this.#status = head.status;
+    this.#account.answered(head.status);
     if (head.status === UNAUTHORIZED && this.#admission?.impersonation !== undefined) {
       this.#deps.credentialRefused?.();
     }
@@ -193,7 +186,7 @@ export class Pump implements ExchangeOwner {
 
   body(chunk: Buffer, start: number, end: number): void {
     if (this.#over) return;
-    this.#responseBytes += end - start;
+    this.#account.responseBytes += end - start;
     if (this.#client.write(chunk, start, end)) return;
     this.#place?.hold(this.#collectedBytes + this.#client.unsentBytes);
     this.#exchange?.pause();
@@ -206,7 +199,7 @@ export class Pump implements ExchangeOwner {
   end(trailers: readonly string[]): void {
     if (this.#over) return;
     this.#client.end(trailers);
-    this.#finish(this.#status);
+    this.#finish();
   }
 
   writable(): void {
@@ -219,7 +212,7 @@ export class Pump implements ExchangeOwner {
     this.#exchange?.abort();
     if (!this.#client.begun) return this.refuse(error);
     this.#upstreamFailed(error);
-    this.#finish(this.#status, error.code);
+    this.#finish(error.code);
     this.#client.cut();
   }
 
@@ -289,7 +282,7 @@ export class Pump implements ExchangeOwner {
   #sendBody(exchange: Exchange, chunk: Buffer): boolean {
     // what still comes after the exchange is over is read and dropped, until the client side closes
     if (this.#over) return true;
-    this.#requestBytes += chunk.length;
+    this.#account.requestBytes += chunk.length;
     passedThrough(chunk.length);
     return exchange.write(chunk);
   }
@@ -300,8 +293,9 @@ export class Pump implements ExchangeOwner {
     const status = statusOf(error);
     const code = error instanceof TailcastError ? error.code : 'INTERNAL';
     if (code.startsWith('UPSTREAM_')) this.#upstreamFailed(error);
-    else this.#refused(code, error);
-    this.#finish(status.httpStatus, code);
+    else this.#account.refused(error);
+    this.#account.answered(status.httpStatus);
+    this.#finish(code);
     try {
       this.#client.refuse(status);
     } catch (cause) {
@@ -315,23 +309,9 @@ export class Pump implements ExchangeOwner {
     if (this.#over) return;
     this.#exchange?.abort();
     if (!this.#client.begun) return this.refuse(error);
-    this.#refused(error.code, error);
-    this.#finish(this.#status, error.code);
+    this.#account.refused(error);
+    this.#finish();
     this.#client.cut();
-  }
-
-  #refused(code: TailcastError['code'], error: unknown): void {
-    const user = this.#user();
-    this.#deps.events.requestRefused({
-      ...(this.#admission === undefined ? {} : { id: this.#admission.id }),
-      code,
-      reason: errorText(error),
-      protocol: this.#client.protocol,
-      peer: this.#inbound.peer.address,
-      method: this.#inbound.method,
-      path: loggedPath(this.#inbound.target),
-      ...(user === '' ? {} : { user }),
-    });
   }
 
   #upstreamFailed(error: unknown): void {
@@ -342,42 +322,15 @@ export class Pump implements ExchangeOwner {
     });
   }
 
-  #finish(status: number, error?: string): void {
+  #finish(error?: string): void {
     this.#over = true;
     this.#stopRechecks?.();
     this.#place?.leave();
-    this.#status = status;
-    const deps = this.#deps;
-    deps.load.inFlight -= 1;
-    const durationMs = deps.nowMs() - this.#startedAtMs;
-    const requestClass = this.#admission?.requestClass;
-    deps.metrics.requestFinished({
-      protocol: this.#client.protocol,
-      status,
-      seconds: durationMs / 1000,
-      longRunning: requestClass === 'longRunning',
-      requestBytes: this.#requestBytes,
-      responseBytes: this.#responseBytes,
-    });
-    deps.accessLog.write({
-      id: this.#admission?.id ?? '',
-      protocol: this.#client.protocol,
-      peer: this.#inbound.peer.address,
-      user: this.#user(),
-      method: this.#inbound.method,
-      path: loggedPath(this.#inbound.target),
-      status,
-      durationMs,
-      requestBytes: this.#requestBytes,
-      responseBytes: this.#responseBytes,
-      ...(error === undefined ? {} : { error }),
-    });
+    this.#deps.load.inFlight -= 1;
+    if (error !== undefined) this.#account.failed(error);
+    this.#account.close();
     // a body nobody reads any more must not stop the connection
     if (this.#body.framing.kind !== 'none') this.#body.stream.resume();
-  }
-
-  #user(): string {
-    return this.#admission === undefined ? '' : callerName(this.#admission.identity);
   }
 }
 

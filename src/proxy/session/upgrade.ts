@@ -13,7 +13,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { errorText, TailcastError } from '../../errors.ts';
+import { TailcastError } from '../../errors.ts';
 import { parseExecOptions } from '../../kube/exec-options.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
 import { cleanResponseHeaders } from '../../kube/headers.ts';
@@ -27,11 +27,11 @@ import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../r
 import { callerName, type Peer } from '../../tailnet/identity.ts';
 import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
 import { handshakeForBrowser } from '../gate/browser-pages.ts';
+import { Account, type AccountDeps } from '../gate/account.ts';
 import type { Admission, Gate } from '../gate/gate.ts';
 import type { PortRange } from '../gate/policy.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { SessionCounts } from './session-counts.ts';
-import { openAccount, whatWasAsked, type AccountDeps, type UpgradeAccount } from './upgrade-account.ts';
 import { encodeChunks, encodeHead, warningLines } from './upgrade-head.ts';
 import { openRecorder, type RecorderDeps } from './upgrade-recorder.ts';
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
@@ -79,7 +79,8 @@ export interface UpgradeDeps
   }): Promise<void>;
   readonly events: SessionDeps['events'] &
     RecorderDeps['events'] &
-    Pick<Events, 'requestRefused' | 'upstreamFailed'>;
+    AccountDeps['events'] &
+    Pick<Events, 'upstreamFailed'>;
   /** True when cookies of the API server belong to the client: not in auth mode. */
   readonly keepCookies: boolean;
   readonly unixMs: () => number;
@@ -116,7 +117,7 @@ interface Attempt {
   readonly peer: Peer;
   /** Aborts when the client leaves or the process ends. */
   readonly signal: AbortSignal;
-  readonly account: UpgradeAccount;
+  readonly account: Account;
 }
 
 /** A session after its 101. An object, so that waiting for the start is not waiting for the end. */
@@ -134,7 +135,14 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     client.on('error', () => {}); // it is followed by `close`
     prepareSocket(client);
     const signal = AbortSignal.any([deps.signal, left.signal]);
-    const account = openAccount(request, peer, deps);
+    const inbound = {
+      method: request.method ?? '',
+      target: request.url ?? '',
+      rawHeaders: request.rawHeaders,
+      peer,
+      upgrade: true,
+    };
+    const account = new Account('upgrade', inbound, deps);
     const attempt: Attempt = { deps, limits, request, client, clientHead, peer, signal, account };
     let admission: Admission | undefined;
     let running: Running | undefined;
@@ -142,17 +150,8 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     try {
       if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');
       const upgrade = parseUpgradeRequest(rawUpgrade(request));
-      admission = await deps.gate.admit(
-        {
-          method: request.method ?? '',
-          target: request.url ?? '',
-          rawHeaders: request.rawHeaders,
-          peer,
-          upgrade: true,
-        },
-        signal,
-      );
-      account.admitted(admission);
+      admission = await deps.gate.admit(inbound, signal);
+      account.recognised(admission);
       leave = await deps.counts?.enter(callerName(admission.identity));
       running = await open(attempt, upgrade, admission);
     } catch (error) {
@@ -160,12 +159,14 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     } finally {
       client.off('close', onClose);
     }
-    let result: SessionResult | undefined;
     try {
-      result = await running?.finished;
+      const result = await running?.finished;
+      account.requestBytes = result?.fromClient ?? 0;
+      account.responseBytes = result?.fromUpstream ?? 0;
+      if (result?.error !== undefined) account.failed(result.error);
     } finally {
       leave?.();
-      account.closed(result);
+      account.close();
     }
   };
 }
@@ -344,6 +345,7 @@ async function start(
   if ('session' in carried) await carried.session.flush();
   attempt.signal.throwIfAborted();
   attempt.account.answered(SWITCHING);
+  attempt.account.count();
   const clean = cleanResponseHeaders(withoutHeader(answer.rawHeaders, 'content-length'), deps);
   const fields = admission.shown ? handshakeForBrowser(clean) : clean;
   client.write(
@@ -396,6 +398,7 @@ async function relayRefusal(
 ): Promise<undefined> {
   const { client, deps, account, request, limits } = attempt;
   account.answered(answer.status);
+  account.count();
   const clean = cleanResponseHeaders(answer.rawHeaders, deps);
   const fields = admission.shown ? handshakeForBrowser(clean) : clean;
   const bodiless = answer.status === 204 || answer.status === 304 || request.method === 'HEAD';
@@ -423,21 +426,15 @@ async function relayRefusal(
 
 /** Our own answer, as long as nothing else was said on the connection. */
 function refuse(attempt: Attempt, admission: Admission | undefined, error: unknown): void {
-  const { client, deps, request, peer, limits, signal } = attempt;
+  const { client, account, limits, signal } = attempt;
   if (signal.aborted || client.destroyed) {
     client.destroy();
     return;
   }
   const known =
     error instanceof TailcastError ? error : new TailcastError('INTERNAL', undefined, { cause: error });
-  deps.events.requestRefused({
-    ...(admission === undefined ? {} : { id: admission.id, user: callerName(admission.identity) }),
-    code: known.code,
-    reason: errorText(error),
-    protocol: 'upgrade',
-    ...whatWasAsked(request, peer),
-  });
-  attempt.account.answered(known.entry.status, known.code);
+  account.refused(error, known.entry.status);
+  account.count();
   client.end(rawStatusResponse(known, warningLines(admission?.warnings ?? [])));
   client.resume();
   const timer = setTimeout(() => client.destroy(), limits.lingerMs);
