@@ -1,8 +1,11 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { openStore, parseBucketAddress } from '../../src/compose/recorder-store.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { readSettings, type SettingValues } from '../../src/config/settings.ts';
-import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
 
 function settings(flags: Record<string, unknown>): SettingValues<typeof RECORDER_SETTINGS> {
   return readSettings(RECORDER_SETTINGS, {
@@ -42,8 +45,32 @@ describe('the store of a recorder', () => {
     process.env['AWS_ACCESS_KEY_ID'] = 'a';
     process.env['AWS_SECRET_ACCESS_KEY'] = 'b';
     const flags = { store: 's3://sessions', spool: '/tmp', s3Endpoint: 'http://127.0.0.1:1' };
-    const store = await openStore(settings(flags), createSilentLogger());
+    const lines: string[] = [];
+    const log = createLogger({ level: 'warn', destination: { write: (line) => void lines.push(line) } });
+    const store = await openStore(settings(flags), log);
     expect(store.options).toMatchObject({ directory: '/tmp', spoolDirectory: '/tmp' });
+    expect(lines.join('')).toContain('the bucket cannot be reached');
     store.close();
+  });
+
+  it.each([
+    [403, 'AccessDenied', 'cannot be written to'],
+    [404, 'NoSuchBucket', 'cannot be written to'],
+  ])('is none that refuses for good: %i %s', async (status, code, problem) => {
+    const server = createServer((request, response) => {
+      request.resume();
+      response.writeHead(status, { 'content-type': 'application/xml' });
+      response.end(`<?xml version="1.0"?><Error><Code>${code}</Code><Message>no</Message></Error>`);
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    try {
+      const flags = { store: 's3://sessions', spool: '/tmp', s3Endpoint: `http://127.0.0.1:${port}` };
+      await expect(openStore(settings(flags), createSilentLogger())).rejects.toThrow(problem);
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
   });
 });

@@ -19,14 +19,17 @@ const signal = new AbortController().signal;
 const ALICE = { address: '100.64.0.4', port: 40_000 };
 const GATEWAY = { address: '100.64.0.5', port: 40_000 };
 
-function identities(uploaders: readonly string[]): ReturnType<typeof openIdentities> {
+function identities(
+  uploaders: readonly string[],
+  viewers: readonly string[] = ['*'],
+): ReturnType<typeof openIdentities> {
   return openIdentities({
     identity: 'tailscale',
     listen: { host: '127.0.0.1', port: 0 },
     readListen: undefined,
     trustedGateways: [],
     socket: localApi.socketPath,
-    viewers: ['*'],
+    viewers,
     uploaders,
   });
 }
@@ -46,6 +49,40 @@ describe('the identities of a recorder', () => {
   it('let every node upload when no uploaders are named', async () => {
     const { identify } = identities([]);
     expect(await identify(ALICE, signal)).toMatchObject({ kind: 'accepted', nodeId: 'nAlice' });
+  });
+
+  it('know viewers as tailscaled does', async () => {
+    for (const viewers of [['*'], []]) {
+      const { identifyViewer } = identities([], viewers);
+      expect(await identifyViewer(ALICE, signal)).toEqual({
+        node: 'alice.lab.ts.net',
+        nodeId: 'nAlice',
+        user: 'alice@example.com',
+      });
+      expect(await identifyViewer(GATEWAY, signal)).toEqual({
+        node: 'ci.lab.ts.net',
+        nodeId: 'nCi',
+        tags: ['tag:gateway'],
+      });
+    }
+  });
+
+  it('refuse a viewer of whom nothing is known where viewers are named, and only there', async () => {
+    const stranger = { address: '100.64.0.99', port: 1 };
+    expect(await identities([], ['*']).identifyViewer(stranger, signal)).toBeUndefined();
+    expect(await identities([], []).identifyViewer(stranger, signal)).toEqual({ node: '', nodeId: '' });
+    localApi.failure = { status: 500, body: 'broken' };
+    await expect(identities([], ['*']).identifyViewer(ALICE, signal)).rejects.toMatchObject({
+      name: 'TailcastError',
+    });
+    expect(await identities([], []).identifyViewer(ALICE, signal)).toEqual({ node: '', nodeId: '' });
+  });
+
+  it('are ready when tailscaled answers', async () => {
+    const [check] = identities([]).checks;
+    await check!.check(signal);
+    localApi.failure = { status: 500, body: 'broken' };
+    await expect(check!.check(signal)).rejects.toMatchObject({ name: 'TailcastError' });
   });
 
   it('answer an uploader while any number of viewers waits for tailscaled', async () => {

@@ -193,6 +193,27 @@ describe('the question to the API server', () => {
     }
   });
 
+  it('that is refused for our credential has it read anew', async () => {
+    const double = await startApiServerDouble();
+    let refusals = 0;
+    const apiServer = { ...double.apiServer, refused: () => void (refusals += 1) };
+    try {
+      const reviews = openAccessReviews({ accessReview: true, mode: 'auth' }, apiServer)!;
+      for (const [failure, times] of [
+        [403, 0],
+        [401, 1],
+      ] as const) {
+        double.failure = failure;
+        expect(await codeOf(reviews.assertAllowed(questionFor('GET', EXEC, true)!, ALICE, signal))).toBe(
+          'ACCESS_REVIEW_FAILED',
+        );
+        expect(refusals).toBe(times);
+      }
+    } finally {
+      await double.close();
+    }
+  });
+
   it('is for auth mode, and off by default', async () => {
     const double = await startApiServerDouble();
     try {

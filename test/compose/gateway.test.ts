@@ -1,0 +1,147 @@
+/** A whole gateway within this process, in front of a double of an API server. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { request } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { warnOfRights } from '../../src/compose/gateway-rights.ts';
+import { startGateway, type RunningGateway } from '../../src/compose/gateway.ts';
+import { openPortal } from '../../src/compose/portal.ts';
+import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
+import { readSettings } from '../../src/config/settings.ts';
+import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
+import { createLogger } from '../../src/observe/logger.ts';
+import { person } from '../proxy/rig.ts';
+import { startApiServerDouble, type ApiServerDouble } from '../support/api-server-double.ts';
+
+const closers: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+interface Started {
+  readonly gateway: RunningGateway;
+  readonly upstream: ApiServerDouble;
+  readonly log: () => string;
+  /** Starts another one in front of the same API server. */
+  start(flags: Readonly<Record<string, unknown>>): Promise<RunningGateway>;
+}
+
+async function start(
+  flags: Readonly<Record<string, unknown>>,
+  environment: ReadonlyMap<string, string> = new Map(),
+): Promise<Started> {
+  const upstream = await startApiServerDouble();
+  closers.push(() => upstream.close());
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-gateway-'));
+  closers.push(() => rm(directory, { recursive: true, force: true }));
+  const kubeconfig = join(directory, 'kubeconfig');
+  const entry = { name: 'up', server: `https://127.0.0.1:${upstream.port}`, caPem: upstream.caPem };
+  const text = mergeKubeconfig(undefined, { ...entry, userName: 'gateway', token: 'secret' }, kubeconfig);
+  await writeFile(kubeconfig, text, { mode: 0o600 });
+  const lines: string[] = [];
+  const log = createLogger({ level: 'info', destination: { write: (line) => void lines.push(line) } });
+  const startOne = async (own: Readonly<Record<string, unknown>>): Promise<RunningGateway> => {
+    const config = readSettings(GATEWAY_SETTINGS, {
+      flags: new Map<string, unknown>(
+        Object.entries({
+          kubeconfig,
+          identity: 'static',
+          listen: '127.0.0.1:0',
+          opsListen: 'off',
+          tls: 'self-signed',
+          stateDirectory: join(directory, 'state'),
+          ...own,
+        }),
+      ),
+      environment: new Map(),
+      file: undefined,
+    });
+    const accessSink = { write: () => true, writableLength: 0 };
+    const gateway = await startGateway({ config, environment, log, accessSink, identity: person() });
+    closers.push(() => gateway.close(0));
+    return gateway;
+  };
+  return { gateway: await startOne(flags), upstream, log: () => lines.join(''), start: startOne };
+}
+
+async function statusOf({ host, port, caPem }: RunningGateway, path: string): Promise<number | undefined> {
+  const { promise, resolve, reject } = Promise.withResolvers<number | undefined>();
+  const asked = request({ host, port, path, ca: caPem, agent: false }, (response) => {
+    response.resume();
+    response.on('end', () => resolve(response.statusCode));
+  });
+  asked.on('error', reject);
+  asked.end();
+  return promise;
+}
+
+describe('a gateway', () => {
+  it('brings requests to the API server as the caller, from the start to the end', async () => {
+    const { gateway, upstream } = await start({ checkRights: false, portal: false });
+    expect(gateway.opsAddress).toBeUndefined();
+    expect(await statusOf(gateway, '/version')).toBe(200);
+    expect(upstream.requests).toEqual(['GET /version']);
+    expect(upstream.impersonated[0]).toBe('alice@example.com');
+    await gateway.close(1000);
+    await expect(statusOf(gateway, '/version')).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+  });
+
+  it('that cannot listen is none, and leaves nothing open', async () => {
+    const { gateway, start: another } = await start({ checkRights: false });
+    const listen = `127.0.0.1:${gateway.port}`;
+    await expect(another({ checkRights: false, listen })).rejects.toMatchObject({
+      code: 'CONFIG_INVALID',
+      message: expect.stringContaining(`listen ${listen}`),
+    });
+    expect(await statusOf(gateway, '/version')).toBe(200);
+  });
+
+  it('has a portal only where the settings want one', async () => {
+    const { gateway, start: another } = await start({ checkRights: false, portal: false });
+    expect(await statusOf(gateway, '/-/recordings')).toBe(404);
+    expect(await statusOf(await another({ checkRights: false, portal: true }), '/-/recordings')).not.toBe(
+      404,
+    );
+    await expect(
+      another({ checkRights: false, portal: false, portalRecorders: 'rec.ts.net' }),
+    ).rejects.toThrow('rec.ts.net is neither a tag nor ip:port');
+  });
+});
+
+describe('a gateway whose own account may do too much', () => {
+  it('says so when it starts, and goes on', async () => {
+    const { gateway, upstream, log } = await start({ checkRights: true });
+    // the double's account may do what it needs and nothing else
+    await expect.poll(() => upstream.requests.join()).toContain('selfsubjectrulesreviews');
+    expect(await statusOf(gateway, '/version')).toBe(200);
+    expect(log()).not.toContain('own account');
+  });
+
+  it.each([
+    ['may everything', () => true, 'may-nothing-else'],
+    ['may not impersonate', () => false, 'may-impersonate'],
+  ])('names the check: it %s', async (_, allowed, check) => {
+    const upstream = await startApiServerDouble();
+    closers.push(() => upstream.close());
+    upstream.allowed = allowed;
+    const lines: string[] = [];
+    const log = createLogger({ level: 'warn', destination: { write: (line) => void lines.push(line) } });
+    const about = { apiServer: upstream.apiServer, podName: undefined, log };
+    const { signal } = new AbortController();
+    await warnOfRights({ ...about, mode: 'noauth' }, signal);
+    expect(upstream.requests).toEqual([]);
+    await warnOfRights({ ...about, mode: 'auth' }, signal);
+    expect(lines.map((line) => (JSON.parse(line) as { check: string }).check)).toEqual([check]);
+  });
+});
+
+it('a portal that is off is nothing, and still names what is no recorder', async () => {
+  const tailnet = {} as Parameters<typeof openPortal>[1];
+  const deps = {} as Parameters<typeof openPortal>[2];
+  const settings = { portal: false, portalPort: undefined };
+  expect(await openPortal({ ...settings, portalRecorders: [] }, tailnet, deps)).toBeUndefined();
+  await expect(openPortal({ ...settings, portalRecorders: ['rec'] }, tailnet, deps)).rejects.toThrow(
+    'neither a tag nor ip:port',
+  );
+});
