@@ -27,6 +27,8 @@ export default defineConfig({
     runner: join(import.meta.dirname, 'runner.ts'),
     testTimeout: 120_000,
     hookTimeout: 120_000,
+    // as everywhere: a busy machine must not break what is not changed
+    expect: { poll: { interval: 20, timeout: 60_000 } },
     pool: 'forks',
     passWithNoTests: true,
     // the same searches each time

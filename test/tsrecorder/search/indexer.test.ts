@@ -1,0 +1,260 @@
+/** What the indexer asks of its index, in which order, and what it does when that fails: over a store and an index that is none. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { EXTRACTOR } from '../../../src/search/search-index.ts';
+import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
+import { startIndexer, type Indexer, type IndexerOptions } from '../../../src/tsrecorder/search/indexer.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import { createRig, HEADER, uploadWhole, type Rig } from '../recorder-rig.ts';
+
+type Asked = readonly [operation: string, ask: Record<string, unknown>];
+
+/** An index in this process that remembers what it was asked. */
+class FakeIndex {
+  readonly asked: Asked[] = [];
+  /** By operation: what it answers, or throws, instead. */
+  readonly answers = new Map<string, () => unknown>();
+  isGone = false;
+  killed = 0;
+  closed = 0;
+
+  readonly client = this as unknown as IndexClient;
+
+  async ask(operation: string, ask: Record<string, unknown> | null): Promise<unknown> {
+    if (this.isGone) throw new Error('the process of the index has ended');
+    this.asked.push([operation, ask ?? {}]);
+    const answer = this.answers.get(operation);
+    if (answer !== undefined) return answer();
+    if (operation === 'ids') return [];
+    if (operation === 'begin') return 'begun';
+    if (operation === 'status') return { sessions: 3, partial: 1, bytes: 7 };
+    return null;
+  }
+
+  kill(): void {
+    this.killed += 1;
+    this.isGone = true;
+  }
+
+  async close(): Promise<void> {
+    this.closed += 1;
+  }
+
+  of(operation: string): readonly Record<string, unknown>[] {
+    return this.asked.filter(([name]) => name === operation).map(([, ask]) => ask);
+  }
+
+  /** Which recordings were begun, in order. */
+  begun(): readonly string[] {
+    return this.of('begin').map(({ doc }) => (doc as { names: { id: string } }).names.id);
+  }
+}
+
+const cleanUps: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanUp of cleanUps.splice(0).reverse()) await cleanUp();
+});
+
+/** A store with recordings, oldest first. */
+async function storeWith(...texts: readonly string[]): Promise<{ rig: Rig; ids: readonly string[] }> {
+  const rig = await createRig();
+  cleanUps.push(() => rig[Symbol.asyncDispose]());
+  for (const text of texts) await uploadWhole(rig.recorder, `${HEADER}[1,"o","${text}"]\n`);
+  const ids = (await rig.list()).map(({ id }) => id).toReversed();
+  expect(ids).toHaveLength(texts.length);
+  return { rig, ids };
+}
+
+async function open(
+  rig: Rig,
+  start: () => Promise<FakeIndex>,
+  options: Partial<IndexerOptions> = {},
+): Promise<Indexer> {
+  const indexer = startIndexer({
+    store: await createDiskStore(rig.directory, { readOnly: true }),
+    catalog: rig.recorder.catalog,
+    live: () => [],
+    text: 'all',
+    start: async () => (await start()).client,
+    now: () => performance.now(),
+    liveMs: 5,
+    reconcileMs: 1e9,
+    restartMs: 1,
+    log: createSilentLogger(),
+    ...options,
+  });
+  cleanUps.push(() => indexer.close());
+  return indexer;
+}
+
+const version = (text: string): unknown => expect.stringMatching(new RegExp(`\\.${EXTRACTOR}\\.${text}$`));
+
+describe('an indexer', () => {
+  it('feeds what the store has, the newest first, and is ready when there is no more', async () => {
+    const { rig, ids } = await storeWith('alpha', 'beta', 'gamma');
+    const index = new FakeIndex();
+    const began = Promise.withResolvers<void>();
+    const go = Promise.withResolvers<void>();
+    index.answers.set('begin', async () => {
+      began.resolve();
+      await go.promise;
+      return 'begun';
+    });
+    const indexer = await open(rig, async () => index);
+    await began.promise;
+    expect(await indexer.progress()).toMatchObject({ state: 'building', backlog: 2, sessions: 3, bytes: 7 });
+    go.resolve();
+    await indexer.settled();
+    expect(await indexer.progress()).toMatchObject({ state: 'ready', backlog: 0, lagSeconds: 0 });
+    expect(index.begun()).toEqual(ids.toReversed());
+    for (const { doc, isLive } of index.of('begin'))
+      expect([doc, isLive]).toEqual([
+        expect.objectContaining({ version: version('all'), text: 'all' }),
+        false,
+      ]);
+    const keys = index.of('begin').map(({ key }) => key);
+    expect(new Set(keys).size).toBe(3);
+    expect(index.of('finish')).toEqual(keys.map((key) => ({ key })));
+    expect(index.of('feed').map(({ key }) => key)).toEqual(keys);
+    expect(Buffer.from(index.of('feed')[0]!['bytes'] as Uint8Array).toString()).toContain('gamma');
+    expect(index.of('remove')).toEqual([]);
+  });
+
+  it('takes what has just been stored before what lies there, once, and nothing that is no recording', async () => {
+    const { rig, ids } = await storeWith('alpha', 'beta', 'gamma');
+    const index = new FakeIndex();
+    const began = Promise.withResolvers<void>();
+    const go = Promise.withResolvers<void>();
+    index.answers.set('begin', async () => {
+      began.resolve();
+      await go.promise;
+      return 'begun';
+    });
+    const indexer = await open(rig, async () => index);
+    await began.promise;
+    indexer.stored(ids[0]!);
+    indexer.stored(ids[0]!);
+    indexer.stored('no recording');
+    expect((await indexer.progress()).backlog).toBe(3);
+    go.resolve();
+    await indexer.settled();
+    expect(index.begun()).toEqual([ids[2], ids[0], ids[1], ids[0]]);
+  });
+
+  it('feeds nothing of what the index has, or when only names are indexed', async () => {
+    const { rig } = await storeWith('alpha');
+    const index = new FakeIndex();
+    index.answers.set('begin', () => 'same');
+    await (await open(rig, async () => index)).settled();
+    expect(index.asked.map(([operation]) => operation)).toEqual(['ids', 'begin']);
+    const names = new FakeIndex();
+    await (await open(rig, async () => names, { text: 'off' })).settled();
+    expect(names.asked.map(([operation]) => operation)).toEqual(['ids', 'begin', 'finish']);
+  });
+
+  it('leaves alone what the index has of this version, and takes out what the store has not', async () => {
+    const { rig, ids } = await storeWith('alpha', 'beta');
+    const gone = 'nGONE_2026-01-01T00:00:00Z';
+    const index = new FakeIndex();
+    index.answers.set('ids', () => [
+      { id: ids[0], version: `1.${EXTRACTOR}.all` },
+      { id: ids[1], version: `1.${EXTRACTOR}.commands` },
+      { id: gone, version: `1.${EXTRACTOR}.all` },
+    ]);
+    const indexer = await open(rig, async () => index);
+    await indexer.settled();
+    expect(index.begun()).toEqual([ids[1]]);
+    expect(index.of('remove')).toEqual([{ ids: [gone], compact: true }]);
+    indexer.removed([ids[0]!]);
+    await indexer.settled();
+    expect(index.of('remove')).toEqual([
+      { ids: [gone], compact: true },
+      { ids: [ids[0]], compact: true },
+    ]);
+  });
+
+  it('takes out what the catalogue does not find any more', async () => {
+    const { rig, ids } = await storeWith('alpha');
+    const index = new FakeIndex();
+    const indexer = await open(rig, async () => index, { catalog: { find: async () => undefined } });
+    await expect.poll(() => index.of('remove')).toEqual([{ ids, compact: true }]);
+    expect(index.begun()).toEqual([]);
+    await indexer.settled();
+  });
+
+  it('compares again after its time, and not before', async () => {
+    const { rig } = await storeWith('alpha');
+    const index = new FakeIndex();
+    let now = 0;
+    const indexer = await open(rig, async () => index, { now: () => now, reconcileMs: 100 });
+    await indexer.settled();
+    now = 99;
+    indexer.removed([]);
+    await indexer.settled();
+    expect(index.of('ids')).toHaveLength(1);
+    now = 100;
+    await expect.poll(() => index.of('ids').length).toBe(2);
+  });
+
+  it('drops what it cannot read, tells so, and goes on with the next', async () => {
+    const { rig, ids } = await storeWith('alpha', 'beta');
+    const index = new FakeIndex();
+    let feeds = 0;
+    index.answers.set('feed', () => {
+      feeds += 1;
+      if (feeds === 1) throw new Error('unreadable');
+      return null;
+    });
+    const indexer = await open(rig, async () => index);
+    await indexer.settled();
+    const [first, second] = index.of('begin').map(({ key }) => key);
+    expect(index.of('drop')).toEqual([{ key: first }]);
+    expect(index.of('finish')).toEqual([{ key: second }]);
+    expect(index.begun()).toEqual(ids.toReversed());
+    expect(index.killed).toBe(0);
+    expect((await indexer.progress()).state).toBe('ready');
+  });
+
+  it('says that it cannot, and begins from the start with a fresh process', async () => {
+    const { rig, ids } = await storeWith('alpha');
+    const indexes = [new FakeIndex(), new FakeIndex()];
+    const [ill, well] = indexes as [FakeIndex, FakeIndex];
+    const again = Promise.withResolvers<void>();
+    ill.answers.set('feed', () => {
+      ill.isGone = true;
+      throw new Error('it has ended');
+    });
+    let started = 0;
+    const indexer = await open(rig, async () => {
+      started += 1;
+      if (started === 2) await again.promise;
+      return indexes[started - 1]!;
+    });
+    await expect.poll(async () => (await indexer.progress()).state).toBe('unavailable');
+    expect(await indexer.progress()).toMatchObject({ problem: 'it has ended', sessions: 0 });
+    expect(ill.killed).toBe(1);
+    again.resolve();
+    await expect.poll(() => well.of('finish').length).toBe(1);
+    expect(well.begun()).toEqual(ids);
+    expect(started).toBe(2);
+    const progress = await indexer.progress();
+    expect(progress.problem).toBeUndefined();
+    expect(progress.sessions).toBe(3);
+  });
+
+  it('tries again when no process can be started', async () => {
+    const { rig } = await storeWith('alpha');
+    const index = new FakeIndex();
+    let started = 0;
+    const indexer = await open(rig, async () => {
+      started += 1;
+      if (started < 3) throw new Error('no room');
+      return index;
+    });
+    await indexer.settled();
+    expect(started).toBe(3);
+    await indexer.close();
+    expect(index.closed).toBe(1);
+    expect(index.killed).toBe(0);
+  });
+});
