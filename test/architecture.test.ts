@@ -117,7 +117,7 @@ const READS_CLOCKS: ReadonlySet<string> = new Set([
   'proxy/session/relay-direction.ts',
   'tsrecorder/evidence/evidence-log.ts',
   'tsrecorder/intake/upload-session.ts',
-  'tsrecorder/spool/spool-file.ts',
+  'tsrecorder/files/append-file.ts',
 ]);
 
 /** Only tests use these, and they are where they belong: what undoes or shows what stands beside them. */

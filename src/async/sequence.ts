@@ -10,3 +10,13 @@ export function createSequence(): Sequence {
     return run;
   };
 }
+
+/** Calls that wait for their turn share one run of `work`: it begins after all of them. */
+export function createSharedStep(inTurn: Sequence, work: () => Promise<void>): () => Promise<void> {
+  let waiting: Promise<void> | undefined;
+  return () =>
+    (waiting ??= inTurn(() => {
+      waiting = undefined;
+      return work();
+    }));
+}

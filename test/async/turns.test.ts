@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { createGatekeeper } from '../../src/async/gatekeeper.ts';
-import { createSequence } from '../../src/async/sequence.ts';
+import { createSequence, createSharedStep } from '../../src/async/sequence.ts';
 import { settle } from '../operator/fake-clock.ts';
 
 /** Work that a test ends. */
@@ -43,6 +43,44 @@ describe('a sequence', () => {
     const next = inTurn(() => 'next');
     await expect(failed).rejects.toThrow('broken');
     expect(await next).toBe('next');
+  });
+});
+
+describe('a shared step', () => {
+  it('is one run for all that wait, and another one for those that come while it runs', async () => {
+    const { begun, of, end } = work();
+    const inTurn = createSequence();
+    const names = ['one', 'two'];
+    const step = createSharedStep(inTurn, async () => {
+      await of(names.shift() ?? 'three')();
+    });
+    const first = [step(), step()];
+    expect(begun).toEqual([]);
+    await settle();
+    expect(begun).toEqual(['one']);
+    const second = [step(), step()];
+    await settle();
+    expect(begun).toEqual(['one']);
+    end('one');
+    await Promise.all(first);
+    await settle();
+    expect(begun).toEqual(['one', 'two']);
+    end('two');
+    await Promise.all(second);
+    expect(begun).toEqual(['one', 'two']);
+  });
+
+  it('fails for all of its callers, and runs again for the next', async () => {
+    let fails = true;
+    const step = createSharedStep(createSequence(), () =>
+      fails ? Promise.reject(new Error('broken')) : Promise.resolve(),
+    );
+    expect((await Promise.allSettled([step(), step()])).map(({ status }) => status)).toEqual([
+      'rejected',
+      'rejected',
+    ]);
+    fails = false;
+    await step();
   });
 });
 

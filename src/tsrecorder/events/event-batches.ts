@@ -6,12 +6,13 @@
  * events/2026-07-29/2026-07-29T11:45:08.133861649Z_<recorder>.ndjson
  * ```
  */
-import { open, readFile, readdir, stat, truncate, type FileHandle } from 'node:fs/promises';
+import { readFile, readdir, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createSequence } from '../../async/sequence.ts';
+import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { isSystemError, removeFile, syncDirectory } from '../files/durable-files.ts';
+import { AppendFile } from '../files/append-file.ts';
+import { isSystemError, removeFile, storageError, syncDirectory } from '../files/durable-files.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 import { parseTime } from '../store/key.ts';
 
@@ -63,9 +64,8 @@ export function batchTime(name: string): bigint | undefined {
 }
 
 interface OpenBatch {
-  readonly file: string;
-  readonly handle: FileHandle;
-  bytes: number;
+  readonly name: string;
+  readonly file: AppendFile;
 }
 
 /** One per spool directory. What an earlier process left is stored first. */
@@ -80,8 +80,8 @@ class Batches implements EventBatches {
   #batch: OpenBatch | undefined;
   #pending: string[] = [];
   #firstTime = '';
-  #queued: Promise<void> | undefined;
   readonly #exclusively = createSequence();
+  readonly #written = createSharedStep(this.#exclusively, () => this.#write());
   #period: NodeJS.Timeout | undefined;
   #retry: NodeJS.Timeout | undefined;
   #closed = false;
@@ -94,11 +94,7 @@ class Batches implements EventBatches {
     if (this.#pending.length === 0) this.#firstTime = time;
     // line feeds can only stand between the tokens of JSON
     this.#pending.push(`${event.trim().replaceAll(/[\r\n]/g, ' ')}\n`);
-    this.#queued ??= this.#exclusively(async () => {
-      this.#queued = undefined;
-      await this.#write();
-    });
-    return this.#queued;
+    return this.#written();
   }
 
   waiting(): Promise<ReadonlyMap<string, string>> {
@@ -139,29 +135,21 @@ class Batches implements EventBatches {
     this.#pending = [];
     const bytes = Buffer.from(lines.join(''));
     try {
-      const batch = this.#batch ?? (await this.#begin(this.#firstTime));
-      this.#batch = batch;
-      // what a write that failed has left
-      await batch.handle.truncate(batch.bytes);
-      const { bytesWritten } = await batch.handle.write(bytes, 0, bytes.length, batch.bytes);
-      if (bytesWritten < bytes.length) throw new TailcastError('STORE_FAILED', 'no space left on device');
-      await batch.handle.datasync();
-      batch.bytes += bytes.length;
+      this.#batch ??= await this.#begin(this.#firstTime);
+      await this.#batch.file.append([bytes]);
     } catch (error) {
-      if (error instanceof TailcastError) throw error;
-      const code = error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
-      throw new TailcastError('STORE_FAILED', code, { cause: error });
+      throw storageError(error);
     }
-    if (this.#batch.bytes >= this.#options.maxBatchBytes) void this.#endAndStore();
+    if (this.#batch.file.bytes >= this.#options.maxBatchBytes) void this.#endAndStore();
   }
 
   async #begin(time: string): Promise<OpenBatch> {
     const { directory, recorder, periodMs } = this.#options;
-    const file = `${time}_${recorder}.ndjson`;
-    const handle = await open(join(directory, file), 'wx+', 0o600);
+    const name = `${time}_${recorder}.ndjson`;
+    const file = await AppendFile.open(join(directory, name), 'new');
     await syncDirectory(directory);
     if (!this.#closed) this.#period = setTimeout(() => void this.#endAndStore(), periodMs);
-    return { file, handle, bytes: 0 };
+    return { name, file };
   }
 
   async #endAndStore(): Promise<void> {
@@ -174,14 +162,14 @@ class Batches implements EventBatches {
       clearTimeout(this.#period);
       const batch = this.#batch;
       this.#batch = undefined;
-      await batch?.handle.close();
+      await batch?.file.close();
     });
   }
 
   /** Stores every batch that is over. Never rejects: what fails is tried again later. */
   async #storeOver(): Promise<void> {
     try {
-      for (const file of await this.#files()) if (file !== this.#batch?.file) await this.#store(file);
+      for (const file of await this.#files()) if (file !== this.#batch?.name) await this.#store(file);
     } catch (error) {
       this.#options.onFailure();
       this.#options.log.error(

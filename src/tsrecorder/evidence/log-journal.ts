@@ -2,10 +2,11 @@
  * The part of a recorder's log that is not in the store yet, in one append-only file. An entry counts once it is
  * durable here; from here it is published. The first line says where the published part ends.
  */
-import { open as openFile, readFile, rename, type FileHandle } from 'node:fs/promises';
+import { readFile, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { z } from 'zod';
-import { createSequence } from '../../async/sequence.ts';
+import { createSequence, createSharedStep } from '../../async/sequence.ts';
+import { AppendFile, cutFile } from '../files/append-file.ts';
 import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
 import { NO_HASH, encodeEntry, hashLine, parseEntry, type LogEvent, type LogHead } from './log-entry.ts';
 
@@ -54,24 +55,22 @@ interface Loaded {
 export class LogJournal {
   readonly log: string;
   readonly #path: string;
-  #file: FileHandle;
+  #file: AppendFile;
   #base: Base;
   /** Not published, in order: the first `#durable` of them are durable. */
   #entries: JournalEntry[];
   #durable: number;
-  #fileBytes: number;
   #open: Map<string, OpenStart>;
-  #queued: Promise<void> | undefined;
   readonly #exclusively = createSequence();
+  readonly #written = createSharedStep(this.#exclusively, () => this.#write());
 
-  private constructor(path: string, file: FileHandle, { base, entries, fileBytes }: Loaded) {
+  private constructor(path: string, file: AppendFile, { base, entries }: Loaded) {
     this.log = base.log;
     this.#path = path;
     this.#file = file;
     this.#base = base;
     this.#entries = [...entries];
     this.#durable = entries.length;
-    this.#fileBytes = fileBytes;
     this.#open = openOf(base);
     for (const entry of entries) follow(this.#open, entry);
   }
@@ -96,7 +95,8 @@ export class LogJournal {
     }
     const current = loaded ?? load(await readFile(path, 'utf8'));
     if (current === undefined) throw new TypeError('a new journal can be read');
-    const journal = new LogJournal(path, await openFile(path, 'r+'), current);
+    await cutFile(path, current.fileBytes);
+    const journal = new LogJournal(path, await AppendFile.open(path, current.fileBytes), current);
     return { journal, isNew: loaded === undefined, damaged: text !== undefined && loaded === undefined };
   }
 
@@ -133,11 +133,7 @@ export class LogJournal {
 
   /** Makes everything appended before the call durable. Calls that wait share one fsync. */
   sync(): Promise<void> {
-    this.#queued ??= this.#exclusively(async () => {
-      this.#queued = undefined;
-      await this.#write();
-    });
-    return this.#queued;
+    return this.#written();
   }
 
   /**
@@ -150,13 +146,9 @@ export class LogJournal {
       const content = encodeBase(this.#base) + lines.map((line) => `${line}\n`).join('');
       const loaded = load(content);
       if (loaded?.entries.length !== lines.length) throw new TypeError('the entries do not continue the log');
-      await replaceFile(this.#path, content);
-      const file = await openFile(this.#path, 'r+');
-      await this.#file.close();
-      this.#file = file;
+      await this.#replace(content);
       this.#entries = [...loaded.entries];
       this.#durable = loaded.entries.length;
-      this.#fileBytes = loaded.fileBytes;
       this.#open = openOf(this.#base);
       for (const entry of loaded.entries) follow(this.#open, entry);
     });
@@ -177,15 +169,10 @@ export class LogJournal {
         open: [...open].map(encodeOpen),
       };
       const kept = this.#entries.slice(count, this.#durable).map(({ line }) => `${line}\n`);
-      const content = encodeBase(base) + kept.join('');
-      await replaceFile(this.#path, content);
-      const file = await openFile(this.#path, 'r+');
-      await this.#file.close();
-      this.#file = file;
+      await this.#replace(encodeBase(base) + kept.join(''));
       this.#base = base;
       this.#entries = this.#entries.slice(count);
       this.#durable -= count;
-      this.#fileBytes = Buffer.byteLength(content);
     });
   }
 
@@ -196,15 +183,15 @@ export class LogJournal {
   async #write(): Promise<void> {
     const pending = this.#entries.slice(this.#durable);
     if (pending.length === 0) return;
-    const bytes = Buffer.from(pending.map(({ line }) => `${line}\n`).join(''));
-    // what a write that failed has left
-    await this.#file.truncate(this.#fileBytes);
-    const { bytesWritten } = await this.#file.write(bytes, 0, bytes.length, this.#fileBytes);
-    if (bytesWritten < bytes.length)
-      throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' });
-    await this.#file.datasync();
-    this.#fileBytes += bytes.length;
+    await this.#file.append([Buffer.from(pending.map(({ line }) => `${line}\n`).join(''))]);
     this.#durable += pending.length;
+  }
+
+  async #replace(content: string): Promise<void> {
+    await replaceFile(this.#path, content);
+    const file = await AppendFile.open(this.#path, Buffer.byteLength(content));
+    await this.#file.close();
+    this.#file = file;
   }
 }
 

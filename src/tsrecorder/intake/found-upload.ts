@@ -1,8 +1,9 @@
 /** What there is of an upload when it is over, whether it went well or not. */
 import { parseHead, type CastHead } from '../library/cast-head.ts';
 import { readPart, type OverUpload } from './finisher.ts';
+import { cutFile } from '../files/append-file.ts';
 import { createSessionFacts } from '../library/session-facts.ts';
-import { cutFile, readSpool, removeSpool, type RecoveredSpool } from '../spool/spool-file.ts';
+import { readSpool, removeSpool, type RecoveredSpool } from '../spool/spool-file.ts';
 import type { UploadSession } from './upload-session.ts';
 
 export type FoundUpload = Omit<OverUpload, 'clean' | 'awaited' | 'cutReason' | 'endedAt'>;

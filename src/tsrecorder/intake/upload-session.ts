@@ -20,18 +20,13 @@ import { TailcastError } from '../../errors.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import { MAX_ANNOTATION_LENGTH } from '../../wire/recorder-api/annotation.ts';
 import { parseHead, stampHead, type CastHead } from '../library/cast-head.ts';
+import { cutFile } from '../files/append-file.ts';
 import { storageError } from '../files/durable-files.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts, type SessionFacts } from '../library/session-facts.ts';
 import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
-import {
-  createSpoolFile,
-  cutFile,
-  spoolPaths,
-  type SpoolFile,
-  type SpoolPaths,
-} from '../spool/spool-file.ts';
+import { createSpoolFile, spoolPaths, type SpoolFile, type SpoolPaths } from '../spool/spool-file.ts';
 import { encodeEnd, encodeMeta, encodeNote, type SpoolMeta } from '../spool/spool-journal.ts';
 
 /** What the transport of an upload is told. */

@@ -3,10 +3,11 @@
  * `<id>.notes`, its journal. Appending is free of I/O; `commit` writes and fsyncs what was appended.
  */
 import { createReadStream } from 'node:fs';
-import { open, readdir, stat, truncate, type FileHandle } from 'node:fs/promises';
+import { open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TailcastError } from '../../errors.ts';
-import { isSystemError, writeAll, removeFile } from '../files/durable-files.ts';
+import { AppendFile } from '../files/append-file.ts';
+import { isSystemError, removeFile } from '../files/durable-files.ts';
 import { readLines } from '../../wire/lines.ts';
 import { PendingBytes } from './pending-bytes.ts';
 import { parseJournalLine, type JournalNote, type SpoolMeta } from './spool-journal.ts';
@@ -69,33 +70,26 @@ export function createSpoolFile(
     readonly onSync: (durationMs: number) => void;
   },
 ): SpoolFile {
-  let notes: FileHandle | undefined;
-  let cast: FileHandle | undefined;
+  let notes: AppendFile | undefined;
+  let cast: AppendFile | undefined;
   let pendingCast = new PendingBytes();
   let pendingNotes = new PendingBytes();
   let pendingBytes = 0;
   let { castBytes, notesBytes } = options;
 
-  async function openFiles(): Promise<readonly [FileHandle, FileHandle]> {
-    const flags = options.append ? 'a' : 'ax';
+  async function openFiles(): Promise<readonly [AppendFile, AppendFile]> {
+    const { append } = options;
     // NOTE: the journal first: a cast without one could not be attributed
-    notes ??= await open(paths.notes, flags, 0o600);
-    cast ??= await open(paths.cast, flags, 0o600);
+    notes ??= await AppendFile.open(paths.notes, append ? options.notesBytes : 'new');
+    cast ??= await AppendFile.open(paths.cast, append ? options.castBytes : 'new');
     await options.syncEntries();
     return [notes, cast];
   }
 
-  async function sync(file: FileHandle): Promise<void> {
-    const startedAt = performance.now();
-    await file.datasync();
-    options.onSync(performance.now() - startedAt);
-  }
-
-  async function write(file: FileHandle, taken: PendingBytes): Promise<void> {
+  async function write(file: AppendFile, taken: PendingBytes): Promise<void> {
     const parts = taken.parts();
     if (parts.length === 0) return;
-    await writeAll(file, parts);
-    await sync(file);
+    await file.append(parts, options.onSync);
     taken.release();
   }
 
@@ -206,19 +200,6 @@ async function* journalLines(
 export async function removeSpool(paths: SpoolPaths): Promise<void> {
   await removeFile(paths.cast);
   await removeFile(paths.notes);
-}
-
-/** Cuts a file to `bytes`, durably, if it is longer. */
-export async function cutFile(path: string, bytes: number): Promise<void> {
-  const { size } = await stat(path);
-  if (size <= bytes) return;
-  await truncate(path, bytes);
-  const file = await open(path, 'r+');
-  try {
-    await file.datasync();
-  } finally {
-    await file.close();
-  }
 }
 
 /** Length of a file up to and with its last line feed, searched from the end. */
