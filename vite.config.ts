@@ -1,7 +1,8 @@
+import { createHash } from 'node:crypto';
 import { brotliCompressSync, constants } from 'node:zlib';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { defineConfig, type Plugin } from 'vite';
+import { build, defineConfig, type Plugin } from 'vite';
 
 /** Writes what is served compressed beside each file, once, and as small as it gets. */
 function compressed(): Plugin {
@@ -18,9 +19,95 @@ function compressed(): Plugin {
   };
 }
 
+const OFFLINE_MODULE = 'virtual:offline-page';
+
+/**
+ * The page of an exported recording: one file with its script and its style in it, whose policy allows these two and nothing
+ * else. For whoever exports on the page it is a module, for the command line `offline.html`.
+ */
+function offlinePage(): Plugin {
+  let page: Promise<string> | undefined;
+  const made = (): Promise<string> => (page ??= buildOfflinePage());
+  return {
+    name: 'offline-page',
+    resolveId: (id) => (id === OFFLINE_MODULE ? `\0${OFFLINE_MODULE}` : undefined),
+    load: async (id) =>
+      id === `\0${OFFLINE_MODULE}` ? `export default ${JSON.stringify(await made())};` : undefined,
+    async generateBundle() {
+      this.emitFile({ type: 'asset', fileName: 'offline.html', source: await made() });
+    },
+  };
+}
+
+async function buildOfflinePage(): Promise<string> {
+  const built = await build({
+    configFile: false,
+    root: 'src/player',
+    logLevel: 'warn',
+    build: {
+      write: false,
+      target: 'es2022',
+      cssCodeSplit: false,
+      modulePreload: false,
+      rollupOptions: {
+        input: 'src/player/offline.tsx',
+        output: { format: 'iife' },
+        checks: { pluginTimings: false },
+      },
+    },
+  });
+  const [result] = [built].flat();
+  if (result === undefined || !('output' in result)) throw new Error('the offline page was not built');
+  let script = '';
+  let style = '';
+  for (const file of result.output) {
+    if (file.type === 'chunk') script += file.code;
+    else if (file.fileName.endsWith('.css')) style += Buffer.from(file.source).toString();
+    else throw new Error(`the offline page wants another file: ${file.fileName}`);
+  }
+  // a script ends where this stands, whatever it is in
+  if (/<\/script|<!--/i.test(script) || /<\/style/i.test(style)) throw new Error('it cannot stand in a page');
+  const digest = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
+  const policy = [
+    "default-src 'none'",
+    `script-src ${digest(script)}`,
+    `style-src ${digest(style)}`,
+    "base-uri 'none'",
+    "form-action 'none'",
+  ].join('; ');
+  return [
+    '<!doctype html>',
+    '<html lang="en">',
+    '<head>',
+    '<meta charset="utf-8" />',
+    `<meta http-equiv="Content-Security-Policy" content="${policy}" />`,
+    '<meta name="viewport" content="width=device-width, initial-scale=1" />',
+    '<meta name="color-scheme" content="light dark" />',
+    '<title>tailcast recording</title>',
+    `<style>${style}</style>`,
+    '</head>',
+    '<body>',
+    '<div id="app"><p class="notice">Loading…</p></div>',
+    '<noscript>The player needs JavaScript.</noscript>',
+    // first, so that a file that was cut off can say so
+    `<script>${script}</script>`,
+    '<!--bundle-->',
+    '</body>',
+    '</html>',
+    '',
+  ].join('\n');
+}
+
 export default defineConfig({
   root: 'src/player',
   base: './',
-  plugins: [compressed()],
-  build: { outDir: '../../dist/player', emptyOutDir: true, target: 'es2022', assetsInlineLimit: 0 },
+  plugins: [offlinePage(), compressed()],
+  build: {
+    outDir: '../../dist/player',
+    emptyOutDir: true,
+    target: 'es2022',
+    assetsInlineLimit: 0,
+    // compressing as much as it goes takes most of it, as it should
+    rollupOptions: { checks: { pluginTimings: false } },
+  },
 });

@@ -37,7 +37,7 @@ if (goal === 'build') {
   await step(
     'player',
     'building the player (vite)',
-    ['vite.config.ts', 'src/player', 'src/screen', 'src/wire'],
+    ['vite.config.ts', 'src/player', 'src/bundle', 'src/screen', 'src/wire', 'src/search'],
     () => run(join(bin, 'vite'), ['build', '--logLevel', 'warn']),
   );
   if (command.length === 0) process.stderr.write('tailcast: built: dist/main.js and dist/player\n');

@@ -1,6 +1,7 @@
 /** What `ls` and `play` know of an archive, whatever it is kept in. */
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
+import type { BundleSources } from '../bundle/write-bundle.ts';
 import type { CastBytes } from '../screen/cast-lines.ts';
 
 /** Longest line a cast may have here; our recorder writes far shorter ones. */
@@ -18,6 +19,8 @@ export interface Archive {
   lines(recording: ListedRecording, options: { readonly follow: boolean }): AsyncIterable<string>;
   /** The bytes of the cast, from anywhere. */
   bytes(recording: ListedRecording): CastBytes;
+  /** Gives `use` everything that is known about a recording that is over. */
+  withSources<T>(recording: ListedRecording, use: (sources: BundleSources) => Promise<T>): Promise<T>;
 }
 
 /** Finds by id, by the beginning of an id, or `latest`. */

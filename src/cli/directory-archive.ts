@@ -3,9 +3,12 @@ import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
 import { mergeRemotes } from '../tsrecorder/intake/siblings.ts';
 import { createCatalog, storedElsewhere, type RemoteRecording } from '../tsrecorder/library/catalog.ts';
+import type { CatalogEntry } from '../tsrecorder/library/catalog-entry.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
 import { parseTime } from '../tsrecorder/store/key.ts';
-import type { ReadableStore } from '../tsrecorder/store/store.ts';
+import type { EvidenceStore } from '../tsrecorder/evidence/check-evidence.ts';
+import { withStoredSources } from '../tsrecorder/playback/bundle-sources.ts';
+import { createSilentLogger } from '../observe/logger.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
@@ -16,7 +19,7 @@ const PAGE_SIZE = 200;
 const MAX_CACHED = 10_000;
 
 /** The archive in a store that is open. */
-export function openStoreArchive(store: ReadableStore, signal: AbortSignal): Archive {
+export function openStoreArchive(store: EvidenceStore, signal: AbortSignal): Archive {
   return openJoinedArchive(store, [], signal);
 }
 
@@ -27,7 +30,7 @@ export function openStoreArchive(store: ReadableStore, signal: AbortSignal): Arc
  * @param elsewhere what is in the others; a recording that several have is shown once.
  */
 export function openJoinedArchive(
-  store: ReadableStore,
+  store: EvidenceStore,
   elsewhere: readonly (() => Promise<readonly RemoteRecording[]>)[],
   signal: AbortSignal,
 ): Archive {
@@ -39,6 +42,11 @@ export function openJoinedArchive(
     maxCached: MAX_CACHED,
     now: () => performance.now(),
   });
+  async function entryOf(id: string): Promise<CatalogEntry> {
+    const entry = await catalog.find(id);
+    if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN', id);
+    return entry;
+  }
   const archive: Archive = {
     async *list(query) {
       for (let cursor: string | undefined, first = true; first || cursor !== undefined; first = false) {
@@ -54,20 +62,19 @@ export function openJoinedArchive(
     },
     find: (id) => findRecording(archive, id),
     async *lines({ id }) {
-      const entry = await catalog.find(id);
-      if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN', id);
+      const entry = await entryOf(id);
       yield* readTextLines(readCast(entry, { start: 0, end: entry.recording.bytes }), MAX_LINE_BYTES);
     },
     bytes: ({ id, bytes }) => ({
       bytes,
-      async read(start, end) {
-        const entry = await catalog.find(id);
-        if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN', id);
-        const parts: Uint8Array[] = [];
-        for await (const part of readCast(entry, { start, end })) parts.push(part);
-        return Buffer.concat(parts);
-      },
+      read: async (start, end) =>
+        Buffer.concat(await Array.fromAsync(readCast(await entryOf(id), { start, end }))),
     }),
+    async withSources(recording, use) {
+      const options = { store, signal, nowMs: () => Date.now(), log: createSilentLogger() };
+      const entry = await entryOf(recording.id);
+      return withStoredSources(entry, options, (sources) => use({ ...sources, recording }));
+    },
   };
   return archive;
 }
@@ -79,7 +86,7 @@ function timeOf(name: 'from' | 'to', text: string | undefined): Pick<CatalogQuer
 }
 
 /** What is in a store that is open, for {@link openJoinedArchive}. */
-export function elsewhereInStore(store: ReadableStore): () => Promise<readonly RemoteRecording[]> {
+export function elsewhereInStore(store: EvidenceStore): () => Promise<readonly RemoteRecording[]> {
   return storedElsewhere(store, MAX_CACHED);
 }
 

@@ -14,3 +14,8 @@ export const SEARCH_HELP = `
 
 Put the query in quotes, so that the shell leaves it alone; -- before one that begins with -.
 Exit code: 0 something was found, 1 nothing, 2 the search failed.`;
+
+/** What a recording can be exported as. */
+export const EXPORT_FORMATS = ['html', 'cast', 'txt'] as const;
+export const EXPORT_HELP =
+  'html: one page with player, transcript and evidence; cast: the asciicast; txt: what could be read, with times';

@@ -6,7 +6,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { defaultStateDirectory } from '../config/environment.ts';
 import { TailcastError } from '../errors.ts';
-import type { ReadableStore } from '../tsrecorder/store/store.ts';
+import type { EvidenceStore } from '../tsrecorder/evidence/check-evidence.ts';
 import type { Archive } from './archive.ts';
 import type { ContextOptions } from './context-archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
@@ -93,7 +93,7 @@ async function openStore(store: string, context: CommandContext): Promise<Archiv
   return openStoreArchive(await readableStore(store, context), context.signal);
 }
 
-async function readableStore(store: string, { environment }: CommandContext): Promise<ReadableStore> {
+async function readableStore(store: string, { environment }: CommandContext): Promise<EvidenceStore> {
   const { openStoreForTool } = await import('../compose/recorder-store.ts');
   return (await openStoreForTool({ ...settingsOf(RECORDER_SETTINGS, {}, environment), store })).store;
 }
@@ -117,9 +117,10 @@ async function openPlaces(
 }
 
 /** Where everything is at recorders. */
-const NO_STORE: ReadableStore = {
+const NO_STORE: EvidenceStore = {
   list: async () => [],
   stat: async () => undefined,
+  readDocument: async () => undefined,
   read: () => {
     throw new TailcastError('RECORDING_UNKNOWN');
   },

@@ -1,4 +1,4 @@
-import { Argument, Command, CommanderError, InvalidArgumentError } from 'commander';
+import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { DEMO_SETTINGS } from '../config/demo.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { OPERATOR_SETTINGS } from '../config/operator.ts';
@@ -13,7 +13,7 @@ import { addArchiveOptions } from './archive-options.ts';
 import { addSettingOptions, settingsOf } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
 import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
-import { PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
+import { EXPORT_FORMATS, EXPORT_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from './version.ts';
 
 /** Failures that are more than "it failed". */
@@ -172,6 +172,16 @@ function addTools(command: AddCommand, context: CommandContext): void {
     .action(async (id: string, options: Record<string, unknown>) => {
       const { playRecording } = await import('./play.ts');
       await playRecording(id, options, context);
+    });
+  addArchiveOptions(
+    command('export', 'write a recording into a file that plays it anywhere, with its evidence'),
+  )
+    .argument('<id>', 'an id from `tailcast ls` (its beginning is enough), or `latest`')
+    .addOption(new Option('--format <format>', EXPORT_HELP).choices(EXPORT_FORMATS).default('html'))
+    .option('--output <file>', 'where to; `-` is standard output; default: the id, here')
+    .action(async (id: string, options: Record<string, unknown>) => {
+      const { exportRecording } = await import('./export.ts');
+      await exportRecording(id, options, context);
     });
   command('kubeconfig', 'add gateways to the kubeconfig; the first becomes the current context')
     .argument('<host...>', 'names, addresses or URLs of gateways')

@@ -1,5 +1,9 @@
 /** The archive of `--recorder`: a running recorder's read API. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
+import type { BundleSources } from '../bundle/write-bundle.ts';
+import type { PlayIndex } from '../screen/play-index.ts';
+import { playIndexSchema } from '../tsrecorder/playback/play-index-schema.ts';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { TailcastError, errorText } from '../errors.ts';
@@ -55,9 +59,68 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
         return new Uint8Array(await response.arrayBuffer());
       },
     }),
+    withSources: (recording, use) => use(sourcesAt(base, recording, signal)),
   };
   return archive;
 }
+
+/** What the read API gives out about a recording. */
+function sourcesAt(base: string, recording: ListedRecording, signal: AbortSignal): BundleSources {
+  const path = `recordings/${encodeURIComponent(recording.id)}`;
+  /** Undefined when there is no such thing; waits while it is made. */
+  const get = async (name: string, query: ArchiveQuery): Promise<Response | undefined> => {
+    for (;;) {
+      const response = await optional(request(base, `${path}/${name}`, query, signal));
+      if (response?.status !== 202) return response;
+      await response.body?.cancel();
+      await sleep(ASK_AGAIN_MS, undefined, { signal });
+    }
+  };
+  const bytes = async (response: Response | undefined): Promise<Uint8Array | undefined> =>
+    response === undefined ? undefined : new Uint8Array(await response.arrayBuffer());
+  const watched = { view: '1' };
+  return {
+    recording,
+    async *cast() {
+      const { body } = await request(base, `${path}/cast`, {}, signal);
+      if (body !== null) yield* body;
+    },
+    sidecar: async () => bytes(await get('sidecar', {})),
+    notes: async () => (await get('notes', {}))?.body ?? undefined,
+    evidence: () => fetchJson(base, `${path}/evidence`, watched, signal),
+    async index() {
+      const found = await (await get('playback', watched))?.json();
+      return found === undefined ? undefined : readPlayIndex(found, base);
+    },
+    async frame(number) {
+      const screen = await fetchJson(base, `${path}/playback`, { ...watched, frame: String(number) }, signal);
+      if (typeof screen !== 'string') throw noIndex(base);
+      return screen;
+    },
+    transcript: async () => bytes(await get('transcript', watched)),
+  };
+}
+
+async function optional(asked: Promise<Response>): Promise<Response | undefined> {
+  try {
+    return await asked;
+  } catch (error) {
+    if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
+    throw error;
+  }
+}
+
+function readPlayIndex(value: unknown, base: string): PlayIndex {
+  const { data } = playIndexSchema.safeParse(value);
+  if (data === undefined) throw noIndex(base);
+  return data;
+}
+
+function noIndex(base: string): TailcastError {
+  return new TailcastError('RECORDER_UNREACHABLE', `${base}: what it says of the playback cannot be read`);
+}
+
+const ASK_AGAIN_MS = 500;
 
 const LISTED = RECORDING_SCHEMA.extend({
   part: z
@@ -122,11 +185,7 @@ function describeListed(
     live: undefined,
   };
   const notes = async function* (): AsyncGenerator<Uint8Array> {
-    const answer = await request(base, `${path}/notes`, {}, signal).catch((error: unknown) => {
-      // it has none
-      if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
-      throw error;
-    });
+    const answer = await optional(request(base, `${path}/notes`, {}, signal));
     if (answer !== undefined && answer.body !== null) yield* answer.body;
   };
   const { from = 0, to = recording.bytes, number = 1, headerBytes = 0, headerEnd = 0 } = place ?? {};

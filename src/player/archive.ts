@@ -3,6 +3,7 @@
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcript-document.ts';
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
+import type { Ask } from './recorder-context.ts';
 
 export interface Page {
   readonly recordings: readonly ListedRecording[];
@@ -33,6 +34,7 @@ const PAGE_SIZE = 50;
 
 /** One page of recordings, newest first. Throws an `Error` with the recorder's own sentence. */
 export async function listRecordings(
+  ask: Ask,
   filter: Filter,
   cursor: string | undefined,
   signal: AbortSignal,
@@ -40,13 +42,13 @@ export async function listRecordings(
   const query = new URLSearchParams({ limit: String(PAGE_SIZE) });
   for (const [name, value] of Object.entries(filterQuery(filter))) query.set(name, value);
   if (cursor !== undefined) query.set('cursor', cursor);
-  const page = await fetchJson(`api/v1/recordings?${query}`, signal);
+  const page = await fetchJson(ask, `api/v1/recordings?${query}`, signal);
   if (!isPage(page)) throw new Error('The recorder’s answer is not a list of recordings.');
   return page;
 }
 
-export async function readRecording(id: string, signal: AbortSignal): Promise<ListedRecording> {
-  const recording = decodeRecording(await fetchJson(`${pathOf(id)}?view=1`, signal));
+export async function readRecording(ask: Ask, id: string, signal: AbortSignal): Promise<ListedRecording> {
+  const recording = decodeRecording(await fetchJson(ask, `${pathOf(id)}?view=1`, signal));
   if (recording === undefined) throw new Error('The recorder’s answer is not a recording.');
   return recording;
 }
@@ -58,10 +60,11 @@ export function castAddress(id: string, options: { readonly watched: boolean }):
 
 /** What is derived from a recording for playing it, or how far that is. Undefined when there is none to be had. */
 export async function readPlayIndex(
+  ask: Ask,
   id: string,
   signal: AbortSignal,
 ): Promise<PlayIndex | PlayIndexPending | undefined> {
-  const response = await ask(`${pathOf(id)}/playback?view=1`, signal);
+  const response = await answerOf(ask, `${pathOf(id)}/playback?view=1`, signal);
   if (!response.ok) return undefined;
   const body: unknown = await response.json();
   if (isRecord(body) && typeof body['progress'] === 'number') return { progress: body['progress'] };
@@ -80,18 +83,19 @@ function isPlayIndex(body: unknown): body is PlayIndex {
 }
 
 /** The screen at a keyframe. */
-export async function readFrame(id: string, index: number, signal: AbortSignal): Promise<string> {
-  const screen = await fetchJson(`${pathOf(id)}/playback?view=1&frame=${index}`, signal);
+export async function readFrame(ask: Ask, id: string, index: number, signal: AbortSignal): Promise<string> {
+  const screen = await fetchJson(ask, `${pathOf(id)}/playback?view=1&frame=${index}`, signal);
   if (typeof screen !== 'string') throw new Error('The recorder’s answer is not a screen.');
   return screen;
 }
 
 /** The recording as text, or how far it is made. Undefined when there is none to be had. */
 export async function readTranscript(
+  ask: Ask,
   id: string,
   signal: AbortSignal,
 ): Promise<TranscriptDocument | PlayIndexPending | undefined> {
-  const response = await ask(`${pathOf(id)}/transcript?view=1`, signal);
+  const response = await answerOf(ask, `${pathOf(id)}/transcript?view=1`, signal);
   if (!response.ok) return undefined;
   const body: unknown = await response.json();
   if (isRecord(body) && typeof body['progress'] === 'number') return { progress: body['progress'] };
@@ -149,8 +153,8 @@ interface StoredEvent {
 }
 
 /** Checks the recording, too: takes as long as reading all of it. */
-export async function readEvidence(id: string, signal: AbortSignal): Promise<Evidence> {
-  const body = await fetchJson(`${pathOf(id)}/evidence?view=1`, signal);
+export async function readEvidence(ask: Ask, id: string, signal: AbortSignal): Promise<Evidence> {
+  const body = await fetchJson(ask, `${pathOf(id)}/evidence?view=1`, signal);
   if (!isEvidence(body)) throw new Error('The recorder’s answer cannot be read.');
   return body;
 }
@@ -163,6 +167,11 @@ function isEvidence(body: unknown): body is Evidence {
 
 function isTranscript(body: unknown): body is TranscriptDocument {
   return isRecord(body) && body['version'] === TRANSCRIPT_VERSION && Array.isArray(body['rows']);
+}
+
+/** Where something that belongs to a recording is. */
+export function bytesAt(id: string, name: string): string {
+  return `${pathOf(id)}/${name}`;
 }
 
 function pathOf(id: string): string {
@@ -208,17 +217,23 @@ function startOfDay(day: string, daysLater: number): string | undefined {
   return new Date(Number(match[1]), Number(match[2]) - 1, Number(match[3]) + daysLater).toISOString();
 }
 
-async function fetchJson(path: string, signal: AbortSignal): Promise<unknown> {
-  const response = await ask(path, signal);
+async function fetchJson(ask: Ask, path: string, signal: AbortSignal): Promise<unknown> {
+  const response = await answerOf(ask, path, signal);
   if (!response.ok) throw await failureOf(response);
   return response.json().catch(() => {
     throw new Error('The recorder’s answer cannot be read.');
   });
 }
 
-async function ask(path: string, signal: AbortSignal): Promise<Response> {
+/** @throws Error with a sentence when there is no answer at all. */
+export async function answerOf(
+  ask: Ask,
+  path: string,
+  signal: AbortSignal,
+  headers: Readonly<Record<string, string>> = { accept: 'application/json' },
+): Promise<Response> {
   try {
-    return await fetch(path, { signal, headers: { accept: 'application/json' } });
+    return await ask(path, { signal, headers });
   } catch (error) {
     // a browser says no more than that it failed
     throw signal.aborted ? error : new Error('The recorder cannot be reached.', { cause: error });

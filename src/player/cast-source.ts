@@ -1,7 +1,8 @@
 /** The bytes of a recording, asked of the recorder in ranges; and the lines of a running one, as they come. */
 import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
 import type { CastBytes } from '../screen/cast-lines.ts';
-import { castAddress, failureOf, liveAddress } from './archive.ts';
+import { answerOf, castAddress, failureOf, liveAddress } from './archive.ts';
+import type { Ask } from './recorder-context.ts';
 
 /** A cast that can be played. */
 export interface OpenCast {
@@ -15,13 +16,13 @@ const FIRST_BYTES = 256 * 1024;
 const MAX_HEADER_BYTES = 4 * 1024 * 1024;
 
 /** @throws Error with a sentence for whoever watches. */
-export async function openCast(id: string, signal: AbortSignal): Promise<OpenCast> {
+export async function openCast(ask: Ask, id: string, signal: AbortSignal): Promise<OpenCast> {
   const address = castAddress(id, { watched: true });
-  const { bytes: first, total } = await readRange(address, 0, FIRST_BYTES, signal);
+  const { bytes: first, total } = await readRange(ask, address, 0, FIRST_BYTES, signal);
   let head = first;
   let end = head.indexOf(LINE_FEED);
   if (end < 0 && head.length < total) {
-    head = (await readRange(address, 0, Math.min(total, MAX_HEADER_BYTES), signal)).bytes;
+    head = (await readRange(ask, address, 0, Math.min(total, MAX_HEADER_BYTES), signal)).bytes;
     end = head.indexOf(LINE_FEED);
   }
   const line = new TextDecoder().decode(end < 0 ? head : head.subarray(0, end));
@@ -29,7 +30,7 @@ export async function openCast(id: string, signal: AbortSignal): Promise<OpenCas
     bytes: total,
     async read(from, to, stop) {
       if (to <= first.length) return first.subarray(from, to);
-      return (await readRange(address, from, to, AbortSignal.any([signal, stop]))).bytes;
+      return (await readRange(ask, address, from, to, AbortSignal.any([signal, stop]))).bytes;
     },
   };
   try {
@@ -41,15 +42,14 @@ export async function openCast(id: string, signal: AbortSignal): Promise<OpenCas
 }
 
 async function readRange(
+  ask: Ask,
   address: string,
   start: number,
   end: number,
   signal: AbortSignal,
 ): Promise<{ readonly bytes: Uint8Array; readonly total: number }> {
   const headers = { range: `bytes=${start}-${end - 1}` };
-  const response = await fetch(address, { signal, headers }).catch((error: unknown) => {
-    throw signal.aborted ? error : new Error('The recorder cannot be reached.');
-  });
+  const response = await answerOf(ask, address, signal, headers);
   // nothing stored yet, or nothing at all
   if (response.status === 416) return { bytes: new Uint8Array(), total: 0 };
   if (!response.ok) throw await failureOf(response);

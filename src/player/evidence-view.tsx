@@ -1,7 +1,8 @@
 /** What is known about a recording beside what it shows: checked now, by whom it was signed, who watched, what else happened. */
 import type { ComponentChildren, JSX } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useContext, useEffect, useState } from 'preact/hooks';
 import { readEvidence, type Evidence } from './archive.ts';
+import { Recorder } from './recorder-context.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { stateText, whereText, whoText } from './format.ts';
 import { formatRoute } from './route.ts';
@@ -25,19 +26,22 @@ export function EvidenceView({
   readonly zone: Zone;
 }): JSX.Element {
   const { id, bytes } = recording;
-  const [asked, setAsked] = useState(bytes <= MAX_UNASKED_BYTES);
+  const { ask, exportRecording } = useContext(Recorder);
+  const [asked, setAsked] = useState(bytes <= MAX_UNASKED_BYTES || exportRecording === undefined);
   const [found, setFound] = useState<Evidence | string>();
   useEffect(() => {
     if (!asked) return undefined;
     const gone = new AbortController();
-    readEvidence(id, gone.signal).then(setFound, (error: unknown) => {
+    readEvidence(ask, id, gone.signal).then(setFound, (error: unknown) => {
       if (!gone.signal.aborted) setFound(error instanceof Error ? error.message : String(error));
     });
     return () => gone.abort();
   }, [id, asked]);
   return (
     <section class="evidence" aria-labelledby="evidence-title">
-      <h2 id="evidence-title">Evidence</h2>
+      <h2 id="evidence-title">
+        {exportRecording === undefined ? 'Evidence, as the recorder said it at the export' : 'Evidence'}
+      </h2>
       {asked ? null : (
         <button type="button" onClick={() => setAsked(true)}>
           Check now (reads the whole recording)

@@ -1,9 +1,17 @@
 import { render } from 'preact';
 import { App } from './app.tsx';
+import { exportRecording } from './export-recording.ts';
+import { Recorder, type Ask } from './recorder-context.ts';
 import './style.css';
 
+const ask: Ask = (path, options) => fetch(path, options);
 const root = document.getElementById('app');
 if (root !== null) {
   root.replaceChildren();
-  render(<App />, root);
+  render(
+    <Recorder.Provider value={{ ask, exportRecording: (...wanted) => exportRecording(ask, ...wanted) }}>
+      <App />
+    </Recorder.Provider>,
+    root,
+  );
 }

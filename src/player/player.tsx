@@ -1,8 +1,11 @@
 /** The screen of a recording with everything that moves it. */
 import type { JSX } from 'preact';
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useContext, useEffect, useMemo, useState } from 'preact/hooks';
 import type { Playback } from '../screen/playback.ts';
 import { castAddress } from './archive.ts';
+import { Recorder } from './recorder-context.ts';
+import { recall, remember } from './remember.ts';
+import { saveFile } from './save-file.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { clockText, parseClock } from '../screen/clock-text.ts';
 import { type Zone } from './wall-text.ts';
@@ -99,6 +102,7 @@ export function Player({ recording, startAt, find, zone, onZone }: PlayerProps):
       <Controls
         {...{ recording, playback, state, speed, skips, reads, zone, useSpeed, useSkips, useReads, onZone }}
         onLink={link}
+        tell={tell}
         onHelp={() => setHelps(true)}
       />
       <p class="told" role="status">
@@ -174,12 +178,12 @@ function TranscriptBeside({
 
 /** Whether the transcript is shown, as it was the last time, and what was found in it. */
 function useTranscriptChoice(find: string): TranscriptChoice {
-  const [reads, setReads] = useState(find !== '' || localStorage.getItem(TRANSCRIPT_KEY) === 'shown');
+  const [reads, setReads] = useState(find !== '' || recall(TRANSCRIPT_KEY) === 'shown');
   const [hits, setHits] = useState(NO_MARKS);
   const useReads = (shown: boolean): void => {
     setReads(shown);
     if (!shown) setHits(NO_MARKS);
-    localStorage.setItem(TRANSCRIPT_KEY, shown ? 'shown' : 'hidden');
+    remember(TRANSCRIPT_KEY, shown ? 'shown' : 'hidden');
   };
   useFind(() => useReads(true));
   return { reads, useReads, hits, setHits };
@@ -214,12 +218,13 @@ interface ControlProps {
   readonly useReads: (reads: boolean) => void;
   readonly onZone: () => void;
   readonly onLink: () => void;
+  readonly tell: (text: string) => void;
   readonly onHelp: () => void;
 }
 
 function Controls(props: ControlProps): JSX.Element {
   const { recording, playback, state, speed, skips, reads, zone } = props;
-  const { useSpeed, useSkips, useReads, onZone, onLink, onHelp } = props;
+  const { useSpeed, useSkips, useReads, onZone, onLink, onHelp, tell } = props;
   return (
     <div class="controls">
       <button
@@ -252,6 +257,44 @@ function Controls(props: ControlProps): JSX.Element {
       <button type="button" onClick={onZone} title="Local time or UTC (z)">
         {zone === 'utc' ? 'UTC' : 'Local time'}
       </button>
+      <TakeAway recording={recording} onLink={onLink} tell={tell} />
+      <button type="button" aria-label="Keyboard help" onClick={onHelp}>
+        ?
+      </button>
+    </div>
+  );
+}
+
+/** What a recorder gives out; in an exported file that is all there already. */
+function TakeAway({
+  recording,
+  onLink,
+  tell,
+}: {
+  readonly recording: ListedRecording;
+  readonly onLink: () => void;
+  readonly tell: (text: string) => void;
+}): JSX.Element | null {
+  const { exportRecording } = useContext(Recorder);
+  const [exporting, setExporting] = useState<AbortController>();
+  useEffect(() => () => exporting?.abort(), [exporting]);
+  if (exportRecording === undefined) return null;
+  const run = (stop: AbortController): void => {
+    const onProgress = (share: number): void => tell(`Exporting: ${Math.floor(share * 100)} %.`);
+    onProgress(0);
+    exportRecording(recording, stop.signal, onProgress)
+      .then((file) => {
+        saveFile(`${recording.id}.html`, file);
+        tell(`Exported as ${recording.id}.html.`);
+      })
+      .catch((error: unknown) => {
+        if (!stop.signal.aborted) tell(error instanceof Error ? error.message : String(error));
+      })
+      .finally(() => setExporting(undefined));
+    setExporting(stop);
+  };
+  return (
+    <>
       <button type="button" onClick={onLink}>
         Link to this moment
       </button>
@@ -262,10 +305,15 @@ function Controls(props: ControlProps): JSX.Element {
       >
         Download
       </a>
-      <button type="button" aria-label="Keyboard help" onClick={onHelp}>
-        ?
+      <button
+        type="button"
+        title="One file that plays without a recorder, with its evidence"
+        disabled={exporting !== undefined}
+        onClick={() => run(new AbortController())}
+      >
+        Export
       </button>
-    </div>
+    </>
   );
 }
 

@@ -1,6 +1,8 @@
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import { readRecording } from './archive.ts';
+import { Recorder } from './recorder-context.ts';
+import { recall, remember } from './remember.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { wallText, type Zone } from './wall-text.ts';
 import { durationText, sizeText, stateText, whereText, whoText } from './format.ts';
@@ -22,6 +24,7 @@ export function RecordingView({
   /** What to look for in its transcript. */
   readonly find: string;
 }): JSX.Element {
+  const { ask } = useContext(Recorder);
   const [recording, setRecording] = useState<ListedRecording>();
   const [problem, setProblem] = useState<string>();
   const [zone, setZone] = useZone();
@@ -30,7 +33,7 @@ export function RecordingView({
   useEffect(() => scrollTo(0, 0), [id]);
   useEffect(() => {
     const abort = new AbortController();
-    readRecording(id, abort.signal).then(setRecording, (error: unknown) => {
+    readRecording(ask, id, abort.signal).then(setRecording, (error: unknown) => {
       if (!abort.signal.aborted) setProblem(error instanceof Error ? error.message : String(error));
     });
     return () => abort.abort();
@@ -40,7 +43,7 @@ export function RecordingView({
     const abort = new AbortController();
     const timer = setInterval(() => {
       // A recorder that is away for a moment is no reason to take the screen from the viewer.
-      readRecording(id, abort.signal).then(setRecording, () => undefined);
+      readRecording(ask, id, abort.signal).then(setRecording, () => undefined);
     }, LIVE_REFRESH_MS);
     return () => {
       clearInterval(timer);
@@ -86,11 +89,11 @@ const ZONE_KEY = 'tailcast.zone';
 
 /** The zone in which times are shown: one choice for all recordings. */
 function useZone(): [Zone, (zone: Zone) => void] {
-  const [zone, setZone] = useState<Zone>(() => (localStorage.getItem(ZONE_KEY) === 'utc' ? 'utc' : 'local'));
+  const [zone, setZone] = useState<Zone>(() => (recall(ZONE_KEY) === 'utc' ? 'utc' : 'local'));
   return [
     zone,
     (chosen) => {
-      localStorage.setItem(ZONE_KEY, chosen);
+      remember(ZONE_KEY, chosen);
       setZone(chosen);
     },
   ];

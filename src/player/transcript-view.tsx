@@ -1,8 +1,10 @@
 /** What was shown, as text with times, beside the screen: to read, to find something in, to copy, and to jump from. */
 import type { JSX } from 'preact';
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { TranscriptDocument } from '../search/transcript-document.ts';
 import { readTranscript } from './archive.ts';
+import { saveFile } from './save-file.ts';
+import { Recorder } from './recorder-context.ts';
 import { clockText } from '../screen/clock-text.ts';
 import type { TimelineMark } from './timeline.tsx';
 import { showRow, VirtualRows } from './virtual-rows.tsx';
@@ -137,12 +139,13 @@ function TranscriptRow({
 
 /** Asks until there is one, or none to be had. */
 function useTranscript(id: string): Loaded {
+  const { ask } = useContext(Recorder);
   const [loaded, setLoaded] = useState<Loaded>('loading');
   useEffect(() => {
     const gone = new AbortController();
     const run = async (): Promise<void> => {
       for (;;) {
-        const answer = await readTranscript(id, gone.signal);
+        const answer = await readTranscript(ask, id, gone.signal);
         if (gone.signal.aborted) return;
         if (answer === undefined || 'rows' in answer) {
           setLoaded(answer ?? 'none');
@@ -207,9 +210,5 @@ function stateText(loaded: Loaded): string {
 /** A file with a line for each row, the time before it. */
 function saveText(id: string, rows: Rows): void {
   const text = rows.map(([at, row]) => `${clockText(at, true)}\t${row}\n`).join('');
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(new Blob([text], { type: 'text/plain' }));
-  link.download = `${id}.txt`;
-  link.click();
-  URL.revokeObjectURL(link.href);
+  saveFile(`${id}.txt`, new Blob([text], { type: 'text/plain' }));
 }

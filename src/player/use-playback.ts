@@ -1,11 +1,12 @@
 /** A recording being played, as a hook: the terminal, the playback, and what is known of the recording so far. */
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import { Playback, type PlaybackState } from '../screen/playback.ts';
 import type { PlayIndex } from '../screen/play-index.ts';
 import { createTerminal } from '../screen/terminal.ts';
 import { readFrame, readPlayIndex } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { openCast } from './cast-source.ts';
+import { Recorder, type Ask } from './recorder-context.ts';
 import { createScreenView } from './screen-view.ts';
 
 export interface Played {
@@ -38,6 +39,7 @@ const INDEX_RETRY_MS = 1000;
 export function usePlayback(element: HTMLElement | null, options: PlayedOptions): Played {
   const { recording, startAt, autoPlay } = options;
   const { id } = recording;
+  const { ask } = useContext(Recorder);
   const [playback, setPlayback] = useState<Playback>();
   const [state, setState] = useState(NOTHING);
   const [index, setIndex] = useState<PlayIndex>();
@@ -49,7 +51,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
     const gone = new AbortController();
     const stop = (): void => gone.abort();
     const run = async (): Promise<void> => {
-      const opened = await openCast(id, gone.signal);
+      const opened = await openCast(ask, id, gone.signal);
       if (gone.signal.aborted) return;
       const { start } = opened;
       const terminal = createTerminal({ ...start.size, completesLineFeeds: start.withoutTerminal });
@@ -59,7 +61,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
         ...opened,
         terminal,
         seconds: recording.durationSeconds,
-        loadFrame: (number) => readFrame(id, number, gone.signal),
+        loadFrame: (number) => readFrame(ask, id, number, gone.signal),
         onChange() {
           dirty = true;
         },
@@ -88,7 +90,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
       setPlayback(made);
       void made.seek(first.current.startAt ?? 0);
       if (first.current.autoPlay) made.play();
-      await followIndex(id, gone.signal, setProgress, (found) => {
+      await followIndex(ask, id, gone.signal, setProgress, (found) => {
         made.useFrames(found.frames, found.seconds);
         setIndex(found);
       });
@@ -108,6 +110,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
 
 /** Asks until there is one, or none to be had. */
 async function followIndex(
+  ask: Ask,
   id: string,
   signal: AbortSignal,
   setProgress: (progress: number | undefined) => void,
@@ -115,7 +118,7 @@ async function followIndex(
 ): Promise<void> {
   for (;;) {
     // without one the recording is played all the same
-    const answer = await readPlayIndex(id, signal).catch(() => undefined);
+    const answer = await readPlayIndex(ask, id, signal).catch(() => undefined);
     if (signal.aborted) return;
     if (answer === undefined || 'frames' in answer) {
       setProgress(undefined);

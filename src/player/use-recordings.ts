@@ -2,8 +2,9 @@
  * The list of recordings as a hook. What was loaded stays loaded: it is brought up to date from its top, and found again,
  * with the place in it, by whoever comes back.
  */
-import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useContext, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { listRecordings, type Filter } from './archive.ts';
+import { Recorder, type Ask } from './recorder-context.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 
 /** How often the newest page is asked for again, so that running sessions appear by themselves. */
@@ -39,6 +40,7 @@ export interface Recordings {
 }
 
 export function useRecordings(filter: Filter): Recordings {
+  const { ask } = useContext(Recorder);
   const key = JSON.stringify(filter);
   const [state, setState] = useState<ListState>(kept.get(key)?.state ?? LOADING);
   const current = useRef(state);
@@ -61,7 +63,7 @@ export function useRecordings(filter: Filter): Recordings {
     });
     const refresh = (): void => {
       if (document.hidden) return;
-      load(filter, undefined, gone.signal, setState).then(
+      load(ask, filter, undefined, gone.signal, setState).then(
         (page) => setState((old) => merge(old, page)),
         (error: unknown) => {
           if (!gone.signal.aborted)
@@ -85,7 +87,7 @@ export function useRecordings(filter: Filter): Recordings {
     const gone = abort.current;
     if (next === undefined || gone === undefined) return;
     setState((old) => ({ ...old, loading: true }));
-    load(filter, next, gone.signal, setState).then(
+    load(ask, filter, next, gone.signal, setState).then(
       (page) =>
         setState((old) => {
           const ids = new Set(old.recordings.map(({ id }) => id));
@@ -115,6 +117,7 @@ interface LoadedPage {
 
 /** The next page that has something: a recorder may answer with none and say where to go on. */
 async function load(
+  ask: Ask,
   filter: Filter,
   from: string | undefined,
   signal: AbortSignal,
@@ -122,7 +125,7 @@ async function load(
 ): Promise<LoadedPage> {
   let cursor = from;
   for (let pages = 1; ; pages += 1) {
-    const page = await listRecordings(filter, cursor, signal);
+    const page = await listRecordings(ask, filter, cursor, signal);
     const next = page.next ?? undefined;
     if (page.recordings.length > 0 || next === undefined || pages >= MAX_EMPTY_PAGES)
       return { recordings: page.recordings, next };

@@ -144,6 +144,24 @@ export const LEDGER: readonly Shown[] = [
   { page: 'docs/viewing.md', command: 'tailcast play latest --from 1:30 --speed 2', runner: 'tools' },
   {
     page: 'docs/viewing.md',
+    command: 'tailcast export latest',
+    runner: {
+      path: 'test/bundle/bundle.test.ts',
+      contains: "await run(id, ...place, '--output', target)",
+      why: 'the same with the id, and into a folder of its own',
+    },
+  },
+  {
+    page: 'docs/viewing.md',
+    command: 'tailcast export <id> --format txt --output -',
+    runner: {
+      path: 'test/bundle/bundle.test.ts',
+      contains: "await run('latest', ...place, '--format', 'txt', '--output', '-')",
+      why: 'the same with the newest one',
+    },
+  },
+  {
+    page: 'docs/viewing.md',
     command: "curl 'http://recorder/api/v1/events?type=tailcast-recording-access&user=alice@example.com'",
     runner: {
       path: 'test/tsrecorder/events/recorder-events.test.ts',

@@ -50,6 +50,7 @@ describe('the suites', () => {
     ];
     expect(
       Object.values(SUITES)
+        .flat()
         .map(({ file }) => file)
         .toSorted(),
     ).toEqual(files.toSorted());

@@ -10,7 +10,7 @@ export interface Suite {
 }
 
 /** The suites that `npm run test:real` knows, in the order in which they run. */
-export const SUITES: Readonly<Record<string, Suite>> = {
+export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   rig: {
     file: 'rig.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'tailnet', 'versitygw', 'reference'],
@@ -70,7 +70,7 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   install: { file: 'suites/install.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
-  player: { file: 'suites/player.test.ts', peers: [] },
+  player: ['player', 'player-export'].map((name) => ({ file: `suites/${name}.test.ts`, peers: [] })),
   browser: { file: 'suites/browser.test.ts', peers: ['versitygw'] },
   'browser-pages': { file: 'suites/browser-pages.test.ts', peers: ['kubernetes-1.36'] },
   s3: { file: 'suites/s3.test.ts', peers: ['versitygw'] },

@@ -3,6 +3,7 @@
  * everything before that line. Pure.
  */
 import { z } from 'zod';
+import { signedMessage, splitSignature } from '../../wire/recorder-api/sidecar-signature.ts';
 import type { LineSeal } from './line-seal.ts';
 import type { SigningKey } from './signing-key.ts';
 
@@ -26,10 +27,6 @@ export interface SignedSidecar {
   readonly signature: string;
 }
 
-/** What the signature of a sidecar begins with, so that it is good for nothing else. */
-const PURPOSE = 'tailcast sidecar 1\n';
-const SIGNED =
-  /^(\{\n[^]*,\n) {2}"signature": \{"key":"([0-9a-f]{32})","ed25519":"([A-Za-z0-9+/=]{88})"\}\n\}\n$/;
 const END = '\n}\n';
 
 const count = z.int().min(0);
@@ -52,7 +49,7 @@ const evidenceSchema = z.strictObject({
 export function signSidecar(document: string, evidence: SidecarEvidence, key: SigningKey): string {
   if (!document.endsWith(END)) throw new TypeError('this is not a sidecar');
   const body = `${document.slice(0, -END.length)},\n  "evidence": ${JSON.stringify(evidence)},\n`;
-  const signature = { key: key.public.id, ed25519: key.sign(PURPOSE + body) };
+  const signature = { key: key.public.id, ed25519: key.sign(signedMessage(body)) };
   return `${body}  "signature": ${JSON.stringify(signature)}\n}\n`;
 }
 
@@ -62,15 +59,16 @@ export function signSidecar(document: string, evidence: SidecarEvidence, key: Si
  * @returns undefined when the document has no evidence that could be checked.
  */
 export function parseSignedSidecar(document: string): SignedSidecar | undefined {
-  const [, body, keyId, signature] = SIGNED.exec(document) ?? [];
-  if (body === undefined || keyId === undefined || signature === undefined) return undefined;
+  const signed = splitSignature(document);
+  if (signed === undefined) return undefined;
+  const { message, keyId, signature } = signed;
   try {
     const parsed: unknown = JSON.parse(document);
     const member =
       typeof parsed === 'object' && parsed !== null && 'evidence' in parsed ? parsed.evidence : undefined;
     const evidence = evidenceSchema.safeParse(member);
     if (!evidence.success) return undefined;
-    return { evidence: evidence.data, keyId, message: Buffer.from(PURPOSE + body), signature };
+    return { evidence: evidence.data, keyId, message: Buffer.from(message), signature };
   } catch {
     return undefined;
   }

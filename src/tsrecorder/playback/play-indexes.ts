@@ -16,16 +16,12 @@ import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { settledWithin } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import {
-  MARK_KINDS,
-  PLAY_INDEX_VERSION,
-  type PlayIndex,
-  type PlayIndexPending,
-} from '../../screen/play-index.ts';
+import type { PlayIndex, PlayIndexPending } from '../../screen/play-index.ts';
 import { makeDirectory } from '../files/durable-files.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { castBytes, readCast } from '../library/replay.ts';
 import type { KnownPlace } from './build-index.ts';
+import { playIndexSchema } from './play-index-schema.ts';
 import type { ThreadAnswer, ThreadPiece, ThreadTask } from './index-thread.ts';
 
 export interface PlayIndexOptions {
@@ -83,24 +79,7 @@ const MAX_FAILURES = 1000;
 const BESIDE = ['.frames', '.text'] as const;
 
 const storedIndex = z.object({
-  index: z.object({
-    version: z.literal(PLAY_INDEX_VERSION),
-    seconds: z.number(),
-    characters: z.number(),
-    activity: z.array(z.number()),
-    frames: z.array(z.object({ at: z.number(), offset: z.number(), columns: z.number(), rows: z.number() })),
-    marks: z.array(
-      z.object({
-        at: z.number(),
-        kind: z.enum(MARK_KINDS),
-        text: z.string(),
-      }),
-    ),
-    markCount: z.number(),
-    badLines: z.number(),
-    isCut: z.boolean(),
-    isBinary: z.boolean(),
-  }) satisfies z.ZodType<PlayIndex>,
+  index: playIndexSchema,
   frameOffsets: z.array(z.number().int().nonnegative()),
 });
 

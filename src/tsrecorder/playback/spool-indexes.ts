@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
 import type { RecordingStore } from '../store/store.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
+import { notesOf } from '../library/notes-of.ts';
 import type { KnownPlace } from './build-index.ts';
 import { readGaps, type KnownGap } from './known-gaps.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
@@ -37,20 +38,19 @@ export function openSpoolIndexes(
     maxBuilding: MAX_BUILDING,
     maxWaiting: MAX_WAITING,
     log,
-    async placesOf(entry) {
-      const places = [...partsOf(entry), ...(await gapsOf(entry, store)).map(asGap)];
-      return places.toSorted((left, right) => left.offset - right.offset);
-    },
+    placesOf: (entry) => placesOf(entry, store),
   });
 }
 
-async function gapsOf(
-  { key, joinedNotes }: CatalogEntry,
-  store: RecordingStore,
-): Promise<readonly KnownGap[]> {
-  if (joinedNotes !== undefined) return readGaps(joinedNotes());
-  const stat = await store.stat(key, 'notes');
-  return stat === undefined ? [] : readGaps(store.read(key, 'notes'));
+/** Where the parts of a recording begin, and where output is missing, in the order of the cast. */
+export async function placesOf(
+  entry: CatalogEntry,
+  store: Pick<RecordingStore, 'stat' | 'read'>,
+): Promise<readonly KnownPlace[]> {
+  const notes = await notesOf(entry, store);
+  const gaps = notes === undefined ? [] : await readGaps(notes);
+  const places = [...partsOf(entry), ...gaps.map(asGap)];
+  return places.toSorted((left, right) => left.offset - right.offset);
 }
 
 function asGap(gap: KnownGap): KnownPlace {

@@ -10,15 +10,12 @@
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { EventSearch } from '../events/event-query.ts';
-import { checkSigned } from '../evidence/verify-recording.ts';
-import type { Finding } from '../evidence/finding.ts';
-import { keyName } from '../evidence/log-entry.ts';
-import { parsePublicKey, type PublicKey } from '../evidence/signing-key.ts';
+import { describeEvidence } from '../evidence/check-evidence.ts';
+import type { PublicKey } from '../evidence/signing-key.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Scope } from '../library/scope.ts';
-import { parseSidecar, type Sidecar } from '../library/sidecar.ts';
 import type { RecordingStore } from '../store/store.ts';
 
 export interface EvidenceApiOptions {
@@ -36,22 +33,6 @@ export interface EvidenceApiOptions {
   ) => Promise<{ readonly entry: CatalogEntry; readonly scope: Scope }>;
 }
 
-/** What was checked, and how that ended. */
-export interface CheckedEvidence {
-  /** `sound`: it is what the key signed. `none`: there is nothing to hold it against. `running`: it is not over. */
-  readonly verdict: 'sound' | 'faulty' | 'none' | 'running';
-  /** RFC 3339, UTC. */
-  readonly checkedAt: string;
-  readonly findings: readonly Pick<Finding, 'severity' | 'code' | 'message'>[];
-  readonly signedBy?: {
-    readonly key: string;
-    /** Which key it is: of the recorder that answers, one published in the store, or none that is known. */
-    readonly whose: 'this recorder' | 'published' | 'unknown';
-    readonly log: string;
-    readonly entry: number;
-  };
-}
-
 const MAX_RELATED = 10;
 const MAX_EVENTS = 50;
 const DAY_NS = 86_400_000_000_000n;
@@ -65,86 +46,13 @@ export function addEvidenceApi(app: FastifyInstance, options: EvidenceApiOptions
   app.get('/api/v1/recordings/:id/evidence', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const { entry, scope } = await options.find(request, reply);
-    const [evidence, sidecar, related] = await Promise.all([
-      checkEvidence(entry, options),
-      readSidecar(entry, options.store),
+    const [known, related] = await Promise.all([
+      describeEvidence(entry, options),
       findRelated(entry, scope, options.catalog),
     ]);
     const shared = scope === 'everything' ? await findEvents(entry, options.search) : {};
-    return {
-      evidence,
-      ...(sidecar?.session === undefined ? {} : { session: sidecar.session }),
-      gaps: sidecar?.gaps ?? [],
-      gapCount: sidecar?.gapCount ?? 0,
-      parts: entry.pieces.length,
-      related,
-      ...shared,
-    };
+    return { ...known, related, ...shared };
   });
-}
-
-async function checkEvidence(
-  { key, live, pieces }: CatalogEntry,
-  { store, ownKey, nowMs }: EvidenceApiOptions,
-): Promise<CheckedEvidence> {
-  const checkedAt = new Date(nowMs()).toISOString();
-  if (live !== undefined) return { verdict: 'running', checkedAt, findings: [] };
-  const published = new Map<string, PublicKey>();
-  const text = await readText(store, key);
-  const id = /"signature": \{"key":"([0-9a-f]{32})"/.exec(text ?? '')?.[1];
-  if (id !== undefined) {
-    const pem = Buffer.from((await store.readDocument(keyName(id))) ?? []).toString();
-    const found = parsePublicKey(pem);
-    if (found?.id === id) published.set(id, found);
-  }
-  const byId = new Map([...published, [ownKey.id, ownKey] as const]);
-  const { evidence, findings, signature } = await checkSigned(store, key, { trusted: true, byId });
-  const partial =
-    pieces.length > 1
-      ? [
-          {
-            severity: 'notice' as const,
-            code: 'unfinished' as const,
-            message: 'only the first part was checked',
-          },
-        ]
-      : [];
-  const verdict = !evidence
-    ? 'none'
-    : findings.some(({ severity }) => severity === 'fault')
-      ? 'faulty'
-      : 'sound';
-  return {
-    verdict,
-    checkedAt,
-    findings: [...findings, ...partial].map(({ severity, code, message }) => ({ severity, code, message })),
-    ...(signature === undefined
-      ? {}
-      : {
-          signedBy: {
-            key: signature.keyId,
-            whose:
-              signature.keyId === ownKey.id
-                ? 'this recorder'
-                : published.has(signature.keyId)
-                  ? 'published'
-                  : 'unknown',
-            log: signature.evidence.log,
-            entry: signature.evidence.start,
-          },
-        }),
-  };
-}
-
-async function readSidecar({ key, live }: CatalogEntry, store: RecordingStore): Promise<Sidecar | undefined> {
-  return live === undefined ? parseSidecar((await readText(store, key)) ?? '') : undefined;
-}
-
-async function readText(store: RecordingStore, key: CatalogEntry['key']): Promise<string | undefined> {
-  if ((await store.stat(key, 'sidecar')) === undefined) return undefined;
-  const parts: Uint8Array[] = [];
-  for await (const part of store.read(key, 'sidecar')) parts.push(part);
-  return Buffer.concat(parts).toString();
 }
 
 /** Other sessions of the same caller, and in the same pod, within a day. */

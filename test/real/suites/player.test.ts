@@ -2,82 +2,25 @@
  * The page for watching, in a real browser, held against an oracle terminal cell by cell, at the sizes and with the settings
  * that people have.
  */
-import { mkdirSync, readFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { BrowserContextOptions } from 'playwright-core';
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
 import { accessibilityFaults } from '../support/axe.ts';
-import { type Complaints, collectComplaints, openBrowser } from '../support/browser.ts';
 import { captureAll } from '../support/captures.ts';
-import { type CastArchive, type CastLine, type CastSpec, startCastArchive } from '../support/casts.ts';
-import { differences, expectedScreen, oracleAt, readShown } from '../support/screen-cells.ts';
+import type { CastLine, CastSpec } from '../support/casts.ts';
+import {
+  DESKTOP,
+  goTo,
+  LAPTOP,
+  lengthOf,
+  PHONE,
+  ready,
+  setUpPlayer,
+  shot,
+  showsAt,
+} from '../support/player-page.ts';
 
-const DESKTOP: BrowserContextOptions = { viewport: { width: 1600, height: 1000 }, locale: 'en-GB' };
-const LAPTOP: BrowserContextOptions = { viewport: { width: 1366, height: 768 }, locale: 'en-GB' };
-const PHONE: BrowserContextOptions = {
-  viewport: { width: 390, height: 844 },
-  locale: 'en-GB',
-  hasTouch: true,
-  isMobile: true,
-};
-const STILL: BrowserContextOptions = { ...DESKTOP, reducedMotion: 'reduce' };
-
-let browser: Browser;
-let archive: CastArchive;
-const opened: Complaints[] = [];
-
-beforeAll(async () => {
-  archive = await startCastArchive();
-  browser = await openBrowser();
-});
-
-afterAll(async () => {
-  await browser?.close();
-  await archive?.[Symbol.asyncDispose]();
-});
-
-async function open(path: string, options: BrowserContextOptions = STILL): Promise<Page> {
-  const context = await browser.newContext(options);
-  const page = await context.newPage();
-  opened.push(await collectComplaints(page));
-  await page.goto(`${archive.url}/${path}`);
-  return page;
-}
-
-/** @returns what the browser complains about. */
-async function close(page: Page): Promise<readonly string[]> {
-  await page.context().close();
-  return opened.splice(0).flatMap(({ all }) => all);
-}
-
-/** Waits until the page shows what the oracle shows. */
-async function showsAt(page: Page, spec: CastSpec, seconds: number): Promise<void> {
-  const wanted = await expectedScreen(page, await oracleAt(spec, seconds));
-  await expect
-    .poll(async () => differences(await readShown(page), wanted), { timeout: 8000, interval: 50 })
-    .toEqual([]);
-}
-
-async function goTo(page: Page, seconds: number): Promise<void> {
-  await page.locator('.position input').fill(String(seconds));
-  await page.keyboard.press('Enter');
-}
-
-async function ready(page: Page): Promise<void> {
-  await page.locator('.terminal[data-size]').waitFor();
-}
-
-/** Where a picture of the page goes, to be looked at. */
-function shot(name: string): string {
-  const folder = join(tmpdir(), 'tailcast-player');
-  mkdirSync(folder, { recursive: true });
-  return join(folder, `${name}.png`);
-}
-
-function lengthOf({ events }: CastSpec): number {
-  return events.at(-1)?.[0] ?? 0;
-}
+const { archive, open, close } = setUpPlayer();
 
 describe('the screen', () => {
   it('is that of the oracle at any moment, forwards and back, for everything captured', async () => {
@@ -86,8 +29,8 @@ describe('the screen', () => {
     const page = await open('');
     const table: string[] = [];
     for (const spec of specs) {
-      const id = archive.add(spec);
-      await page.goto(`${archive.url}/#/r/${encodeURIComponent(id)}`);
+      const id = archive().add(spec);
+      await page.goto(`${archive().url}/#/r/${encodeURIComponent(id)}`);
       await page.reload();
       await ready(page);
       const moments = [0.3, 0.75, 0.5, 0.1, 1].map((part) => Math.floor(lengthOf(spec) * part * 10) / 10);
@@ -108,7 +51,7 @@ describe('the screen', () => {
     ['a dark desktop', { ...DESKTOP, colorScheme: 'dark' } satisfies BrowserContextOptions],
   ])('is whole on %s, with its controls, before and after a resize', async (_name, options) => {
     const spec = resizing();
-    const id = archive.add(spec);
+    const id = archive().add(spec);
     const page = await open(`#/r/${encodeURIComponent(id)}`, { ...options, reducedMotion: 'reduce' });
     await ready(page);
     for (const moment of [0.5, 2]) {
@@ -130,7 +73,7 @@ describe('the screen', () => {
 describe('the clock', () => {
   it('is the recording’s own, whether idle time is skipped or not', async () => {
     const spec = idle();
-    const id = archive.add(spec);
+    const id = archive().add(spec);
     for (const skips of [true, false]) {
       const page = await open(`#/r/${encodeURIComponent(id)}?t=61`);
       await ready(page);
@@ -144,7 +87,7 @@ describe('the clock', () => {
 
   it('passes idle time quickly, and stands at the same moments', async () => {
     const spec = idle();
-    const id = archive.add(spec);
+    const id = archive().add(spec);
     const page = await open(`#/r/${encodeURIComponent(id)}`, DESKTOP);
     await ready(page);
     const started = performance.now();
@@ -156,7 +99,7 @@ describe('the clock', () => {
 
   it('does not move by itself for whoever wants less movement', async () => {
     const spec = idle();
-    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await ready(page);
     await page.getByRole('button', { name: 'Play' }).waitFor();
     await showsAt(page, spec, 0);
@@ -169,7 +112,7 @@ describe('a recording that is not whole', () => {
     const events: CastLine[] = [[0.1, 'o', 'before the cut\r\n']];
     const raw = `${JSON.stringify(events[0])}\n[0.2,"o","lost in the mid`;
     const spec = { command: 'cut', columns: 80, rows: 24, events, raw };
-    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await ready(page);
     await goTo(page, 9);
     await showsAt(page, spec, 9);
@@ -184,7 +127,7 @@ describe('a recording that is not whole', () => {
       [0.2, 'o', 'two\r\n'],
     ];
     const spec = { command: 'bad', columns: 80, rows: 24, events, raw };
-    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await ready(page);
     await goTo(page, 9);
     await showsAt(page, spec, 9);
@@ -194,7 +137,7 @@ describe('a recording that is not whole', () => {
 
   it('without output has an empty screen and says so', async () => {
     const spec = { command: 'true', columns: 0, rows: 0, events: [] };
-    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await page.locator('[data-notice=silent]').waitFor();
     await showsAt(page, { ...spec, columns: 80, rows: 24 }, 0);
     expect(await close(page)).toEqual([]);
@@ -202,7 +145,7 @@ describe('a recording that is not whole', () => {
 
   it('without a terminal has its lines one below the other, and says when they are no text', async () => {
     const text = { command: 'ls', columns: 0, rows: 0, events: [[0.1, 'o', 'a\nb\nc\n']] as const };
-    const page = await open(`#/r/${encodeURIComponent(archive.add(text))}`);
+    const page = await open(`#/r/${encodeURIComponent(archive().add(text))}`);
     await ready(page);
     await goTo(page, 1);
     await showsAt(page, { ...text, columns: 80, rows: 24, events: [[0.1, 'o', 'a\r\nb\r\nc\r\n']] }, 1);
@@ -211,7 +154,7 @@ describe('a recording that is not whole', () => {
       command: 'tar',
       events: [[0.1, 'o', '\u0000\ufffd\u0001x'.repeat(200)]] as const,
     };
-    await page.goto(`${archive.url}/#/r/${encodeURIComponent(archive.add(data))}`);
+    await page.goto(`${archive().url}/#/r/${encodeURIComponent(archive().add(data))}`);
     await page.locator('[data-notice=binary]').waitFor();
     expect(await close(page)).toEqual([]);
   });
@@ -220,7 +163,7 @@ describe('a recording that is not whole', () => {
 describe('the keyboard alone', () => {
   it('plays, seeks, changes speed, shows its keys, and reaches the time line', async () => {
     const spec = idle();
-    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await ready(page);
     const at = (): Promise<string> => page.locator('.position input').inputValue();
     await page.keyboard.press('End');
@@ -256,11 +199,11 @@ describe('axe', () => {
     ['dark', { ...DESKTOP, colorScheme: 'dark' } satisfies BrowserContextOptions],
     ['on a phone', PHONE],
   ])('finds nothing wrong, %s', async (name, options) => {
-    const id = archive.add({ ...resizing(), events: [...resizing().events, [2, 'm', 'a marker']] });
+    const id = archive().add({ ...resizing(), events: [...resizing().events, [2, 'm', 'a marker']] });
     const page = await open('', { ...options, reducedMotion: 'reduce' });
     await page.locator('tbody tr').first().waitFor();
     const found = [...(await accessibilityFaults(page))];
-    await page.goto(`${archive.url}/#/r/${encodeURIComponent(id)}?q=bottom`);
+    await page.goto(`${archive().url}/#/r/${encodeURIComponent(id)}?q=bottom`);
     await ready(page);
     await page.locator('.transcript .line').first().waitFor();
     await page.locator('[data-verdict]').waitFor();
@@ -277,13 +220,13 @@ describe('axe', () => {
 
 describe('the evidence', () => {
   it('stands below, with the sessions around it', async () => {
-    const id = archive.add(idle());
-    archive.add(idle());
+    const id = archive().add(idle());
+    archive().add(idle());
     const page = await open(`#/r/${encodeURIComponent(id)}`);
     // nobody has signed what a test put there
     await page.locator('[data-verdict=none]').waitFor();
     await page.getByText('Same pod, within a day').click();
-    await page.locator('.evidence details a').first().waitFor();
+    await page.locator('.evidence details', { hasText: 'Same pod' }).locator('a').first().waitFor();
     await page.getByText('Who has watched it').click();
     await page.getByText('carol@example.com (auditor.example.ts.net) play').first().waitFor();
     expect(await close(page)).toEqual([]);
@@ -298,8 +241,8 @@ describe('what can be taken away', () => {
       rows: 6,
       events: [[0.1, 'o', `first\r\nsecond  line\r\n${'w'.repeat(50)}\r\nlast`]] as const,
     };
-    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
-    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive.url });
+    const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive().url });
     await ready(page);
     await goTo(page, 1);
     await showsAt(page, spec, 1);
@@ -311,8 +254,8 @@ describe('what can be taken away', () => {
   });
 
   it('is a link, and it is said that it was copied', async () => {
-    const page = await open(`#/r/${encodeURIComponent(archive.add(idle()))}?t=30`);
-    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive.url });
+    const page = await open(`#/r/${encodeURIComponent(archive().add(idle()))}?t=30`);
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive().url });
     await ready(page);
     await page.getByText('Link to this moment').click();
     await page.getByText('Link to 0:30.0 copied.').waitFor();
@@ -338,7 +281,7 @@ describe('the transcript', () => {
   };
 
   it('stands beside the screen; Ctrl-F finds in it, and a hit is where the screen goes', async () => {
-    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
+    const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await ready(page);
     await page.keyboard.press('Control+f');
     await page.getByLabel('Find in this recording').fill('ZEPHYR');
@@ -356,8 +299,8 @@ describe('the transcript', () => {
   });
 
   it('has few of its rows in the page, jumps on a click, and is copied with its line breaks', async () => {
-    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}`);
-    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive.url });
+    const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive().url });
     await ready(page);
     await page.keyboard.press('t');
     const lines = page.locator('.transcript .line');
@@ -375,7 +318,7 @@ describe('the transcript', () => {
   });
 
   it('is saved as text with times, and commands are marks on the time line', async () => {
-    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}?q=zephyr`);
+    const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}?q=zephyr`);
     await ready(page);
     await page.locator('.find output').getByText('1 found').waitFor();
     const saving = page.waitForEvent('download');
@@ -387,7 +330,7 @@ describe('the transcript', () => {
   });
 
   it('stands below the screen on a phone', async () => {
-    const page = await open(`#/r/${encodeURIComponent(archive.add(spec))}?q=row`, {
+    const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}?q=row`, {
       ...PHONE,
       reducedMotion: 'reduce',
     });
@@ -401,7 +344,7 @@ describe('the transcript', () => {
 
 describe('the list', () => {
   it('finds what is in no field that is shown, and says where', async () => {
-    archive.add({ command: 'sh', columns: 80, rows: 24, events: [], node: 'desktop-7.example.ts.net' });
+    archive().add({ command: 'sh', columns: 80, rows: 24, events: [], node: 'desktop-7.example.ts.net' });
     const page = await open('#/?text=desktop-7');
     await page.locator('tbody .why').getByText('from: desktop-7').first().waitFor();
     expect(await close(page)).toEqual([]);
@@ -409,7 +352,7 @@ describe('the list', () => {
 
   it('keeps what was loaded, and the place in it', async () => {
     for (let count = 0; count < 120; count += 1)
-      archive.add({
+      archive().add({
         command: `run ${count}`,
         columns: 80,
         rows: 24,
@@ -429,7 +372,7 @@ describe('the list', () => {
     await expect.poll(() => rows.count()).toBe(100);
     await expect.poll(() => page.evaluate<number>('scrollY')).toBe(before);
     // and is still brought up to date
-    archive.add({ command: 'the newest', columns: 80, rows: 24, events: [], user: 'many@example.com' });
+    archive().add({ command: 'the newest', columns: 80, rows: 24, events: [], user: 'many@example.com' });
     await rows.first().getByText('the newest').waitFor({ timeout: 15_000 });
     expect(await rows.count()).toBe(101);
     expect(await close(page)).toEqual([]);
@@ -464,12 +407,12 @@ describe('a large recording', () => {
       return `${JSON.stringify([secondsOf(event), 'o', text])}\n`;
     });
     const raw = lines.join('');
-    const id = archive.add({ command: 'large', columns: 100, rows: 30, events: [], raw });
+    const id = archive().add({ command: 'large', columns: 100, rows: 30, events: [], raw });
     const started = performance.now();
     const page = await open(`#/r/${encodeURIComponent(id)}`, { ...LAPTOP, reducedMotion: 'reduce' });
     await ready(page);
     const timings = [`first picture ${Math.round(performance.now() - started)} ms`];
-    const index = `${archive.url}/api/v1/recordings/${id}/playback?view=1`;
+    const index = `${archive().url}/api/v1/recordings/${id}/playback?view=1`;
     await expect.poll(async () => (await fetch(index)).status, { timeout: 120_000, interval: 500 }).toBe(200);
     await page.locator('.strip').waitFor();
     let asked = 0;
@@ -500,7 +443,7 @@ describe('a large recording', () => {
 describe('the access log', () => {
   it('has one event for one viewing, however often the page asks', async () => {
     const spec = idle();
-    const id = archive.add(spec);
+    const id = archive().add(spec);
     const page = await open(`#/r/${encodeURIComponent(id)}`);
     await ready(page);
     for (const moment of [5, 60, 1]) await goTo(page, moment);
@@ -508,7 +451,7 @@ describe('the access log', () => {
     await page.reload();
     await ready(page);
     expect(await close(page)).toEqual([]);
-    const mine = (await archive.accesses()).filter(({ recording }) => recording === id);
+    const mine = (await archive().accesses()).filter(({ recording }) => recording === id);
     expect(mine.map(({ action }) => action)).toEqual(['play']);
   });
 });

@@ -1,0 +1,66 @@
+/**
+ * A recording as one HTML file that loads nothing: the page that plays it, and as text blocks that no browser runs the files
+ * that an auditor wants. Pure.
+ *
+ * ```
+ * <script type="text/plain" data-file="cast" data-piece="0">base64 of gzip of the first PIECE_BYTES bytes</script>
+ * …
+ * <script type="application/json" data-bundle>{"version", "id", "madeAt", "files": {"cast": {"bytes"}, …}}</script>
+ * ```
+ *
+ * Each piece stands for itself, so a page reads any range of a long cast without the rest of it.
+ */
+import { jsonOrUndefined } from '../wire/json-value.ts';
+
+export const BUNDLE_VERSION = 1;
+/** Of a file, in each piece but the last. */
+export const PIECE_BYTES = 256 * 1024;
+/** Where the blocks stand in the page; the build puts it there. */
+export const BUNDLE_MARK = '<!--bundle-->';
+
+/**
+ * `recording`: what a list says of it. `cast`, `sidecar`, `notes`: as they lie in the store. `key`: what signed it, PEM.
+ * `evidence`: what checking it found when the bundle was made. `transcript`: what could be read. `index` and `frames` are
+ * derived, for jumping.
+ */
+const BUNDLE_FILES = [
+  'recording',
+  'cast',
+  'sidecar',
+  'notes',
+  'key',
+  'evidence',
+  'transcript',
+  'index',
+  'frames',
+] as const;
+export type BundleFile = (typeof BUNDLE_FILES)[number];
+
+/** What the last block says. */
+export interface BundleManifest {
+  readonly version: typeof BUNDLE_VERSION;
+  readonly id: string;
+  /** RFC 3339, UTC. */
+  readonly madeAt: string;
+  /** Those that there are. */
+  readonly files: Readonly<Partial<Record<BundleFile, { readonly bytes: number }>>>;
+}
+
+/** @returns undefined for what is no manifest of this version, or not all of one. */
+export function parseManifest(text: string): BundleManifest | undefined {
+  const parsed = jsonOrUndefined(text);
+  if (!isObject(parsed) || parsed['version'] !== BUNDLE_VERSION || !isObject(parsed['files']))
+    return undefined;
+  const { id, madeAt, files } = parsed;
+  if (typeof id !== 'string' || typeof madeAt !== 'string') return undefined;
+  const known: Partial<Record<BundleFile, { readonly bytes: number }>> = {};
+  for (const name of BUNDLE_FILES) {
+    const file: unknown = files[name];
+    if (isObject(file) && typeof file['bytes'] === 'number') known[name] = { bytes: file['bytes'] };
+  }
+  return { version: BUNDLE_VERSION, id, madeAt, files: known };
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
+}

@@ -1,0 +1,168 @@
+/**
+ * Checks a bundle by itself, where it is opened: that the sidecar is what the key signed, and that cast and notes are what
+ * the sidecar says. It is written anew, with nothing but the Web Crypto API, so that whoever has the file needs nobody else.
+ * That the key is the recorder's, and that nothing was taken out of the store, no file can say of itself.
+ */
+import { decodeBase64 } from '../wire/base64.ts';
+import { splitSignature, type SidecarSignature } from '../wire/recorder-api/sidecar-signature.ts';
+import type { BundleReader } from './read-bundle.ts';
+
+/** `sound`: all of it is what the key signed. `none`: there is nothing to hold it against. `unable`: not here. */
+export interface BundleCheck {
+  readonly verdict: 'sound' | 'faulty' | 'none' | 'unable';
+  /** What is wrong, or why nothing can be said. */
+  readonly findings: readonly string[];
+  /** Of the key that signed it: the first 16 bytes of its SHA-256, hexadecimal. */
+  readonly keyId?: string;
+}
+
+type Bytes = Uint8Array<ArrayBuffer>;
+
+/** Never throws for what is wrong with the file. */
+export async function checkBundle(bundle: BundleReader): Promise<BundleCheck> {
+  try {
+    return await check(bundle);
+  } catch (error) {
+    return { verdict: 'faulty', findings: [error instanceof Error ? error.message : String(error)] };
+  }
+}
+
+async function check(bundle: BundleReader): Promise<BundleCheck> {
+  if (!bundle.has('sidecar')) return none('it has no sidecar, so it was stored without evidence');
+  const sidecar = new TextDecoder('utf-8', { ignoreBOM: true }).decode(await bundle.read('sidecar'));
+  const signed = splitSignature(sidecar);
+  if (signed === undefined) return none('its sidecar has no signature');
+  if (!bundle.has('key')) return none('the key that signed it is not known');
+  const pem = new TextDecoder().decode(await bundle.read('key'));
+  const key = decodeBase64(pem.replaceAll(/-----[A-Z ]+-----|\s/g, ''));
+  const keyId = hex(await sha256(key.slice(-RAW_KEY_BYTES))).slice(0, 32);
+  const isGood = await verifies(key, signed);
+  if (isGood === undefined)
+    return { verdict: 'unable', findings: ['this browser cannot check Ed25519 signatures'], keyId };
+  const findings: string[] = [];
+  if (keyId !== signed.keyId) findings.push(`the sidecar is signed by another key, ${signed.keyId}`);
+  if (!isGood) findings.push('the sidecar is not what was signed');
+  const { recording, evidence } = asDocument(sidecar);
+  if (recording.id !== bundle.manifest.id) findings.push(`the sidecar is that of ${recording.id}`);
+  const parts = await partsOf(bundle);
+  if (parts > 1)
+    return {
+      verdict: findings.length > 0 ? 'faulty' : 'unable',
+      findings: [...findings, `the session came in ${parts} parts, which are signed one by one in the store`],
+      keyId,
+    };
+  findings.push(...(await checkFile(bundle, 'cast', evidence.cast)));
+  if (evidence.notes !== undefined) findings.push(...(await checkFile(bundle, 'notes', evidence.notes)));
+  else if (bundle.has('notes')) findings.push('there are notes, and there were none');
+  return { verdict: findings.length > 0 ? 'faulty' : 'sound', findings, keyId };
+}
+
+const RAW_KEY_BYTES = 32;
+
+function none(why: string): BundleCheck {
+  return { verdict: 'none', findings: [why] };
+}
+
+/** Undefined where the kind of key is not known. */
+async function verifies(spki: Bytes, { message, signature }: SidecarSignature): Promise<boolean | undefined> {
+  let key: CryptoKey;
+  try {
+    key = await crypto.subtle.importKey('spki', spki, 'Ed25519', false, ['verify']);
+  } catch {
+    return undefined;
+  }
+  return crypto.subtle.verify('Ed25519', key, decodeBase64(signature), new TextEncoder().encode(message));
+}
+
+/** See `tsrecorder/evidence/line-seal`. */
+interface FileSeal {
+  readonly bytes: number;
+  readonly chain: string;
+  readonly blocks: readonly (readonly [bytes: number, sha256: string])[];
+}
+
+interface SignedDocument {
+  readonly recording: { readonly id: string };
+  readonly evidence: { readonly cast: FileSeal; readonly notes?: FileSeal };
+}
+
+/** @throws Error when it has not what every signed sidecar has. */
+function asDocument(text: string): SignedDocument {
+  const parsed: unknown = JSON.parse(text);
+  if (isDocument(parsed)) return parsed;
+  throw new Error('the sidecar cannot be read');
+}
+
+function isDocument(value: unknown): value is SignedDocument {
+  if (!isObject(value) || !isObject(value['recording']) || !isObject(value['evidence'])) return false;
+  const { cast, notes } = value['evidence'];
+  return (
+    typeof value['recording']['id'] === 'string' && isSeal(cast) && (notes === undefined || isSeal(notes))
+  );
+}
+
+function isSeal(value: unknown): value is FileSeal {
+  return (
+    isObject(value) &&
+    typeof value['bytes'] === 'number' &&
+    typeof value['chain'] === 'string' &&
+    Array.isArray(value['blocks']) &&
+    value['blocks'].every(
+      (block: unknown) =>
+        Array.isArray(block) && typeof block[0] === 'number' && typeof block[1] === 'string',
+    )
+  );
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
+}
+
+async function partsOf(bundle: BundleReader): Promise<number> {
+  if (!bundle.has('evidence')) return 1;
+  const known: unknown = JSON.parse(new TextDecoder().decode(await bundle.read('evidence')));
+  const parts = isObject(known) ? known['parts'] : undefined;
+  return typeof parts === 'number' ? parts : 1;
+}
+
+async function checkFile(
+  bundle: BundleReader,
+  name: 'cast' | 'notes',
+  { bytes, chain, blocks }: FileSeal,
+): Promise<readonly string[]> {
+  if (!bundle.has(name)) return [`the ${name} ${name === 'cast' ? 'is' : 'are'} missing`];
+  const actual = bundle.manifest.files[name]?.bytes ?? 0;
+  let linked: Bytes = new Uint8Array(32);
+  let at = 0;
+  const changed: string[] = [];
+  for (const [length, digest] of blocks) {
+    const found = hex(await sha256(await bundle.read(name, at, at + length)));
+    if (found !== digest)
+      changed.push(`the ${name} is not what was recorded in bytes ${at} to ${at + length}`);
+    linked = await sha256(joined(linked, fromHex(digest)));
+    at += length;
+  }
+  if (hex(linked) !== chain) changed.push(`the blocks of the ${name} do not make up their chain`);
+  if (at !== bytes || actual !== bytes)
+    changed.push(`the ${name} should have ${bytes} bytes, and has ${actual}`);
+  return changed;
+}
+
+async function sha256(bytes: Bytes): Promise<Bytes> {
+  return new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+}
+
+function joined(left: Bytes, right: Bytes): Bytes {
+  const both = new Uint8Array(left.length + right.length);
+  both.set(left);
+  both.set(right, left.length);
+  return both;
+}
+
+function hex(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+function fromHex(text: string): Bytes {
+  return Uint8Array.from(text.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+}

@@ -1,0 +1,54 @@
+/** Reads the files of a bundle, any range of them: see `bundle-format`. */
+import { decodeBase64 } from '../wire/base64.ts';
+import { PIECE_BYTES, type BundleFile, type BundleManifest } from './bundle-format.ts';
+
+export interface BundleReader {
+  readonly manifest: BundleManifest;
+  has(file: BundleFile): boolean;
+  /** Bytes `[start, end)` of a file; without them all of it. @throws Error when a piece of it is not there */
+  read(file: BundleFile, start?: number, end?: number): Promise<Uint8Array<ArrayBuffer>>;
+}
+
+/** @param block text of a block, as it stands in the page. */
+export function openBundle(
+  manifest: BundleManifest,
+  block: (file: BundleFile, piece: number) => string | undefined,
+): BundleReader {
+  /** The pieces used last: whoever plays asks for the next bytes of one. */
+  const unpacked = new Map<string, Promise<Uint8Array>>();
+  function piece(file: BundleFile, number: number): Promise<Uint8Array> {
+    const name = `${file} ${number}`;
+    const known = unpacked.get(name) ?? unpack(block(file, number), name);
+    unpacked.delete(name);
+    unpacked.set(name, known);
+    const [oldest] = unpacked.keys();
+    if (unpacked.size > MAX_UNPACKED && oldest !== undefined) unpacked.delete(oldest);
+    return known;
+  }
+  return {
+    manifest,
+    has: (file) => manifest.files[file] !== undefined,
+    async read(file, start = 0, end = Number.POSITIVE_INFINITY) {
+      const bytes = manifest.files[file]?.bytes ?? 0;
+      const stop = Math.min(end, bytes);
+      const read = new Uint8Array(Math.max(0, stop - start));
+      for (let at = start; at < stop;) {
+        const number = Math.floor(at / PIECE_BYTES);
+        const from = at - number * PIECE_BYTES;
+        const part = (await piece(file, number)).subarray(from, from + stop - at);
+        if (part.length === 0) throw new Error(`piece ${number} of the ${file} in this file is too short`);
+        read.set(part, at - start);
+        at += part.length;
+      }
+      return read;
+    },
+  };
+}
+
+const MAX_UNPACKED = 8;
+
+async function unpack(text: string | undefined, name: string): Promise<Uint8Array> {
+  if (text === undefined) throw new Error(`this file is not whole: ${name} is missing`);
+  const stream = new Blob([decodeBase64(text)]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}

@@ -1,0 +1,155 @@
+/** Writes a recording as one HTML file: see `bundle-format`. Holds one piece of it at a time. */
+import type { PlayIndex } from '../screen/play-index.ts';
+import { encodeBase64 } from '../wire/base64.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import {
+  BUNDLE_MARK,
+  BUNDLE_VERSION,
+  PIECE_BYTES,
+  type BundleFile,
+  type BundleManifest,
+} from './bundle-format.ts';
+
+/** Where what is in a bundle comes from, on a page as at a command line. */
+export interface BundleSources {
+  readonly recording: ListedRecording;
+  readonly cast: () => AsyncIterable<Uint8Array>;
+  /** Undefined where there is none. */
+  readonly sidecar: () => Promise<Uint8Array | undefined>;
+  readonly notes: () => Promise<AsyncIterable<Uint8Array> | undefined>;
+  /** The answer of `/evidence`, or as much of it: JSON. What it says of other recordings and people is left out. */
+  readonly evidence: () => Promise<unknown>;
+  /** Undefined for a recording that can only be played from its beginning. */
+  readonly index: () => Promise<PlayIndex | undefined>;
+  readonly frame: (index: number) => Promise<string>;
+  /** JSON. */
+  readonly transcript: () => Promise<Uint8Array | undefined>;
+}
+
+export interface BundleOptions {
+  /** The page for it, as it is built: with the mark where the blocks go. */
+  readonly page: string;
+  /** RFC 3339, UTC. */
+  readonly madeAt: string;
+  /** How much of the whole is done, from 0 to 1. */
+  readonly onProgress?: (share: number) => void;
+}
+
+const encoder = new TextEncoder();
+
+/**
+ * The text of the file, piece by piece.
+ *
+ * @throws RangeError when `page` is no page for it.
+ */
+export async function* writeBundle(sources: BundleSources, options: BundleOptions): AsyncGenerator<string> {
+  const { page, madeAt, onProgress = () => undefined } = options;
+  const [before, after, ...more] = page.split(BUNDLE_MARK);
+  if (before === undefined || after === undefined || more.length > 0)
+    throw new RangeError('this is no page for a bundle');
+  const { recording } = sources;
+  const files: Partial<Record<BundleFile, { readonly bytes: number }>> = {};
+  async function* put(name: BundleFile, chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+    let bytes = 0;
+    let number = 0;
+    for await (const piece of inPieces(chunks)) {
+      bytes += piece.length;
+      const packed = encodeBase64(await gzip(piece));
+      yield `<script type="text/plain" data-file="${name}" data-piece="${number}">${packed}</script>\n`;
+      number += 1;
+      if (name === 'cast') onProgress(Math.min(1, bytes / Math.max(1, recording.bytes)));
+    }
+    files[name] = { bytes };
+  }
+
+  yield before;
+  yield* put('recording', json(recording));
+  const evidence = withoutOthers(await sources.evidence());
+  yield* put('evidence', json(evidence));
+  const key = keyOf(evidence);
+  if (key !== undefined) yield* put('key', once(encoder.encode(key)));
+  const sidecar = await sources.sidecar();
+  if (sidecar !== undefined) yield* put('sidecar', once(sidecar));
+  const notes = await sources.notes();
+  if (notes !== undefined) yield* put('notes', notes);
+  const transcript = await sources.transcript();
+  if (transcript !== undefined) yield* put('transcript', once(transcript));
+  const index = await sources.index();
+  if (index !== undefined) {
+    const offsets: number[] = [0];
+    yield* put('frames', frames(sources, index, offsets));
+    yield* put('index', json({ index, offsets }));
+  }
+  yield* put('cast', sources.cast());
+  const manifest: BundleManifest = { version: BUNDLE_VERSION, id: recording.id, madeAt, files };
+  yield `<script type="application/json" data-bundle>${escaped(JSON.stringify(manifest))}</script>\n`;
+  yield after;
+}
+
+/** A bundle goes to people who may not see other recordings, or who else has looked. */
+function withoutOthers(evidence: unknown): Readonly<Record<string, unknown>> {
+  const known: Record<string, unknown> = typeof evidence === 'object' ? { ...evidence } : {};
+  delete known['accesses'];
+  delete known['events'];
+  return { ...known, related: { caller: [], pod: [] } };
+}
+
+function keyOf({ evidence }: Readonly<Record<string, unknown>>): string | undefined {
+  const signedBy: unknown = isObject(evidence) ? evidence['signedBy'] : undefined;
+  const pem: unknown = isObject(signedBy) ? signedBy['pem'] : undefined;
+  return typeof pem === 'string' ? pem : undefined;
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
+}
+
+/** The screens, one JSON string after another; where each ends goes into `offsets`. */
+async function* frames(
+  { frame }: BundleSources,
+  { frames: entries }: PlayIndex,
+  offsets: number[],
+): AsyncGenerator<Uint8Array> {
+  for (const number of entries.keys()) {
+    const screen = encoder.encode(JSON.stringify(await frame(number)));
+    offsets.push((offsets.at(-1) ?? 0) + screen.length);
+    yield screen;
+  }
+}
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}
+
+function json(value: unknown): AsyncGenerator<Uint8Array> {
+  return once(encoder.encode(JSON.stringify(value)));
+}
+
+/** So that no text ends the block it stands in. */
+function escaped(text: string): string {
+  return text.replaceAll('<', '\\u003c');
+}
+
+/** Cut anew, each of the same length but the last. */
+async function* inPieces(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array<ArrayBuffer>> {
+  let piece = new Uint8Array(PIECE_BYTES);
+  let used = 0;
+  for await (const chunk of chunks) {
+    for (let start = 0; start < chunk.length;) {
+      const part = chunk.subarray(start, start + PIECE_BYTES - used);
+      piece.set(part, used);
+      used += part.length;
+      start += part.length;
+      if (used < PIECE_BYTES) continue;
+      yield piece;
+      piece = new Uint8Array(PIECE_BYTES);
+      used = 0;
+    }
+  }
+  if (used > 0) yield piece.subarray(0, used);
+}
+
+async function gzip(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
+  const packed = new Blob([bytes]).stream().pipeThrough(new CompressionStream('gzip'));
+  return new Uint8Array(await new Response(packed).arrayBuffer());
+}

@@ -1,0 +1,99 @@
+/** A recording as one file that plays anywhere, put together here from what the recorder gives out. */
+import type { BundleSources } from '../bundle/write-bundle.ts';
+import { writeBundle } from '../bundle/write-bundle.ts';
+import type { PlayIndex } from '../screen/play-index.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import {
+  answerOf,
+  bytesAt,
+  castAddress,
+  failureOf,
+  readEvidence,
+  readFrame,
+  readPlayIndex,
+} from './archive.ts';
+import type { Ask } from './recorder-context.ts';
+
+const RETRY_MS = 1000;
+/** Characters that are given to the browser's own storage at a time. */
+const GATHERED = 8 * 1024 ** 2;
+
+/** @throws Error with a sentence for whoever asked. */
+export async function exportRecording(
+  ask: Ask,
+  recording: ListedRecording,
+  signal: AbortSignal,
+  onProgress: (share: number) => void,
+): Promise<Blob> {
+  // it weighs as much as the page itself, so it comes when it is wanted
+  const { default: page } = await import('virtual:offline-page');
+  const parts: Blob[] = [];
+  let texts: string[] = [];
+  let length = 0;
+  const options = { page, madeAt: new Date().toISOString(), onProgress };
+  for await (const text of writeBundle(sourcesOf(ask, recording, signal), options)) {
+    signal.throwIfAborted();
+    texts.push(text);
+    length += text.length;
+    if (length < GATHERED) continue;
+    parts.push(new Blob(texts));
+    texts = [];
+    length = 0;
+  }
+  return new Blob([...parts, ...texts], { type: 'text/html' });
+}
+
+function sourcesOf(ask: Ask, recording: ListedRecording, signal: AbortSignal): BundleSources {
+  const { id } = recording;
+  const get = (name: string): Promise<Response | undefined> => found(ask, bytesAt(id, name), signal);
+  return {
+    recording,
+    async *cast() {
+      const response = await answerOf(ask, castAddress(id, { watched: false }), signal);
+      if (!response.ok) throw await failureOf(response);
+      yield* chunksOf(response);
+    },
+    sidecar: async () => bytesOf(await get('sidecar')),
+    async notes() {
+      const response = await get('notes');
+      return response === undefined ? undefined : chunksOf(response);
+    },
+    evidence: () => readEvidence(ask, id, signal),
+    index: () => waitForIndex(ask, id, signal),
+    frame: (number) => readFrame(ask, id, number, signal),
+    transcript: async () => bytesOf(await get('transcript?view=1')),
+  };
+}
+
+/** Undefined when there is no such thing. */
+async function found(ask: Ask, path: string, signal: AbortSignal): Promise<Response | undefined> {
+  for (;;) {
+    const response = await answerOf(ask, path, signal);
+    if (response.status === 404) return undefined;
+    if (!response.ok) throw await failureOf(response);
+    if (response.status !== 202) return response;
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+}
+
+async function waitForIndex(ask: Ask, id: string, signal: AbortSignal): Promise<PlayIndex | undefined> {
+  for (;;) {
+    const answer = await readPlayIndex(ask, id, signal);
+    if (answer === undefined || 'frames' in answer) return answer;
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+}
+
+async function bytesOf(response: Response | undefined): Promise<Uint8Array | undefined> {
+  return response === undefined ? undefined : new Uint8Array(await response.arrayBuffer());
+}
+
+async function* chunksOf({ body }: Response): AsyncGenerator<Uint8Array> {
+  const reader = body?.getReader();
+  if (reader === undefined) return;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    yield value;
+  }
+}

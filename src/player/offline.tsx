@@ -1,0 +1,152 @@
+/** The page of an exported recording: a file that plays what is in it, and asks nobody. */
+import { render } from 'preact';
+import type { JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { checkBundle, type BundleCheck } from '../bundle/check-bundle.ts';
+import type { BundleFile } from '../bundle/bundle-format.ts';
+import type { BundleReader } from '../bundle/read-bundle.ts';
+import { askBundle, findBundle } from './bundle-answers.ts';
+import { sizeText } from './format.ts';
+import { Recorder } from './recorder-context.ts';
+import { RecordingView } from './recording-view.tsx';
+import { saveFile } from './save-file.ts';
+import { wallText } from './wall-text.ts';
+import './style.css';
+
+// the recording stands behind this script
+addEventListener('DOMContentLoaded', () => {
+  const root = document.getElementById('app');
+  if (root === null) return;
+  const bundle = findBundle(document);
+  root.replaceChildren();
+  render(bundle === undefined ? <Broken /> : <Offline bundle={bundle} />, root);
+});
+
+function Broken(): JSX.Element {
+  return (
+    <p class="notice problem" role="alert">
+      This file is not whole: the recording in it is missing, or was cut off.
+    </p>
+  );
+}
+
+function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
+  const { id, madeAt, files } = bundle.manifest;
+  const [asked, setAsked] = useState((files.cast?.bytes ?? 0) <= MAX_UNASKED_BYTES);
+  const [found, setFound] = useState<BundleCheck>();
+  useEffect(() => {
+    if (asked) void checkBundle(bundle).then(setFound);
+  }, [asked]);
+  const at = Number(new URLSearchParams(location.hash.split('?')[1] ?? '').get('t') ?? Number.NaN);
+  return (
+    <Recorder.Provider value={{ ask: askBundle(bundle), exportRecording: undefined }}>
+      <header>
+        <span class="brand">
+          tailcast <span>recording, exported {wallText(new Date(madeAt), 'local')}</span>
+        </span>
+      </header>
+      <main>
+        {found?.verdict === 'faulty' ? (
+          <p class="notice problem" role="alert">
+            <strong>{VERDICTS.faulty}</strong> What is wrong stands below.
+          </p>
+        ) : null}
+        <RecordingView id={id} startAt={at >= 0 ? at : undefined} find="" />
+        <Check found={found} asked={asked} onAsk={() => setAsked(true)} />
+        <Files bundle={bundle} />
+      </main>
+    </Recorder.Provider>
+  );
+}
+
+/** The whole recording is read for it: a larger one is checked when somebody asks. */
+const MAX_UNASKED_BYTES = 64 * 1024 ** 2;
+
+const VERDICTS: Readonly<Record<BundleCheck['verdict'], string>> = {
+  sound: 'What is in this file is what the key signed.',
+  faulty: 'What is in this file is NOT what was signed.',
+  none: 'There is no signature to hold this file against.',
+  unable: 'It cannot be said here whether this file is what was signed.',
+};
+
+/** What this browser finds, whatever the recorder said when the file was made. */
+function Check({
+  found,
+  asked,
+  onAsk,
+}: {
+  readonly found: BundleCheck | undefined;
+  readonly asked: boolean;
+  readonly onAsk: () => void;
+}): JSX.Element {
+  return (
+    <section class="evidence" aria-labelledby="check-title">
+      <h2 id="check-title">This file, checked here</h2>
+      {asked ? null : (
+        <button type="button" onClick={onAsk}>
+          Check now (reads the whole recording)
+        </button>
+      )}
+      {asked && found === undefined ? (
+        <p class="notice" role="status">
+          Checking…
+        </p>
+      ) : null}
+      {found === undefined ? null : (
+        <>
+          <p
+            class={found.verdict === 'faulty' ? 'notice problem' : 'notice'}
+            data-checked={found.verdict}
+            role="status"
+          >
+            <strong>{VERDICTS[found.verdict]}</strong>
+          </p>
+          <ul class="findings">
+            {found.findings.map((finding) => (
+              <li key={finding}>{finding}</li>
+            ))}
+          </ul>
+          {found.keyId === undefined ? null : (
+            <p class="notice">
+              The key is <code>{found.keyId}</code>. That it is your recorder’s is for you to compare; that
+              nothing was taken out of the archive says only <code>tailcast verify</code> there.
+            </p>
+          )}
+        </>
+      )}
+    </section>
+  );
+}
+
+const FILES: readonly (readonly [file: BundleFile, ending: string, what: string])[] = [
+  ['cast', '.cast', 'the recording, asciicast'],
+  ['sidecar', '.json', 'what the recorder wrote down beside it, signed'],
+  ['notes', '.notes', 'what a cast cannot say: streams, exact bytes, gaps, the end'],
+  ['key', '.pem', 'the public key that signed it'],
+  ['evidence', '.evidence.json', 'what checking it found when this file was made'],
+];
+
+/** Each as it lies in the store, for tools. */
+function Files({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
+  const save = async (file: BundleFile, name: string): Promise<void> =>
+    saveFile(name, new Blob([await bundle.read(file)]));
+  return (
+    <section class="evidence" aria-labelledby="files-title">
+      <h2 id="files-title">Files in it</h2>
+      <ul class="files">
+        {FILES.map(([file, ending, what]) => {
+          const size = bundle.manifest.files[file];
+          if (size === undefined) return null;
+          return (
+            <li key={file}>
+              <button type="button" onClick={() => void save(file, `${bundle.manifest.id}${ending}`)}>
+                Save {ending}
+              </button>{' '}
+              {sizeText(size.bytes)} · {what}
+            </li>
+          );
+        })}
+      </ul>
+    </section>
+  );
+}

@@ -1,0 +1,11 @@
+import type { ReadableStore } from '../store/store.ts';
+import type { CatalogEntry } from './catalog-entry.ts';
+
+/** The notes of a recording that is over, of all its uploads; undefined when it has none. */
+export async function notesOf(
+  { key, joinedNotes }: CatalogEntry,
+  store: Pick<ReadableStore, 'stat' | 'read'>,
+): Promise<AsyncIterable<Uint8Array> | undefined> {
+  if (joinedNotes !== undefined) return joinedNotes();
+  return (await store.stat(key, 'notes')) === undefined ? undefined : store.read(key, 'notes');
+}

@@ -1,0 +1,94 @@
+/** What a bundle is made of, read from a store: for tools that have no recorder to ask. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { gunzip } from 'node:zlib';
+import { TailcastError } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { PlayIndex } from '../../screen/play-index.ts';
+import { describeEvidence, type EvidenceStore } from '../evidence/check-evidence.ts';
+import type { CatalogEntry } from '../library/catalog-entry.ts';
+import { notesOf } from '../library/notes-of.ts';
+import { castBytes, readCast } from '../library/replay.ts';
+import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
+import { placesOf } from './spool-indexes.ts';
+
+/** As `bundle/write-bundle` takes them. */
+export interface StoredSources {
+  readonly cast: () => AsyncIterable<Uint8Array>;
+  readonly sidecar: () => Promise<Uint8Array | undefined>;
+  readonly notes: () => Promise<AsyncIterable<Uint8Array> | undefined>;
+  readonly evidence: () => Promise<unknown>;
+  readonly index: () => Promise<PlayIndex | undefined>;
+  readonly frame: (index: number) => Promise<string>;
+  readonly transcript: () => Promise<Uint8Array | undefined>;
+}
+
+export interface StoredSourcesOptions {
+  readonly store: EvidenceStore;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
+  readonly signal: AbortSignal;
+  readonly log: Logger;
+}
+
+const gunzipped = promisify(gunzip);
+const ASK_AGAIN_MS = 100;
+
+/** Gives them to `use`, and takes away afterwards what was made for them on disk. */
+export async function withStoredSources<T>(
+  entry: CatalogEntry,
+  { store, nowMs, signal, log }: StoredSourcesOptions,
+  use: (sources: StoredSources) => Promise<T>,
+): Promise<T> {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-export-'));
+  const playIndexes = await openPlayIndexes({
+    directory,
+    otherDirectories: [],
+    maxBytes: Number.POSITIVE_INFINITY,
+    maxBuilding: 1,
+    maxWaiting: 1,
+    placesOf: (of) => placesOf(of, store),
+    log,
+  });
+  try {
+    return await use({
+      cast: () => readCast(entry, { start: 0, end: castBytes(entry) }),
+      async sidecar() {
+        if ((await store.stat(entry.key, 'sidecar')) === undefined) return undefined;
+        return Buffer.concat(await Array.fromAsync(store.read(entry.key, 'sidecar')));
+      },
+      notes: () => notesOf(entry, store),
+      evidence: () => describeEvidence(entry, { store, ownKey: undefined, nowMs }),
+      index: () => waitForIndex(entry, playIndexes, signal),
+      frame: async (number) => String(JSON.parse((await playIndexes.frame(entry, number)).toString())),
+      async transcript() {
+        if ((await waitForIndex(entry, playIndexes, signal)) === undefined) return undefined;
+        const text = await playIndexes.transcript(entry);
+        return 'progress' in text ? undefined : gunzipped(text);
+      },
+    });
+  } finally {
+    await playIndexes.close();
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+async function waitForIndex(
+  entry: CatalogEntry,
+  playIndexes: PlayIndexes,
+  signal: AbortSignal,
+): Promise<PlayIndex | undefined> {
+  for (;;) {
+    try {
+      const found = await playIndexes.find(entry);
+      if (!('progress' in found)) return found;
+    } catch (error) {
+      if (error instanceof TailcastError && error.code === 'PLAY_INDEX_UNAVAILABLE') return undefined;
+      throw error;
+    }
+    await sleep(ASK_AGAIN_MS, undefined, { signal });
+  }
+}

@@ -1,0 +1,22 @@
+import { z } from 'zod';
+import { MARK_KINDS, PLAY_INDEX_VERSION, type PlayIndex } from '../../screen/play-index.ts';
+
+/** A play index as it is written down, and given out. */
+export const playIndexSchema = z.object({
+  version: z.literal(PLAY_INDEX_VERSION),
+  seconds: z.number(),
+  characters: z.number(),
+  activity: z.array(z.number()),
+  frames: z.array(z.object({ at: z.number(), offset: z.number(), columns: z.number(), rows: z.number() })),
+  marks: z.array(
+    z.object({
+      at: z.number(),
+      kind: z.enum(MARK_KINDS),
+      text: z.string(),
+    }),
+  ),
+  markCount: z.number(),
+  badLines: z.number(),
+  isCut: z.boolean(),
+  isBinary: z.boolean(),
+}) satisfies z.ZodType<PlayIndex>;

@@ -1,0 +1,276 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { checkBundle, type BundleCheck } from '../../src/bundle/check-bundle.ts';
+import { parseManifest, PIECE_BYTES, type BundleFile } from '../../src/bundle/bundle-format.ts';
+import { openBundle, type BundleReader } from '../../src/bundle/read-bundle.ts';
+import { writeBundle, type BundleSources } from '../../src/bundle/write-bundle.ts';
+import { runProgram } from '../../src/cli/program.ts';
+import type { Recording } from '../../src/wire/recorder-api/recording.ts';
+import { createRig, HEADER, openUpload, type Rig } from '../tsrecorder/recorder-rig.ts';
+
+const PAGE = '<html><!--bundle--></html>';
+
+/** The blocks of a page, as a browser sees them. */
+function readPage(page: string): { manifest: string; blocks: Map<string, string> } {
+  const blocks = new Map<string, string>();
+  for (const [, file, piece, text = ''] of page.matchAll(/data-file="(\w+)" data-piece="(\d+)">([^<]*)</g))
+    blocks.set(`${file} ${piece}`, text);
+  return { manifest: /data-bundle>([^<]*)</.exec(page)?.[1] ?? '', blocks };
+}
+
+function open(page: string): BundleReader {
+  const { manifest, blocks } = readPage(page);
+  const parsed = parseManifest(manifest);
+  if (parsed === undefined) throw new Error('there is no manifest');
+  return openBundle(parsed, (file, piece) => blocks.get(`${file} ${piece}`));
+}
+
+const RECORDING: Recording = {
+  id: 'n1_2026-01-02T03:04:05.000000000Z',
+  key: 'n1/2026-01-02T03:04:05.000000000Z.cast',
+  state: 'closed',
+  startedAt: '2026-01-02T03:04:05Z',
+  bytes: 10,
+  width: 80,
+  height: 24,
+  kind: 'exec',
+  command: '</script><script>alert(1)</script>',
+  source: { node: 'laptop.example.ts.net', nodeId: 'n1' },
+  destination: { node: 'cluster', nodeId: 'n2' },
+};
+
+function sourcesOf(cast: readonly Uint8Array[], more: Partial<BundleSources> = {}): BundleSources {
+  return {
+    recording: RECORDING,
+    async *cast() {
+      yield* cast;
+    },
+    sidecar: async () => undefined,
+    notes: async () => undefined,
+    evidence: async () => ({
+      parts: 1,
+      accesses: [{ event: {} }],
+      events: [],
+      related: { pod: [RECORDING] },
+    }),
+    index: async () => undefined,
+    frame: async () => '',
+    transcript: async () => undefined,
+    ...more,
+  };
+}
+
+async function write(sources: BundleSources): Promise<string> {
+  const options = { page: PAGE, madeAt: '2026-01-02T03:04:05Z' };
+  return (await Array.fromAsync(writeBundle(sources, options))).join('');
+}
+
+describe('a bundle', () => {
+  it('gives back any range of a cast, however its pieces came', async () => {
+    const cast = Uint8Array.from({ length: PIECE_BYTES * 2 + 777 }, (_, at) => (at * 31 + (at >> 8)) & 255);
+    for (const cut of [1000, PIECE_BYTES, cast.length]) {
+      const chunks = Array.from({ length: Math.ceil(cast.length / cut) }, (_, n) =>
+        cast.subarray(n * cut, (n + 1) * cut),
+      );
+      const bundle = open(await write(sourcesOf(chunks)));
+      expect(bundle.manifest.files.cast?.bytes).toBe(cast.length);
+      expect(Buffer.from(await bundle.read('cast')).equals(cast)).toBe(true);
+      await fc.assert(
+        fc.asyncProperty(fc.nat(cast.length + 10), fc.nat(PIECE_BYTES + 10), async (start, length) => {
+          const read = await bundle.read('cast', start, start + length);
+          expect(Buffer.from(read).equals(cast.subarray(start, start + length))).toBe(true);
+        }),
+        { numRuns: 30 },
+      );
+    }
+  });
+
+  it('has no text in it that could end a block or run, and says nothing of other recordings and people', async () => {
+    const page = await write(sourcesOf([Buffer.from('</script><img src=x onerror=alert(1)>')]));
+    expect(page).not.toMatch(/alert|onerror/);
+    const evidence = JSON.parse(Buffer.from(await open(page).read('evidence')).toString()) as object;
+    expect(evidence).toEqual({ parts: 1, related: { caller: [], pod: [] } });
+  });
+
+  it('has the screens of its keyframes where it says', async () => {
+    const frames = [1, 2, 3].map((at) => ({ at, offset: at, columns: 80, rows: 24 }));
+    const index = { frames } as unknown as Awaited<ReturnType<BundleSources['index']>>;
+    const sources = sourcesOf([], { index: async () => index, frame: async (n) => `screen ${n} ✓` });
+    const bundle = open(await write(sources));
+    const { offsets } = JSON.parse(Buffer.from(await bundle.read('index')).toString()) as {
+      offsets: number[];
+    };
+    const screens = [0, 1, 2].map(async (n) =>
+      JSON.parse(Buffer.from(await bundle.read('frames', offsets[n], offsets[n + 1])).toString()),
+    );
+    expect(await Promise.all(screens)).toEqual(['screen 0 ✓', 'screen 1 ✓', 'screen 2 ✓']);
+  });
+
+  it('that was cut says so and is not played as whole', async () => {
+    const page = await write(sourcesOf([new Uint8Array(PIECE_BYTES + 5)]));
+    expect(() => open(page.slice(0, page.indexOf('data-bundle')))).toThrow('no manifest');
+    const lost = open(page.replace('data-file="cast" data-piece="1"', 'data-file="cast" data-piece="7"'));
+    await expect(lost.read('cast')).rejects.toThrow('cast 1 is missing');
+  });
+
+  it('is written for no other page', async () => {
+    const options = { page: '<html></html>', madeAt: '' };
+    await expect(Array.fromAsync(writeBundle(sourcesOf([]), options))).rejects.toThrow(RangeError);
+  });
+});
+
+describe('tailcast export', () => {
+  let rig: Rig;
+  let id: string;
+  let folder: string;
+  const written = new Map<string, string>();
+
+  async function run(...args: readonly string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+    const streams = { stdout: new PassThrough(), stderr: new PassThrough() };
+    const { signal } = new AbortController();
+    const code = await runProgram(['export', ...args], { ...streams, environment: new Map(), signal });
+    streams.stdout.end();
+    streams.stderr.end();
+    const text = async (from: PassThrough): Promise<string> => Buffer.concat(await from.toArray()).toString();
+    return { code, stdout: await text(streams.stdout), stderr: await text(streams.stderr) };
+  }
+
+  beforeAll(async () => {
+    rig = await createRig();
+    folder = await mkdtemp(join(tmpdir(), 'tailcast-export-test-'));
+    const upload = openUpload(rig.recorder);
+    upload.write(HEADER);
+    upload.write(`${JSON.stringify({ kind: 'gap', bytes: 7, reason: 'lost' })}\n`);
+    upload.write('[1,"o","hello \\u001b[1mbold\\u001b[0m\\r\\n"]\n[2,"o","second row\\r\\n"]\n');
+    // larger than one block of the chain
+    for (let at = 0; at < 3000; at += 1) upload.write(`[${3 + at / 100},"o","row ${at}\\r\\n"]\n`);
+    upload.write(
+      `${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 5, outputLines: 1 })}\n`,
+    );
+    upload.end();
+    await upload.over;
+    upload.close();
+    id = (await rig.list())[0]?.id ?? '';
+    for (const [name, place] of [
+      ['recorder', ['--recorder', rig.recorder.url]],
+      ['store', ['--store', rig.directory]],
+    ] as const) {
+      const target = join(folder, `${name}.html`);
+      const { code, stderr } = await run(id, ...place, '--output', target);
+      if (code !== 0) throw new Error(stderr);
+      written.set(name, await readFile(target, 'utf8'));
+    }
+  });
+  afterAll(async () => {
+    await rig[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true });
+  });
+
+  it.each(['recorder', 'store'])('writes one file with all there is, from a %s', async (from) => {
+    const page = written.get(from) ?? '';
+    const bundle = open(page);
+    expect(Object.keys(bundle.manifest.files).toSorted()).toEqual(
+      [
+        'cast',
+        'evidence',
+        'frames',
+        'index',
+        'key',
+        'notes',
+        'recording',
+        'sidecar',
+        'transcript',
+      ].toSorted(),
+    );
+    const text = async (file: BundleFile): Promise<string> => Buffer.from(await bundle.read(file)).toString();
+    expect(await text('cast')).toBe((await rig.get(`/api/v1/recordings/${id}/cast`)).body);
+    expect(await text('notes')).toBe((await rig.get(`/api/v1/recordings/${id}/notes`)).body);
+    expect(await text('transcript')).toContain('"hello bold"');
+    expect(await text('evidence')).toContain('"verdict":"sound"');
+    expect(page).toContain("default-src 'none'");
+    expect(page).not.toMatch(/(?:src|href)="(?!data:)/);
+  });
+
+  it.each(['recorder', 'store'])(
+    'from a %s is found sound by nothing but the file, and any change is not',
+    async (from) => {
+      const { manifest, blocks } = readPage(written.get(from) ?? '');
+      const check = (changed: BundleReader): Promise<BundleCheck> => checkBundle(changed);
+      const bundle = open(written.get(from) ?? '');
+      expect(await check(bundle)).toMatchObject({ verdict: 'sound', findings: [] });
+      expect((await check(bundle)).keyId).toBe(
+        (
+          JSON.parse(Buffer.from(await bundle.read('evidence')).toString()) as {
+            evidence: { signedBy: { key: string } };
+          }
+        ).evidence.signedBy.key,
+      );
+      const sizes = bundle.manifest.files;
+      for (const file of ['cast', 'notes', 'sidecar', 'key'] as const) {
+        const bytes = sizes[file]?.bytes ?? 0;
+        for (const at of [0, Math.floor(bytes / 2), bytes - 3]) {
+          const changed: BundleReader = {
+            ...bundle,
+            async read(name, start = 0, end) {
+              const read = await bundle.read(name, start, end);
+              if (name === file && at >= start && at - start < read.length) read[at - start]! ^= 1;
+              return read;
+            },
+          };
+          const { verdict, findings } = await check(changed);
+          expect([file, at, verdict === 'sound', findings.length > 0]).toEqual([file, at, false, true]);
+        }
+      }
+      const parsed = parseManifest(manifest)!;
+      const renamed = openBundle({ ...parsed, id: RECORDING.id }, (file, piece) =>
+        blocks.get(`${file} ${piece}`),
+      );
+      expect(await check(renamed)).toMatchObject({ verdict: 'faulty' });
+      const without = (gone: BundleFile): BundleReader => ({
+        ...bundle,
+        has: (file) => file !== gone && bundle.has(file),
+      });
+      expect((await check(without('notes'))).verdict).toBe('faulty');
+      expect((await check(without('sidecar'))).verdict).toBe('none');
+      expect((await check(without('key'))).verdict).toBe('none');
+    },
+  );
+
+  it('writes the cast as it is, and what could be read as text', async () => {
+    const cast = await run(id, '--recorder', rig.recorder.url, '--format', 'cast', '--output', '-');
+    expect(cast.stdout).toBe((await rig.get(`/api/v1/recordings/${id}/cast`)).body);
+    for (const place of [
+      ['--recorder', rig.recorder.url],
+      ['--store', rig.directory],
+    ]) {
+      const { stdout, code } = await run('latest', ...place, '--format', 'txt', '--output', '-');
+      expect(code).toBe(0);
+      expect(stdout).toMatch(/^0:01\.0\thello bold\n0:02\.0\tsecond row\n0:03\.0\trow 0\n/);
+    }
+  });
+
+  it('writes over nothing, and leaves nothing behind when it fails', async () => {
+    const target = join(folder, 'mine.html');
+    await writeFile(target, 'mine');
+    const { code, stderr } = await run(id, '--store', rig.directory, '--output', target);
+    expect([code, stderr]).toEqual([2, expect.stringContaining('is there already')]);
+    expect(await readFile(target, 'utf8')).toBe('mine');
+    expect(await run('nobody', '--store', rig.directory)).toMatchObject({ code: 1 });
+    expect((await run(id, '--store', rig.directory, '--format', 'gif')).code).toBe(2);
+  });
+
+  it('takes no session that is still running', async () => {
+    const upload = openUpload(rig.recorder);
+    upload.write(HEADER);
+    await expect.poll(async () => (await rig.list('?state=open')).length).toBe(1);
+    const { code, stderr } = await run('latest', '--recorder', rig.recorder.url);
+    expect([code, stderr]).toEqual([2, expect.stringContaining('still running')]);
+    upload.end();
+    await upload.over;
+    upload.close();
+  });
+});

@@ -1,0 +1,196 @@
+/** An exported recording: one file, opened where there is no network, in a real browser. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { OFFLINE_PAGE } from '../../../src/compose/player-directory.ts';
+import { writeBundle, type BundleSources } from '../../../src/bundle/write-bundle.ts';
+import { createSealer } from '../../../src/tsrecorder/evidence/line-seal.ts';
+import { signSidecar } from '../../../src/tsrecorder/evidence/signed-sidecar.ts';
+import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
+import { decodeRecording } from '../../../src/wire/recorder-api/recording.ts';
+import { accessibilityFaults } from '../support/axe.ts';
+import { castText, type CastSpec } from '../support/casts.ts';
+import { DESKTOP, goTo, PHONE, ready, setUpPlayer, shot, showsAt } from '../support/player-page.ts';
+
+const { archive, open, close } = setUpPlayer();
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tcexport-'));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const RULER = Array.from({ length: 80 }, (_, n) => String(n % 10)).join('');
+const SPEC: CastSpec = {
+  command: 'exported </script><b>',
+  columns: 80,
+  rows: 24,
+  events: [
+    [0.5, 'o', `${RULER}\x1b[24;1Hbottom`],
+    [1, 'r', '100x30'],
+    [1.5, 'o', '\x1b[2J\x1b[Hthe word \x1b[1;31mzephyr\x1b[0m 漢字\x1b[30;1Hlast'],
+    [40, 'o', '\x1b[10;10Hafter a while'],
+  ],
+};
+
+/** Opens the file in a browser that has no network, and counts what it asks for. */
+async function openFile(path: string, options = DESKTOP): Promise<{ page: Page; asked: readonly string[] }> {
+  const asked: string[] = [];
+  const page = await open('about:blank', { ...options, offline: true, reducedMotion: 'reduce' });
+  page.on('request', (request) => {
+    if (!/^(?:file|blob|data):/.test(request.url())) asked.push(request.url());
+  });
+  await page.goto(pathToFileURL(path).href);
+  return { page, asked };
+}
+
+async function exported(spec: CastSpec): Promise<{ path: string; id: string }> {
+  const id = archive().add(spec);
+  const page = await open(`#/r/${encodeURIComponent(id)}`);
+  await ready(page);
+  const saving = page.waitForEvent('download');
+  await page.getByRole('button', { name: 'Export' }).click();
+  const download = await saving;
+  expect(download.suggestedFilename()).toBe(`${id}.html`.replaceAll(':', '_'));
+  await page.getByText(`Exported as ${id}.html.`).waitFor();
+  const path = join(folder, `${Math.random().toString(36).slice(2)}.html`);
+  await download.saveAs(path);
+  // what was put there by hand has neither sidecar nor notes
+  const missing = /^404 .*\/(?:sidecar|notes)$|status of 404/;
+  expect((await close(page)).filter((complaint) => !missing.test(complaint))).toEqual([]);
+  return { path, id };
+}
+
+describe('the button', () => {
+  it('makes a file that plays without a network, cell by cell, and asks for nothing', async () => {
+    const { path } = await exported(SPEC);
+    const { page, asked } = await openFile(path);
+    await ready(page);
+    for (const moment of [0.6, 40, 1.2, 2]) {
+      await goTo(page, moment);
+      await showsAt(page, SPEC, moment);
+    }
+    await page.keyboard.press('Control+f');
+    await page.getByLabel('Find in this recording').fill('zephyr');
+    await page.locator('.find output').getByText('1 found').waitFor();
+    await page.locator('.mark-resize').waitFor();
+    await page.locator('[data-checked=none]').waitFor();
+    await page.locator('[data-verdict=none]').waitFor();
+    expect(await page.getByRole('button', { name: 'Export' }).count()).toBe(0);
+    expect(asked).toEqual([]);
+    await page.screenshot({ path: shot('exported'), fullPage: true });
+    expect(await accessibilityFaults(page)).toEqual([]);
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('is one download in the access log, however large the recording is', async () => {
+    const raw = Array.from(
+      { length: 12_000 },
+      (_, n) => `${JSON.stringify([n / 100, 'o', `row ${n} ${'served '.repeat(20)}\r\n`])}\n`,
+    ).join('');
+    const { path, id } = await exported({ ...SPEC, events: [], raw });
+    const mine = (await archive().accesses()).filter(({ recording }) => recording === id);
+    expect(mine.filter(({ action }) => action === 'download').length).toBeLessThanOrEqual(3);
+    const { page } = await openFile(path);
+    await ready(page);
+    // from a keyframe in the file
+    await goTo(page, 110.005);
+    await page.locator('.terminal').getByText('row 11000').waitFor();
+    const saving = page.waitForEvent('download');
+    await page.getByRole('button', { name: 'Save .cast' }).click();
+    const cast = readFileSync(await (await saving).path(), 'utf8');
+    expect(cast.slice(cast.indexOf('\n') + 1)).toBe(raw);
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('makes a file that fits a phone', async () => {
+    const { path } = await exported(SPEC);
+    const { page } = await openFile(path, PHONE);
+    await ready(page);
+    expect(await page.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+    await page.screenshot({ path: shot('exported-phone'), fullPage: true });
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('a file with a signature', () => {
+  async function signed(): Promise<BundleSources> {
+    const id = archive().add(SPEC);
+    const recording = decodeRecording(
+      await (await fetch(`${archive().url}/api/v1/recordings/${id}`)).json(),
+    )!;
+    const cast = Buffer.from(castText(SPEC));
+    const sealer = createSealer(64);
+    sealer.push(cast);
+    const key = generateSigningKey();
+    const evidence = { format: 1, log: '0'.repeat(32), start: 1, cast: sealer.finish() } as const;
+    const sidecar = signSidecar(`{\n  "recording": ${JSON.stringify(recording)}\n}\n`, evidence, key);
+    return {
+      recording,
+      async *cast() {
+        yield cast;
+      },
+      sidecar: async () => Buffer.from(sidecar),
+      notes: async () => undefined,
+      evidence: async () => ({
+        evidence: {
+          verdict: 'sound',
+          checkedAt: '2026-01-02T03:04:05Z',
+          findings: [],
+          signedBy: {
+            key: key.public.id,
+            whose: 'this recorder',
+            log: evidence.log,
+            entry: 1,
+            pem: key.public.pem,
+          },
+        },
+        gaps: [],
+        gapCount: 0,
+        parts: 1,
+      }),
+      index: async () => undefined,
+      frame: async () => '',
+      transcript: async () => undefined,
+    };
+  }
+
+  async function written(sources: BundleSources, name: string): Promise<string> {
+    const options = { page: readFileSync(OFFLINE_PAGE, 'utf8'), madeAt: '2026-01-02T03:04:05Z' };
+    const path = join(folder, name);
+    writeFileSync(path, (await Array.fromAsync(writeBundle(sources, options))).join(''));
+    return path;
+  }
+
+  it('is checked by the browser that opens it, and a changed one is refused', async () => {
+    const sources = await signed();
+    const good = await openFile(await written(sources, 'good.html'));
+    await good.page.locator('[data-checked=sound]').waitFor();
+    await good.page.screenshot({ path: shot('exported-signed'), fullPage: true });
+    expect(await close(good.page)).toEqual([]);
+    const changed: BundleSources = {
+      ...sources,
+      async *cast() {
+        yield Buffer.from(castText(SPEC).replace('zephyr', 'zephir'));
+      },
+    };
+    const bad = await openFile(await written(changed, 'bad.html'));
+    await bad.page.locator('[data-checked=faulty]').getByText('NOT what was signed').waitFor();
+    // what an earlier check said does not help it
+    await bad.page.locator('[data-verdict=sound]').waitFor();
+    expect(await close(bad.page)).toEqual([]);
+  });
+
+  it('that was cut off says that it is not whole', async () => {
+    const whole = readFileSync(await written(await signed(), 'whole.html'), 'utf8');
+    for (const end of [whole.lastIndexOf('data-bundle') + 30, whole.lastIndexOf('data-file="cast"') + 60]) {
+      const path = join(folder, 'cut.html');
+      writeFileSync(path, whole.slice(0, end));
+      const { page } = await openFile(path);
+      await page.getByText('This file is not whole').waitFor();
+      expect(await close(page)).toEqual([]);
+    }
+  });
+});

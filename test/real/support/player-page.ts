@@ -1,0 +1,84 @@
+/** The page on an archive of casts in a real browser, for the suites about watching. */
+import { mkdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { afterAll, beforeAll, expect } from 'vitest';
+import { type Complaints, collectComplaints, openBrowser } from './browser.ts';
+import { type CastArchive, type CastSpec, startCastArchive } from './casts.ts';
+import { differences, expectedScreen, oracleAt, readShown } from './screen-cells.ts';
+
+export const DESKTOP: BrowserContextOptions = { viewport: { width: 1600, height: 1000 }, locale: 'en-GB' };
+export const LAPTOP: BrowserContextOptions = { viewport: { width: 1366, height: 768 }, locale: 'en-GB' };
+export const PHONE: BrowserContextOptions = {
+  viewport: { width: 390, height: 844 },
+  locale: 'en-GB',
+  hasTouch: true,
+  isMobile: true,
+};
+const STILL: BrowserContextOptions = { ...DESKTOP, reducedMotion: 'reduce' };
+
+export interface PlayerRig {
+  readonly archive: () => CastArchive;
+  /** @param path below the recorder, or an address of its own. */
+  readonly open: (path: string, options?: BrowserContextOptions) => Promise<Page>;
+  /** @returns what the browser complains about. */
+  readonly close: (page: Page) => Promise<readonly string[]>;
+}
+
+/** For one file of tests; there while they run. */
+export function setUpPlayer(): PlayerRig {
+  let browser: Browser;
+  let archive: CastArchive;
+  const opened: Complaints[] = [];
+  beforeAll(async () => {
+    archive = await startCastArchive();
+    browser = await openBrowser();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await archive?.[Symbol.asyncDispose]();
+  });
+  return {
+    archive: () => archive,
+    async open(path, options = STILL) {
+      const context = await browser.newContext(options);
+      const page = await context.newPage();
+      opened.push(await collectComplaints(page));
+      await page.goto(/^[a-z]+:/.test(path) ? path : `${archive.url}/${path}`);
+      return page;
+    },
+    async close(page) {
+      await page.context().close();
+      return opened.splice(0).flatMap(({ all }) => all);
+    },
+  };
+}
+
+/** Waits until the page shows what the oracle shows. */
+export async function showsAt(page: Page, spec: CastSpec, seconds: number): Promise<void> {
+  const wanted = await expectedScreen(page, await oracleAt(spec, seconds));
+  await expect
+    .poll(async () => differences(await readShown(page), wanted), { timeout: 8000, interval: 50 })
+    .toEqual([]);
+}
+
+export async function goTo(page: Page, seconds: number): Promise<void> {
+  await page.locator('.position input').fill(String(seconds));
+  await page.keyboard.press('Enter');
+}
+
+export async function ready(page: Page): Promise<void> {
+  await page.locator('.terminal[data-size]').waitFor();
+}
+
+/** Where a picture of the page goes, to be looked at. */
+export function shot(name: string): string {
+  const folder = join(tmpdir(), 'tailcast-player');
+  mkdirSync(folder, { recursive: true });
+  return join(folder, `${name}.png`);
+}
+
+export function lengthOf({ events }: CastSpec): number {
+  return events.at(-1)?.[0] ?? 0;
+}
