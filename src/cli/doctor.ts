@@ -2,7 +2,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { runChecks, type Check, type Finding, type Status } from '../doctor/checks.ts';
 import { formatFinding, formatSummary } from './doctor-report.ts';
 import { print } from './output.ts';
-import { VERSION } from './version.ts';
+import { VERSION } from '../version.ts';
 
 export interface DoctorRun {
   readonly role: 'gateway' | 'recorder';

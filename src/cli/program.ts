@@ -14,7 +14,7 @@ import { addSettingOptions, settingsOf } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
 import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
 import { EXPORT_FORMATS, EXPORT_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
-import { IMAGE, VERSION_TEXT } from './version.ts';
+import { IMAGE, VERSION_TEXT } from '../version.ts';
 
 /** Failures that are more than "it failed". */
 const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([

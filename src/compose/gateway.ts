@@ -5,6 +5,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { defaultStateDirectory } from '../config/environment.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError } from '../errors.ts';
+import { checkFormat, GATEWAY_STATE_FORMAT } from '../folder-format.ts';
 import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
@@ -140,6 +141,7 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   const apiServer = await openApiServer(config, options.environment);
   const tailnet = await openTailnet(options, abort.signal);
   const stateDirectory = config.stateDirectory ?? join(defaultStateDirectory(options.environment), 'gateway');
+  await checkFormat(stateDirectory, GATEWAY_STATE_FORMAT);
   const certificates = await openCertificates(config, stateDirectory, tailnet.localApi, {
     log,
     signal: abort.signal,

@@ -3,6 +3,7 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError, errorText } from '../errors.ts';
+import { GATEWAY_STATE_FORMAT, markFormat } from '../folder-format.ts';
 import type { Events } from '../observe/events.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
@@ -41,6 +42,7 @@ export async function openJournals(parts: {
   if (place === undefined) return undefined;
   try {
     await mkdir(stateDirectory, { recursive: true, mode: 0o700 });
+    await markFormat(stateDirectory, GATEWAY_STATE_FORMAT);
     return await Journals.open({
       directory: place.directory,
       key: await loadJournalKey(place.keyFile),

@@ -1,5 +1,4 @@
 /** Puts a recorder together: store, spool, intake, and the port it is reached on. */
-import { makeDirectory } from '../tsrecorder/files/durable-files.ts';
 import { closeUploads } from '../tsrecorder/intake/left-spools.ts';
 import { slotDirectory } from '../tsrecorder/intake/siblings.ts';
 import type { Catalog } from '../tsrecorder/library/catalog.ts';
@@ -19,7 +18,7 @@ import { openListeners, type ListenAddress } from '../tsrecorder/serving/listene
 import { createLiveSockets } from '../tsrecorder/serving/live-socket.ts';
 import { createUploads } from '../tsrecorder/serving/uploads.ts';
 import { createViewerAccess } from '../tsrecorder/serving/viewer-access.ts';
-import { lockSpool } from '../tsrecorder/spool/spool-lock.ts';
+import { takeSpool } from '../tsrecorder/spool/spool-lock.ts';
 import { placeSpool } from '../tsrecorder/spool/spool-place.ts';
 import { createArchiveStore } from '../tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
@@ -63,8 +62,7 @@ export async function createRecorder(given: RecorderOptions): Promise<Recorder> 
   const store = createArchiveStore(inner, options.archive);
   const spools = Array.from({ length: slot.of }, (_, number) => slotDirectory(place.directory, { number }));
   const spoolDirectory = slotDirectory(place.directory, slot);
-  await makeDirectory(spoolDirectory);
-  const unlock = await lockSpool(spoolDirectory);
+  const unlock = await takeSpool(options.spoolDirectory, spoolDirectory);
   try {
     const intake = await openIntake(options, store, spoolDirectory);
     const left = slot.number === 0 ? settleOthers(options, store, place.left) : Promise.resolve();

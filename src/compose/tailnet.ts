@@ -6,6 +6,7 @@ import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
+import { GATEWAY_STATE_FORMAT, markFormat } from '../folder-format.ts';
 import { isLoopback, normaliseAddress, parseAddressPort } from '../tailnet/addresses.ts';
 import { openCertificateFiles } from '../tailnet/certificate-files.ts';
 import type { CertificateSource } from '../tailnet/certificates.ts';
@@ -114,8 +115,15 @@ export async function openCertificates(
   switch (config.tls) {
     case 'none':
       return undefined;
-    case 'self-signed':
-      return openSelfSignedCertificates({ directory: stateDirectory, names: config.tlsNames, log });
+    case 'self-signed': {
+      const certificates = await openSelfSignedCertificates({
+        directory: stateDirectory,
+        names: config.tlsNames,
+        log,
+      });
+      await markFormat(stateDirectory, GATEWAY_STATE_FORMAT);
+      return certificates;
+    }
     case 'files': {
       const { tlsCert, tlsKey } = config;
       if (tlsCert === undefined || tlsKey === undefined) {

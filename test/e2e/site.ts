@@ -13,13 +13,14 @@ type Flags = Readonly<Record<string, string>>;
 
 export interface Site {
   readonly directory: string;
-  /** One of several recorders with the same store, each with a spool of its `name`. */
-  startRecorder(name: string, flags?: Flags): Promise<RoleProcess>;
+  /** One of several recorders with the same store, each with a spool of its `name`; `checkout`: whose sources it runs. */
+  startRecorder(name: string, flags?: Flags, checkout?: string): Promise<RoleProcess>;
   /** @param recorders in order of preference, enforced; none: nothing is recorded */
   startGateway(
     recorders: readonly RoleProcess[],
     flags?: Flags,
     environment?: Readonly<Record<string, string>>,
+    checkout?: string,
   ): Promise<RoleProcess>;
   exec(gateway: RoleProcess, command: readonly string[]): Promise<ExecClient>;
   close(): Promise<void>;
@@ -35,7 +36,7 @@ export async function startSite(): Promise<Site> {
   const state = join(directory, 'gateway');
   return {
     directory,
-    startRecorder(name, flags) {
+    startRecorder(name, flags, checkout) {
       const own = {
         store: join(directory, 'recordings'),
         spool: join(directory, `spool-${name}`),
@@ -43,9 +44,9 @@ export async function startSite(): Promise<Site> {
         listen: '127.0.0.1:0',
         'resume-seconds': '1',
       };
-      return startRole(['recorder', ...words({ ...own, ...flags })]);
+      return startRole(['recorder', ...words({ ...own, ...flags })], {}, checkout);
     },
-    async startGateway(recorders, flags, environment) {
+    async startGateway(recorders, flags, environment, checkout) {
       const rule = {
         impersonate: { groups: ['system:masters'] },
         ...(recorders.length === 0
@@ -64,7 +65,7 @@ export async function startSite(): Promise<Site> {
         'state-directory': state,
         'check-rights': 'false',
       };
-      return startRole(['gateway', ...words({ ...own, ...flags })], environment);
+      return startRole(['gateway', ...words({ ...own, ...flags })], environment, checkout);
     },
     async exec(gateway, command) {
       const caPem = await readFile(join(state, 'ca', 'ca.crt'), 'utf8');

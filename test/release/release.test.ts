@@ -19,7 +19,7 @@ import { describedProgram, manPages } from '../../scripts/release/man-pages.ts';
 import { changelogSection } from '../../scripts/release/papers.ts';
 import { ROOT, readManifest, readProject } from '../../scripts/release/project.ts';
 import { differences, sha256, tarGz } from '../../scripts/release/tree.ts';
-import { IMAGE } from '../../src/cli/version.ts';
+import { IMAGE } from '../../src/version.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { readSettings } from '../../src/config/settings.ts';

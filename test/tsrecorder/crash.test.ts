@@ -96,7 +96,7 @@ async function rebuild(directory: string, { key }: Recording, uploadedHeader: st
 
 async function settledRecordings(rig: Rig, count: number): Promise<readonly Recording[]> {
   return until(async () => {
-    const spooled = (await readdir(rig.spool)).length > 3;
+    const spooled = (await readdir(rig.spool)).some((name) => name.endsWith('.notes'));
     const found = await rig.list('?limit=500');
     return !spooled && found.length >= count ? found : undefined;
   });

@@ -1,10 +1,12 @@
 /** A role of tailcast as people start it, in processes of its own. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+/** The checkout that this is. */
+export const CHECKOUT = fileURLToPath(new URL('../..', import.meta.url));
 
 /** One line of its log. */
 export type LogLine = Readonly<Record<string, unknown>> & { readonly msg?: string };
@@ -27,15 +29,22 @@ export interface RoleProcess {
   stop(): Promise<number | null>;
 }
 
-/** Resolves when it serves. @throws Error with what it said when it ends before */
+/**
+ * Resolves when it serves. @param checkout whose sources it runs @throws Error with what it said when it ends before
+ */
 export async function startRole(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
+  checkout: string = CHECKOUT,
 ): Promise<RoleProcess> {
-  const child = spawn(process.execPath, [MAIN, ...args, '--ops-listen', '127.0.0.1:0'], {
-    stdio: ['ignore', 'ignore', 'pipe'],
-    env: { ...process.env, NODE_NO_WARNINGS: '1', ...environment },
-  });
+  const child = spawn(
+    process.execPath,
+    [join(checkout, 'src', 'main.ts'), ...args, '--ops-listen', '127.0.0.1:0'],
+    {
+      stdio: ['ignore', 'ignore', 'pipe'],
+      env: { ...process.env, NODE_NO_WARNINGS: '1', ...environment },
+    },
+  );
   const ended = once(child, 'exit');
   const lines: LogLine[] = [];
   const wakes = new Set<() => void>();

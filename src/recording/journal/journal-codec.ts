@@ -17,6 +17,8 @@ import { errorText } from '../../errors.ts';
 import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 
 const MAGIC = Buffer.from('tcjrnl1\n', 'latin1');
+/** What files of every format begin with. */
+const ANY_MAGIC = /^tcjrnl(\d+)\n/;
 export const PREFIX_BYTES = MAGIC.length + KEY_ID_BYTES + SALT_BYTES;
 const LENGTH_BYTES = 4;
 const TAG_BYTES = 16;
@@ -52,10 +54,13 @@ export interface JournalFile {
   readonly ending: 'whole' | 'cut' | 'damaged';
 }
 
-/** `foreign`: no journal. `key`: sealed under another key. `empty`: its writer ended before the head was written. */
+/**
+ * `foreign`: no journal. `newer`: of a version that writes another format, which can read it. `key`: sealed under another key.
+ * `empty`: its writer ended before the head was written.
+ */
 export class JournalError extends Error {
   override readonly name = 'JournalError';
-  readonly problem: 'foreign' | 'key' | 'empty' | 'damaged';
+  readonly problem: 'foreign' | 'newer' | 'key' | 'empty' | 'damaged';
 
   constructor(problem: JournalError['problem'], message: string) {
     super(message);
@@ -102,7 +107,10 @@ export function encodeHead(head: JournalHead): Uint8Array {
 export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   const bytes = Buffer.from(file.buffer, file.byteOffset, file.length);
   if (!MAGIC.subarray(0, bytes.length).equals(bytes.subarray(0, MAGIC.length))) {
-    throw new JournalError('foreign', 'it is no journal');
+    const format = ANY_MAGIC.exec(bytes.toString('latin1', 0, 16))?.[1];
+    if (format === undefined) throw new JournalError('foreign', 'it is no journal');
+    const reason = `it is a journal of format ${format}, and this version reads format 1: a newer gateway delivers it`;
+    throw new JournalError('newer', reason);
   }
   if (bytes.length < PREFIX_BYTES) throw new JournalError('empty', 'it has no head');
   if (!key.id.equals(bytes.subarray(MAGIC.length, MAGIC.length + KEY_ID_BYTES))) {

@@ -15,7 +15,7 @@ import { rename, stat, unlink } from 'node:fs/promises';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { EndJournal, LateEnd, LateEvents } from '../late-end.ts';
-import type { JournalHead } from './journal-codec.ts';
+import { JournalError, type JournalHead } from './journal-codec.ts';
 import { DAMAGED_SUFFIX, openOwnFolder, SIGN_MS, type OwnFolder } from './journal-directory.ts';
 import { codeOf, type JournalKey } from './journal-key.ts';
 import { journalNameOf, readLeft, type LeftContent } from './left-journal.ts';
@@ -200,7 +200,8 @@ export class Journals {
     try {
       content = await readLeft(left.paths, this.#options.key);
     } catch (error) {
-      await this.#setAside(left.paths, errorText(error));
+      if (error instanceof JournalError && error.problem === 'newer') this.#leaveToNewer(left.paths, error);
+      else await this.#setAside(left.paths, errorText(error));
       this.#left.delete(journalName(left));
       return;
     }
@@ -226,6 +227,13 @@ export class Journals {
     const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(RESOLVE_MS)]);
     const found = await this.#options.resolveRecorderTags?.(recorderTags, signal).catch(() => []);
     return [...new Set([...recorders, ...(found ?? [])])];
+  }
+
+  /** It keeps its name, under which the next process finds it. */
+  #leaveToNewer(paths: readonly string[], { message: reason }: JournalError): void {
+    this.#unreadable += paths.length;
+    for (const path of paths)
+      this.#options.log.error({ path, reason }, 'the end of a recording is left to a newer version');
   }
 
   /** What cannot be read stays for somebody to look at. */

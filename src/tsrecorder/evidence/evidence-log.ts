@@ -12,6 +12,7 @@ import {
   hashLine,
   headMessage,
   keyName,
+  LOG_FORMAT,
   parseEntry,
   parseSegment,
   parseSegmentName,
@@ -86,7 +87,9 @@ export class EvidenceLog {
     const log = new EvidenceLog(options, journal);
     if (!isNew) await log.#compare();
     const key = options.key.public.raw;
-    log.append(isNew ? { kind: 'open', format: 1, log: journal.log, key } : { kind: 'restart', key });
+    log.append(
+      isNew ? { kind: 'open', format: LOG_FORMAT, log: journal.log, key } : { kind: 'restart', key },
+    );
     await journal.sync();
     // the key and the log are there before anything that is signed
     void log.#tryToPublish();

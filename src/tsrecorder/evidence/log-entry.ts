@@ -20,9 +20,12 @@ export interface LogHead {
   readonly hash: string;
 }
 
+/** Of the logs that are begun. */
+export const LOG_FORMAT = 1;
+
 export type LogEvent =
   /** The first entry. `key` is the raw public key, base64. */
-  | { readonly kind: 'open'; readonly format: 1; readonly log: string; readonly key: string }
+  | { readonly kind: 'open'; readonly format: typeof LOG_FORMAT; readonly log: string; readonly key: string }
   /** Another process goes on with the log. */
   | { readonly kind: 'restart'; readonly key: string }
   /**
@@ -90,7 +93,7 @@ const count = z.int().min(0);
 const logId = z.string().regex(/^[0-9a-f]{32}$/);
 const seal = z.strictObject({ bytes: count, blockBytes: z.int().min(1), chain: hash });
 const eventSchema = z.discriminatedUnion('kind', [
-  z.strictObject({ kind: z.literal('open'), format: z.literal(1), log: logId, key: z.string() }),
+  z.strictObject({ kind: z.literal('open'), format: z.literal(LOG_FORMAT), log: logId, key: z.string() }),
   z.strictObject({ kind: z.literal('restart'), key: z.string() }),
   z.strictObject({
     kind: z.literal('start'),
@@ -145,6 +148,17 @@ export function encodeEntry({ n, prev, time, event }: LogEntry): string {
 /** @returns undefined for anything that is no entry. */
 export function parseEntry(line: string): LogEntry | undefined {
   return parseWith(entrySchema, line);
+}
+
+const newerOpen = z.looseObject({
+  event: z.looseObject({ kind: z.literal('open'), format: z.int().min(LOG_FORMAT + 1) }),
+});
+
+/** What to say of a line with which a newer recorder began its log; undefined when it is none. */
+export function newerLog(line: string): string | undefined {
+  const format = parseWith(newerOpen, line)?.event.format;
+  if (format === undefined) return undefined;
+  return `a newer recorder began this log (format ${format}; this version reads ${LOG_FORMAT}): verify with that version`;
 }
 
 /** Hash of a line, without line feed: what the next entry names as `prev`. */

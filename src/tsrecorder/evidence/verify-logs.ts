@@ -4,6 +4,7 @@ import { fault, notice, type Finding } from './finding.ts';
 import {
   KEY_PREFIX,
   NO_HASH,
+  newerLog,
   hashLine,
   headMessage,
   parseEntry,
@@ -218,7 +219,8 @@ class LogReader {
     const hash = hashLine(line);
     const entry = parseEntry(line);
     if (entry?.n !== n) {
-      this.#fault('log-entry-unreadable', 'it is not the entry that stood here', n, object);
+      const message = newerLog(line) ?? 'it is not the entry that stood here';
+      this.#fault('log-entry-unreadable', message, n, object);
       this.#last = undefined;
       return;
     }

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { errorText, TailcastError } from '../../errors.ts';
 import { sessionMark } from '../library/session-part.ts';
-import { parseSidecar } from '../library/sidecar.ts';
+import { newerSidecar, parseSidecar } from '../library/sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, RecordingStore, StoredRecording } from '../store/store.ts';
 import { fault, notice, type Finding, type FindingCode } from './finding.ts';
@@ -118,6 +118,10 @@ function isDamaged(error: unknown): boolean {
   return error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED';
 }
 
+function unreadable(sidecar: string): string {
+  return newerSidecar(sidecar) ?? 'the sidecar has no evidence that can be read any more';
+}
+
 class RecordingCheck {
   readonly #store: RecordingReader;
   readonly #key: RecordingKey;
@@ -142,7 +146,7 @@ class RecordingCheck {
     if (text === undefined || signed === undefined) {
       if (!isLogged && !mentionsEvidence(text ?? '')) return this.#withoutEvidence(text !== undefined);
       if (text === undefined) this.#fault('sidecar-missing', 'the sidecar is missing', 'sidecar');
-      else this.#fault('sidecar-changed', 'the sidecar has no evidence that can be read any more', 'sidecar');
+      else this.#fault('sidecar-changed', unreadable(text), 'sidecar');
       await this.#checkByLog();
       return { evidence: true, findings: this.#findings };
     }
@@ -162,7 +166,7 @@ class RecordingCheck {
     const signature = text === undefined ? undefined : parseSignedSidecar(text);
     if (text === undefined || signature === undefined) {
       if (!mentionsEvidence(text ?? '')) return { ...this.#withoutEvidence(isThere), signature };
-      this.#fault('sidecar-changed', 'the sidecar has no evidence that can be read any more', 'sidecar');
+      this.#fault('sidecar-changed', unreadable(text ?? ''), 'sidecar');
       return { evidence: true, findings: this.#findings, signature };
     }
     this.#checkSidecar(signature, text);
@@ -185,6 +189,11 @@ class RecordingCheck {
       const session = sessionMark(this.#key.nodeId, document.part.session);
       const { offset: from } = document.part;
       this.#part = { recording: this.#id, session, from, to: document.upload.bodyBytes };
+    }
+    const newer = document === undefined ? newerSidecar(text) : undefined;
+    if (newer !== undefined) {
+      this.#fault('sidecar-changed', newer, 'sidecar');
+      return;
     }
     const recorded = document?.recording.key;
     this.#endedAtMs = Date.parse(document?.upload.endedAt ?? '');

@@ -7,7 +7,7 @@ import { readCastTail } from './cast-tail.ts';
 import { describeHead } from './describe-head.ts';
 import type { DescribedPart } from './join-parts.ts';
 import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
-import { parseSidecar, type Sidecar } from './sidecar.ts';
+import { newerSidecar, parseSidecar, type Sidecar } from './sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, ObjectStat, ReadableStore, StoredRecording } from '../store/store.ts';
 
@@ -75,9 +75,8 @@ async function describeStored(
   version: string,
   hasSidecar: boolean,
 ): Promise<DescribedPart> {
-  const sidecar = hasSidecar
-    ? parseSidecar(await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES))
-    : undefined;
+  const text = hasSidecar ? await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES) : undefined;
+  const sidecar = text === undefined ? undefined : parseSidecar(text);
   if (sidecar !== undefined) {
     const recording = describeFromSidecar(sidecar, key, stat.bytes);
     const described = describeAlone(store, key, version, recording, sidecar.cast.resizeOrder);
@@ -95,7 +94,10 @@ async function describeStored(
     return describeAlone(store, key, version, describeDamaged(key, stat.bytes, problem));
   }
   const foreign = await describeForeign(store, key, head, stat.bytes);
-  const recording = hasSidecar ? { ...foreign, problem: 'the sidecar cannot be read' } : foreign;
+  const recording =
+    text === undefined
+      ? foreign
+      : { ...foreign, problem: newerSidecar(text) ?? 'the sidecar cannot be read' };
   return describeAlone(store, key, version, recording, head.resizeOrder);
 }
 

@@ -8,9 +8,12 @@ import { RECORDING_STATES, type Recording, type ResizeOrder } from '../../wire/r
 import type { RecordingGap } from './session-facts.ts';
 import type { SessionPart } from './session-part.ts';
 
+/** Of the sidecars that are written. */
+const SIDECAR_VERSION = 1;
+
 export interface Sidecar {
   /** Version of this format. */
-  readonly tailcast: 1;
+  readonly tailcast: typeof SIDECAR_VERSION;
   readonly recording: Recording;
   readonly cast: {
     readonly bytes: number;
@@ -62,7 +65,7 @@ export const RECORDING_SCHEMA = z.object({
 });
 
 const schema = z.object({
-  tailcast: z.literal(1),
+  tailcast: z.literal(SIDECAR_VERSION),
   recording: RECORDING_SCHEMA,
   cast: z.object({
     bytes: z.number(),
@@ -104,4 +107,13 @@ export function encodeSidecar(sidecar: Omit<Sidecar, 'session'>, session: string
 /** @returns undefined when the text is no sidecar of a version that we know. */
 export function parseSidecar(text: string): Sidecar | undefined {
   return schema.safeParse(jsonOrUndefined(text)).data;
+}
+
+const anyVersion = z.looseObject({ tailcast: z.int().min(SIDECAR_VERSION + 1) });
+
+/** What to say of a sidecar that a newer recorder wrote; undefined when it is none. */
+export function newerSidecar(text: string): string | undefined {
+  const version = anyVersion.safeParse(jsonOrUndefined(text)).data?.tailcast;
+  if (version === undefined) return undefined;
+  return `a newer recorder wrote its sidecar (version ${version}; this one reads ${SIDECAR_VERSION}): upgrade to see all of it`;
 }

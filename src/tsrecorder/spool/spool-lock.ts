@@ -5,16 +5,30 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TailcastError } from '../../errors.ts';
+import { checkFormat, markFormat, SPOOL_FORMAT } from '../../folder-format.ts';
 import { describeProcess } from '../../process-identity.ts';
-import { isSystemError, removeFile } from '../files/durable-files.ts';
+import { isSystemError, makeDirectory, removeFile } from '../files/durable-files.ts';
 
 const LOCK = 'owner';
 
 /**
+ * Makes the directory of one process in a spool, and locks it.
+ *
  * @returns how to give the directory back.
- * @throws TailcastError `CONFIG_INVALID` when a process that lives has it.
+ * @throws TailcastError `CONFIG_INVALID` when a process that lives has it, or a newer version wrote what is in the spool.
+ */
+export async function takeSpool(spool: string, directory: string): Promise<() => Promise<void>> {
+  await makeDirectory(directory);
+  await markFormat(spool, SPOOL_FORMAT);
+  return lockSpool(directory);
+}
+
+/**
+ * @returns how to give the directory back.
+ * @throws TailcastError `CONFIG_INVALID` when a process that lives has it, or a newer version wrote what is in it.
  */
 export async function lockSpool(directory: string): Promise<() => Promise<void>> {
+  await checkFormat(directory, SPOOL_FORMAT);
   const path = join(directory, LOCK);
   const mine = await describeProcess(process.pid);
   for (;;) {

@@ -100,7 +100,10 @@ export function encodeDurableOffset(bytes: number): Record<string, string> {
   return { [OFFSET]: String(bytes) };
 }
 
-/** The answer to `HEAD /v2/record`. */
+/**
+ * The answer to `HEAD /v2/record`. A recorder that speaks a newer version as well names all it speaks, as `1, 2`: who knows
+ * only the first goes on with that.
+ */
 export function encodeOffers({ annotations, resumable }: RecorderOffers): Record<string, string> {
   return {
     ...(annotations ? { [ANNOTATIONS_HEADER]: ANNOTATIONS_VERSION } : {}),
@@ -110,9 +113,13 @@ export function encodeOffers({ annotations, resumable }: RecorderOffers): Record
 
 export function decodeOffers(fields: HeaderFields): RecorderOffers {
   return {
-    annotations: fields[ANNOTATIONS_HEADER] === ANNOTATIONS_VERSION,
-    resumable: fields[RESUME] === RESUME_VERSION,
+    annotations: speaks(fields[ANNOTATIONS_HEADER], ANNOTATIONS_VERSION),
+    resumable: speaks(fields[RESUME], RESUME_VERSION),
   };
+}
+
+function speaks(field: HeaderFields[string], version: string): boolean {
+  return typeof field === 'string' && field.split(',').some((word) => word.trim() === version);
 }
 
 function readCount(fields: HeaderFields, name: string, fallback: number): number {

@@ -161,6 +161,23 @@ describe('journals that a process left', () => {
     expect((await surveyJournals(directory, key)).left.files).toBe(1);
   });
 
+  it('keep their names when a newer version wrote them, for that version', async () => {
+    await leaveSession();
+    const [path = ''] = await journalFiles();
+    const bytes = await readFile(path);
+    bytes.write('2', 'tcjrnl'.length);
+    await writeFile(path, bytes);
+    const journals = await open();
+    const deliverer = createDeliverer();
+    journals.start(deliverer);
+    await journals.look();
+    expect(deliverer.ends).toEqual([]);
+    expect([journals.unreadable, journals.left]).toEqual([1, 0]);
+    await journals.close();
+    expect((await journalFiles())[0]).toMatch(/\.journal$/);
+    expect((await surveyJournals(directory, key)).left.files).toBe(1);
+  });
+
   it('are set aside when somebody changed them', async () => {
     await leaveSession();
     const [path = ''] = await journalFiles();

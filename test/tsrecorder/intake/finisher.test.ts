@@ -29,7 +29,9 @@ describe('bringing recordings into the store', () => {
     expect(waiting?.state).toBe('closed');
     const path = `/api/v1/recordings/${waiting!.id}/cast`;
     expect((await rig.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);
-    await until(async () => ((await readdir(`${directory}.spool`)).length === 3 ? true : undefined));
+    await until(async () =>
+      (await readdir(`${directory}.spool`)).some((name) => name.endsWith('.notes')) ? undefined : true,
+    );
     // the file is gone a moment before the recorder hears that it is
     await until(async () => ((await rig.list())[0]?.durationSeconds === undefined ? undefined : true));
     expect(await rig.list()).toEqual([{ ...waiting, durationSeconds: 1 }]);
@@ -82,7 +84,7 @@ describe('bringing recordings into the store', () => {
     expect((await readdir(join(rig.directory, 'nGATE1CNTRL'))).toSorted()).toEqual(
       ['.cast', '.json'].map((suffix) => recording!.id.slice('nGATE1CNTRL_'.length) + suffix),
     );
-    expect(await readdir(spoolDirectory)).toEqual(['events', 'evidence', 'owner']);
+    expect(await readdir(spoolDirectory)).toEqual(['events', 'evidence', 'format.json', 'owner']);
     await rm(spoolDirectory, { recursive: true });
   });
 

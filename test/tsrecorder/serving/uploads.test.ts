@@ -87,7 +87,7 @@ describe('HEAD and POST /v2/record', () => {
     const upload = await uploadWhole(rig.recorder, HEADER + LINE);
     expect(upload.acks.at(-1)).toEqual({ ack: HEADER.length + LINE.length });
     expect(await stored(rig)).toBe(STORED_HEADER + LINE);
-    expect(await readdir(rig.spool)).toEqual(['events', 'evidence', 'owner']);
+    expect(await readdir(rig.spool)).toEqual(['events', 'evidence', 'format.json', 'owner']);
   });
 
   it('keeps an unknown key, an id beyond 2^53 and the order of the header', async () => {
@@ -176,7 +176,7 @@ describe('HEAD and POST /v2/record', () => {
     await upload.over;
     expect(upload.acks.at(-1)?.error).toMatch('the upload is not a session recording');
     expect(await rig.list()).toEqual([]);
-    expect(await readdir(rig.spool)).toEqual(['events', 'evidence', 'owner']);
+    expect(await readdir(rig.spool)).toEqual(['events', 'evidence', 'format.json', 'owner']);
   });
 
   it('keeps what was whole of an upload that ends inside of a line', async () => {

@@ -78,6 +78,15 @@ describe('what a recorder offers', () => {
       expect(decodeOffers(encodeOffers(offers))).toEqual(offers);
   });
 
+  it('is what both speak, when a newer recorder names more', () => {
+    const both = { annotations: true, resumable: true };
+    expect(decodeOffers({ 'tailcast-annotations': '1, 2', 'tailcast-resume': '2,1' })).toEqual(both);
+    expect(decodeOffers({ 'tailcast-annotations': '11', 'tailcast-resume': '2' })).toEqual({
+      annotations: false,
+      resumable: false,
+    });
+  });
+
   it('is nothing where another version, or none, is named', () => {
     const none = { annotations: false, resumable: false };
     expect(decodeOffers({})).toEqual(none);

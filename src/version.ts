@@ -9,7 +9,7 @@ const MANIFEST = z
     commit: z.string().optional(),
     publishing: z.object({ image: z.string() }),
   })
-  .parse(JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')));
+  .parse(JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')));
 
 /** The version of this build. */
 export const VERSION = MANIFEST.version;

@@ -1,0 +1,111 @@
+/**
+ * What kind of files a folder has, said in the folder itself: a version before the one that wrote them would take them for
+ * remains of a crash, or for damaged.
+ *
+ * ```
+ * /var/lib/tailcast-recorder/spool/format.json    {"kind":"spool","format":1,"version":"0.1.0"}
+ * ```
+ *
+ * Folders of versions that did not say it have format 1.
+ */
+import { randomUUID } from 'node:crypto';
+import { open, readFile, rename, unlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { TailcastError, errorText } from './errors.ts';
+import { VERSION } from './version.ts';
+
+const KINDS = ['spool', 'gateway state'] as const;
+
+export interface FolderFormat {
+  /** As the sentence names it. */
+  readonly kind: (typeof KINDS)[number];
+  /** What this version writes; it reads this one and all before. */
+  readonly format: number;
+}
+
+/** Running uploads, the evidence log and its key. */
+export const SPOOL_FORMAT: FolderFormat = { kind: 'spool', format: 1 };
+/** The authority of self-signed certificates, and what no recorder has acknowledged. */
+export const GATEWAY_STATE_FORMAT: FolderFormat = { kind: 'gateway state', format: 1 };
+
+const FILE = 'format.json';
+
+interface Mark extends FolderFormat {
+  /** The version that wrote the mark. */
+  readonly version: string;
+}
+
+/**
+ * Only looks.
+ *
+ * @returns whether the folder says what it holds.
+ * @throws TailcastError `CONFIG_INVALID` when it holds files of a newer version or of another kind
+ */
+export async function checkFormat(directory: string, { kind, format }: FolderFormat): Promise<boolean> {
+  const path = join(directory, FILE);
+  const mark = await readMark(path);
+  if (mark === undefined) return false;
+  if (mark.kind !== kind)
+    throw refusal(`${directory} holds a ${mark.kind}, and no ${kind}: name another folder`);
+  if (mark.format > format) {
+    throw refusal(
+      `${directory} was written by tailcast ${mark.version} (${kind} format ${mark.format}), and this is ${VERSION}, which reads up to format ${format}: start tailcast ${mark.version} or newer, or name another folder; nothing in it was changed`,
+    );
+  }
+  return true;
+}
+
+/** The same, and writes down what this version keeps there if nothing is said. @throws also a system error */
+export async function markFormat(directory: string, format: FolderFormat): Promise<void> {
+  if (await checkFormat(directory, format)) return;
+  const mark: Mark = { ...format, version: VERSION };
+  // of several processes that start at the same moment each writes the same
+  const draft = join(directory, `.${FILE}.${randomUUID()}`);
+  const file = await open(draft, 'wx', 0o600);
+  try {
+    await file.writeFile(`${JSON.stringify(mark)}\n`);
+    await file.sync();
+    await file.close();
+    await rename(draft, join(directory, FILE));
+  } catch (error) {
+    await file.close().catch(() => undefined);
+    await unlink(draft).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function readMark(path: string): Promise<Mark | undefined> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    // ENOTDIR: whoever uses the folder says what is wrong with it
+    if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR'))
+      return undefined;
+    throw refusal(`${path} cannot be read: ${errorText(error)}`);
+  }
+  const mark = parseMark(text);
+  if (mark === undefined) {
+    throw refusal(`${path} does not say which format the files beside it have: put it back as it was`);
+  }
+  return mark;
+}
+
+function parseMark(text: string): Mark | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value !== 'object' || value === null) return undefined;
+    const { kind: named, format, version }: { [Name in keyof Mark]?: unknown } = value;
+    const kind = KINDS.find((each) => each === named);
+    if (kind === undefined) return undefined;
+    if (typeof format !== 'number' || !Number.isSafeInteger(format) || typeof version !== 'string')
+      return undefined;
+    return { kind, format, version };
+  } catch {
+    return undefined;
+  }
+}
+
+function refusal(detail: string): TailcastError {
+  return new TailcastError('CONFIG_INVALID', detail);
+}
