@@ -226,7 +226,8 @@ describe('a session whose only recorder is killed for good', () => {
 
   it('reaches a recorder without its disk as a part that says what it lacks', async () => {
     const first = await spawnRecorder(await directory(), 0, 60_000);
-    const { rig, server } = await execRig(first, { moveTimeoutMs: 100 });
+    // long enough for what comes after the loss, on a busy machine too
+    const { rig, server } = await execRig(first, { moveTimeoutMs: 2_000 });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     const socket = await server;
     socket.write(serverMessage(1, utf8('before\n')));
