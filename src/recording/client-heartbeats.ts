@@ -12,15 +12,23 @@ interface FrameReader {
   readonly partialBytes: number;
 }
 
-export interface ClientHeartbeats extends Required<Pick<Tap, 'mayWait' | 'begunBytes' | 'answers'>> {
-  /** Reads a chunk. Meanwhile `read` calls the others with what it finds. */
-  look<T>(chunk: Uint8Array, read: () => T): T;
+/** The client's side of a session. */
+export interface ClientTap extends Tap {
+  /** The client has taken its leave. */
+  readonly left: boolean;
+}
+
+export interface ClientHeartbeats {
   /** A whole heartbeat, which the server would answer so. */
   beats(answer: Uint8Array): void;
   /** A frame that is no heartbeat: what is answered here would not be all. */
   isMore(): void;
   /** Something that has to reach the server now. */
   isUrgent(): void;
+  /** The client takes its leave. */
+  leaves(): void;
+  /** @param read looks at a chunk, and meanwhile calls the others with what it finds */
+  tap(read: (chunk: Uint8Array) => ReturnType<Tap['push']>): ClientTap;
 }
 
 /**
@@ -33,6 +41,7 @@ export function createClientHeartbeats(
   maxBytes: number,
 ): ClientHeartbeats {
   let mayWait = false;
+  let left = false;
   let answers: Uint8Array[] | undefined;
   /** What was read last, from the beginning of what may be one. */
   let begun = new Uint8Array(0);
@@ -51,26 +60,6 @@ export function createClientHeartbeats(
     begun = isWhole && isBegun(bytes) ? bytes : new Uint8Array(0);
   };
   return {
-    get mayWait() {
-      return mayWait;
-    },
-    get begunBytes() {
-      return begun.length;
-    },
-    get answers() {
-      return answers ?? [];
-    },
-    look(chunk, read) {
-      // what is kept from before is judged together with this
-      if (begun.length === 0 || !mayWait) {
-        mayWait = frames.atBoundary || begun.length > 0;
-        answers = [];
-      }
-      const result = read();
-      keepBegun(chunk);
-      if (!frames.atBoundary && begun.length === 0) mayWait = false;
-      return result;
-    },
     beats: (answer) => void answers?.push(answer),
     isMore() {
       answers = undefined;
@@ -78,5 +67,38 @@ export function createClientHeartbeats(
     isUrgent() {
       mayWait = false;
     },
+    leaves() {
+      mayWait = false;
+      left = true;
+    },
+    tap: (read) => ({
+      push(chunk) {
+        // what is kept from before is judged together with this
+        if (begun.length === 0 || !mayWait) {
+          mayWait = frames.atBoundary || begun.length > 0;
+          answers = [];
+        }
+        const result = read(chunk);
+        keepBegun(chunk);
+        if (!frames.atBoundary && begun.length === 0) mayWait = false;
+        return result;
+      },
+      delivered() {},
+      get standsBetweenFrames() {
+        return frames.atBoundary;
+      },
+      get left() {
+        return left;
+      },
+      get mayWait() {
+        return mayWait;
+      },
+      get begunBytes() {
+        return begun.length;
+      },
+      get answers() {
+        return answers ?? [];
+      },
+    }),
   };
 }

@@ -12,7 +12,7 @@
  * Kubernetes' server never ends the error stream: when it closes the connection it resets all streams, behind everything
  * else. So a status is kept from the client until that has come: what is cut off before has another status.
  */
-import { createClientHeartbeats } from './client-heartbeats.ts';
+import { createClientHeartbeats, type ClientTap } from './client-heartbeats.ts';
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import {
   createSpdyParser,
@@ -108,7 +108,7 @@ function createStreams(): Streams {
   };
 }
 
-function createClientSide(session: TappedSession, streams: Streams): Tap & { readonly left: boolean } {
+function createClientSide(session: TappedSession, streams: Streams): ClientTap {
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
   const readSize = createSizeReader(session);
@@ -121,8 +121,6 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
     (bytes) => isPingBegun(bytes) || isSizeBegun(bytes),
     SPDY_HEADER_BYTES + MAX_SIZE_BYTES,
   );
-  /** The client has given up a stream, or all of them. */
-  let left = false;
   const seeData = (event: SpdyDataPiece): void => {
     const { role } = streams.find(event.streamId);
     if (role === 'resize') readSize(event.payload);
@@ -149,8 +147,8 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
         return seeData(event);
       case 'rstStream':
       case 'goaway':
-        heartbeats.isUrgent();
-        left = true;
+        // the client gives up a stream, or all of them
+        heartbeats.leaves();
         return;
       case 'settings':
       case 'ping':
@@ -158,25 +156,7 @@ function createClientSide(session: TappedSession, streams: Streams): Tap & { rea
         return;
     }
   };
-  return {
-    push: (chunk) => heartbeats.look(chunk, () => seeAll(parser, chunk, see, session)),
-    delivered() {},
-    get standsBetweenFrames() {
-      return parser.atBoundary;
-    },
-    get left() {
-      return left;
-    },
-    get mayWait() {
-      return heartbeats.mayWait;
-    },
-    get begunBytes() {
-      return heartbeats.begunBytes;
-    },
-    get answers() {
-      return heartbeats.answers;
-    },
-  };
+  return heartbeats.tap((chunk) => seeAll(parser, chunk, see, session));
 }
 
 /** Of a size that is kept until it is whole; kubectl says one in 25, and a ping in 4. */

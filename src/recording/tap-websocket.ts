@@ -9,7 +9,7 @@
  *
  * Server messages are recorded frame piece by frame piece as they arrive; payload of stdin is counted, not copied.
  */
-import { createClientHeartbeats } from './client-heartbeats.ts';
+import { createClientHeartbeats, type ClientTap } from './client-heartbeats.ts';
 import { decodeBase64 } from '../wire/base64.ts';
 import { CHANNEL, encodeBase64Message, type ChannelProtocol } from '../wire/remotecommand/channel.ts';
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
@@ -51,25 +51,17 @@ export function createWebSocketTaps(session: TappedSession, protocol: ChannelPro
   };
 }
 
-function createClientSide(
-  session: TappedSession,
-  protocol: ChannelProtocol,
-): Tap & { readonly left: boolean } {
+function createClientSide(session: TappedSession, protocol: ChannelProtocol): ClientTap {
   const scanner = createWebSocketScanner({ expectMask: true });
   const readSize = createSizeReader(session);
   let message = createMessage(protocol);
   let closeSignal: Uint8Array = EMPTY;
   let ping: Uint8Array = EMPTY;
   const heartbeats = createClientHeartbeats(scanner, mayWaitFrom, MAX_SMALL_BYTES);
-  /** The client has sent its close frame. */
-  let left = false;
   const see = (piece: WebSocketPiece): void => {
     if (piece.opcode === OPCODE.ping) return seePing(piece);
     heartbeats.isMore();
-    if (piece.opcode === OPCODE.close) {
-      left = true;
-      heartbeats.isUrgent();
-    }
+    if (piece.opcode === OPCODE.close) heartbeats.leaves();
     if (isControl(piece)) return;
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
     const rest = openMessage(message, piece);
@@ -94,25 +86,7 @@ function createClientSide(
     ping = piece.first ? bytes : Buffer.concat([ping, bytes]);
     if (piece.last) heartbeats.beats(encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: ping }));
   };
-  return {
-    push: (chunk) => heartbeats.look(chunk, () => seeAll(scanner, chunk, see, session)),
-    delivered() {},
-    get standsBetweenFrames() {
-      return scanner.atBoundary;
-    },
-    get left() {
-      return left;
-    },
-    get mayWait() {
-      return heartbeats.mayWait;
-    },
-    get begunBytes() {
-      return heartbeats.begunBytes;
-    },
-    get answers() {
-      return heartbeats.answers;
-    },
-  };
+  return heartbeats.tap((chunk) => seeAll(scanner, chunk, see, session));
 }
 
 /** Head, mask and payload of the largest control frame, and of the largest message whose length is one byte (RFC 6455 §5.2, §5.5). */
