@@ -82,8 +82,8 @@ export function createCopies(options: CopiesOptions): Copies {
       progress.set(folder, known);
     }
     // NOTE: the journal first, as in the spool: a cast that is ahead of it could not be read
-    await copyFile(folder, 'notes', live.notesPath, notesBytes, known.notes);
-    await copyFile(folder, 'cast', live.castPath, castBytes, known.cast);
+    await copyFile(folder, 'notes', live.paths.notes, notesBytes, known.notes);
+    await copyFile(folder, 'cast', live.paths.cast, castBytes, known.cast);
   }
 
   return {

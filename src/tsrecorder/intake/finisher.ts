@@ -2,34 +2,28 @@
  * Brings uploads that are over from the spool into the store, for as long as it takes. A spool is removed only after the
  * store holds the recording; until then the recording is listed and served from the spool.
  */
-import { open, stat } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import type { CastHead } from '../library/cast-head.ts';
 import { readCastTail } from '../library/cast-tail.ts';
 import { blockBytesFor, createSealer, type LineSeal } from '../evidence/line-seal.ts';
 import type { SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
 import { describeHead } from '../library/describe-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
-import { finalState, problemOf, type SessionFacts } from '../library/session-facts.ts';
+import { finalState, problemOf } from '../library/session-facts.ts';
 import { sessionMark, type SessionPart } from '../library/session-part.ts';
 import { encodeSidecar } from '../library/sidecar.ts';
-import { removeSpool, type SpoolPaths } from '../spool/spool-file.ts';
+import { removeSpool, type SpoolPosition } from '../spool/spool-file.ts';
 import type { SpoolMeta } from '../spool/spool-journal.ts';
 import { formatTime, parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
+import type { StartedUpload } from './upload-session.ts';
 import { createBackoff } from '../../async/backoff.ts';
 import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { pause } from '../../async/pause.ts';
 
 /** An upload that is over. Both files are durable and end in a line feed. */
-export interface OverUpload {
-  readonly meta: SpoolMeta;
-  readonly head: CastHead;
-  readonly facts: SessionFacts;
-  readonly paths: SpoolPaths;
-  readonly castBytes: number;
-  readonly bodyBytes: number;
+export interface OverUpload extends StartedUpload, SpoolPosition {
   readonly oddLines: number;
   /** The uploader said that this was all, if not with the end of its body then with its last line. */
   readonly clean: boolean;
@@ -130,7 +124,7 @@ async function store(
   );
   const described = describeUpload(upload, tail.durationSeconds);
   const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
-  const notesBytes = notes === undefined ? 0 : (await stat(notes)).size;
+  const notesBytes = notes === undefined ? 0 : upload.notesBytes;
   const part = describePart(upload.meta);
   const isWhole = upload.clean && upload.awaited() && part.number === 1 && part.offset === 0;
   const mark = isWhole ? undefined : sessionMark(upload.meta.nodeId, part.session);

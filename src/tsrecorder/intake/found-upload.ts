@@ -28,7 +28,8 @@ export async function reread(session: UploadSession): Promise<FoundUpload | unde
     return undefined;
   }
   await cutSpool(spool);
-  return { ...started, facts, castBytes: spool.castBytes, bodyBytes: spool.bodyBytes, oddLines };
+  const { castBytes, notesBytes, bodyBytes } = spool;
+  return { ...started, facts, castBytes, notesBytes, bodyBytes, oddLines };
 }
 
 export async function cutSpool(spool: RecoveredSpool): Promise<void> {

@@ -22,8 +22,7 @@ export function describeEntry(entry: ListedUpload): LiveRecording | undefined {
   return {
     key: started.meta,
     recording: entry.over ?? { ...describeHead(started.meta, started.head), state: 'open', bytes },
-    castPath: started.paths.cast,
-    notesPath: started.paths.notes,
+    paths: started.paths,
     resizeOrder: started.head.resizeOrder,
     part: describePart(started.meta),
     durable: () => session.durable,

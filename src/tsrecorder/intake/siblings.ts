@@ -18,7 +18,13 @@ import { describePart } from './finisher.ts';
 import { readHead } from './found-upload.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import { sessionMark } from '../library/session-part.ts';
-import { listSpools, readSpool, spoolPaths, type SpoolPaths } from '../spool/spool-file.ts';
+import {
+  listSpools,
+  readSpool,
+  spoolPaths,
+  type SpoolPaths,
+  type SpoolPosition,
+} from '../spool/spool-file.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { createGatekeeper } from '../../async/gatekeeper.ts';
@@ -89,11 +95,8 @@ export function createSiblings(
   };
 }
 
-interface SiblingState {
+interface SiblingState extends SpoolPosition {
   readonly live: Omit<LiveRecording, 'durable' | 'isOpen' | 'stored' | 'watch'>;
-  readonly castBytes: number;
-  readonly notesBytes: number;
-  readonly bodyBytes: number;
 }
 
 /** One session that another process writes. */
@@ -133,8 +136,7 @@ class SiblingSession {
       live: {
         key: this.#key,
         recording: { ...describeHead(this.#key, head), state: 'open', bytes: castBytes },
-        castPath: cast,
-        notesPath: notes,
+        paths: this.#paths,
         resizeOrder: head.resizeOrder,
         part: describePart(meta),
       },

@@ -83,13 +83,11 @@ export class UnreadableSpools {
 }
 
 function describeUnreadable(directory: string, key: RecordingKey, error: unknown): LiveRecording {
-  const { cast, notes } = spoolPaths(directory, key);
   const problem = `its spool cannot be read: ${systemCode(error)}`;
   return {
     key,
     recording: describeDamaged(key, 0, problem),
-    castPath: cast,
-    notesPath: notes,
+    paths: spoolPaths(directory, key),
     resizeOrder: 'columnsFirst',
     part: { session: recordingId(key), number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
     durable: () => ({ castBytes: 0, notesBytes: 0, bodyBytes: 0 }),

@@ -26,7 +26,13 @@ import type { Committable, GroupCommit } from './group-commit.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts, type SessionFacts } from '../library/session-facts.ts';
 import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
-import { createSpoolFile, spoolPaths, type SpoolFile, type SpoolPaths } from '../spool/spool-file.ts';
+import {
+  createSpoolFile,
+  spoolPaths,
+  type SpoolFile,
+  type SpoolPaths,
+  type SpoolPosition,
+} from '../spool/spool-file.ts';
 import { encodeEnd, encodeMeta, encodeNote, type SpoolMeta } from '../spool/spool-journal.ts';
 
 /** What the transport of an upload is told. */
@@ -104,13 +110,6 @@ export interface StartedUpload {
   readonly paths: SpoolPaths;
 }
 
-/** A position in an upload: always between two lines. */
-interface Position {
-  readonly bodyBytes: number;
-  readonly castBytes: number;
-  readonly notesBytes: number;
-}
-
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 const lossy = new TextDecoder();
 
@@ -121,8 +120,8 @@ export class UploadSession implements Committable {
   #spool: SpoolFile | undefined;
   #splitter: LineSplitter;
   #events: AttachmentEvents | undefined;
-  #appended: Position;
-  #durable: Position;
+  #appended: SpoolPosition;
+  #durable: SpoolPosition;
   /** Body bytes still to be dropped because an earlier connection brought them. */
   #skipBytes = 0;
   /** Body bytes still to come that repeat the beginning of the session. */
@@ -151,7 +150,7 @@ export class UploadSession implements Committable {
   /** A session that an earlier process left, suspended at its last whole line. */
   static recovered(
     started: StartedUpload,
-    position: Position,
+    position: SpoolPosition,
     origin: UploadOrigin,
     deps: SessionDependencies,
   ): UploadSession {
@@ -168,7 +167,7 @@ export class UploadSession implements Committable {
   }
 
   /** What has been made durable. */
-  get durable(): Position {
+  get durable(): SpoolPosition {
     return this.#durable;
   }
 
@@ -339,7 +338,7 @@ export class UploadSession implements Committable {
   }
 
   /** What was appended up to `position` is durable, and known to be. */
-  #confirm(position: Position, appends: number, since: number): void {
+  #confirm(position: SpoolPosition, appends: number, since: number): void {
     if (this.#failure !== undefined) return;
     this.#deps.meter.durable(position.bodyBytes - this.#durable.bodyBytes, performance.now() - since);
     this.#durable = position;

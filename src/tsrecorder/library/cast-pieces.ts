@@ -45,11 +45,11 @@ export function spooledFiles(store: ReadableStore, live: LiveRecording): PartFil
   return {
     cast: {
       end: () => live.durable().castBytes,
-      read: (range) => readSpooled(store, live.key, 'cast', live.castPath, range),
+      read: (range) => readSpooled(store, live.key, 'cast', live.paths.cast, range),
       live,
     },
     notes: () =>
-      readSpooled(store, live.key, 'notes', live.notesPath, { start: 0, end: live.durable().notesBytes }),
+      readSpooled(store, live.key, 'notes', live.paths.notes, { start: 0, end: live.durable().notesBytes }),
   };
 }
 

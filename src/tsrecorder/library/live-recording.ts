@@ -1,4 +1,5 @@
 /** A recording that is still in the spool, as those who list and read see it. */
+import type { SpoolPaths, SpoolPosition } from '../spool/spool-file.ts';
 import type { RecordingKey } from '../store/key.ts';
 import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
 import type { SessionPart } from './session-part.ts';
@@ -7,12 +8,11 @@ import type { SessionPart } from './session-part.ts';
 export interface LiveRecording {
   readonly key: RecordingKey;
   readonly recording: Recording;
-  readonly castPath: string;
-  readonly notesPath: string;
+  readonly paths: SpoolPaths;
   readonly resizeOrder: ResizeOrder;
   readonly part: SessionPart;
-  /** Durable lengths of the files, whole lines, and the byte of the session up to which they reach. */
-  durable(): { readonly castBytes: number; readonly notesBytes: number; readonly bodyBytes: number };
+  /** Up to where it is durable. */
+  durable(): SpoolPosition;
   /** Whether more may come. */
   isOpen(): boolean;
   /** Resolves when the store has it, or when there is nothing of it to store. */

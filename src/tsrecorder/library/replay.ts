@@ -32,7 +32,7 @@ export async function* followCast(entry: CatalogEntry, signal: AbortSignal): Asy
   }
   yield* readPieces(pieces.slice(0, -1), { start: 0, end: Infinity });
   // kept open: the file may move into the store and lose its name meanwhile
-  const file = await openSpool(live.castPath);
+  const file = await openSpool(live.paths.cast);
   if (file === undefined) yield* last.read({ start: last.start, end: last.end() });
   else yield* followSpool(file, live, last.start, signal);
 }

@@ -34,16 +34,17 @@ export interface SpoolFile {
   close(): Promise<void>;
 }
 
-/** A spool as a crash left it, read back. */
-export interface RecoveredSpool {
+/** A place in an upload, always between two lines: how far its files reach, and the byte of its body that this is. */
+export interface SpoolPosition {
+  readonly castBytes: number;
+  readonly notesBytes: number;
+  readonly bodyBytes: number;
+}
+
+/** A spool as a crash left it, read back up to the last place that is whole; its files may be longer. */
+export interface RecoveredSpool extends SpoolPosition {
   readonly meta: SpoolMeta;
   readonly paths: SpoolPaths;
-  /** Bytes of the cast up to the last line end. The file may be longer. */
-  readonly castBytes: number;
-  /** Body bytes that the kept cast bytes and notes stand for. */
-  readonly bodyBytes: number;
-  /** Journal bytes up to the last kept line. The file may be longer. */
-  readonly notesBytes: number;
   /** The upload had ended as it should. */
   readonly ended: boolean;
 }
