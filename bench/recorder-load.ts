@@ -9,7 +9,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { createAckParser } from '../src/wire/recorder-api/ack.ts';
 
 export interface RecorderLoad {
-  readonly url: string;
+  /** Sessions take turns with them. */
+  readonly urls: readonly string[];
   readonly mode: 'flood' | 'idle';
   readonly sessions: number;
   readonly seconds: number;
@@ -52,7 +53,7 @@ interface Session {
 }
 
 function open(index: number): Session {
-  const http = connect(plan.url);
+  const http = connect(plan.urls[index % plan.urls.length] ?? '');
   const stream = http.request({
     ':method': 'POST',
     ':path': '/v2/record',

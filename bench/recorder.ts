@@ -92,15 +92,15 @@ export async function benchRecorder({
 }
 
 /** One round of floods between two of `dd`. */
-export async function measureFlood(seconds: number): Promise<RecorderSample> {
+export async function measureFlood(seconds: number, start = startRecorder): Promise<RecorderSample> {
   return inFolder(async (folder) => {
     const ddBefore = await dd(folder);
-    await using recorder = await startRecorder(join(folder, 'store'));
-    const before = cpuSeconds(recorder.pid);
-    const memory = watchMemory(recorder.pid);
-    const load = await runLoad({ url: recorder.url, mode: 'flood', sessions: FLOOD_SESSIONS, seconds });
+    await using recorder = await start(folder);
+    const before = cpuSeconds(recorder.pids);
+    const memory = watchMemory(recorder.pids);
+    const load = await runLoad({ urls: recorder.urls, mode: 'flood', sessions: FLOOD_SESSIONS, seconds });
     const rss = memory.stop();
-    const cpu = cpuSeconds(recorder.pid) - before;
+    const cpu = cpuSeconds(recorder.pids) - before;
     const ddAfter = await dd(folder);
     const flooding = rss.slice(0, Math.ceil((seconds * 1000) / SAMPLE_MS));
     const quarter = Math.ceil(flooding.length / 4);
@@ -117,13 +117,13 @@ export async function measureFlood(seconds: number): Promise<RecorderSample> {
 }
 
 /** Quiet sessions only. */
-export async function measureIdle(seconds: number): Promise<IdleSample> {
+export async function measureIdle(seconds: number, start = startRecorder): Promise<IdleSample> {
   return inFolder(async (folder) => {
-    await using recorder = await startRecorder(join(folder, 'store'));
-    const before = cpuSeconds(recorder.pid);
-    const memory = watchMemory(recorder.pid);
-    const load = await runLoad({ url: recorder.url, mode: 'idle', sessions: IDLE_SESSIONS, seconds });
-    const cpuPercent = ((cpuSeconds(recorder.pid) - before) / load.storedSeconds) * 100;
+    await using recorder = await start(folder);
+    const before = cpuSeconds(recorder.pids);
+    const memory = watchMemory(recorder.pids);
+    const load = await runLoad({ urls: recorder.urls, mode: 'idle', sessions: IDLE_SESSIONS, seconds });
+    const cpuPercent = ((cpuSeconds(recorder.pids) - before) / load.storedSeconds) * 100;
     return { p50Ms: load.p50Ms, p99Ms: load.p99Ms, cpuPercent, peakRssMb: Math.max(...memory.stop()) };
   });
 }
@@ -138,21 +138,22 @@ async function inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
   }
 }
 
-interface RecorderPeer extends AsyncDisposable {
-  readonly url: string;
-  readonly pid: number;
+/** What keeps recordings in a folder: a process, or several. */
+export interface RecorderPeer extends AsyncDisposable {
+  readonly urls: readonly string[];
+  readonly pids: readonly number[];
 }
 
-async function startRecorder(directory: string): Promise<RecorderPeer> {
-  const child = spawn(process.execPath, [join(here, `recorder-server.${extension}`), directory], {
+async function startRecorder(folder: string): Promise<RecorderPeer> {
+  const child = spawn(process.execPath, [join(here, `recorder-server.${extension}`), join(folder, 'store')], {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   const exit = once(child, 'exit');
   const first = await Promise.race([once(child.stdout, 'data'), exit.then(() => undefined)]);
   if (first === undefined || child.pid === undefined) throw new Error('the recorder did not start');
   return {
-    url: String(first[0]).trim(),
-    pid: child.pid,
+    urls: [String(first[0]).trim()],
+    pids: [child.pid],
     async [Symbol.asyncDispose]() {
       child.stdin.end();
       await exit;
@@ -178,19 +179,24 @@ async function dd(folder: string): Promise<number> {
   return (DD_MB * 1024 ** 2) / 1e6 / seconds;
 }
 
-/** User and system time of a process. The kernel counts hundredths of a second. */
-function cpuSeconds(pid: number): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return (Number(fields[11]) + Number(fields[12])) / 100;
+/** User and system time of processes. The kernel counts hundredths of a second. */
+function cpuSeconds(pids: readonly number[]): number {
+  const seconds = pids.map((pid) => {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return (Number(fields[11]) + Number(fields[12])) / 100;
+  });
+  return sum(seconds);
 }
 
-/** Samples the resident memory of a process, in MB. */
-function watchMemory(pid: number): { stop(): readonly number[] } {
+/** Samples the resident memory of processes, in MB; what they share counts for each of them. */
+function watchMemory(pids: readonly number[]): { stop(): readonly number[] } {
   const samples: number[] = [];
   const sample = (): void => {
-    const resident = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
-    samples.push((Number(resident) * 1024) / 1e6);
+    const resident = pids.map(
+      (pid) => /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1],
+    );
+    samples.push((sum(resident.map(Number)) * 1024) / 1e6);
   };
   sample();
   const timer = setInterval(sample, SAMPLE_MS);
@@ -202,7 +208,11 @@ function watchMemory(pid: number): { stop(): readonly number[] } {
   };
 }
 
-function median(values: readonly number[]): number {
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+export function median(values: readonly number[]): number {
   const sorted = values.toSorted((left, right) => left - right);
   return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
 }
