@@ -4,7 +4,7 @@ import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { isAuditEvent, parseAuditedSession, type AuditedSession } from '../kube/audit-log.ts';
-import { parseCastHeader } from '../wire/asciicast/header.ts';
+import { AUDIT_ID_KEY, parseCastHeader } from '../wire/asciicast/header.ts';
 import type { Archive } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
@@ -16,6 +16,9 @@ import { formatTable, plain, print } from './output.ts';
  * - `unrecorded`: it came through a gateway, and could have been recorded, and is not
  * - `direct`: nothing in the audit log says that it came through a gateway: past it, or through one without `auditExtras`
  * - `unrecordable`: it came through a gateway, and is of a kind that is never recorded
+ *
+ * In noauth mode the audit log has no sign of a gateway but the audit id of a recorded session, so there a session is
+ * `recorded` or `direct`.
  */
 export type Coverage = 'recorded' | 'unrecorded' | 'direct' | 'unrecordable';
 
@@ -29,6 +32,8 @@ const RECORDABLE: ReadonlySet<string> = new Set(['exec', 'attach']);
 export interface RecordedSession {
   /** The gateway's id. */
   readonly id: string;
+  /** Whether the gateway impersonated the user: else the session ran under whatever name the client's credentials have. */
+  readonly isImpersonated: boolean;
   /** Login name of a person, name of a tagged node. */
   readonly user: string;
   /** `exec` or `attach`. */
@@ -38,9 +43,22 @@ export interface RecordedSession {
 }
 
 /**
+ * A recording whose session cannot be found in the audit log, so that its line there counts as one without a recording.
+ * `chosen`: in noauth mode the client had brought an audit id of its own, and somebody who chooses ids could have one recording
+ * cover something else. `none`: its producer gave it no id.
+ */
+export interface UntiedRecording extends Omit<RecordedSession, 'isImpersonated'> {
+  /** The recording. */
+  readonly id: string;
+  readonly time: string;
+  readonly because: 'chosen' | 'none';
+}
+
+/**
  * Joins by the gateway's id of a session, which is the audit id, the extra, and `connectionID` of the recording. An audit
- * id alone proves little, because the API server takes it from whoever asks: so a recording must also be of the same user
- * and place, it covers one session only, and that is the first one, because ids cannot be known beforehand. Pure.
+ * id alone proves little, because the API server takes it from whoever asks: so a recording must also be of the same place
+ * and, where the gateway said who it is, of the same user. It covers one session only, and that is the first one, because
+ * ids cannot be known beforehand. Pure.
  */
 export function judgeCoverage(
   sessions: Iterable<AuditedSession>,
@@ -60,10 +78,10 @@ export function judgeCoverage(
 }
 
 function isOf(recording: RecordedSession, session: AuditedSession): boolean {
+  const isSameUser = session.impersonatedBy !== undefined && session.user === recording.user;
   return (
-    session.impersonatedBy !== undefined &&
+    (isSameUser || !recording.isImpersonated) &&
     session.resource === 'pods' &&
-    session.user === recording.user &&
     session.subresource === recording.subresource &&
     session.namespace === recording.namespace &&
     session.name === recording.name
@@ -88,16 +106,19 @@ export async function reportCoverage(
   context: CommandContext,
 ): Promise<number> {
   const archive = await openArchive(options, context);
-  const recorded = await readRecordedSessions(archive);
+  const { recorded, untied } = await readRecordedSessions(archive);
   const sessions: AuditedSession[] = [];
   for (const path of auditLogs) sessions.push(...(await readSessions(path)));
   const judged = judgeCoverage(sessions, recorded);
   const missing = judged.filter(({ coverage }) => coverage === 'unrecorded' || coverage === 'direct');
   if (options['json'] === true) {
     for (const session of judged) await print(context.stdout, `${JSON.stringify(session)}\n`);
+    for (const recording of untied)
+      await print(context.stdout, `${JSON.stringify({ ...recording, coverage: 'untied' })}\n`);
   } else {
-    if (missing.length > 0) {
-      const rows = missing.map(rowOf);
+    const chosen = untied.filter(({ because }) => because === 'chosen');
+    const rows = [...missing.map(rowOf), ...chosen.map(untiedRowOf)];
+    if (rows.length > 0) {
       await print(context.stdout, formatTable(['WHEN', 'WHO', 'WHAT', 'WHERE', 'BECAUSE'], rows));
     }
     const count = (coverage: Coverage): number =>
@@ -106,6 +127,12 @@ export async function reportCoverage(
       context.stdout,
       `${judged.length} sessions: ${count('recorded')} recorded, ${count('unrecorded')} unrecorded, ${count('direct')} without a sign of a gateway, ${count('unrecordable')} of other kinds\n`,
     );
+    const { length: without } = untied.filter(({ because }) => because === 'none');
+    if (untied.length > 0)
+      await print(
+        context.stdout,
+        `${untied.length} recordings cannot be tied to an audit log: ${chosen.length} of clients that had chosen the audit id, ${without} without an id\n`,
+      );
   }
   return missing.length === 0 ? 0 : 1;
 }
@@ -117,6 +144,11 @@ function rowOf(session: CoveredSession): readonly string[] {
   const where = [namespace, what].filter((part) => part !== '').join(' ');
   const because = coverage === 'direct' ? 'no sign of a gateway' : 'no recording';
   return [time, who, subresource === '' ? 'upgrade' : subresource, where, because].map(plain);
+}
+
+function untiedRowOf({ time, user, subresource, namespace, name, id }: UntiedRecording): readonly string[] {
+  const because = `recorded as ${id}, but its client had chosen the audit id`;
+  return [time, user, subresource, `${namespace} pods/${name}`, because].map(plain);
 }
 
 async function readSessions(path: string): Promise<readonly AuditedSession[]> {
@@ -140,25 +172,41 @@ async function readSessions(path: string): Promise<readonly AuditedSession[]> {
 }
 
 /** What the first line of each recording says. */
-async function readRecordedSessions(archive: Archive): Promise<readonly RecordedSession[]> {
-  const found: RecordedSession[] = [];
+async function readRecordedSessions(
+  archive: Archive,
+): Promise<{ readonly recorded: readonly RecordedSession[]; readonly untied: readonly UntiedRecording[] }> {
+  const recorded: RecordedSession[] = [];
+  const untied: UntiedRecording[] = [];
   for await (const recording of archive.list({})) {
-    const session = await readRecordedSession(archive, recording);
-    if (session !== undefined) found.push(session);
+    const found = await readRecordedSession(archive, recording);
+    if (found === undefined) continue;
+    if ('because' in found) untied.push(found);
+    else recorded.push(found);
   }
-  return found;
+  return { recorded, untied };
 }
 
 async function readRecordedSession(
   archive: Archive,
   recording: ListedRecording,
-): Promise<RecordedSession | undefined> {
+): Promise<RecordedSession | UntiedRecording | undefined> {
   try {
     for await (const line of archive.lines(recording, { follow: false })) {
-      const { connectionID: id, srcNode, srcNodeUser: user = srcNode, kubernetes } = parseCastHeader(line);
-      if (id === '' || kubernetes === undefined) return undefined;
+      const {
+        connectionID: id,
+        srcNode,
+        srcNodeUser: user = srcNode,
+        kubernetes,
+        extra,
+      } = parseCastHeader(line);
+      if (kubernetes === undefined) return undefined;
       const { SessionType: subresource, Namespace: namespace, PodName: name } = kubernetes;
-      return { id, user, subresource, namespace, name };
+      const about = { user, subresource, namespace, name };
+      const auditId = extra.get(AUDIT_ID_KEY);
+      if (id !== '' && (auditId === undefined || auditId === id))
+        return { id, isImpersonated: auditId === undefined, ...about };
+      const because = id === '' ? 'none' : 'chosen';
+      return { id: recording.id, time: recording.startedAt, because, ...about };
     }
   } catch {
     // a recording whose beginning cannot be read proves nothing

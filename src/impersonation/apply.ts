@@ -21,7 +21,7 @@ import type { ImpersonationTarget } from './target.ts';
 
 /**
  * - `auth`: the request runs as `target`, with the proxy's own credential (undefined when that is a client certificate)
- * - `noauth`: the client's own credential is passed on and nothing is added
+ * - `noauth`: the client's own credential is passed on and nothing is added; see `nameForAuditLog` for recorded sessions
  */
 export type UpstreamIdentity =
   | {
@@ -69,6 +69,22 @@ export function buildUpstreamHeaders(request: UpstreamHeadersRequest): UpstreamH
   for (const [key, value] of target.extra) headers.push(extraHeaderName(key), latin1Utf8(value));
   assertImpersonates(headers, user);
   return { headers, ignored };
+}
+
+/**
+ * In noauth mode the audit log of the API server knows a session by its audit id alone, so a recorded session gets ours. One
+ * that the client brought stays, even if it is empty: nothing the client sends is changed.
+ *
+ * @returns the headers, and our id if the API server will use it
+ */
+export function nameForAuditLog(
+  headers: RawHeaders,
+  id: string,
+): { readonly headers: RawHeaders; readonly auditId: string | undefined } {
+  for (let index = 0; index < headers.length; index += 2) {
+    if (headers[index]?.toLowerCase() === 'audit-id') return { headers, auditId: undefined };
+  }
+  return { headers: [...headers, 'Audit-ID', id], auditId: id };
 }
 
 /** What to tell a client whose `Impersonate-*` fields were ignored; undefined when there were none. */

@@ -170,6 +170,14 @@ export function withoutBearerSubprotocol(value: string): string {
     .join(', ');
 }
 
+/** What of a `Sec-WebSocket-Protocol` value is a credential and no protocol. */
+export function bearerSubprotocols(value: string): readonly string[] {
+  return value
+    .split(',')
+    .map((protocol) => protocol.trim())
+    .filter((protocol) => protocol.toLowerCase().startsWith(BEARER_SUBPROTOCOL));
+}
+
 /** What `assertStripped` looks for; written apart from `headerFamily` on purpose. */
 const NEVER_UPSTREAM_PREFIXES = ['impersonate', 'proxy-', 'tailscale', 'x-forwarded', 'x-remote'] as const;
 const NEVER_UPSTREAM_NAMES: ReadonlySet<string> = new Set([

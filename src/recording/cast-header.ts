@@ -2,7 +2,7 @@
 import type { ExecOptions } from '../kube/exec-options.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 import type { Identity } from '../tailnet/identity.ts';
-import { CONVENTIONS, CONVENTIONS_KEY, encodeCastHeader } from '../wire/asciicast/header.ts';
+import { AUDIT_ID_KEY, CONVENTIONS, CONVENTIONS_KEY, encodeCastHeader } from '../wire/asciicast/header.ts';
 import type { SessionAnnotation } from '../wire/recorder-api/annotation.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 
@@ -15,7 +15,10 @@ export interface SessionBeginning {
   readonly exec: ExecOptions;
   /** Unix seconds. */
   readonly timestamp: number;
+  /** Whoever is impersonated; undefined in noauth mode. */
   readonly user: string | undefined;
+  /** The session id, where the audit log of the API server has the session under it. */
+  readonly auditId: string | undefined;
   readonly groups: readonly string[];
   readonly protocol: 'spdy' | 'websocket';
   readonly subprotocol: string;
@@ -45,7 +48,10 @@ export function castHeaderLine(facts: SessionBeginning, size: TerminalSize): str
       Container: exec.container ?? '',
       SessionType: info.subresource,
     },
-    extra: new Map([[CONVENTIONS_KEY, CONVENTIONS]]),
+    extra: new Map<string, string | number>([
+      [CONVENTIONS_KEY, CONVENTIONS],
+      ...(facts.user === undefined ? ([[AUDIT_ID_KEY, facts.auditId ?? '']] as const) : []),
+    ]),
   });
 }
 

@@ -112,7 +112,7 @@ function switching(request: EchoedRequest, upgrade: string): string {
   const websocket = upgrade.toLowerCase() === 'websocket';
   const name = websocket ? 'Sec-WebSocket-Protocol' : 'X-Stream-Protocol-Version';
   const offered = valuesOf(request, name.toLowerCase()).flatMap((line) => line.split(','));
-  const chosen = offered[0]?.trim();
+  const chosen = offered.map((name) => name.trim()).find((name) => !name.startsWith('base64url.bearer.'));
   const line = chosen === undefined || chosen === '' ? '' : `${name}: ${chosen}\r\n`;
   return `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: ${upgrade}\r\n${line}\r\n`;
 }

@@ -1,11 +1,21 @@
 /** In noauth mode a request reaches the API server as on a direct connection, but for what docs/threat-model.md names. */
 import { once } from 'node:events';
 import { connect } from 'node:tls';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ByteReader } from '../support/byte-reader.ts';
-import { ALICE, openArena, sendHttp1, type Arena } from './arena.ts';
+import { parseCastHeader } from '../../src/wire/asciicast/header.ts';
+import {
+  ALICE,
+  BOB,
+  GATEWAY_HOST,
+  openArena,
+  sendHttp1,
+  sendHttp2,
+  type Arena,
+  type Caller,
+} from './arena.ts';
 import type { Field } from './raw-http2.ts';
-import { LIST } from './transports.ts';
+import { EXEC, LIST, WEBSOCKET } from './transports.ts';
 
 let arena: Arena;
 beforeAll(async () => {
@@ -14,15 +24,15 @@ beforeAll(async () => {
 afterAll(() => arena.close());
 
 const HOST: Field = ['Host', 'kubernetes.test'];
-const bytesOf = (fields: readonly Field[]): string =>
-  `GET ${LIST} HTTP/1.1\r\n${[HOST, ...fields].map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`;
+const bytesOf = (fields: readonly Field[], target = LIST): string =>
+  `GET ${target} HTTP/1.1\r\n${[HOST, ...fields].map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`;
 
 /** What the API server gets without a gateway. */
-async function sendDirectly(fields: readonly Field[]): Promise<readonly Field[]> {
+async function sendDirectly(fields: readonly Field[], target = LIST): Promise<readonly Field[]> {
   const socket = connect({ port: arena.apiServer.port, host: '127.0.0.1', rejectUnauthorized: false });
   await once(socket, 'secureConnect');
   const reader = new ByteReader(socket);
-  socket.write(bytesOf(fields));
+  socket.write(bytesOf(fields, target));
   await reader.takeThrough('\r\n\r\n');
   socket.destroy();
   return arena.apiServer.requests.at(-1)?.headers ?? [];
@@ -84,4 +94,100 @@ it.each(['X_Remote_User', 'X.Remote.User', 'Impersonate_User'])('refuses %s', as
   const before = arena.apiServer.requests.length;
   expect(await sendHttp1(arena, ALICE, bytesOf([[name, 'admin']]))).toMatchObject({ status: 400 });
   expect(arena.apiServer.requests).toHaveLength(before);
+});
+
+it('passes the same on over HTTP/2, whose names are in lower case', async () => {
+  const direct = await sendDirectly(PASSED);
+  const lower = PASSED.map(([name, value]): Field => [name.toLowerCase(), value]);
+  const pseudo: readonly Field[] = [
+    [':method', 'GET'],
+    [':scheme', 'https'],
+    [':path', LIST],
+    [':authority', GATEWAY_HOST],
+  ];
+  expect(await sendHttp2(arena, ALICE, [...pseudo, ...lower])).toMatchObject({ status: 200 });
+  const inOrder = (fields: readonly Field[]): readonly Field[] =>
+    withoutHost(fields).toSorted(([left], [right]) => left.localeCompare(right));
+  expect(inOrder(arena.apiServer.requests.at(-1)?.headers ?? [])).toEqual(
+    inOrder(direct.map(([name, value]) => [name.toLowerCase(), value])),
+  );
+});
+
+describe('a session', () => {
+  /** What the API server gets of an upgrade through the gateway and without it. */
+  async function compare(caller: Caller, fields: readonly Field[]): Promise<readonly (readonly Field[])[]> {
+    const sent = [...WEBSOCKET.slice(0, 4), ...fields];
+    const direct = await sendDirectly(sent, EXEC);
+    const answer = await sendHttp1(arena, caller, bytesOf(sent, EXEC), async (_socket, reader) => {
+      // output, so that there is a recording
+      arena.apiServer.requests.at(-1)?.socket.write(Buffer.of(0x82, 2, 1, 0x61));
+      await reader.take(4);
+    });
+    expect(answer).toMatchObject({ status: 101 });
+    const through = arena.apiServer.requests.at(-1)?.headers ?? [];
+    return [direct, through].map((headers) =>
+      withoutHost(headers).toSorted(([left], [right]) => left.localeCompare(right)),
+    );
+  }
+  const withoutAuditId = (headers: readonly Field[] = []): readonly Field[] =>
+    headers.filter(([name]) => name !== 'Audit-ID');
+  const auditIdsOf = (headers: readonly Field[] = []): readonly string[] =>
+    headers.filter(([name]) => name.toLowerCase() === 'audit-id').map(([, value]) => value);
+  async function recordedHeader(): Promise<ReturnType<typeof parseCastHeader>> {
+    const upload = arena.recorder.uploads.at(-1);
+    await arena.recorder.until(() => (upload?.lines().length ?? 0) > 0);
+    return parseCastHeader(upload?.lines()[0] ?? '');
+  }
+  const KEPT = PASSED.filter(([name]) => name !== 'Audit-ID');
+
+  it('that is not recorded goes on as it came', async () => {
+    const [direct, through] = await compare(ALICE, KEPT);
+    expect(through).toEqual(direct);
+  });
+
+  it('that is recorded goes on as it came, with the audit id of the recording', async () => {
+    const [direct, through] = await compare(BOB, KEPT);
+    expect(withoutAuditId(through)).toEqual(direct);
+    const { connectionID, extra } = await recordedHeader();
+    expect(connectionID).toMatch(/^[0-9a-f-]{36}$/);
+    expect(auditIdsOf(through)).toEqual([connectionID]);
+    expect(extra.get('tailcastAuditId')).toBe(connectionID);
+  });
+
+  it('that is recorded keeps a bearer token among the protocols, and offers none that cannot be recorded', async () => {
+    const token = 'base64url.bearer.authorization.k8s.io.dG9rZW4';
+    const [, through = []] = await compare(BOB, [
+      ['Sec-WebSocket-Protocol', `odd, ${token}`],
+      ['Sec-WebSocket-Protocol', 'v5.channel.k8s.io'],
+    ]);
+    expect(through.filter(([name]) => name === 'Sec-WebSocket-Protocol')).toEqual([
+      ['Sec-WebSocket-Protocol', `${token}, v5.channel.k8s.io`],
+    ]);
+  });
+
+  it.each(['of-the-client', '', 'ABC'])(
+    'that is recorded keeps the audit id %j of its client, and the recording claims none',
+    async (chosen) => {
+      const name = chosen === 'ABC' ? 'aUDIT-iD' : 'Audit-ID';
+      const [direct, through] = await compare(BOB, [...KEPT, [name, chosen]]);
+      expect(through).toEqual(direct);
+      expect((await recordedHeader()).extra.get('tailcastAuditId')).toBe('');
+    },
+  );
+
+  it('in auth mode has no such claim, for the user is known', async () => {
+    const other = await openArena();
+    try {
+      const fields = [HOST, ...WEBSOCKET].map(([name, value]) => `${name}: ${value}\r\n`).join('');
+      await sendHttp1(other, BOB, `GET ${EXEC} HTTP/1.1\r\n${fields}\r\n`, async (_socket, reader) => {
+        other.apiServer.requests.at(-1)?.socket.write(Buffer.of(0x82, 2, 1, 0x61));
+        await reader.take(4);
+      });
+      const upload = other.recorder.uploads.at(-1);
+      await other.recorder.until(() => (upload?.lines().length ?? 0) > 0);
+      expect(parseCastHeader(upload?.lines()[0] ?? '').extra.has('tailcastAuditId')).toBe(false);
+    } finally {
+      await other.close();
+    }
+  });
 });

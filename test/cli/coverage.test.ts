@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -20,7 +20,14 @@ const session = (overrides: Partial<AuditedSession>): AuditedSession => ({
   ...overrides,
 });
 
-const R1: RecordedSession = { id: 'r1', user: 'alice', subresource: 'exec', namespace: 'n', name: 'p' };
+const R1: RecordedSession = {
+  id: 'r1',
+  isImpersonated: true,
+  user: 'alice',
+  subresource: 'exec',
+  namespace: 'n',
+  name: 'p',
+};
 
 describe('coverage', () => {
   it.each<[string, Partial<AuditedSession>, string]>([
@@ -47,6 +54,19 @@ describe('coverage', () => {
     expect(judgeCoverage([session(overrides)], [R1])).toMatchObject([{ coverage }]);
   });
 
+  it.each<[string, Partial<AuditedSession>, string]>([
+    ['with the audit id of the gateway', { auditId: 'r1' }, 'recorded'],
+    ['that the client had impersonate somebody', { auditId: 'r1', impersonatedBy: 'dev' }, 'recorded'],
+    ['with another audit id', { auditId: 'x' }, 'direct'],
+    ['in another pod under that id', { auditId: 'r1', name: 'q' }, 'direct'],
+    ['in another namespace under that id', { auditId: 'r1', namespace: 'm' }, 'direct'],
+    ['on something else of that name', { auditId: 'r1', resource: 'machines' }, 'direct'],
+    ['of another kind under that id', { auditId: 'r1', subresource: 'attach' }, 'direct'],
+  ])('in noauth mode of a session %s is %s', (_what, overrides, coverage) => {
+    const ofDev = session({ user: 'dev', impersonatedBy: undefined, ...overrides });
+    expect(judgeCoverage([ofDev], [{ ...R1, isImpersonated: false }])).toMatchObject([{ coverage }]);
+  });
+
   it('lets a recording cover one session, the first with its id', () => {
     const later = session({ auditId: 'r1', time: '2026-01-01T00:00:01Z' });
     const first = session({ auditId: 'r1', time: '2026-01-01T00:00:00Z' });
@@ -69,6 +89,38 @@ describe('coverage', () => {
   });
 });
 
+/** A session in the audit log of an API server behind a gateway in noauth mode. */
+const sessionEvent = (auditID: string, name: string): string =>
+  JSON.stringify({
+    kind: 'Event',
+    apiVersion: 'audit.k8s.io/v1',
+    auditID,
+    stage: 'ResponseComplete',
+    requestReceivedTimestamp: `2026-01-01T00:00:00.00000${name.length}Z`,
+    requestURI: `/api/v1/namespaces/n/pods/${name}/exec?command=sh`,
+    verb: 'get',
+    user: { username: 'dev' },
+    objectRef: { resource: 'pods', namespace: 'n', name, subresource: 'exec' },
+    responseStatus: { code: 101 },
+  });
+
+const castHeader = (
+  connectionID: string,
+  PodName: string,
+  extra: Readonly<Record<string, unknown>>,
+): string =>
+  JSON.stringify({
+    version: 2,
+    width: 80,
+    height: 24,
+    timestamp: 1,
+    srcNode: 'laptop.lab.ts.net',
+    srcNodeUser: 'alice@example.com',
+    connectionID,
+    kubernetes: { PodName, Namespace: 'n', Container: 'c', SessionType: 'exec' },
+    ...extra,
+  });
+
 const EVENT = JSON.stringify({
   kind: 'Event',
   apiVersion: 'audit.k8s.io/v1',
@@ -85,21 +137,79 @@ function textOf(stream: PassThrough): string {
   return text;
 }
 
-describe('an audit log that', () => {
-  async function coverage(
-    ...logs: readonly string[]
-  ): Promise<{ code: number; stdout: string; stderr: string }> {
-    const directory = await mkdtemp(join(tmpdir(), 'tailcast-coverage-'));
-    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
-    const paths = logs.map((_, index) => join(directory, `${index}.log`));
-    for (const [index, text] of logs.entries()) await writeFile(paths[index]!, text);
-    const signal = new AbortController().signal;
-    const context = { stdout, stderr, environment: new Map<string, string>(), signal };
-    const code = await runProgram(['coverage', ...paths, '--store', directory], context);
-    await rm(directory, { recursive: true });
-    return { code, stdout: textOf(stdout), stderr: textOf(stderr) };
-  }
+interface Said {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
 
+/** @param casts first lines of recordings */
+async function coverage(
+  logs: readonly string[],
+  casts: readonly string[] = [],
+  ...options: readonly string[]
+): Promise<Said> {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-coverage-'));
+  const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+  const paths = logs.map((_, index) => join(directory, `${index}.log`));
+  for (const [index, text] of logs.entries()) await writeFile(paths[index]!, text);
+  await mkdir(join(directory, 'nNode'));
+  for (const [index, header] of casts.entries())
+    await writeFile(
+      join(directory, 'nNode', `2026-01-0${index + 1}T00:00:00.000000000Z.cast`),
+      `${header}\n`,
+    );
+  const signal = new AbortController().signal;
+  const context = { stdout, stderr, environment: new Map<string, string>(), signal };
+  const code = await runProgram(['coverage', ...paths, '--store', directory, ...options], context);
+  await rm(directory, { recursive: true });
+  return { code, stdout: textOf(stdout), stderr: textOf(stderr) };
+}
+
+describe('a gateway in noauth mode', () => {
+  const log = `${sessionEvent('r1', 'p')}\n${sessionEvent('mine', 'qq')}\n`;
+  const casts = [
+    castHeader('r1', 'p', { tailcastAuditId: 'r1' }),
+    castHeader('r2', 'qq', { tailcastAuditId: '' }),
+    castHeader('', 'p', {}),
+  ];
+
+  it('covers what it recorded under its own audit id, and says which recording cannot be tied and why', async () => {
+    const { code, stdout } = await coverage([log], casts);
+    const lines = stdout.split('\n').map((line) => line.replaceAll(/ {2,}/g, '  '));
+    expect(code).toBe(1);
+    expect(lines.slice(1)).toEqual([
+      '2026-01-01T00:00:00.000002Z  dev  exec  n pods/qq  no sign of a gateway',
+      expect.stringMatching(
+        /^2026-01-02T00:00:00\.000Z {2}alice@example\.com {2}exec {2}n pods\/qq {2}recorded as nNode_2026-01-02\S+, but its client had chosen the audit id$/,
+      ),
+      '2 sessions: 1 recorded, 0 unrecorded, 1 without a sign of a gateway, 0 of other kinds',
+      '2 recordings cannot be tied to an audit log: 1 of clients that had chosen the audit id, 1 without an id',
+      '',
+    ]);
+  });
+
+  it('says so as JSON', async () => {
+    const { stdout } = await coverage([log], casts, '--json');
+    const said = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>);
+    expect(said.map(({ coverage: kind, because }) => [kind, because])).toEqual([
+      ['recorded', undefined],
+      ['direct', undefined],
+      ['untied', 'none'],
+      ['untied', 'chosen'],
+    ]);
+  });
+
+  it('covers nothing by an id that the client had chosen', async () => {
+    const { stdout } = await coverage([`${sessionEvent('r2', 'qq')}\n`], casts);
+    expect(stdout).toContain('1 sessions: 0 recorded');
+  });
+});
+
+describe('an audit log that', () => {
   it.each<[string, string[]]>([
     ['is none', ['root:x:0:0:root:/root:/bin/sh\n']],
     ['is empty', ['']],
@@ -113,7 +223,7 @@ describe('an audit log that', () => {
     ['is one of two, and the other is none', [`${EVENT}\n`, 'x\n']],
     ['is one of two, and the other is empty', [`${EVENT}\n`, '']],
   ])('%s is no proof', async (_what, logs) => {
-    const { code, stdout, stderr } = await coverage(...logs);
+    const { code, stdout, stderr } = await coverage(logs);
     expect([code, stdout]).toEqual([3, '']);
     expect(stderr).toMatch(
       /^tailcast: the audit log cannot be used, so nothing is said about what it covers: .*\.log: .+\n$/,
@@ -122,7 +232,7 @@ describe('an audit log that', () => {
 
   it('is whole and about no session is one of no sessions', async () => {
     expect(
-      await coverage(`${EVENT}\n`, `${EVENT}\n${EVENT.replace('"username":"alice"', '')}`),
+      await coverage([`${EVENT}\n`, `${EVENT}\n${EVENT.replace('"username":"alice"', '')}`]),
     ).toMatchObject({
       code: 0,
       stdout: expect.stringMatching(/^0 sessions: /),

@@ -231,6 +231,7 @@ function createTestGate(recording: RecordingPolicy): Pick<Gate, 'admit'> {
       if (action === 'refuse') throw new TailcastError('POLICY_REFUSED');
       return {
         id: `session-${count}`,
+        auditId: `session-${count}`,
         startedAtMs: 0,
         identity: ALICE,
         target,

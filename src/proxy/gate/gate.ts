@@ -12,6 +12,7 @@ import { TailcastError } from '../../errors.ts';
 import {
   buildUpstreamHeaders,
   ignoredHeadersWarning,
+  nameForAuditLog,
   type UpstreamIdentity,
 } from '../../impersonation/apply.ts';
 import { refuseBeyond, reservedGroups } from '../../impersonation/group-limit.ts';
@@ -49,8 +50,10 @@ export interface InboundRequest {
 
 /** An admitted request: who, what, as whom, and with which headers it goes to the API server. */
 export interface Admission {
-  /** Unique per request; in the access log, in every event about it, and in auth mode the API server's audit id. */
+  /** Unique per request; in the access log and in every event about it. */
   readonly id: string;
+  /** The id, where the audit log of the API server has the request under it. */
+  readonly auditId: string | undefined;
   readonly startedAtMs: number;
   readonly identity: Identity;
   readonly target: Target;
@@ -181,7 +184,7 @@ export function createGate(deps: GateDeps): Gate {
         info,
         requestClass,
         impersonation,
-        headers,
+        ...auditNames(headers, { id, isOurs: impersonation !== undefined, record: decided.record }),
         warnings: warningsFor(ignored),
         recording,
         shown,
@@ -323,6 +326,15 @@ function refusePorts(policy: Policy, target: Pick<Target, 'query'>): void {
   const ports = queryValues(target.query, 'ports').flatMap((list) => list.split(',').map(Number));
   const port = refusedPort(policy, ports);
   if (port !== undefined) throw new TailcastError('POLICY_REFUSED', `port ${port} may not be forwarded`);
+}
+
+/** In auth mode every request has our audit id among its headers already. */
+function auditNames(
+  headers: readonly string[],
+  { id, isOurs, record }: { readonly id: string; readonly isOurs: boolean; readonly record: boolean },
+): Pick<Admission, 'headers' | 'auditId'> {
+  if (isOurs) return { headers, auditId: id };
+  return record ? nameForAuditLog(headers, id) : { headers, auditId: undefined };
 }
 
 function withExtras(

@@ -16,7 +16,7 @@ import { pipeline } from 'node:stream/promises';
 import { TailcastError } from '../../errors.ts';
 import { parseExecOptions } from '../../kube/exec-options.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
-import { cleanResponseHeaders } from '../../kube/headers.ts';
+import { bearerSubprotocols, cleanResponseHeaders } from '../../kube/headers.ts';
 import { rawStatusResponse } from '../../kube/status.ts';
 import type { Events } from '../../observe/events.ts';
 import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
@@ -276,7 +276,10 @@ function recordableHeaders(
       offered,
     };
   }
-  const line = offered.length === 0 ? [] : ['Sec-WebSocket-Protocol', offered.join(', ')];
+  // only in noauth mode are there any here; the API server takes them out before it chooses
+  const credentials = headerLines(headers, name).flatMap(bearerSubprotocols);
+  const line =
+    offered.length === 0 ? [] : ['Sec-WebSocket-Protocol', [...credentials, ...offered].join(', ')];
   return { headers: [...kept, ...line], offered };
 }
 
@@ -301,6 +304,7 @@ function beginRecording(
     exec,
     timestamp: Math.floor(deps.unixMs() / 1000),
     user: impersonation?.user,
+    auditId: admission.auditId,
     groups: impersonation?.groups ?? [],
     protocol,
     subprotocol: answer.subprotocol,

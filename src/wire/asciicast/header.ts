@@ -76,6 +76,12 @@ export const CONVENTIONS_KEY = 'tailcast';
 /** Resize events are `COLSxROWS`, as asciicast has it. */
 export const CONVENTIONS = 1;
 
+/**
+ * The key that our gateway adds in noauth mode, where a session runs under credentials of the client's own. Its value is
+ * the id under which the audit log of the API server has the session, and empty when the client had chosen that id.
+ */
+export const AUDIT_ID_KEY = 'tailcastAuditId';
+
 const NAMED: ReadonlySet<string> = new Set([
   'version',
   'width',

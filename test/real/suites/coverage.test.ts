@@ -22,6 +22,8 @@ describe('coverage', () => {
   let recorder: TestRecorder;
   let through: string;
   let direct: string;
+  /** Through a gateway in noauth mode. */
+  let own: string;
 
   beforeAll(async () => {
     rig = createRig();
@@ -31,28 +33,35 @@ describe('coverage', () => {
     recorder = await startTestRecorder(folder, 'gateway.example.ts.net');
     rig.onStop(() => recorder.close());
     await applyManifest(cluster, 'rbac/gateway.yaml');
-    const gateway = await startGateway({
-      config: readSettings(GATEWAY_SETTINGS, {
-        flags: new Map<string, unknown>([
-          ['kubeconfig', cluster.kubeconfig('gateway', { token: await accountToken(cluster) })],
-          ['identity', 'static'],
-          ['listen', '127.0.0.1:0'],
-          ['stateDirectory', join(folder, 'gateway')],
-          ['opsListen', 'off'],
-          ['accessLog', false],
-          ['auditExtras', true],
-        ]),
+    const kubeconfig = cluster.kubeconfig('gateway', { token: await accountToken(cluster) });
+    const start = async (
+      mode: 'auth' | 'noauth',
+    ): Promise<{ readonly server: string; readonly ca: string }> => {
+      const gateway = await startGateway({
+        config: readSettings(GATEWAY_SETTINGS, {
+          flags: new Map<string, unknown>([
+            ['kubeconfig', kubeconfig],
+            ['mode', mode],
+            ['identity', 'static'],
+            ['listen', '127.0.0.1:0'],
+            ['stateDirectory', join(folder, mode)],
+            ['opsListen', 'off'],
+            ['accessLog', false],
+            ['auditExtras', mode === 'auth'],
+          ]),
+          environment: new Map(),
+          file: undefined,
+        }),
         environment: new Map(),
-        file: undefined,
-      }),
-      environment: new Map(),
-      log: createSilentLogger(),
-      accessSink: process.stderr,
-      identity: identityOf({ login: 'alice@example.com' }, recorder.address),
-    });
-    rig.onStop(() => gateway.close(500));
-    const url = `https://127.0.0.1:${gateway.port}`;
-    through = cluster.kubeconfig('through', { server: url, ca: gateway.caPem ?? '', token: 'unused' });
+        log: createSilentLogger(),
+        accessSink: process.stderr,
+        identity: identityOf({ login: 'alice@example.com' }, recorder.address),
+      });
+      rig.onStop(() => gateway.close(500));
+      return { server: `https://127.0.0.1:${gateway.port}`, ca: gateway.caPem ?? '' };
+    };
+    through = cluster.kubeconfig('through', { ...(await start('auth')), token: 'unused' });
+    own = cluster.kubeconfig('own', { ...(await start('noauth')), token: cluster.tokens.admin });
     direct = cluster.kubeconfig('direct', { token: cluster.tokens.admin });
     await createPod(cluster, 'covered', { command: ['sleep', '1d'] });
   });
@@ -87,6 +96,17 @@ describe('coverage', () => {
       });
   });
 
+  it('is complete with sessions under credentials of the client through a gateway in noauth mode', async () => {
+    const { code, stderr } = await exec(own, 'echo', 'three');
+    expect(code, stderr.toString()).toBe(0);
+    await expect
+      .poll(() => coverage(), { timeout: 20_000 })
+      .toMatchObject({
+        code: 0,
+        text: expect.stringContaining('3 recorded, 0 unrecorded, 0 without a sign of a gateway') as unknown,
+      });
+  });
+
   it('names the session that went past the gateway, and only that', async () => {
     expect(await exec(direct, 'echo', 'past')).toMatchObject({ code: 0 });
     await expect
@@ -105,6 +125,6 @@ describe('coverage', () => {
       .trim()
       .split('\n')
       .map((line) => (JSON.parse(line) as { coverage: string }).coverage);
-    expect(kinds.toSorted()).toEqual(['direct', 'recorded', 'recorded']);
+    expect(kinds.toSorted()).toEqual(['direct', 'recorded', 'recorded', 'recorded']);
   });
 });
