@@ -133,6 +133,8 @@ const LISTED = RECORDING_SCHEMA.extend({
       headerEnd: z.number(),
       state: RECORDING_SCHEMA.shape.state,
       problem: z.string().exactOptional(),
+      before: z.string().exactOptional(),
+      after: z.array(z.string()).exactOptional(),
     })
     .exactOptional(),
 });
@@ -188,7 +190,15 @@ function describeListed(
     const answer = await optional(request(base, `${path}/notes`, {}, signal));
     if (answer !== undefined && answer.body !== null) yield* answer.body;
   };
-  const { from = 0, to = recording.bytes, number = 1, headerBytes = 0, headerEnd = 0 } = place ?? {};
+  const {
+    from = 0,
+    to = recording.bytes,
+    number = 1,
+    headerBytes = 0,
+    headerEnd = 0,
+    before,
+    after,
+  } = place ?? {};
   return {
     entry: {
       recording,
@@ -198,7 +208,15 @@ function describeListed(
       live: undefined,
       version: undefined,
     },
-    part: { session: place?.session ?? recording.id, number, offset: from, headerBytes, headerEnd },
+    part: {
+      session: place?.session ?? recording.id,
+      number,
+      offset: from,
+      headerBytes,
+      headerEnd,
+      ...(before === undefined ? {} : { before }),
+      ...(after === undefined ? {} : { after }),
+    },
     files: { cast, notes },
     bodyEnd: to,
     gapCount: 0,

@@ -21,7 +21,7 @@ import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createDeadline } from '../async/deadline.ts';
 import type { LateEnd, UploadRest } from './late-end.ts';
-import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
+import type { RecorderConnection, SessionIntent } from './recorder-connection.ts';
 
 export interface LateLimits {
   /** Bytes that may wait, all sessions together. 0: nothing is delivered late. */
@@ -60,7 +60,7 @@ const AT_A_TIME = 8;
 export interface LateDeps {
   /** Opens an upload that continues a session. @throws when no recorder takes it */
   readonly open: (
-    intent: UploadIntent,
+    intent: SessionIntent,
     recorders: readonly string[],
     signal: AbortSignal,
   ) => Promise<RecorderConnection>;
@@ -245,7 +245,14 @@ export class LateDeliveries {
     const { sessionId, recorders, rest } = waiting;
     const { signal } = this.#closing;
     const offset = rest.offset + waiting.acknowledged;
-    const intent = { sessionId, offset, part: waiting.part + 1, preamble: rest.preamble.before(offset) };
+    const intent = {
+      sessionId,
+      offset,
+      part: waiting.part + 1,
+      preamble: rest.preamble.before(offset),
+      recorders,
+      ...(rest.recorder === undefined ? {} : { before: rest.recorder }),
+    };
     const connection = await this.#deps.open(intent, recorders, signal);
     waiting.part += 1;
     waiting.fruitless += 1;

@@ -12,6 +12,8 @@ export interface UploadRest {
   readonly part: number;
   /** Whether the recorder that had the session can continue one. */
   readonly resumable: boolean;
+  /** Its address, where it is known. */
+  readonly recorder?: string;
 }
 
 /** The files of an end that is to be delivered. */

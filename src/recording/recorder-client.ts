@@ -13,7 +13,8 @@ import type { Journals } from './journal/journals.ts';
 import { LateDeliveries, type LateLimits } from './late-deliveries.ts';
 import type { LateEvents } from './late-end.ts';
 import { createCandidates, type RecorderCandidates, type RecorderNode } from './recorder-candidates.ts';
-import type { DialRecorder, RecorderConnection, UploadIntent } from './recorder-connection.ts';
+import type { DialRecorder, RecorderConnection, SessionIntent, UploadIntent } from './recorder-connection.ts';
+import { MAX_NEIGHBOURS } from '../wire/recorder-api/upload-headers.ts';
 import { dialNode } from './recorder-dial.ts';
 import {
   createUpload,
@@ -130,7 +131,8 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
         throw new TailcastError('RECORDER_UNAVAILABLE', 'no recorder is named');
       }
       const failures: string[] = [];
-      const intent = { sessionId: request.sessionId, offset: 0, part: 1, preamble: new Uint8Array() };
+      const { recorders, sessionId } = request;
+      const intent = { sessionId, offset: 0, part: 1, preamble: new Uint8Array(), recorders };
       const connection = await within(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
         tryInOrder(context, candidates.order(request.recorders), intent, given, failures),
       ).catch((error: unknown) => {
@@ -138,7 +140,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
         const tried = failures.length === 0 ? errorText(error) : failures.join('; ');
         throw new TailcastError('RECORDER_UNAVAILABLE', tried, { cause: error });
       });
-      const { recorders, sessionId, moved, late: events, recorderTags = [], about = {} } = request;
+      const { moved, late: events, recorderTags = [], about = {} } = request;
       const journal =
         events === undefined || !connection.resumable
           ? undefined
@@ -172,7 +174,7 @@ interface Context {
 async function tryInOrder(
   context: Context,
   nodes: readonly RecorderNode[],
-  intent: UploadIntent,
+  intent: SessionIntent,
   signal: AbortSignal,
   failures: string[],
 ): Promise<RecorderConnection> {
@@ -199,7 +201,7 @@ async function tryInOrder(
 async function openNode(
   { dial, limits }: Context,
   node: RecorderNode,
-  intent: UploadIntent,
+  intent: SessionIntent,
   signal: AbortSignal,
 ): Promise<RecorderConnection> {
   const dialTimeoutMs = node.suspect ? limits.suspectTimeoutMs : limits.dialTimeoutMs;
@@ -208,13 +210,21 @@ async function openNode(
   try {
     const { ackWindowMs, maxPendingBytes } = limits;
     const waits = maxPendingBytes === 0;
-    return await openV2(socket, { address, probeTimeoutMs, ackWindowMs, waits, intent }, signal);
+    const told = withNeighbours(intent, node);
+    return await openV2(socket, { address, probeTimeoutMs, ackWindowMs, waits, intent: told }, signal);
   } catch (error) {
     if (!(error instanceof NotV2Error) || intent.part > 1) throw error;
   }
   const again = await dialNode([address], dial, dialTimeoutMs, signal);
   const { finishTimeoutMs } = limits;
   return openV1(again.socket, { address, continueTimeoutMs: probeTimeoutMs, finishTimeoutMs }, signal);
+}
+
+/** Each recorder is told of the others, so that what one has of a session says where the rest may be. */
+function withNeighbours({ recorders, before, ...intent }: SessionIntent, node: RecorderNode): UploadIntent {
+  const after = recorders.filter((address) => !node.addresses.includes(address)).slice(0, MAX_NEIGHBOURS);
+  if (before === undefined && after.length === 0) return intent;
+  return { ...intent, neighbours: { ...(before === undefined ? {} : { before }), after } };
 }
 
 /** Looks for a recorder that continues a session, in rounds: a recorder that is being restarted needs a moment. */
@@ -225,8 +235,8 @@ async function moveSession(
   from: RecorderConnection,
 ): Promise<RecorderConnection> {
   const { limits, candidates } = context;
-  const { sessionId } = request;
-  const intent = { sessionId, ...moved };
+  const { sessionId, recorders } = request;
+  const intent = { sessionId, ...moved, recorders, before: from.address };
   context.log.warn({ sessionId, recorder: from.address }, 'recorder lost, looking for one that goes on');
   for (const node of candidates.order(request.recorders)) {
     if (node.addresses.includes(from.address)) candidates.failed(node.key);

@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import type { Neighbours } from '../wire/recorder-api/upload-headers.ts';
 
 /** Opens a byte stream to a recorder's `ip:port`, directly or through the tailnet node. */
 export type DialRecorder = (address: string, signal: AbortSignal) => Promise<Duplex>;
@@ -44,6 +45,15 @@ export interface UploadIntent {
   readonly part: number;
   /** What a recorder that does not have the session must know of its beginning: whole lines, none for the first upload. */
   readonly preamble: Uint8Array;
+  readonly neighbours?: Neighbours;
+}
+
+/** The same before it is known which recorder takes the upload. */
+export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
+  /** All that the session may be at, in order of preference. */
+  readonly recorders: readonly string[];
+  /** The one that had it. */
+  readonly before?: string;
 }
 
 /** Keeps the last state of a connection until somebody listens; each connection ends once. */

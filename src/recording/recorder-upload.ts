@@ -98,7 +98,7 @@ export interface UploadDeps {
 }
 
 /** Where the next upload of a session begins. */
-export type MoveIntent = Omit<UploadIntent, 'sessionId'>;
+export type MoveIntent = Omit<UploadIntent, 'sessionId' | 'neighbours'>;
 
 /** What may be unacknowledged where nobody says otherwise. */
 export const DEFAULT_PENDING_BYTES = 8 * 1024 * 1024;
@@ -326,8 +326,15 @@ class Upload implements RecorderUpload {
   #leave(): boolean {
     this.#left = true;
     const offset = this.#kept.start;
-    const { resumable } = this.#connection;
-    const rest = { bytes: this.#kept.take(), offset, preamble: this.#preamble, part: this.#part, resumable };
+    const { resumable, address: recorder } = this.#connection;
+    const rest = {
+      bytes: this.#kept.take(),
+      offset,
+      preamble: this.#preamble,
+      part: this.#part,
+      resumable,
+      recorder,
+    };
     if (resumable) this.#deps.journal?.complete(offset, rest.bytes, this.#preamble);
     return this.#deps.left?.(rest) === true;
   }

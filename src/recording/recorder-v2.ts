@@ -51,12 +51,13 @@ export async function openV2(
     });
     if (probe.status !== 200) throw new NotV2Error(`HEAD /v2/record answered ${probe.status}`);
     probe.stream.close();
-    const { sessionId, offset, part, preamble } = options.intent;
+    const { sessionId, offset, part, preamble, neighbours } = options.intent;
     if (part > 1 && !probe.resumable) throw new Error('the recorder does not continue sessions of others');
     const headers = encodeUploadFields({
       session: sessionId,
       at: { offset, number: part, preambleBytes: preamble.length },
       waits: options.waits,
+      ...(neighbours === undefined ? {} : { neighbours }),
     });
     const upload = await ask(session, 'POST', headers, options.probeTimeoutMs, signal);
     if (upload.status !== 200) throw new Error(`POST /v2/record answered ${upload.status}`);

@@ -41,6 +41,8 @@ export type FindingCode =
   /** Notices: worth knowing, and nothing to worry about by themselves. */
   | 'unfinished'
   | 'end-pending'
+  /** A session was cut, and what may have followed at another recorder is in none of the stores. */
+  | 'part-after'
   | 'removal-pending'
   | 'no-trusted-key';
 

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { errorText, TailcastError } from '../../errors.ts';
 import { sessionMark } from '../library/session-part.ts';
-import { newerSidecar, parseSidecar } from '../library/sidecar.ts';
+import { newerSidecar, parseSidecar, type Sidecar } from '../library/sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, RecordingStore, StoredRecording } from '../store/store.ts';
 import { fault, notice, type Finding, type FindingCode } from './finding.ts';
@@ -42,6 +42,10 @@ export interface VerifiedPart {
   /** In bytes of the session. */
   readonly from: number;
   readonly to: number;
+  /** Address of the recorder that had what came before. */
+  readonly before?: string;
+  /** It was cut, and its gateway would have gone on there. */
+  readonly after: readonly string[];
 }
 
 export interface CheckedRecording {
@@ -185,11 +189,7 @@ class RecordingCheck {
     }
     const document = parseSidecar(text);
     this.#bodyBytes = document?.upload.bodyBytes;
-    if (document?.part !== undefined) {
-      const session = sessionMark(this.#key.nodeId, document.part.session);
-      const { offset: from } = document.part;
-      this.#part = { recording: this.#id, session, from, to: document.upload.bodyBytes };
-    }
+    if (document !== undefined) this.#part = this.#placeOf(document);
     const newer = document === undefined ? newerSidecar(text) : undefined;
     if (newer !== undefined) {
       this.#fault('sidecar-changed', newer, 'sidecar');
@@ -200,6 +200,19 @@ class RecordingCheck {
     if (recorded !== recordingKey(this.#key)) {
       this.#fault('recording-moved', `the sidecar is that of ${recorded ?? 'another recording'}`, 'sidecar');
     }
+  }
+
+  #placeOf({ part, recording, upload }: Sidecar): VerifiedPart | undefined {
+    if (part === undefined) return undefined;
+    const { offset: from, before, after = [] } = part;
+    return {
+      recording: this.#id,
+      session: sessionMark(this.#key.nodeId, part.session),
+      from,
+      to: upload.bodyBytes,
+      ...(before === undefined ? {} : { before }),
+      after: recording.state === 'interrupted' ? after : [],
+    };
   }
 
   #withoutEvidence(hasSidecar: boolean): CheckedRecording {

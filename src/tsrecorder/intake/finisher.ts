@@ -125,8 +125,7 @@ async function store(
   const described = describeUpload(upload, tail.durationSeconds);
   const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
   const notesBytes = notes === undefined ? 0 : upload.notesBytes;
-  const part = describePart(upload.meta);
-  const isWhole = upload.clean && upload.awaited() && part.number === 1 && part.offset === 0;
+  const { part, isWhole } = placeOf(upload);
   const mark = isWhole ? undefined : sessionMark(upload.meta.nodeId, part.session);
   const files = { cast, notes: notes === undefined ? undefined : await sealFile(notes, notesBytes) };
   const start = await describeStart(upload);
@@ -184,12 +183,22 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
   };
 }
 
+/** Nothing follows what ended with its gateway listening. */
+function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isWhole: boolean } {
+  const isLast = upload.clean && upload.awaited();
+  const { after = [], ...place } = describePart(upload.meta);
+  return {
+    part: isLast || after.length === 0 ? place : { ...place, after },
+    isWhole: isLast && place.number === 1 && place.offset === 0,
+  };
+}
+
 /** Which part of its session a recording is, by its journal. */
 export function describePart(meta: SpoolMeta): SessionPart {
   const { number, offset } = meta.part ?? { number: 1, offset: 0 };
   const session = meta.token ?? recordingId(meta);
-  const { storedHeaderBytes: headerBytes, uploadedHeaderBytes: headerEnd } = meta;
-  return { session, number, offset, headerBytes, headerEnd };
+  const { storedHeaderBytes: headerBytes, uploadedHeaderBytes: headerEnd, neighbours = {} } = meta;
+  return { session, number, offset, headerBytes, headerEnd, ...neighbours };
 }
 
 /** The key is taken, e.g. by a copied archive: the next nanosecond is as good. */

@@ -25,7 +25,7 @@ import { storageError } from '../files/durable-files.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts, type SessionFacts } from '../library/session-facts.ts';
-import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
+import type { Continuation, Neighbours } from '../../wire/recorder-api/upload-headers.ts';
 import {
   createSpoolFile,
   spoolPaths,
@@ -100,6 +100,7 @@ export interface UploadOrigin {
   readonly token: string | undefined;
   /** Set when the beginning of the session is elsewhere. */
   readonly continues?: Pick<Continuation, 'number' | 'offset'>;
+  readonly neighbours?: Neighbours;
 }
 
 /** What is known of a session once its header has come. */
@@ -394,7 +395,7 @@ export class UploadSession implements Committable {
     if (piece.kind === 'cast') {
       throw new TailcastError('UPLOAD_MALFORMED', 'it does not begin with a header line');
     }
-    const { nodeId, nodeName, address, protocol, token, continues } = this.origin;
+    const { nodeId, nodeName, address, protocol, token, continues, neighbours } = this.origin;
     if (continues !== undefined && piece.line.length > this.#preambleBytes && continues.offset > 0) {
       throw malformedRepeat();
     }
@@ -413,6 +414,7 @@ export class UploadSession implements Committable {
       protocol,
       ...(token === undefined ? {} : { token }),
       ...(continues === undefined ? {} : { part: continues }),
+      ...(neighbours === undefined ? {} : { neighbours }),
       uploadedHeaderBytes: headerBytes,
       storedHeaderBytes: storedBytes.length,
     };

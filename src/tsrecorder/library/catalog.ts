@@ -9,7 +9,7 @@ import { matches, type CatalogQuery } from './catalog-query.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { createDescriber, type Describe } from './describe-stored.ts';
 import type { LiveRecording } from './live-recording.ts';
-import { joinParts, type DescribedPart } from './join-parts.ts';
+import { goesOn, joinParts, type DescribedPart } from './join-parts.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { createScopes, isWithin, type Scope, type ScopeIndex } from './scope.ts';
 import { sessionMark } from './session-part.ts';
@@ -300,19 +300,21 @@ async function asWhole(
   const entry = part.offset === 0 ? own : await joinParts([described], own);
   const isWhole = part.offset === 0 && own.recording.state === 'closed';
   if (mark === undefined || isWhole || own.live !== undefined) return entry;
-  const { number, offset, headerBytes, headerEnd } = part;
+  const { session: _, offset: from, ...about } = part;
   const { state, problem } = own.recording;
   const place = {
+    ...about,
     session: mark,
-    number,
-    from: offset,
+    from,
     to: bodyEnd,
-    headerBytes,
-    headerEnd,
     state,
     ...(problem === undefined ? {} : { problem }),
   };
-  return { ...entry, recording: { ...entry.recording, part: place } };
+  const { recording } = entry;
+  // what was joined has said it
+  const more = part.offset === 0 ? [problem, ...goesOn(described)] : [recording.problem];
+  const told = more.filter((each) => each !== undefined).join('; ');
+  return { ...entry, recording: { ...recording, part: place, ...(told === '' ? {} : { problem: told }) } };
 }
 
 function orderOf({ nodeId, time }: RecordingKey): string {

@@ -33,11 +33,13 @@ export async function joinParts(
   const joined: (DescribedPart & JoinedPart)[] = [];
   let reached = 0;
   let missingBytes = 0;
+  const missingAt = new Set<string>();
   for (const described of ordered) {
     const { part, files, bodyEnd } = described;
     const isShadowed = bodyEnd <= reached && files.cast.live?.isOpen() !== true;
     if (isShadowed && joined.length > 0) continue;
     missingBytes += Math.max(0, part.offset - reached);
+    if (part.offset > reached && part.before !== undefined) missingAt.add(part.before);
     const start = joined.length === 0 ? 0 : await castOffsetOf(described, reached);
     joined.push({ ...described, cast: { ...files.cast, start }, from: reached });
     reached = Math.max(reached, bodyEnd);
@@ -46,7 +48,11 @@ export async function joinParts(
   const pieces = joined.map(({ cast }) => cast);
   const lengths = ordered.map(({ entry }) => entry.version);
   return {
-    recording: joinRecordings(first.recording, joined, { bytes: piecesBytes(pieces), missingBytes }),
+    recording: joinRecordings(first.recording, joined, {
+      bytes: piecesBytes(pieces),
+      missingBytes,
+      missingAt: [...missingAt],
+    }),
     key: first.key,
     resizeOrder: first.resizeOrder,
     pieces,
@@ -59,7 +65,11 @@ export async function joinParts(
 function joinRecordings(
   first: Recording,
   parts: readonly DescribedPart[],
-  { bytes, missingBytes }: { readonly bytes: number; readonly missingBytes: number },
+  {
+    bytes,
+    missingBytes,
+    missingAt,
+  }: { readonly bytes: number; readonly missingBytes: number; readonly missingAt: readonly string[] },
 ): Recording {
   const {
     durationSeconds: _duration,
@@ -77,9 +87,12 @@ function joinRecordings(
   const told = knowing.findLast(({ exitMessage }) => exitMessage !== undefined);
   const earlierGaps = parts.slice(0, -1).some(({ gapCount }) => gapCount > 0);
   const problems = [
-    ...(missingBytes > 0 ? [`${missingBytes} bytes of the upload are with another recorder, or lost`] : []),
+    ...(missingBytes > 0
+      ? [`${missingBytes} bytes of the upload are with ${namely(missingAt)}, or lost`]
+      : []),
     ...(earlierGaps ? ['output is missing before the session changed its recorder'] : []),
     ...(problem === undefined ? [] : [problem]),
+    ...goesOn(parts.at(-1)),
   ];
   return {
     ...about,
@@ -90,6 +103,18 @@ function joinRecordings(
     ...(told?.exitMessage === undefined ? {} : { exitMessage: told.exitMessage }),
     ...(problems.length === 0 ? {} : { problem: problems.join('; ') }),
   };
+}
+
+/** What a list says of a part that was cut: nobody told this recorder whether the session went on. */
+export function goesOn(last: DescribedPart | undefined): readonly string[] {
+  const after = last?.part.after ?? [];
+  return last?.entry.recording.state !== 'interrupted' || after.length === 0
+    ? []
+    : [`if the session went on, then at ${after.join(' or ')}`];
+}
+
+function namely(addresses: readonly string[]): string {
+  return addresses.length === 0 ? 'another recorder' : `the recorder at ${addresses.join(' or ')}`;
 }
 
 /**

@@ -19,6 +19,10 @@ export interface SessionPart {
   readonly headerBytes: number;
   /** Byte of the session that follows the header line: its uploaded length, or the offset. */
   readonly headerEnd: number;
+  /** Address of the recorder that had the session before, as the uploader has it. */
+  readonly before?: string;
+  /** Of a part that was cut: where the uploader would have gone on, in order. */
+  readonly after?: readonly string[];
 }
 
 /** Equal for the parts of one session, and only for these: two nodes that name the same session have two. */

@@ -84,6 +84,8 @@ const schema = z.object({
       offset: z.number(),
       headerBytes: z.number(),
       headerEnd: z.number(),
+      before: z.string().exactOptional(),
+      after: z.array(z.string()).exactOptional(),
     })
     .exactOptional(),
   session: z.unknown().optional(),

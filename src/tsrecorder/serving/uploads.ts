@@ -173,9 +173,15 @@ async function takeV2(
   stream: ServerHttp2Stream,
   headers: IncomingHttpHeaders,
 ): Promise<void> {
-  const { session: token, at, waits } = readFields(headers);
+  const { session: token, at, waits, neighbours } = readFields(headers);
   const acks = createAckWriter(stream, options.idleAckMs);
-  const upload = await options.ingest.begin({ ...uploader, protocol: 'v2', token }, at, {
+  const origin = {
+    ...uploader,
+    protocol: 'v2',
+    token,
+    ...(neighbours === undefined ? {} : { neighbours }),
+  } as const;
+  const upload = await options.ingest.begin(origin, at, {
     waits,
     durable: (bodyBytes) => acks.ack(bodyBytes),
     drain: () => stream.resume(),

@@ -7,6 +7,8 @@
  * the end of the cast, and only these, belong to it.
  */
 import { jsonOrUndefined } from '../../wire/json-value.ts';
+import type { Neighbours } from '../../wire/recorder-api/upload-headers.ts';
+
 /** The first line. Offsets of an upload count body bytes, so both lengths of the header line are kept. */
 export interface SpoolMeta {
   readonly nodeId: string;
@@ -20,6 +22,8 @@ export interface SpoolMeta {
   readonly token?: string;
   /** Of an upload that continues a session whose beginning is elsewhere. */
   readonly part?: { readonly number: number; readonly offset: number };
+  /** Other recorders of the session, as the uploader told when it began here. */
+  readonly neighbours?: Neighbours;
   /** Body bytes of the session that the stored header line stands for. */
   readonly uploadedHeaderBytes: number;
   readonly storedHeaderBytes: number;
@@ -93,6 +97,7 @@ function metaLine(meta: Readonly<Record<string, unknown>>): JournalLine | undefi
     protocol,
     token,
     part,
+    neighbours,
     uploadedHeaderBytes,
     storedHeaderBytes,
   }: MetaFields = meta;
@@ -117,6 +122,7 @@ function metaLine(meta: Readonly<Record<string, unknown>>): JournalLine | undefi
       protocol,
       ...(typeof token === 'string' ? { token } : {}),
       ...partOf(part),
+      ...neighboursOf(neighbours),
       uploadedHeaderBytes,
       storedHeaderBytes,
     },
@@ -127,6 +133,13 @@ function partOf(part: unknown): Pick<SpoolMeta, 'part'> {
   if (!isRecord(part)) return {};
   const { number, offset }: { readonly number?: unknown; readonly offset?: unknown } = part;
   return typeof number === 'number' && typeof offset === 'number' ? { part: { number, offset } } : {};
+}
+
+function neighboursOf(neighbours: unknown): Pick<SpoolMeta, 'neighbours'> {
+  if (!isRecord(neighbours)) return {};
+  const { before, after }: { readonly before?: unknown; readonly after?: unknown } = neighbours;
+  if (!Array.isArray(after) || !after.every((address) => typeof address === 'string')) return {};
+  return { neighbours: { ...(typeof before === 'string' ? { before } : {}), after } };
 }
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {

@@ -57,6 +57,10 @@ export interface RecordedPart {
   /** Of this upload by itself, whatever is missing before it. */
   readonly state: RecordingState;
   readonly problem?: string;
+  /** Address of the recorder that had the session before, as the gateway has it. */
+  readonly before?: string;
+  /** Of an upload that was cut: where the gateway would have gone on, in order. */
+  readonly after?: readonly string[];
 }
 
 /** A node by its name (without trailing dot) and stable id; either may be empty in recordings of others. */

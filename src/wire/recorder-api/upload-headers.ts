@@ -12,6 +12,8 @@
  * tailcast-part: 2
  * tailcast-preamble: 512
  * tailcast-waits: 1
+ * tailcast-before: 100.64.0.8:80
+ * tailcast-after: 100.64.0.9:80,100.64.0.10:80
  * ```
  */
 import { WireError } from '../wire-error.ts';
@@ -22,6 +24,8 @@ const OFFSET = 'tailcast-offset';
 const PART = 'tailcast-part';
 const PREAMBLE = 'tailcast-preamble';
 const WAITS = 'tailcast-waits';
+const BEFORE = 'tailcast-before';
+const AFTER = 'tailcast-after';
 const RESUME = 'tailcast-resume';
 const RESUME_VERSION = '1';
 
@@ -41,6 +45,16 @@ export interface Continuation {
 /** An upload from the beginning of its session. */
 export const FROM_START: Continuation = { offset: 0, number: 1, preambleBytes: 0 };
 
+/** The other recorders of a session, by the addresses that its gateway has of them. */
+export interface Neighbours {
+  /** Has what came before; absent from the beginning of a session, and where nobody knows any more. */
+  readonly before?: string;
+  /** Where the session goes on when this recorder is lost; {@link MAX_NEIGHBOURS} at most. */
+  readonly after: readonly string[];
+}
+
+export const MAX_NEIGHBOURS = 16;
+
 /** What an upload says of itself. */
 export interface UploadFields {
   /** Names the session, so that it can be continued: 1 to 128 visible ASCII characters. Undefined: it cannot be. */
@@ -48,6 +62,8 @@ export interface UploadFields {
   readonly at: Continuation;
   /** The uploader shows nothing before it is acknowledged, so it is not to wait for company to be committed. */
   readonly waits: boolean;
+  /** Absent where there are none, and from a session that cannot be continued. */
+  readonly neighbours?: Neighbours;
 }
 
 /** What a recorder can do besides what the reference's can. */
@@ -63,8 +79,15 @@ export type HeaderFields = Readonly<Record<string, string | readonly string[] | 
 
 /** Visible ASCII. */
 const SESSION_NAME = /^[\x21-\x7e]{1,128}$/;
+/** `ip:port` or `name:port`. */
+const ADDRESS = /^[0-9A-Za-z.:%[\]_-]{3,200}$/;
 
-export function encodeUploadFields({ session, at, waits }: UploadFields): Record<string, string> {
+export function encodeUploadFields({
+  session,
+  at,
+  waits,
+  neighbours: { before, after } = NO_NEIGHBOURS,
+}: UploadFields): Record<string, string> {
   return {
     ...(session === undefined
       ? {}
@@ -73,6 +96,8 @@ export function encodeUploadFields({ session, at, waits }: UploadFields): Record
           [OFFSET]: String(at.offset),
           [PART]: String(at.number),
           [PREAMBLE]: String(at.preambleBytes),
+          ...addressField(BEFORE, before === undefined ? [] : [before]),
+          ...addressField(AFTER, after),
         }),
     ...(waits ? { [WAITS]: '1' } : {}),
   };
@@ -92,7 +117,33 @@ export function decodeUploadFields(fields: HeaderFields): UploadFields {
   if (number === 0) throw new WireError('malformed', `${PART} counts from 1`);
   // a session that begins here repeats nothing
   if (preambleBytes > offset) throw new WireError('malformed', `${PREAMBLE} reaches beyond ${OFFSET}`);
-  return { session, at: { offset, number, preambleBytes }, waits };
+  return { session, at: { offset, number, preambleBytes }, waits, ...readNeighbours(fields) };
+}
+
+/** What would be refused is left out: no recording is worth less than a word about where another is. */
+function addressField(name: string, addresses: readonly string[]): Record<string, string> {
+  const good = addresses.filter((address) => ADDRESS.test(address)).slice(0, MAX_NEIGHBOURS);
+  return good.length === 0 ? {} : { [name]: good.join(',') };
+}
+
+const NO_NEIGHBOURS: Neighbours = { after: [] };
+
+function readNeighbours(fields: HeaderFields): Pick<UploadFields, 'neighbours'> {
+  const before = readAddresses(fields, BEFORE);
+  const after = readAddresses(fields, AFTER);
+  const [first, ...others] = before;
+  if (others.length > 0) throw new WireError('malformed', `${BEFORE} names several recorders`);
+  if (first === undefined && after.length === 0) return {};
+  return { neighbours: { ...(first === undefined ? {} : { before: first }), after } };
+}
+
+function readAddresses(fields: HeaderFields, name: string): readonly string[] {
+  const value = fields[name];
+  if (value === undefined) return [];
+  const addresses = typeof value === 'string' ? value.split(',') : [];
+  const isOdd = addresses.length > MAX_NEIGHBOURS || !addresses.every((address) => ADDRESS.test(address));
+  if (isOdd || addresses.length === 0) throw new WireError('malformed', `${name} names no recorders`);
+  return addresses;
 }
 
 /** The answer to an upload that can be continued: so many body bytes of its session are durable already. */

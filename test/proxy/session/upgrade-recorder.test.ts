@@ -242,7 +242,9 @@ describe('a session whose only recorder is killed for good', () => {
     const cast = await fetchCast(empty);
     expect(cast.state).toBe('interrupted');
     expect(cast.problem).toMatch(
-      /^\d+ bytes of the upload are with another recorder, or lost; session interrupted/,
+      new RegExp(
+        String.raw`^\d+ bytes of the upload are with the recorder at 127\.0\.0\.1:${first.address.port}, or lost; session interrupted`,
+      ),
     );
     expect(outputOf(cast)).toBe('after\n');
     expect(JSON.parse(cast.lines[0]!)).toMatchObject({ connectionID: 'session-1' });

@@ -233,7 +233,7 @@ describe.each(['a directory', 'a bucket'] as const)('a shell whose recorder is k
       expect(shown).toBe(terminal.output());
     } else {
       expect(partial.state).toBe('interrupted');
-      expect(partial.problem ?? '').toMatch(/with another recorder, or lost/);
+      expect(partial.problem ?? '').toMatch(/with the recorder at \S+, or lost/);
       expect(isCutOut(shown, terminal.output())).toBe(true);
     }
 

@@ -20,6 +20,11 @@ describe('the fields of an upload', () => {
       'tailcast-preamble': '512',
       'tailcast-waits': '1',
     });
+    const neighbours = { before: '100.64.0.8:80', after: ['100.64.0.9:80', '[fd7a::1]:80'] };
+    expect(encodeUploadFields({ session: '6f1c', at, waits: false, neighbours })).toMatchObject({
+      'tailcast-before': '100.64.0.8:80',
+      'tailcast-after': '100.64.0.9:80,[fd7a::1]:80',
+    });
     expect(encodeDurableOffset(7)).toEqual({ 'tailcast-offset': '7' });
   });
 
@@ -30,13 +35,27 @@ describe('the fields of an upload', () => {
         fc.nat(),
         fc.integer({ min: 1, max: 1000 }),
         fc.boolean(),
-        (session, offset, number, waits) => {
+        fc.array(fc.stringMatching(/^[0-9A-Za-z.:[\]%_-]{3,200}$/), { minLength: 1, maxLength: 16 }),
+        fc.boolean(),
+        (session, offset, number, waits, [before = '', ...after], isFirst) => {
           const at = session === undefined ? FROM_START : { offset, number, preambleBytes: offset >> 1 };
-          const fields = { session, at, waits };
+          const told = isFirst ? { after: [before, ...after] } : { before, after };
+          const fields = { session, at, waits, ...(session === undefined ? {} : { neighbours: told }) };
           expect(decodeUploadFields(encodeUploadFields(fields))).toEqual(fields);
         },
       ),
     );
+  });
+
+  it('leave out what is no address, and recorders beyond the limit, rather than have the recording refused', () => {
+    const after = ['bad host:80', 'a,b', ...Array.from({ length: 20 }, (_, index) => `10.0.0.${index}:80`)];
+    const fields = encodeUploadFields({
+      session: 's',
+      at: FROM_START,
+      waits: false,
+      neighbours: { before: 'x\n', after },
+    });
+    expect(decodeUploadFields(fields).neighbours).toEqual({ after: after.slice(2, 18) });
   });
 
   it('are none from an uploader that does not know them', () => {
@@ -57,6 +76,14 @@ describe('the fields of an upload', () => {
     [{ 'tailcast-session': 's', 'tailcast-offset': '1e3' }, 'tailcast-offset is not a number'],
     [{ 'tailcast-session': 's', 'tailcast-offset': '1'.repeat(16) }, 'tailcast-offset is not a number'],
     [{ 'tailcast-session': 's', 'tailcast-part': '0' }, 'tailcast-part counts from 1'],
+    [{ 'tailcast-session': 's', 'tailcast-before': 'a:1,b:2' }, 'tailcast-before names several recorders'],
+    [{ 'tailcast-session': 's', 'tailcast-before': '' }, 'tailcast-before names no recorders'],
+    [{ 'tailcast-session': 's', 'tailcast-after': 'a:1,' }, 'tailcast-after names no recorders'],
+    [{ 'tailcast-session': 's', 'tailcast-after': ['a:1'] }, 'tailcast-after names no recorders'],
+    [
+      { 'tailcast-session': 's', 'tailcast-after': Array.from({ length: 17 }, () => 'a:1').join(',') },
+      'tailcast-after names no recorders',
+    ],
     [
       { 'tailcast-session': 's', 'tailcast-offset': '3', 'tailcast-preamble': '4' },
       'tailcast-preamble reaches beyond tailcast-offset',

@@ -1,0 +1,115 @@
+/**
+ * A gateway whose recorder is killed goes on at another one with a store of its own: what each list says then, and what both
+ * stores say together. All of them are processes of their own.
+ */
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { runProgram } from '../../src/cli/program.ts';
+import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
+import { eventually, type RoleProcess } from '../workers/role-process.ts';
+import { recordings, startSite, type Site } from './site.ts';
+
+let site: Site;
+const running = new Set<RoleProcess>();
+
+beforeAll(async () => {
+  site = await startSite();
+});
+afterAll(async () => {
+  await Promise.all(Array.from(running, (role) => role.stop()));
+  await site.close();
+});
+
+const storeOf = (name: string): string => join(site.directory, `store-${name}`);
+async function startRecorder(name: string, listen = '127.0.0.1:0'): Promise<RoleProcess> {
+  const recorder = await site.startRecorder(name, { store: storeOf(name), listen });
+  running.add(recorder);
+  return recorder;
+}
+async function stop(role: RoleProcess): Promise<void> {
+  running.delete(role);
+  await role.stop();
+}
+
+async function run(...args: readonly string[]): Promise<{ readonly code: number; readonly out: string }> {
+  const stdout = new PassThrough();
+  const { signal } = new AbortController();
+  const environment = new Map([['HOME', site.directory]]);
+  const code = await runProgram(args, { environment, signal, stdout, stderr: stdout });
+  stdout.end();
+  return { code, out: Buffer.concat(await Array.fromAsync(stdout)).toString() };
+}
+
+it('a session that moved to a recorder with another store is one, and each list says where the rest is', async () => {
+  const [first, second] = [await startRecorder('one'), await startRecorder('two')];
+  const gateway = await site.startGateway([first, second]);
+  running.add(gateway);
+  const count = 'i=0; while [ $i -lt 150 ]; do i=$((i+1)); echo "line-$i-"; sleep 0.02; done; exit 3';
+  const shell = await site.exec(gateway, ['sh', '-c', count]);
+  await shell.until('line-20-');
+  first.signal('SIGKILL');
+  await stop(first);
+  await shell.until('line-150-');
+  await shell.over;
+  // it is back, on the same address, and gives up what it had
+  const back = await startRecorder('one', `127.0.0.1:${first.port}`);
+  const ofFirst = await eventually(
+    'the first recorder has given the session up',
+    async () =>
+      (await recordings(back)).find(({ state, part }) => state === 'interrupted' && part !== undefined),
+    60_000,
+  );
+  const ofSecond = await eventually(
+    'the second recorder has the end',
+    async () => (await recordings(second)).find(({ exitCode, part }) => exitCode === 3 && part !== undefined),
+    60_000,
+  );
+  const [here, there] = [`127.0.0.1:${first.port}`, `127.0.0.1:${second.port}`];
+  expect(ofFirst.part).toMatchObject({ number: 1, from: 0, after: [there] });
+  expect(ofFirst.problem).toContain(`if the session went on, then at ${there}`);
+  expect(ofSecond.part).toMatchObject({ number: 2, before: here });
+  expect(ofSecond.part).not.toHaveProperty('after');
+  expect(ofSecond.problem).toMatch(
+    new RegExp(String.raw`^\d+ bytes of the upload are with the recorder at ${here}, or lost$`),
+  );
+  expect(ofSecond.part?.session).toBe(ofFirst.part?.session);
+  for (const role of [gateway, back, second]) await stop(role);
+
+  const stores = ['one', 'two'].map(storeOf);
+  const listed = await run('ls', '--json', ...stores.flatMap((store) => ['--store', store]));
+  expect(
+    listed.out
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as unknown),
+  ).toMatchObject([{ state: 'closed', exitCode: 3 }]);
+  expect(listed.out).not.toContain('"problem"');
+  const played = await run(
+    'play',
+    'latest',
+    '--raw',
+    '--speed',
+    '1000',
+    ...stores.flatMap((store) => ['--store', store]),
+  );
+  expect(played.out).toBe(shell.output);
+
+  const keys = await Promise.all(
+    ['one', 'two'].map(async (name) => {
+      const path = join(site.directory, `spool-${name}`, 'evidence', 'key.pem');
+      return (await loadSigningKey(path, false)).public.raw;
+    }),
+  );
+  const both = await run('verify', ...stores, ...keys.flatMap((key) => ['--key', key]));
+  expect(both).toMatchObject({ code: 0, out: expect.stringContaining('all stores: sound') as string });
+  expect(both.out).not.toContain('part-');
+  // with the first store alone, nothing is at fault, and it is said where the rest may be
+  const alone = await run('verify', stores[0] ?? '', '--key', keys[0] ?? '');
+  expect(alone.code).toBe(0);
+  expect(alone.out).toMatch(
+    new RegExp(
+      String.raw`notice part-after: its session was cut at byte \d+; if it went on, then at ${there}: name its store as well`,
+    ),
+  );
+}, 120_000);
