@@ -3,7 +3,7 @@
  *
  *   npm run docs:generate
  */
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Registry } from 'prom-client';
 import { STATIC_IDENTITY } from '../src/compose/static-identity-file.ts';
@@ -20,6 +20,7 @@ import { createRecorderMetrics, type RecorderStatus } from '../src/tsrecorder/in
 import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
 import { SETTING_NEEDS } from './setting-needs.ts';
+import { DEMONSTRATIONS, type Demonstration } from '../test/mutants/demonstrations.ts';
 
 const IDLE: RecorderStatus = {
   sessions: { open: 0, cut: 0, storing: 0, unreadable: 0 },
@@ -44,7 +45,41 @@ export function generateDocs(): ReadonlyMap<string, string> {
     ['docs/errors.md', errorsPage()],
     ['docs/config.md', settingsPage()],
     ['docs/metrics.md', metricsPage()],
+    [
+      'docs/threat-model.md',
+      withDemonstrations(readFileSync(new URL('../docs/threat-model.md', import.meta.url), 'utf8')),
+    ],
   ]);
+}
+
+const DEMONSTRATIONS_BEGIN =
+  '<!-- Table made by `npm run docs:generate` from test/mutants/demonstrations.ts. -->\n';
+const DEMONSTRATIONS_END = '<!-- End of the table. -->\n';
+
+/** The page with a fresh table of demonstrations; everything else in it is written by hand. */
+function withDemonstrations(page: string): string {
+  const [before = '', rest = ''] = page.split(DEMONSTRATIONS_BEGIN);
+  const [, after = ''] = rest.split(DEMONSTRATIONS_END);
+  const rows = DEMONSTRATIONS.map((demonstration) => [
+    String(demonstration.number),
+    demonstration.hole,
+    demonstration.rule,
+    testsOf(demonstration),
+  ]);
+  const made = table(['', 'what was shown', 'what closes the kind', 'test, file by file'], rows);
+  return `${before}${DEMONSTRATIONS_BEGIN}\n${made}\n${DEMONSTRATIONS_END}${after}`;
+}
+
+function testsOf({ checks, also = [] }: Demonstration): string {
+  const named = checks.map(({ testFile, test }) => [testFile, test] as const);
+  const byFile = Map.groupBy([...named, ...also], ([file]) => file);
+  return [...byFile]
+    .map(([file, tests]) => {
+      const names = [...new Set(tests.map(([, test]) => test))].filter((name) => name !== '');
+      const shown = names.map((name) => `“${name.replaceAll(' > ', ' … ')}”`).join(', ');
+      return `\`${file.replace(/^test\//, '')}\`${shown === '' ? '' : `: ${shown}`}`;
+    })
+    .join('; ');
 }
 
 function errorsPage(): string {

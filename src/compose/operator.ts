@@ -76,11 +76,23 @@ export async function runOperator(
       options: specOptions(config, namespace, image),
     };
     if (config.dryRun) await printAll(parts, (text) => void stdout.write(text), signal);
-    else await serve(parts, signal);
+    else {
+      warnOfUploads(parts);
+      await serve(parts, signal);
+    }
   } finally {
     connection.close();
   }
   resort.close();
+}
+
+/** As with the reference, whose recorders take uploads from everybody. */
+function warnOfUploads({ config, log }: Pick<Parts, 'config' | 'log'>): void {
+  if (config.recorderUploaders.length > 0) return;
+  log.warn(
+    { remedy: 'name the tags of gateways and SSH servers in recorderUploaders' },
+    'every node that reaches a recorder may make up recordings and events',
+  );
 }
 
 /** Undefined: the pod's own account. */

@@ -103,6 +103,18 @@ describe('the grants check', () => {
     });
   });
 
+  it('warns of groups to which Kubernetes itself gives rights, by name', async () => {
+    grant({ impersonate: { groups: ['readers', 'system:masters', 'system:authenticated'] } });
+    expect((await examine())['grants']).toMatchObject({
+      status: 'warning',
+      summary:
+        'alice@example.com on alice.lab.ts.net is given system:masters, to which Kubernetes itself gives rights',
+      remedy: expect.stringContaining('--claimable-groups'),
+    });
+    grant({ impersonate: { groups: ['system:authenticated'] } });
+    expect((await examine())['grants']).toMatchObject({ status: 'ok' });
+  });
+
   it('fails when one cannot be understood', async () => {
     grant({ impersonate: { groups: 'readers' } });
     expect((await examine())['grants']).toMatchObject({

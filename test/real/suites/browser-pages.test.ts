@@ -75,9 +75,17 @@ const PAGES: Readonly<Record<string, EvilPage>> = {
   'a refresh': html(`<meta http-equiv="refresh" content="0;url=${LOOT}">`),
   'a refresh in a header': html('', { Refresh: `0;url=${LOOT}` }),
   'a redirect': { body: '', status: 302, headers: { Location: LOOT } },
+  'a fetch that is redirected': script(`fetch('a%20redirect')`),
+  'a form that is redirected': html(
+    '<form method="post" action="a%20redirect"></form><script>document.forms[0].submit()</script>',
+  ),
+  'a frame that is redirected': html('<iframe src="a%20redirect"></iframe>'),
   'a script that goes there': script(`location.href = '${LOOT}'`),
   'a new window': script(`window.open('${LOOT}')`),
   'a download': html(`<a download href="${LOOT}">x</a><script>document.links[0].click()</script>`),
+  'a download that a script begins': script(
+    `const a = document.createElement('a'); a.download = 'x.html'; a.href = '${LOOT}'; document.body.append(a); a.click()`,
+  ),
   'an event of an element': html(`<img src="data:," onerror="${GO}">`),
   SVG: {
     type: 'image/svg+xml',
@@ -103,6 +111,9 @@ const PAGES: Readonly<Record<string, EvilPage>> = {
     body: `%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R/OpenAction<</S/URI/URI(${LOOT})>>>>endobj\n2 0 obj<</Type/Pages/Kids[]/Count 0>>endobj\ntrailer<</Root 1 0 R>>\n`,
     maybeHarmless: true,
   },
+  'PDF inside': html(
+    `<embed type="application/pdf" src="${LOOT}"><object type="application/pdf" data="${LOOT}"></object>`,
+  ),
   'rules of speculation': {
     ...html(`<script type="speculationrules">{"prefetch":[{"source":"list","urls":["${LOOT}"]}]}</script>`),
     maybeHarmless: true,

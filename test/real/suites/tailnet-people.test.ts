@@ -39,6 +39,8 @@ let tailnet: Tailnet;
 let proxy: TailnetNode;
 let recorder: SiteRecorder;
 let taggedRecorder: SiteRecorder;
+/** On a node of mallory, who has called it nothing: it carries no tag. */
+let foreignRecorder: SiteRecorder;
 let plain: SiteGateway;
 let served: SiteGateway;
 let archive: Archive;
@@ -56,8 +58,10 @@ beforeAll(async () => {
   ]);
   ({ cluster, tailnet, proxy, recorder, archive, kubectl, gateway: plain } = site);
   const beside = { node: tailnet.node('recorder'), s3: site.s3, bucket: BUCKET };
-  [taggedRecorder, served] = await Promise.all([
+  const foreign = { ...beside, node: tailnet.node('mallory') };
+  [taggedRecorder, foreignRecorder, served] = await Promise.all([
     startSiteRecorder(rig, { ...beside, name: 'recorder-80', port: 80 }),
+    startSiteRecorder(rig, { ...foreign, name: 'recorder-mallory', port: 80 }),
     startSiteGateway(rig, { name: 'gateway-served', node: proxy, cluster, host: SERVED_HOST }),
   ]);
   await setGrants('rig:viewers');
@@ -67,12 +71,12 @@ beforeAll(async () => {
 afterAll(() => rig?.stop());
 
 /** Alice and dan are administrators whose sessions must be recorded, bob is in one group, machines are deployers. */
-async function setGrants(groupOfBob: string): Promise<void> {
+async function setGrants(groupOfBob: string, recorderOfDan: readonly string[] = []): Promise<void> {
   const masters = { groups: ['system:masters'], enforce: true };
   tailnet.setPolicy(
     sitePolicy([
       { ...masters, src: 'alice@example.com', recorder: [recorder.address], events: true },
-      { ...masters, src: 'dan@example.com', recorder: ['tag:recorder'] },
+      { ...masters, src: 'dan@example.com', recorder: ['tag:recorder', ...recorderOfDan] },
       { src: 'bob@example.com', groups: [groupOfBob] },
       { src: 'tag:ci', groups: ['rig:deployers'] },
     ]),
@@ -239,6 +243,26 @@ describe('kubectl at a node of the tailnet', () => {
     const list = await at('mallory', ['get', 'pods']);
     expect(list.code).toBe(1);
     expect(list.stderr.toString()).toContain('User "mallory@example.com" cannot list resource "pods"');
+  });
+});
+
+describe('a grant that names a tag and an address', () => {
+  const exec = (): Promise<KubectlResult> => at('dan', ['exec', 'shell', '--', 'echo', 'ran']);
+
+  it('has sessions recorded there when the node of that address carries the tag', async () => {
+    await setGrants('rig:viewers', [taggedRecorder.address]);
+    await expect.poll(exec, { timeout: 20_000 }).toMatchObject({ code: 0 });
+  });
+
+  it('has nobody dial the address of a node that does not', async () => {
+    await setGrants('rig:viewers', [foreignRecorder.address]);
+    await rig.until('the grant of dan is in force', async () => {
+      const { code, stderr } = await exec();
+      return code === 1 && stderr.toString().includes('is no node with tag:recorder') ? true : undefined;
+    });
+    expect(await foreignRecorder.metric('tailcast_recorder_received_bytes_total')).toBe(0);
+    await setGrants('rig:viewers');
+    await expect.poll(exec, { timeout: 20_000 }).toMatchObject({ code: 0 });
   });
 });
 

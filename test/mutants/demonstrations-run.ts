@@ -1,0 +1,93 @@
+/**
+ * Takes the fix of each demonstrated hole out, in a copy, and wants its test to fail: npm run test:demonstrations [-- --only 7]
+ */
+import { spawn } from 'node:child_process';
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { z } from 'zod';
+import { DEMONSTRATIONS, type Check } from './demonstrations.ts';
+
+const COPIED = ['src', 'test', 'scripts', 'deploy', 'package.json', 'tsconfig.json', 'vitest.config.ts'];
+const root = join(dirname(fileURLToPath(import.meta.url)), '../..');
+const { values } = parseArgs({ options: { only: { type: 'string' } } });
+const REPORT = z.object({ numPassedTests: z.number(), numFailedTests: z.number() });
+
+function makeCopy(): string {
+  const copy = mkdtempSync(join(tmpdir(), 'tailcast-demonstrations-'));
+  const wanted = (path: string): boolean => !/\/(?:node_modules|test\/real)(?:\/|$)/.test(path);
+  for (const name of COPIED) cpSync(join(root, name), join(copy, name), { recursive: true, filter: wanted });
+  for (const name of ['node_modules', 'dist'])
+    if (existsSync(join(root, name))) symlinkSync(join(root, name), join(copy, name));
+  return copy;
+}
+
+/** How many of the tests of a check pass and fail in the copy; nothing when they cannot be run. */
+async function runTests(
+  copy: string,
+  { testFile, test }: Check,
+): Promise<{ readonly passed: number; readonly failed: number } | undefined> {
+  const output = join(copy, 'report.json');
+  rmSync(output, { force: true });
+  const name = test.replaceAll(/[\\^$.*+?()[\]{}|]/g, String.raw`\$&`).replaceAll(' > ', '.*');
+  const filter = test === '' ? [] : [`--testNamePattern=${name}`];
+  const reporter = ['--reporter=json', `--outputFile.json=${output}`];
+  const vitest = join(root, 'node_modules/vitest/vitest.mjs');
+  const child = spawn(process.execPath, [vitest, 'run', testFile, ...filter, ...reporter], {
+    cwd: copy,
+    stdio: 'ignore',
+  });
+  await new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('exit', resolve);
+  });
+  if (!existsSync(output)) return undefined;
+  const { numPassedTests: passed, numFailedTests: failed } = REPORT.parse(
+    JSON.parse(readFileSync(output, 'utf8')),
+  );
+  return { passed, failed };
+}
+
+/** Tests that pass with all fixes in. */
+const sound = new Set<string>();
+
+async function judge(copy: string, check: Check): Promise<string | undefined> {
+  const path = join(copy, check.file);
+  const source = readFileSync(path, 'utf8');
+  if (source.split(check.find).length !== 2) return 'the line is not there once';
+  const tests = `${check.testFile} ${check.test}`;
+  if (!sound.has(tests)) {
+    const before = await runTests(copy, check);
+    if (before === undefined || before.failed > 0 || before.passed === 0)
+      return `with the fix ${before?.passed ?? 0} tests pass and ${before?.failed ?? 0} fail`;
+    sound.add(tests);
+  }
+  writeFileSync(
+    path,
+    source.replace(check.find, () => check.replace),
+  );
+  try {
+    const after = await runTests(copy, check);
+    return after === undefined || after.failed > 0 ? undefined : 'no test fails without the fix';
+  } finally {
+    writeFileSync(path, source);
+  }
+}
+
+const copy = makeCopy();
+try {
+  for (const { number, checks } of DEMONSTRATIONS) {
+    if (values.only !== undefined && Number(values.only) !== number) continue;
+    for (const check of checks) {
+      const fault = await judge(copy, check);
+      if (fault !== undefined) process.exitCode = 1;
+      process.stdout.write(
+        `${number} ${check.file}: ${fault ?? 'noticed'} (${check.testFile}: ${check.test})\n`,
+      );
+    }
+  }
+} finally {
+  rmSync(copy, { recursive: true, force: true });
+}
