@@ -305,8 +305,8 @@ function listed(directory: string): Promise<readonly string[]> {
 async function removeLeftovers(directory: string): Promise<void> {
   const names = new Set(await listed(directory));
   for (const name of names) {
-    const isWhole = name.endsWith('.json') || names.has(name.replace(/\.(?:frames|text)$/, '.json'));
-    if (!isWhole) await rm(join(directory, name), { force: true });
+    const index = name.replace(/\.(?:frames|text)$/, '.json');
+    if (!index.endsWith('.json') || !names.has(index)) await rm(join(directory, name), { force: true });
   }
 }
 

@@ -1,13 +1,19 @@
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import type { PlayIndex } from '../../../src/screen/play-index.ts';
 import { describeState } from '../../../src/screen/snapshot.ts';
 import { createTerminal } from '../../../src/screen/terminal.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
 import type { TranscriptDocument } from '../../../src/search/transcript-document.ts';
-import { openPlayIndexes } from '../../../src/tsrecorder/playback/play-indexes.ts';
+import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
+import {
+  openPlayIndexes,
+  type PlayIndexes,
+  type PlayIndexOptions,
+} from '../../../src/tsrecorder/playback/play-indexes.ts';
 import { buildPlayIndex, type KnownPlace } from '../../../src/tsrecorder/playback/build-index.ts';
 import { createRig, HEADER } from '../recorder-rig.ts';
 
@@ -213,6 +219,194 @@ describe('the recorder', () => {
       'list',
       'play',
     ]);
+  });
+});
+
+describe('the play indexes of a process', () => {
+  const ids = ['nX_2026-01-02T03:04:05.000000000Z', 'nX_2026-01-02T03:04:06.000000000Z'] as const;
+
+  /** Two recordings, and where their indexes are kept. */
+  async function open(options: Partial<PlayIndexOptions> = {}): Promise<{
+    readonly indexes: PlayIndexes;
+    readonly entries: readonly [CatalogEntry, CatalogEntry];
+    /** Files that are kept, without the versions of recordings. */
+    readonly kept: () => Promise<readonly string[]>;
+    readonly directory: string;
+    [Symbol.asyncDispose](): Promise<void>;
+  }> {
+    const rig = await createRig();
+    await mkdir(join(rig.directory, 'nX'), { recursive: true });
+    for (const id of ids)
+      await writeFile(
+        join(rig.directory, 'nX', `${id.slice(3)}.cast`),
+        `${HEADER}[1,"o","hello ${id}\\r\\n"]\n`,
+      );
+    const found = await Promise.all(ids.map((id) => rig.recorder.catalog.find(id, 'everything')));
+    const directory = await mkdtemp(join(tmpdir(), 'tailcast-playback-'));
+    const indexes = await openPlayIndexes({
+      directory,
+      otherDirectories: [],
+      maxBytes: 1024 ** 2,
+      maxBuilding: 1,
+      maxWaiting: 1,
+      placesOf: async () => [],
+      log: createLogger({ level: 'silent' }),
+      ...options,
+    });
+    return {
+      indexes,
+      entries: [found[0]!, found[1]!],
+      kept: async () =>
+        (await readdir(directory)).map((name) => decodeURIComponent(name).replace(/~[^.]*/, '')).toSorted(),
+      directory,
+      async [Symbol.asyncDispose]() {
+        await indexes.close();
+        await rig[Symbol.asyncDispose]();
+        await rm(directory, { recursive: true });
+      },
+    };
+  }
+
+  async function made(indexes: PlayIndexes, entry: CatalogEntry): Promise<PlayIndex> {
+    let index: PlayIndex | undefined;
+    await expect
+      .poll(async () => {
+        const found = await indexes.find(entry);
+        index = 'progress' in found ? undefined : found;
+        return index;
+      })
+      .toBeDefined();
+    return index!;
+  }
+  const filesOf = (id: string): string[] => ['frames', 'json', 'text'].map((ending) => `${id}.${ending}`);
+
+  it('are all kept while there is room, and the one that was used last when there is none', async () => {
+    await using roomy = await open();
+    for (const entry of roomy.entries) await made(roomy.indexes, entry);
+    expect(await roomy.kept()).toEqual(ids.flatMap(filesOf));
+    // no room for a single one: what has just been made stays all the same
+    await using narrow = await open({ maxBytes: 1 });
+    await made(narrow.indexes, narrow.entries[0]);
+    expect(await narrow.kept()).toEqual(filesOf(ids[0]));
+    await made(narrow.indexes, narrow.entries[1]);
+    await expect.poll(narrow.kept).toEqual(filesOf(ids[1]));
+  });
+
+  it('are used when they are asked for, and the others go first', async () => {
+    await using all = await open();
+    for (const entry of all.entries) await made(all.indexes, entry);
+    const sizes = await Promise.all(
+      (await readdir(all.directory)).map(async (name) => (await stat(join(all.directory, name))).size),
+    );
+    const total = sizes.reduce((sum, size) => sum + size, 0);
+    for (const name of await readdir(all.directory)) {
+      const isFirst = name.startsWith(encodeURIComponent(ids[0]));
+      const seconds = isFirst ? 1000 : 2000;
+      await utimes(join(all.directory, name), seconds, seconds);
+    }
+    // asking makes the older one the younger one
+    await made(all.indexes, all.entries[0]);
+    const third = { ...all.entries[0], recording: { ...all.entries[0].recording, id: 'nX_third' } };
+    const indexes = await openPlayIndexes({
+      directory: all.directory,
+      otherDirectories: [],
+      // room for two
+      maxBytes: total + 100,
+      maxBuilding: 1,
+      maxWaiting: 1,
+      placesOf: async () => [],
+      log: createLogger({ level: 'silent' }),
+    });
+    await made(indexes, third);
+    await expect.poll(all.kept).toEqual([...filesOf(ids[0]), ...filesOf('nX_third')]);
+    await indexes.close();
+  });
+
+  it('are made one after another, and whoever comes when too many wait is told so', async () => {
+    const go = Promise.withResolvers<readonly []>();
+    let asked = 0;
+    await using all = await open({
+      placesOf() {
+        asked += 1;
+        return go.promise;
+      },
+    });
+    const [first, second] = all.entries;
+    expect(await all.indexes.find(first)).toEqual({ progress: 0 });
+    expect(await all.indexes.transcript(second)).toEqual({ progress: 0 });
+    expect(asked).toBe(1);
+    // the same one once more is no other
+    expect(await all.indexes.find(first)).toEqual({ progress: 0 });
+    const third = { ...first, recording: { ...first.recording, id: 'nX_third' } };
+    await expect(all.indexes.find(third)).rejects.toMatchObject({ code: 'RECORDER_BUSY' });
+    go.resolve([]);
+    for (const entry of all.entries) await made(all.indexes, entry);
+    expect(asked).toBe(2);
+  });
+
+  it('that could not be made are not tried again, and leave nothing behind', async () => {
+    let asked = 0;
+    await using all = await open({
+      async placesOf() {
+        asked += 1;
+        throw new Error('no notes');
+      },
+    });
+    const [entry] = all.entries;
+    for (const _ of [1, 2])
+      await expect(all.indexes.find(entry)).rejects.toMatchObject({
+        code: 'PLAY_INDEX_UNAVAILABLE',
+        message: expect.stringContaining('no notes'),
+      });
+    expect(asked).toBe(1);
+    expect(await all.kept()).toEqual([]);
+  });
+
+  it('are none of a session that is not over, and have no frames that are not there', async () => {
+    await using all = await open();
+    const [entry] = all.entries;
+    await expect(all.indexes.frame(entry, 0)).rejects.toMatchObject({ code: 'PLAY_INDEX_UNAVAILABLE' });
+    await made(all.indexes, entry);
+    await expect(all.indexes.frame(entry, 0)).rejects.toMatchObject({ code: 'PLAY_INDEX_UNAVAILABLE' });
+    await expect(all.indexes.find({ ...entry, version: undefined })).rejects.toThrow(
+      'the session is not over',
+    );
+  });
+
+  it('are given up when the process ends, without a word', async () => {
+    const go = Promise.withResolvers<readonly []>();
+    const lines: string[] = [];
+    await using all = await open({
+      placesOf: () => go.promise,
+      log: createLogger({ level: 'warn', destination: { write: (line) => void lines.push(line) } }),
+    });
+    expect(await all.indexes.find(all.entries[0])).toEqual({ progress: 0 });
+    expect(await all.indexes.find(all.entries[1])).toEqual({ progress: 0 });
+    const closed = all.indexes.close();
+    go.reject(new Error('closing'));
+    await closed;
+    expect(await all.kept()).toEqual([]);
+    expect(lines).toEqual([]);
+  });
+
+  it('do not keep what a process before did not finish', async () => {
+    await using all = await open();
+    await made(all.indexes, all.entries[0]);
+    const whole = await all.kept();
+    for (const name of ['other.frames', 'other.text', 'other.json.new'])
+      await writeFile(join(all.directory, name), 'x');
+    const again = await openPlayIndexes({
+      directory: all.directory,
+      otherDirectories: [],
+      maxBytes: 1024 ** 2,
+      maxBuilding: 1,
+      maxWaiting: 1,
+      placesOf: async () => [],
+      log: createLogger({ level: 'silent' }),
+    });
+    expect(await all.kept()).toEqual(whole);
+    expect(gunzipSync((await again.transcript(all.entries[0])) as Buffer).toString()).toContain('hello');
+    await again.close();
   });
 });
 
