@@ -36,6 +36,7 @@ describe('the names of the reference', () => {
   });
 
   it('change nothing where there are none', () => {
+    expect([...withReferenceNames(new Map([['A', 'b']]))]).toEqual([['A', 'b']]);
     expect(read({ S3_SEND_CONTENT_MD5: 'false' })).toMatchObject({ store: undefined, s3Checksums: 'crc32' });
   });
 });

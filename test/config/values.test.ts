@@ -6,6 +6,7 @@ import { readConfigFile } from '../../src/config/file.ts';
 import {
   flag,
   listenAddress,
+  optionalListenAddress,
   oneOf,
   optionalText,
   orAuto,
@@ -32,6 +33,9 @@ describe('a value', () => {
     ['a number of workers', workerCount, '64', 64],
     ['auto', orAuto(text), 'auto', undefined],
     ['something else than auto', orAuto(text), 'a', 'a'],
+    ['no listener', optionalListenAddress, 'off', undefined],
+    ['no listener in a file', optionalListenAddress, false, undefined],
+    ['a listener that may be off', optionalListenAddress, ':80', { host: '::', port: 80 }],
     ['the last port', listenAddress, '127.0.0.1:65535', { host: '127.0.0.1', port: 65_535 }],
   ])('%s', (_what, parse, raw, value) => {
     expect(parse(raw)).toEqual(value);

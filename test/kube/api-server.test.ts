@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpsRequest, createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -188,6 +188,20 @@ describe('an API server from a kubeconfig', () => {
     await call(api);
   });
 
+  it('uses a renewed certificate of the same key', async () => {
+    file('client.pem', named.certificatePem);
+    file('client.key', named.keyPem);
+    const api = await open({ user: { 'client-certificate': 'client.pem', 'client-key': 'client.key' } });
+    await call(api);
+    // now with the chain behind it
+    const chain = `${named.certificatePem.trim()}\n${authority.certificatePem.trim()}`;
+    file('client.pem', chain);
+    nowMs += 60_000;
+    await api.authorization();
+    expect(api.tls.cert).toBe(chain);
+    await call(api);
+  });
+
   it('follows a token file, which wins over a token', async () => {
     file('token', 'one\n');
     const api = await open({ user: { token: 'inline', tokenFile: 'token' } });
@@ -363,5 +377,12 @@ describe('an API server from inside a pod', () => {
     await expect(
       createApiServer({ inCluster: { host: 'h', port: '1', directory: join(directory, 'no') }, ...clocks }),
     ).rejects.toThrow(/cannot read \S+ca\.crt/);
+    const half = join(directory, 'half');
+    mkdirSync(half);
+    writeFileSync(join(half, 'ca.crt'), authority.certificatePem);
+    // at start, and not to the first user
+    await expect(
+      createApiServer({ inCluster: { host: 'h', port: '1', directory: half }, ...clocks }),
+    ).rejects.toThrow(/cannot read the service-account token/);
   });
 });

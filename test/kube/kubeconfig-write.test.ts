@@ -189,7 +189,9 @@ describe('writing the file', () => {
   it('respects the lock of kubectl', async () => {
     const path = join(directory, 'config');
     writeFileSync(`${path}.lock`, '');
-    await expect(writeKubeconfig(path, [ENTRY])).rejects.toThrow(/is locked by another program/);
+    await expect(writeKubeconfig(path, [ENTRY])).rejects.toThrow(
+      /kubeconfig \S+config is locked by another program/,
+    );
     expect(existsSync(path)).toBe(false);
     expect(existsSync(`${path}.lock`)).toBe(true);
   });

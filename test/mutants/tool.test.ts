@@ -44,6 +44,8 @@ describe('the changes to a file', () => {
     ['throw new Error("x");', ['{}']],
     ['log.warn({ a }, "b");', []],
     ['this.#log.warn({ a }, "b");', []],
+    ['this.#options.log.info({ a }, "b");', []],
+    ['catalog.warn(a);', ['{}']],
     ['const MAX_BYTES = 64;', ['const MAX_BYTES = 65;']],
     ['const bytes = 64;', []],
     ['type A = B extends C ? D : E;', []],

@@ -35,6 +35,32 @@ describe('dialling the addresses of a node', () => {
     expect(socket.destroyed).toBe(true);
   });
 
+  it('leaves no socket open of an address that answers together with another', async () => {
+    const go = Promise.withResolvers<void>();
+    const both = Promise.withResolvers<void>();
+    const sockets: PassThrough[] = [];
+    let dialled = 0;
+    const answered = dialNode(
+      ['a:1', 'b:2'],
+      async () => {
+        dialled += 1;
+        if (dialled === 2) both.resolve();
+        await go.promise;
+        const socket = new PassThrough();
+        sockets.push(socket);
+        return socket;
+      },
+      60_000,
+      new AbortController().signal,
+    );
+    await both.promise;
+    go.resolve();
+    const { socket } = await answered;
+    await expect.poll(() => sockets.filter(({ destroyed }) => destroyed).length).toBe(1);
+    expect(sockets).toHaveLength(2);
+    expect(socket.destroyed).toBe(false);
+  });
+
   it('has a socket that may break before anybody uses it', async () => {
     const socket = new PassThrough();
     const dialled = await dialNode(['a:1'], async () => socket, 5000, new AbortController().signal);

@@ -75,6 +75,13 @@ describe('port-forward tap', () => {
     }
   });
 
+  it('names a hundred ports at most', () => {
+    const tap = createPortForwardTap('spdy', refuse);
+    const ports = Array.from({ length: 101 }, (_, index) => 1000 + index);
+    void tap.push(conversation(...ports.map(String)));
+    expect(tap.ports).toEqual(ports.slice(0, 100));
+  });
+
   it('takes what is no port for what it is: nothing', () => {
     const tap = createPortForwardTap('spdy', refuse);
     void tap.push(conversation('+22', ' 22', '22x', '0x16', '', '\0' + '22'));

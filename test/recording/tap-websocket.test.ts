@@ -387,6 +387,11 @@ describe('WebSocket tap of the base64 protocols', () => {
     }
   });
 
+  it('ends the session on text of a server whose protocol is of bytes', () => {
+    const bytes = encodeWebSocketFrame({ opcode: OPCODE.text, fin: true, payload: utf8('\x01x') });
+    expect(() => taps().down(bytes)).toThrow(/wrong type/);
+  });
+
   it('says farewell in its own encoding', () => {
     const { farewell } = taps('v4.base64.channel.k8s.io');
     const [status, close] = createWebSocketScanner({ expectMask: false }).push(farewell('over', 503)!);

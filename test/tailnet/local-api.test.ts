@@ -266,6 +266,47 @@ describe('dialling through the tailnet', () => {
     expect(error.message).toContain('127.0.0.1 port 80 is not an address of this tailnet');
   });
 
+  it('takes no other upgrade for a tunnel', async () => {
+    const other = createServer();
+    other.on('upgrade', (_request, socket) => {
+      socket.on('error', () => {});
+      socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
+    });
+    const directory = await mkdtemp(join(tmpdir(), 'local-api-'));
+    other.listen(join(directory, 's'));
+    await once(other, 'listening');
+    cleanups.push(() => rm(directory, { recursive: true }));
+    cleanups.push(() => void other.close());
+    const dialled = createLocalApi({ socketPath: join(directory, 's') }).dial('100.64.0.2', 80, never);
+    expect((await failureOf(dialled)).message).toContain('an upgrade to something else');
+  });
+
+  it('asks once more when the daemon had closed an idle connection, and only then', async () => {
+    let connections = 0;
+    let asked = 0;
+    const daemon = createServer((request, response) => {
+      asked += 1;
+      if (asked === 2 || asked > 3) request.socket.destroy();
+      else response.end(JSON.stringify({ BackendState: 'Running' }));
+    });
+    daemon.on('connection', () => (connections += 1));
+    daemon.keepAliveTimeout = 60_000;
+    const directory = await mkdtemp(join(tmpdir(), 'local-api-'));
+    daemon.listen(join(directory, 's'));
+    await once(daemon, 'listening');
+    cleanups.push(() => rm(directory, { recursive: true }));
+    cleanups.push(() => void daemon.close());
+    const idle = createLocalApi({ socketPath: join(directory, 's') });
+    await idle.status(never, { peers: false });
+    // the second one finds its connection closed, and the third answers in its place
+    await idle.status(never, { peers: false });
+    expect([asked, connections]).toEqual([3, 2]);
+    // on a connection of its own there is nothing to try again
+    expect(await failureOf(idle.status(never, { peers: false }))).toMatchObject({ name: 'TailcastError' });
+    expect(asked).toBe(4);
+    idle.close();
+  });
+
   it('says why a dial failed', async () => {
     daemon.dials.set('100.64.0.9:80', 'fail');
     expect((await failureOf(api.dial('100.64.0.9', 80, never))).message).toContain('dial failure: refused');

@@ -52,6 +52,15 @@ describe('a whois answer', () => {
     expect(codeOf(change(userNode()))).toBe('IDENTITY_MALFORMED');
   });
 
+  it('holds a thousand rules of a capability, and not one more', () => {
+    const withRules = (count: number): unknown => ({
+      ...userNode(),
+      CapMap: { 'tailscale.com/cap/kubernetes': Array.from({ length: count }, () => ({})) },
+    });
+    expect(codeOf(withRules(1000))).toBe('accepted');
+    expect(codeOf(withRules(1001))).toBe('IDENTITY_MALFORMED');
+  });
+
   it('takes null lists as empty and null capability lists as no rules', () => {
     const body = { ...userNode({ Tags: null, Addresses: null }), CapMap: { a: null } };
     expect(parse(body)).toMatchObject({ addresses: [], capabilities: new Map([['a', []]]) });

@@ -122,6 +122,8 @@ const acceptedSchema = z.array(
     file: z.string(),
     original: z.string(),
     replacement: z.string(),
+    /** Which one of those that read the same, from 0; all of them when it is not said. */
+    nth: z.int().min(0).exactOptional(),
     /** A whole sentence. */
     reason: z.string().min(20),
   }),
@@ -133,7 +135,10 @@ export const ACCEPTED = acceptedSchema.parse(
 
 export function acceptedReason(mutant: Mutant): string | undefined {
   return ACCEPTED.find(
-    ({ file, original, replacement }) =>
-      file === mutant.file && original === mutant.original && replacement === mutant.replacement,
+    ({ file, original, replacement, nth = mutant.nth }) =>
+      file === mutant.file &&
+      original === mutant.original &&
+      replacement === mutant.replacement &&
+      nth === mutant.nth,
   )?.reason;
 }

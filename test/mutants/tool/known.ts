@@ -46,12 +46,13 @@ function mutantsIn(root: string, file: string): readonly Mutant[] {
   }
 }
 
-/** Keeps some of every folder, by different tests. */
-export function writeKnown(outcomes: ReadonlyMap<Mutant, Outcome>): void {
+/** Keeps some of every folder, by different tests; of folders that were not judged what there was. */
+export function writeKnown(root: string, outcomes: ReadonlyMap<Mutant, Outcome>): void {
   const noticed = [...outcomes].flatMap(([mutant, { by }]) => (by === undefined ? [] : [{ mutant, by }]));
-  const kept = [...Map.groupBy(noticed, ({ mutant }) => folderOf(mutant)).values()].flatMap((some) =>
-    some.slice(0, KEPT),
-  );
+  const byFolder = Map.groupBy(noticed, ({ mutant }) => folderOf(mutant));
+  const fresh = [...byFolder.values()].flatMap((some) => differentTests(some).slice(0, KEPT));
+  const others = readKnown(root).known.filter(({ mutant }) => !byFolder.has(folderOf(mutant)));
+  const kept = [...others, ...fresh].toSorted((a, b) => a.mutant.file.localeCompare(b.mutant.file));
   const entries = kept.map(({ mutant: { file, original, replacement, nth }, by }) => ({
     file,
     original,
@@ -60,4 +61,10 @@ export function writeKnown(outcomes: ReadonlyMap<Mutant, Outcome>): void {
     test: { file: by.file, name: by.test },
   }));
   writeFileSync(PATH, `${JSON.stringify(entries, undefined, 2)}\n`);
+}
+
+/** By as many test files as there are, before a file comes once more. */
+function differentTests(known: readonly KnownMutant[]): readonly KnownMutant[] {
+  const firsts = [...Map.groupBy(known, ({ by }) => by.file).values()].flatMap((some) => some.slice(0, 1));
+  return [...firsts, ...known.filter((each) => !firsts.includes(each))];
 }

@@ -4,7 +4,7 @@
  *   npm run test:mutants                          a sample of 600
  *   npm run test:mutants -- --sample 20           a smaller one
  *   npm run test:mutants -- --seed 7              another one; each run prints its seed
- *   npm run test:mutants -- --folder src/kube     those of the sample in files whose path begins so
+ *   npm run test:mutants -- --folder src/kube     those of the sample in files whose path begins so (or so: a,b)
  *   npm run test:mutants -- --minutes 3           no further one after this long
  *   npm run test:mutants -- --workers 1           so many test files at once; three if it is not said
  *   npm run test:mutants -- --tests test/kube     ask only the tests whose path begins so (or so: a,b)
@@ -57,7 +57,7 @@ async function main(): Promise<number> {
     mutantsOf(file, readFileSync(join(root, file), 'utf8')),
   );
   const chosen = chooseSample(mutants, whole('sample'), whole('seed')).filter(({ file }) =>
-    file.startsWith(values.folder),
+    beginsWith(file, values.folder),
   );
   say(`${mutants.length} changes in all, ${chosen.length} chosen with --seed ${values.seed}`);
   if (values.list) {
@@ -67,7 +67,7 @@ async function main(): Promise<number> {
   const judge = await openJudge();
   try {
     const outcomes = await judge.judge(chosen);
-    if (values['write-known']) writeKnown(outcomes);
+    if (values['write-known']) writeKnown(root, outcomes);
     const verdicts: Verdict[] = [];
     let broken = 0;
     for (const mutant of chosen) {
@@ -88,7 +88,7 @@ function openJudge(): Promise<Judge> {
     root,
     signal: AbortSignal.any([stop.signal, AbortSignal.timeout(whole('minutes') * 60_000)]),
     say,
-    isAsked: (file) => values.tests.split(',').some((start) => file.startsWith(start)),
+    isAsked: (file) => beginsWith(file, values.tests),
     keepCoverage: values['keep-coverage'],
     workers: whole('workers'),
   });
@@ -133,6 +133,11 @@ function report(verdicts: readonly Verdict[], broken: number, chosen: number): n
   if (stop.signal.aborted) return 130;
   if (broken > 0) return 2;
   return areEnough(found) ? 0 : 1;
+}
+
+/** @param starts one or more, with commas between */
+function beginsWith(path: string, starts: string): boolean {
+  return starts.split(',').some((start) => path.startsWith(start));
 }
 
 function whole(name: 'sample' | 'seed' | 'minutes' | 'workers'): number {

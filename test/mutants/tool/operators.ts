@@ -55,7 +55,7 @@ const QUESTIONS: ReadonlySet<string> = new Set([
   'test',
 ]);
 /** What is logged is for people; no test should pin it down. */
-const LOGGERS = /^(?:this\.#?|deps\.|options\.)?(?:log|logger|console)\./;
+const LOGGERS = /^(?:this\.#?)?(?:deps\.|options\.)?(?:log|logger|console)\./;
 
 /** @param code text of `file` */
 export function mutantsOf(file: string, code: string): readonly Mutant[] {

@@ -109,6 +109,16 @@ describe('a file of a journal', () => {
     expect(second).toBeDefined();
   });
 
+  it('takes a record of an impossible length for damaged, and not for one that is cut', () => {
+    const whole = fileOf(PARTS);
+    for (const length of [0, 1, 0xff_ff_ff_ff]) {
+      const lead = Buffer.alloc(4);
+      lead.writeUInt32BE(length);
+      const read = readJournal(Buffer.concat([whole, lead, Buffer.alloc(100)]), key);
+      expect(read.ending, String(length)).toBe('damaged');
+    }
+  });
+
   it('says why it cannot be read', () => {
     const other = createJournalKey(Buffer.alloc(KEY_BYTES, 8));
     expect(problemOf(fileOf(PARTS), other)).toBe('key');

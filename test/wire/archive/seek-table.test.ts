@@ -74,6 +74,18 @@ describe('the seek table', () => {
     }
   });
 
+  it('is refused when a byte of it or of its guard is another one', () => {
+    const whole = encodeSeekTable([FULL], crc32);
+    // the guard holds back nothing that a reader of the table alone would miss
+    for (let at = 0; at < whole.length - FOOTER_BYTES; at += 1) {
+      const index = whole.slice();
+      index[at]! ^= 1;
+      expect(() => parseSeekTable(index, index.length + 1000, crc32), String(at)).toThrow(
+        'its index is not as it was written',
+      );
+    }
+  });
+
   it('is not looked for in text', () => {
     const text = Buffer.from('{"version":2}\n[1,"o","x"]\n');
     expect(claimsArchive(text.subarray(0, 4), text)).toBe(false);

@@ -1,0 +1,41 @@
+import { describe, expect, it } from 'vitest';
+import { OutputText } from '../../src/recording/output-text.ts';
+
+/** The lines when the bytes come in these pieces; what is not text in hex. */
+function linesOf(pieces: readonly Uint8Array[], maxLineBytes = 100): readonly string[] {
+  const lines: string[] = [];
+  const output = new OutputText(maxLineBytes);
+  const emit = (bytes: Uint8Array, isText: boolean): void =>
+    void lines.push(isText ? Buffer.from(bytes).toString() : `raw ${Buffer.from(bytes).toString('hex')}`);
+  for (const piece of pieces) output.push(piece, emit);
+  output.flush(emit);
+  return lines;
+}
+const oneByOne = (bytes: Uint8Array): Uint8Array[] => Array.from(bytes, (byte) => Uint8Array.of(byte));
+
+describe('the text of an output stream', () => {
+  it.each(['\u0080', '\u07ff', '\u0800', '\ud7ff', '\uffff', '\u{10000}', '\u{10ffff}'])(
+    'puts together a character that was cut anywhere: %j',
+    (character) => {
+      expect(linesOf(oneByOne(Buffer.from(`${character}b`)))).toEqual([character, 'b']);
+      expect(linesOf(oneByOne(Buffer.from(`a${character}`)))).toEqual(['a', character]);
+    },
+  );
+
+  it.each([0x80, 0xbf, 0xc0, 0xc1, 0xf5, 0xff])(
+    'waits for nothing after a byte that begins nothing: %i',
+    (byte) => {
+      expect(linesOf([Uint8Array.of(byte), Buffer.from('x')])).toEqual([`raw ${byte.toString(16)}`, 'x']);
+    },
+  );
+
+  it('shows what is left of a character when the stream is over', () => {
+    expect(linesOf([Buffer.from('aé').subarray(0, 2)])).toEqual(['a', 'raw c3']);
+  });
+
+  it('cuts what is too long between characters', () => {
+    expect(linesOf([Buffer.from('abcé')], 4)).toEqual(['abc', 'é']);
+    expect(linesOf([Buffer.from('abcdefg')], 4)).toEqual(['abcd', 'efg']);
+    expect(linesOf([Buffer.from('😀😀')], 5)).toEqual(['😀', '😀']);
+  });
+});
