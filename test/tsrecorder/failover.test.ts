@@ -255,6 +255,21 @@ describe('a session that was over when its recorder was lost', () => {
     await expectOne(two);
   });
 
+  it('is one when it comes back to the first, which still had it open, before the other was heard of', async () => {
+    await using replicas = await createReplicas(2, 60_000);
+    const [one, two] = replicas.rigs as [Rig, Rig];
+    await uploadPart(one, 1, 0, 3);
+    await uploadPart(two, 2, 3, 5);
+    await uploadPart(one, 3, 3, LINES.length);
+    const again = await two.restart({ timing: { resumeGraceMs: 20, listRefreshMs: 0 } });
+    await until(async () => {
+      const names = await readdir(join(two.directory, '.spool-1'));
+      return names.some((name) => name.endsWith('.cast')) ? undefined : true;
+    });
+    await expectOne(one);
+    await again.recorder.close();
+  });
+
   it('is that too when the recorder had all of it and was killed before it said so', async () => {
     await using replicas = await createReplicas(2, 60_000);
     const [one, two] = replicas.rigs as [Rig, Rig];

@@ -32,6 +32,8 @@ export interface OverUpload extends StartedUpload, SpoolPosition {
    * another recorder.
    */
   readonly awaited: () => boolean;
+  /** Other uploads of the session may have brought some of it to other recorders. */
+  readonly hasOthers: boolean;
   /** Why it is over, if it is not clean. */
   readonly cutReason: string | undefined;
   /** RFC 3339 in UTC. */
@@ -189,7 +191,7 @@ function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isW
   const { after = [], ...place } = describePart(upload.meta);
   return {
     part: isLast || after.length === 0 ? place : { ...place, after },
-    isWhole: isLast && place.number === 1 && place.offset === 0,
+    isWhole: isLast && place.number === 1 && place.offset === 0 && !upload.hasOthers,
   };
 }
 

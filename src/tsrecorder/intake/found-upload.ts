@@ -6,7 +6,7 @@ import { createSessionFacts } from '../library/session-facts.ts';
 import { readSpool, removeSpool, type RecoveredSpool } from '../spool/spool-file.ts';
 import type { UploadSession } from './upload-session.ts';
 
-export type FoundUpload = Omit<OverUpload, 'clean' | 'awaited' | 'cutReason' | 'endedAt'>;
+export type FoundUpload = Omit<OverUpload, 'clean' | 'awaited' | 'hasOthers' | 'cutReason' | 'endedAt'>;
 
 /** A session whose last commit went well: memory and disk agree. */
 export async function memorized(session: UploadSession): Promise<FoundUpload | undefined> {

@@ -80,6 +80,8 @@ interface Entry {
   grace: NodeJS.Timeout | undefined;
   /** A connection has the session, or waits to hear that it is kept. */
   awaited: boolean;
+  /** It has had uploads besides this one, which may be with other recorders. */
+  hasOthers: boolean;
   /** Steps of one session run one after another. */
   steps: Promise<void>;
   /** Resolves when the store has it, or when there was nothing to store. */
@@ -217,6 +219,7 @@ export class Ingest {
       overAtMs: 0,
       grace: undefined,
       awaited: false,
+      hasOthers: false,
       steps: Promise.resolve(),
       gone: Promise.withResolvers(),
     };
@@ -274,7 +277,8 @@ export class Ingest {
     const endedAtMs = this.#options.now();
     const endedAt = new Date(endedAtMs).toISOString();
     const awaited = (): boolean => entry.awaited || session.origin.token === undefined;
-    const upload = { ...found, clean, awaited, cutReason: clean ? undefined : cutReason, endedAt };
+    const over = { clean, awaited, hasOthers: entry.hasOthers, endedAt };
+    const upload = { ...found, ...over, cutReason: clean ? undefined : cutReason };
     const recording = describeUpload(upload, undefined);
     entry.over = recording;
     entry.overAtMs = endedAtMs;
@@ -354,6 +358,7 @@ export class Ingest {
     let released = false;
     let ended = false;
     entry.awaited = true;
+    entry.hasOthers ||= at.number > (session.origin.continues?.number ?? 1);
 
     /** The recorder ends the upload. What is whole and durable is kept. */
     const fail = (error: TailcastError): void => {
