@@ -95,7 +95,7 @@ function closeFrame(message: string, httpStatus: number): Uint8Array {
 /** Both directions share what they know, so both stop looking when one of them cannot go on. */
 function forgiving(taps: SessionTaps): SessionTaps {
   let lost = false;
-  const forgive = (tap: Tap): Tap => ({
+  const forgive = (tap: Tap): Required<Tap> => ({
     push(chunk) {
       if (lost) return undefined;
       try {
@@ -119,6 +119,9 @@ function forgiving(taps: SessionTaps): SessionTaps {
     },
     get mayWait() {
       return !lost && tap.mayWait === true;
+    },
+    get begunBytes() {
+      return lost ? 0 : (tap.begunBytes ?? 0);
     },
     get answers() {
       return lost ? [] : (tap.answers ?? []);

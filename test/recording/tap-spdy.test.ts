@@ -2,6 +2,7 @@ import { constants, deflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createSpdyTaps } from '../../src/recording/tap-spdy.ts';
+import { createUnrecordedSessionTaps } from '../../src/recording/tap-unrecorded.ts';
 import { SPDY_DICTIONARY } from '../../src/wire/spdy/dictionary.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { createSpdyPeer, statusExit, STATUS_SUCCESS, text, utf8 } from '../support/stream-peers.ts';
@@ -48,74 +49,80 @@ function opened(version?: 1 | 2 | 3 | 4 | 5) {
 }
 
 describe('SPDY tap, heartbeats', () => {
-  it('says of each chunk whether it may wait, and what the server would answer to it', () => {
-    const client = createSpdyPeer();
-    const { clientToServer } = createSpdyTaps(new SeenSession(), 4);
-    const look = (chunk: Uint8Array): string => {
-      void clientToServer.push(chunk);
-      if ((clientToServer.begunBytes ?? 0) > 0) return `begun ${clientToServer.begunBytes}`;
-      if (clientToServer.mayWait !== true) return 'goes';
-      return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
-    };
-    const ping = hex('800300060000000400000001');
-    const answer = '800300060000000400000001';
-    expect(look(client.open(1, 'error'))).toBe('goes');
-    expect(look(ping)).toBe(answer);
-    expect(look(client.open(3, 'stdin'))).toBe('goes');
-    expect(look(client.open(5, 'resize'))).toBe('goes');
-    expect(look(ping)).toBe(answer);
-    expect(look(Buffer.concat([ping, client.data(3, utf8('x'))]))).toBe('goes');
-    expect(look(Buffer.concat([client.data(3, utf8('x')), ping]))).toBe('goes');
-    for (let at = 1; at < ping.length; at++) {
-      expect(look(ping.subarray(0, at))).toBe(`begun ${at}`);
-      expect(look(ping.subarray(at))).toBe(answer);
-    }
-    // as kubectl writes it
-    for (const [piece, begun] of [
-      ['8003', 2],
-      ['0006', 4],
-      ['00000004', 8],
-    ] as const)
-      expect(look(hex(piece))).toBe(`begun ${begun}`);
-    expect(look(hex('00000001'))).toBe(answer);
-    expect(look(Buffer.concat([client.data(3, utf8('x')), ping.subarray(0, 5)]))).toBe('begun 5');
-    expect(clientToServer.mayWait).toBe(false);
-    expect(look(ping.subarray(5))).toBe(answer);
-    expect(look(Buffer.concat([ping, ping.subarray(0, 7)]))).toBe('begun 7');
-    expect(look(ping.subarray(7))).toBe(answer + answer);
-    // begins like one, and is none
-    const key = client.data(3, utf8('x'));
-    expect(look(key.subarray(0, 3))).toBe('goes');
-    expect(look(key.subarray(3))).toBe('goes');
-    expect(look(hex('800300'))).toBe('begun 3');
-    expect(look(hex('03000000080000000300000005'))).toBe('goes');
-    expect(look(Buffer.concat([ping, ping]))).toBe(answer + answer);
-    expect(look(client.data(5, utf8('{"Width":1,"Height":2}')))).toBe('waits');
-    expect(look(Buffer.concat([ping, client.data(5, utf8('{}'))]))).toBe('waits');
-    // a size in pieces, from where it can be told; as kubectl writes it, the second
-    const size = client.data(5, utf8('{"Width":80,"Height":24}\n'));
-    for (let at = 4; at < size.length; at++) {
-      expect(look(size.subarray(0, at))).toBe(`begun ${at}`);
-      expect(look(size.subarray(at))).toBe('waits');
-    }
-    expect(look(size.subarray(0, 4))).toBe('begun 4');
-    expect(look(size.subarray(4, 8))).toBe('begun 8');
-    expect(look(size.subarray(8))).toBe('waits');
-    expect(look(Buffer.concat([ping, size.subarray(0, 6)]))).toBe('begun 6');
-    expect(look(size.subarray(6))).toBe('waits');
-    expect(look(Buffer.concat([size.subarray(0, 6)]))).toBe('begun 6');
-    expect(look(Buffer.concat([size.subarray(6), key]))).toBe('goes');
-    const long = client.data(5, utf8('{"Width":1,"Height":2}'.padEnd(200)));
-    expect(look(long.subarray(0, 135))).toBe('begun 135');
-    expect(look(long.subarray(135))).toBe('waits');
-    expect(look(long.subarray(0, 136))).toBe('goes');
-    expect(look(long.subarray(136))).toBe('goes');
-    // the answer to a heartbeat of the server
-    expect(look(hex('800300060000000400000002'))).toBe('waits');
-    expect(look(hex('80030009000000080000000300000001'))).toBe('waits');
-    expect(look(client.data(3, utf8('x'), true))).toBe('goes');
-    expect(look(hex('80030003000000080000000300000005'))).toBe('goes');
-  });
+  it.each([
+    ['recorded', () => createSpdyTaps(new SeenSession(), 4)],
+    ['unrecorded', () => createUnrecordedSessionTaps('spdy', 'v4.channel.k8s.io')!],
+  ])(
+    'says of each chunk whether it may wait, and what the server would answer to it, %s',
+    (_, createTaps) => {
+      const client = createSpdyPeer();
+      const { clientToServer } = createTaps();
+      const look = (chunk: Uint8Array): string => {
+        void clientToServer.push(chunk);
+        if ((clientToServer.begunBytes ?? 0) > 0) return `begun ${clientToServer.begunBytes}`;
+        if (clientToServer.mayWait !== true) return 'goes';
+        return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
+      };
+      const ping = hex('800300060000000400000001');
+      const answer = '800300060000000400000001';
+      expect(look(client.open(1, 'error'))).toBe('goes');
+      expect(look(ping)).toBe(answer);
+      expect(look(client.open(3, 'stdin'))).toBe('goes');
+      expect(look(client.open(5, 'resize'))).toBe('goes');
+      expect(look(ping)).toBe(answer);
+      expect(look(Buffer.concat([ping, client.data(3, utf8('x'))]))).toBe('goes');
+      expect(look(Buffer.concat([client.data(3, utf8('x')), ping]))).toBe('goes');
+      for (let at = 1; at < ping.length; at++) {
+        expect(look(ping.subarray(0, at))).toBe(`begun ${at}`);
+        expect(look(ping.subarray(at))).toBe(answer);
+      }
+      // as kubectl writes it
+      for (const [piece, begun] of [
+        ['8003', 2],
+        ['0006', 4],
+        ['00000004', 8],
+      ] as const)
+        expect(look(hex(piece))).toBe(`begun ${begun}`);
+      expect(look(hex('00000001'))).toBe(answer);
+      expect(look(Buffer.concat([client.data(3, utf8('x')), ping.subarray(0, 5)]))).toBe('begun 5');
+      expect(clientToServer.mayWait).toBe(false);
+      expect(look(ping.subarray(5))).toBe(answer);
+      expect(look(Buffer.concat([ping, ping.subarray(0, 7)]))).toBe('begun 7');
+      expect(look(ping.subarray(7))).toBe(answer + answer);
+      // begins like one, and is none
+      const key = client.data(3, utf8('x'));
+      expect(look(key.subarray(0, 3))).toBe('goes');
+      expect(look(key.subarray(3))).toBe('goes');
+      expect(look(hex('800300'))).toBe('begun 3');
+      expect(look(hex('03000000080000000300000005'))).toBe('goes');
+      expect(look(Buffer.concat([ping, ping]))).toBe(answer + answer);
+      expect(look(client.data(5, utf8('{"Width":1,"Height":2}')))).toBe('waits');
+      expect(look(Buffer.concat([ping, client.data(5, utf8('{}'))]))).toBe('waits');
+      // a size in pieces, from where it can be told; as kubectl writes it, the second
+      const size = client.data(5, utf8('{"Width":80,"Height":24}\n'));
+      for (let at = 4; at < size.length; at++) {
+        expect(look(size.subarray(0, at))).toBe(`begun ${at}`);
+        expect(look(size.subarray(at))).toBe('waits');
+      }
+      expect(look(size.subarray(0, 4))).toBe('begun 4');
+      expect(look(size.subarray(4, 8))).toBe('begun 8');
+      expect(look(size.subarray(8))).toBe('waits');
+      expect(look(Buffer.concat([ping, size.subarray(0, 6)]))).toBe('begun 6');
+      expect(look(size.subarray(6))).toBe('waits');
+      expect(look(Buffer.concat([size.subarray(0, 6)]))).toBe('begun 6');
+      expect(look(Buffer.concat([size.subarray(6), key]))).toBe('goes');
+      const long = client.data(5, utf8('{"Width":1,"Height":2}'.padEnd(200)));
+      expect(look(long.subarray(0, 135))).toBe('begun 135');
+      expect(look(long.subarray(135))).toBe('waits');
+      expect(look(long.subarray(0, 136))).toBe('goes');
+      expect(look(long.subarray(136))).toBe('goes');
+      // the answer to a heartbeat of the server
+      expect(look(hex('800300060000000400000002'))).toBe('waits');
+      expect(look(hex('80030009000000080000000300000001'))).toBe('waits');
+      expect(look(client.data(3, utf8('x'), true))).toBe('goes');
+      expect(look(hex('80030003000000080000000300000005'))).toBe('goes');
+    },
+  );
 });
 
 describe('SPDY tap, the end', () => {

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { TailcastError } from '../../src/errors.ts';
+import { createUnrecordedSessionTaps } from '../../src/recording/tap-unrecorded.ts';
 import { createWebSocketTaps } from '../../src/recording/tap-websocket.ts';
 import { parseSubprotocol } from '../../src/wire/remotecommand/channel.ts';
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
@@ -54,45 +55,56 @@ function verdict(direction: 'up' | 'down', bytes: Uint8Array): string {
 const VIOLATED = expect.objectContaining({ code: 'SESSION_VIOLATED' });
 
 describe('WebSocket tap, heartbeats', () => {
-  it('says of each chunk whether it may wait, and what the server would answer to it', () => {
-    const { clientToServer } = createWebSocketTaps(new SeenSession(), parseSubprotocol('v5.channel.k8s.io')!);
-    const look = (chunk: Uint8Array): string => {
-      void clientToServer.push(chunk);
-      if ((clientToServer.begunBytes ?? 0) > 0) return `begun ${clientToServer.begunBytes}`;
-      if (clientToServer.mayWait !== true) return 'goes';
-      return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
-    };
-    const ping = hex('898001020304');
-    const pong = '8a00';
-    const key = clientMessage(0, utf8('x'));
-    expect(look(ping)).toBe(pong);
-    expect(look(key)).toBe('goes');
-    expect(look(Buffer.concat([ping, key]))).toBe('goes');
-    expect(look(Buffer.concat([key, ping]))).toBe('goes');
-    for (let at = 1; at < ping.length; at++) {
-      expect(look(ping.subarray(0, at))).toBe(`begun ${at}`);
-      expect(look(ping.subarray(at))).toBe(pong);
-    }
-    // a size in pieces; of a key it is told at its channel
-    const size = clientMessage(4, utf8('{"Width":80,"Height":24}'));
-    for (let at = 1; at < size.length; at++) {
-      expect(look(size.subarray(0, at))).toBe(`begun ${at}`);
-      expect(look(size.subarray(at))).toBe('waits');
-      const pressed = clientMessage(0, utf8('{"Width":80,"Height":24}'));
-      expect(look(pressed.subarray(0, at))).toBe(at > 6 ? 'goes' : `begun ${at}`);
-      expect(look(pressed.subarray(at))).toBe('goes');
-    }
-    expect(look(key.subarray(0, 3))).toBe('begun 3');
-    expect(look(key.subarray(3))).toBe('goes');
-    expect(look(clientMessage(255, Uint8Array.of(0)))).toBe('goes');
-    expect(look(clientMessage(4, SIZE))).toBe('waits');
-    expect(look(Buffer.concat([ping, clientMessage(4, SIZE)]))).toBe('waits');
-    // an answer to the server
-    expect(look(hex('8a8001020304'))).toBe('waits');
-    const named = encodeWebSocketFrame({ opcode: OPCODE.ping, fin: true, payload: utf8('now'), mask: MASK });
-    expect(look(Buffer.concat([named, ping]))).toBe(`8a03${Buffer.from('now').toString('hex')}${pong}`);
-    expect(look(hex('888001020304'))).toBe('goes');
-  });
+  it.each([
+    ['recorded', () => createWebSocketTaps(new SeenSession(), parseSubprotocol('v5.channel.k8s.io')!)],
+    ['unrecorded', () => createUnrecordedSessionTaps('websocket', 'v5.channel.k8s.io')!],
+  ])(
+    'says of each chunk whether it may wait, and what the server would answer to it, %s',
+    (_, createTaps) => {
+      const { clientToServer } = createTaps();
+      const look = (chunk: Uint8Array): string => {
+        void clientToServer.push(chunk);
+        if ((clientToServer.begunBytes ?? 0) > 0) return `begun ${clientToServer.begunBytes}`;
+        if (clientToServer.mayWait !== true) return 'goes';
+        return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
+      };
+      const ping = hex('898001020304');
+      const pong = '8a00';
+      const key = clientMessage(0, utf8('x'));
+      expect(look(ping)).toBe(pong);
+      expect(look(key)).toBe('goes');
+      expect(look(Buffer.concat([ping, key]))).toBe('goes');
+      expect(look(Buffer.concat([key, ping]))).toBe('goes');
+      for (let at = 1; at < ping.length; at++) {
+        expect(look(ping.subarray(0, at))).toBe(`begun ${at}`);
+        expect(look(ping.subarray(at))).toBe(pong);
+      }
+      // a size in pieces; of a key it is told at its channel
+      const size = clientMessage(4, utf8('{"Width":80,"Height":24}'));
+      for (let at = 1; at < size.length; at++) {
+        expect(look(size.subarray(0, at))).toBe(`begun ${at}`);
+        expect(look(size.subarray(at))).toBe('waits');
+        const pressed = clientMessage(0, utf8('{"Width":80,"Height":24}'));
+        expect(look(pressed.subarray(0, at))).toBe(at > 6 ? 'goes' : `begun ${at}`);
+        expect(look(pressed.subarray(at))).toBe('goes');
+      }
+      expect(look(key.subarray(0, 3))).toBe('begun 3');
+      expect(look(key.subarray(3))).toBe('goes');
+      expect(look(clientMessage(255, Uint8Array.of(0)))).toBe('goes');
+      expect(look(clientMessage(4, SIZE))).toBe('waits');
+      expect(look(Buffer.concat([ping, clientMessage(4, SIZE)]))).toBe('waits');
+      // an answer to the server
+      expect(look(hex('8a8001020304'))).toBe('waits');
+      const named = encodeWebSocketFrame({
+        opcode: OPCODE.ping,
+        fin: true,
+        payload: utf8('now'),
+        mask: MASK,
+      });
+      expect(look(Buffer.concat([named, ping]))).toBe(`8a03${Buffer.from('now').toString('hex')}${pong}`);
+      expect(look(hex('888001020304'))).toBe('goes');
+    },
+  );
 });
 
 describe('WebSocket tap, the end', () => {
