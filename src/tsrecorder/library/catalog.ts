@@ -77,7 +77,8 @@ const SCAN_BATCH = 32;
 interface Listing {
   /** By whom the recordings may be seen. Read when it is first asked for. */
   readonly scopes: () => Promise<ScopeIndex<Candidate>>;
-  readonly newestFirst: readonly Candidate[];
+  /** What the store listed, if nothing else is in it. */
+  readonly source: readonly StoredRecording[] | undefined;
   readonly sessions: readonly Candidate[];
   readonly byId: ReadonlyMap<string, Candidate>;
   readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
@@ -96,7 +97,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
   /** As it was `refreshMs` ago at most. */
   function listElsewhere(): Promise<Listing> {
     if (listing === undefined || options.now() - listing.at >= options.refreshMs) {
-      const found = listStored(options, describe).then((all) => createListing(all, readScopes));
+      const found = listAgain(listing?.found);
       const fresh = { at: options.now(), found };
       listing = fresh;
       // a failed listing is not kept
@@ -105,6 +106,17 @@ export function createCatalog(options: CatalogOptions): Catalog {
       });
     }
     return listing.found;
+  }
+
+  /** When nothing has changed, what was found the last time. */
+  async function listAgain(before: Promise<Listing> | undefined): Promise<Listing> {
+    // NOTE: open sessions first, for the same reason as below
+    const open = (await options.remote?.()) ?? [];
+    const stored = await store.list();
+    const known = await before?.catch(() => undefined);
+    if (known !== undefined && open.length === 0 && known.source === stored) return known;
+    const all = allOf(stored, open, describe);
+    return createListing(all, readScopes, open.length === 0 ? stored : undefined);
   }
 
   const listLive = (scope: Scope): readonly Candidate[] =>
@@ -118,8 +130,8 @@ export function createCatalog(options: CatalogOptions): Catalog {
     // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
     const live = listLive(scope);
     const elsewhere = await listElsewhere();
-    if (live.length === 0 && scope === 'everything') return elsewhere.sessions;
-    const stored = scope === 'everything' ? elsewhere.newestFirst : (await elsewhere.scopes()).within(scope);
+    if (scope === 'everything') return live.length === 0 ? elsewhere.sessions : withLive(live, elsewhere);
+    const stored = (await elsewhere.scopes()).within(scope);
     return groupSessions(withoutCopies(live, stored).toSorted(newestFirst));
   }
 
@@ -193,6 +205,7 @@ async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<Cat
 function createListing(
   found: readonly Candidate[],
   readScopes: (all: readonly Candidate[]) => Promise<ScopeIndex<Candidate>>,
+  source: readonly StoredRecording[] | undefined,
 ): Listing {
   const sorted = found.toSorted(newestFirst);
   const byMark = uploadsByMark(sorted);
@@ -205,7 +218,7 @@ function createListing(
       });
       return scopes;
     },
-    newestFirst: sorted,
+    source,
     sessions: groupSessions(sorted, byMark),
     byId: new Map(sorted.map((candidate) => [candidate.id, candidate])),
     byMark,
@@ -218,10 +231,23 @@ function withoutCopies(live: readonly Candidate[], elsewhere: readonly Candidate
   return [...live, ...elsewhere.filter(({ id }) => !ids.has(id))];
 }
 
-async function listStored(options: CatalogOptions, describe: Describe): Promise<readonly Candidate[]> {
-  // NOTE: open sessions first, for the same reason as above
-  const open = (await options.remote?.()) ?? [];
-  const stored = await options.store.list();
+/** Sessions that go on here among all others: only what they are part of is put together anew. */
+function withLive(live: readonly Candidate[], { sessions, byMark }: Listing): readonly Candidate[] {
+  const ids = new Set(live.map(({ id }) => id));
+  const marks = new Set(live.map(({ mark }) => mark).filter((mark) => mark !== undefined));
+  const kept = sessions.filter(({ id, mark }) => !ids.has(id) && (mark === undefined || !marks.has(mark)));
+  const changed = withoutCopies(
+    live,
+    [...marks].flatMap((mark) => byMark.get(mark) ?? []),
+  );
+  return [...groupSessions(changed.toSorted(newestFirst)), ...kept].toSorted(newestFirst);
+}
+
+function allOf(
+  stored: readonly StoredRecording[],
+  open: readonly RemoteRecording[],
+  describe: Describe,
+): readonly Candidate[] {
   const ids = new Set(stored.map(({ key }) => recordingId(key)));
   return [
     ...stored.map((recording) => storedCandidate(recording, describe)),

@@ -108,7 +108,8 @@ function viewingOf(
   return JSON.stringify([
     [node, nodeId, address, user, tags, gateway?.nodeId],
     action,
-    entry?.recording.id ?? path,
+    // whoever goes on in a list looks at the same one
+    entry?.recording.id ?? path.replace(/([?&])cursor=[^&]*&?/, '$1'),
   ]);
 }
 

@@ -88,9 +88,10 @@ export function createArchiveStore(store: RecordingStore, format: ArchiveFormat)
       }
     },
     async list() {
-      return (await store.list()).map((recording) =>
-        plainListing(recording, known.find(recording.key, 'cast')),
-      );
+      const listed = await store.list();
+      // the same array as before is known to be the same
+      if (listed.every(({ stat }) => stat === undefined)) return listed;
+      return listed.map((recording) => plainListing(recording, known.find(recording.key, 'cast')));
     },
     async stat(key, kind) {
       const stored = await store.stat(key, kind);
@@ -99,6 +100,8 @@ export function createArchiveStore(store: RecordingStore, format: ArchiveFormat)
       try {
         return plainStat(there?.stored.bytes === stored.bytes ? there : await examine(key, kind, stored));
       } catch (error) {
+        // removed while it was looked at
+        if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
         // one that is damaged keeps nobody from listing the others; reading it says what is wrong
         if (error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED') return stored;
         throw error;

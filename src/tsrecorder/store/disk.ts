@@ -38,13 +38,12 @@ import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore, StoredReco
  */
 export async function createDiskStore(
   directory: string,
-  options: { readonly readOnly?: boolean } = {},
+  options: { readonly readOnly?: boolean; readonly nowMs?: () => number } = {},
 ): Promise<RecordingStore> {
   const syncEntries = createDirectorySync();
   /** Node folders known to exist durably: one string per node that ever uploaded in the life of this process. */
   const folders = new Set<string>();
-  /** What the names mean that the last listing found: a page that somebody looks at is listed every second. */
-  const keys: KnownKeys = new Map();
+  const list = createLister(directory, options.nowMs ?? Date.now);
 
   const pathOf = (key: RecordingKey, kind: ObjectKind): string =>
     join(directory, recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind]);
@@ -110,7 +109,7 @@ export async function createDiskStore(
           await syncEntries(dirname(path));
         })(),
       ),
-    list: () => wrap(listRecordings(directory, keys)),
+    list: () => wrap(list()),
     stat: (key, kind) => statObject(pathOf(key, kind)),
     read: (key, kind, range) => readObject(pathOf(key, kind), range),
     remove: (key) => wrap(removeRecording(key)),
@@ -211,17 +210,60 @@ async function assertWritable(directory: string): Promise<void> {
   await removeFile(probe);
 }
 
-/** By folder and by name. Nothing else is kept of a listing. */
+/** A folder that was changed more recently may change again without another time of change. */
+const QUIET_MS = 5000;
+
+/** Times of change by path; undefined for a folder that is not there. */
+type FolderTimes = ReadonlyMap<string, bigint | undefined>;
+
+/**
+ * Lists what is there. A page that somebody looks at is listed every second, so what has not changed is not read again, and is
+ * the same array as before.
+ */
+function createLister(directory: string, nowMs: () => number): () => Promise<readonly StoredRecording[]> {
+  const keys: KnownKeys = new Map();
+  let last: { readonly times: FolderTimes; readonly found: readonly StoredRecording[] } | undefined;
+  return async () => {
+    if (last !== undefined && (await isUnchanged(last.times))) return last.found;
+    const startedMs = nowMs();
+    const times = new Map<string, bigint | undefined>();
+    const found = await listRecordings(directory, keys, async (path) => {
+      times.set(path, await changedAt(path));
+    });
+    const quiet = BigInt(Math.floor(startedMs - QUIET_MS)) * 1_000_000n;
+    last = times.values().every((time) => time === undefined || time < quiet) ? { times, found } : undefined;
+    return found;
+  };
+}
+
+async function isUnchanged(times: FolderTimes): Promise<boolean> {
+  for (const [path, time] of times) if ((await changedAt(path)) !== time) return false;
+  return true;
+}
+
+async function changedAt(path: string): Promise<bigint | undefined> {
+  return (await stat(path, { bigint: true }).catch(() => undefined))?.mtimeNs;
+}
+
+/** By folder and by name. */
 type KnownKeys = Map<string, ReadonlyMap<string, RecordingKey>>;
 
-async function listRecordings(directory: string, known: KnownKeys): Promise<readonly StoredRecording[]> {
+/** @param onFolder is told of each folder before it is read. */
+async function listRecordings(
+  directory: string,
+  known: KnownKeys,
+  onFolder: (path: string) => Promise<void>,
+): Promise<readonly StoredRecording[]> {
+  await onFolder(join(directory, SESSIONS_FOLDER));
   const marks = await readMarks(directory);
+  await onFolder(directory);
   const folders = await readdir(directory, { withFileTypes: true });
   const present = new Set(folders.map(({ name }) => name));
   for (const name of known.keys()) if (!present.has(name)) known.delete(name);
   const found: StoredRecording[] = [];
   for (const folder of folders) {
     if (!folder.isDirectory() || folder.name.startsWith('.')) continue;
+    await onFolder(join(directory, folder.name));
     const names = await readdir(join(directory, folder.name)).catch(() => []);
     const keys = castKeys(folder.name, names, known.get(folder.name));
     known.set(folder.name, keys);

@@ -170,6 +170,17 @@ describe('an archive', () => {
     expect(bucket.objects.get(NAME.replace('.cast', '.notes'))!.content.length).toBeLessThan(1000);
   });
 
+  it('that is removed while it is looked at is not there', async () => {
+    const store = await createDiskStore(await openFolder());
+    const removing: RecordingStore = {
+      ...store,
+      stat: async () => ({ bytes: 10_000, modifiedAtMs: 1 }),
+      // as the file was there for the one and not for the other
+      read: (key, kind, range) => store.read(key, kind, range),
+    };
+    expect(await createArchiveStore(removing, 'zstd').stat(KEY, 'cast')).toBeUndefined();
+  });
+
   it('that is damaged keeps nobody from listing the others', async () => {
     const bucket = createMemoryBucket();
     const store = inMemory(bucket, 'zstd');

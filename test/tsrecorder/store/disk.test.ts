@@ -1,8 +1,9 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import { markName, SESSIONS_FOLDER } from '../../../src/tsrecorder/store/key.ts';
 import { describeStore } from './store-contract.ts';
 
 const folders: string[] = [];
@@ -17,3 +18,58 @@ describeStore(
   },
   { bigBytes: 3_000_000 },
 );
+
+describe('listing a directory again', () => {
+  const NODE = 'nGATE1CNTRL';
+  const nameAt = (second: number): string => `2026-01-02T03:04:0${second}.000000000Z.cast`;
+
+  /** A store whose folders were all changed long ago, on a clock of its own. */
+  async function quiet(
+    aheadMs: number,
+  ): Promise<{ folder: string; store: Awaited<ReturnType<typeof createDiskStore>> }> {
+    const folder = await mkdtemp(join(tmpdir(), 'tsrecorder-disk-'));
+    folders.push(folder);
+    await mkdir(join(folder, NODE));
+    await writeFile(join(folder, NODE, nameAt(1)), '');
+    const store = await createDiskStore(folder, { readOnly: true, nowMs: () => Date.now() + aheadMs });
+    return { folder, store };
+  }
+
+  it('gives the same array when nothing has changed', async () => {
+    const { store } = await quiet(3_600_000);
+    const first = await store.list();
+    expect(first).toHaveLength(1);
+    expect(await store.list()).toBe(first);
+  });
+
+  it('finds what was added and removed, in old folders, new ones and among the marks', async () => {
+    const { folder, store } = await quiet(3_600_000);
+    const times = async (): Promise<readonly string[]> =>
+      (await store.list()).map(
+        ({ key, sessionMark = '' }) => `${key.nodeId} ${key.time.slice(17, 19)} ${sessionMark}`,
+      );
+    const before = await times();
+    expect(before).toEqual([`${NODE} 01 `]);
+    await writeFile(join(folder, NODE, nameAt(2)), '');
+    expect(await times()).toHaveLength(2);
+    await rm(join(folder, NODE, nameAt(1)));
+    expect(await times()).toEqual([`${NODE} 02 `]);
+    await mkdir(join(folder, 'nOTHER'));
+    await times();
+    await writeFile(join(folder, 'nOTHER', nameAt(3)), '');
+    expect(await times()).toHaveLength(2);
+    await mkdir(join(folder, SESSIONS_FOLDER));
+    await times();
+    const key = { nodeId: NODE, time: nameAt(2).slice(0, -'.cast'.length) };
+    await writeFile(join(folder, SESSIONS_FOLDER, markName(key, 'a'.repeat(32))), '');
+    expect((await times()).some((told) => told.endsWith('a'.repeat(32)))).toBe(true);
+  });
+
+  it('reads anew what may have changed within the time that its clock can tell', async () => {
+    const { store } = await quiet(0);
+    const first = await store.list();
+    const second = await store.list();
+    expect(second).toEqual(first);
+    expect(second).not.toBe(first);
+  });
+});
