@@ -2,7 +2,8 @@ import { useEffect, useState } from 'preact/hooks';
 import type { JSX } from 'preact';
 import { ListView } from './list-view.tsx';
 import { RecordingView } from './recording-view.tsx';
-import { parseRoute } from './route.ts';
+import { parseRoute, type Route } from './route.ts';
+import { WallView } from './wall-view.tsx';
 
 /** Shows the view the address names, and follows the address. */
 export function App(): JSX.Element {
@@ -21,14 +22,29 @@ export function App(): JSX.Element {
           <img src="./icon.svg" alt="" width="24" height="24" />
           tailcast <span>recordings</span>
         </a>
+        <nav aria-label="Views">
+          <a href="#/" aria-current={route.view === 'list' ? 'page' : undefined}>
+            Recordings
+          </a>
+          <a href="#/live" aria-current={route.view === 'wall' ? 'page' : undefined}>
+            Live
+          </a>
+        </nav>
       </header>
       <main>
-        {route.view === 'list' ? (
-          <ListView filter={route.filter} />
-        ) : (
-          <RecordingView key={route.id} id={route.id} startAt={route.at} find={route.find ?? ''} />
-        )}
+        <View route={route} />
       </main>
     </>
   );
+}
+
+function View({ route }: { readonly route: Route }): JSX.Element {
+  switch (route.view) {
+    case 'list':
+      return <ListView filter={route.filter} />;
+    case 'wall':
+      return <WallView />;
+    case 'recording':
+      return <RecordingView key={route.id} id={route.id} startAt={route.at} find={route.find ?? ''} />;
+  }
 }

@@ -30,7 +30,9 @@ export const EMPTY_FILTER: Filter = {
   from: '',
   to: '',
 };
+/** The first page is there at once; who goes on wants many. */
 const PAGE_SIZE = 50;
+const NEXT_SIZE = 200;
 
 /** One page of recordings, newest first. Throws an `Error` with the recorder's own sentence. */
 export async function listRecordings(
@@ -39,7 +41,7 @@ export async function listRecordings(
   cursor: string | undefined,
   signal: AbortSignal,
 ): Promise<Page> {
-  const query = new URLSearchParams({ limit: String(PAGE_SIZE) });
+  const query = new URLSearchParams({ limit: String(cursor === undefined ? PAGE_SIZE : NEXT_SIZE) });
   for (const [name, value] of Object.entries(filterQuery(filter))) query.set(name, value);
   if (cursor !== undefined) query.set('cursor', cursor);
   const page = await fetchJson(ask, `api/v1/recordings?${query}`, signal);

@@ -7,6 +7,8 @@ import type { Ask } from './recorder-context.ts';
 /** A cast that can be played. */
 export interface OpenCast {
   readonly cast: CastBytes;
+  /** Of a session that runs: looks how much there is by now. */
+  readonly refresh: () => Promise<void>;
   readonly start: CastStart;
   readonly headerBytes: number;
 }
@@ -16,7 +18,12 @@ const FIRST_BYTES = 256 * 1024;
 const MAX_HEADER_BYTES = 4 * 1024 * 1024;
 
 /** @throws Error with a sentence for whoever watches. */
-export async function openCast(ask: Ask, id: string, signal: AbortSignal): Promise<OpenCast> {
+export async function openCast(
+  ask: Ask,
+  id: string,
+  signal: AbortSignal,
+  isGrowing = false,
+): Promise<OpenCast> {
   const address = castAddress(id, { watched: true });
   const { bytes: first, total } = await readRange(ask, address, 0, FIRST_BYTES, signal);
   let head = first;
@@ -26,16 +33,23 @@ export async function openCast(ask: Ask, id: string, signal: AbortSignal): Promi
     end = head.indexOf(LINE_FEED);
   }
   const line = new TextDecoder().decode(end < 0 ? head : head.subarray(0, end));
+  let known = total;
   const cast: CastBytes = {
-    bytes: total,
+    get bytes() {
+      return known;
+    },
+    isGrowing,
     async read(from, to, stop) {
-      if (to <= first.length) return first.subarray(from, to);
+      if (to <= head.length) return head.subarray(from, to);
       return (await readRange(ask, address, from, to, AbortSignal.any([signal, stop]))).bytes;
     },
   };
   try {
     const headerBytes = end < 0 ? total : end + 1;
-    return { cast, start: readCastStart(line), headerBytes };
+    const refresh = async (): Promise<void> => {
+      known = Math.max(known, (await readRange(ask, address, 0, 1, signal)).total);
+    };
+    return { cast, refresh, start: readCastStart(line), headerBytes };
   } catch {
     throw new Error('The first line of this recording cannot be read, so nothing of it can be shown.');
   }

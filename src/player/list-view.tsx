@@ -1,9 +1,8 @@
-import type { JSX, TargetedInputEvent } from 'preact';
+import type { JSX, RefObject, TargetedInputEvent } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { EMPTY_FILTER, type Filter } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { wallText } from './wall-text.ts';
-import { durationText, hiddenMatch, sizeText, stateText, whereText, whoText } from './format.ts';
+import { RecordingTable } from './recording-rows.tsx';
 import { formatRoute } from './route.ts';
 import { useRecordings, type ListState } from './use-recordings.ts';
 
@@ -16,10 +15,13 @@ type InputEventOf = TargetedInputEvent<HTMLInputElement>;
 const NAMES = ['user', 'namespace', 'pod'] as const;
 type Name = (typeof NAMES)[number];
 const MAX_OFFERED = 200;
+/** How far from the end of what is loaded more is asked for. */
+const END_NEAR = '3000px 0px';
 
 /** The archive: filter on top, newest first, one row per recording. */
 export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
-  const { state, more } = useRecordings(filter);
+  const { state, more, heights } = useRecordings(filter);
+  const end = useMoreInSight(more);
   const known = useKnownNames(state.recordings);
   useEffect(() => {
     document.title = 'Recordings — tailcast';
@@ -34,7 +36,15 @@ export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
           {problem}
         </p>
       )}
-      {recordings.length === 0 ? null : <RecordingTable recordings={recordings} text={filter.text} />}
+      {recordings.length === 0 ? null : (
+        <RecordingTable
+          recordings={recordings}
+          goesOn={next !== undefined}
+          text={filter.text}
+          heights={heights}
+        />
+      )}
+      <div ref={end} />
       <p class={recordings.length === 0 ? 'notice empty' : 'notice'} role="status">
         {statusText(state)}
       </p>
@@ -45,6 +55,46 @@ export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
       )}
     </>
   );
+}
+
+/**
+ * Whoever scrolls to the end of what is loaded gets more, before the end is in sight. Who does not scroll has the button: a
+ * filter that nearly nothing matches would have the whole archive looked through otherwise.
+ *
+ * @returns for the element at the end.
+ */
+function useMoreInSight(more: () => void): RefObject<HTMLDivElement | null> {
+  const end = useRef<HTMLDivElement>(null);
+  const current = useRef(more);
+  current.current = more;
+  useEffect(() => {
+    if (end.current === null) return undefined;
+    let scrolled = false;
+    let isNear = false;
+    const look = (): void => {
+      if (!scrolled || !isNear) return;
+      scrolled = false;
+      current.current();
+    };
+    const observer = new IntersectionObserver(
+      (entries) => {
+        isNear = entries.at(-1)?.isIntersecting === true;
+        look();
+      },
+      { rootMargin: END_NEAR },
+    );
+    const onScroll = (): void => {
+      scrolled = true;
+      look();
+    };
+    observer.observe(end.current);
+    addEventListener('scroll', onScroll, { passive: true });
+    return () => {
+      observer.disconnect();
+      removeEventListener('scroll', onScroll);
+    };
+  }, []);
+  return end;
 }
 
 function statusText({ recordings, next, loading, searchedTo, problem }: ListState): string {
@@ -149,70 +199,5 @@ function FilterForm({ filter, known }: { readonly filter: Filter; readonly known
         </a>
       ) : null}
     </form>
-  );
-}
-
-function RecordingTable({
-  recordings,
-  text,
-}: {
-  readonly recordings: readonly ListedRecording[];
-  readonly text: string;
-}): JSX.Element {
-  return (
-    <table>
-      <thead>
-        <tr>
-          {['Started', 'Who', 'Where', 'Command'].map((name) => (
-            <th key={name} scope="col">
-              {name}
-            </th>
-          ))}
-          {['Length', 'Size'].map((name) => (
-            <th key={name} scope="col" class="number">
-              {name}
-            </th>
-          ))}
-          <th scope="col">State</th>
-        </tr>
-      </thead>
-      <tbody>
-        {recordings.map((recording) => (
-          <RecordingRow key={recording.id} recording={recording} text={text} />
-        ))}
-      </tbody>
-    </table>
-  );
-}
-
-function RecordingRow({
-  recording,
-  text,
-}: {
-  readonly recording: ListedRecording;
-  readonly text: string;
-}): JSX.Element {
-  const address = formatRoute({ view: 'recording', id: recording.id, at: undefined });
-  const why = hiddenMatch(recording, text);
-  const state = stateText(recording);
-  return (
-    <tr class={`state-${recording.state}`}>
-      <td>
-        <a href={address}>
-          <time dateTime={recording.startedAt}>{wallText(new Date(recording.startedAt), 'local')}</time>
-        </a>
-      </td>
-      <td>{whoText(recording)}</td>
-      <td>{whereText(recording)}</td>
-      <td>
-        <code>{recording.command ?? recording.kind}</code>
-        {why === undefined ? null : <span class="why">{why}</span>}
-      </td>
-      <td class="number">{durationText(recording.durationSeconds)}</td>
-      <td class="number">{sizeText(recording.bytes)}</td>
-      <td title={recording.exitMessage ?? recording.problem}>
-        <span class={`badge${state === 'failed' ? ' failed' : ''}`}>{state}</span>
-      </td>
-    </tr>
   );
 }

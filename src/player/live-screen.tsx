@@ -1,10 +1,11 @@
 /** The screen of a session that runs: always the newest of it. */
 import type { JSX } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { createCastReader } from '../screen/cast-reader.ts';
 import { createTerminal, type PlayTerminal } from '../screen/terminal.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { followLive } from './cast-source.ts';
+import { whereText } from './format.ts';
 import { createScreenView } from './screen-view.ts';
 import { watchRoom } from './use-playback.ts';
 
@@ -17,12 +18,24 @@ const WORDS: Readonly<Record<Link, string>> = {
   over: 'The session is over.',
 };
 
-export function LiveScreen({ recording: { id } }: { readonly recording: ListedRecording }): JSX.Element {
+export interface LiveScreenProps {
+  readonly recording: ListedRecording;
+  /** Shows it from an earlier moment on; `seconds`: how long the session lasts by now. Without, there is no such button. */
+  readonly onLookBack?: (seconds: number) => void;
+}
+
+export function LiveScreen({ recording, onLookBack }: LiveScreenProps): JSX.Element {
+  const { id, startedAt } = recording;
   const [screen, setScreen] = useState<HTMLElement | null>(null);
   const [link, setLink] = useState<Link>('connecting');
-  useEffect(() => (screen === null ? undefined : follow(id, screen, setLink)), [screen, id]);
+  const last = useRef({ seconds: 0, at: performance.now() });
+  useEffect(() => (screen === null ? undefined : follow(id, screen, setLink, last.current)), [screen, id]);
+  const lookBack = (): void => {
+    const { seconds, at } = last.current;
+    onLookBack?.(seconds + (performance.now() - at) / 1000);
+  };
   return (
-    <section class="player" aria-label="Live view">
+    <section class="player" aria-label={`Live view of ${whereText(recording)} since ${startedAt}`}>
       <div
         ref={setScreen}
         class="terminal"
@@ -34,12 +47,24 @@ export function LiveScreen({ recording: { id } }: { readonly recording: ListedRe
       <p class="told" role="status">
         {WORDS[link]}
       </p>
+      {onLookBack === undefined ? null : (
+        <div class="controls">
+          <button type="button" onClick={lookBack}>
+            Look back
+          </button>
+        </div>
+      )}
     </section>
   );
 }
 
 /** @returns what ends it. */
-function follow(id: string, element: HTMLElement, tell: (link: Link) => void): () => void {
+function follow(
+  id: string,
+  element: HTMLElement,
+  tell: (link: Link) => void,
+  last: { seconds: number; at: number },
+): () => void {
   const view = createScreenView(element);
   const fitting = watchRoom(element, (width, height) => view.fit(width, height));
   let terminal: PlayTerminal | undefined;
@@ -53,6 +78,10 @@ function follow(id: string, element: HTMLElement, tell: (link: Link) => void): (
   };
   const show = async (line: string, on: PlayTerminal): Promise<void> => {
     const action = read(line);
+    if (action !== undefined) {
+      last.seconds = action.seconds;
+      last.at = performance.now();
+    }
     if (action?.kind === 'output') await on.write(action.text);
     if (action?.kind === 'resize') on.resize(action.size);
     if (drawing === 0) drawing = requestAnimationFrame(paint);

@@ -1,11 +1,9 @@
 /** The screen of a recording with everything that moves it. */
 import type { JSX } from 'preact';
-import { useContext, useEffect, useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { Playback } from '../screen/playback.ts';
-import { castAddress } from './archive.ts';
-import { Recorder } from './recorder-context.ts';
 import { recall, remember } from './remember.ts';
-import { saveFile } from './save-file.ts';
+import { TakeAway } from './take-away.tsx';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { clockText, parseClock } from '../screen/clock-text.ts';
 import { type Zone } from './wall-text.ts';
@@ -33,9 +31,11 @@ export interface PlayerProps {
   readonly find: string;
   readonly zone: Zone;
   readonly onZone: () => void;
+  /** The session runs: to what it shows now. */
+  readonly onLive: (() => void) | undefined;
 }
 
-export function Player({ recording, startAt, find, zone, onZone }: PlayerProps): JSX.Element {
+export function Player({ recording, startAt, find, zone, onZone, onLive }: PlayerProps): JSX.Element {
   const [screen, setScreen] = useState<HTMLElement | null>(null);
   const [speed, setSpeed] = useState(1);
   const [skips, setSkips] = useState(true);
@@ -43,6 +43,10 @@ export function Player({ recording, startAt, find, zone, onZone }: PlayerProps):
   const [helps, setHelps] = useState(false);
   const played = usePlayback(screen, { recording, startAt, autoPlay: !prefersStill() });
   const { playback, state, index } = played;
+  const caughtUp = onLive !== undefined && state.ended;
+  useEffect(() => {
+    if (caughtUp) onLive();
+  }, [caughtUp]);
   const choice = useTranscriptChoice(find);
   const { reads, useReads, hits } = choice;
   const marks = useMemo(
@@ -102,6 +106,7 @@ export function Player({ recording, startAt, find, zone, onZone }: PlayerProps):
       <Controls
         {...{ recording, playback, state, speed, skips, reads, zone, useSpeed, useSkips, useReads, onZone }}
         onLink={link}
+        onLive={onLive}
         tell={tell}
         onHelp={() => setHelps(true)}
       />
@@ -218,13 +223,14 @@ interface ControlProps {
   readonly useReads: (reads: boolean) => void;
   readonly onZone: () => void;
   readonly onLink: () => void;
+  readonly onLive: (() => void) | undefined;
   readonly tell: (text: string) => void;
   readonly onHelp: () => void;
 }
 
 function Controls(props: ControlProps): JSX.Element {
   const { recording, playback, state, speed, skips, reads, zone } = props;
-  const { useSpeed, useSkips, useReads, onZone, onLink, onHelp, tell } = props;
+  const { useSpeed, useSkips, useReads, onZone, onLink, onLive, onHelp, tell } = props;
   return (
     <div class="controls">
       <button
@@ -250,6 +256,11 @@ function Controls(props: ControlProps): JSX.Element {
         <input type="checkbox" checked={skips} onChange={(event) => useSkips(event.currentTarget.checked)} />{' '}
         skip idle time
       </label>
+      {onLive === undefined ? null : (
+        <button type="button" class="live" onClick={onLive}>
+          To live
+        </button>
+      )}
       <span class="spacer" />
       <button type="button" aria-pressed={reads} onClick={() => useReads(!reads)}>
         Transcript
@@ -262,58 +273,6 @@ function Controls(props: ControlProps): JSX.Element {
         ?
       </button>
     </div>
-  );
-}
-
-/** What a recorder gives out; in an exported file that is all there already. */
-function TakeAway({
-  recording,
-  onLink,
-  tell,
-}: {
-  readonly recording: ListedRecording;
-  readonly onLink: () => void;
-  readonly tell: (text: string) => void;
-}): JSX.Element | null {
-  const { exportRecording } = useContext(Recorder);
-  const [exporting, setExporting] = useState<AbortController>();
-  useEffect(() => () => exporting?.abort(), [exporting]);
-  if (exportRecording === undefined) return null;
-  const run = (stop: AbortController): void => {
-    const onProgress = (share: number): void => tell(`Exporting: ${Math.floor(share * 100)} %.`);
-    onProgress(0);
-    exportRecording(recording, stop.signal, onProgress)
-      .then((file) => {
-        saveFile(`${recording.id}.html`, file);
-        tell(`Exported as ${recording.id}.html.`);
-      })
-      .catch((error: unknown) => {
-        if (!stop.signal.aborted) tell(error instanceof Error ? error.message : String(error));
-      })
-      .finally(() => setExporting(undefined));
-    setExporting(stop);
-  };
-  return (
-    <>
-      <button type="button" onClick={onLink}>
-        Link to this moment
-      </button>
-      <a
-        class="button"
-        href={castAddress(recording.id, { watched: false })}
-        download={`${recording.id}.cast`}
-      >
-        Download
-      </a>
-      <button
-        type="button"
-        title="One file that plays without a recorder, with its evidence"
-        disabled={exporting !== undefined}
-        onClick={() => run(new AbortController())}
-      >
-        Export
-      </button>
-    </>
   );
 }
 

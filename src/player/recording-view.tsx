@@ -12,6 +12,7 @@ import { Player } from './player.tsx';
 
 /** How often it is asked whether a running session has ended. */
 const LIVE_REFRESH_MS = 2000;
+const LOOK_BACK_SECONDS = 30;
 
 /** One recording: the player or the live view, and what is known about the session. */
 export function RecordingView({
@@ -28,6 +29,8 @@ export function RecordingView({
   const [recording, setRecording] = useState<ListedRecording>();
   const [problem, setProblem] = useState<string>();
   const [zone, setZone] = useZone();
+  /** Of a session that runs and is looked back in: how long it lasted when that began. */
+  const [back, setBack] = useState<number>();
   /** Who watched a session to its end stays there. */
   const wasLive = useRef(false);
   useEffect(() => scrollTo(0, 0), [id]);
@@ -68,15 +71,26 @@ export function RecordingView({
         {whereText(recording)} <span class={`badge state-${recording.state}`}>{stateText(recording)}</span>
       </h1>
       {recording.exitMessage === undefined ? null : <p class="notice warning">{recording.exitMessage}</p>}
-      {recording.state === 'open' ? (
-        <LiveScreen recording={recording} />
+      {recording.state === 'open' && back === undefined ? (
+        <LiveScreen recording={recording} onLookBack={setBack} />
       ) : (
         <Player
-          recording={recording}
-          startAt={wasLive.current ? recording.durationSeconds : startAt}
+          recording={
+            recording.state === 'open' && back !== undefined
+              ? { ...recording, durationSeconds: back }
+              : recording
+          }
+          startAt={
+            back !== undefined
+              ? Math.max(0, back - LOOK_BACK_SECONDS)
+              : wasLive.current
+                ? recording.durationSeconds
+                : startAt
+          }
           find={find}
           zone={zone}
           onZone={() => setZone(zone === 'utc' ? 'local' : 'utc')}
+          onLive={recording.state === 'open' ? () => setBack(undefined) : undefined}
         />
       )}
       <Facts recording={recording} zone={zone} />

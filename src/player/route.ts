@@ -1,7 +1,8 @@
-/** The page's address: `#/` is the list with its filter, `#/r/<id>` one recording. Pure. */
+/** The page's address: `#/` is the list with its filter, `#/r/<id>` one recording, `#/live` what runs now. Pure. */
 import { EMPTY_FILTER, type Filter } from './archive.ts';
 
 export type Route =
+  | { readonly view: 'wall' }
   | { readonly view: 'list'; readonly filter: Filter }
   | {
       readonly view: 'recording';
@@ -24,12 +25,14 @@ export function parseRoute(hash: string): Route {
       ...(find === '' ? {} : { find }),
     };
   }
+  if (path === '/live') return { view: 'wall' };
   const filter: Record<string, string> = { ...EMPTY_FILTER };
   for (const name of Object.keys(EMPTY_FILTER)) filter[name] = parameters.get(name) ?? '';
   return { view: 'list', filter: { ...EMPTY_FILTER, ...filter } };
 }
 
 export function formatRoute(route: Route): string {
+  if (route.view === 'wall') return '#/live';
   if (route.view === 'recording') {
     const { id, at, find } = route;
     const parameters = new URLSearchParams({

@@ -5,7 +5,7 @@ import type { PlayIndex } from '../screen/play-index.ts';
 import { createTerminal } from '../screen/terminal.ts';
 import { readFrame, readPlayIndex } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { openCast } from './cast-source.ts';
+import { openCast, type OpenCast } from './cast-source.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
 import { createScreenView } from './screen-view.ts';
 
@@ -34,6 +34,7 @@ const NOTHING: PlaybackState = {
   problem: undefined,
 };
 const INDEX_RETRY_MS = 1000;
+const GROW_MS = 1000;
 
 /** Plays into `element` for as long as it is there. */
 export function usePlayback(element: HTMLElement | null, options: PlayedOptions): Played {
@@ -44,6 +45,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
   const [state, setState] = useState(NOTHING);
   const [index, setIndex] = useState<PlayIndex>();
   const [progress, setProgress] = useState<number>();
+  const isGrowing = recording.state === 'open';
   const first = useRef({ startAt, autoPlay });
 
   useEffect(() => {
@@ -51,7 +53,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
     const gone = new AbortController();
     const stop = (): void => gone.abort();
     const run = async (): Promise<void> => {
-      const opened = await openCast(ask, id, gone.signal);
+      const opened = await openCast(ask, id, gone.signal, isGrowing);
       if (gone.signal.aborted) return;
       const { start } = opened;
       const terminal = createTerminal({ ...start.size, completesLineFeeds: start.withoutTerminal });
@@ -83,6 +85,8 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
       gone.signal.addEventListener('abort', () => {
         cancelAnimationFrame(frame);
         fitting.stop();
+        // a session that ends is gone on with where it was watched
+        first.current = { startAt: made.state.position, autoPlay: made.state.playing };
         made.dispose();
         view.dispose();
         terminal.dispose();
@@ -90,6 +94,10 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
       setPlayback(made);
       void made.seek(first.current.startAt ?? 0);
       if (first.current.autoPlay) made.play();
+      if (isGrowing) {
+        await growWith(opened, made, gone.signal);
+        return;
+      }
       await followIndex(ask, id, gone.signal, setProgress, (found) => {
         made.useFrames(found.frames, found.seconds);
         setIndex(found);
@@ -104,8 +112,20 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
         });
     });
     return stop;
-  }, [element, id]);
+  }, [element, id, isGrowing]);
   return { playback, state, index, progress };
+}
+
+/** Keeps a playback up to date with a session that runs, until it is given up. */
+async function growWith({ refresh }: OpenCast, playback: Playback, signal: AbortSignal): Promise<void> {
+  const { seconds } = playback.state;
+  const since = performance.now();
+  while (!signal.aborted) {
+    await new Promise((resolve) => setTimeout(resolve, GROW_MS));
+    // a recorder that is away for a moment is asked again
+    await refresh().catch(() => undefined);
+    if (!signal.aborted) playback.grow(seconds + (performance.now() - since) / 1000);
+  }
 }
 
 /** Asks until there is one, or none to be had. */

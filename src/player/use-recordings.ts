@@ -2,7 +2,7 @@
  * The list of recordings as a hook. What was loaded stays loaded: it is brought up to date from its top, and found again,
  * with the place in it, by whoever comes back.
  */
-import { useContext, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { listRecordings, type Filter } from './archive.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
@@ -32,11 +32,20 @@ const LOADING: ListState = {
 };
 
 /** By filter: what was shown last, and where the page stood. */
-const kept = new Map<string, { state: ListState; scroll: number }>();
+const kept = new Map<string, Kept>();
+
+interface Kept {
+  readonly state: ListState;
+  readonly scroll: number;
+  readonly heights: Map<number, number>;
+}
 
 export interface Recordings {
   readonly state: ListState;
+  /** Asks for older ones, unless that is under way or there are none. */
   readonly more: () => void;
+  /** Of the chunks of rows, see `recording-rows`. */
+  readonly heights: Map<number, number>;
 }
 
 export function useRecordings(filter: Filter): Recordings {
@@ -46,6 +55,7 @@ export function useRecordings(filter: Filter): Recordings {
   const current = useRef(state);
   current.current = state;
   const abort = useRef<AbortController>(undefined);
+  const heights = useMemo(() => kept.get(key)?.heights ?? new Map<number, number>(), [key]);
 
   useLayoutEffect(() => {
     const gone = new AbortController();
@@ -78,14 +88,14 @@ export function useRecordings(filter: Filter): Recordings {
       cancelAnimationFrame(restoring);
       removeEventListener('scroll', onScroll);
       gone.abort();
-      keep(key, current.current, scroll);
+      keep(key, { state: current.current, scroll, heights });
     };
   }, [key]);
 
   const more = (): void => {
-    const { next } = current.current;
+    const { next, loading } = current.current;
     const gone = abort.current;
-    if (next === undefined || gone === undefined) return;
+    if (next === undefined || loading || gone === undefined) return;
     setState((old) => ({ ...old, loading: true }));
     load(ask, filter, next, gone.signal, setState).then(
       (page) =>
@@ -100,12 +110,12 @@ export function useRecordings(filter: Filter): Recordings {
       },
     );
   };
-  return { state, more };
+  return { state, more, heights };
 }
 
-function keep(key: string, state: ListState, scroll: number): void {
+function keep(key: string, { state, ...place }: Kept): void {
   kept.delete(key);
-  kept.set(key, { state: { ...state, loading: false, searchedTo: undefined }, scroll });
+  kept.set(key, { state: { ...state, loading: false, searchedTo: undefined }, ...place });
   const [oldest] = kept.keys();
   if (kept.size > MAX_KEPT && oldest !== undefined) kept.delete(oldest);
 }

@@ -3,6 +3,8 @@
 /** Where a cast's bytes come from. */
 export interface CastBytes {
   readonly bytes: number;
+  /** There may be more bytes later on: what is at the end now is no end, and no cut. */
+  readonly isGrowing?: boolean;
   /** Bytes `[start, end)`. */
   read(start: number, end: number, signal: AbortSignal): Promise<Uint8Array>;
 }
@@ -13,7 +15,7 @@ const PIECE_BYTES = 256 * 1024;
 const MAX_LINE_LENGTH = 64 * 1024 * 1024;
 
 export interface CastLines {
-  /** The next ones, without their line feeds; undefined at the end. Rejects when they cannot be read. */
+  /** The next ones, without their line feeds; undefined at the end, of a cast that grows for now. Rejects when they cannot be read. */
   next(): Promise<readonly string[] | undefined>;
   /** After the end: the last line had no line feed. */
   readonly isCut: boolean;
@@ -42,6 +44,7 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
   async function next(): Promise<readonly string[] | undefined> {
     const waiting = ahead ?? fetchNext();
     if (waiting === undefined) {
+      if (cast.isGrowing === true) return undefined;
       const last = rest + decoder.decode();
       rest = '';
       if (last === '') return undefined;

@@ -163,6 +163,14 @@ export class Playback {
     this.#options.onChange();
   }
 
+  /** The session goes on: there may be more to read, and it is known to last until `seconds`. */
+  grow(seconds: number): void {
+    this.#known = Math.max(this.#known, seconds);
+    this.#cursor.isOver = false;
+    this.#ended = false;
+    this.#options.onChange();
+  }
+
   dispose(): void {
     this.#nextWish();
     this.#playing = false;
@@ -254,7 +262,7 @@ export class Playback {
       }
     }
     await flush();
-    if (cursor.next === undefined && cursor.isOver)
+    if (cursor.next === undefined && cursor.isOver && this.#options.cast.isGrowing !== true)
       this.#known = Math.max(cursor.seconds, this.#options.seconds ?? 0);
   }
 

@@ -120,6 +120,44 @@ describe('a playback', () => {
     expect(playback.state.isCut).toBe(false);
   });
 
+  it('goes on with a session that runs, and takes half of a line for no cut', async () => {
+    const bytes = new TextEncoder().encode(`${HEADER}${EVENTS}[70,"o"," four"]\n`);
+    const half = HEADER.length + EVENTS.length - 9;
+    let known = half;
+    const cast: CastBytes = {
+      get bytes() {
+        return known;
+      },
+      isGrowing: true,
+      read: async (start, end) => bytes.subarray(start, end),
+    };
+    const terminal = createTerminal({ columns: 20, rows: 4, completesLineFeeds: false });
+    const playback = new Playback({
+      cast,
+      start: readCastStart(HEADER),
+      headerBytes: HEADER.length,
+      terminal,
+      seconds: 65,
+      loadFrame: async () => '',
+      onChange: () => undefined,
+    });
+    await playback.seek(64);
+    expect(screenText(terminal.emulator)).toBe('one two');
+    expect(playback.state).toMatchObject({ seconds: 65, ended: false, isCut: false, badLines: 0 });
+    known = bytes.length;
+    playback.grow(71);
+    await playback.seek(64);
+    expect(screenText(terminal.emulator)).toBe('one two three');
+    await playback.seek(70);
+    expect(screenText(terminal.emulator)).toBe('one two three four');
+    expect(playback.state).toMatchObject({ seconds: 71, ended: false, problem: undefined });
+    // what it is known to last is over, and so is all that there is by now
+    await playback.seek(71);
+    expect(playback.state.ended).toBe(true);
+    playback.grow(72);
+    expect(playback.state.ended).toBe(false);
+  });
+
   it('steps from one event to the next', async () => {
     const { playback, text } = open(EVENTS);
     await playback.seek(0);

@@ -350,8 +350,8 @@ describe('the list', () => {
     expect(await close(page)).toEqual([]);
   });
 
-  it('keeps what was loaded, and the place in it', async () => {
-    for (let count = 0; count < 120; count += 1)
+  it('loads on while somebody scrolls, has few rows in the page, and keeps the place', async () => {
+    for (let count = 0; count < 700; count += 1)
       archive().add({
         command: `run ${count}`,
         columns: 80,
@@ -360,21 +360,53 @@ describe('the list', () => {
         user: 'many@example.com',
       });
     const page = await open('#/?user=many@example.com', LAPTOP);
-    const rows = page.locator('tbody tr');
-    await expect.poll(() => rows.count()).toBe(50);
-    await page.getByText('Older recordings').click();
-    await expect.poll(() => rows.count()).toBe(100);
-    await rows.nth(90).scrollIntoViewIfNeeded();
+    const rows = page.locator('tbody tr[aria-rowindex]');
+    await rows.nth(49).waitFor();
+    // nobody has scrolled: nothing more is looked through
+    expect(await rows.count()).toBe(50);
+    await expect
+      .poll(
+        async () => {
+          await page.evaluate('scrollTo(0, document.body.scrollHeight)');
+          return page.getByText('run 0', { exact: true }).count();
+        },
+        { timeout: 60_000 },
+      )
+      .toBe(1);
+    await page.getByText('700 recordings', { exact: true }).waitFor();
+    expect(await rows.count()).toBeLessThan(300);
+    expect(await page.locator('table').getAttribute('aria-rowcount')).toBe('701');
+    const wanted = page.getByText('run 300', { exact: true });
+    await expect
+      .poll(
+        async () => {
+          await page.evaluate('scrollBy(0, -600)');
+          return wanted.count();
+        },
+        { timeout: 60_000 },
+      )
+      .toBe(1);
+    await wanted.scrollIntoViewIfNeeded();
     const before = await page.evaluate<number>('scrollY');
-    await rows.nth(90).locator('a').click();
+    await page.locator('tr', { has: wanted }).locator('a').click();
     await ready(page);
     await page.goBack();
-    await expect.poll(() => rows.count()).toBe(100);
-    await expect.poll(() => page.evaluate<number>('scrollY')).toBe(before);
+    await expect.poll(() => page.evaluate<number>('scrollY'), { timeout: 10_000 }).toBe(before);
+    await wanted.waitFor();
     // and is still brought up to date
     archive().add({ command: 'the newest', columns: 80, rows: 24, events: [], user: 'many@example.com' });
-    await rows.first().getByText('the newest').waitFor({ timeout: 15_000 });
-    expect(await rows.count()).toBe(101);
+    await page.getByText('701 recordings', { exact: true }).waitFor({ timeout: 15_000 });
+    await page.evaluate('scrollTo(0, 0)');
+    await rows.first().getByText('the newest').waitFor();
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('has a button for whoever does not scroll', async () => {
+    const page = await open('#/?user=many@example.com', LAPTOP);
+    const rows = page.locator('tbody tr[aria-rowindex]');
+    await rows.nth(49).waitFor();
+    await page.getByRole('button', { name: 'Older recordings' }).press('Enter');
+    await page.getByText(/^[2-6]50 recordings so far$/).waitFor();
     expect(await close(page)).toEqual([]);
   });
 

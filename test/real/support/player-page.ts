@@ -27,12 +27,12 @@ export interface PlayerRig {
 }
 
 /** For one file of tests; there while they run. */
-export function setUpPlayer(): PlayerRig {
+export function setUpPlayer(options: Parameters<typeof startCastArchive>[0] = {}): PlayerRig {
   let browser: Browser;
   let archive: CastArchive;
   const opened: Complaints[] = [];
   beforeAll(async () => {
-    archive = await startCastArchive();
+    archive = await startCastArchive(options);
     browser = await openBrowser();
   });
   afterAll(async () => {

@@ -1,0 +1,59 @@
+/** What can be taken along of a recording that is looked at. */
+import type { JSX } from 'preact';
+import { useContext, useEffect, useState } from 'preact/hooks';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import { castAddress } from './archive.ts';
+import { Recorder } from './recorder-context.ts';
+import { saveFile } from './save-file.ts';
+
+/** What a recorder gives out; in an exported file that is all there already. */
+export function TakeAway({
+  recording,
+  onLink,
+  tell,
+}: {
+  readonly recording: ListedRecording;
+  readonly onLink: () => void;
+  readonly tell: (text: string) => void;
+}): JSX.Element | null {
+  const { exportRecording } = useContext(Recorder);
+  const [exporting, setExporting] = useState<AbortController>();
+  useEffect(() => () => exporting?.abort(), [exporting]);
+  if (exportRecording === undefined) return null;
+  const run = (stop: AbortController): void => {
+    const onProgress = (share: number): void => tell(`Exporting: ${Math.floor(share * 100)} %.`);
+    onProgress(0);
+    exportRecording(recording, stop.signal, onProgress)
+      .then((file) => {
+        saveFile(`${recording.id}.html`, file);
+        tell(`Exported as ${recording.id}.html.`);
+      })
+      .catch((error: unknown) => {
+        if (!stop.signal.aborted) tell(error instanceof Error ? error.message : String(error));
+      })
+      .finally(() => setExporting(undefined));
+    setExporting(stop);
+  };
+  return (
+    <>
+      <button type="button" onClick={onLink}>
+        Link to this moment
+      </button>
+      <a
+        class="button"
+        href={castAddress(recording.id, { watched: false })}
+        download={`${recording.id}.cast`}
+      >
+        Download
+      </a>
+      <button
+        type="button"
+        title="One file that plays without a recorder, with its evidence"
+        disabled={exporting !== undefined || recording.state === 'open'}
+        onClick={() => run(new AbortController())}
+      >
+        Export
+      </button>
+    </>
+  );
+}

@@ -1,0 +1,123 @@
+/** Sessions that run, in a real browser: several side by side, one with its history, and their ends. */
+import { describe, expect, it } from 'vitest';
+import { openUpload, HEADER, UPLOADER, type Upload } from '../../tsrecorder/recorder-rig.ts';
+import { accessibilityFaults } from '../support/axe.ts';
+import { LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.ts';
+
+const { archive, open, close } = setUpPlayer({ identify: async () => UPLOADER });
+
+/** A session that has begun, in the pod of that name. */
+async function begin(pod: string): Promise<Upload> {
+  const upload = openUpload({ url: archive().url });
+  upload.write(HEADER.replace('web-0', pod));
+  upload.write(`[0.1,"o","this is ${pod}\\r\\n"]\n`);
+  await expect
+    .poll(async () => {
+      const response = await fetch(`${archive().url}/api/v1/recordings?state=open&pod=${pod}`);
+      return ((await response.json()) as { recordings: unknown[] }).recordings.length;
+    })
+    .toBe(1);
+  return upload;
+}
+
+async function end(upload: Upload): Promise<void> {
+  upload.write(`${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 1, outputLines: 1 })}\n`);
+  upload.end();
+  await upload.over;
+  upload.close();
+}
+
+describe('the wall', () => {
+  it('shows each session as it is now, marks those that end, and takes in those that begin', async () => {
+    const [one, two] = [await begin('wall-1'), await begin('wall-2')];
+    const page = await open('#/', { ...LAPTOP, reducedMotion: 'reduce' });
+    await page.getByRole('link', { name: 'Live' }).click();
+    const tile = (pod: string): ReturnType<typeof page.locator> => page.locator('.tile', { hasText: pod });
+    await tile('wall-1').locator('.terminal').getByText('this is wall-1').waitFor();
+    await tile('wall-2').locator('.terminal').getByText('this is wall-2').waitFor();
+    await page.getByText('2 running', { exact: true }).waitFor();
+    one.write('[1,"o","and more"]\n');
+    await tile('wall-1').locator('.terminal').getByText('and more').waitFor();
+    await end(one);
+    await page.getByText('1 running, 1 over').waitFor({ timeout: 15_000 });
+    await tile('wall-1').locator('.badge', { hasText: 'over' }).waitFor();
+    await tile('wall-1').getByText('The session is over.').waitFor();
+    await tile('wall-1').locator('.terminal').getByText('and more').waitFor();
+    const three = await begin('wall-3');
+    await tile('wall-3').locator('.terminal').getByText('this is wall-3').waitFor({ timeout: 15_000 });
+    expect(await accessibilityFaults(page)).toEqual([]);
+    await page.screenshot({ path: shot('wall'), fullPage: true });
+    const phone = await open('#/live', { ...PHONE, reducedMotion: 'reduce' });
+    await phone.locator('.tile').first().waitFor();
+    expect(await phone.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+    await phone.screenshot({ path: shot('wall-phone'), fullPage: true });
+    await phone.context().close();
+    // the keyboard goes from tile to tile
+    await page.getByRole('link', { name: 'wall-2' }).press('Enter');
+    await page.locator('.terminal').getByText('this is wall-2').waitFor();
+    await end(two);
+    await end(three);
+    await page.goto(`${archive().url}/#/live`);
+    await page.getByText('No session is running.').waitFor({ timeout: 15_000 });
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('a session that runs', () => {
+  it('can be looked back in while it goes on, and is live again', async () => {
+    const upload = await begin('shift-1');
+    for (let at = 1; at < 100; at += 1) upload.write(`[${at},"o","second ${at}\\r\\n"]\n`);
+    const page = await open('#/live', { ...LAPTOP, reducedMotion: 'reduce' });
+    await page.getByRole('link', { name: 'shift-1' }).click();
+    const screen = page.locator('.terminal');
+    await screen.getByText('second 99').waitFor();
+    await page.getByRole('button', { name: 'Look back' }).click();
+    await ready(page);
+    await page.getByRole('button', { name: 'To live' }).waitFor();
+    // half a minute earlier, and no further
+    const shown = async (): Promise<number> =>
+      Number(
+        (await screen.textContent())
+          ?.match(/second (\d+)/g)
+          ?.at(-1)
+          ?.slice(7),
+      );
+    await expect.poll(shown, { timeout: 5000 }).toBeGreaterThanOrEqual(65);
+    expect(await shown()).toBeLessThan(80);
+    await page.locator('.position input').fill('10.5');
+    await page.keyboard.press('Enter');
+    await expect.poll(shown, { timeout: 5000 }).toBe(10);
+    await page.screenshot({ path: shot('look-back'), fullPage: true });
+    // what comes meanwhile is there when it is reached
+    upload.write('[101,"o","came later\\r\\n"]\n');
+    await page.locator('.position input').fill('96.5');
+    await page.keyboard.press('Enter');
+    await page.keyboard.press(' ');
+    await screen.getByText('came later').waitFor({ timeout: 20_000 });
+    // idle time passes quickly, so it catches up by itself
+    await page.getByText('Following the session.').waitFor({ timeout: 20_000 });
+    upload.write('[102,"o","and live again"]\n');
+    await screen.getByText('and live again').waitFor();
+    expect(await close(page)).toEqual([]);
+    await end(upload);
+  });
+
+  it('that ends while it is looked back in stays where it is', async () => {
+    const upload = await begin('shift-2');
+    for (let at = 1; at < 60; at += 1) upload.write(`[${at},"o","second ${at}\\r\\n"]\n`);
+    const page = await open('#/live', { ...LAPTOP, reducedMotion: 'reduce' });
+    await page.getByRole('link', { name: 'shift-2' }).click();
+    await page.locator('.terminal').getByText('second 59').waitFor();
+    await page.getByRole('button', { name: 'Look back' }).click();
+    await ready(page);
+    await page.locator('.position input').fill('20.5');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => page.locator('.position input').inputValue()).toBe('0:20.5');
+    await end(upload);
+    await page.locator('.strip').waitFor({ timeout: 15_000 });
+    await expect.poll(() => page.locator('.position input').inputValue()).toBe('0:20.5');
+    await page.locator('.terminal').getByText('second 20').waitFor();
+    expect(await page.getByRole('button', { name: 'To live' }).count()).toBe(0);
+    expect(await close(page)).toEqual([]);
+  });
+});
