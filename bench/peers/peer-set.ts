@@ -1,7 +1,12 @@
 /** The peers of a run, each started when the first case wants it. */
 import type { Bench } from '../harness/bench.ts';
 import { PeerMissingError } from './missing.ts';
-import { startPeer, type Peer, type PeerName } from './peer.ts';
+import type { Peer, PeerName } from './peer.ts';
+import { startGo } from './go.ts';
+import { startHaproxy } from './haproxy.ts';
+import { startNginx } from './nginx.ts';
+import { startReference } from './reference.ts';
+import { isTailcast, startTailcast } from './tailcast.ts';
 
 export class PeerSet {
   /** Who could not be had, and why. */
@@ -56,5 +61,25 @@ export class PeerSet {
       this.missing.set(name, error.message);
       return undefined;
     }
+  }
+}
+
+/** Starts a peer. @throws PeerMissingError when it cannot be had here */
+function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
+  if (isTailcast(name)) return startTailcast(name, bench);
+  switch (name) {
+    case 'direct':
+      return Promise.resolve({ name, target: bench.upstream, pids: () => [] });
+    case 'go':
+    case 'go-default':
+    case 'go-h2':
+      return startGo(name, bench);
+    case 'nginx':
+      return startNginx(bench);
+    case 'haproxy':
+      return startHaproxy(bench);
+    case 'reference':
+    case 'reference-recorded':
+      return startReference(name, bench);
   }
 }

@@ -1,11 +1,6 @@
 /** What a benchmark compares: processes that stand between the load and the API server, or nothing at all. */
 import type { Target } from '../programs/plan.ts';
-import type { Bench, RunningRecorder } from '../harness/bench.ts';
-import { startGo } from './go.ts';
-import { startHaproxy } from './haproxy.ts';
-import { startNginx } from './nginx.ts';
-import { startReference } from './reference.ts';
-import { isTailcast, startTailcast } from './tailcast.ts';
+import type { RunningRecorder } from '../harness/bench.ts';
 
 /** The gateway of the other checkout of `--before`, and the recorder of that checkout. */
 export type BeforeName = `before${'' | '-2' | '-recorded' | '-plain-recorded' | '-durable-first'}`;
@@ -45,26 +40,6 @@ export interface Peer {
   readonly spread?: boolean;
   /** Starts it anew, with nothing of what it has used so far; none where that makes no difference. */
   readonly restart?: () => Promise<Peer>;
-}
-
-/** Starts a peer. @throws PeerMissingError when it cannot be had here */
-export function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
-  if (isTailcast(name)) return startTailcast(name, bench);
-  switch (name) {
-    case 'direct':
-      return Promise.resolve({ name, target: bench.upstream, pids: () => [] });
-    case 'go':
-    case 'go-default':
-    case 'go-h2':
-      return startGo(name, bench);
-    case 'nginx':
-      return startNginx(bench);
-    case 'haproxy':
-      return startHaproxy(bench);
-    case 'reference':
-    case 'reference-recorded':
-      return startReference(name, bench);
-  }
 }
 
 const COUNTERPARTS: Partial<Record<PeerName, BeforeName>> = {

@@ -1,6 +1,6 @@
-import { LOG_LEVELS } from './log-levels.ts';
+import { logLevelSetting } from './role-settings.ts';
 import { setting, type SettingValues } from './settings.ts';
-import { listenAddress, loopback, oneOf, optionalText } from './values.ts';
+import { listenAddress, loopback, optionalText } from './values.ts';
 
 /** Everything `tailcast demo` (`npm start`) can be told. All listeners are on loopback. */
 export const DEMO_SETTINGS = {
@@ -20,7 +20,7 @@ export const DEMO_SETTINGS = {
     '<directory>',
   ),
   login: setting('the identity everybody has in the demo', optionalText, 'demo@example.com', '<login>'),
-  logLevel: setting('least important level that is logged', oneOf(...LOG_LEVELS), 'warn', '<level>'),
+  logLevel: logLevelSetting('warn'),
 };
 
 export type DemoConfig = SettingValues<typeof DEMO_SETTINGS>;

@@ -1,4 +1,4 @@
-import { LOG_LEVELS } from './log-levels.ts';
+import { API_SERVER_SETTINGS, logLevelSetting, opsListenSetting } from './role-settings.ts';
 import { setting, type SettingValues } from './settings.ts';
 import {
   byteSize,
@@ -6,7 +6,6 @@ import {
   listenAddress,
   loopback,
   oneOf,
-  optionalListenAddress,
   optionalText,
   orAuto,
   originList,
@@ -24,18 +23,7 @@ export const GATEWAY_SETTINGS = {
     'auth',
     '<auth|noauth>',
   ),
-  kubeconfig: setting(
-    'kubeconfig of the API server; default: in-cluster account',
-    optionalText,
-    undefined,
-    '<file>',
-  ),
-  context: setting(
-    'context of the kubeconfig; default: its current-context',
-    optionalText,
-    undefined,
-    '<name>',
-  ),
+  ...API_SERVER_SETTINGS,
   identity: setting(
     'who says who is calling: tailscaled, or one fixed identity for loopback listeners',
     oneOf('tailscale', 'static'),
@@ -234,12 +222,7 @@ export const GATEWAY_SETTINGS = {
     '<true|false>',
   ),
   workers: setting('processes that share the port; auto: one for each CPU', workerCount, 1, '<n|auto>'),
-  opsListen: setting(
-    'address of /livez, /readyz and /metrics, or off',
-    optionalListenAddress,
-    loopback(9002),
-    '<host:port|off>',
-  ),
+  opsListen: opsListenSetting(9002),
   accessLog: setting('write one line per request', flag, true, '<true|false>'),
   drainSeconds: setting(
     'how long running sessions may go on after a stop',
@@ -247,7 +230,7 @@ export const GATEWAY_SETTINGS = {
     30,
     '<n>',
   ),
-  logLevel: setting('least important level that is logged', oneOf(...LOG_LEVELS), 'info', '<level>'),
+  logLevel: logLevelSetting('info'),
 };
 
 export type GatewayConfig = SettingValues<typeof GATEWAY_SETTINGS>;

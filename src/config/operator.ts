@@ -1,16 +1,6 @@
-import { LOG_LEVELS } from './log-levels.ts';
+import { API_SERVER_SETTINGS, logLevelSetting, opsListenSetting } from './role-settings.ts';
 import { setting, type SettingValues } from './settings.ts';
-import {
-  flag,
-  loopback,
-  oneOf,
-  optionalListenAddress,
-  optionalText,
-  text,
-  textList,
-  webAddress,
-  wholeNumber,
-} from './values.ts';
+import { flag, oneOf, optionalText, text, textList, webAddress, wholeNumber } from './values.ts';
 
 /** Everything `tailcast operator` can be told. */
 export const OPERATOR_SETTINGS = {
@@ -20,18 +10,7 @@ export const OPERATOR_SETTINGS = {
     undefined,
     '<name>',
   ),
-  kubeconfig: setting(
-    'kubeconfig of the API server; default: in-cluster account',
-    optionalText,
-    undefined,
-    '<file>',
-  ),
-  context: setting(
-    'context of the kubeconfig; default: its current-context',
-    optionalText,
-    undefined,
-    '<name>',
-  ),
+  ...API_SERVER_SETTINGS,
   control: setting(
     'whose API makes auth keys and removes nodes',
     oneOf('tailscale', 'headscale'),
@@ -119,13 +98,8 @@ export const OPERATOR_SETTINGS = {
   workers: setting('resources worked on at the same time', wholeNumber(1, 64), 4, '<n>'),
   resyncSeconds: setting('how often every resource is looked at anyway', wholeNumber(1, 86_400), 600, '<n>'),
   dryRun: setting('print the objects of every resource as YAML, change nothing, and end', flag, false),
-  opsListen: setting(
-    'address of /livez, /readyz and /metrics, or off',
-    optionalListenAddress,
-    loopback(9004),
-    '<host:port|off>',
-  ),
-  logLevel: setting('least important level that is logged', oneOf(...LOG_LEVELS), 'info', '<level>'),
+  opsListen: opsListenSetting(9004),
+  logLevel: logLevelSetting('info'),
 };
 
 export type OperatorConfig = SettingValues<typeof OPERATOR_SETTINGS>;

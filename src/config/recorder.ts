@@ -1,5 +1,5 @@
 import { ARCHIVE_FORMATS } from './archive-formats.ts';
-import { LOG_LEVELS } from './log-levels.ts';
+import { logLevelSetting, opsListenSetting } from './role-settings.ts';
 import { setting, type SettingValues } from './settings.ts';
 import {
   byteSize,
@@ -184,14 +184,9 @@ export const RECORDER_SETTINGS = {
     1,
     '<n|auto>',
   ),
-  opsListen: setting(
-    'address of /livez, /readyz and /metrics, or off',
-    optionalListenAddress,
-    loopback(9003),
-    '<host:port|off>',
-  ),
+  opsListen: opsListenSetting(9003),
   drainSeconds: setting('how long running uploads may go on after a stop', wholeNumber(0, 86_400), 10, '<n>'),
-  logLevel: setting('least important level that is logged', oneOf(...LOG_LEVELS), 'info', '<level>'),
+  logLevel: logLevelSetting('info'),
 };
 
 export type RecorderConfig = SettingValues<typeof RECORDER_SETTINGS>;

@@ -8,7 +8,7 @@ import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { environmentName, flagName, readSettings, type SettingSources } from '../../src/config/settings.ts';
 import { byteSize, listenAddress, originList, textList, wholeNumber } from '../../src/config/values.ts';
-import { LOG_LEVELS } from '../../src/config/log-levels.ts';
+import { LOG_LEVELS } from '../../src/config/role-settings.ts';
 import { LOG_LEVELS as LOGGER_LEVELS } from '../../src/observe/logger.ts';
 import { TailcastError } from '../../src/errors.ts';
 

@@ -1,0 +1,37 @@
+/** Settings that mean the same in several roles. */
+import { setting, type Setting } from './settings.ts';
+import { loopback, oneOf, optionalListenAddress, optionalText, type ListenAddress } from './values.ts';
+
+/** Levels in the order of noise; the logger in `observe/` knows the same ones. */
+export const LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug', 'trace'] as const;
+type LogLevel = (typeof LOG_LEVELS)[number];
+
+/** The cluster that a role works for. */
+export const API_SERVER_SETTINGS = {
+  kubeconfig: setting(
+    'kubeconfig of the API server; default: in-cluster account',
+    optionalText,
+    undefined,
+    '<file>',
+  ),
+  context: setting(
+    'context of the kubeconfig; default: its current-context',
+    optionalText,
+    undefined,
+    '<name>',
+  ),
+};
+
+/** @param port by default, on loopback */
+export function opsListenSetting(port: number): Setting<ListenAddress | undefined> {
+  return setting(
+    'address of /livez, /readyz and /metrics, or off',
+    optionalListenAddress,
+    loopback(port),
+    '<host:port|off>',
+  );
+}
+
+export function logLevelSetting(fallback: LogLevel): Setting<LogLevel> {
+  return setting('least important level that is logged', oneOf(...LOG_LEVELS), fallback, '<level>');
+}
