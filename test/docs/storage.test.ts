@@ -50,7 +50,7 @@ describe('docs/storage.md', () => {
     expect(allowed.toSorted()).toEqual([...new Set(Object.values(ACTIONS).flat())].toSorted());
   });
 
-  const rows = [...page.matchAll(/^\| ([^|]+) \| (`--[^|]+) \|/gm)].map(
+  const rows = [...page.matchAll(/^\| ([^|]+?) +\| (`--[^|]+) \|/gm)].map(
     ([, name = '', settings = '']) => [name, settings] as const,
   );
 
