@@ -10,7 +10,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { parse } from 'yaml';
+import { parse, parseAllDocuments } from 'yaml';
 import { z } from 'zod';
 import { readBaseLock } from '../../scripts/release/base-packages.ts';
 import { imageSettings, readDockerfile } from '../../scripts/release/dockerfile.ts';
@@ -27,6 +27,14 @@ import { ERROR_TABLE } from '../../src/errors.ts';
 
 const manifest = readManifest();
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+type Values = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+/** What Argo CD's Application and Flux's HelmRelease have of a chart's values. */
+interface Example {
+  readonly spec: {
+    readonly values?: Values;
+    readonly source?: { readonly helm?: { readonly valuesObject?: Values } };
+  };
+}
 const TABLES = { gateway: GATEWAY_SETTINGS, recorder: RECORDER_SETTINGS } as const;
 
 describe('package.json is the one place', () => {
@@ -196,6 +204,28 @@ describe('what is delivered to start from', () => {
       expect(() => readSettings(TABLES[role], sources)).not.toThrow();
     },
   );
+});
+
+describe('docs/host.md', () => {
+  const blocks = [...read('docs/host.md').matchAll(/^```yaml\n([^]*?)^```/gm)].map(([, text = '']) => text);
+  const parsed = blocks.flatMap((text) => parseAllDocuments(text));
+
+  it('gives Argo CD and Flux the chart by its name, and values that it has', () => {
+    expect(parsed.flatMap(({ errors }) => errors)).toEqual([]);
+    const documents = parsed.map((document) => document.toJS() as Example);
+    const text = JSON.stringify(documents);
+    const chart = parse(read('deploy/chart/tailcast/Chart.yaml')) as { name: string; version: string };
+    expect(text).toContain(`"chart":"${chart.name}","targetRevision":"${chart.version}"`);
+    expect(text).toContain(`"url":"oci://REGISTRY/charts/${chart.name}","ref":{"tag":"${chart.version}"}`);
+    const known = parse(read('deploy/chart/tailcast/values.yaml')) as Values;
+    const examples = documents
+      .map(({ spec }) => spec.values ?? spec.source?.helm?.valuesObject)
+      .filter((values) => values !== undefined);
+    expect(examples).toHaveLength(2);
+    for (const values of examples)
+      for (const [part, settings] of Object.entries(values))
+        for (const name of Object.keys(settings)) expect(known[part], `${part}.${name}`).toHaveProperty(name);
+  });
 });
 
 describe('docs/troubleshooting.md', () => {
