@@ -67,7 +67,8 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/proxy-group.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'],
   },
-  install: { file: 'suites/install.test.ts', peers: ['kubernetes-1.36', 'helm'] },
+  upgrade: { file: 'suites/upgrade.test.ts', peers: [] },
+  install: { file: 'suites/install.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'helm'] },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
   player: ['player', 'player-export', 'player-live'].map((name) => ({

@@ -101,7 +101,7 @@ export function run(program: string, args: readonly string[], input?: string, cw
     encoding: 'utf8',
     input: input ?? '',
     maxBuffer: 64 * 1024 ** 2,
-    timeout: 60_000,
+    timeout: 180_000,
   });
   if (error !== undefined) throw error;
   return { code: status ?? 1, stdout, stderr };

@@ -24,7 +24,8 @@ import { type Outcome, run } from '../chart/render.ts';
 import { ensurePeer } from '../rig/build.ts';
 import { ensureDebianProgram } from '../rig/debian.ts';
 import { startKubernetes } from '../rig/kubernetes.ts';
-import { type Program, type Rig, createRig } from '../rig/rig.ts';
+import { createPod } from '../cases/case.ts';
+import { type Program, type Rig, createRig, freePort } from '../rig/rig.ts';
 import { expectSuccess, startContainer, unpackImage } from '../support/container.ts';
 import { runInScratchRoot } from '../support/scratch-root.ts';
 
@@ -190,6 +191,31 @@ function linksTo(home: string, programs: readonly string[]): string {
   return folder;
 }
 
+const RECORDER_LISTEN = '127.0.0.1:8181';
+const RECORDER_URL = `http://${RECORDER_LISTEN}/`;
+const GATEWAY_LISTEN = '127.0.0.1:8443';
+
+/** Who everybody is behind a gateway with a static identity: somebody whose shells are recorded there, or not run. */
+function recordedAt(recorder: string): object {
+  const rule = {
+    impersonate: { groups: ['system:masters'] },
+    recorderAddrs: [recorder],
+    enforceRecorder: true,
+  };
+  return {
+    nodeId: 'nIMAGE',
+    nodeName: 'image.test',
+    login: 'image@example.com',
+    capabilities: { 'tailscale.com/cap/kubernetes': [rule] },
+  };
+}
+
+/** What kubectl is told, to say something in a shell behind the gateway. */
+function throughGateway(listen: string, authority: string): readonly string[] {
+  const to = [`--server=https://${listen}`, `--certificate-authority=${authority}`, '--token=unused'];
+  return ['--kubeconfig=/dev/null', ...to, 'exec', 'shell', '--', 'echo', 'first-shell'];
+}
+
 /** The demo, a shell in it that is recorded, and the recording found again. */
 async function firstShell(name: string, env: NodeJS.ProcessEnv, program: string): Promise<void> {
   const variables = Object.entries(env).flatMap(([name, value]) =>
@@ -269,42 +295,55 @@ describe('the image, as a container', () => {
     expect(recorder.program.log()).toContain('recorder ended: code 0');
   });
 
-  it('runs the demo and a gateway before it, and keeps the first recorded shell', async () => {
+  it('keeps the first recorded shell of a real cluster: gateway and recorder, each a container', async () => {
+    const cluster = await startKubernetes(rig);
+    await createPod(cluster, 'shell', { command: ['sleep', 'infinity'] });
     const data = mkdtempSync(join(rig.folder, 'data-'));
     chmodSync(data, 0o777);
-    const demo = startContainer(rig, {
-      name: 'image-demo',
-      bundle,
-      data,
-      args: ['demo', '--directory=/data/demo'],
+    const put = (name: string, text: string): void => writeFileSync(join(data, name), text, { mode: 0o644 });
+    put('kubeconfig', readFileSync(cluster.kubeconfig('image', { token: cluster.tokens.admin }), 'utf8'));
+    const [listen, health, door] = [await freePort(), await freePort(), await freePort()];
+    put('identity.json', JSON.stringify(recordedAt(`127.0.0.1:${listen}`)));
+    // The network of this machine, where the cluster is.
+    const beside = { bundle, data, networkOf: process.pid };
+    const recorder = startContainer(rig, {
+      ...beside,
+      name: 'image-recorder',
+      args: [
+        'recorder',
+        '--identity=loopback',
+        `--listen=127.0.0.1:${listen}`,
+        '--store=/data/recordings',
+        '--ops-listen=off',
+      ],
     });
-    const player = await ready(demo.program, /player: (\S+)/);
-    writeFileSync(
-      join(data, 'identity.json'),
-      JSON.stringify({ nodeId: 'nIMAGE', nodeName: 'image.test', login: 'image@example.com' }),
-    );
+    await ready(recorder.program, /(recorder is ready)/);
     const gateway = startContainer(rig, {
-      name: 'gateway',
-      bundle,
-      data,
-      networkOf: demo.pid(),
+      ...beside,
+      name: 'image-gateway',
       args: [
         'gateway',
-        '--kubeconfig=/data/demo/upstream.kubeconfig',
+        '--kubeconfig=/data/kubeconfig',
         '--identity=static',
         '--static-identity=/data/identity.json',
-        '--listen=127.0.0.1:0',
+        '--state-directory=/data/gateway',
+        '--check-rights=false',
+        `--listen=127.0.0.1:${door}`,
+        `--ops-listen=127.0.0.1:${health}`,
       ],
     });
     await ready(gateway.program, /(gateway is ready)/);
-    expectSuccess(gateway.exec('node', '/app/dist/observe/health-probe.js', 'http://127.0.0.1:9002/livez'));
-    const inside = ['node', '/app/scripts/tailcast.mjs'] as const;
-    expect(expectSuccess(demo.exec(...inside, 'ls', '--recorder', player))).toMatch(/shell/);
-    expect(
-      expectSuccess(demo.exec(...inside, 'play', 'latest', '--speed', '1000', '--recorder', player)).length,
-    ).toBeGreaterThan(0);
-    await gateway.terminate();
-    await demo.terminate();
+    const probe = ['node', '/app/dist/observe/health-probe.js', `http://127.0.0.1:${health}/livez`] as const;
+    expectSuccess(gateway.exec(...probe));
+    const shell = run(kubectl, throughGateway(`127.0.0.1:${door}`, join(data, 'gateway', 'ca', 'ca.crt')));
+    expect(expectSuccess(shell)).toBe('first-shell\n');
+    const ask = (...words: readonly string[]): string => {
+      const told = ['--recorder', `http://127.0.0.1:${listen}/`];
+      return expectSuccess(recorder.exec('node', '/app/scripts/tailcast.mjs', ...words, ...told));
+    };
+    await rig.until('the recording', async () => (/echo first-shell/.test(ask('ls')) ? true : undefined));
+    expect(ask('play', 'latest', '--speed', '1000')).toContain('first-shell');
+    for (const container of [gateway, recorder]) await container.terminate();
   });
 });
 
@@ -326,11 +365,22 @@ describe('the packages for hosts', () => {
       dpkg --force-confdef --force-confold --install /tmp/next.deb
       grep '# mine' /etc/tailcast/recorder.yaml
       cat /var/lib/tailcast-recorder/recording
-      tailcast recorder --identity loopback --listen 127.0.0.1:0 --ops-listen off --store /tmp/recordings > /tmp/log 2>&1 &
-      for second in $(seq 60); do grep -q 'is ready' /tmp/log && break; sleep 1; done
-      cat /tmp/log
-      kill -TERM $!
-      wait $!
+      says() { for turn in $(seq 600); do grep -q "$2" "/tmp/$1" && return; sleep 0.2; done; cat "/tmp/$1"; exit 1; }
+      tailcast demo --directory /tmp/demo > /tmp/demo.log 2>&1 &
+      demo=$!
+      says demo.log player:
+      tailcast recorder --identity loopback --listen ${RECORDER_LISTEN} --store /tmp/recordings > /tmp/recorder.log 2>&1 &
+      recorder=$!
+      says recorder.log 'is ready'
+      echo '${JSON.stringify(recordedAt(RECORDER_LISTEN))}' > /tmp/identity.json
+      tailcast gateway --kubeconfig /tmp/demo/upstream.kubeconfig --identity static --static-identity /tmp/identity.json \\
+        --state-directory /tmp/gateway --check-rights false --listen ${GATEWAY_LISTEN} > /tmp/gateway.log 2>&1 &
+      gateway=$!
+      says gateway.log 'is ready'
+      ${[kubectl, ...throughGateway(GATEWAY_LISTEN, '/tmp/gateway/ca/ca.crt')].join(' ')}
+      for turn in $(seq 300); do tailcast ls --recorder ${RECORDER_URL} | grep 'echo first-shell' && break; sleep 0.2; done
+      cat /tmp/recorder.log
+      for role in $gateway $recorder $demo; do kill -TERM $role; wait $role; done
       dpkg --remove tailcast
       cat /etc/tailcast/recorder.yaml | tail -1
       dpkg --purge tailcast
@@ -340,12 +390,14 @@ describe('the packages for hosts', () => {
     );
     expect(code, stderr).toBe(0);
     expect(stdout).toContain('recorder is ready');
+    expect(stdout).toMatch(/^first-shell$/m);
+    expect(stdout).toMatch(/image@example\.com.*echo first-shell/);
     expect(stdout).toContain('tailcast-gateway:x:');
     expect(stdout.match(/^# mine$/gm)).toHaveLength(2);
     expect(stdout.match(/^kept$/gm)).toHaveLength(2);
     expect(stdout).toContain('recordings stay in /var/lib/tailcast-recorder');
     expect(stdout.trimEnd().endsWith('gone')).toBe(true);
-  });
+  }, 300_000);
 
   it('install and go as RPM too', () => {
     const { code, stdout, stderr } = runInScratchRoot(

@@ -14,6 +14,8 @@ mount -t tmpfs -o mode=0755 layer "$layer"
 mkdir "$layer/upper" "$layer/work" "$layer/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$layer/upper,workdir=$layer/work" "$layer/root"
 mount --bind /proc "$layer/root/proc"
+# loopback, and nothing of this machine's
+ip link set lo up 2>/dev/null || true
 mount --bind /dev "$layer/root/dev"
 mount -t tmpfs run "$layer/root/run"
 mount -t tmpfs tmp "$layer/root/tmp"
@@ -30,10 +32,10 @@ export function runInScratchRoot(scratch: string, files: string, script: string)
   spawnSync('mkdir', ['-p', layer]);
   const { status, stdout, stderr, error } = spawnSync(
     'unshare',
-    ['--mount', '--propagation=private', 'sh', setUp, layer, told, files],
+    ['--mount', '--net', '--propagation=private', 'sh', setUp, layer, told, files],
     {
       encoding: 'utf8',
-      timeout: 170_000,
+      timeout: 280_000,
       env: { PATH: process.env['PATH'], DEBIAN_FRONTEND: 'noninteractive', HOME: '/root' },
     },
   );
