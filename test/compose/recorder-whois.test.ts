@@ -89,14 +89,20 @@ describe('the identities of a recorder', () => {
     const { identify, identifyViewer } = identities(['tag:gateway']);
     const { promise, resolve } = Promise.withResolvers<void>();
     localApi.hold = promise;
-    const viewers = Array.from({ length: 400 }, (_, index) =>
-      identifyViewer({ address: `100.64.1.${index % 200}`, port: index }, signal).catch(() => undefined),
-    );
+    let answered = 0;
+    const viewers = Array.from({ length: 400 }, async (_, index) => {
+      await identifyViewer({ address: `100.64.1.${index % 200}`, port: index }, signal).catch(
+        () => undefined,
+      );
+      answered += 1;
+    });
     await expect.poll(() => localApi.requests.length).toBeGreaterThan(0);
     const uploader = identify(GATEWAY, signal);
     uploader.catch(() => undefined);
     // tailscaled is asked about the uploader although it has answered none of the viewers
     await expect.poll(() => localApi.requests.some(({ url }) => url.includes('100.64.0.5'))).toBe(true);
+    // viewers who have waited too long would give their places up
+    expect(answered).toBe(0);
     resolve();
     expect(await uploader).toMatchObject({ kind: 'accepted' });
     await Promise.all(viewers);

@@ -13,7 +13,11 @@ import { DEMONSTRATIONS, type Check } from './demonstrations.ts';
 const COPIED = ['src', 'test', 'scripts', 'deploy', 'package.json', 'tsconfig.json', 'vitest.config.ts'];
 const root = join(dirname(fileURLToPath(import.meta.url)), '../..');
 const { values } = parseArgs({ options: { only: { type: 'string' } } });
-const REPORT = z.object({ numPassedTests: z.number(), numFailedTests: z.number() });
+const REPORT = z.object({
+  testResults: z.array(
+    z.object({ assertionResults: z.array(z.object({ fullName: z.string(), status: z.string() })) }),
+  ),
+});
 
 function makeCopy(): string {
   const copy = mkdtempSync(join(tmpdir(), 'tailcast-demonstrations-'));
@@ -24,11 +28,11 @@ function makeCopy(): string {
   return copy;
 }
 
-/** How many of the tests of a check pass and fail in the copy; nothing when they cannot be run. */
+/** How many of the tests of a check pass in the copy, and which fail; nothing when they cannot be run. */
 async function runTests(
   copy: string,
   { testFile, test }: Check,
-): Promise<{ readonly passed: number; readonly failed: number } | undefined> {
+): Promise<{ readonly passed: number; readonly failed: readonly string[] } | undefined> {
   const output = join(copy, 'report.json');
   rmSync(output, { force: true });
   const name = test.replaceAll(/[\\^$.*+?()[\]{}|]/g, String.raw`\$&`).replaceAll(' > ', '.*');
@@ -44,24 +48,31 @@ async function runTests(
     child.once('exit', resolve);
   });
   if (!existsSync(output)) return undefined;
-  const { numPassedTests: passed, numFailedTests: failed } = REPORT.parse(
-    JSON.parse(readFileSync(output, 'utf8')),
-  );
-  return { passed, failed };
+  const { testResults } = REPORT.parse(JSON.parse(readFileSync(output, 'utf8')));
+  const results = testResults.flatMap(({ assertionResults }) => assertionResults);
+  const named = (wanted: string): readonly string[] =>
+    results.filter(({ status }) => status === wanted).map(({ fullName }) => fullName);
+  return { passed: named('passed').length, failed: named('failed') };
 }
 
 /** Tests that pass with all fixes in. */
 const sound = new Set<string>();
 
-async function judge(copy: string, check: Check): Promise<string | undefined> {
+/** @returns the test that notices, or what is wrong */
+async function judge(
+  copy: string,
+  check: Check,
+): Promise<{ readonly by: string } | { readonly fault: string }> {
   const path = join(copy, check.file);
   const source = readFileSync(path, 'utf8');
-  if (source.split(check.find).length !== 2) return 'the line is not there once';
+  if (source.split(check.find).length !== 2) return { fault: 'the line is not there once' };
   const tests = `${check.testFile} ${check.test}`;
   if (!sound.has(tests)) {
     const before = await runTests(copy, check);
-    if (before === undefined || before.failed > 0 || before.passed === 0)
-      return `with the fix ${before?.passed ?? 0} tests pass and ${before?.failed ?? 0} fail`;
+    if (before === undefined || before.failed.length > 0 || before.passed === 0) {
+      const failing = before?.failed.join(', ') ?? 'nothing could be run';
+      return { fault: `with the fix ${before?.passed ?? 0} tests pass; ${failing}` };
+    }
     sound.add(tests);
   }
   writeFileSync(
@@ -69,8 +80,8 @@ async function judge(copy: string, check: Check): Promise<string | undefined> {
     source.replace(check.find, () => check.replace),
   );
   try {
-    const after = await runTests(copy, check);
-    return after === undefined || after.failed > 0 ? undefined : 'no test fails without the fix';
+    const [by] = (await runTests(copy, check))?.failed ?? [];
+    return by === undefined ? { fault: 'no test fails without the fix' } : { by };
   } finally {
     writeFileSync(path, source);
   }
@@ -81,11 +92,10 @@ try {
   for (const { number, checks } of DEMONSTRATIONS) {
     if (values.only !== undefined && Number(values.only) !== number) continue;
     for (const check of checks) {
-      const fault = await judge(copy, check);
-      if (fault !== undefined) process.exitCode = 1;
-      process.stdout.write(
-        `${number} ${check.file}: ${fault ?? 'noticed'} (${check.testFile}: ${check.test})\n`,
-      );
+      const result = await judge(copy, check);
+      if ('fault' in result) process.exitCode = 1;
+      const said = 'fault' in result ? `NOT NOTICED, ${result.fault}` : `noticed by “${result.by}”`;
+      process.stdout.write(`${number} ${check.file}: ${said} (${check.testFile})\n`);
     }
   }
 } finally {

