@@ -1,6 +1,6 @@
 /**
- * A work queue of keys. A key is in it at most once however often it is added, is never worked on twice at the same
- * time, and is done again when it was added while it was being worked on. What fails comes back after a delay that
+ * A work queue of keys. A key is in it at most once, however often it is added. Nobody works on it twice at the same time;
+ * one that is added meanwhile is done again afterwards. What fails comes back after a delay that
  * doubles. The queue holds keys only, so its size is that of the set of keys; nothing is ever dropped.
  */
 import { createBackoff, type Backoff } from '../async/backoff.ts';

@@ -1,9 +1,9 @@
 /**
  * Who is calling, asked of tailscaled. Answers are kept for a few seconds, failures never.
  *
- * A question with a port that tailscaled does not know costs it 180 ms under its main lock, so at most a few questions
- * are under way, the line is short, and a port is only sent when it is needed: for a loopback address, where tailscaled
- * tells its own forwards apart by port. Everyone else is asked for by address.
+ * A question with a port that tailscaled does not know costs it 180 ms under its main lock. So at most a few questions are
+ * under way, and the line is short. A port is sent for a loopback address only, where tailscaled tells its own forwards
+ * apart by it; everyone else is asked for by address.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { formatAddressPort, isLoopback } from './addresses.ts';

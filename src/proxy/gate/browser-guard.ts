@@ -1,8 +1,8 @@
 /**
  * The tailnet says which machine is calling, not which program on it. A web page that somebody looks at can make their
- * browser call the gateway too, and a WebSocket to `pods/exec` needs no consent from the server: so what a browser sends
- * on behalf of a foreign page is refused, and `Host` must be a name of the gateway where its names are known (a foreign
- * name that was made to resolve to the gateway would make a foreign page look like our own).
+ * browser call the gateway too, and a WebSocket to `pods/exec` needs no consent from the server. So what a browser sends
+ * on behalf of a foreign page is refused. Where the names of the gateway are known, `Host` must be one of them: a foreign
+ * name that resolves to the gateway would make a foreign page look like our own.
  */
 import { TailcastError } from '../../errors.ts';
 import { onlyLine } from '../../kube/header-lines.ts';

@@ -7,8 +7,8 @@
  * ```
  *
  * What a process leaves is taken by renaming its folder into one's own: of many who try one succeeds, and only that one
- * delivers. A process is gone when it says so, when its id is no process of this machine any more, or when the folder of
- * another machine (or container) had no sign of life for {@link LEASE_MS}, by the clock of the file system.
+ * delivers. A process of this machine is gone when it says so, or when its id is no process any more. One of another machine or
+ * container is gone when its folder had no sign of life for {@link LEASE_MS}, by the clock of the file system.
  */
 import { randomUUID } from 'node:crypto';
 import {

@@ -1,6 +1,6 @@
 /**
- * The play indexes of a recorder: made on the first view or when a long session has ended, kept in a folder of the spool,
- * thrown away when there are too many, and made again when they are asked for. Nothing in them is evidence.
+ * The play indexes of a recorder. One is made on the first view, or when a long session has ended. They are kept in a folder of
+ * the spool; when there are too many some are thrown away, and made again when they are asked for. Nothing in them is evidence.
  *
  * ```
  * <folder>/<id>~<version>.json     StoredIndex

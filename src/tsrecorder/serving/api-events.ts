@@ -1,6 +1,6 @@
 /**
- * One API request event (recorder.md 3.1): checked, completed with what only the recorder knows, and put into the
- * wrapper that the reference stores (recorder.md 3.3).
+ * One API request event: checked, completed with what only the recorder knows, and put into the
+ * wrapper that the reference stores.
  */
 import { TailcastError } from '../../errors.ts';
 import { readJsonObject, spliceMembers } from '../library/json-members.ts';

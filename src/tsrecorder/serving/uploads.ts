@@ -1,5 +1,5 @@
 /**
- * The five endpoints that uploaders use (recorder.md 1.2), on Node's own HTTP/1.1 requests and HTTP/2 streams.
+ * The five endpoints that uploaders use, on Node's own HTTP/1.1 requests and HTTP/2 streams.
  *
  * | request           | over  | answer                                                                            |
  * |-------------------|-------|-----------------------------------------------------------------------------------|

@@ -1,7 +1,7 @@
 /**
  * Where a recording or an event lives in the store, and what it is called. Pure.
  *
- * Layout (shared with the reference, recorder.md 4.2): `<node>/<time>.cast` and `<node>/events/<time>.event`, where
+ * Layout (shared with the reference): `<node>/<time>.cast` and `<node>/events/<time>.event`, where
  * `<node>` is the stable id of the node that uploaded and `<time>` the recorder's receive time. We write the time with
  * nine fraction digits, so that the order of keys is the order of time; trimmed fractions are read as well.
  *

@@ -1,6 +1,6 @@
 /**
- * The index of an archive: independent zstd frames, one after another, and behind them the seek table of the zstd seekable
- * format (0.1.1), so that `zstd -d` reads an archive as a whole and we read any part of it. Pure.
+ * The index of an archive. An archive has independent zstd frames, one after another, and behind them the seek table of the zstd
+ * seekable format (0.1.1): `zstd -d` reads it as a whole, and we read any part of it. Pure.
  *
  * ```
  * archive    = *frame  guard  table
