@@ -83,6 +83,13 @@ const live = await demo.shell(
 );
 await live.type('echo working\r');
 await live.expect('working\r\n');
+const build = await demo.shell(
+  { tags: ['tag:ci'], nodeName: 'runner-3.example.ts.net' },
+  { namespace: 'web', pod: await demo.podNamed('web', 'nginx'), command: COMMAND, columns: 100, rows: 28 },
+);
+await build.expect(PROMPT);
+await build.type('for n in 1 2 3 4 5 6; do printf "step %d \\e[32mpassed\\e[0m\\n" $n; done\r');
+await build.expect('step 6');
 
 const browser = await openBrowser();
 stack.defer(() => browser.close());
@@ -96,7 +103,10 @@ const page = await context.newPage();
 const complaints = await collectComplaints(page);
 
 await page.goto(demo.url);
-await page.locator('tbody tr').nth(EXAMPLES.length).waitFor();
+await page
+  .locator('tbody tr')
+  .nth(EXAMPLES.length + 1)
+  .waitFor();
 await page.screenshot({ path: `${IMAGES}/list.png`, fullPage: true });
 
 await page.setViewportSize({ width: WIDTH, height: 860 });
@@ -105,6 +115,32 @@ await page.locator('.terminal[data-size]').waitFor();
 await page.getByText('every byte of this shell is in the recording', { exact: false }).last().waitFor();
 await page.mouse.move(WIDTH / 2, 300);
 await page.screenshot({ path: `${IMAGES}/player.png`, fullPage: true });
+await page.goto(`${demo.url}/#/live`);
+await page.setViewportSize({ width: WIDTH, height: 440 });
+await page.locator('.tile .terminal').getByText('step 6').last().waitFor();
+await page.screenshot({ path: `${IMAGES}/live.png` });
+
+const phone = await browser.newContext({
+  viewport: { width: 390, height: 844 },
+  deviceScaleFactor: 2,
+  isMobile: true,
+  hasTouch: true,
+  reducedMotion: 'reduce',
+  colorScheme: 'dark',
+  locale: 'en-GB',
+  timezoneId: 'UTC',
+});
+const small = await phone.newPage();
+await small.goto(demo.url);
+await small.locator('tbody tr', { hasText: 'alice@example.com' }).locator('a').click();
+await small.locator('.terminal[data-size]').waitFor();
+await small.keyboard.press('End');
+await small.getByText('every byte of this shell is in the recording', { exact: false }).last().waitFor();
+await small.screenshot({ path: `${IMAGES}/phone.png` });
+for (const shell of [live, build]) {
+  await shell.type('exit 0\r');
+  await shell.ended;
+}
 if (complaints.all.length > 0) throw new Error(complaints.all.join('\n'));
 
 async function record(archive: DemoArchive, example: Example): Promise<void> {
