@@ -1,10 +1,13 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { explainRequest } from '../../src/compose/gateway-policy.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'tailcast-policy-'));
+let folder = '';
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tailcast-policy-'));
+});
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const explain = (method: string, target: string, upgrade: boolean, file?: string): string =>

@@ -7,6 +7,7 @@ import {
   type GateDeps,
   type InboundRequest,
 } from '../../../src/proxy/gate/gate.ts';
+import { parsePolicy } from '../../../src/proxy/gate/policy-file.ts';
 import type { Identity } from '../../../src/tailnet/identity.ts';
 import { CAPABILITY, person } from '../rig.ts';
 
@@ -65,6 +66,40 @@ describe('the gate', () => {
     expect(admission.headers).toEqual(
       `${text}|${impersonation}`.split('|').flatMap((line) => line.split(': ')),
     );
+  });
+
+  it('takes only the one host there is, whatever else is as long a name', async () => {
+    const rawHeaders = [
+      'Host',
+      'gateway',
+      'Date',
+      'today',
+      'From',
+      'a@b',
+      'X-Ray!',
+      'z',
+      'X-Fetch-Siteds',
+      'y',
+    ];
+    expect(await codeOf(gateFor(person()).admit(inbound({ rawHeaders }), signal))).toBeUndefined();
+    for (const hosts of [[], ['HOST', 'gateway', 'host', 'gateway']])
+      expect(await codeOf(gateFor(person()).admit(inbound({ rawHeaders: hosts }), signal))).toBeDefined();
+  });
+
+  it('reads refused ports where the oldest port-forward names them, and only there', async () => {
+    const policy = parsePolicy(new Map([['portForward', { refusePorts: [22] }]]), 'policy.yaml');
+    const ask = (target: string): Promise<ErrorCode | undefined> =>
+      codeOf(
+        gateFor(person(), { policy }).admit(
+          inbound({ target: `/api/v1/namespaces/n/pods/p/${target}`, upgrade: true }),
+          signal,
+        ),
+      );
+    expect(await ask('portforward?ports=22')).toBe('POLICY_REFUSED');
+    expect(await ask('portforward?ports=80,22')).toBe('POLICY_REFUSED');
+    expect(await ask('portforward?ports=80&ports=22')).toBe('POLICY_REFUSED');
+    expect(await ask('portforward?ports=80')).toBeUndefined();
+    expect(await ask('exec?command=sh&ports=22')).toBeUndefined();
   });
 
   it('asks for the credential on every request, so that a rotated one is used', async () => {

@@ -1,0 +1,85 @@
+import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
+import { createUserLimits, type UserLimits } from '../../../src/proxy/front/user-limits.ts';
+import type { Peer } from '../../../src/tailnet/identity.ts';
+
+const ALICE = 'alice@example.com';
+const BOB = 'bob@example.com';
+const peerFrom = (address: string): Peer => ({ address, port: 1, source: 'socket' });
+const limitsOf = (values: Partial<Parameters<typeof createUserLimits>[0]>): UserLimits =>
+  createUserLimits({ requests: 100, connections: 100, bytes: 1000, ...values });
+
+/** An open connection of somebody. */
+function connect(limits: UserLimits, address = '100.64.0.1'): Peer {
+  const peer = peerFrom(address);
+  expect(limits.connected(peer)).toBe(true);
+  return peer;
+}
+
+function refusalOf(enter: () => unknown): string {
+  try {
+    enter();
+  } catch (error) {
+    if (error instanceof TailcastError && error.code === 'OVERLOADED') return error.message;
+    throw error;
+  }
+  return '';
+}
+
+describe('what one user may have at a time', () => {
+  it('is so many requests, and again as many as are over; others have their own', () => {
+    const limits = limitsOf({ requests: 2 });
+    const peer = connect(limits);
+    const first = limits.enter(ALICE, peer);
+    limits.enter(ALICE, peer);
+    expect(refusalOf(() => limits.enter(ALICE, peer))).toContain('2 requests in flight');
+    limits.enter(BOB, connect(limits));
+    first.leave();
+    first.leave();
+    limits.enter(ALICE, peer);
+    expect(refusalOf(() => limits.enter(ALICE, peer))).not.toBe('');
+  });
+
+  it('is so many connections that were used, however many requests each has', () => {
+    const limits = limitsOf({ connections: 2 });
+    const peers = ['100.64.0.1', '100.64.0.2', '100.64.0.3'].map((address) => connect(limits, address));
+    for (const peer of peers.slice(0, 2)) for (const _ of [1, 2, 3]) limits.enter(ALICE, peer);
+    expect(refusalOf(() => limits.enter(ALICE, peers[2]!))).toContain('2 connections open');
+    limits.enter(BOB, peers[2]!);
+    limits.disconnected(peers[0]!);
+    limits.disconnected(peers[0]!);
+    limits.enter(ALICE, connect(limits, '100.64.0.4'));
+    expect(refusalOf(() => limits.enter(ALICE, connect(limits, '100.64.0.5')))).not.toBe('');
+  });
+
+  it('is so many connections from one address before anybody is known, but not of this machine', () => {
+    const limits = limitsOf({ connections: 2 });
+    const [first] = [connect(limits), connect(limits)];
+    expect(limits.connected(peerFrom('100.64.0.1'))).toBe(false);
+    connect(limits, '100.64.0.2');
+    limits.disconnected(first);
+    connect(limits);
+    expect(limits.connected(peerFrom('100.64.0.1'))).toBe(false);
+    for (const _ of [1, 2, 3]) connect(limits, '127.0.0.1');
+  });
+
+  it('is so many bytes that wait; beyond, nothing new is begun until they are gone', () => {
+    const limits = limitsOf({ bytes: 1000 });
+    const peer = connect(limits);
+    const place = limits.enter(ALICE, peer);
+    place.hold(600);
+    place.hold(1000);
+    const other = limits.enter(ALICE, peer);
+    other.hold(1);
+    expect(refusalOf(() => limits.enter(ALICE, peer))).toContain('waits for your clients');
+    limits.enter(BOB, peer);
+    place.hold(999);
+    limits.enter(ALICE, peer);
+    place.hold(2000);
+    expect(refusalOf(() => limits.enter(ALICE, peer))).not.toBe('');
+    place.leave();
+    // what is over holds nothing
+    place.hold(5000);
+    limits.enter(ALICE, peer);
+  });
+});
