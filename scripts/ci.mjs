@@ -49,6 +49,8 @@ const REAL_SUITES = [
 const FAULTS = ['--runs', '32', '--minutes', '8'];
 /** A sample of the sessions under load: what has not begun after so many minutes is left out. */
 process.env['REAL_LOAD_MINUTES'] ??= '3';
+/** Changes that one test each is known to notice: what has not been tried after so many minutes is left out. */
+const MUTANTS = ['--known', '--minutes', '2', '--workers', '2'];
 /** The longest ones, run as long as enough of the hour is left: together some ten minutes. */
 const LONG_SUITES = ['kubectl', 'operator'];
 const HOUR_MS = 58 * MINUTE;
@@ -73,6 +75,7 @@ if (broken.length === 0) {
   await vitestSuite('npm test', ['npm', 'test'], 25 * MINUTE);
   await countedSuite('npm run test:real', ['npm', 'run', 'test:real', '--', ...REAL_SUITES], 46 * MINUTE);
   await countedSuite('npm run test:faults', ['npm', 'run', 'test:faults', '--', ...FAULTS], 10 * MINUTE);
+  await countedSuite('npm run test:mutants', ['npm', 'run', 'test:mutants', '--', ...MUTANTS], 5 * MINUTE);
   for (const suite of LONG_SUITES) {
     const leftMs = HOUR_MS - (Date.now() - beganMs);
     if (leftMs >= LONG_SUITE_MS) {

@@ -12,6 +12,9 @@ export const SEEN_VARIABLE = 'MUTANTS_SEEN';
 /** In the folder of the jobs: files with all of their changes, for such processes. */
 export const SWITCHED_FOLDER = 'switched';
 
+/** Begins the reason when a test went on for longer than it may. */
+export const NO_END = 'no end within';
+
 export interface Job {
   readonly kind: 'record' | 'judge';
   /** The test file. */
@@ -24,6 +27,8 @@ export interface Job {
   readonly mutants: readonly { readonly key: string; readonly tests: readonly string[] }[];
   /** Milliseconds by id of a test, without a change. */
   readonly times: Readonly<Record<string, number>>;
+  /** Of tests of which that is not known. */
+  readonly usualMs?: number;
 }
 
 export interface TestCoverage {
@@ -55,7 +60,13 @@ export type Note =
   | { readonly kind: 'coverage'; readonly coverage: Coverage }
   | (Judged & { readonly kind: 'begin'; readonly pid: number })
   | (Judged & { readonly kind: 'survived' })
-  | (Judged & { readonly kind: 'noticed'; readonly test: string; readonly reason: string })
+  | (Judged & {
+      readonly kind: 'noticed';
+      readonly test: string;
+      readonly reason: string;
+      /** The change was there when files were loaded. */
+      readonly atLoad?: true;
+    })
   /** The test fails without a change as well: something was left behind. */
   | (Judged & { readonly kind: 'dirty'; readonly test: string; readonly reason: string })
   /** It failed once. */

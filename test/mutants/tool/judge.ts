@@ -16,6 +16,8 @@ import { shown, Trial, type Outcome } from './trial.ts';
 /** A process that judges one change for longer hangs in a loop that asks nothing. */
 const HANGING_MS = 150_000;
 const WATCH_MS = 2_000;
+/** Tests of known changes are quick ones. */
+const KNOWN_TEST_MS = 1_000;
 const CACHE = 'node_modules/.cache/tailcast/mutants';
 const RECORDED_AT_ONCE = 30;
 /** Rounds: first the nearest file, then so many at once of those that are left. */
@@ -140,6 +142,7 @@ export async function createJudge(options: {
         notes,
         mutants: some.map(({ mutant, by }) => ({ key: keyOf(mutant), tests: [by.test] })),
         times: {},
+        usualMs: KNOWN_TEST_MS,
       }));
       for (const note of await run(jobs)) {
         const mutant = note.kind === 'coverage' ? undefined : byKey.get(note.key);

@@ -13,7 +13,7 @@ export interface KnownMutant {
 
 const PATH = join(import.meta.dirname, 'known.json');
 /** Of one folder. */
-const KEPT = 2;
+const KEPT = 1;
 
 const knownSchema = z.array(
   z.strictObject({

@@ -16,6 +16,7 @@ import {
   ACTIVE_VARIABLE,
   JOBS_VARIABLE,
   jobPath,
+  NO_END,
   SEEN_VARIABLE,
   type Coverage,
   type Job,
@@ -187,8 +188,12 @@ export default class MutantRunner extends TestRunner {
         : await this.#tryChange(file, new Set(job.mutants[0]?.tests), key, job);
     const again =
       failed?.id === undefined ? failed : await this.#tryChange(file, new Set([failed.id]), key, job);
-    if (failed === undefined || again === undefined) note(job, { kind: 'survived', key, file: job.file });
-    else note(job, { kind: 'noticed', key, file: job.file, test: failed.test, reason: failed.reason });
+    if (failed === undefined || again === undefined) {
+      note(job, { kind: 'survived', key, file: job.file });
+      return;
+    }
+    const { test, reason } = failed;
+    note(job, { kind: 'noticed', key, file: job.file, test, reason, atLoad: true });
   }
 
   async #tryChange(
@@ -213,6 +218,7 @@ export default class MutantRunner extends TestRunner {
         },
       },
       job.times,
+      job.usualMs,
     );
     switchOn('none');
     return failed;
@@ -224,12 +230,13 @@ export default class MutantRunner extends TestRunner {
     isChosen: (test: Test) => boolean,
     watch: Watch,
     times: Readonly<Record<string, number>> = {},
+    usualMs?: number,
   ): Promise<boolean> {
     if (!suite.tests.some(isChosen)) return false;
     const cleanUps: (() => unknown)[] = [];
     let isOver = false;
     const hook = async (run: () => unknown): Promise<void> => {
-      const limitMs = limitOf(times[suite.task.id], LEAST_HOOK_LIMIT_MS);
+      const limitMs = limitOf(times[suite.task.id] ?? usualMs, LEAST_HOOK_LIMIT_MS);
       const { ms, failure } = await this.#timed(suite.task, limitMs, run);
       isOver = watch.after(suite.task, ms, failure) || isOver;
     };
@@ -243,10 +250,10 @@ export default class MutantRunner extends TestRunner {
       Math.min(...('tests' in task ? task.tests : [task]).map(({ id }) => times[id] ?? 0));
     for (const task of suite.tasks.toSorted((a, b) => speed(a) - speed(b))) {
       if (isOver) break;
-      if ('tests' in task) isOver = await this.#runSuite(task, isChosen, watch, times);
+      if ('tests' in task) isOver = await this.#runSuite(task, isChosen, watch, times, usualMs);
       else if (isChosen(task)) {
         watch.before();
-        const { ms, failure } = await this.#runTest(task, suite, times[task.id]);
+        const { ms, failure } = await this.#runTest(task, suite, times[task.id] ?? usualMs);
         isOver = watch.after(task, ms, failure);
       }
     }
@@ -291,7 +298,7 @@ export default class MutantRunner extends TestRunner {
       await Promise.race([
         Promise.resolve().then(run),
         new Promise((_, reject) => {
-          timer = realTimeout(() => reject(new Error(`no end within ${Math.round(limitMs)} ms`)), limitMs);
+          timer = realTimeout(() => reject(new Error(`${NO_END} ${Math.round(limitMs)} ms`)), limitMs);
         }),
       ]);
       await turn();

@@ -1,6 +1,6 @@
 /** Many changes, each shown to one test file after another until one notices it. */
 import { basename, dirname } from 'node:path';
-import type { Coverage, Job, Judged, Note } from './jobs.ts';
+import { NO_END, type Coverage, type Job, type Judged, type Note } from './jobs.ts';
 import type { Mutant } from './operators.ts';
 import { keyOf } from './schemata.ts';
 
@@ -10,7 +10,7 @@ const MAX_TESTS = 60;
 export interface Outcome {
   readonly kind: 'noticed' | 'survived' | 'broken';
   readonly text: string;
-  /** Which test noticed it: its file and its name. */
+  /** Which test noticed it at once, in a process that had loaded its files: its file and its name. */
   readonly by?: { readonly file: string; readonly test: string };
 }
 
@@ -124,21 +124,22 @@ export class Trial {
       const place = `${note.file} ${note.key}`;
       if (note.kind === 'begin') begun.set(place, note);
       else begun.delete(place);
-      if (note.kind === 'noticed') this.#noticed(note, note.test);
+      if (note.kind === 'noticed')
+        this.#noticed(note, note.test, note.atLoad !== true && !note.reason.startsWith(NO_END));
       if (note.kind === 'flaky') this.#options.say(`flaky: ${note.file}: ${note.test}: ${note.reason}`);
     }
     if (this.#options.signal.aborted) return;
     // a process that was ended while it judged
-    for (const note of begun.values()) this.#noticed(note, undefined);
+    for (const note of begun.values()) this.#noticed(note, undefined, false);
   }
 
-  #noticed({ key, file }: Judged, test: string | undefined): void {
+  #noticed({ key, file }: Judged, test: string | undefined, isQuick: boolean): void {
     const found = this.#cases.get(key);
     if (found === undefined || found.outcome !== undefined) return;
     found.outcome = {
       kind: 'noticed',
       text: `noticed by ${file}: ${test ?? 'it does not end'}`,
-      ...(test === undefined ? {} : { by: { file, test } }),
+      ...(test === undefined || !isQuick ? {} : { by: { file, test } }),
     };
     this.#options.say(`${this.open.length} left; ${shown(found.mutant)} ${found.outcome.text}`);
   }
