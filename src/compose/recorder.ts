@@ -54,7 +54,14 @@ export async function runRecorder(
   const ops =
     config.opsListen === undefined || link !== undefined
       ? undefined
-      : await openOpsServer({ ...config.opsListen, metrics: registry, checks });
+      : await openOpsServer({ ...config.opsListen, metrics: registry, checks }).catch(
+          async (error: unknown) => {
+            // what listens already would keep this process alive
+            await recorder.close();
+            resort.close();
+            throw error;
+          },
+        );
   link?.ready({ registry, health: () => failuresOf(checks, WORKER_CHECK_MS) });
   const { url, readUrl } = recorder;
   log.info(

@@ -1,0 +1,27 @@
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { expect, it } from 'vitest';
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+it('a recorder whose port for health is taken says so and ends', async () => {
+  const taken = createServer().listen(0, '127.0.0.1');
+  await once(taken, 'listening');
+  const { port } = taken.address() as AddressInfo;
+  const store = join(mkdtempSync(join(tmpdir(), 'tcstart-')), 'recordings');
+  const flags = ['--identity=loopback', '--listen=127.0.0.1:0', `--store=${store}`];
+  const args = [MAIN, 'recorder', ...flags, `--ops-listen=127.0.0.1:${port}`];
+  const ended = promisify(execFile)(process.execPath, args);
+  await expect(ended).rejects.toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(/^tailcast: .*cannot listen on 127\.0\.0\.1:\d+: .*EADDRINUSE/m),
+  });
+  taken.close();
+});
