@@ -17,7 +17,7 @@ import type { Direction } from './relay-direction.ts';
  * well pause for seconds; what cuts idle connections waits for a minute.
  */
 export const SILENT_MS = 20_000;
-const MAX_WAIT_MS = 1_000;
+const MAX_WAIT_MS = 5_000;
 const MAX_STRAINED_WAIT_MS = 20_000;
 /** How often it is looked whether everything is delivered. */
 const LOOK_MS = 25;

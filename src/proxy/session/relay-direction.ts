@@ -35,7 +35,7 @@ const MAX_UNSENT_MS = 1_000;
  * A source that had to wait has said all it had when it is silent for so long. What it was given by a process behind it, which also
  * had to wait, is on its way until that process and the source have had a processor.
  */
-const SETTLED_MS = 500;
+const SETTLED_MS = 2_000;
 /** Answers that wait for their place; clients have one heartbeat under way. */
 const MAX_ANSWERS = 16;
 

@@ -459,7 +459,7 @@ describe('relay with a buffer', () => {
     upstream.write(randomBytes(100_000));
     expect((await fromClient.take(4)).toString()).toBe('size');
     await until(() => fromUpstream.size === 200_000);
-    expect(performance.now() - beforeMs).toBeGreaterThan(400);
+    expect(performance.now() - beforeMs).toBeGreaterThan(1_500);
     relay.stop();
   });
 
