@@ -1,5 +1,6 @@
 /**
- * The environment of the reference's recorder in our own words, so that a deployment made for it starts ours. Variables of ours win. Names that the AWS SDK reads itself need no translation.
+ * The environment of the reference's recorder in our own words, so that a deployment made for it starts ours. Variables of
+ * ours win. Names that the AWS SDK reads itself need no translation.
  */
 
 /** `environment` and, where a variable of the reference says something that none of ours does, ours. */
