@@ -23,7 +23,7 @@ import { ROOT, readManifest } from '../../../scripts/release/project.ts';
 import { type Outcome, run } from '../chart/render.ts';
 import { ensurePeer } from '../rig/build.ts';
 import { ensureDebianProgram } from '../rig/debian.ts';
-import { startKubernetes } from '../rig/kubernetes.ts';
+import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { createPod } from '../cases/case.ts';
 import { type Program, type Rig, createRig, freePort } from '../rig/rig.ts';
 import { expectSuccess, startContainer, unpackImage } from '../support/container.ts';
@@ -40,6 +40,14 @@ let kubectl: string;
 let helm: string;
 
 const file = (name: string): string => join(release, name);
+
+let cluster: Promise<Kubernetes> | undefined;
+
+/** A cluster with a node, the same for all. */
+function realCluster(): Promise<Kubernetes> {
+  cluster ??= startKubernetes(rig);
+  return cluster;
+}
 
 beforeAll(async () => {
   rig = createRig();
@@ -257,7 +265,7 @@ describe('the image, as a container', () => {
     expect(expectSuccess({ code: status ?? 1, stdout, stderr })).toContain(
       'ok    it is the same tree, file by file',
     );
-  });
+  }, 600_000);
 
   it('has no shell, and no program that gives rights', () => {
     const programs = run('find', [
@@ -296,12 +304,15 @@ describe('the image, as a container', () => {
   });
 
   it('keeps the first recorded shell of a real cluster: gateway and recorder, each a container', async () => {
-    const cluster = await startKubernetes(rig);
-    await createPod(cluster, 'shell', { command: ['sleep', 'infinity'] });
+    const kubernetes = await realCluster();
+    await createPod(kubernetes, 'shell', { command: ['sleep', 'infinity'] });
     const data = mkdtempSync(join(rig.folder, 'data-'));
     chmodSync(data, 0o777);
     const put = (name: string, text: string): void => writeFileSync(join(data, name), text, { mode: 0o644 });
-    put('kubeconfig', readFileSync(cluster.kubeconfig('image', { token: cluster.tokens.admin }), 'utf8'));
+    put(
+      'kubeconfig',
+      readFileSync(kubernetes.kubeconfig('image', { token: kubernetes.tokens.admin }), 'utf8'),
+    );
     const [listen, health, door] = [await freePort(), await freePort(), await freePort()];
     put('identity.json', JSON.stringify(recordedAt(`127.0.0.1:${listen}`)));
     // The network of this machine, where the cluster is.
@@ -463,8 +474,8 @@ describe('the chart', () => {
   });
 
   it('installs from the archive into a real cluster and says what to type next', async () => {
-    const cluster = await startKubernetes(rig, { node: false });
-    const admin = cluster.kubeconfig('admin', { token: cluster.tokens.admin });
+    const kubernetes = await realCluster();
+    const admin = kubernetes.kubeconfig('admin', { token: kubernetes.tokens.admin });
     const args = [
       'install',
       'tc',
