@@ -1,6 +1,6 @@
 /** One run of the benchmarks: the processes that every case needs, started when the first case asks. */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { issueAuthority, issueServer } from '../../src/tailnet/issue-certificate.ts';
@@ -131,6 +131,8 @@ function compile(checkout: string): string {
   });
   if (built.error !== undefined) throw new Error(`${checkout}: ${built.error.message}`);
   if (built.status !== 0) throw new Error(`${built.stdout}${built.stderr}`);
+  // a program reads its version beside its folder
+  copyFileSync(join(checkout, 'package.json'), join(programs, 'package.json'));
   return programs;
 }
 

@@ -1,5 +1,5 @@
 /** Runs one case: every peer in every round, so that what the machine does meanwhile hits all of them. */
-import { readdirSync, rmSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { counterpartOf, type Peer, type PeerName } from '../peers/peer.ts';
@@ -173,7 +173,8 @@ async function restOf(folder: string): Promise<number> {
   let last = -1;
   for (let look = 0; look < MAX_LOOKS; look += 1) {
     const bytes = sizeOf(folder) + sizeOf(spoolOf(folder));
-    const open = readdirSync(spoolOf(folder)).some((entry) => entry.endsWith('.cast'));
+    const spool = existsSync(spoolOf(folder)) ? spoolOf(folder) : join(folder, '.spool');
+    const open = readdirSync(spool).some((entry) => entry.endsWith('.cast'));
     if (bytes === last && !open) return bytes;
     last = bytes;
     await delay(LOOK_MS);
@@ -192,6 +193,8 @@ async function atLeast(folder: string, bytes: number): Promise<void> {
 }
 
 function sizeOf(folder: string): number {
+  // an older checkout keeps its spool in the store
+  if (!existsSync(folder)) return 0;
   let bytes = 0;
   for (const entry of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
     bytes += statSync(join(folder, entry), { throwIfNoEntry: false })?.size ?? 0;
