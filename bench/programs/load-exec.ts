@@ -330,6 +330,7 @@ function speakSpdy(
   const see = (chunk: Buffer): void => {
     for (const event of parser.push(chunk)) {
       if (event.kind === 'synReply') askNext();
+      if (event.kind === 'rstStream' && event.streamId === SPDY_IDS.error) ended.resolve(exitCode(status));
       if (event.kind !== 'data') continue;
       if (event.streamId === SPDY_IDS.stdout) {
         if (event.payload.length > 0) onOutput(event.payload);

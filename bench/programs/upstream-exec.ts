@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { TLSSocket } from 'node:tls';
 import { createHeaderDeflater, createHeaderInflater } from '../../src/wire/spdy/headers.ts';
-import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
+import { createSpdyParser, encodeSpdyFrame, SPDY_GOAWAY } from '../../src/wire/spdy/frame.ts';
 import { CHANNEL } from '../../src/wire/remotecommand/channel.ts';
 import { encodeStatus } from '../../src/wire/remotecommand/exit-status.ts';
 import {
@@ -19,6 +19,8 @@ import { LINES_BLOCK, LINE_BYTES, PROMPT, SCREEN, SCREEN_TIME_START } from './ex
 const FRAME_BYTES = 32 * 1024;
 /** error, stdin, stdout, and resize or stderr. */
 const STREAMS = 4;
+/** RST_STREAM status of the SPDY draft, version 3.1. */
+const CANCEL = 5;
 const WEBSOCKET_GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 
 /** A session as a program sees it. */
@@ -122,8 +124,11 @@ function serveSpdy(socket: TLSSocket, rest: Buffer, begin: (session: Session) =>
     frame: (bytes) => data('stdout', bytes, false),
     onInput: () => {},
     exit(code) {
-      socket.write(data('stdout', new Uint8Array(0), true));
-      socket.write(data('error', statusOf(code), true));
+      socket.write(data('error', statusOf(code), false));
+      // a Kubernetes server ends no stream: it resets them all, takes its leave and closes the connection
+      for (const streamId of ids.values())
+        socket.write(encodeSpdyFrame({ kind: 'rstStream', streamId, status: CANCEL }));
+      socket.end(encodeSpdyFrame({ kind: 'goaway', lastStreamId: 0, status: SPDY_GOAWAY.ok }));
     },
   };
   socket.write(
