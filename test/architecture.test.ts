@@ -84,7 +84,7 @@ const ALLOWED: Record<string, readonly string[]> = {
 
 /** Packages that only the named files may import; everything else about them is hidden behind those files. */
 const PACKAGE_OWNERS: Record<string, RegExp> = {
-  fastify: /^(portal\/portal|tsrecorder\/serving\/http-server)\.ts$/,
+  fastify: /^(portal\/application|tsrecorder\/serving\/http-server)\.ts$/,
   '@fastify/http-proxy': /^portal\/recorder-proxy\.ts$/,
   '@fastify/static': /^tsrecorder\/serving\/api\.ts$/,
   ws: /^tsrecorder\/serving\/[\w-]+\.ts$/,

@@ -2,7 +2,7 @@
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError } from '../errors.ts';
 import { loadPageFiles } from '../portal/pages.ts';
-import type { PortalDeps } from '../portal/portal.ts';
+import { createPortal, type PortalDeps } from '../portal/portal.ts';
 import { createRecorderCalls } from '../portal/recorder-call.ts';
 import type { Caller } from '../proxy/gate/gate.ts';
 import type { OwnService } from '../proxy/front/server.ts';
@@ -25,8 +25,6 @@ export async function openPortal(
     carriesTag: (address, tags) => tailnet.carriesTag(address, tags),
   });
   if (!config.portal) return undefined;
-  // its packages are memory that a gateway without a portal need not have
-  const { createPortal } = await import('../portal/portal.ts');
   const { dialRecorder: dial, nodeOf } = tailnet;
   return createPortal({
     ...deps,

@@ -572,7 +572,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/attack/framing.test.ts',
   ],
   'src/proxy/gate/policy.ts': ['test/proxy/gate/policy.test.ts'],
-  'src/portal/portal.ts': [
+  'src/portal/application.ts': [
     'test/attack/portal.test.ts',
     'test/portal/portal.test.ts',
     'test/portal/recorder-proxy.test.ts',

@@ -3,7 +3,7 @@ import { inFile, type Mutation } from './mutation.ts';
 
 export const PORTAL: readonly Mutation[] = [
   ...inFile(
-    'src/portal/portal.ts',
+    'src/portal/application.ts',
     ['methods', 'if (!allowed.includes(method))', "if (method === 'never')"],
     ['bodies', 'if (client.hasBody) throw', "if (method === 'never') throw"],
     ['problems of a request', 'if (problem !== undefined) throw problem;', ''],

@@ -53,7 +53,7 @@ export async function openPortalRig(
   const metrics = createMetrics();
   const log: unknown[] = [];
   const dialled: Socket[] = [];
-  const own = await createPortal({
+  const own = createPortal({
     gate: createGate({
       mode: 'auth',
       identities: { whois: () => Promise.resolve(person()) },
