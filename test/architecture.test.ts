@@ -31,6 +31,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'async',
     'wire',
     'screen',
+    'bundle',
     'search',
     'observe',
     'memory',

@@ -57,6 +57,16 @@ export interface Metrics {
   gauge(name: string, help: string, read: () => number): void;
 }
 
+/** Of a gateway, or of the process over its workers. */
+export function endedSessions(registers: Registry[]): Counter<'outcome'> {
+  return new Counter({
+    name: 'tailcast_sessions_total',
+    help: 'Interactive sessions that ended, by outcome.',
+    labelNames: ['outcome'],
+    registers,
+  });
+}
+
 /** Creates a registry of its own, so that two gateways in one process (tests) do not share counts. */
 export function createMetrics(options: { readonly processMetrics?: boolean } = {}): Metrics {
   const registry = new Registry();
@@ -77,12 +87,7 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
       help: 'Interactive sessions now open.',
       registers,
     }),
-    sessions: new Counter({
-      name: 'tailcast_sessions_total',
-      help: 'Interactive sessions that ended, by outcome.',
-      labelNames: ['outcome'],
-      registers,
-    }),
+    sessions: endedSessions(registers),
     unrecordedSessions: new Counter({
       name: 'tailcast_sessions_unrecorded_total',
       help: 'Sessions that should have been recorded but ran without a recorder.',

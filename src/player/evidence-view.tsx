@@ -2,6 +2,7 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
 import { readEvidence, type Evidence } from './archive.ts';
+import { CheckNow } from './check-now.tsx';
 import { Recorder } from './recorder-context.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { stateText, whereText, whoText } from './format.ts';
@@ -42,16 +43,7 @@ export function EvidenceView({
       <h2 id="evidence-title">
         {exportRecording === undefined ? 'Evidence, as the recorder said it at the export' : 'Evidence'}
       </h2>
-      {asked ? null : (
-        <button type="button" onClick={() => setAsked(true)}>
-          Check now (reads the whole recording)
-        </button>
-      )}
-      {asked && found === undefined ? (
-        <p class="notice" role="status">
-          Checking…
-        </p>
-      ) : null}
+      <CheckNow asked={asked} done={found !== undefined} onAsk={() => setAsked(true)} />
       {typeof found === 'string' ? <p class="notice problem">{found}</p> : null}
       {typeof found === 'object' ? <Found found={found} zone={zone} /> : null}
     </section>

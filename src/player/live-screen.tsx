@@ -7,6 +7,7 @@ import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { followLive } from './cast-source.ts';
 import { whereText } from './format.ts';
 import { createScreenView } from './screen-view.ts';
+import { TerminalScreen } from './terminal-screen.tsx';
 import { watchRoom } from './use-playback.ts';
 
 type Link = 'connecting' | 'live' | 'lost' | 'over';
@@ -36,14 +37,7 @@ export function LiveScreen({ recording, onLookBack }: LiveScreenProps): JSX.Elem
   };
   return (
     <section class="player" aria-label={`Live view of ${whereText(recording)} since ${startedAt}`}>
-      <div
-        ref={setScreen}
-        class="terminal"
-        role="img"
-        aria-label="Screen of the session"
-        lang="zxx"
-        translate={false}
-      />
+      <TerminalScreen onElement={setScreen} />
       <p class="told" role="status">
         {WORDS[link]}
       </p>

@@ -6,6 +6,7 @@ import { checkBundle, type BundleCheck } from '../bundle/check-bundle.ts';
 import type { BundleFile } from '../bundle/bundle-format.ts';
 import type { BundleReader } from '../bundle/read-bundle.ts';
 import { askBundle, findBundle } from './bundle-answers.ts';
+import { CheckNow } from './check-now.tsx';
 import { sizeText } from './format.ts';
 import { Recorder } from './recorder-context.ts';
 import { RecordingView } from './recording-view.tsx';
@@ -82,16 +83,7 @@ function Check({
   return (
     <section class="evidence" aria-labelledby="check-title">
       <h2 id="check-title">This file, checked here</h2>
-      {asked ? null : (
-        <button type="button" onClick={onAsk}>
-          Check now (reads the whole recording)
-        </button>
-      )}
-      {asked && found === undefined ? (
-        <p class="notice" role="status">
-          Checking…
-        </p>
-      ) : null}
+      <CheckNow asked={asked} done={found !== undefined} onAsk={onAsk} />
       {found === undefined ? null : (
         <>
           <p

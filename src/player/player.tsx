@@ -10,6 +10,7 @@ import { type Zone } from './wall-text.ts';
 import { KeyHelp, useKeys } from './keyboard.tsx';
 import { keyActions, SPEEDS, toggle } from './player-keys.ts';
 import { formatRoute } from './route.ts';
+import { TerminalScreen } from './terminal-screen.tsx';
 import { Timeline, type TimelineMark } from './timeline.tsx';
 import { TranscriptView } from './transcript-view.tsx';
 import { usePlayback, type Played } from './use-playback.ts';
@@ -82,15 +83,7 @@ export function Player({ recording, startAt, find, zone, onZone, onLive }: Playe
   return (
     <section class="player" aria-label="Player">
       <div class={choice.reads ? 'stage with-transcript' : 'stage'}>
-        {/* lang: what was on a screen is in no language that we know */}
-        <div
-          ref={setScreen}
-          class="terminal"
-          role="img"
-          aria-label="Screen of the session"
-          lang="zxx"
-          translate={false}
-        />
+        <TerminalScreen onElement={setScreen} />
         <TranscriptBeside id={recording.id} find={find} played={played} choice={choice} />
       </div>
       <Notices played={played} />

@@ -1,5 +1,6 @@
 /** What only the primary counts. Its sessions are added to those that the workers count under the same name. */
 import { Counter, Gauge, Registry } from 'prom-client';
+import { endedSessions } from '../observe/metrics.ts';
 import type { Worker } from './supervisor.ts';
 
 /** @param workers asked at scrape time for all processes, those that drain included */
@@ -42,11 +43,6 @@ export function createPrimaryMetrics(workers: () => readonly Pick<Worker, 'state
       help: 'Interactive sessions that ended with their worker process.',
       registers,
     }),
-    sessions: new Counter({
-      name: 'tailcast_sessions_total',
-      help: 'Interactive sessions that ended, by outcome.',
-      labelNames: ['outcome'],
-      registers,
-    }),
+    sessions: endedSessions(registers),
   };
 }

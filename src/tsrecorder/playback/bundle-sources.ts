@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import { TailcastError } from '../../errors.ts';
+import type { BundleSources } from '../../bundle/write-bundle.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { PlayIndex } from '../../screen/play-index.ts';
 import { describeEvidence, type EvidenceStore } from '../evidence/check-evidence.ts';
@@ -15,16 +16,7 @@ import { castBytes, readCast } from '../library/replay.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 import { placesOf } from './spool-indexes.ts';
 
-/** As `bundle/write-bundle` takes them. */
-export interface StoredSources {
-  readonly cast: () => AsyncIterable<Uint8Array>;
-  readonly sidecar: () => Promise<Uint8Array | undefined>;
-  readonly notes: () => Promise<AsyncIterable<Uint8Array> | undefined>;
-  readonly evidence: () => Promise<unknown>;
-  readonly index: () => Promise<PlayIndex | undefined>;
-  readonly frame: (index: number) => Promise<string>;
-  readonly transcript: () => Promise<Uint8Array | undefined>;
-}
+export type StoredSources = Omit<BundleSources, 'recording'>;
 
 export interface StoredSourcesOptions {
   readonly store: EvidenceStore;
