@@ -147,9 +147,12 @@ async function relay(
   if (answer.head.length > 0) socket.write(answer.head);
   if (head.length > 0) recorder.write(head);
   let linger: NodeJS.Timeout | undefined;
+  // a sink that its own end has closed keeps `pipeline` waiting for ever
+  const cutOff = Promise.withResolvers<never>();
+  over.addEventListener('abort', () => cutOff.reject(over.reason), { once: true });
   const direction = async (from: Duplex, to: Duplex, count: (bytes: number) => void): Promise<void> => {
     try {
-      await pipeline(from, watched(stall, count), to, { signal: over });
+      await Promise.race([pipeline(from, watched(stall, count), to, { signal: over }), cutOff.promise]);
       linger ??= setTimeout(() => cut('one end is closed'), LINGER_MS);
     } catch (error) {
       stop.abort(error);

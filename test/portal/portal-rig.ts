@@ -1,5 +1,5 @@
 /** A front with a portal on loopback, and a recorder that is spied on behind it. */
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
@@ -30,7 +30,9 @@ export interface PortalRig {
   /** Ends the access of everybody who looks. */
   revoke(): void;
   readonly watched: () => number;
-  readonly log: unknown[];
+  readonly log: readonly unknown[];
+  /** Resolves when so many requests have come to their end. */
+  accounted(lines: number): Promise<void>;
   /** Connections to recorders, in order. */
   readonly dialled: readonly Socket[];
 }
@@ -52,6 +54,7 @@ export async function openPortalRig(
   const over = new AbortController();
   const metrics = createMetrics();
   const log: unknown[] = [];
+  const written = new EventEmitter();
   const dialled: Socket[] = [];
   const own = createPortal({
     gate: createGate({
@@ -84,7 +87,7 @@ export async function openPortalRig(
       },
     },
     metrics,
-    accessLog: { write: (entry) => log.push(entry) },
+    accessLog: { write: (entry) => void (log.push(entry), written.emit('line')) },
     events: createEvents(metrics, createSilentLogger()),
     monotonicMs: () => performance.now(),
     signal: over.signal,
@@ -106,6 +109,9 @@ export async function openPortalRig(
     revoke: () => watchers.forEach((end) => end(new TailcastError('ACCESS_ENDED'))),
     watched: () => watchers.size,
     log,
+    async accounted(lines) {
+      while (log.length < lines) await once(written, 'line');
+    },
     dialled,
   };
 }

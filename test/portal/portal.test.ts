@@ -212,6 +212,8 @@ describe('recorders', () => {
 });
 
 describe('a live view', () => {
+  const handshake = (more: string): string =>
+    `GET ${LIST}/${ID}/live HTTP/1.1\r\nHost: gateway.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n${more}\r\n`;
   const view = ({ rig }: Pick<PortalRig, 'rig'>): WebSocket =>
     new WebSocket(`wss://127.0.0.1:${rig.port}${LIST}/${ID}/live`, ['v2.asciicast'], { ca: rig.pki.ca });
 
@@ -254,6 +256,38 @@ describe('a live view', () => {
     }
   });
 
+  it('is accounted once: by whom, how it was answered, what came back', async () => {
+    const portal = await openPortalRig();
+    const viewer = view(portal);
+    await once(viewer, 'open');
+    const [recorder] = portal.recorder.live;
+    // all at once: what the viewer still says finds nobody there any more
+    recorder!.end(Buffer.of(0x81, 2, 0x68, 0x69, 0x88, 2, 0x03, 0xe8));
+    await once(viewer, 'close');
+    await portal.accounted(1);
+    const line = { id: 'request-id', user: 'alice@example.com', path: `${LIST}/${ID}/live` };
+    expect(portal.log).toEqual([
+      expect.objectContaining({ ...line, protocol: 'upgrade', status: 101, responseBytes: 8 }),
+    ]);
+    expect(portal.log[0]).not.toHaveProperty('error');
+    portal.recorder.liveStatus = 404;
+    await once(view(portal), 'error');
+    await portal.accounted(2);
+    expect(portal.log[1]).toMatchObject({ ...line, status: 404, error: 'NOT_FOUND' });
+  });
+
+  it('that its viewer leaves before the recorder has answered is neither shown nor refused', async () => {
+    const portal = await openPortalRig();
+    portal.recorder.handshake = 'never';
+    const { socket } = await rawClient(portal.rig);
+    socket.write(handshake('Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n'));
+    await portal.recorder.until(() => portal.recorder.requests.length === 1);
+    socket.destroy();
+    await portal.accounted(1);
+    expect(portal.log[0]).toMatchObject({ status: 499, responseBytes: 0 });
+    await portal.recorder.until(() => portal.recorder.live.size === 0);
+  });
+
   it('takes a place like everything else', async () => {
     const portal = await openPortalRig(['recorder'], { perNode: 1 });
     const viewer = view(portal);
@@ -277,12 +311,10 @@ describe('a live view', () => {
 
   it('wants one key of the right shape, and an answer of the right shape', async () => {
     const portal = await openPortalRig();
-    const upgrade = (more: string): string =>
-      `GET ${LIST}/${ID}/live HTTP/1.1\r\nHost: gateway.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n${more}\r\n`;
     const key = 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n';
     for (const more of ['', key + key, 'Sec-WebSocket-Key: x\r\n']) {
       const { socket, until } = await rawClient(portal.rig);
-      socket.write(upgrade(more));
+      socket.write(handshake(more));
       expect(await until((text) => text.includes('\r\n\r\n'))).toMatch(/^HTTP\/1\.1 400 /);
     }
     expect(portal.recorder.requests).toEqual([]);

@@ -28,7 +28,7 @@ export interface RecorderSpy {
   script: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
   /** Refuses WebSockets with this. */
   liveStatus: number | undefined;
-  /** Answers the handshake of a WebSocket with this. */
+  /** Answers the handshake of a WebSocket with this; `never`: does not answer it. */
   handshake: string | undefined;
   /** Resolves when `test` holds; asked again whenever something happens. */
   until(test: () => boolean): Promise<void>;
@@ -107,6 +107,7 @@ export async function startRecorderSpy(): Promise<RecorderSpy> {
       spy.live.delete(socket);
       notify();
     });
+    if (spy.handshake === 'never') return notify();
     const key = `${request.headers['sec-websocket-key'] ?? ''}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
     const id = accepted(request);
     const lines = [
