@@ -143,6 +143,48 @@ describe('a dry run', () => {
   });
 });
 
+describe('the operator', () => {
+  /** Runs it until it watches all that is expected. */
+  async function watched(expected: readonly string[], flags: Record<string, unknown>): Promise<string[]> {
+    const config = readSettings(OPERATOR_SETTINGS, {
+      flags: new Map(
+        Object.entries({ kubeconfig: api.kubeconfig, logLevel: 'silent', opsListen: 'off', ...flags }),
+      ),
+      environment: new Map(),
+      file: undefined,
+    });
+    const abort = new AbortController();
+    const stdout = new Writable({ write: (_chunk, _encoding, done) => done() });
+    const context = { stdout, stderr: stdout, environment: new Map<string, string>(), signal: abort.signal };
+    const kinds = (): string[] => {
+      const watches = api.requests.filter(({ query }) => query.has('watch'));
+      return [...new Set(watches.map(({ path }) => path.slice(path.lastIndexOf('/') + 1)))];
+    };
+    const running = runOperator(config, context, '0.0.0');
+    await Promise.race([running, until(() => expected.every((kind) => kinds().includes(kind)))]);
+    abort.abort();
+    await running;
+    // the double sees them end a moment later
+    await until(() => api.watches === 0);
+    return kinds();
+  }
+  const lease = (): unknown => api.objects.get('/apis/coordination.k8s.io/v1/namespaces/tailcast/leases/l');
+
+  it('sees to every kind that it is told to, while it holds the Lease', async () => {
+    const expected = ['recorders', 'proxygroups', 'proxyclasses', 'connectors', 'services'];
+    const found = await watched(expected, { leaseName: 'l' });
+    expect(found).toEqual(expect.arrayContaining(expected));
+    expect(lease()).toBeDefined();
+  });
+
+  it('leaves the kinds and the Lease alone that it is told to leave', async () => {
+    const off = { proxyGroups: false, services: false, connectors: false };
+    const found = await watched(['recorders'], { ...off, leaderElection: false, leaseName: 'l' });
+    for (const kind of ['proxygroups', 'proxyclasses', 'connectors']) expect(found).not.toContain(kind);
+    expect(lease()).toBeUndefined();
+  });
+});
+
 describe('the operator’s code', () => {
   it('is loaded by the operator role alone', () => {
     const src = fileURLToPath(new URL('../../src', import.meta.url));
