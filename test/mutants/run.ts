@@ -149,7 +149,9 @@ const report = z.object({
       name: z.string(),
       status: z.string(),
       message: z.string(),
-      assertionResults: z.array(z.object({ fullName: z.string(), status: z.string() })),
+      assertionResults: z.array(
+        z.object({ ancestorTitles: z.array(z.string()), title: z.string(), status: z.string() }),
+      ),
     }),
   ),
 });
@@ -183,12 +185,18 @@ async function firstFailure(
   const { testResults } = report.parse(JSON.parse(readFileSync(output, 'utf8')));
   for (const result of testResults) {
     const failed = result.assertionResults.find(({ status }) => status === 'failed');
-    if (failed !== undefined) return { file: relative(copy, result.name), test: failed.fullName };
+    if (failed !== undefined)
+      return { file: relative(copy, result.name), test: patternName(failed.ancestorTitles, failed.title) };
   }
   const broken = testResults.find(({ status }) => status === 'failed');
   return broken === undefined
     ? nameless
     : { file: relative(copy, broken.name), test: broken.message.split('\n', 1)[0] ?? '' };
+}
+
+/** As `--testNamePattern` reads it; the report's own `fullName` joins with blanks, which it never matches. */
+function patternName(suites: readonly string[], title: string): string {
+  return [...suites, title].join(' > ');
 }
 
 function escapeForRegExp(text: string): string {
