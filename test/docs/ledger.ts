@@ -48,7 +48,7 @@ const INSTALL = 'docs/install.md';
 const OPERATIONS = 'docs/operations.md';
 
 const RELEASE: Runner = {
-  path: 'test/real/suites/install.test.ts',
+  path: 'test/real/support/release.ts',
   contains: "'--dry-run', '--arch=amd64'",
   why: 'the same script, for one kind of processor and into a folder of the test',
 };

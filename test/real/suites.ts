@@ -69,6 +69,19 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   },
   upgrade: { file: 'suites/upgrade.test.ts', peers: [] },
   install: { file: 'suites/install.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'helm'] },
+  'install-chart': {
+    file: 'suites/install-chart.test.ts',
+    peers: [
+      'kubernetes-1.36',
+      'kubelet-double',
+      'helm',
+      'tailnet',
+      'kernel-tailscaled',
+      'containerboot',
+      'kube-proxy',
+    ],
+    ownNetwork: true,
+  },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
   player: ['player', 'player-export', 'player-live'].map((name) => ({

@@ -97,7 +97,7 @@ export async function startWorkloadSite(): Promise<WorkloadSite> {
         },
       }),
     ]);
-    await reachable(rig, cluster, kubeProxy);
+    await serveApiServer(rig, cluster, kubeProxy);
     const { kubeconfig } = await install(rig, cluster);
     const apiKey = (await tailnet.admin('apikeys', 'create')) as string;
     const launch = (name: string): Program =>
@@ -167,8 +167,8 @@ function images(
   };
 }
 
-/** The API server under the address of its Service, and Services as rules. */
-async function reachable(rig: Rig, cluster: Kubernetes, kubeProxy: string): Promise<void> {
+/** Puts the API server under the address of its Service, and Services into rules of the kernel. */
+export async function serveApiServer(rig: Rig, cluster: Kubernetes, kubeProxy: string): Promise<void> {
   await cluster.api('POST', '/apis/discovery.k8s.io/v1/namespaces/default/endpointslices', {
     apiVersion: 'discovery.k8s.io/v1',
     kind: 'EndpointSlice',

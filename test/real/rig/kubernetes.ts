@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { ensurePeer } from './build.ts';
 import { type Authority, createAuthority, createSigningKey } from './certificates.ts';
 import { bootstrapObjects } from './kubernetes-objects.ts';
+import { NODE_ADDRESS } from './network.ts';
 import { type Program, type Rig, freePort } from './rig.ts';
 
 export type KubernetesVersion = '1.36' | '1.34';
@@ -258,7 +259,7 @@ async function startNode(
     name: 'kubelet',
     commonName: 'system:node:node-1',
     groups: ['system:nodes'],
-    addresses: ['127.0.0.1'],
+    addresses: [options.network === undefined ? LOOPBACK : NODE_ADDRESS],
   });
   const images = Object.entries(options.images ?? {}).map(
     ([image, argv]) => `--image=${image}=${JSON.stringify(argv)}`,

@@ -27,12 +27,11 @@ import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { createPod } from '../cases/case.ts';
 import { type Program, type Rig, createRig, freePort } from '../rig/rig.ts';
 import { expectSuccess, startContainer, unpackImage } from '../support/container.ts';
+import { cleanly, makeRelease, releaseFolder, tellTime } from '../support/release.ts';
 import { runInScratchRoot } from '../support/scratch-root.ts';
 
 const MAKING_MS = 900_000;
 const { version, publishing } = readManifest();
-/** Debian takes packages away when it has newer ones; what is pinned is then for the next release to bring forward. */
-const GONE = /--update-base/;
 
 let rig: Rig;
 let release: string;
@@ -54,32 +53,10 @@ beforeAll(async () => {
   kubectl = (await ensurePeer('kubernetes-1.36'))['kubectl'] ?? '';
   helm = (await ensurePeer('helm'))['helm'] ?? '';
   ensureDebianProgram('rpm');
-  release = process.env['INSTALL_RELEASE'] ?? makeRelease('first');
+  release = releaseFolder(rig);
 }, MAKING_MS);
 
 afterAll(() => rig?.stop());
-
-function makeRelease(name: string): string {
-  const output = join(rig.folder, name);
-  const make = (...more: readonly string[]): Outcome => {
-    const script = join(ROOT, 'scripts', 'release', 'main.ts');
-    const args = [script, '--dry-run', '--arch=amd64', `--output=${output}`, ...more];
-    const { status, stdout, stderr } = spawnSync(process.execPath, args, {
-      encoding: 'utf8',
-      env: cleanly(),
-    });
-    return { code: status ?? 1, stdout, stderr };
-  };
-  const outcome = make();
-  expectSuccess(GONE.test(outcome.stderr) ? make('--base=newest') : outcome);
-  return output;
-}
-
-/** The environment without the marks of this rig and of vitest, which settings are checked against. */
-function cleanly(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
-  const kept = Object.entries(process.env).filter(([name]) => !/^(TAILCAST_|VITEST|NODE_ENV$)/.test(name));
-  return { ...Object.fromEntries(kept), ...more };
-}
 
 async function ready(program: Program, pattern: RegExp): Promise<string> {
   return rig.until(`${program.name} says ${pattern}`, async () => pattern.exec(program.log())?.[1], {
@@ -102,7 +79,7 @@ describe('the folder of a release', () => {
   it(
     'is the same, byte for byte, when it is made again',
     () => {
-      expect(differences(release, makeRelease('second'))).toEqual([]);
+      expect(differences(release, makeRelease(rig, 'second'))).toEqual([]);
     },
     MAKING_MS,
   );
@@ -126,6 +103,7 @@ describe('the npm package', () => {
         const { status, stdout, stderr } = spawnSync('npm', args, { encoding: 'utf8', env });
         return expectSuccess({ code: status ?? 1, stdout, stderr });
       };
+      const beganMs = Date.now();
       npm(
         'install',
         '--global',
@@ -134,6 +112,7 @@ describe('the npm package', () => {
         '--no-fund',
         file(`tailcast-${version}.tgz`),
       );
+      const installedMs = Date.now() - beganMs;
       expect(sizeBelow(prefix)).toBeLessThan(130e6);
       const modules = join(prefix, 'lib', 'node_modules', '@tailcast', 'tailcast', 'node_modules');
       for (const name of ['typescript', 'vitest', 'vite'])
@@ -154,7 +133,9 @@ describe('the npm package', () => {
         expect(outcome.code, role).not.toBe(0);
         expect(outcome.stderr, role).not.toMatch(/\n\s+at /);
       }
+      const startedMs = Date.now();
       await firstShell(`demo-${major}`, env, join(prefix, 'bin', 'tailcast'));
+      tellTime(`npm package, Node ${major}`, startedMs - installedMs);
       npm('uninstall', '--global', `--prefix=${prefix}`, '@tailcast/tailcast');
       expect(readdirSync(join(prefix, 'bin'))).toEqual([]);
       expect(existsSync(modules)).toBe(false);
@@ -248,10 +229,13 @@ async function firstShell(name: string, env: NodeJS.ProcessEnv, program: string)
 
 describe('the image, as a container', () => {
   let bundle: string;
+  let unpackedMs: number;
 
   beforeAll(() => {
+    const beganMs = Date.now();
     bundle = unpackImage(rig, file(`tailcast-image-${version}.oci.tar`), `v${version}-amd64`);
-  });
+    unpackedMs = Date.now() - beganMs;
+  }, 300_000);
 
   it('has the tree that the Dockerfile makes', () => {
     const { commit = '' } = z
@@ -315,6 +299,7 @@ describe('the image, as a container', () => {
     );
     const [listen, health, door] = [await freePort(), await freePort(), await freePort()];
     put('identity.json', JSON.stringify(recordedAt(`127.0.0.1:${listen}`)));
+    const startedMs = Date.now();
     // The network of this machine, where the cluster is.
     const beside = { bundle, data, networkOf: process.pid };
     const recorder = startContainer(rig, {
@@ -353,9 +338,10 @@ describe('the image, as a container', () => {
       return expectSuccess(recorder.exec('node', '/app/scripts/tailcast.mjs', ...words, ...told));
     };
     await rig.until('the recording', async () => (/echo first-shell/.test(ask('ls')) ? true : undefined));
+    tellTime('image', startedMs - unpackedMs);
     expect(ask('play', 'latest', '--speed', '1000')).toContain('first-shell');
     for (const container of [gateway, recorder]) await container.terminate();
-  });
+  }, 300_000);
 });
 
 describe('the packages for hosts', () => {
@@ -364,7 +350,9 @@ describe('the packages for hosts', () => {
       mkdtempSync(join(rig.folder, 'deb-')),
       release,
       `
+      began=$(date +%s)
       dpkg --install /mnt/tailcast_${version}_amd64.deb
+      installed=$(( $(date +%s) - began ))
       tailcast --version
       getent passwd tailcast-gateway
       mkdir -p /var/lib/tailcast-recorder && echo kept > /var/lib/tailcast-recorder/recording
@@ -377,6 +365,7 @@ describe('the packages for hosts', () => {
       grep '# mine' /etc/tailcast/recorder.yaml
       cat /var/lib/tailcast-recorder/recording
       says() { for turn in $(seq 600); do grep -q "$2" "/tmp/$1" && return; sleep 0.2; done; cat "/tmp/$1"; exit 1; }
+      began=$(date +%s)
       tailcast demo --directory /tmp/demo > /tmp/demo.log 2>&1 &
       demo=$!
       says demo.log player:
@@ -390,6 +379,7 @@ describe('the packages for hosts', () => {
       says gateway.log 'is ready'
       ${[kubectl, ...throughGateway(GATEWAY_LISTEN, '/tmp/gateway/ca/ca.crt')].join(' ')}
       for turn in $(seq 300); do tailcast ls --recorder ${RECORDER_URL} | grep 'echo first-shell' && break; sleep 0.2; done
+      echo "took: $(( installed + $(date +%s) - began ))"
       cat /tmp/recorder.log
       for role in $gateway $recorder $demo; do kill -TERM $role; wait $role; done
       dpkg --remove tailcast
@@ -400,6 +390,8 @@ describe('the packages for hosts', () => {
       `,
     );
     expect(code, stderr).toBe(0);
+    const took = Number(/^took: (\d+)$/m.exec(stdout)?.[1]);
+    tellTime('.deb', Date.now() - took * 1000);
     expect(stdout).toContain('recorder is ready');
     expect(stdout).toMatch(/^first-shell$/m);
     expect(stdout).toMatch(/image@example\.com.*echo first-shell/);

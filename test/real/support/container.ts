@@ -10,9 +10,11 @@ import { type Outcome, run } from '../chart/render.ts';
 import { ensureDebianProgram } from '../rig/debian.ts';
 import type { Program, Rig } from '../rig/rig.ts';
 
-const SPEC = z.looseObject({
+/** What is read of the runtime configuration that umoci makes of an image. */
+export const BUNDLE_SPEC = z.looseObject({
   process: z.looseObject({
     args: z.array(z.string()),
+    env: z.array(z.string()),
     capabilities: z.record(z.string(), z.array(z.string())),
   }),
   root: z.looseObject({ path: z.string() }),
@@ -76,9 +78,7 @@ export function startContainer(rig: Rig, options: ContainerOptions): Container {
 
 /** A bundle whose files are those of the image, with a configuration of its own. */
 function writeBundle(rig: Rig, { name, args, bundle, data, networkOf }: ContainerOptions): string {
-  const spec = SPEC.parse(JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8')));
-  const own = join(rig.folder, `bundle-${name}`);
-  mkdirSync(own);
+  const spec = BUNDLE_SPEC.parse(JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8')));
   const memory = (destination: string): object => ({
     destination,
     type: 'tmpfs',
@@ -108,8 +108,14 @@ function writeBundle(rig: Rig, { name, args, bundle, data, networkOf }: Containe
     ],
     linux: { ...spec.linux, namespaces: [...namespaces, { type: 'network', ...network }] },
   };
-  writeFileSync(join(own, 'config.json'), JSON.stringify(changed));
-  return own;
+  return writeBundleFolder(join(rig.folder, `bundle-${name}`), changed);
+}
+
+/** Makes a folder that runc takes, with a configuration that names the files of the image elsewhere. */
+export function writeBundleFolder(folder: string, configuration: object): string {
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, 'config.json'), JSON.stringify(configuration));
+  return folder;
 }
 
 export function expectSuccess({ code, stdout, stderr }: Outcome): string {

@@ -33,6 +33,14 @@ type options struct {
 	images                     imageCommands
 }
 
+// address is where the API server finds the node.
+func (o options) address() string {
+	if o.bridge != "" {
+		return nodeAddress
+	}
+	return "127.0.0.1"
+}
+
 // imageCommands maps an image name (without tag) to the local command that stands for its entry point.
 type imageCommands map[string][]string
 
@@ -96,7 +104,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", net.JoinHostPort(o.address(), "0"))
 	if err != nil {
 		return err
 	}
@@ -146,10 +154,6 @@ func register(ctx context.Context, client kubernetes.Interface, o options, port 
 		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi"),
 		corev1.ResourcePods: resource.MustParse("500"), corev1.ResourceEphemeralStorage: resource.MustParse("64Gi"),
 	}
-	address := "127.0.0.1"
-	if o.bridge != "" {
-		address = nodeAddress
-	}
 	now := metav1.Now()
 	created.Status = corev1.NodeStatus{
 		Capacity: room, Allocatable: room,
@@ -158,7 +162,7 @@ func register(ctx context.Context, client kubernetes.Interface, o options, port 
 			LastHeartbeatTime: now, LastTransitionTime: now,
 		}},
 		Addresses: []corev1.NodeAddress{
-			{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: o.nodeName},
+			{Type: corev1.NodeInternalIP, Address: o.address()}, {Type: corev1.NodeHostName, Address: o.nodeName},
 		},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: port}},
 		NodeInfo:        corev1.NodeSystemInfo{KubeletVersion: "v1.36.3", OperatingSystem: "linux", Architecture: "amd64"},
