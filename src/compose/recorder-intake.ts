@@ -105,7 +105,7 @@ export async function openIntake(
   const catalog = openCatalog(options, store, () => ingest.live(), shared);
   await ingest.recover();
   shared?.start();
-  if (options.viewers.length > 0) catalog.readScopes(log);
+  catalog.prepare({ scopes: options.viewers.length > 0, log });
   const freeBytes = (): Promise<number | undefined> => roomFor(store, spoolDirectory);
   return { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes, told };
 }

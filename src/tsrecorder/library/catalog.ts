@@ -13,7 +13,7 @@ import { goesOn, joinParts, type DescribedPart } from './join-parts.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { createScopes, isWithin, type Scope, type ScopeIndex } from './scope.ts';
 import { sessionMark } from './session-part.ts';
-import { fixedWidth, parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
+import { fixedWidth, formatTime, parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 
 export interface CatalogPage {
@@ -31,8 +31,10 @@ export interface Catalog {
    * @returns undefined when there is no such recording, whatever `id` is.
    */
   find(id: string, scope?: Scope): Promise<CatalogEntry | undefined>;
-  /** Reads who may see what, so that the first of those with few rights need not wait for that. */
-  readScopes(log: Pick<Logger, 'warn'>): void;
+  /**
+   * Lists the store before anybody asks, so that the first to ask need not wait for that; with `scopes` reads who may see what, too.
+   */
+  prepare(options: { readonly scopes: boolean; readonly log: Pick<Logger, 'warn'> }): void;
   /** Something was put into the store by this process. */
   changed(): void;
 }
@@ -79,8 +81,10 @@ interface Listing {
   readonly scopes: () => Promise<ScopeIndex<Candidate>>;
   /** What the store listed, if nothing else is in it. */
   readonly source: readonly StoredRecording[] | undefined;
+  /** Newest first. */
   readonly sessions: readonly Candidate[];
-  readonly byId: ReadonlyMap<string, Candidate>;
+  /** What the store holds, by id. Put together when it is first asked for. */
+  readonly byId: () => ReadonlyMap<string, Candidate>;
   readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
 }
 
@@ -88,36 +92,7 @@ interface Listing {
 export function createCatalog(options: CatalogOptions): Catalog {
   const { store } = options;
   const describe = createDescriber(store, options.maxCached);
-  const readScopes = createScopes<Candidate>(async (candidate) => {
-    const { recording } = (await candidate.describe())?.entry ?? {};
-    return recording?.state === 'damaged' ? undefined : recording;
-  });
-  let listing: { readonly at: number; readonly found: Promise<Listing> } | undefined;
-
-  /** As it was `refreshMs` ago at most. */
-  function listElsewhere(): Promise<Listing> {
-    if (listing === undefined || options.now() - listing.at >= options.refreshMs) {
-      const found = listAgain(listing?.found);
-      const fresh = { at: options.now(), found };
-      listing = fresh;
-      // a failed listing is not kept
-      found.catch(() => {
-        if (listing === fresh) listing = undefined;
-      });
-    }
-    return listing.found;
-  }
-
-  /** When nothing has changed, what was found the last time. */
-  async function listAgain(before: Promise<Listing> | undefined): Promise<Listing> {
-    // NOTE: open sessions first, for the same reason as below
-    const open = (await options.remote?.()) ?? [];
-    const stored = await store.list();
-    const known = await before?.catch(() => undefined);
-    if (known !== undefined && open.length === 0 && known.source === stored) return known;
-    const all = allOf(stored, open, describe);
-    return createListing(all, readScopes, open.length === 0 ? stored : undefined);
-  }
+  const listings = createListings(options, describe);
 
   const listLive = (scope: Scope): readonly Candidate[] =>
     options
@@ -129,7 +104,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
   async function candidates(scope: Scope): Promise<readonly Candidate[]> {
     // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
     const live = listLive(scope);
-    const elsewhere = await listElsewhere();
+    const elsewhere = await listings.recent();
     if (scope === 'everything') return live.length === 0 ? elsewhere.sessions : withLive(live, elsewhere);
     const stored = (await elsewhere.scopes()).within(scope);
     return groupSessions(withoutCopies(live, stored).toSorted(newestFirst));
@@ -138,8 +113,8 @@ export function createCatalog(options: CatalogOptions): Catalog {
   /** One of all, whichever of its uploads `id` names. In a store of many recordings that is most of what is asked. */
   async function candidateOfId(id: string): Promise<Candidate | undefined> {
     const live = listLive('everything');
-    const { byId, byMark } = await listElsewhere();
-    const named = live.find((candidate) => candidate.id === id) ?? byId.get(id);
+    const { byId, byMark } = await listings.recent();
+    const named = live.find((candidate) => candidate.id === id) ?? byId().get(id);
     if (named?.mark === undefined) return named;
     const uploads = withoutCopies(
       live.filter(({ mark }) => mark === named.mark),
@@ -156,7 +131,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
 
   return {
     async list(query, scope = 'everything') {
-      return scan((await candidates(scope)).filter(inRangeOf(query)), query);
+      return scan(inRange(await candidates(scope), query), query);
     },
     async find(id, scope = 'everything') {
       const key = parseRecordingId(id);
@@ -171,13 +146,61 @@ export function createCatalog(options: CatalogOptions): Catalog {
       const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
       return (await describe({ key, hasSidecar }))?.entry;
     },
-    readScopes(log) {
-      listElsewhere()
-        .then(({ scopes }) => scopes())
+    prepare({ scopes: wantsScopes, log }) {
+      listings
+        .prepare()
+        .then(async ({ scopes }) => {
+          if (wantsScopes) await scopes();
+        })
         .catch((error: unknown) => log.warn({ error: errorText(error) }, 'recordings could not be listed'));
     },
-    changed() {
-      listing = undefined;
+    changed: () => listings.forget(),
+  };
+}
+
+interface Listings {
+  /** As it was `refreshMs` ago at most. */
+  recent(): Promise<Listing>;
+  /** Lists, for whoever asks next: that one has it looked through for what has changed since. */
+  prepare(): Promise<Listing>;
+  /** The next one is made anew. */
+  forget(): void;
+}
+
+function createListings({ store, remote, refreshMs, now }: CatalogOptions, describe: Describe): Listings {
+  const readScopes = createScopes<Candidate>(async (candidate) => {
+    const { recording } = (await candidate.describe())?.entry ?? {};
+    return recording?.state === 'damaged' ? undefined : recording;
+  });
+  const candidatesOf = createCandidates(describe);
+  let last: { readonly at: number; readonly found: Promise<Listing> } | undefined;
+
+  /** When nothing has changed, what was found the last time. */
+  async function listAgain(before: Promise<Listing> | undefined): Promise<Listing> {
+    // NOTE: open sessions first, for the same reason as those that are live here
+    const open = (await remote?.()) ?? [];
+    const stored = await store.list();
+    const known = await before?.catch(() => undefined);
+    if (known !== undefined && open.length === 0 && known.source === stored) return known;
+    const all = withRemote(candidatesOf(stored), open);
+    return createListing(all, readScopes, open.length === 0 ? stored : undefined);
+  }
+
+  function list(at: number): Promise<Listing> {
+    const fresh = { at, found: listAgain(last?.found) };
+    last = fresh;
+    // a failed listing is not kept
+    fresh.found.catch(() => {
+      if (last === fresh) last = undefined;
+    });
+    return fresh.found;
+  }
+
+  return {
+    recent: () => (last === undefined || now() - last.at >= refreshMs ? list(now()) : last.found),
+    prepare: () => list(Number.NEGATIVE_INFINITY),
+    forget() {
+      last = undefined;
     },
   };
 }
@@ -210,6 +233,7 @@ function createListing(
   const sorted = found.toSorted(newestFirst);
   const byMark = uploadsByMark(sorted);
   let scopes: Promise<ScopeIndex<Candidate>> | undefined;
+  let byId: ReadonlyMap<string, Candidate> | undefined;
   return {
     scopes() {
       scopes ??= readScopes(sorted).catch((error: unknown) => {
@@ -220,7 +244,7 @@ function createListing(
     },
     source,
     sessions: groupSessions(sorted, byMark),
-    byId: new Map(sorted.map((candidate) => [candidate.id, candidate])),
+    byId: () => (byId ??= new Map(sorted.map((candidate) => [candidate.id, candidate]))),
     byMark,
   };
 }
@@ -243,20 +267,26 @@ function withLive(live: readonly Candidate[], { sessions, byMark }: Listing): re
   return [...groupSessions(changed.toSorted(newestFirst)), ...kept].toSorted(newestFirst);
 }
 
-function allOf(
-  stored: readonly StoredRecording[],
-  open: readonly RemoteRecording[],
-  describe: Describe,
-): readonly Candidate[] {
-  const ids = new Set(stored.map(({ key }) => recordingId(key)));
-  return [
-    ...stored.map((recording) => storedCandidate(recording, describe)),
-    ...open.filter(({ key }) => !ids.has(recordingId(key))).map(remoteCandidate),
-  ];
+/** What is known of each recording stays, for as long as the store gives the same object for it. */
+function createCandidates(describe: Describe): (stored: readonly StoredRecording[]) => readonly Candidate[] {
+  let known = new Map<StoredRecording, Candidate>();
+  return (stored) => {
+    const fresh = new Map<StoredRecording, Candidate>();
+    const all = stored.map((recording) => {
+      const candidate =
+        known.get(recording) ?? candidateOf(recording.key, recording.sessionMark, () => describe(recording));
+      fresh.set(recording, candidate);
+      return candidate;
+    });
+    known = fresh;
+    return all;
+  };
 }
 
-function storedCandidate(recording: StoredRecording, describe: Describe): Candidate {
-  return candidateOf(recording.key, recording.sessionMark, () => describe(recording));
+function withRemote(stored: readonly Candidate[], open: readonly RemoteRecording[]): readonly Candidate[] {
+  if (open.length === 0) return stored;
+  const ids = new Set(stored.map(({ id }) => id));
+  return [...stored, ...open.filter(({ key }) => !ids.has(recordingId(key))).map(remoteCandidate)];
 }
 
 function remoteCandidate(remote: RemoteRecording): Candidate {
@@ -286,6 +316,7 @@ function groupSessions(
   sorted: readonly Candidate[],
   sessions: ReadonlyMap<string, readonly Candidate[]> = uploadsByMark(sorted),
 ): readonly Candidate[] {
+  if (sessions.size === 0) return sorted;
   return sorted.flatMap((candidate) => {
     const uploads = candidate.mark === undefined ? undefined : sessions.get(candidate.mark);
     if (uploads === undefined || uploads.length === 1) return [candidate];
@@ -352,16 +383,32 @@ function newestFirst(left: Candidate, right: Candidate): number {
   return left.order < right.order ? 1 : -1;
 }
 
-/** What of all recordings comes after the query's cursor, within its times. */
-function inRangeOf({ from, to, cursor }: CatalogQuery): (candidate: Candidate) => boolean {
+/**
+ * What comes after the query's cursor, within its times.
+ *
+ * @param all newest first.
+ */
+function inRange(all: readonly Candidate[], { from, to, cursor }: CatalogQuery): readonly Candidate[] {
   const after = cursor === undefined ? undefined : parseRecordingId(cursor);
-  const before = after === undefined ? undefined : orderOf(after);
-  return ({ key, order }) => {
-    if (before !== undefined && order >= before) return false;
-    if (from === undefined && to === undefined) return true;
-    const time = parseTime(key.time) ?? 0n;
-    return (from === undefined || time >= from) && (to === undefined || time < to);
-  };
+  // the order of a recording begins with its time
+  const ends = [
+    ...(to === undefined ? [] : [formatTime(to)]),
+    ...(after === undefined ? [] : [orderOf(after)]),
+  ];
+  const start = Math.max(0, ...ends.map((end) => firstBefore(all, end)));
+  return all.slice(start, from === undefined ? undefined : firstBefore(all, formatTime(from)));
+}
+
+/** Index of the first whose order is before `order`. @param all newest first. */
+function firstBefore(all: readonly Candidate[], order: string): number {
+  let low = 0;
+  let high = all.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((all[middle]?.order ?? '') >= order) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 /** What is in a store, for the catalogue of another one. @param maxCached descriptions kept in memory. */

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { open, readFile, readdir, rename, stat } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
+import { createSequence } from '../../async/sequence.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import {
   createDirectorySync,
@@ -213,90 +214,121 @@ async function assertWritable(directory: string): Promise<void> {
 /** A folder that was changed more recently may change again without another time of change. */
 const QUIET_MS = 5000;
 
-/** Times of change by path; undefined for a folder that is not there. */
-type FolderTimes = ReadonlyMap<string, bigint | undefined>;
+/** What the marks of sessions say: the mark by id. */
+type Marks = ReadonlyMap<string, string>;
 
-/**
- * Lists what is there. A page that somebody looks at is listed every second, so what has not changed is not read again, and is
- * the same array as before.
- */
-function createLister(directory: string, nowMs: () => number): () => Promise<readonly StoredRecording[]> {
-  const keys: KnownKeys = new Map();
-  let last: { readonly times: FolderTimes; readonly found: readonly StoredRecording[] } | undefined;
-  return async () => {
-    if (last !== undefined && (await isUnchanged(last.times))) return last.found;
-    const startedMs = nowMs();
-    const times = new Map<string, bigint | undefined>();
-    const found = await listRecordings(directory, keys, async (path) => {
-      times.set(path, await changedAt(path));
-    });
-    const quiet = BigInt(Math.floor(startedMs - QUIET_MS)) * 1_000_000n;
-    last = times.values().every((time) => time === undefined || time < quiet) ? { times, found } : undefined;
-    return found;
-  };
+/** What was in a folder when it was last read. */
+interface KnownFolder<T> {
+  /** Time of its last change; undefined while it may have changed again since. */
+  readonly time: bigint | undefined;
+  readonly names: readonly string[];
+  readonly found: T;
 }
 
-async function isUnchanged(times: FolderTimes): Promise<boolean> {
-  for (const [path, time] of times) if ((await changedAt(path)) !== time) return false;
-  return true;
+interface NodeRecordings {
+  readonly marks: Marks;
+  /** By the name of the cast. */
+  readonly byName: ReadonlyMap<string, StoredRecording>;
+}
+
+/**
+ * Lists what is there. A page that somebody looks at is listed every second, and a gateway has all its recordings in one folder: so
+ * folders that have not changed are not read again, what is still there is the same object as before, and when all of it is, the
+ * list is the same array.
+ */
+function createLister(directory: string, nowMs: () => number): () => Promise<readonly StoredRecording[]> {
+  const known = new Map<string, KnownFolder<NodeRecordings>>();
+  let knownMarks: KnownFolder<Marks> | undefined;
+  let last: readonly StoredRecording[] | undefined;
+
+  /** The names in a folder, or `before` when they are what they were. */
+  async function look<T>(
+    path: string,
+    before: KnownFolder<T> | undefined,
+  ): Promise<Omit<KnownFolder<T>, 'found'>> {
+    const startedMs = nowMs();
+    const time = await changedAt(path);
+    if (before?.time !== undefined && before.time === time) return before;
+    const names = await readdir(path).catch(() => []);
+    const isQuiet = time !== undefined && time < BigInt(Math.floor(startedMs - QUIET_MS)) * 1_000_000n;
+    return {
+      time: isQuiet ? time : undefined,
+      names: before !== undefined && areEqual(before.names, names) ? before.names : names,
+    };
+  }
+
+  async function lookAtMarks(): Promise<Marks> {
+    const seen = await look(join(directory, SESSIONS_FOLDER), knownMarks);
+    const found = seen.names === knownMarks?.names ? knownMarks.found : readMarks(seen.names);
+    knownMarks = { ...seen, found };
+    return found;
+  }
+
+  /** @returns whether anything in it is other than before. */
+  async function lookAtNode(name: string, marks: Marks): Promise<boolean> {
+    const before = known.get(name);
+    const seen = await look(join(directory, name), before);
+    const isSame = before !== undefined && seen.names === before.names && before.found.marks === marks;
+    const found = isSame ? before.found : readNode(name, seen.names, marks, before?.found.byName);
+    known.set(name, { ...seen, found });
+    return !isSame;
+  }
+
+  async function listAgain(): Promise<readonly StoredRecording[]> {
+    // NOTE: marks first: they are there before the casts that they are about
+    const marks = await lookAtMarks();
+    const folders = await readdir(directory, { withFileTypes: true });
+    const nodes = folders.filter((folder) => folder.isDirectory() && !folder.name.startsWith('.'));
+    let changed = last === undefined;
+    for (const { name } of nodes) changed = (await lookAtNode(name, marks)) || changed;
+    const present = new Set(nodes.map(({ name }) => name));
+    for (const name of known.keys()) if (!present.has(name)) changed = known.delete(name) || changed;
+    if (last === undefined || changed)
+      last = [...known.values()].flatMap(({ found }) => [...found.byName.values()]);
+    return last;
+  }
+
+  const inTurn = createSequence();
+  return () => inTurn(listAgain);
+}
+
+function areEqual(left: readonly string[], right: readonly string[]): boolean {
+  return left.length === right.length && left.every((name, index) => name === right[index]);
 }
 
 async function changedAt(path: string): Promise<bigint | undefined> {
   return (await stat(path, { bigint: true }).catch(() => undefined))?.mtimeNs;
 }
 
-/** By folder and by name. */
-type KnownKeys = Map<string, ReadonlyMap<string, RecordingKey>>;
-
-/** @param onFolder is told of each folder before it is read. */
-async function listRecordings(
-  directory: string,
-  known: KnownKeys,
-  onFolder: (path: string) => Promise<void>,
-): Promise<readonly StoredRecording[]> {
-  await onFolder(join(directory, SESSIONS_FOLDER));
-  const marks = await readMarks(directory);
-  await onFolder(directory);
-  const folders = await readdir(directory, { withFileTypes: true });
-  const present = new Set(folders.map(({ name }) => name));
-  for (const name of known.keys()) if (!present.has(name)) known.delete(name);
-  const found: StoredRecording[] = [];
-  for (const folder of folders) {
-    if (!folder.isDirectory() || folder.name.startsWith('.')) continue;
-    await onFolder(join(directory, folder.name));
-    const names = await readdir(join(directory, folder.name)).catch(() => []);
-    const keys = castKeys(folder.name, names, known.get(folder.name));
-    known.set(folder.name, keys);
-    const sidecars = new Set(names.filter((name) => name.endsWith(SUFFIX.sidecar)));
-    for (const key of keys.values()) {
-      const sessionMark = marks.size === 0 ? undefined : marks.get(recordingId(key));
-      const hasSidecar = sidecars.has(`${key.time}${SUFFIX.sidecar}`);
-      found.push({ key, hasSidecar, ...(sessionMark === undefined ? {} : { sessionMark }) });
-    }
-  }
-  return found;
-}
-
-/** The session's mark of each recording that has one, by id. */
-async function readMarks(directory: string): Promise<ReadonlyMap<string, string>> {
-  const names = await readdir(join(directory, SESSIONS_FOLDER)).catch(() => []);
+/** The session's mark of each recording that has one. */
+function readMarks(names: readonly string[]): Marks {
   const marks = names.map(parseMarkName).filter((parsed) => parsed !== undefined);
   return new Map(marks.map(({ id, mark }) => [id, mark]));
 }
 
-/** What the casts among the `names` of a folder are, by name; `before` is what they were when it was last listed. */
-function castKeys(
+/** What the casts among the `names` of a folder are; `before` is what they were when it was last listed. */
+function readNode(
   folder: string,
   names: readonly string[],
-  before: ReadonlyMap<string, RecordingKey> | undefined,
-): ReadonlyMap<string, RecordingKey> {
-  const keys = new Map<string, RecordingKey>();
+  marks: Marks,
+  before: ReadonlyMap<string, StoredRecording> | undefined,
+): NodeRecordings {
+  const byName = new Map<string, StoredRecording>();
+  const sidecars = new Set(names.filter((name) => name.endsWith(SUFFIX.sidecar)));
   for (const name of names) {
     if (!name.endsWith(SUFFIX.cast)) continue;
-    const key = before?.get(name) ?? parseRecordingKey(`${folder}/${name}`);
-    if (key !== undefined) keys.set(name, key);
+    const there = before?.get(name);
+    const key = there?.key ?? parseRecordingKey(`${folder}/${name}`);
+    if (key === undefined) continue;
+    const sessionMark = marks.size === 0 ? undefined : marks.get(recordingId(key));
+    const hasSidecar = sidecars.size > 0 && sidecars.has(`${key.time}${SUFFIX.sidecar}`);
+    const isSame = there?.hasSidecar === hasSidecar && there.sessionMark === sessionMark;
+    byName.set(
+      name,
+      isSame ? there : { key, hasSidecar, ...(sessionMark === undefined ? {} : { sessionMark }) },
+    );
   }
-  return keys;
+  return { marks, byName };
 }
 
 async function markEvents(directory: string, known: Set<string>): Promise<void> {

@@ -27,7 +27,7 @@ const NANOSECONDS_PER_SECOND = 1_000_000_000n;
 /** What a folder is named after as it is. */
 const PLAIN = /^[A-Za-z0-9_-]+$/;
 const FIXED_WIDTH = /^.{19}\.\d{9}Z$/;
-const TIME = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?Z$/;
+const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
 /** `<node>/<time>.cast`. @throws TailcastError `UPLOAD_REFUSED` when the node id is empty or too long. */
 export function recordingKey(key: RecordingKey): string {
@@ -120,17 +120,22 @@ export function fixedWidth(time: string): string {
 
 /** RFC 3339 in UTC with zero to nine fraction digits → nanoseconds since the epoch; undefined if it is no real time. */
 export function parseTime(text: string): bigint | undefined {
-  const match = TIME.exec(text);
-  if (match?.[1] === undefined) return undefined;
-  const milliseconds = Date.parse(`${match[1]}Z`);
-  // Date.parse rolls 30 February over to March: only a time that prints as itself is one
-  if (Number.isNaN(milliseconds) || new Date(milliseconds).toISOString().slice(0, 19) !== match[1]) {
-    return undefined;
-  }
-  return BigInt(milliseconds) * 1_000_000n + BigInt((match[2] ?? '').padEnd(9, '0'));
+  const milliseconds = wholeSeconds(text);
+  if (milliseconds === undefined) return undefined;
+  const fraction = text[19] === '.' ? text.slice(20, -1) : '';
+  return BigInt(milliseconds) * 1_000_000n + BigInt(fraction.padEnd(9, '0'));
+}
+
+/** The second in which a time lies, in milliseconds since the epoch; undefined if it is no real time. */
+function wholeSeconds(text: string): number | undefined {
+  if (!TIME.test(text)) return undefined;
+  const milliseconds = Date.parse(`${text.slice(0, 19)}Z`);
+  // Date.parse rolls 30 February over to March, and 24:00 to the next day
+  const isReal = new Date(milliseconds).getUTCDate() === Number(text.slice(8, 10));
+  return isReal ? milliseconds : undefined;
 }
 
 function parseParts(folder: string, time: string): RecordingKey | undefined {
   const nodeId = decodeNodeId(folder);
-  return nodeId === undefined || parseTime(time) === undefined ? undefined : { nodeId, time };
+  return nodeId === undefined || wholeSeconds(time) === undefined ? undefined : { nodeId, time };
 }

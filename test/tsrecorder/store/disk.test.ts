@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -65,11 +65,43 @@ describe('listing a directory again', () => {
     expect((await times()).some((told) => told.endsWith('a'.repeat(32)))).toBe(true);
   });
 
-  it('reads anew what may have changed within the time that its clock can tell', async () => {
-    const { store } = await quiet(0);
-    const first = await store.list();
-    const second = await store.list();
-    expect(second).toEqual(first);
-    expect(second).not.toBe(first);
+  it('gives the same objects for what is still there', async () => {
+    const { folder, store } = await quiet(3_600_000);
+    const [first] = await store.list();
+    await writeFile(join(folder, NODE, nameAt(2)), '');
+    const more = await store.list();
+    expect(more).toHaveLength(2);
+    expect(more[0]).toBe(first);
+    await writeFile(join(folder, NODE, nameAt(1).replace('.cast', '.json')), '{}');
+    const described = await store.list();
+    expect(described[0]).toEqual({ ...first, hasSidecar: true });
+    expect(described[1]).toBe(more[1]);
+  });
+
+  it('reads anew what may have changed within the time that its clock can tell, and nothing else', async () => {
+    for (const [aheadMs, found] of [
+      [0, 2],
+      [3_600_000, 1],
+    ] as const) {
+      const { folder, store } = await quiet(aheadMs);
+      const node = join(folder, NODE);
+      const { atime, mtime } = await stat(node);
+      await utimes(node, atime, mtime);
+      await store.list();
+      await writeFile(join(node, nameAt(2)), '');
+      // as on a disk whose clock is coarse
+      await utimes(node, atime, mtime);
+      expect(await store.list()).toHaveLength(found);
+    }
+  });
+
+  it('lists all of it to each of many who ask at once', async () => {
+    const { folder, store } = await quiet(0);
+    const writing = Array.from({ length: 8 }, async (_, second) => {
+      await writeFile(join(folder, NODE, nameAt(second)), '');
+      return (await store.list()).map(({ key }) => `${key.time}.cast`).includes(nameAt(second));
+    });
+    expect(await Promise.all(writing)).not.toContain(false);
+    expect(await store.list()).toHaveLength(8);
   });
 });
