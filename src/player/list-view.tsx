@@ -1,5 +1,5 @@
 import type { JSX, RefObject, TargetedInputEvent } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { EMPTY_FILTER, type Filter } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { RecordingTable } from './recording-rows.tsx';
@@ -23,6 +23,7 @@ export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
   const { state, more, heights } = useRecordings(filter);
   const end = useMoreInSight(more);
   const known = useKnownNames(state.recordings);
+  const form = useMemo(() => <FilterForm filter={filter} known={known} />, [filter, known]);
   useEffect(() => {
     document.title = 'Recordings — tailcast';
   }, []);
@@ -30,7 +31,7 @@ export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
   return (
     <>
       <h1 class="hidden-label">Recordings</h1>
-      <FilterForm filter={filter} known={known} />
+      {form}
       {problem === undefined ? null : (
         <p class="notice problem" role="alert">
           {problem}
@@ -110,17 +111,26 @@ function statusText({ recordings, next, loading, searchedTo, problem }: ListStat
 
 type KnownNames = Readonly<Record<Name, ReadonlySet<string>>>;
 
-/** The names in all recordings that this list has shown so far. */
+/** The names in all recordings that this list has shown so far. The same object until there are more. */
 function useKnownNames(recordings: readonly ListedRecording[]): KnownNames {
-  const known = useRef({ user: new Set<string>(), namespace: new Set<string>(), pod: new Set<string>() });
-  for (const { source, kubernetes } of recordings) {
-    const names = { user: source.user, namespace: kubernetes?.namespace, pod: kubernetes?.pod };
-    for (const name of NAMES) {
-      const value = names[name];
-      if (value !== undefined && known.current[name].size < MAX_OFFERED) known.current[name].add(value);
+  const known = useRef<KnownNames>({ user: new Set(), namespace: new Set(), pod: new Set() });
+  return useMemo(() => {
+    const sizeOf = (names: KnownNames): number => NAMES.reduce((sum, name) => sum + names[name].size, 0);
+    const all = {
+      user: new Set(known.current.user),
+      namespace: new Set(known.current.namespace),
+      pod: new Set(known.current.pod),
+    };
+    for (const { source, kubernetes } of recordings) {
+      const names = { user: source.user, namespace: kubernetes?.namespace, pod: kubernetes?.pod };
+      for (const name of NAMES) {
+        const value = names[name];
+        if (value !== undefined && all[name].size < MAX_OFFERED) all[name].add(value);
+      }
     }
-  }
-  return known.current;
+    if (sizeOf(all) > sizeOf(known.current)) known.current = all;
+    return known.current;
+  }, [recordings]);
 }
 
 function FilterForm({ filter, known }: { readonly filter: Filter; readonly known: KnownNames }): JSX.Element {

@@ -1,17 +1,20 @@
 /**
- * The rows of a list that may be very long. They come in chunks; of those that are far from what is in sight only the height
- * stays, so the page is as quick with 100,000 recordings as with 100.
+ * The rows of a list that may be very long. They come in chunks; those far from what is in sight are room above and below, so the
+ * page is as quick with 100,000 recordings as with 100.
  */
-import type { JSX } from 'preact';
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import type { JSX, RefObject } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { durationText, hiddenMatch, sizeText, stateText, whereText, whoText } from './format.ts';
 import { formatRoute } from './route.ts';
 import { wallText } from './wall-text.ts';
 
-const CHUNK = 50;
-/** How near to what is in sight rows are there, above and below. */
-const NEAR = '1200px 0px';
+/** Rows that come and go together: few, so that scrolling never waits for them. */
+const CHUNK = 10;
+/** Pixels above and below what is in sight in which rows are there. */
+const NEAR = 1200;
+/** Pixels of a row that nobody has seen yet. */
+const USUAL_HEIGHT = 36;
 
 export interface RecordingTableProps {
   readonly recordings: readonly ListedRecording[];
@@ -24,75 +27,142 @@ export interface RecordingTableProps {
 }
 
 export function RecordingTable({ recordings, goesOn, text, heights }: RecordingTableProps): JSX.Element {
-  const chunks = Array.from({ length: Math.ceil(recordings.length / CHUNK) }, (_, number) => number);
+  const table = useRef<HTMLTableElement>(null);
+  const count = Math.ceil(recordings.length / CHUNK);
+  const { first, last } = useChunksInSight(table, count, heights);
+  const shown = Array.from(
+    { length: Math.max(0, Math.min(last, count) - first) },
+    (_, index) => first + index,
+  );
   return (
-    <table aria-rowcount={goesOn ? -1 : recordings.length + 1}>
-      <thead>
-        <tr aria-rowindex={1}>
+    <table ref={table} role="table" aria-rowcount={goesOn ? -1 : recordings.length + 1}>
+      <thead role="rowgroup">
+        <tr role="row" aria-rowindex={1}>
           {['Started', 'Who', 'Where', 'Command'].map((name) => (
-            <th key={name} scope="col">
+            <th key={name} role="columnheader" scope="col">
               {name}
             </th>
           ))}
           {['Length', 'Size'].map((name) => (
-            <th key={name} scope="col" class="number">
+            <th key={name} role="columnheader" scope="col" class="number">
               {name}
             </th>
           ))}
-          <th scope="col">State</th>
+          <th role="columnheader" scope="col">
+            State
+          </th>
         </tr>
       </thead>
-      {chunks.map((number) => (
-        <Chunk key={number} number={number} recordings={recordings} text={text} heights={heights} />
+      <Room key="above" height={heightOf(heights, 0, first)} />
+      {shown.map((number) => (
+        <Chunk key={number} number={number} recordings={recordings} text={text} />
       ))}
+      <Room key="below" height={heightOf(heights, last, count)} />
     </table>
   );
 }
 
-type ChunkProps = Omit<RecordingTableProps, 'goesOn'> & { readonly number: number };
-
-function Chunk({ number, recordings, text, heights }: ChunkProps): JSX.Element {
-  const body = useRef<HTMLTableSectionElement>(null);
-  const height = heights.get(number);
-  const [isNear, setNear] = useState(height === undefined);
-  useEffect(() => {
-    const element = body.current;
-    if (element === null) return undefined;
-    const observer = new IntersectionObserver(
-      (entries) => {
-        const last = entries.at(-1);
-        if (last === undefined) return;
-        setNear(last.isIntersecting);
-      },
-      { rootMargin: NEAR },
-    );
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, [heights]);
-  // for whoever comes back: when the list is taken down, nothing in it has a height any more
-  useLayoutEffect(() => {
-    if (isNear && body.current !== null) heights.set(number, body.current.getBoundingClientRect().height);
-  });
-  if (!isNear)
-    return (
-      <tbody ref={body} class="far">
-        <tr style={{ height: `${height ?? 0}px` }} aria-hidden="true">
-          <td colSpan={7} />
-        </tr>
-      </tbody>
-    );
+/** In the place of rows that are far. */
+function Room({ height }: { readonly height: number }): JSX.Element | null {
+  if (height <= 0) return null;
   return (
-    <tbody ref={body}>
-      {recordings.slice(number * CHUNK, (number + 1) * CHUNK).map((recording, index) => (
-        <RecordingRow
-          key={recording.id}
-          recording={recording}
-          text={text}
-          rowIndex={number * CHUNK + index + 2}
-        />
-      ))}
+    <tbody class="far" role="presentation" aria-hidden="true">
+      <tr style={{ height: `${height}px` }} />
     </tbody>
   );
+}
+
+/** Pixels of the chunks from one up to another. */
+function heightOf(heights: ReadonlyMap<number, number>, from: number, to: number): number {
+  let sum = 0;
+  for (let number = from; number < to; number += 1) sum += heights.get(number) ?? CHUNK * USUAL_HEIGHT;
+  return sum;
+}
+
+interface Chunks {
+  readonly first: number;
+  /** The one after the last. */
+  readonly last: number;
+}
+
+/** Which chunks are near what is in sight, from scrolling to scrolling. Notes how high they are. */
+function useChunksInSight(
+  table: RefObject<HTMLTableElement | null>,
+  count: number,
+  heights: Map<number, number>,
+): Chunks {
+  const [chunks, setChunks] = useState<Chunks>({ first: 0, last: Math.ceil(50 / CHUNK) });
+  const current = useRef(count);
+  current.current = count;
+  const look = (): void => {
+    const found = chunksInSight(table.current, current.current, heights);
+    setChunks((old) => (old.first === found.first && old.last === found.last ? old : found));
+  };
+  // when what is there has been drawn
+  useEffect(look, [count, chunks]);
+  useEffect(() => {
+    addEventListener('scroll', look, { passive: true });
+    addEventListener('resize', look);
+    return () => {
+      removeEventListener('scroll', look);
+      removeEventListener('resize', look);
+    };
+  }, [heights]);
+  return chunks;
+}
+
+function chunksInSight(table: HTMLTableElement | null, count: number, heights: Map<number, number>): Chunks {
+  // pixels from what is in sight to the beginning of the first chunk
+  let top = 0;
+  for (const body of [...(table?.tBodies ?? [])].toReversed()) {
+    if (body.dataset['chunk'] === undefined) continue;
+    const box = body.getBoundingClientRect();
+    const number = Number(body.dataset['chunk']);
+    heights.set(number, box.height);
+    top = box.top - heightOf(heights, 0, number);
+  }
+  let first = 0;
+  while (first < count - 1 && top + heightOf(heights, first, first + 1) < -NEAR) {
+    top += heightOf(heights, first, first + 1);
+    first += 1;
+  }
+  let last = first;
+  while (last < count && top < innerHeight + NEAR) {
+    top += heightOf(heights, last, last + 1);
+    last += 1;
+  }
+  return { first, last };
+}
+
+interface ChunkProps {
+  readonly number: number;
+  readonly recordings: readonly ListedRecording[];
+  readonly text: string;
+}
+
+function Chunk({ number, recordings, text }: ChunkProps): JSX.Element {
+  const rows = recordings.slice(number * CHUNK, (number + 1) * CHUNK);
+  // nothing is drawn again that is the same
+  return useMemo(
+    () => (
+      <tbody role="rowgroup" data-chunk={number}>
+        {rows.map((recording, index) => (
+          <RecordingRow
+            key={recording.id}
+            recording={recording}
+            text={text}
+            rowIndex={number * CHUNK + index + 2}
+          />
+        ))}
+      </tbody>
+    ),
+    [number, text, rows.length, ...padded(rows)],
+  );
+}
+
+/** As many as a chunk may have: the number of what something depends on never changes. */
+function padded(rows: readonly ListedRecording[]): readonly (ListedRecording | undefined)[] {
+  return Array.from({ length: CHUNK }, (_, index) => rows[index]);
 }
 
 function RecordingRow({
@@ -108,21 +178,25 @@ function RecordingRow({
   const why = hiddenMatch(recording, text);
   const state = stateText(recording);
   return (
-    <tr class={`state-${recording.state}`} aria-rowindex={rowIndex}>
-      <td>
+    <tr role="row" class={`state-${recording.state}`} aria-rowindex={rowIndex}>
+      <td role="cell">
         <a href={address}>
           <time dateTime={recording.startedAt}>{wallText(new Date(recording.startedAt), 'local')}</time>
         </a>
       </td>
-      <td>{whoText(recording)}</td>
-      <td>{whereText(recording)}</td>
-      <td>
+      <td role="cell">{whoText(recording)}</td>
+      <td role="cell">{whereText(recording)}</td>
+      <td role="cell">
         <code>{recording.command ?? recording.kind}</code>
         {why === undefined ? null : <span class="why">{why}</span>}
       </td>
-      <td class="number">{durationText(recording.durationSeconds)}</td>
-      <td class="number">{sizeText(recording.bytes)}</td>
-      <td title={recording.exitMessage ?? recording.problem}>
+      <td role="cell" class="number">
+        {durationText(recording.durationSeconds)}
+      </td>
+      <td role="cell" class="number">
+        {sizeText(recording.bytes)}
+      </td>
+      <td role="cell" title={recording.exitMessage ?? recording.problem}>
         <span class={`badge${state === 'failed' ? ' failed' : ''}`}>{state}</span>
       </td>
     </tr>

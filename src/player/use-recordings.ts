@@ -144,16 +144,35 @@ async function load(
   }
 }
 
-/** The newest page over what is there: what is new comes first, what has changed changes, what is older stays. */
+/**
+ * The newest page over what is there: what is new comes first, what has changed changes, what is older stays. What is as it was is
+ * the same object, and all of it when nothing has changed: then nothing is drawn again.
+ */
 function merge(old: ListState, page: LoadedPage): ListState {
-  const ids = new Set(page.recordings.map(({ id }) => id));
-  const last = page.recordings.at(-1);
+  const known = new Map(old.recordings.slice(0, 2 * page.recordings.length).map((each) => [each.id, each]));
+  const newest = page.recordings.map((recording) => {
+    const before = known.get(recording.id);
+    return before !== undefined && JSON.stringify(before) === JSON.stringify(recording) ? before : recording;
+  });
+  const ids = new Set(newest.map(({ id }) => id));
+  const last = newest.at(-1);
   const end = old.recordings.findIndex(({ id }) => id === last?.id);
   // nothing of the page was there: there may be a gap between them, so it begins anew
   const older = end < 0 ? [] : old.recordings.slice(end + 1).filter(({ id }) => !ids.has(id));
+  const isSame =
+    end >= 0 && end + 1 === newest.length && newest.every((each, index) => each === old.recordings[index]);
+  const next = older.length === 0 ? page.next : old.next;
+  if (
+    isSame &&
+    old.next === next &&
+    !old.loading &&
+    old.problem === undefined &&
+    old.searchedTo === undefined
+  )
+    return old;
   return {
-    recordings: [...page.recordings, ...older],
-    next: older.length === 0 ? page.next : old.next,
+    recordings: isSame ? old.recordings : [...newest, ...older],
+    next,
     problem: undefined,
     loading: false,
     searchedTo: undefined,

@@ -2,10 +2,20 @@
 
 export type Zone = 'local' | 'utc';
 
+/** A format takes longer to make than to use, and a list shows many times. */
+const formats = new Map<string, Intl.DateTimeFormat>();
+
 /** With the zone, which a time without a date needs as much as one with it. */
 export function wallText(at: Date, zone: Zone, withDate = true): string {
   if (Number.isNaN(at.getTime())) return '';
-  return at.toLocaleString(undefined, {
+  const name = `${zone} ${withDate}`;
+  const format = formats.get(name) ?? formatFor(zone, withDate);
+  formats.set(name, format);
+  return format.format(at);
+}
+
+function formatFor(zone: Zone, withDate: boolean): Intl.DateTimeFormat {
+  return new Intl.DateTimeFormat(undefined, {
     ...(withDate ? { year: 'numeric', month: 'short', day: '2-digit' } : {}),
     hour: '2-digit',
     minute: '2-digit',
