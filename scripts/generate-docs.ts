@@ -106,12 +106,13 @@ function errorsPage(): string {
 }
 
 function settingsPage(): string {
-  const sections = ROLES.map(([role, settings]) =>
-    [
+  const sections = ROLES.map(([role, settings]) => {
+    const shown = Object.entries(settings).filter(([, { isGone }]) => isGone !== true);
+    return [
       `## tailcast ${role}\n`,
       table(
         ['flag', 'variable', 'default', 'means', 'set by'],
-        Object.entries(settings).map(([key, { description, fallback, placeholder }]) => [
+        shown.map(([key, { description, fallback, placeholder }]) => [
           `\`${flagName(key)}${placeholder === undefined ? '' : ` ${placeholder}`}\``,
           `\`${environmentName(key)}\``,
           shownDefault(fallback),
@@ -120,8 +121,8 @@ function settingsPage(): string {
         ]),
       ),
       ...(role === 'gateway' ? [staticIdentityFile()] : []),
-    ].join('\n'),
-  );
+    ].join('\n');
+  });
   return [
     '# Settings\n',
     NOTICE,
@@ -164,8 +165,8 @@ function metricsPage(): string {
     metricsTable(recorder),
     '## tailcast operator\n',
     metricsTable(operator),
-    '## With several workers\n',
-    'All but those of the operator are sums over the workers. Besides, whatever the role:\n',
+    '## A gateway with several workers\n',
+    'Its metrics are sums over the workers. Besides:\n',
     metricsTable(createPrimaryMetrics(() => []).registry),
   ].join('\n');
 }

@@ -16,13 +16,13 @@ const OBSERVED = {
 };
 const SERVING = {
   ...OBSERVED,
-  workers: 'who has more CPUs than one process uses',
   drainSeconds: 'who replaces it while sessions run',
 };
 
 export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
   gateway: {
     ...SERVING,
+    workers: 'who has more CPUs than one process uses',
     listen: EVERYBODY,
     mode: 'who keeps the cluster’s own credentials (`noauth`)',
     kubeconfig: NOT_KUBERNETES,

@@ -86,7 +86,6 @@ process.once('SIGTERM', () => process.exit(0));
 await runRole({
   config,
   context: { stdout: process.stdout, stderr: process.stderr, environment, signal: never },
-  restartBy: 'start',
   async run(_context, link: WorkerLink | undefined) {
     const gateway = await startGateway({
       config,

@@ -1,11 +1,10 @@
 /** The archive of `--store`: a recorder's directory or bucket, read without a recorder. Nothing in it is written. */
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
-import { mergeRemotes } from '../tsrecorder/intake/siblings.ts';
 import { createCatalog, storedElsewhere, type RemoteRecording } from '../tsrecorder/library/catalog.ts';
 import type { CatalogEntry } from '../tsrecorder/library/catalog-entry.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
-import { parseTime } from '../tsrecorder/store/key.ts';
+import { parseTime, recordingId } from '../tsrecorder/store/key.ts';
 import type { EvidenceStore } from '../tsrecorder/evidence/check-evidence.ts';
 import { withStoredSources } from '../tsrecorder/playback/bundle-sources.ts';
 import { createSilentLogger } from '../observe/logger.ts';
@@ -36,7 +35,7 @@ export function openJoinedArchive(
 ): Archive {
   const catalog = createCatalog({
     store,
-    remote: mergeRemotes(elsewhere),
+    remote: () => mergeRemotes(elsewhere),
     live: () => [],
     refreshMs: 1000,
     maxCached: MAX_CACHED,
@@ -83,6 +82,15 @@ export function openJoinedArchive(
 function timeOf(name: 'from' | 'to', text: string | undefined): Pick<CatalogQuery, 'from' | 'to'> {
   const nanoseconds = text === undefined ? undefined : parseTime(text);
   return nanoseconds === undefined ? {} : { [name]: nanoseconds };
+}
+
+/** What several sources know of; the first one that has a session is believed. */
+async function mergeRemotes(
+  sources: readonly (() => Promise<readonly RemoteRecording[]>)[],
+): Promise<readonly RemoteRecording[]> {
+  const all = (await Promise.all(sources.map((list) => list()))).flat();
+  const byId = new Map(all.toReversed().map((recording) => [recordingId(recording.key), recording]));
+  return [...byId.values()];
 }
 
 /** What is in a store that is open, for {@link openJoinedArchive}. */

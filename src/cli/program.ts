@@ -92,7 +92,6 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     await runRole({
       config,
       context,
-      restartBy: 'start',
       async run(within, link) {
         const { runGateway } = await import('../compose/gateway.ts');
         await runGateway(config, within, link);
@@ -104,17 +103,8 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     RECORDER_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = settingsOf(RECORDER_SETTINGS, options, withReferenceNames(environment));
-    const { runRole } = await import('../compose/workers.ts');
-    await runRole({
-      config,
-      context,
-      // a spool has one owner
-      restartBy: 'stop',
-      async run(within, link) {
-        const { runRecorder } = await import('../compose/recorder.ts');
-        await runRecorder(config, within, link);
-      },
-    });
+    const { runRecorder } = await import('../compose/recorder.ts');
+    await runRecorder(config, context);
   });
   addSettingOptions(
     command('operator', 'deploy the recorders that Recorder resources ask for'),

@@ -8,17 +8,15 @@ import { recorderAddress } from './open-archive.ts';
 import { formatBytes, formatDuration, plain, print } from './output.ts';
 import { fetchJson } from './recorder-archive.ts';
 
-const INDEX = z
-  .object({
-    state: z.enum(['ready', 'building', 'unavailable']),
-    sessions: z.number(),
-    partial: z.number(),
-    bytes: z.number(),
-    backlog: z.number(),
-    lagSeconds: z.number(),
-    problem: z.string().optional(),
-  })
-  .optional();
+const INDEX = z.object({
+  state: z.enum(['ready', 'building', 'unavailable']),
+  sessions: z.number(),
+  partial: z.number(),
+  bytes: z.number(),
+  backlog: z.number(),
+  lagSeconds: z.number(),
+  problem: z.string().optional(),
+});
 const FOUND = z.object({
   sessions: z.array(
     z.object({
@@ -68,7 +66,7 @@ export async function searchRecordings(
       ...(cursor === undefined ? {} : { cursor }),
     };
     const { sessions, next, index } = FOUND.parse(await fetchJson(base, 'search', ask, context.signal));
-    if (cursor === undefined && index !== undefined && index.state !== 'ready')
+    if (cursor === undefined && index.state !== 'ready')
       await print(
         context.stderr,
         `the index is ${index.state}: ${index.backlog} recordings are not in it yet\n`,
@@ -92,9 +90,7 @@ export async function showIndexStatus(
 ): Promise<number> {
   const base = await recorderAddress(options, context);
   const { index } = FOUND.parse(await fetchJson(base, 'search', { q: '', limit: '1' }, context.signal));
-  if (options['json'] === true) await print(context.stdout, `${JSON.stringify(index ?? null)}\n`);
-  else if (index === undefined)
-    await print(context.stdout, 'another process of this recorder writes the index\n');
+  if (options['json'] === true) await print(context.stdout, `${JSON.stringify(index)}\n`);
   else {
     const lines = [
       `state     ${index.state}${index.problem === undefined ? '' : `: ${plain(index.problem)}`}`,
@@ -105,7 +101,7 @@ export async function showIndexStatus(
     ];
     await print(context.stdout, `${lines.join('\n')}\n`);
   }
-  return index?.state === 'ready' ? 0 : 1;
+  return index.state === 'ready' ? 0 : 1;
 }
 
 /** A mistake is told at once, without a recorder. */

@@ -15,7 +15,6 @@ import {
   type RecorderMetrics,
 } from '../tsrecorder/intake/recorder-metrics.ts';
 import { statusOf } from '../tsrecorder/intake/recorder-status.ts';
-import { createSiblings, mergeRemotes } from '../tsrecorder/intake/siblings.ts';
 import { createCatalog, type Catalog } from '../tsrecorder/library/catalog.ts';
 import type { RecorderSearch } from '../tsrecorder/search/recorder-search.ts';
 import { roomFor } from '../tsrecorder/store/free-room.ts';
@@ -111,15 +110,14 @@ export async function openIntake(
 }
 
 function openCatalog(
-  { spoolDirectory, slot, timing, limits, clock }: SettledOptions,
+  { timing, limits, clock }: SettledOptions,
   store: RecordingStore,
   live: Ingest['live'],
   shared: SharedBucket | undefined,
 ): Catalog {
-  const siblings = createSiblings(spoolDirectory, slot.number, store);
   return createCatalog({
     store,
-    remote: mergeRemotes(shared === undefined ? [siblings] : [siblings, () => shared.remote()]),
+    ...(shared === undefined ? {} : { remote: () => shared.remote() }),
     live,
     refreshMs: timing.listRefreshMs,
     maxCached: limits.maxCachedRecordings,
@@ -127,8 +125,8 @@ function openCatalog(
   });
 }
 
-/** Brings into the store what processes have left that there are no more. */
-export function settleOthers(
+/** Brings into the store what earlier versions have left beside the spool. */
+export function settleEarlier(
   options: SettledOptions,
   store: RecordingStore,
   earlier: string | undefined,
@@ -138,7 +136,6 @@ export function settleOthers(
   const timing = { ...options.timing, resumeGraceMs: 0 };
   return settleLeftSpools({
     spool: options.spoolDirectory,
-    count: options.slot.of,
     earlier,
     limitMs: timing.maxStoreRetryMs,
     log: options.log,

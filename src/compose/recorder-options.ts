@@ -2,7 +2,6 @@
 import type { Registry } from 'prom-client';
 import type { Logger } from '../observe/logger.ts';
 import type { EventLayout } from '../tsrecorder/events/recorder-events.ts';
-import type { SpoolSlot } from '../tsrecorder/intake/siblings.ts';
 import type { RetentionPolicy } from '../tsrecorder/retention/retention.ts';
 import type { RecorderSearchOptions } from '../tsrecorder/search/recorder-search.ts';
 import type { ListenAddress } from '../tsrecorder/serving/listeners.ts';
@@ -23,12 +22,10 @@ export interface RecorderOptions {
   /** The store instead of the directory; other recorders may share it. */
   readonly bucket?: Bucket;
   /**
-   * Uploads that are not in the store yet; one recorder process each. Best on the file system of `directory`, where an
+   * Uploads that are not in the store yet; each recorder has its own. Best on the file system of `directory`, where an
    * upload moves into the store without being copied. Default: see `spool-place.ts`.
    */
   readonly spoolDirectory?: string;
-  /** When several processes share `spoolDirectory`: which this one is. Default: it is alone. */
-  readonly slot?: SpoolSlot;
   /**
    * Private key that signs the evidence. Default: one in the spool directory. Made if missing.
    */
@@ -185,7 +182,6 @@ export const SYSTEM_CLOCK: RecorderClock = {
 };
 
 const DEFAULTS = {
-  slot: { number: 0, of: 1 },
   archive: 'plain',
   identifyViewer: async () => ({ node: '', nodeId: '' }),
   viewers: [],

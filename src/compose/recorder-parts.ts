@@ -1,6 +1,5 @@
 /** Puts a recorder together: store, spool, intake, and the port it is reached on. */
 import { closeUploads } from '../tsrecorder/intake/left-spools.ts';
-import { slotDirectory } from '../tsrecorder/intake/siblings.ts';
 import type { Catalog } from '../tsrecorder/library/catalog.ts';
 import { forgetRemoved } from '../tsrecorder/playback/forget-removed.ts';
 import type { PlayIndexes } from '../tsrecorder/playback/play-indexes.ts';
@@ -24,7 +23,7 @@ import { createArchiveStore } from '../tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import { createS3Store, S3_LISTING } from '../tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
-import { openIntake, settleOthers, type Intake } from './recorder-intake.ts';
+import { openIntake, settleEarlier, type Intake } from './recorder-intake.ts';
 import {
   settleOptions,
   SYSTEM_CLOCK,
@@ -58,16 +57,14 @@ export async function createRecorder(given: RecorderOptions): Promise<Recorder> 
       ? await placeSpool(directory, log)
       : { directory: given.spoolDirectory, left: undefined };
   const options = settleOptions(given, place.directory);
-  const { slot, limits } = options;
+  const { spoolDirectory } = options;
   const store = createArchiveStore(inner, options.archive);
-  const spools = Array.from({ length: slot.of }, (_, number) => slotDirectory(place.directory, { number }));
-  const spoolDirectory = slotDirectory(place.directory, slot);
-  const unlock = await takeSpool(options.spoolDirectory, spoolDirectory);
+  const unlock = await takeSpool(spoolDirectory);
   try {
     const intake = await openIntake(options, store, spoolDirectory);
-    const left = slot.number === 0 ? settleOthers(options, store, place.left) : Promise.resolve();
-    const maxBytes = limits.maxPlayIndexBytes;
-    const playIndexes = await openSpoolIndexes(spoolDirectory, { store, log, maxBytes, spools });
+    const left = settleEarlier(options, store, place.left);
+    const maxBytes = options.limits.maxPlayIndexBytes;
+    const playIndexes = await openSpoolIndexes(spoolDirectory, { store, log, maxBytes });
     return await serve(options, store, { ...intake, playIndexes }, async () => {
       await left;
       await unlock();
@@ -171,7 +168,7 @@ async function serve(
 }
 
 function openSearch(
-  { searchText, spoolDirectory, slot, log, clock }: SettledOptions,
+  { searchText, spoolDirectory, log, clock }: SettledOptions,
   store: RecordingStore,
   { ingest, catalog }: Parts,
 ): RecorderSearch | undefined {
@@ -179,7 +176,6 @@ function openSearch(
   return openRecorderSearch({
     directory: indexDirectory(spoolDirectory),
     text: searchText,
-    mayWrite: slot.number === 0,
     store,
     catalog,
     live: () => ingest.live(),
@@ -189,15 +185,14 @@ function openSearch(
 }
 
 function applyRetention(
-  { slot, retention, timing, log, clock }: SettledOptions,
+  { retention, timing, log, clock }: SettledOptions,
   store: RecordingStore,
   { evidence, catalog, metrics, playIndexes, told }: Parts,
 ): Retention {
   return startRetention({
     store,
     evidence,
-    // one process removes for all of them
-    policy: slot.number === 0 ? retention : {},
+    policy: retention,
     nowMs: () => clock.now(),
     everyMs: timing.retentionMs,
     log,

@@ -7,52 +7,26 @@ import { TailcastError, errorText } from '../errors.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger } from '../observe/logger.ts';
-import { openOpsServer, failuresOf } from '../observe/ops-server.ts';
+import { openOpsServer } from '../observe/ops-server.ts';
 import { parseTrustedGateway, parseViewRule } from '../tsrecorder/serving/viewing.ts';
-import type { WorkerLink } from '../workers/worker-link.ts';
 import { PLAYER_DIRECTORY } from './player-directory.ts';
 import { openIdentities } from './recorder-identities.ts';
 import type { RecorderOptions } from './recorder-options.ts';
 import { createRecorder, type Recorder } from './recorder-parts.ts';
 import { openStore } from './recorder-store.ts';
 
-/** Less than the primary waits for an answer. */
-const WORKER_CHECK_MS = 1200;
-
 /** `tailcast recorder`: runs until the signal, then finishes what can be finished. */
-export async function runRecorder(
-  config: RecorderConfig,
-  context: CommandContext,
-  link?: WorkerLink,
-): Promise<void> {
-  const log = createLogger({
-    level: config.logLevel,
-    fields: link === undefined ? {} : { worker: link.slot },
-  });
+export async function runRecorder(config: RecorderConfig, context: CommandContext): Promise<void> {
+  const log = createLogger({ level: config.logLevel });
   collectEarly(config.earlyCollection);
   const registry = new Registry();
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
-  const resort = openLastResort({ log, stop: context.signal, registry, onFailure: () => link?.failing() });
+  const resort = openLastResort({ log, stop: context.signal, registry });
   const { signal } = resort;
   const { checks, ...identities } = openIdentities(config);
-  if (link !== undefined && config.readListen?.port === 0) {
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      'readListen needs a port of its own when there are several workers',
-    );
-  }
-  const listening = link === undefined ? config.listen : { ...config.listen, port: link.port };
-  const recorder = await startRecorder(
-    { ...config, listen: listening },
-    {
-      ...identities,
-      log,
-      registry,
-      ...(link === undefined ? {} : { slot: { number: link.slot, of: link.count } }),
-    },
-  );
+  const recorder = await startRecorder(config, { ...identities, log, registry });
   const ops =
-    config.opsListen === undefined || link !== undefined
+    config.opsListen === undefined
       ? undefined
       : await openOpsServer({ ...config.opsListen, metrics: registry, checks }).catch(
           async (error: unknown) => {
@@ -62,7 +36,6 @@ export async function runRecorder(
             throw error;
           },
         );
-  link?.ready({ registry, health: () => failuresOf(checks, WORKER_CHECK_MS) });
   const { url, readUrl } = recorder;
   log.info(
     { url, ...(readUrl === url ? {} : { readUrl }), store: config.store, ops: ops?.address },
@@ -82,7 +55,7 @@ export async function runRecorder(
  */
 export async function startRecorder(
   config: RecorderConfig,
-  parts: Pick<RecorderOptions, 'identify' | 'identifyViewer' | 'log' | 'registry' | 'slot'>,
+  parts: Pick<RecorderOptions, 'identify' | 'identifyViewer' | 'log' | 'registry'>,
 ): Promise<Recorder> {
   const viewers = config.viewers.map(parseViewRule);
   const trustedGateways = config.trustedGateways.map(parseTrustedGateway);

@@ -1,4 +1,4 @@
-/** Runs a role in one process, or in several that share its port, with one process over them. */
+/** Runs the gateway in one process, or in several that share its port, with one process over them. */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -25,14 +25,12 @@ import {
 } from '../workers/supervisor.ts';
 import { joinPrimary, type WorkerLink } from '../workers/worker-link.ts';
 
-/** What both roles have. */
+/** What it needs of the settings. */
 type RoleConfig = Pick<GatewayConfig, 'workers' | 'listen' | 'opsListen' | 'drainSeconds' | 'logLevel'>;
 
 export interface RoleOptions {
   readonly config: RoleConfig;
   readonly context: CommandContext;
-  /** See `SupervisorOptions`. */
-  readonly restartBy: 'start' | 'stop';
   /** Runs the role in this process until the signal. `link` is undefined when it is the only one. */
   readonly run: (context: CommandContext, link: WorkerLink | undefined) => Promise<void>;
 }
@@ -67,10 +65,10 @@ export async function runRole(options: RoleOptions): Promise<void> {
   await supervise(options);
 }
 
-async function supervise({ config, context, restartBy }: RoleOptions): Promise<void> {
+async function supervise({ config, context }: RoleOptions): Promise<void> {
   const log = createLogger({ level: config.logLevel });
   const port = await sharedPort(config.listen);
-  const primary = new Primary({ config, port, restartBy, log, output: context });
+  const primary = new Primary({ config, port, log, output: context });
   await primary.supervisor.start();
   let ops: OpsServer | undefined;
   const restart = createRestarts(primary.supervisor, log);
@@ -120,11 +118,10 @@ class Primary {
   constructor(parts: {
     readonly config: RoleConfig;
     readonly port: number;
-    readonly restartBy: 'start' | 'stop';
     readonly log: Logger;
     readonly output: Pick<CommandContext, 'stdout' | 'stderr'>;
   }) {
-    const { config, port, log, output, restartBy } = parts;
+    const { config, port, log, output } = parts;
     const count = config.workers;
     const ticketKeys = randomBytes(TICKET_KEY_BYTES).toString('base64');
     const fork = createClusterFork({
@@ -134,7 +131,6 @@ class Primary {
     this.#log = log;
     this.supervisor = new Supervisor({
       count,
-      restartBy,
       times: { ...TIMES, stopMs: config.drainSeconds * 1000 + STOP_MARGIN_MS },
       monotonicMs: () => performance.now(),
       log,
@@ -165,11 +161,7 @@ class Primary {
   /** @throws Error saying what is wrong with a worker */
   async checkSlot(slot: number): Promise<void> {
     const worker = this.supervisor.serving(slot);
-    if (worker === undefined) {
-      // the others do its work meanwhile
-      if (this.supervisor.isRenewing(slot)) return;
-      throw new Error('it is being replaced');
-    }
+    if (worker === undefined) throw new Error('it is being replaced');
     if (worker.state === 'stopping') throw new Error('draining');
     const answer = await this.#questions.ask(worker, 'health');
     if (answer?.kind !== 'health') throw new Error('it does not answer');

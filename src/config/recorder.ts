@@ -1,6 +1,6 @@
 import { ARCHIVE_FORMATS } from './archive-formats.ts';
 import { logLevelSetting, opsListenSetting } from './role-settings.ts';
-import { setting, type SettingValues } from './settings.ts';
+import { goneSetting, setting, type SettingValues } from './settings.ts';
 import {
   byteSize,
   flag,
@@ -12,7 +12,6 @@ import {
   textList,
   webAddress,
   wholeNumber,
-  workerCount,
 } from './values.ts';
 
 /** Everything `tailcast recorder` can be told. */
@@ -178,11 +177,8 @@ export const RECORDER_SETTINGS = {
     true,
     '<true|false>',
   ),
-  workers: setting(
-    'processes that take uploads over one store and share the port; auto: one for each CPU',
-    workerCount,
-    1,
-    '<n|auto>',
+  workers: goneSetting(
+    'a recorder is one process: start two on the same --store, each with a --spool and a --listen of its own',
   ),
   opsListen: opsListenSetting(9003),
   drainSeconds: setting('how long running uploads may go on after a stop', wholeNumber(0, 86_400), 10, '<n>'),

@@ -16,6 +16,8 @@ export interface Setting<T> {
   readonly fallback: T;
   /** How the value is shown in help, e.g. `<host:port>`; a flag without one is a switch. */
   readonly placeholder: string | undefined;
+  /** There was one of this name; it is shown nowhere. */
+  readonly isGone?: true;
 }
 
 export type SettingTable = Readonly<Record<string, Setting<unknown>>>;
@@ -31,6 +33,14 @@ export function setting<T>(
   placeholder?: string,
 ): Setting<T> {
   return { description, parse, fallback, placeholder };
+}
+
+/** A setting that there is no more. @param advice what to do instead, told to whoever still gives it */
+export function goneSetting(advice: string): Setting<undefined> {
+  const parse = (): never => {
+    throw new Error(advice);
+  };
+  return { description: '', parse, fallback: undefined, placeholder: '[value]', isGone: true };
 }
 
 /** `proxyProtocol` → `--proxy-protocol`. */

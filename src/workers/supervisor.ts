@@ -54,11 +54,6 @@ export interface SupervisorTimes {
 export interface SupervisorOptions {
   readonly count: number;
   readonly fork: (slot: number) => WorkerProcess;
-  /**
-   * What a restart does first. `start`: the new worker serves before the old one stops. `stop`: the old one has something
-   * that two cannot have at a time.
-   */
-  readonly restartBy: 'start' | 'stop';
   readonly times: SupervisorTimes;
   readonly monotonicMs: () => number;
   readonly log: Logger;
@@ -75,8 +70,6 @@ interface Running extends Worker {
 
 interface Slot {
   readonly number: number;
-  /** It is empty because somebody wanted a restart. */
-  renewing: boolean;
   current: Running | undefined;
   timer: NodeJS.Timeout | undefined;
   /** What is done to the slot, one after another. */
@@ -95,7 +88,6 @@ export class Supervisor {
     this.#options = options;
     this.#slots = Array.from({ length: options.count }, (_, number) => ({
       number,
-      renewing: false,
       current: undefined,
       timer: undefined,
       next: createSequence(),
@@ -106,11 +98,6 @@ export class Supervisor {
   /** All processes, those that drain included. */
   get workers(): readonly Worker[] {
     return [...this.#running];
-  }
-
-  /** Whether a slot is empty for a moment because of a restart. */
-  isRenewing(slot: number): boolean {
-    return this.#slots[slot]?.renewing === true;
   }
 
   /** The worker that serves in a slot; undefined while it is being replaced. */
@@ -136,7 +123,7 @@ export class Supervisor {
   }
 
   /**
-   * Replaces all workers, one after another. When a new one does not come up the rest is left as it is.
+   * Replaces all workers, one after another: the new one serves before the old one stops. When a new one does not come up the rest is left as it is.
    *
    * @returns whether all were replaced
    */
@@ -171,18 +158,11 @@ export class Supervisor {
     if (this.#stopping) throw new Error('everything is being stopped');
     slot.backoff.reset();
     const old = slot.current;
-    if (this.#options.restartBy === 'stop' && old !== undefined) {
-      slot.renewing = true;
-      slot.current = undefined;
-      await this.#end(old);
-    }
     try {
       await this.#fill(slot);
     } catch (error) {
       this.#replaceLater(slot);
       throw error;
-    } finally {
-      slot.renewing = false;
     }
     if (old !== undefined && this.#running.has(old)) await this.#end(old);
   }
@@ -223,13 +203,13 @@ export class Supervisor {
     return worker;
   }
 
-  /** It drains of its own accord. Where two can be there at a time, its replacement comes at once. */
+  /** It drains of its own accord; its replacement comes at once. */
   #leave(slot: Slot, worker: Running): void {
-    const { log, restartBy, times } = this.#options;
+    const { log, times } = this.#options;
     log.error({ worker: slot.number, pid: worker.process.pid }, 'worker has failed and drains');
     const limit = setTimeout(() => worker.process.kill('SIGKILL'), times.stopMs);
     void worker.process.exited.then(() => clearTimeout(limit));
-    if (restartBy === 'stop' || slot.current !== worker) return;
+    if (slot.current !== worker) return;
     slot.current = undefined;
     this.#replaceLater(slot);
   }

@@ -111,11 +111,12 @@ export const LEDGER: readonly Shown[] = [
   },
   {
     page: OPERATIONS,
-    command: 'tailcast recorder --store /var/lib/tailcast/recordings --workers 2',
+    command:
+      'tailcast recorder --store /var/lib/tailcast/recordings --spool /var/lib/tailcast/spool-2 --listen 127.0.0.1:8081 --ops-listen 127.0.0.1:9004',
     runner: {
-      path: 'test/workers/recorder-workers.test.ts',
-      contains: "'--workers',\n    String(workers),",
-      why: 'with a store, a port and uploaders of its own',
+      path: 'test/e2e/site.ts',
+      contains: 'spool: join(directory, `spool-${name}`)',
+      why: 'two of them on one store, with folders and ports of their own, in rolling-restart.test.ts',
     },
   },
   { page: OPERATIONS, command: 'tailcast doctor gateway --json', runner: 'host' },

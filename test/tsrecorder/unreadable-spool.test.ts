@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
-import { removeLeftSpool } from '../../src/tsrecorder/intake/siblings.ts';
+import { removeLeftSpool } from '../../src/tsrecorder/intake/left-spools.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from './recorder-rig.ts';
 

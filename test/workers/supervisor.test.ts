@@ -20,7 +20,6 @@ function startRig(
   const news = new EventEmitter();
   const supervisor = new Supervisor({
     count: 2,
-    restartBy: 'start',
     times: { readyMs: 5000, backoffMs: 1, maxBackoffMs: 20, stableMs: 60_000, stopMs: 5000 },
     monotonicMs: () => performance.now(),
     log: createSilentLogger(),
@@ -137,22 +136,6 @@ describe('the supervisor', () => {
     expect(await rig.supervisor.restart()).toBe(true);
     expect(order).toEqual(['start 0', 'start 1', 'start 0', 'end 0 true', 'start 1', 'end 1 true']);
     expect(rig.supervisor.serving(0)?.process.pid).toBe(3);
-    await rig.supervisor.stop();
-  });
-
-  it('stops the old worker first where two cannot be', async () => {
-    const order: string[] = [];
-    const rig = startRig({
-      restartBy: 'stop',
-      onFork(process) {
-        order.push(`start ${process.slot}`);
-        process.say({ kind: 'ready' });
-      },
-      onEnd: (worker) => order.push(`end ${worker.slot}`),
-    });
-    await rig.supervisor.start();
-    expect(await rig.supervisor.restart()).toBe(true);
-    expect(order.slice(2)).toEqual(['end 0', 'start 0', 'end 1', 'start 1']);
     await rig.supervisor.stop();
   });
 

@@ -17,7 +17,7 @@ import type { DocumentStore } from '../store/document-store.ts';
 import { parseTime } from '../store/key.ts';
 
 export interface EventBatchOptions {
-  /** For batches that are not stored yet; must exist. One process each. */
+  /** For batches that are not stored yet; must exist. One recorder each. */
   readonly directory: string;
   readonly store: DocumentStore;
   /** Makes names differ between recorders that share a store: letters and digits. */

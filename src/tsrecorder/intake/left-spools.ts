@@ -1,4 +1,13 @@
-/** Spools of processes that there were more of once: one of those that are left brings them into the store. */
+/**
+ * Spools of earlier versions: of the further processes that a recorder could have, and inside the store. What is in them is
+ * brought into the store, and they are removed.
+ *
+ * ```
+ * <spool>/…            of the recorder, and before of its first process
+ * <spool>/worker-1/…   of the second, with an evidence log of its own; the signing key is one
+ * ```
+ */
+import { readdir, rm } from 'node:fs/promises';
 import { settledWithin } from '../../async/within.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -7,8 +16,8 @@ import type { RecorderEvents } from '../events/recorder-events.ts';
 import type { Finisher } from './finisher.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Ingest } from './ingest.ts';
-import { leftSpools, removeLeftSpool } from './siblings.ts';
 import { lockSpool } from '../spool/spool-lock.ts';
+import { processSpools } from '../spool/spool-place.ts';
 
 /** What works on a spool. */
 export interface SpoolParts {
@@ -21,9 +30,7 @@ export interface SpoolParts {
 
 export interface LeftSpoolOptions {
   readonly spool: string;
-  /** How many processes there are now. */
-  readonly count: number;
-  /** A spool of all processes of an earlier version. */
+  /** One inside the store. */
   readonly earlier: string | undefined;
   /** Recovers a spool, without anybody who could continue what is in it. */
   readonly open: (directory: string) => Promise<SpoolParts>;
@@ -34,9 +41,9 @@ export interface LeftSpoolOptions {
 
 /** Resolves when all have been tried once; never rejects. */
 export async function settleLeftSpools(options: LeftSpoolOptions): Promise<void> {
-  const { spool, count, earlier, log } = options;
-  const all = earlier === undefined ? [] : [...(await leftSpools(earlier, 0)), earlier];
-  for (const directory of [...(await leftSpools(spool, count)), ...all]) {
+  const { spool, earlier, log } = options;
+  const inside = earlier === undefined ? [] : [...(await processSpools(earlier)), earlier];
+  for (const directory of [...(await processSpools(spool)), ...inside]) {
     try {
       await settle(directory, options);
       log.info({ spool: directory }, 'spool of an earlier process was settled');
@@ -63,6 +70,14 @@ async function settle(directory: string, { open, limitMs }: LeftSpoolOptions): P
   } finally {
     await unlock();
   }
+}
+
+/** Everything in a spool is in the store: removes it. @throws Error when something is left in it */
+export async function removeLeftSpool(directory: string): Promise<void> {
+  const files = await readdir(directory, { recursive: true });
+  const left = files.filter((name) => /\.(cast|notes|ndjson)$/.test(name));
+  if (left.length > 0) throw new Error(`it holds ${left.length} files that are not in the store`);
+  await rm(directory, { recursive: true, force: true });
 }
 
 /** Ends all uploads; what can be stored is. */

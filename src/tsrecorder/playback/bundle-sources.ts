@@ -38,7 +38,6 @@ export async function withStoredSources<T>(
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-export-'));
   const playIndexes = await openPlayIndexes({
     directory,
-    otherDirectories: [],
     maxBytes: Number.POSITIVE_INFINITY,
     maxBuilding: 1,
     maxWaiting: 1,

@@ -26,8 +26,6 @@ import type { ThreadAnswer, ThreadPiece, ThreadTask } from './index-thread.ts';
 
 export interface PlayIndexOptions {
   readonly directory: string;
-  /** Where other processes with the same store keep theirs: what is forgotten goes there too. */
-  readonly otherDirectories: readonly string[];
   /** Of all files together; the least recently used go first. */
   readonly maxBytes: number;
   /** Made at a time; others wait. */
@@ -127,7 +125,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
     async forget(ids) {
       const gone = new Set(ids);
       builds.forget(gone);
-      for (const folder of [directory, ...options.otherDirectories]) await forget(folder, gone);
+      await forget(directory, gone);
     },
     close: () => builds.close(),
   };

@@ -13,27 +13,20 @@ const FOLDER = 'playback';
 const MAX_BUILDING = 1;
 const MAX_WAITING = 32;
 
-/**
- * @param spoolDirectory of this process.
- * @param spools of all processes with the same store on this machine.
- */
 export function openSpoolIndexes(
   spoolDirectory: string,
   {
     store,
     log,
     maxBytes,
-    spools,
   }: {
     readonly store: RecordingStore;
     readonly log: Logger;
     readonly maxBytes: number;
-    readonly spools: readonly string[];
   },
 ): Promise<PlayIndexes> {
   return openPlayIndexes({
     directory: join(spoolDirectory, FOLDER),
-    otherDirectories: spools.filter((spool) => spool !== spoolDirectory).map((spool) => join(spool, FOLDER)),
     maxBytes,
     maxBuilding: MAX_BUILDING,
     maxWaiting: MAX_WAITING,

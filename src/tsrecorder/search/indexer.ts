@@ -69,7 +69,7 @@ interface Followed {
   waitingSince: number | undefined;
 }
 
-/** One per store, in one process. */
+/** One per recorder. */
 export function startIndexer(options: IndexerOptions): Indexer {
   return new StoreIndexer(options);
 }

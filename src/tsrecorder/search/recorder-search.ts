@@ -7,27 +7,18 @@ import type { Catalog } from '../library/catalog.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
-import { startIndexer, type Indexer, type IndexProgress } from './indexer.ts';
+import { startIndexer, type Indexer } from './indexer.ts';
 import { createQueryProcesses, QUERY_LIMITS, type QueryProcesses } from './query-processes.ts';
 import { LAYOUT } from './layout.ts';
 
-export interface RecorderSearch {
+export interface RecorderSearch extends Indexer {
   readonly ask: QueryProcesses['ask'];
-  stored(id: string): void;
-  removed(ids: readonly string[]): void;
-  /** Undefined in a process beside the one that writes the index. */
-  progress(): Promise<IndexProgress | undefined>;
-  /** Resolves when nothing is to do. */
-  settled(): Promise<void>;
-  close(): Promise<void>;
 }
 
 export interface RecorderSearchOptions {
   /** Where the index is: a local directory. */
   readonly directory: string;
   readonly text: IndexedText;
-  /** Whether this process writes the index; there is one that does. */
-  readonly mayWrite: boolean;
   readonly store: Pick<RecordingStore, 'list'>;
   readonly catalog: Pick<Catalog, 'find'>;
   readonly live: () => readonly LiveRecording[];
@@ -46,17 +37,16 @@ export function indexDirectory(spoolDirectory: string): string {
 /** Starts at once, in the background. */
 export function openRecorderSearch(options: RecorderSearchOptions): RecorderSearch {
   const queries = createQueryProcesses({ ...QUERY_LIMITS, directory: options.directory });
-  const indexer: Indexer | undefined = options.mayWrite
-    ? startIndexer({ ...options, ...TIMING, start: () => startWriter(options.directory, options.log) })
-    : undefined;
+  const start = (): Promise<IndexClient> => startWriter(options.directory, options.log);
+  const indexer = startIndexer({ ...options, ...TIMING, start });
   return {
     ask: (operation, ask) => queries.ask(operation, ask),
-    stored: (id) => indexer?.stored(id),
-    removed: (ids) => indexer?.removed(ids),
-    progress: async () => indexer?.progress(),
-    settled: async () => indexer?.settled(),
+    stored: (id) => indexer.stored(id),
+    removed: (ids) => indexer.removed(ids),
+    progress: () => indexer.progress(),
+    settled: () => indexer.settled(),
     async close() {
-      await indexer?.close();
+      await indexer.close();
       await queries.close();
     },
   };

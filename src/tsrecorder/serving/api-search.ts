@@ -79,7 +79,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     const found = await searching().ask('find', { query, may: termsOf(access.scope(viewer)), page });
     const index = await searching().progress();
     // nothing is found in what cannot be used: that is no answer
-    if (index?.state === 'unavailable' && found.sessions.length === 0)
+    if (index.state === 'unavailable' && found.sessions.length === 0)
       throw new TailcastError('SEARCH_UNAVAILABLE', index.problem);
     return {
       query: printQuery(query),

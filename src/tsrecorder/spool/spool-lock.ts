@@ -12,14 +12,14 @@ import { isSystemError, makeDirectory, removeFile } from '../files/durable-files
 const LOCK = 'owner';
 
 /**
- * Makes the directory of one process in a spool, and locks it.
+ * Makes the directory of a spool, and locks it.
  *
  * @returns how to give the directory back.
  * @throws TailcastError `CONFIG_INVALID` when a process that lives has it, or a newer version wrote what is in the spool.
  */
-export async function takeSpool(spool: string, directory: string): Promise<() => Promise<void>> {
+export async function takeSpool(directory: string): Promise<() => Promise<void>> {
   await makeDirectory(directory);
-  await markFormat(spool, SPOOL_FORMAT);
+  await markFormat(directory, SPOOL_FORMAT);
   return lockSpool(directory);
 }
 

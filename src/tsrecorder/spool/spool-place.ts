@@ -23,8 +23,8 @@ export interface SpoolPlace {
 
 /** What keeps anything from being made beside the store. */
 const NOT_BESIDE = ['EACCES', 'EPERM', 'EROFS', 'EXDEV', 'EBUSY'] as const;
-/** Of a process that shared its spool with others: see `intake/siblings.ts`. */
-const WORKER_FOLDER = /^worker-\d+$/;
+/** Of the second and any further process of a recorder that had several. */
+const PROCESS_FOLDER = /^worker-\d+$/;
 
 /** @returns where the spool of the store in `directory` is by default. */
 export function spoolBeside(directory: string): string {
@@ -34,6 +34,12 @@ export function spoolBeside(directory: string): string {
 /** @returns where it was by default, and is on volumes that hold nothing but the store. */
 export function spoolInside(directory: string): string {
   return join(directory, '.spool');
+}
+
+/** @returns what the further processes of a recorder of an earlier version have left in its spool. */
+export async function processSpools(spool: string): Promise<readonly string[]> {
+  const names = await readdir(spool).catch(() => []);
+  return names.filter((name) => PROCESS_FOLDER.test(name)).map((name) => join(spool, name));
 }
 
 /**
@@ -81,11 +87,8 @@ async function takePlace(place: {
 
 /** In one step; of several processes that want the same, one does it. */
 async function moveSpool(from: string, to: string): Promise<void> {
-  const names = await readdir(from).catch(() => []);
-  for (const folder of ['', ...names.filter((name) => WORKER_FOLDER.test(name))]) {
-    // no process of the version before may be at it
-    await assertUnowned(join(from, folder));
-  }
+  // no process of the version before may be at it
+  for (const folder of [from, ...(await processSpools(from))]) await assertUnowned(folder);
   try {
     await rename(from, to);
   } catch (error) {

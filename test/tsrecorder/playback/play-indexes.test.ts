@@ -245,7 +245,6 @@ describe('the play indexes of a process', () => {
     const directory = await mkdtemp(join(tmpdir(), 'tailcast-playback-'));
     const indexes = await openPlayIndexes({
       directory,
-      otherDirectories: [],
       maxBytes: 1024 ** 2,
       maxBuilding: 1,
       maxWaiting: 1,
@@ -309,7 +308,6 @@ describe('the play indexes of a process', () => {
     const third = { ...all.entries[0], recording: { ...all.entries[0].recording, id: 'nX_third' } };
     const indexes = await openPlayIndexes({
       directory: all.directory,
-      otherDirectories: [],
       // room for two
       maxBytes: total + 100,
       maxBuilding: 1,
@@ -397,7 +395,6 @@ describe('the play indexes of a process', () => {
       await writeFile(join(all.directory, name), 'x');
     const again = await openPlayIndexes({
       directory: all.directory,
-      otherDirectories: [],
       maxBytes: 1024 ** 2,
       maxBuilding: 1,
       maxWaiting: 1,
@@ -414,23 +411,19 @@ describe('what is derived from a recording that is removed', () => {
   const retention = { maxAgeMs: 1000 };
   const old = 'nX_2026-01-02T03:04:05.000000000Z';
 
-  it('goes with it, in the folders of all processes', async () => {
+  it('goes with it', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tailcast-playback-'));
-    const folders = ['', 'worker-1'].map((slot) => join(`${directory}.spool`, slot, 'playback'));
-    for (const folder of folders) {
-      await mkdir(folder, { recursive: true });
-      for (const id of [old, 'nY_2026-01-02T03:04:05.000000000Z'])
-        for (const ending of ['json', 'frames', 'text'])
-          await writeFile(join(folder, `${encodeURIComponent(`${id}~1`)}.${ending}`), 'x');
-    }
+    const folder = join(`${directory}.spool`, 'playback');
+    await mkdir(folder, { recursive: true });
+    for (const id of [old, 'nY_2026-01-02T03:04:05.000000000Z'])
+      for (const ending of ['json', 'frames', 'text'])
+        await writeFile(join(folder, `${encodeURIComponent(`${id}~1`)}.${ending}`), 'x');
     await put(directory, HEADER + '[1,"o","x"]\n');
-    await using _rig = await createRig({ slot: { number: 0, of: 2 }, retention }, directory);
-    for (const folder of folders) {
-      await expect
-        .poll(async () => (await readdir(folder)).filter((name) => name.startsWith('nX')))
-        .toEqual([]);
-      expect(await readdir(folder)).toHaveLength(3);
-    }
+    await using _rig = await createRig({ retention }, directory);
+    await expect
+      .poll(async () => (await readdir(folder)).filter((name) => name.startsWith('nX')))
+      .toEqual([]);
+    expect(await readdir(folder)).toHaveLength(3);
   });
 
   it('does not come back from an index that was being made', async () => {
@@ -441,7 +434,6 @@ describe('what is derived from a recording that is removed', () => {
     const log = createLogger({ level: 'warn', destination: { write: (line) => void lines.push(line) } });
     const indexes = await openPlayIndexes({
       directory,
-      otherDirectories: [],
       maxBytes: 1024 ** 2,
       maxBuilding: 1,
       maxWaiting: 1,

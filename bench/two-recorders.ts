@@ -1,11 +1,10 @@
 /**
- * What a second process brings on one machine: one recorder with two workers beside two recorders on the same folder and
- * beside one recorder, in the same rounds (ADR 7). 64 sessions flood them, then 300 are quiet.
+ * What a second recorder brings on one machine: two on the same folder beside one, in the same rounds (ADR 7). 64 sessions flood
+ * them, then 300 are quiet.
  *
- *   node bench/recorder-workers.ts [--quick]
+ *   node bench/two-recorders.ts [--quick]
  *
- * Two recorders have a spool and an address each, and sessions take turns with them; workers share one address, and the
- * kernel says which of them has a session.
+ * Two recorders have a spool and an address each, and sessions take turns with them.
  */
 import { join } from 'node:path';
 import { startRole, type RoleProcess } from '../test/workers/role-process.ts';
@@ -26,25 +25,21 @@ const FLOOD_SECONDS = quick ? 5 : 10;
 const IDLE_SECONDS = quick ? 5 : 20;
 
 const SET_UPS: Readonly<Record<string, (folder: string) => Promise<RecorderPeer>>> = {
-  'one recorder': async (folder) => peerOf([await start(folder, 'spool')], []),
-  'two workers': async (folder) => {
-    const role = await start(folder, 'spool', '--workers', '2');
-    return peerOf([role], [role.worker(0), role.worker(1)]);
-  },
+  'one recorder': async (folder) => peerOf([await start(folder, 'one')]),
   'two recorders': async (folder) =>
-    peerOf(await Promise.all(['one', 'two'].map((spool) => start(folder, spool))), []),
+    peerOf(await Promise.all(['one', 'two'].map((spool) => start(folder, spool)))),
 };
 
-function start(folder: string, spool: string, ...more: readonly string[]): Promise<RoleProcess> {
+function start(folder: string, spool: string): Promise<RoleProcess> {
   const places = ['--store', join(folder, 'store'), '--spool', join(folder, spool)];
   const listen = ['--listen', '127.0.0.1:0', '--identity', 'loopback', '--log-level', 'info'];
-  return startRole(['recorder', ...places, ...listen, ...more]);
+  return startRole(['recorder', ...places, ...listen]);
 }
 
-function peerOf(roles: readonly RoleProcess[], workers: readonly number[]): RecorderPeer {
+function peerOf(roles: readonly RoleProcess[]): RecorderPeer {
   return {
     urls: roles.map(({ port }) => `http://127.0.0.1:${port}`),
-    pids: [...roles.map(({ pid }) => pid), ...workers],
+    pids: roles.map(({ pid }) => pid),
     async [Symbol.asyncDispose]() {
       for (const role of roles) await role.stop();
     },
