@@ -188,6 +188,18 @@ describe('architecture', () => {
     expect(risingImports(imports)).toEqual([]);
   });
 
+  it('imports of rooms what docs/architecture.md says', () => {
+    const page = readFileSync(join(src, '../docs/architecture.md'), 'utf8');
+    const rows = [...page.matchAll(/^\| `(\w+)` +\|[^|]+\|([^|]+)\|$/gm)];
+    const said = rows.map(
+      ([, room = '', cell = '']) => `${room}: ${cell.match(/\w+(?=`)/g)?.join(' ') ?? ''}`,
+    );
+    const imported = Object.entries(ROOMS).flatMap(([folder, rooms]) =>
+      rooms.map((room) => `${room}: ${importedRooms(`${folder}/${room}`, rooms, imports).join(' ')}`),
+    );
+    expect(said).toEqual(imported);
+  });
+
   it('has no circles, of types neither', () => {
     expect(circles(imports)).toEqual([]);
   });
@@ -291,6 +303,20 @@ describe('exports', () => {
     expect(found).toEqual(['src/a.ts alone', 'src/a.ts Gone', 'src/c.ts tested']);
   });
 });
+
+/** What a room imports of the others, in their order. */
+function importedRooms(
+  room: string,
+  rooms: readonly string[],
+  imports: readonly Import[],
+): readonly string[] {
+  const [folder = '', own] = room.split('/');
+  const targets = imports
+    .filter(({ file, specifier }) => file.startsWith(`${room}/`) && specifier.startsWith('.'))
+    .map((found) => targetOf(found).split('/'))
+    .filter(([top, next]) => top === folder && next !== own);
+  return rooms.filter((name) => targets.some(([, next]) => next === name));
+}
 
 /** Imports from a room into one above it. */
 function risingImports(imports: readonly Import[]): string[] {
