@@ -216,14 +216,17 @@ describe('a recorded exec', () => {
     const { rig: gateway } = await rig(
       (request, socket, head) => {
         arrived = head;
-        socket.on('data', (chunk: Buffer) => (arrived = Buffer.concat([arrived, chunk])));
+        socket.on('data', (chunk: Buffer) => {
+          arrived = Buffer.concat([arrived, chunk]);
+          // a size waits until the server is silent
+          if (arrived.length >= early.length) socket.end(serverEnd(STATUS_SUCCESS));
+        });
         socket.write(
           Buffer.concat([
             Buffer.from(switching(request, 'v5.channel.k8s.io')),
             serverMessage(1, utf8('early')),
           ]),
         );
-        setTimeout(() => socket.end(serverEnd(STATUS_SUCCESS)), 50);
       },
       policy('failClosed', [recorderDouble.address]),
     );
