@@ -5,6 +5,8 @@ import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
 export interface StatusCollector {
   /** Something was said on the error stream. */
   readonly begun: boolean;
+  /** All that was said, or one byte more than a status may have. */
+  readonly bytes: Uint8Array;
   push(bytes: Uint8Array): void;
   /** The stream is complete. `undefined` when it cannot be read: how a process ended must not decide what is recorded. */
   finish(): ExitStatus | undefined;
@@ -16,9 +18,12 @@ export function createStatusCollector(version: ChannelVersion): StatusCollector 
     get begun() {
       return kept.length > 0;
     },
+    get bytes() {
+      return kept;
+    },
     push(bytes) {
       if (kept.length <= MAX_STATUS_BYTES)
-        kept = Buffer.concat([kept, bytes.subarray(0, MAX_STATUS_BYTES + 1)]);
+        kept = Buffer.concat([kept, bytes.subarray(0, MAX_STATUS_BYTES + 1 - kept.length)]);
     },
     finish() {
       try {

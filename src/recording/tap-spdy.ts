@@ -9,8 +9,7 @@
  *
  * Payload of stdin is counted and skipped without being copied.
  *
- * Kubernetes' server never ends the error stream: when it closes the connection it resets all streams, behind everything
- * else. So a status is kept from the client until that has come: what is cut off before has another status.
+ * A status is kept from the client until it is proved (`spdy-server-reader`): what is cut off before has another status.
  */
 import { createClientHeartbeats, type ClientTap } from './client-heartbeats.ts';
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
@@ -27,34 +26,17 @@ import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
 import { Conclusion } from './conclusion.ts';
 import { createSizeReader } from './size-reader.ts';
 import { inflateSpdyBlock } from './spdy-inflate.ts';
-import { createStatusCollector } from './status-collector.ts';
 import {
-  asViolation,
-  STATUS_SINCE,
-  UNPROVED,
-  violation,
-  type SessionTaps,
-  type Tap,
-  type TappedSession,
-} from './tap.ts';
-
-const ROLES = ['error', 'stdin', 'stdout', 'stderr', 'resize'] as const;
-type Role = (typeof ROLES)[number];
-
-interface Stream {
-  readonly id: number;
-  readonly role: Role;
-  /** The server has answered the SYN_STREAM; before that a client drops data on it. */
-  replied: boolean;
-  /** The server has ended its direction. */
-  finished: boolean;
-  /** The client has been told so. */
-  told: boolean;
-}
+  createSpdyServerReader,
+  createSpdyStreams,
+  type SpdyServerReader,
+  type SpdyStreams,
+} from './spdy-server-reader.ts';
+import { asViolation, violation, type SessionTaps, type Tap, type TappedSession } from './tap.ts';
 
 /** @param version of the stream protocol the API server chose (`X-Stream-Protocol-Version`) */
 export function createSpdyTaps(session: TappedSession, version: ChannelVersion): SessionTaps {
-  const streams = createStreams();
+  const streams = createSpdyStreams();
   const server = createServerSide(session, streams, version);
   const client = createClientSide(session, streams);
   return {
@@ -65,50 +47,7 @@ export function createSpdyTaps(session: TappedSession, version: ChannelVersion):
   };
 }
 
-interface Streams {
-  /** Binds a role to an id, for ever. */
-  open(id: number, role: string | undefined): void;
-  find(id: number): Stream;
-  idOf(role: Role): number | undefined;
-  all(): Iterable<Stream>;
-  /** The server has ended each stream of output that there is. */
-  outputEnded(): boolean;
-}
-
-function createStreams(): Streams {
-  const byId = new Map<number, Stream>();
-  let lastId = 0;
-  return {
-    open(id, name) {
-      const role = ROLES.find((known) => known === name);
-      if (role === undefined) throw violation('a SPDY stream has no known type');
-      if (id % 2 === 0 || id <= lastId) throw violation('SPDY stream ids of a client are odd and grow');
-      lastId = id;
-      for (const stream of byId.values()) {
-        if (stream.role === role) throw violation(`there are two SPDY streams of type ${role}`);
-      }
-      byId.set(id, { id, role, replied: false, finished: false, told: false });
-    },
-    find(id) {
-      const stream = byId.get(id);
-      if (stream === undefined) throw violation('SPDY data on a stream that was never opened');
-      return stream;
-    },
-    idOf(role) {
-      for (const stream of byId.values()) if (stream.role === role) return stream.id;
-      return undefined;
-    },
-    all: () => byId.values(),
-    outputEnded() {
-      for (const { role, finished } of byId.values()) {
-        if ((role === 'stdout' || role === 'stderr') && !finished) return false;
-      }
-      return true;
-    },
-  };
-}
-
-function createClientSide(session: TappedSession, streams: Streams): ClientTap {
+function createClientSide(session: TappedSession, streams: SpdyStreams): ClientTap {
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
   const readSize = createSizeReader(session);
@@ -168,100 +107,14 @@ function isPingBegun(bytes: Uint8Array): boolean {
   return PING_HEAD.every((byte, at) => byte === undefined || at >= bytes.length || bytes[at] === byte);
 }
 
-interface ServerReader {
-  /** The server has taken its leave. */
-  readonly closing: boolean;
-  readonly statusBegun: boolean;
-  see(event: SpdyEvent): void;
-  unproved(): string | undefined;
-}
-
-function createServerReader(
-  session: TappedSession,
-  streams: Streams,
-  version: ChannelVersion,
-  conclusion: Conclusion,
-): ServerReader {
-  const headers = createHeaderInflater(inflateSpdyBlock);
-  const status = createStatusCollector(version);
-  let closing = false;
-  let exited = false;
-  const seeData = (event: SpdyDataPiece): void => {
-    const stream = streams.find(event.streamId);
-    switch (stream.role) {
-      case 'stdout':
-      case 'stderr':
-        session.output(stream.role, event.payload);
-        break;
-      case 'error':
-        if (event.payload.length > 0) conclusion.begins(event.payload, SPDY_HEADER_BYTES);
-        status.push(event.payload);
-        break;
-      case 'stdin':
-      case 'resize':
-        // The API server never writes there; a client that is no kubectl could show it all the same.
-        if (event.payload.length > 0) throw violation(`output on the SPDY stream of ${stream.role}`);
-        break;
-    }
-    if (event.fin) finish(stream, 'ended');
-  };
-  const finish = (stream: Stream, how: 'ended' | 'reset'): void => {
-    // A reset of a stream that has said nothing tells nothing, except where silence means success.
-    const told = how === 'ended' || status.begun || version < STATUS_SINCE;
-    if (stream.role === 'error' && !stream.finished && told) {
-      const exit = status.finish();
-      exited ||= exit !== undefined;
-      if (exit !== undefined) session.exit(exit);
-    }
-    stream.finished = true;
-  };
-  return {
-    get closing() {
-      return closing;
-    },
-    get statusBegun() {
-      return status.begun;
-    },
-    see(event) {
-      switch (event.kind) {
-        case 'data':
-          return seeData(event);
-        case 'synReply':
-          headers.decode(event.block);
-          streams.find(event.streamId).replied = true;
-          return;
-        case 'headers':
-          headers.decode(event.block);
-          return;
-        case 'synStream':
-          throw violation('the server opened a SPDY stream of its own');
-        case 'rstStream':
-          for (const stream of streams.all()) if (stream.id === event.streamId) finish(stream, 'reset');
-          return;
-        case 'goaway':
-          closing = true;
-          return;
-        case 'settings':
-        case 'ping':
-        case 'windowUpdate':
-          return;
-      }
-    },
-    unproved() {
-      if (version >= STATUS_SINCE && !exited) return UNPROVED.status;
-      return closing || streams.outputEnded() ? undefined : UNPROVED.output;
-    },
-  };
-}
-
 function createServerSide(
   session: TappedSession,
-  streams: Streams,
+  streams: SpdyStreams,
   version: ChannelVersion,
-): Tap & Pick<SessionTaps, 'farewell'> & Pick<ServerReader, 'unproved'> {
+): Tap & Pick<SessionTaps, 'farewell'> & Pick<SpdyServerReader, 'unproved'> {
   const parser = createSpdyParser();
   const conclusion = new Conclusion();
-  const reader = createServerReader(session, streams, version, conclusion);
+  const reader = createSpdyServerReader(session, streams, version, conclusion);
   // as far as it is delivered
   let atBoundary = true;
   let statusBegun = false;
@@ -283,7 +136,7 @@ function createServerSide(
     delivered(unsent = 0) {
       atBoundary = unsent > 0 || parser.atBoundary;
       if (!conclusion.delivered(unsent)) return;
-      statusBegun = reader.statusBegun;
+      statusBegun = reader.status.begun;
       closing = reader.closing;
       for (const stream of streams.all()) stream.told = stream.finished;
     },
@@ -314,7 +167,7 @@ function seeAll(
 }
 
 /** The Status on the error stream if it is free, an end for every stream the client knows, and a GOAWAY. */
-function spdyFarewell(streams: Streams, statusSent: boolean, status: Uint8Array): Uint8Array {
+function spdyFarewell(streams: SpdyStreams, statusSent: boolean, status: Uint8Array): Uint8Array {
   const frames: Uint8Array[] = [];
   let lastStreamId = 0;
   for (const { id, role, replied, told } of streams.all()) {
