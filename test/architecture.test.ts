@@ -24,7 +24,17 @@ const ALLOWED: Record<string, readonly string[]> = {
   tailnet: ['async', 'wire', 'observe', 'errors'],
   impersonation: ['kube', 'tailnet', 'errors'],
   recording: ['async', 'wire', 'kube', 'tailnet', 'observe', 'memory', 'process-identity', 'errors'],
-  proxy: ['impersonation', 'recording', 'tailnet', 'kube', 'observe', 'memory', 'place-count', 'errors'],
+  proxy: [
+    'wire',
+    'impersonation',
+    'recording',
+    'tailnet',
+    'kube',
+    'observe',
+    'memory',
+    'place-count',
+    'errors',
+  ],
   portal: ['async', 'wire', 'recording', 'proxy', 'tailnet', 'kube', 'observe', 'place-count', 'errors'],
   search: ['wire', 'errors'],
   tsrecorder: [

@@ -235,6 +235,7 @@ async function openServer(parts: {
     upgrade: createUpgradeHandler({
       ...common,
       connect: () => connector.connect(),
+      execUpstream: config.execUpstream,
       recorders,
       resolveRecorderTags: tailnet.resolveRecorderTags,
       carriesTag: tailnet.carriesTag,

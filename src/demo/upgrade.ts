@@ -1,8 +1,8 @@
 import { STATUS_CODES, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { acceptKey } from '../kube/websocket-accept.ts';
 import { isBearerSubprotocol, splitProtocolLines } from '../wire/remotecommand/channel.ts';
 import { badRequest, encodeJson, forbidden, type ApiStatusError } from './api-status.ts';
-import { acceptKey } from './websocket-server.ts';
 
 /** A request that asks to leave HTTP, before it was answered. `head` is what arrived behind it. */
 export interface UpgradeRequest {

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { Duplex } from 'node:stream';
 import {
   createWebSocketScanner,
@@ -29,15 +28,9 @@ export interface WebSocketConnection {
   readonly closed: Promise<void>;
 }
 
-const ACCEPT_GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11'; // RFC 6455 §1.3
 const CLOSE_TIMEOUT_MS = 5_000;
 const CLOSE_NORMAL = 1000;
 const CLOSE_PROTOCOL_ERROR = 1002;
-
-/** The value of `Sec-WebSocket-Accept` for a client's key. RFC 6455 §4.2.2. */
-export function acceptKey(key: string): string {
-  return createHash('sha1').update(`${key}${ACCEPT_GUID}`).digest('base64');
-}
 
 /**
  * Speaks WebSocket on `socket`, whose 101 has been sent. Pings are answered, a close frame is answered and ends the

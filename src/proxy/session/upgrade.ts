@@ -25,6 +25,7 @@ import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
+import { askExec, believeSpdy, type ExecAnswer, type ExecUpstream } from './exec-upstream.ts';
 import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
 import { handshakeForBrowser } from '../gate/browser-pages.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
@@ -64,6 +65,8 @@ export interface UpgradeDeps
   readonly connect: ConnectUpstream;
   /** Path in front of every target, without a trailing slash; empty for most API servers. */
   readonly basePath: string;
+  /** How the API server is asked for exec and attach where the client wants a WebSocket; default: as the client asks. */
+  readonly execUpstream?: ExecUpstream;
   /** How many sessions there may be. */
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
@@ -321,7 +324,12 @@ function beginRecording(
   return { session, taps: createTaps(session, protocol, answer.subprotocol), upload, enforce };
 }
 
-async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
+function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<ExecAnswer> {
+  const asked = attempt.deps.execUpstream ?? 'same';
+  return askExec(asked, admission, dial, (one) => askOnce(attempt, admission, one));
+}
+
+async function askOnce(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
   try {
     return await dialUpgrade(dial, attempt.signal);
   } catch (error) {
@@ -336,7 +344,7 @@ async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): P
 async function start(
   attempt: Attempt,
   admission: Admission,
-  answer: Extract<UpgradeAnswer, { kind: 'switched' }>,
+  answer: Extract<ExecAnswer, { kind: 'switched' }>,
   agreed: {
     readonly protocol: string;
     readonly carried: SessionRecording | Tunnel;
@@ -344,7 +352,9 @@ async function start(
   },
 ): Promise<Running> {
   const { deps, limits, client } = attempt;
-  const { protocol, carried, warnings = [] } = agreed;
+  const { protocol, warnings = [] } = agreed;
+  const { taps } = agreed.carried;
+  const carried = { ...agreed.carried, taps: answer.believable === true ? believeSpdy(taps) : taps };
   // The first lines of a session without a terminal are due now; a recorder that is gone already refuses in HTTP.
   if ('session' in carried) await carried.session.flush();
   attempt.signal.throwIfAborted();

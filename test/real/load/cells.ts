@@ -1,8 +1,10 @@
 /** What the load suite runs: one cell is a client, a way to the API server, what goes on beside it, and what is written. */
 import { type Kubectl, type Transport, speaks } from '../rig/kubectl.ts';
 
-export const WAYS = ['direct', 'unrecorded', 'recorded', 'window-0'] as const;
-/** `window-0`: recorded, and shown when durable. */
+export const WAYS = ['direct', 'unrecorded', 'recorded', 'window-0', 'spdy-upstream'] as const;
+/**
+ * `window-0`: recorded, and shown when durable. `spdy-upstream`: recorded, over WebSocket to the gateway and over SPDY to the API server.
+ */
 export type Way = (typeof WAYS)[number];
 
 export const CONDITIONS = ['idle', 'busy', 'slow-reader', 'slow-disk', 'paused'] as const;
@@ -46,7 +48,7 @@ export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Ce
         (['spdy', 'websocket'] as const)
           .filter((transport) => speaks(kubectl, transport))
           .flatMap((transport) =>
-            WAYS.filter((way) => concerns(condition, way)).map((way) =>
+            WAYS.filter((way) => concerns(condition, way) && has(way, transport)).map((way) =>
               makeCell({ kubectl, transport, way, condition, content, megabytes }),
             ),
           ),
@@ -67,10 +69,10 @@ export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Ce
 export function tableCells({ kubectls, megabytes, only }: CellChoice): readonly Cell[] {
   const newest = kubectls.at(-1);
   const cells = (['busy', 'slow-reader'] as const).flatMap((condition) =>
-    (['direct', 'unrecorded', 'recorded'] as const).flatMap((way) =>
+    (['direct', 'unrecorded', 'recorded', 'spdy-upstream'] as const).flatMap((way) =>
       kubectls.flatMap((kubectl) =>
         (kubectl === newest ? (['spdy', 'websocket'] as const) : (['spdy'] as const))
-          .filter((transport) => speaks(kubectl, transport))
+          .filter((transport) => speaks(kubectl, transport) && has(way, transport))
           .map((transport) => makeCell({ kubectl, transport, way, condition, content: 'text', megabytes })),
       ),
     ),
@@ -96,7 +98,11 @@ export function sampleCells(choice: CellChoice): readonly Cell[] {
 
 function concerns(condition: Condition, way: Way): boolean {
   if (condition !== 'slow-disk' && condition !== 'paused') return true;
-  return way === 'recorded' || way === 'window-0';
+  return way === 'recorded' || way === 'window-0' || way === 'spdy-upstream';
+}
+
+function has(way: Way, transport: Transport): boolean {
+  return way !== 'spdy-upstream' || transport === 'websocket';
 }
 
 function makeCell(

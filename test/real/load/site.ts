@@ -106,7 +106,16 @@ export async function startLoadSite(rig: Rig): Promise<LoadSite> {
     const flags = ['--kubeconfig', upstream, '--identity', 'static', '--static-identity', identity];
     const more = ['--listen', '127.0.0.1:0', '--state-directory', state, '--check-rights', 'false'];
     const window = way === 'window-0' ? ['--recorder-window', '0'] : [];
-    const process = await startRole(['gateway', ...flags, ...more, ...window, '--access-log', 'false']);
+    const upstreamKind = way === 'spdy-upstream' ? ['--exec-upstream', 'spdy'] : [];
+    const process = await startRole([
+      'gateway',
+      ...flags,
+      ...more,
+      ...window,
+      ...upstreamKind,
+      '--access-log',
+      'false',
+    ]);
     rig.onStop(async () => {
       process.signal('SIGKILL');
       await process.stop();

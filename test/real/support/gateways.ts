@@ -32,6 +32,9 @@ export interface Gateways {
   readonly all: readonly Gateway[];
 }
 
+/** `REAL_EXEC_UPSTREAM`: how the gateways ask for what clients want as a WebSocket. */
+const execUpstream = (['same', 'spdy'] as const).find((name) => name === process.env['REAL_EXEC_UPSTREAM']);
+
 const ALL_KINDS: readonly GatewayKind[] = [
   { mode: 'auth', recorded: true },
   { mode: 'auth', recorded: false },
@@ -61,6 +64,7 @@ export async function startGateways(
       upstream: upstream[mode],
       stateDirectory: join(folder, id),
       identity: identityOf({ login: 'rig-admin' }, recorded ? recorder.address : undefined),
+      ...(execUpstream === undefined ? {} : { execUpstream }),
     });
     rig.onStop(() => gateway.close(500));
     const url = `https://127.0.0.1:${gateway.port}`;

@@ -74,6 +74,8 @@ export interface TestGatewayOptions {
   readonly recorderWindow?: number;
   /** A policy file. */
   readonly policy?: string;
+  /** What the API server is asked for where a client wants a WebSocket; default: that of the product. */
+  readonly execUpstream?: 'same' | 'spdy';
 }
 
 export function startTestGateway(options: TestGatewayOptions): Promise<RunningGateway> {
@@ -87,6 +89,7 @@ export function startTestGateway(options: TestGatewayOptions): Promise<RunningGa
           ? []
           : [['recorderWindow', options.recorderWindow] as const]),
         ...(options.policy === undefined ? [] : [['policy', options.policy] as const]),
+        ...(options.execUpstream === undefined ? [] : [['execUpstream', options.execUpstream] as const]),
         ['listen', '127.0.0.1:0'],
         ['stateDirectory', options.stateDirectory],
         ['opsListen', 'off'],

@@ -1,0 +1,421 @@
+/**
+ * An exec or attach session that the gateway holds with the API server over SPDY/3.1, seen as the API server's end of a WebSocket of
+ * the `channel.k8s.io` family (ADR 28). Relay and taps read and write WebSocket frames; the API server gets and sends SPDY.
+ *
+ * ```
+ *   client frames ──► scanner ──► DATA on stdin, resize; FIN for a v5 close signal; PING ──► API server
+ *   server frames ◄── messages ◄── DATA on stdout, stderr ◄─────────── parser, reader ◄───── API server
+ *                 ◄── status and close frame, once both are proved
+ * ```
+ *
+ * The streams are opened one after another, each when the one before was answered; what the client sends waits until then. The status
+ * is kept until what must follow it has come (`recording/spdy-server-reader`), and only then a close frame follows. An end without
+ * that proof is an end without a close frame, which the taps take for what it is.
+ *
+ * Memory: at most one chunk of either end beside the buffers of the streams. An end that breaks the protocol ends the session: what came
+ * before goes to the client, and then this stream fails.
+ */
+import { Duplex } from 'node:stream';
+import { passedThrough } from '../../memory/stream-garbage.ts';
+import {
+  createSpdyServerReader,
+  createSpdyStreams,
+  type SpdyRole,
+  type SpdyServerReader,
+} from '../../recording/spdy-server-reader.ts';
+import { asViolation, STATUS_SINCE, violation } from '../../recording/tap.ts';
+import { CHANNEL, type ChannelVersion } from '../../wire/remotecommand/channel.ts';
+import { createSpdyParser, encodeSpdyFrame, type SpdyEvent } from '../../wire/spdy/frame.ts';
+import { createHeaderDeflater } from '../../wire/spdy/headers.ts';
+import {
+  createWebSocketScanner,
+  encodeWebSocketFrame,
+  OPCODE,
+  unmaskPiece,
+  type WebSocketPiece,
+} from '../../wire/websocket/frame.ts';
+
+export interface ExecOverSpdyOptions {
+  /** The connection, behind the 101 that agreed on SPDY. */
+  readonly socket: Duplex;
+  /** Bytes that came with the 101. */
+  readonly head: Uint8Array;
+  /** Of the protocol that the client was told; over SPDY it is at most the fourth. */
+  readonly version: ChannelVersion;
+  /** What the session has, by its query: `parseExecOptions`. */
+  readonly stdin: boolean;
+  readonly tty: boolean;
+  /** How long the API server may take to answer all streams. */
+  readonly openTimeoutMs?: number;
+}
+
+/** As long as servers wait for the streams of a client (kubelet `DefaultStreamCreationTimeout`). */
+const OPEN_TIMEOUT_MS = 30_000;
+/** Sizes of a terminal have a stream of their own from here on. */
+const RESIZE_SINCE = 3;
+const MAX_SPDY_VERSION = 4;
+const NO_BYTES = new Uint8Array(0);
+/** RFC 6455 §7.4.1. */
+const CLOSE_NORMAL = Uint8Array.of(0x03, 0xe8);
+/** The first version with a close signal. */
+const CLOSE_SINCE = 5;
+/** The largest odd number of 32 bits. */
+const MAX_PING_ID = 0xffff_ffff;
+
+type Done = (error?: Error | null) => void;
+
+interface Message {
+  readonly opcode: number;
+  /** In front of the bytes; not of a control frame. */
+  readonly channel?: number;
+  readonly bytes: Uint8Array;
+}
+
+/**
+ * The streams a server waits for. Stdout is always among them, and stderr without a terminal: an API server sets both whatever the
+ * query says (`SetDefaults_PodExecOptions`).
+ */
+function rolesOf({ stdin, tty, version }: ExecOverSpdyOptions): readonly SpdyRole[] {
+  return [
+    'error',
+    ...(stdin ? (['stdin'] as const) : []),
+    'stdout',
+    ...(tty ? [] : (['stderr'] as const)),
+    ...(tty && version >= RESIZE_SINCE ? (['resize'] as const) : []),
+  ];
+}
+
+/** The stream protocol to ask for where the client was told `version`: the fifth only adds the close signal of a WebSocket. */
+export function spdyVersionOf(version: ChannelVersion): Exclude<ChannelVersion, 5> {
+  return version === 5 ? MAX_SPDY_VERSION : version;
+}
+
+export class ExecOverSpdy extends Duplex {
+  readonly #socket: Duplex;
+  readonly #version: ChannelVersion;
+  readonly #roles: readonly SpdyRole[];
+  readonly #parser = createSpdyParser();
+  readonly #deflater = createHeaderDeflater();
+  readonly #streams = createSpdyStreams();
+  readonly #reader: SpdyServerReader;
+  readonly #scanner = createWebSocketScanner({ expectMask: true });
+  readonly #late: NodeJS.Timeout;
+  /** Streams that were asked for. */
+  #opened = 0;
+  /** All of them were answered. */
+  #ready = false;
+  /** What the client sent before that. */
+  #early: { readonly chunk: Uint8Array; readonly done: Done } | undefined;
+  /** The write that waits for the socket. */
+  #writing: Done | undefined;
+  /** Of the client's message that is being read. */
+  #channel: number | undefined;
+  /** Of the client's last ping: what the next answer of the server is for. */
+  #ping: Uint8Array = NO_BYTES;
+  #nextPingId = 1;
+  /** The ping of ours that is not answered. */
+  #pingId: number | undefined;
+  /** Streams on which nothing more is said: ended here, or reset by the server. */
+  readonly #silent = new Set<number>();
+  #arrivals = 0;
+  /** Messages for the client out of one chunk. */
+  #messages: Message[] = [];
+  /** The client has said that it leaves. */
+  #left = false;
+  /** The client has been given all it will get. */
+  #over = false;
+  #failure: Error | undefined;
+
+  constructor(options: ExecOverSpdyOptions) {
+    // it ends with its socket, so that what the client said last is not cut off
+    super({ allowHalfOpen: false, autoDestroy: false });
+    this.#socket = options.socket;
+    this.#version = options.version;
+    this.#roles = rolesOf(options);
+    this.#reader = createSpdyServerReader(
+      { output: (role, bytes) => this.#say(CHANNEL[role], bytes), exit: () => {} },
+      this.#streams,
+      spdyVersionOf(options.version),
+    );
+    const { openTimeoutMs = OPEN_TIMEOUT_MS } = options;
+    this.#late = setTimeout(
+      () => this.#fail(new Error(`the streams were not answered in ${openTimeoutMs} ms`)),
+      openTimeoutMs,
+    );
+    this.#listen();
+    // an API server says so that it is there
+    this.#say(CHANNEL.stdout, NO_BYTES, true);
+    this.#openNext();
+    if (options.head.length > 0) this.#arrive(options.head);
+    else this.#flush();
+  }
+
+  override _read(): void {
+    this.#socket.resume();
+  }
+
+  override _write(chunk: Uint8Array, _encoding: BufferEncoding, done: Done): void {
+    if (!this.#ready) this.#early = { chunk, done };
+    else this.#pass(chunk, done);
+  }
+
+  override _final(done: Done): void {
+    // whether that succeeds does not matter any more
+    this.#socket.end(() => done());
+  }
+
+  override _destroy(error: Error | null, done: Done): void {
+    clearTimeout(this.#late);
+    this.#socket.destroy();
+    done(error);
+  }
+
+  #listen(): void {
+    const socket = this.#socket;
+    socket.on('data', (chunk: Uint8Array) => this.#arrive(chunk));
+    socket.on('drain', () => {
+      const done = this.#writing;
+      this.#writing = undefined;
+      done?.();
+    });
+    socket.on('error', (error: Error) => {
+      if (!this.#over) this.#failure = error;
+    });
+    const end = (): void => {
+      this.#serverEnded();
+      if (socket.closed && this.readableEnded) this.destroy(this.#failure);
+    };
+    socket.once('end', end);
+    socket.once('close', end);
+    // what was read goes to the client first
+    this.once('end', end);
+  }
+
+  /** One of the two ends cannot be understood: the session ends. */
+  #fail(error: Error): void {
+    if (this.#over) return;
+    this.#failure = error;
+    this.#over = true;
+    this.#flush();
+    this.push(null);
+    this.#socket.destroy();
+  }
+
+  /** What came from the API server. */
+  #arrive(chunk: Uint8Array): void {
+    if (this.#over) return;
+    this.#arrivals += 1;
+    passedThrough(chunk.length);
+    try {
+      for (const event of this.#parser.push(chunk)) this.#see(event);
+    } catch (error) {
+      this.#fail(asError(asViolation(error)));
+      return;
+    }
+    if (this.#reader.exited && this.#reader.unproved() === undefined) this.#conclude();
+    else this.#flush();
+  }
+
+  #see(event: SpdyEvent): void {
+    this.#reader.see(event);
+    switch (event.kind) {
+      case 'synReply':
+        return this.#answered(event.streamId);
+      case 'rstStream':
+        return this.#wasReset(event.streamId);
+      case 'ping':
+        // ids of a client are odd: that is an answer
+        if (event.id % 2 === 1) this.#wasAnswered(event.id);
+        else this.#answerPing(event.id);
+        return;
+      case 'data':
+      case 'goaway':
+      case 'headers':
+      case 'settings':
+      case 'synStream':
+      case 'windowUpdate':
+        return;
+    }
+  }
+
+  #openNext(): void {
+    const role = this.#roles[this.#opened];
+    if (role === undefined) {
+      this.#ready = true;
+      clearTimeout(this.#late);
+      const early = this.#early;
+      this.#early = undefined;
+      if (early !== undefined) this.#pass(early.chunk, early.done);
+      return;
+    }
+    const streamId = this.#opened * 2 + 1;
+    this.#opened += 1;
+    this.#streams.open(streamId, role);
+    this.#socket.write(
+      encodeSpdyFrame({
+        kind: 'synStream',
+        streamId,
+        associatedTo: 0,
+        priority: 0,
+        fin: false,
+        unidirectional: false,
+        block: this.#deflater.encode([['streamtype', role]]),
+      }),
+    );
+  }
+
+  #answered(streamId: number): void {
+    // of each stream once, so only the one that was opened last
+    if (this.#ready || streamId !== this.#opened * 2 - 1) throw violation('a SPDY stream was answered twice');
+    this.#openNext();
+  }
+
+  #wasReset(streamId: number): void {
+    this.#silent.add(streamId);
+    const refused = !this.#ready && streamId === this.#opened * 2 - 1;
+    if (refused) throw violation('the API server refused a SPDY stream');
+  }
+
+  #wasAnswered(pingId: number): void {
+    if (pingId !== this.#pingId) return;
+    this.#pingId = undefined;
+    this.#messages.push({ opcode: OPCODE.pong, bytes: this.#ping });
+  }
+
+  /**
+   * A server that has said everything throws away what is unread when one more byte reaches it, so only one that has nothing to say
+   * gets an answer; Kubernetes' servers ask nothing.
+   */
+  #answerPing(id: number): void {
+    const before = this.#arrivals;
+    setImmediate(() =>
+      setImmediate(() => {
+        const quiet = this.#arrivals === before && !this.#socket.isPaused();
+        if (quiet && this.#mayWrite) this.#socket.write(encodeSpdyFrame({ kind: 'ping', id }));
+      }),
+    );
+  }
+
+  #serverEnded(): void {
+    if (this.#over) return;
+    // up to the third version silence means success
+    const proved = this.#ready && this.#parser.atBoundary && this.#reader.unproved() === undefined;
+    if (proved) return this.#conclude();
+    this.#over = true;
+    this.#flush();
+    this.push(null);
+  }
+
+  /** All has come, and is proved: the client is told how it ended. */
+  #conclude(): void {
+    const { bytes: status } = this.#reader.status;
+    if (status.length > 0 || spdyVersionOf(this.#version) >= STATUS_SINCE) this.#say(CHANNEL.error, status);
+    this.#leave();
+  }
+
+  /** The client gets a close frame behind all it is told. */
+  #leave(): void {
+    this.#over = true;
+    this.#messages.push({ opcode: OPCODE.close, bytes: CLOSE_NORMAL });
+    this.#flush();
+    this.push(null);
+    this.#socket.resume();
+  }
+
+  #say(channel: number, bytes: Uint8Array, empty = false): void {
+    if (bytes.length > 0 || empty) this.#messages.push({ opcode: OPCODE.binary, channel, bytes });
+  }
+
+  /** Hands the client what there is for it, in one piece. */
+  #flush(): void {
+    const messages = this.#messages;
+    if (messages.length === 0) return;
+    this.#messages = [];
+    if (!this.push(encodeMessages(messages)) && !this.#over) this.#socket.pause();
+  }
+
+  get #mayWrite(): boolean {
+    return !this.#over && !this.#socket.destroyed && !this.#socket.writableEnded;
+  }
+
+  /** Hands the API server what a chunk of the client says. */
+  #pass(chunk: Uint8Array, done: Done): void {
+    const frames: Uint8Array[] = [];
+    try {
+      for (const piece of this.#scanner.push(chunk)) this.#seeClient(piece, frames);
+    } catch (error) {
+      this.#fail(asError(asViolation(error)));
+    }
+    const room = this.#mayWrite ? this.#write(frames) : true;
+    if (this.#left && !this.#over) this.#leave();
+    if (room) done();
+    else this.#writing = done;
+  }
+
+  #write(frames: readonly Uint8Array[]): boolean {
+    const socket = this.#socket;
+    socket.cork();
+    for (const frame of frames) socket.write(frame);
+    socket.uncork();
+    return !socket.writableNeedDrain;
+  }
+
+  #seeClient(piece: WebSocketPiece, frames: Uint8Array[]): void {
+    if (this.#left) return;
+    if (piece.rsv !== 0) throw violation('a WebSocket frame is compressed or extended');
+    if (piece.opcode === OPCODE.ping) return this.#seePing(piece, frames);
+    if (piece.opcode === OPCODE.pong) return;
+    if (piece.opcode === OPCODE.close) {
+      this.#left = piece.last;
+      return;
+    }
+    // an API server takes each frame for a message
+    if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
+    if (piece.length === 0) throw violation('an empty message names no channel');
+    let bytes = unmaskPiece(piece);
+    if (piece.first) {
+      this.#channel = bytes[0];
+      bytes = bytes.subarray(1);
+    }
+    if (bytes.length > 0) this.#hand(bytes, frames);
+  }
+
+  /** Data of the channel that was named last. */
+  #hand(bytes: Uint8Array, frames: Uint8Array[]): void {
+    if (this.#channel === CHANNEL.stdin) return this.#send('stdin', bytes, false, frames);
+    if (this.#channel === CHANNEL.resize) return this.#send('resize', bytes, false, frames);
+    const isEnd = this.#channel === CHANNEL.close && this.#version >= CLOSE_SINCE;
+    if (isEnd && bytes[0] === CHANNEL.stdin) this.#send('stdin', NO_BYTES, true, frames);
+  }
+
+  #send(role: 'stdin' | 'resize', payload: Uint8Array, fin: boolean, frames: Uint8Array[]): void {
+    const streamId = this.#streams.idOf(role);
+    if (streamId === undefined || this.#silent.has(streamId)) return;
+    if (fin) this.#silent.add(streamId);
+    frames.push(encodeSpdyFrame({ kind: 'data', streamId, fin, payload }));
+  }
+
+  /** It comes here when the API server is to show that it is there; the relay answers the others. */
+  #seePing(piece: WebSocketPiece, frames: Uint8Array[]): void {
+    const bytes = unmaskPiece(piece);
+    this.#ping = piece.first ? bytes.slice() : Buffer.concat([this.#ping, bytes]);
+    if (!piece.last) return;
+    this.#pingId = this.#nextPingId;
+    this.#nextPingId = this.#pingId >= MAX_PING_ID ? 1 : this.#pingId + 2;
+    frames.push(encodeSpdyFrame({ kind: 'ping', id: this.#pingId }));
+  }
+}
+
+/** Server frames, whole and not masked, in one buffer. */
+function encodeMessages(messages: readonly Message[]): Uint8Array {
+  const frames = messages.map(({ opcode, channel, bytes }) => {
+    const payload = channel === undefined ? bytes : Buffer.concat([Uint8Array.of(channel), bytes]);
+    return encodeWebSocketFrame({ opcode, fin: true, payload });
+  });
+  const [only] = frames;
+  return frames.length === 1 && only !== undefined ? only : Buffer.concat(frames);
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
+}

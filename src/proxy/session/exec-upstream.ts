@@ -1,0 +1,135 @@
+/**
+ * Which protocol the API server is asked for where a client wants a WebSocket for exec or attach: the same, or SPDY/3.1, which the gateway
+ * then speaks for it (ADR 28). Whoever may do what was decided before, by the client's own request.
+ */
+import type { Duplex } from 'node:stream';
+import { parseExecOptions } from '../../kube/exec-options.ts';
+import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
+import { acceptKey } from '../../kube/websocket-accept.ts';
+import { TailcastError } from '../../errors.ts';
+import { parseSubprotocol, splitProtocolLines } from '../../wire/remotecommand/channel.ts';
+import type { ChannelVersion } from '../../wire/remotecommand/channel.ts';
+import type { SessionTaps } from '../../recording/tap.ts';
+import type { Admission } from '../gate/gate.ts';
+import type { UpgradeAnswer, UpgradeDial } from './dial.ts';
+import { ExecOverSpdy, spdyVersionOf } from './exec-over-spdy.ts';
+
+/** `same`: what the client speaks. */
+export type ExecUpstream = 'same' | 'spdy';
+
+type Switched = Extract<UpgradeAnswer, { kind: 'switched' }>;
+
+/** A WebSocket of a client, asked for as SPDY. */
+export interface AskedAsSpdy {
+  readonly dial: UpgradeDial;
+  /**
+   * The API server's answer to it as that to the client's own request.
+   * @throws TailcastError `UPSTREAM_BROKEN` when it names no stream protocol
+   */
+  answer(switched: Switched): Switched & { readonly socket: Duplex };
+}
+
+/** With these a server, or what stands in front of it, may mean that it does not want it this way, or not from this caller. */
+const NOT_THIS_WAY: ReadonlySet<number> = new Set([400, 403, 405, 426, 501]);
+
+/** `believable`: the gateway speaks SPDY with the API server, for a client that speaks WebSocket. */
+export type ExecAnswer = UpgradeAnswer & { readonly believable?: true };
+
+/**
+ * Asks as the client did, or with SPDY where that can stand for it, and then as the client did if that is not wanted.
+ * @param dial the client's own request
+ */
+export async function askExec(
+  upstream: ExecUpstream,
+  admission: Parameters<typeof askAsSpdy>[0],
+  dial: UpgradeDial,
+  ask: (dial: UpgradeDial) => Promise<UpgradeAnswer>,
+): Promise<ExecAnswer> {
+  const spdy = upstream === 'spdy' ? askAsSpdy(admission, dial) : undefined;
+  if (spdy === undefined) return ask(dial);
+  const answer = await ask(spdy.dial);
+  if (answer.kind === 'switched') return { ...spdy.answer(answer), believable: true };
+  if (!NOT_THIS_WAY.has(answer.status)) return answer;
+  answer.body.destroy();
+  return ask(dial);
+}
+
+/**
+ * @param dial the client's own request
+ * @returns undefined when the session cannot be held over SPDY, or the client's credentials are its own: it goes on as it came
+ */
+export function askAsSpdy(
+  { requestClass, impersonation, target }: Pick<Admission, 'requestClass' | 'impersonation' | 'target'>,
+  dial: UpgradeDial,
+): AskedAsSpdy | undefined {
+  if (dial.protocol !== 'websocket' || impersonation === undefined) return undefined;
+  if (requestClass !== 'exec' && requestClass !== 'attach') return undefined;
+  const key = handshakeKey(dial.headers);
+  const chosen = chooseSubprotocol(headerLines(dial.headers, SUBPROTOCOL));
+  if (key === undefined || chosen === undefined) return undefined;
+  const asked = spdyVersionOf(chosen.version);
+  const name = asked === 1 ? 'channel.k8s.io' : `v${asked}.channel.k8s.io`;
+  const { stdin, tty } = parseExecOptions(target);
+  return {
+    dial: {
+      ...dial,
+      method: 'POST',
+      headers: [...HANDSHAKE.reduce(withoutHeader, dial.headers), 'X-Stream-Protocol-Version', name],
+      protocol: 'SPDY/3.1',
+      subprotocol: { header: STREAM_PROTOCOL, offered: [name] },
+    },
+    answer(switched) {
+      const { socket, head, subprotocol, rawHeaders } = switched;
+      if (subprotocol === '') {
+        socket.destroy();
+        throw new TailcastError('UPSTREAM_BROKEN', 'it named no stream protocol');
+      }
+      return {
+        ...switched,
+        socket: new ExecOverSpdy({ socket, head, version: chosen.version, stdin, tty }),
+        head: Buffer.alloc(0),
+        rawHeaders: [
+          ...withoutHeader(rawHeaders, STREAM_PROTOCOL),
+          'Sec-WebSocket-Accept',
+          acceptKey(key),
+          'Sec-WebSocket-Protocol',
+          chosen.name,
+        ],
+        subprotocol: chosen.name,
+      };
+    },
+  };
+}
+
+/** Proof over SPDY is proof although the API server had to wait: it comes behind the output, on the same connection. */
+export function believeSpdy(taps: SessionTaps): SessionTaps {
+  return { ...taps, unproved: () => taps.unproved(false) };
+}
+
+const SUBPROTOCOL = 'sec-websocket-protocol';
+const STREAM_PROTOCOL = 'x-stream-protocol-version';
+/** Of a WebSocket handshake, RFC 6455 §11.3. */
+const HANDSHAKE = [SUBPROTOCOL, 'sec-websocket-key', 'sec-websocket-version', 'sec-websocket-extensions'];
+
+/** The key of a handshake that is in order; any other is left to the API server to refuse. */
+function handshakeKey(headers: readonly string[]): string | undefined {
+  const [key, ...keys] = headerLines(headers, 'sec-websocket-key').map((line) => line.trim());
+  const versions = headerLines(headers, 'sec-websocket-version').map((line) => line.trim());
+  const inOrder = keys.length === 0 && versions.length === 1 && versions[0] === '13';
+  return inOrder && key !== undefined && /^[A-Za-z0-9+/]{22}==$/.test(key) ? key : undefined;
+}
+
+/**
+ * What an API server would choose: the fifth version where it is offered (`IsWebSocketRequestWithStreamCloseProtocol`), else the
+ * first that is known. Base64 is not worth a translation.
+ */
+function chooseSubprotocol(
+  lines: readonly string[],
+): { readonly name: string; readonly version: ChannelVersion } | undefined {
+  const known = splitProtocolLines(lines).flatMap((name) => {
+    const parsed = parseSubprotocol(name);
+    return parsed === undefined ? [] : [{ name, ...parsed }];
+  });
+  const chosen = known.find(({ version }) => version === 5) ?? known[0];
+  return chosen === undefined || chosen.base64 ? undefined : chosen;
+}

@@ -1,0 +1,16 @@
+/** The reader of frames that `ws` is made of, which its types leave out: an oracle of another make. */
+import * as ws from 'ws';
+
+export interface WsReceiver {
+  on(event: 'message', listener: (data: Buffer, isBinary: boolean) => void): this;
+  on(event: 'conclude', listener: (code: number) => void): this;
+  on(event: 'pong', listener: (data: Buffer) => void): this;
+  on(event: 'error', listener: (error: Error) => void): this;
+  write(chunk: Uint8Array): boolean;
+}
+
+/** For what a server sends. */
+export function createServerFrameReceiver(): WsReceiver {
+  const { Receiver } = ws as unknown as { readonly Receiver: new (options: object) => WsReceiver };
+  return new Receiver({ isServer: false, maxPayload: 0 });
+}
