@@ -100,6 +100,13 @@ function onPipes(
   });
 }
 
+/**
+ * Says how the program ended, behind all that it wrote, and stays until that was read: node-pty gives a terminal up 200 ms after its
+ * program has ended, and on a busy machine not all of its output has been read by then.
+ */
+const SAY_END = '"$@"; printf "<ended %d>" $?; read -r _';
+const END = /^<ended (\d+)>/;
+
 async function onTerminal(
   { kubectl, transport }: Cell,
   args: readonly string[],
@@ -109,19 +116,29 @@ async function onTerminal(
   const hash = createHash('sha256');
   let bytes = 0;
   let tail = '';
-  const terminal = openTerminal(kubectl.path, args, {
+  let end = '';
+  let code: number | undefined;
+  const terminal = openTerminal('sh', ['-c', SAY_END, 'sh', kubectl.path, ...args], {
     env: environmentFor({ kubeconfig, transport }),
     onOutput(text) {
-      hash.update(text);
-      bytes += Buffer.byteLength(text);
-      tail = (tail + text).slice(-300);
+      const at = end === '' ? text.indexOf('<') : 0;
+      const output = at < 0 ? text : text.slice(0, at);
+      hash.update(output);
+      bytes += Buffer.byteLength(output);
+      tail = (tail + output).slice(-300);
       progress(bytes);
+      if (at < 0 || code !== undefined) return;
+      end += text.slice(at);
+      const found = END.exec(end)?.[1];
+      if (found === undefined) return;
+      code = Number(found);
+      terminal.type('\n');
     },
   });
   const timer = setTimeout(() => terminal.kill(), TIMEOUT_MS);
-  const code = await terminal.ended;
+  await terminal.ended;
   clearTimeout(timer);
-  return { bytes, sha256: hash.digest('hex'), code, stderr: tail };
+  return { bytes, sha256: hash.digest('hex'), code: code ?? -1, stderr: tail };
 }
 
 interface Pause {
