@@ -7,9 +7,10 @@ export const WAYS = ['direct', 'unrecorded', 'recorded', 'window-0', 'spdy-upstr
  */
 export type Way = (typeof WAYS)[number];
 
-export const CONDITIONS = ['idle', 'busy', 'slow-reader', 'slow-disk', 'paused'] as const;
+export const CONDITIONS = ['idle', 'busy', 'slow-reader', 'beyond', 'slow-disk', 'paused'] as const;
 /**
- * `busy`: two busy loops for each processor. `slow-reader`: who reads kubectl's output takes 1.5 MB/s. `slow-disk`: each sync of the
+ * `busy`: two busy loops for each processor. `slow-reader`: who reads kubectl's output takes 1.5 MB/s. `beyond`:
+ * the same, and the gateway may keep next to nothing for them, so that the API server has to wait. `slow-disk`: each sync of the
  * recorder takes long. `paused`: the recorder stands still for 3 s while the end of the output is under way.
  */
 export type Condition = (typeof CONDITIONS)[number];
@@ -56,26 +57,26 @@ export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Ce
     ),
   );
   // a terminal has no pipe that could be read slowly
-  const possible = cells.filter(
-    ({ condition, content }) => condition !== 'slow-reader' || content !== 'tty-lines',
-  );
+  const possible = cells.filter(({ condition, content }) => !isSlow(condition) || content !== 'tty-lines');
   return only === undefined ? possible : possible.filter(({ name }) => only.test(name));
 }
 
 /**
- * The rows of one table: bulk text on a busy machine, and a slow reader, directly, unrecorded and recorded; SPDY with each
+ * The rows of one table: bulk text on an idle and on a busy machine, and a slow reader, directly, unrecorded and recorded; SPDY with each
  * kubectl, WebSocket with the newest.
  */
 export function tableCells({ kubectls, megabytes, only }: CellChoice): readonly Cell[] {
   const newest = kubectls.at(-1);
-  const cells = (['busy', 'slow-reader'] as const).flatMap((condition) =>
-    (['direct', 'unrecorded', 'recorded', 'spdy-upstream'] as const).flatMap((way) =>
-      kubectls.flatMap((kubectl) =>
-        (kubectl === newest ? (['spdy', 'websocket'] as const) : (['spdy'] as const))
-          .filter((transport) => speaks(kubectl, transport) && has(way, transport))
-          .map((transport) => makeCell({ kubectl, transport, way, condition, content: 'text', megabytes })),
+  const cells = (['idle', 'busy', 'slow-reader', 'beyond'] as const).flatMap((condition) =>
+    (['direct', 'unrecorded', 'recorded', 'spdy-upstream'] as const)
+      .filter((way) => concerns(condition, way))
+      .flatMap((way) =>
+        kubectls.flatMap((kubectl) =>
+          (kubectl === newest ? (['spdy', 'websocket'] as const) : (['spdy'] as const))
+            .filter((transport) => speaks(kubectl, transport) && has(way, transport))
+            .map((transport) => makeCell({ kubectl, transport, way, condition, content: 'text', megabytes })),
+        ),
       ),
-    ),
   );
   return only === undefined ? cells : cells.filter(({ name }) => only.test(name));
 }
@@ -96,7 +97,13 @@ export function sampleCells(choice: CellChoice): readonly Cell[] {
   );
 }
 
+/** Whoever reads kubectl's output does it slowly. */
+export function isSlow(condition: Condition): boolean {
+  return condition === 'slow-reader' || condition === 'beyond';
+}
+
 function concerns(condition: Condition, way: Way): boolean {
+  if (condition === 'beyond') return way !== 'direct';
   if (condition !== 'slow-disk' && condition !== 'paused') return true;
   return way === 'recorded' || way === 'window-0' || way === 'spdy-upstream';
 }
@@ -109,7 +116,7 @@ function makeCell(
   parts: Omit<Cell, 'name' | 'megabytes'> & { readonly megabytes?: number | undefined },
 ): Cell {
   const { kubectl, transport, way, condition, content } = parts;
-  const megabytes = parts.megabytes ?? (condition === 'slow-reader' ? SLOW_MB : BULK_MB);
+  const megabytes = parts.megabytes ?? (isSlow(condition) ? SLOW_MB : BULK_MB);
   const size = content === 'text' || content === 'random' ? ` ${megabytes} MB` : '';
   return {
     ...parts,

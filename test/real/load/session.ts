@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { environmentFor, startKubectl } from '../rig/kubectl.ts';
 import { openTerminal } from '../rig/terminal.ts';
-import type { Cell } from './cells.ts';
+import { isSlow, type Cell } from './cells.ts';
 import type { Script } from './contents.ts';
 import { POD, type Recorder } from './site.ts';
 
@@ -14,7 +14,7 @@ const PAUSE_AT = 0.9;
 const TIMEOUT_MS = 120_000;
 
 /**
- * `exact`: every byte, and the exit code of the command. `told`: bytes are missing, and kubectl ended with an error, and the
+ * `exact`: every byte, and the exit code of the command. `told`: bytes are missing, or may be, and kubectl ended with an error, and the
  * recording, where there is one, says `interrupted`. `silent`: anything else.
  */
 export type Verdict = 'exact' | 'told' | 'silent';
@@ -55,14 +55,14 @@ export async function runSession(
   const { expected } = script;
   const seconds = (performance.now() - startedMs) / 1000;
   const missingBytes = expected.bytes - seen.bytes;
-  if (seen.sha256 === expected.sha256 && seen.code === expected.code) {
+  const isWhole = seen.sha256 === expected.sha256;
+  if (isWhole && seen.code === expected.code) {
     return { verdict: 'exact', missingBytes: 0, seconds, problem: '' };
   }
   const state = recorder === undefined ? 'not recorded' : await stateOf(recorder, token);
-  const problem = `${seen.bytes} of ${expected.bytes} bytes${missingBytes === 0 ? ', other content' : ''}, exit code ${seen.code}, recording ${state}: ${seen.stderr.trim().slice(-300)}`;
-  const isPrefix = missingBytes > 0;
+  const problem = `${seen.bytes} of ${expected.bytes} bytes${missingBytes === 0 && !isWhole ? ', other content' : ''}, exit code ${seen.code}, recording ${state}: ${seen.stderr.trim().slice(-300)}`;
   const failed = seen.code !== 0 && seen.code !== expected.code;
-  const told = isPrefix && failed && (recorder === undefined || state === 'interrupted');
+  const told = (isWhole || missingBytes > 0) && failed && (recorder === undefined || state === 'interrupted');
   return { verdict: told ? 'told' : 'silent', missingBytes, seconds, problem };
 }
 
@@ -84,7 +84,7 @@ function onPipes(
     hash.update(chunk);
     bytes += chunk.length;
     progress(bytes);
-    if (condition !== 'slow-reader') return;
+    if (!isSlow(condition)) return;
     const dueMs = startedMs + (bytes / SLOW_BYTES_PER_SECOND) * 1000;
     stdout.pause();
     setTimeout(() => stdout.resume(), Math.max(0, dueMs - performance.now()));

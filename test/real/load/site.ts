@@ -17,6 +17,7 @@ const LOOPS_PER_PROCESSOR = 2;
 /** A loop ends by itself after so long, or when its parent is gone. */
 const LOOP_MS = 3_600_000;
 const SLOW_SYNC_MS = '40';
+const SMALL_BUFFER = ['--output-buffer-memory', '1MiB', '--output-buffer-disk', '0'];
 
 export interface Recorder {
   readonly process: RoleProcess;
@@ -92,6 +93,7 @@ export async function startLoadSite(rig: Rig): Promise<LoadSite> {
   async function gateway(
     way: Exclude<Way, 'direct'>,
     to: Recorder | undefined,
+    condition: Condition,
     name: string,
   ): Promise<string> {
     const rule = {
@@ -107,12 +109,14 @@ export async function startLoadSite(rig: Rig): Promise<LoadSite> {
     const more = ['--listen', '127.0.0.1:0', '--state-directory', state, '--check-rights', 'false'];
     const window = way === 'window-0' ? ['--recorder-window', '0'] : [];
     const upstreamKind = way === 'spdy-upstream' ? ['--exec-upstream', 'spdy'] : [];
+    const buffer = condition === 'beyond' ? SMALL_BUFFER : [];
     const process = await startRole([
       'gateway',
       ...flags,
       ...more,
       ...window,
       ...upstreamKind,
+      ...buffer,
       '--access-log',
       'false',
     ]);
@@ -133,8 +137,11 @@ export async function startLoadSite(rig: Rig): Promise<LoadSite> {
       if (way === 'direct') return { kubeconfig: direct, recorder: undefined };
       const disk = condition === 'slow-disk' ? 'slow-disk' : 'disk';
       const to = way === 'unrecorded' ? undefined : await once(recorders, disk, () => recorder(disk));
-      const name = `${way}-${disk}`;
-      return { kubeconfig: await once(gateways, name, () => gateway(way, to, name)), recorder: to };
+      const name = `${way}-${condition === 'beyond' ? condition : disk}`;
+      return {
+        kubeconfig: await once(gateways, name, () => gateway(way, to, condition, name)),
+        recorder: to,
+      };
     },
     async enter(condition) {
       if (condition === now) return;
