@@ -52,18 +52,24 @@ export async function runSession(
     ? await onTerminal(cell, args, kubeconfig, (bytes) => pause?.at(bytes))
     : await onPipes(cell, args, kubeconfig, (bytes) => pause?.at(bytes));
   await pause?.over;
-  const { expected } = script;
   const seconds = (performance.now() - startedMs) / 1000;
+  return { seconds, ...(await judge(seen, script, recorder, token)) };
+}
+
+async function judge(
+  seen: Seen,
+  { expected }: Script,
+  recorder: Recorder | undefined,
+  token: string,
+): Promise<Omit<SessionResult, 'seconds'>> {
   const missingBytes = expected.bytes - seen.bytes;
   const isWhole = seen.sha256 === expected.sha256;
-  if (isWhole && seen.code === expected.code) {
-    return { verdict: 'exact', missingBytes: 0, seconds, problem: '' };
-  }
+  if (isWhole && seen.code === expected.code) return { verdict: 'exact', missingBytes: 0, problem: '' };
   const state = recorder === undefined ? 'not recorded' : await stateOf(recorder, token);
   const problem = `${seen.bytes} of ${expected.bytes} bytes${missingBytes === 0 && !isWhole ? ', other content' : ''}, exit code ${seen.code}, recording ${state}: ${seen.stderr.trim().slice(-300)}`;
   const failed = seen.code !== 0 && seen.code !== expected.code;
   const told = (isWhole || missingBytes > 0) && failed && (recorder === undefined || state === 'interrupted');
-  return { verdict: told ? 'told' : 'silent', missingBytes, seconds, problem };
+  return { verdict: told ? 'told' : 'silent', missingBytes, problem };
 }
 
 function onPipes(
