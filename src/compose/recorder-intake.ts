@@ -2,7 +2,7 @@
 import { Registry } from 'prom-client';
 import { openSharedBucket, type SharedBucket } from '../tsrecorder/checkpoint/shared-bucket.ts';
 import { openRecorderEvents, type RecorderEvents } from '../tsrecorder/events/recorder-events.ts';
-import { openEvidence } from '../tsrecorder/evidence/open-evidence.ts';
+import { keyInSpool, openEvidence } from '../tsrecorder/evidence/open-evidence.ts';
 import type { SessionEvidence } from '../tsrecorder/evidence/session-evidence.ts';
 import { createCommits } from '../tsrecorder/intake/commits.ts';
 import { createFinisher } from '../tsrecorder/intake/finisher.ts';
@@ -35,12 +35,8 @@ export interface Intake extends SpoolParts {
 }
 
 /** Opens it, and recovers what an earlier process has left in the spool. */
-export async function openIntake(
-  options: SettledOptions,
-  store: RecordingStore,
-  spoolDirectory: string,
-): Promise<Intake> {
-  const { limits, timing, log, clock, bucket } = options;
+export async function openIntake(options: SettledOptions, store: RecordingStore): Promise<Intake> {
+  const { spoolDirectory, limits, timing, log, clock, bucket } = options;
   const nowMs = (): number => clock.now();
   const metrics = createRecorderMetrics(options.registry, () => statusOf(ingest, group, evidence));
   const issueTime = createReceiveTimes(nowMs);
@@ -49,7 +45,6 @@ export async function openIntake(
     ...timing,
     store,
     spoolDirectory,
-    keySpool: options.spoolDirectory,
     keyFile: options.evidenceKey,
     nowMs,
     log,
@@ -132,13 +127,15 @@ export function settleEarlier(
   earlier: string | undefined,
 ): Promise<void> {
   const { bucket: _, ...alone } = options;
+  const { spoolDirectory: spool, evidenceKey = keyInSpool(spool), log } = options;
   // nobody comes to continue anything there
   const timing = { ...options.timing, resumeGraceMs: 0 };
   return settleLeftSpools({
-    spool: options.spoolDirectory,
+    spool,
     earlier,
     limitMs: timing.maxStoreRetryMs,
-    log: options.log,
-    open: (directory) => openIntake({ ...alone, timing, registry: new Registry() }, store, directory),
+    log,
+    open: (spoolDirectory) =>
+      openIntake({ ...alone, spoolDirectory, evidenceKey, timing, registry: new Registry() }, store),
   });
 }

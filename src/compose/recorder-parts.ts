@@ -61,7 +61,7 @@ export async function createRecorder(given: RecorderOptions): Promise<Recorder> 
   const store = createArchiveStore(inner, options.archive);
   const unlock = await takeSpool(spoolDirectory);
   try {
-    const intake = await openIntake(options, store, spoolDirectory);
+    const intake = await openIntake(options, store);
     const left = settleEarlier(options, store, place.left);
     const maxBytes = options.limits.maxPlayIndexBytes;
     const playIndexes = await openSpoolIndexes(spoolDirectory, { store, log, maxBytes });

@@ -10,32 +10,28 @@ import {
 import { loadSigningKey } from './signing-key.ts';
 
 export interface OpenEvidenceOptions extends Omit<SessionEvidenceOptions, 'path' | 'key' | 'randomId'> {
-  /** Of this process. */
   readonly spoolDirectory: string;
-  /** Of all processes with the same key: it is in this spool when no file is named. */
-  readonly keySpool: string;
-  /** Private key, made if missing. */
+  /** Private key, made if missing. Default: the one in the spool. */
   readonly keyFile: string | undefined;
+}
+
+/** Where a recorder has its key unless it is told otherwise. */
+export function keyInSpool(spoolDirectory: string): string {
+  return join(spoolDirectory, 'evidence', 'key.pem');
 }
 
 /** @throws TailcastError `CONFIG_INVALID` when there is no usable key; a system error when the log cannot be kept. */
 export async function openEvidence({
   spoolDirectory,
-  keySpool,
-  keyFile,
+  keyFile = keyInSpool(spoolDirectory),
   ...options
 }: OpenEvidenceOptions): Promise<SessionEvidence> {
-  const directory = await makeFolder(spoolDirectory);
+  const directory = join(spoolDirectory, 'evidence');
+  await makeDirectory(directory);
   return openSessionEvidence({
     ...options,
     path: join(directory, 'log'),
-    key: await loadSigningKey(keyFile ?? join(await makeFolder(keySpool), 'key.pem'), true),
+    key: await loadSigningKey(keyFile, true),
     randomId: () => randomBytes(16).toString('hex'),
   });
-}
-
-async function makeFolder(spool: string): Promise<string> {
-  const folder = join(spool, 'evidence');
-  await makeDirectory(folder);
-  return folder;
 }
