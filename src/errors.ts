@@ -256,6 +256,32 @@ export function errorText(thrown: unknown): string {
   return thrown instanceof Error ? thrown.message : String(thrown);
 }
 
+/** What to do about what the operating system says to whoever starts or installs something. */
+const ADVICE: ReadonlyMap<string, string> = new Map([
+  [
+    'EADDRINUSE',
+    'something listens there already: end it (ss -ltnp says what it is), or choose another port',
+  ],
+  ['EADDRNOTAVAIL', 'this machine has no such address: choose one that it has'],
+  ['ENOSPC', 'make room on the disk, or name a folder on a larger one; nothing that is recorded was changed'],
+  ['EDQUOT', 'make room within the quota, or name a folder elsewhere; nothing that is recorded was changed'],
+  ['EROFS', 'that file system is read-only: name a folder that may be written to'],
+  ['EACCES listen', 'ports below 1024 take a right (CAP_NET_BIND_SERVICE): give it, or choose a port above'],
+  ['EACCES mkdir', 'give it to the user that this runs as, or name another folder'],
+  ['EACCES open', 'give it to the user that this runs as, or name another file'],
+]);
+
+/** How to mend what the operating system refused; undefined: nothing is known of it. */
+export function adviceOn(thrown: unknown): string | undefined {
+  for (let error = thrown; error instanceof Error; error = error.cause) {
+    const code = 'code' in error ? String(error.code) : '';
+    const call = 'syscall' in error ? String(error.syscall) : '';
+    const advice = ADVICE.get(`${code} ${call}`) ?? ADVICE.get(code);
+    if (advice !== undefined) return advice;
+  }
+  return undefined;
+}
+
 /** What was thrown, as an error of ours: `INTERNAL` unless it is one already. */
 export function asTailcastError(thrown: unknown): TailcastError {
   return thrown instanceof TailcastError

@@ -13,11 +13,21 @@
  * each file after everything is made (docs/releasing.md). Needs Linux with dpkg, rpmbuild, tar and gzip.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { readEnvironment } from '../../src/config/environment.ts';
+import { adviceOn, errorText } from '../../src/errors.ts';
 import { fetchBase, newestBase, readBaseLock, updateBase, type Base } from './base-packages.ts';
 import { chartIndex, packChart } from './chart.ts';
 import { buildDeb, buildRpm, stageHost, type HostParts } from './host-package.ts';
@@ -65,9 +75,17 @@ function main(): void {
     writeFileSync(join(made, 'CHANGES.md'), notes);
     writeJson(join(made, 'provenance.intoto.json'), provenance(project, filesOf(made), bases));
     writeFileSync(join(made, 'SHA256SUMS'), checksums(filesOf(made)));
-    // Whole or not at all.
-    mkdirSync(output, { recursive: true });
-    run('cp', ['-a', `${made}/.`, output]);
+    // Whole or not at all: copied beside it, because the scratch folder may be on another disk, and then named.
+    mkdirSync(dirname(output), { recursive: true });
+    const beside = mkdtempSync(`${output}.`);
+    try {
+      run('cp', ['-a', `${made}/.`, beside]);
+      chmodSync(beside, 0o755);
+      rmSync(output, { recursive: true, force: true });
+      renameSync(beside, output);
+    } finally {
+      rmSync(beside, { recursive: true, force: true });
+    }
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }
@@ -166,6 +184,7 @@ function step(what: string): void {
 try {
   main();
 } catch (error) {
-  process.stderr.write(`release: ${error instanceof Error ? error.message : String(error)}\n`);
+  const advice = adviceOn(error);
+  process.stderr.write(`release: ${errorText(error)}${advice === undefined ? '' : `; ${advice}`}\n`);
   process.exitCode = 1;
 }

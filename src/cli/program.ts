@@ -5,7 +5,7 @@ import { OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
 import { byteSize, positiveNumber, wholeNumber } from '../config/values.ts';
-import { TailcastError, errorText, type ErrorCode } from '../errors.ts';
+import { adviceOn, TailcastError, errorText, type ErrorCode } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import type { SettingTable } from '../config/settings.ts';
 import type { DoctorRun } from './doctor.ts';
@@ -48,7 +48,7 @@ export async function runProgram(args: readonly string[], context: CommandContex
     if (context.signal.aborted) return 130;
     const known = error instanceof Error && 'code' in error;
     const shown = known || !(error instanceof Error) ? errorText(error) : (error.stack ?? error.message);
-    context.stderr.write(`tailcast: ${shown}\n`);
+    context.stderr.write(`tailcast: ${withAdvice(shown, error)}\n`);
     return 1;
   }
 }
@@ -422,5 +422,11 @@ function argument<T>(parse: (raw: unknown) => T): (raw: string) => T {
 
 function sentence(error: TailcastError): string {
   const lines = error.message.split('\n');
-  return lines.length === 1 ? error.message : error.message.replace(': ', ':\n  ');
+  if (lines.length > 1) return error.message.replace(': ', ':\n  ');
+  return withAdvice(error.message, error);
+}
+
+function withAdvice(said: string, error: unknown): string {
+  const advice = adviceOn(error);
+  return advice === undefined ? said : `${said}; ${advice}`;
 }

@@ -10,6 +10,7 @@ import { apiServerChecks } from '../doctor/api-server-checks.ts';
 import { bucketChecks } from '../doctor/bucket-checks.ts';
 import { certificateCheck, type CertificatePlan } from '../doctor/certificate-check.ts';
 import { once, type Check } from '../doctor/checks.ts';
+import { formatCheck } from '../doctor/format-check.ts';
 import { journalCheck } from '../doctor/journal-check.ts';
 import { serverClockCheck } from '../doctor/clock-check.ts';
 import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/grants-check.ts';
@@ -18,10 +19,12 @@ import { answersCheck, trustedGatewaysCheck, uploadersCheck } from '../doctor/re
 import { recordersCheck } from '../doctor/recorder-checks.ts';
 import { storageChecks } from '../doctor/storage-checks.ts';
 import { tailnetChecks } from '../doctor/tailnet-checks.ts';
+import { checkFormat, GATEWAY_STATE_FORMAT, SPOOL_FORMAT } from '../folder-format.ts';
 import { createSilentLogger } from '../observe/logger.ts';
 import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
 import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
 import { findJournalKey } from '../recording/journal/journal-key.ts';
+import { spoolBeside, spoolInside } from '../tsrecorder/spool/spool-place.ts';
 import { openApiServer } from './gateway.ts';
 import { journalPlace } from './journals.ts';
 import { examineBucket, parseBucketAddress } from './recorder-store.ts';
@@ -92,6 +95,12 @@ export async function gatewayChecks(
       minFreeBytes: MIB,
       wantedBytes: STATE_BYTES,
     }),
+    formatCheck({
+      id: 'state',
+      title: 'state directory',
+      folder: stateDirectory,
+      look: (folder) => checkFormat(folder, GATEWAY_STATE_FORMAT),
+    }),
     journalCheck(journals && { ...journals, loadKey: () => findJournalKey(journals.keyFile) }),
   ];
 }
@@ -129,6 +138,12 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
       ? []
       : [serverClockCheck(bucketServer(config), 'the store', options.unixMs ?? Date.now)]),
     ...places.flatMap((place) => storageChecks(place)),
+    formatCheck({
+      id: 'spool',
+      title: 'spool',
+      folder: config.spool ?? (bucket === undefined ? config.store : undefined),
+      look: (folder) => lookAtSpool(folder, config.spool === undefined),
+    }),
     answersCheck(`${host}:${port}`, async (signal) => {
       const socket = connect({ host: host === '::' ? '::1' : host, port });
       try {
@@ -145,6 +160,13 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
 /** Who is asked for the time: the store itself, or AWS in general. */
 function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
   return s3Endpoint ?? new URL(`https://s3.${s3Region ?? 'us-east-1'}.amazonaws.com/`);
+}
+
+/** @param folder the spool, or the store that it is beside or in when nobody named a place */
+async function lookAtSpool(folder: string, isStore: boolean): Promise<boolean> {
+  const places = isStore ? [spoolBeside(folder), spoolInside(folder)] : [folder];
+  const said = await Promise.all(places.map((place) => checkFormat(place, SPOOL_FORMAT)));
+  return said.some(Boolean);
 }
 
 function spoolPlace(config: RecorderConfig, directory: string): Parameters<typeof storageChecks>[0] {

@@ -30,6 +30,7 @@ import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-
 import type { Identity } from '../tailnet/identity.ts';
 import type { WorkerLink } from '../workers/worker-link.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
+import { cannotStart } from './cannot-start.ts';
 import { CleanUp } from './clean-up.ts';
 import { openGate } from './gateway-gate.ts';
 import { loadPolicy } from './gateway-policy.ts';
@@ -129,8 +130,12 @@ export async function startGateway(options: GatewayOptions): Promise<RunningGate
     return gateway;
   } catch (error) {
     await stack.disposeAsync();
-    throw error;
+    throw cannotStart('gateway', error, [stateDirectoryOf(options)]);
   }
+}
+
+function stateDirectoryOf({ config, environment }: GatewayOptions): string {
+  return config.stateDirectory ?? join(defaultStateDirectory(environment), 'gateway');
 }
 
 async function assemble(options: GatewayOptions, stack: CleanUp): Promise<RunningGateway> {
@@ -140,7 +145,7 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   const metrics = options.metrics ?? createMetrics({ processMetrics: true });
   const apiServer = await openApiServer(config, options.environment);
   const tailnet = await openTailnet(options, abort.signal);
-  const stateDirectory = config.stateDirectory ?? join(defaultStateDirectory(options.environment), 'gateway');
+  const stateDirectory = stateDirectoryOf(options);
   await checkFormat(stateDirectory, GATEWAY_STATE_FORMAT);
   const certificates = await openCertificates(config, stateDirectory, tailnet.localApi, {
     log,

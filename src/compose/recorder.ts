@@ -3,17 +3,20 @@ import { existsSync } from 'node:fs';
 import { Registry, collectDefaultMetrics } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError } from '../errors.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
 import { openLastResort } from '../observe/last-resort.ts';
-import { createLogger } from '../observe/logger.ts';
-import { openOpsServer } from '../observe/ops-server.ts';
+import { createLogger, type Logger } from '../observe/logger.ts';
+import { failuresOf, openOpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import { parseTrustedGateway, parseViewRule } from '../tsrecorder/serving/viewing.ts';
+import { cannotStart } from './cannot-start.ts';
 import { PLAYER_DIRECTORY } from './player-directory.ts';
 import { openIdentities } from './recorder-identities.ts';
 import type { RecorderOptions } from './recorder-options.ts';
 import { createRecorder, type Recorder } from './recorder-parts.ts';
 import { openStore } from './recorder-store.ts';
+
+const START_CHECK_MS = 5000;
 
 /** `tailcast recorder`: runs until the signal, then finishes what can be finished. */
 export async function runRecorder(config: RecorderConfig, context: CommandContext): Promise<void> {
@@ -36,6 +39,7 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
             throw error;
           },
         );
+  void warnOfFailures(checks, log);
   const { url, readUrl } = recorder;
   log.info(
     { url, ...(readUrl === url ? {} : { readUrl }), store: config.store, ops: ops?.address },
@@ -46,6 +50,12 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
   await recorder.close();
   await ops?.close();
   resort.close();
+}
+
+/** What is missing at the start may come yet, and is not waited for. */
+async function warnOfFailures(checks: readonly ReadinessCheck[], log: Logger): Promise<void> {
+  for (const problem of await failuresOf(checks, START_CHECK_MS))
+    log.warn({ problem }, 'sessions are refused until this is mended');
 }
 
 /**
@@ -101,9 +111,6 @@ export async function startRecorder(
     };
   } catch (error) {
     store.close();
-    if (error instanceof TailcastError) throw error;
-    throw new TailcastError('CONFIG_INVALID', `the recorder cannot start: ${errorText(error)}`, {
-      cause: error,
-    });
+    throw cannotStart('recorder', error, [config.store, config.spool]);
   }
 }

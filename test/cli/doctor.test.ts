@@ -106,6 +106,7 @@ describe('tailcast doctor gateway', () => {
       'recorders ok',
       'state ok',
       expect.stringMatching(/^state-space (ok|warning)$/),
+      'state-format ok',
       'late skipped',
     ]);
     expect(report.ok).toBe(false);
@@ -180,6 +181,7 @@ describe('tailcast doctor recorder', () => {
       'uploaders',
       'store',
       'store-space',
+      'spool-format',
       'answers',
     ]);
     expect(checks.find(({ id }) => id === 'uploaders')?.status).toBe('failed');

@@ -1,0 +1,35 @@
+/** Were the files in a folder written by a version that this one understands? See `folder-format`. */
+import { TailcastError } from '../errors.ts';
+import { failed, ok, skipped, type Check } from './checks.ts';
+
+/**
+ * @param place.look whether the folder says what it holds; throws what keeps the role from starting
+ * @param place.folder undefined: there is none
+ */
+export function formatCheck(place: {
+  readonly id: string;
+  readonly title: string;
+  readonly folder: string | undefined;
+  readonly look: (folder: string) => Promise<boolean>;
+}): Check {
+  const { id, title, folder, look } = place;
+  const remedy = 'start the version that wrote the folder, or a newer one; or name another folder';
+  return {
+    id: `${id}-format`,
+    title: `format of the ${title}`,
+    remedy,
+    async run() {
+      if (folder === undefined) return skipped('no folder is named');
+      try {
+        return ok(
+          (await look(folder))
+            ? `${folder} was written by a version that this one understands`
+            : `${folder} says nothing yet: it is new, or of the first format`,
+        );
+      } catch (error) {
+        if (error instanceof TailcastError) return failed(error.detail ?? error.message, remedy);
+        throw error;
+      }
+    },
+  };
+}

@@ -1,0 +1,174 @@
+/** What is wrong when a role starts: one sentence that names the thing and how to mend it, and nothing half done. */
+import { execFile, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { adviceOn, TailcastError } from '../../src/errors.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+const KUBECONFIG = {
+  apiVersion: 'v1',
+  kind: 'Config',
+  clusters: [{ name: 'a', cluster: { server: 'https://127.0.0.1:9' } }],
+  users: [{ name: 'a', user: { token: 'x' } }],
+  contexts: [{ name: 'a', context: { cluster: 'a', user: 'a' } }],
+  'current-context': 'a',
+};
+
+let scratch: string;
+beforeEach(() => {
+  scratch = mkdtempSync(join(tmpdir(), 'tcbad-'));
+});
+afterEach(() => rmSync(scratch, { recursive: true }));
+
+/** What a role says before it ends by itself. */
+async function saidBy(args: readonly string[], wrapper: readonly string[] = []): Promise<string> {
+  const [program = '', ...rest] = [...wrapper, process.execPath, MAIN, ...args];
+  const { code, stderr } = await new Promise<{ code: unknown; stderr: string }>((done) => {
+    execFile(program, rest, (error, _stdout, text) => done({ code: error?.code, stderr: text }));
+  });
+  expect(code, stderr).toBe(1);
+  const lines = stderr.trim().split('\n');
+  expect(lines.filter((line) => /^\s+at /.test(line))).toEqual([]);
+  return lines.filter((line) => line.startsWith('tailcast: ')).join('\n');
+}
+
+const recorder = (...more: readonly string[]): readonly string[] => [
+  'recorder',
+  '--identity=loopback',
+  '--listen=127.0.0.1:0',
+  `--store=${join(scratch, 'store')}`,
+  '--ops-listen=off',
+  ...more,
+];
+function gateway(...more: readonly string[]): readonly string[] {
+  const [kubeconfig, identity] = [join(scratch, 'kubeconfig'), join(scratch, 'identity.json')];
+  writeFileSync(kubeconfig, JSON.stringify(KUBECONFIG));
+  writeFileSync(identity, JSON.stringify({ nodeId: 'n', nodeName: 'n.test', login: 'a@example.com' }));
+  return [
+    'gateway',
+    `--kubeconfig=${kubeconfig}`,
+    '--identity=static',
+    `--static-identity=${identity}`,
+    `--state-directory=${join(scratch, 'state')}`,
+    '--listen=127.0.0.1:0',
+    '--ops-listen=off',
+    ...more,
+  ];
+}
+
+describe.each([
+  ['gateway', gateway],
+  ['recorder', recorder],
+] as const)('the %s', (role, start) => {
+  it('names a value that is wrong, and makes nothing', async () => {
+    expect(await saidBy(start('--listen=nowhere'))).toMatch(
+      /^tailcast: .*--listen: host:port is expected, e\.g\. .*, not "nowhere"$/,
+    );
+    expect(existsSync(join(scratch, role === 'gateway' ? 'state' : 'store'))).toBe(false);
+  });
+
+  it('names a port that is taken, and says how to find by whom', async () => {
+    const taken = createServer().listen(0, '127.0.0.1');
+    await once(taken, 'listening');
+    const { port } = taken.address() as AddressInfo;
+    for (const flag of ['--listen', '--ops-listen'])
+      expect(await saidBy(start(`${flag}=127.0.0.1:${port}`))).toMatch(
+        new RegExp(
+          `EADDRINUSE.* 127\\.0\\.0\\.1:${port}.*; something listens there already: end it \\(ss -ltnp`,
+        ),
+      );
+    taken.close();
+  });
+
+  it('names a folder that a newer version wrote, and changes nothing in it', async () => {
+    const [folder, kind] =
+      role === 'gateway'
+        ? [join(scratch, 'state'), 'gateway state']
+        : [join(scratch, 'store.spool'), 'spool'];
+    mkdirSync(folder);
+    const mark = JSON.stringify({ kind, format: 99, version: '99.0.0' });
+    writeFileSync(join(folder, 'format.json'), mark);
+    expect(await saidBy(start())).toMatch(
+      new RegExp(
+        `${folder} was written by tailcast 99\\.0\\.0 .*: start tailcast 99\\.0\\.0 or newer, or name another folder`,
+      ),
+    );
+    expect(readdirSync(folder)).toEqual(['format.json']);
+    expect(readFileSync(join(folder, 'format.json'), 'utf8')).toBe(mark);
+  });
+
+  it.skipIf(!canMount())('names the folder on a disk that is full', async () => {
+    const disk = join(scratch, 'disk');
+    mkdirSync(disk);
+    const full = 'mount -t tmpfs -o size=4k tmpfs "$0" && head -c 4096 /dev/zero > "$0/full" && exec "$@"';
+    const wrapper = ['unshare', '--mount', 'sh', '-c', full, disk];
+    const folder = role === 'gateway' ? `--state-directory=${disk}/state` : `--store=${disk}/store`;
+    const said = await saidBy(start(folder, ...(role === 'gateway' ? ['--tls=self-signed'] : [])), wrapper);
+    expect(said).toMatch(new RegExp(`ENOSPC.*; make room on the disk, or name a folder on a larger one`));
+    expect(said).toContain(disk);
+  });
+});
+
+describe('a missing socket of tailscaled', () => {
+  const socket = (): string => join(scratch, 'nowhere');
+  const sentence = /there is no socket at .*nowhere: start tailscaled, or name the socket it listens on/;
+
+  it('keeps a gateway from starting', async () => {
+    expect(
+      await saidBy([
+        ...gateway('--tls=self-signed').filter((flag) => !/identity/.test(flag)),
+        `--socket=${socket()}`,
+      ]),
+    ).toMatch(sentence);
+  });
+
+  it('is told by a recorder, which waits for it', async () => {
+    const { execPath } = process;
+    const args = recorder('--identity=tailscale', `--socket=${socket()}`);
+    const child = execFile(execPath, [MAIN, ...args]);
+    let log = '';
+    child.stderr?.on('data', (chunk: string) => {
+      log += chunk;
+      if (/"msg":"sessions are refused until this is mended"/.test(log)) child.kill();
+    });
+    await once(child, 'exit');
+    expect(log).toMatch(sentence);
+  });
+});
+
+describe('advice', () => {
+  it.each([
+    [{ code: 'EACCES', syscall: 'listen' }, /CAP_NET_BIND_SERVICE/],
+    [{ code: 'EACCES', syscall: 'open' }, /give it to the user/],
+    [{ code: 'EADDRNOTAVAIL', syscall: 'listen' }, /no such address/],
+    [{ code: 'EROFS', syscall: 'mkdir' }, /read-only/],
+    [{ code: 'EDQUOT' }, /quota/],
+  ])('is given for %j, however deep it is', (failure, expected) => {
+    const cause = Object.assign(new Error('it failed'), failure);
+    expect(adviceOn(new TailcastError('CONFIG_INVALID', 'no', { cause }))).toMatch(expected);
+  });
+
+  it('is not made up', () => {
+    expect(adviceOn(new Error('no'))).toBeUndefined();
+    expect(adviceOn(Object.assign(new Error('no'), { code: 'ELOOP' }))).toBeUndefined();
+  });
+});
+
+function canMount(): boolean {
+  if (process.platform !== 'linux') return false;
+  return spawnSync('unshare', ['--mount', 'mount', '-t', 'tmpfs', 'tmpfs', tmpdir()]).status === 0;
+}
