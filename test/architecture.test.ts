@@ -89,7 +89,8 @@ const ALLOWED: Record<string, readonly string[]> = {
     'memory',
     'folder-format',
   ],
-  main: ['cli', 'compose', 'config', 'errors', 'node-version'],
+  main: ['node-version', 'process'],
+  process: ['cli', 'compose', 'config', 'errors'],
   'node-version': [],
 };
 
@@ -131,7 +132,7 @@ const ROOMS: Record<string, readonly string[]> = {
 };
 
 /** Roles are put together here, people are talked to, or the cluster is only for show: these have the clocks. */
-const HAS_CLOCKS = /^(compose|cli|player|demo)\/|^main\.ts$/;
+const HAS_CLOCKS = /^(compose|cli|player|demo)\/|^process\.ts$/;
 
 /**
  * What decides by the time gets a clock as an argument, whose default may be Node's. These read Node's own beside a timer of

@@ -1,6 +1,7 @@
 /** The bytes of a recording, asked of the recorder in ranges; and the lines of a running one, as they come. */
 import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
-import type { CastBytes } from '../screen/cast-lines.ts';
+import { PIECE_BYTES, type CastBytes } from '../screen/cast-lines.ts';
+import { WireError } from '../wire/wire-error.ts';
 import { answerOf, castAddress, failureOf, liveAddress } from './archive.ts';
 import type { Ask } from './recorder-context.ts';
 
@@ -14,7 +15,6 @@ export interface OpenCast {
 }
 
 const LINE_FEED = 0x0a;
-const FIRST_BYTES = 256 * 1024;
 const MAX_HEADER_BYTES = 4 * 1024 * 1024;
 
 /** @throws Error with a sentence for whoever watches. */
@@ -25,7 +25,7 @@ export async function openCast(
   isGrowing = false,
 ): Promise<OpenCast> {
   const address = castAddress(id, { watched: true });
-  const { bytes: first, total } = await readRange(ask, address, 0, FIRST_BYTES, signal);
+  const { bytes: first, total } = await readRange(ask, address, 0, PIECE_BYTES, signal);
   let head = first;
   let end = head.indexOf(LINE_FEED);
   if (end < 0 && head.length < total) {
@@ -50,7 +50,9 @@ export async function openCast(
       known = Math.max(known, (await readRange(ask, address, 0, 1, signal)).total);
     };
     return { cast, refresh, start: readCastStart(line), headerBytes };
-  } catch {
+  } catch (error) {
+    // anything else is a fault of this page, and says nothing about the recording
+    if (!(error instanceof WireError)) throw error;
     throw new Error('The first line of this recording cannot be read, so nothing of it can be shown.');
   }
 }

@@ -33,6 +33,8 @@ export function createDescriber(store: ReadableStore, maxCached: number): Descri
     } catch (error) {
       // removed while it was read
       if (isUnknown(error) && (await store.stat(key, 'cast')) === undefined) return undefined;
+      // a fault of this program says nothing about the recording, and must not pass for damage
+      if (error instanceof TypeError || error instanceof ReferenceError) throw error;
       const problem = `the recording cannot be read: ${errorText(error)}`;
       described = describeAlone(store, key, version, describeDamaged(key, stat.bytes, problem));
       // a store or a disk that fails says nothing about the recording

@@ -46,6 +46,20 @@ describe('the description of a stored recording', () => {
     });
   });
 
+  it('is refused when this program fails: that is no damage', async () => {
+    const { store, hooks } = await storeOfOne();
+    const describeIt = createDescriber(store, 10);
+    const ask = (): Promise<unknown> => describeIt({ key: KEY, hasSidecar: false });
+    for (const fault of [new TypeError('Array.fromAsync is not a function'), new ReferenceError('no name')]) {
+      hooks.beforeRead = () => {
+        throw fault;
+      };
+      await expect(ask()).rejects.toBe(fault);
+    }
+    hooks.beforeRead = () => undefined;
+    expect(await ask()).toMatchObject({ entry: { recording: { state: 'closed' } } });
+  });
+
   it('is none when the recording was removed while it was read', async () => {
     const { store, hooks, bucket } = await storeOfOne();
     hooks.beforeRead = () => bucket.objects.clear();

@@ -1,0 +1,53 @@
+/** A recorder on the wrong Node would fail at every recording: it must not start, and must not call them damaged. */
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+
+const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url));
+const SENTENCE = /^tailcast: Node \d+\.\d+\.\d+ is too old; 22\.19 or newer is needed\n$/;
+
+/** Nothing but the sentence may come out, and the role that was asked for must not begin: its options are not even read. */
+function expectRefusal(command: string, args: readonly string[]): void {
+  const { status, stdout, stderr } = spawnSync(command, [...args, MAIN, 'recorder', '--no-such-option'], {
+    encoding: 'utf8',
+    env: {},
+    timeout: 60_000,
+  });
+  expect(stderr).toMatch(SENTENCE);
+  expect(stdout).toBe('');
+  expect(status).toBe(1);
+}
+
+describe('on a Node that is too old', () => {
+  it.each(['20.20.2', '22.18.0'])('the process ends with a sentence: told that it is %s', (version) => {
+    const told = `Object.defineProperty(process.versions, 'node', { value: '${version}' })`;
+    expectRefusal(process.execPath, ['--import', `data:text/javascript,${encodeURIComponent(told)}`]);
+  });
+
+  const old = findOldNode();
+  it.skipIf(old === undefined)('the process ends with a sentence: a real one', () => {
+    expectRefusal(String(old), []);
+  });
+
+  it('nothing else is loaded: neither what it lacks nor what it cannot read keeps it from saying so', () => {
+    const told = `import { registerHooks } from 'node:module';
+      Object.defineProperty(process.versions, 'node', { value: '20.1.0' });
+      registerHooks({ load(url, context, next) {
+        if (url.endsWith('/main.js') || url.endsWith('/node-version.js')) return next(url, context);
+        throw new SyntaxError('an old Node cannot read this');
+      } });`;
+    expectRefusal(process.execPath, ['--import', `data:text/javascript,${encodeURIComponent(told)}`]);
+  });
+});
+
+function findOldNode(): string | undefined {
+  const places = (process.env['PATH'] ?? '').split(delimiter).map((directory) => join(directory, 'node'));
+  return places.find((path) => {
+    if (!existsSync(path)) return false;
+    const version = spawnSync(path, ['-p', 'process.versions.node']).stdout?.toString() ?? '';
+    const [major = 0, minor = 0] = version.split('.').map(Number);
+    return major >= 20 && (major < 22 || (major === 22 && minor < 19));
+  });
+}
