@@ -10,11 +10,13 @@ export interface CastBytes {
 }
 
 /** What is read at a time, and so what a seek costs beside the lines up to its moment. */
-const PIECE_BYTES = 256 * 1024;
+export const PIECE_BYTES = 256 * 1024;
 /** Longer lines are given up, as our recorder does. */
 const MAX_LINE_LENGTH = 64 * 1024 * 1024;
 
 export interface CastLines {
+  /** Begins to read before anybody waits for it. */
+  start(): void;
   /** The next ones, without their line feeds; undefined at the end, of a cast that grows for now. Rejects when they cannot be read. */
   next(): Promise<readonly string[] | undefined>;
   /** After the end: the last line had no line feed. */
@@ -34,7 +36,8 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
   function fetchNext(): typeof ahead {
     if (at >= cast.bytes) return undefined;
     const start = at;
-    at = Math.min(cast.bytes, at + PIECE_BYTES);
+    // the first piece ends where those end that were read for the header: they are not read again
+    at = Math.min(cast.bytes, at < PIECE_BYTES ? PIECE_BYTES : at + PIECE_BYTES);
     const bytes = cast.read(start, at, stopped.signal);
     // whoever waits for it gets the error; it may also never be wanted
     bytes.catch(() => undefined);
@@ -67,6 +70,9 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
   }
 
   return {
+    start() {
+      ahead ??= fetchNext();
+    },
     next,
     get isCut() {
       return isCut;

@@ -274,10 +274,19 @@ export class Playback {
     const goesOn =
       this.#cursor.seconds <= target && (frame === undefined || frame.at <= this.#cursor.seconds);
     if (goesOn) return;
-    const screen = frame === undefined ? undefined : await loadFrame(index);
+    const cursor = this.#openCursor(frame?.offset ?? headerBytes, frame?.at ?? 0);
+    let screen: string | undefined;
+    try {
+      // both are on their way at a time
+      cursor.lines.start();
+      screen = frame === undefined ? undefined : await loadFrame(index);
+    } catch (error) {
+      cursor.lines.stop();
+      throw error;
+    }
     this.#cursor.lines.stop();
     this.#badLines = 0;
-    this.#cursor = this.#openCursor(frame?.offset ?? headerBytes, frame?.at ?? 0);
+    this.#cursor = cursor;
     terminal.reset(frame ?? start.size);
     if (screen !== undefined) await terminal.write(screen);
   }

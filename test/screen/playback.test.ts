@@ -52,6 +52,38 @@ describe('a playback', () => {
     expect(playback.state).toMatchObject({ position: 62, seconds: 62, ended: true });
   });
 
+  it('asks for a keyframe and for what comes after it at once', async () => {
+    const bytes = new TextEncoder().encode(HEADER + EVENTS);
+    const asked: number[] = [];
+    let given = (_screen: string): void => undefined;
+    const frame = new Promise<string>((resolve) => {
+      given = resolve;
+    });
+    const terminal = createTerminal({ columns: 20, rows: 4, completesLineFeeds: false });
+    const offset = HEADER.length + EVENTS.indexOf('[62');
+    const playback = new Playback({
+      cast: {
+        bytes: bytes.length,
+        read: async (start, end) => {
+          asked.push(start);
+          // the screen is on its way until then
+          if (start === offset) given('one two ');
+          return bytes.subarray(start, end);
+        },
+      },
+      start: readCastStart(HEADER),
+      headerBytes: HEADER.length,
+      terminal,
+      seconds: 62,
+      loadFrame: () => frame,
+      onChange: () => undefined,
+    });
+    playback.useFrames([{ at: 60, offset, columns: 20, rows: 4 }], 62);
+    await playback.seek(62);
+    expect(screenText(terminal.emulator)).toBe('one two three');
+    expect(asked).toEqual([offset]);
+  });
+
   it('has the recording’s clock, and passes idle time quickly only when asked to', async () => {
     const { playback } = open(EVENTS, { seconds: 62 });
     await playback.seek(0);

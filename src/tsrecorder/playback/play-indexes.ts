@@ -73,6 +73,7 @@ const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 384, maxYoungGenerationSizeMb:
 /** How long `find` waits: most recordings are short, and then the first answer is the index. */
 const PATIENCE_MS = 300;
 const MAX_FAILURES = 1000;
+const MAX_IN_MEMORY = 8;
 /** Of the files beside an index. */
 const BESIDE = ['.frames', '.text'] as const;
 
@@ -86,14 +87,15 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
   const { directory } = options;
   await removeLeftovers(directory);
   const builds = createBuilds(options);
+  const readStored = createStoredReader(directory);
   /** The index that is there or has just been made, or how far it is. */
   async function find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending> {
     const name = indexName(entry);
-    const known = await readStored(directory, name);
+    const known = await readStored(name);
     if (known !== undefined) return known.index;
     const state = builds.start(entry, name);
     await settledWithin(PATIENCE_MS, state.done);
-    const made = await readStored(directory, name);
+    const made = await readStored(name);
     if (made !== undefined) return made.index;
     if (state.failure !== undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', state.failure);
     return { progress: state.total === 0 ? 0 : Math.min(1, state.bytes / state.total) };
@@ -109,7 +111,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
     },
     async frame(entry, index) {
       const name = indexName(entry);
-      const known = await readStored(directory, name);
+      const known = await readStored(name);
       const start = known?.frameOffsets[index];
       const end = known?.frameOffsets[index + 1];
       if (start === undefined || end === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE');
@@ -204,20 +206,32 @@ function createBuilds(options: PlayIndexOptions): Builds {
   };
 }
 
-/** @returns undefined when it is not there, or not whole: then it is made again. */
-async function readStored(
-  directory: string,
-  name: string,
-): Promise<z.output<typeof storedIndex> | undefined> {
-  const path = join(directory, `${name}.json`);
-  try {
-    const { data } = storedIndex.safeParse(JSON.parse(await readFile(path, 'utf8')));
-    const now = new Date();
-    await utimes(path, now, now);
-    return data;
-  } catch {
-    return undefined;
-  }
+type ReadStored = (name: string) => Promise<z.output<typeof storedIndex> | undefined>;
+
+/**
+ * Reads indexes: undefined when one is not there, or not whole: then it is made again. Those read last stay in memory, because a
+ * viewer asks for one frame after another, and the index of a long recording is long.
+ */
+function createStoredReader(directory: string): ReadStored {
+  const known = new Map<string, { readonly inode: number; readonly stored: z.output<typeof storedIndex> }>();
+  return async (name) => {
+    const path = join(directory, `${name}.json`);
+    try {
+      const { ino: inode } = await stat(path);
+      const now = new Date();
+      await utimes(path, now, now);
+      const there = known.get(name);
+      if (there?.inode === inode) return there.stored;
+      const stored = storedIndex.parse(JSON.parse(await readFile(path, 'utf8')));
+      const [oldest] = known.keys();
+      if (known.size >= MAX_IN_MEMORY && oldest !== undefined) known.delete(oldest);
+      known.set(name, { inode, stored });
+      return stored;
+    } catch {
+      known.delete(name);
+      return undefined;
+    }
+  };
 }
 
 /** What is derived from a recording goes with it. */
