@@ -43,7 +43,7 @@ export function Player({ recording, startAt, find, zone, onZone, onLive }: Playe
   const [told, tell] = useTold();
   const [helps, setHelps] = useState(false);
   const played = usePlayback(screen, { recording, startAt, autoPlay: !prefersStill() });
-  const { playback, state, index } = played;
+  const { playback, previewed, state, index } = played;
   const caughtUp = onLive !== undefined && state.ended;
   useEffect(() => {
     if (caughtUp) onLive();
@@ -91,6 +91,7 @@ export function Player({ recording, startAt, find, zone, onZone, onLive }: Playe
         position={state.position}
         seconds={state.seconds}
         index={index}
+        previewed={previewed}
         marks={marks}
         startedAt={recording.startedAt}
         zone={zone}

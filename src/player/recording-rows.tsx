@@ -6,6 +6,7 @@ import type { JSX, RefObject } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { durationText, hiddenMatch, sizeText, stateText, whereText, whoText } from './format.ts';
+import { RecordingPreview } from './preview.tsx';
 import { formatRoute } from './route.ts';
 import { wallText } from './wall-text.ts';
 
@@ -34,32 +35,111 @@ export function RecordingTable({ recordings, goesOn, text, heights }: RecordingT
     { length: Math.max(0, Math.min(last, count) - first) },
     (_, index) => first + index,
   );
+  const pointed = usePointedAt(table, recordings);
   return (
-    <table ref={table} role="table" aria-rowcount={goesOn ? -1 : recordings.length + 1}>
-      <thead role="rowgroup">
-        <tr role="row" aria-rowindex={1}>
-          {['Started', 'Who', 'Where', 'Command'].map((name) => (
-            <th key={name} role="columnheader" scope="col">
-              {name}
+    <>
+      <table ref={table} role="table" aria-rowcount={goesOn ? -1 : recordings.length + 1}>
+        <thead role="rowgroup">
+          <tr role="row" aria-rowindex={1}>
+            {['Started', 'Who', 'Where', 'Command'].map((name) => (
+              <th key={name} role="columnheader" scope="col">
+                {name}
+              </th>
+            ))}
+            {['Length', 'Size'].map((name) => (
+              <th key={name} role="columnheader" scope="col" class="number">
+                {name}
+              </th>
+            ))}
+            <th role="columnheader" scope="col">
+              State
             </th>
-          ))}
-          {['Length', 'Size'].map((name) => (
-            <th key={name} role="columnheader" scope="col" class="number">
-              {name}
-            </th>
-          ))}
-          <th role="columnheader" scope="col">
-            State
-          </th>
-        </tr>
-      </thead>
-      <Room key="above" height={heightOf(heights, 0, first)} />
-      {shown.map((number) => (
-        <Chunk key={number} number={number} recordings={recordings} text={text} />
-      ))}
-      <Room key="below" height={heightOf(heights, last, count)} />
-    </table>
+          </tr>
+        </thead>
+        <Room key="above" height={heightOf(heights, 0, first)} />
+        {shown.map((number) => (
+          <Chunk key={number} number={number} recordings={recordings} text={text} />
+        ))}
+        <Room key="below" height={heightOf(heights, last, count)} />
+      </table>
+      {pointed === undefined ? null : (
+        <div class="row-preview" style={{ left: `${pointed.left}px`, top: `${pointed.top}px` }}>
+          <RecordingPreview key={pointed.recording.id} recording={pointed.recording} />
+        </div>
+      )}
+    </>
   );
+}
+
+interface Pointed {
+  readonly recording: ListedRecording;
+  /** Pixels of what is in sight: where there is room for a preview. */
+  readonly left: number;
+  readonly top: number;
+}
+
+/** Nobody who only passes has looked at a recording: it is in the access log who has. */
+const DWELL_MS = 500;
+const PREVIEW_HEIGHT = 190;
+
+/** The recording that somebody has pointed at with the mouse, or gone to with the keyboard, and stays at. */
+function usePointedAt(
+  table: RefObject<HTMLTableElement | null>,
+  recordings: readonly ListedRecording[],
+): Pointed | undefined {
+  const [pointed, setPointed] = useState<Pointed>();
+  const all = useRef(recordings);
+  all.current = recordings;
+  useEffect(() => {
+    const element = table.current;
+    if (element === null) return undefined;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let at: Element | undefined;
+    const leave = (): void => {
+      clearTimeout(timer);
+      at = undefined;
+      setPointed(undefined);
+    };
+    const come = (event: Event): void => {
+      const row = event.target instanceof Element ? event.target.closest<HTMLElement>('tr[data-id]') : null;
+      if (row === null || row === at) return;
+      leave();
+      at = row;
+      timer = setTimeout(() => setPointed(pointedAt(row, all.current)), DWELL_MS);
+    };
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.key === 'Escape') leave();
+    };
+    element.addEventListener('mouseover', come);
+    element.addEventListener('focusin', come);
+    element.addEventListener('mouseleave', leave);
+    element.addEventListener('focusout', leave);
+    addEventListener('scroll', leave, { passive: true });
+    addEventListener('keydown', onKey);
+    return () => {
+      clearTimeout(timer);
+      element.removeEventListener('mouseover', come);
+      element.removeEventListener('focusin', come);
+      element.removeEventListener('mouseleave', leave);
+      element.removeEventListener('focusout', leave);
+      removeEventListener('scroll', leave);
+      removeEventListener('keydown', onKey);
+    };
+  }, []);
+  return pointed;
+}
+
+function pointedAt(row: HTMLElement, recordings: readonly ListedRecording[]): Pointed | undefined {
+  const recording = recordings.find(({ id }) => id === row.dataset['id']);
+  // what runs is on the wall
+  if (recording === undefined || recording.state === 'open') return undefined;
+  const box = row.getBoundingClientRect();
+  const hasRoomBelow = box.bottom + PREVIEW_HEIGHT < innerHeight;
+  return {
+    recording,
+    left: box.left + box.width / 3,
+    top: hasRoomBelow ? box.bottom + 4 : Math.max(0, box.top - PREVIEW_HEIGHT),
+  };
 }
 
 /** In the place of rows that are far. */
@@ -178,7 +258,7 @@ function RecordingRow({
   const why = hiddenMatch(recording, text);
   const state = stateText(recording);
   return (
-    <tr role="row" class={`state-${recording.state}`} aria-rowindex={rowIndex}>
+    <tr role="row" class={`state-${recording.state}`} data-id={recording.id} aria-rowindex={rowIndex}>
       <td role="cell">
         <a href={address}>
           <time dateTime={recording.startedAt}>{wallText(new Date(recording.startedAt), 'local')}</time>

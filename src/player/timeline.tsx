@@ -2,6 +2,8 @@
 import type { JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { PlayIndex, PlayMark } from '../screen/play-index.ts';
+import { Preview } from './preview.tsx';
+import type { Previewed } from './use-playback.ts';
 import { clockText } from '../screen/clock-text.ts';
 import { wallText, wallTimeOf, type Zone } from './wall-text.ts';
 
@@ -9,6 +11,7 @@ export interface TimelineProps {
   readonly position: number;
   readonly seconds: number;
   readonly index: PlayIndex | undefined;
+  readonly previewed: Previewed | undefined;
   /** In the order of time. */
   readonly marks: readonly TimelineMark[];
   readonly startedAt: string;
@@ -29,7 +32,7 @@ const MAX_DRAWN = 100;
 
 /** A slider. Keys are those of the whole page, see `keyboard.tsx`. */
 export function Timeline(props: TimelineProps): JSX.Element {
-  const { position, seconds, index, marks, startedAt, zone, onSeek } = props;
+  const { position, seconds, index, previewed, marks, startedAt, zone, onSeek } = props;
   const track = useRef<HTMLDivElement>(null);
   const [hover, setHover] = useState<number>();
   const at = (event: { readonly clientX: number }): number => {
@@ -73,7 +76,8 @@ export function Timeline(props: TimelineProps): JSX.Element {
         ))}
         <span class="head" style={{ left: share(position, seconds) }} />
         {hover === undefined ? null : (
-          <span class="hover" style={{ left: share(hover, seconds) }} aria-hidden="true">
+          <span class="hover" style={{ left: bubbleAt(hover, seconds) }} aria-hidden="true">
+            {previewed === undefined ? null : <Preview previewed={previewed} at={hover} />}
             {clockText(hover, true)} · {wallText(wallTimeOf(startedAt, hover), zone, false)}
             {near === undefined ? null : <span class="near">{markText(near)}</span>}
           </span>
@@ -139,6 +143,11 @@ const MARK_WORDS: Readonly<Record<TimelineMark['kind'], string>> = {
 
 function markText({ kind, text, at }: TimelineMark): string {
   return `${clockText(at)} ${MARK_WORDS[kind]} ${text}`;
+}
+
+/** Within the page, as wide as it may be. */
+function bubbleAt(part: number, whole: number): string {
+  return `clamp(9.5rem, ${share(part, whole)}, calc(100% - 9.5rem))`;
 }
 
 function share(part: number, whole: number): string {

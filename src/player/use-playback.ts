@@ -9,8 +9,17 @@ import { openCast, type OpenCast } from './cast-source.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
 import { createScreenView } from './screen-view.ts';
 
+/** What can be shown small: with its index, so that no moment is far from where playing can begin. */
+export interface Previewed {
+  readonly id: string;
+  readonly opened: OpenCast;
+  readonly index: PlayIndex;
+}
+
 export interface Played {
   readonly playback: Playback | undefined;
+  /** What of it can be shown small; undefined until it is known, and of a session that runs. */
+  readonly previewed: Previewed | undefined;
   readonly state: PlaybackState;
   readonly index: PlayIndex | undefined;
   /** From 0 to 1 while the index is made. */
@@ -44,6 +53,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
   const [playback, setPlayback] = useState<Playback>();
   const [state, setState] = useState(NOTHING);
   const [index, setIndex] = useState<PlayIndex>();
+  const [previewed, setPreviewed] = useState<Previewed>();
   const [progress, setProgress] = useState<number>();
   const isGrowing = recording.state === 'open';
   const first = useRef({ startAt, autoPlay });
@@ -101,6 +111,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
       await followIndex(ask, id, gone.signal, setProgress, (found) => {
         made.useFrames(found.frames, found.seconds);
         setIndex(found);
+        setPreviewed({ id, opened, index: found });
       });
     };
     run().catch((error: unknown) => {
@@ -113,7 +124,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
     });
     return stop;
   }, [element, id, isGrowing]);
-  return { playback, state, index, progress };
+  return { playback, previewed, state, index, progress };
 }
 
 /** Keeps a playback up to date with a session that runs, until it is given up. */
@@ -129,7 +140,7 @@ async function growWith({ refresh }: OpenCast, playback: Playback, signal: Abort
 }
 
 /** Asks until there is one, or none to be had. */
-async function followIndex(
+export async function followIndex(
   ask: Ask,
   id: string,
   signal: AbortSignal,

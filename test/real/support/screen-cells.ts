@@ -13,9 +13,9 @@ export interface ShownScreen {
   readonly misplaced: readonly string[];
 }
 
-/** Runs in the browser. */
-const READ = `(() => {
-  const terminal = document.querySelector('.terminal');
+/** Runs in the browser, on what a selector names. */
+const READ = `((selector) => {
+  const terminal = document.querySelector(selector);
   if (terminal === null) return undefined;
   const style = getComputedStyle(terminal);
   const cell = parseFloat(style.getPropertyValue('--cell'));
@@ -59,10 +59,10 @@ const READ = `(() => {
     return found;
   });
   return { size: terminal.dataset.size ?? '', cells, misplaced };
-})()`;
+})`;
 
-export async function readShown(page: Page): Promise<ShownScreen | undefined> {
-  return page.evaluate<ShownScreen | undefined>(READ);
+export async function readShown(page: Page, selector = '.terminal'): Promise<ShownScreen | undefined> {
+  return page.evaluate<ShownScreen | undefined>(`${READ}(${JSON.stringify(selector)})`);
 }
 
 /** The colours of the page's theme, as the browser names them. */

@@ -1,0 +1,106 @@
+/**
+ * What a recording showed at a moment, small: before somebody goes there. It is played like the screen itself, on a terminal of its
+ * own, so it shows nothing that the player would not show.
+ */
+import type { JSX } from 'preact';
+import { useContext, useEffect, useRef, useState } from 'preact/hooks';
+import type { PlayIndex } from '../screen/play-index.ts';
+import { Playback } from '../screen/playback.ts';
+import { createTerminal } from '../screen/terminal.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import { readFrame } from './archive.ts';
+import { openCast } from './cast-source.ts';
+import { Recorder } from './recorder-context.ts';
+import { createScreenView } from './screen-view.ts';
+import { followIndex, type Previewed } from './use-playback.ts';
+
+const WIDTH_PX = 280;
+const HEIGHT_PX = 160;
+/** How long somebody must point at a moment. */
+const PAUSE_MS = 60;
+
+/** For the eye alone: whatever is in it is where it leads, too. */
+export function Preview({
+  previewed,
+  at,
+}: {
+  readonly previewed: Previewed;
+  readonly at: number;
+}): JSX.Element {
+  const { ask } = useContext(Recorder);
+  const element = useRef<HTMLDivElement>(null);
+  const show = useRef<(at: number) => void>(undefined);
+  useEffect(() => {
+    if (element.current === null) return undefined;
+    const { id, opened, index } = previewed;
+    const gone = new AbortController();
+    const terminal = createTerminal({
+      ...opened.start.size,
+      completesLineFeeds: opened.start.withoutTerminal,
+    });
+    const view = createScreenView(element.current);
+    view.fit(WIDTH_PX, HEIGHT_PX);
+    const playback = new Playback({
+      ...opened,
+      terminal,
+      seconds: index.seconds,
+      loadFrame: (number) => readFrame(ask, id, number, gone.signal),
+      onChange: () => undefined,
+    });
+    playback.useFrames(index.frames, index.seconds);
+    show.current = (seconds) =>
+      void playback.seek(seconds).then(() => {
+        if (!gone.signal.aborted) view.paint(terminal.emulator);
+      });
+    return () => {
+      show.current = undefined;
+      gone.abort();
+      playback.dispose();
+      view.dispose();
+      terminal.dispose();
+    };
+  }, [previewed]);
+  useEffect(() => {
+    const timer = setTimeout(() => show.current?.(at), PAUSE_MS);
+    return () => clearTimeout(timer);
+  }, [previewed, at]);
+  return <div ref={element} class="preview" aria-hidden="true" lang="zxx" translate={false} />;
+}
+
+/** A recording in the middle of what it wrote; nothing until that is known, or when there is nothing. */
+export function RecordingPreview({
+  recording: { id },
+}: {
+  readonly recording: ListedRecording;
+}): JSX.Element | null {
+  const { ask } = useContext(Recorder);
+  const [previewed, setPreviewed] = useState<Previewed>();
+  useEffect(() => {
+    const gone = new AbortController();
+    const load = async (): Promise<void> => {
+      const opened = await openCast(ask, id, gone.signal);
+      await followIndex(
+        ask,
+        id,
+        gone.signal,
+        () => undefined,
+        (index) => {
+          if (index.characters > 0) setPreviewed({ id, opened, index });
+        },
+      );
+    };
+    // whoever opens the recording is told what is wrong
+    load().catch(() => undefined);
+    return () => gone.abort();
+  }, [id]);
+  if (previewed === undefined) return null;
+  return <Preview previewed={previewed} at={middleOf(previewed.index)} />;
+}
+
+/** The moment at which half of the output had come. */
+function middleOf({ activity, seconds }: Pick<PlayIndex, 'activity' | 'seconds'>): number {
+  const half = activity.reduce((sum, count) => sum + count, 0) / 2;
+  let before = 0;
+  const span = activity.findIndex((count) => (before += count) >= half);
+  return ((span + 1) / Math.max(1, activity.length)) * seconds;
+}
