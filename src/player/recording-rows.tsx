@@ -154,8 +154,10 @@ function Room({ height }: { readonly height: number }): JSX.Element | null {
 
 /** Pixels of the chunks from one up to another. */
 function heightOf(heights: ReadonlyMap<number, number>, from: number, to: number): number {
+  // what nobody has seen is taken for as high as what everybody sees first
+  const usual = heights.get(0) ?? CHUNK * USUAL_HEIGHT;
   let sum = 0;
-  for (let number = from; number < to; number += 1) sum += heights.get(number) ?? CHUNK * USUAL_HEIGHT;
+  for (let number = from; number < to; number += 1) sum += heights.get(number) ?? usual;
   return sum;
 }
 
