@@ -6,6 +6,10 @@ import { keyOf } from './schemata.ts';
 
 /** Tests of one file that a change is shown to, the fastest. */
 const MAX_TESTS = 60;
+/** How often the time may double for a test that is one step nearer: what starts processes is asked late, however near it is. */
+const NEARER = 2;
+/** The same for a process of its own that loads its files anew. */
+const OWN_PROCESS = 10;
 
 export interface Outcome {
   readonly kind: 'noticed' | 'survived' | 'broken';
@@ -74,7 +78,8 @@ export class Trial {
         if (atLoad.length > 0) loaded.push({ ...this.#job(file, [{ key, tests: atLoad }]), atLoad: key });
       }
     }
-    await this.#showRunning([...perFile].map(([file, mutants]) => this.#job(file, mutants)));
+    const jobs = [...perFile].map(([file, mutants]) => this.#job(file, mutants));
+    await this.#showRunning(jobs.toSorted((a, b) => leastMs(a) - leastMs(b)));
     await this.#showLoading(loaded);
   }
 
@@ -174,6 +179,11 @@ export class Trial {
   }
 }
 
+/** What a job takes when the first test of each change notices it: the quickest jobs begin, as time may be up. */
+function leastMs({ mutants, times }: Job): number {
+  return mutants.reduce((sum, { tests: [first] }) => sum + (times[first ?? ''] ?? 0), 0);
+}
+
 type JudgedNote = Exclude<Note, { readonly kind: 'coverage' }>;
 
 function isJudged(note: Note): note is JudgedNote {
@@ -202,9 +212,11 @@ function casesOf({ mutants, covering, noticedLast }: TrialOptions): ReadonlyMap<
   const cases = new Map<string, Case>();
   for (const [key, mutant] of byKey) {
     const rank = ({ file, tests, ms }: Show): number =>
-      1e7 * (file === noticedLast(key) ? -1 : distance(mutant.file, file)) +
-      (tests.length === 0 ? 1e6 : 0) +
-      Math.min(ms, 1e5);
+      file === noticedLast(key)
+        ? -1
+        : Math.log2(Math.max(ms, 1)) +
+          NEARER * distance(mutant.file, file) +
+          (tests.length === 0 ? OWN_PROCESS : 0);
     const queue = (shows.get(key) ?? []).toSorted((a, b) => rank(a) - rank(b));
     cases.set(key, { mutant, queue, outcome: undefined, asked: 0, unjudged: 0 });
   }

@@ -1,11 +1,19 @@
 /** Runs tests with all changes of the source compiled in, in memory: the work tree stays as it is. */
 import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
+import { BaseSequencer } from 'vitest/node';
 import { folderOf } from './judging.ts';
 import { mutantsOf } from './operators.ts';
 import { withSwitches } from './schemata.ts';
 
 const root = join(import.meta.dirname, '../../..');
+
+/** As the jobs are given. */
+class InOrder extends BaseSequencer {
+  override async sort<T>(files: T[]): Promise<T[]> {
+    return files;
+  }
+}
 
 export default defineConfig({
   root,
@@ -31,6 +39,7 @@ export default defineConfig({
     expect: { poll: { interval: 20, timeout: 60_000 } },
     pool: 'forks',
     passWithNoTests: true,
+    sequence: { sequencer: InOrder },
     // the same searches each time
     env: { CI: 'true', TEST_SEED: '1' },
     fsModuleCache: false,
