@@ -62,6 +62,10 @@ describe('a recorder with an index', () => {
     expect(JSON.parse(inside.body)).toMatchObject({ hits: [{ at: 1.5 }], more: false });
     const facets = await rig.get('/api/v1/search/facets?q=needle');
     expect(JSON.parse(facets.body)).toMatchObject({ counted: 1, ns: [{ value: 'prod', count: 1 }] });
+    // who looks inside a recording, or at what there is, is named as who looks for one
+    const { body } = await rig.get('/api/v1/events?text=search');
+    expect(body).toContain(`"recording":${JSON.stringify(sessions[0]!.recording.id)}`);
+    expect(body).toContain('/api/v1/search/facets?q=needle');
   });
 
   it('finds a running session by what is durable, and as stored when it is over', async () => {

@@ -1,0 +1,102 @@
+import { describe, expect, it } from 'vitest';
+import {
+  encodeEnd,
+  encodeMeta,
+  encodeNote,
+  moveNote,
+  parseJournalLine,
+  type SpoolMeta,
+} from '../../../src/tsrecorder/spool/spool-journal.ts';
+
+const META = {
+  nodeId: 'nGW',
+  time: '2026-07-29T11:50:50.000000001Z',
+  nodeName: 'gw.ts.net',
+  address: '100.64.0.9',
+  protocol: 'v2',
+  token: 'session',
+  part: { number: 2, offset: 4096 },
+  neighbours: { before: '100.64.0.7:80', after: ['100.64.0.8:80'] },
+  uploadedHeaderBytes: 120,
+  storedHeaderBytes: 130,
+} satisfies SpoolMeta;
+
+const { token: _token, part: _part, neighbours: _neighbours, ...LEAST } = META;
+
+const line = (meta: object): string => JSON.stringify({ meta });
+
+describe('the first line of a journal', () => {
+  it.each([META, LEAST, { ...META, protocol: 'v1', neighbours: { after: [] } }] as const)(
+    'is read as it was written: %j',
+    (meta) => {
+      const written = encodeMeta(meta);
+      expect(written).toMatch(/^[^\n]*\n$/);
+      expect(parseJournalLine(written.trimEnd())).toEqual({ kind: 'meta', meta });
+    },
+  );
+
+  it.each(Object.keys(LEAST))('says nothing when its %s is missing or of another kind', (name) => {
+    for (const value of [undefined, null, true, [], {}])
+      expect(parseJournalLine(line({ ...META, [name]: value }))).toBeUndefined();
+  });
+
+  it.each([
+    ['token', 5],
+    ['part', { number: 2 }],
+    ['part', { offset: 4096 }],
+    ['part', { number: '2', offset: 4096 }],
+    ['part', [2, 4096]],
+    ['neighbours', { before: '100.64.0.7:80' }],
+    ['neighbours', { after: '100.64.0.8:80' }],
+    ['neighbours', { after: ['100.64.0.8:80', 5] }],
+    ['neighbours', 5],
+  ])('is read without a %s that is none: %j', (name, value) => {
+    const { [name as 'token']: _dropped, ...rest } = META;
+    expect(parseJournalLine(line({ ...META, [name]: value }))).toEqual({ kind: 'meta', meta: rest });
+  });
+
+  it('is read without a neighbour before that is no address', () => {
+    const { after } = META.neighbours;
+    expect(parseJournalLine(line({ ...META, neighbours: { before: 5, after } }))).toEqual({
+      kind: 'meta',
+      meta: { ...META, neighbours: { after } },
+    });
+  });
+});
+
+describe('another line of a journal', () => {
+  it('is a note with its place, as it was uploaded where that is JSON', () => {
+    const written = encodeNote({ at: 7, size: 11, text: '{"a":[1e2]}' }, '');
+    expect(parseJournalLine(written.trimEnd())).toEqual({
+      kind: 'note',
+      note: { at: 7, size: 11, text: '{"a":[1e2]}' },
+    });
+    expect(parseJournalLine(moveNote(written.trimEnd(), 90))).toMatchObject({
+      note: { at: 90, size: 11, text: '{"a":[1e2]}' },
+    });
+    const odd = encodeNote({ at: 7, size: 4, text: undefined }, '{odd');
+    expect(parseJournalLine(odd.trimEnd())).toEqual({
+      kind: 'note',
+      note: { at: 7, size: 4, text: undefined },
+    });
+  });
+
+  it('is the mark of a good end', () => {
+    expect(parseJournalLine(encodeEnd(99).trimEnd())).toEqual({ kind: 'end', castBytes: 99 });
+  });
+
+  it.each([
+    '',
+    '{',
+    '5',
+    'null',
+    '[]',
+    '{}',
+    '{"end":5}',
+    '{"end":{"castBytes":"99"}}',
+    '{"meta":5}',
+    '{"at":7,"size":1,"note":',
+  ])('is none of ours: %s', (text) => {
+    expect(parseJournalLine(text)).toBeUndefined();
+  });
+});
