@@ -42,6 +42,19 @@ describe('what is wrong with a recording', () => {
     expect(problemOf(factsOf(...annotations), oddLines, cutReason)).toBe(problem);
   });
 
+  it('names the first hundred gaps, and counts them all', () => {
+    const facts = factsOf(
+      ...Array.from({ length: 102 }, (_, number): Annotation => ({ kind: 'gap', reason: `${number}` })),
+    );
+    expect([facts.gaps.length, facts.gaps.at(-1)?.reason, facts.gapCount]).toEqual([100, '99', 102]);
+  });
+
+  it('counts a note that is not JSON', () => {
+    const facts = createSessionFacts();
+    facts.note({ at: 0, size: 4, text: undefined });
+    expect([facts.noteCount, facts.oddCount]).toEqual([1, 1]);
+  });
+
   it('goes with how it is listed', () => {
     expect(finalState(factsOf(end('completed')), true)).toBe('closed');
     expect(finalState(factsOf(end('violated')), true)).not.toBe('closed');

@@ -114,6 +114,9 @@ describe('listing a bucket', () => {
         await store.finish(upload);
       }
       expect(await store.list()).toMatchObject([{ hasSidecar: true, sessionMark: upload.sessionMark }]);
+      // and what is removed leaves nothing behind
+      await store.remove(upload.key);
+      expect([...bucket.objects.keys()]).toEqual([]);
       if (!failed) break;
     }
     await rm(folder, { recursive: true });
