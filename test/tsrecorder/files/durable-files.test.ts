@@ -1,4 +1,13 @@
-import { mkdir, mkdtemp, open, readdir, readFile, writeFile, type FileHandle } from 'node:fs/promises';
+import {
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  readFile,
+  readlink,
+  writeFile,
+  type FileHandle,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -66,6 +75,18 @@ describe('durable files', () => {
     await expect(placeFile(source, target, noLinks)).rejects.toMatchObject({ code: 'EEXIST' });
     expect(await readFile(target, 'utf8')).toBe('old');
     expect((await readdir(directory)).filter((name) => name.endsWith('.part'))).toEqual([]);
+  });
+
+  it.runIf(process.platform === 'linux')('leave no file open when they are copied', async () => {
+    const source = join(directory, 'source');
+    await writeDurableFile(source, [Buffer.from('content')]);
+    const noLinks = async (): Promise<never> => {
+      throw Object.assign(new Error('operation not permitted'), { code: 'EPERM' });
+    };
+    await placeFile(source, join(directory, 'target'), noLinks);
+    const open = await readdir('/proc/self/fd');
+    const names = await Promise.all(open.map((fd) => readlink(`/proc/self/fd/${fd}`).catch(() => '')));
+    expect(names.filter((name) => name.startsWith(directory))).toEqual([]);
   });
 
   it('are not copied for another reason than that there are no hard links', async () => {

@@ -60,6 +60,20 @@ describe('the description of a stored recording', () => {
     expect(await ask()).toMatchObject({ entry: { recording: { state: 'closed' } } });
   });
 
+  it('is the same in however small pieces the recording is read', async () => {
+    const { store } = await storeOfOne();
+    const whole = await createDescriber(store, 10)({ key: KEY, hasSidecar: false });
+    const inBytes: RecordingStore = {
+      ...store,
+      async *read(...request) {
+        for await (const chunk of store.read(...request)) for (const byte of chunk) yield Uint8Array.of(byte);
+      },
+    };
+    const found = await createDescriber(inBytes, 10)({ key: KEY, hasSidecar: false });
+    expect(found?.entry.recording.durationSeconds).toBe(1.5);
+    expect(found?.entry.recording).toEqual(whole?.entry.recording);
+  });
+
   it('is none when the recording was removed while it was read', async () => {
     const { store, hooks, bucket } = await storeOfOne();
     hooks.beforeRead = () => bucket.objects.clear();

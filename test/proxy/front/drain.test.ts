@@ -1,0 +1,42 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { drainConnections } from '../../../src/proxy/front/drain.ts';
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+const LIMIT_MS = 30_000;
+
+describe('a drain', () => {
+  it('ends with the last request, and keeps no process alive after it', async () => {
+    const load = { inFlight: 1 };
+    const ended = drainConnections({
+      plain: new Set(),
+      sessions: new Set(),
+      load,
+      interactive: undefined,
+      limitMs: LIMIT_MS,
+    });
+    let isOver = false;
+    void ended.then(() => (isOver = true));
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(isOver).toBe(false);
+    load.inFlight = 0;
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(await ended).toEqual({ cutRequests: 0, cutSessions: 0 });
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  it('ends at its limit, and says what it cut', async () => {
+    const load = { inFlight: 2 };
+    const ended = drainConnections({
+      plain: new Set(),
+      sessions: new Set(),
+      load,
+      interactive: undefined,
+      limitMs: LIMIT_MS,
+    });
+    await vi.advanceTimersByTimeAsync(LIMIT_MS);
+    expect(await ended).toEqual({ cutRequests: 2, cutSessions: 0 });
+    expect(vi.getTimerCount()).toBe(0);
+  });
+});
