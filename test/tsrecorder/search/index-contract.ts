@@ -276,6 +276,24 @@ export function indexTests(): readonly IndexTest[] {
     });
   });
 
+  test('counts where a word was on the screen, and nothing else', async (index) => {
+    await fill(index);
+    expect(await index.facets('store_failed user:bob@example.com')).toMatchObject({
+      counted: 1,
+      ns: [{ value: 'dev', count: 1 }],
+      user: [{ value: 'bob@example.com', count: 1 }],
+    });
+    expect(await index.facets('"no such words"')).toMatchObject({ counted: 0, ns: [] });
+  });
+
+  test('names the ten that most have in common, equals by name', async (index) => {
+    for (const [number, namespace] of [...'lkjihgfedcba', 'k', 'b'].entries())
+      await index.put(doc(`n_${number}`, { namespace }), [], false);
+    const { ns, counted } = await index.facets('');
+    expect(counted).toBe(14);
+    expect(ns.map(({ value, count }) => `${value}${count}`).join(' ')).toBe('b2 k2 a1 c1 d1 e1 f1 g1 h1 i1');
+  });
+
   test('keeps sessions of one millisecond and of many months apart', async (index) => {
     for (let number = 0; number < 40; number += 1)
       await index.put(doc(`s_${number}`, { startedAtMs: NOW }), [moment(1, 'same')], false);
