@@ -39,6 +39,18 @@ describe('a retention plan', () => {
     expect(ids(planRetention(all, new Set(), { maxBytes: 49 }, 1000).remove)).toEqual(['a', 'b']);
   });
 
+  it('takes what began in the same moment by name, whatever order it comes in', () => {
+    const same = ['b', 'c', 'a'].map((id) => recording(id, 100, 10));
+    expect(
+      ids(planRetention([...same, recording('0', 200, 10)], new Set(), { maxBytes: 20 }, 1000).remove),
+    ).toEqual(['a', 'b']);
+  });
+
+  it('is not over its limit when it fills it', () => {
+    expect(planRetention(all, new Set(['a', 'b', 'c']), { maxBytes: 60 }, 1000).overQuota).toBe(false);
+    expect(planRetention(all, new Set(['a', 'b', 'c']), { maxBytes: 59 }, 1000).overQuota).toBe(true);
+  });
+
   it('never removes what is held, and says when the limit cannot be kept', () => {
     const plan = planRetention(all, new Set(['c', 'a']), { maxAgeMs: 0, maxBytes: 5 }, 1000);
     expect(ids(plan.remove)).toEqual(['b']);
