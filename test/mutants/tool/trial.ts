@@ -7,7 +7,7 @@ import { keyOf } from './schemata.ts';
 /** Tests of one file that a change is shown to, the fastest. */
 const MAX_TESTS = 60;
 /** How often the time may double for a test that is one step nearer: what starts processes is asked late, however near it is. */
-const NEARER = 2;
+const NEARER = 3;
 /** The same for a process of its own that loads its files anew. */
 const OWN_PROCESS = 10;
 
