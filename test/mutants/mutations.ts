@@ -409,8 +409,13 @@ const FRONT = [
 ];
 
 const TAPS = [
+  ...inFile('src/recording/tap-spdy.ts', [
+    'answers of a client',
+    "throw violation('a SPDY client answered a stream that was not opened');",
+    'return;',
+  ]),
   ...inFile(
-    'src/recording/tap-spdy.ts',
+    'src/recording/spdy-server-reader.ts',
     [
       'roles',
       "if (role === undefined) throw violation('a SPDY stream has no known type');",
@@ -418,11 +423,6 @@ const TAPS = [
     ],
     ['ids', 'if (id % 2 === 0 || id <= lastId)', 'if (id < 0)'],
     ['one stream per role', 'if (stream.role === role) throw', 'if (id < 0) throw'],
-    [
-      'answers of a client',
-      "throw violation('a SPDY client answered a stream that was not opened');",
-      'return;',
-    ],
     ['streams of a server', "throw violation('the server opened a SPDY stream of its own');", 'return;'],
     [
       'output where input belongs',
@@ -642,6 +642,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ],
   'src/recording/request-event.ts': ['test/recording/request-event.test.ts'],
   'src/recording/tap-spdy.ts': ['test/recording/tap-spdy.test.ts'],
+  'src/recording/spdy-server-reader.ts': ['test/recording/tap-spdy.test.ts'],
   'src/recording/tap-port-forward.ts': ['test/recording/tap-port-forward.test.ts'],
   'src/recording/tap-websocket.ts': ['test/recording/tap-websocket.test.ts'],
   'src/recording/session.ts': ['test/recording/session.test.ts'],
