@@ -11,6 +11,7 @@ import { createPod } from '../cases/case.ts';
 import { findKubectls, runKubectl } from '../rig/kubectl.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type Rig, createRig } from '../rig/rig.ts';
+import { wantedExecUpstream } from '../support/gateways.ts';
 import { accountToken, applyManifest } from '../support/manifests.ts';
 import { identityOf, startTestRecorder, type TestRecorder } from '../support/product.ts';
 
@@ -48,6 +49,7 @@ describe('coverage', () => {
             ['opsListen', 'off'],
             ['accessLog', false],
             ['auditExtras', mode === 'auth'],
+            ['execUpstream', wantedExecUpstream() ?? 'same'],
           ]),
           environment: new Map(),
           file: undefined,

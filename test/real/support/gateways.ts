@@ -33,7 +33,9 @@ export interface Gateways {
 }
 
 /** `REAL_EXEC_UPSTREAM`: how the gateways ask for what clients want as a WebSocket. */
-const execUpstream = (['same', 'spdy'] as const).find((name) => name === process.env['REAL_EXEC_UPSTREAM']);
+export function wantedExecUpstream(): 'same' | 'spdy' | undefined {
+  return (['same', 'spdy'] as const).find((name) => name === process.env['REAL_EXEC_UPSTREAM']);
+}
 
 const ALL_KINDS: readonly GatewayKind[] = [
   { mode: 'auth', recorded: true },
@@ -47,6 +49,7 @@ export async function startGateways(
   rig: Rig,
   cluster: Kubernetes,
   kinds: readonly GatewayKind[] = ALL_KINDS,
+  execUpstream = wantedExecUpstream(),
 ): Promise<Gateways> {
   const folder = join(rig.folder, `product-${cluster.version}`);
   mkdirSync(folder);

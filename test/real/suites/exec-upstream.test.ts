@@ -1,0 +1,145 @@
+/**
+ * Gateways with `--exec-upstream spdy` in front of two API servers, and the newest kubectl over WebSocket: what it sees is what it sees
+ * at the API server, which is asked for SPDY, or for a WebSocket by those to whom it refuses SPDY.
+ */
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createPod } from '../cases/case.ts';
+import { STREAM_CASES } from '../cases/streams.ts';
+import { TERMINAL_CASES } from '../cases/terminal.ts';
+import { findKubectls, runKubectl } from '../rig/kubectl.ts';
+import { type Kubernetes, type KubernetesVersion, startKubernetes } from '../rig/kubernetes.ts';
+import { type Rig, createRig } from '../rig/rig.ts';
+import { type Gateways, startGateways } from '../support/gateways.ts';
+import { runJob } from '../support/matrix.ts';
+import { startTestGateway } from '../support/product.ts';
+
+const kubectl = (await findKubectls()).at(-1)!;
+const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
+const cases = [...STREAM_CASES, ...TERMINAL_CASES].filter(({ streams }) => streams === 'exec');
+
+describe.each(versions)('Kubernetes %s', (version) => {
+  let rig: Rig;
+  let cluster: Kubernetes;
+  let gateways: Gateways;
+
+  beforeAll(async () => {
+    rig = createRig();
+    cluster = await startKubernetes(rig, { version, node: { webSockets: version === '1.36' } });
+    gateways = await startGateways(
+      rig,
+      cluster,
+      [
+        { mode: 'auth', recorded: true },
+        { mode: 'auth', recorded: false },
+        { mode: 'noauth', recorded: true },
+      ],
+      'spdy',
+    );
+    await createPod(cluster, 'rights', { command: ['sleep', 'infinity'] });
+  });
+
+  afterAll(() => rig.stop());
+
+  /** Someone who may get pods and, of `pods/exec`, what is given; through a gateway of their own. */
+  async function startAs(verb: 'get' | 'create'): Promise<(word: string) => ReturnType<typeof runKubectl>> {
+    const rbac = '/apis/rbac.authorization.k8s.io/v1';
+    const name = `rig:exec-${verb}`;
+    const apiVersion = 'rbac.authorization.k8s.io/v1';
+    await cluster.api('POST', `${rbac}/clusterroles`, {
+      apiVersion,
+      kind: 'ClusterRole',
+      metadata: { name },
+      rules: [
+        { apiGroups: [''], resources: ['pods'], verbs: ['get'] },
+        { apiGroups: [''], resources: ['pods/exec'], verbs: [verb] },
+      ],
+    });
+    await cluster.api('POST', `${rbac}/clusterrolebindings`, {
+      apiVersion,
+      kind: 'ClusterRoleBinding',
+      metadata: { name },
+      roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name },
+      subjects: [{ kind: 'Group', name, apiGroup: 'rbac.authorization.k8s.io' }],
+    });
+    const gateway = await startTestGateway({
+      mode: 'auth',
+      upstream: cluster.kubeconfig(`upstream-${verb}`, { token: cluster.tokens.impersonator }),
+      stateDirectory: join(rig.folder, `${version}-${verb}`),
+      execUpstream: 'spdy',
+      identity: {
+        kind: 'user',
+        nodeId: 'n-1',
+        nodeName: 'laptop.example.ts.net',
+        addresses: [],
+        userId: 1n,
+        login: `${verb}@example.com`,
+        displayName: verb,
+        capabilities: new Map([['tailscale.com/cap/kubernetes', [{ impersonate: { groups: [name] } }]]]),
+      },
+    });
+    rig.onStop(() => gateway.close(500));
+    const kubeconfig = cluster.kubeconfig(`as-${verb}`, {
+      server: `https://127.0.0.1:${gateway.port}`,
+      ca: gateway.caPem ?? '',
+      token: 'unused',
+    });
+    return (word) => runKubectl(kubectl, ['exec', 'rights', '--', 'echo', word], { kubeconfig });
+  }
+
+  /** How the API server was asked for the exec of this word: verb and answer. */
+  const asked = (word: string): readonly string[] =>
+    cluster
+      .audit()
+      .filter(
+        ({ requestURI, stage }) => stage === 'ResponseStarted' && requestURI.includes(`command=${word}`),
+      )
+      .map(({ verb, responseStatus }) => `${verb} ${responseStatus?.code}`);
+
+  it.each(cases.map((item) => [item.name, item] as const))(
+    '%s',
+    { timeout: 180_000 },
+    async (_name, item) => {
+      const { problems } = await runJob({
+        client: { kubectl, transport: 'websocket' },
+        item,
+        cluster,
+        gateways,
+      });
+      expect(problems).toEqual([]);
+    },
+  );
+
+  it('is asked for SPDY in auth mode, and as the client asks in noauth mode', async () => {
+    await createPod(cluster, 'asked', { command: ['sleep', 'infinity'] });
+    for (const { mode, recorded, kubeconfig } of gateways.all) {
+      const word = `${mode}-${recorded}`;
+      const { code, stdout } = await runKubectl(kubectl, ['exec', 'asked', '--', 'echo', word], {
+        kubeconfig,
+      });
+      expect([code, stdout.toString()]).toEqual([0, `${word}\n`]);
+      expect(asked(word)).toEqual([mode === 'auth' ? 'create 101' : 'get 101']);
+    }
+  });
+
+  it('lets those who may create, and not get', async () => {
+    const exec = await startAs('create');
+    const { code, stdout } = await exec('created');
+    expect([code, stdout.toString()]).toEqual([0, 'created\n']);
+    expect(asked('created')).toEqual(['create 101']);
+  });
+
+  it('is asked as ever for those who may only get, and answers them as ever', async () => {
+    const exec = await startAs('get');
+    const { code, stdout, stderr } = await exec('gotten');
+    if (version === '1.34') {
+      expect([code, stdout.toString()]).toEqual([0, 'gotten\n']);
+      expect(asked('gotten')).toEqual(['create 403', 'get 101']);
+    } else {
+      // since 1.35 a WebSocket needs `create`, too; kubectl then tries SPDY itself
+      expect([code, stdout.toString()]).toEqual([1, '']);
+      expect(stderr.toString()).toContain('cannot create resource "pods/exec"');
+      expect(asked('gotten')).toEqual(['create 403', 'get 403', 'create 403']);
+    }
+  });
+});
