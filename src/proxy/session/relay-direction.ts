@@ -154,7 +154,7 @@ export class Direction {
     this.#endSink();
   };
 
-  /** The sink is gone: what still comes is read and dropped, so that the source can end. */
+  /** The sink is gone: what still comes is read, considered and dropped, so that the source can end. */
   discard(): void {
     if (this.#state === 'stopped') return;
     this.#state = 'discarding';
@@ -186,12 +186,21 @@ export class Direction {
     this.#write([chunk]);
   }
 
+  /**
+   * The sink is gone, and what comes is still looked at: a heartbeat is answered as long as the other direction delivers, however long
+   * that takes. kubectl waits 61 s for an answer.
+   */
+  get #stillConsiders(): boolean {
+    const { consider, tap } = this.#options;
+    return this.#state === 'discarding' && consider !== undefined && tap !== undefined;
+  }
+
   get #waiting(): number {
     return this.#buffer?.bytes.size ?? 0;
   }
 
   readonly #arrive = (chunk: Uint8Array): void => {
-    if (this.#state !== 'running') return;
+    if (this.#state !== 'running' && !this.#stillConsiders) return;
     this.#strained = this.strained;
     this.#bytes += chunk.length;
     this.#arrivals += 1;
@@ -260,22 +269,29 @@ export class Direction {
     try {
       wait = tap.push(chunk);
     } catch (error) {
-      return refuse(error);
+      if (!this.#stillConsiders) refuse(error);
+      return;
     }
     this.#waited = wait !== undefined;
     if (wait === undefined) return this.#deliver(chunk);
     this.#hold();
-    wait.then(() => {
-      this.#deliver(chunk);
-      this.#release();
-      this.#takeWaiting();
-    }, refuse);
+    wait.then(
+      () => {
+        this.#deliver(chunk);
+        this.#release();
+        this.#takeWaiting();
+      },
+      (error: unknown) => {
+        if (!this.#stillConsiders) refuse(error);
+      },
+    );
   }
 
   #deliver(chunk: Uint8Array): void {
     const { sink, tap, consider } = this.#options;
-    if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
+    if (this.#state === 'stopped') return;
     if (tap !== undefined && consider?.(chunk, tap) === true) return;
+    if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
     this.#unsent.push(chunk);
     this.#unsentBytes += chunk.length;
     const unsent = tap?.unsentBytes ?? 0;

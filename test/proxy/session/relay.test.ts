@@ -303,6 +303,41 @@ describe('relay with taps', () => {
     relay.stop();
   });
 
+  it('answers heartbeats when the server has closed, as long as its output is on its way', async () => {
+    const gate = Promise.withResolvers<void>();
+    const server = { ...tap(() => gate.promise), standsBetweenFrames: true, unsentBytes: 0 };
+    let broken = false;
+    const beat = {
+      ...tap(() => {
+        if (broken) throw new Error('not understood');
+      }),
+      mayWait: true,
+      answers: [Buffer.from('pong')],
+      standsBetweenFrames: true,
+    };
+    const { client, upstream, inner, fromUpstream, relay } = await relayed({
+      taps: { clientToServer: beat, serverToClient: server },
+    });
+    upstream.write('held');
+    await until(() => relay.totals.fromUpstream === 4);
+    const closed = once(inner.upstream, 'close');
+    inner.upstream.destroy();
+    await closed;
+    for (let count = 0; count < 2; count += 1) {
+      client.write('beat');
+      expect((await fromUpstream.take(4)).toString()).toBe('pong');
+    }
+    // nobody gets what the client says now, so nothing ends for it
+    broken = true;
+    client.write('beat');
+    await until(() => relay.totals.fromClient === 12);
+    gate.resolve();
+    await fromUpstream.until(() => fromUpstream.ended);
+    expect(fromUpstream.bytes.toString()).toBe('held');
+    client.end();
+    expect(await relay.done).toEqual({ kind: 'closed', first: 'upstream' });
+  });
+
   it.each([[[1]], [[2, 4, 8]], [[5]], [[11]]])(
     'answers a heartbeat that comes in pieces cut at %j, and sends none of them',
     async (cuts) => {
