@@ -44,6 +44,7 @@ const REAL_SUITES = [
   'chart',
   'chart-tailnet',
   'load',
+  'upgrade',
 ];
 /** Every way to kill or to spoil, on a disk and on S3: some four minutes. Hundreds are for a night. */
 const FAULTS = ['--runs', '32', '--minutes', '8'];

@@ -9,17 +9,21 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { castOf, dataOf, recordings, startSite, type Site } from '../../e2e/site.ts';
 import type { ExecClient } from '../../support/exec-client.ts';
 import { CHECKOUT, type RoleProcess } from '../../workers/role-process.ts';
-import { layOutVersion, previousVersion } from '../support/checkout.ts';
+import { layOutVersion, previousVersion, problemOfVersion } from '../support/checkout.ts';
 
 const VERSIONS = ['previous', 'this'] as const;
 type Version = (typeof VERSIONS)[number];
+
+/** What is named is wanted, and the next best is not. */
+const problem = process.env['UPGRADE_FROM'] === undefined ? problemOfVersion(previousVersion()) : undefined;
+if (problem !== undefined) process.stderr.write(`upgrade: skipped: ${problem}\n`);
 
 let scratch: string;
 let site: Site;
 
 beforeAll(() => {
   scratch = mkdtempSync(join(tmpdir(), 'tailcast-upgrade-'));
-  layOutVersion(previousVersion(), join(scratch, 'previous'));
+  if (problem === undefined) layOutVersion(previousVersion(), join(scratch, 'previous'));
 }, 300_000);
 afterAll(() => rmSync(scratch, { recursive: true }));
 beforeEach(async () => {
@@ -85,7 +89,7 @@ async function expectRecorded(recorder: RoleProcess, talks: readonly Talk[]): Pr
   );
 }
 
-describe.each([
+describe.skipIf(problem !== undefined).each([
   ['up', 'previous', 'this'],
   ['back', 'this', 'previous'],
 ] as const)('a site on its way %s', (_, before, after) => {

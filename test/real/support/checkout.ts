@@ -13,17 +13,20 @@ export function previousVersion(): string {
   return process.env['UPGRADE_FROM'] ?? (tag === '' ? BEFORE_RELEASES : tag);
 }
 
+/** Why a version cannot be laid out; undefined: it can. A copy of the sources without their history has no other version. */
+export function problemOfVersion(version: string): string | undefined {
+  if (git('rev-parse', '--verify', '--quiet', `${version}^{commit}`) !== '') return undefined;
+  return `this checkout has no ${version}: git fetch --unshallow --tags, or UPGRADE_FROM=<version>`;
+}
+
 /**
  * Lays out the sources of a version with the packages they need.
  *
  * @throws Error when this checkout has not got that version
  */
 export function layOutVersion(version: string, folder: string): void {
-  if (git('rev-parse', '--verify', '--quiet', `${version}^{commit}`) === '') {
-    throw new Error(
-      `this checkout has no ${version}: git fetch --unshallow --tags, or UPGRADE_FROM=<version>`,
-    );
-  }
+  const problem = problemOfVersion(version);
+  if (problem !== undefined) throw new Error(problem);
   mkdirSync(folder);
   const archive = execFileSync(
     'git',
