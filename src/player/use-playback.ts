@@ -1,7 +1,7 @@
 /** A recording being played, as a hook: the terminal, the playback, and what is known of the recording so far. */
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import { Playback, type PlaybackState } from '../screen/playback.ts';
-import type { PlayIndex } from '../screen/play-index.ts';
+import { GROWING_STEP_BYTES, type PlayIndex } from '../screen/play-index.ts';
 import { createTerminal } from '../screen/terminal.ts';
 import { readFrame, readPlayIndex } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
@@ -101,6 +101,8 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
         view.dispose();
         terminal.dispose();
       });
+      if (isGrowing) await useFramesSoFar(ask, opened, id, made, gone.signal);
+      if (gone.signal.aborted) return;
       setPlayback(made);
       void made.seek(first.current.startAt ?? 0);
       if (first.current.autoPlay) made.play();
@@ -125,6 +127,19 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
     return stop;
   }, [element, id, isGrowing]);
   return { playback, previewed, state, index, progress };
+}
+
+/** A long session that runs is looked back in from keyframes of what there is by now, if they are made. */
+async function useFramesSoFar(
+  ask: Ask,
+  { cast }: OpenCast,
+  id: string,
+  playback: Playback,
+  signal: AbortSignal,
+): Promise<void> {
+  if (cast.bytes < GROWING_STEP_BYTES) return;
+  const found = await readPlayIndex(ask, id, signal).catch(() => undefined);
+  if (found !== undefined && 'frames' in found) playback.useFrames(found.frames, 0);
 }
 
 /** Keeps a playback up to date with a session that runs, until it is given up. */

@@ -6,6 +6,9 @@
 /** Of this format; another one is made anew. */
 export const PLAY_INDEX_VERSION = 2;
 
+/** A running session is indexed again when it has grown by so much: without keyframes that is what a jump takes. */
+export const GROWING_STEP_BYTES = 8 * 1024 * 1024;
+
 /** A moment from which playing can begin. */
 export interface KeyframeEntry {
   /** Seconds of the recording's clock: of the last event before `offset`. */

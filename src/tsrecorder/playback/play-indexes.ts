@@ -16,7 +16,7 @@ import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { settledWithin } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import type { PlayIndex, PlayIndexPending } from '../../screen/play-index.ts';
+import { GROWING_STEP_BYTES, type PlayIndex, type PlayIndexPending } from '../../screen/play-index.ts';
 import { makeDirectory } from '../files/durable-files.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { castBytes, readCast } from '../library/replay.ts';
@@ -90,10 +90,11 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
   const readStored = createStoredReader(directory);
   /** The index that is there or has just been made, or how far it is. */
   async function find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending> {
-    const name = indexName(entry);
+    const covered = coveredOf(entry);
+    const { name } = covered;
     const known = await readStored(name);
     if (known !== undefined) return known.index;
-    const state = builds.start(entry, name);
+    const state = builds.start(entry, covered);
     await settledWithin(PATIENCE_MS, state.done);
     const made = await readStored(name);
     if (made !== undefined) return made.index;
@@ -103,26 +104,25 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
   return {
     find,
     async transcript(entry) {
+      if (entry.version === undefined)
+        throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'the session is not over');
       const found = await find(entry);
       if ('progress' in found) return found;
-      const text = await readFile(join(directory, `${indexName(entry)}.text`)).catch(() => undefined);
+      const text = await readFile(join(directory, `${coveredOf(entry).name}.text`)).catch(() => undefined);
       if (text === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE');
       return text;
     },
     async frame(entry, index) {
-      const name = indexName(entry);
-      const known = await readStored(name);
-      const start = known?.frameOffsets[index];
-      const end = known?.frameOffsets[index + 1];
-      if (start === undefined || end === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE');
-      const file = await open(join(directory, `${name}.frames`), 'r');
-      try {
-        const line = Buffer.alloc(end - start - 1);
-        await file.read(line, 0, line.length, start);
-        return line;
-      } finally {
-        await file.close();
+      const whole = entry.version === undefined ? [] : [coveredOf(entry)];
+      // a keyframe of less is the same one of more, and who asks may have seen the index of less
+      for (const { name } of [...whole, ...growingOf(entry)]) {
+        const known = await readStored(name);
+        const start = known?.frameOffsets[index];
+        const end = known?.frameOffsets[index + 1];
+        if (start !== undefined && end !== undefined)
+          return readLine(join(directory, `${name}.frames`), start, end - 1);
       }
+      throw new TailcastError('PLAY_INDEX_UNAVAILABLE');
     },
     async forget(ids) {
       const gone = new Set(ids);
@@ -133,9 +133,20 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
   };
 }
 
+async function readLine(path: string, start: number, end: number): Promise<Buffer> {
+  const file = await open(path, 'r');
+  try {
+    const line = Buffer.alloc(end - start);
+    await file.read(line, 0, line.length, start);
+    return line;
+  } finally {
+    await file.close();
+  }
+}
+
 interface Builds {
   /** What is under way or has failed, or begins now. @throws TailcastError `RECORDER_BUSY` */
-  start(entry: CatalogEntry, name: string): Build;
+  start(entry: CatalogEntry, covered: Covered): Build;
   /** Nothing stays of what is under way for these. */
   forget(ids: ReadonlySet<string>): void;
   close(): Promise<void>;
@@ -150,7 +161,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
   const gatekeeper = createGatekeeper({ maxActive: options.maxBuilding });
   let closed = false;
 
-  async function make(entry: CatalogEntry, name: string, state: Build): Promise<void> {
+  async function make(entry: CatalogEntry, { name, bytes }: Covered, state: Build): Promise<void> {
     try {
       if (closed) return;
       await makeDirectory(directory);
@@ -160,7 +171,8 @@ function createBuilds(options: PlayIndexOptions): Builds {
         framesPath: `${path}.frames`,
         transcriptPath: `${path}.text`,
       };
-      await runThread(entry, { ...task, places: await options.placesOf(entry) }, state, threads);
+      const places = entry.version === undefined ? [] : await options.placesOf(entry);
+      await runThread(readCast(entry, { start: 0, end: bytes }), { ...task, places }, state, threads);
       if (state.isGone) throw new Error('the recording was removed');
       await rename(task.indexPath, `${path}.json`);
       await trim(directory, options.maxBytes, name);
@@ -179,20 +191,21 @@ function createBuilds(options: PlayIndexOptions): Builds {
   }
 
   return {
-    start(entry, name) {
+    start(entry, covered) {
+      const { name, bytes } = covered;
       const known = builds.get(name) ?? failed.get(name);
       if (known !== undefined) return known;
       if (gatekeeper.waiting >= options.maxWaiting) throw new TailcastError('RECORDER_BUSY');
       const { promise, resolve } = Promise.withResolvers<void>();
       const state: Build = {
         bytes: 0,
-        total: castBytes(entry),
+        total: bytes,
         done: promise,
         failure: undefined,
         isGone: false,
       };
       builds.set(name, state);
-      void gatekeeper.run(() => make(entry, name, state)).finally(resolve);
+      void gatekeeper.run(() => make(entry, covered, state)).finally(resolve);
       return state;
     },
     forget(ids) {
@@ -241,10 +254,33 @@ async function forget(directory: string, gone: ReadonlySet<string>): Promise<voi
   }
 }
 
-/** @throws TailcastError `PLAY_INDEX_UNAVAILABLE` for a recording that still grows. */
-function indexName({ recording, version }: CatalogEntry): string {
-  if (version === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'the session is not over');
-  return encodeURIComponent(`${recording.id}~${version}`);
+/** What an index is made of. */
+interface Covered {
+  readonly name: string;
+  /** Of the cast, from its beginning. */
+  readonly bytes: number;
+}
+
+/**
+ * The whole of a recording that is over. Of one that still grows, so many whole steps: what is written of those is never changed, so
+ * its keyframes hold. @throws TailcastError `PLAY_INDEX_UNAVAILABLE` for one that has just begun
+ */
+function coveredOf(entry: CatalogEntry): Covered {
+  const { recording, version } = entry;
+  if (version !== undefined)
+    return { name: encodeURIComponent(`${recording.id}~${version}`), bytes: castBytes(entry) };
+  const [newest] = growingOf(entry);
+  if (newest === undefined) throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'the session is not over');
+  return newest;
+}
+
+/** What there may be of a recording while it grew, the most first. */
+function growingOf(entry: CatalogEntry): readonly Covered[] {
+  const steps = Math.floor(castBytes(entry) / GROWING_STEP_BYTES);
+  return Array.from({ length: steps }, (_, index) => {
+    const bytes = (steps - index) * GROWING_STEP_BYTES;
+    return { name: encodeURIComponent(`${entry.recording.id}~growing-${bytes}`), bytes };
+  });
 }
 
 /** Of the recording that a name, or a file of that name, is about. */
@@ -254,7 +290,7 @@ function idOf(name: string): string {
 }
 
 async function runThread(
-  entry: CatalogEntry,
+  cast: AsyncIterable<Uint8Array>,
   task: ThreadTask,
   state: Build,
   threads: Set<Worker>,
@@ -288,7 +324,7 @@ async function runThread(
   thread.on('exit', () => over(new Error('the thread was ended')));
   ended.promise.catch(() => undefined);
   try {
-    for await (const chunk of readCast(entry, { start: 0, end: castBytes(entry) })) {
+    for await (const chunk of cast) {
       while (ahead >= MAX_AHEAD && !isOver) {
         await new Promise<void>((resolve) => {
           wake = resolve;

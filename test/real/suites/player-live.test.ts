@@ -20,6 +20,22 @@ async function begin(pod: string): Promise<Upload> {
   return upload;
 }
 
+/** Of the running session in a pod, once so much of it is durable. */
+async function idOf(pod: string, bytes: number): Promise<string> {
+  let found: { readonly id: string; readonly bytes: number } | undefined;
+  await expect
+    .poll(
+      async () => {
+        const response = await fetch(`${archive().url}/api/v1/recordings?state=open&pod=${pod}`);
+        [found] = ((await response.json()) as { recordings: { id: string; bytes: number }[] }).recordings;
+        return found?.bytes ?? 0;
+      },
+      { timeout: 60_000 },
+    )
+    .toBeGreaterThan(bytes);
+  return found!.id;
+}
+
 async function end(upload: Upload): Promise<void> {
   upload.write(`${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 1, outputLines: 1 })}\n`);
   upload.end();
@@ -98,6 +114,42 @@ describe('a session that runs', () => {
     await page.getByText('Following the session.').waitFor({ timeout: 20_000 });
     upload.write('[102,"o","and live again"]\n');
     await screen.getByText('and live again').waitFor();
+    expect(await close(page)).toEqual([]);
+    await end(upload);
+  });
+
+  it('that is long is looked back in from keyframes', async () => {
+    const upload = await begin('shift-long');
+    const text = 'served '.repeat(1400);
+    for (let at = 1; at < 1000; at += 1)
+      upload.write(`[${at},"o","second ${at}\\r\\n"]\n[${at},"i","${text}"]\n`);
+    const id = await idOf('shift-long', 9_000_000);
+    const index = `${archive().url}/api/v1/recordings/${id}/playback?view=1`;
+    await expect.poll(async () => (await fetch(index)).status, { timeout: 120_000, interval: 500 }).toBe(200);
+    const page = await open('#/live', { ...LAPTOP, reducedMotion: 'reduce' });
+    await page.getByRole('link', { name: 'shift-long' }).click();
+    const screen = page.locator('.terminal');
+    await screen.getByText('second 999').waitFor({ timeout: 60_000 });
+    let asked = 0;
+    page.on('request', (request) => {
+      const [, from = 0, to = 0] = /bytes=(\d+)-(\d+)/.exec(request.headers()['range'] ?? '') ?? [];
+      asked += Number(to) - Number(from);
+    });
+    const known = page.waitForResponse(
+      (response) => response.url().includes('/playback') && response.status() === 200,
+    );
+    await page.getByRole('button', { name: 'Look back' }).click();
+    await ready(page);
+    await known;
+    asked = 0;
+    for (const at of [600, 100]) {
+      await page.locator('.position input').fill(`${at}.5`);
+      await page.keyboard.press('Enter');
+      await screen.getByText(`second ${at}`, { exact: true }).waitFor();
+      await expect.poll(() => screen.getByText(`second ${at + 1}`, { exact: true }).count()).toBe(0);
+    }
+    // of some ten million
+    expect(asked).toBeLessThan(4_000_000);
     expect(await close(page)).toEqual([]);
     await end(upload);
   });

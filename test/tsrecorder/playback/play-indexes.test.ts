@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import type { PlayIndex } from '../../../src/screen/play-index.ts';
+import { GROWING_STEP_BYTES, type PlayIndex } from '../../../src/screen/play-index.ts';
 import { describeState } from '../../../src/screen/snapshot.ts';
 import { createTerminal } from '../../../src/screen/terminal.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
@@ -369,6 +369,46 @@ describe('the play indexes of a process', () => {
     await expect(all.indexes.find({ ...entry, version: undefined })).rejects.toThrow(
       'the session is not over',
     );
+  });
+
+  it('are made of whole steps of a session that goes on, and keyframes hold when it has grown and when it is over', async () => {
+    await using all = await open({ maxBytes: 1024 ** 3 });
+    // what was typed is not drawn, so it takes no time
+    const typed = 'x'.repeat(60_000);
+    const lines = Array.from(
+      { length: Math.ceil(GROWING_STEP_BYTES / typed.length) + 2 },
+      (_, second) => `[${second},"o","second ${second}\\r\\n"]\n[${second},"i","${typed}"]\n`,
+    );
+    const bytes = Buffer.from(HEADER + lines.join(''));
+    const entryOf = (version: string | undefined, length = bytes.length): CatalogEntry => ({
+      ...all.entries[0],
+      version,
+      pieces: [
+        {
+          start: 0,
+          end: () => length,
+          async *read({ start, end }) {
+            for (let at = start; at < end; at += 1_000_000)
+              yield bytes.subarray(at, Math.min(end, at + 1_000_000));
+          },
+          live: undefined,
+        },
+      ],
+    });
+    const running = entryOf(undefined);
+    const index = await made(all.indexes, running);
+    expect(index.frames.length).toBeGreaterThan(10);
+    expect(index.frames.every(({ offset }) => offset < GROWING_STEP_BYTES)).toBe(true);
+    const last = index.frames.length - 1;
+    const screen = (await all.indexes.frame(running, last)).toString();
+    expect(screen).toContain(`second ${index.frames[last]!.at}`);
+    // nobody has asked for the index of more yet
+    expect((await all.indexes.frame(entryOf(undefined, 2 * bytes.length), last)).toString()).toBe(screen);
+    expect((await all.indexes.frame(entryOf('whole'), last)).toString()).toBe(screen);
+    const whole = await made(all.indexes, entryOf('whole'));
+    expect(whole.frames.slice(0, index.frames.length)).toEqual(index.frames);
+    expect((await all.indexes.frame(entryOf('whole'), last)).toString()).toBe(screen);
+    await expect(all.indexes.transcript(running)).rejects.toThrow('the session is not over');
   });
 
   it('are given up when the process ends, without a word', async () => {
