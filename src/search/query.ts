@@ -100,8 +100,7 @@ const PIECE =
  * @throws QueryError
  */
 export function parseQuery(text: string, nowMs: number): Query {
-  if (text.length > MAX_QUERY)
-    throw new QueryError(`a query is at most ${MAX_QUERY} characters long`, MAX_QUERY);
+  checkLength(text);
   const clauses: Term[][] = [];
   let joins = false;
   let terms = 0;
@@ -126,7 +125,14 @@ export function parseQuery(text: string, nowMs: number): Query {
     joins = false;
   }
   if (joins) throw new QueryError('OR stands between two terms', end);
+  // with what has to be escaped it is longer, and it must read again
+  checkLength(printQuery({ clauses }));
   return { clauses };
+}
+
+function checkLength(text: string): void {
+  if (text.length > MAX_QUERY)
+    throw new QueryError(`a query is at most ${MAX_QUERY} characters long, written out`, MAX_QUERY);
 }
 
 /** Writes a query so that it reads as the same one. */
