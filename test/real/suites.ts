@@ -88,7 +88,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
-  player: ['player', 'player-export', 'player-live', 'player-preview'].map((name) => ({
+  player: ['player', 'player-export', 'player-live', 'player-preview', 'player-words'].map((name) => ({
     file: `suites/${name}.test.ts`,
     peers: [],
   })),

@@ -1,0 +1,179 @@
+/** What the page says in words: how a session went, what a filter found, what cannot be reached; and what its colours are worth. */
+import { statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import type { CastSpec } from '../support/casts.ts';
+import { DESKTOP, LAPTOP, ready, setUpPlayer } from '../support/player-page.ts';
+
+const { archive, open, close } = setUpPlayer();
+
+const MESSAGE = 'exec: "nosuchprogram": executable file not found in $PATH';
+const shell = (command: string): CastSpec => ({
+  command,
+  columns: 80,
+  rows: 24,
+  events: [[1, 'o', 'x']],
+});
+
+/** Puts the document of a recorder beside a recording that is already there. */
+function describeStored(id: string, more: object): void {
+  const [node = '', time = ''] = id.split('_');
+  const path = join(archive().folder, node, time);
+  const { size } = statSync(`${path}.cast`);
+  const recording = {
+    id,
+    key: `${node}/${time}`,
+    state: 'closed',
+    startedAt: time,
+    durationSeconds: 1,
+    bytes: size,
+    width: 80,
+    height: 24,
+    kind: 'exec',
+    command: 'nosuchprogram',
+    source: { node: 'laptop.example.ts.net', nodeId: 'nLAP', user: 'alice@example.com' },
+    destination: { node: 'gateway.example.ts.net', nodeId: node },
+    kubernetes: { namespace: 'prod', pod: 'web-0', container: 'app' },
+  };
+  const upload = { protocol: 'v2', address: '127.0.0.1', bodyBytes: size, endedAt: time };
+  const rest = { gaps: [], gapCount: 0, noteCount: 0, ...more };
+  const cast = { bytes: size, resizeOrder: 'columnsFirst' };
+  writeFileSync(`${path}.json`, JSON.stringify({ tailcast: 1, recording, cast, upload, ...rest }));
+}
+
+/** All that the line below the list ever said. */
+async function watchStatus(page: Page): Promise<() => Promise<readonly string[]>> {
+  await page.addInitScript(`{
+    const said = (window.said = []);
+    new MutationObserver(() => {
+      const text = document.querySelector('p.notice[role=status]')?.textContent ?? '';
+      if (text !== said.at(-1)) said.push(text);
+    }).observe(document, { subtree: true, childList: true, characterData: true });
+  }`);
+  return () => page.evaluate<readonly string[]>('window.said');
+}
+
+describe('a command that could not be started', () => {
+  it('is called failed, and why stands in its row and over its screen', async () => {
+    const id = archive().add(shell('nosuchprogram'));
+    describeStored(id, { exitMessage: MESSAGE });
+    const page = await open('', LAPTOP);
+    const row = page.locator(`tr[data-id="${id}"]`);
+    await row.getByText('failed', { exact: true }).waitFor();
+    expect(await row.locator('td').last().getAttribute('title')).toBe(MESSAGE);
+    await row.locator('a').click();
+    await ready(page);
+    await page.locator('.notice.warning').getByText(MESSAGE).waitFor();
+    expect(await page.locator('h1').textContent()).toContain('failed');
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('a filter', () => {
+  it('finds what lies behind thousands of others, and says that nothing matches only then', async () => {
+    archive().add({ ...shell('the needle'), user: 'needle@example.com' });
+    for (let count = 0; count < 5200; count += 1) archive().add(shell(`straw ${count}`));
+    const page = await open('about:blank', LAPTOP);
+    const said = await watchStatus(page);
+    await page.goto(`${archive().url}/#/?user=needle%40example.com`);
+    await page.getByText('the needle', { exact: true }).waitFor({ timeout: 60_000 });
+    await page.getByText('1 recording', { exact: true }).waitFor({ timeout: 60_000 });
+    expect(await said()).toContain('1 recording');
+    expect(await said()).not.toContain('No recording matches.');
+    await page.goto(`${archive().url}/#/?user=nobody%40example.com`);
+    await page.reload();
+    await page.getByText('No recording matches.').waitFor({ timeout: 60_000 });
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('can be for what is damaged', async () => {
+    const id = archive().add({ ...shell('x'), raw: '' });
+    const [node = '', time = ''] = id.split('_');
+    writeFileSync(join(archive().folder, node, `${time}.cast`), 'this is no header\n');
+    const page = await open('', LAPTOP);
+    await page.locator('select[name=state]').selectOption({ label: 'damaged' });
+    // it may say that there is more to look through
+    await page.getByText(/^1 recording( so far)?$/).waitFor({ timeout: 60_000 });
+    expect(await page.locator('tbody tr[data-id]').getAttribute('data-id')).toBe(id);
+    expect(page.url()).toContain('state=damaged');
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('times', () => {
+  it('have their zone, in the list and over a recording', async () => {
+    const id = archive().add(shell('when'));
+    const page = await open('', { ...DESKTOP, timezoneId: 'America/New_York' });
+    const listed = page.locator(`tr[data-id="${id}"] time`);
+    expect(await listed.textContent()).toMatch(/GMT-5|EST/);
+    expect(await page.title()).toBe('Recordings — tailcast');
+    await page.locator(`tr[data-id="${id}"] a`).click();
+    await ready(page);
+    await page
+      .getByText(/GMT-5|EST/)
+      .first()
+      .waitFor();
+    await page.getByRole('slider').waitFor();
+    expect(await page.title()).toContain('prod/web-0');
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('a recorder that is gone', () => {
+  it('is said to be, in a sentence', async () => {
+    const page = await open('about:blank', LAPTOP);
+    await page.route('**/api/v1/recordings?*', (route) => route.abort());
+    await page.goto(archive().url);
+    await page.getByRole('alert').getByText('The recorder cannot be reached.').waitFor();
+    expect(await page.getByText('Failed to fetch').count()).toBe(0);
+    await close(page);
+  });
+});
+
+describe('colours', () => {
+  it.each(['light', 'dark'] as const)('are told apart: %s', async (colorScheme) => {
+    const page = await open('', { ...LAPTOP, colorScheme });
+    const colour = async (name: string): Promise<string> =>
+      page.evaluate<string>(
+        `getComputedStyle(document.documentElement).getPropertyValue('--${name}').trim()`,
+      );
+    for (const paper of ['background', 'surface']) {
+      for (const ink of ['ink', 'soft', 'accent', 'live', 'warn'])
+        expect(contrast(await colour(ink), await colour(paper)), `${ink} on ${paper}`).toBeGreaterThanOrEqual(
+          4.5,
+        );
+      expect(contrast(await colour('edge'), await colour(paper)), `edge on ${paper}`).toBeGreaterThanOrEqual(
+        3,
+      );
+    }
+    // what is drawn is what the tokens say
+    const border = await page.evaluate<string>(
+      `getComputedStyle(document.querySelector('input[name=text]')).borderTopColor`,
+    );
+    expect(rgb(border)).toEqual(rgb(await colour('edge')));
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+/** Of two colours, by WCAG 2.2. */
+function contrast(one: string, other: string): number {
+  const [light = 0, dark = 0] = [luminance(one), luminance(other)].toSorted((a, b) => b - a);
+  return (light + 0.05) / (dark + 0.05);
+}
+
+function luminance(colour: string): number {
+  const [red = 0, green = 0, blue = 0] = rgb(colour).map((part) => {
+    const share = part / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+function rgb(colour: string): readonly number[] {
+  const [, short] = /^#([0-9a-f]{3})$/i.exec(colour) ?? [];
+  const [, long] = /^#([0-9a-f]{6})$/i.exec(colour) ?? [];
+  if (short !== undefined) return Array.from(short, (digit) => Number.parseInt(digit + digit, 16));
+  if (long !== undefined) return [0, 2, 4].map((at) => Number.parseInt(long.slice(at, at + 2), 16));
+  return (colour.match(/\d+/g) ?? []).slice(0, 3).map(Number);
+}
