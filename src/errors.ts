@@ -282,6 +282,11 @@ export function adviceOn(thrown: unknown): string | undefined {
   return undefined;
 }
 
+/** What was thrown, as an `Error`. */
+export function asError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(errorText(thrown));
+}
+
 /** What was thrown, as an error of ours: `INTERNAL` unless it is one already. */
 export function asTailcastError(thrown: unknown): TailcastError {
   return thrown instanceof TailcastError

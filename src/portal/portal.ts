@@ -1,6 +1,6 @@
 /**
- * The gateway's portal: recordings under the name that everybody's kubeconfig already holds. A Fastify application that never
- * listens: the front hands it requests whose peer is known.
+ * The gateway's portal: recordings under the name that everybody's kubeconfig already holds. A Fastify application
+ * (`application`) that never listens: the front hands its requests over here, with a peer that is known.
  *
  * ```
  * browser ─► listener ─► server ─► portal ─┬─ page and its files: from memory
@@ -63,7 +63,7 @@ export function createPortal(deps: PortalDeps): OwnService {
   const serve = async (
     turn: Turn,
     message: IncomingMessage | Http2ServerRequest,
-    response: Response,
+    response: ServerResponse | Http2ServerResponse,
   ): Promise<void> => {
     try {
       application ??= open();
@@ -84,8 +84,6 @@ export function createPortal(deps: PortalDeps): OwnService {
     },
   };
 }
-
-type Response = ServerResponse | Http2ServerResponse;
 
 function openTurn(
   deps: AccountDeps,

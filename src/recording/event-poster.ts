@@ -5,7 +5,7 @@
  */
 import { Agent, request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { errorText } from '../errors.ts';
+import { asError } from '../errors.ts';
 import { within } from '../async/within.ts';
 import { createCandidates } from './recorder-candidates.ts';
 import type { DialRecorder } from './recorder-connection.ts';
@@ -123,7 +123,7 @@ class DialAgent extends Agent {
       (socket) => opened?.(null, socket),
       (error: unknown) => {
         // @ts-expect-error -- Node takes no stream together with an error; its types ask for one
-        opened?.(error instanceof Error ? error : new Error(errorText(error)), undefined);
+        opened?.(asError(error), undefined);
       },
     );
     return undefined;

@@ -14,6 +14,7 @@ import { decodeBase64 } from '../wire/base64.ts';
 import { CHANNEL, encodeBase64Message, type ChannelProtocol } from '../wire/remotecommand/channel.ts';
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
 import {
+  CLOSE_NORMAL,
   createWebSocketScanner,
   encodeWebSocketFrame,
   OPCODE,
@@ -34,8 +35,6 @@ import {
   type TappedSession,
 } from './tap.ts';
 
-/** RFC 6455 §7.4.1. */
-const CLOSE_NORMAL = Uint8Array.of(0x03, 0xe8);
 const DIGIT_0 = 0x30;
 const EMPTY = new Uint8Array(0);
 

@@ -6,7 +6,7 @@
  */
 import type { Socket } from 'node:net';
 import { createServer, type TLSSocket } from 'node:tls';
-import { errorText } from '../errors.ts';
+import { asError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { TLS_OPTIONS, type CertificateSource, type LoadedCertificate } from './certificates.ts';
 
@@ -37,7 +37,7 @@ export function createTlsTerminator(options: {
     SNICallback(serverName, answer) {
       certificates.context(serverName).then(
         (context) => answer(null, context === fallback?.context ? undefined : context),
-        (error: unknown) => answer(error instanceof Error ? error : new Error(errorText(error))),
+        (error: unknown) => answer(asError(error)),
       );
     },
   });

@@ -16,6 +16,7 @@
  * before goes to the client, and then this stream fails.
  */
 import { Duplex } from 'node:stream';
+import { asError } from '../../errors.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import {
   createSpdyServerReader,
@@ -28,6 +29,7 @@ import { CHANNEL, type ChannelVersion } from '../../wire/remotecommand/channel.t
 import { createSpdyParser, encodeSpdyFrame, type SpdyEvent } from '../../wire/spdy/frame.ts';
 import { createHeaderDeflater } from '../../wire/spdy/headers.ts';
 import {
+  CLOSE_NORMAL,
   createWebSocketScanner,
   encodeWebSocketFrame,
   OPCODE,
@@ -55,8 +57,6 @@ const OPEN_TIMEOUT_MS = 30_000;
 const RESIZE_SINCE = 3;
 const MAX_SPDY_VERSION = 4;
 const NO_BYTES = new Uint8Array(0);
-/** RFC 6455 §7.4.1. */
-const CLOSE_NORMAL = Uint8Array.of(0x03, 0xe8);
 /** The first version with a close signal. */
 const CLOSE_SINCE = 5;
 /** The largest odd number of 32 bits. */
@@ -414,8 +414,4 @@ function encodeMessages(messages: readonly Message[]): Uint8Array {
   });
   const [only] = frames;
   return frames.length === 1 && only !== undefined ? only : Buffer.concat(frames);
-}
-
-function asError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error));
 }

@@ -262,30 +262,29 @@ export class Direction {
   }
 
   #take(chunk: Uint8Array): void {
-    const { tap, refuse } = this.#options;
+    const { tap } = this.#options;
     this.#taken += chunk.length;
     if (tap === undefined) return this.#deliver(chunk);
     let wait: void | Promise<void>;
     try {
       wait = tap.push(chunk);
     } catch (error) {
-      if (!this.#stillConsiders) refuse(error);
-      return;
+      return this.#refuse(error);
     }
     this.#waited = wait !== undefined;
     if (wait === undefined) return this.#deliver(chunk);
     this.#hold();
-    wait.then(
-      () => {
-        this.#deliver(chunk);
-        this.#release();
-        this.#takeWaiting();
-      },
-      (error: unknown) => {
-        if (!this.#stillConsiders) refuse(error);
-      },
-    );
+    wait.then(() => {
+      this.#deliver(chunk);
+      this.#release();
+      this.#takeWaiting();
+    }, this.#refuse);
   }
+
+  /** What a tap thinks of a chunk that goes nowhere ends nothing. */
+  readonly #refuse = (error: unknown): void => {
+    if (!this.#stillConsiders) this.#options.refuse(error);
+  };
 
   #deliver(chunk: Uint8Array): void {
     const { sink, tap, consider } = this.#options;

@@ -16,6 +16,9 @@ import { WireError } from '../wire-error.ts';
 /** RFC 6455 §5.2. */
 export const OPCODE = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;
 
+/** Payload of a close frame that says that all is well. RFC 6455 §7.4.1. */
+export const CLOSE_NORMAL: Uint8Array = Uint8Array.of(0x03, 0xe8);
+
 const OPCODES: ReadonlySet<number> = new Set(Object.values(OPCODE));
 
 /** One piece of a frame's payload. An empty frame is one empty piece, both first and last. */
