@@ -1,9 +1,8 @@
 /** A recorder on the wrong Node would fail at every recording: it must not start, and must not call them damaged. */
 import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { findOldNode } from './support/old-node.ts';
 
 const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url));
 const SENTENCE = /^tailcast: Node \d+\.\d+\.\d+ is too old; 22\.19 or newer is needed\n$/;
@@ -41,13 +40,3 @@ describe('on a Node that is too old', () => {
     expectRefusal(process.execPath, ['--import', `data:text/javascript,${encodeURIComponent(told)}`]);
   });
 });
-
-function findOldNode(): string | undefined {
-  const places = (process.env['PATH'] ?? '').split(delimiter).map((directory) => join(directory, 'node'));
-  return places.find((path) => {
-    if (!existsSync(path)) return false;
-    const version = spawnSync(path, ['-p', 'process.versions.node']).stdout?.toString() ?? '';
-    const [major = 0, minor = 0] = version.split('.').map(Number);
-    return major >= 20 && (major < 22 || (major === 22 && minor < 19));
-  });
-}

@@ -1,30 +1,21 @@
 /** Signals reach the role however it was started, and no role outlives the process that somebody would stop it by. */
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { findOldNode } from '../support/old-node.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PINNED = join(ROOT, 'node_modules/.bin/node');
 const WRAPPER = join(ROOT, 'scripts/tailcast.mjs');
 const MAIN = join(ROOT, 'dist/main.js');
 
-/** A Node of this machine that is too old for the project. */
-function findOldNode(): string | undefined {
-  const places = (process.env['PATH'] ?? '').split(delimiter).map((directory) => join(directory, 'node'));
-  return places.find((path) => {
-    if (!existsSync(path)) return false;
-    const version = spawnSync(path, ['-p', 'process.versions.node']).stdout?.toString() ?? '';
-    const [major = 0, minor = 0] = version.split('.').map(Number);
-    return major >= 20 && (major < 22 || (major === 22 && minor < 19));
-  });
-}
 const old = findOldNode();
 
 /** `wrapped`: the role is a process of its own. */

@@ -6,16 +6,21 @@ afterEach(() => void vi.useRealTimers());
 
 const LIMIT_MS = 30_000;
 
+/** Of a gateway whose connections are all gone but for these requests. */
+function drain(load: { inFlight: number }): ReturnType<typeof drainConnections> {
+  return drainConnections({
+    plain: new Set(),
+    sessions: new Set(),
+    load,
+    interactive: undefined,
+    limitMs: LIMIT_MS,
+  });
+}
+
 describe('a drain', () => {
   it('ends with the last request, and keeps no process alive after it', async () => {
     const load = { inFlight: 1 };
-    const ended = drainConnections({
-      plain: new Set(),
-      sessions: new Set(),
-      load,
-      interactive: undefined,
-      limitMs: LIMIT_MS,
-    });
+    const ended = drain(load);
     let isOver = false;
     void ended.then(() => (isOver = true));
     await vi.advanceTimersByTimeAsync(1_000);
@@ -27,14 +32,7 @@ describe('a drain', () => {
   });
 
   it('ends at its limit, and says what it cut', async () => {
-    const load = { inFlight: 2 };
-    const ended = drainConnections({
-      plain: new Set(),
-      sessions: new Set(),
-      load,
-      interactive: undefined,
-      limitMs: LIMIT_MS,
-    });
+    const ended = drain({ inFlight: 2 });
     await vi.advanceTimersByTimeAsync(LIMIT_MS);
     expect(await ended).toEqual({ cutRequests: 2, cutSessions: 0 });
     expect(vi.getTimerCount()).toBe(0);
