@@ -5,8 +5,8 @@
  * /-/recordings                                        → /-/recordings/
  * /-/recordings/                                       the page
  * /-/recordings/icon.svg, assets/<file>                its files: the gateway's own
- * /-/recordings/api/v1/recordings, events              asked of the recorder
- * /-/recordings/api/v1/recordings/<id>[/cast|playback|transcript|evidence|sidecar|notes]
+ * /-/recordings/api/v1/recordings, events, search[/facets]   asked of the recorder
+ * /-/recordings/api/v1/recordings/<id>[/cast|playback|transcript|evidence|sidecar|notes|search]
  * /-/recordings/api/v1/recordings/<id>/live            a WebSocket to the recorder
  * ```
  *
@@ -43,10 +43,16 @@ const MAX_QUERY_LENGTH = 8 * 1024;
 /** `<node>_<time>` as the recorder writes it for the node IDs of tailnets (`tsrecorder/store/key`). */
 const ID = '[A-Za-z0-9_-]{1,128}_[0-9T:.-]{19,29}Z';
 const RECORDING = new RegExp(
-  `^api/v1/recordings/(${ID})(?:/(cast|playback|transcript|evidence|sidecar|notes|live))?$`,
+  `^api/v1/recordings/(${ID})(?:/(cast|playback|transcript|evidence|sidecar|notes|search|live))?$`,
 );
 const FILE = /^(?:index\.html|icon\.svg|assets\/[A-Za-z0-9_-]{1,100}(?:\.[A-Za-z0-9_-]{1,100}){1,3})$/;
 
+const LISTS: ReadonlySet<string> = new Set([
+  'api/v1/recordings',
+  'api/v1/events',
+  'api/v1/search',
+  'api/v1/search/facets',
+]);
 const JSON_TYPE = 'application/json; charset=utf-8';
 /** What is no JSON. */
 const TYPES: ReadonlyMap<string, string> = new Map([
@@ -63,7 +69,7 @@ export function findRoute({ path, rawQuery, query }: Target): PortalRoute | unde
   const rest = path.slice(PORTAL_PATH.length + 1);
   if (rest === '') return { kind: 'page', file: 'index.html' };
   if (FILE.test(rest)) return { kind: 'page', file: rest };
-  if (rest === 'api/v1/recordings' || rest === 'api/v1/events') {
+  if (LISTS.has(rest)) {
     return {
       kind: 'data',
       path: `/${rest}`,
@@ -86,7 +92,7 @@ function findRecording(rest: string, asked: string, query: Target['query']): Por
     path,
     query: asked,
     type: TYPES.get(part) ?? JSON_TYPE,
-    cacheable: part !== '',
+    cacheable: part !== '' && part !== 'search',
     follows: part === 'cast' && queryValues(query, 'follow').includes('1'),
   };
 }

@@ -69,6 +69,21 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     expect(log[0]).toMatchObject({ ...line, protocol });
   });
 
+  it('asks for searches, whose answers nobody keeps', async () => {
+    const { client, recorder } = await openPortalRig();
+    const { ask } = client(protocol);
+    recorder.script = (_request, response) => void response.writeHead(200, { 'content-length': 2 }).end('{}');
+    const api = LIST.replace('/recordings/api/v1/recordings', '/recordings/api/v1');
+    const asked = ['/search?q=a%20b&view=1', '/search/facets?q=a', `/recordings/${ID}/search?q=a`];
+    for (const path of asked) {
+      const answer = await ask({ path: `${api}${path}` });
+      expect([answer.status, field(answer.rawHeaders, 'cache-control')]).toEqual([200, 'no-store']);
+    }
+    expect(recorder.requests.map(({ url }) => url)).toEqual(asked.map((path) => `/api/v1${path}`));
+    for (const path of ['/search/', '/search/other', `/recordings/${ID}/search/facets`])
+      expect((await ask({ path: `${api}${path}` })).status).toBe(404);
+  });
+
   it('says a recorder’s errors as data', async () => {
     const { client, recorder } = await openPortalRig();
     recorder.script = (_request, response) => {

@@ -5,6 +5,7 @@
  * /api/v1/search                     {sessions: [{recording, hits, more, partial}], next?, index}; q, limit, cursor
  * /api/v1/search/facets              what the newest sessions found have in common; q
  * /api/v1/recordings/:id/search      {hits, more, index}: where in one recording; q, limit
+ *     ?view=1 on these: a page that stays open, which is one access event however often it asks the same
  * ```
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -34,13 +35,15 @@ const q = z
   .string()
   .max(MAX_QUERY * 2)
   .default('');
+const view = z.enum(['0', '1']).default('0');
 const pageQuery = z.strictObject({
   q,
+  view,
   limit: z.coerce.number().int().min(1).max(100).default(50),
   cursor: z.string().max(100).exactOptional(),
 });
-const facetQuery = z.strictObject({ q });
-const withinQuery = z.strictObject({ q, limit: z.coerce.number().int().min(1).max(1000).default(100) });
+const facetQuery = z.strictObject({ q, view });
+const withinQuery = z.strictObject({ q, view, limit: z.coerce.number().int().min(1).max(1000).default(100) });
 const parameters = z.object({ id: z.string() });
 
 /** Puts the search on `app`. */

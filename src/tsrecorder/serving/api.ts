@@ -2,7 +2,7 @@
  * What people and tools read: the list of recordings, the recordings, and the page that plays them. Only `GET`.
  *
  * ```
- * /api/v1/recordings                 {recordings, next?}; limit, cursor, text, node, user, tag, namespace, pod,
+ * /api/v1/recordings                 {recordings, next?, search?: true when there is an index}; limit, cursor, text, node, user, tag, namespace, pod,
  *                                    container, kind, state, from, to (RFC 3339)
  * /api/v1/recordings/:id             one recording
  * /api/v1/recordings/:id/cast        asciicast; Range, ETag; ?normalise=1 as a player needs it; ?follow=1 with what
@@ -250,7 +250,10 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
 }
 
 /** Recordings and events, page by page. */
-function addLists(app: FastifyInstance, { catalog, access, search, cursors }: ApiOptions): void {
+function addLists(
+  app: FastifyInstance,
+  { catalog, access, search, sessionSearch, cursors }: ApiOptions,
+): void {
   function openCursor<T extends { readonly cursor?: string }>(list: string, query: T): T {
     const { cursor } = query;
     if (cursor === undefined) return query;
@@ -266,7 +269,12 @@ function addLists(app: FastifyInstance, { catalog, access, search, cursors }: Ap
     const query = openCursor('recordings', parse(listQuery, request.query));
     const page = await catalog.list(query, access.scope(viewer));
     await access.saw(viewer, 'list', request.url);
-    return page.next === undefined ? page : { ...page, next: cursors.seal('recordings', page.next) };
+    return {
+      ...page,
+      ...(page.next === undefined ? {} : { next: cursors.seal('recordings', page.next) }),
+      // so that a page knows what to offer before it asks for what there is not
+      ...(sessionSearch === undefined ? {} : { search: true }),
+    };
   });
   app.get('/api/v1/events', async (request, reply) => {
     const viewer = await viewerOf(access, request, reply);

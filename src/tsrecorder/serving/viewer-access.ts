@@ -104,12 +104,16 @@ function viewingOf(
   path: string,
   entry: CatalogEntry | undefined,
 ): string | undefined {
-  if (action === 'download' || action === 'events' || action === 'search') return undefined;
+  if (action === 'download' || action === 'events') return undefined;
+  if (action === 'search' && !/[?&]view=1(?:&|$)/.test(path)) return undefined;
   return JSON.stringify([
     [node, nodeId, address, user, tags, gateway?.nodeId],
     action,
     // whoever goes on in a list looks at the same one
-    entry?.recording.id ?? path.replace(/([?&])cursor=[^&]*&?/, '$1'),
+    // and each query is a search of its own, also within one recording
+    action === 'search' || entry === undefined
+      ? path.replace(/([?&])cursor=[^&]*&?/, '$1')
+      : entry.recording.id,
   ]);
 }
 

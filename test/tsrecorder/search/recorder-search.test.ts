@@ -144,6 +144,34 @@ describe('a recorder with an index', () => {
     expect(events.body).toContain('"action":"search"');
   });
 
+  it('says in its list that it can be searched', async () => {
+    const flag = async (rig: Rig): Promise<unknown> =>
+      (JSON.parse((await rig.get('/api/v1/recordings')).body) as { search?: unknown }).search;
+    await using rig = await createRig(SEARCHING);
+    await using without = await createRig();
+    expect([await flag(rig), await flag(without)]).toEqual([true, undefined]);
+  });
+
+  it('writes the same search of an open page down once', async () => {
+    await using rig = await createRig(SEARCHING);
+    await uploadWhole(rig.recorder, cast('pod needle deleted'));
+    const { sessions } = await found(rig, 'needle');
+    const id = encodeURIComponent(sessions[0]!.recording.id);
+    const events = async (path: string): Promise<number> => {
+      const text = encodeURIComponent(path);
+      const { body } = await rig.get(`/api/v1/events?type=tailcast-recording-access&text=${text}`);
+      return (JSON.parse(body) as { events: unknown[] }).events.length;
+    };
+    for (const path of ['search?q=first', 'search/facets?q=first', `recordings/${id}/search?q=first`]) {
+      for (let count = 0; count < 3; count += 1) await rig.get(`/api/v1/${path}&view=1`);
+      expect(await events(`${path}&view=1`), path).toBe(1);
+    }
+    await rig.get(`/api/v1/recordings/${id}/search?q=second&view=1`);
+    expect(await events(`/search?q=second&view=1`)).toBe(1);
+    for (let count = 0; count < 3; count += 1) await rig.get('/api/v1/search?q=third');
+    expect(await events('/search?q=third')).toBe(3);
+  });
+
   it('forgets what retention removes', async () => {
     const startedAt = Date.now();
     let now = startedAt;
