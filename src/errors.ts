@@ -5,221 +5,6 @@
  * client sees in a `metav1.Status`; `message` is written for the person at the terminal and may be refined per
  * throw by `detail`, which is appended after a colon. Never put a secret in either.
  */
-export const ERROR_TABLE = {
-  INTERNAL: { status: 500, reason: 'InternalError', message: 'internal error in tailcast' },
-  CONFIG_INVALID: { status: 500, reason: 'InternalError', message: 'the configuration is not valid' },
-  USAGE: { status: 400, reason: 'BadRequest', message: 'wrong usage' },
-
-  // who is calling
-  IDENTITY_UNKNOWN: {
-    status: 401,
-    reason: 'Unauthorized',
-    message: 'tailscaled does not know who is behind this connection',
-  },
-  IDENTITY_UNAVAILABLE: {
-    status: 503,
-    reason: 'ServiceUnavailable',
-    message: 'tailscaled could not be asked who is calling',
-  },
-  IDENTITY_MALFORMED: {
-    status: 401,
-    reason: 'Unauthorized',
-    message: 'tailscaled answered with an identity that cannot be used',
-  },
-  GRANT_MALFORMED: {
-    status: 403,
-    reason: 'Forbidden',
-    message: 'a tailnet grant for this connection could not be understood, so nothing is allowed',
-  },
-
-  // the tailnet itself
-  TAILNET_UNAVAILABLE: {
-    status: 503,
-    reason: 'ServiceUnavailable',
-    message: 'tailscaled could not be asked',
-  },
-  TAILNET_DIAL_FAILED: {
-    status: 502,
-    reason: 'ServiceUnavailable',
-    message: 'an address could not be reached through the tailnet',
-  },
-  CERTIFICATE_UNAVAILABLE: {
-    status: 503,
-    reason: 'ServiceUnavailable',
-    message: 'there is no TLS certificate to serve with',
-  },
-
-  // what is being asked
-  REQUEST_NOT_CANONICAL: {
-    status: 400,
-    reason: 'BadRequest',
-    message: 'the request target is ambiguous and was refused',
-  },
-  HEADER_REFUSED: { status: 400, reason: 'BadRequest', message: 'a request header was refused' },
-  HEADERS_TOO_LARGE: {
-    status: 431,
-    reason: 'BadRequest',
-    message: 'the request has more or longer headers than are accepted',
-  },
-  REQUEST_MALFORMED: { status: 400, reason: 'BadRequest', message: 'the request is not well-formed HTTP' },
-  REQUEST_TIMEOUT: { status: 408, reason: 'Timeout', message: 'the request did not arrive in time' },
-  NOT_FOUND: { status: 404, reason: 'NotFound', message: 'the gateway has nothing here' },
-  METHOD_REFUSED: { status: 405, reason: 'MethodNotAllowed', message: 'the method is not supported' },
-  UPGRADE_REFUSED: {
-    status: 400,
-    reason: 'BadRequest',
-    message: 'the upgrade request cannot be understood, so it cannot be recorded and is refused',
-  },
-  ACCESS_ENDED: { status: 403, reason: 'Forbidden', message: 'the access to this cluster has ended' },
-  SESSION_LIMIT: {
-    status: 403,
-    reason: 'Forbidden',
-    message: 'the session has reached a limit of the gateway',
-  },
-  POLICY_REFUSED: { status: 403, reason: 'Forbidden', message: 'refused by policy' },
-  ACCESS_REVIEW_REFUSED: {
-    status: 403,
-    reason: 'Forbidden',
-    message: 'the cluster does not allow this to you',
-  },
-  ACCESS_REVIEW_FAILED: {
-    status: 503,
-    reason: 'ServiceUnavailable',
-    message: 'the API server could not be asked whether this is allowed',
-  },
-
-  // recording
-  RECORDING_REQUIRED: {
-    status: 403,
-    reason: 'Forbidden',
-    message: 'this session must be recorded, but no recorder accepted it',
-  },
-  RECORDER_UNAVAILABLE: {
-    status: 503,
-    reason: 'ServiceUnavailable',
-    message: 'no session recorder could be reached',
-  },
-  PORTAL_UNTRUSTED: {
-    status: 502,
-    reason: 'ServiceUnavailable',
-    message: 'the recorder does not take this gateway’s word for who is looking',
-  },
-  RECORDER_LOST: {
-    status: 503,
-    reason: 'ServiceUnavailable',
-    message: 'the session recorder was lost, and this session must be recorded',
-  },
-  OUTPUT_LOST: {
-    status: 500,
-    reason: 'InternalError',
-    message: 'output that waited on the disk of the gateway cannot be read back, and the session was ended',
-  },
-  SESSION_VIOLATED: {
-    status: 400,
-    reason: 'BadRequest',
-    message: 'the session was ended because its stream could not be understood',
-  },
-
-  // the recorder
-  UPLOAD_REFUSED: { status: 403, reason: 'Forbidden', message: 'the recorder does not accept this uploader' },
-  UPLOAD_MALFORMED: { status: 400, reason: 'BadRequest', message: 'the upload is not a session recording' },
-  UPLOAD_TOO_LARGE: {
-    status: 413,
-    reason: 'RequestEntityTooLarge',
-    message: 'the upload exceeds a limit of the recorder',
-  },
-  SEARCH_UNAVAILABLE: {
-    status: 503,
-    reason: 'ServiceUnavailable',
-    message: 'the search index cannot answer',
-  },
-  SEARCH_BUSY: {
-    status: 429,
-    reason: 'TooManyRequests',
-    message: 'too many searches at a time; try again in a moment',
-  },
-  UPLOAD_CONFLICT: {
-    status: 409,
-    reason: 'Conflict',
-    message: 'the upload does not continue a session that the recorder has',
-  },
-  STORE_FULL: {
-    status: 507,
-    reason: 'ServiceUnavailable',
-    message: 'the recorder has no room for another session',
-  },
-  ARCHIVE_DAMAGED: {
-    status: 500,
-    reason: 'InternalError',
-    message: 'a stored recording is a damaged archive',
-  },
-  STORE_FAILED: {
-    status: 500,
-    reason: 'InternalError',
-    message: 'the recorder could not store what it received',
-  },
-  RECORDER_BUSY: { status: 503, reason: 'ServiceUnavailable', message: 'the recorder is at its limit' },
-  VIEW_REFUSED: { status: 403, reason: 'Forbidden', message: 'the recorder shows you nothing' },
-  RECORDING_UNKNOWN: { status: 404, reason: 'NotFound', message: 'there is no such recording' },
-  PLAY_INDEX_UNAVAILABLE: {
-    status: 404,
-    reason: 'NotFound',
-    message: 'the recording can only be played from its beginning',
-  },
-  HOST_REFUSED: {
-    status: 421,
-    reason: 'BadRequest',
-    message: 'the recorder does not answer under this host name',
-  },
-
-  // upstream
-  UPSTREAM_UNAVAILABLE: {
-    status: 502,
-    reason: 'ServiceUnavailable',
-    message: 'the Kubernetes API server cannot be reached',
-  },
-  UPSTREAM_BROKEN: {
-    status: 502,
-    reason: 'InternalError',
-    message: 'the Kubernetes API server gave an answer that cannot be relayed',
-  },
-  OVERLOADED: { status: 429, reason: 'TooManyRequests', message: 'too many requests are in flight' },
-  WORKER_FAILED: {
-    status: 500,
-    reason: 'InternalError',
-    message: 'a worker process could not be started',
-  },
-  SHUTTING_DOWN: { status: 503, reason: 'ServiceUnavailable', message: 'the gateway is shutting down' },
-
-  // the operator
-  CONTROL_FAILED: {
-    status: 502,
-    reason: 'ServiceUnavailable',
-    message: 'the tailnet’s control server did not do what it was asked',
-  },
-  OBJECT_NOT_OURS: {
-    status: 409,
-    reason: 'Conflict',
-    message: 'an object that is needed belongs to somebody else',
-  },
-
-  // tools
-  AUDIT_LOG_UNUSABLE: {
-    status: 400,
-    reason: 'BadRequest',
-    message: 'the audit log cannot be used, so nothing is said about what it covers',
-  },
-  RECORDING_MALFORMED: { status: 500, reason: 'InternalError', message: 'the recording cannot be read' },
-  RECORDER_UNREACHABLE: { status: 503, reason: 'ServiceUnavailable', message: 'the recorder did not answer' },
-
-  // wire
-  WIRE_MALFORMED: { status: 400, reason: 'BadRequest', message: 'malformed bytes' },
-  WIRE_LIMIT: {
-    status: 413,
-    reason: 'RequestEntityTooLarge',
-    message: 'a limit of the wire format was exceeded',
-  },
-} as const satisfies Record<string, ErrorEntry>;
 
 /** What a code means to a client. `status` is an HTTP status, `reason` a `metav1.StatusReason`. */
 export interface ErrorEntry {
@@ -227,6 +12,119 @@ export interface ErrorEntry {
   readonly reason: string;
   readonly message: string;
 }
+
+/** The reason that Kubernetes gives with a status. */
+const REASONS = {
+  400: 'BadRequest',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'NotFound',
+  405: 'MethodNotAllowed',
+  408: 'Timeout',
+  409: 'Conflict',
+  413: 'RequestEntityTooLarge',
+  421: 'BadRequest',
+  429: 'TooManyRequests',
+  431: 'BadRequest',
+  500: 'InternalError',
+  502: 'ServiceUnavailable',
+  503: 'ServiceUnavailable',
+  507: 'ServiceUnavailable',
+} as const;
+
+function entry(status: keyof typeof REASONS, message: string, reason: string = REASONS[status]): ErrorEntry {
+  return { status, reason, message };
+}
+
+/** Everything that can go wrong, by its code. */
+export const ERROR_TABLE = {
+  INTERNAL: entry(500, 'internal error in tailcast'),
+  CONFIG_INVALID: entry(500, 'the configuration is not valid'),
+  USAGE: entry(400, 'wrong usage'),
+
+  // who is calling
+  IDENTITY_UNKNOWN: entry(401, 'tailscaled does not know who is behind this connection'),
+  IDENTITY_UNAVAILABLE: entry(503, 'tailscaled could not be asked who is calling'),
+  IDENTITY_MALFORMED: entry(401, 'tailscaled answered with an identity that cannot be used'),
+  GRANT_MALFORMED: entry(
+    403,
+    'a tailnet grant for this connection could not be understood, so nothing is allowed',
+  ),
+
+  // the tailnet itself
+  TAILNET_UNAVAILABLE: entry(503, 'tailscaled could not be asked'),
+  TAILNET_DIAL_FAILED: entry(502, 'an address could not be reached through the tailnet'),
+  CERTIFICATE_UNAVAILABLE: entry(503, 'there is no TLS certificate to serve with'),
+
+  // what is being asked
+  REQUEST_NOT_CANONICAL: entry(400, 'the request target is ambiguous and was refused'),
+  HEADER_REFUSED: entry(400, 'a request header was refused'),
+  HEADERS_TOO_LARGE: entry(431, 'the request has more or longer headers than are accepted'),
+  REQUEST_MALFORMED: entry(400, 'the request is not well-formed HTTP'),
+  REQUEST_TIMEOUT: entry(408, 'the request did not arrive in time'),
+  NOT_FOUND: entry(404, 'the gateway has nothing here'),
+  METHOD_REFUSED: entry(405, 'the method is not supported'),
+  UPGRADE_REFUSED: entry(
+    400,
+    'the upgrade request cannot be understood, so it cannot be recorded and is refused',
+  ),
+  ACCESS_ENDED: entry(403, 'the access to this cluster has ended'),
+  SESSION_LIMIT: entry(403, 'the session has reached a limit of the gateway'),
+  POLICY_REFUSED: entry(403, 'refused by policy'),
+  ACCESS_REVIEW_REFUSED: entry(403, 'the cluster does not allow this to you'),
+  ACCESS_REVIEW_FAILED: entry(503, 'the API server could not be asked whether this is allowed'),
+
+  // recording
+  RECORDING_REQUIRED: entry(403, 'this session must be recorded, but no recorder accepted it'),
+  RECORDER_UNAVAILABLE: entry(503, 'no session recorder could be reached'),
+  PORTAL_UNTRUSTED: entry(502, 'the recorder does not take this gateway’s word for who is looking'),
+  RECORDER_LOST: entry(503, 'the session recorder was lost, and this session must be recorded'),
+  OUTPUT_LOST: entry(
+    500,
+    'output that waited on the disk of the gateway cannot be read back, and the session was ended',
+  ),
+  SESSION_VIOLATED: entry(400, 'the session was ended because its stream could not be understood'),
+
+  // the recorder
+  UPLOAD_REFUSED: entry(403, 'the recorder does not accept this uploader'),
+  UPLOAD_MALFORMED: entry(400, 'the upload is not a session recording'),
+  UPLOAD_TOO_LARGE: entry(413, 'the upload exceeds a limit of the recorder'),
+  SEARCH_UNAVAILABLE: entry(503, 'the search index cannot answer'),
+  SEARCH_BUSY: entry(429, 'too many searches at a time; try again in a moment'),
+  UPLOAD_CONFLICT: entry(409, 'the upload does not continue a session that the recorder has'),
+  STORE_FULL: entry(507, 'the recorder has no room for another session'),
+  ARCHIVE_DAMAGED: entry(500, 'a stored recording is a damaged archive'),
+  STORE_FAILED: entry(500, 'the recorder could not store what it received'),
+  RECORDER_BUSY: entry(503, 'the recorder is at its limit'),
+  VIEW_REFUSED: entry(403, 'the recorder shows you nothing'),
+  RECORDING_UNKNOWN: entry(404, 'there is no such recording'),
+  PLAY_INDEX_UNAVAILABLE: entry(404, 'the recording can only be played from its beginning'),
+  HOST_REFUSED: entry(421, 'the recorder does not answer under this host name'),
+
+  // upstream
+  UPSTREAM_UNAVAILABLE: entry(502, 'the Kubernetes API server cannot be reached'),
+  UPSTREAM_BROKEN: entry(
+    502,
+    'the Kubernetes API server gave an answer that cannot be relayed',
+    'InternalError',
+  ),
+  OVERLOADED: entry(429, 'too many requests are in flight'),
+  WORKER_FAILED: entry(500, 'a worker process could not be started'),
+  SHUTTING_DOWN: entry(503, 'the gateway is shutting down'),
+
+  // the operator
+  CONTROL_FAILED: entry(502, 'the tailnet’s control server did not do what it was asked'),
+  OBJECT_NOT_OURS: entry(409, 'an object that is needed belongs to somebody else'),
+
+  // tools
+  AUDIT_LOG_UNUSABLE: entry(400, 'the audit log cannot be used, so nothing is said about what it covers'),
+  RECORDING_MALFORMED: entry(500, 'the recording cannot be read'),
+  RECORDER_UNREACHABLE: entry(503, 'the recorder did not answer'),
+
+  // wire
+  WIRE_MALFORMED: entry(400, 'malformed bytes'),
+  WIRE_LIMIT: entry(413, 'a limit of the wire format was exceeded'),
+};
 
 export type ErrorCode = keyof typeof ERROR_TABLE;
 
