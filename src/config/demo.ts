@@ -1,22 +1,15 @@
 import { logLevelSetting } from './role-settings.ts';
 import { setting, type SettingValues } from './settings.ts';
-import { listenAddress, loopback, optionalText } from './values.ts';
+import { listenAddress, loopback, optionalText, textSetting } from './values.ts';
 
 /** Everything `tailcast demo` (`npm start`) can be told. All listeners are on loopback. */
 export const DEMO_SETTINGS = {
-  kubeconfig: setting('use this real cluster instead of the embedded one', optionalText, undefined, '<file>'),
-  context: setting('context of that kubeconfig', optionalText, undefined, '<name>'),
-  listen: setting('address of the gateway', listenAddress, loopback(0), '<host:port>'),
-  recorderListen: setting(
-    'address of the recorder and its player',
-    listenAddress,
-    loopback(0),
-    '<host:port>',
-  ),
-  directory: setting(
+  kubeconfig: textSetting('use this real cluster instead of the embedded one', '<file>'),
+  context: textSetting('context of that kubeconfig', '<name>'),
+  listen: setting('address of the gateway', listenAddress, loopback(0)),
+  recorderListen: setting('address of the recorder and its player', listenAddress, loopback(0)),
+  directory: textSetting(
     'where recordings, certificate and kubeconfig are kept; default: the state directory',
-    optionalText,
-    undefined,
     '<directory>',
   ),
   login: setting('the identity everybody has in the demo', optionalText, 'demo@example.com', '<login>'),

@@ -1,187 +1,139 @@
 import { ARCHIVE_FORMATS } from './archive-formats.ts';
-import { logLevelSetting, opsListenSetting } from './role-settings.ts';
+import { logLevelSetting, opsListenSetting, SOCKET_SETTING } from './role-settings.ts';
 import { goneSetting, setting, type SettingValues } from './settings.ts';
 import {
   byteSize,
   flag,
   listenAddress,
+  listSetting,
   loopback,
   oneOf,
   optionalListenAddress,
-  optionalText,
-  textList,
+  textSetting,
   webAddress,
   wholeNumber,
 } from './values.ts';
 
 /** Everything `tailcast recorder` can be told. */
 export const RECORDER_SETTINGS = {
-  listen: setting(
-    'address that takes uploads and serves the player',
-    listenAddress,
-    loopback(8080),
-    '<host:port>',
-  ),
+  listen: setting('address that takes uploads and serves the player', listenAddress, loopback(8080)),
   readListen: setting(
     'address for viewers alone: player, API and live views; listen then takes uploads alone; off: listen serves both',
     optionalListenAddress,
     undefined,
-    '<host:port|off>',
   ),
-  store: setting(
+  store: textSetting(
     'where recordings are kept: a directory, or s3://bucket or s3://bucket/prefix',
-    optionalText,
-    undefined,
     '<directory|s3://…>',
   ),
-  spool: setting(
+  spool: textSetting(
     'local directory for sessions that are not finished; default: beside the store (<store>.spool), needed with s3://',
-    optionalText,
-    undefined,
     '<directory>',
   ),
   archive: setting(
     'how recordings are kept: plain (asciicast, as other readers of the store expect), or zstd (compressed; ours read both)',
     oneOf(...ARCHIVE_FORMATS),
     'plain',
-    '<plain|zstd>',
   ),
-  s3Endpoint: setting('URL of the S3 store; default: that of AWS', webAddress, undefined, '<url>'),
-  s3Region: setting(
-    'region of the bucket; default: as the endpoint says',
-    optionalText,
-    undefined,
-    '<region>',
-  ),
+  s3Endpoint: setting('URL of the S3 store; default: that of AWS', webAddress, undefined),
+  s3Region: textSetting('region of the bucket; default: as the endpoint says', '<region>'),
   s3PathStyle: setting(
     'name the bucket in the path: auto does so wherever the store is not AWS',
     oneOf('auto', 'always', 'never'),
     'auto',
-    '<auto|always|never>',
   ),
-  s3Encryption: setting(
-    'encryption by the store',
-    oneOf('none', 'AES256', 'aws:kms'),
-    'none',
-    '<none|AES256|aws:kms>',
-  ),
-  s3KmsKey: setting('key for aws:kms; default: that of the bucket', optionalText, undefined, '<key>'),
+  s3Encryption: setting('encryption by the store', oneOf('none', 'AES256', 'aws:kms'), 'none'),
+  s3KmsKey: textSetting('key for aws:kms; default: that of the bucket', '<key>'),
   s3Checksums: setting(
     'how content is protected on its way; md5 or none for stores that do not know CRC-32',
     oneOf('crc32', 'md5', 'none'),
     'crc32',
-    '<crc32|md5|none>',
   ),
   s3RetentionDays: setting(
     'object lock: days for which nobody can remove a recording; 0 for none',
     wholeNumber(0, 36_500),
     0,
-    '<n>',
   ),
   s3RetentionMode: setting(
     'object lock: governance can be lifted by some, compliance by nobody',
     oneOf('governance', 'compliance'),
     'governance',
-    '<governance|compliance>',
   ),
   checkpointSeconds: setting(
     'with s3://: how late the bytes of open sessions are in the bucket',
     wholeNumber(1, 3600),
     10,
-    '<n>',
   ),
   leaseSeconds: setting(
     'with s3://: how long a recorder may be silent before another finishes its sessions',
     wholeNumber(20, 86_400),
     60,
-    '<n>',
   ),
-  ui: setting('serve the player', flag, true, '<true|false>'),
-  hosts: setting('host names the player may be opened under, besides loopback', textList, [], '<names>'),
+  ui: setting('serve the player', flag, true),
+  hosts: listSetting('host names the player may be opened under, besides loopback', '<names>'),
   identity: setting(
     'who says which node uploads: tailscaled, or loopback (this machine only)',
     oneOf('tailscale', 'loopback'),
     'tailscale',
-    '<tailscale|loopback>',
   ),
-  socket: setting(
-    'tailscaled’s LocalAPI socket',
-    optionalText,
-    '/var/run/tailscale/tailscaled.sock',
-    '<path>',
-  ),
-  uploaders: setting(
+  socket: SOCKET_SETTING,
+  uploaders: listSetting(
     'tags or stable node IDs that may upload; default: every node the tailnet policy lets in',
-    textList,
-    [],
     '<tags>',
   ),
-  viewers: setting(
+  viewers: listSetting(
     'who may see what: <who> or <who>=<what>, where who is *, a login or a tag, and what is namespace:…, user:… or tag:…; default: everybody everything',
-    textList,
-    [],
     '<rules>',
   ),
-  trustedGateways: setting(
+  trustedGateways: listSetting(
     'tags or stable node IDs of gateways whose portal (/-/recordings/) may show recordings to whom the gateway names; needs viewers',
-    textList,
-    [],
     '<tags>',
   ),
-  evidenceKey: setting(
+  evidenceKey: textSetting(
     'private key that signs recordings and log (Ed25519, PKCS#8 PEM), made if missing; default: one in the spool',
-    optionalText,
-    undefined,
     '<path>',
   ),
   search: setting(
     'keep an index in the spool, so that recordings are found by what they were and by what was on their screen',
     flag,
     false,
-    '<true|false>',
   ),
   searchText: setting(
     'with search: what of recordings is indexed besides their names: all that was on the screen, commands, or off',
     oneOf('off', 'commands', 'all'),
     'all',
-    '<off|commands|all>',
   ),
   eventLayout: setting(
     'how API request events are kept: a document per minute, or an object each as the reference does',
     oneOf('batch', 'reference'),
     'batch',
-    '<batch|reference>',
   ),
   retentionDays: setting(
     'days after which recordings and events are removed; 0 for never',
     wholeNumber(0, 36_500),
     0,
-    '<n>',
   ),
   maxStoreBytes: setting(
     'size of the store above which the oldest recordings are removed; 0 for no limit',
     byteSize(0, 1024 ** 5),
     0,
-    '<size>',
   ),
   resumeSeconds: setting(
     'how long a session whose upload was cut may be continued here',
     wholeNumber(1, 3600),
     60,
-    '<n>',
   ),
-  maxSessionBytes: setting('largest recording', byteSize(1024 ** 2, 1024 ** 4), 16 * 1024 ** 3, '<size>'),
+  maxSessionBytes: setting('largest recording', byteSize(1024 ** 2, 1024 ** 4), 16 * 1024 ** 3),
   earlyCollection: setting(
     'collect what is taken in leaves in memory before V8 would: less CPU and memory under bulk; false: for whoever measures or suspects it',
     flag,
     true,
-    '<true|false>',
   ),
   workers: goneSetting(
     'a recorder is one process: start two on the same --store, each with a --spool and a --listen of its own',
   ),
   opsListen: opsListenSetting(9003),
-  drainSeconds: setting('how long running uploads may go on after a stop', wholeNumber(0, 86_400), 10, '<n>'),
+  drainSeconds: setting('how long running uploads may go on after a stop', wholeNumber(0, 86_400), 10),
   logLevel: logLevelSetting('info'),
 };
 

@@ -1,6 +1,13 @@
 /** Settings that mean the same in several roles. */
 import { setting, type Setting } from './settings.ts';
-import { loopback, oneOf, optionalListenAddress, optionalText, type ListenAddress } from './values.ts';
+import {
+  loopback,
+  oneOf,
+  optionalListenAddress,
+  optionalText,
+  textSetting,
+  type ListenAddress,
+} from './values.ts';
 
 /** Levels in the order of noise; the logger in `observe/` knows the same ones. */
 export const LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug', 'trace'] as const;
@@ -8,28 +15,21 @@ type LogLevel = (typeof LOG_LEVELS)[number];
 
 /** The cluster that a role works for. */
 export const API_SERVER_SETTINGS = {
-  kubeconfig: setting(
-    'kubeconfig of the API server; default: in-cluster account',
-    optionalText,
-    undefined,
-    '<file>',
-  ),
-  context: setting(
-    'context of the kubeconfig; default: its current-context',
-    optionalText,
-    undefined,
-    '<name>',
-  ),
+  kubeconfig: textSetting('kubeconfig of the API server; default: in-cluster account', '<file>'),
+  context: textSetting('context of the kubeconfig; default: its current-context', '<name>'),
 };
+
+/** Whom a role asks about nodes and people. */
+export const SOCKET_SETTING = setting(
+  'tailscaled’s LocalAPI socket',
+  optionalText,
+  '/var/run/tailscale/tailscaled.sock',
+  '<path>',
+);
 
 /** @param port by default, on loopback */
 export function opsListenSetting(port: number): Setting<ListenAddress | undefined> {
-  return setting(
-    'address of /livez, /readyz and /metrics, or off',
-    optionalListenAddress,
-    loopback(port),
-    '<host:port|off>',
-  );
+  return setting('address of /livez, /readyz and /metrics, or off', optionalListenAddress, loopback(port));
 }
 
 export function logLevelSetting(fallback: LogLevel): Setting<LogLevel> {

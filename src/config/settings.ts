@@ -7,14 +7,18 @@
 import { TailcastError } from '../errors.ts';
 
 /** Turns one raw value into a typed one. Throws an `Error` whose message says what is expected. */
-export type ParseValue<T> = (raw: unknown) => T;
+export interface ParseValue<T> {
+  (raw: unknown): T;
+  /** How help shows such a value, e.g. `<host:port>`; what has none is a switch. */
+  readonly placeholder?: string;
+}
 
 export interface Setting<T> {
   readonly description: string;
   readonly parse: ParseValue<T>;
   /** What holds when nobody says anything. Shown in `--help` and `docs/config.md`. */
   readonly fallback: T;
-  /** How the value is shown in help, e.g. `<host:port>`; a flag without one is a switch. */
+  /** That of `parse`, or one that says more. */
   readonly placeholder: string | undefined;
   /** There was one of this name; it is shown nowhere. */
   readonly isGone?: true;
@@ -30,7 +34,7 @@ export function setting<T>(
   description: string,
   parse: ParseValue<T>,
   fallback: NoInfer<T>,
-  placeholder?: string,
+  placeholder = parse.placeholder,
 ): Setting<T> {
   return { description, parse, fallback, placeholder };
 }

@@ -1,11 +1,26 @@
 /** Parsers for single setting values. Each takes what a file (typed YAML) or the environment (text) holds. */
 import { availableParallelism } from 'node:os';
-import type { ParseValue } from './settings.ts';
+import { setting, type ParseValue, type Setting } from './settings.ts';
 
 export interface ListenAddress {
   /** Without brackets. */
   readonly host: string;
   readonly port: number;
+}
+
+/** `parse`, with what help shows in the place of such a value. */
+function shownAs<T>(placeholder: string, parse: ParseValue<T>): ParseValue<T> {
+  return Object.assign(parse, { placeholder });
+}
+
+/** A text that need not be given. */
+export function textSetting(description: string, placeholder: string): Setting<string | undefined> {
+  return setting(description, optionalText, undefined, placeholder);
+}
+
+/** A list of texts that may be empty. */
+export function listSetting(description: string, placeholder: string): Setting<readonly string[]> {
+  return setting(description, textList, [], placeholder);
 }
 
 /** What only this machine reaches. */
@@ -32,43 +47,48 @@ export const textList: ParseValue<readonly string[]> = (raw) => {
 };
 
 /** `true`/`false` in any of the usual spellings. */
-export const flag: ParseValue<boolean> = (raw) => {
+export const flag: ParseValue<boolean> = shownAs('<true|false>', (raw) => {
   if (typeof raw === 'boolean') return raw;
   const word = typeof raw === 'string' ? raw.toLowerCase() : '';
   if (['true', 'yes', 'on', '1'].includes(word)) return true;
   if (['false', 'no', 'off', '0'].includes(word)) return false;
   throw new Error(`true or false is expected, not ${shown(raw)}`);
-};
+});
+
+/** The same of a switch, whose name alone says yes. */
+export const bareFlag: ParseValue<boolean> = (raw) => flag(raw);
 
 /** One of a fixed set of words. */
 export function oneOf<const Words extends readonly string[]>(...words: Words): ParseValue<Words[number]> {
-  return (raw) => {
+  return shownAs(`<${words.join('|')}>`, (raw) => {
     const found = words.find((word) => word === raw);
     if (found === undefined) throw new Error(`one of ${words.join(', ')} is expected, not ${shown(raw)}`);
     return found;
-  };
+  });
 }
 
 /** A whole number within bounds, both included. */
 export function wholeNumber(minimum: number, maximum: number): ParseValue<number> {
-  return (raw) => {
+  return shownAs('<n>', (raw) => {
     const value = typeof raw === 'string' && /^-?\d+$/.test(raw) ? Number(raw) : raw;
     if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < minimum || value > maximum) {
       throw new Error(`a whole number from ${minimum} to ${maximum} is expected, not ${shown(raw)}`);
     }
     return value;
-  };
+  });
 }
 
 /** A number of worker processes; `auto` is one for each CPU that this process may use. */
-export const workerCount: ParseValue<number> = (raw) =>
-  raw === 'auto' ? availableParallelism() : wholeNumber(1, MAX_WORKERS)(raw);
+export const workerCount: ParseValue<number> = shownAs('<n|auto>', (raw) =>
+  raw === 'auto' ? availableParallelism() : wholeNumber(1, MAX_WORKERS)(raw),
+);
 
 const MAX_WORKERS = 64;
 
 /** The same as `parse`, or undefined for `auto`. */
 export function orAuto<Value>(parse: ParseValue<Value>): ParseValue<Value | undefined> {
-  return (raw) => (raw === 'auto' || raw === undefined ? undefined : parse(raw));
+  const placeholder = parse.placeholder?.replace('>', '|auto>') ?? '<auto>';
+  return shownAs(placeholder, (raw) => (raw === 'auto' || raw === undefined ? undefined : parse(raw)));
 }
 
 /** A positive number, e.g. a speed factor. */
@@ -84,7 +104,7 @@ export function positiveNumber(maximum: number): ParseValue<number> {
 
 /** A number of bytes: `8388608`, `8MiB`, `512KiB`. */
 export function byteSize(minimum: number, maximum: number): ParseValue<number> {
-  return (raw) => {
+  return shownAs('<size>', (raw) => {
     const match = /^(\d+)\s*(B|KiB|MiB|GiB|TiB)?$/.exec(
       typeof raw === 'number' ? String(raw) : typeof raw === 'string' ? raw : '',
     );
@@ -93,7 +113,7 @@ export function byteSize(minimum: number, maximum: number): ParseValue<number> {
       throw new Error(`a size such as 8MiB is expected (${minimum} to ${maximum} bytes), not ${shown(raw)}`);
     }
     return value;
-  };
+  });
 }
 
 function unitFactor(unit: string): number {
@@ -101,7 +121,7 @@ function unitFactor(unit: string): number {
 }
 
 /** `host:port`, `[::1]:port` or `:port` (all addresses). Port 0 lets the system choose. */
-export const listenAddress: ParseValue<ListenAddress> = (raw) => {
+export const listenAddress: ParseValue<ListenAddress> = shownAs('<host:port>', (raw) => {
   const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s]*)):(\d{1,5})$/.exec(typeof raw === 'string' ? raw : '');
   const port = Number(match?.[3]);
   if (match === null || port > 65_535) {
@@ -109,24 +129,26 @@ export const listenAddress: ParseValue<ListenAddress> = (raw) => {
   }
   const host = match[1] ?? match[2] ?? '';
   return { host: host === '' ? '::' : host, port };
-};
+});
 
 /** The same, or undefined for `off`. */
-export const optionalListenAddress: ParseValue<ListenAddress | undefined> = (raw) =>
-  raw === 'off' || raw === false ? undefined : listenAddress(raw);
+export const optionalListenAddress: ParseValue<ListenAddress | undefined> = shownAs(
+  '<host:port|off>',
+  (raw) => (raw === 'off' || raw === false ? undefined : listenAddress(raw)),
+);
 
 /** An `http:` or `https:` URL. */
-export const webAddress: ParseValue<URL | undefined> = (raw) => {
+export const webAddress: ParseValue<URL | undefined> = shownAs('<url>', (raw) => {
   if (raw === '' || raw === undefined) return undefined;
   const url = typeof raw === 'string' && URL.canParse(raw) ? new URL(raw) : undefined;
   if (url === undefined || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
     throw new Error(`an http:// or https:// address is expected, not ${shown(raw)}`);
   }
   return url;
-};
+});
 
 /** Origins of web pages, as browsers write them: `https://host` or `https://host:port`, a list or comma separated. */
-export const originList: ParseValue<readonly string[]> = (raw) =>
+export const originList: ParseValue<readonly string[]> = shownAs('<origins>', (raw) =>
   textList(raw).map((item) => {
     const url = URL.canParse(item) ? new URL(item) : undefined;
     const isWeb = url?.protocol === 'https:' || url?.protocol === 'http:';
@@ -134,7 +156,8 @@ export const originList: ParseValue<readonly string[]> = (raw) =>
       throw new Error(`an origin such as https://dashboard.example.com is expected, not ${shown(item)}`);
     }
     return url.origin;
-  });
+  }),
+);
 
 /** Shows a wrong value without flooding the terminal. */
 function shown(raw: unknown): string {
