@@ -153,7 +153,7 @@ function metricsPage(): string {
   createRecorderMetrics(recorder, () => IDLE);
   const { registry: operator } = createOperatorMetrics();
   const gateway = createMetrics().registry;
-  for (const registry of [recorder, operator, gateway]) createExceptionCounter([registry]);
+  for (const registry of [recorder, operator, gateway]) createExceptionCounter(registry);
   return [
     '# Metrics\n',
     NOTICE,

@@ -6,9 +6,10 @@
  * Here it is not known: carrying it along every promise and timer (`AsyncLocalStorage`) would be paid for by each request,
  * for the sake of what must not happen. The stack says where it was.
  */
-import { Counter, type Registry } from 'prom-client';
+import type { Counter, Registry } from 'prom-client';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from './logger.ts';
+import { createMakers } from './metric-makers.ts';
 
 export interface LastResort {
   /** Aborts when the process is to drain: at `stop`, or because of an exception. */
@@ -29,7 +30,7 @@ export function openLastResort(options: {
 }): LastResort {
   const { log, stop, registry, onFailure } = options;
   const failed = new AbortController();
-  const counter = registry === undefined ? undefined : createExceptionCounter([registry]);
+  const counter = registry === undefined ? undefined : createExceptionCounter(registry);
   let first: { readonly thrown: unknown } | undefined;
   const onException = (thrown: unknown, origin: string): void => {
     counter?.inc();
@@ -57,10 +58,9 @@ export function openLastResort(options: {
   };
 }
 
-export function createExceptionCounter(registers: Registry[]): Counter {
-  return new Counter({
-    name: 'tailcast_unexpected_exceptions_total',
-    help: 'Exceptions that reached the top of the process, which then drains and ends.',
-    registers,
-  });
+export function createExceptionCounter(registry: Registry): Counter {
+  return createMakers(registry).counter(
+    'tailcast_unexpected_exceptions_total',
+    'Exceptions that reached the top of the process, which then drains and ends.',
+  );
 }

@@ -4,6 +4,7 @@
  * client chose.
  */
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client';
+import { createMakers, type MetricMakers } from './metric-makers.ts';
 
 /** How a request came in. */
 export type Protocol = 'h1' | 'h2' | 'upgrade';
@@ -24,210 +25,137 @@ export interface RequestCount {
   readonly responseBytes: number;
 }
 
-/** The metrics of one gateway process. */
-export interface Metrics {
-  readonly registry: Registry;
-  requestStarted(): void;
-  requestFinished(count: RequestCount): void;
-  readonly sessionsActive: Gauge;
-  readonly sessions: Counter<'outcome'>;
-  readonly unrecordedSessions: Counter;
-  readonly recordingGaps: Counter;
-  readonly recorderLosses: Counter<'mode'>;
-  /** Ends of recordings that wait for a recorder after their session, and their bytes. */
-  readonly lateWaiting: Gauge;
-  readonly lateBytesWaiting: Gauge;
-  readonly late: Counter<'outcome'>;
-  readonly lateBytes: Counter<'outcome'>;
-  /** What could not be kept on disk until it is acknowledged, by the reason: `room` or `disk`. */
-  readonly journalRefusals: Counter<'reason'>;
-  /** On disk: bytes of all sessions, ends that are to be delivered, and what cannot be read. */
-  readonly journalBytes: Gauge;
-  readonly journalsLeft: Gauge;
-  readonly journalsUnreadable: Gauge;
-  /** Sessions whose API server had to wait, and those whose file could not be written. */
-  readonly outputHeldUp: Counter;
-  readonly bufferFileLosses: Counter;
-  readonly violations: Counter;
-  readonly refusals: Counter<'code'>;
-  readonly apiEventFailures: Counter<'mode'>;
-  readonly upstreamFailures: Counter<'code'>;
-  readonly connections: Gauge<'alpn'>;
-  /** Registers a gauge whose value is asked for at scrape time. */
-  gauge(name: string, help: string, read: () => number): void;
+/** Of a gateway, or of the process over its workers. */
+export function endedSessions({ labelled }: MetricMakers): Counter<'outcome'> {
+  return labelled('tailcast_sessions_total', 'Interactive sessions that ended, by outcome.', 'outcome');
 }
 
-/** Of a gateway, or of the process over its workers. */
-export function endedSessions(registers: Registry[]): Counter<'outcome'> {
-  return new Counter({
-    name: 'tailcast_sessions_total',
-    help: 'Interactive sessions that ended, by outcome.',
-    labelNames: ['outcome'],
-    registers,
-  });
-}
+/** The metrics of one gateway process. */
+export type Metrics = ReturnType<typeof createMetrics>;
 
 /** Creates a registry of its own, so that two gateways in one process (tests) do not share counts. */
-export function createMetrics(options: { readonly processMetrics?: boolean } = {}): Metrics {
+export function createMetrics(options: { readonly processMetrics?: boolean } = {}) {
   const registry = new Registry();
-  const registers = [registry];
   if (options.processMetrics === true) {
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   }
-  const requests = createRequestMetrics(registers);
-  const failures = createFailureCounters(registers);
-  const late = createLateMetrics(registers);
+  const makers = createMakers(registry);
   return {
     registry,
-    ...requests,
-    ...failures,
-    ...late,
-    sessionsActive: new Gauge({
-      name: 'tailcast_sessions_active',
-      help: 'Interactive sessions now open.',
-      registers,
-    }),
-    sessions: endedSessions(registers),
-    unrecordedSessions: new Counter({
-      name: 'tailcast_sessions_unrecorded_total',
-      help: 'Sessions that should have been recorded but ran without a recorder.',
-      registers,
-    }),
-    recordingGaps: new Counter({
-      name: 'tailcast_recording_gaps_total',
-      help: 'Gaps in recordings of sessions that went on.',
-      registers,
-    }),
-    recorderLosses: new Counter({
-      name: 'tailcast_recorder_lost_total',
-      help: 'Recorders lost in mid-session, by recording mode.',
-      labelNames: ['mode'],
-      registers,
-    }),
-    outputHeldUp: new Counter({
-      name: 'tailcast_output_held_up_total',
-      help: 'Sessions whose API server had to wait because the buffer for their output held all it may.',
-      registers,
-    }),
-    bufferFileLosses: new Counter({
-      name: 'tailcast_output_file_failures_total',
-      help: 'Sessions whose file for waiting output could not be written.',
-      registers,
-    }),
-    violations: new Counter({
-      name: 'tailcast_sessions_violated_total',
-      help: 'Sessions ended because their stream could not be understood.',
-      registers,
-    }),
+    ...createRequestMetrics([registry]),
+    ...createFailureCounters(makers),
+    ...createLateMetrics(makers),
+    ...createSessionMetrics(makers),
     connections: new Gauge({
       name: 'tailcast_client_connections',
       help: 'Client connections now open, by protocol.',
       labelNames: ['alpn'],
-      registers,
+      registers: [registry],
     }),
-    gauge(name, help, read) {
-      const gauge: Gauge = new Gauge({ name, help, registers, collect: () => gauge.set(read()) });
+    /** Registers a gauge whose value is asked for at scrape time. */
+    gauge(name: string, help: string, read: () => number): void {
+      makers.gauge(name, help, read);
     },
   };
 }
 
-/** With the series that alerts look at from the start: an increase from nothing to 1 is none to Prometheus. */
-function createFailureCounters(
-  registers: Registry[],
-): Pick<Metrics, 'refusals' | 'apiEventFailures' | 'upstreamFailures'> {
-  const counters = {
-    refusals: new Counter({
-      name: 'tailcast_refusals_total',
-      help: 'Requests the gateway refused, by error code.',
-      labelNames: ['code'],
-      registers,
-    }),
-    apiEventFailures: new Counter({
-      name: 'tailcast_api_event_failures_total',
-      help: 'API request events no recorder accepted, by recording mode.',
-      labelNames: ['mode'],
-      registers,
-    }),
-    upstreamFailures: new Counter({
-      name: 'tailcast_upstream_failures_total',
-      help: 'Exchanges with the API server that failed, by error code.',
-      labelNames: ['code'],
-      registers,
-    }),
+function createSessionMetrics(makers: MetricMakers) {
+  const { counter, labelled, gauge } = makers;
+  return {
+    sessionsActive: gauge('tailcast_sessions_active', 'Interactive sessions now open.'),
+    sessions: endedSessions(makers),
+    unrecordedSessions: counter(
+      'tailcast_sessions_unrecorded_total',
+      'Sessions that should have been recorded but ran without a recorder.',
+    ),
+    recordingGaps: counter('tailcast_recording_gaps_total', 'Gaps in recordings of sessions that went on.'),
+    recorderLosses: labelled(
+      'tailcast_recorder_lost_total',
+      'Recorders lost in mid-session, by recording mode.',
+      'mode',
+    ),
+    outputHeldUp: counter(
+      'tailcast_output_held_up_total',
+      'Sessions whose API server had to wait because the buffer for their output held all it may.',
+    ),
+    bufferFileLosses: counter(
+      'tailcast_output_file_failures_total',
+      'Sessions whose file for waiting output could not be written.',
+    ),
+    violations: counter(
+      'tailcast_sessions_violated_total',
+      'Sessions ended because their stream could not be understood.',
+    ),
   };
-  for (const code of ['RECORDING_REQUIRED', 'RECORDER_LOST']) counters.refusals.inc({ code }, 0);
-  for (const mode of ['failOpen', 'failClosed']) counters.apiEventFailures.inc({ mode }, 0);
-  counters.upstreamFailures.inc({ code: 'UPSTREAM_UNAVAILABLE' }, 0);
-  return counters;
 }
 
-function createLateMetrics(
-  registers: Registry[],
-): Pick<
-  Metrics,
-  | 'lateWaiting'
-  | 'lateBytesWaiting'
-  | 'late'
-  | 'lateBytes'
-  | 'journalRefusals'
-  | 'journalBytes'
-  | 'journalsLeft'
-  | 'journalsUnreadable'
-> {
-  const metrics = {
-    lateWaiting: new Gauge({
-      name: 'tailcast_late_recordings_waiting',
-      help: 'Sessions that are over and the end of whose recording waits for a recorder.',
-      registers,
-    }),
-    lateBytesWaiting: new Gauge({
-      name: 'tailcast_late_bytes_waiting',
-      help: 'Bytes of recordings that wait for a recorder after their session.',
-      registers,
-    }),
-    late: new Counter({
-      name: 'tailcast_late_recordings_total',
-      help: 'Ends of recordings whose recorder was lost for good, by what became of them: delivered or dropped.',
-      labelNames: ['outcome'],
-      registers,
-    }),
-    lateBytes: new Counter({
-      name: 'tailcast_late_bytes_total',
-      help: 'Bytes of these ends, by what became of them.',
-      labelNames: ['outcome'],
-      registers,
-    }),
-    journalBytes: new Gauge({
-      name: 'tailcast_journal_bytes',
-      help: 'Bytes on disk that no recorder had acknowledged when they were written.',
-      registers,
-    }),
-    journalsLeft: new Gauge({
-      name: 'tailcast_journal_recordings_left',
-      help: 'Sessions that are over and the end of whose recording is on disk, those found at the start included.',
-      registers,
-    }),
-    journalsUnreadable: new Gauge({
-      name: 'tailcast_journal_unreadable',
-      help: 'Files of such ends that cannot be read, and folders of gateways with another key.',
-      registers,
-    }),
-    journalRefusals: new Counter({
-      name: 'tailcast_journal_refusals_total',
-      help: 'Output that could not be kept on disk until it is acknowledged, by reason (room, disk): its sessions waited for the recorder.',
-      labelNames: ['reason'],
-      registers,
-    }),
+function createFailureCounters({ labelled }: MetricMakers) {
+  return {
+    refusals: labelled('tailcast_refusals_total', 'Requests the gateway refused, by error code.', 'code', [
+      'RECORDING_REQUIRED',
+      'RECORDER_LOST',
+    ]),
+    apiEventFailures: labelled(
+      'tailcast_api_event_failures_total',
+      'API request events no recorder accepted, by recording mode.',
+      'mode',
+      ['failOpen', 'failClosed'],
+    ),
+    upstreamFailures: labelled(
+      'tailcast_upstream_failures_total',
+      'Exchanges with the API server that failed, by error code.',
+      'code',
+      ['UPSTREAM_UNAVAILABLE'],
+    ),
   };
-  for (const outcome of ['delivered', 'dropped']) {
-    metrics.late.inc({ outcome }, 0);
-    metrics.lateBytes.inc({ outcome }, 0);
-  }
-  for (const reason of ['room', 'disk']) metrics.journalRefusals.inc({ reason }, 0);
-  return metrics;
 }
 
-function createRequestMetrics(registers: Registry[]): Pick<Metrics, 'requestStarted' | 'requestFinished'> {
+/** Of ends of recordings that wait for a recorder after their session, in memory and on disk. */
+function createLateMetrics({ labelled, gauge }: MetricMakers) {
+  const outcomes = ['delivered', 'dropped'];
+  return {
+    lateWaiting: gauge(
+      'tailcast_late_recordings_waiting',
+      'Sessions that are over and the end of whose recording waits for a recorder.',
+    ),
+    lateBytesWaiting: gauge(
+      'tailcast_late_bytes_waiting',
+      'Bytes of recordings that wait for a recorder after their session.',
+    ),
+    late: labelled(
+      'tailcast_late_recordings_total',
+      'Ends of recordings whose recorder was lost for good, by what became of them: delivered or dropped.',
+      'outcome',
+      outcomes,
+    ),
+    lateBytes: labelled(
+      'tailcast_late_bytes_total',
+      'Bytes of these ends, by what became of them.',
+      'outcome',
+      outcomes,
+    ),
+    journalBytes: gauge(
+      'tailcast_journal_bytes',
+      'Bytes on disk that no recorder had acknowledged when they were written.',
+    ),
+    journalsLeft: gauge(
+      'tailcast_journal_recordings_left',
+      'Sessions that are over and the end of whose recording is on disk, those found at the start included.',
+    ),
+    journalsUnreadable: gauge(
+      'tailcast_journal_unreadable',
+      'Files of such ends that cannot be read, and folders of gateways with another key.',
+    ),
+    journalRefusals: labelled(
+      'tailcast_journal_refusals_total',
+      'Output that could not be kept on disk until it is acknowledged, by reason (room, disk): its sessions waited for the recorder.',
+      'reason',
+      ['room', 'disk'],
+    ),
+  };
+}
+
+function createRequestMetrics(registers: Registry[]) {
   const cells = new Float64Array(PROTOCOLS.length * STATUS_CELLS);
   const total = new Counter({
     name: 'tailcast_requests_total',
@@ -275,10 +203,10 @@ function createRequestMetrics(registers: Registry[]): Pick<Metrics, 'requestStar
     },
   });
   return {
-    requestStarted() {
+    requestStarted(): void {
       inFlight += 1;
     },
-    requestFinished(count) {
+    requestFinished(count: RequestCount): void {
       inFlight -= 1;
       bytes.request += count.requestBytes;
       bytes.response += count.responseBytes;

@@ -1,5 +1,6 @@
 /** What only the primary counts. Its sessions are added to those that the workers count under the same name. */
-import { Counter, Gauge, Registry } from 'prom-client';
+import { Gauge, Registry, type Counter } from 'prom-client';
+import { createMakers } from '../observe/metric-makers.ts';
 import { endedSessions } from '../observe/metrics.ts';
 import type { Worker } from './supervisor.ts';
 
@@ -11,12 +12,12 @@ export function createPrimaryMetrics(workers: () => readonly Pick<Worker, 'state
   readonly sessions: Counter<'outcome'>;
 } {
   const registry = new Registry();
-  const registers = [registry];
+  const makers = createMakers(registry);
   const states = new Gauge({
     name: 'tailcast_workers',
     help: 'Worker processes, by state.',
     labelNames: ['state'],
-    registers,
+    registers: [registry],
     collect() {
       const all = workers();
       for (const state of ['starting', 'ready', 'stopping'] as const) {
@@ -24,25 +25,20 @@ export function createPrimaryMetrics(workers: () => readonly Pick<Worker, 'state
       }
     },
   });
-  const resident: Gauge = new Gauge({
-    name: 'tailcast_primary_resident_memory_bytes',
-    help: 'Memory of the process over the workers.',
-    registers,
-    collect: () => resident.set(process.memoryUsage.rss()),
-  });
+  makers.gauge('tailcast_primary_resident_memory_bytes', 'Memory of the process over the workers.', () =>
+    process.memoryUsage.rss(),
+  );
   return {
     registry,
-    ends: new Counter({
-      name: 'tailcast_worker_ends_total',
-      help: 'Worker processes that ended; wanted: they had been told to.',
-      labelNames: ['wanted'],
-      registers,
-    }),
-    lostSessions: new Counter({
-      name: 'tailcast_sessions_lost_total',
-      help: 'Interactive sessions that ended with their worker process.',
-      registers,
-    }),
-    sessions: endedSessions(registers),
+    ends: makers.labelled(
+      'tailcast_worker_ends_total',
+      'Worker processes that ended; wanted: they had been told to.',
+      'wanted',
+    ),
+    lostSessions: makers.counter(
+      'tailcast_sessions_lost_total',
+      'Interactive sessions that ended with their worker process.',
+    ),
+    sessions: endedSessions(makers),
   };
 }

@@ -1,5 +1,6 @@
 /** What the recorder counts. Labels are codes and states of ours, never anything an uploader chose. */
-import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { Gauge, Registry } from 'prom-client';
+import { createMakers, type MetricMakers } from '../../observe/metric-makers.ts';
 import type { UploadMeter } from './upload-session.ts';
 
 /** What is asked for at scrape time. */
@@ -31,42 +32,17 @@ export function createRecorderMetrics(
   registry: Registry = new Registry(),
   status: () => RecorderStatus,
 ): RecorderMetrics {
-  const registers = [registry];
-  addGauges(registers, status);
-  const makers = createMakers(registers);
+  const makers = createMakers(registry);
+  addGauges(registry, makers, status);
   return {
     ...createUploadMetrics(makers),
-    ...createStoreMetrics(makers, registers),
-    connections: createConnectionGauge(registers),
-  };
-}
-
-interface Makers {
-  readonly counter: (name: string, help: string) => Counter;
-  /** `known` values are there from the start: an increase from nothing to 1 is none to Prometheus. */
-  readonly labelled: <Label extends string>(
-    name: string,
-    help: string,
-    label: Label,
-    known: readonly string[],
-  ) => Counter<Label>;
-  readonly histogram: (name: string, help: string) => Histogram;
-}
-
-function createMakers(registers: Registry[]): Makers {
-  return {
-    counter: (name, help) => new Counter({ name, help, registers }),
-    labelled(name, help, label, known) {
-      const created = new Counter({ name, help, labelNames: [label], registers });
-      for (const value of known) created.labels(value).inc(0);
-      return created;
-    },
-    histogram: (name, help) => new Histogram({ name, help, buckets: DISK_BUCKETS, registers }),
+    ...createStoreMetrics(makers),
+    connections: createConnectionGauge(registry),
   };
 }
 
 /** What comes in. */
-function createUploadMetrics({ counter, labelled, histogram }: Makers) {
+function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
   return {
     receivedBytes: counter('tailcast_recorder_received_bytes_total', 'Bytes of session uploads received.'),
     durableBytes: counter(
@@ -76,11 +52,17 @@ function createUploadMetrics({ counter, labelled, histogram }: Makers) {
     ackLagSeconds: histogram(
       'tailcast_recorder_ack_lag_seconds',
       'Time from the receipt of a byte until it is durable, for the oldest byte of each commit of a session.',
+      DISK_BUCKETS,
     ),
-    fsyncSeconds: histogram('tailcast_recorder_fsync_seconds', 'Time of one fsync of one spool file.'),
+    fsyncSeconds: histogram(
+      'tailcast_recorder_fsync_seconds',
+      'Time of one fsync of one spool file.',
+      DISK_BUCKETS,
+    ),
     commitSeconds: histogram(
       'tailcast_recorder_commit_seconds',
       'Time to make the waiting bytes of all sessions durable.',
+      DISK_BUCKETS,
     ),
     recordings: labelled(
       'tailcast_recorder_recordings_total',
@@ -108,20 +90,19 @@ function createUploadMetrics({ counter, labelled, histogram }: Makers) {
 }
 
 /** Connections that are open, by listener. */
-function createConnectionGauge(registers: Registry[]): Gauge<'listener'> {
+function createConnectionGauge(registry: Registry): Gauge<'listener'> {
   const gauge = new Gauge({
     name: 'tailcast_recorder_connections',
     help: 'Open connections: of uploaders (and of viewers, unless they have a listener of their own), of viewers.',
     labelNames: ['listener'],
-    registers,
-    aggregator: 'sum',
+    registers: [registry],
   });
   for (const listener of ['upload', 'read']) gauge.set({ listener }, 0);
   return gauge;
 }
 
 /** What is kept. */
-function createStoreMetrics({ counter, labelled }: Makers, registers: Registry[]) {
+function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
   return {
     storedBytes: counter('tailcast_recorder_stored_bytes_total', 'Bytes of casts brought into the store.'),
     storeRetries: counter(
@@ -146,11 +127,7 @@ function createStoreMetrics({ counter, labelled }: Makers, registers: Registry[]
       'tailcast_recorder_retention_failures_total',
       'Times the retention policy could not be applied.',
     ),
-    overQuota: new Gauge({
-      name: 'tailcast_recorder_over_quota',
-      help: '1 while what is held is larger than the store may be.',
-      registers,
-    }),
+    overQuota: gauge('tailcast_recorder_over_quota', '1 while what is held is larger than the store may be.'),
     checkpointBytes: counter(
       'tailcast_recorder_checkpoint_bytes_total',
       'Bytes of open sessions copied to the shared bucket.',
@@ -163,28 +140,16 @@ function createStoreMetrics({ counter, labelled }: Makers, registers: Registry[]
   };
 }
 
-function addGauges(registers: Registry[], status: () => RecorderStatus): void {
+function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => RecorderStatus): void {
   new Gauge({
     name: 'tailcast_recorder_sessions',
     help: 'Sessions in the spool: open, cut (may be continued), storing (over, not in the store), unreadable.',
     labelNames: ['state'],
-    registers,
+    registers: [registry],
     collect() {
       for (const [state, count] of Object.entries(status().sessions)) this.set({ state }, count);
     },
   });
-  /** `aggregator`: what several processes have together. */
-  const gauge = (name: string, help: string, read: () => number, aggregator: 'sum' | 'max' = 'sum'): void => {
-    new Gauge({
-      name,
-      help,
-      registers,
-      aggregator,
-      collect() {
-        this.set(read());
-      },
-    });
-  };
   gauge(
     'tailcast_recorder_spool_bytes',
     'Durable bytes of the sessions in the spool.',
@@ -199,7 +164,6 @@ function addGauges(registers: Registry[], status: () => RecorderStatus): void {
     'tailcast_recorder_oldest_storing_seconds',
     'How long the session has waited for the store that has waited longest; 0 when none waits.',
     () => status().oldestStoringSeconds,
-    'max',
   );
   gauge(
     'tailcast_recorder_log_unpublished_entries',
