@@ -33,6 +33,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'With `--access-review` nothing passes that could not be asked about: see that the API server answers and that the user may create SelfSubjectAccessReviews (`system:basic-user`).',
   ARCHIVE_DAMAGED:
     'The stored object is not as it was written: look at the disk or the bucket, restore it from a copy, and check it with `tailcast verify`.',
+  ARCHIVE_SEALED:
+    'Give the key that it was sealed with in the file of `--seal-keys` (`TAILCAST_SEAL_KEYS`): keys that recordings were sealed with stay there as long as these do.',
   ACCESS_ENDED: 'The node, its owner or a grant is not what it was when this began: connect again.',
   SESSION_LIMIT:
     'The policy limits how long a session may last or be silent: connect again. See `docs/policy.md`.',

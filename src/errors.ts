@@ -94,6 +94,7 @@ export const ERROR_TABLE = {
   UPLOAD_CONFLICT: entry(409, 'the upload does not continue a session that the recorder has'),
   STORE_FULL: entry(507, 'the recorder has no room for another session'),
   ARCHIVE_DAMAGED: entry(500, 'a stored recording is a damaged archive'),
+  ARCHIVE_SEALED: entry(500, 'a stored recording is sealed with a key that is not given'),
   STORE_FAILED: entry(500, 'the recorder could not store what it received'),
   RECORDER_BUSY: entry(503, 'the recorder is at its limit'),
   VIEW_REFUSED: entry(403, 'the recorder shows you nothing'),

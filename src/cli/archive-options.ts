@@ -12,7 +12,7 @@ export function addArchiveOptions(command: Command): Command {
     )
     .option(
       '--store <directory|s3://…>',
-      'read a recorder’s directory or bucket instead; S3 as TAILCAST_S3_… says [TAILCAST_STORE]',
+      'read a recorder’s directory or bucket instead; S3 as TAILCAST_S3_… says, sealed recordings with TAILCAST_SEAL_KEYS [TAILCAST_STORE]',
       oneMore,
     );
 }

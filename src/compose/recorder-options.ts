@@ -9,6 +9,7 @@ import type { IdentifyUploader } from '../tsrecorder/serving/uploads.ts';
 import type { IdentifyViewer } from '../tsrecorder/serving/viewer-access.ts';
 import type { ViewRule } from '../tsrecorder/serving/viewing.ts';
 import type { ArchiveFormat } from '../tsrecorder/store/archive-store.ts';
+import type { SealKeys } from '../tsrecorder/store/seal-keys.ts';
 import type { Bucket } from '../tsrecorder/store/bucket.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 
@@ -56,6 +57,8 @@ export interface RecorderOptions {
   readonly registry?: Registry;
   /** How new recordings are kept. Default: plain. */
   readonly archive?: ArchiveFormat;
+  /** Open what is sealed, and seal it where `archive` says so. */
+  readonly sealKeys?: SealKeys;
   /** Another store than the directory, e.g. one that fails in a test. */
   readonly store?: RecordingStore;
 }

@@ -58,7 +58,7 @@ export async function createRecorder(given: RecorderOptions): Promise<Recorder> 
       : { directory: given.spoolDirectory, left: undefined };
   const options = settleOptions(given, place.directory);
   const { spoolDirectory } = options;
-  const store = createArchiveStore(inner, options.archive);
+  const store = createArchiveStore(inner, options.archive, given.sealKeys);
   const unlock = await takeSpool(spoolDirectory);
   try {
     const intake = await openIntake(options, store);

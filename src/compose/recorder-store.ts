@@ -6,6 +6,7 @@ import type { Logger } from '../observe/logger.ts';
 import type { RecorderOptions } from './recorder-options.ts';
 import { createArchiveStore } from '../tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
+import { loadSealKeys, type SealKeys } from '../tsrecorder/store/seal-keys.ts';
 import { createS3Store, S3_LISTING } from '../tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import type { S3Bucket } from '../tsrecorder/store/s3-bucket.ts';
@@ -17,6 +18,7 @@ export type StoreConfig = Pick<
   RecorderConfig,
   | 'store'
   | 'spool'
+  | 'sealKeys'
   | 's3Endpoint'
   | 's3Region'
   | 's3PathStyle'
@@ -99,16 +101,28 @@ export async function openStoreForTool(
   change = false,
 ): Promise<{ readonly store: RecordingStore; close(): void }> {
   const address = parseBucketAddress(config.store);
+  const keys = await openSealKeys(config);
   if (address === undefined) {
     const found = await stat(config.store).catch(() => undefined);
     if (found?.isDirectory() !== true) throw new TailcastError('USAGE', `${config.store} is not a directory`);
-    const store = createArchiveStore(await createDiskStore(config.store, { readOnly: !change }), 'plain');
+    const store = createArchiveStore(
+      await createDiskStore(config.store, { readOnly: !change }),
+      'plain',
+      keys,
+    );
     return { store, close: () => undefined };
   }
   const { bucket } = await openBucket(config, address);
   const inBucket = createS3Store({ ...S3_LISTING, bucket, nowMs: () => Date.now() });
-  const store = createArchiveStore(inBucket, 'plain');
+  const store = createArchiveStore(inBucket, 'plain', keys);
   return { store, close: () => bucket.close() };
+}
+
+/** @throws TailcastError `CONFIG_INVALID` naming file and line */
+export async function openSealKeys({
+  sealKeys,
+}: Pick<StoreConfig, 'sealKeys'>): Promise<SealKeys | undefined> {
+  return sealKeys === undefined ? undefined : loadSealKeys(sealKeys);
 }
 
 /** Why a bucket cannot be written to; `final`: only another configuration helps. */

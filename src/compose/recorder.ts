@@ -14,7 +14,7 @@ import { PLAYER_DIRECTORY } from './player-directory.ts';
 import { openIdentities } from './recorder-identities.ts';
 import type { RecorderOptions } from './recorder-options.ts';
 import { createRecorder, type Recorder } from './recorder-parts.ts';
-import { openStore } from './recorder-store.ts';
+import { openSealKeys, openStore } from './recorder-store.ts';
 
 const START_CHECK_MS = 5000;
 
@@ -74,6 +74,7 @@ export async function startRecorder(
       'trustedGateways needs viewers: whoever reaches such a gateway reaches the recordings, so say who may see what, or * for everybody';
     throw new TailcastError('CONFIG_INVALID', detail);
   }
+  const sealKeys = await openSealKeys(config);
   const store = await openStore(config, parts.log);
   const player = config.ui && existsSync(PLAYER_DIRECTORY) ? PLAYER_DIRECTORY : undefined;
   try {
@@ -81,6 +82,7 @@ export async function startRecorder(
       ...parts,
       listen: config.listen,
       archive: config.archive,
+      ...(sealKeys === undefined ? {} : { sealKeys }),
       ...(config.readListen === undefined ? {} : { readListen: config.readListen }),
       ...store.options,
       ...(player === undefined ? {} : { playerDirectory: player }),

@@ -31,9 +31,13 @@ export const RECORDER_SETTINGS = {
     '<directory>',
   ),
   archive: setting(
-    'how recordings are kept: plain (asciicast, as other readers of the store expect), or zstd (compressed; ours read both)',
+    'how recordings are kept: plain (asciicast, as other readers of the store expect), zstd (compressed; ours read all), or sealed (compressed and encrypted with --seal-keys)',
     oneOf(...ARCHIVE_FORMATS),
     'plain',
+  ),
+  sealKeys: textSetting(
+    'file with keys that recordings are sealed with, each 32 bytes in base64 on a line of its own; the first seals, all open',
+    '<file>',
   ),
   s3Endpoint: setting('URL of the S3 store; default: that of AWS', webAddress, undefined),
   s3Region: textSetting('region of the bucket; default: as the endpoint says', '<region>'),

@@ -53,7 +53,29 @@ const RELEASE: Runner = {
   why: 'the same script, for one kind of processor and into a folder of the test',
 };
 
+const SEALED = (contains: string): Runner => ({
+  path: 'test/tsrecorder/archives.test.ts',
+  contains,
+  why: 'the same in a directory of the test, and with a key that it makes itself',
+});
+
 export const LEDGER: readonly Shown[] = [
+  {
+    page: 'docs/storage.md',
+    command: 'umask 077; openssl rand -base64 32 > seal-keys',
+    runner: SEALED("bytes.toString('base64')"),
+  },
+  {
+    page: 'docs/storage.md',
+    command:
+      'tailcast recorder --store s3://recordings --spool /var/spool/tailcast --archive sealed --seal-keys seal-keys',
+    runner: SEALED("archive: 'sealed'"),
+  },
+  {
+    page: 'docs/storage.md',
+    command: 'TAILCAST_SEAL_KEYS=seal-keys tailcast verify s3://recordings --key recorder.pub',
+    runner: SEALED("['TAILCAST_SEAL_KEYS', keyFile(rig.directory)]"),
+  },
   { page: 'docs/releasing.md', command: 'npm run release -- --dry-run', runner: RELEASE },
   { page: 'README.md', command: 'npm start', runner: DEMO },
   { page: 'README.md', command: 'npm test', runner: SELF },

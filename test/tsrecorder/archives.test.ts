@@ -6,6 +6,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
 import { PassThrough } from 'node:stream';
 import { createArchiveStore } from '../../src/tsrecorder/store/archive-store.ts';
+import { createSealKeys } from '../../src/tsrecorder/store/seal-keys.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { createS3Store, S3_LISTING } from '../../src/tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../../src/tsrecorder/store/store.ts';
@@ -105,6 +106,45 @@ describe.each<[string, () => MemoryBucket | undefined]>([
       const [damage] = (await faultsOf(await open())).filter(({ code }) => code === 'archive-damaged');
       expect(damage).toMatchObject({ recording: id, message: expect.stringContaining(id) });
     }
+  });
+});
+
+describe('a recorder that seals', () => {
+  const bytes = randomBytes(32);
+  const keyFile = (folder: string): string => join(folder, '.seal-keys');
+
+  it('shows, follows and verifies its recordings as their bytes, and nobody does who has not the key', async () => {
+    rig = await createRig({ archive: 'sealed', sealKeys: createSealKeys([bytes]) });
+    await uploadWhole(rig.recorder, HEADER + LINES);
+    const [found] = await rig.list();
+    const { id, key, bytes: length } = found!;
+    expect(length).toBe(Buffer.byteLength(PLAIN));
+    const stored = await readFile(join(rig.directory, key));
+    expect(stored.subarray(0, 4).toString('hex')).toBe('522a4d18');
+    expect(stored.length).toBeLessThan(length / 3);
+    for (const options of [{}, { archive: 'plain' as const }]) {
+      expect(await castOf(rig, id)).toBe(PLAIN);
+      expect(await castOf(rig, id, { range: 'bytes=262140-262150' })).toBe(PLAIN.slice(262_140, 262_151));
+      rig = await rig.restart(options);
+    }
+    await rig.recorder.close();
+
+    await writeFile(keyFile(rig.directory), bytes.toString('base64'));
+    const verify = async (environment: ReadonlyMap<string, string>): Promise<[number, string]> => {
+      const [key] = await readdir(join(rig!.directory, '.evidence', 'keys'));
+      const stdout = new PassThrough();
+      const code = await runProgram(
+        ['verify', rig!.directory, '--key', join(rig!.directory, '.evidence', 'keys', key!)],
+        { stdout, stderr: new PassThrough(), environment, signal: new AbortController().signal },
+      );
+      return [code, String(stdout.read())];
+    };
+    const [code, text] = await verify(new Map([['TAILCAST_SEAL_KEYS', keyFile(rig.directory)]]));
+    expect(text).toContain('nothing is at fault');
+    expect(code).toBe(0);
+    const [unread, fault] = await verify(new Map());
+    expect(fault).toMatch(/recording-unreadable.*sealed with a key that is not given/);
+    expect(unread).toBe(1);
   });
 });
 

@@ -17,17 +17,20 @@ import {
   FOOTER_BYTES,
   FRAME_BYTES,
   indexBytes,
+  parseSeal,
   parseSeekTable,
+  SEAL_BYTES,
   type ArchivedFrame,
   type SeekTable,
 } from '../../wire/archive/seek-table.ts';
 import { removeFile, writeAll } from '../files/durable-files.ts';
 import { readFileRange, type ByteRange } from '../files/file-range.ts';
 import { recordingId, type RecordingKey } from './key.ts';
+import type { ArchiveCipher, SealKeys } from './seal-keys.ts';
 import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore, StoredRecording } from './store.ts';
 
-/** How new casts are kept. */
-export type ArchiveFormat = 'plain' | 'zstd';
+/** How new casts are kept; `sealed`: compressed, and encrypted. */
+export type ArchiveFormat = 'plain' | 'zstd' | 'sealed';
 
 /** Read at the end of an object: the index of all but the longest, and small casts as a whole. */
 const TAIL_BYTES = 64 * 1024;
@@ -50,14 +53,27 @@ interface Known {
   readonly stored: ObjectStat;
   /** Undefined: it is kept plain. */
   readonly table: SeekTable | undefined;
+  /** Of a sealed archive whose key is there. */
+  readonly cipher?: ArchiveCipher | undefined;
 }
 
-/** Reads archives and plain casts in `store`; new ones are kept in `format`. */
-export function createArchiveStore(store: RecordingStore, format: ArchiveFormat): RecordingStore {
+/**
+ * Reads archives and plain casts in `store`; new ones are kept in `format`.
+ * @param keys to open what is sealed, and to seal; without them what is sealed can be listed and removed, and has a size
+ * @throws TailcastError `CONFIG_INVALID` when there is nothing to seal with
+ */
+export function createArchiveStore(
+  store: RecordingStore,
+  format: ArchiveFormat,
+  keys?: SealKeys,
+): RecordingStore {
+  if (format === 'sealed' && keys === undefined) {
+    throw new TailcastError('CONFIG_INVALID', 'archive: sealed needs keys to seal with (--seal-keys)');
+  }
   const known = new KnownCasts();
 
   async function examine(key: RecordingKey, kind: ArchivedKind, stored: ObjectStat): Promise<Known> {
-    const found = { stored, table: await readTable(store, key, kind, stored.bytes) };
+    const found = { stored, ...(await readTable(store, keys, key, kind, stored.bytes)) };
     known.keep(key, kind, found);
     return found;
   }
@@ -66,26 +82,21 @@ export function createArchiveStore(store: RecordingStore, format: ArchiveFormat)
     ...store,
     async finish(upload) {
       known.forget(upload.key);
-      if (format === 'plain') return finishAgain(store, upload, upload);
-      const cast = await archiveFile(upload.castPath);
-      try {
-        const notes = upload.notesPath === undefined ? undefined : await archiveFile(upload.notesPath);
-        try {
-          const notesPath = notes?.path;
-          const notesBytes = notes?.bytes ?? 0;
-          await finishAgain(store, upload, {
+      if (format === 'plain') return finishAgain(store, keys, upload, upload);
+      const { key, castPath, notesPath } = upload;
+      const sealFor = (kind: ArchivedKind): NewSeal | undefined =>
+        format === 'sealed' ? keys?.seal(nameOf(key, kind)) : undefined;
+      await withArchive(castPath, sealFor('cast'), (cast) =>
+        withArchive(notesPath, sealFor('notes'), (notes) =>
+          finishAgain(store, keys, upload, {
             ...upload,
-            castPath: cast.path,
-            castBytes: cast.bytes,
-            notesPath,
-            notesBytes,
-          });
-        } finally {
-          if (notes !== undefined) await removeFile(notes.path);
-        }
-      } finally {
-        await removeFile(cast.path);
-      }
+            castPath: cast?.path ?? castPath,
+            castBytes: cast?.bytes ?? 0,
+            notesPath: notes?.path,
+            notesBytes: notes?.bytes ?? 0,
+          }),
+        ),
+      );
     },
     async list() {
       const listed = await store.list();
@@ -118,8 +129,11 @@ export function createArchiveStore(store: RecordingStore, format: ArchiveFormat)
         if (stored === undefined) throw new TailcastError('RECORDING_UNKNOWN');
         found = await examine(key, kind, stored);
       }
-      if (found.table === undefined) yield* store.read(key, kind, range);
-      else yield* readArchive(store, { key, kind, table: found.table }, range);
+      const { table, cipher } = found;
+      if (table === undefined) yield* store.read(key, kind, range);
+      else if (table.sealed !== undefined && cipher === undefined)
+        throw new TailcastError('ARCHIVE_SEALED', recordingId(key));
+      else yield* readArchive(store, { key, kind, table, cipher }, range);
     },
     async remove(key) {
       known.forget(key);
@@ -134,6 +148,7 @@ export function createArchiveStore(store: RecordingStore, format: ArchiveFormat)
  */
 async function finishAgain(
   store: RecordingStore,
+  keys: SealKeys | undefined,
   upload: FinishedUpload,
   stored: FinishedUpload,
 ): Promise<void> {
@@ -141,7 +156,7 @@ async function finishAgain(
     await store.finish(stored);
   } catch (error) {
     const isConflict = error instanceof TailcastError && error.code === 'UPLOAD_CONFLICT';
-    if (!isConflict || !(await isStored(createArchiveStore(store, 'plain'), upload))) throw error;
+    if (!isConflict || !(await isStored(createArchiveStore(store, 'plain', keys), upload))) throw error;
   }
 }
 
@@ -165,32 +180,54 @@ async function isStored(
   }
 }
 
-/** Writes the archive of a file beside it, durably. Whoever asked removes it. */
-async function archiveFile(path: string): Promise<{ readonly path: string; readonly bytes: number }> {
+type NewSeal = ReturnType<SealKeys['seal']>;
+
+interface ArchivedFile {
+  readonly path: string;
+  readonly bytes: number;
+}
+
+/** Writes the archive of a file beside it, durably, for as long as it is used. */
+async function withArchive(
+  path: string | undefined,
+  seal: NewSeal | undefined,
+  use: (archive: ArchivedFile | undefined) => Promise<void>,
+): Promise<void> {
+  if (path === undefined) return use(undefined);
   const archivePath = `${path}.${randomUUID()}.archive`;
   try {
-    return { path: archivePath, bytes: await writeArchive(path, archivePath) };
-  } catch (error) {
+    await use({ path: archivePath, bytes: await writeArchive(path, archivePath, seal) });
+  } finally {
     await removeFile(archivePath);
-    throw error;
   }
 }
 
 /** @returns its length */
-async function writeArchive(castPath: string, archivePath: string): Promise<number> {
+async function writeArchive(
+  castPath: string,
+  archivePath: string,
+  seal: NewSeal | undefined,
+): Promise<number> {
   const source = await open(castPath, 'r');
   try {
     const target = await open(archivePath, 'wx', 0o600);
     try {
       const frames: ArchivedFrame[] = [];
-      let bytes = 0;
+      const head = seal?.head ?? new Uint8Array(0);
+      await writeAll(target, [head]);
+      let bytes = head.length;
       for await (const plain of piecesOf(readFileRange(source, { start: 0, end: Infinity }))) {
-        const frame = await compress(plain, PARAMETERS);
+        const compressed = await compress(plain, PARAMETERS);
+        const frame = seal === undefined ? compressed : seal.cipher.seal(frames.length, compressed);
         frames.push({ compressed: frame.length, plain: plain.length });
         await writeAll(target, [frame]);
         bytes += frame.length;
       }
-      const index = encodeSeekTable(frames, crc32);
+      const index = encodeSeekTable(
+        frames,
+        crc32,
+        seal === undefined ? undefined : (table) => seal.cipher.tagOf(table),
+      );
       await writeAll(target, [index]);
       await target.datasync();
       return bytes + index.length;
@@ -221,26 +258,32 @@ async function* piecesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Buff
   if (filled > 0) yield piece.subarray(0, filled);
 }
 
-/** @returns undefined for what is kept plain. @throws TailcastError `ARCHIVE_DAMAGED` */
+/** @returns no table for what is kept plain. @throws TailcastError `ARCHIVE_DAMAGED` */
 async function readTable(
   store: RecordingStore,
+  keys: SealKeys | undefined,
   key: RecordingKey,
   kind: ArchivedKind,
   bytes: number,
-): Promise<SeekTable | undefined> {
+): Promise<Pick<Known, 'table' | 'cipher'>> {
   const readAt = async (start: number, end: number): Promise<Buffer> =>
     start >= end
       ? Buffer.alloc(0)
       : Buffer.concat(await Array.fromAsync(store.read(key, kind, { start, end })));
   const tailStart = Math.max(0, bytes - TAIL_BYTES);
   const tail = await readAt(tailStart, bytes);
-  const head = tailStart === 0 ? tail : await readAt(0, 4);
-  if (!claimsArchive(head.subarray(0, 4), tail)) return undefined;
+  const head = tailStart === 0 ? tail.subarray(0, SEAL_BYTES) : await readAt(0, SEAL_BYTES);
+  if (!claimsArchive(head.subarray(0, 4), tail)) return { table: undefined };
   return checked(key, async () => {
-    const length = indexBytes(tail.subarray(-FOOTER_BYTES));
+    const seal = parseSeal(head);
+    const isSealed = seal !== undefined;
+    const length = indexBytes(tail.subarray(-FOOTER_BYTES), isSealed);
     if (length > bytes) throw new ArchiveFormatError('its index is longer than itself');
     const index = length <= tail.length ? tail.subarray(-length) : await readAt(bytes - length, bytes);
-    return parseSeekTable(index, bytes, crc32);
+    const table = parseSeekTable(index, bytes, crc32, isSealed);
+    const cipher = isSealed ? keys?.open(seal, nameOf(key, kind)) : undefined;
+    if (table.sealed !== undefined) cipher?.check(table.sealed.table, table.sealed.tag);
+    return { table, cipher };
   });
 }
 
@@ -250,7 +293,13 @@ async function* readArchive(
     key,
     kind,
     table,
-  }: { readonly key: RecordingKey; readonly kind: ArchivedKind; readonly table: SeekTable },
+    cipher,
+  }: {
+    readonly key: RecordingKey;
+    readonly kind: ArchivedKind;
+    readonly table: SeekTable;
+    readonly cipher: ArchiveCipher | undefined;
+  },
   range: ByteRange = { start: 0, end: Infinity },
 ): AsyncGenerator<Uint8Array> {
   const { plainStarts, compressedStarts, frames } = table;
@@ -258,14 +307,15 @@ async function* readArchive(
   if (range.start >= end) return;
   const first = Math.floor(range.start / FRAME_BYTES);
   const last = Math.floor((end - 1) / FRAME_BYTES);
-  const stored = { start: compressedStarts[first] ?? 0, end: compressedStarts[last + 1] ?? 0 };
-  const reader = createExactReader(store.read(key, kind, stored));
+  const place = { start: compressedStarts[first] ?? 0, end: compressedStarts[last + 1] ?? 0 };
+  const reader = createExactReader(store.read(key, kind, place));
   try {
     for (let index = first; index <= last; index += 1) {
       const plainStart = plainStarts[index] ?? 0;
       const length = (plainStarts[index + 1] ?? 0) - plainStart;
       const plain = await checked(key, async () => {
-        const frame = await reader.read((compressedStarts[index + 1] ?? 0) - (compressedStarts[index] ?? 0));
+        const stored = await reader.read((compressedStarts[index + 1] ?? 0) - (compressedStarts[index] ?? 0));
+        const frame = cipher === undefined ? stored : cipher.open(index, stored);
         const content = await decompress(frame, { maxOutputLength: length });
         if (content.length !== length) throw new ArchiveFormatError(`frame ${index} is too short`);
         return content;

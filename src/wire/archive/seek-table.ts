@@ -10,6 +10,14 @@
  * ```
  *
  * The guard is in the table as well, as a frame without content, so that compressed sizes add up to where the table begins.
+ *
+ * A sealed archive is made of skippable frames, so it is nothing to `zstd -d`. Its table says how long its content is without a key:
+ *
+ * ```
+ * sealed     = seal  *(53 2A 4D 18  size  ciphertext(frame)  tag(16))  guard  table
+ * seal       = 52 2A 4D 18  size  "TCS1"  key id(16)  wrapped data key(60)       the first frame in the table, without content
+ * guard      = 51 2A 4D 18  18 00 00 00  "TCA2"  crc32(table)  tag of table(16)
+ * ```
  */
 
 /** Plain bytes of every frame but the last. */
@@ -24,11 +32,20 @@ const GUARD_MAGIC = [0x51, 0x2a, 0x4d, 0x18] as const;
 const TABLE_MAGIC = 0x18_4d_2a_5e;
 const SEEKABLE_MAGIC = 0x8f_92_ea_b1;
 const GUARD_NAME = 0x31_41_43_54; // "TCA1", little endian
+const SEALED_GUARD_NAME = 0x32_41_43_54; // "TCA2"
+const SEAL_MAGIC = [0x52, 0x2a, 0x4d, 0x18] as const;
+const SEAL_NAME = 0x31_53_43_54; // "TCS1"
+const SEALED_FRAME_MAGIC = [0x53, 0x2a, 0x4d, 0x18] as const;
 
 const HEADER_BYTES = 8;
 const ENTRY_BYTES = 8;
 export const FOOTER_BYTES = 9;
 const GUARD_BYTES = 16;
+export const TAG_BYTES = 16;
+const KEY_ID_BYTES = 16;
+/** Nonce, key and tag of AES-256-GCM. */
+const WRAPPED_KEY_BYTES = 60;
+export const SEAL_BYTES = HEADER_BYTES + 4 + KEY_ID_BYTES + WRAPPED_KEY_BYTES;
 
 export interface ArchivedFrame {
   readonly compressed: number;
@@ -38,6 +55,8 @@ export interface ArchivedFrame {
 /** Where every frame begins, compressed and plain; one entry more than there are frames, for the ends. */
 export interface SeekTable {
   readonly frames: number;
+  /** Of a sealed archive: the table as it was written, and its tag. */
+  readonly sealed?: { readonly table: Uint8Array; readonly tag: Uint8Array };
   readonly compressedStarts: readonly number[];
   readonly plainStarts: readonly number[];
 }
@@ -45,14 +64,21 @@ export interface SeekTable {
 /** Thrown for what is no archive of ours. */
 export class ArchiveFormatError extends Error {}
 
-/** What stands behind the frames: guard and table. `crc32` as in zlib. */
+/**
+ * What stands behind the frames: guard and table.
+ * @param crc32 as in zlib
+ * @param tagOf of a sealed archive: authenticates the table
+ */
 export function encodeSeekTable(
   frames: readonly ArchivedFrame[],
   crc32: (bytes: Uint8Array) => number,
+  tagOf?: (table: Uint8Array) => Uint8Array,
 ): Uint8Array {
-  const entries = [...frames, { compressed: GUARD_BYTES, plain: 0 }];
-  const bytes = new Uint8Array(GUARD_BYTES + tableBytes(entries.length));
-  const table = bytes.subarray(GUARD_BYTES);
+  const guardLength = guardBytes(tagOf !== undefined);
+  const seal = tagOf === undefined ? [] : [{ compressed: SEAL_BYTES, plain: 0 }];
+  const entries = [...seal, ...frames, { compressed: guardLength, plain: 0 }];
+  const bytes = new Uint8Array(guardLength + tableBytes(entries.length));
+  const table = bytes.subarray(guardLength);
   const view = new DataView(table.buffer, table.byteOffset, table.length);
   view.setUint32(0, TABLE_MAGIC, true);
   view.setUint32(4, table.length - HEADER_BYTES, true);
@@ -63,16 +89,73 @@ export function encodeSeekTable(
   view.setUint32(table.length - FOOTER_BYTES, entries.length, true);
   view.setUint32(table.length - 4, SEEKABLE_MAGIC, true);
   bytes.set(GUARD_MAGIC, 0);
-  const guard = new DataView(bytes.buffer, bytes.byteOffset, GUARD_BYTES);
-  guard.setUint32(4, 8, true);
-  guard.setUint32(8, GUARD_NAME, true);
+  const guard = new DataView(bytes.buffer, bytes.byteOffset, guardLength);
+  guard.setUint32(4, guardLength - HEADER_BYTES, true);
+  guard.setUint32(8, tagOf === undefined ? GUARD_NAME : SEALED_GUARD_NAME, true);
   guard.setUint32(12, crc32(table), true);
+  if (tagOf !== undefined) bytes.set(tagOf(table), GUARD_BYTES);
   return bytes;
+}
+
+/** What a sealed archive begins with: which key its data key is wrapped with, and the wrapped key. */
+export interface Seal {
+  readonly keyId: Uint8Array;
+  readonly wrappedKey: Uint8Array;
+}
+
+export function encodeSeal({ keyId, wrappedKey }: Seal): Uint8Array {
+  const bytes = new Uint8Array(SEAL_BYTES);
+  bytes.set(SEAL_MAGIC, 0);
+  const view = new DataView(bytes.buffer);
+  view.setUint32(4, SEAL_BYTES - HEADER_BYTES, true);
+  view.setUint32(8, SEAL_NAME, true);
+  bytes.set(keyId, HEADER_BYTES + 4);
+  bytes.set(wrappedKey, HEADER_BYTES + 4 + KEY_ID_BYTES);
+  return bytes;
+}
+
+/**
+ * @param head the first {@link SEAL_BYTES} of an archive, or all of a shorter one
+ * @returns undefined when the archive is not sealed
+ * @throws ArchiveFormatError when its seal is not as it was written
+ */
+export function parseSeal(head: Uint8Array): Seal | undefined {
+  if (!beginsWith(head, SEAL_MAGIC)) return undefined;
+  const view = new DataView(head.buffer, head.byteOffset, head.length);
+  const isSeal =
+    head.length === SEAL_BYTES &&
+    view.getUint32(4, true) === SEAL_BYTES - HEADER_BYTES &&
+    view.getUint32(8, true) === SEAL_NAME;
+  if (!isSeal) throw new ArchiveFormatError('its seal is not as it was written');
+  const keyStart = HEADER_BYTES + 4;
+  const wrappedStart = keyStart + KEY_ID_BYTES;
+  return { keyId: head.slice(keyStart, wrappedStart), wrappedKey: head.slice(wrappedStart) };
+}
+
+/** What stands in front of the ciphertext of a frame. */
+export function encodeSealedFrameHeader(cipherBytes: number): Uint8Array {
+  const bytes = new Uint8Array(HEADER_BYTES);
+  bytes.set(SEALED_FRAME_MAGIC, 0);
+  new DataView(bytes.buffer).setUint32(4, cipherBytes, true);
+  return bytes;
+}
+
+/** @returns ciphertext and tag of a frame. @throws ArchiveFormatError */
+export function parseSealedFrame(frame: Uint8Array): Uint8Array {
+  const cipher = frame.subarray(HEADER_BYTES);
+  const view = new DataView(frame.buffer, frame.byteOffset, frame.length);
+  const isFrame =
+    frame.length > HEADER_BYTES + TAG_BYTES &&
+    beginsWith(frame, SEALED_FRAME_MAGIC) &&
+    view.getUint32(4, true) === cipher.length;
+  if (!isFrame) throw new ArchiveFormatError('a sealed frame is not as it was written');
+  return cipher;
 }
 
 /** Whether an object that begins and ends like this claims to be an archive. Text never does. */
 export function claimsArchive(head: Uint8Array, tail: Uint8Array): boolean {
-  return beginsWith(head, ZSTD_MAGIC) || beginsWith(head, GUARD_MAGIC) || endsSeekable(tail);
+  const magics = [ZSTD_MAGIC, GUARD_MAGIC, SEAL_MAGIC];
+  return magics.some((magic) => beginsWith(head, magic)) || endsSeekable(tail);
 }
 
 /**
@@ -80,14 +163,15 @@ export function claimsArchive(head: Uint8Array, tail: Uint8Array): boolean {
  * @param footer its last {@link FOOTER_BYTES}
  * @throws ArchiveFormatError
  */
-export function indexBytes(footer: Uint8Array): number {
+export function indexBytes(footer: Uint8Array, sealed = false): number {
   if (footer.length !== FOOTER_BYTES || !endsSeekable(footer))
     throw new ArchiveFormatError('it has no index');
   const view = new DataView(footer.buffer, footer.byteOffset, footer.length);
   const count = view.getUint32(0, true);
-  if (count === 0 || count > MAX_FRAMES + 1)
+  const others = othersIn(sealed);
+  if (count < others || count > MAX_FRAMES + others)
     throw new ArchiveFormatError('its index has an impossible length');
-  return GUARD_BYTES + tableBytes(count);
+  return guardBytes(sealed) + tableBytes(count);
 }
 
 /**
@@ -99,24 +183,20 @@ export function parseSeekTable(
   bytes: Uint8Array,
   archiveBytes: number,
   crc32: (bytes: Uint8Array) => number,
+  sealed = false,
 ): SeekTable {
-  const table = bytes.subarray(GUARD_BYTES);
-  const guard = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
-  const isGuarded =
-    beginsWith(bytes, GUARD_MAGIC) &&
-    guard.getUint32(4, true) === 8 &&
-    guard.getUint32(8, true) === GUARD_NAME;
-  if (!isGuarded || guard.getUint32(12, true) !== crc32(table)) {
-    throw new ArchiveFormatError('its index is not as it was written');
-  }
+  const guardLength = guardBytes(sealed);
+  const table = bytes.subarray(guardLength);
+  checkGuard(bytes, sealed, crc32(table));
   const view = new DataView(table.buffer, table.byteOffset, table.length);
-  const count = (table.length - HEADER_BYTES - FOOTER_BYTES) / ENTRY_BYTES;
-  const compressedStarts = [0];
+  const first = sealed ? 1 : 0;
+  const frames = (table.length - HEADER_BYTES - FOOTER_BYTES) / ENTRY_BYTES - othersIn(sealed);
+  const compressedStarts = [sealed ? SEAL_BYTES : 0];
   const plainStarts = [0];
-  for (let index = 0; index < count - 1; index += 1) {
-    const compressed = view.getUint32(HEADER_BYTES + index * ENTRY_BYTES, true);
-    const plain = view.getUint32(HEADER_BYTES + index * ENTRY_BYTES + 4, true);
-    const isWhole = index === count - 2 ? plain > 0 && plain <= FRAME_BYTES : plain === FRAME_BYTES;
+  for (let index = 0; index < frames; index += 1) {
+    const compressed = view.getUint32(HEADER_BYTES + (first + index) * ENTRY_BYTES, true);
+    const plain = view.getUint32(HEADER_BYTES + (first + index) * ENTRY_BYTES + 4, true);
+    const isWhole = index === frames - 1 ? plain > 0 && plain <= FRAME_BYTES : plain === FRAME_BYTES;
     if (!isWhole || compressed === 0 || compressed > MAX_COMPRESSED_BYTES) {
       throw new ArchiveFormatError(`frame ${index} has an impossible length`);
     }
@@ -126,7 +206,28 @@ export function parseSeekTable(
   if ((compressedStarts.at(-1) ?? 0) + bytes.length !== archiveBytes) {
     throw new ArchiveFormatError('its frames are not as long as its index says');
   }
-  return { frames: count - 1, compressedStarts, plainStarts };
+  const starts = { frames, compressedStarts, plainStarts };
+  if (!sealed) return starts;
+  return { ...starts, sealed: { table: table.slice(), tag: bytes.slice(GUARD_BYTES, guardLength) } };
+}
+
+function checkGuard(bytes: Uint8Array, sealed: boolean, crc: number): void {
+  const guard = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const isGuarded =
+    beginsWith(bytes, GUARD_MAGIC) &&
+    guard.getUint32(4, true) === guardBytes(sealed) - HEADER_BYTES &&
+    guard.getUint32(8, true) === (sealed ? SEALED_GUARD_NAME : GUARD_NAME) &&
+    guard.getUint32(12, true) === crc;
+  if (!isGuarded) throw new ArchiveFormatError('its index is not as it was written');
+}
+
+function guardBytes(sealed: boolean): number {
+  return sealed ? GUARD_BYTES + TAG_BYTES : GUARD_BYTES;
+}
+
+/** Entries of the table that are no frames: the guard, and the seal. */
+function othersIn(sealed: boolean): number {
+  return sealed ? 2 : 1;
 }
 
 function tableBytes(entries: number): number {

@@ -1,14 +1,15 @@
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { zstdDecompressSync } from 'node:zlib';
+import { crc32, zstdDecompressSync } from 'node:zlib';
 import { afterAll, describe, expect, it } from 'vitest';
 import { planStoreRetention } from '../../../src/tsrecorder/retention/retention-run.ts';
 import { createArchiveStore, type ArchiveFormat } from '../../../src/tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { createS3Store, S3_LISTING } from '../../../src/tsrecorder/store/s3.ts';
 import type { FinishedUpload, RecordingStore } from '../../../src/tsrecorder/store/store.ts';
-import { FRAME_BYTES } from '../../../src/wire/archive/seek-table.ts';
+import { createSealKeys, type SealKeys } from '../../../src/tsrecorder/store/seal-keys.ts';
+import { encodeSeekTable, FRAME_BYTES } from '../../../src/wire/archive/seek-table.ts';
 import { createRandom } from '../../support/random.ts';
 import { createMemoryBucket, type MemoryBucket } from './memory-bucket.ts';
 import { describeStore, NODE } from './store-contract.ts';
@@ -26,8 +27,14 @@ const KEY = { nodeId: NODE, time: '2026-07-29T11:50:50.033425744Z' };
 const NAME = `${NODE}/${KEY.time}.cast`;
 const nowMs = (): number => Date.parse('2026-07-29T12:00:00Z');
 
-function inMemory(bucket: MemoryBucket, format: ArchiveFormat): RecordingStore {
-  return createArchiveStore(createS3Store({ ...S3_LISTING, bucket, nowMs }), format);
+const KEYS = createSealKeys([Buffer.alloc(32, 1)]);
+
+function inMemory(
+  bucket: MemoryBucket,
+  format: ArchiveFormat,
+  keys: SealKeys | undefined = KEYS,
+): RecordingStore {
+  return createArchiveStore(createS3Store({ ...S3_LISTING, bucket, nowMs }), format, keys);
 }
 
 describeStore(
@@ -36,6 +43,14 @@ describeStore(
   { bigBytes: 3_000_000 },
 );
 describeStore('a bucket, archived', async () => inMemory(createMemoryBucket(), 'zstd'), {
+  bigBytes: 3_000_000,
+});
+describeStore(
+  'a directory, sealed',
+  async () => createArchiveStore(await createDiskStore(await openFolder()), 'sealed', KEYS),
+  { bigBytes: 3_000_000 },
+);
+describeStore('a bucket, sealed', async () => inMemory(createMemoryBucket(), 'sealed'), {
   bigBytes: 3_000_000,
 });
 describeStore(
@@ -85,30 +100,34 @@ describe('an archive', () => {
     },
   );
 
-  it('reads any range, and of the store no more than the frames that it takes', async () => {
-    const bucket = createMemoryBucket();
-    const random = createRandom(7);
-    const content = textOf(5 * FRAME_BYTES + 1234);
-    await inMemory(bucket, 'zstd').finish(await uploadOf(content));
-    const reader = inMemory(bucket, 'plain');
-    for (let round = 0; round < 200; round += 1) {
-      const start = random.below(content.length + 10);
-      const end = start + random.below(2 * FRAME_BYTES);
-      expect((await readAll(reader, { start, end })).equals(content.subarray(start, end))).toBe(true);
-    }
-    const inner = createS3Store({ ...S3_LISTING, bucket, nowMs });
-    const ranges: number[] = [];
-    const counting = createArchiveStore(
-      {
-        ...inner,
-        read: (key, kind, range) => (ranges.push(range!.end - range!.start), inner.read(key, kind, range)),
-      },
-      'plain',
-    );
-    await readAll(counting, { start: FRAME_BYTES, end: FRAME_BYTES + 1 });
-    const { content: stored } = bucket.objects.get(NAME)!;
-    expect(ranges.at(-1)).toBeLessThan(stored.length / 4);
-  });
+  it.each(['zstd', 'sealed'] as const)(
+    'reads any range (%s), and of the store no more than the frames that it takes',
+    async (format) => {
+      const bucket = createMemoryBucket();
+      const random = createRandom(7);
+      const content = textOf(5 * FRAME_BYTES + 1234);
+      await inMemory(bucket, format).finish(await uploadOf(content));
+      const reader = inMemory(bucket, 'plain');
+      for (let round = 0; round < 200; round += 1) {
+        const start = random.below(content.length + 10);
+        const end = start + random.below(2 * FRAME_BYTES);
+        expect((await readAll(reader, { start, end })).equals(content.subarray(start, end))).toBe(true);
+      }
+      const inner = createS3Store({ ...S3_LISTING, bucket, nowMs });
+      const ranges: number[] = [];
+      const counting = createArchiveStore(
+        {
+          ...inner,
+          read: (key, kind, range) => (ranges.push(range!.end - range!.start), inner.read(key, kind, range)),
+        },
+        'plain',
+        KEYS,
+      );
+      await readAll(counting, { start: FRAME_BYTES, end: FRAME_BYTES + 1 });
+      const { content: stored } = bucket.objects.get(NAME)!;
+      expect(ranges.at(-1)).toBeLessThan(stored.length / 4);
+    },
+  );
 
   it('takes a small part of the room of text and of next to nothing, and little more than random bytes', async () => {
     const random = createRandom(3);
@@ -123,36 +142,47 @@ describe('an archive', () => {
     expect(await share(noise)).toBeLessThan(1.001);
   });
 
-  it('gives no byte that was not put in when a bit has changed, and is refused when its end is missing', async () => {
-    const bucket = createMemoryBucket();
-    const content = textOf(300);
-    await inMemory(bucket, 'zstd').finish(await uploadOf(content));
-    const { content: whole } = bucket.objects.get(NAME)!;
-    const read = async (stored: Buffer): Promise<unknown> => {
-      bucket.objects.set(NAME, { content: stored, modifiedAtMs: 0 });
-      return readAll(inMemory(bucket, 'plain')).then(
-        (bytes) => (bytes.equals(content) ? 'unchanged' : 'other bytes'),
-        (error: unknown) => (error as { code?: string }).code,
+  it.each([
+    ['zstd', 16],
+    ['sealed', 0],
+  ] as const)(
+    'gives no byte that was not put in when a bit has changed (%s), and is refused when its end is missing',
+    async (format, unnoticed) => {
+      const bucket = createMemoryBucket();
+      const content = textOf(300);
+      await inMemory(bucket, format).finish(await uploadOf(content));
+      const { content: whole } = bucket.objects.get(NAME)!;
+      const read = async (stored: Buffer): Promise<unknown> => {
+        bucket.objects.set(NAME, { content: stored, modifiedAtMs: 0 });
+        return readAll(inMemory(bucket, 'plain')).then(
+          (bytes) => (bytes.equals(content) ? 'unchanged' : 'other bytes'),
+          (error: unknown) => (error as { code?: string }).code,
+        );
+      };
+      expect(await read(whole)).toBe('unchanged');
+      const outcomes = new Map<unknown, string[]>();
+      const note = (outcome: unknown, what: string): void =>
+        void outcomes.set(outcome, [...(outcomes.get(outcome) ?? []), what]);
+      for (let bit = 0; bit < whole.length * 8; bit += 1) {
+        const changed = Buffer.from(whole);
+        changed[bit >> 3]! ^= 1 << (bit & 7);
+        note(await read(changed), `bit ${bit}`);
+      }
+      for (let bytes = 1; bytes < whole.length; bytes += 1)
+        note(await read(whole.subarray(0, bytes)), `cut at ${bytes}`);
+      note(await read(Buffer.concat([whole, Buffer.from([0])])), 'one byte more');
+      note(await read(Buffer.concat([whole, whole])), 'twice');
+      expect(outcomes.get('ARCHIVE_DAMAGED')!.length).toBeGreaterThan(whole.length * 8);
+      // a few bits of a frame's head say how much memory to take, or nothing: they change no byte that comes out
+      expect(outcomes.get('unchanged')?.length ?? 0).toBeLessThanOrEqual(unnoticed);
+      // a sealed one may name another key, or be no archive any more; it gives no byte
+      const refused = format === 'sealed' ? ['ARCHIVE_DAMAGED', 'ARCHIVE_SEALED'] : ['ARCHIVE_DAMAGED'];
+      expect([...outcomes.keys()].filter((outcome) => outcome !== 'unchanged')).toEqual(
+        expect.arrayContaining(refused),
       );
-    };
-    expect(await read(whole)).toBe('unchanged');
-    const outcomes = new Map<unknown, string[]>();
-    const note = (outcome: unknown, what: string): void =>
-      void outcomes.set(outcome, [...(outcomes.get(outcome) ?? []), what]);
-    for (let bit = 0; bit < whole.length * 8; bit += 1) {
-      const changed = Buffer.from(whole);
-      changed[bit >> 3]! ^= 1 << (bit & 7);
-      note(await read(changed), `bit ${bit}`);
-    }
-    for (let bytes = 1; bytes < whole.length; bytes += 1)
-      note(await read(whole.subarray(0, bytes)), `cut at ${bytes}`);
-    note(await read(Buffer.concat([whole, Buffer.from([0])])), 'one byte more');
-    note(await read(Buffer.concat([whole, whole])), 'twice');
-    expect(outcomes.get('ARCHIVE_DAMAGED')!.length).toBeGreaterThan(whole.length * 8);
-    // a few bits of a frame's head say how much memory to take, or nothing: they change no byte that comes out
-    expect(new Set(outcomes.keys())).toEqual(new Set(['ARCHIVE_DAMAGED', 'unchanged']));
-    expect(outcomes.get('unchanged')!.length).toBeLessThan(16);
-  });
+      expect(outcomes.size).toBe(refused.length + (unnoticed > 0 ? 1 : 0));
+    },
+  );
 
   it('is made of notes as well, which hold the exact bytes of what is no text', async () => {
     const bucket = createMemoryBucket();
@@ -197,6 +227,9 @@ describe('a store with archives', () => {
     for (const [before, after] of [
       ['plain', 'zstd'],
       ['zstd', 'plain'],
+      ['sealed', 'zstd'],
+      ['plain', 'sealed'],
+      ['sealed', 'sealed'],
     ] as const) {
       const bucket = createMemoryBucket();
       const content = textOf(10_000);
@@ -234,5 +267,100 @@ describe('a store with archives', () => {
       expect((await plan(50_000)).remove).toEqual([]);
       expect((await plan(100)).remove).toHaveLength(1);
     }
+  });
+});
+
+describe('a sealed archive', () => {
+  const OTHER = createSealKeys([Buffer.alloc(32, 2)]);
+
+  async function sealed(content: Buffer, notes?: Buffer): Promise<MemoryBucket> {
+    const bucket = createMemoryBucket();
+    const { folder, ...upload } = await uploadOf(content);
+    const notesPath = notes === undefined ? undefined : join(folder, 'upload.notes');
+    if (notes !== undefined && notesPath !== undefined) await writeFile(notesPath, notes);
+    await inMemory(bucket, 'sealed').finish({ ...upload, notesPath, notesBytes: notes?.length ?? 0 });
+    return bucket;
+  }
+
+  it('has nothing of what it was made of, and twice the same is stored differently', async () => {
+    const content = Buffer.from(Buffer.alloc(1000, 'a secret that repeats itself ').toString() + '\n');
+    const noise = Buffer.from(createRandom(5).bytes(5000));
+    const bucket = await sealed(content, noise);
+    for (const [name, plain] of [
+      [NAME, content],
+      [NAME.replace('.cast', '.notes'), noise],
+    ] as const) {
+      const stored = bucket.objects.get(name)!.content;
+      expect(stored.includes('secret')).toBe(false);
+      for (let at = 0; at + 16 <= plain.length; at += 16)
+        expect(stored.includes(plain.subarray(at, at + 16))).toBe(false);
+    }
+    expect((await sealed(content)).objects.get(NAME)!.content).not.toEqual(bucket.objects.get(NAME)!.content);
+  });
+
+  it('can be listed, measured and removed without its key, and not read', async () => {
+    const content = textOf(FRAME_BYTES + 10);
+    const bucket = await sealed(content);
+    for (const keys of [OTHER, undefined]) {
+      const store = createArchiveStore(createS3Store({ ...S3_LISTING, bucket, nowMs }), 'plain', keys);
+      expect(await store.list()).toHaveLength(1);
+      expect(await store.stat(KEY, 'cast')).toMatchObject({ bytes: content.length });
+      await expect(readAll(store)).rejects.toMatchObject({ code: 'ARCHIVE_SEALED' });
+      await expect(readAll(store, { start: 0, end: 1 })).rejects.toMatchObject({ code: 'ARCHIVE_SEALED' });
+    }
+    await inMemory(bucket, 'plain', OTHER).remove(KEY);
+    expect(bucket.objects.has(NAME)).toBe(false);
+  });
+
+  it('is opened by any key of the file, and sealed with the first', async () => {
+    const bucket = await sealed(textOf(100));
+    const both = createSealKeys([Buffer.alloc(32, 2), Buffer.alloc(32, 1)]);
+    expect((await readAll(inMemory(bucket, 'sealed', both))).equals(textOf(100))).toBe(true);
+    await inMemory(bucket, 'sealed', both).remove(KEY);
+    await inMemory(bucket, 'sealed', both).finish(await uploadOf(textOf(100)));
+    await expect(readAll(inMemory(bucket, 'plain', KEYS))).rejects.toMatchObject({ code: 'ARCHIVE_SEALED' });
+    expect((await readAll(inMemory(bucket, 'plain', OTHER))).equals(textOf(100))).toBe(true);
+  });
+
+  it('is not read in the place of another, nor with frames of another order or fewer of them', async () => {
+    const content = textOf(2 * FRAME_BYTES + 10);
+    const bucket = await sealed(content);
+    const { content: whole } = bucket.objects.get(NAME)!;
+    const other = { ...KEY, time: '2026-07-29T11:50:51.033425744Z' };
+    bucket.objects.set(`${NODE}/${other.time}.cast`, { content: whole, modifiedAtMs: 0 });
+    const store = inMemory(bucket, 'plain');
+    await expect(Array.fromAsync(store.read(other, 'cast'))).rejects.toMatchObject({
+      code: 'ARCHIVE_DAMAGED',
+    });
+
+    // its table without a key: what somebody who can write to the bucket can do
+    const head = whole.subarray(0, 88);
+    const table = whole.subarray(-(8 + 5 * 8 + 9));
+    const lengths = [1, 2, 3].map((entry) => table.readUInt32LE(8 + entry * 8));
+    const frames = lengths.map((length, index) => {
+      const start = 88 + lengths.slice(0, index).reduce((sum, before) => sum + before, 0);
+      return whole.subarray(start, start + length);
+    });
+    const remade = (order: readonly number[]): Buffer => {
+      const kept = order.map((at) => ({ compressed: lengths[at]!, plain: at === 2 ? 10 : FRAME_BYTES }));
+      const index = encodeSeekTable(kept, crc32, () => whole.subarray(-(table.length + 16), -table.length));
+      return Buffer.concat([head, ...order.map((at) => frames[at]!), index]);
+    };
+    expect(remade([0, 1, 2]).equals(whole)).toBe(true);
+    for (const order of [
+      [1, 0, 2],
+      [0, 2],
+      [0, 1],
+    ]) {
+      bucket.objects.set(NAME, { content: remade(order), modifiedAtMs: 0 });
+      await expect(readAll(inMemory(bucket, 'plain')), String(order)).rejects.toMatchObject({
+        code: 'ARCHIVE_DAMAGED',
+      });
+    }
+  });
+
+  it('is not made without keys', async () => {
+    const store = createS3Store({ ...S3_LISTING, bucket: createMemoryBucket(), nowMs });
+    expect(() => createArchiveStore(store, 'sealed')).toThrow(/--seal-keys/);
   });
 });
