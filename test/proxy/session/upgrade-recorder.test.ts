@@ -41,6 +41,8 @@ const PROGRAM = fileURLToPath(new URL('../../tsrecorder/recorder-process.ts', im
 interface RecorderProcess {
   readonly url: string;
   readonly address: { readonly host: string; readonly port: number };
+  /** From then on it acknowledges nothing, and its connections stay. */
+  freeze(): void;
   kill(): Promise<void>;
 }
 
@@ -57,7 +59,8 @@ async function spawnRecorder(root: string, port: number, resumeGraceMs: number):
   closers.push(kill);
   const [output] = (await once(child.stdout!, 'data')) as [Buffer];
   const url = String(output).trim();
-  return { url, address: { host: '127.0.0.1', port: Number(new URL(url).port) }, kill };
+  const address = { host: '127.0.0.1', port: Number(new URL(url).port) };
+  return { url, address, freeze: () => void child.kill('SIGSTOP'), kill };
 }
 
 async function directory(): Promise<string> {
@@ -201,14 +204,16 @@ describe('a session whose only recorder is killed for good', () => {
     const marks = Array.from({ length: 200 }, (_, index) => `${index} ${randomBytes(600).toString('hex')}\n`);
     for (const [index, mark] of marks.entries()) {
       socket.write(serverMessage(1, utf8(mark)));
-      if (index === 60) await first.kill();
+      if (index === 60) first.freeze();
       if (index % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     }
+    // the window is larger than all of it
+    await client.reader.until(() => client.reader.bytes.includes(marks.at(-1)!));
+    await first.kill();
     await client.reader.untilClosed();
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'recorder-lost' });
     expect(rig.named('recordingDropped')).toEqual([]);
     const seen = seenBy(client.reader.bytes);
-    // the window is larger than all of it
     expect(seen).toBe(marks.join(''));
     const again = await spawnRecorder(root, first.address.port, resumeGraceMs);
     const [left] = rig.named('recordingLeft');
@@ -226,16 +231,17 @@ describe('a session whose only recorder is killed for good', () => {
 
   it('reaches a recorder without its disk as a part that says what it lacks', async () => {
     const first = await spawnRecorder(await directory(), 0, 60_000);
-    // long enough for what comes after the loss, on a busy machine too
-    const { rig, server } = await execRig(first, { moveTimeoutMs: 2_000 });
+    const { rig, server } = await execRig(first, { moveTimeoutMs: 300 });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     const socket = await server;
     socket.write(serverMessage(1, utf8('before\n')));
     await client.reader.take(serverMessage(1, utf8('before\n')).length);
     // what the recorder shows it has acknowledged
     await expect.poll(async () => outputOf(await fetchCast(first))).toBe('before\n');
-    await first.kill();
+    first.freeze();
     socket.write(serverMessage(1, utf8('after\n')));
+    await client.reader.take(serverMessage(1, utf8('after\n')).length);
+    await first.kill();
     await client.reader.untilClosed();
     const empty = await spawnRecorder(await directory(), first.address.port, 60_000);
     await rig.until('recordingDelivered');
