@@ -166,6 +166,7 @@ const ADVICE: ReadonlyMap<string, string> = new Map([
   ['EDQUOT', 'make room within the quota, or name a folder elsewhere; nothing that is recorded was changed'],
   ['EROFS', 'that file system is read-only: name a folder that may be written to'],
   ['EACCES listen', 'ports below 1024 take a right (CAP_NET_BIND_SERVICE): give it, or choose a port above'],
+  ['ENOENT mkdir', 'no folder can be made there: name another one'],
   ['EACCES mkdir', 'give it to the user that this runs as, or name another folder'],
   ['EACCES open', 'give it to the user that this runs as, or name another file'],
 ]);

@@ -10,6 +10,7 @@ const src = resolve(dirname(fileURLToPath(import.meta.url)), '../src');
 const ALLOWED: Record<string, readonly string[]> = {
   errors: [],
   async: [],
+  directories: [],
   'place-count': [],
   'process-identity': [],
   version: [],
@@ -20,10 +21,20 @@ const ALLOWED: Record<string, readonly string[]> = {
   memory: [],
   config: ['errors'],
   observe: ['errors'],
-  kube: ['wire', 'errors'],
-  tailnet: ['async', 'wire', 'observe', 'errors'],
+  kube: ['wire', 'directories', 'errors'],
+  tailnet: ['async', 'wire', 'observe', 'directories', 'errors'],
   impersonation: ['kube', 'tailnet', 'errors'],
-  recording: ['async', 'wire', 'kube', 'tailnet', 'observe', 'memory', 'process-identity', 'errors'],
+  recording: [
+    'async',
+    'wire',
+    'kube',
+    'tailnet',
+    'observe',
+    'memory',
+    'directories',
+    'process-identity',
+    'errors',
+  ],
   proxy: [
     'wire',
     'impersonation',
@@ -45,6 +56,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'search',
     'observe',
     'memory',
+    'directories',
     'process-identity',
     'folder-format',
     'errors',
@@ -87,6 +99,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'errors',
     'wire',
     'memory',
+    'directories',
     'folder-format',
   ],
   main: ['node-version', 'process'],
@@ -162,7 +175,15 @@ const ROLES: Record<string, readonly string[]> = {
   operator: ['operator'],
 };
 /** What is about no half in particular: errors, logs, time, memory, processes. */
-const FOUNDATIONS = new Set(['errors', 'observe', 'async', 'memory', 'process-identity', 'place-count']);
+const FOUNDATIONS = new Set([
+  'directories',
+  'errors',
+  'observe',
+  'async',
+  'memory',
+  'process-identity',
+  'place-count',
+]);
 
 /** Fields by which gateway and recorder understand each other. */
 const SHARED_NAMES =
@@ -269,6 +290,12 @@ describe('architecture', () => {
         PURE.test(file) && /\b(Date\.now|new Date\(\)|performance\.now|setTimeout)\b/.test(read(file)),
     );
     expect(clocks).toEqual([]);
+  });
+
+  it('makes folders that settings name in one place', () => {
+    const makes = files.filter((file) => /\bmkdir(Sync)?\([^;]*recursive: true/.test(read(file)));
+    // below what another line has made
+    expect(makes).toEqual(['demo/pod-runtime.ts', 'tsrecorder/search/sqlite/database.ts']);
   });
 
   it('gives clocks as arguments', () => {

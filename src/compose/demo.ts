@@ -2,7 +2,7 @@
  * `npm start`: a cluster, the gateway, a recorder and the player on this machine, and one sample recording. With
  * `--kubeconfig` the cluster is a real one.
  */
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { defaultStateDirectory } from '../config/environment.ts';
 import type { CommandContext } from '../config/command-context.ts';
@@ -10,6 +10,7 @@ import type { DemoConfig } from '../config/demo.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { readSettings } from '../config/settings.ts';
+import { makeDirectories } from '../directories.ts';
 import { errorText } from '../errors.ts';
 import { startDemoCluster } from '../demo/cluster.ts';
 import { mergeKubeconfig } from '../kube/kubeconfig-write.ts';
@@ -36,7 +37,7 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
   const { signal } = resort;
   const directory = config.directory ?? join(defaultStateDirectory(environment), 'demo');
   const step = (text: string): void => void stderr.write(`tailcast: ${text}\n`);
-  await mkdir(directory, { recursive: true, mode: 0o700 });
+  await makeDirectories(directory);
   await using stack = new CleanUp();
   stack.defer(() => resort.close());
 

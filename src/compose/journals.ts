@@ -1,7 +1,7 @@
 /** Opens the place where output survives the gateway until a recorder has it. */
-import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { GatewayConfig } from '../config/gateway.ts';
+import { makeDirectories } from '../directories.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { GATEWAY_STATE_FORMAT, markFormat } from '../folder-format.ts';
 import type { Events } from '../observe/events.ts';
@@ -41,7 +41,7 @@ export async function openJournals(parts: {
   const place = journalPlace(config, stateDirectory);
   if (place === undefined) return undefined;
   try {
-    await mkdir(stateDirectory, { recursive: true, mode: 0o700 });
+    await makeDirectories(stateDirectory);
     await markFormat(stateDirectory, GATEWAY_STATE_FORMAT);
     return await Journals.open({
       directory: place.directory,

@@ -3,10 +3,11 @@
  * included, stays as it is, and doing it twice changes nothing.
  */
 import { constants } from 'node:fs';
-import { access, mkdir, open, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { access, open, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { Document, YAMLMap, YAMLSeq, isMap, isSeq, parseDocument } from 'yaml';
+import { makeDirectories } from '../directories.ts';
 import { TailcastError, errorText } from '../errors.ts';
 
 export interface KubeconfigEntry {
@@ -49,7 +50,7 @@ export async function writeKubeconfig(
   entries: readonly KubeconfigEntry[],
 ): Promise<{ readonly changed: boolean }> {
   try {
-    await mkdir(dirname(path), { recursive: true, mode: 0o755 });
+    await makeDirectories(dirname(path), 0o755);
     // a link stays a link: its target is what is replaced
     const file = await realpath(path).catch(() => path);
     return await withLock(file, async () => {

@@ -9,6 +9,7 @@ import { randomUUID, X509Certificate, createPrivateKey } from 'node:crypto';
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
+import { makeDirectories } from '../directories.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { normaliseAddress } from './addresses.ts';
@@ -44,7 +45,7 @@ export async function openSelfSignedCertificates(
   const directory = options.directory;
   const names = [...new Set(['localhost', '127.0.0.1', '::1', ...(options.names ?? []).map(canonicalName)])];
   try {
-    await mkdir(directory, { recursive: true, mode: 0o700 });
+    await makeDirectories(directory);
     const authority = await openAuthority(join(directory, 'ca'), wallClock());
     const server = createRefreshing<LoadedCertificate>({
       async load(kept) {

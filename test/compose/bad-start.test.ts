@@ -38,7 +38,9 @@ afterEach(() => rmSync(scratch, { recursive: true }));
 async function saidBy(args: readonly string[], wrapper: readonly string[] = []): Promise<string> {
   const [program = '', ...rest] = [...wrapper, process.execPath, MAIN, ...args];
   const { code, stderr } = await new Promise<{ code: unknown; stderr: string }>((done) => {
-    execFile(program, rest, (error, _stdout, text) => done({ code: error?.code, stderr: text }));
+    // ends what goes on for ever
+    const options = { timeout: 60_000, killSignal: 'SIGKILL' } as const;
+    execFile(program, rest, options, (error, _stdout, text) => done({ code: error?.code, stderr: text }));
   });
   expect(code, stderr).toBe(1);
   const lines = stderr.trim().split('\n');
@@ -109,6 +111,17 @@ describe.each([
     );
     expect(readdirSync(folder)).toEqual(['format.json']);
     expect(readFileSync(join(folder, 'format.json'), 'utf8')).toBe(mark);
+  });
+
+  it.runIf(process.platform === 'linux')('names the folder where none can be made', async () => {
+    const folders =
+      role === 'gateway'
+        ? [['--state-directory=/proc/nothere'], ['--state-directory=/proc/nothere', '--tls=self-signed']]
+        : [['--store=/proc/nothere'], ['--spool=/proc/nothere'], ['--spool=/proc/nothere/spool']];
+    for (const folder of folders)
+      expect(await saidBy(start(...folder))).toMatch(
+        /ENOENT: .*mkdir '\/proc\/nothere.*'; no folder can be made there: name another one$/,
+      );
   });
 
   it.skipIf(!canMount())('names the folder on a disk that is full', async () => {

@@ -24,6 +24,7 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { makeDirectories } from '../../directories.ts';
 import { describeProcess } from '../../process-identity.ts';
 import { codeOf, type JournalKey } from './journal-key.ts';
 import { JOURNAL_SUFFIX } from './session-journal.ts';
@@ -61,7 +62,7 @@ export interface OwnFolder {
 
 /** @throws a system error when `directory` cannot be made or written to */
 export async function openOwnFolder(directory: string, key: JournalKey): Promise<OwnFolder> {
-  await mkdir(directory, { recursive: true, mode: 0o700 });
+  await makeDirectories(directory);
   const path = join(directory, randomUUID());
   await mkdir(path, { mode: 0o700 });
   const owner: Owner = {

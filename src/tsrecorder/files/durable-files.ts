@@ -4,8 +4,9 @@
  */
 import { createHash } from 'node:crypto';
 import { constants, createReadStream } from 'node:fs';
-import { copyFile, link, mkdir, open, rename, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
+import { copyFile, link, open, rename, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { makeDirectories } from '../../directories.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 
 /** `writev` until every byte is written; the kernel may take less, e.g. when the disk fills up. */
@@ -60,7 +61,7 @@ export function createDirectorySync(): (directory: string) => Promise<void> {
 
 /** Creates `directory` and its parents, each entry durable. */
 export async function makeDirectory(directory: string): Promise<void> {
-  const first = await mkdir(directory, { recursive: true, mode: 0o700 });
+  const first = await makeDirectories(directory);
   if (first === undefined) return;
   for (let created = directory; ; created = dirname(created)) {
     await syncDirectory(dirname(created));

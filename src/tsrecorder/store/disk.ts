@@ -96,7 +96,7 @@ export async function createDiskStore(
     });
   }
 
-  if (options.readOnly !== true) await wrap(assertWritable(directory));
+  if (options.readOnly !== true) await assertWritable(directory);
 
   return {
     finish: (upload) => wrap(finish(upload)),
@@ -204,11 +204,16 @@ async function statObject(path: string): Promise<ObjectStat | undefined> {
   }
 }
 
+/** Whoever starts a recorder is told the path. */
 async function assertWritable(directory: string): Promise<void> {
-  await makeDirectory(directory);
-  const probe = join(directory, `.write-access-${randomUUID()}`);
-  await writeDurableFile(probe, []);
-  await removeFile(probe);
+  try {
+    await makeDirectory(directory);
+    const probe = join(directory, `.write-access-${randomUUID()}`);
+    await writeDurableFile(probe, []);
+    await removeFile(probe);
+  } catch (error) {
+    throw new TailcastError('STORE_FAILED', errorText(error), { cause: error });
+  }
 }
 
 /** A folder that was changed more recently may change again without another time of change. */
