@@ -1,5 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { runInNewContext } from 'node:vm';
 import { parseSync } from 'vite';
@@ -19,6 +20,7 @@ import {
 import { mutantsOf } from './tool/operators.ts';
 import { keyOf, withSwitches } from './tool/schemata.ts';
 import { withScores } from './tool/score-page.ts';
+import { Verdicts } from './tool/verdicts.ts';
 
 const root = join(import.meta.dirname, '../..');
 const changesOf = (code: string): string[] =>
@@ -171,6 +173,33 @@ describe('the sample', () => {
     expect(scores([verdict(true), verdict(false), verdict(false, 'x'), verdict(true, 'x')])).toEqual([
       { folder: FOLDERS[0], noticed: 2, accepted: 1, all: 4 },
     ]);
+  });
+});
+
+describe('what tests have said', () => {
+  const path = join(mkdtempSync(join(tmpdir(), 'verdicts-')), 'verdicts.jsonl');
+  const open = (own: string, whole: string, ownIsEnough = false): Verdicts =>
+    new Verdicts(path, { stateOf: () => ({ own, whole }), ownIsEnough });
+
+  it('is kept between runs, as long as nothing has changed', () => {
+    const noticed = { key: 'a', file: 'one.test.ts', noticed: true, test: 'bites', isQuick: true };
+    open('1', '1').keep([{ key: 'a', file: 'two.test.ts', noticed: false }]);
+    open('1', '1').keep([noticed, { key: 'b', file: 'one.test.ts', noticed: false }]);
+    const kept = open('1', '1');
+    expect(kept.of('a', 'one.test.ts')).toMatchObject(noticed);
+    expect(kept.of('a', 'two.test.ts')).toMatchObject({ noticed: false });
+    expect(kept.of('b', 'two.test.ts')).toBeUndefined();
+    expect(open('1', '2').of('a', 'one.test.ts')).toBeUndefined();
+    expect(open('1', '2', true).of('a', 'one.test.ts')).toMatchObject(noticed);
+    expect(open('2', '2', true).of('a', 'one.test.ts')).toBeUndefined();
+    expect([kept.noticedLast('a'), open('2', '2').noticedLast('a')]).toEqual(['one.test.ts', 'one.test.ts']);
+    expect(kept.noticedLast('b')).toBeUndefined();
+  });
+
+  it('may be said again, otherwise', () => {
+    open('1', '1').keep([{ key: 'c', file: 'one.test.ts', noticed: false }]);
+    open('1', '1').keep([{ key: 'c', file: 'one.test.ts', noticed: true }]);
+    expect(open('1', '1').of('c', 'one.test.ts')).toMatchObject({ noticed: true });
   });
 });
 

@@ -12,6 +12,7 @@ import { changedFiles } from './judging.ts';
 import { mutantsOf, type Mutant } from './operators.ts';
 import { keyOf, withSwitches } from './schemata.ts';
 import { shown, Trial, type Outcome } from './trial.ts';
+import { Verdicts, type State } from './verdicts.ts';
 
 /** A process that judges one change for longer hangs in a loop that asks nothing. */
 const HANGING_MS = 150_000;
@@ -120,16 +121,18 @@ export async function createJudge(options: {
         ),
       );
       if (signal.aborted) return new Map();
-      const last = readNoticed(root);
-      const noticedLast = (key: string): string | undefined => last[key];
-      const trial = new Trial({ mutants, covering, notes, run, say, signal, noticedLast });
+      const verdicts = new Verdicts(join(root, CACHE, 'verdicts.jsonl'), {
+        stateOf: createStates(root, mutants),
+        ownIsEnough: options.keepCoverage,
+      });
+      const trial = new Trial({ mutants, covering, notes, run, say, signal, verdicts });
+      say(`${mutants.length - trial.open.length} were noticed before, by tests that are the same`);
       for (const width of WIDTHS) {
         if (signal.aborted) break;
         say(`${trial.open.length} of ${mutants.length} are left; each is shown to ${width} more test files`);
         if (trial.open.length < mutants.length)
           for (const mutant of trial.open) say(`not noticed so far: ${shown(mutant)}`);
         await trial.show(width);
-        keepNoticed(root, trial.outcomes());
       }
       return trial.outcomes();
     },
@@ -167,49 +170,40 @@ function writeSwitched(root: string, folder: string): void {
   }
 }
 
-interface KeptCoverage extends Fingerprint {
+interface KeptCoverage extends State {
   readonly coverage: Coverage;
 }
 
-interface Fingerprint {
-  /** Of the test file alone. */
-  readonly own: string;
-  /** Of everything that it imports as well, and of how changes are made. */
-  readonly whole: string;
-}
-
-function createFingerprint(root: string): (file: string) => Fingerprint {
+function createFingerprint(root: string): (file: string) => State {
   const importsOf = createImportGraph(root);
-  const digest = (paths: readonly string[]): string => {
-    const hash = createHash('sha256');
-    for (const path of paths)
-      hash
-        .update(`${path}\0`)
-        .update(readFileSync(join(root, path)))
-        .update('\0');
-    return hash.digest('hex');
-  };
   const tool = ['schemata', 'operators'].map((name) => `test/mutants/tool/${name}.ts`);
-  return (file) => ({ own: digest([file]), whole: digest([...tool, ...importsOf(file)]) });
+  return (file) => ({
+    own: digest(root, [file]),
+    whole: digest(root, [...tool, ...importsOf(file)]),
+  });
 }
 
-/** Which test file noticed a change the last time, by its key. */
-type Noticed = Readonly<Record<string, string>>;
-
-function readNoticed(root: string): Noticed {
-  const path = noticedPath(root);
-  return existsSync(path) ? (JSON.parse(readFileSync(path, 'utf8')) as Noticed) : {};
+/** What a test file starts it does not import: the changed file counts as well. */
+function createStates(root: string, mutants: readonly Mutant[]): (key: string, file: string) => State {
+  const fingerprints = new Map<string, State>();
+  const fingerprint = createFingerprint(root);
+  const sources = new Map(mutants.map((mutant) => [keyOf(mutant), mutant.file]));
+  const digests = new Map([...new Set(sources.values())].map((source) => [source, digest(root, [source])]));
+  return (key, file) => {
+    const found = fingerprints.get(file) ?? fingerprint(file);
+    fingerprints.set(file, found);
+    return { own: found.own, whole: `${found.whole} ${digests.get(sources.get(key) ?? '')}` };
+  };
 }
 
-function keepNoticed(root: string, outcomes: ReadonlyMap<Mutant, Outcome>): void {
-  const found = [...outcomes].flatMap(([mutant, { by }]) =>
-    by === undefined ? [] : [[keyOf(mutant), by.file]],
-  );
-  writeFileSync(noticedPath(root), JSON.stringify({ ...readNoticed(root), ...Object.fromEntries(found) }));
-}
-
-function noticedPath(root: string): string {
-  return join(root, CACHE, 'noticed');
+function digest(root: string, paths: readonly string[]): string {
+  const hash = createHash('sha256');
+  for (const path of paths)
+    hash
+      .update(`${path}\0`)
+      .update(readFileSync(join(root, path)))
+      .update('\0');
+  return hash.digest('hex');
 }
 
 function readNotes(path: string): readonly Note[] {

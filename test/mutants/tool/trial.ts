@@ -3,6 +3,7 @@ import { basename, dirname } from 'node:path';
 import { NO_END, type Coverage, type Job, type Judged, type Note } from './jobs.ts';
 import type { Mutant } from './operators.ts';
 import { keyOf } from './schemata.ts';
+import type { Said, Verdicts } from './verdicts.ts';
 
 /** Tests of one file that a change is shown to, the fastest. */
 const MAX_TESTS = 60;
@@ -28,8 +29,8 @@ export interface TrialOptions {
   readonly run: (jobs: readonly Job[]) => Promise<readonly Note[]>;
   readonly say: (line: string) => void;
   readonly signal: AbortSignal;
-  /** The test file that noticed a change the last time is asked first. */
-  readonly noticedLast: (key: string) => string | undefined;
+  /** What was said before; who noticed a change the last time is asked first. */
+  readonly verdicts: Verdicts;
 }
 
 /** One change: what became of it, and who has not been asked yet. */
@@ -129,23 +130,22 @@ export class Trial {
       const place = `${note.file} ${note.key}`;
       if (note.kind === 'begin') begun.set(place, note);
       else begun.delete(place);
-      if (note.kind === 'noticed')
-        this.#noticed(note, note.test, note.atLoad !== true && !note.reason.startsWith(NO_END));
+      if (note.kind === 'noticed') this.#noticed(note, note.test, isQuick(note));
       if (note.kind === 'flaky') this.#options.say(`flaky: ${note.file}: ${note.test}: ${note.reason}`);
     }
-    if (this.#options.signal.aborted) return;
     // a process that was ended while it judged
-    for (const note of begun.values()) this.#noticed(note, undefined, false);
+    const ended = this.#options.signal.aborted ? [] : [...begun.values()];
+    for (const note of ended) this.#noticed(note, undefined, false);
+    this.#options.verdicts.keep([
+      ...found.filter(isJudged).flatMap(saidBy),
+      ...ended.map(({ key, file }) => ({ key, file, noticed: true })),
+    ]);
   }
 
-  #noticed({ key, file }: Judged, test: string | undefined, isQuick: boolean): void {
+  #noticed({ key, file }: Judged, test: string | undefined, quick: boolean): void {
     const found = this.#cases.get(key);
     if (found === undefined || found.outcome !== undefined) return;
-    found.outcome = {
-      kind: 'noticed',
-      text: `noticed by ${file}: ${test ?? 'it does not end'}`,
-      ...(test === undefined || !isQuick ? {} : { by: { file, test } }),
-    };
+    found.outcome = noticedBy(file, test, quick);
     this.#options.say(`${this.open.length} left; ${shown(found.mutant)} ${found.outcome.text}`);
   }
 
@@ -190,6 +190,28 @@ function isJudged(note: Note): note is JudgedNote {
   return note.kind !== 'coverage';
 }
 
+type Noticed = Extract<Note, { readonly kind: 'noticed' }>;
+
+function isQuick({ atLoad, reason }: Noticed): boolean {
+  return atLoad !== true && !reason.startsWith(NO_END);
+}
+
+function saidBy(note: JudgedNote): readonly Said[] {
+  const { key, file } = note;
+  if (note.kind === 'survived') return [{ key, file, noticed: false }];
+  return note.kind === 'noticed'
+    ? [{ key, file, noticed: true, test: note.test, isQuick: isQuick(note) }]
+    : [];
+}
+
+function noticedBy(file: string, test: string | undefined, quick: boolean): Outcome {
+  return {
+    kind: 'noticed',
+    text: `noticed by ${file}: ${test ?? 'it does not end'}`,
+    ...(test === undefined || !quick ? {} : { by: { file, test } }),
+  };
+}
+
 function rankOf(key: string, first: string | undefined): number {
   return key === first ? 0 : 1;
 }
@@ -203,7 +225,7 @@ function distance(file: string, test: string): number {
   return /^test\/(?:attack|cli|e2e)\//.test(test) ? 4 : 3;
 }
 
-function casesOf({ mutants, covering, noticedLast }: TrialOptions): ReadonlyMap<string, Case> {
+function casesOf({ mutants, covering, verdicts }: TrialOptions): ReadonlyMap<string, Case> {
   const byKey = new Map(mutants.map((mutant) => [keyOf(mutant), mutant]));
   const wanted = new Set(byKey.keys());
   const shows = new Map<string, Show[]>();
@@ -211,14 +233,19 @@ function casesOf({ mutants, covering, noticedLast }: TrialOptions): ReadonlyMap<
     for (const [key, show] of showsOf(coverage, wanted)) shows.set(key, [...(shows.get(key) ?? []), show]);
   const cases = new Map<string, Case>();
   for (const [key, mutant] of byKey) {
+    const last = verdicts.noticedLast(key);
     const rank = ({ file, tests, ms }: Show): number =>
-      file === noticedLast(key)
+      file === last
         ? -1
         : Math.log2(Math.max(ms, 1)) +
           NEARER * distance(mutant.file, file) +
           (tests.length === 0 ? OWN_PROCESS : 0);
-    const queue = (shows.get(key) ?? []).toSorted((a, b) => rank(a) - rank(b));
-    cases.set(key, { mutant, queue, outcome: undefined, asked: 0, unjudged: 0 });
+    const all = (shows.get(key) ?? []).toSorted((a, b) => rank(a) - rank(b));
+    const queue = all.filter(({ file }) => verdicts.of(key, file) === undefined);
+    const noticed = all.map(({ file }) => verdicts.of(key, file)).find((said) => said?.noticed === true);
+    const outcome =
+      noticed === undefined ? undefined : noticedBy(noticed.file, noticed.test, noticed.isQuick === true);
+    cases.set(key, { mutant, queue, outcome, asked: all.length - queue.length, unjudged: 0 });
   }
   return cases;
 }

@@ -1,0 +1,71 @@
+/** What test files have said about changes, kept between runs: one that is cut short is gone on with, not begun again. */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+
+export interface Said {
+  /** Of the change. */
+  readonly key: string;
+  /** The test file. */
+  readonly file: string;
+  readonly noticed: boolean;
+  /** The test that noticed it; undefined when it did not end. */
+  readonly test?: string | undefined;
+  /** At once, in a process that had loaded its files. */
+  readonly isQuick?: boolean;
+}
+
+/** What a test file and a change were when the one spoke about the other. */
+export interface State {
+  /** Of the test file alone. */
+  readonly own: string;
+  /** Of everything that it imports and of the changed file as well. */
+  readonly whole: string;
+}
+
+interface Kept extends Said, State {}
+
+interface Options {
+  readonly stateOf: (key: string, file: string) => State;
+  /** Believe what was said as long as the test file itself is the same, whatever else has changed. */
+  readonly ownIsEnough: boolean;
+}
+
+export class Verdicts {
+  readonly #path: string;
+  readonly #options: Options;
+  /** By change, then by test file. */
+  readonly #kept = new Map<string, Map<string, Kept>>();
+
+  constructor(path: string, options: Options) {
+    this.#path = path;
+    this.#options = options;
+    const text = existsSync(path) ? readFileSync(path, 'utf8') : '';
+    for (const line of text.split('\n').slice(0, -1)) this.#put(JSON.parse(line) as Kept);
+  }
+
+  /** @returns undefined when the file has not been asked, or is not what it was */
+  of(key: string, file: string): Said | undefined {
+    const kept = this.#kept.get(key)?.get(file);
+    if (kept === undefined) return undefined;
+    const { stateOf, ownIsEnough } = this.#options;
+    const { own, whole } = stateOf(key, file);
+    return kept.whole === whole || (ownIsEnough && kept.own === own) ? kept : undefined;
+  }
+
+  /** Who noticed a change the last time, whatever has become of the files since. */
+  noticedLast(key: string): string | undefined {
+    return [...(this.#kept.get(key)?.values() ?? [])].findLast(({ noticed }) => noticed)?.file;
+  }
+
+  keep(said: readonly Said[]): void {
+    for (const each of said) this.#put({ ...each, ...this.#options.stateOf(each.key, each.file) });
+    const all = [...this.#kept.values()].flatMap((files) => [...files.values()]);
+    writeFileSync(this.#path, all.map((each) => `${JSON.stringify(each)}\n`).join(''));
+  }
+
+  #put(kept: Kept): void {
+    const files = this.#kept.get(kept.key) ?? new Map<string, Kept>();
+    files.delete(kept.file);
+    files.set(kept.file, kept);
+    this.#kept.set(kept.key, files);
+  }
+}
