@@ -11,7 +11,7 @@ const FIRST_BYTES = 4 * 1024;
 /** A batch that had to grow beyond this starts small again. */
 const KEPT_BYTES = 256 * 1024;
 /** What `encodeCastEvent` writes behind the data. */
-const EVENT_END = '"]\n';
+const LINE_END = ']\n';
 
 export class LineBatch {
   #bytes: Buffer = Buffer.allocUnsafeSlow(FIRST_BYTES);
@@ -29,16 +29,18 @@ export class LineBatch {
 
   /** Adds a line of output whose bytes are UTF-8. */
   output(seconds: number, bytes: Uint8Array): void {
-    const latin1 = bufferOf(bytes).toString('latin1');
-    this.#latin1(encodeCastEvent(seconds, 'o', latin1));
+    // in pieces: to put a long string together takes as long as to escape it
+    this.#latin1(eventStart(seconds));
+    this.#latin1(JSON.stringify(bufferOf(bytes).toString('latin1')));
+    this.#latin1(LINE_END);
   }
 
   /** Adds a line of output whose bytes are not; what is not UTF-8 is shown as U+FFFD. */
   lossyOutput(seconds: number, bytes: Uint8Array): void {
-    this.#latin1(encodeCastEvent(seconds, 'o', '').slice(0, -EVENT_END.length));
+    this.#latin1(`${eventStart(seconds)}"`);
     this.#reserve(MAX_ESCAPED_BYTES * bytes.length + LOSSY_SLACK_BYTES);
     this.#length = encodeLossy(bytes, this.#bytes, this.#length);
-    this.#latin1(EVENT_END);
+    this.#latin1(`"${LINE_END}`);
   }
 
   /** Adds the annotation that holds the exact bytes of the next line. */
@@ -67,6 +69,11 @@ export class LineBatch {
     this.#bytes.copy(larger, 0, 0, this.#length);
     this.#bytes = larger;
   }
+}
+
+/** What `encodeCastEvent` writes before the data. */
+function eventStart(seconds: number): string {
+  return encodeCastEvent(seconds, 'o', '').slice(0, -`""${LINE_END}`.length);
 }
 
 function bufferOf(bytes: Uint8Array): Buffer {
