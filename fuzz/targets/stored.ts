@@ -6,6 +6,7 @@ import { parseExactJson } from '../../src/tailnet/exact-json.ts';
 import {
   createSealer,
   encodeHead,
+  END_MARK,
   JournalError,
   readJournal,
 } from '../../src/recording/journal/journal-codec.ts';
@@ -309,13 +310,16 @@ const HEAD = { sessionId: 's', recorders: ['100.64.0.9:80'], recorderTags: [], a
 /** Sealed records made from the input, whole and then damaged; and the input itself as a file. */
 const sealedJournal: FuzzTarget = {
   name: 'sealed-journal',
-  words: words('tcjrnl1\n \0 \x01 {"sessionId":"s"}'),
+  words: words('tcjrnl1\n tcjrnl2\n \0 \x01 {"sessionId":"s"}'),
   seeds: [utf8('tcjrnl1\n'), Uint8Array.of(0, 1, 2, 3), Uint8Array.of(1, 200, 0, 7, 3, 9)],
   run(input, random) {
     const refusal: Refusal = (error) => (error instanceof JournalError ? error.problem : undefined);
     const raw = attempt(() => readJournal(input, KEY), refusal);
     ensure(raw.refused !== undefined, 'a file that was not sealed is a journal');
-    const sealer = createSealer(KEY, new Uint8Array(SALT_BYTES).fill(input.length & 255));
+    const over = random.oneIn(2);
+    const sealer = createSealer(KEY, new Uint8Array(SALT_BYTES).fill(input.length & 255), over);
+    // what stood in the file before
+    const remains = over ? [END_MARK, input] : [];
     const records = Array.from(input.subarray(0, 12), (byte, index) => ({
       kind: KINDS[byte & 3] ?? 'lines',
       at: byte * 2 ** (index * 3),
@@ -325,7 +329,7 @@ const sealedJournal: FuzzTarget = {
     const headBytes = Buffer.concat(pieces).length;
     for (const { kind, at, content } of records) pieces.push(...sealer.seal(kind, at, content));
     const file = Buffer.concat(pieces);
-    const whole = readJournal(file, KEY);
+    const whole = readJournal(Buffer.concat([file, ...remains]), KEY);
     const lines = records.filter(({ kind }) => kind === 'lines');
     ensure(whole.ending === 'whole' && whole.head.sessionId === 's', 'a whole file is not read as one');
     ensureEqual(
@@ -338,7 +342,7 @@ const sealedJournal: FuzzTarget = {
     const isCut = random.oneIn(2);
     if (!isCut) damaged[place] = (damaged[place] ?? 0) ^ (1 << random.below(8));
     const { value: read, refused } = attempt(
-      () => readJournal(isCut ? damaged.subarray(0, place) : damaged, KEY),
+      () => readJournal(Buffer.concat([isCut ? damaged.subarray(0, place) : damaged, ...remains]), KEY),
       refusal,
     );
     if (refused !== undefined) {

@@ -2,8 +2,9 @@
  * The files in which the unacknowledged end of a recording survives its gateway: sealed records behind a prefix in clear.
  *
  * ```
- *   file    prefix record…
- *   prefix  "tcjrnl1\n"  key id (8)  salt (32)
+ *   file    prefix record…                          written once, to its end
+ *   file    prefix record… 0 (u32) what stood there written over another one that was not needed any more
+ *   prefix  "tcjrnl1\n"  key id (8)  salt (32)        "tcjrnl2\n" of one that was written over another
  *   record  length of the ciphertext (u32)  ciphertext  tag (16)
  *   plain   kind (u8)  at (u64, big endian)  content
  * ```
@@ -11,16 +12,23 @@
  * AES-256-GCM; the key is the file's own, the nonce is the number of the record in the file, the length is
  * authenticated with it. So no record can be changed, moved, left out or taken from another file; only the end of a file can be cut
  * off, as a crash does. The first record is the head.
+ *
+ * What stood in a file before was sealed under another key, so it is never taken for a record; but a record over it that a crash cut
+ * cannot be told from one that was changed.
  */
 import { createCipheriv, createDecipheriv, randomBytes, type KeyObject } from 'node:crypto';
 import { errorText } from '../../errors.ts';
 import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 
+const MAGIC_BYTES = 8;
 const MAGIC = Buffer.from('tcjrnl1\n', 'latin1');
+const MAGIC_OVER = Buffer.from('tcjrnl2\n', 'latin1');
 /** What files of every format begin with. */
 const ANY_MAGIC = /^tcjrnl(\d+)\n/;
-export const PREFIX_BYTES = MAGIC.length + KEY_ID_BYTES + SALT_BYTES;
+export const PREFIX_BYTES = MAGIC_BYTES + KEY_ID_BYTES + SALT_BYTES;
 const LENGTH_BYTES = 4;
+/** Behind the last record of a file that was written over another one. */
+export const END_MARK = Buffer.alloc(LENGTH_BYTES);
 const TAG_BYTES = 16;
 const LEAD_BYTES = 9;
 /** What a record takes beside its content. */
@@ -74,13 +82,20 @@ export interface JournalSealer {
   seal(kind: RecordKind, at: number, content: Uint8Array): Uint8Array[];
 }
 
-/** @param salt of the file; never given twice, except to make the file of a test again */
-export function createSealer(key: JournalKey, salt: Uint8Array = randomBytes(SALT_BYTES)): JournalSealer {
+/**
+ * @param salt of the file; never given twice, except to make the file of a test again
+ * @param over whether it is written over another file
+ */
+export function createSealer(
+  key: JournalKey,
+  salt: Uint8Array = randomBytes(SALT_BYTES),
+  over = false,
+): JournalSealer {
   const fileKey = key.fileKey(salt);
   const lead = Buffer.alloc(LEAD_BYTES);
   let records = 0;
   return {
-    prefix: Buffer.concat([MAGIC, key.id, salt]),
+    prefix: Buffer.concat([over ? MAGIC_OVER : MAGIC, key.id, salt]),
     seal(kind, at, content) {
       if (content.length > MAX_RECORD_BYTES) throw new RangeError('the record is too long');
       const length = lengthField(LEAD_BYTES + content.length);
@@ -106,18 +121,20 @@ export function encodeHead(head: JournalHead): Uint8Array {
  */
 export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   const bytes = Buffer.from(file.buffer, file.byteOffset, file.length);
-  if (!MAGIC.subarray(0, bytes.length).equals(bytes.subarray(0, MAGIC.length))) {
+  const begins = (magic: Buffer): boolean =>
+    magic.subarray(0, bytes.length).equals(bytes.subarray(0, MAGIC_BYTES));
+  if (!begins(MAGIC) && !begins(MAGIC_OVER)) {
     const format = ANY_MAGIC.exec(bytes.toString('latin1', 0, 16))?.[1];
     if (format === undefined) throw new JournalError('foreign', 'it is no journal');
-    const reason = `it is a journal of format ${format}, and this version reads format 1: a newer gateway delivers it`;
+    const reason = `it is a journal of format ${format}, and this version reads up to format 2: a newer gateway delivers it`;
     throw new JournalError('newer', reason);
   }
   if (bytes.length < PREFIX_BYTES) throw new JournalError('empty', 'it has no head');
-  if (!key.id.equals(bytes.subarray(MAGIC.length, MAGIC.length + KEY_ID_BYTES))) {
+  if (!key.id.equals(bytes.subarray(MAGIC_BYTES, MAGIC_BYTES + KEY_ID_BYTES))) {
     throw new JournalError('key', 'it is sealed under another key');
   }
   const fileKey = key.fileKey(bytes.subarray(PREFIX_BYTES - SALT_BYTES, PREFIX_BYTES));
-  const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey);
+  const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, begins(MAGIC_OVER));
   const [first] = records;
   if (first === undefined) {
     throw ending === 'damaged'
@@ -144,16 +161,19 @@ interface OpenRecord {
 function openRecords(
   bytes: Buffer,
   key: KeyObject,
+  over: boolean,
 ): { readonly records: readonly OpenRecord[]; readonly ending: JournalFile['ending'] } {
   const records: OpenRecord[] = [];
   for (let start = 0; start < bytes.length;) {
     if (start + LENGTH_BYTES > bytes.length) return { records, ending: 'cut' };
     const length = bytes.readUInt32BE(start);
-    if (length < LEAD_BYTES || length > LEAD_BYTES + MAX_RECORD_BYTES) return { records, ending: 'damaged' };
+    if (length === 0 && over) return { records, ending: 'whole' };
+    if (length < LEAD_BYTES || length > LEAD_BYTES + MAX_RECORD_BYTES)
+      return { records, ending: over ? 'cut' : 'damaged' };
     const end = start + LENGTH_BYTES + length + TAG_BYTES;
     if (end > bytes.length) return { records, ending: 'cut' };
     const record = openRecord(bytes.subarray(start, end), key, records.length);
-    if (record === undefined) return { records, ending: 'damaged' };
+    if (record === undefined) return { records, ending: over ? 'cut' : 'damaged' };
     records.push(record);
     start = end;
   }

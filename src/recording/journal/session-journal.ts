@@ -9,11 +9,13 @@
  *      acknowledged
  * ```
  *
- * Segments are only appended to, and removed as a whole. What cannot be written (no room, a broken disk) is refused, and
+ * Segments are only appended to, and given up as a whole: the one that was given up last is written over by the next one, which costs a
+ * fifth of what new pages of the page cache and giving them back do. What cannot be written (no room, a broken disk) is refused, and
  * so is what follows, until everything that was refused is acknowledged: the upload then lets its writers wait for
  * acknowledgements, so that what is shown is on disk or at a recorder in any case.
  */
-import { closeSync, openSync, writevSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { passedThrough } from '../../memory/stream-garbage.ts';
@@ -21,6 +23,7 @@ import type { Preamble } from '../preamble.ts';
 import {
   createSealer,
   encodeHead,
+  END_MARK,
   MAX_RECORD_BYTES,
   PREFIX_BYTES,
   RECORD_OVERHEAD,
@@ -28,7 +31,7 @@ import {
   type JournalSealer,
   type RecordKind,
 } from './journal-codec.ts';
-import type { JournalKey } from './journal-key.ts';
+import { SALT_BYTES, type JournalKey } from './journal-key.ts';
 
 /** A segment that has so many bytes is followed by another one. */
 export const SEGMENT_BYTES = 4 * 1024 * 1024;
@@ -49,10 +52,13 @@ export interface JournalRoom {
 }
 
 interface Segment {
-  readonly path: string;
+  path: string;
   readonly fd: number;
   readonly sealer: JournalSealer;
+  /** Written. */
   bytes: number;
+  /** Of the file: more than what is written while it is written over another one. */
+  size: number;
   /** A record in it is not whole. */
   broken: boolean;
   /** Offset behind the last line in it. */
@@ -64,6 +70,10 @@ export class SessionJournal {
   readonly #name: string;
   readonly #head: JournalHead;
   #segments: Segment[] = [];
+  /** Was given up, and comes right before the others: whoever finds it needs no more than they have. */
+  #spare: Segment | undefined;
+  /** It was there when last noted. */
+  #spareIsOld = false;
   #made = 0;
   /** Offset behind the last byte that is written. */
   #end = 0;
@@ -80,9 +90,9 @@ export class SessionJournal {
     this.#head = head;
   }
 
-  /** On disk. */
+  /** On disk, beside what was given up. */
   get bytes(): number {
-    return this.#segments.reduce((sum, { bytes }) => sum + bytes, 0);
+    return this.#segments.reduce((sum, { size }) => sum + size, 0);
   }
 
   /** @returns false when the bytes are not on disk. `preamble` knows them already. */
@@ -119,7 +129,9 @@ export class SessionJournal {
     this.#acknowledged = offset;
     while (this.#segments.length > 1 && (this.#segments[0]?.end ?? Infinity) <= offset) {
       const done = this.#segments.shift();
-      if (done !== undefined) this.#drop(done);
+      this.#dropSpare();
+      if (done?.broken === true) this.#drop(done);
+      else this.#spare = done;
     }
   }
 
@@ -130,8 +142,13 @@ export class SessionJournal {
     if (last !== undefined) this.#write(last, 'part', part, NOTHING);
   }
 
-  /** Writes down what is acknowledged, so that it is not delivered again. Now and then is enough. */
+  /**
+   * Writes down what is acknowledged, so that it is not delivered again, and removes what was given up and is not written over. Now
+   * and then is enough.
+   */
   note(): void {
+    if (this.#spareIsOld) this.#dropSpare();
+    this.#spareIsOld = this.#spare !== undefined;
     const last = this.#segments.at(-1);
     if (this.#noted >= this.#acknowledged || last === undefined) return;
     this.#noted = this.#acknowledged;
@@ -151,6 +168,7 @@ export class SessionJournal {
     if (this.#over) return [];
     const paths = this.#segments.map(({ path }) => path);
     this.#over = true;
+    this.#dropSpare();
     this.#letGo();
     this.#room.forget(this);
     return paths;
@@ -163,19 +181,28 @@ export class SessionJournal {
   }
 
   #letGo(): void {
-    for (const { fd, bytes } of this.#segments.splice(0)) {
+    const spare = this.#spare === undefined ? [] : [this.#spare];
+    this.#spare = undefined;
+    for (const { fd, size } of [...spare, ...this.#segments.splice(0)]) {
       closeSync(fd);
-      this.#room.release(bytes);
+      this.#room.release(size);
     }
   }
 
   #discard(): void {
+    this.#dropSpare();
     for (const segment of this.#segments.splice(0)) this.#drop(segment);
   }
 
-  #drop({ fd, path, bytes }: Segment): void {
+  #dropSpare(): void {
+    if (this.#spare !== undefined) this.#drop(this.#spare);
+    this.#spare = undefined;
+    this.#spareIsOld = false;
+  }
+
+  #drop({ fd, path, size }: Segment): void {
     closeSync(fd);
-    this.#room.release(bytes);
+    this.#room.release(size);
     // not at once: to give back megabytes of pages takes the kernel a while
     unlink(path).catch(() => undefined);
   }
@@ -183,23 +210,9 @@ export class SessionJournal {
   #segmentFor(preamble: Preamble): Segment | undefined {
     const last = this.#segments.at(-1);
     if (last !== undefined && last.bytes < SEGMENT_BYTES && !last.broken) return last;
-    if (!this.#room.reserve(PREFIX_BYTES)) {
-      this.#end = -1;
-      return undefined;
-    }
-    let segment: Segment;
-    try {
-      this.#made += 1;
-      const number = String(this.#made).padStart(6, '0');
-      const path = join(this.#room.directory(), `${this.#name}.${number}${JOURNAL_SUFFIX}`);
-      const fd = openSync(path, 'wx', 0o600);
-      segment = { path, fd, sealer: createSealer(this.#room.key), bytes: 0, broken: false, end: this.#end };
-    } catch (error) {
-      this.#end = -1;
-      this.#room.release(PREFIX_BYTES);
-      this.#room.failed(error);
-      return undefined;
-    }
+    const spare = this.#spare;
+    const segment = spare === undefined ? this.#create() : this.#reuse(spare);
+    if (segment === undefined) return undefined;
     this.#segments.push(segment);
     this.#noted = this.#acknowledged;
     const begun =
@@ -207,35 +220,96 @@ export class SessionJournal {
       this.#write(segment, 'head', 0, encodeHead(this.#head)) &&
       this.#write(segment, 'part', this.#part, NOTHING) &&
       this.#write(segment, 'acknowledged', this.#acknowledged, NOTHING) &&
-      this.#write(segment, 'preamble', 0, preamble.before(this.#end));
+      this.#write(segment, 'preamble', 0, preamble.before(this.#end)) &&
+      this.#begun(segment, spare !== undefined);
     return begun ? segment : undefined;
+  }
+
+  #create(): Segment | undefined {
+    if (!this.#room.reserve(PREFIX_BYTES)) {
+      this.#end = -1;
+      return undefined;
+    }
+    try {
+      const path = this.#nextPath();
+      const fd = openSync(path, 'wx', 0o600);
+      const sealer = createSealer(this.#room.key);
+      return { path, fd, sealer, bytes: 0, size: PREFIX_BYTES, broken: false, end: this.#end };
+    } catch (error) {
+      this.#end = -1;
+      this.#room.release(PREFIX_BYTES);
+      this.#room.failed(error);
+      return undefined;
+    }
+  }
+
+  /** The file that was given up, to be written over; it keeps its name until {@link #begun}. */
+  #reuse(spare: Segment): Segment {
+    this.#spare = undefined;
+    this.#spareIsOld = false;
+    return {
+      ...spare,
+      sealer: createSealer(this.#room.key, randomBytes(SALT_BYTES), true),
+      bytes: 0,
+      end: this.#end,
+    };
+  }
+
+  /** The segment says what it is a part of, and comes behind the others from now on. */
+  #begun(segment: Segment, isReused: boolean): boolean {
+    if (!isReused) return true;
+    try {
+      const path = this.#nextPath();
+      renameSync(segment.path, path);
+      segment.path = path;
+      return true;
+    } catch (error) {
+      this.#broke(segment, error);
+      return false;
+    }
+  }
+
+  #nextPath(): string {
+    this.#made += 1;
+    const number = String(this.#made).padStart(6, '0');
+    return join(this.#room.directory(), `${this.#name}.${number}${JOURNAL_SUFFIX}`);
   }
 
   #write(segment: Segment, kind: RecordKind, at: number, content: Uint8Array): boolean {
     if (segment.broken) return false;
-    if (!this.#room.reserve(content.length + RECORD_OVERHEAD)) {
+    const more = segment.bytes + content.length + RECORD_OVERHEAD - segment.size;
+    if (more > 0 && !this.#room.reserve(more)) {
       this.#end = -1;
       return false;
     }
+    segment.size += Math.max(0, more);
     return this.#writePieces(segment, segment.sealer.seal(kind, at, content));
   }
 
   /** Their room is reserved. */
   #writePieces(segment: Segment, pieces: readonly Uint8Array[]): boolean {
     const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    const at = segment.bytes;
     segment.bytes += bytes;
+    // the next record goes over the mark
+    const mark = END_MARK.subarray(0, segment.size - segment.bytes);
     // what was sealed is as large as what was read, and as soon done with
     passedThrough(bytes);
     try {
-      if (writevSync(segment.fd, pieces) === bytes) return true;
+      const all = mark.length === 0 ? pieces : [...pieces, mark];
+      if (writevSync(segment.fd, all, at) === bytes + mark.length) return true;
       throw Object.assign(new Error('the disk took a part only'), { code: 'ENOSPC' });
     } catch (error) {
-      // what came behind a record that is not whole could not be read
-      segment.broken = true;
-      this.#end = -1;
-      this.#room.failed(error);
+      this.#broke(segment, error);
       return false;
     }
+  }
+
+  /** What came behind a record that is not whole could not be read. */
+  #broke(segment: Segment, error: unknown): void {
+    segment.broken = true;
+    this.#end = -1;
+    this.#room.failed(error);
   }
 }
 

@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import {
   createSealer,
   encodeHead,
+  END_MARK,
   JournalError,
   MAX_RECORD_BYTES,
   PREFIX_BYTES,
@@ -119,11 +120,46 @@ describe('a file of a journal', () => {
     }
   });
 
+  it('ends at its mark when it is written over another, whatever stood there', () => {
+    const before = fileOf(
+      [PARTS[0]!, ['lines', 14, Buffer.alloc(400, 'old')]],
+      key,
+      Buffer.alloc(SALT_BYTES, 8),
+    );
+    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), true);
+    before.set(sealer.prefix);
+    let at = sealer.prefix.length;
+    for (const [index, [kind, offset, content]] of PARTS.entries()) {
+      const record = Buffer.concat(sealer.seal(kind, offset, content));
+      const torn = Buffer.from(before);
+      before.set(Buffer.concat([record, END_MARK]), at);
+      const lines = PARTS.slice(0, index + 1).filter(([name]) => name === 'lines').length;
+      expect(readJournal(before, key)).toMatchObject({ ending: 'whole' });
+      expect(readJournal(before, key).lines).toHaveLength(lines);
+      // a process can be killed between two pages of one write
+      for (let cut = 1; cut < record.length && index > 0; cut += 1) {
+        const half = Buffer.from(torn);
+        half.set(record.subarray(0, cut), at);
+        const read = readJournal(half, key);
+        // a length that has only begun is the mark
+        expect(read.ending).toBe(cut < 4 ? 'whole' : 'cut');
+        expect(read.lines).toHaveLength(lines - (kind === 'lines' ? 1 : 0));
+      }
+      at += record.length;
+    }
+    const unmarked = Buffer.from(before);
+    unmarked.fill(0xff, at, at + END_MARK.length);
+    expect(readJournal(unmarked, key)).toMatchObject({ ending: 'cut', lines: [{}, {}] });
+    // the longest record that a file has room for leaves none for the mark
+    expect(readJournal(before.subarray(0, at + 3), key)).toMatchObject({ ending: 'cut', lines: [{}, {}] });
+    expect(readJournal(before.subarray(0, at), key)).toMatchObject({ ending: 'whole', lines: [{}, {}] });
+  });
+
   it('says why it cannot be read', () => {
     const other = createJournalKey(Buffer.alloc(KEY_BYTES, 8));
     expect(problemOf(fileOf(PARTS), other)).toBe('key');
     expect(problemOf(utf8('something else altogether, and long enough'))).toBe('foreign');
-    expect(problemOf(utf8('tcjrnl2\nwhat only its version can read'))).toBe('newer');
+    expect(problemOf(utf8('tcjrnl3\nwhat only its version can read'))).toBe('newer');
     expect(problemOf(new Uint8Array())).toBe('empty');
     expect(problemOf(fileOf([['lines', 0, utf8('x')]]))).toBe('damaged');
     expect(problemOf(fileOf([['head', 0, utf8('{"sessionId":1}')]]))).toBe('damaged');

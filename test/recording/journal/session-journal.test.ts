@@ -1,8 +1,8 @@
-import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createJournalKey, KEY_BYTES } from '../../../src/recording/journal/journal-key.ts';
 import { readLeft } from '../../../src/recording/journal/left-journal.ts';
 import {
@@ -94,8 +94,12 @@ describe('the journal of a session', () => {
     expect(writer.written.equals(left!.rest.bytes)).toBe(true);
     const acknowledged = writer.written.length - 10;
     writer.journal.acknowledged(acknowledged);
-    await expect.poll(() => files().length).toBe(1);
     writer.journal.note();
+    // the one that was given up last might be wanted
+    await expect.poll(() => files().length).toBe(2);
+    expect(state.used).toBe(diskBytes());
+    writer.journal.note();
+    await expect.poll(() => files().length).toBe(1);
     const rest = await readLeft(files(), key);
     expect(rest!.rest.offset).toBe(acknowledged);
     expect(Buffer.from(rest!.rest.preamble.before(acknowledged)).toString()).toBe(HEADER);
@@ -104,6 +108,71 @@ describe('the journal of a session', () => {
     writer.journal.remove();
     await expect.poll(() => files()).toEqual([]);
     expect(state.used).toBe(0);
+  });
+
+  it('writes over what is not needed any more, and has what is at any time', async () => {
+    const { room, state } = createRoom();
+    const writer = createWriter(room);
+    writer.write(HEADER);
+    const window = 1.5 * SEGMENT_BYTES;
+    const inodes = new Set<number>();
+    for (let count = 0; writer.written.length < 6 * SEGMENT_BYTES; count += 1) {
+      expect(writer.write(`[${count},"o","${'x'.repeat(300_000 + (count % 7) * 10_000)}"]\n`)).toBe(true);
+      writer.journal.acknowledged(writer.written.length - window);
+      for (const path of files()) inodes.add(statSync(path).ino);
+      if (count % 5 > 0) continue;
+      writer.journal.note();
+      // what is removed is removed beside this thread
+      const left = await vi.waitFor(() => readLeft(files(), key));
+      const { offset, bytes, preamble } = left!.rest;
+      expect(left!.damaged).toEqual([]);
+      expect(offset).toBe(Math.max(0, writer.written.length - window));
+      expect(writer.written.subarray(offset).equals(bytes)).toBe(true);
+      expect(Buffer.from(preamble.before(HEADER.length)).toString()).toBe(HEADER);
+      await expect.poll(diskBytes).toBe(state.used);
+    }
+    expect(inodes.size).toBeLessThan(6);
+    writer.journal.remove();
+    await expect.poll(() => files()).toEqual([]);
+    expect(state.used).toBe(0);
+  });
+
+  it('is read when its process ended before what is written over had its name', async () => {
+    const { room } = createRoom();
+    const writer = createWriter(room);
+    writer.write(HEADER);
+    const line = `[0,"o","${'x'.repeat(256 * 1024)}"]\n`;
+    while (files().length < 3) writer.write(line);
+    const acknowledged = Math.floor(1.1 * SEGMENT_BYTES);
+    writer.journal.acknowledged(acknowledged);
+    const [first = ''] = files();
+    while (files().includes(first)) writer.write(line);
+    const last = files().at(-1) ?? '';
+    // its head only, under its old name
+    const begun = readFileSync(last).subarray(0, 1_000);
+    writeFileSync(first, begun);
+    rmSync(last);
+    const left = await readLeft(files(), key);
+    expect(left).toMatchObject({ damaged: [], rest: { offset: acknowledged } });
+    const { bytes } = left!.rest;
+    expect(writer.written.subarray(acknowledged, acknowledged + bytes.length).equals(bytes)).toBe(true);
+    expect(writer.written.length - acknowledged - bytes.length).toBeLessThanOrEqual(line.length);
+  });
+
+  it('leaves nothing of what was given up to who delivers the rest, or takes the files', async () => {
+    for (const end of ['leave', 'restart'] as const) {
+      const folder = mkdtempSync(join(directory, 'e-'));
+      const { room, state } = createRoom(Infinity, () => folder);
+      const writer = createWriter(room);
+      while (readdirSync(folder).length < 2) writer.write(`[0,"o","${'x'.repeat(512 * 1024)}"]\n`);
+      writer.journal.acknowledged(SEGMENT_BYTES + 600_000);
+      const { bytes } = writer.journal;
+      expect(bytes).toBeLessThan(state.used);
+      expect(writer.journal[end]()?.length).toBe(end === 'leave' ? 1 : undefined);
+      expect(state.used).toBe(0);
+      // what others have taken is theirs
+      await expect.poll(() => readdirSync(folder).length).toBe(end === 'leave' ? 1 : 2);
+    }
   });
 
   it('refuses what has no room, and what follows, until everything is acknowledged', async () => {
