@@ -6,6 +6,7 @@ import { Registry } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError, errorText } from '../errors.ts';
+import { listenOn } from '../listen.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
@@ -224,15 +225,10 @@ async function openOps(config: RoleConfig, primary: Primary): Promise<OpsServer 
 async function sharedPort({ host, port }: RoleConfig['listen']): Promise<number> {
   if (port !== 0) return port;
   const server = createServer();
-  server.listen(0, host);
-  try {
-    await once(server, 'listening');
-  } catch (error) {
+  const chosen = await listenOn(server, { host, port: 0 }).catch((error: unknown) => {
     throw new TailcastError('CONFIG_INVALID', `listen ${host}: ${errorText(error)}`, { cause: error });
-  }
-  const address = server.address();
+  });
   server.close();
   await once(server, 'close');
-  if (address === null || typeof address === 'string') throw new TailcastError('INTERNAL', 'no TCP address');
-  return address.port;
+  return chosen.port;
 }

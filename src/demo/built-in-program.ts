@@ -1,5 +1,6 @@
 import { createServer, type Server } from 'node:http';
 import { PassThrough } from 'node:stream';
+import { listenOn } from '../listen.ts';
 import { createOutput } from './output.ts';
 import type { ExitResult, RunningProcess } from './process.ts';
 
@@ -62,17 +63,6 @@ function startProgram(
       if (signal === 'SIGKILL') end({ code: 137, signal: 9 });
     },
     exited: ended.promise,
-    port: server === undefined ? undefined : listen(server),
+    port: server && listenOn(server, { host: '127.0.0.1', port: 0 }).then(({ port }) => port),
   };
-}
-
-function listen(server: Server): Promise<number> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      if (typeof address === 'object' && address !== null) resolve(address.port);
-      else reject(new Error('the web server has no port'));
-    });
-  });
 }

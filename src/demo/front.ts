@@ -2,6 +2,7 @@ import { createSecureServer } from 'node:http2';
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { listenOn } from '../listen.ts';
 import type { HttpRequest, HttpResponse } from './exchange.ts';
 import type { UpgradeRequest } from './upgrade.ts';
 
@@ -37,14 +38,7 @@ export async function openFront(options: {
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Uint8Array) => {
     options.onUpgrade({ request, socket, head });
   });
-  const port = await new Promise<number>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      if (typeof address === 'object' && address !== null) resolve(address.port);
-      else reject(new Error('the demo cluster has no port'));
-    });
-  });
+  const { port } = await listenOn(server, { host: '127.0.0.1', port: 0 });
   return {
     port,
     close: () =>

@@ -2,9 +2,9 @@
  * The listener of the people who run the gateway: `/livez`, `/readyz`, `/metrics`, on plain HTTP and a port of its own.
  * It serves nothing about users and takes no input but the path.
  */
-import { createServer, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { createServer, type ServerResponse } from 'node:http';
 import { errorText, TailcastError } from '../errors.ts';
+import { listenOn } from '../listen.ts';
 
 /** One thing that must work for the gateway to be ready. */
 export interface ReadinessCheck {
@@ -46,9 +46,13 @@ export async function openOpsServer(options: {
     route(path, response, options).catch((error: unknown) => send(response, 500, `${errorText(error)}\n`));
   });
   server.maxConnections = 64;
-  const address = await listen(server, options.host, options.port);
+  const { host, port } = options;
+  const address = await listenOn(server, { host, port }).catch((error: unknown) => {
+    const detail = `cannot listen on ${host}:${port}: ${errorText(error)}`;
+    throw new TailcastError('CONFIG_INVALID', detail, { cause: error });
+  });
   return {
-    address,
+    address: { host: address.address, port: address.port },
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
@@ -111,22 +115,4 @@ function send(
     'x-content-type-options': 'nosniff',
   });
   response.end(body);
-}
-
-function listen(server: Server, host: string, port: number): Promise<{ host: string; port: number }> {
-  return new Promise((resolve, reject) => {
-    server.once('error', (error) =>
-      reject(
-        new TailcastError('CONFIG_INVALID', `cannot listen on ${host}:${port}: ${error.message}`, {
-          cause: error,
-        }),
-      ),
-    );
-    server.listen(port, host, () => resolve(addressOf(server.address())));
-  });
-}
-
-function addressOf(address: AddressInfo | string | null): { host: string; port: number } {
-  if (address === null || typeof address === 'string') throw new TailcastError('INTERNAL', 'no TCP address');
-  return { host: address.address, port: address.port };
 }

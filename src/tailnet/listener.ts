@@ -11,6 +11,7 @@
  */
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
+import { listenOn } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { CertificateSource } from './certificates.ts';
 import type { Peer } from './identity.ts';
@@ -104,10 +105,9 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
   );
   server.maxConnections = options.maxConnections ?? 20_000;
   server.on('drop', () => log.warn({ max: server.maxConnections }, 'too many connections'));
-  await listen(server, options);
+  const { host, port } = options;
+  const address = await listenOn(server, { host, port, backlog: 1024 });
   server.on('error', (error) => log.error({ error: errorText(error) }, 'listener failed'));
-  const address = server.address();
-  if (address === null || typeof address === 'string') throw new Error('the listener has no TCP address');
   return {
     address,
     onConnection(next) {
@@ -132,19 +132,6 @@ export function peerOf(socket: object): Peer {
 
 function isPeer(value: unknown): value is Peer {
   return typeof value === 'object' && value !== null && 'source' in value;
-}
-
-function listen(
-  server: Server,
-  { host, port }: { readonly host: string; readonly port: number },
-): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject);
-    server.listen({ host, port, backlog: 1024 }, () => {
-      server.off('error', reject);
-      resolve();
-    });
-  });
 }
 
 async function closeListener(

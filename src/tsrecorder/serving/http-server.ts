@@ -7,6 +7,7 @@ import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Se
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import fastify, { type FastifyInstance } from 'fastify';
+import { listenOn } from '../../listen.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { SECURITY_HEADERS } from './api.ts';
 import { answerUnserved, type Uploads } from './uploads.ts';
@@ -71,15 +72,8 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
     });
   });
   server.maxConnections = options.maxConnections;
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(options.port, options.host, () => {
-      server.off('error', reject);
-      resolve();
-    });
-  });
-  const address = server.address();
-  if (address === null || typeof address === 'string') throw new TypeError('a TCP server has an address');
+  const { host, port } = options;
+  const address = await listenOn(server, { host, port });
   return {
     address,
     async close(graceMs) {
