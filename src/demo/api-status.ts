@@ -36,12 +36,14 @@ export function qualified({ group, plural }: Named): string {
   return group === '' ? plural : `${plural}.${group}`;
 }
 
+/** `details` of a status about one object. */
+export function detailsOf({ group, plural }: Named, name: string): JsonObject {
+  return { name, ...(group === '' ? {} : { group }), kind: plural };
+}
+
 export function notFound(resource: Named, name: string): ApiStatusError {
-  return new ApiStatusError(404, 'NotFound', `${qualified(resource)} "${name}" not found`, {
-    name,
-    ...(resource.group === '' ? {} : { group: resource.group }),
-    kind: resource.plural,
-  });
+  const message = `${qualified(resource)} "${name}" not found`;
+  return new ApiStatusError(404, 'NotFound', message, detailsOf(resource, name));
 }
 
 /** The answer to a path that no resource serves. */
@@ -50,11 +52,8 @@ export function noSuchPath(): ApiStatusError {
 }
 
 export function alreadyExists(resource: Named, name: string): ApiStatusError {
-  return new ApiStatusError(409, 'AlreadyExists', `${qualified(resource)} "${name}" already exists`, {
-    name,
-    ...(resource.group === '' ? {} : { group: resource.group }),
-    kind: resource.plural,
-  });
+  const message = `${qualified(resource)} "${name}" already exists`;
+  return new ApiStatusError(409, 'AlreadyExists', message, detailsOf(resource, name));
 }
 
 export function conflict(resource: Named, name: string): ApiStatusError {

@@ -1,4 +1,5 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
+import { headerLines } from '../kube/header-lines.ts';
 import { badRequest, forbidden, unauthorized } from './api-status.ts';
 
 /** Who a request is treated as, after impersonation. */
@@ -8,9 +9,6 @@ export interface UserInfo {
   readonly groups: readonly string[];
   readonly extra: Readonly<Record<string, readonly string[]>>;
 }
-
-/** Header lines in the flat form of Node's `rawHeaders`: name, value, name, value … */
-export type RawHeaders = readonly string[];
 
 const AUTHENTICATED = 'system:authenticated';
 const UNAUTHENTICATED = 'system:unauthenticated';
@@ -22,10 +20,8 @@ const ADMIN: UserInfo = {
 };
 
 /** All values of a header, in order, read as UTF-8 as Go does (Node hands out Latin-1). */
-function headerValues(raw: RawHeaders, name: string): readonly string[] {
-  return raw.flatMap((_value, index) =>
-    index % 2 === 0 && raw[index]?.toLowerCase() === name ? [utf8(raw[index + 1] ?? '')] : [],
-  );
+function headerValues(raw: readonly string[], name: string): readonly string[] {
+  return headerLines(raw, name).map(utf8);
 }
 
 function utf8(value: string): string {
@@ -37,14 +33,18 @@ function utf8(value: string): string {
  * `subprotocolToken` is a token that came as WebSocket subprotocol. Throws 401 without the right token and 400 for
  * impersonation headers without a user. Source: apiserver `pkg/endpoints/filters/impersonation.go`.
  */
-export function authenticate(raw: RawHeaders, adminToken: string, subprotocolToken?: string): UserInfo {
+export function authenticate(
+  raw: readonly string[],
+  adminToken: string,
+  subprotocolToken?: string,
+): UserInfo {
   const [authorization = ''] = headerValues(raw, 'authorization');
   const presented = /^bearer +(\S+)$/i.exec(authorization)?.[1] ?? subprotocolToken;
   if (presented === undefined || !sameSecret(presented, adminToken)) throw unauthorized();
   return impersonate(raw);
 }
 
-function impersonate(raw: RawHeaders): UserInfo {
+function impersonate(raw: readonly string[]): UserInfo {
   const [username] = headerValues(raw, 'impersonate-user');
   const asked = raw.some((name, index) => index % 2 === 0 && name.toLowerCase().startsWith('impersonate-'));
   if (username === undefined || username === '') {
@@ -57,7 +57,7 @@ function impersonate(raw: RawHeaders): UserInfo {
   return { username, uid, groups: withDerivedGroups(username, groups), extra };
 }
 
-function impersonatedExtra(raw: RawHeaders): Readonly<Record<string, readonly string[]>> {
+function impersonatedExtra(raw: readonly string[]): Readonly<Record<string, readonly string[]>> {
   const prefix = 'impersonate-extra-';
   const extra = new Map<string, readonly string[]>();
   raw.forEach((name, index) => {

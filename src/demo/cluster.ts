@@ -72,7 +72,7 @@ export async function startDemoCluster(options: DemoClusterOptions): Promise<Dem
   const closing = new AbortController();
   const store = createStore(options.limits);
   const events = createEventRecorder(store, now);
-  const pods: PodController = new PodController({ store, events, now, runtime: () => runtime });
+  const pods: PodController = new PodController(store, () => runtime, events, now);
   const workloads = new WorkloadController(store, pods, now);
   const runtime: PodRuntime = createPodRuntime({
     terminals,

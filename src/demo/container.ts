@@ -1,9 +1,11 @@
 import { Writable } from 'node:stream';
+import { pause } from '../async/pause.ts';
+import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import type { ContainerSpec } from './container-spec.ts';
 import type { BuiltInProgram } from './built-in-program.ts';
 import type { JsonObject } from './json.ts';
 import { createLogBuffer, type LogBuffer } from './logs.ts';
-import type { RunningProcess, TerminalSize } from './process.ts';
+import type { RunningProcess } from './process.ts';
 import { DEFAULT_SIZE } from './terminal.ts';
 
 export type RestartPolicy = 'Always' | 'OnFailure' | 'Never';
@@ -215,15 +217,5 @@ function createLogSink(log: LogBuffer, source: 'stdout' | 'stderr'): Writable {
       log.append(source, chunk);
       done();
     },
-  });
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener('abort', () => {
-      clearTimeout(timer);
-      resolve();
-    });
   });
 }

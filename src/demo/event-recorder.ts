@@ -1,6 +1,6 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { timestamp } from './container.ts';
-import { stringAt, type JsonObject } from './json.ts';
+import { identify, stringAt, type JsonObject } from './json.ts';
 import { EVENTS, NAMESPACES } from './resources.ts';
 import type { Store } from './store.ts';
 
@@ -14,10 +14,8 @@ export function createEventRecorder(store: Store, now: () => Date, maxEvents = 5
   const kept: (readonly [string, string])[] = [];
   return {
     record(about, reason, message, type = 'Normal') {
-      const namespace = stringAt(about, 'metadata', 'namespace');
-      const name = stringAt(about, 'metadata', 'name');
-      const owner = store.get(NAMESPACES, '', namespace);
-      if (owner === undefined) return;
+      const { namespace, name, uid } = identify(about);
+      if (store.get(NAMESPACES, '', namespace) === undefined) return;
       const time = timestamp(now());
       const eventName = `${name}.${randomBytes(8).toString('hex')}`;
       store.create(EVENTS, {
@@ -28,7 +26,7 @@ export function createEventRecorder(store: Store, now: () => Date, maxEvents = 5
           kind: stringAt(about, 'kind'),
           namespace,
           name,
-          uid: stringAt(about, 'metadata', 'uid'),
+          uid,
           apiVersion: stringAt(about, 'apiVersion'),
           resourceVersion: stringAt(about, 'metadata', 'resourceVersion'),
         },

@@ -2,9 +2,10 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 import { isJson, isObject, parseJson, type Json, type JsonObject } from './json.ts';
 import { parse as parseYaml } from 'yaml';
-import { badRequest, encodeJson, tooLarge, unsupportedMediaType, type ApiStatusError } from './api-status.ts';
+import { badRequest, encodeJson, tooLarge, unsupportedMediaType } from './api-status.ts';
 import type { UserInfo } from './authentication.ts';
 import { decodeProtobufObject, PROTOBUF_TYPE } from './protobuf-body.ts';
+import { PATCHES } from './patch.ts';
 import { parsePath, type ApiPath } from './api-path.ts';
 
 /** One request and its answer, over HTTP/1.1 or HTTP/2. */
@@ -22,7 +23,6 @@ export interface Exchange {
   readBody(): Promise<Json | undefined>;
   send(httpStatus: number, body: JsonObject, contentType?: string): void;
   sendText(httpStatus: number, text: string | Uint8Array, contentType: string): void;
-  fail(error: ApiStatusError): void;
   /** Begins an answer of unknown length; its headers leave at once. */
   stream(contentType: string): ResponseStream;
 }
@@ -40,13 +40,7 @@ export type HttpResponse = ServerResponse | Http2ServerResponse;
 const MAX_BODY_BYTES = 3 * 1024 * 1024;
 
 const JSON_TYPE = 'application/json';
-const PATCH_TYPES = [
-  'application/json-patch+json',
-  'application/merge-patch+json',
-  'application/strategic-merge-patch+json',
-  'application/apply-patch+yaml',
-];
-const BODY_TYPES = [JSON_TYPE, 'application/yaml', PROTOBUF_TYPE, ...PATCH_TYPES];
+const BODY_TYPES = [JSON_TYPE, 'application/yaml', PROTOBUF_TYPE, ...PATCHES.keys()];
 
 /** Wraps a request that `user` makes. `closing` ends streams of the answer. */
 export function createExchange(
@@ -95,9 +89,6 @@ export function createExchange(
     sendText,
     send: (httpStatus, body, type = JSON_TYPE) => {
       sendText(httpStatus, encodeJson(body), type);
-    },
-    fail: (error) => {
-      sendText(error.httpStatus, encodeJson(error.status), JSON_TYPE);
     },
     stream(type) {
       head(200, { 'content-type': type });

@@ -78,6 +78,16 @@ export function stringMapAt(
   return new Map(entries.flatMap(([key, member]) => (typeof member === 'string' ? [[key, member]] : [])));
 }
 
+/** What names an object of the API; empty texts where it says nothing. */
+export function identify(object: JsonObject): {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+} {
+  const of = (member: string): string => stringAt(object, 'metadata', member);
+  return { namespace: of('namespace'), name: of('name'), uid: of('uid') };
+}
+
 /** A copy of `object` in which `path` holds `value`; `undefined` removes the member. Missing objects on the way are made. */
 export function withValue(
   object: JsonObject,

@@ -1,13 +1,12 @@
-import { badRequest, expired } from './api-status.ts';
+import { asApiStatus, badRequest, expired } from './api-status.ts';
 import { queryFlag, queryNumber, type ResourcePath } from './api-path.ts';
 import type { Exchange } from './exchange.ts';
 import type { WatchEvent, Watcher } from './journal.ts';
-import { asApiStatus } from './api-status.ts';
 import { parseJson, stringAt, withValue, type JsonObject } from './json.ts';
 import { apiVersionOf, type Resource } from './resources.ts';
 import { parseFieldSelector, parseLabelSelector, type Selector } from './selectors.ts';
 import type { Store } from './store.ts';
-import { encodeTable, parseTableRequest, type TableRequest } from './table.ts';
+import { encodeTable, parseTableRequest, type TableOptions, type TableRequest } from './table.ts';
 
 /** Without `timeoutSeconds` a watch ends after this long, in ms; upstream ends it after 30 to 60 minutes. */
 const DEFAULT_WATCH_MS = 45 * 60_000;
@@ -36,15 +35,8 @@ export function sendObject(
   httpStatus = 200,
 ): void {
   const request = tableRequest(exchange);
-  if (request === undefined) {
-    exchange.send(httpStatus, object);
-    return;
-  }
-  const metadata = { resourceVersion: stringAt(object, 'metadata', 'resourceVersion') };
-  exchange.send(
-    httpStatus,
-    encodeTable(resource, [object], { request, metadata, now: now(), definitions: true }),
-  );
+  const shown = request === undefined ? object : objectTable(resource, object, { request, now: now() });
+  exchange.send(httpStatus, shown);
 }
 
 /** Answers a list: all objects or, with `limit`, a page and the token for the next one. */
@@ -57,24 +49,23 @@ export function sendList(
   const objects = store.list(resource, namespace, selectorOf(exchange.query, resource));
   const page = paginate(objects, exchange.query, store.resourceVersion);
   const request = tableRequest(exchange);
-  if (request !== undefined) {
-    exchange.send(
-      200,
-      encodeTable(resource, page.objects, {
-        request,
-        metadata: page.metadata,
-        now: now(),
-        definitions: true,
-      }),
-    );
-    return;
-  }
-  exchange.send(200, {
-    kind: `${resource.kind}List`,
-    apiVersion: apiVersionOf(resource),
-    metadata: page.metadata,
-    items: page.objects,
-  });
+  const { objects: items, metadata } = page;
+  exchange.send(
+    200,
+    request === undefined
+      ? { kind: `${resource.kind}List`, apiVersion: apiVersionOf(resource), metadata, items }
+      : encodeTable(resource, items, { request, metadata, now: now() }),
+  );
+}
+
+/** A table of one row, of the version of its object. */
+function objectTable(
+  resource: Resource,
+  object: JsonObject,
+  options: Omit<TableOptions, 'metadata'>,
+): JsonObject {
+  const metadata = { resourceVersion: stringAt(object, 'metadata', 'resourceVersion') };
+  return encodeTable(resource, [object], { ...options, metadata });
 }
 
 function tableRequest(exchange: Exchange): TableRequest | undefined {
@@ -147,12 +138,8 @@ export async function sendWatch(
     return;
   }
   const timeoutMs = (queryNumber(query, 'timeoutSeconds') ?? 0) * 1000 || DEFAULT_WATCH_MS;
-  const timer = setTimeout(() => {
-    watcher.close();
-  }, timeoutMs);
-  const stop = (): void => {
-    watcher.close();
-  };
+  const stop = (): void => watcher.close();
+  const timer = setTimeout(stop, timeoutMs);
   signal.addEventListener('abort', stop);
   const bookmark = (initialEnd: boolean): string => encode.bookmark(store.resourceVersion, initialEnd);
   const bookmarks = queryFlag(query, 'allowWatchBookmarks')
@@ -181,15 +168,14 @@ interface EventEncoder {
 /** Events as lines; as tables if the client asked for that, with the columns in the first one only. */
 function createEventEncoder(exchange: Exchange, resource: Resource, now: () => Date): EventEncoder {
   const request = tableRequest(exchange);
-  let definitions = true;
-  const asTable = (object: JsonObject, table: TableRequest): JsonObject => {
-    const metadata = { resourceVersion: stringAt(object, 'metadata', 'resourceVersion') };
-    const encoded = encodeTable(resource, [object], { request: table, metadata, now: now(), definitions });
-    definitions = false;
-    return encoded;
-  };
+  let withoutColumns = false;
   return {
-    event: ({ type, object }) => line(type, request === undefined ? object : asTable(object, request)),
+    event({ type, object }) {
+      if (request === undefined) return line(type, object);
+      const table = objectTable(resource, object, { request, now: now(), withoutColumns });
+      withoutColumns = true;
+      return line(type, table);
+    },
     bookmark(version, initialEnd) {
       const empty: JsonObject = {
         kind: resource.kind,

@@ -59,7 +59,7 @@ export function prepareUpdate(
   resource: Resource,
   current: JsonObject,
   next: Json | undefined,
-  part: 'main' | 'status' | 'ephemeralContainers',
+  part: 'main' | 'status' | 'ephemeralcontainers',
 ): JsonObject {
   const namespace = stringAt(current, 'metadata', 'namespace');
   const object = checkIdentity(resource, namespace, isObject(next) ? next : undefined);
@@ -82,7 +82,7 @@ export function prepareUpdate(
     generation: owned['generation'],
   };
   const kept = { ...object, kind: current['kind'], apiVersion: current['apiVersion'], metadata };
-  if (part === 'ephemeralContainers') {
+  if (part === 'ephemeralcontainers') {
     return withValue(
       current,
       ['spec', 'ephemeralContainers'],

@@ -1,6 +1,14 @@
 import { badRequest, invalid } from './api-status.ts';
 import { at, isArray, isObject, sameJson, stringAt, type Json, type JsonObject } from './json.ts';
 
+/** How a PATCH of each content type changes an object. */
+export const PATCHES: ReadonlyMap<string, (target: JsonObject, patch: Json) => Json> = new Map([
+  ['application/json-patch+json', jsonPatch],
+  ['application/merge-patch+json', mergePatch],
+  ['application/strategic-merge-patch+json', strategicMergePatch],
+  ['application/apply-patch+yaml', strategicMergePatch],
+]);
+
 /** RFC 7386: members of `patch` replace those of `target`, null removes them, arrays are replaced whole. */
 export function mergePatch(target: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch;

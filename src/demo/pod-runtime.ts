@@ -1,12 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { startIdleProgram, startWebProgram, type BuiltInProgram } from './built-in-program.ts';
 import { Container, timestamp, type RestartPolicy } from './container.ts';
 import { chooseProgram, ephemeralContainers, podContainers, type ContainerSpec } from './container-spec.ts';
-import { stringAt, type JsonObject } from './json.ts';
+import { identify, stringAt, type JsonObject } from './json.ts';
 import { describePodStatus } from './pod-status.ts';
-import { findProgram, startOnPipes, type RunningProcess, type TerminalSize } from './process.ts';
+import { findProgram, startOnPipes, type RunningProcess } from './process.ts';
 import { MARKER_VARIABLE, sweepProcesses } from './sweep.ts';
 import { DEFAULT_SIZE, type Terminals } from './terminal.ts';
 
@@ -67,21 +68,16 @@ export function createPodRuntime(dependencies: PodRuntimeDependencies): PodRunti
   return {
     start(pod) {
       if (pods.size >= dependencies.maxPods) return undefined;
-      const key = `${stringAt(pod, 'metadata', 'namespace')}/${stringAt(pod, 'metadata', 'name')}`;
       const ip = `10.42.${String(nextAddress >> 8)}.${String(nextAddress & 0xff)}`;
       nextAddress += 1;
       const opened = new LocalPod(pod, { ...dependencies, marker, ip });
-      pods.set(key, opened);
+      pods.set(keyOf(identify(pod)), opened);
       return opened;
     },
-    find: (namespace, name) => pods.get(`${namespace}/${name}`),
-    refresh(pod) {
-      pods
-        .get(`${stringAt(pod, 'metadata', 'namespace')}/${stringAt(pod, 'metadata', 'name')}`)
-        ?.refresh(pod);
-    },
+    find: (namespace, name) => pods.get(keyOf({ namespace, name })),
+    refresh: (pod) => pods.get(keyOf(identify(pod)))?.refresh(pod),
     async stop(namespace, name, graceMs) {
-      const key = `${namespace}/${name}`;
+      const key = keyOf({ namespace, name });
       const pod = pods.get(key);
       await pod?.end(graceMs);
       if (pods.get(key) === pod) pods.delete(key);
@@ -92,6 +88,10 @@ export function createPodRuntime(dependencies: PodRuntimeDependencies): PodRunti
       sweepProcesses(marker);
     },
   };
+}
+
+function keyOf({ namespace, name }: { readonly namespace: string; readonly name: string }): string {
+  return `${namespace}/${name}`;
 }
 
 /** A pod's containers, and the commands that run beside them. */
@@ -107,12 +107,13 @@ class LocalPod implements RunningPod {
   readonly #commands = new Set<RunningProcess>();
 
   constructor(pod: JsonObject, dependencies: PodDependencies) {
-    this.name = stringAt(pod, 'metadata', 'name');
-    this.uid = stringAt(pod, 'metadata', 'uid');
-    this.#namespace = stringAt(pod, 'metadata', 'namespace');
+    const { namespace, name, uid } = identify(pod);
+    this.name = name;
+    this.uid = uid;
+    this.#namespace = namespace;
     this.#dependencies = dependencies;
     this.#startTime = timestamp(dependencies.now());
-    this.#directory = prepareHome(join(dependencies.scratch, this.uid), `${this.#namespace}/${this.name}`);
+    this.#directory = prepareHome(join(dependencies.scratch, uid), `${namespace}/${name}`);
     this.containers = podContainers(pod).map((spec) => this.#run(spec, restartPolicyOf(pod)));
   }
 

@@ -1,6 +1,6 @@
 import { timestamp } from './container.ts';
 import type { EventRecorder } from './event-recorder.ts';
-import { numberAt, objectAt, sameJson, stringAt, withValue, type JsonObject } from './json.ts';
+import { identify, numberAt, objectAt, sameJson, stringAt, withValue, type JsonObject } from './json.ts';
 import type { PodRuntime } from './pod-runtime.ts';
 import { isStored, NAMESPACES, PODS, RESOURCES } from './resources.ts';
 import type { Store } from './store.ts';
@@ -14,17 +14,12 @@ export class PodController {
   readonly #events: EventRecorder;
   readonly #now: () => Date;
 
-  constructor(dependencies: {
-    readonly store: Store;
-    /** A function, because the runtime reports to this controller. */
-    readonly runtime: () => PodRuntime;
-    readonly events: EventRecorder;
-    readonly now: () => Date;
-  }) {
-    this.#store = dependencies.store;
-    this.#runtime = dependencies.runtime;
-    this.#events = dependencies.events;
-    this.#now = dependencies.now;
+  /** @param runtime a function, because the runtime reports to this controller */
+  constructor(store: Store, runtime: () => PodRuntime, events: EventRecorder, now: () => Date) {
+    this.#store = store;
+    this.#runtime = runtime;
+    this.#events = events;
+    this.#now = now;
   }
 
   /** Starts a pod that was just stored. */
@@ -122,16 +117,4 @@ export class PodController {
     const stored = this.#store.get(PODS, namespace, name);
     if (stored !== undefined && identify(stored).uid === uid) this.#store.remove(PODS, namespace, name);
   }
-}
-
-function identify(object: JsonObject): {
-  readonly namespace: string;
-  readonly name: string;
-  readonly uid: string;
-} {
-  return {
-    namespace: stringAt(object, 'metadata', 'namespace'),
-    name: stringAt(object, 'metadata', 'name'),
-    uid: stringAt(object, 'metadata', 'uid'),
-  };
 }

@@ -3,13 +3,9 @@ import { constants as fsConstants, accessSync, statSync } from 'node:fs';
 import { constants as osConstants } from 'node:os';
 import { delimiter, isAbsolute, join } from 'node:path';
 import type { Writable } from 'node:stream';
+import { settledWithin } from '../async/within.ts';
+import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { createOutput, type Output } from './output.ts';
-
-/** Size of a terminal in character cells. */
-export interface TerminalSize {
-  readonly columns: number;
-  readonly rows: number;
-}
 
 /** How a process ended: `code` as a shell reports it, 128 + n after signal n. */
 export interface ExitResult {
@@ -129,21 +125,11 @@ export function signalGroup(pid: number | undefined, signal: NodeJS.Signals): vo
 
 /** Waits until the outputs end, or are silent for a while although someone is reading them. */
 async function drain(outputs: readonly Output[]): Promise<void> {
-  const all = Promise.all(outputs.map((output) => output.done)).then(() => 'done' as const);
+  const all = Promise.all(outputs.map((output) => output.done));
   const total = (): number => outputs.reduce((sum, output) => sum + output.deliveredBytes, 0);
-  let before = -1;
   for (;;) {
-    before = total();
-    const outcome = await Promise.race([all, elapsed(SILENT_AFTER_EXIT_MS)]);
-    const held = outputs.some((output) => output.held);
-    if (outcome === 'done' || (total() === before && !held)) return;
+    const before = total();
+    if (await settledWithin(SILENT_AFTER_EXIT_MS, all)) return;
+    if (total() === before && !outputs.some((output) => output.held)) return;
   }
-}
-
-function elapsed(ms: number): Promise<'elapsed'> {
-  return new Promise((resolve) => {
-    setTimeout(() => {
-      resolve('elapsed');
-    }, ms);
-  });
 }

@@ -1,11 +1,10 @@
 import { Duplex, Readable, Writable } from 'node:stream';
+import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { createOutput } from './output.ts';
-import { signalGroup, type ProcessPlan, type RunningProcess, type TerminalSize } from './process.ts';
+import { signalGroup, type ProcessPlan, type RunningProcess } from './process.ts';
 
-/** Starts programs in a real pseudo-terminal. */
-export interface PtyLauncher {
-  start(plan: ProcessPlan, size: TerminalSize): RunningProcess;
-}
+/** Starts a program in a terminal. */
+export type StartInTerminal = (plan: ProcessPlan, size: TerminalSize) => RunningProcess;
 
 /** The part of `@lydell/node-pty` that is used, with bytes instead of strings (`encoding: null`). */
 interface PtyModule {
@@ -26,16 +25,16 @@ interface Pty {
 const HELD_CHECK_MS = 50;
 
 /**
- * A launcher over what `load` resolves with (the module `@lydell/node-pty`), or the reason why there is none: the package
- * is optional and has no binary for some platforms.
+ * Starts programs in real pseudo-terminals, with what `load` resolves with (the module `@lydell/node-pty`); or the reason why
+ * there are none: the package is optional and has no binary for some platforms.
  */
-export async function loadPtyLauncher(
+export async function loadPty(
   load: () => Promise<unknown>,
-): Promise<{ readonly launcher: PtyLauncher } | { readonly reason: string }> {
+): Promise<{ readonly start: StartInTerminal } | { readonly reason: string }> {
   try {
     const loaded = await load();
     if (!isPtyModule(loaded)) return { reason: '@lydell/node-pty has an unexpected shape' };
-    return { launcher: { start: (plan, size) => startInPty(loaded, plan, size) } };
+    return { start: (plan, size) => startInPty(loaded, plan, size) };
   } catch (error) {
     return { reason: error instanceof Error ? (error.message.split('\n')[0] ?? '') : String(error) };
   }

@@ -1,8 +1,9 @@
 import type { Readable } from 'node:stream';
 import type { StatusToSend } from '../wire/remotecommand/exit-status.ts';
+import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import type { Container } from './container.ts';
 import type { RunningPod } from './pod-runtime.ts';
-import { ProgramNotFound, type ExitResult, type RunningProcess, type TerminalSize } from './process.ts';
+import { ProgramNotFound, type ExitResult, type RunningProcess } from './process.ts';
 import type { RemoteStreams, StreamOptions } from './remote-streams.ts';
 
 /** How long a terminal session may take to say how large it is before it starts at 80x24. */

@@ -1,11 +1,18 @@
 import { parseResourcePath, queryFlag, queryNumber, type ResourcePath } from './api-path.ts';
-import { badRequest, methodNotAllowed, notFound, successStatus, unsupportedMediaType } from './api-status.ts';
+import {
+  badRequest,
+  detailsOf,
+  methodNotAllowed,
+  notFound,
+  successStatus,
+  unsupportedMediaType,
+} from './api-status.ts';
 import { authorize } from './authentication.ts';
 import type { Exchange } from './exchange.ts';
-import { isObject, numberAt, stringAt, withValue, type Json, type JsonObject } from './json.ts';
+import { identify, isObject, numberAt, stringAt, withValue, type Json, type JsonObject } from './json.ts';
 import { selectorOf, sendList, sendObject, sendWatch } from './list-response.ts';
 import { prepareCreate, prepareUpdate } from './objects.ts';
-import { jsonPatch, mergePatch, strategicMergePatch } from './patch.ts';
+import { PATCHES } from './patch.ts';
 import type { PodController } from './pods.ts';
 import { isStored, type Resource } from './resources.ts';
 import { answerReview } from './reviews.ts';
@@ -25,33 +32,21 @@ export interface RestDependencies {
 /** Serves everything below /api/v1 and /apis/{group}/{version} that names a resource. Throws `ApiStatusError`. */
 export async function serveResource(exchange: Exchange, dependencies: RestDependencies): Promise<void> {
   const path = parseResourcePath(exchange.path);
-  authorize(
-    exchange.user,
-    exchange.method.toLowerCase(),
-    path.resource.plural,
-    path.resource.group,
-    path.namespace,
-  );
-  if (!isStored(path.resource)) {
-    await serveReview(exchange, path.resource);
-    return;
-  }
+  const { resource, namespace, name } = path;
+  authorize(exchange.user, exchange.method.toLowerCase(), resource.plural, resource.group, namespace);
+  if (!isStored(resource)) return serveReview(exchange, resource);
   switch (exchange.method) {
     case 'GET':
-      await read(exchange, dependencies, path);
-      return;
+      return read(exchange, dependencies, path);
     case 'POST':
-      if (path.name !== '') throw methodNotAllowed();
-      await create(exchange, dependencies, path);
-      return;
+      if (name !== '') throw methodNotAllowed();
+      return create(exchange, dependencies, path);
     case 'PUT':
     case 'PATCH':
-      if (path.name === '') throw methodNotAllowed();
-      await change(exchange, dependencies, path);
-      return;
+      if (name === '') throw methodNotAllowed();
+      return change(exchange, dependencies, path);
     case 'DELETE':
-      await remove(exchange, dependencies, path);
-      return;
+      return remove(exchange, dependencies, path);
     default:
       throw methodNotAllowed();
   }
@@ -106,14 +101,9 @@ async function change(exchange: Exchange, dependencies: RestDependencies, path: 
       throw notFound(resource, name);
     }
     const object = withValue(isObject(body) ? body : {}, ['metadata', 'name'], name);
-    const created = prepareCreate(store, resource, namespace, object, now());
-    finishChange(
-      exchange,
-      dependencies,
-      path,
-      isDryRun(exchange) ? created : store.create(resource, created),
-      201,
-    );
+    const made = prepareCreate(store, resource, namespace, object, now());
+    const created = isDryRun(exchange) ? made : store.create(resource, made);
+    finishChange(exchange, dependencies, path, created, 201);
     return;
   }
   const revise = (before: JsonObject): JsonObject => reviseObject(exchange, path, before, body);
@@ -151,32 +141,14 @@ function reviseObject(
   const base = subresource === 'scale' ? readScale(current) : current;
   const next = exchange.method === 'PUT' ? body : applyPatch(exchange.contentType, base, body);
   if (subresource === 'scale') return writeScale(current, next);
-  const part = subresource === 'status' || subresource === 'ephemeralContainers' ? subresource : 'main';
-  return prepareUpdate(
-    resource,
-    current,
-    next,
-    subresource === 'ephemeralcontainers' ? 'ephemeralContainers' : part,
-  );
+  const part = subresource === 'status' || subresource === 'ephemeralcontainers' ? subresource : 'main';
+  return prepareUpdate(resource, current, next, part);
 }
 
 function applyPatch(contentType: string, current: JsonObject, patch: Json): Json {
-  switch (contentType) {
-    case 'application/json-patch+json':
-      return jsonPatch(current, patch);
-    case 'application/merge-patch+json':
-      return mergePatch(current, patch);
-    case 'application/strategic-merge-patch+json':
-    case 'application/apply-patch+yaml':
-      return strategicMergePatch(current, patch);
-    default:
-      throw unsupportedMediaType([
-        'application/json-patch+json',
-        'application/merge-patch+json',
-        'application/strategic-merge-patch+json',
-        'application/apply-patch+yaml',
-      ]);
-  }
+  const apply = PATCHES.get(contentType);
+  if (apply === undefined) throw unsupportedMediaType([...PATCHES.keys()]);
+  return apply(current, patch);
 }
 
 async function remove(exchange: Exchange, dependencies: RestDependencies, path: ResourcePath): Promise<void> {
@@ -193,7 +165,7 @@ async function remove(exchange: Exchange, dependencies: RestDependencies, path: 
   }
   const object = dependencies.store.require(resource, namespace, name);
   const uid = stringAt(options, 'preconditions', 'uid');
-  if (uid !== '' && uid !== stringAt(object, 'metadata', 'uid')) throw notFound(resource, name);
+  if (uid !== '' && uid !== identify(object).uid) throw notFound(resource, name);
   exchange.send(200, dry ? object : removeOne(dependencies, resource, object, grace));
 }
 
@@ -203,8 +175,7 @@ function removeOne(
   object: JsonObject,
   grace: number | undefined,
 ): JsonObject {
-  const name = stringAt(object, 'metadata', 'name');
-  const namespace = stringAt(object, 'metadata', 'namespace');
+  const { namespace, name } = identify(object);
   if (resource.kind === 'Pod') {
     const pod = pods.deletePod(namespace, name, grace);
     changed(resource, pod);
@@ -213,12 +184,7 @@ function removeOne(
   if (resource.kind === 'Namespace') return pods.deleteNamespace(name);
   const removed = store.remove(resource, namespace, name);
   changed(resource, removed);
-  return successStatus({
-    name,
-    ...(resource.group === '' ? {} : { group: resource.group }),
-    kind: resource.plural,
-    uid: stringAt(removed, 'metadata', 'uid'),
-  });
+  return successStatus({ ...detailsOf(resource, name), uid: identify(removed).uid });
 }
 
 function isDryRun({ query }: Exchange): boolean {

@@ -34,7 +34,7 @@ export async function answer(
     await route(exchange, dependencies.rest);
   } catch (error) {
     const status = asApiStatus(error);
-    if (exchange !== undefined) exchange.fail(status);
+    if (exchange !== undefined) exchange.send(status.httpStatus, status.status);
     else refuse(response, status.httpStatus, encodeJson(status.status));
   }
 }

@@ -14,8 +14,8 @@ import {
   acceptSpdy,
   acceptWebSocket,
   bearerSubprotocol,
+  isSpdy,
   refuseUpgrade,
-  upgradeKind,
   type UpgradeRequest,
 } from './upgrade.ts';
 import { isRemoteCommandSubprotocol, openWebSocketSession } from './websocket-session.ts';
@@ -78,10 +78,7 @@ async function serveUpgrade(upgrade: UpgradeRequest, dependencies: SessionDepend
     throw badRequest('this path cannot be upgraded');
   }
   const pod = requireRunningPod(dependencies.store, dependencies.runtime, target);
-  dependencies.log.debug(
-    { user: user.username, path: path.text, kind: upgradeKind(request) },
-    'demo session',
-  );
+  dependencies.log.debug({ user: user.username, path: path.text }, 'demo session');
   if (subresource === 'portforward') await forwardPorts(upgrade, pod);
   else await runCommand(upgrade, pod, target, query);
 }
@@ -112,32 +109,19 @@ function parseStreamOptions(query: URLSearchParams): StreamOptions {
 }
 
 async function openStreams(upgrade: UpgradeRequest, options: StreamOptions): Promise<RemoteStreams> {
-  switch (upgradeKind(upgrade.request)) {
-    case 'spdy':
-      return openSpdySession(upgrade.socket, acceptSpdy(upgrade, SPDY_PROTOCOLS), options);
-    case 'websocket':
-      return openWebSocketSession(
-        upgrade.socket,
-        acceptWebSocket(upgrade, isRemoteCommandSubprotocol),
-        options,
-      );
-    case 'unknown':
-      throw badRequest('unable to upgrade: the Upgrade header names neither SPDY/3.1 nor websocket');
-  }
+  const { socket } = upgrade;
+  return isSpdy(upgrade)
+    ? openSpdySession(socket, acceptSpdy(upgrade, SPDY_PROTOCOLS), options)
+    : openWebSocketSession(socket, acceptWebSocket(upgrade, isRemoteCommandSubprotocol), options);
 }
 
 async function forwardPorts(upgrade: UpgradeRequest, pod: RunningPod): Promise<void> {
   const localPort = (port: number): Promise<number> => pod.localPort(port);
-  switch (upgradeKind(upgrade.request)) {
-    case 'spdy':
-      acceptSpdy(upgrade, [PORT_FORWARD_PROTOCOL]);
-      await servePortForward(upgrade.socket, localPort);
-      return;
-    case 'websocket':
-      acceptWebSocket(upgrade, (name) => name === PORT_FORWARD_TUNNEL);
-      await servePortForward(openTunnel(upgrade.socket), localPort);
-      return;
-    case 'unknown':
-      throw badRequest('unable to upgrade: the Upgrade header names neither SPDY/3.1 nor websocket');
+  if (isSpdy(upgrade)) {
+    acceptSpdy(upgrade, [PORT_FORWARD_PROTOCOL]);
+    await servePortForward(upgrade.socket, localPort);
+  } else {
+    acceptWebSocket(upgrade, (name) => name === PORT_FORWARD_TUNNEL);
+    await servePortForward(openTunnel(upgrade.socket), localPort);
   }
 }

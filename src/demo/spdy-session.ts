@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import { settledWithin } from '../async/within.ts';
 import { parseSubprotocol } from '../wire/remotecommand/channel.ts';
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
 import { createSizes, endOf, guarded, type RemoteStreams, type StreamOptions } from './remote-streams.ts';
@@ -76,18 +77,8 @@ export async function openSpdySession(
       const errors = streams.get('error')?.output;
       errors?.write(encodeStatus(status, version));
       await endOf(errors);
-      await Promise.race([connection.closed, elapsed(LEAVE_TIMEOUT_MS, gone.signal)]);
+      await settledWithin(LEAVE_TIMEOUT_MS, connection.closed);
       connection.close();
     },
   };
-}
-
-function elapsed(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener('abort', () => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
 }

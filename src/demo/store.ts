@@ -1,6 +1,6 @@
 import { alreadyExists, conflict, notFound, tooManyRequests } from './api-status.ts';
 import { createJournal, type Watcher, type WatchQuery } from './journal.ts';
-import { stringAt, withValue, type JsonObject } from './json.ts';
+import { identify, stringAt, withValue, type JsonObject } from './json.ts';
 import type { Resource } from './resources.ts';
 import type { Selector } from './selectors.ts';
 
@@ -68,7 +68,7 @@ export function createStore(limits: Partial<StoreLimits> = {}): Store {
     if (next === undefined) table(resource).delete(key);
     else table(resource).set(key, stamped);
     count += (next === undefined ? 0 : 1) - (before === undefined ? 0 : 1);
-    const namespace = stringAt(last, 'metadata', 'namespace');
+    const { namespace } = identify(last);
     const after = next === undefined ? undefined : stamped;
     const gone = next === undefined && before !== undefined ? stamped : before;
     journal.record({ version, resource, namespace, before: gone, after });
@@ -88,8 +88,8 @@ export function createStore(limits: Partial<StoreLimits> = {}): Store {
     require,
     list: (resource, namespace, selector) => selectFrom(table(resource), namespace, selector),
     create(resource, object) {
-      const name = stringAt(object, 'metadata', 'name');
-      const key = keyOf(stringAt(object, 'metadata', 'namespace'), name);
+      const { namespace, name } = identify(object);
+      const key = keyOf(namespace, name);
       if (table(resource).has(key)) throw alreadyExists(resource, name);
       if (count >= bounds.maxObjects) throw tooManyRequests('this demo cluster holds too many objects');
       return record(resource, key, undefined, object);

@@ -31,23 +31,28 @@ export function parseTableRequest(accept: string, includeObject: string | null):
   return undefined;
 }
 
-/** Columns and rows of `objects` as `meta.k8s.io` Table. `metadata` is the list's; `now` is what ages are counted to. */
+export interface TableOptions {
+  readonly request: TableRequest;
+  /** The list's. */
+  readonly metadata: JsonObject;
+  /** What ages are counted to. */
+  readonly now: Date;
+  /** The client knows the columns already. */
+  readonly withoutColumns?: boolean;
+}
+
+/** Columns and rows of `objects` as `meta.k8s.io` Table. */
 export function encodeTable(
   resource: Resource,
   objects: readonly JsonObject[],
-  options: {
-    readonly request: TableRequest;
-    readonly metadata: JsonObject;
-    readonly now: Date;
-    readonly definitions: boolean;
-  },
+  options: TableOptions,
 ): JsonObject {
   const columns = COLUMNS[qualified(resource)] ?? DEFAULT_COLUMNS;
   return {
     kind: 'Table',
     apiVersion: `meta.k8s.io/${options.request.version}`,
     metadata: options.metadata,
-    columnDefinitions: options.definitions ? columns.map(defineColumn) : [],
+    columnDefinitions: options.withoutColumns === true ? [] : columns.map(defineColumn),
     rows: objects.map((object) => ({
       cells: columns.map((column) => column.cell(object, options.now)),
       ...(options.request.includeObject === 'None' ? {} : { object: rowObject(object, options.request) }),

@@ -1,16 +1,16 @@
+import { once } from 'node:events';
 import { PassThrough, Transform, Writable, type TransformCallback } from 'node:stream';
+import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { createLineDiscipline } from './line-discipline.ts';
 import { createOutput } from './output.ts';
-import { startOnPipes, type ProcessPlan, type RunningProcess, type TerminalSize } from './process.ts';
-import { loadPtyLauncher } from './pty.ts';
+import { startOnPipes, type ProcessPlan, type RunningProcess } from './process.ts';
+import { loadPty, type StartInTerminal } from './pty.ts';
 
 /** Starts programs with a terminal, whatever this machine has for one. */
 export interface Terminals {
   /** One sentence for the person who starts the demo. */
   readonly description: string;
-  /** Whether terminals are real pseudo-terminals. */
-  readonly real: boolean;
-  start(plan: ProcessPlan, size: TerminalSize): RunningProcess;
+  readonly start: StartInTerminal;
 }
 
 /** The size before the first resize arrives. */
@@ -22,20 +22,14 @@ export const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
  */
 export async function openTerminals(load: () => Promise<unknown>): Promise<Terminals> {
   if (process.platform === 'win32') return pipeTerminals('pseudo-terminals are not supported on Windows');
-  const loaded = await loadPtyLauncher(load);
-  if (!('launcher' in loaded)) return pipeTerminals(loaded.reason);
-  const { launcher } = loaded;
-  return {
-    description: 'shells run in a real pseudo-terminal',
-    real: true,
-    start: (plan, size) => launcher.start(plan, size),
-  };
+  const loaded = await loadPty(load);
+  if ('reason' in loaded) return pipeTerminals(loaded.reason);
+  return { description: 'shells run in a real pseudo-terminal', start: loaded.start };
 }
 
 function pipeTerminals(reason: string): Terminals {
   return {
     description: `shells run on pipes, without job control or full-screen programs (no pseudo-terminal: ${reason})`,
-    real: false,
     start: startOnLineDiscipline,
   };
 }
@@ -70,14 +64,8 @@ function startOnLineDiscipline(plan: ProcessPlan): RunningProcess {
       if (interrupt) inner.kill('SIGINT');
       const { stdin } = inner;
       if (stdin === undefined || stdin.destroyed || stdin.writableEnded) done();
-      else if (end)
-        stdin.end(deliver, () => {
-          done();
-        });
-      else
-        stdin.write(deliver, () => {
-          done();
-        });
+      else if (end) stdin.end(deliver, () => done());
+      else stdin.write(deliver, () => done());
     },
     final(done) {
       inner.stdin?.end();
@@ -85,7 +73,7 @@ function startOnLineDiscipline(plan: ProcessPlan): RunningProcess {
     },
   });
   const exited = inner.exited.then(async (result) => {
-    await Promise.all(printers.map((printer) => endOf(printer)));
+    await Promise.all(printers.map((printer) => once(printer.end(), 'end')));
     screen.end();
     await stdout.done;
     keyboard.destroy();
@@ -102,13 +90,4 @@ function startOnLineDiscipline(plan: ProcessPlan): RunningProcess {
     },
     exited,
   };
-}
-
-function endOf(printer: Transform): Promise<void> {
-  return new Promise((resolve) => {
-    printer.once('end', () => {
-      resolve();
-    });
-    printer.end();
-  });
 }

@@ -1,5 +1,6 @@
 import { STATUS_CODES, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { headerLines } from '../kube/header-lines.ts';
 import { acceptKey } from '../kube/websocket-accept.ts';
 import { isBearerSubprotocol, splitProtocolLines } from '../wire/remotecommand/channel.ts';
 import { badRequest, encodeJson, forbidden, type ApiStatusError } from './api-status.ts';
@@ -13,30 +14,22 @@ export interface UpgradeRequest {
   switched?: boolean;
 }
 
-/** All values of a header, in order, as they were sent: Node joins repeated lines otherwise. */
-function headerLines(request: IncomingMessage, name: string): readonly string[] {
-  return request.rawHeaders.flatMap((_value, index, raw) =>
-    index % 2 === 0 && raw[index]?.toLowerCase() === name ? [raw[index + 1] ?? ''] : [],
-  );
-}
-
-/** What the client wants to speak; decided by containment, as the API server does. */
-export function upgradeKind(request: IncomingMessage): 'spdy' | 'websocket' | 'unknown' {
+/** Whether the client wants to speak SPDY, else WebSocket; decided by containment, as the API server does. Throws 400 for neither. */
+export function isSpdy({ request }: UpgradeRequest): boolean {
   const protocol = (request.headers.upgrade ?? '').toLowerCase();
-  if (protocol.includes('spdy/3.1')) return 'spdy';
-  return protocol.includes('websocket') ? 'websocket' : 'unknown';
+  if (protocol.includes('spdy/3.1')) return true;
+  if (protocol.includes('websocket')) return false;
+  throw badRequest('unable to upgrade: the Upgrade header names neither SPDY/3.1 nor websocket');
 }
 
-/** The subprotocols a WebSocket client offers, without the one that carries its token. */
-function offeredSubprotocols(request: IncomingMessage): readonly string[] {
-  return splitProtocolLines(headerLines(request, 'sec-websocket-protocol')).filter(
-    (name) => !isBearerSubprotocol(name),
-  );
+/** The subprotocols that a WebSocket client names, the one that carries its token among them. */
+function subprotocolsOf({ rawHeaders }: IncomingMessage): readonly string[] {
+  return splitProtocolLines(headerLines(rawHeaders, 'sec-websocket-protocol'));
 }
 
 /** The token hidden in a WebSocket subprotocol list, which is how a browser authenticates; undefined without one. */
 export function bearerSubprotocol(request: IncomingMessage): string | undefined {
-  const name = splitProtocolLines(headerLines(request, 'sec-websocket-protocol')).find(isBearerSubprotocol);
+  const name = subprotocolsOf(request).find(isBearerSubprotocol);
   const encoded = name?.slice(name.lastIndexOf('.') + 1);
   return encoded === undefined ? undefined : Buffer.from(encoded, 'base64url').toString('utf8');
 }
@@ -47,7 +40,7 @@ export function bearerSubprotocol(request: IncomingMessage): string | undefined 
  */
 export function acceptSpdy(upgrade: UpgradeRequest, known: readonly string[]): string {
   const { request } = upgrade;
-  const offered = splitProtocolLines(headerLines(request, 'x-stream-protocol-version'));
+  const offered = splitProtocolLines(headerLines(request.rawHeaders, 'x-stream-protocol-version'));
   if (offered.length === 0) {
     throw badRequest('unable to upgrade: X-Stream-Protocol-Version header is required');
   }
@@ -71,7 +64,7 @@ export function acceptWebSocket(upgrade: UpgradeRequest, isKnown: (name: string)
   if (request.method !== 'GET' || request.headers['sec-websocket-version'] !== '13' || key === '') {
     throw badRequest('the WebSocket handshake is incomplete: GET, version 13 and a key are required');
   }
-  const offered = offeredSubprotocols(request);
+  const offered = subprotocolsOf(request).filter((name) => !isBearerSubprotocol(name));
   const chosen = offered.length === 0 && isKnown('') ? '' : offered.find(isKnown);
   if (chosen === undefined) {
     throw forbidden(`unable to upgrade: none of the subprotocols is supported: [${offered.join(' ')}]`);

@@ -3,7 +3,7 @@ import { parsePath } from './api-path.ts';
 import { encodeJson, methodNotAllowed } from './api-status.ts';
 import type { UserInfo } from './authentication.ts';
 import type { Exchange, ResponseStream } from './exchange.ts';
-import { acceptWebSocket, refuseUpgrade, respondToUpgrade, type UpgradeRequest } from './upgrade.ts';
+import { acceptWebSocket, respondToUpgrade, type UpgradeRequest } from './upgrade.ts';
 import { serveWebSocket } from './websocket-server.ts';
 
 /**
@@ -37,9 +37,6 @@ export function createWebSocketExchange(
     },
     sendText: (httpStatus, text, contentType) => {
       respondToUpgrade(socket, httpStatus, Buffer.from(text).toString('utf8'), contentType);
-    },
-    fail: (error) => {
-      refuseUpgrade(socket, error);
     },
     stream() {
       const protocol = acceptWebSocket(upgrade, (name) => PROTOCOLS.includes(name));

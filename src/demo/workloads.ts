@@ -1,5 +1,14 @@
 import { createHash } from 'node:crypto';
-import { arrayAt, numberAt, objectAt, sameJson, stringAt, withValue, type JsonObject } from './json.ts';
+import {
+  arrayAt,
+  identify,
+  numberAt,
+  objectAt,
+  sameJson,
+  stringAt,
+  withValue,
+  type JsonObject,
+} from './json.ts';
 import { prepareCreate } from './objects.ts';
 import type { PodController } from './pods.ts';
 import { summarizePod } from './pod-summary.ts';
@@ -46,7 +55,9 @@ export class WorkloadController {
   /** Deletes objects whose owner is gone. */
   #collectOrphans(): void {
     const stored = RESOURCES.filter(isStored);
-    const uids = new Set(stored.flatMap((resource) => this.#store.list(resource, '')).map(uidOf));
+    const uids = new Set(
+      stored.flatMap((resource) => this.#store.list(resource, '')).map((object) => identify(object).uid),
+    );
     for (const resource of stored) {
       for (const object of this.#live(resource)) {
         const owners = arrayAt(object, 'metadata', 'ownerReferences').map((owner) => stringAt(owner, 'uid'));
@@ -57,14 +68,14 @@ export class WorkloadController {
   }
 
   #remove(resource: Resource, object: JsonObject): void {
-    const { namespace, name } = keyOf(object);
+    const { namespace, name } = identify(object);
     if (resource === PODS) this.#pods.deletePod(namespace, name);
     else this.#store.remove(resource, namespace, name);
     this.changed();
   }
 
   #reconcileDeployment(deployment: JsonObject): void {
-    const { namespace, name } = keyOf(deployment);
+    const { namespace, name } = identify(deployment);
     const template = objectAt(deployment, 'spec', 'template');
     const hash = hashOf(template);
     const setName = `${name}-${hash}`;
@@ -82,7 +93,7 @@ export class WorkloadController {
     }
     const sets = this.#owned(REPLICA_SETS, deployment);
     for (const set of sets) {
-      const wanted = keyOf(set).name === setName ? replicas : 0;
+      const wanted = identify(set).name === setName ? replicas : 0;
       this.#revise(REPLICA_SETS, set, (current) => withValue(current, ['spec', 'replicas'], wanted));
     }
     const current = this.#store.get(REPLICA_SETS, namespace, setName);
@@ -107,7 +118,7 @@ export class WorkloadController {
   }
 
   #reconcileReplicaSet(set: JsonObject): void {
-    const { namespace, name } = keyOf(set);
+    const { namespace, name } = identify(set);
     const replicas = numberAt(set, 'spec', 'replicas') ?? 1;
     const owned = this.#owned(PODS, set).filter(
       (pod) => stringAt(pod, 'metadata', 'deletionTimestamp') === '',
@@ -136,9 +147,9 @@ export class WorkloadController {
   }
 
   #owned(resource: Resource, owner: JsonObject): readonly JsonObject[] {
-    const uid = uidOf(owner);
+    const { namespace, uid } = identify(owner);
     return this.#store
-      .list(resource, keyOf(owner).namespace)
+      .list(resource, namespace)
       .filter((object) =>
         arrayAt(object, 'metadata', 'ownerReferences').some((each) => stringAt(each, 'uid') === uid),
       );
@@ -161,7 +172,7 @@ export class WorkloadController {
   }
 
   #revise(resource: Resource, object: JsonObject, change: (current: JsonObject) => JsonObject): void {
-    const { namespace, name } = keyOf(object);
+    const { namespace, name } = identify(object);
     let unchanged = true;
     this.#store.update(resource, namespace, name, (current) => {
       const next = change(current);
@@ -172,23 +183,13 @@ export class WorkloadController {
   }
 }
 
-function keyOf(object: JsonObject): { readonly namespace: string; readonly name: string } {
-  return {
-    namespace: stringAt(object, 'metadata', 'namespace'),
-    name: stringAt(object, 'metadata', 'name'),
-  };
-}
-
-function uidOf(object: JsonObject): string {
-  return stringAt(object, 'metadata', 'uid');
-}
-
 function ownerReference(owner: JsonObject): JsonObject {
+  const { name, uid } = identify(owner);
   return {
     apiVersion: stringAt(owner, 'apiVersion'),
     kind: stringAt(owner, 'kind'),
-    name: keyOf(owner).name,
-    uid: uidOf(owner),
+    name,
+    uid,
     controller: true,
     blockOwnerDeletion: true,
   };
