@@ -1,7 +1,8 @@
 /** The archive of `--store`: a recorder's directory or bucket, read without a recorder. Nothing in it is written. */
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
-import { createCatalog, storedElsewhere, type RemoteRecording } from '../tsrecorder/library/catalog.ts';
+import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
+import { createCatalog, storedElsewhere } from '../tsrecorder/library/catalog.ts';
 import type { CatalogEntry } from '../tsrecorder/library/catalog-entry.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
 import { parseTime, recordingId } from '../tsrecorder/store/key.ts';

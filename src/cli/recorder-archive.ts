@@ -11,7 +11,7 @@ import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
 import type { ByteRange } from '../tsrecorder/files/file-range.ts';
-import type { RemoteRecording } from '../tsrecorder/library/catalog.ts';
+import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
 import type { DescribedPart } from '../tsrecorder/library/join-parts.ts';
 import { RECORDING_SCHEMA } from '../tsrecorder/library/sidecar.ts';
 import { parseRecordingId, type RecordingKey } from '../tsrecorder/store/key.ts';

@@ -96,7 +96,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     bucket === undefined
       ? undefined
       : await openSharedBucket({ ...timing, ...common, bucket, ingest: () => ingest, monotonicMs });
-  const catalog = openCatalog(options, store, () => ingest.live(), shared);
+  const catalog = openCatalog(options, store, { live: () => ingest.live(), shared, told });
   await ingest.recover();
   shared?.start();
   catalog.prepare({ scopes: options.viewers.length > 0, log });
@@ -105,10 +105,17 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
 }
 
 function openCatalog(
-  { timing, limits, clock }: SettledOptions,
+  { timing, limits, clock, searchText }: SettledOptions,
   store: RecordingStore,
-  live: Ingest['live'],
-  shared: SharedBucket | undefined,
+  {
+    live,
+    shared,
+    told,
+  }: {
+    readonly live: Ingest['live'];
+    readonly shared: SharedBucket | undefined;
+    readonly told: Intake['told'];
+  },
 ): Catalog {
   return createCatalog({
     store,
@@ -117,6 +124,7 @@ function openCatalog(
     refreshMs: timing.listRefreshMs,
     maxCached: limits.maxCachedRecordings,
     now: () => clock.monotonic(),
+    ...(searchText === undefined ? {} : { index: () => told.search }),
   });
 }
 

@@ -107,7 +107,7 @@ async function serve(
     nowMs,
     timeoutMs: timing.identifyTimeoutMs,
   });
-  const search = openSearch(options, store, parts);
+  const search = openSearch(options, parts);
   if (search !== undefined) parts.told.search = search;
   const viewers = createLiveSockets({ ...limits, ...timing, catalog, access, hosts, log });
   const { address, url, readUrl, ...listeners } = await openListeners({
@@ -169,14 +169,12 @@ async function serve(
 
 function openSearch(
   { searchText, spoolDirectory, log, clock }: SettledOptions,
-  store: RecordingStore,
   { ingest, catalog }: Parts,
 ): RecorderSearch | undefined {
   if (searchText === undefined) return undefined;
   return openRecorderSearch({
     directory: indexDirectory(spoolDirectory),
     text: searchText,
-    store,
     catalog,
     live: () => ingest.live(),
     now: () => clock.monotonic(),

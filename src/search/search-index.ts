@@ -1,5 +1,7 @@
 /** What an index is asked for and what it answers, whatever keeps it. Plain data: it crosses process boundaries. */
 import type { IndexedText, Moment } from './moments.ts';
+import type { Query } from './query.ts';
+import type { ViewerTerms } from './viewer-terms.ts';
 
 /** Version of what is read from a recording. Another one makes every recording be read anew. */
 export const EXTRACTOR = 1;
@@ -29,6 +31,42 @@ export interface SessionDoc {
   /** Changes when the recording does. */
   readonly version: string;
   readonly text: IndexedText;
+  /** What a list shows of it, when it does not grow any more. */
+  readonly listing?: SessionListing;
+}
+
+/** What a list shows of a session, so that nobody has to read its recording for that. */
+export interface SessionListing {
+  /** Sorts by time, exactly. */
+  readonly order: string;
+  /** Of the recording alone, whatever is read from it. */
+  readonly version: string;
+  /** Its description, JSON. */
+  readonly recording: string;
+  /** What a list finds it by, in lower case. */
+  readonly searched: string;
+}
+
+/** Which sessions are listed. */
+export interface ListAsk {
+  readonly query: Query;
+  readonly may: ViewerTerms;
+  /** Occurs in what a list finds sessions by; in lower case. */
+  readonly text?: string;
+  /** Orders: not before `from`, before `before`. */
+  readonly from?: string;
+  readonly before?: string;
+  readonly limit: number;
+}
+
+export interface ListedSession extends Omit<SessionListing, 'searched'> {
+  readonly id: string;
+}
+
+export interface ListedSessions {
+  /** Newest first, exactly. */
+  readonly sessions: readonly ListedSession[];
+  readonly more: boolean;
 }
 
 /** Which version of a recording an index holds; empty while it is being written or grows. */
@@ -80,8 +118,12 @@ export interface Facets {
   readonly more: boolean;
   readonly user: readonly FacetValue[];
   readonly ns: readonly FacetValue[];
+  readonly pod: readonly FacetValue[];
+  readonly node: readonly FacetValue[];
+  readonly tag: readonly FacetValue[];
   readonly kind: readonly FacetValue[];
   readonly state: readonly FacetValue[];
+  readonly exit: readonly FacetValue[];
 }
 
 export interface IndexStatus {

@@ -1,7 +1,7 @@
 /** Shows the sessions that other recorders with the same bucket have open. */
 import { parseHead, type CastHead } from '../library/cast-head.ts';
 import type { PartFiles } from '../library/cast-pieces.ts';
-import type { RemoteRecording } from '../library/catalog.ts';
+import type { RemoteRecording } from '../library/candidates.ts';
 import { describeHead } from '../library/describe-head.ts';
 import { describePart } from '../intake/finisher.ts';
 import type { DescribedPart } from '../library/join-parts.ts';

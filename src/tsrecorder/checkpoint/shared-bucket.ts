@@ -2,7 +2,7 @@
 import { settledWithin } from '../../async/within.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import type { RemoteRecording } from '../library/catalog.ts';
+import type { RemoteRecording } from '../library/candidates.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';

@@ -37,24 +37,42 @@ export function matches(recording: Recording, query: CatalogQuery): boolean {
     allows(query.container, kubernetes?.container) &&
     allows(query.kind, recording.kind) &&
     allows(query.state, recording.state) &&
-    containsText(recording, nodes, query.text)
+    containsText(recording, query.text)
   );
 }
 
-function containsText(recording: Recording, nodes: readonly string[], text: string | undefined): boolean {
+function containsText(recording: Recording, text: string | undefined): boolean {
   if (text === undefined || text === '') return true;
-  const { id, command, source, kubernetes, problem } = recording;
-  const searched = [
+  const wanted = text.toLowerCase();
+  return searchedNames(recording).some((value) => value.includes(wanted));
+}
+
+/** All that a text is looked for in, line by line: what a list finds occurs in it. */
+export function searchedText(recording: Recording): string {
+  return searchedNames(recording).join('\n');
+}
+
+function searchedNames({
+  id,
+  command,
+  source,
+  destination,
+  kubernetes,
+  problem,
+}: Recording): readonly string[] {
+  const names = [
     id,
     command,
     problem,
     source.user,
     ...(source.tags ?? []),
-    ...nodes,
+    source.node,
+    source.nodeId,
+    destination.node,
+    destination.nodeId,
     kubernetes?.namespace,
     kubernetes?.pod,
     kubernetes?.container,
   ];
-  const wanted = text.toLowerCase();
-  return searched.some((value) => value?.toLowerCase().includes(wanted) === true);
+  return names.filter((name) => name !== undefined).map((name) => name.toLowerCase());
 }

@@ -1,19 +1,35 @@
 /**
- * Finds recordings. There is no database: what is in the store and what still is in a spool is the truth, and every
- * answer is derived from it. Only what a list shows is kept in memory, and only as much as the cache may hold.
+ * Finds recordings. What is in the store and what still is in a spool is the truth, and every answer is derived from it. Only
+ * what a list shows is kept in memory, and only as much as the cache may hold. An index makes it fast, and no answer another.
  */
-import { errorText } from '../../errors.ts';
+import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { spooledFiles } from './cast-pieces.ts';
+import {
+  describeCandidate,
+  groupSessions,
+  liveCandidate,
+  newestFirst,
+  withoutCopies,
+  type Candidate,
+  type RemoteRecording,
+} from './candidates.ts';
 import { matches, type CatalogQuery } from './catalog-query.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
-import { createDescriber, type Describe } from './describe-stored.ts';
+import { createDescriber, storedVersion, type Describe } from './describe-stored.ts';
+import {
+  besideIndex,
+  isFound,
+  listIndexed,
+  storedSession,
+  type IndexedListOptions,
+  type IndexedState,
+} from './indexed-list.ts';
+import { createCandidateScopes, createListings, withLive, type Listings } from './listing.ts';
 import type { LiveRecording } from './live-recording.ts';
-import { goesOn, joinParts, type DescribedPart } from './join-parts.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
-import { createScopes, isWithin, type Scope, type ScopeIndex } from './scope.ts';
-import { sessionMark } from './session-part.ts';
-import { fixedWidth, formatTime, parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
+import { isWithin, type Scope } from './scope.ts';
+import type { SessionIndex } from './session-index.ts';
+import { formatTime, orderOf, parseRecordingId } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 
 export interface CatalogPage {
@@ -34,16 +50,13 @@ export interface Catalog {
   /**
    * Lists the store before anybody asks, so that the first to ask need not wait for that; with `scopes` reads who may see what, too.
    */
+  /** What of `ids` is there and within the scope, as an index of all of it has found them. */
+  shown(ids: readonly string[], scope: Scope): Promise<readonly (Recording | undefined)[]>;
+  /** What the store holds, as the last answers saw it. */
+  stored(): Promise<readonly StoredRecording[]>;
   prepare(options: { readonly scopes: boolean; readonly log: Pick<Logger, 'warn'> }): void;
   /** Something was put into the store by this process. */
   changed(): void;
-}
-
-/** A recording that is not in the store: a session that another recorder has open, or what is in another store. */
-export interface RemoteRecording {
-  readonly key: RecordingKey;
-  readonly sessionMark: string | undefined;
-  describe(): Promise<DescribedPart | undefined>;
 }
 
 export interface CatalogOptions {
@@ -57,152 +70,157 @@ export interface CatalogOptions {
   readonly maxCached: number;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
-}
-
-/** Something that may be listed. */
-interface Candidate {
-  readonly key: RecordingKey;
-  readonly id: string;
-  /** Fixed-width time, then node: sorts by time. */
-  readonly order: string;
-  readonly mark: string | undefined;
-  readonly describe: () => Promise<DescribedPart | undefined>;
-  /** Other uploads of the same session. They are later ones, and not listed themselves. */
-  readonly others: readonly Candidate[];
+  /** If there is one, and as soon as there is. */
+  readonly index?: () => SessionIndex | undefined;
 }
 
 /** Recordings described for one page at most; then the page ends and says where to go on. */
 const MAX_SCANNED = 5000;
 const SCAN_BATCH = 32;
 
-/** What is in the store or with other recorders, and what questions need of it. */
-interface Listing {
-  /** By whom the recordings may be seen. Read when it is first asked for. */
-  readonly scopes: () => Promise<ScopeIndex<Candidate>>;
-  /** What the store listed, if nothing else is in it. */
-  readonly source: readonly StoredRecording[] | undefined;
-  /** Newest first. */
-  readonly sessions: readonly Candidate[];
-  /** What the store holds, by id. Put together when it is first asked for. */
-  readonly byId: () => ReadonlyMap<string, Candidate>;
-  readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
-}
-
 /** One per store. */
 export function createCatalog(options: CatalogOptions): Catalog {
-  const { store } = options;
-  const describe = createDescriber(store, options.maxCached);
-  const listings = createListings(options, describe);
+  return new StoreCatalog(options);
+}
 
-  const listLive = (scope: Scope): readonly Candidate[] =>
-    options
-      .live()
+class StoreCatalog implements Catalog {
+  readonly #options: CatalogOptions;
+  readonly #describe: Describe;
+  readonly #listings: Listings;
+  readonly #beside: IndexedListOptions;
+
+  constructor(options: CatalogOptions) {
+    const { store } = options;
+    this.#options = options;
+    this.#describe = createDescriber(store, options.maxCached);
+    this.#listings = createListings({
+      ...options,
+      remote: options.remote,
+      describe: this.#describe,
+      onChanged: (ids) => options.index?.()?.changed(ids),
+    });
+    this.#beside = {
+      readScopes: createCandidateScopes(),
+      version: (stored) => storedVersion(store, stored),
+    };
+  }
+
+  async list(query: CatalogQuery, scope: Scope = 'everything'): Promise<CatalogPage> {
+    const state = await this.#indexed(scope);
+    const found =
+      state === undefined
+        ? undefined
+        : await listIndexed(state, query, scope, this.#beside).catch(unlessBusy);
+    return found ?? scan(inRange(await this.#candidates(scope), query), query);
+  }
+
+  async find(id: string, scope: Scope = 'everything'): Promise<CatalogEntry | undefined> {
+    const key = parseRecordingId(id);
+    if (key === undefined) return undefined;
+    if (scope !== 'everything') {
+      const visible = await this.#candidateWithin(id, scope);
+      return visible === undefined ? undefined : describeCandidate(visible);
+    }
+    const known = await this.#candidateOfId(id);
+    if (known !== undefined) return describeCandidate(known);
+    // newer than the listing
+    const hasSidecar = (await this.#options.store.stat(key, 'sidecar')) !== undefined;
+    return (await this.#describe({ key, hasSidecar }))?.entry;
+  }
+
+  async shown(ids: readonly string[], scope: Scope): Promise<readonly (Recording | undefined)[]> {
+    const state = await this.#indexed(scope);
+    const candidateOf = async (id: string): Promise<Candidate | undefined> => {
+      if (state === undefined)
+        return scope === 'everything' ? this.#candidateOfId(id) : this.#candidateWithin(id, scope);
+      return state.covered.has(id)
+        ? state.beside.find((candidate) => candidate.id === id)
+        : storedSession(state.listing, id, scope);
+    };
+    return Promise.all(
+      ids.map(async (id) => {
+        const found = await candidateOf(id);
+        // a later upload of a session is no session
+        return found?.id === id ? (await describeCandidate(found))?.recording : undefined;
+      }),
+    );
+  }
+
+  async stored(): Promise<readonly StoredRecording[]> {
+    return (await this.#listings.recent()).stored;
+  }
+
+  prepare({ scopes: wantsScopes, log }: Parameters<Catalog['prepare']>[0]): void {
+    this.#listings
+      .prepare()
+      .then(async ({ scopes }) => {
+        // an index knows that without anybody reading it
+        if (wantsScopes && this.#options.index === undefined) await scopes();
+      })
+      .catch((error: unknown) => log.warn({ error: errorText(error) }, 'recordings could not be listed'));
+  }
+
+  changed(): void {
+    this.#listings.forget();
+  }
+
+  /** Undefined when there is no index, or none to be relied on. */
+  async #indexed(scope: Scope): Promise<IndexedState | undefined> {
+    const index = this.#options.index?.();
+    if (index === undefined) return undefined;
+    // NOTE: in this order: what moves on meanwhile is in both, never in none
+    const live = this.#live('everything');
+    const listing = await this.#listings.recent();
+    return besideIndex(index, live, listing, scope, this.#beside);
+  }
+
+  #live(scope: Scope): readonly Candidate[] {
+    const { store, live } = this.#options;
+    return live()
       .filter(({ recording }) => isWithin(scope, recording))
       .map((recording) => liveCandidate(store, recording));
+  }
 
   /** All within the scope, newest first, each session once. */
-  async function candidates(scope: Scope): Promise<readonly Candidate[]> {
+  async #candidates(scope: Scope): Promise<readonly Candidate[]> {
     // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
-    const live = listLive(scope);
-    const elsewhere = await listings.recent();
-    if (scope === 'everything') return live.length === 0 ? elsewhere.sessions : withLive(live, elsewhere);
+    const live = this.#live(scope);
+    const elsewhere = await this.#listings.recent();
+    if (scope === 'everything') return live.length === 0 ? elsewhere.sessions() : withLive(live, elsewhere);
     const stored = (await elsewhere.scopes()).within(scope);
     return groupSessions(withoutCopies(live, stored).toSorted(newestFirst));
   }
 
   /** One of all, whichever of its uploads `id` names. In a store of many recordings that is most of what is asked. */
-  async function candidateOfId(id: string): Promise<Candidate | undefined> {
-    const live = listLive('everything');
-    const { byId, byMark } = await listings.recent();
-    const named = live.find((candidate) => candidate.id === id) ?? byId().get(id);
+  async #candidateOfId(id: string): Promise<Candidate | undefined> {
+    const live = this.#live('everything');
+    const { byId, byMark, remote } = await this.#listings.recent();
+    const isNamed = (candidate: Candidate): boolean => candidate.id === id;
+    const named = live.find(isNamed) ?? byId.get(id) ?? remote.find(isNamed);
     if (named?.mark === undefined) return named;
     const uploads = withoutCopies(
       live.filter(({ mark }) => mark === named.mark),
-      byMark.get(named.mark) ?? [],
+      byMark().get(named.mark) ?? [],
     );
     return groupSessions(uploads.toSorted(newestFirst))[0];
   }
 
   /** The same among what is within the scope: what is hidden is as unknown as what there is not. */
-  async function candidateWithin(id: string, scope: readonly string[]): Promise<Candidate | undefined> {
+  async #candidateWithin(id: string, scope: readonly string[]): Promise<Candidate | undefined> {
     const names = ({ id: own, others }: Candidate): boolean => own === id || others.some(names);
-    return (await candidates(scope)).find(names);
+    const state = await this.#indexed(scope);
+    const isVisible = state === undefined ? undefined : await isFound(state, id, scope).catch(unlessBusy);
+    if (state === undefined || isVisible === undefined) return (await this.#candidates(scope)).find(names);
+    const beside = state.beside.find(names);
+    if (beside !== undefined || !isVisible || state.covered.has(id)) return beside;
+    return storedSession(state.listing, id, scope);
   }
-
-  return {
-    async list(query, scope = 'everything') {
-      return scan(inRange(await candidates(scope), query), query);
-    },
-    async find(id, scope = 'everything') {
-      const key = parseRecordingId(id);
-      if (key === undefined) return undefined;
-      if (scope !== 'everything') {
-        const visible = await candidateWithin(id, scope);
-        return visible === undefined ? undefined : describeCandidate(visible);
-      }
-      const known = await candidateOfId(id);
-      if (known !== undefined) return describeCandidate(known);
-      // newer than the listing
-      const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
-      return (await describe({ key, hasSidecar }))?.entry;
-    },
-    prepare({ scopes: wantsScopes, log }) {
-      listings
-        .prepare()
-        .then(async ({ scopes }) => {
-          if (wantsScopes) await scopes();
-        })
-        .catch((error: unknown) => log.warn({ error: errorText(error) }, 'recordings could not be listed'));
-    },
-    changed: () => listings.forget(),
-  };
 }
 
-interface Listings {
-  /** As it was `refreshMs` ago at most. */
-  recent(): Promise<Listing>;
-  /** Lists, for whoever asks next: that one has it looked through for what has changed since. */
-  prepare(): Promise<Listing>;
-  /** The next one is made anew. */
-  forget(): void;
-}
-
-function createListings({ store, remote, refreshMs, now }: CatalogOptions, describe: Describe): Listings {
-  const readScopes = createScopes<Candidate>(async (candidate) => {
-    const { recording } = (await candidate.describe())?.entry ?? {};
-    return recording?.state === 'damaged' ? undefined : recording;
-  });
-  const candidatesOf = createCandidates(describe);
-  let last: { readonly at: number; readonly found: Promise<Listing> } | undefined;
-
-  /** When nothing has changed, what was found the last time. */
-  async function listAgain(before: Promise<Listing> | undefined): Promise<Listing> {
-    // NOTE: open sessions first, for the same reason as those that are live here
-    const open = (await remote?.()) ?? [];
-    const stored = await store.list();
-    const known = await before?.catch(() => undefined);
-    if (known !== undefined && open.length === 0 && known.source === stored) return known;
-    const all = withRemote(candidatesOf(stored), open);
-    return createListing(all, readScopes, open.length === 0 ? stored : undefined);
-  }
-
-  function list(at: number): Promise<Listing> {
-    const fresh = { at, found: listAgain(last?.found) };
-    last = fresh;
-    // a failed listing is not kept
-    fresh.found.catch(() => {
-      if (last === fresh) last = undefined;
-    });
-    return fresh.found;
-  }
-
-  return {
-    recent: () => (last === undefined || now() - last.at >= refreshMs ? list(now()) : last.found),
-    prepare: () => list(Number.NEGATIVE_INFINITY),
-    forget() {
-      last = undefined;
-    },
-  };
+/** An index that cannot be asked is as none. */
+function unlessBusy(error: unknown): undefined {
+  if (error instanceof TailcastError && error.code.startsWith('SEARCH_')) return undefined;
+  throw error;
 }
 
 /** @param all newest first. */
@@ -223,164 +241,6 @@ async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<Cat
   return scanned === undefined || all.length <= MAX_SCANNED
     ? { recordings }
     : { recordings, next: scanned.id };
-}
-
-function createListing(
-  found: readonly Candidate[],
-  readScopes: (all: readonly Candidate[]) => Promise<ScopeIndex<Candidate>>,
-  source: readonly StoredRecording[] | undefined,
-): Listing {
-  const sorted = found.toSorted(newestFirst);
-  const byMark = uploadsByMark(sorted);
-  let scopes: Promise<ScopeIndex<Candidate>> | undefined;
-  let byId: ReadonlyMap<string, Candidate> | undefined;
-  return {
-    scopes() {
-      scopes ??= readScopes(sorted).catch((error: unknown) => {
-        scopes = undefined;
-        throw error;
-      });
-      return scopes;
-    },
-    source,
-    sessions: groupSessions(sorted, byMark),
-    byId: () => (byId ??= new Map(sorted.map((candidate) => [candidate.id, candidate]))),
-    byMark,
-  };
-}
-
-/** What is live here is so elsewhere too while it moves into the store. */
-function withoutCopies(live: readonly Candidate[], elsewhere: readonly Candidate[]): readonly Candidate[] {
-  const ids = new Set(live.map(({ id }) => id));
-  return [...live, ...elsewhere.filter(({ id }) => !ids.has(id))];
-}
-
-/** Sessions that go on here among all others: only what they are part of is put together anew. */
-function withLive(live: readonly Candidate[], { sessions, byMark }: Listing): readonly Candidate[] {
-  const ids = new Set(live.map(({ id }) => id));
-  const marks = new Set(live.map(({ mark }) => mark).filter((mark) => mark !== undefined));
-  const kept = sessions.filter(({ id, mark }) => !ids.has(id) && (mark === undefined || !marks.has(mark)));
-  const changed = withoutCopies(
-    live,
-    [...marks].flatMap((mark) => byMark.get(mark) ?? []),
-  );
-  return [...groupSessions(changed.toSorted(newestFirst)), ...kept].toSorted(newestFirst);
-}
-
-/** What is known of each recording stays, for as long as the store gives the same object for it. */
-function createCandidates(describe: Describe): (stored: readonly StoredRecording[]) => readonly Candidate[] {
-  let known = new Map<StoredRecording, Candidate>();
-  return (stored) => {
-    const fresh = new Map<StoredRecording, Candidate>();
-    const all = stored.map((recording) => {
-      const candidate =
-        known.get(recording) ?? candidateOf(recording.key, recording.sessionMark, () => describe(recording));
-      fresh.set(recording, candidate);
-      return candidate;
-    });
-    known = fresh;
-    return all;
-  };
-}
-
-function withRemote(stored: readonly Candidate[], open: readonly RemoteRecording[]): readonly Candidate[] {
-  if (open.length === 0) return stored;
-  const ids = new Set(stored.map(({ id }) => id));
-  return [...stored, ...open.filter(({ key }) => !ids.has(recordingId(key))).map(remoteCandidate)];
-}
-
-function remoteCandidate(remote: RemoteRecording): Candidate {
-  return candidateOf(remote.key, remote.sessionMark, () => remote.describe());
-}
-
-function liveCandidate(store: ReadableStore, live: LiveRecording): Candidate {
-  const { key, part, recording, resizeOrder } = live;
-  const files = spooledFiles(store, live);
-  const pieces = [{ ...files.cast, start: 0 }];
-  const entry = { recording, key, resizeOrder, pieces, live, version: undefined };
-  return candidateOf(key, sessionMark(key.nodeId, part.session), () =>
-    Promise.resolve({ entry, part, files, bodyEnd: live.durable().bodyBytes, gapCount: 0 }),
-  );
-}
-
-function candidateOf(
-  key: RecordingKey,
-  mark: string | undefined,
-  describe: Candidate['describe'],
-): Candidate {
-  return { key, id: recordingId(key), order: orderOf(key), mark, describe, others: [] };
-}
-
-/** @param sorted newest first. @returns the same order; the first upload of a session stands for all of them. */
-function groupSessions(
-  sorted: readonly Candidate[],
-  sessions: ReadonlyMap<string, readonly Candidate[]> = uploadsByMark(sorted),
-): readonly Candidate[] {
-  if (sessions.size === 0) return sorted;
-  return sorted.flatMap((candidate) => {
-    const uploads = candidate.mark === undefined ? undefined : sessions.get(candidate.mark);
-    if (uploads === undefined || uploads.length === 1) return [candidate];
-    return uploads.at(-1) === candidate ? [{ ...candidate, others: uploads.slice(0, -1) }] : [];
-  });
-}
-
-/** Of each session that may have several: its uploads, in the order they come. */
-function uploadsByMark(sorted: readonly Candidate[]): ReadonlyMap<string, readonly Candidate[]> {
-  const sessions = new Map<string, Candidate[]>();
-  for (const candidate of sorted) {
-    if (candidate.mark === undefined) continue;
-    const known = sessions.get(candidate.mark);
-    if (known === undefined) sessions.set(candidate.mark, [candidate]);
-    else known.push(candidate);
-  }
-  return sessions;
-}
-
-async function describeCandidate({ describe, mark, others }: Candidate): Promise<CatalogEntry | undefined> {
-  if (others.length === 0) return asWhole(await describe(), mark);
-  const found = await Promise.all([describe(), ...others.map((other) => other.describe())]);
-  const [first, ...rest] = found.filter((part) => part !== undefined);
-  if (first === undefined) return undefined;
-  return joinParts([first, ...rest], first.entry);
-}
-
-/**
- * One upload of a session whose others are not to be seen is joined with nothing: that says what is missing. What it says of its
- * place in the session lets whoever sees the others put them together.
- */
-async function asWhole(
-  described: DescribedPart | undefined,
-  mark: string | undefined,
-): Promise<CatalogEntry | undefined> {
-  if (described === undefined) return undefined;
-  const { part, bodyEnd, entry: own } = described;
-  const entry = part.offset === 0 ? own : await joinParts([described], own);
-  const isWhole = part.offset === 0 && own.recording.state === 'closed';
-  if (mark === undefined || isWhole || own.live !== undefined) return entry;
-  const { session: _, offset: from, ...about } = part;
-  const { state, problem } = own.recording;
-  const place = {
-    ...about,
-    session: mark,
-    from,
-    to: bodyEnd,
-    state,
-    ...(problem === undefined ? {} : { problem }),
-  };
-  const { recording } = entry;
-  // what was joined has said it
-  const more = part.offset === 0 ? [problem, ...goesOn(described)] : [recording.problem];
-  const told = more.filter((each) => each !== undefined).join('; ');
-  return { ...entry, recording: { ...recording, part: place, ...(told === '' ? {} : { problem: told }) } };
-}
-
-function orderOf({ nodeId, time }: RecordingKey): string {
-  return `${fixedWidth(time)} ${nodeId}`;
-}
-
-function newestFirst(left: Candidate, right: Candidate): number {
-  if (left.order === right.order) return 0;
-  return left.order < right.order ? 1 : -1;
 }
 
 /**

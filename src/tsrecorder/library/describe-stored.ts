@@ -24,7 +24,7 @@ export function createDescriber(store: ReadableStore, maxCached: number): Descri
     const id = recordingId(key);
     const stat = listed ?? (await store.stat(key, 'cast'));
     if (stat === undefined) return undefined;
-    const version = `${stat.bytes.toString(36)}-${Math.floor(stat.modifiedAtMs).toString(36)}${hasSidecar ? 's' : ''}`;
+    const version = versionOf(stat, hasSidecar);
     const cached = cache.get(id);
     if (cached?.entry.version === version) return cached;
     let described: DescribedPart;
@@ -45,6 +45,19 @@ export function createDescriber(store: ReadableStore, maxCached: number): Descri
     cache.set(id, described);
     return described;
   };
+}
+
+/** What a recording is now; undefined: gone. */
+export async function storedVersion(
+  store: ReadableStore,
+  { key, hasSidecar, stat: listed }: StoredRecording,
+): Promise<string | undefined> {
+  const stat = listed ?? (await store.stat(key, 'cast'));
+  return stat === undefined ? undefined : versionOf(stat, hasSidecar);
+}
+
+function versionOf({ bytes, modifiedAtMs }: ObjectStat, hasSidecar: boolean): string {
+  return `${bytes.toString(36)}-${Math.floor(modifiedAtMs).toString(36)}${hasSidecar ? 's' : ''}`;
 }
 
 function isUnknown(error: unknown): boolean {

@@ -5,7 +5,7 @@ import type { Moment, SessionDoc } from '../../search/search-index.ts';
 import type { IndexOperations } from './messages.ts';
 import { probeSqlite } from './sqlite/database.ts';
 import { IndexReader } from './sqlite/reader.ts';
-import { IndexWriter } from './sqlite/writer.ts';
+import { IndexWriter, type WholeSession } from './sqlite/writer.ts';
 
 /** Longest line of a cast that is read, in bytes. */
 const MAX_LINE = 16 * 1024 ** 2;
@@ -15,6 +15,7 @@ export function createIndexOperations(): IndexOperations {
   let writer: IndexWriter | undefined;
   let reader: IndexReader | undefined;
   const fed = new Map<number, FedRecording>();
+  const finished: WholeSession[] = [];
   const written = (): IndexWriter => writer ?? fail('the index is not open for writing');
   const read = (): IndexReader => reader ?? fail('the index is not open');
   const recording = (key: number): FedRecording => fed.get(key) ?? fail('there is no such recording');
@@ -43,7 +44,12 @@ export function createIndexOperations(): IndexOperations {
     finish({ key }) {
       const whole = recording(key);
       fed.delete(key);
-      written().put(whole.doc, whole.end(), whole.isPartial);
+      const moments = whole.end();
+      finished.push({ doc: whole.doc, moments, partial: whole.isPartial });
+      return null;
+    },
+    flush() {
+      written().putAll(finished.splice(0));
       return null;
     },
     drop({ key }) {
@@ -59,6 +65,7 @@ export function createIndexOperations(): IndexOperations {
     status: () => written().status(),
     find: ({ query, may, page }) => read().find(query, may, page),
     within: ({ id, query, may, limit }) => read().within(id, query, may, limit),
+    list: (ask) => read().list(ask),
     facets: ({ query, may }) => read().facets(query, may),
   };
 }

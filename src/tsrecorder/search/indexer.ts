@@ -15,9 +15,10 @@ import type { LiveRecording } from '../library/live-recording.ts';
 import { parseRecordingId, fixedWidth, recordingId } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
 import type { IndexClient } from './index-client.ts';
-import { sessionNames } from './session-names.ts';
+import { sessionListing, sessionNames } from './session-names.ts';
 
 export interface IndexerOptions {
+  /** What is to be in the index. */
   readonly store: Pick<RecordingStore, 'list'>;
   readonly catalog: Pick<Catalog, 'find'>;
   readonly live: () => readonly LiveRecording[];
@@ -48,6 +49,8 @@ export interface IndexProgress extends IndexStatus {
 export interface Indexer {
   /** A recording has come into the store, or another part of it. */
   stored(id: string): void;
+  /** Recordings of the store that are not in the index as they are now; undefined before they were compared. */
+  pending(): ReadonlySet<string> | undefined;
   /** Recordings have left the store: they leave the files of the index as well. */
   removed(ids: readonly string[]): void;
   progress(): Promise<IndexProgress>;
@@ -60,6 +63,9 @@ export interface Indexer {
 const MAX_LIVE = 500;
 const FEED_BYTES = 262_144;
 const IDS_PAGE = 5000;
+/** What is written together at most: recordings, and bytes of their casts. */
+const MAX_READ = 256;
+const MAX_READ_BYTES = 8_388_608;
 
 interface Followed {
   readonly key: number;
@@ -78,9 +84,14 @@ class StoreIndexer implements Indexer {
   readonly #options: IndexerOptions;
   /** What is to do: those that have just come before those of the backlog. */
   readonly #fresh = new Set<string>();
+  /** All that is not in the index as it is now: also what is being read, what cannot be, and what grows. */
+  #pending = new Set<string>();
   #backlog: string[] = [];
   readonly #removals = new Set<string>();
   readonly #followed = new Map<string, Followed>();
+  /** Recordings that are read and not written yet, and how much they are. */
+  readonly #read = new Set<string>();
+  #readBytes = 0;
   #client: IndexClient | undefined;
   #problem: string | undefined;
   #keys = 0;
@@ -103,7 +114,12 @@ class StoreIndexer implements Indexer {
     if (parseRecordingId(id) === undefined) return;
     this.#idle = Promise.withResolvers();
     this.#fresh.add(id);
+    this.#pending.add(id);
     this.#wake.resolve();
+  }
+
+  pending(): ReadonlySet<string> | undefined {
+    return this.#hasCompared && this.#problem === undefined ? this.#pending : undefined;
   }
 
   removed(ids: readonly string[]): void {
@@ -165,7 +181,10 @@ class StoreIndexer implements Indexer {
     this.#client?.kill();
     this.#client = undefined;
     this.#followed.clear();
+    this.#read.clear();
+    this.#readBytes = 0;
     this.#problem = errorText(error);
+    this.#hasCompared = false;
     this.#reconcileAt = now();
     if (this.#closing.signal.aborted) return;
     log.error({ error: this.#problem }, 'the search index cannot be written and will be tried again');
@@ -178,12 +197,27 @@ class StoreIndexer implements Indexer {
     await this.#follow(index);
     const id = this.#takeNext();
     if (id !== undefined) {
-      await this.#indexStored(index, id);
+      if (this.#read.has(id) || this.#read.size >= MAX_READ || this.#readBytes >= MAX_READ_BYTES)
+        await this.#flush(index);
+      if (await this.#indexStored(index, id)) this.#read.add(id);
+      return;
+    }
+    if (this.#read.size > 0) {
+      await this.#flush(index);
       return;
     }
     if (this.#fresh.size === 0 && this.#removals.size === 0) this.#idle.resolve();
     await this.#wake.promise;
     this.#wake = Promise.withResolvers();
+  }
+
+  /** Writes what was read. What has come of these meanwhile is another version. */
+  async #flush(index: IndexClient): Promise<void> {
+    if (this.#read.size === 0) return;
+    await index.ask('flush', null);
+    for (const id of this.#read) if (!this.#fresh.has(id)) this.#pending.delete(id);
+    this.#read.clear();
+    this.#readBytes = 0;
   }
 
   #takeNext(): string | undefined {
@@ -198,19 +232,26 @@ class StoreIndexer implements Indexer {
     return this.#keys;
   }
 
-  async #indexStored(index: IndexClient, id: string): Promise<void> {
+  /** @returns whether the index has it as it is now. */
+  async #indexStored(index: IndexClient, id: string): Promise<boolean> {
     const { catalog, text, log } = this.#options;
     const entry = await catalog.find(id);
     if (entry === undefined) {
       this.#removals.add(id);
-      return;
+      return true;
     }
+    const listing = sessionListing(entry);
     // it grows: it comes again when it is stored
-    if (entry.version === undefined || entry.live !== undefined) return;
+    if (listing === undefined || entry.live !== undefined) return false;
+    // it came before what its session began with
+    if (entry.recording.id !== id) {
+      await this.#flush(index);
+      await index.ask('remove', { ids: [id], compact: false });
+    }
     const key = this.#newKey();
-    const version = `${entry.version}.${EXTRACTOR}.${text}`;
-    const doc = { names: sessionNames(entry.recording), version, text };
-    if ((await index.ask('begin', { key, doc, isLive: false })) === 'same') return;
+    const version = `${listing.version}.${EXTRACTOR}.${text}`;
+    const doc = { names: sessionNames(entry.recording), version, text, listing };
+    if ((await index.ask('begin', { key, doc, isLive: false })) === 'same') return true;
     try {
       if (text !== 'off') await feed(index, key, entry, 0, castBytes(entry));
     } catch (error) {
@@ -221,9 +262,11 @@ class StoreIndexer implements Indexer {
         { error: errorText(error), recording: id },
         'a recording could not be read for the search index',
       );
-      return;
+      return false;
     }
     await index.ask('finish', { key });
+    this.#readBytes += text === 'off' ? 0 : castBytes(entry);
+    return true;
   }
 
   async #follow(index: IndexClient): Promise<void> {
@@ -268,6 +311,7 @@ class StoreIndexer implements Indexer {
 
   async #remove(index: IndexClient): Promise<void> {
     if (this.#removals.size === 0) return;
+    await this.#flush(index);
     const ids = [...this.#removals];
     await index.ask('remove', { ids, compact: true });
     for (const id of ids) this.#removals.delete(id);
@@ -277,6 +321,7 @@ class StoreIndexer implements Indexer {
   async #reconcile(index: IndexClient): Promise<void> {
     const { now, reconcileMs, store, live, text } = this.#options;
     this.#reconcileAt = now() + reconcileMs;
+    await this.#flush(index);
     const stored = new Map((await store.list()).map(({ key }) => [recordingId(key), key]));
     const open = new Set(live().map(({ key }) => recordingId(key)));
     const missing = new Map(stored);
@@ -293,6 +338,7 @@ class StoreIndexer implements Indexer {
     this.#backlog = Array.from(missing, ([id, { time }]) => ({ id, time: fixedWidth(time) }))
       .toSorted((left, right) => (left.time < right.time ? 1 : -1))
       .map(({ id }) => id);
+    this.#pending = new Set([...missing.keys(), ...this.#fresh]);
     this.#hasCompared = true;
   }
 }

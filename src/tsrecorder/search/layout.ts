@@ -1,2 +1,2 @@
 /** Layout of the files of the embedded index. Another one goes into another folder. */
-export const LAYOUT = 'v1';
+export const LAYOUT = 'v2';

@@ -6,6 +6,8 @@ import type {
   Hit,
   IndexedSession,
   IndexStatus,
+  ListAsk,
+  ListedSessions,
   Page,
   SessionDoc,
   SessionNames,
@@ -22,8 +24,10 @@ export interface IndexOperations {
   feed(ask: { readonly key: number; readonly bytes: Uint8Array }): null;
   /** What was fed of a running session can be found from now on. */
   commit(ask: { readonly key: number; readonly names: SessionNames }): null;
-  /** It was fed to its end: it replaces what there was. */
+  /** It was fed to its end: with the next flush it replaces what there was. */
   finish(ask: { readonly key: number }): null;
+  /** What was finished can be found from now on. */
+  flush(ask: null): null;
   /** It is not going to be fed to its end. */
   drop(ask: { readonly key: number }): null;
   remove(ask: { readonly ids: readonly string[]; readonly compact: boolean }): null;
@@ -36,6 +40,7 @@ export interface IndexOperations {
     readonly may: ViewerTerms;
     readonly limit: number;
   }): { readonly hits: readonly Hit[]; readonly more: boolean };
+  list(ask: ListAsk): ListedSessions;
   facets(ask: { readonly query: Query; readonly may: ViewerTerms }): Facets;
 }
 

@@ -6,7 +6,7 @@ import { QueryError } from '../../search/query.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
 import type { Answer, Ask } from './messages.ts';
 
-export type QueryOperation = 'find' | 'within' | 'facets';
+export type QueryOperation = 'find' | 'within' | 'list' | 'facets';
 
 export interface QueryProcesses {
   /** @throws TailcastError `USAGE`, `SEARCH_BUSY` and `SEARCH_UNAVAILABLE` */

@@ -5,28 +5,30 @@ import type { Logger } from '../../observe/logger.ts';
 import type { IndexedText } from '../../search/moments.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
-import type { RecordingStore } from '../store/store.ts';
+import type { SessionIndex } from '../library/session-index.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
 import { startIndexer, type Indexer } from './indexer.ts';
 import { createQueryProcesses, QUERY_LIMITS, type QueryProcesses } from './query-processes.ts';
 import { LAYOUT } from './layout.ts';
 
-export interface RecorderSearch extends Indexer {
+export interface RecorderSearch extends Indexer, SessionIndex {
   readonly ask: QueryProcesses['ask'];
+  pending(): ReadonlySet<string> | undefined;
 }
 
 export interface RecorderSearchOptions {
   /** Where the index is: a local directory. */
   readonly directory: string;
   readonly text: IndexedText;
-  readonly store: Pick<RecordingStore, 'list'>;
-  readonly catalog: Pick<Catalog, 'find'>;
+  readonly catalog: Pick<Catalog, 'find' | 'stored'>;
   readonly live: () => readonly LiveRecording[];
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
   readonly log: Logger;
 }
 
+/** Lists are quick, and many may look at one: they do not wait for searches. */
+const LIST_LIMITS = { ...QUERY_LIMITS, maxWaiting: 256 };
 const TIMING = { liveMs: 1000, reconcileMs: 3_600_000, restartMs: 5000 };
 
 /** Where in the spool the index is. */
@@ -37,17 +39,29 @@ export function indexDirectory(spoolDirectory: string): string {
 /** Starts at once, in the background. */
 export function openRecorderSearch(options: RecorderSearchOptions): RecorderSearch {
   const queries = createQueryProcesses({ ...QUERY_LIMITS, directory: options.directory });
+  const lists = createQueryProcesses({ ...LIST_LIMITS, directory: options.directory });
   const start = (): Promise<IndexClient> => startWriter(options.directory, options.log);
-  const indexer = startIndexer({ ...options, ...TIMING, start });
+  const indexer = startIndexer({
+    ...options,
+    ...TIMING,
+    // what the catalogue lists, so that neither knows of a recording that the other has not told it of
+    store: { list: () => options.catalog.stored() },
+    start,
+  });
   return {
     ask: (operation, ask) => queries.ask(operation, ask),
+    list: (ask) => lists.ask('list', ask),
+    pending: () => indexer.pending(),
+    changed(ids) {
+      for (const id of ids) indexer.stored(id);
+    },
     stored: (id) => indexer.stored(id),
     removed: (ids) => indexer.removed(ids),
     progress: () => indexer.progress(),
     settled: () => indexer.settled(),
     async close() {
       await indexer.close();
-      await queries.close();
+      await Promise.all([queries.close(), lists.close()]);
     },
   };
 }

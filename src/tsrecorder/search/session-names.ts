@@ -1,14 +1,18 @@
 /** What an index knows a recording by. Pure. */
-import type { SessionNames } from '../../search/search-index.ts';
+import type { SessionListing, SessionNames } from '../../search/search-index.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
+import type { CatalogEntry } from '../library/catalog-entry.ts';
+import { searchedText } from '../library/catalog-query.ts';
+import { orderOf, parseRecordingId, parseTime } from '../store/key.ts';
 
 export function sessionNames(recording: Recording): SessionNames {
   const { id, startedAt, source, destination, kubernetes, kind, state, command, durationSeconds, exitCode } =
     recording;
-  const startedAtMs = Date.parse(startedAt);
+  // in the order of the list, which is that of the keys: what a document says of the time may be something else
+  const time = parseTime(parseRecordingId(id)?.time ?? startedAt) ?? 0n;
   return {
     id,
-    startedAtMs: Number.isNaN(startedAtMs) ? 0 : startedAtMs,
+    startedAtMs: Number(time / 1_000_000n),
     ...(source.user === undefined ? {} : { user: source.user }),
     tags: source.tags ?? [],
     ...(kubernetes === undefined
@@ -20,5 +24,16 @@ export function sessionNames(recording: Recording): SessionNames {
     ...(command === undefined ? {} : { command }),
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
     ...(exitCode === undefined ? {} : { exitCode }),
+  };
+}
+
+/** What a list shows of a recording that does not grow any more; undefined while it does. */
+export function sessionListing({ recording, key, version }: CatalogEntry): SessionListing | undefined {
+  if (version === undefined) return undefined;
+  return {
+    order: orderOf(key),
+    version,
+    recording: JSON.stringify(recording),
+    searched: searchedText(recording),
   };
 }

@@ -14,8 +14,7 @@ import { TailcastError } from '../../errors.ts';
 import { MAX_QUERY, parseQuery, printQuery, QueryError, type Query } from '../../search/query.ts';
 import type { FoundSession } from '../../search/search-index.ts';
 import type { Catalog } from '../library/catalog.ts';
-import type { Scope } from '../library/scope.ts';
-import type { ViewerTerm, ViewerTerms } from '../../search/viewer-terms.ts';
+import { termsOf } from '../library/indexed-list.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { ViewerAccess } from './viewer-access.ts';
@@ -23,7 +22,7 @@ import type { Viewer } from './viewing.ts';
 
 export interface SearchApiOptions {
   readonly sessionSearch: RecorderSearch | undefined;
-  readonly catalog: Pick<Catalog, 'find'>;
+  readonly catalog: Pick<Catalog, 'find' | 'shown'>;
   readonly access: ViewerAccess;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
@@ -60,16 +59,14 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     sessions: readonly FoundSession[],
     viewer: Viewer,
   ): Promise<readonly (Omit<FoundSession, 'id'> & { readonly recording: Recording })[]> {
-    const scope = access.scope(viewer);
-    const described = await Promise.all(
-      sessions.map(async ({ id, ...found }) => ({
-        ...found,
-        recording: (await catalog.find(id, scope))?.recording,
-      })),
+    const shown = await catalog.shown(
+      sessions.map(({ id }) => id),
+      access.scope(viewer),
     );
-    return described.flatMap(({ recording, ...found }) =>
-      recording === undefined ? [] : [{ recording, ...found }],
-    );
+    return sessions.flatMap(({ hits, more, partial }, at) => {
+      const recording = shown[at];
+      return recording === undefined ? [] : [{ recording, hits, more, partial }];
+    });
   }
 
   app.get('/api/v1/search', async (request, reply) => {
@@ -121,14 +118,4 @@ function readQuery(text: string, nowMs: number): Query {
     if (error instanceof QueryError) throw new TailcastError('USAGE', error.message, { cause: error });
     throw error;
   }
-}
-
-/** The scope of a viewer in terms of the index. */
-function termsOf(scope: Scope): ViewerTerms {
-  if (scope === 'everything') return scope;
-  return scope.flatMap((mark): readonly ViewerTerm[] => {
-    const [kind, ...rest] = mark.split(':');
-    if (kind === 'tag') return [{ kind, value: mark }];
-    return kind === 'namespace' || kind === 'user' ? [{ kind, value: rest.join(':') }] : [];
-  });
 }

@@ -118,6 +118,11 @@ export function fixedWidth(time: string): string {
   return FIXED_WIDTH.test(time) ? time : formatTime(parseTime(time) ?? 0n);
 }
 
+/** Fixed-width time, then node: sorts by time. */
+export function orderOf({ nodeId, time }: RecordingKey): string {
+  return `${fixedWidth(time)} ${nodeId}`;
+}
+
 /** RFC 3339 in UTC with zero to nine fraction digits → nanoseconds since the epoch; undefined if it is no real time. */
 export function parseTime(text: string): bigint | undefined {
   const milliseconds = wholeSeconds(text);

@@ -273,6 +273,16 @@ export function indexTests(): readonly IndexTest[] {
       more: false,
       ns: [{ value: 'prod', count: 2 }],
       user: [{ value: 'alice@example.com', count: 1 }],
+      pod: [
+        { value: 'web-1', count: 1 },
+        { value: 'web-2', count: 1 },
+      ],
+      node: [
+        { value: 'laptop', count: 2 },
+        { value: 'nLAPTOP', count: 2 },
+      ],
+      tag: [{ value: 'tag:ci', count: 1 }],
+      exit: [{ value: '0', count: 1 }],
     });
   });
 

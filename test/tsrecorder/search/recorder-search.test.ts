@@ -1,4 +1,4 @@
-import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
@@ -86,7 +86,7 @@ describe('a recorder with an index', () => {
     for (const word of ['alpha', 'beta', 'gamma']) await uploadWhole(rig.recorder, cast(`${word} needle`));
     let current = await rig.restart(SEARCHING);
     const before = await found(current, 'needle', 3);
-    const directory = join(rig.spool, 'search', 'v1');
+    const directory = join(rig.spool, 'search', 'v2');
     expect(await readdir(directory)).toContain('sessions.db');
     await current.recorder.close();
     await rm(directory, { recursive: true });
@@ -188,9 +188,49 @@ describe('a recorder with an index', () => {
     await found(rig, 'canaryword', 0);
     await ready(rig, 0);
     await rig.recorder.close();
-    const directory = join(rig.spool, 'search', 'v1');
+    const directory = join(rig.spool, 'search', 'v2');
     for (const name of await readdir(directory))
       expect(await readFile(join(directory, name), 'latin1'), name).not.toContain('canaryword');
+  });
+
+  it('lists from it what the store holds, what runs, and what another writer has put there', async () => {
+    await using rig = await createRig(SEARCHING);
+    for (const [user, namespace] of [
+      ['a@example.com', 'prod'],
+      ['b@example.com', 'dev'],
+      ['b@example.com', 'prod'],
+    ])
+      await uploadWhole(rig.recorder, cast('needle', user, namespace));
+    await ready(rig, 3);
+    const listed = async (query: string): Promise<readonly string[]> =>
+      (await rig.list(query)).map(
+        ({ source, kubernetes, state }) => `${source.user} ${kubernetes?.namespace} ${state}`,
+      );
+    expect(await listed('?user=b@example.com')).toEqual([
+      'b@example.com prod closed',
+      'b@example.com dev closed',
+    ]);
+    expect(await listed('?text=EXAMPLE&namespace=prod')).toEqual([
+      'b@example.com prod closed',
+      'a@example.com prod closed',
+    ]);
+    const upload = openUpload(rig.recorder);
+    upload.write(cast('running', 'c@example.com'));
+    await until(async () => ((await listed('?state=open')).length === 1 ? true : undefined));
+    expect(await listed('?namespace=prod')).toEqual([
+      'c@example.com prod open',
+      'b@example.com prod closed',
+      'a@example.com prod closed',
+    ]);
+    await mkdir(join(rig.directory, 'nOTHER'));
+    await writeFile(
+      join(rig.directory, 'nOTHER', '2026-01-01T00:00:00.000000000Z.cast'),
+      cast('elsewhere', 'd@example.com'),
+    );
+    await until(async () => ((await listed('?user=d@example.com')).length === 1 ? true : undefined));
+    await found(rig, 'elsewhere');
+    expect((await listed('')).at(-1)).toBe('d@example.com prod closed');
+    upload.end();
   });
 
   it('indexes commands only, or names only, when that is set', async () => {

@@ -35,11 +35,14 @@ export function openSessions(directory: string): DatabaseSync {
     CREATE TABLE IF NOT EXISTS s(
       n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, ver TEXT NOT NULL, usr TEXT, tags TEXT NOT NULL, ns TEXT, pod TEXT,
       container TEXT, nodes TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, cmd TEXT, dur REAL, exit INTEGER,
-      moments INTEGER NOT NULL, partial INTEGER NOT NULL);
+      moments INTEGER NOT NULL, partial INTEGER NOT NULL, ord TEXT, low TEXT);
+    CREATE TABLE IF NOT EXISTS d(n INTEGER PRIMARY KEY, ver TEXT NOT NULL, rec TEXT NOT NULL);
     CREATE INDEX IF NOT EXISTS s_usr ON s(usr, n);
     CREATE INDEX IF NOT EXISTS s_ns ON s(ns, n);
     CREATE INDEX IF NOT EXISTS s_pod ON s(pod, n);
     CREATE VIRTUAL TABLE IF NOT EXISTS sf USING fts5(d, f, content='', contentless_delete=1, ${TOKENIZER});
+    CREATE VIRTUAL TABLE IF NOT EXISTS st USING fts5(
+      low, content='', contentless_delete=1, detail=none, tokenize='trigram case_sensitive 1');
   `);
   database
     .prepare('INSERT OR IGNORE INTO meta(key, value) VALUES (?, ?)')
@@ -91,9 +94,17 @@ export function numberOf(startedAtMs: number): number {
   return Math.max(0, Math.floor(startedAtMs)) * SESSIONS_PER_MS;
 }
 
+/** The millisecond of a number: a session begins in it, or up to {@link SPILL} earlier when many began at once. */
+export function millisecondOf(n: number): number {
+  return Math.floor(n / SESSIONS_PER_MS);
+}
+
+/** In `meta`: milliseconds that a session was numbered late at most. */
+export const SPILL = 'spill';
+
 /** The month in whose file a session is. */
 export function monthOf(n: number): string {
-  return new Date(Math.floor(n / SESSIONS_PER_MS)).toISOString().slice(0, 7);
+  return new Date(millisecondOf(n)).toISOString().slice(0, 7);
 }
 
 /** The first number of the moments of a session, in its month's file. */

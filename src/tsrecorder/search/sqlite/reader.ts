@@ -11,12 +11,16 @@ import type {
   Found,
   FoundSession,
   Hit,
+  ListAsk,
+  ListedSession,
+  ListedSessions,
   Moment,
   Page,
 } from '../../../search/search-index.ts';
 import { findPhrase, tokenize } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import { compileQuery, type CompiledQuery } from './compile.ts';
+import { listSessions } from './list-sessions.ts';
 import { firstMoment, listMonths, MOMENT_SPACE, monthOf, openReadOnly, sessionOfMoment } from './database.ts';
 
 /** What the writer puts together. */
@@ -30,7 +34,7 @@ const BLOCK = z.array(
 ) satisfies z.ZodType<readonly Moment[]>;
 const HITS_PER_SESSION = 3;
 const MAX_SNIPPET = 300;
-const MAX_FACETED = 1000;
+const MAX_FACETED = 10_000;
 const MAX_FACETS = 10;
 const MAX_BLOCK = 16 * 1024 ** 2;
 
@@ -99,8 +103,12 @@ export class IndexReader {
     const counts = {
       user: new Map<string, number>(),
       ns: new Map<string, number>(),
+      pod: new Map<string, number>(),
+      node: new Map<string, number>(),
+      tag: new Map<string, number>(),
       kind: new Map<string, number>(),
       state: new Map<string, number>(),
+      exit: new Map<string, number>(),
     };
     let counted = 0;
     let more = false;
@@ -110,7 +118,9 @@ export class IndexReader {
       const candidates = compiled.hasText
         ? this.#byMoments(compiled, last)
         : byNames(sessions, compiled, last);
-      const names = sessions.prepare('SELECT usr, ns, kind, state FROM s WHERE n = ?');
+      const names = sessions.prepare(
+        'SELECT usr, ns, pod, nodes, tags, kind, state, exit FROM s WHERE n = ?',
+      );
       for (const { n } of candidates) {
         if (describe(sessions, n, compiled) === undefined) continue;
         more = counted === MAX_FACETED;
@@ -119,6 +129,10 @@ export class IndexReader {
         const row = names.get(n) ?? {};
         count(counts.user, row['usr']);
         count(counts.ns, row['ns']);
+        count(counts.pod, row['pod']);
+        for (const node of new Set(listOf(row['nodes']))) count(counts.node, node);
+        for (const tag of new Set(listOf(row['tags']))) count(counts.tag, tag);
+        if (row['exit'] !== null) count(counts.exit, String(row['exit']));
         count(counts.kind, row['kind']);
         count(counts.state, row['state']);
       }
@@ -128,9 +142,25 @@ export class IndexReader {
       more,
       user: most(counts.user),
       ns: most(counts.ns),
+      pod: most(counts.pod),
+      node: most(counts.node),
+      tag: most(counts.tag),
       kind: most(counts.kind),
       state: most(counts.state),
+      exit: most(counts.exit),
     };
+  }
+
+  /** Sessions with a listing, by what they are called. */
+  list(ask: ListAsk): ListedSessions {
+    const sessions = this.#open();
+    if (sessions === undefined) return { sessions: [], more: false };
+    const found: ListedSession[] = [];
+    for (const session of listSessions(sessions, ask, compileQuery(ask.query, ask.may, keyOf(sessions)))) {
+      if (found.length === ask.limit) return { sessions: found, more: true };
+      found.push(session);
+    }
+    return { sessions: found, more: false };
   }
 
   close(): void {
@@ -278,6 +308,12 @@ function parseCursor(text: string): number | undefined {
 
 function count(counts: Map<string, number>, value: unknown): void {
   if (typeof value === 'string') counts.set(value, (counts.get(value) ?? 0) + 1);
+}
+
+/** What the writer wrote: a JSON array of texts. */
+function listOf(value: unknown): readonly unknown[] {
+  const list: unknown = typeof value === 'string' ? JSON.parse(value) : [];
+  return Array.isArray(list) ? list : [];
 }
 
 function most(counts: ReadonlyMap<string, number>): readonly FacetValue[] {

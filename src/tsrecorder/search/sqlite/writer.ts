@@ -19,11 +19,13 @@ import {
   firstMoment,
   indexBytes,
   listMonths,
+  millisecondOf,
   MOMENT_SPACE,
   monthOf,
   numberOf,
   openMonth,
   openSessions,
+  SPILL,
 } from './database.ts';
 
 const MAX_OPEN_MONTHS = 4;
@@ -32,6 +34,13 @@ const BLOCK = 65_536;
 
 /** Called before each step that a kill may come before; tests use it. */
 export type OnStep = (step: string) => void;
+
+/** All of a session. */
+export interface WholeSession {
+  readonly doc: SessionDoc;
+  readonly moments: readonly Moment[];
+  readonly partial: boolean;
+}
 
 interface Month {
   readonly name: string;
@@ -58,26 +67,54 @@ export class IndexWriter {
 
   /** Replaces what there is of a session. */
   put(doc: SessionDoc, moments: readonly Moment[], partial: boolean): 'put' | 'same' {
-    const known = this.#find(doc.names.id);
-    if (known !== undefined && known.version === doc.version && doc.version !== '') return 'same';
-    const n = this.#begin(doc.names, known?.n);
-    this.#writeMoments(n, 0, doc.names, moments);
-    this.#onStep('moments');
-    this.#finish(n, doc, moments.length, partial);
-    return 'put';
+    return this.putAll([{ doc, moments, partial }]) === 0 ? 'same' : 'put';
+  }
+
+  /** The same of several, each once: they are written together. @returns how many there were to write */
+  putAll(sessions: readonly WholeSession[]): number {
+    const fresh = sessions.filter(
+      ({ doc }) => doc.version === '' || this.version(doc.names.id) !== doc.version,
+    );
+    if (fresh.length === 0) return 0;
+    const begun: (WholeSession & { readonly n: number })[] = [];
+    transaction(this.#sessions, () => {
+      for (const session of fresh) begun.push({ ...session, n: this.#begin(session.doc.names) });
+    });
+    this.#onStep('begun');
+    for (const [month, ofMonth] of Map.groupBy(begun, ({ n }) => monthOf(n))) {
+      transaction(this.#month(month).database, () => {
+        for (const { n, doc, moments } of ofMonth) {
+          this.#clearMoments(n);
+          this.#writeMoments(n, 0, doc.names, moments);
+        }
+      });
+      this.#onStep('moments');
+    }
+    transaction(this.#sessions, () => {
+      for (const { n, doc, moments, partial } of begun) this.#finish(n, doc, moments.length, partial);
+    });
+    this.#onStep('finished');
+    return fresh.length;
   }
 
   /** A session that grows: its version is empty until it is put. `fresh`: what there is of it goes. */
   append(names: SessionNames, moments: readonly Moment[], fresh: boolean, partial: boolean): void {
     const known = this.#find(names.id);
     const isNew = fresh || known === undefined;
-    const n = isNew ? this.#begin(names, known?.n) : known.n;
+    const n = isNew ? this.#begin(names) : known.n;
+    this.#onStep('begun');
     const before = isNew ? 0 : known.moments;
     // a session always has one, so that its names are found with words
     const added = isNew && moments.length === 0 ? [NOTHING] : moments;
-    this.#writeMoments(n, before, names, added);
+    transaction(this.#month(monthOf(n)).database, () => {
+      if (isNew) this.#clearMoments(n);
+      this.#writeMoments(n, before, names, added);
+    });
     this.#onStep('appended');
-    this.#finish(n, { names, version: '', text: 'all' }, before + added.length, partial);
+    transaction(this.#sessions, () =>
+      this.#finish(n, { names, version: '', text: 'all' }, before + added.length, partial),
+    );
+    this.#onStep('finished');
   }
 
   remove(id: string): void {
@@ -85,12 +122,18 @@ export class IndexWriter {
     if (known === undefined) return;
     prepareWrite(this.#sessions, `UPDATE s SET ver = '' WHERE n = ?`).run(known.n);
     this.#onStep('marked');
-    this.#clearMoments(known.n);
+    transaction(this.#month(monthOf(known.n)).database, () => this.#clearMoments(known.n));
     this.#onStep('cleared');
     transaction(this.#sessions, () => {
-      prepareWrite(this.#sessions, 'DELETE FROM s WHERE n = ?').run(known.n);
-      prepareWrite(this.#sessions, 'DELETE FROM sf WHERE rowid = ?').run(known.n);
+      for (const sql of [
+        'DELETE FROM s WHERE n = ?',
+        'DELETE FROM sf WHERE rowid = ?',
+        'DELETE FROM d WHERE n = ?',
+        'DELETE FROM st WHERE rowid = ?',
+      ])
+        prepareWrite(this.#sessions, sql).run(known.n);
     });
+    this.#onStep('removed');
   }
 
   /** Takes removed words out of the bytes of the files. Slow: for after a retention run. */
@@ -108,7 +151,9 @@ export class IndexWriter {
       const { database } = this.#month(name);
       database.exec(`INSERT INTO m(m) VALUES ('optimize'); VACUUM; PRAGMA wal_checkpoint(TRUNCATE)`);
     }
-    this.#sessions.exec(`INSERT INTO sf(sf) VALUES ('optimize'); VACUUM; PRAGMA wal_checkpoint(TRUNCATE)`);
+    this.#sessions.exec(`
+      INSERT INTO sf(sf) VALUES ('optimize'); INSERT INTO st(st) VALUES ('optimize');
+      VACUUM; PRAGMA wal_checkpoint(TRUNCATE)`);
   }
 
   /** Which version there is of a session; undefined: none. */
@@ -158,7 +203,8 @@ export class IndexWriter {
   }
 
   /** Makes room for a session: it is known, without a version, and has no moments. */
-  #begin(names: SessionNames, known: number | undefined): number {
+  #begin(names: SessionNames): number {
+    const known = this.#find(names.id)?.n;
     const n = known ?? this.#freeNumber(numberOf(names.startedAtMs));
     if (known === undefined)
       prepareWrite(
@@ -166,24 +212,35 @@ export class IndexWriter {
         `INSERT INTO s(n, id, ver, tags, nodes, kind, state, moments, partial) VALUES (?, ?, '', '[]', '[]', '', '', 0, 0)`,
       ).run(n, names.id);
     else prepareWrite(this.#sessions, `UPDATE s SET ver = '', moments = 0 WHERE n = ?`).run(n);
-    this.#onStep('begun');
-    this.#clearMoments(n);
     return n;
   }
 
   #freeNumber(first: number): number {
     const taken = this.#sessions.prepare('SELECT 1 FROM s WHERE n = ?');
-    for (let n = first; ; n += 1) if (taken.get(n) === undefined) return n;
+    let n = first;
+    while (taken.get(n) !== undefined) n += 1;
+    const late = millisecondOf(n) - millisecondOf(first);
+    if (late > 0)
+      this.#sessions
+        .prepare(
+          `INSERT INTO meta(key, value) VALUES (?, ?)
+           ON CONFLICT(key) DO UPDATE SET value = max(CAST(value AS INTEGER), excluded.value)`,
+        )
+        .run(SPILL, String(late));
+    return n;
   }
 
   #clearMoments(n: number): void {
     const { name, database } = this.#month(monthOf(n));
     const first = firstMoment(n, name);
     const last = first + MOMENT_SPACE - 1;
-    transaction(database, () => {
-      prepareWrite(database, 'DELETE FROM m WHERE rowid >= ? AND rowid <= ?').run(first, last);
-      prepareWrite(database, 'DELETE FROM blk WHERE id >= ? AND id <= ?').run(first, last);
-    });
+    // most have none: to look is cheaper than to delete
+    if (
+      database.prepare('SELECT 1 FROM blk WHERE id >= ? AND id <= ? LIMIT 1').get(first, last) === undefined
+    )
+      return;
+    prepareWrite(database, 'DELETE FROM m WHERE rowid >= ? AND rowid <= ?').run(first, last);
+    prepareWrite(database, 'DELETE FROM blk WHERE id >= ? AND id <= ?').run(first, last);
   }
 
   #writeMoments(n: number, before: number, names: SessionNames, moments: readonly Moment[]): void {
@@ -192,58 +249,57 @@ export class IndexWriter {
     const facets = facetWords(this.#key, names);
     const words = nameWords(names);
     const given = moments.length === 0 && before === 0 ? [NOTHING] : moments.slice(0, MOMENT_SPACE - before);
-    transaction(month.database, () => {
-      let block: Moment[] = [];
-      let length = 0;
-      for (const [index, moment] of given.entries()) {
-        const text = moment.rows.map((row) => row.text).join('\n');
-        month.insert.run(
-          first + index,
-          indexText(text),
-          indexText(moment.command?.text ?? ''),
-          words,
-          facets,
-        );
-        block.push(moment);
-        length += text.length;
-        if (length < BLOCK && index + 1 < given.length) continue;
-        const packed = zstdCompressSync(Buffer.from(JSON.stringify(block)));
-        month.insertBlock.run(first + index + 1 - block.length, packed);
-        block = [];
-        length = 0;
-      }
-    });
+    let block: Moment[] = [];
+    let length = 0;
+    for (const [index, moment] of given.entries()) {
+      const text = moment.rows.map((row) => row.text).join('\n');
+      month.insert.run(first + index, indexText(text), indexText(moment.command?.text ?? ''), words, facets);
+      block.push(moment);
+      length += text.length;
+      if (length < BLOCK && index + 1 < given.length) continue;
+      const packed = zstdCompressSync(Buffer.from(JSON.stringify(block)));
+      month.insertBlock.run(first + index + 1 - block.length, packed);
+      block = [];
+      length = 0;
+    }
   }
 
-  #finish(n: number, { names, version }: SessionDoc, moments: number, partial: boolean): void {
-    transaction(this.#sessions, () => {
-      prepareWrite(
-        this.#sessions,
-        `UPDATE s SET ver = ?, usr = ?, tags = ?, ns = ?, pod = ?, container = ?, nodes = ?, kind = ?, state = ?, cmd = ?,
-           dur = ?, exit = ?, moments = ?, partial = ? WHERE n = ?`,
-      ).run(
-        version,
-        names.user ?? null,
-        JSON.stringify(names.tags),
-        names.namespace ?? null,
-        names.pod ?? null,
-        names.container ?? null,
-        JSON.stringify(names.nodes),
-        names.kind,
-        names.state,
-        names.command ?? null,
-        names.durationSeconds ?? null,
-        names.exitCode ?? null,
-        moments,
-        partial ? 1 : 0,
-        n,
-      );
-      prepareWrite(this.#sessions, 'INSERT OR REPLACE INTO sf(rowid, d, f) VALUES (?, ?, ?)').run(
-        n,
-        nameWords(names),
-        facetWords(this.#key, names),
-      );
-    });
+  #finish(n: number, { names, version, listing }: SessionDoc, moments: number, partial: boolean): void {
+    prepareWrite(
+      this.#sessions,
+      `UPDATE s SET ver = ?, usr = ?, tags = ?, ns = ?, pod = ?, container = ?, nodes = ?, kind = ?, state = ?, cmd = ?,
+         dur = ?, exit = ?, moments = ?, partial = ?, ord = ?, low = ? WHERE n = ?`,
+    ).run(
+      version,
+      names.user ?? null,
+      JSON.stringify(names.tags),
+      names.namespace ?? null,
+      names.pod ?? null,
+      names.container ?? null,
+      JSON.stringify(names.nodes),
+      names.kind,
+      names.state,
+      names.command ?? null,
+      names.durationSeconds ?? null,
+      names.exitCode ?? null,
+      moments,
+      partial ? 1 : 0,
+      listing?.order ?? null,
+      listing?.searched ?? null,
+      n,
+    );
+    prepareWrite(this.#sessions, 'DELETE FROM d WHERE n = ?').run(n);
+    prepareWrite(this.#sessions, 'DELETE FROM st WHERE rowid = ?').run(n);
+    if (listing !== undefined) {
+      const { version: stored, recording, searched } = listing;
+      prepareWrite(this.#sessions, 'INSERT INTO d(n, ver, rec) VALUES (?, ?, ?)').run(n, stored, recording);
+      prepareWrite(this.#sessions, 'INSERT INTO st(rowid, low) VALUES (?, ?)').run(n, searched);
+    }
+    prepareWrite(this.#sessions, 'INSERT OR REPLACE INTO sf(rowid, d, f) VALUES (?, ?, ?)').run(
+      n,
+      nameWords(names),
+      facetWords(this.#key, names),
+    );
   }
 
   #month(name: string): Month {

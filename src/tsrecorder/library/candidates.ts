@@ -1,0 +1,133 @@
+/** What may be listed, before anything of it was read but its name: uploads, and the sessions that they are of. */
+import { spooledFiles } from './cast-pieces.ts';
+import type { CatalogEntry } from './catalog-entry.ts';
+import { goesOn, joinParts, type DescribedPart } from './join-parts.ts';
+import type { LiveRecording } from './live-recording.ts';
+import { sessionMark } from './session-part.ts';
+import { orderOf, recordingId, type RecordingKey } from '../store/key.ts';
+import type { ReadableStore, StoredRecording } from '../store/store.ts';
+
+/** Something that may be listed. */
+export interface Candidate {
+  readonly key: RecordingKey;
+  readonly id: string;
+  /** Fixed-width time, then node: sorts by time. */
+  readonly order: string;
+  readonly mark: string | undefined;
+  readonly describe: () => Promise<DescribedPart | undefined>;
+  /** As the store lists it; undefined when it is elsewhere. */
+  readonly stored: StoredRecording | undefined;
+  /** Other uploads of the same session. They are later ones, and not listed themselves. */
+  readonly others: readonly Candidate[];
+}
+
+/** A recording that is not in the store: a session that another recorder has open, or what is in another store. */
+export interface RemoteRecording {
+  readonly key: RecordingKey;
+  readonly sessionMark: string | undefined;
+  describe(): Promise<DescribedPart | undefined>;
+}
+
+export function remoteCandidate(remote: RemoteRecording): Candidate {
+  return candidateOf(remote.key, remote.sessionMark, () => remote.describe());
+}
+
+export function liveCandidate(store: ReadableStore, live: LiveRecording): Candidate {
+  const { key, part, recording, resizeOrder } = live;
+  const files = spooledFiles(store, live);
+  const pieces = [{ ...files.cast, start: 0 }];
+  const entry = { recording, key, resizeOrder, pieces, live, version: undefined };
+  return candidateOf(key, sessionMark(key.nodeId, part.session), () =>
+    Promise.resolve({ entry, part, files, bodyEnd: live.durable().bodyBytes, gapCount: 0 }),
+  );
+}
+
+export function candidateOf(
+  key: RecordingKey,
+  mark: string | undefined,
+  describe: Candidate['describe'],
+  stored?: StoredRecording,
+): Candidate {
+  return { key, id: recordingId(key), order: orderOf(key), mark, describe, stored, others: [] };
+}
+
+/** @param sorted newest first. @returns the same order; the first upload of a session stands for all of them. */
+export function groupSessions(
+  sorted: readonly Candidate[],
+  sessions: ReadonlyMap<string, readonly Candidate[]> = uploadsByMark(sorted),
+): readonly Candidate[] {
+  if (sessions.size === 0) return sorted;
+  return sorted.flatMap((candidate) => {
+    const uploads = candidate.mark === undefined ? undefined : sessions.get(candidate.mark);
+    if (uploads === undefined || uploads.length === 1) return [candidate];
+    return uploads.at(-1) === candidate ? [{ ...candidate, others: uploads.slice(0, -1) }] : [];
+  });
+}
+
+/** Of each session that may have several: its uploads, in the order they come. */
+export function uploadsByMark(sorted: readonly Candidate[]): ReadonlyMap<string, readonly Candidate[]> {
+  const sessions = new Map<string, Candidate[]>();
+  for (const candidate of sorted) {
+    if (candidate.mark === undefined) continue;
+    const known = sessions.get(candidate.mark);
+    if (known === undefined) sessions.set(candidate.mark, [candidate]);
+    else known.push(candidate);
+  }
+  return sessions;
+}
+
+export async function describeCandidate({
+  describe,
+  mark,
+  others,
+}: Candidate): Promise<CatalogEntry | undefined> {
+  if (others.length === 0) return asWhole(await describe(), mark);
+  const found = await Promise.all([describe(), ...others.map((other) => other.describe())]);
+  const [first, ...rest] = found.filter((part) => part !== undefined);
+  if (first === undefined) return undefined;
+  return joinParts([first, ...rest], first.entry);
+}
+
+/**
+ * One upload of a session whose others are not to be seen is joined with nothing: that says what is missing. What it says of its
+ * place in the session lets whoever sees the others put them together.
+ */
+async function asWhole(
+  described: DescribedPart | undefined,
+  mark: string | undefined,
+): Promise<CatalogEntry | undefined> {
+  if (described === undefined) return undefined;
+  const { part, bodyEnd, entry: own } = described;
+  const entry = part.offset === 0 ? own : await joinParts([described], own);
+  const isWhole = part.offset === 0 && own.recording.state === 'closed';
+  if (mark === undefined || isWhole || own.live !== undefined) return entry;
+  const { session: _, offset: from, ...about } = part;
+  const { state, problem } = own.recording;
+  const place = {
+    ...about,
+    session: mark,
+    from,
+    to: bodyEnd,
+    state,
+    ...(problem === undefined ? {} : { problem }),
+  };
+  const { recording } = entry;
+  // what was joined has said it
+  const more = part.offset === 0 ? [problem, ...goesOn(described)] : [recording.problem];
+  const told = more.filter((each) => each !== undefined).join('; ');
+  return { ...entry, recording: { ...recording, part: place, ...(told === '' ? {} : { problem: told }) } };
+}
+
+export function newestFirst(left: Candidate, right: Candidate): number {
+  if (left.order === right.order) return 0;
+  return left.order < right.order ? 1 : -1;
+}
+
+/** What is live here is so elsewhere too while it moves into the store. */
+export function withoutCopies(
+  live: readonly Candidate[],
+  elsewhere: readonly Candidate[],
+): readonly Candidate[] {
+  const ids = new Set(live.map(({ id }) => id));
+  return [...live, ...elsewhere.filter(({ id }) => !ids.has(id))];
+}

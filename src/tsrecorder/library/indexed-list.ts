@@ -1,0 +1,220 @@
+/**
+ * Lists recordings with the help of an index: it names those that match, and what is not in it (yet) is looked at as without
+ * one. The answer is the same; the index may only narrow.
+ */
+import { z } from 'zod';
+import type { FieldTerm, Term } from '../../search/query.ts';
+import type { ListAsk, ListedSession } from '../../search/search-index.ts';
+import type { ViewerTerm, ViewerTerms } from '../../search/viewer-terms.ts';
+import { decodeRecording, type Recording } from '../../wire/recorder-api/recording.ts';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
+import {
+  describeCandidate,
+  groupSessions,
+  newestFirst,
+  withoutCopies,
+  type Candidate,
+} from './candidates.ts';
+import { matches, type CatalogQuery } from './catalog-query.ts';
+import type { Listing } from './listing.ts';
+import { isWithin, type Scope, type ScopeIndex } from './scope.ts';
+import type { SessionIndex } from './session-index.ts';
+import { formatTime, orderOf, parseRecordingId } from '../store/key.ts';
+import type { StoredRecording } from '../store/store.ts';
+
+/** Recordings that are looked at besides the index; with more it is not worth it. */
+const MAX_BESIDE = 2000;
+/** How often the index is asked for one page. More is only needed when much of what it finds is gone. */
+const MAX_ASKED = 50;
+
+/** What there is at one moment. */
+export interface IndexedState {
+  readonly index: SessionIndex;
+  readonly listing: Listing;
+  /** Sessions that are looked at besides the index, within the scope, newest first. */
+  readonly beside: readonly Candidate[];
+  /** Uploads of all sessions that are looked at besides the index, whoever may see them. */
+  readonly covered: ReadonlySet<string>;
+}
+
+export interface IndexedListOptions {
+  readonly readScopes: (all: readonly Candidate[]) => Promise<ScopeIndex<Candidate>>;
+  readonly version: (stored: StoredRecording) => Promise<string | undefined>;
+}
+
+/**
+ * Which sessions have to be looked at besides the index. @returns undefined when there are too many, or nobody knows.
+ *
+ * @param live those of this recorder
+ */
+export async function besideIndex(
+  index: SessionIndex,
+  live: readonly Candidate[],
+  listing: Listing,
+  scope: Scope,
+  { readScopes }: IndexedListOptions,
+): Promise<IndexedState | undefined> {
+  const pending = index.pending();
+  if (pending === undefined || pending.size + live.length + listing.remote.length > MAX_BESIDE)
+    return undefined;
+  const named = [...pending].map((id) => listing.byId.get(id)).filter((found) => found !== undefined);
+  const uploads = withoutCopies(live, [...listing.remote, ...named]);
+  const marks = new Set(uploads.map(({ mark }) => mark).filter((mark) => mark !== undefined));
+  const others = [...marks].flatMap((mark) => listing.byMark().get(mark) ?? []);
+  const all = [...new Map([...others, ...uploads].map((upload) => [upload.id, upload])).values()];
+  const covered = new Set(all.map(({ id }) => id));
+  const sorted = all.toSorted(newestFirst);
+  const visible = scope === 'everything' ? sorted : (await readScopes(sorted)).within(scope);
+  return { index, listing, covered, beside: groupSessions(visible.toSorted(newestFirst)) };
+}
+
+/** A page. @returns undefined when the index cannot be asked for it. */
+export async function listIndexed(
+  state: IndexedState,
+  query: CatalogQuery,
+  scope: Scope,
+  options: IndexedListOptions,
+): Promise<{ readonly recordings: readonly Recording[]; readonly next?: string } | undefined> {
+  const ask = askOf(query, scope);
+  if (ask === undefined) return undefined;
+  const { from = '', before = '' } = ask;
+  const beside = state.beside
+    .filter(({ order }) => order >= from && (before === '' || order < before))
+    .toReversed();
+  const found: Recording[] = [];
+  const add = (recording: Recording | undefined): void => {
+    if (recording !== undefined && matches(recording, query)) found.push(recording);
+  };
+  /** Those that are not in the index and newer than `order`. */
+  const addBeside = async (order: string): Promise<void> => {
+    for (
+      let next = beside.at(-1);
+      next !== undefined && next.order > order && found.length <= query.limit;
+      next = beside.at(-1)
+    ) {
+      beside.pop();
+      add((await describeCandidate(next))?.recording);
+    }
+  };
+  let position: string | undefined = before;
+  for (let asked = 0; position !== undefined && found.length <= query.limit; asked += 1) {
+    if (asked === MAX_ASKED) return undefined;
+    const { sessions, more } = await state.index.list({
+      ...ask,
+      before: position,
+      limit: query.limit + 1 - found.length,
+    });
+    for (const session of sessions) {
+      await addBeside(session.order);
+      if (found.length > query.limit) break;
+      add(await recordingOf(state, session, scope, options));
+    }
+    position = more ? sessions.at(-1)?.order : undefined;
+  }
+  await addBeside('');
+  const recordings = found.slice(0, query.limit);
+  const last = recordings.at(-1);
+  return found.length <= query.limit || last === undefined ? { recordings } : { recordings, next: last.id };
+}
+
+/** Whether the index finds a session for somebody: so that what is hidden takes as long as what there is not. */
+export async function isFound(
+  { index, listing }: IndexedState,
+  id: string,
+  scope: readonly string[],
+): Promise<boolean> {
+  const mark = listing.byId.get(id)?.mark;
+  const session = (mark === undefined ? undefined : listing.byMark().get(mark)?.at(-1)?.id) ?? id;
+  const clauses = [[termOf('id', session)]];
+  const { sessions } = await index.list({ query: { clauses }, may: termsOf(scope), limit: 1 });
+  return sessions.some((found) => found.id === session);
+}
+
+/** The session of an upload that is in the store, of what is within the scope. Decided by what the recordings say now. */
+export async function storedSession(
+  listing: Listing,
+  id: string,
+  scope: Scope,
+): Promise<Candidate | undefined> {
+  const named = listing.byId.get(id);
+  if (named === undefined) return undefined;
+  const uploads = named.mark === undefined ? [named] : (listing.byMark().get(named.mark) ?? [named]);
+  const visible = scope === 'everything' ? uploads : await onlyWithin(scope, uploads);
+  const [session] = groupSessions(visible);
+  const names = (candidate: Candidate): boolean => candidate.id === id || candidate.others.some(names);
+  return session !== undefined && names(session) ? session : undefined;
+}
+
+async function onlyWithin(scope: Scope, uploads: readonly Candidate[]): Promise<readonly Candidate[]> {
+  const described = await Promise.all(uploads.map((upload) => upload.describe()));
+  return uploads.filter((_, at) => {
+    const recording = described[at]?.entry.recording;
+    return recording !== undefined && recording.state !== 'damaged' && isWithin(scope, recording);
+  });
+}
+
+/** What a session of the index is now; undefined: not in the store, no session, looked at elsewhere, or not to be seen. */
+async function recordingOf(
+  { listing, covered }: IndexedState,
+  { id, version, recording }: ListedSession,
+  scope: Scope,
+  options: IndexedListOptions,
+): Promise<Recording | undefined> {
+  const candidate = listing.byId.get(id);
+  if (candidate === undefined || covered.has(id)) return undefined;
+  const { mark, stored } = candidate;
+  const isAlone = mark === undefined || listing.byMark().get(mark)?.length === 1;
+  if (isAlone && stored !== undefined && (await options.version(stored)) === version) {
+    const known = RECORDING.safeParse(jsonOrUndefined(recording)).data;
+    const isVisible = known !== undefined && (scope === 'everything' || known.state !== 'damaged');
+    if (isVisible) return isWithin(scope, known) ? known : undefined;
+  }
+  const session = await storedSession(listing, id, scope);
+  return session?.id === id ? (await describeCandidate(session))?.recording : undefined;
+}
+
+const RECORDING = z.custom<Recording>((value) => decodeRecording(value) !== undefined);
+
+/** Undefined: it is about what an index does not have. */
+function askOf(query: CatalogQuery, scope: Scope): (ListAsk & { readonly limit: number }) | undefined {
+  const { node, user, tag, namespace: ns, pod, container, kind, state, text = '', from, to, limit } = query;
+  const fields: readonly (readonly [FieldTerm['field'], string | undefined])[] = [
+    ['node', node],
+    ['user', user],
+    ['tag', tag],
+    ['ns', ns],
+    ['pod', pod],
+    ['container', container],
+    ['kind', kind],
+    ['state', state === 'open' ? 'running' : state],
+  ];
+  if (fields.some(([, value]) => value === '')) return undefined;
+  const clauses = fields.flatMap(([name, value]) => (value === undefined ? [] : [[termOf(name, value)]]));
+  const after = query.cursor === undefined ? undefined : parseRecordingId(query.cursor);
+  const ends = [
+    ...(to === undefined ? [] : [formatTime(to)]),
+    ...(after === undefined ? [] : [orderOf(after)]),
+  ].toSorted();
+  return {
+    query: { clauses },
+    may: termsOf(scope),
+    text: text.toLowerCase(),
+    from: from === undefined ? '' : formatTime(from),
+    before: ends[0] ?? '',
+    limit,
+  };
+}
+
+function termOf(field: FieldTerm['field'], value: string): Term {
+  return { isNot: false, kind: 'field', field, value, isPrefix: false };
+}
+
+/** A scope in terms of the index. */
+export function termsOf(scope: Scope): ViewerTerms {
+  if (scope === 'everything') return scope;
+  return scope.flatMap((mark): readonly ViewerTerm[] => {
+    const [kind, ...rest] = mark.split(':');
+    if (kind === 'tag') return [{ kind, value: mark }];
+    return kind === 'namespace' || kind === 'user' ? [{ kind, value: rest.join(':') }] : [];
+  });
+}

@@ -1,0 +1,124 @@
+/** Lists sessions by what they are called, in the exact order of time, whatever they are numbered. */
+import type { DatabaseSync } from 'node:sqlite';
+import type { ListAsk, ListedSession } from '../../../search/search-index.ts';
+import type { CompiledQuery } from './compile.ts';
+import { millisecondOf, numberOf, SPILL } from './database.ts';
+
+/** Sessions in which a text occurs that are tried one by one; where there are more, those with the names are. */
+const MAX_TRIED = 2000;
+/** Pairs of three characters that are looked up: more find nothing else. */
+const MAX_TRIGRAMS = 16;
+
+interface Listed extends ListedSession {
+  readonly n: number;
+}
+
+/** Newest first. Time depends on what the viewer may see alone. */
+export function* listSessions(
+  sessions: DatabaseSync,
+  ask: ListAsk,
+  compiled: CompiledQuery,
+): Generator<ListedSession> {
+  const waiting: Listed[] = [];
+  for (const row of rowsOf(sessions, ask, compiled)) {
+    // what comes from here on has begun in this millisecond or before it
+    const reached = millisecondOf(row.n);
+    waiting.sort(newestFirst);
+    for (let [first] = waiting; first !== undefined && beginning(first.order) > reached; [first] = waiting) {
+      waiting.shift();
+      yield withoutNumber(first);
+    }
+    waiting.push(row);
+  }
+  for (const row of waiting.toSorted(newestFirst)) yield withoutNumber(row);
+}
+
+function* rowsOf(sessions: DatabaseSync, ask: ListAsk, compiled: CompiledQuery): Generator<Listed> {
+  const { text = '', from = '', before = '' } = ask;
+  const spill = Number(sessions.prepare('SELECT value FROM meta WHERE key = ?').get(SPILL)?.['value'] ?? 0);
+  const first = from === '' ? 0 : numberOf(beginning(from));
+  const end = before === '' ? Number.MAX_SAFE_INTEGER : numberOf(beginning(before) + 1 + spill);
+  const { source, id, values } = sourceOf(sessions, ask, compiled);
+  const conditions = [
+    `${id} < ? AND ${id} >= ? AND s.ord >= ?`,
+    compiled.where,
+    ...(before === '' ? [] : ['s.ord < ?']),
+    ...(text === '' ? [] : ['instr(s.low, ?) > 0']),
+  ];
+  const rows = sessions
+    .prepare(
+      `SELECT s.n, s.id, s.ord, d.ver, d.rec FROM ${source} CROSS JOIN d ON d.n = s.n
+       WHERE ${[...values.map(({ sql }) => sql), ...conditions].join(' AND ')} ORDER BY ${id} DESC`,
+    )
+    .iterate(
+      ...values.map(({ value }) => value),
+      end,
+      first,
+      from,
+      ...compiled.values,
+      ...(before === '' ? [] : [before]),
+      ...(text === '' ? [] : [text]),
+    );
+  for (const { n, id: name, ord, ver, rec } of rows)
+    yield {
+      n: Number(n),
+      id: String(name),
+      order: String(ord),
+      version: String(ver),
+      recording: String(rec),
+    };
+}
+
+interface Source {
+  readonly source: string;
+  /** Its numbers of sessions. */
+  readonly id: string;
+  readonly values: readonly { readonly sql: string; readonly value: string }[];
+}
+
+/** What is gone through: the sessions with the names, or those with the text. */
+function sourceOf(sessions: DatabaseSync, { text = '', may }: ListAsk, { match }: CompiledQuery): Source {
+  // NOTE: where a text occurs says something of all sessions: only who may see all of them may wait for that
+  const trigrams = may === 'everything' ? trigramsOf(text) : undefined;
+  if (match === undefined && trigrams === undefined) return { source: 's', id: 's.n', values: [] };
+  const named = { sql: 'sf MATCH ?', value: match ?? '' };
+  const byNames = { source: 'sf CROSS JOIN s ON s.n = sf.rowid', id: 'sf.rowid', values: [named] };
+  if (trigrams === undefined) return byNames;
+  const byText = {
+    source: 'st CROSS JOIN s ON s.n = st.rowid',
+    id: 'st.rowid',
+    values: [{ sql: 'st MATCH ?', value: trigrams }],
+  };
+  if (match === undefined) return byText;
+  const tried = sessions
+    .prepare('SELECT count(*) AS tried FROM (SELECT 1 FROM st WHERE st MATCH ? LIMIT ?)')
+    .get(trigrams, MAX_TRIED + 1)?.['tried'];
+  if (Number(tried) > MAX_TRIED) return byNames;
+  const isNamed = { ...named, sql: 'EXISTS (SELECT 1 FROM sf WHERE sf MATCH ? AND sf.rowid = s.n)' };
+  return { ...byText, values: [...byText.values, isNamed] };
+}
+
+/** For FTS5: all that are in a text; undefined when it is too short, or no question for FTS5. */
+function trigramsOf(text: string): string | undefined {
+  const characters = Array.from(text.toWellFormed());
+  if (characters.length < 3 || text.includes('\0')) return undefined;
+  const trigrams = characters.slice(2, 2 + MAX_TRIGRAMS).map((last, at) => {
+    const three = `${characters[at] ?? ''}${characters[at + 1] ?? ''}${last}`;
+    return `"${three.replaceAll('"', '""')}"`;
+  });
+  return trigrams.join(' AND ');
+}
+
+/** In which millisecond something of this order has begun. */
+function beginning(order: string): number {
+  return Date.parse(`${order.slice(0, 23)}Z`);
+}
+
+function newestFirst(left: Listed, right: Listed): number {
+  if (left.order === right.order) return 0;
+  return left.order < right.order ? 1 : -1;
+}
+
+function withoutNumber({ n: _n, ...session }: Listed): ListedSession {
+  return session;
+}

@@ -1,0 +1,339 @@
+/** A list that comes from the index is the list that comes from the names: over random archives, viewers, filters and pages. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
+import type { ListAsk } from '../../../src/search/search-index.ts';
+import { createCatalog, type Catalog } from '../../../src/tsrecorder/library/catalog.ts';
+import type { CatalogQuery } from '../../../src/tsrecorder/library/catalog-query.ts';
+import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
+import type { Scope } from '../../../src/tsrecorder/library/scope.ts';
+import type { SessionIndex } from '../../../src/tsrecorder/library/session-index.ts';
+import { sessionMark } from '../../../src/tsrecorder/library/session-part.ts';
+import { encodeSidecar } from '../../../src/tsrecorder/library/sidecar.ts';
+import { sessionListing, sessionNames } from '../../../src/tsrecorder/search/session-names.ts';
+import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
+import { IndexWriter, type WholeSession } from '../../../src/tsrecorder/search/sqlite/writer.ts';
+import {
+  fixedWidth,
+  formatTime,
+  recordingId,
+  recordingKey,
+  type RecordingKey,
+} from '../../../src/tsrecorder/store/key.ts';
+import type { ReadableStore, StoredRecording } from '../../../src/tsrecorder/store/store.ts';
+import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
+
+interface Made {
+  readonly nodeId: string;
+  /** Nanoseconds since {@link START}. */
+  readonly at: number;
+  readonly trimmed: boolean;
+  readonly user: string | undefined;
+  readonly tags: readonly string[];
+  readonly namespace: string | undefined;
+  readonly pod: string;
+  readonly command: string | undefined;
+  readonly kind: 'exec' | 'attach';
+  readonly state: 'closed' | 'interrupted' | 'damaged';
+  /** `none`: a session in one upload. */
+  readonly session: 'none' | 'first' | 'second' | 'alone';
+  /** What the index knows of it: as it is, nothing, as it was before, or that it was there. */
+  readonly indexed: 'now' | 'not' | 'before' | 'gone';
+  readonly where: 'store' | 'live';
+}
+
+const START = BigInt(Date.parse('2026-02-03T04:05:06Z')) * 1_000_000n;
+
+const name = (...names: string[]): fc.Arbitrary<string> => fc.constantFrom(...names);
+const made: fc.Arbitrary<Made> = fc.record({
+  nodeId: name('nA', 'nB'),
+  // several in a millisecond, and more in one than are numbered in it
+  at: fc.oneof(
+    fc.integer({ min: 0, max: 60 }).map((n) => n * 100_000),
+    fc.integer({ min: 0, max: 99 }),
+    fc.integer({ min: 0, max: 300_000 }),
+  ),
+  trimmed: fc.boolean(),
+  user: fc.option(name('alice@example.com', 'bob@example.com', 'Ünal'), { nil: undefined }),
+  tags: fc.subarray(['tag:ci', 'tag:ops', 'user:alice@example.com']),
+  namespace: fc.option(name('prod', 'dev', 'user'), { nil: undefined }),
+  pod: name('web-1', 'web-2', 'db'),
+  command: fc.option(
+    fc.oneof(name('bash', 'kubectl delete "pod"', 'SÜRÜM 日本語 x\0y', 'vim'), fc.string({ unit: 'binary' })),
+    { nil: undefined },
+  ),
+  kind: name('exec', 'attach') as fc.Arbitrary<Made['kind']>,
+  state: name('closed', 'closed', 'interrupted', 'damaged') as fc.Arbitrary<Made['state']>,
+  session: name('none', 'none', 'none', 'first', 'second', 'alone') as fc.Arbitrary<Made['session']>,
+  indexed: name('now', 'now', 'now', 'now', 'not', 'before', 'gone') as fc.Arbitrary<Made['indexed']>,
+  where: name('store', 'store', 'store', 'store', 'live') as fc.Arbitrary<Made['where']>,
+});
+const filter = fc.record(
+  {
+    node: name('laptop', 'nLAPTOP', 'absent'),
+    user: name('alice@example.com', 'bob@example.com', 'Ünal', ''),
+    tag: name('tag:ci', 'tag:ops'),
+    namespace: name('prod', 'dev', 'user'),
+    pod: name('web-1', 'db'),
+    kind: name('exec', 'attach') as fc.Arbitrary<'exec'>,
+    state: name('open', 'closed', 'interrupted', 'damaged') as fc.Arbitrary<'closed'>,
+    text: name(
+      '',
+      'a',
+      'web',
+      'EXAMPLE',
+      'delete "',
+      'ünal',
+      '本',
+      '日本語 X',
+      'x\0y',
+      'nA_2026',
+      'absent',
+      'tag:',
+    ),
+    from: fc.integer({ min: 0, max: 6_000_000 }).map((n) => START + BigInt(n)),
+    to: fc.integer({ min: 0, max: 6_000_000 }).map((n) => START + BigInt(n)),
+  },
+  { requiredKeys: [] },
+);
+const scope: fc.Arbitrary<Scope> = fc.oneof(
+  { weight: 2, arbitrary: fc.constant<Scope>('everything') },
+  {
+    weight: 3,
+    arbitrary: fc.subarray([
+      'namespace:prod',
+      'namespace:user',
+      'user:alice@example.com',
+      'user:Ünal',
+      'tag:ci',
+    ]),
+  },
+);
+
+interface Upload {
+  readonly key: RecordingKey;
+  readonly made: Made;
+  readonly recording: Recording;
+  readonly mark: string | undefined;
+  readonly sidecar: string;
+}
+
+const HEADER_BYTES = 10;
+const BODY = 1000;
+
+function uploadOf(one: Made, number: number, header: Made): Upload {
+  const full = formatTime(START + BigInt(one.at) * 10n);
+  const time = one.trimmed ? full.replace(/\.?0*Z$/, 'Z') : full;
+  const key = { nodeId: one.nodeId, time };
+  const id = recordingId(key);
+  const { user, tags, namespace, pod, command, kind } = header;
+  const recording: Recording = {
+    id,
+    key: recordingKey(key),
+    state: one.state === 'damaged' ? 'closed' : one.state,
+    startedAt: time,
+    bytes: BODY,
+    width: 80,
+    height: 24,
+    kind,
+    ...(command === undefined ? {} : { command }),
+    source: { node: 'laptop', nodeId: 'nLAPTOP', ...(user === undefined ? { tags } : { user }) },
+    destination: { node: 'gate', nodeId: one.nodeId },
+    ...(namespace === undefined ? {} : { kubernetes: { namespace, pod, container: 'app' } }),
+  };
+  const isLater = one.session === 'second';
+  const part = {
+    session: one.session === 'alone' ? id : 'one session',
+    number: isLater ? 2 : 1,
+    offset: isLater ? BODY : 0,
+    headerBytes: HEADER_BYTES,
+    headerEnd: isLater ? BODY : HEADER_BYTES,
+  };
+  const sidecar = encodeSidecar(
+    {
+      tailcast: 1,
+      recording,
+      cast: { bytes: BODY, resizeOrder: 'columnsFirst' },
+      upload: {
+        protocol: 'v2',
+        address: '100.64.0.1',
+        bodyBytes: BODY * (isLater ? 2 : 1),
+        endedAt: time,
+      },
+      ...(one.session === 'none' ? {} : { part }),
+      gaps: [],
+      gapCount: 0,
+      noteCount: 0,
+    },
+    undefined,
+  );
+  const mark = one.session === 'none' ? undefined : sessionMark(one.nodeId, part.session);
+  return { key, made: { ...one, at: number }, recording, mark, sidecar };
+}
+
+/** Keys of their own: no two begin at the same nanosecond. */
+function uploadsOf(all: readonly Made[]): readonly Upload[] {
+  const seen = new Set<string>();
+  // the uploads of a session have one header
+  const headers = new Map<string, Made>();
+  return all.flatMap((one, number) => {
+    const isPart = one.session === 'first' || one.session === 'second';
+    const header = isPart ? (headers.get(one.nodeId) ?? one) : one;
+    if (isPart) headers.set(one.nodeId, header);
+    const upload = uploadOf(one, number, header);
+    const order = `${fixedWidth(upload.key.time)} ${upload.key.nodeId}`;
+    if (seen.has(order)) return [];
+    seen.add(order);
+    return [upload];
+  });
+}
+
+function storeOf(uploads: readonly Upload[]): ReadableStore {
+  const byKey = new Map(uploads.map((upload) => [recordingId(upload.key), upload]));
+  const stored = uploads.map(({ key, mark, made: { at } }): StoredRecording => ({
+    key,
+    hasSidecar: true,
+    ...(at % 2 === 0 ? { stat: { bytes: BODY, modifiedAtMs: 1 } } : {}),
+    ...(mark === undefined ? {} : { sessionMark: mark }),
+  }));
+  return {
+    list: async () => stored,
+    stat: async (key) => (byKey.has(recordingId(key)) ? { bytes: BODY, modifiedAtMs: 1 } : undefined),
+    async *read(key, kind) {
+      const upload = byKey.get(recordingId(key));
+      if (upload === undefined) throw new TailcastError('RECORDING_UNKNOWN');
+      const isDamaged = upload.made.state === 'damaged';
+      yield Buffer.from(kind === 'sidecar' && !isDamaged ? upload.sidecar : 'no header\n');
+    },
+  };
+}
+
+function liveOf({ key, recording }: Upload): LiveRecording {
+  return {
+    key,
+    recording: { ...recording, state: 'open' },
+    paths: { cast: '/nowhere', notes: '/nowhere' },
+    resizeOrder: 'columnsFirst',
+    part: {
+      session: recordingId(key),
+      number: 1,
+      offset: 0,
+      headerBytes: HEADER_BYTES,
+      headerEnd: HEADER_BYTES,
+    },
+    durable: () => ({ castBytes: BODY, notesBytes: 0, bodyBytes: BODY }),
+    isOpen: () => true,
+    stored: Promise.resolve(),
+    watch: () => () => undefined,
+  };
+}
+
+async function pages(
+  catalog: Catalog,
+  query: CatalogQuery,
+  seenBy: Scope,
+): Promise<readonly (readonly Recording[])[]> {
+  const all: (readonly Recording[])[] = [];
+  let cursor: string | undefined;
+  do {
+    const page = await catalog.list(cursor === undefined ? query : { ...query, cursor }, seenBy);
+    all.push(page.recordings);
+    cursor = page.next;
+  } while (cursor !== undefined);
+  return all;
+}
+
+/** Two catalogues of the same archive: one with an index, which lacks what the archive says it lacks, and one without. */
+async function withBoth(
+  all: readonly Made[],
+  act: (names: Catalog, indexed: Catalog, ids: readonly string[]) => Promise<void>,
+): Promise<void> {
+  const uploads = uploadsOf(all);
+  const there = uploads.filter(({ made: { where, indexed } }) => where === 'store' && indexed !== 'gone');
+  const live = uploads.filter(({ made: { where } }) => where === 'live').map(liveOf);
+  const common = { store: storeOf(there), live: () => live, refreshMs: 1e9, maxCached: 10_000, now: () => 0 };
+  const names = createCatalog(common);
+  const everything = createCatalog({ ...common, store: storeOf(uploads), live: () => [] });
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-list-'));
+  const writer = new IndexWriter(directory);
+  const reader = new IndexReader(directory);
+  try {
+    const pending = new Set<string>();
+    const rows: WholeSession[] = [];
+    for (const {
+      key,
+      made: { indexed, where },
+    } of uploads) {
+      const id = recordingId(key);
+      if (where === 'live') {
+        const growing = sessionNames({ ...liveOf(uploads.find((upload) => upload.key === key)!).recording });
+        writer.append(growing, [], true, false);
+        continue;
+      }
+      const entry = await (indexed === 'gone' ? everything : names).find(id);
+      if (indexed === 'not' || indexed === 'before') pending.add(id);
+      const listing = entry === undefined ? undefined : sessionListing(entry);
+      if (entry === undefined || listing === undefined || indexed === 'not') continue;
+      const former = { namespace: 'prod', pod: 'web-1', container: 'app' };
+      const recording =
+        indexed === 'before'
+          ? { ...entry.recording, kubernetes: former, command: 'former' }
+          : entry.recording;
+      const described = sessionListing({ ...entry, recording })!;
+      const doc = { names: sessionNames(recording), version: id, text: 'off', listing: described } as const;
+      rows.push({ doc, moments: [], partial: false });
+    }
+    writer.putAll([...new Map(rows.map((row) => [row.doc.names.id, row])).values()]);
+    const index: SessionIndex = {
+      pending: () => pending,
+      changed: () => undefined,
+      async list(ask: ListAsk) {
+        return reader.list(ask);
+      },
+    };
+    const withIndex = createCatalog({ ...common, index: () => index });
+    await act(
+      names,
+      withIndex,
+      uploads.map(({ key }) => recordingId(key)),
+    );
+  } finally {
+    reader.close();
+    writer.close();
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+describe('a list that comes from an index', () => {
+  it('is the list that comes from the names, in whole pages', { timeout: 120_000 }, async () => {
+    const questions = fc.array(fc.tuple(filter, scope, fc.integer({ min: 1, max: 7 })), {
+      minLength: 6,
+      maxLength: 12,
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(made, { maxLength: 45 }), questions, async (all, asks) => {
+        await withBoth(all, async (names, indexed, ids) => {
+          for (const [given, seenBy, limit] of asks) {
+            const query = { ...given, limit } as CatalogQuery;
+            const wanted = (await pages(names, query, seenBy)).flat();
+            const got = await pages(indexed, query, seenBy);
+            expect(got.flat()).toEqual(wanted);
+            const isFromIndex = Object.values(given).every((value) => value !== '') || given.text === '';
+            if (isFromIndex && given.user !== '')
+              for (const page of got.slice(0, -1)) expect(page).toHaveLength(limit);
+            for (const id of ids.slice(0, 10)) {
+              const one = (await names.find(id, seenBy))?.recording;
+              expect((await indexed.find(id, seenBy))?.recording, id).toEqual(one);
+              const [shown] = await indexed.shown([id], seenBy);
+              expect(shown, id).toEqual(one?.id === id ? one : undefined);
+            }
+          }
+        });
+      }),
+      { numRuns: Number(process.env['FC_RUNS'] ?? 25) },
+    );
+  });
+});
