@@ -8,7 +8,7 @@
  * What is taken is a view on a block. The block is spent when all of it was taken; whoever took the last of it gives it back
  * when nobody looks at any of its views any more. A block counts as a whole, until it is spent.
  */
-import { BLOCK_BYTES, giveBlock, takeBlock } from './block-pool.ts';
+import { BLOCK_BYTES, dropBlocks, giveBlock, takeBlock } from './block-pool.ts';
 
 /** A chunk that waits alone and is smaller stays where it was read. */
 const SMALL_BYTES = 4 * 1024;
@@ -128,6 +128,7 @@ export class BlockQueue {
 
   /** None of the blocks there are now is used again: somebody may look at them for ever. */
   disown(): void {
+    dropBlocks(this.#pieces.filter(({ block }) => block !== undefined).length);
     for (const piece of this.#pieces) piece.block = undefined;
   }
 
@@ -136,7 +137,9 @@ export class BlockQueue {
     for (const { block, memory, from } of this.#pieces.splice(0)) {
       this.#account.release(memory.length);
       // of a block that was begun, somebody may still have the beginning
-      if (block !== undefined && from === 0) giveBlock(block);
+      if (block === undefined) continue;
+      if (from === 0) giveBlock(block);
+      else dropBlocks(1);
     }
     this.#size = 0;
   }

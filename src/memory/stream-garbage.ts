@@ -20,9 +20,19 @@ export const COLLECT_AFTER_BYTES = 8 * 1024 * 1024;
 
 let isWanted = true;
 let uncollected = 0;
-let collect: (() => void) | undefined;
+let collect: ((options: GcOptions) => void) | undefined;
 
-/** Whether this process collects early; it does unless told otherwise. */
+interface GcOptions {
+  readonly type: 'minor' | 'major';
+  readonly execution: 'sync' | 'async';
+}
+
+/** Whether this process may collect when it likes. */
+export function collectsEarly(): boolean {
+  return isWanted;
+}
+
+/** Told whether it may; it may unless told otherwise. */
 export function collectEarly(wanted: boolean): void {
   isWanted = wanted;
 }
@@ -33,16 +43,25 @@ export function passedThrough(bytes: number): void {
   uncollected += bytes;
   if (uncollected < COLLECT_AFTER_BYTES) return;
   uncollected = 0;
-  collect ??= collector();
-  collect();
+  run({ type: 'minor', execution: 'sync' });
 }
 
-function collector(): () => void {
+/** Looks through everything soon: memory is free of which V8 knows no size. */
+export function collectAll(): void {
+  run({ type: 'major', execution: 'async' });
+}
+
+function run(options: GcOptions): void {
+  collect ??= collector();
+  collect(options);
+}
+
+function collector(): (options: GcOptions) => void {
   // the function is there only in contexts made while the flag is set
   setFlagsFromString('--expose-gc');
   const gc: unknown = runInNewContext('gc');
   setFlagsFromString('--no-expose-gc');
-  return () => {
-    if (typeof gc === 'function') Reflect.apply(gc, undefined, [{ type: 'minor' }]);
+  return (options) => {
+    if (typeof gc === 'function') Reflect.apply(gc, undefined, [options]);
   };
 }

@@ -2,7 +2,7 @@
  * The bytes of an upload that the recorder has not acknowledged yet, kept so that they can be sent again elsewhere.
  * Offsets count from the first byte of the session's recording. Not bounded here: the upload asks its writers to wait.
  */
-import { giveBlock } from '../memory/block-pool.ts';
+import { dropBlocks, giveBlock } from '../memory/block-pool.ts';
 import { BlockQueue } from '../memory/block-queue.ts';
 
 export class RetainedBytes {
@@ -40,7 +40,9 @@ export class RetainedBytes {
       const taken = this.#queue.take(offset - this.#start);
       if (taken === undefined) return;
       this.#start += taken.bytes.length;
-      if (taken.spent !== undefined && this.#start <= written) giveBlock(taken.spent);
+      if (taken.spent === undefined) continue;
+      if (this.#start <= written) giveBlock(taken.spent);
+      else dropBlocks(1);
     }
   }
 

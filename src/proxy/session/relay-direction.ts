@@ -11,7 +11,7 @@
  * together at its end, so that a flood costs once per block what else it would cost once per chunk.
  */
 import type { Duplex } from 'node:stream';
-import { giveBlock } from '../../memory/block-pool.ts';
+import { dropBlocks, giveBlock } from '../../memory/block-pool.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Tap } from '../../recording/tap.ts';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
@@ -82,7 +82,7 @@ export class Direction {
   #taken = 0;
   #sent = 0;
   /** Blocks that are used again when the sink has written all up to `end`. */
-  #loans: { readonly end: number; readonly block: Buffer }[] = [];
+  readonly #loans: { readonly end: number; readonly block: Buffer }[] = [];
 
   constructor(options: DirectionOptions) {
     this.#options = options;
@@ -345,7 +345,7 @@ export class Direction {
 
   /** The sink has written all up to `end`, or failed to: then nobody knows who still looks at it. */
   #settle(end: number, error: Error | null | undefined): void {
-    if (error instanceof Error) this.#loans = [];
+    if (error instanceof Error) dropBlocks(this.#loans.splice(0).length);
     while ((this.#loans[0]?.end ?? Infinity) <= end) {
       const loan = this.#loans.shift();
       if (loan !== undefined) giveBlock(loan.block);

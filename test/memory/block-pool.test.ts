@@ -1,0 +1,84 @@
+import { constants, PerformanceObserver } from 'node:perf_hooks';
+import { setImmediate as turn } from 'node:timers/promises';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { BLOCK_BYTES, dropBlocks, giveBlock, takeBlock } from '../../src/memory/block-pool.ts';
+import { collectEarly } from '../../src/memory/stream-garbage.ts';
+
+const MB = 1024 * 1024;
+/** Whole collections, and of these the ones that were asked for. */
+let whole: boolean[];
+let observer: PerformanceObserver;
+
+beforeEach(() => {
+  whole = [];
+  observer = new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) {
+      const { kind, flags = 0 } = Reflect.get(entry, 'detail') as { kind?: number; flags?: number };
+      if (kind !== constants.NODE_PERFORMANCE_GC_MAJOR) continue;
+      whole.push((flags & constants.NODE_PERFORMANCE_GC_FLAGS_FORCED) !== 0);
+    }
+  });
+  observer.observe({ entryTypes: ['gc'] });
+});
+afterEach(() => {
+  observer.disconnect();
+  collectEarly(true);
+  vi.useRealTimers();
+});
+
+/** Keeps 256 MB of blocks while as much garbage passes. @returns how often the whole heap was looked through */
+async function flood(): Promise<number> {
+  whole = [];
+  const kept: Buffer[] = [];
+  for (let index = 0; index < (256 * MB) / BLOCK_BYTES; index += 1) {
+    kept.push(takeBlock());
+    if (index % 16 === 0) await turn();
+  }
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  const marks = whole.length;
+  for (const block of kept.splice(0)) if (block.buffer instanceof SharedArrayBuffer) giveBlock(block);
+  return marks;
+}
+
+it('has no heap looked through because blocks are many', async () => {
+  collectEarly(false);
+  const counted = await flood();
+  collectEarly(true);
+  const uncounted = await flood();
+  expect(counted).toBeGreaterThan(0);
+  expect(uncounted).toBe(0);
+});
+
+it('gives the memory of dropped blocks back, at once when they are many', async () => {
+  const before = process.memoryUsage().arrayBuffers;
+  let blocks = Array.from({ length: (64 * MB) / BLOCK_BYTES }, takeBlock);
+  const some = blocks.length - 1;
+  dropBlocks(some);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  expect(whole).not.toContain(true);
+  blocks = [];
+  dropBlocks(1);
+  await expect.poll(() => whole).toContain(true);
+  await expect.poll(() => process.memoryUsage().arrayBuffers - before).toBeLessThan(8 * MB);
+});
+
+it('gives back what nobody wants, by and by', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+  vi.resetModules();
+  const pool = await import('../../src/memory/block-pool.ts');
+  for (const block of Array.from({ length: (32 * MB) / BLOCK_BYTES }, pool.takeBlock)) pool.giveBlock(block);
+  const before = process.memoryUsage().arrayBuffers;
+  // what was wanted since is kept at first
+  await vi.advanceTimersByTimeAsync(60_000);
+  vi.useRealTimers();
+  await expect.poll(() => whole).toContain(true);
+  await expect.poll(() => before - process.memoryUsage().arrayBuffers).toBeGreaterThan(12 * MB);
+});
+
+it('leaves blocks to the collector of V8 where it may not collect', () => {
+  collectEarly(false);
+  // free ones go first
+  const blocks = Array.from({ length: 8192 }, takeBlock);
+  expect(blocks.at(-1)!.buffer).toBeInstanceOf(ArrayBuffer);
+  dropBlocks(blocks.length);
+});
