@@ -22,7 +22,7 @@ import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { PLAYER_DIRECTORY } from '../src/compose/player-directory.ts';
 import { createSilentLogger } from '../src/observe/logger.ts';
-import { createRecorder, type Recorder } from '../src/compose/recorder-parts.ts';
+import { createRecorder, type RunningRecorder } from '../src/compose/recorder-parts.ts';
 import { openBrowser } from '../test/real/support/browser.ts';
 
 const args = new Map(
@@ -131,7 +131,7 @@ async function measureLong(directory: string): Promise<void> {
 }
 
 /** The median of five, each in a browser context that has nothing yet. */
-async function firstPicture(recorder: Recorder, id: string): Promise<number> {
+async function firstPicture(recorder: RunningRecorder, id: string): Promise<number> {
   const took: number[] = [];
   for (let count = 0; count < 5; count += 1) {
     const page = await openPage(browser);
@@ -222,7 +222,7 @@ async function shown(page: Page, what: RegExp): Promise<void> {
   await until(page, `document.querySelector('.terminal')?.textContent.match(${what}) != null`);
 }
 
-function startRecorder(directory: string): Promise<Recorder & AsyncDisposable> {
+function startRecorder(directory: string): Promise<RunningRecorder & AsyncDisposable> {
   return createRecorder({
     listen: { host: '127.0.0.1', port: 0 },
     directory,

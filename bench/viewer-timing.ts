@@ -10,7 +10,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createSilentLogger } from '../src/observe/logger.ts';
-import { createRecorder, type Recorder } from '../src/compose/recorder-parts.ts';
+import { createRecorder, type RunningRecorder } from '../src/compose/recorder-parts.ts';
 import { parseViewRule } from '../src/tsrecorder/serving/viewing.ts';
 
 const [hidden = 5000, rounds = 2000] = process.argv.slice(2).map(Number);
@@ -22,7 +22,7 @@ function cast(user: string, command: string): string {
   return `${JSON.stringify({ ...header, srcNode: 'n', srcNodeID: 'n' })}\n[1,"o","x"]\n`;
 }
 
-async function startWith(count: number): Promise<Recorder & AsyncDisposable> {
+async function startWith(count: number): Promise<RunningRecorder & AsyncDisposable> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-timing-'));
   const folder = join(directory, 'nNODE');
   await mkdir(folder);
@@ -48,7 +48,7 @@ async function startWith(count: number): Promise<Recorder & AsyncDisposable> {
   };
 }
 
-type Question = { readonly of: Recorder; readonly path: string };
+type Question = { readonly of: RunningRecorder; readonly path: string };
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1 });
 

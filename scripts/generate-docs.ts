@@ -16,13 +16,13 @@ import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createExceptionCounter } from '../src/observe/last-resort.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
 import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
-import { createRecorderMetrics, type RecorderStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
+import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
 import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
 import { SETTING_NEEDS } from './setting-needs.ts';
 import { DEMONSTRATIONS, type Demonstration } from '../test/mutants/demonstrations.ts';
 
-const IDLE: RecorderStatus = {
+const IDLE: IntakeStatus = {
   sessions: { open: 0, cut: 0, storing: 0, unreadable: 0 },
   spoolBytes: 0,
   waitingBytes: 0,

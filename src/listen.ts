@@ -1,10 +1,17 @@
 import { once } from 'node:events';
 import type { AddressInfo, ListenOptions, Server } from 'node:net';
 
+export interface ListenAddress {
+  /** Without brackets. */
+  readonly host: string;
+  /** 0: the system chooses. */
+  readonly port: number;
+}
+
 /**
  * Opens a TCP port.
  *
- * @returns where; port 0 lets the system choose
+ * @returns where
  * @throws a system error, e.g. `EADDRINUSE`
  */
 export async function listenOn(server: Server, options: ListenOptions): Promise<AddressInfo> {

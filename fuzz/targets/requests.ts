@@ -9,7 +9,7 @@ import { parseExecOptions } from '../../src/kube/exec-options.ts';
 import { classifyRequest } from '../../src/kube/interactive.ts';
 import { readKubeconfigContext } from '../../src/kube/kubeconfig.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
-import { isLabelSelector, parseFieldSelector } from '../../src/kube/selectors.ts';
+import { isLabelSelector, readFieldSelector } from '../../src/kube/selectors.ts';
 import { findRoute } from '../../src/portal/routes.ts';
 import { http2Fields } from '../../src/proxy/front/http2-fields.ts';
 import { mapStream } from '../../src/proxy/front/http2.ts';
@@ -293,7 +293,7 @@ const selectors: FuzzTarget = {
   seeds: ['metadata.name=x,a!=b', 'a=b\\,c', 'x in (a,b),!y,z', 'x>5,y notin (a)', 'a.b/c=='].map(utf8),
   run(input) {
     const text = textOf(input);
-    const terms = parseFieldSelector(text);
+    const terms = readFieldSelector(text);
     for (const { field, value } of terms ?? [])
       ensure(text.includes(field) && value.length <= text.length, 'a term that is not there');
     if (terms !== undefined) {
@@ -304,7 +304,7 @@ const selectors: FuzzTarget = {
         .join(',');
       const key = (term: unknown): string => JSON.stringify(term);
       ensureEqual(
-        parseFieldSelector(written)?.map(key).toSorted(),
+        readFieldSelector(written)?.map(key).toSorted(),
         terms.map(key).toSorted(),
         'terms do not survive being written',
       );

@@ -22,7 +22,7 @@ import {
   parseKeyName,
   parseSegment,
   parseSegmentName,
-  segmentName,
+  logSegmentName,
 } from '../../src/tsrecorder/evidence/log-entry.ts';
 import { parsePublicKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { encodeCheckpoint, parseCheckpoint } from '../../src/tsrecorder/evidence/verify-store.ts';
@@ -382,7 +382,7 @@ const evidenceText: FuzzTarget = {
       ensureEqual(parseCheckpoint(encodeCheckpoint(heads, 't')), heads, 'heads do not survive being written');
     const segment = parseSegmentName(text);
     if (segment !== undefined)
-      ensure(segmentName(segment.log, segment.first) === text, 'a name does not survive being written');
+      ensure(logSegmentName(segment.log, segment.first) === text, 'a name does not survive being written');
     const id = parseKeyName(text);
     if (id !== undefined) ensure(keyName(id) === text, 'a name does not survive being written');
     return [key, heads, segment, id].map((value) => (value === undefined ? '-' : 'x')).join('');

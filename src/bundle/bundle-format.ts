@@ -14,7 +14,7 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 
 export const BUNDLE_VERSION = 1;
 /** Of a file, in each piece but the last. */
-export const PIECE_BYTES = 256 * 1024;
+export const BUNDLE_PIECE_BYTES = 256 * 1024;
 /** Where the blocks stand in the page; the build puts it there. */
 export const BUNDLE_MARK = '<!--bundle-->';
 

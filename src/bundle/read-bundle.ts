@@ -1,6 +1,6 @@
 /** Reads the files of a bundle, any range of them: see `bundle-format`. */
 import { decodeBase64 } from '../wire/base64.ts';
-import { PIECE_BYTES, type BundleFile, type BundleManifest } from './bundle-format.ts';
+import { BUNDLE_PIECE_BYTES, type BundleFile, type BundleManifest } from './bundle-format.ts';
 
 export interface BundleReader {
   readonly manifest: BundleManifest;
@@ -33,8 +33,8 @@ export function openBundle(
       const stop = Math.min(end, bytes);
       const read = new Uint8Array(Math.max(0, stop - start));
       for (let at = start; at < stop;) {
-        const number = Math.floor(at / PIECE_BYTES);
-        const from = at - number * PIECE_BYTES;
+        const number = Math.floor(at / BUNDLE_PIECE_BYTES);
+        const from = at - number * BUNDLE_PIECE_BYTES;
         const part = (await piece(file, number)).subarray(from, from + stop - at);
         if (part.length === 0) throw new Error(`piece ${number} of the ${file} in this file is too short`);
         read.set(part, at - start);

@@ -5,7 +5,7 @@ import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import {
   BUNDLE_MARK,
   BUNDLE_VERSION,
-  PIECE_BYTES,
+  BUNDLE_PIECE_BYTES,
   type BundleFile,
   type BundleManifest,
 } from './bundle-format.ts';
@@ -132,17 +132,17 @@ function escaped(text: string): string {
 
 /** Cut anew, each of the same length but the last. */
 async function* inPieces(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array<ArrayBuffer>> {
-  let piece = new Uint8Array(PIECE_BYTES);
+  let piece = new Uint8Array(BUNDLE_PIECE_BYTES);
   let used = 0;
   for await (const chunk of chunks) {
     for (let start = 0; start < chunk.length;) {
-      const part = chunk.subarray(start, start + PIECE_BYTES - used);
+      const part = chunk.subarray(start, start + BUNDLE_PIECE_BYTES - used);
       piece.set(part, used);
       used += part.length;
       start += part.length;
-      if (used < PIECE_BYTES) continue;
+      if (used < BUNDLE_PIECE_BYTES) continue;
       yield piece;
-      piece = new Uint8Array(PIECE_BYTES);
+      piece = new Uint8Array(BUNDLE_PIECE_BYTES);
       used = 0;
     }
   }

@@ -1,5 +1,5 @@
 /** What `tailcast doctor` prints: one line per check, and below it what to do. Pure. */
-import type { Finding, Status } from '../doctor/checks.ts';
+import type { CheckFinding, Status } from '../doctor/checks.ts';
 import { plain } from './output.ts';
 
 const MARKS = { ok: 'ok  ', warning: 'warn', failed: 'FAIL', skipped: 'skip' } as const satisfies Record<
@@ -8,7 +8,7 @@ const MARKS = { ok: 'ok  ', warning: 'warn', failed: 'FAIL', skipped: 'skip' } a
 >;
 const TITLE_WIDTH = 24;
 
-export function formatFinding(finding: Finding): string {
+export function formatFinding(finding: CheckFinding): string {
   const line = `${MARKS[finding.status]}  ${finding.title.padEnd(TITLE_WIDTH)}${plain(finding.summary)}\n`;
   return 'remedy' in finding ? `${line}      → ${plain(finding.remedy)}\n` : line;
 }

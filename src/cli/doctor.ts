@@ -1,5 +1,5 @@
 import type { CommandContext } from '../config/command-context.ts';
-import { runChecks, type Check, type Finding, type Status } from '../doctor/checks.ts';
+import { runChecks, type Check, type CheckFinding, type Status } from '../doctor/checks.ts';
 import { formatFinding, formatSummary } from './doctor-report.ts';
 import { print } from './output.ts';
 import { VERSION } from '../version.ts';
@@ -36,7 +36,7 @@ export async function examineRole(run: DoctorRun, context: CommandContext): Prom
 
 export type StatusCounts = Readonly<Record<Status, number>>;
 
-function countStatuses(findings: readonly Finding[]): StatusCounts {
+function countStatuses(findings: readonly CheckFinding[]): StatusCounts {
   const of = (wanted: Status): number => findings.filter(({ status }) => status === wanted).length;
   return { ok: of('ok'), warning: of('warning'), failed: of('failed'), skipped: of('skipped') };
 }

@@ -22,7 +22,7 @@ type ExportFormat = (typeof EXPORT_FORMATS)[number];
  *
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDER_UNREACHABLE`, `PLAY_INDEX_UNAVAILABLE`.
  */
-export async function exportRecording(
+export async function writeExport(
   id: string,
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,

@@ -62,7 +62,7 @@ const COLUMN_NAMES: readonly string[] = [...COLUMNS.keys()];
  *
  * @throws TailcastError `USAGE` or `RECORDER_UNREACHABLE`.
  */
-export async function listRecordings(
+export async function printRecordings(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<void> {

@@ -10,7 +10,7 @@ import type { EvidenceStore } from '../tsrecorder/evidence/check-evidence.ts';
 import type { Archive } from './archive.ts';
 import type { ContextOptions } from './context-archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
-import { settingsOf } from './role-options.ts';
+import { readRoleSettings } from './role-options.ts';
 
 /** What the demo leaves in its directory so that the tools find it. */
 const DEMO_NOTE = z.object({ recorder: z.string(), store: z.string() });
@@ -95,7 +95,7 @@ async function openStore(store: string, context: CommandContext): Promise<Archiv
 
 async function readableStore(store: string, { environment }: CommandContext): Promise<EvidenceStore> {
   const { openStoreForTool } = await import('../compose/recorder-store.ts');
-  return (await openStoreForTool({ ...settingsOf(RECORDER_SETTINGS, {}, environment), store })).store;
+  return (await openStoreForTool({ ...readRoleSettings(RECORDER_SETTINGS, {}, environment), store })).store;
 }
 
 /** Several stores and recorders, whose parts of sessions are put together. */

@@ -10,7 +10,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import type { SettingTable } from '../config/settings.ts';
 import type { DoctorRun } from './doctor.ts';
 import { addArchiveOptions } from './archive-options.ts';
-import { addSettingOptions, settingsOf } from './role-options.ts';
+import { addSettingOptions, readRoleSettings } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
 import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
 import { EXPORT_FORMATS, EXPORT_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
@@ -87,7 +87,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     command('gateway', 'put the Kubernetes API server on the tailnet and record exec and attach sessions'),
     GATEWAY_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
-    const config = settingsOf(GATEWAY_SETTINGS, options, environment);
+    const config = readRoleSettings(GATEWAY_SETTINGS, options, environment);
     const { runRole } = await import('../compose/workers.ts');
     await runRole({
       config,
@@ -102,7 +102,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     command('recorder', 'take session recordings, keep them and serve the player'),
     RECORDER_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
-    const config = settingsOf(RECORDER_SETTINGS, options, withReferenceNames(environment));
+    const config = readRoleSettings(RECORDER_SETTINGS, options, withReferenceNames(environment));
     const { runRecorder } = await import('../compose/recorder.ts');
     await runRecorder(config, context);
   });
@@ -110,7 +110,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     command('operator', 'deploy the recorders that Recorder resources ask for'),
     OPERATOR_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
-    const config = settingsOf(OPERATOR_SETTINGS, options, environment);
+    const config = readRoleSettings(OPERATOR_SETTINGS, options, environment);
     const { runOperator } = await import('../compose/operator.ts');
     await runOperator(config, context, IMAGE);
   });
@@ -121,7 +121,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     ),
     DEMO_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
-    const config = settingsOf(DEMO_SETTINGS, options, environment);
+    const config = readRoleSettings(DEMO_SETTINGS, options, environment);
     const { runDemo } = await import('../compose/demo.ts');
     await runDemo(config, context);
   });
@@ -145,8 +145,8 @@ function addTools(command: AddCommand, context: CommandContext): void {
     .option('--sort <column>', 'by a column instead of the newest first; -size: the largest first')
     .option('--json', 'one JSON object per line')
     .action(async (options: Record<string, unknown>) => {
-      const { listRecordings } = await import('./ls.ts');
-      await listRecordings(options, context);
+      const { printRecordings } = await import('./ls.ts');
+      await printRecordings(options, context);
     });
   addArchiveOptions(command('play', 'play a recording in this terminal'))
     .argument('<id>', 'an id from `tailcast ls` (its beginning is enough), `latest`, or a .cast file')
@@ -170,8 +170,8 @@ function addTools(command: AddCommand, context: CommandContext): void {
     .addOption(new Option('--format <format>', EXPORT_HELP).choices(EXPORT_FORMATS).default('html'))
     .option('--output <file>', 'where to; `-` is standard output; default: the id, here')
     .action(async (id: string, options: Record<string, unknown>) => {
-      const { exportRecording } = await import('./export.ts');
-      await exportRecording(id, options, context);
+      const { writeExport } = await import('./export.ts');
+      await writeExport(id, options, context);
     });
   command('kubeconfig', 'add gateways to the kubeconfig; the first becomes the current context')
     .argument('<host...>', 'names, addresses or URLs of gateways')
@@ -265,7 +265,7 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
       const { verifyArchive } = await import('./verify.ts');
       const { key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json, ...settings } =
         options;
-      const shared = settingsOf(RECORDER_SETTINGS, settings, environment);
+      const shared = readRoleSettings(RECORDER_SETTINGS, settings, environment);
       const configs = stores.map((store) => ({ ...shared, store }));
       const chosen = { key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json };
       outcome.code = await verifyArchive(configs, chosen, context);
@@ -306,7 +306,7 @@ function addRetention(command: AddCommand, context: CommandContext): void {
     .action(async (store: string, options: Record<string, unknown>) => {
       const { manageRetention } = await import('./retention.ts');
       const { maxAgeDays, maxBytes, hold, release, reason, json, ...settings } = options;
-      const config = { ...settingsOf(RECORDER_SETTINGS, settings, context.environment), store };
+      const config = { ...readRoleSettings(RECORDER_SETTINGS, settings, context.environment), store };
       await manageRetention(config, { maxAgeDays, maxBytes, hold, release, reason, json }, context);
     });
 }
@@ -323,7 +323,7 @@ function addDoctor(command: AddCommand, context: CommandContext, outcome: { code
     .action(async ({ json, caller, ...options }: Record<string, unknown>) => {
       const { gatewayChecks } = await import('../compose/doctor.ts');
       await examine('gateway', json === true, async (signal) => {
-        const config = settingsOf(GATEWAY_SETTINGS, options, context.environment);
+        const config = readRoleSettings(GATEWAY_SETTINGS, options, context.environment);
         const only = typeof caller === 'string' ? caller : undefined;
         return gatewayChecks(config, { environment: context.environment, signal, caller: only });
       });
@@ -332,7 +332,7 @@ function addDoctor(command: AddCommand, context: CommandContext, outcome: { code
     async ({ json, ...options }: Record<string, unknown>) => {
       const { recorderChecks } = await import('../compose/doctor.ts');
       await examine('recorder', json === true, async (signal) => {
-        const config = settingsOf(RECORDER_SETTINGS, options, withReferenceNames(context.environment));
+        const config = readRoleSettings(RECORDER_SETTINGS, options, withReferenceNames(context.environment));
         return recorderChecks(config, { environment: context.environment, signal, caller: undefined });
       });
     },

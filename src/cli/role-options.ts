@@ -31,7 +31,7 @@ export function addSettingOptions(command: Command, table: SettingTable): Comman
  *
  * @throws TailcastError `CONFIG_INVALID` with every problem.
  */
-export function settingsOf<Table extends SettingTable>(
+export function readRoleSettings<Table extends SettingTable>(
   table: Table,
   options: Readonly<Record<string, unknown>>,
   environment: ReadonlyMap<string, string>,

@@ -13,14 +13,14 @@ import {
   UNFINISHED_MS,
   verifyStores,
   type JointReport,
-  type Verdict,
+  type StoreVerdict,
   type VerifiedStore,
   type VerifyReport,
 } from '../tsrecorder/evidence/verify-store.ts';
 import { plain, print } from './output.ts';
 
 /** 2 is wrong usage. */
-const EXIT_CODES: Readonly<Record<Verdict, number>> = { sound: 0, faulty: 1, unjudged: 3, lost: 4 };
+const EXIT_CODES: Readonly<Record<StoreVerdict, number>> = { sound: 0, faulty: 1, unjudged: 3, lost: 4 };
 const HOUR_MS = 3_600_000;
 
 /**

@@ -17,7 +17,7 @@ import { mergeKubeconfig } from '../kube/kubeconfig-write.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import type { Identity } from '../tailnet/identity.ts';
-import type { Recorder } from './recorder-parts.ts';
+import type { RunningRecorder } from './recorder-parts.ts';
 import { CleanUp } from './clean-up.ts';
 import { startGateway, type RunningGateway } from './gateway.ts';
 import { loopbackUploader } from './recorder-identities.ts';
@@ -106,7 +106,7 @@ async function openCluster(parts: {
   return { kubeconfig: path, context: undefined, pod: DEMO_POD };
 }
 
-function openRecorder(config: DemoConfig, directory: string, log: Logger): Promise<Recorder> {
+function openRecorder(config: DemoConfig, directory: string, log: Logger): Promise<RunningRecorder> {
   const settings = readSettings(RECORDER_SETTINGS, {
     flags: new Map<string, unknown>([['store', join(directory, 'recordings')]]),
     environment: new Map(),
@@ -124,7 +124,7 @@ function openGateway(parts: {
   readonly directory: string;
   readonly log: Logger;
   readonly upstream: Upstream;
-  readonly recorder: Recorder;
+  readonly recorder: RunningRecorder;
 }): Promise<RunningGateway> {
   const { config, context, directory, log, upstream, recorder } = parts;
   const settings = readSettings(GATEWAY_SETTINGS, {

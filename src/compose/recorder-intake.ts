@@ -14,7 +14,7 @@ import {
   createUploadMeter,
   type RecorderMetrics,
 } from '../tsrecorder/intake/recorder-metrics.ts';
-import { statusOf } from '../tsrecorder/intake/recorder-status.ts';
+import { intakeStatusOf } from '../tsrecorder/intake/recorder-status.ts';
 import { createCatalog, type Catalog } from '../tsrecorder/library/catalog.ts';
 import type { RecorderSearch } from '../tsrecorder/search/recorder-search.ts';
 import { roomFor } from '../tsrecorder/store/free-room.ts';
@@ -38,7 +38,7 @@ export interface Intake extends SpoolParts {
 export async function openIntake(options: SettledOptions, store: RecordingStore): Promise<Intake> {
   const { spoolDirectory, limits, timing, log, clock, bucket } = options;
   const nowMs = (): number => clock.now();
-  const metrics = createRecorderMetrics(options.registry, () => statusOf(ingest, group, evidence));
+  const metrics = createRecorderMetrics(options.registry, () => intakeStatusOf(ingest, group, evidence));
   const issueTime = createReceiveTimes(nowMs);
   const group = createCommits(timing.commitWindowMs, clock, metrics, () => ingest.resumeWaiting());
   const evidence = await openEvidence({

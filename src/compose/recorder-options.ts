@@ -1,10 +1,10 @@
 /** What a recorder is made of, how much it takes, how long it waits, and by which clocks. */
 import type { Registry } from 'prom-client';
+import type { ListenAddress } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { EventLayout } from '../tsrecorder/events/recorder-events.ts';
 import type { RetentionPolicy } from '../tsrecorder/retention/retention.ts';
 import type { RecorderSearchOptions } from '../tsrecorder/search/recorder-search.ts';
-import type { ListenAddress } from '../tsrecorder/serving/listeners.ts';
 import type { IdentifyUploader } from '../tsrecorder/serving/uploads.ts';
 import type { IdentifyViewer } from '../tsrecorder/serving/viewer-access.ts';
 import type { ViewRule } from '../tsrecorder/serving/viewing.ts';

@@ -1,4 +1,5 @@
 /** Puts a recorder together: store, spool, intake, and the port it is reached on. */
+import type { ListenAddress } from '../listen.ts';
 import { closeUploads } from '../tsrecorder/intake/left-spools.ts';
 import type { Catalog } from '../tsrecorder/library/catalog.ts';
 import { forgetRemoved } from '../tsrecorder/playback/forget-removed.ts';
@@ -13,7 +14,7 @@ import {
 import { addApi } from '../tsrecorder/serving/api.ts';
 import { createCursors } from '../tsrecorder/serving/cursors.ts';
 import { createHosts } from '../tsrecorder/serving/hosts.ts';
-import { openListeners, type ListenAddress } from '../tsrecorder/serving/listeners.ts';
+import { openListeners } from '../tsrecorder/serving/listeners.ts';
 import { createLiveSockets } from '../tsrecorder/serving/live-socket.ts';
 import { createUploads } from '../tsrecorder/serving/uploads.ts';
 import { createViewerAccess } from '../tsrecorder/serving/viewer-access.ts';
@@ -31,7 +32,7 @@ import {
   type SettledOptions,
 } from './recorder-options.ts';
 
-export interface Recorder {
+export interface RunningRecorder {
   /** Where uploads are taken. */
   readonly address: ListenAddress;
   /** The same: `http://host:port` */
@@ -49,7 +50,7 @@ export interface Recorder {
  * @throws TailcastError `CONFIG_INVALID` when the spool directory is in use, `STORE_FAILED` when the store cannot be
  *   written to; a system error when the address cannot be used.
  */
-export async function createRecorder(given: RecorderOptions): Promise<Recorder> {
+export async function createRecorder(given: RecorderOptions): Promise<RunningRecorder> {
   const { directory, log } = given;
   const inner = given.store ?? (await openStore(given));
   const place =
@@ -94,7 +95,7 @@ async function serve(
   store: RecordingStore,
   parts: Parts,
   unlock: () => Promise<void>,
-): Promise<Recorder> {
+): Promise<RunningRecorder> {
   const { catalog, evidence, events, metrics, freeBytes, playIndexes, shared } = parts;
   const { limits, timing, log, clock } = options;
   const nowMs = (): number => clock.now();

@@ -13,7 +13,7 @@ import { cannotStart } from './cannot-start.ts';
 import { PLAYER_DIRECTORY } from './player-directory.ts';
 import { openIdentities } from './recorder-identities.ts';
 import type { RecorderOptions } from './recorder-options.ts';
-import { createRecorder, type Recorder } from './recorder-parts.ts';
+import { createRecorder, type RunningRecorder } from './recorder-parts.ts';
 import { openSealKeys, openStore } from './recorder-store.ts';
 
 const START_CHECK_MS = 5000;
@@ -66,7 +66,7 @@ async function warnOfFailures(checks: readonly ReadinessCheck[], log: Logger): P
 export async function startRecorder(
   config: RecorderConfig,
   parts: Pick<RecorderOptions, 'identify' | 'identifyViewer' | 'log' | 'registry'>,
-): Promise<Recorder> {
+): Promise<RunningRecorder> {
   const viewers = config.viewers.map(parseViewRule);
   const trustedGateways = config.trustedGateways.map(parseTrustedGateway);
   if (trustedGateways.length > 0 && viewers.length === 0) {

@@ -1,17 +1,8 @@
 /** Settings that mean the same in several roles. */
+import type { ListenAddress } from '../listen.ts';
+import { LOG_LEVELS, type LogLevel } from '../observe/log-levels.ts';
 import { setting, type Setting } from './settings.ts';
-import {
-  loopback,
-  oneOf,
-  optionalListenAddress,
-  optionalText,
-  textSetting,
-  type ListenAddress,
-} from './values.ts';
-
-/** Levels in the order of noise; the logger in `observe/` knows the same ones. */
-export const LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug', 'trace'] as const;
-type LogLevel = (typeof LOG_LEVELS)[number];
+import { loopback, oneOf, optionalListenAddress, optionalText, textSetting } from './values.ts';
 
 /** The cluster that a role works for. */
 export const API_SERVER_SETTINGS = {

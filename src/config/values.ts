@@ -1,12 +1,7 @@
 /** Parsers for single setting values. Each takes what a file (typed YAML) or the environment (text) holds. */
 import { availableParallelism } from 'node:os';
+import type { ListenAddress } from '../listen.ts';
 import { setting, type ParseValue, type Setting } from './settings.ts';
-
-export interface ListenAddress {
-  /** Without brackets. */
-  readonly host: string;
-  readonly port: number;
-}
 
 /** `parse`, with what help shows in the place of such a value. */
 function shownAs<T>(placeholder: string, parse: ParseValue<T>): ParseValue<T> {

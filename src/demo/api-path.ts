@@ -78,7 +78,7 @@ function isNamespaceSubresource(rest: readonly string[]): boolean {
 }
 
 /** A query flag as the API server reads it: false only when absent, "0" or any-case "false"; the first value counts. */
-export function queryFlag(query: URLSearchParams, name: string): boolean {
+export function flagOf(query: URLSearchParams, name: string): boolean {
   const value = query.get(name);
   return value !== null && value !== '0' && value.toLowerCase() !== 'false';
 }

@@ -1,4 +1,4 @@
-import type { Json, JsonObject } from './json.ts';
+import type { Json, ApiObject } from './json.ts';
 
 /**
  * A refusal in the API server's own words. `status` is the `metav1.Status` that goes to the client; the wording follows
@@ -7,9 +7,9 @@ import type { Json, JsonObject } from './json.ts';
 export class ApiStatusError extends Error {
   override readonly name = 'ApiStatusError';
   readonly httpStatus: number;
-  readonly status: JsonObject;
+  readonly status: ApiObject;
 
-  constructor(httpStatus: number, reason: string, message: string, details?: JsonObject) {
+  constructor(httpStatus: number, reason: string, message: string, details?: ApiObject) {
     super(message);
     this.httpStatus = httpStatus;
     this.status = {
@@ -37,7 +37,7 @@ export function qualified({ group, plural }: Named): string {
 }
 
 /** `details` of a status about one object. */
-export function detailsOf({ group, plural }: Named, name: string): JsonObject {
+export function detailsOf({ group, plural }: Named, name: string): ApiObject {
   return { name, ...(group === '' ? {} : { group }), kind: plural };
 }
 
@@ -71,7 +71,7 @@ export function unauthorized(): ApiStatusError {
   return new ApiStatusError(401, 'Unauthorized', 'Unauthorized');
 }
 
-export function forbidden(message: string, details?: JsonObject): ApiStatusError {
+export function forbidden(message: string, details?: ApiObject): ApiStatusError {
   return new ApiStatusError(403, 'Forbidden', message, details);
 }
 
@@ -123,7 +123,7 @@ function internalError(message: string): ApiStatusError {
 }
 
 /** `metav1.Status` of a delete that left nothing behind. */
-export function successStatus(details: JsonObject): JsonObject {
+export function successStatus(details: ApiObject): ApiObject {
   return { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success', details };
 }
 
@@ -134,6 +134,6 @@ export function asApiStatus(thrown: unknown): ApiStatusError {
 }
 
 /** Status text as it goes on the wire. Escapes `& < >` as the API server's encoder does. */
-export function encodeJson(value: Json): string {
+export function encodeBody(value: Json): string {
   return `${JSON.stringify(value).replaceAll('&', '\\u0026').replaceAll('<', '\\u003c').replaceAll('>', '\\u003e')}\n`;
 }

@@ -7,10 +7,10 @@ import { TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createSelfSignedCertificate, type ServerCertificate } from './certificate.ts';
 import { requireRunningPod, sendContainerLog } from './container-log.ts';
-import { createEventRecorder } from './event-recorder.ts';
+import { createClusterEvents } from './event-recorder.ts';
 import type { HttpRequest, HttpResponse } from './exchange.ts';
 import { openFront } from './front.ts';
-import { stringAt, type JsonObject } from './json.ts';
+import { stringAt, type ApiObject } from './json.ts';
 import { prepareCreate } from './objects.ts';
 import { createPodRuntime, type PodRuntime } from './pod-runtime.ts';
 import { PodController } from './pods.ts';
@@ -71,7 +71,7 @@ export async function startDemoCluster(options: DemoClusterOptions): Promise<Dem
   const adminToken = randomBytes(24).toString('base64url');
   const closing = new AbortController();
   const store = createStore(options.limits);
-  const events = createEventRecorder(store, now);
+  const events = createClusterEvents(store, now);
   const pods: PodController = new PodController(store, () => runtime, events, now);
   const workloads = new WorkloadController(store, pods, now);
   const runtime: PodRuntime = createPodRuntime({
@@ -86,7 +86,7 @@ export async function startDemoCluster(options: DemoClusterOptions): Promise<Dem
       workloads.changed();
     },
   });
-  const changed = (resource: Resource, object: JsonObject): void => {
+  const changed = (resource: Resource, object: ApiObject): void => {
     if (resource.kind === 'Namespace') furnishNamespace(store, object, tls.ca, now);
     workloads.changed();
   };
@@ -152,11 +152,11 @@ function plant({ store, pods, changed }: RestDependencies, now: Date): void {
 }
 
 /** What controllers put into every new namespace. */
-function furnishNamespace(store: Store, object: JsonObject, ca: string, now: () => Date): void {
+function furnishNamespace(store: Store, object: ApiObject, ca: string, now: () => Date): void {
   const name = stringAt(object, 'metadata', 'name');
   if (store.get(SERVICE_ACCOUNTS, name, 'default') !== undefined) return;
   if (store.get(NAMESPACES, '', name) === undefined) return;
-  const add = (resource: Resource, body: JsonObject): void => {
+  const add = (resource: Resource, body: ApiObject): void => {
     store.create(resource, prepareCreate(store, resource, name, body, now()));
   };
   add(SERVICE_ACCOUNTS, { metadata: { name: 'default' } });

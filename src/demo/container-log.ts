@@ -1,7 +1,7 @@
-import { queryFlag, queryNumber, type ResourcePath } from './api-path.ts';
+import { flagOf, queryNumber, type ResourcePath } from './api-path.ts';
 import { badRequest, invalid } from './api-status.ts';
 import type { Container } from './container.ts';
-import type { Exchange } from './exchange.ts';
+import type { ApiExchange } from './exchange.ts';
 import { writeLog, type LogQuery } from './logs.ts';
 import type { PodRuntime, RunningPod } from './pod-runtime.ts';
 import { PODS } from './resources.ts';
@@ -33,10 +33,10 @@ export function requireRunningPod(store: Store, runtime: PodRuntime, path: Resou
 }
 
 /** Serves `GET …/pods/{name}/log`. Source: core/v1 PodLogOptions. */
-export async function sendContainerLog(exchange: Exchange, pod: RunningPod, now: Date): Promise<void> {
+export async function sendContainerLog(exchange: ApiExchange, pod: RunningPod, now: Date): Promise<void> {
   const { query, signal } = exchange;
   const container = chooseContainer(pod, query.get('container') ?? '');
-  const previous = queryFlag(query, 'previous');
+  const previous = flagOf(query, 'previous');
   const log = container.log(previous);
   const { name } = container.spec;
   if (log === undefined) {
@@ -63,8 +63,8 @@ function parseLogQuery(query: URLSearchParams, now: Date): LogQuery {
   }
   const since = sinceSeconds === undefined ? sinceTime : now.getTime() - sinceSeconds * 1000;
   return {
-    follow: queryFlag(query, 'follow'),
-    timestamps: queryFlag(query, 'timestamps'),
+    follow: flagOf(query, 'follow'),
+    timestamps: flagOf(query, 'timestamps'),
     tailLines,
     limitBytes,
     sinceMs: Number.isNaN(since) ? undefined : since,

@@ -1,4 +1,4 @@
-import { arrayAt, flagAt, numberAt, stringAt, stringsAt, type Json, type JsonObject } from './json.ts';
+import { arrayAt, flagAt, numberAt, stringAt, stringsAt, type Json, type ApiObject } from './json.ts';
 
 /** What the double reads of a container in a pod's spec. Images are only names here: nothing is pulled. */
 export interface ContainerSpec {
@@ -49,11 +49,11 @@ export function chooseProgram(spec: ContainerSpec, shell: string): Program {
 }
 
 /** The regular containers of a pod. */
-export function podContainers(pod: JsonObject): readonly ContainerSpec[] {
+export function podContainers(pod: ApiObject): readonly ContainerSpec[] {
   return arrayAt(pod, 'spec', 'containers').map(parseContainer);
 }
 
 /** Containers added by `kubectl debug`. */
-export function ephemeralContainers(pod: JsonObject): readonly ContainerSpec[] {
+export function ephemeralContainers(pod: ApiObject): readonly ContainerSpec[] {
   return arrayAt(pod, 'spec', 'ephemeralContainers').map(parseContainer);
 }

@@ -3,7 +3,7 @@ import { pause } from '../async/pause.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import type { ContainerSpec } from './container-spec.ts';
 import type { BuiltInProgram } from './built-in-program.ts';
-import type { JsonObject } from './json.ts';
+import type { ApiObject } from './json.ts';
 import { createLogBuffer, type LogBuffer } from './logs.ts';
 import type { RunningProcess } from './process.ts';
 import { DEFAULT_SIZE } from './terminal.ts';
@@ -186,7 +186,7 @@ export class Container {
 }
 
 /** `containerStatuses[]` of a container. */
-export function containerStatus(container: Container): JsonObject {
+export function containerStatus(container: Container): ApiObject {
   const { spec, state, lastState } = container;
   return {
     name: spec.name,
@@ -201,7 +201,7 @@ export function containerStatus(container: Container): JsonObject {
   };
 }
 
-function describeState(state: ContainerState, id: string): JsonObject {
+function describeState(state: ContainerState, id: string): ApiObject {
   const { kind, ...rest } = state;
   return { [kind]: kind === 'terminated' ? { ...rest, containerID: `demo://${id}` } : rest };
 }

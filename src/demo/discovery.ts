@@ -1,4 +1,4 @@
-import type { JsonObject } from './json.ts';
+import type { ApiObject } from './json.ts';
 import { apiVersionOf, RESOURCES, type Resource, type Subresource } from './resources.ts';
 
 /** Versions of aggregated discovery, newest first; `v2` is asked for by kubectl 1.30 and later, `v2beta1` by 1.26 to 1.29. */
@@ -7,7 +7,7 @@ const AGGREGATED_VERSIONS = ['v2', 'v2beta1'] as const;
 /** Discovery documents answer with the content type they were asked for. */
 export interface DiscoveryDocument {
   readonly contentType: string;
-  readonly body: JsonObject;
+  readonly body: ApiObject;
 }
 
 /**
@@ -28,13 +28,13 @@ export function discoverRoot(root: 'legacy' | 'groups', accept: string, address:
 }
 
 /** The answer to GET /apis/{group}, or undefined when the group is not served. */
-export function discoverGroup(group: string): JsonObject | undefined {
+export function discoverGroup(group: string): ApiObject | undefined {
   const found = groups().find((candidate) => candidate.name === group);
   return found === undefined ? undefined : { kind: 'APIGroup', apiVersion: 'v1', ...describeGroup(found) };
 }
 
 /** The answer to GET /api/v1 or /apis/{group}/{version}, or undefined when that version is not served. */
-export function discoverVersion(group: string, version: string): JsonObject | undefined {
+export function discoverVersion(group: string, version: string): ApiObject | undefined {
   const served = RESOURCES.filter((resource) => resource.group === group && resource.version === version);
   if (served.length === 0) return undefined;
   return {
@@ -62,7 +62,7 @@ function groups(): readonly Group[] {
   return [...named].map(([name, versions]) => ({ name, versions: [...versions] }));
 }
 
-function legacyRoot(address: string): JsonObject {
+function legacyRoot(address: string): ApiObject {
   return {
     kind: 'APIVersions',
     versions: ['v1'],
@@ -70,16 +70,16 @@ function legacyRoot(address: string): JsonObject {
   };
 }
 
-function groupList(): JsonObject {
+function groupList(): ApiObject {
   return { kind: 'APIGroupList', apiVersion: 'v1', groups: groups().map(describeGroup) };
 }
 
-function describeGroup({ name, versions }: Group): JsonObject {
+function describeGroup({ name, versions }: Group): ApiObject {
   const described = versions.map((version) => ({ groupVersion: `${name}/${version}`, version }));
   return { name, versions: described, preferredVersion: described[0] };
 }
 
-function describeResource(resource: Resource): JsonObject {
+function describeResource(resource: Resource): ApiObject {
   return {
     name: resource.plural,
     singularName: resource.singular,
@@ -91,7 +91,7 @@ function describeResource(resource: Resource): JsonObject {
   };
 }
 
-function describeSubresource(resource: Resource, sub: Subresource): JsonObject {
+function describeSubresource(resource: Resource, sub: Subresource): ApiObject {
   return {
     name: `${resource.plural}/${sub.name}`,
     singularName: '',
@@ -103,7 +103,7 @@ function describeSubresource(resource: Resource, sub: Subresource): JsonObject {
   };
 }
 
-function aggregated(root: 'legacy' | 'groups', version: string): JsonObject {
+function aggregated(root: 'legacy' | 'groups', version: string): ApiObject {
   const served = root === 'legacy' ? [{ name: '', versions: ['v1'] }] : groups();
   return {
     kind: 'APIGroupDiscoveryList',
@@ -123,7 +123,7 @@ function aggregated(root: 'legacy' | 'groups', version: string): JsonObject {
   };
 }
 
-function describeAggregated(resource: Resource): JsonObject {
+function describeAggregated(resource: Resource): ApiObject {
   return {
     resource: resource.plural,
     responseKind: { group: resource.group, version: resource.version, kind: resource.kind },

@@ -1,16 +1,16 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { timestamp } from './container.ts';
-import { identify, stringAt, type JsonObject } from './json.ts';
+import { identify, stringAt, type ApiObject } from './json.ts';
 import { EVENTS, NAMESPACES } from './resources.ts';
 import type { Store } from './store.ts';
 
 /** Writes the events that `kubectl describe` shows. */
-export interface EventRecorder {
-  record(about: JsonObject, reason: string, message: string, type?: 'Normal' | 'Warning'): void;
+export interface ClusterEvents {
+  record(about: ApiObject, reason: string, message: string, type?: 'Normal' | 'Warning'): void;
 }
 
 /** A recorder into `store` that keeps the last `maxEvents` events of the cluster. */
-export function createEventRecorder(store: Store, now: () => Date, maxEvents = 500): EventRecorder {
+export function createClusterEvents(store: Store, now: () => Date, maxEvents = 500): ClusterEvents {
   const kept: (readonly [string, string])[] = [];
   return {
     record(about, reason, message, type = 'Normal') {

@@ -1,15 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
-import { isJson, isObject, parseJson, type Json, type JsonObject } from './json.ts';
+import { isJson, isObject, parseApiJson, type Json, type ApiObject } from './json.ts';
 import { parse as parseYaml } from 'yaml';
-import { badRequest, encodeJson, tooLarge, unsupportedMediaType } from './api-status.ts';
+import { badRequest, encodeBody, tooLarge, unsupportedMediaType } from './api-status.ts';
 import type { UserInfo } from './authentication.ts';
 import { decodeProtobufObject, PROTOBUF_TYPE } from './protobuf-body.ts';
 import { PATCHES } from './patch.ts';
 import { parsePath, type ApiPath } from './api-path.ts';
 
 /** One request and its answer, over HTTP/1.1 or HTTP/2. */
-export interface Exchange {
+export interface ApiExchange {
   readonly method: string;
   readonly path: ApiPath;
   readonly query: URLSearchParams;
@@ -19,9 +19,9 @@ export interface Exchange {
   /** Fires when the client has gone or the cluster closes. */
   readonly signal: AbortSignal;
   /** The body as an object; undefined when there is none. Throws 400, 413 or 415. */
-  readObject(): Promise<JsonObject | undefined>;
+  readObject(): Promise<ApiObject | undefined>;
   readBody(): Promise<Json | undefined>;
-  send(httpStatus: number, body: JsonObject, contentType?: string): void;
+  send(httpStatus: number, body: ApiObject, contentType?: string): void;
   sendText(httpStatus: number, text: string | Uint8Array, contentType: string): void;
   /** Begins an answer of unknown length; its headers leave at once. */
   stream(contentType: string): ResponseStream;
@@ -48,7 +48,7 @@ export function createExchange(
   response: HttpResponse,
   user: UserInfo,
   closing: AbortSignal,
-): Exchange {
+): ApiExchange {
   const { path, query } = parsePath(request.url ?? '/');
   const left = new AbortController();
   response.once('close', () => {
@@ -88,7 +88,7 @@ export function createExchange(
     },
     sendText,
     send: (httpStatus, body, type = JSON_TYPE) => {
-      sendText(httpStatus, encodeJson(body), type);
+      sendText(httpStatus, encodeBody(body), type);
     },
     stream(type) {
       head(200, { 'content-type': type });
@@ -145,7 +145,7 @@ function decodeBody(bytes: Buffer, contentType: string): Json | undefined {
   if (contentType === PROTOBUF_TYPE) return decodeProtobufObject(bytes);
   const text = bytes.toString('utf8');
   try {
-    if (!contentType.endsWith('yaml')) return parseJson(text);
+    if (!contentType.endsWith('yaml')) return parseApiJson(text);
     const value: unknown = parseYaml(text, { maxAliasCount: 100 });
     return isJson(value) ? value : null;
   } catch (error) {

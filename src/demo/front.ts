@@ -4,7 +4,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { listenOn } from '../listen.ts';
 import type { HttpRequest, HttpResponse } from './exchange.ts';
-import type { UpgradeRequest } from './upgrade.ts';
+import type { ApiUpgrade } from './upgrade.ts';
 
 /** The one TLS port of the cluster, for HTTP/2 and HTTP/1.1. */
 export interface Front {
@@ -21,7 +21,7 @@ export async function openFront(options: {
   readonly key: string;
   readonly cert: string;
   readonly onRequest: (request: HttpRequest, response: HttpResponse) => void;
-  readonly onUpgrade: (upgrade: UpgradeRequest) => void;
+  readonly onUpgrade: (upgrade: ApiUpgrade) => void;
 }): Promise<Front> {
   const server = createSecureServer({ key: options.key, cert: options.cert, allowHTTP1: true });
   server.maxConnections = MAX_CONNECTIONS;

@@ -1,5 +1,5 @@
 import { expired } from './api-status.ts';
-import { withValue, type JsonObject } from './json.ts';
+import { withValue, type ApiObject } from './json.ts';
 import type { Resource } from './resources.ts';
 import type { Selector } from './selectors.ts';
 
@@ -11,14 +11,14 @@ export interface WatchQuery {
   readonly fromVersion: number;
 }
 
-export interface WatchEvent {
+export interface ChangeEvent {
   readonly type: 'ADDED' | 'MODIFIED' | 'DELETED';
-  readonly object: JsonObject;
+  readonly object: ApiObject;
 }
 
 export interface Watcher {
   /** The next change; undefined after `close`, or when the watcher fell so far behind that its queue was dropped. */
-  next(): Promise<WatchEvent | undefined>;
+  next(): Promise<ChangeEvent | undefined>;
   close(): void;
 }
 
@@ -27,8 +27,8 @@ export interface Change {
   readonly version: number;
   readonly resource: Resource;
   readonly namespace: string;
-  readonly before: JsonObject | undefined;
-  readonly after: JsonObject | undefined;
+  readonly before: ApiObject | undefined;
+  readonly after: ApiObject | undefined;
 }
 
 /** The latest changes, bounded, and who follows them. */
@@ -69,8 +69,8 @@ interface QueuedWatcher extends Watcher {
 
 /** A queue of at most `maxQueued` events; when it is full the watcher ends, as a slow watcher of the API server does. */
 function createWatcher(query: WatchQuery, maxQueued: number, onClose: () => void): QueuedWatcher {
-  const queue: WatchEvent[] = [];
-  let waiting: ((event: WatchEvent | undefined) => void) | undefined;
+  const queue: ChangeEvent[] = [];
+  let waiting: ((event: ChangeEvent | undefined) => void) | undefined;
   let closed = false;
   const close = (): void => {
     closed = true;
@@ -102,7 +102,7 @@ function createWatcher(query: WatchQuery, maxQueued: number, onClose: () => void
 }
 
 /** An object that leaves the selection is DELETED to this watcher, as it was before; one that enters it is ADDED. */
-function eventFor(query: WatchQuery, change: Change): WatchEvent | undefined {
+function eventFor(query: WatchQuery, change: Change): ChangeEvent | undefined {
   if (change.resource !== query.resource) return undefined;
   if (query.namespace !== '' && change.namespace !== query.namespace) return undefined;
   const { before, after } = change;

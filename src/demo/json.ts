@@ -1,12 +1,12 @@
 /** JSON values of the API, and reading them without trusting their shape. Nothing here writes into what it is given. */
-export type Json = string | number | boolean | null | readonly Json[] | JsonObject;
+export type Json = string | number | boolean | null | readonly Json[] | ApiObject;
 
-export interface JsonObject {
+export interface ApiObject {
   readonly [key: string]: Json | undefined;
 }
 
 /** The value of a JSON text. Throws `SyntaxError` when `text` is not JSON. */
-export function parseJson(text: string): Json {
+export function parseApiJson(text: string): Json {
   const value: unknown = JSON.parse(text);
   return isJson(value) ? value : null;
 }
@@ -16,7 +16,7 @@ export function isJson(value: unknown): value is Json {
   return value === null || ['string', 'number', 'boolean', 'object'].includes(typeof value);
 }
 
-export function isObject(value: unknown): value is JsonObject {
+export function isObject(value: unknown): value is ApiObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
@@ -53,7 +53,7 @@ export function flagAt(value: Json | undefined, ...path: readonly string[]): boo
 }
 
 /** The object under `path`, or an empty one. */
-export function objectAt(value: Json | undefined, ...path: readonly string[]): JsonObject {
+export function objectAt(value: Json | undefined, ...path: readonly string[]): ApiObject {
   const found = at(value, ...path);
   return isObject(found) ? found : {};
 }
@@ -79,7 +79,7 @@ export function stringMapAt(
 }
 
 /** What names an object of the API; empty texts where it says nothing. */
-export function identify(object: JsonObject): {
+export function identify(object: ApiObject): {
   readonly namespace: string;
   readonly name: string;
   readonly uid: string;
@@ -90,10 +90,10 @@ export function identify(object: JsonObject): {
 
 /** A copy of `object` in which `path` holds `value`; `undefined` removes the member. Missing objects on the way are made. */
 export function withValue(
-  object: JsonObject,
+  object: ApiObject,
   path: readonly [string, ...string[]],
   value: Json | undefined,
-): JsonObject {
+): ApiObject {
   const [key, next, ...rest] = path;
   const copy: Record<string, Json | undefined> = { ...object };
   const inner = next === undefined ? value : withValue(objectAt(object, key), [next, ...rest], value);
@@ -104,12 +104,12 @@ export function withValue(
 }
 
 /** Whether two JSON values are the same, whatever the order of their members. */
-export function sameJson(left: Json | undefined, right: Json | undefined): boolean {
+export function equalJson(left: Json | undefined, right: Json | undefined): boolean {
   if (left === right) return true;
   if (isArray(left) && isArray(right)) {
-    return left.length === right.length && left.every((member, index) => sameJson(member, right[index]));
+    return left.length === right.length && left.every((member, index) => equalJson(member, right[index]));
   }
   if (!isObject(left) || !isObject(right)) return false;
   const keys = new Set([...Object.keys(left), ...Object.keys(right)]);
-  return [...keys].every((key) => sameJson(at(left, key), at(right, key)));
+  return [...keys].every((key) => equalJson(at(left, key), at(right, key)));
 }

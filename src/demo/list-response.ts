@@ -1,8 +1,8 @@
 import { asApiStatus, badRequest, expired } from './api-status.ts';
-import { queryFlag, queryNumber, type ResourcePath } from './api-path.ts';
-import type { Exchange } from './exchange.ts';
-import type { WatchEvent, Watcher } from './journal.ts';
-import { parseJson, stringAt, withValue, type JsonObject } from './json.ts';
+import { flagOf, queryNumber, type ResourcePath } from './api-path.ts';
+import type { ApiExchange } from './exchange.ts';
+import type { ChangeEvent, Watcher } from './journal.ts';
+import { parseApiJson, stringAt, withValue, type ApiObject } from './json.ts';
 import { apiVersionOf, type Resource } from './resources.ts';
 import { parseFieldSelector, parseLabelSelector, type Selector } from './selectors.ts';
 import type { Store } from './store.ts';
@@ -28,10 +28,10 @@ export function selectorOf(query: URLSearchParams, resource: Resource, name = ''
 
 /** Answers with one object, as a table row if the client asked for that. */
 export function sendObject(
-  exchange: Exchange,
+  exchange: ApiExchange,
   { now }: ListDependencies,
   resource: Resource,
-  object: JsonObject,
+  object: ApiObject,
   httpStatus = 200,
 ): void {
   const request = tableRequest(exchange);
@@ -41,7 +41,7 @@ export function sendObject(
 
 /** Answers a list: all objects or, with `limit`, a page and the token for the next one. */
 export function sendList(
-  exchange: Exchange,
+  exchange: ApiExchange,
   dependencies: ListDependencies,
   { resource, namespace }: ResourcePath,
 ): void {
@@ -61,24 +61,24 @@ export function sendList(
 /** A table of one row, of the version of its object. */
 function objectTable(
   resource: Resource,
-  object: JsonObject,
+  object: ApiObject,
   options: Omit<TableOptions, 'metadata'>,
-): JsonObject {
+): ApiObject {
   const metadata = { resourceVersion: stringAt(object, 'metadata', 'resourceVersion') };
   return encodeTable(resource, [object], { ...options, metadata });
 }
 
-function tableRequest(exchange: Exchange): TableRequest | undefined {
+function tableRequest(exchange: ApiExchange): TableRequest | undefined {
   return parseTableRequest(exchange.accept, exchange.query.get('includeObject'));
 }
 
 interface Page {
-  readonly objects: readonly JsonObject[];
-  readonly metadata: JsonObject;
+  readonly objects: readonly ApiObject[];
+  readonly metadata: ApiObject;
 }
 
 /** Pages are cut at an offset; the token carries it with the version the first page was read at. */
-function paginate(objects: readonly JsonObject[], query: URLSearchParams, version: number): Page {
+function paginate(objects: readonly ApiObject[], query: URLSearchParams, version: number): Page {
   const limit = queryNumber(query, 'limit') ?? 0;
   const token = query.get('continue') ?? '';
   const { offset, readAt } = token === '' ? { offset: 0, readAt: version } : parseToken(token);
@@ -99,7 +99,7 @@ function paginate(objects: readonly JsonObject[], query: URLSearchParams, versio
 
 function parseToken(token: string): { readonly offset: number; readonly readAt: number } {
   try {
-    const value = parseJson(Buffer.from(token, 'base64url').toString('utf8'));
+    const value = parseApiJson(Buffer.from(token, 'base64url').toString('utf8'));
     if (typeof value === 'object' && value !== null && 'offset' in value && 'readAt' in value) {
       const { offset, readAt } = value;
       if (typeof offset === 'number' && typeof readAt === 'number') return { offset, readAt };
@@ -116,14 +116,14 @@ function parseToken(token: string): { readonly offset: number; readonly readAt: 
  * `pkg/endpoints/handlers/watch.go`.
  */
 export async function sendWatch(
-  exchange: Exchange,
+  exchange: ApiExchange,
   { store, now }: ListDependencies,
   { resource, namespace, name }: ResourcePath,
 ): Promise<void> {
   const { query, signal } = exchange;
   const selector = selectorOf(query, resource, name);
   const version = query.get('resourceVersion') ?? '';
-  const marked = queryFlag(query, 'sendInitialEvents');
+  const marked = flagOf(query, 'sendInitialEvents');
   const initial = marked || version === '' || version === '0';
   const fromVersion = initial ? store.resourceVersion : (queryNumber(query, 'resourceVersion') ?? 0);
   const encode = createEventEncoder(exchange, resource, now);
@@ -142,7 +142,7 @@ export async function sendWatch(
   const timer = setTimeout(stop, timeoutMs);
   signal.addEventListener('abort', stop);
   const bookmark = (initialEnd: boolean): string => encode.bookmark(store.resourceVersion, initialEnd);
-  const bookmarks = queryFlag(query, 'allowWatchBookmarks')
+  const bookmarks = flagOf(query, 'allowWatchBookmarks')
     ? setInterval(() => void stream.write(bookmark(false)), BOOKMARK_MS)
     : undefined;
   try {
@@ -161,12 +161,12 @@ export async function sendWatch(
 }
 
 interface EventEncoder {
-  event(event: WatchEvent): string;
+  event(event: ChangeEvent): string;
   bookmark(version: number, initialEnd: boolean): string;
 }
 
 /** Events as lines; as tables if the client asked for that, with the columns in the first one only. */
-function createEventEncoder(exchange: Exchange, resource: Resource, now: () => Date): EventEncoder {
+function createEventEncoder(exchange: ApiExchange, resource: Resource, now: () => Date): EventEncoder {
   const request = tableRequest(exchange);
   let withoutColumns = false;
   return {
@@ -177,7 +177,7 @@ function createEventEncoder(exchange: Exchange, resource: Resource, now: () => D
       return line(type, table);
     },
     bookmark(version, initialEnd) {
-      const empty: JsonObject = {
+      const empty: ApiObject = {
         kind: resource.kind,
         apiVersion: apiVersionOf(resource),
         metadata: { resourceVersion: String(version), creationTimestamp: null },
@@ -190,6 +190,6 @@ function createEventEncoder(exchange: Exchange, resource: Resource, now: () => D
   };
 }
 
-function line(type: string, object: JsonObject): string {
+function line(type: string, object: ApiObject): string {
   return `${JSON.stringify({ type, object })}\n`;
 }

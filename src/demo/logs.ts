@@ -1,5 +1,5 @@
 /** One line of a container's log, or a part of a very long one. */
-export interface LogEntry {
+export interface LogPart {
   readonly sequence: number;
   readonly timeMs: number;
   /** With its newline, unless the line was cut or the container ended in the middle of it. */
@@ -13,7 +13,7 @@ export interface LogBuffer {
   end(): void;
   readonly ended: boolean;
   /** Entries from `sequence` on that are still held. */
-  since(sequence: number): readonly LogEntry[];
+  since(sequence: number): readonly LogPart[];
   /** Resolves at the next append or end, at once when it has ended. */
   changed(signal: AbortSignal): Promise<void>;
 }
@@ -24,7 +24,7 @@ const NEWLINE = 0x0a;
 
 /** A log that keeps the last `maxBytes` bytes. `now` gives the time in ms that each line is stamped with. */
 export function createLogBuffer(now: () => number, maxBytes = 1024 * 1024): LogBuffer {
-  const entries: LogEntry[] = [];
+  const entries: LogPart[] = [];
   const unfinished = new Map<'stdout' | 'stderr', Uint8Array>();
   const waiting = new Set<() => void>();
   let heldBytes = 0;
@@ -117,13 +117,13 @@ export async function writeLog(
   }
 }
 
-function firstSequence(held: readonly LogEntry[], tailLines: number | undefined): number {
+function firstSequence(held: readonly LogPart[], tailLines: number | undefined): number {
   if (tailLines === undefined) return 0;
   if (tailLines === 0) return (held.at(-1)?.sequence ?? -1) + 1;
   return held.at(-tailLines)?.sequence ?? 0;
 }
 
-function renderEntry({ timeMs, bytes }: LogEntry, timestamps: boolean): readonly Uint8Array[] {
+function renderEntry({ timeMs, bytes }: LogPart, timestamps: boolean): readonly Uint8Array[] {
   if (!timestamps) return [bytes];
   return [Buffer.from(`${new Date(timeMs).toISOString().replace('Z', '000000Z')} `), bytes];
 }

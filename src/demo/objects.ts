@@ -6,12 +6,12 @@ import {
   isObject,
   numberAt,
   objectAt,
-  sameJson,
+  equalJson,
   stringAt,
   stringMapAt,
   withValue,
   type Json,
-  type JsonObject,
+  type ApiObject,
 } from './json.ts';
 import { apiVersionOf, NAMESPACES, type Resource } from './resources.ts';
 import type { Store } from './store.ts';
@@ -31,15 +31,15 @@ export function prepareCreate(
   store: Store,
   resource: Resource,
   namespace: string,
-  body: JsonObject | undefined,
+  body: ApiObject | undefined,
   now: Date,
-): JsonObject {
+): ApiObject {
   const object = checkIdentity(resource, namespace, body);
   if (resource.namespaced) requireLiveNamespace(store, resource, namespace);
   const generate = stringAt(object, 'metadata', 'generateName');
   const name = stringAt(object, 'metadata', 'name') || (generate === '' ? '' : generate + randomSuffix());
   checkName(resource, name);
-  const metadata: JsonObject = {
+  const metadata: ApiObject = {
     ...withoutServerFields(objectAt(object, 'metadata')),
     name,
     ...(resource.namespaced ? { namespace } : {}),
@@ -57,10 +57,10 @@ export function prepareCreate(
  */
 export function prepareUpdate(
   resource: Resource,
-  current: JsonObject,
+  current: ApiObject,
   next: Json | undefined,
   part: 'main' | 'status' | 'ephemeralcontainers',
-): JsonObject {
+): ApiObject {
   const namespace = stringAt(current, 'metadata', 'namespace');
   const object = checkIdentity(resource, namespace, isObject(next) ? next : undefined);
   const name = stringAt(current, 'metadata', 'name');
@@ -73,7 +73,7 @@ export function prepareUpdate(
     return { ...current, ...(object['status'] === undefined ? {} : { status: object['status'] }) };
   }
   const owned = objectAt(current, 'metadata');
-  const metadata: JsonObject = {
+  const metadata: ApiObject = {
     ...objectAt(object, 'metadata'),
     uid: owned['uid'],
     creationTimestamp: owned['creationTimestamp'],
@@ -89,9 +89,9 @@ export function prepareUpdate(
       arrayAt(object, 'spec', 'ephemeralContainers'),
     );
   }
-  const merged: JsonObject = hasStatus(resource) ? { ...kept, status: current['status'] } : kept;
+  const merged: ApiObject = hasStatus(resource) ? { ...kept, status: current['status'] } : kept;
   if (resource.kind === 'Pod') checkPodUpdate(current, merged);
-  if (sameJson(merged['spec'], current['spec'])) return merged;
+  if (equalJson(merged['spec'], current['spec'])) return merged;
   return withValue(merged, ['metadata', 'generation'], (numberAt(owned, 'generation') ?? 0) + 1);
 }
 
@@ -99,7 +99,7 @@ function hasStatus(resource: Resource): boolean {
   return resource.subresources.some(({ name }) => name === 'status');
 }
 
-function checkIdentity(resource: Resource, namespace: string, body: JsonObject | undefined): JsonObject {
+function checkIdentity(resource: Resource, namespace: string, body: ApiObject | undefined): ApiObject {
   if (body === undefined) throw badRequest('the body of the request was empty');
   const kind = stringAt(body, 'kind') || resource.kind;
   const apiVersion = stringAt(body, 'apiVersion') || apiVersionOf(resource);
@@ -151,7 +151,7 @@ function randomSuffix(): string {
   return Array.from({ length: 5 }, () => SUFFIX_ALPHABET[randomInt(SUFFIX_ALPHABET.length)] ?? '').join('');
 }
 
-function withoutServerFields(metadata: JsonObject): JsonObject {
+function withoutServerFields(metadata: ApiObject): ApiObject {
   const {
     resourceVersion: _version,
     uid: _uid,
@@ -162,7 +162,7 @@ function withoutServerFields(metadata: JsonObject): JsonObject {
   return rest;
 }
 
-function withDefaults(resource: Resource, object: JsonObject): JsonObject {
+function withDefaults(resource: Resource, object: ApiObject): ApiObject {
   switch (resource.kind) {
     case 'Pod':
       return defaultPod(object);
@@ -189,8 +189,8 @@ function withDefaults(resource: Resource, object: JsonObject): JsonObject {
   }
 }
 
-function defaultSecret(object: JsonObject): JsonObject {
-  const plain: JsonObject = Object.fromEntries(
+function defaultSecret(object: ApiObject): ApiObject {
+  const plain: ApiObject = Object.fromEntries(
     [...stringMapAt(object, 'stringData')].map(([key, value]) => [
       key,
       Buffer.from(value).toString('base64'),
@@ -200,7 +200,7 @@ function defaultSecret(object: JsonObject): JsonObject {
   return { type: 'Opaque', ...rest, data: { ...objectAt(object, 'data'), ...plain } };
 }
 
-function defaultPod(pod: JsonObject): JsonObject {
+function defaultPod(pod: ApiObject): ApiObject {
   const containers = arrayAt(pod, 'spec', 'containers');
   const name = stringAt(pod, 'metadata', 'name');
   if (containers.length === 0)
@@ -244,8 +244,8 @@ function defaultPod(pod: JsonObject): JsonObject {
   };
 }
 
-function checkPodUpdate(current: JsonObject, next: JsonObject): void {
-  if (sameJson(withoutMutable(current), withoutMutable(next))) return;
+function checkPodUpdate(current: ApiObject, next: ApiObject): void {
+  if (equalJson(withoutMutable(current), withoutMutable(next))) return;
   throw invalid(
     'Pod',
     stringAt(current, 'metadata', 'name'),
@@ -257,7 +257,7 @@ function checkPodUpdate(current: JsonObject, next: JsonObject): void {
   );
 }
 
-function withoutMutable(pod: JsonObject): JsonObject {
+function withoutMutable(pod: ApiObject): ApiObject {
   const spec = objectAt(pod, 'spec');
   const containers = arrayAt(spec, 'containers').map((container) => ({
     ...(isObject(container) ? container : {}),

@@ -1,4 +1,4 @@
-import type { JsonObject } from './json.ts';
+import type { ApiObject } from './json.ts';
 
 /** `[type, description]`; the type is a JSON type, `[]x` for a list, or the name of another schema. */
 type Field = readonly [type: string, description: string];
@@ -101,7 +101,7 @@ const BODIES: Readonly<Record<string, Readonly<Record<string, Field>>>> = {
 };
 
 /** Component schemas that any document needs, by their full names. */
-export function sharedSchemas(): JsonObject {
+export function sharedSchemas(): ApiObject {
   return Object.fromEntries(
     Object.entries(SCHEMAS).map(([name, { description, fields }]) => [
       schemaName(name),
@@ -111,7 +111,7 @@ export function sharedSchemas(): JsonObject {
 }
 
 /** The schema of a kind. */
-export function kindSchema(kind: string): JsonObject {
+export function kindSchema(kind: string): ApiObject {
   const body = BODIES[kind] ?? {
     spec: ['object', `What the ${kind} should be.`] as const,
     status: ['object', `What the ${kind} is now.`] as const,
@@ -133,7 +133,7 @@ export function schemaName(name: string): string {
   return `${PREFIX}${name}`;
 }
 
-function describeFields(fields: Readonly<Record<string, Field>>): JsonObject {
+function describeFields(fields: Readonly<Record<string, Field>>): ApiObject {
   return Object.fromEntries(
     Object.entries(fields).map(([name, [type, description]]) => [
       name,
@@ -142,7 +142,7 @@ function describeFields(fields: Readonly<Record<string, Field>>): JsonObject {
   );
 }
 
-function describeType(type: string): JsonObject {
+function describeType(type: string): ApiObject {
   if (type.startsWith('[]')) return { type: 'array', items: describeType(type.slice(2)) };
   if (Object.hasOwn(SCHEMAS, type)) return { allOf: [{ $ref: `#/components/schemas/${schemaName(type)}` }] };
   return type === 'object' ? { type, additionalProperties: true } : { type };

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { JsonObject } from './json.ts';
+import type { ApiObject } from './json.ts';
 import { kindSchema, schemaName, sharedSchemas } from './openapi-schemas.ts';
 import { isStored, RESOURCES, type Resource } from './resources.ts';
 
@@ -7,7 +7,7 @@ import { isStored, RESOURCES, type Resource } from './resources.ts';
  * The index of OpenAPI v3 documents, one per group and version. kubectl looks for PATCH operations in them that know the
  * `fieldValidation` parameter, and then leaves validation to the server; without them it would need complete schemas.
  */
-export function openApiV3Index(): JsonObject {
+export function openApiV3Index(): ApiObject {
   const documents = [...new Set(RESOURCES.map(documentPath))];
   return {
     paths: Object.fromEntries(
@@ -23,7 +23,7 @@ export function openApiV3Index(): JsonObject {
 }
 
 /** The document of `api/v1` or `apis/{group}/{version}`; undefined when that is not served. */
-export function openApiV3(path: string): JsonObject | undefined {
+export function openApiV3(path: string): ApiObject | undefined {
   const resources = RESOURCES.filter((resource) => documentPath(resource) === path);
   if (resources.length === 0) return undefined;
   return {
@@ -45,7 +45,7 @@ export function openApiV3(path: string): JsonObject | undefined {
 }
 
 /** The OpenAPI v2 document, without definitions: kubectl asks for it only where v3 did not answer its question. */
-export function openApiV2(): JsonObject {
+export function openApiV2(): ApiObject {
   return { swagger: '2.0', info: { title: 'tailcast demo cluster', version: 'v1' }, paths: {} };
 }
 
@@ -67,20 +67,20 @@ function documentPath({ group, version }: Resource): string {
   return group === '' ? `api/${version}` : `apis/${group}/${version}`;
 }
 
-function gvk({ group, version, kind }: Resource): JsonObject {
+function gvk({ group, version, kind }: Resource): ApiObject {
   return { group, version, kind };
 }
 
-type PathItem = readonly [string, JsonObject];
+type PathItem = readonly [string, ApiObject];
 
 function describePaths(resource: Resource, document: string): readonly PathItem[] {
   const scope = resource.namespaced ? '/namespaces/{namespace}' : '';
   const collection = `/${document}${scope}/${resource.plural}`;
   const schema = { $ref: `#/components/schemas/${schemaName(resource.kind)}` };
-  const body = (types: readonly string[]): JsonObject => ({
+  const body = (types: readonly string[]): ApiObject => ({
     content: Object.fromEntries(types.map((type) => [type, { schema }])),
   });
-  const operation = (action: string, extra: JsonObject = {}): JsonObject => ({
+  const operation = (action: string, extra: ApiObject = {}): ApiObject => ({
     operationId: `${action}${resource.kind}`,
     'x-kubernetes-action': action,
     'x-kubernetes-group-version-kind': gvk(resource),
@@ -109,6 +109,6 @@ function describePaths(resource: Resource, document: string): readonly PathItem[
   ];
 }
 
-function queryParameter(name: string): JsonObject {
+function queryParameter(name: string): ApiObject {
   return { name, in: 'query', schema: { type: 'string', uniqueItems: true } };
 }

@@ -1,8 +1,8 @@
 import { badRequest, invalid } from './api-status.ts';
-import { at, isArray, isObject, sameJson, stringAt, type Json, type JsonObject } from './json.ts';
+import { at, isArray, isObject, equalJson, stringAt, type Json, type ApiObject } from './json.ts';
 
 /** How a PATCH of each content type changes an object. */
-export const PATCHES: ReadonlyMap<string, (target: JsonObject, patch: Json) => Json> = new Map([
+export const PATCHES: ReadonlyMap<string, (target: ApiObject, patch: Json) => Json> = new Map([
   ['application/json-patch+json', jsonPatch],
   ['application/merge-patch+json', mergePatch],
   ['application/strategic-merge-patch+json', strategicMergePatch],
@@ -90,7 +90,7 @@ function mergeList(field: string, target: Json | undefined, patch: readonly Json
   }
   const result = [...current];
   for (const member of patch) {
-    const index = result.findIndex((candidate) => sameJson(at(candidate, key), at(member, key)));
+    const index = result.findIndex((candidate) => equalJson(at(candidate, key), at(member, key)));
     if (stringAt(member, '$patch') === 'delete') {
       if (index !== -1) result.splice(index, 1);
     } else if (index === -1) {
@@ -120,7 +120,7 @@ function withoutDirectives(value: Json): Json {
  * RFC 6902 on a copy of `target`. Throws a 400 status for an operation that is not one and 422 for one that cannot be
  * applied (a failed `test`, a path that does not exist).
  */
-export function jsonPatch(target: JsonObject, operations: Json): Json {
+export function jsonPatch(target: ApiObject, operations: Json): Json {
   if (!isArray(operations)) throw badRequest('error decoding patch: a JSON patch is an array of operations');
   if (operations.length > 10_000) throw badRequest('the allowed maximum operations in a JSON patch is 10000');
   return operations.reduce<Json>(applyOperation, target);
@@ -140,7 +140,7 @@ function applyOperation(document: Json, operation: Json): Json {
       require(document, path);
       return edit(document, path, () => undefined, 'set');
     case 'test':
-      if (!sameJson(require(document, path), value))
+      if (!equalJson(require(document, path), value))
         throw failed(`testing value ${stringAt(operation, 'path')} failed`);
       return document;
     case 'copy':

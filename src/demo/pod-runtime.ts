@@ -5,7 +5,7 @@ import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { startIdleProgram, startWebProgram, type BuiltInProgram } from './built-in-program.ts';
 import { Container, timestamp, type RestartPolicy } from './container.ts';
 import { chooseProgram, ephemeralContainers, podContainers, type ContainerSpec } from './container-spec.ts';
-import { identify, stringAt, type JsonObject } from './json.ts';
+import { identify, stringAt, type ApiObject } from './json.ts';
 import { describePodStatus } from './pod-status.ts';
 import { findProgram, startOnPipes, type RunningProcess } from './process.ts';
 import { MARKER_VARIABLE, sweepProcesses } from './sweep.ts';
@@ -18,10 +18,10 @@ import { DEFAULT_SIZE, type Terminals } from './terminal.ts';
  */
 export interface PodRuntime {
   /** Starts a pod's containers. Returns undefined when no more pods can run. */
-  start(pod: JsonObject): RunningPod | undefined;
+  start(pod: ApiObject): RunningPod | undefined;
   find(namespace: string, name: string): RunningPod | undefined;
   /** Starts ephemeral containers that the pod has gained. */
-  refresh(pod: JsonObject): void;
+  refresh(pod: ApiObject): void;
   /** Ends a pod's containers and everything they left running, and forgets it. */
   stop(namespace: string, name: string, graceMs: number): Promise<void>;
   close(): Promise<void>;
@@ -33,14 +33,14 @@ export interface RunningPod {
   readonly containers: readonly Container[];
   readonly ephemeral: readonly Container[];
   /** Status of the pod as it is now. */
-  status(): JsonObject;
+  status(): ApiObject;
   /** Runs a command beside a container's program. Throws `ProgramNotFound`. */
-  exec(container: Container, argv: readonly string[], options: ExecOptions): RunningProcess;
+  exec(container: Container, argv: readonly string[], options: CommandOptions): RunningProcess;
   /** The local port behind a port that one of the containers declares. Throws when none does. */
   localPort(containerPort: number): Promise<number>;
 }
 
-export interface ExecOptions {
+export interface CommandOptions {
   readonly tty: boolean;
   readonly stdin: boolean;
   /** The terminal's first size. */
@@ -106,7 +106,7 @@ class LocalPod implements RunningPod {
   readonly #dependencies: PodDependencies;
   readonly #commands = new Set<RunningProcess>();
 
-  constructor(pod: JsonObject, dependencies: PodDependencies) {
+  constructor(pod: ApiObject, dependencies: PodDependencies) {
     const { namespace, name, uid } = identify(pod);
     this.name = name;
     this.uid = uid;
@@ -121,7 +121,7 @@ class LocalPod implements RunningPod {
     return `${this.#dependencies.marker}/${this.uid}`;
   }
 
-  status(): JsonObject {
+  status(): ApiObject {
     const { containers, ephemeral } = this;
     return describePodStatus({
       containers,
@@ -131,7 +131,7 @@ class LocalPod implements RunningPod {
     });
   }
 
-  exec(container: Container, argv: readonly string[], options: ExecOptions): RunningProcess {
+  exec(container: Container, argv: readonly string[], options: CommandOptions): RunningProcess {
     const command = this.#launch(container.spec, argv, options);
     this.#commands.add(command);
     void command.exited.then(() => this.#commands.delete(command));
@@ -146,7 +146,7 @@ class LocalPod implements RunningPod {
     return (await owner.port()) ?? containerPort;
   }
 
-  refresh(pod: JsonObject): void {
+  refresh(pod: ApiObject): void {
     for (const spec of ephemeralContainers(pod)) {
       if (this.ephemeral.some((container) => container.spec.name === spec.name)) continue;
       this.ephemeral.push(this.#run(spec, 'Never'));
@@ -184,7 +184,7 @@ class LocalPod implements RunningPod {
     }
   }
 
-  #launch(spec: ContainerSpec, argv: readonly string[], options: ExecOptions): RunningProcess {
+  #launch(spec: ContainerSpec, argv: readonly string[], options: CommandOptions): RunningProcess {
     const { searchPath, terminals } = this.#dependencies;
     const { tty, stdin, size = DEFAULT_SIZE } = options;
     const directory = this.#directory;
@@ -207,7 +207,7 @@ class LocalPod implements RunningPod {
   }
 }
 
-function restartPolicyOf(pod: JsonObject): RestartPolicy {
+function restartPolicyOf(pod: ApiObject): RestartPolicy {
   const policy = stringAt(pod, 'spec', 'restartPolicy');
   return policy === 'Never' || policy === 'OnFailure' ? policy : 'Always';
 }

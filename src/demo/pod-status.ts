@@ -1,5 +1,5 @@
 import { containerStatus, type Container } from './container.ts';
-import type { JsonObject } from './json.ts';
+import type { ApiObject } from './json.ts';
 
 /** The address every pod reports for its node. */
 export const HOST_ADDRESS = '127.0.0.1';
@@ -10,10 +10,10 @@ export function describePodStatus(pod: {
   readonly ephemeral: readonly Container[];
   readonly ip: string;
   readonly startTime: string;
-}): JsonObject {
+}): ApiObject {
   const phase = phaseOf(pod.containers);
   const ready = pod.containers.length > 0 && pod.containers.every(({ state }) => state.kind === 'running');
-  const condition = (type: string, holds: boolean): JsonObject => ({
+  const condition = (type: string, holds: boolean): ApiObject => ({
     type,
     status: holds ? 'True' : 'False',
     lastProbeTime: null,

@@ -1,4 +1,4 @@
-import { arrayAt, at, flagAt, numberAt, stringAt, type Json, type JsonObject } from './json.ts';
+import { arrayAt, at, flagAt, numberAt, stringAt, type Json, type ApiObject } from './json.ts';
 
 /** What the columns READY, STATUS and RESTARTS of a pod say. */
 export interface PodSummary {
@@ -9,7 +9,7 @@ export interface PodSummary {
 }
 
 /** Summarises a pod the way kubectl users know it. Source: kubernetes `pkg/printers/internalversion/printers.go` (printPod). */
-export function summarizePod(pod: JsonObject): PodSummary {
+export function summarizePod(pod: ApiObject): PodSummary {
   const statuses = arrayAt(pod, 'status', 'containerStatuses');
   const total = arrayAt(pod, 'spec', 'containers').length;
   const ready = statuses.filter((status) => flagAt(status, 'ready')).length;
@@ -24,7 +24,7 @@ export function summarizePod(pod: JsonObject): PodSummary {
   };
 }
 
-function statusText(pod: JsonObject, statuses: readonly Json[]): string {
+function statusText(pod: ApiObject, statuses: readonly Json[]): string {
   if (stringAt(pod, 'metadata', 'deletionTimestamp') !== '') return 'Terminating';
   const phase = stringAt(pod, 'status', 'reason') || stringAt(pod, 'status', 'phase') || 'Unknown';
   const reasons = statuses.map((status) => containerReason(at(status, 'state')));

@@ -1,6 +1,6 @@
 import { timestamp } from './container.ts';
-import type { EventRecorder } from './event-recorder.ts';
-import { identify, numberAt, objectAt, sameJson, stringAt, withValue, type JsonObject } from './json.ts';
+import type { ClusterEvents } from './event-recorder.ts';
+import { identify, numberAt, objectAt, equalJson, stringAt, withValue, type ApiObject } from './json.ts';
 import type { PodRuntime } from './pod-runtime.ts';
 import { isStored, NAMESPACES, PODS, RESOURCES } from './resources.ts';
 import type { Store } from './store.ts';
@@ -11,11 +11,11 @@ const DEFAULT_GRACE_SECONDS = 30;
 export class PodController {
   readonly #store: Store;
   readonly #runtime: () => PodRuntime;
-  readonly #events: EventRecorder;
+  readonly #events: ClusterEvents;
   readonly #now: () => Date;
 
   /** @param runtime a function, because the runtime reports to this controller */
-  constructor(store: Store, runtime: () => PodRuntime, events: EventRecorder, now: () => Date) {
+  constructor(store: Store, runtime: () => PodRuntime, events: ClusterEvents, now: () => Date) {
     this.#store = store;
     this.#runtime = runtime;
     this.#events = events;
@@ -23,7 +23,7 @@ export class PodController {
   }
 
   /** Starts a pod that was just stored. */
-  started(pod: JsonObject): void {
+  started(pod: ApiObject): void {
     const { namespace, name } = identify(pod);
     if (this.#runtime().start(pod) === undefined) {
       this.#events.record(pod, 'FailedScheduling', '0/1 nodes are available: 1 Too many pods.', 'Warning');
@@ -37,7 +37,7 @@ export class PodController {
   }
 
   /** Starts the ephemeral containers that a changed pod has gained. */
-  updated(pod: JsonObject): void {
+  updated(pod: ApiObject): void {
     const { namespace, name } = identify(pod);
     this.#runtime().refresh(pod);
     this.publish(namespace, name);
@@ -50,7 +50,7 @@ export class PodController {
     if (running === undefined || stored === undefined || identify(stored).uid !== running.uid) return;
     this.#store.update(PODS, namespace, name, (current) => {
       const status = running.status();
-      return sameJson(current['status'], status) ? current : { ...current, status };
+      return equalJson(current['status'], status) ? current : { ...current, status };
     });
   }
 
@@ -58,7 +58,7 @@ export class PodController {
    * Deletes a pod: at once without grace or when it has ended, otherwise when its programs have. Returns its last stored
    * state. Throws 404.
    */
-  deletePod(namespace: string, name: string, graceSeconds?: number): JsonObject {
+  deletePod(namespace: string, name: string, graceSeconds?: number): ApiObject {
     const pod = this.#store.require(PODS, namespace, name);
     const ended = ['Succeeded', 'Failed'].includes(stringAt(pod, 'status', 'phase'));
     const asked =
@@ -86,7 +86,7 @@ export class PodController {
   }
 
   /** Deletes a namespace when everything in it is gone. Returns its state. Throws 404. */
-  deleteNamespace(name: string): JsonObject {
+  deleteNamespace(name: string): ApiObject {
     const marked = this.#store.update(NAMESPACES, '', name, (current) => ({
       ...withValue(current, ['metadata', 'deletionTimestamp'], timestamp(this.#now())),
       status: { ...objectAt(current, 'status'), phase: 'Terminating' },
@@ -112,7 +112,7 @@ export class PodController {
       this.#store.remove(NAMESPACES, '', namespace);
   }
 
-  #forget(pod: JsonObject): void {
+  #forget(pod: ApiObject): void {
     const { namespace, name, uid } = identify(pod);
     const stored = this.#store.get(PODS, namespace, name);
     if (stored !== undefined && identify(stored).uid === uid) this.#store.remove(PODS, namespace, name);

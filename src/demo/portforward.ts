@@ -1,18 +1,18 @@
 import { connect, type Socket } from 'node:net';
 import { pipeline } from 'node:stream/promises';
 import type { Duplex } from 'node:stream';
-import { serveSpdy, type SpdyStream } from './spdy-server.ts';
+import { serveSpdy, type ServedStream } from './spdy-server.ts';
 
 /** Stream protocol of port-forward over SPDY; the WebSocket tunnel carries the same inside. */
 export const PORT_FORWARD_PROTOCOL = 'portforward.k8s.io';
-export const PORT_FORWARD_TUNNEL = `SPDY/3.1+${PORT_FORWARD_PROTOCOL}`;
+export const TUNNEL_PROTOCOL = `SPDY/3.1+${PORT_FORWARD_PROTOCOL}`;
 
 /** Forwarded connections at a time; each takes two streams. */
 const MAX_FORWARDED = 200;
 
 interface Pair {
-  error: SpdyStream | undefined;
-  data: SpdyStream | undefined;
+  error: ServedStream | undefined;
+  data: ServedStream | undefined;
 }
 
 /**
@@ -50,8 +50,8 @@ export async function servePortForward(
 }
 
 async function forward(
-  error: SpdyStream,
-  data: SpdyStream,
+  error: ServedStream,
+  data: ServedStream,
   resolvePort: (containerPort: number) => Promise<number>,
   sockets: Set<Socket>,
 ): Promise<void> {

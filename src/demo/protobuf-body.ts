@@ -1,5 +1,5 @@
 import { badRequest } from './api-status.ts';
-import { isArray, isObject, type Json, type JsonObject } from './json.ts';
+import { isArray, isObject, type Json, type ApiObject } from './json.ts';
 import { MESSAGES, type FieldType } from './protobuf-messages.ts';
 
 /** The content type in which kubectl 1.32 and later send what their typed clients create. */
@@ -13,10 +13,10 @@ const WIRE = { varint: 0, fixed64: 1, lengthDelimited: 2, fixed32: 5 } as const;
  * message. Fields that the double does not know are left out, as are empty ones (`omitempty`). Throws 400 when the bytes
  * do not parse or the kind is not known. Source: apimachinery `pkg/runtime/serializer/protobuf/protobuf.go`.
  */
-export function decodeProtobufObject(bytes: Uint8Array): JsonObject {
+export function decodeProtobufObject(bytes: Uint8Array): ApiObject {
   if (!Buffer.from(bytes.subarray(0, MAGIC.byteLength)).equals(MAGIC))
     throw malformed('it has no magic number');
-  let typeMeta: JsonObject = {};
+  let typeMeta: ApiObject = {};
   let raw: Uint8Array = new Uint8Array(0);
   for (const { number, value } of readFields(bytes.subarray(MAGIC.byteLength))) {
     if (!(value instanceof Uint8Array)) continue;
@@ -34,7 +34,7 @@ function malformed(reason: string): Error {
   return badRequest(`the object provided is unrecognized: ${reason}`);
 }
 
-function decodeMessage(bytes: Uint8Array, name: string): JsonObject {
+function decodeMessage(bytes: Uint8Array, name: string): ApiObject {
   const fields = MESSAGES[name] ?? {};
   const result = new Map<string, Json>();
   for (const { number, value } of readFields(bytes)) {

@@ -1,4 +1,4 @@
-import { parseResourcePath, queryFlag, queryNumber, type ResourcePath } from './api-path.ts';
+import { parseResourcePath, flagOf, queryNumber, type ResourcePath } from './api-path.ts';
 import {
   badRequest,
   detailsOf,
@@ -8,8 +8,8 @@ import {
   unsupportedMediaType,
 } from './api-status.ts';
 import { authorize } from './authentication.ts';
-import type { Exchange } from './exchange.ts';
-import { identify, isObject, numberAt, stringAt, withValue, type Json, type JsonObject } from './json.ts';
+import type { ApiExchange } from './exchange.ts';
+import { identify, isObject, numberAt, stringAt, withValue, type Json, type ApiObject } from './json.ts';
 import { selectorOf, sendList, sendObject, sendWatch } from './list-response.ts';
 import { prepareCreate, prepareUpdate } from './objects.ts';
 import { PATCHES } from './patch.ts';
@@ -24,13 +24,13 @@ export interface RestDependencies {
   readonly now: () => Date;
   readonly pods: PodController;
   /** Serves `pods/{name}/log`. */
-  readonly sendLog: (exchange: Exchange, path: ResourcePath) => Promise<void>;
+  readonly sendLog: (exchange: ApiExchange, path: ResourcePath) => Promise<void>;
   /** Called after any object was stored or deleted. */
-  readonly changed: (resource: Resource, object: JsonObject) => void;
+  readonly changed: (resource: Resource, object: ApiObject) => void;
 }
 
 /** Serves everything below /api/v1 and /apis/{group}/{version} that names a resource. Throws `ApiStatusError`. */
-export async function serveResource(exchange: Exchange, dependencies: RestDependencies): Promise<void> {
+export async function serveResource(exchange: ApiExchange, dependencies: RestDependencies): Promise<void> {
   const path = parseResourcePath(exchange.path);
   const { resource, namespace, name } = path;
   authorize(exchange.user, exchange.method.toLowerCase(), resource.plural, resource.group, namespace);
@@ -52,15 +52,19 @@ export async function serveResource(exchange: Exchange, dependencies: RestDepend
   }
 }
 
-async function serveReview(exchange: Exchange, resource: Resource): Promise<void> {
+async function serveReview(exchange: ApiExchange, resource: Resource): Promise<void> {
   if (exchange.method !== 'POST') throw methodNotAllowed();
   const body = await exchange.readObject();
   exchange.send(201, answerReview(resource, body ?? {}, exchange.user));
 }
 
-async function read(exchange: Exchange, dependencies: RestDependencies, path: ResourcePath): Promise<void> {
+async function read(
+  exchange: ApiExchange,
+  dependencies: RestDependencies,
+  path: ResourcePath,
+): Promise<void> {
   const { resource, namespace, name, subresource } = path;
-  if (queryFlag(exchange.query, 'watch')) {
+  if (flagOf(exchange.query, 'watch')) {
     await sendWatch(exchange, dependencies, path);
   } else if (name === '') {
     sendList(exchange, dependencies, path);
@@ -75,7 +79,11 @@ async function read(exchange: Exchange, dependencies: RestDependencies, path: Re
   }
 }
 
-async function create(exchange: Exchange, dependencies: RestDependencies, path: ResourcePath): Promise<void> {
+async function create(
+  exchange: ApiExchange,
+  dependencies: RestDependencies,
+  path: ResourcePath,
+): Promise<void> {
   const { store, now, pods, changed } = dependencies;
   const { resource, namespace } = path;
   const object = prepareCreate(store, resource, namespace, await exchange.readObject(), now());
@@ -89,7 +97,11 @@ async function create(exchange: Exchange, dependencies: RestDependencies, path: 
   sendObject(exchange, dependencies, resource, stored, 201);
 }
 
-async function change(exchange: Exchange, dependencies: RestDependencies, path: ResourcePath): Promise<void> {
+async function change(
+  exchange: ApiExchange,
+  dependencies: RestDependencies,
+  path: ResourcePath,
+): Promise<void> {
   const { store, now } = dependencies;
   const { resource, namespace, name } = path;
   const body = await exchange.readBody();
@@ -106,7 +118,7 @@ async function change(exchange: Exchange, dependencies: RestDependencies, path: 
     finishChange(exchange, dependencies, path, created, 201);
     return;
   }
-  const revise = (before: JsonObject): JsonObject => reviseObject(exchange, path, before, body);
+  const revise = (before: ApiObject): ApiObject => reviseObject(exchange, path, before, body);
   if (isDryRun(exchange)) {
     sendObject(exchange, dependencies, resource, revise(current));
     return;
@@ -115,10 +127,10 @@ async function change(exchange: Exchange, dependencies: RestDependencies, path: 
 }
 
 function finishChange(
-  exchange: Exchange,
+  exchange: ApiExchange,
   dependencies: RestDependencies,
   { resource, subresource }: ResourcePath,
-  stored: JsonObject,
+  stored: ApiObject,
   httpStatus: number,
 ): void {
   const dry = isDryRun(exchange);
@@ -133,11 +145,11 @@ function finishChange(
 
 /** What a PUT or PATCH makes of an object. */
 function reviseObject(
-  exchange: Exchange,
+  exchange: ApiExchange,
   { resource, subresource }: ResourcePath,
-  current: JsonObject,
+  current: ApiObject,
   body: Json,
-): JsonObject {
+): ApiObject {
   const base = subresource === 'scale' ? readScale(current) : current;
   const next = exchange.method === 'PUT' ? body : applyPatch(exchange.contentType, base, body);
   if (subresource === 'scale') return writeScale(current, next);
@@ -145,13 +157,17 @@ function reviseObject(
   return prepareUpdate(resource, current, next, part);
 }
 
-function applyPatch(contentType: string, current: JsonObject, patch: Json): Json {
+function applyPatch(contentType: string, current: ApiObject, patch: Json): Json {
   const apply = PATCHES.get(contentType);
   if (apply === undefined) throw unsupportedMediaType([...PATCHES.keys()]);
   return apply(current, patch);
 }
 
-async function remove(exchange: Exchange, dependencies: RestDependencies, path: ResourcePath): Promise<void> {
+async function remove(
+  exchange: ApiExchange,
+  dependencies: RestDependencies,
+  path: ResourcePath,
+): Promise<void> {
   const { resource, namespace, name, subresource } = path;
   if (subresource !== '') throw methodNotAllowed();
   const options = (await exchange.readObject()) ?? {};
@@ -172,9 +188,9 @@ async function remove(exchange: Exchange, dependencies: RestDependencies, path: 
 function removeOne(
   { store, pods, changed }: RestDependencies,
   resource: Resource,
-  object: JsonObject,
+  object: ApiObject,
   grace: number | undefined,
-): JsonObject {
+): ApiObject {
   const { namespace, name } = identify(object);
   if (resource.kind === 'Pod') {
     const pod = pods.deletePod(namespace, name, grace);
@@ -187,6 +203,6 @@ function removeOne(
   return successStatus({ ...detailsOf(resource, name), uid: identify(removed).uid });
 }
 
-function isDryRun({ query }: Exchange): boolean {
+function isDryRun({ query }: ApiExchange): boolean {
   return query.get('dryRun') === 'All';
 }

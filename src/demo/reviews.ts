@@ -1,12 +1,12 @@
 import type { UserInfo } from './authentication.ts';
-import { objectAt, type JsonObject } from './json.ts';
+import { objectAt, type ApiObject } from './json.ts';
 import { apiVersionOf, type Resource } from './resources.ts';
 
 /**
  * The answer to a review: who the caller is, or what a caller may do, which in this cluster is everything.
  * Source: k8s.io/api authentication/v1 and authorization/v1.
  */
-export function answerReview(resource: Resource, body: JsonObject, user: UserInfo): JsonObject {
+export function answerReview(resource: Resource, body: ApiObject, user: UserInfo): ApiObject {
   const answer = {
     kind: resource.kind,
     apiVersion: apiVersionOf(resource),
@@ -30,7 +30,7 @@ export function answerReview(resource: Resource, body: JsonObject, user: UserInf
   }
 }
 
-function describeUser({ username, uid, groups, extra }: UserInfo): JsonObject {
+function describeUser({ username, uid, groups, extra }: UserInfo): ApiObject {
   return {
     username,
     ...(uid === '' ? {} : { uid }),

@@ -1,9 +1,9 @@
 import type { Logger } from '../observe/logger.ts';
-import { asApiStatus, encodeJson, noSuchPath } from './api-status.ts';
+import { asApiStatus, encodeBody, noSuchPath } from './api-status.ts';
 import { authenticate } from './authentication.ts';
 import { discoverGroup, discoverRoot, discoverVersion } from './discovery.ts';
-import { createExchange, type Exchange, type HttpRequest, type HttpResponse } from './exchange.ts';
-import type { JsonObject } from './json.ts';
+import { createExchange, type ApiExchange, type HttpRequest, type HttpResponse } from './exchange.ts';
+import type { ApiObject } from './json.ts';
 import { openApiV2, openApiV2Protobuf, openApiV3, openApiV3Index } from './openapi.ts';
 import { serveResource, type RestDependencies } from './rest.ts';
 
@@ -23,7 +23,7 @@ export async function answer(
   response: HttpResponse,
   dependencies: AnswerDependencies,
 ): Promise<void> {
-  let exchange: Exchange | undefined;
+  let exchange: ApiExchange | undefined;
   try {
     const user = authenticate(request.rawHeaders, dependencies.adminToken);
     exchange = createExchange(request, response, user, dependencies.closing);
@@ -35,7 +35,7 @@ export async function answer(
   } catch (error) {
     const status = asApiStatus(error);
     if (exchange !== undefined) exchange.send(status.httpStatus, status.status);
-    else refuse(response, status.httpStatus, encodeJson(status.status));
+    else refuse(response, status.httpStatus, encodeBody(status.status));
   }
 }
 
@@ -48,7 +48,7 @@ function refuse(response: HttpResponse, httpStatus: number, body: string): void 
   target.end(body);
 }
 
-async function route(exchange: Exchange, rest: RestDependencies): Promise<void> {
+async function route(exchange: ApiExchange, rest: RestDependencies): Promise<void> {
   const { text, segments } = exchange.path;
   if (['/livez', '/readyz', '/healthz'].includes(text)) {
     exchange.sendText(200, 'ok', 'text/plain');
@@ -62,7 +62,7 @@ async function route(exchange: Exchange, rest: RestDependencies): Promise<void> 
 }
 
 /** Answers discovery; false when the path is none. */
-function discover(exchange: Exchange): boolean {
+function discover(exchange: ApiExchange): boolean {
   const given = exchange.path.segments;
   const segments = given.at(-1) === '' ? given.slice(0, -1) : given;
   const [root, first = '', second = ''] = segments;
@@ -86,7 +86,7 @@ function discover(exchange: Exchange): boolean {
   return true;
 }
 
-function sendOpenApi(exchange: Exchange): void {
+function sendOpenApi(exchange: ApiExchange): void {
   const [, version, ...rest] = exchange.path.segments;
   if (version === 'v2' && exchange.accept.includes('proto-openapi')) {
     const type = 'application/com.github.proto-openapi.spec.v2.v1.0+protobuf';
@@ -99,7 +99,7 @@ function sendOpenApi(exchange: Exchange): void {
   exchange.send(200, found);
 }
 
-function describeVersion(): JsonObject {
+function describeVersion(): ApiObject {
   const [major = '', minor = ''] = CLUSTER_VERSION.slice(1).split('.');
   return {
     major,

@@ -1,8 +1,8 @@
 import { invalid } from './api-status.ts';
-import { numberAt, objectAt, stringAt, stringMapAt, withValue, type Json, type JsonObject } from './json.ts';
+import { numberAt, objectAt, stringAt, stringMapAt, withValue, type Json, type ApiObject } from './json.ts';
 
 /** `autoscaling/v1` Scale of a workload. */
-export function readScale(object: JsonObject): JsonObject {
+export function readScale(object: ApiObject): ApiObject {
   const { name, namespace, uid, resourceVersion, creationTimestamp } = objectAt(object, 'metadata');
   const labels = [...stringMapAt(object, 'spec', 'selector', 'matchLabels')];
   return {
@@ -18,7 +18,7 @@ export function readScale(object: JsonObject): JsonObject {
 }
 
 /** The workload with the replicas of a Scale. Throws 422 for a number that is none. */
-export function writeScale(object: JsonObject, scale: Json): JsonObject {
+export function writeScale(object: ApiObject, scale: Json): ApiObject {
   const replicas = numberAt(scale, 'spec', 'replicas') ?? 0;
   if (!Number.isInteger(replicas) || replicas < 0) {
     const name = stringAt(object, 'metadata', 'name');

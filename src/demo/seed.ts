@@ -1,5 +1,5 @@
 import { timestamp } from './container.ts';
-import type { JsonObject } from './json.ts';
+import type { ApiObject } from './json.ts';
 import { NODE_NAME } from './objects.ts';
 import { HOST_ADDRESS } from './pod-status.ts';
 import { requireResource, type Resource } from './resources.ts';
@@ -8,7 +8,7 @@ import { requireResource, type Resource } from './resources.ts';
 export interface Seed {
   readonly resource: Resource;
   readonly namespace: string;
-  readonly object: JsonObject;
+  readonly object: ApiObject;
 }
 
 const HEARTBEAT =
@@ -36,11 +36,11 @@ export function seeds(version: string, now: Date): readonly Seed[] {
   ];
 }
 
-function seed(group: string, plural: string, namespace: string, object: JsonObject): Seed {
+function seed(group: string, plural: string, namespace: string, object: ApiObject): Seed {
   return { resource: requireResource(group, plural), namespace, object };
 }
 
-function deployment(namespace: string, name: string, container: JsonObject): Seed {
+function deployment(namespace: string, name: string, container: ApiObject): Seed {
   return seed('apps', 'deployments', namespace, {
     metadata: { name, labels: { app: name } },
     spec: {
@@ -52,7 +52,7 @@ function deployment(namespace: string, name: string, container: JsonObject): See
   });
 }
 
-function service(name: string, selector: JsonObject, port: number): JsonObject {
+function service(name: string, selector: ApiObject, port: number): ApiObject {
   const ports = [{ name: port === 443 ? 'https' : 'http', port, targetPort: port, protocol: 'TCP' }];
   return {
     metadata: { name },
@@ -60,7 +60,7 @@ function service(name: string, selector: JsonObject, port: number): JsonObject {
   };
 }
 
-function node(version: string, now: Date): JsonObject {
+function node(version: string, now: Date): ApiObject {
   const time = timestamp(now);
   const resources = { cpu: '2', memory: '4Gi', pods: '50' };
   return {

@@ -1,9 +1,9 @@
 import { badRequest } from './api-status.ts';
-import { at, stringMapAt, type JsonObject } from './json.ts';
+import { at, stringMapAt, type ApiObject } from './json.ts';
 import type { Resource } from './resources.ts';
 
 /** Decides whether an object is selected. */
-export type Selector = (object: JsonObject) => boolean;
+export type Selector = (object: ApiObject) => boolean;
 
 const LABEL_KEY = /^[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?$/;
 
@@ -109,12 +109,12 @@ export function parseFieldSelector(text: string, resource: Resource): Selector {
         );
       }
       const path = field.split('.');
-      return (object: JsonObject): boolean => (fieldText(object, path) === value) !== (operator === '!=');
+      return (object: ApiObject): boolean => (fieldText(object, path) === value) !== (operator === '!=');
     });
   return (object) => terms.every((term) => term(object));
 }
 
-function fieldText(object: JsonObject, path: readonly string[]): string {
+function fieldText(object: ApiObject, path: readonly string[]): string {
   const value = at(object, ...path);
   if (value === undefined || value === null) return '';
   return typeof value === 'object' ? JSON.stringify(value) : String(value);

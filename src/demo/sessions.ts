@@ -1,10 +1,10 @@
 import type { Logger } from '../observe/logger.ts';
-import { parsePath, parseResourcePath, queryFlag, type ResourcePath } from './api-path.ts';
+import { parsePath, parseResourcePath, flagOf, type ResourcePath } from './api-path.ts';
 import { asApiStatus, badRequest, methodNotAllowed, notFound, tooManyRequests } from './api-status.ts';
 import { authenticate, authorize } from './authentication.ts';
 import { chooseContainer, requireRunningPod } from './container-log.ts';
 import type { PodRuntime, RunningPod } from './pod-runtime.ts';
-import { PORT_FORWARD_PROTOCOL, PORT_FORWARD_TUNNEL, servePortForward } from './portforward.ts';
+import { PORT_FORWARD_PROTOCOL, TUNNEL_PROTOCOL, servePortForward } from './portforward.ts';
 import type { RemoteStreams, StreamOptions } from './remote-streams.ts';
 import { serveResource, type RestDependencies } from './rest.ts';
 import { serveAttach, serveExec } from './remotecommand.ts';
@@ -16,13 +16,13 @@ import {
   bearerSubprotocol,
   isSpdy,
   refuseUpgrade,
-  type UpgradeRequest,
+  type ApiUpgrade,
 } from './upgrade.ts';
 import { isRemoteCommandSubprotocol, openWebSocketSession } from './websocket-session.ts';
-import { openTunnel } from './websocket-server.ts';
+import { openByteStream } from './websocket-server.ts';
 import { createWebSocketExchange } from './websocket-stream.ts';
 
-export interface SessionDependencies {
+export interface UpgradeDependencies {
   readonly store: Store;
   readonly runtime: PodRuntime;
   readonly adminToken: string;
@@ -33,7 +33,7 @@ export interface SessionDependencies {
 }
 
 /** Serves exec, attach and port-forward, which leave HTTP, and watches and logs over WebSocket. Everything else that asks for an upgrade is refused. */
-export function createSessions(dependencies: SessionDependencies): { serve(upgrade: UpgradeRequest): void } {
+export function createSessions(dependencies: UpgradeDependencies): { serve(upgrade: ApiUpgrade): void } {
   let open = 0;
   return {
     serve(upgrade) {
@@ -60,13 +60,13 @@ export function createSessions(dependencies: SessionDependencies): { serve(upgra
   };
 }
 
-async function serveUpgrade(upgrade: UpgradeRequest, dependencies: SessionDependencies): Promise<void> {
+async function serveUpgrade(upgrade: ApiUpgrade, dependencies: UpgradeDependencies): Promise<void> {
   const { request } = upgrade;
   const user = authenticate(request.rawHeaders, dependencies.adminToken, bearerSubprotocol(request));
   const { path, query } = parsePath(request.url ?? '/');
   const target = parseResourcePath(path);
   const { subresource } = target;
-  if (subresource === 'log' || queryFlag(query, 'watch')) {
+  if (subresource === 'log' || flagOf(query, 'watch')) {
     authorize(user, 'get', target.resource.plural, target.resource.group, target.namespace);
     const content = subresource === 'log' ? 'bytes' : 'events';
     await serveResource(createWebSocketExchange(upgrade, user, content), dependencies.rest);
@@ -84,7 +84,7 @@ async function serveUpgrade(upgrade: UpgradeRequest, dependencies: SessionDepend
 }
 
 async function runCommand(
-  upgrade: UpgradeRequest,
+  upgrade: ApiUpgrade,
   pod: RunningPod,
   target: ResourcePath,
   query: URLSearchParams,
@@ -104,24 +104,24 @@ async function runCommand(
 
 /** Standard output and error are always on, whatever was sent; a terminal has no separate standard error. */
 function parseStreamOptions(query: URLSearchParams): StreamOptions {
-  const tty = queryFlag(query, 'tty');
-  return { stdin: queryFlag(query, 'stdin'), stdout: true, stderr: !tty, tty };
+  const tty = flagOf(query, 'tty');
+  return { stdin: flagOf(query, 'stdin'), stdout: true, stderr: !tty, tty };
 }
 
-async function openStreams(upgrade: UpgradeRequest, options: StreamOptions): Promise<RemoteStreams> {
+async function openStreams(upgrade: ApiUpgrade, options: StreamOptions): Promise<RemoteStreams> {
   const { socket } = upgrade;
   return isSpdy(upgrade)
     ? openSpdySession(socket, acceptSpdy(upgrade, SPDY_PROTOCOLS), options)
     : openWebSocketSession(socket, acceptWebSocket(upgrade, isRemoteCommandSubprotocol), options);
 }
 
-async function forwardPorts(upgrade: UpgradeRequest, pod: RunningPod): Promise<void> {
+async function forwardPorts(upgrade: ApiUpgrade, pod: RunningPod): Promise<void> {
   const localPort = (port: number): Promise<number> => pod.localPort(port);
   if (isSpdy(upgrade)) {
     acceptSpdy(upgrade, [PORT_FORWARD_PROTOCOL]);
     await servePortForward(upgrade.socket, localPort);
   } else {
-    acceptWebSocket(upgrade, (name) => name === PORT_FORWARD_TUNNEL);
-    await servePortForward(openTunnel(upgrade.socket), localPort);
+    acceptWebSocket(upgrade, (name) => name === TUNNEL_PROTOCOL);
+    await servePortForward(openByteStream(upgrade.socket), localPort);
   }
 }

@@ -5,7 +5,7 @@ import { createHeaderDeflater, createHeaderInflater } from '../wire/spdy/headers
 import { inflateBlock } from './inflate.ts';
 
 /** One stream that the client opened. */
-export interface SpdyStream {
+export interface ServedStream {
   readonly id: number;
   /** Lower-case names; Kubernetes uses `streamtype`, `port` and `requestid`. */
   readonly headers: ReadonlyMap<string, string>;
@@ -34,7 +34,7 @@ const MAX_SENT_PAYLOAD_BYTES = 32 * 1024;
  */
 export function serveSpdy(
   transport: Duplex,
-  options: { readonly maxStreams: number; readonly onStream: (stream: SpdyStream) => void },
+  options: { readonly maxStreams: number; readonly onStream: (stream: ServedStream) => void },
 ): SpdyConnection {
   const parser = createSpdyParser();
   const inflater = createHeaderInflater(inflateBlock);
@@ -131,7 +131,7 @@ interface StreamTable {
 
 function createStreamTable(options: {
   readonly maxStreams: number;
-  readonly onStream: (stream: SpdyStream) => void;
+  readonly onStream: (stream: ServedStream) => void;
   readonly send: Send;
   readonly flow: Flow;
 }): StreamTable {
@@ -169,7 +169,7 @@ function createStreamTable(options: {
   };
 }
 
-interface OpenStream extends SpdyStream {
+interface OpenStream extends ServedStream {
   deliver(piece: Pick<SpdyDataPiece, 'payload' | 'fin'>): void;
   drop(): void;
   finished(): boolean;

@@ -3,7 +3,7 @@ import { settledWithin } from '../async/within.ts';
 import { parseSubprotocol } from '../wire/remotecommand/channel.ts';
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
 import { createSizes, endOf, guarded, type RemoteStreams, type StreamOptions } from './remote-streams.ts';
-import { serveSpdy, type SpdyStream } from './spdy-server.ts';
+import { serveSpdy, type ServedStream } from './spdy-server.ts';
 
 /** How long the client may take to open the streams it asked for. Source: kubelet `DefaultStreamCreationTimeout`. */
 const STREAM_CREATION_TIMEOUT_MS = 30_000;
@@ -35,7 +35,7 @@ export async function openSpdySession(
     ...(options.stderr && !options.tty ? ['stderr'] : []),
     ...(options.tty && version >= 3 ? ['resize'] : []),
   ];
-  const streams = new Map<string, SpdyStream>();
+  const streams = new Map<string, ServedStream>();
   const gone = new AbortController();
   const complete = Promise.withResolvers<undefined>();
   const connection = serveSpdy(socket, {

@@ -1,6 +1,6 @@
 import { alreadyExists, conflict, notFound, tooManyRequests } from './api-status.ts';
 import { createJournal, type Watcher, type WatchQuery } from './journal.ts';
-import { identify, stringAt, withValue, type JsonObject } from './json.ts';
+import { identify, stringAt, withValue, type ApiObject } from './json.ts';
 import type { Resource } from './resources.ts';
 import type { Selector } from './selectors.ts';
 
@@ -12,13 +12,13 @@ import type { Selector } from './selectors.ts';
  */
 export interface Store {
   readonly resourceVersion: number;
-  get(resource: Resource, namespace: string, name: string): JsonObject | undefined;
+  get(resource: Resource, namespace: string, name: string): ApiObject | undefined;
   /** Like `get`; throws the 404 status when there is none. */
-  require(resource: Resource, namespace: string, name: string): JsonObject;
+  require(resource: Resource, namespace: string, name: string): ApiObject;
   /** Objects in the order of namespace and name; `namespace` '' lists all namespaces. */
-  list(resource: Resource, namespace: string, selector?: Selector): readonly JsonObject[];
+  list(resource: Resource, namespace: string, selector?: Selector): readonly ApiObject[];
   /** Stores a new object and returns it with its resource version. Throws 409 when the name is taken, 429 when full. */
-  create(resource: Resource, object: JsonObject): JsonObject;
+  create(resource: Resource, object: ApiObject): ApiObject;
   /**
    * Replaces an object by what `change` makes of it and returns the stored result. Throws 404 when there is none and 409
    * when the result names a resource version that is not the current one.
@@ -27,10 +27,10 @@ export interface Store {
     resource: Resource,
     namespace: string,
     name: string,
-    change: (current: JsonObject) => JsonObject,
-  ): JsonObject;
+    change: (current: ApiObject) => ApiObject,
+  ): ApiObject;
   /** Removes an object and returns its last state. Throws 404 when there is none. */
-  remove(resource: Resource, namespace: string, name: string): JsonObject;
+  remove(resource: Resource, namespace: string, name: string): ApiObject;
   /** Follows changes after `fromVersion`. Throws 410 when the history no longer reaches back that far. */
   watch(query: WatchQuery): Watcher;
 }
@@ -46,22 +46,22 @@ const DEFAULT_LIMITS: StoreLimits = { maxObjects: 20_000, maxHistory: 4_000, max
 /** An empty store. `limits` bound the objects kept, the changes remembered and the events waiting per watcher. */
 export function createStore(limits: Partial<StoreLimits> = {}): Store {
   const bounds = { ...DEFAULT_LIMITS, ...limits };
-  const tables = new Map<Resource, Map<string, JsonObject>>();
+  const tables = new Map<Resource, Map<string, ApiObject>>();
   const journal = createJournal(bounds.maxHistory, bounds.maxQueuedEvents);
   let version = 1;
   let count = 0;
 
-  const table = (resource: Resource): Map<string, JsonObject> => {
-    const found = tables.get(resource) ?? new Map<string, JsonObject>();
+  const table = (resource: Resource): Map<string, ApiObject> => {
+    const found = tables.get(resource) ?? new Map<string, ApiObject>();
     tables.set(resource, found);
     return found;
   };
   const record = (
     resource: Resource,
     key: string,
-    before: JsonObject | undefined,
-    next: JsonObject | undefined,
-  ): JsonObject => {
+    before: ApiObject | undefined,
+    next: ApiObject | undefined,
+  ): ApiObject => {
     version += 1;
     const last = next ?? before ?? {};
     const stamped = withValue(last, ['metadata', 'resourceVersion'], String(version));
@@ -74,7 +74,7 @@ export function createStore(limits: Partial<StoreLimits> = {}): Store {
     journal.record({ version, resource, namespace, before: gone, after });
     return stamped;
   };
-  const require = (resource: Resource, namespace: string, name: string): JsonObject => {
+  const require = (resource: Resource, namespace: string, name: string): ApiObject => {
     const found = table(resource).get(keyOf(namespace, name));
     if (found === undefined) throw notFound(resource, name);
     return found;
@@ -115,10 +115,10 @@ function keyOf(namespace: string, name: string): string {
 }
 
 function selectFrom(
-  table: ReadonlyMap<string, JsonObject>,
+  table: ReadonlyMap<string, ApiObject>,
   namespace: string,
   selector: Selector | undefined,
-): readonly JsonObject[] {
+): readonly ApiObject[] {
   return [...table]
     .filter(([key]) => namespace === '' || key.startsWith(`${namespace}/`))
     .toSorted(([left], [right]) => (left < right ? -1 : 1))

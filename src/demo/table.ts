@@ -1,5 +1,5 @@
 import { humanDuration } from './human-duration.ts';
-import { arrayAt, numberAt, objectAt, stringAt, stringMapAt, type Json, type JsonObject } from './json.ts';
+import { arrayAt, numberAt, objectAt, stringAt, stringMapAt, type Json, type ApiObject } from './json.ts';
 import { summarizePod } from './pod-summary.ts';
 import { qualified } from './api-status.ts';
 import type { Resource } from './resources.ts';
@@ -34,7 +34,7 @@ export function parseTableRequest(accept: string, includeObject: string | null):
 export interface TableOptions {
   readonly request: TableRequest;
   /** The list's. */
-  readonly metadata: JsonObject;
+  readonly metadata: ApiObject;
   /** What ages are counted to. */
   readonly now: Date;
   /** The client knows the columns already. */
@@ -44,9 +44,9 @@ export interface TableOptions {
 /** Columns and rows of `objects` as `meta.k8s.io` Table. */
 export function encodeTable(
   resource: Resource,
-  objects: readonly JsonObject[],
+  objects: readonly ApiObject[],
   options: TableOptions,
-): JsonObject {
+): ApiObject {
   const columns = COLUMNS[qualified(resource)] ?? DEFAULT_COLUMNS;
   return {
     kind: 'Table',
@@ -60,7 +60,7 @@ export function encodeTable(
   };
 }
 
-function rowObject(object: JsonObject, { version, includeObject }: TableRequest): JsonObject {
+function rowObject(object: ApiObject, { version, includeObject }: TableRequest): ApiObject {
   if (includeObject === 'Object') return object;
   return {
     kind: 'PartialObjectMetadata',
@@ -73,10 +73,10 @@ interface Column {
   readonly name: string;
   readonly type: 'string' | 'integer';
   readonly wide: boolean;
-  readonly cell: (object: JsonObject, now: Date) => Json;
+  readonly cell: (object: ApiObject, now: Date) => Json;
 }
 
-function defineColumn({ name, type, wide }: Column): JsonObject {
+function defineColumn({ name, type, wide }: Column): ApiObject {
   return {
     name,
     type,
@@ -86,11 +86,11 @@ function defineColumn({ name, type, wide }: Column): JsonObject {
   };
 }
 
-function text(name: string, cell: (object: JsonObject, now: Date) => string, wide = false): Column {
+function text(name: string, cell: (object: ApiObject, now: Date) => string, wide = false): Column {
   return { name, type: 'string', wide, cell };
 }
 
-function count(name: string, cell: (object: JsonObject) => number): Column {
+function count(name: string, cell: (object: ApiObject) => number): Column {
   return { name, type: 'integer', wide: false, cell };
 }
 
@@ -109,7 +109,7 @@ function size(name: string, member: string): Column {
   return count(name, (object) => Object.keys(objectAt(object, member)).length);
 }
 
-function selectorText(object: JsonObject, ...path: readonly string[]): string {
+function selectorText(object: ApiObject, ...path: readonly string[]): string {
   const pairs = [...stringMapAt(object, ...path)].map(([key, value]) => `${key}=${value}`);
   return pairs.length === 0 ? '<none>' : pairs.join(',');
 }
@@ -120,7 +120,7 @@ const CONTAINER_COLUMNS: readonly Column[] = [
   text('Selector', (object) => selectorText(object, 'spec', 'selector', 'matchLabels'), true),
 ];
 
-function templateList(object: JsonObject, member: string): string {
+function templateList(object: ApiObject, member: string): string {
   return arrayAt(object, 'spec', 'template', 'spec', 'containers')
     .map((container) => stringAt(container, member))
     .join(',');
@@ -213,14 +213,14 @@ function since(time: string, now: Date): string {
   return Number.isNaN(ms) ? '<unknown>' : humanDuration(now.getTime() - ms);
 }
 
-function restarts(pod: JsonObject, now: Date): string {
+function restarts(pod: ApiObject, now: Date): string {
   const { restarts: times, lastRestart } = summarizePod(pod);
   return times === 0 || lastRestart === ''
     ? String(times)
     : `${String(times)} (${since(lastRestart, now)} ago)`;
 }
 
-function nodeStatus(node: JsonObject): string {
+function nodeStatus(node: ApiObject): string {
   const ready = arrayAt(node, 'status', 'conditions').find(
     (condition) => stringAt(condition, 'type') === 'Ready',
   );
@@ -228,7 +228,7 @@ function nodeStatus(node: JsonObject): string {
   return objectAt(node, 'spec')['unschedulable'] === true ? `${state},SchedulingDisabled` : state;
 }
 
-function nodeRoles(node: JsonObject): string {
+function nodeRoles(node: ApiObject): string {
   const prefix = 'node-role.kubernetes.io/';
   const roles = [...stringMapAt(node, 'metadata', 'labels').keys()].flatMap((key) =>
     key.startsWith(prefix) ? [key.slice(prefix.length)] : [],
@@ -236,22 +236,22 @@ function nodeRoles(node: JsonObject): string {
   return roles.length === 0 ? '<none>' : roles.join(',');
 }
 
-function nodeAddress(node: JsonObject, type: string): string {
+function nodeAddress(node: ApiObject, type: string): string {
   const found = arrayAt(node, 'status', 'addresses').find((address) => stringAt(address, 'type') === type);
   return stringAt(found, 'address') || '<none>';
 }
 
-function servicePorts(service: JsonObject): string {
+function servicePorts(service: ApiObject): string {
   const ports = arrayAt(service, 'spec', 'ports').map(
     (port) => `${String(numberAt(port, 'port') ?? 0)}/${stringAt(port, 'protocol') || 'TCP'}`,
   );
   return ports.length === 0 ? '<none>' : ports.join(',');
 }
 
-function eventObject(event: JsonObject): string {
+function eventObject(event: ApiObject): string {
   return `${stringAt(event, 'involvedObject', 'kind').toLowerCase()}/${stringAt(event, 'involvedObject', 'name')}`;
 }
 
-function fraction(object: JsonObject, member: string): string {
+function fraction(object: ApiObject, member: string): string {
   return `${String(numberAt(object, 'status', member) ?? 0)}/${String(numberAt(object, 'spec', 'replicas') ?? 0)}`;
 }

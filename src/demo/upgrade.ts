@@ -3,10 +3,10 @@ import type { Duplex } from 'node:stream';
 import { headerLines } from '../kube/header-lines.ts';
 import { acceptKey } from '../kube/websocket-accept.ts';
 import { isBearerSubprotocol, splitProtocolLines } from '../wire/remotecommand/channel.ts';
-import { badRequest, encodeJson, forbidden, type ApiStatusError } from './api-status.ts';
+import { badRequest, encodeBody, forbidden, type ApiStatusError } from './api-status.ts';
 
 /** A request that asks to leave HTTP, before it was answered. `head` is what arrived behind it. */
-export interface UpgradeRequest {
+export interface ApiUpgrade {
   readonly request: IncomingMessage;
   readonly socket: Duplex;
   readonly head: Uint8Array;
@@ -15,7 +15,7 @@ export interface UpgradeRequest {
 }
 
 /** Whether the client wants to speak SPDY, else WebSocket; decided by containment, as the API server does. Throws 400 for neither. */
-export function isSpdy({ request }: UpgradeRequest): boolean {
+export function isSpdy({ request }: ApiUpgrade): boolean {
   const protocol = (request.headers.upgrade ?? '').toLowerCase();
   if (protocol.includes('spdy/3.1')) return true;
   if (protocol.includes('websocket')) return false;
@@ -38,7 +38,7 @@ export function bearerSubprotocol(request: IncomingMessage): string | undefined 
  * Answers 101 for SPDY with the first of the client's stream protocols that is in `known`. Throws 400 when the client
  * names none and 403 when none is known. Source: apimachinery `pkg/util/httpstream/httpstream.go` (Handshake).
  */
-export function acceptSpdy(upgrade: UpgradeRequest, known: readonly string[]): string {
+export function acceptSpdy(upgrade: ApiUpgrade, known: readonly string[]): string {
   const { request } = upgrade;
   const offered = splitProtocolLines(headerLines(request.rawHeaders, 'x-stream-protocol-version'));
   if (offered.length === 0) {
@@ -58,7 +58,7 @@ export function acceptSpdy(upgrade: UpgradeRequest, known: readonly string[]): s
  * Answers 101 for WebSocket with the first of the client's subprotocols for which `isKnown` holds and returns it, or ''
  * when the client offered none. Throws 400 for a broken handshake and 403 when nothing offered is known.
  */
-export function acceptWebSocket(upgrade: UpgradeRequest, isKnown: (name: string) => boolean): string {
+export function acceptWebSocket(upgrade: ApiUpgrade, isKnown: (name: string) => boolean): string {
   const { request } = upgrade;
   const key = request.headers['sec-websocket-key'] ?? '';
   if (request.method !== 'GET' || request.headers['sec-websocket-version'] !== '13' || key === '') {
@@ -77,7 +77,7 @@ export function acceptWebSocket(upgrade: UpgradeRequest, isKnown: (name: string)
   return chosen;
 }
 
-function switchProtocols(upgrade: UpgradeRequest, lines: readonly string[]): void {
+function switchProtocols(upgrade: ApiUpgrade, lines: readonly string[]): void {
   const { socket, head } = upgrade;
   upgrade.switched = true;
   socket.write(['HTTP/1.1 101 Switching Protocols', 'Connection: Upgrade', ...lines, '', ''].join('\r\n'));
@@ -86,7 +86,7 @@ function switchProtocols(upgrade: UpgradeRequest, lines: readonly string[]): voi
 
 /** Refuses an upgrade with the API server's status and ends the connection. */
 export function refuseUpgrade(socket: Duplex, error: ApiStatusError): void {
-  respondToUpgrade(socket, error.httpStatus, encodeJson(error.status), 'application/json');
+  respondToUpgrade(socket, error.httpStatus, encodeBody(error.status), 'application/json');
 }
 
 /** Answers an upgrade with an ordinary HTTP answer and ends the connection. */

@@ -115,7 +115,7 @@ export function serveWebSocket(
 }
 
 /** The byte stream inside a WebSocket tunnel (`SPDY/3.1+portforward.k8s.io`): message boundaries mean nothing. */
-export function openTunnel(socket: Duplex): Duplex {
+export function openByteStream(socket: Duplex): Duplex {
   const tunnel = new Duplex({
     read() {
       connection.resume();

@@ -1,9 +1,9 @@
 import { OPCODE } from '../wire/websocket/frame.ts';
 import { parsePath } from './api-path.ts';
-import { encodeJson, methodNotAllowed } from './api-status.ts';
+import { encodeBody, methodNotAllowed } from './api-status.ts';
 import type { UserInfo } from './authentication.ts';
-import type { Exchange, ResponseStream } from './exchange.ts';
-import { acceptWebSocket, respondToUpgrade, type UpgradeRequest } from './upgrade.ts';
+import type { ApiExchange, ResponseStream } from './exchange.ts';
+import { acceptWebSocket, respondToUpgrade, type ApiUpgrade } from './upgrade.ts';
 import { serveWebSocket } from './websocket-server.ts';
 
 /**
@@ -15,10 +15,10 @@ const PROTOCOLS = ['', 'binary.k8s.io', 'base64.binary.k8s.io'];
 
 /** An exchange whose streamed answer goes over WebSocket; anything else it answers refuses the upgrade. */
 export function createWebSocketExchange(
-  upgrade: UpgradeRequest,
+  upgrade: ApiUpgrade,
   user: UserInfo,
   content: 'events' | 'bytes',
-): Exchange {
+): ApiExchange {
   const { request, socket } = upgrade;
   const { path, query } = parsePath(request.url ?? '/');
   const gone = new AbortController();
@@ -33,7 +33,7 @@ export function createWebSocketExchange(
     readBody: () => Promise.reject(methodNotAllowed()),
     readObject: () => Promise.reject(methodNotAllowed()),
     send: (httpStatus, body, contentType = 'application/json') => {
-      respondToUpgrade(socket, httpStatus, encodeJson(body), contentType);
+      respondToUpgrade(socket, httpStatus, encodeBody(body), contentType);
     },
     sendText: (httpStatus, text, contentType) => {
       respondToUpgrade(socket, httpStatus, Buffer.from(text).toString('utf8'), contentType);
@@ -47,7 +47,7 @@ export function createWebSocketExchange(
   };
 }
 
-function openMessageStream(upgrade: UpgradeRequest, protocol: string, onEnd: () => void): ResponseStream {
+function openMessageStream(upgrade: ApiUpgrade, protocol: string, onEnd: () => void): ResponseStream {
   const connection = serveWebSocket(upgrade.socket, { onFrame: () => undefined, onEnd });
   const encode = (chunk: string | Uint8Array): readonly [opcode: number, payload: Uint8Array] => {
     if (protocol === 'text') return [OPCODE.text, Buffer.from(chunk)];

@@ -4,10 +4,10 @@ import {
   identify,
   numberAt,
   objectAt,
-  sameJson,
+  equalJson,
   stringAt,
   withValue,
-  type JsonObject,
+  type ApiObject,
 } from './json.ts';
 import { prepareCreate } from './objects.ts';
 import type { PodController } from './pods.ts';
@@ -46,7 +46,7 @@ export class WorkloadController {
     });
   }
 
-  #live(resource: Resource): readonly JsonObject[] {
+  #live(resource: Resource): readonly ApiObject[] {
     return this.#store
       .list(resource, '')
       .filter((object) => stringAt(object, 'metadata', 'deletionTimestamp') === '');
@@ -67,14 +67,14 @@ export class WorkloadController {
     }
   }
 
-  #remove(resource: Resource, object: JsonObject): void {
+  #remove(resource: Resource, object: ApiObject): void {
     const { namespace, name } = identify(object);
     if (resource === PODS) this.#pods.deletePod(namespace, name);
     else this.#store.remove(resource, namespace, name);
     this.changed();
   }
 
-  #reconcileDeployment(deployment: JsonObject): void {
+  #reconcileDeployment(deployment: ApiObject): void {
     const { namespace, name } = identify(deployment);
     const template = objectAt(deployment, 'spec', 'template');
     const hash = hashOf(template);
@@ -117,7 +117,7 @@ export class WorkloadController {
     });
   }
 
-  #reconcileReplicaSet(set: JsonObject): void {
+  #reconcileReplicaSet(set: ApiObject): void {
     const { namespace, name } = identify(set);
     const replicas = numberAt(set, 'spec', 'replicas') ?? 1;
     const owned = this.#owned(PODS, set).filter(
@@ -146,7 +146,7 @@ export class WorkloadController {
     });
   }
 
-  #owned(resource: Resource, owner: JsonObject): readonly JsonObject[] {
+  #owned(resource: Resource, owner: ApiObject): readonly ApiObject[] {
     const { namespace, uid } = identify(owner);
     return this.#store
       .list(resource, namespace)
@@ -156,7 +156,7 @@ export class WorkloadController {
   }
 
   /** Stores an object; undefined when the cluster refuses it (a bad template, a namespace that is going). */
-  #create(resource: Resource, namespace: string, object: JsonObject): JsonObject | undefined {
+  #create(resource: Resource, namespace: string, object: ApiObject): ApiObject | undefined {
     try {
       return this.#store.create(
         resource,
@@ -167,23 +167,23 @@ export class WorkloadController {
     }
   }
 
-  #setStatus(resource: Resource, object: JsonObject, status: JsonObject): void {
+  #setStatus(resource: Resource, object: ApiObject, status: ApiObject): void {
     this.#revise(resource, object, (current) => ({ ...current, status }));
   }
 
-  #revise(resource: Resource, object: JsonObject, change: (current: JsonObject) => JsonObject): void {
+  #revise(resource: Resource, object: ApiObject, change: (current: ApiObject) => ApiObject): void {
     const { namespace, name } = identify(object);
     let unchanged = true;
     this.#store.update(resource, namespace, name, (current) => {
       const next = change(current);
-      unchanged = sameJson(next, current);
+      unchanged = equalJson(next, current);
       return unchanged ? current : next;
     });
     if (!unchanged) this.changed();
   }
 }
 
-function ownerReference(owner: JsonObject): JsonObject {
+function ownerReference(owner: ApiObject): ApiObject {
   const { name, uid } = identify(owner);
   return {
     apiVersion: stringAt(owner, 'apiVersion'),
@@ -195,7 +195,7 @@ function ownerReference(owner: JsonObject): JsonObject {
   };
 }
 
-function hashOf(template: JsonObject): string {
+function hashOf(template: ApiObject): string {
   const digits = createHash('sha256').update(JSON.stringify(template)).digest();
   return [...digits.subarray(0, 9)].map((byte) => 'bcdfghjklmnpqrstvwxz2456789'[byte % 27] ?? '').join('');
 }

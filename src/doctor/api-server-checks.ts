@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import type { ApiServer } from '../kube/api-server.ts';
 import { createApiClient, type ApiAnswer, type ApiClient } from './api-client.ts';
-import { failed, ok, once, warning, type Check, type Verdict } from './checks.ts';
+import { failed, ok, once, warning, type Check, type CheckVerdict } from './checks.ts';
 import { judgeClock } from './clock-check.ts';
 
 export interface ApiServerFacts {
@@ -65,7 +65,7 @@ function askSelf(client: ApiClient, signal: AbortSignal): Promise<ApiAnswer> {
   return client.post('/apis/authentication.k8s.io/v1/selfsubjectreviews', body, signal);
 }
 
-function judgeVersion(answer: ApiAnswer, description: string): Verdict {
+function judgeVersion(answer: ApiAnswer, description: string): CheckVerdict {
   if (answer.status === 401 || answer.status === 403) {
     // The version is public by default; somebody closed it, or the credential is wrong: the next check tells.
     return ok(`${description}; it does not tell its version to this account`);
@@ -85,7 +85,7 @@ function judgeVersion(answer: ApiAnswer, description: string): Verdict {
   return ok(summary);
 }
 
-function judgeSelf(answer: ApiAnswer): Verdict {
+function judgeSelf(answer: ApiAnswer): CheckVerdict {
   if (answer.status === 401) {
     return failed(
       'the API server does not accept the credential',
@@ -104,7 +104,7 @@ function judgeSelf(answer: ApiAnswer): Verdict {
   return ok(`accepted as ${username}`);
 }
 
-function judgeDate(answer: ApiAnswer | undefined): Verdict {
+function judgeDate(answer: ApiAnswer | undefined): CheckVerdict {
   const { dateMs, askedAtMs = 0, answeredAtMs = 0 } = answer ?? {};
   return judgeClock(dateMs === undefined ? undefined : { dateMs, askedAtMs, answeredAtMs }, 'the API server');
 }

@@ -1,6 +1,6 @@
 /** The bucket of a recorder: can it be written to, and what does it do with the recordings by itself? */
 import type { BucketRules, Known, LifecycleRule, LockRules } from '../tsrecorder/store/s3-rules.ts';
-import { failed, ok, skipped, warning, type Check, type Verdict } from './checks.ts';
+import { failed, ok, skipped, warning, type Check, type CheckVerdict } from './checks.ts';
 
 export interface BucketPlace {
   /** Put before every name. */
@@ -43,7 +43,7 @@ export function bucketChecks({ prefix, retentionDays, write, rules }: BucketPlac
   ];
 }
 
-function judgeLock(lock: Known<LockRules>, retentionDays: number): Verdict {
+function judgeLock(lock: Known<LockRules>, retentionDays: number): CheckVerdict {
   if (lock === 'unknown') {
     return retentionDays === 0
       ? skipped('the store does not say')
@@ -68,7 +68,7 @@ function judgeLock(lock: Known<LockRules>, retentionDays: number): Verdict {
   return ok(lock.enabled ? 'possible, and not asked for' : 'none');
 }
 
-function judgeLifecycle(rules: Known<readonly LifecycleRule[]>, prefix: string): Verdict {
+function judgeLifecycle(rules: Known<readonly LifecycleRule[]>, prefix: string): CheckVerdict {
   if (rules === 'unknown') return skipped('the store does not say');
   const ours = rules.filter((rule) => rule.prefix.startsWith(prefix) || prefix.startsWith(rule.prefix));
   const problems = ours.flatMap(({ name, removesAfterDays, archivesTo, narrowed }) => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { X509Certificate } from 'node:crypto';
 import { loadCertificate } from '../tailnet/certificates.ts';
 import { directoryState } from './directory.ts';
-import { failed, ok, warning, type Check, type Verdict } from './checks.ts';
+import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 
 export type CertificatePlan =
   | { readonly kind: 'none' }
@@ -48,7 +48,7 @@ export function certificateCheck(facts: CertificateFacts): Check {
   };
 }
 
-async function examine(facts: CertificateFacts): Promise<Verdict> {
+async function examine(facts: CertificateFacts): Promise<CheckVerdict> {
   const { plan } = facts;
   switch (plan.kind) {
     case 'none':
@@ -66,7 +66,7 @@ async function examine(facts: CertificateFacts): Promise<Verdict> {
   }
 }
 
-async function selfSigned(directory: string, facts: CertificateFacts): Promise<Verdict> {
+async function selfSigned(directory: string, facts: CertificateFacts): Promise<CheckVerdict> {
   const pem = await readFile(join(directory, 'server.pem'), 'utf8').catch((error: unknown) => {
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
     throw error;
@@ -81,7 +81,10 @@ async function selfSigned(directory: string, facts: CertificateFacts): Promise<V
   return judge(leaf, facts);
 }
 
-async function judge(leaf: X509Certificate, { plan, nodeName, unixMs }: CertificateFacts): Promise<Verdict> {
+async function judge(
+  leaf: X509Certificate,
+  { plan, nodeName, unixMs }: CertificateFacts,
+): Promise<CheckVerdict> {
   const names = namesOf(leaf);
   const leftMs = leaf.validToDate.getTime() - unixMs();
   const days = Math.trunc(leftMs / DAY_MS);

@@ -7,7 +7,7 @@ import { TailcastError, errorText } from '../errors.ts';
 export type Status = 'ok' | 'warning' | 'failed' | 'skipped';
 
 /** What a check found. Everything that is not in order says what to do. */
-export type Verdict =
+export type CheckVerdict =
   | { readonly status: 'ok' | 'skipped'; readonly summary: string }
   | { readonly status: 'warning' | 'failed'; readonly summary: string; readonly remedy: string };
 
@@ -20,12 +20,12 @@ export interface Check {
   /** Default: 20 s. */
   readonly timeoutMs?: number;
   /** May throw: that is a failure whose text is the error's. */
-  run(signal: AbortSignal): Promise<Verdict>;
+  run(signal: AbortSignal): Promise<CheckVerdict>;
   /** What to do when `run` throws. */
   readonly remedy: string;
 }
 
-export type Finding = Verdict & { readonly id: string; readonly title: string };
+export type CheckFinding = CheckVerdict & { readonly id: string; readonly title: string };
 
 const TIMEOUT_MS = 20_000;
 
@@ -38,9 +38,9 @@ const TIMEOUT_MS = 20_000;
 export async function runChecks(
   checks: readonly Check[],
   signal: AbortSignal,
-  onFinding: (finding: Finding) => void | Promise<void> = () => {},
-): Promise<readonly Finding[]> {
-  const findings: Finding[] = [];
+  onFinding: (finding: CheckFinding) => void | Promise<void> = () => {},
+): Promise<readonly CheckFinding[]> {
+  const findings: CheckFinding[] = [];
   for (const check of checks) {
     signal.throwIfAborted();
     const verdict = blockedBy(check, findings) ?? (await runOne(check, signal));
@@ -51,14 +51,14 @@ export async function runChecks(
   return findings;
 }
 
-function blockedBy({ needs = [] }: Check, findings: readonly Finding[]): Verdict | undefined {
+function blockedBy({ needs = [] }: Check, findings: readonly CheckFinding[]): CheckVerdict | undefined {
   const broken = findings.find(
     ({ id, status }) => needs.includes(id) && (status === 'failed' || status === 'skipped'),
   );
   return broken === undefined ? undefined : skipped(`needs what “${broken.title}” looks at`);
 }
 
-async function runOne(check: Check, signal: AbortSignal): Promise<Verdict> {
+async function runOne(check: Check, signal: AbortSignal): Promise<CheckVerdict> {
   const timeoutMs = check.timeoutMs ?? TIMEOUT_MS;
   const limit = AbortSignal.timeout(timeoutMs);
   const either = AbortSignal.any([signal, limit]);
@@ -77,19 +77,19 @@ async function runOne(check: Check, signal: AbortSignal): Promise<Verdict> {
   }
 }
 
-export function ok(summary: string): Verdict {
+export function ok(summary: string): CheckVerdict {
   return { status: 'ok', summary };
 }
 
-export function skipped(summary: string): Verdict {
+export function skipped(summary: string): CheckVerdict {
   return { status: 'skipped', summary };
 }
 
-export function warning(summary: string, remedy: string): Verdict {
+export function warning(summary: string, remedy: string): CheckVerdict {
   return { status: 'warning', summary, remedy };
 }
 
-export function failed(summary: string, remedy: string): Verdict {
+export function failed(summary: string, remedy: string): CheckVerdict {
   return { status: 'failed', summary, remedy };
 }
 

@@ -1,5 +1,5 @@
 /** Does this machine's clock agree with that of a server it depends on? */
-import { failed, ok, warning, type Check, type Verdict } from './checks.ts';
+import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 
 /** When a server was asked, what time it said, and when the answer was here. Milliseconds since 1970. */
 export interface SeenTime {
@@ -15,7 +15,7 @@ const DATE_RESOLUTION_MS = 1000;
 const REMEDY = 'keep both clocks with NTP: times of recordings, tokens and certificates depend on them';
 
 /** @param whose e.g. `the API server` */
-export function judgeClock(seen: SeenTime | undefined, whose: string): Verdict {
+export function judgeClock(seen: SeenTime | undefined, whose: string): CheckVerdict {
   if (seen === undefined) return ok(`${whose} does not say its time`);
   const { dateMs, askedAtMs, answeredAtMs } = seen;
   // Its time lies in [date, date + 1 s), and was read at some moment between question and answer.

@@ -7,16 +7,16 @@ import { reservedGroups } from '../impersonation/group-limit.ts';
 import { decideRecording, type RecordingPolicy } from '../recording/policy.ts';
 import { parseKubernetesRules } from '../tailnet/capabilities.ts';
 import type { Identity } from '../tailnet/identity.ts';
-import { failed, ok, warning, type Check, type Verdict } from './checks.ts';
+import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 
 /** A node that may call. */
-export interface Caller {
+export interface NamedCaller {
   readonly name: string;
   readonly address: string;
 }
 
 export interface GrantFacts {
-  readonly callers: () => Promise<readonly Caller[]>;
+  readonly callers: () => Promise<readonly NamedCaller[]>;
   readonly whois: (address: string, signal: AbortSignal) => Promise<Identity>;
   /** Only this caller, by name, first label or address. */
   readonly only: string | undefined;
@@ -56,7 +56,11 @@ export async function readGrants(facts: GrantFacts, signal: AbortSignal): Promis
   return grants;
 }
 
-async function readGrant({ whois }: GrantFacts, caller: Caller, signal: AbortSignal): Promise<CallerGrant> {
+async function readGrant(
+  { whois }: GrantFacts,
+  caller: NamedCaller,
+  signal: AbortSignal,
+): Promise<CallerGrant> {
   try {
     return grantOf(await whois(caller.address, signal));
   } catch (error) {
@@ -95,7 +99,7 @@ export function grantsCheck(
   };
 }
 
-function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): Verdict {
+function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): CheckVerdict {
   if (grants.length === 0) {
     return only === undefined
       ? warning('no other node of the tailnet is online, so nothing can be said', 'try again when one is')

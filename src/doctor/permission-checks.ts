@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import type { ApiClient } from './api-client.ts';
-import { failed, ok, skipped, warning, type Check, type Verdict } from './checks.ts';
+import { failed, ok, skipped, warning, type Check, type CheckVerdict } from './checks.ts';
 
 export interface PermissionFacts {
   readonly client: () => Promise<ApiClient>;
@@ -73,11 +73,11 @@ export function permissionChecks(facts: PermissionFacts): readonly Check[] {
   ];
 }
 
-async function notNeeded(): Promise<Verdict> {
+async function notNeeded(): Promise<CheckVerdict> {
   return skipped('mode noauth: callers bring their own credentials');
 }
 
-async function mayImpersonate(facts: PermissionFacts, signal: AbortSignal): Promise<Verdict> {
+async function mayImpersonate(facts: PermissionFacts, signal: AbortSignal): Promise<CheckVerdict> {
   const client = await facts.client();
   const wanted = ['users', 'groups'];
   const allowed = await Promise.all(
@@ -100,7 +100,7 @@ async function mayImpersonate(facts: PermissionFacts, signal: AbortSignal): Prom
   return ok(named.length === 0 ? 'users and groups' : `only ${named.join('; ')}`);
 }
 
-async function mayNothingElse(facts: PermissionFacts, signal: AbortSignal): Promise<Verdict> {
+async function mayNothingElse(facts: PermissionFacts, signal: AbortSignal): Promise<CheckVerdict> {
   const client = await facts.client();
   const verdicts = await Promise.all(
     DANGEROUS.map(async (access) => ({ access, allowed: await may(client, access, signal) })),

@@ -3,7 +3,7 @@ import { connect, constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { errorText } from '../errors.ts';
 import { decodeOffers } from '../wire/recorder-api/upload-headers.ts';
-import { failed, ok, warning, type Check, type Verdict } from './checks.ts';
+import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 import type { CallerGrant } from './grants-check.ts';
 
 export interface RecorderFacts {
@@ -41,7 +41,7 @@ export function recordersCheck(facts: RecorderFacts): Check {
   };
 }
 
-async function examine(facts: RecorderFacts, signal: AbortSignal): Promise<Verdict> {
+async function examine(facts: RecorderFacts, signal: AbortSignal): Promise<CheckVerdict> {
   const policies = (await facts.grants(signal)).flatMap((grant) =>
     grant.kind === 'granted' && grant.recording.mode !== 'off' ? [grant.recording] : [],
   );
@@ -98,7 +98,7 @@ async function probeNode(
   return { addresses, outcome: new Error(reasons.join('; ')) };
 }
 
-function judge(probed: readonly Probed[], enforced: boolean): Verdict {
+function judge(probed: readonly Probed[], enforced: boolean): CheckVerdict {
   const good: string[] = [];
   const plain: string[] = [];
   const bad: string[] = [];

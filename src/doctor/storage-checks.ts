@@ -1,5 +1,5 @@
 /** Where recordings and state are kept: writable, and with room. */
-import { failed, ok, warning, type Check, type Verdict } from './checks.ts';
+import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 import { directoryState, type DirectoryState } from './directory.ts';
 
 export interface StoragePlace {
@@ -54,7 +54,7 @@ export function storageChecks(
   ];
 }
 
-function judgeRoom(state: DirectoryState & { readonly usable: true }, place: StoragePlace): Verdict {
+function judgeRoom(state: DirectoryState & { readonly usable: true }, place: StoragePlace): CheckVerdict {
   const { freeBytes, totalBytes, freeFiles } = state;
   const share = totalBytes === 0 ? 1 : freeBytes / totalBytes;
   const summary = `${size(freeBytes)} free of ${size(totalBytes)}`;

@@ -5,7 +5,7 @@ import { createSecureContext } from 'node:tls';
 import { TailcastError, errorText } from '../errors.ts';
 import { createExecCredentialSource, type ExecCredentialSource } from './kubeconfig-exec.ts';
 import { pathInKubeconfig, readKubeconfigContext, type KubeconfigContext } from './kubeconfig.ts';
-import { createTunnel, type OpenTunnel } from './proxy-tunnel.ts';
+import { openProxyTunnel, type OpenTunnel } from './proxy-tunnel.ts';
 import { createReloadedFile } from './token.ts';
 
 /** What `tls.connect` needs besides host, port and server name. */
@@ -119,7 +119,7 @@ async function fromKubeconfig(context: KubeconfigContext, options: ApiServerOpti
     `kubeconfig ${cluster.file}: clusters[${clusterName}].cluster.${name}`;
   const endpoint = parseServer(cluster.value.server, key('server'));
   const proxy = cluster.value['proxy-url'] ?? '';
-  const open = proxy === '' ? undefined : createTunnel(proxy, key('proxy-url'), endpoint);
+  const open = proxy === '' ? undefined : openProxyTunnel(proxy, key('proxy-url'), endpoint);
   const insecure = cluster.value['insecure-skip-tls-verify'] === true;
   const ca = pemOf(cluster.value, 'certificate-authority', cluster.file, `clusters[${clusterName}].cluster`);
   if (insecure && ca !== undefined) {

@@ -25,11 +25,11 @@ export interface Target {
   /** `path` without slashes at both ends, split at slashes: what Kubernetes' RequestInfo works on. */
   readonly segments: readonly string[];
   /** Decoded pairs in order, read as Go's `url.ParseQuery` reads them: pairs it drops are not here. */
-  readonly query: Query;
+  readonly query: TargetQuery;
 }
 
 /** Decoded name-value pairs of a query string, in order, repeats kept. */
-export type Query = readonly (readonly [name: string, value: string])[];
+export type TargetQuery = readonly (readonly [name: string, value: string])[];
 
 /** The whole target, path and query. The API server's own limit for all headers together is 1 MiB. */
 export const MAX_TARGET_LENGTH = 256 * 1024;
@@ -57,13 +57,13 @@ export function parseTarget(raw: string): Target {
 }
 
 /** The first value of `name`, which is the only one Kubernetes reads for a single-valued option. */
-export function firstQueryValue(query: Query, name: string): string | undefined {
+export function firstQueryValue(query: TargetQuery, name: string): string | undefined {
   for (const pair of query) if (pair[0] === name) return pair[1];
   return undefined;
 }
 
 /** Every value of `name`, in order. */
-export function queryValues(query: Query, name: string): readonly string[] {
+export function queryValues(query: TargetQuery, name: string): readonly string[] {
   return query.filter((pair) => pair[0] === name).map((pair) => pair[1]);
 }
 
@@ -71,7 +71,7 @@ export function queryValues(query: Query, name: string): readonly string[] {
  * A boolean option as the API server reads it: the first value counts, and anything but absent, `0` and `false` (any
  * case) is true, the empty string included. Source: apimachinery `Convert_Slice_string_To_bool`.
  */
-export function queryFlag(query: Query, name: string): boolean {
+export function queryFlag(query: TargetQuery, name: string): boolean {
   const value = firstQueryValue(query, name);
   // the long s folds to s in Go's strings.EqualFold, but not in toLowerCase
   return value !== undefined && value !== '0' && value.replace('ſ', 's').toLowerCase() !== 'false';
@@ -192,7 +192,7 @@ function decodeOnce(raw: string): string {
  * Go's `url.ParseQuery` without its error: pairs are split at `&`, a pair with a `;` or a bad escape is dropped, `+` is a
  * space. Bytes that are not UTF-8 become U+FFFD, which no option name or value that means something contains.
  */
-function parseQuery(rawQuery: string): Query {
+function parseQuery(rawQuery: string): TargetQuery {
   if (rawQuery === '') return [];
   const pairs: (readonly [string, string])[] = [];
   const texts = rawQuery.split('&', MAX_QUERY_PARAMETERS + 1);

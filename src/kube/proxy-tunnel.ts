@@ -30,7 +30,7 @@ const PORTS: Readonly<Record<string, number>> = {
  * @param where what to call it in an error
  * @throws TailcastError `CONFIG_INVALID`
  */
-export function createTunnel(text: string, where: string, target: TunnelTarget): OpenTunnel {
+export function openProxyTunnel(text: string, where: string, target: TunnelTarget): OpenTunnel {
   const url = URL.parse(text);
   const port = url === null ? undefined : PORTS[url.protocol];
   const credentials = url === null ? undefined : credentialsOf(url);

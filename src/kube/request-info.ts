@@ -3,8 +3,8 @@
  * prefixes `api` (no group) and `apis`. Authorization, auditing and routing in Kubernetes all follow this reading, so
  * ours does too. It is total: every canonical target has an answer.
  */
-import { firstQueryValue, queryFlag, type Query, type Target } from './canonical-target.ts';
-import { isLabelSelector, parseFieldSelector, type FieldTerm } from './selectors.ts';
+import { firstQueryValue, queryFlag, type TargetQuery, type Target } from './canonical-target.ts';
+import { isLabelSelector, readFieldSelector, type FieldRequirement } from './selectors.ts';
 
 /** Field by field what Kubernetes' `RequestInfo` holds; absent text is the empty string, as in Go. */
 export interface RequestInfo {
@@ -102,7 +102,7 @@ function resourceRequest(
 
 const NO_SELECTORS = { fieldSelector: '', labelSelector: '' } as const;
 
-function selectorsOf(query: Query): Pick<RequestInfo, 'fieldSelector' | 'labelSelector'> {
+function selectorsOf(query: TargetQuery): Pick<RequestInfo, 'fieldSelector' | 'labelSelector'> {
   return {
     fieldSelector: firstQueryValue(query, 'fieldSelector') ?? '',
     labelSelector: firstQueryValue(query, 'labelSelector') ?? '',
@@ -110,7 +110,7 @@ function selectorsOf(query: Query): Pick<RequestInfo, 'fieldSelector' | 'labelSe
 }
 
 /** Without a name, a get is a list or a watch, and a delete is for the collection, unless a selector gives the name. */
-function namedVerb(verb: string, name: string, query: Query): { verb: string; name: string } {
+function namedVerb(verb: string, name: string, query: TargetQuery): { verb: string; name: string } {
   if (name !== '') return { verb, name };
   if (verb === 'get') {
     return { verb: watches(query) ? 'watch' : 'list', name: nameFromSelector(query) };
@@ -145,7 +145,7 @@ function splitNamespace(parts: readonly string[]): { namespace: string; parts: r
   return { namespace, parts: parts.slice(2) };
 }
 
-function watches(query: Query): boolean {
+function watches(query: TargetQuery): boolean {
   if (queryFlag(query, 'watch')) return true;
   // NOTE: when the list options do not decode, Kubernetes falls back to a reading that folds fewer letters
   const text = firstQueryValue(query, 'watch')?.toLowerCase() ?? 'false';
@@ -153,7 +153,7 @@ function watches(query: Query): boolean {
 }
 
 /** The name a `metadata.name=x` field selector pins down, if the list options decode as a whole. */
-function nameFromSelector(query: Query): string {
+function nameFromSelector(query: TargetQuery): string {
   if (firstQueryValue(query, 'fieldSelector') === undefined) return '';
   const terms = decodeListOptions(query) ?? [];
   const name = terms.find(({ field, equal }) => equal && field === 'metadata.name')?.value ?? '';
@@ -161,11 +161,11 @@ function nameFromSelector(query: Query): string {
 }
 
 /** The field selector, or undefined: Kubernetes decodes all list options or none of them. */
-function decodeListOptions(query: Query): readonly FieldTerm[] | undefined {
+function decodeListOptions(query: TargetQuery): readonly FieldRequirement[] | undefined {
   const numbers = [firstQueryValue(query, 'limit'), firstQueryValue(query, 'timeoutSeconds')];
   if (!numbers.every((text) => text === undefined || isInt64(text))) return undefined;
   if (!isLabelSelector(firstQueryValue(query, 'labelSelector') ?? '')) return undefined;
-  return parseFieldSelector(firstQueryValue(query, 'fieldSelector') ?? '');
+  return readFieldSelector(firstQueryValue(query, 'fieldSelector') ?? '');
 }
 
 const INT64_MAX = 2n ** 63n;

@@ -4,15 +4,15 @@
  */
 
 /** One comma-separated demand of a field selector. */
-export interface FieldTerm {
+export interface FieldRequirement {
   readonly field: string;
   readonly equal: boolean;
   readonly value: string;
 }
 
 /** The terms in Kubernetes' order, or undefined when the text is no field selector. Source: `fields.ParseSelector`. */
-export function parseFieldSelector(selector: string): readonly FieldTerm[] | undefined {
-  const terms: FieldTerm[] = [];
+export function readFieldSelector(selector: string): readonly FieldRequirement[] | undefined {
+  const terms: FieldRequirement[] = [];
   for (const text of splitTerms(selector).toSorted()) {
     if (text === '') continue;
     const operator = /!=|==|=/.exec(text);

@@ -1,20 +1,10 @@
-import { pino, type DestinationStream, type Logger as PinoLogger, type LevelWithSilent } from 'pino';
+import { pino, type DestinationStream, type Logger as PinoLogger } from 'pino';
+import type { LogLevel } from './log-levels.ts';
 
 /** The logger every folder takes as an argument. Constant message, data in fields. */
 export type Logger = Pick<PinoLogger, 'error' | 'warn' | 'info' | 'debug' | 'trace'> & {
   child(fields: Record<string, unknown>): Logger;
 };
-
-/** Levels in the order of noise: error/warn = someone must act; info = one line per session; debug is slow, never secret. */
-export const LOG_LEVELS = [
-  'silent',
-  'error',
-  'warn',
-  'info',
-  'debug',
-  'trace',
-] as const satisfies readonly LevelWithSilent[];
-export type LogLevel = (typeof LOG_LEVELS)[number];
 
 /** JSON lines on `destination` (default: standard error), with header values that may carry credentials removed. */
 export function createLogger(options: {

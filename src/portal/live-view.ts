@@ -13,7 +13,7 @@ import { Account, type AccountDeps } from '../proxy/gate/account.ts';
 import type { Caller, Gate, InboundRequest } from '../proxy/gate/gate.ts';
 import type { Rechecks } from '../proxy/gate/recheck.ts';
 import { prepareSocket } from '../proxy/session/session-socket.ts';
-import { encodeHead } from '../proxy/session/upgrade-head.ts';
+import { encodeUpgradeHead } from '../proxy/session/upgrade-head.ts';
 import { headerLines, onlyLine } from '../kube/header-lines.ts';
 import { parseUpgradeRequest } from '../proxy/session/upgrade-request.ts';
 import { createDeadline } from '../async/deadline.ts';
@@ -143,7 +143,7 @@ async function relay(
   const chosen = answer.subprotocol === '' ? [] : ['Sec-WebSocket-Protocol', answer.subprotocol];
   const fields = ['Upgrade', 'websocket', 'Connection', 'Upgrade', 'Sec-WebSocket-Accept', accept, ...chosen];
   account.answered(SWITCHING);
-  socket.write(encodeHead('101 Switching Protocols', fields));
+  socket.write(encodeUpgradeHead('101 Switching Protocols', fields));
   if (answer.head.length > 0) socket.write(answer.head);
   if (head.length > 0) recorder.write(head);
   let linger: NodeJS.Timeout | undefined;

@@ -29,7 +29,7 @@ export interface Cell {
   readonly styleKey: string;
 }
 
-export interface ScreenRow {
+export interface CellRow {
   readonly cells: readonly Cell[];
   /** It goes on the row before: one line to whoever copies it. */
   readonly wrapped: boolean;
@@ -46,9 +46,9 @@ const styles = new Map<string, CellStyle>();
 const MAX_STYLES = 4096;
 
 /** The rows that are visible; or, while the alternate screen is, those of the one below it. */
-export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'active'): readonly ScreenRow[] {
+export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'active'): readonly CellRow[] {
   const buffer = emulator.buffer[which];
-  const rows: ScreenRow[] = [];
+  const rows: CellRow[] = [];
   let cell: IBufferCell | undefined;
   for (let row = 0; row < emulator.rows; row += 1) {
     const line = buffer.getLine(buffer.baseY + row);

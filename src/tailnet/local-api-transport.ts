@@ -31,7 +31,7 @@ export interface Question {
   readonly signal: AbortSignal;
 }
 
-export interface Answer {
+export interface LocalApiAnswer {
   readonly status: number;
   readonly headers: IncomingMessage['headers'];
   readonly body: string;
@@ -48,7 +48,11 @@ function requestOptions(socketPath: string, path: string, signal: AbortSignal): 
 }
 
 /** One question, one whole answer. Rejects with the socket's own error, an `AbortError` or a `TimeoutError`. */
-export async function exchange(socketPath: string, agent: Agent, question: Question): Promise<Answer> {
+export async function exchange(
+  socketPath: string,
+  agent: Agent,
+  question: Question,
+): Promise<LocalApiAnswer> {
   const signal = AbortSignal.any([question.signal, AbortSignal.timeout(question.timeoutMs)]);
   const response = await ask(socketPath, agent, { path: question.path, signal });
   const body = await readBody(response, signal, question.maxBytes);

@@ -14,7 +14,7 @@ import {
   exchange,
   openTunnel,
   watchBus,
-  type Answer,
+  type LocalApiAnswer,
   type Notify,
   type Question,
 } from './local-api-transport.ts';
@@ -143,7 +143,7 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
 type LocalApiCode = 'TAILNET_UNAVAILABLE' | 'TAILNET_DIAL_FAILED' | 'CERTIFICATE_UNAVAILABLE';
 
 /** Asks and accepts the answers 200 and those in `alsoFine`; everything else throws `code`. */
-type Ask = (code: LocalApiCode, question: Question, alsoFine?: number) => Promise<Answer>;
+type Ask = (code: LocalApiCode, question: Question, alsoFine?: number) => Promise<LocalApiAnswer>;
 
 interface Patience {
   readonly timeoutMs: number;
@@ -190,7 +190,7 @@ async function askCertificate(ask: Ask, path: string, patience: Patience): Promi
   return splitPair(answer.body);
 }
 
-function parseJson(answer: Answer, socketPath: string): unknown {
+function parseJson(answer: LocalApiAnswer, socketPath: string): unknown {
   try {
     return parseExactJson(answer.body);
   } catch (error) {

@@ -9,7 +9,7 @@ import { createRefreshing } from './refreshing.ts';
 import type { TailnetStatus } from './tailnet-status.ts';
 
 /** One recorder: its addresses lead to the same place, IPv4 first. */
-export interface RecorderNode {
+export interface TaggedRecorder {
   readonly name: string;
   /** `ip:port` or `[ipv6]:port`; at least one. */
   readonly addresses: readonly string[];
@@ -22,7 +22,10 @@ const RECORDER_PORT = 80;
  * The nodes that carry one of `tags` and are online, in the order of their addresses, each once. Pure.
  * @param tags `tag:…`
  */
-export function resolveRecorderTags(status: TailnetStatus, tags: readonly string[]): readonly RecorderNode[] {
+export function resolveRecorderTags(
+  status: TailnetStatus,
+  tags: readonly string[],
+): readonly TaggedRecorder[] {
   return status.peers
     .filter((peer) => peer.online && peer.tags.some((tag) => tags.includes(tag)))
     .map((peer) => ({
@@ -46,7 +49,7 @@ function nodeCarries(status: TailnetStatus, address: string, tags: readonly stri
 
 /** Every method rejects with a TailcastError `TAILNET_UNAVAILABLE` when the daemon does not answer. */
 export interface TagResolver {
-  resolve(tags: readonly string[]): Promise<readonly RecorderNode[]>;
+  resolve(tags: readonly string[]): Promise<readonly TaggedRecorder[]>;
   /** See {@link nodeCarries}. */
   carries(address: string, tags: readonly string[]): Promise<boolean>;
 }

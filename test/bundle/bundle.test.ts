@@ -5,7 +5,7 @@ import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { checkBundle, type BundleCheck } from '../../src/bundle/check-bundle.ts';
-import { parseManifest, PIECE_BYTES, type BundleFile } from '../../src/bundle/bundle-format.ts';
+import { parseManifest, BUNDLE_PIECE_BYTES, type BundleFile } from '../../src/bundle/bundle-format.ts';
 import { openBundle, type BundleReader } from '../../src/bundle/read-bundle.ts';
 import { writeBundle, type BundleSources } from '../../src/bundle/write-bundle.ts';
 import { runProgram } from '../../src/cli/program.ts';
@@ -71,8 +71,11 @@ async function write(sources: BundleSources): Promise<string> {
 
 describe('a bundle', () => {
   it('gives back any range of a cast, however its pieces came', async () => {
-    const cast = Uint8Array.from({ length: PIECE_BYTES * 2 + 777 }, (_, at) => (at * 31 + (at >> 8)) & 255);
-    for (const cut of [1000, PIECE_BYTES, cast.length]) {
+    const cast = Uint8Array.from(
+      { length: BUNDLE_PIECE_BYTES * 2 + 777 },
+      (_, at) => (at * 31 + (at >> 8)) & 255,
+    );
+    for (const cut of [1000, BUNDLE_PIECE_BYTES, cast.length]) {
       const chunks = Array.from({ length: Math.ceil(cast.length / cut) }, (_, n) =>
         cast.subarray(n * cut, (n + 1) * cut),
       );
@@ -80,7 +83,7 @@ describe('a bundle', () => {
       expect(bundle.manifest.files.cast?.bytes).toBe(cast.length);
       expect(Buffer.from(await bundle.read('cast')).equals(cast)).toBe(true);
       await fc.assert(
-        fc.asyncProperty(fc.nat(cast.length + 10), fc.nat(PIECE_BYTES + 10), async (start, length) => {
+        fc.asyncProperty(fc.nat(cast.length + 10), fc.nat(BUNDLE_PIECE_BYTES + 10), async (start, length) => {
           const read = await bundle.read('cast', start, start + length);
           expect(Buffer.from(read).equals(cast.subarray(start, start + length))).toBe(true);
         }),
@@ -111,7 +114,7 @@ describe('a bundle', () => {
   });
 
   it('that was cut says so and is not played as whole', async () => {
-    const page = await write(sourcesOf([new Uint8Array(PIECE_BYTES + 5)]));
+    const page = await write(sourcesOf([new Uint8Array(BUNDLE_PIECE_BYTES + 5)]));
     expect(() => open(page.slice(0, page.indexOf('data-bundle')))).toThrow('no manifest');
     const lost = open(page.replace('data-file="cast" data-piece="1"', 'data-file="cast" data-piece="7"'));
     await expect(lost.read('cast')).rejects.toThrow('cast 1 is missing');

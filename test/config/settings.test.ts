@@ -10,8 +10,6 @@ import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { environmentName, flagName, readSettings, type SettingSources } from '../../src/config/settings.ts';
 import { byteSize, listenAddress, originList, textList, wholeNumber } from '../../src/config/values.ts';
-import { LOG_LEVELS } from '../../src/config/role-settings.ts';
-import { LOG_LEVELS as LOGGER_LEVELS } from '../../src/observe/logger.ts';
 import { TailcastError } from '../../src/errors.ts';
 
 describe('settings', () => {
@@ -112,10 +110,6 @@ describe('settings', () => {
     expect(problemOf(() => readSettings(RECORDER_SETTINGS, sources({ file })))).toContain(
       'constructor in test.yaml',
     );
-  });
-
-  it('knows the same log levels as the logger', () => {
-    expect(LOG_LEVELS).toEqual(LOGGER_LEVELS);
   });
 });
 

@@ -1,12 +1,12 @@
 import { duplexPair } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { serveSpdy, type SpdyStream } from '../../src/demo/spdy-server.ts';
+import { serveSpdy, type ServedStream } from '../../src/demo/spdy-server.ts';
 import { createSpdyParser, encodeSpdyFrame, type SpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { createHeaderDeflater } from '../../src/wire/spdy/headers.ts';
 
 function openPeer(maxStreams = 2): {
-  readonly streams: SpdyStream[];
+  readonly streams: ServedStream[];
   readonly received: string[];
   send(frame: SpdyFrame): boolean;
   sendBytes(bytes: Uint8Array): boolean;
@@ -14,7 +14,7 @@ function openPeer(maxStreams = 2): {
   readonly closed: Promise<void>;
 } {
   const [client, server] = duplexPair();
-  const streams: SpdyStream[] = [];
+  const streams: ServedStream[] = [];
   const connection = serveSpdy(server, { maxStreams, onStream: (stream) => streams.push(stream) });
   const parser = createSpdyParser();
   const deflater = createHeaderDeflater();

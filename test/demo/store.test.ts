@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import type { JsonObject } from '../../src/demo/json.ts';
+import type { ApiObject } from '../../src/demo/json.ts';
 import { CONFIGMAPS, PODS } from '../../src/demo/resources.ts';
 import { parseLabelSelector } from '../../src/demo/selectors.ts';
 import { createStore } from '../../src/demo/store.ts';
 
 const all = (): boolean => true;
 
-function configMap(name: string, labels: Record<string, string> = {}, namespace = 'a'): JsonObject {
+function configMap(name: string, labels: Record<string, string> = {}, namespace = 'a'): ApiObject {
   return { metadata: { name, namespace, labels } };
 }
 
@@ -42,7 +42,7 @@ describe('the store', () => {
       store.create(CONFIGMAPS, configMap(name, {}, namespace));
     }
     const names = (namespace: string): unknown[] =>
-      store.list(CONFIGMAPS, namespace).map((object) => (object['metadata'] as JsonObject)['name']);
+      store.list(CONFIGMAPS, namespace).map((object) => (object['metadata'] as ApiObject)['name']);
     expect(names('n')).toEqual(['a', 'b']);
     expect(names('')).toEqual(['c', 'a', 'b']);
   });

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { apiServerChecks } from '../../src/doctor/api-server-checks.ts';
-import { runChecks, type Finding } from '../../src/doctor/checks.ts';
+import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { permissionChecks } from '../../src/doctor/permission-checks.ts';
 import { startApiServerDouble, type ApiServerDouble } from '../support/api-server-double.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
@@ -14,7 +14,7 @@ afterEach(() => double.close());
 
 async function examine(
   options: { apiServer?: ApiServerDouble['apiServer']; mode?: 'auth' | 'noauth'; podName?: string } = {},
-): Promise<Record<string, Finding>> {
+): Promise<Record<string, CheckFinding>> {
   const source = apiServerChecks({
     open: () => Promise.resolve(options.apiServer ?? double.apiServer),
     unixMs: Date.now,

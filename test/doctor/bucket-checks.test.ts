@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { bucketChecks, type BucketPlace } from '../../src/doctor/bucket-checks.ts';
-import { runChecks, type Finding } from '../../src/doctor/checks.ts';
+import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import type { BucketRules, LifecycleRule } from '../../src/tsrecorder/store/s3-rules.ts';
 
 const NO_LOCK = { enabled: false, defaultDays: undefined };
@@ -13,7 +13,10 @@ const RULE: LifecycleRule = {
   abortsAfterDays: undefined,
 };
 
-async function examine(rules: Partial<BucketRules>, place: Partial<BucketPlace> = {}): Promise<Finding[]> {
+async function examine(
+  rules: Partial<BucketRules>,
+  place: Partial<BucketPlace> = {},
+): Promise<CheckFinding[]> {
   const checks = bucketChecks({
     prefix: 'team/',
     retentionDays: 0,

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { X509Certificate } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { certificateCheck, type CertificatePlan } from '../../src/doctor/certificate-check.ts';
-import { runChecks, type Finding } from '../../src/doctor/checks.ts';
+import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { openSelfSignedCertificates } from '../../src/tailnet/self-signed.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
@@ -21,7 +21,7 @@ afterEach(() => rm(directory, { recursive: true, force: true }));
 async function examine(
   plan: CertificatePlan,
   options: { inDays?: number; nodeName?: string } = {},
-): Promise<Finding> {
+): Promise<CheckFinding> {
   const check = certificateCheck({
     plan,
     nodeName: () => Promise.resolve(options.nodeName ?? NAME),

@@ -2,13 +2,13 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it } from 'vitest';
-import { runChecks, type Finding } from '../../src/doctor/checks.ts';
+import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { serverClockCheck } from '../../src/doctor/clock-check.ts';
 
 const NOON = Date.UTC(2026, 10, 21, 12);
 
 /** A store that refuses everybody and says what time it is. */
-async function examine(date: string | undefined): Promise<Finding | undefined> {
+async function examine(date: string | undefined): Promise<CheckFinding | undefined> {
   const server = createServer((_request, response) => {
     response.sendDate = false;
     if (date !== undefined) response.setHeader('date', date);

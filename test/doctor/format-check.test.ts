@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { runChecks, type Finding } from '../../src/doctor/checks.ts';
+import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { formatCheck } from '../../src/doctor/format-check.ts';
 import { checkFormat, SPOOL_FORMAT } from '../../src/folder-format.ts';
 
@@ -12,7 +12,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-async function examine(named: string | undefined = folder): Promise<Finding | undefined> {
+async function examine(named: string | undefined = folder): Promise<CheckFinding | undefined> {
   const look = (place: string): Promise<boolean> => checkFormat(place, SPOOL_FORMAT);
   const check = formatCheck({ id: 'spool', title: 'spool', folder: named, look });
   const [finding] = await runChecks([check], new AbortController().signal);

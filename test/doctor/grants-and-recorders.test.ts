@@ -2,8 +2,8 @@ import { connect } from 'node:net';
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { runChecks, type Finding } from '../../src/doctor/checks.ts';
-import { grantOf, grantsCheck, readGrants, type Caller } from '../../src/doctor/grants-check.ts';
+import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
+import { grantOf, grantsCheck, readGrants, type NamedCaller } from '../../src/doctor/grants-check.ts';
 import { recordersCheck } from '../../src/doctor/recorder-checks.ts';
 import { createLocalApi } from '../../src/tailnet/local-api.ts';
 import { createWhois } from '../../src/tailnet/whois.ts';
@@ -20,7 +20,7 @@ import {
 } from '../support/recorder-double.ts';
 
 const CAPABILITY = 'tailscale.com/cap/kubernetes';
-const CALLERS: readonly Caller[] = [
+const CALLERS: readonly NamedCaller[] = [
   { name: 'alice.lab.ts.net', address: '100.64.0.4' },
   { name: 'ci.lab.ts.net', address: '100.64.0.5' },
 ];
@@ -49,8 +49,8 @@ function grant(...rules: readonly unknown[]): void {
 }
 
 async function examine(
-  options: { only?: string; tagged?: readonly string[]; callers?: readonly Caller[] } = {},
-): Promise<Record<string, Finding>> {
+  options: { only?: string; tagged?: readonly string[]; callers?: readonly NamedCaller[] } = {},
+): Promise<Record<string, CheckFinding>> {
   const localApi = createLocalApi({ socketPath: double.socketPath });
   const whois = createWhois({ localApi });
   const { only } = options;

@@ -2,7 +2,7 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { runChecks, type Finding } from '../../src/doctor/checks.ts';
+import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { directoryState, type DirectoryState } from '../../src/doctor/directory.ts';
 import { storageChecks } from '../../src/doctor/storage-checks.ts';
 
@@ -14,7 +14,10 @@ beforeEach(async () => {
 });
 afterEach(() => rm(scratch, { recursive: true, force: true }));
 
-async function examine(directory: string | undefined, state?: Partial<DirectoryState>): Promise<Finding[]> {
+async function examine(
+  directory: string | undefined,
+  state?: Partial<DirectoryState>,
+): Promise<CheckFinding[]> {
   const good = { usable: true, exists: true, freeBytes: 100 * GIB, totalBytes: 200 * GIB, freeFiles: 1e6 };
   const place = {
     id: 'store',

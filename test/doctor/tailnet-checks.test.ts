@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { once, runChecks, type Finding } from '../../src/doctor/checks.ts';
+import { once, runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { trustedGatewaysCheck, uploadersCheck } from '../../src/doctor/recorder-role-checks.ts';
 import { tailnetChecks } from '../../src/doctor/tailnet-checks.ts';
 import { createLocalApi } from '../../src/tailnet/local-api.ts';
@@ -50,7 +50,10 @@ async function examine(
       ],
       never,
     );
-    return Object.fromEntries(findings.map((finding) => [finding.id, finding])) as Record<string, Finding>;
+    return Object.fromEntries(findings.map((finding) => [finding.id, finding])) as Record<
+      string,
+      CheckFinding
+    >;
   } finally {
     localApi.close();
   }

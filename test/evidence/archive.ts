@@ -7,7 +7,7 @@ import type { LogHead } from '../../src/tsrecorder/evidence/log-entry.ts';
 import { openSessionEvidence } from '../../src/tsrecorder/evidence/session-evidence.ts';
 import { loadSigningKey, type PublicKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { verifyStore, type VerifyReport } from '../../src/tsrecorder/evidence/verify-store.ts';
-import { createRecorder, type Recorder } from '../../src/compose/recorder-parts.ts';
+import { createRecorder, type RunningRecorder } from '../../src/compose/recorder-parts.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { parseRecordingKey } from '../../src/tsrecorder/store/key.ts';
 import { createS3Store } from '../../src/tsrecorder/store/s3.ts';
@@ -75,7 +75,7 @@ async function build(root: string): Promise<Archive> {
   return { objects: await readObjects(directory), earlier, checkpoint: heads, keys };
 }
 
-function startRecorder(directory: string, spoolDirectory: string, name: string): Promise<Recorder> {
+function startRecorder(directory: string, spoolDirectory: string, name: string): Promise<RunningRecorder> {
   return createRecorder({
     listen: { host: '127.0.0.1', port: 0 },
     directory,
@@ -103,7 +103,7 @@ function sessionBody(number: number): string {
   return lines.join('');
 }
 
-async function uploadCut(recorder: Recorder): Promise<void> {
+async function uploadCut(recorder: RunningRecorder): Promise<void> {
   const upload = openUpload(recorder);
   const body = sessionBody(50).slice(0, 2000);
   upload.write(body);

@@ -6,7 +6,7 @@ import {
   hashLine,
   keyName,
   NO_HASH,
-  segmentName,
+  logSegmentName,
   type LogEvent,
 } from '../../src/tsrecorder/evidence/log-entry.ts';
 import { generateSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
@@ -31,7 +31,7 @@ function logOf(log: string, ...events: readonly LogEvent[]): Objects {
   });
   const segment = encodeSegment(lines, { log, n: lines.length - 1, hash }, key);
   return new Map([
-    [segmentName(log, 0), Buffer.from(segment)],
+    [logSegmentName(log, 0), Buffer.from(segment)],
     [keyName(key.public.id), Buffer.from(key.public.pem)],
   ]);
 }

@@ -3,7 +3,7 @@ import { createServer as createHttpServer, type IncomingMessage } from 'node:htt
 import { createServer as createHttpsServer } from 'node:https';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { createTunnel } from '../../src/kube/proxy-tunnel.ts';
+import { openProxyTunnel } from '../../src/kube/proxy-tunnel.ts';
 import { createUpstreamConnector } from '../../src/proxy/upstream/upstream-connect.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 
@@ -85,7 +85,7 @@ async function startSocksProxy(
 }
 
 async function echoThrough(url: string, target: { host: string; port: number }): Promise<string> {
-  const socket = await createTunnel(url, 'proxy-url', target)(AbortSignal.timeout(30_000));
+  const socket = await openProxyTunnel(url, 'proxy-url', target)(AbortSignal.timeout(30_000));
   closing.push(() => socket.destroy());
   socket.write('hello');
   const [chunk] = (await once(socket, 'data')) as [Buffer];
@@ -111,7 +111,7 @@ describe('a tunnel through HTTP CONNECT', () => {
   it('is refused as the proxy refuses, without the password', async () => {
     const proxy = await startConnectProxy(1, 407);
     const url = `http://alice:secret@127.0.0.1:${proxy.port}`;
-    const opened = createTunnel(url, 'proxy-url', { host: 'kubernetes', port: 443 })(
+    const opened = openProxyTunnel(url, 'proxy-url', { host: 'kubernetes', port: 443 })(
       new AbortController().signal,
     );
     await expect(opened).rejects.toMatchObject({
@@ -167,7 +167,7 @@ describe('a tunnel through SOCKS5', () => {
   it('ends with its signal', async () => {
     const silent = await listen(createServer(() => undefined));
     const abort = new AbortController();
-    const opened = createTunnel(`socks5://127.0.0.1:${silent}`, 'proxy-url', { host: 'k', port: 1 })(
+    const opened = openProxyTunnel(`socks5://127.0.0.1:${silent}`, 'proxy-url', { host: 'k', port: 1 })(
       abort.signal,
     );
     abort.abort(new Error('gone'));
@@ -188,7 +188,7 @@ describe('the gateway’s connection through a proxy', () => {
       const connector = createUpstreamConnector({
         ...target,
         serverName: 'kubernetes',
-        open: createTunnel(`${scheme}://127.0.0.1:${proxy.port}`, 'proxy-url', target),
+        open: openProxyTunnel(`${scheme}://127.0.0.1:${proxy.port}`, 'proxy-url', target),
         tls: { ca: authority.caPem },
       });
       // as the pool opens them: such a connection is read like any other stream
@@ -206,7 +206,7 @@ describe('the gateway’s connection through a proxy', () => {
   it('ends when the proxy does not answer in time', async () => {
     const silent = await listen(createServer(() => undefined));
     const target = { host: 'kubernetes', port: 443 };
-    const open = createTunnel(`http://127.0.0.1:${silent}`, 'proxy-url', target);
+    const open = openProxyTunnel(`http://127.0.0.1:${silent}`, 'proxy-url', target);
     const connector = createUpstreamConnector(
       { ...target, serverName: undefined, open, tls: {} },
       { connectTimeoutMs: 50 },
@@ -219,7 +219,7 @@ describe('what is no proxy', () => {
   it.each(['ftp://x', 'x', 'http://', '10.0.0.1:3128', 'http://u%:p@x'])(
     'is refused at start: %s',
     (text) => {
-      expect(() => createTunnel(text, 'clusters[k].cluster.proxy-url', { host: 'k', port: 1 })).toThrow(
+      expect(() => openProxyTunnel(text, 'clusters[k].cluster.proxy-url', { host: 'k', port: 1 })).toThrow(
         /clusters\[k\]\.cluster\.proxy-url is no proxy that can be used; write http:\/\/host:port/,
       );
     },

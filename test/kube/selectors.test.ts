@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { isLabelSelector, parseFieldSelector } from '../../src/kube/selectors.ts';
+import { isLabelSelector, readFieldSelector } from '../../src/kube/selectors.ts';
 
 describe('label selectors', () => {
   it.each([
@@ -86,7 +86,7 @@ describe('field selectors', () => {
     ['a=\\b', undefined],
     ['=1', ['=1']],
   ])('%j means %j', (selector, terms) => {
-    const parsed = parseFieldSelector(selector);
+    const parsed = readFieldSelector(selector);
     expect(parsed?.map(({ field, equal, value }) => `${field}${equal ? '=' : '!'}${value}`)).toEqual(terms);
   });
 });

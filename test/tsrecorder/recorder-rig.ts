@@ -12,7 +12,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
-import { createRecorder, type Recorder } from '../../src/compose/recorder-parts.ts';
+import { createRecorder, type RunningRecorder } from '../../src/compose/recorder-parts.ts';
 import type { RecorderOptions } from '../../src/compose/recorder-options.ts';
 import { createAckParser, type Ack } from '../../src/wire/recorder-api/ack.ts';
 
@@ -38,7 +38,7 @@ export const STORED_HEADER = HEADER.replace(
 export interface Rig extends AsyncDisposable {
   readonly directory: string;
   readonly spool: string;
-  readonly recorder: Recorder;
+  readonly recorder: RunningRecorder;
   /** The same directories, another process as it were. */
   restart(options?: Partial<RecorderOptions>): Promise<Rig>;
   get(path: string, headers?: Record<string, string>, method?: string): Promise<Answer>;
@@ -89,7 +89,7 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
 
 /** One HTTP/1.1 exchange on a connection of its own. */
 export function request(
-  { address }: Recorder,
+  { address }: RunningRecorder,
   options: { path: string; method?: string; headers?: Record<string, string>; body?: string | Uint8Array },
 ): Promise<Answer> {
   return new Promise((resolve, reject) => {
@@ -129,7 +129,10 @@ export interface Upload {
 }
 
 /** Opens `POST /v2/record` over a connection of its own, prior knowledge. */
-export function openUpload({ url }: Pick<Recorder, 'url'>, headers: Record<string, string> = {}): Upload {
+export function openUpload(
+  { url }: Pick<RunningRecorder, 'url'>,
+  headers: Record<string, string> = {},
+): Upload {
   const session = connect(url);
   session.on('error', () => undefined);
   const stream = session.request({ ':method': 'POST', ':path': '/v2/record', ...headers });
@@ -183,7 +186,7 @@ export function openUpload({ url }: Pick<Recorder, 'url'>, headers: Record<strin
 }
 
 /** Uploads a whole session and waits for the end of the answer. */
-export async function uploadWhole(recorder: Pick<Recorder, 'url'>, body: string): Promise<Upload> {
+export async function uploadWhole(recorder: Pick<RunningRecorder, 'url'>, body: string): Promise<Upload> {
   const upload = openUpload(recorder);
   upload.write(body);
   upload.end();

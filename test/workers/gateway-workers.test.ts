@@ -10,7 +10,7 @@ import { startDemoCluster, type DemoCluster } from '../../src/demo/cluster.ts';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
-import { createRecorder, type Recorder } from '../../src/compose/recorder-parts.ts';
+import { createRecorder, type RunningRecorder } from '../../src/compose/recorder-parts.ts';
 import { startLocalApiDouble, userNode } from '../support/local-api-double.ts';
 import { openExec, RefusedError, type ExecClient } from '../support/exec-client.ts';
 import { eventually, type RoleProcess, servedBy, startRole } from './role-process.ts';
@@ -20,7 +20,7 @@ const PER_USER = 5;
 
 let directory: string;
 let cluster: DemoCluster;
-let recorder: Recorder;
+let recorder: RunningRecorder;
 let upstream: string;
 
 beforeAll(async () => {

@@ -2,7 +2,7 @@
 import { formatWarning } from '../../kube/warning.ts';
 
 /** @param fields flat list */
-export function encodeHead(status: string, fields: readonly string[]): Buffer {
+export function encodeUpgradeHead(status: string, fields: readonly string[]): Buffer {
   let head = `HTTP/1.1 ${status}\r\n`;
   for (let index = 0; index < fields.length; index += 2) head += `${fields[index]}: ${fields[index + 1]}\r\n`;
   return Buffer.from(`${head}\r\n`, 'latin1');

@@ -33,7 +33,7 @@ import type { Admission, Gate } from '../gate/gate.ts';
 import type { PortRange } from '../gate/policy.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { SessionCounts } from './session-counts.ts';
-import { encodeChunks, encodeHead, warningLines } from './upgrade-head.ts';
+import { encodeChunks, encodeUpgradeHead, warningLines } from './upgrade-head.ts';
 import { openRecorder, type RecorderDeps } from './upgrade-recorder.ts';
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
 import { parseUpgradeRequest, type UpgradeRequest } from './upgrade-request.ts';
@@ -363,7 +363,7 @@ async function start(
   const clean = cleanResponseHeaders(withoutHeader(answer.rawHeaders, 'content-length'), deps);
   const fields = admission.shown ? handshakeForBrowser(clean) : clean;
   client.write(
-    encodeHead(`101 ${answer.statusMessage}`, [
+    encodeUpgradeHead(`101 ${answer.statusMessage}`, [
       ...fields,
       ...warningLines([...admission.warnings, ...warnings]),
       'Connection',
@@ -418,7 +418,7 @@ async function relayRefusal(
   const bodiless = answer.status === 204 || answer.status === 304 || request.method === 'HEAD';
   const inChunks = !bodiless && headerLines(answer.rawHeaders, 'content-length').length === 0;
   client.write(
-    encodeHead(`${answer.status} ${answer.statusMessage}`, [
+    encodeUpgradeHead(`${answer.status} ${answer.statusMessage}`, [
       ...fields,
       ...warningLines(admission.warnings),
       ...(inChunks ? ['Transfer-Encoding', 'chunked'] : []),

@@ -16,7 +16,7 @@ import {
   parseEntry,
   parseSegment,
   parseSegmentName,
-  segmentName,
+  logSegmentName,
   segmentPrefix,
   tailName,
   type LogEvent,
@@ -270,7 +270,7 @@ export class EvidenceLog {
       const lines = entries.map(({ line }) => line);
       const segment = encodeSegment(lines, { log: this.id, n: last.n, hash: last.hash }, key);
       try {
-        await store.putDocument(segmentName(this.id, first.n), Buffer.from(segment));
+        await store.putDocument(logSegmentName(this.id, first.n), Buffer.from(segment));
       } catch (error) {
         // an answer that was lost, or that came after a crash: what is there decides
         this.#reconciled = false;
@@ -289,7 +289,7 @@ export class EvidenceLog {
     for (;;) {
       const { n } = this.#journal.base;
       if (!ours.some(({ first }) => first === n)) break;
-      const text = await readText(this.#options.store, segmentName(this.id, n));
+      const text = await readText(this.#options.store, logSegmentName(this.id, n));
       const { lines } = parseSegment(text ?? '');
       const entries = this.#journal.unpublished(lines.length);
       const same =
@@ -300,7 +300,7 @@ export class EvidenceLog {
       await this.#journal.published(lines.length);
     }
     const last = ours.at(-1);
-    const head = last === undefined ? undefined : await this.#headIn(segmentName(last.log, last.first));
+    const head = last === undefined ? undefined : await this.#headIn(logSegmentName(last.log, last.first));
     const { n, hash } = this.#journal.base;
     if (n > 0 && (head?.n !== n - 1 || head.hash !== hash)) {
       this.#options.log.error(
@@ -354,7 +354,7 @@ async function readPublished(
     .filter((first) => first >= base.n);
   const segments: string[] = [];
   for (const first of firsts.toSorted((left, right) => left - right))
-    segments.push((await readText(store, segmentName(log, first))) ?? '');
+    segments.push((await readText(store, logSegmentName(log, first))) ?? '');
   const found: string[] = [];
   let last = base.hash;
   for (const text of tail === undefined ? segments : [...segments, tail]) {

@@ -39,7 +39,7 @@ export function blockBytesFor(bytes: number): number {
 }
 
 /** One per file. Holds nothing of it. */
-export function createSealer(blockBytes: number): Sealer {
+export function createLineSealer(blockBytes: number): Sealer {
   const blocks: SealedBlock[] = [];
   let block: Hash | undefined;
   let used = 0;

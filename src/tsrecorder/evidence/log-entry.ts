@@ -197,11 +197,11 @@ export function parseSegment(text: string): ParsedSegment {
 }
 
 /** Where a segment is kept, by the number of its first entry. */
-export function segmentName(log: string, first: number): string {
+export function logSegmentName(log: string, first: number): string {
   return `${LOGS_FOLDER}${log}/${String(first).padStart(12, '0')}.ndjson`;
 }
 
-/** The inverse of {@link segmentName}. */
+/** The inverse of {@link logSegmentName}. */
 export function parseSegmentName(name: string): { readonly log: string; readonly first: number } | undefined {
   const match = /^\.evidence\/logs\/([0-9a-f]{32})\/(\d{12})\.ndjson$/.exec(name);
   const [, log = '', first = ''] = match ?? [];

@@ -9,7 +9,7 @@ import type { DurableMarks } from './durable-marks.ts';
 import type { EvidenceLog } from './evidence-log.ts';
 
 /** A session as it was found in the spool after a restart. */
-export interface FoundSession {
+export interface SessionLookup {
   readonly recording: string;
   /** The stored header line, with its line feed. */
   readonly header: Uint8Array;
@@ -19,7 +19,7 @@ export interface FoundSession {
 
 export interface LostSessions {
   /** @returns what is missing of a session, a sentence; undefined: nothing that the log knows of. */
-  found(session: FoundSession): string | undefined;
+  found(session: SessionLookup): string | undefined;
   /** There is nothing in the spool of a session. */
   vanished(recording: string): void;
   /** After a crash: of the sessions that the log says are open, only these are. Resolves when that is durable. */

@@ -12,7 +12,7 @@ import {
   parseSegment,
   parseSegmentName,
   parseTailName,
-  segmentName,
+  logSegmentName,
   segmentPrefix,
   TAIL_PREFIX,
   tailName,
@@ -74,7 +74,7 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
   for (const [log, firsts] of segments) {
     const reader = new LogReader(log, keys, findings);
     for (const first of firsts.toSorted((left, right) => left - right)) {
-      const text = await readText(store, segmentName(log, first));
+      const text = await readText(store, logSegmentName(log, first));
       reader.take(first, parseSegment(text ?? ''));
     }
     const tail = tails.get(log);
@@ -169,7 +169,7 @@ class LogReader {
     this.#findings = findings;
   }
 
-  take(first: number, segment: ParsedSegment, object = segmentName(this.#log, first)): void {
+  take(first: number, segment: ParsedSegment, object = logSegmentName(this.#log, first)): void {
     const { lines } = segment;
     if (first > this.#next) {
       const last = first - 1;

@@ -6,7 +6,7 @@ import { newerSidecar, parseSidecar, type Sidecar } from '../library/sidecar.ts'
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, RecordingStore, StoredRecording } from '../store/store.ts';
 import { fault, notice, type Finding, type FindingCode } from './finding.ts';
-import { chainOf, createSealer, type LineSeal, type Seal } from './line-seal.ts';
+import { chainOf, createLineSealer, type LineSeal, type Seal } from './line-seal.ts';
 import { locateChange, type ReadBytes } from './locate-change.ts';
 import type { LogEntry, LogEvent } from './log-entry.ts';
 import {
@@ -328,7 +328,7 @@ class RecordingCheck {
   }
 
   async #sealAs({ blockBytes }: Seal, kind: ObjectKind): Promise<Seal> {
-    const sealer = createSealer(blockBytes);
+    const sealer = createLineSealer(blockBytes);
     for await (const chunk of this.#store.read(this.#key, kind)) sealer.push(chunk);
     return sealer.finish();
   }

@@ -44,10 +44,10 @@ export const UNFINISHED_MS = 86_400_000;
  * bytes are gone, whatever else is at fault. `unjudged`: nothing was found, and there was nothing to hold it against: no key
  * was named, or none of these has signed a log here.
  */
-export type Verdict = 'sound' | 'faulty' | 'lost' | 'unjudged';
+export type StoreVerdict = 'sound' | 'faulty' | 'lost' | 'unjudged';
 
 export interface VerifyReport {
-  readonly verdict: Verdict;
+  readonly verdict: StoreVerdict;
   /** The verdict is `sound`. */
   readonly ok: boolean;
   /** A key that was named has signed a log here. */
@@ -112,7 +112,7 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
 
 /** What several stores say together. */
 export interface JointReport {
-  readonly verdict: Verdict;
+  readonly verdict: StoreVerdict;
   readonly ok: boolean;
   /** In the order of the stores. */
   readonly reports: readonly VerifyReport[];
@@ -159,7 +159,7 @@ function withoutLogsOfOthers(
   return { ...report, findings, verdict, ok: verdict === 'sound' };
 }
 
-function judge(findings: readonly Finding[], isOurs: boolean): Verdict {
+function judge(findings: readonly Finding[], isOurs: boolean): StoreVerdict {
   const faults = findings.filter(({ severity }) => severity === 'fault');
   if (faults.some(({ code }) => code === 'lost')) return 'lost';
   if (faults.length > 0) return 'faulty';

@@ -6,7 +6,7 @@ import { open } from 'node:fs/promises';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { readCastTail } from '../library/cast-tail.ts';
-import { blockBytesFor, createSealer, type LineSeal } from '../evidence/line-seal.ts';
+import { blockBytesFor, createLineSealer, type LineSeal } from '../evidence/line-seal.ts';
 import type { SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
 import { describeHead } from '../library/describe-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
@@ -217,7 +217,7 @@ async function describeStart({ meta, paths, bodyBytes }: OverUpload): Promise<Se
 
 /** Not a stream of the file: each piece of that is new memory outside V8's heap, as long as the file in all. */
 async function sealFile(path: string, expectedBytes: number): Promise<LineSeal> {
-  const sealer = createSealer(blockBytesFor(expectedBytes));
+  const sealer = createLineSealer(blockBytesFor(expectedBytes));
   const block = Buffer.allocUnsafeSlow(SEAL_READ_BYTES);
   const file = await open(path, 'r');
   try {

@@ -4,7 +4,7 @@ import { createMakers, type MetricMakers } from '../../observe/metric-makers.ts'
 import type { UploadMeter } from './upload-session.ts';
 
 /** What is asked for at scrape time. */
-export interface RecorderStatus {
+export interface IntakeStatus {
   /** Sessions in the spool: uploaded now, cut and perhaps continued, over and not in the store, or not to be read. */
   readonly sessions: {
     readonly open: number;
@@ -30,7 +30,7 @@ const DISK_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 /** @param registry where to register; by default one of its own. */
 export function createRecorderMetrics(
   registry: Registry = new Registry(),
-  status: () => RecorderStatus,
+  status: () => IntakeStatus,
 ): RecorderMetrics {
   const makers = createMakers(registry);
   addGauges(registry, makers, status);
@@ -140,7 +140,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
   };
 }
 
-function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => RecorderStatus): void {
+function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => IntakeStatus): void {
   new Gauge({
     name: 'tailcast_recorder_sessions',
     help: 'Sessions in the spool: open, cut (may be continued), storing (over, not in the store), unreadable.',

@@ -2,10 +2,10 @@
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Ingest } from './ingest.ts';
-import type { RecorderStatus } from './recorder-metrics.ts';
+import type { IntakeStatus } from './recorder-metrics.ts';
 
 /** Asked for whenever the metrics are. */
-export function statusOf(ingest: Ingest, group: GroupCommit, evidence: SessionEvidence): RecorderStatus {
+export function intakeStatusOf(ingest: Ingest, group: GroupCommit, evidence: SessionEvidence): IntakeStatus {
   const { bytes, oldestStoringMs, ...sessions } = ingest.status();
   return {
     sessions,

@@ -2,17 +2,12 @@
  * What a recorder listens on: one address for everybody, or one for uploads and one for viewers, so that firewalls and the
  * tailnet policy can keep them apart and neither takes the other's connections.
  */
+import type { ListenAddress } from '../../listen.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import { addHealth } from './api.ts';
 import { listenHttp, type HttpServer, type ServerOptions } from './http-server.ts';
 import { NO_UPLOADS, type Uploads } from './uploads.ts';
-
-export interface ListenAddress {
-  readonly host: string;
-  /** 0: any. */
-  readonly port: number;
-}
 
 export interface ListenersOptions extends Pick<
   ServerOptions,

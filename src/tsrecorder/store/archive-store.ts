@@ -16,7 +16,7 @@ import {
   encodeSeekTable,
   FOOTER_BYTES,
   FRAME_BYTES,
-  indexBytes,
+  seekTableBytes,
   parseSeal,
   parseSeekTable,
   SEAL_BYTES,
@@ -277,7 +277,7 @@ async function readTable(
   return checked(key, async () => {
     const seal = parseSeal(head);
     const isSealed = seal !== undefined;
-    const length = indexBytes(tail.subarray(-FOOTER_BYTES), isSealed);
+    const length = seekTableBytes(tail.subarray(-FOOTER_BYTES), isSealed);
     if (length > bytes) throw new ArchiveFormatError('its index is longer than itself');
     const index = length <= tail.length ? tail.subarray(-length) : await readAt(bytes - length, bytes);
     const table = parseSeekTable(index, bytes, crc32, isSealed);

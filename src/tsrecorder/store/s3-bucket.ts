@@ -11,7 +11,7 @@ import {
 } from '@aws-sdk/client-s3';
 import { TailcastError } from '../../errors.ts';
 import type { Bucket, BucketPage, PutOptions } from './bucket.ts';
-import { asStoreError, connectS3, statusOf, type S3Connection, type S3Settings } from './s3-client.ts';
+import { asStoreError, connectS3, httpStatusOf, type S3Connection, type S3Settings } from './s3-client.ts';
 import { readBucketRules, type BucketRules } from './s3-rules.ts';
 import { S3Uploader, type ObjectHead } from './s3-upload.ts';
 import type { ByteRange } from '../files/file-range.ts';
@@ -75,8 +75,9 @@ export class S3Bucket implements Bucket {
       for await (const chunk of Body) if (chunk instanceof Uint8Array) yield chunk;
     } catch (error) {
       // the range begins behind the end
-      if (statusOf(error) === 416) return;
-      if (statusOf(error) === 404) throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
+      if (httpStatusOf(error) === 416) return;
+      if (httpStatusOf(error) === 404)
+        throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
       throw asStoreError(error);
     }
   }
@@ -85,7 +86,7 @@ export class S3Bucket implements Bucket {
     await this.#connection
       .run((client) => client.send(new DeleteObjectCommand(this.#target(name))))
       .catch((error: unknown) => {
-        if (statusOf(error) !== 404) throw asStoreError(error);
+        if (httpStatusOf(error) !== 404) throw asStoreError(error);
       });
   }
 
@@ -146,7 +147,7 @@ export class S3Bucket implements Bucket {
         etag: ETag,
       };
     } catch (error) {
-      if (statusOf(error) === 404) return undefined;
+      if (httpStatusOf(error) === 404) return undefined;
       throw error;
     }
   }

@@ -102,7 +102,7 @@ function clientConfig(settings: S3Settings): S3ClientConfig {
 }
 
 /** The HTTP status of an answer, or undefined when there was none. */
-export function statusOf(error: unknown): number | undefined {
+export function httpStatusOf(error: unknown): number | undefined {
   const metadata = memberOf(error, '$metadata');
   const status = memberOf(metadata, 'httpStatusCode');
   return typeof status === 'number' ? status : undefined;
@@ -116,19 +116,19 @@ export function errorName(error: unknown): string {
 /** Answers that no repetition will change before somebody changes the configuration. */
 export function isMisconfigured(error: unknown): boolean {
   return (
-    [301, 400, 403, 404].includes(statusOf(error) ?? 0) || errorName(error) === 'CredentialsProviderError'
+    [301, 400, 403, 404].includes(httpStatusOf(error) ?? 0) || errorName(error) === 'CredentialsProviderError'
   );
 }
 
 /** Whether a condition of ours was not met: the name is taken. */
 export function isTaken(error: unknown): boolean {
-  return statusOf(error) === 412 || errorName(error) === 'PreconditionFailed';
+  return httpStatusOf(error) === 412 || errorName(error) === 'PreconditionFailed';
 }
 
 /** As our own error. The text of S3's errors names keys and buckets, so only its code is told to uploaders. */
 export function asStoreError(error: unknown): TailcastError {
   if (error instanceof TailcastError) return error;
-  const status = statusOf(error);
+  const status = httpStatusOf(error);
   const code = error instanceof Error && 'code' in error ? String(error.code) : errorName(error);
   const detail =
     status === undefined ? code || errorText(error) : `S3 answered ${status} ${errorName(error)}`;
@@ -136,7 +136,7 @@ export function asStoreError(error: unknown): TailcastError {
 }
 
 function isAboutCredentials(error: unknown): boolean {
-  return statusOf(error) === 403 || /Expired|Credential|InvalidToken|AccessKey/.test(errorName(error));
+  return httpStatusOf(error) === 403 || /Expired|Credential|InvalidToken|AccessKey/.test(errorName(error));
 }
 
 function memberOf(value: unknown, name: string): unknown {

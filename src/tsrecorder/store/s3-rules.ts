@@ -4,7 +4,7 @@ import {
   GetObjectLockConfigurationCommand,
   type LifecycleRule as StoredRule,
 } from '@aws-sdk/client-s3';
-import { errorName, statusOf, type S3Connection } from './s3-client.ts';
+import { errorName, httpStatusOf, type S3Connection } from './s3-client.ts';
 
 /** `unknown`: the store does not say, or not to us. */
 export type Known<T> = T | 'unknown';
@@ -66,7 +66,7 @@ export async function readBucketRules(connection: S3Connection, bucket: string):
 
 /** A store that knows the question and has no such configuration; one that does not know it answers otherwise. */
 function saysNone(error: unknown, name: string): boolean {
-  return statusOf(error) === 404 && errorName(error) === name;
+  return httpStatusOf(error) === 404 && errorName(error) === name;
 }
 
 function readRule(rule: StoredRule): LifecycleRule {

@@ -12,7 +12,7 @@ import {
 import { TailcastError } from '../../errors.ts';
 import { createGatekeeper } from '../../async/gatekeeper.ts';
 import type { PutOptions } from './bucket.ts';
-import { isTaken, errorName, statusOf, type S3Connection, type S3Settings } from './s3-client.ts';
+import { isTaken, errorName, httpStatusOf, type S3Connection, type S3Settings } from './s3-client.ts';
 import { compareDigest, createDigest, type ContentDigest, type PartDigest } from './s3-digest.ts';
 import type { ObjectStat } from './store.ts';
 
@@ -105,7 +105,7 @@ export class S3Uploader {
     try {
       await request({ IfNoneMatch: '*' });
     } catch (error) {
-      if (statusOf(error) !== 501) throw error;
+      if (httpStatusOf(error) !== 501) throw error;
       this.#knowsConditions = false;
       await request({});
     }

@@ -12,7 +12,7 @@ import {
   encodeSealedFrameHeader,
   parseSealedFrame,
   TAG_BYTES,
-  type Seal,
+  type ArchiveSeal,
 } from '../../wire/archive/seek-table.ts';
 
 const CIPHER = 'aes-256-gcm';
@@ -39,7 +39,7 @@ export interface SealKeys {
    * @returns undefined when the key it was wrapped with is not among these
    * @throws ArchiveFormatError when it is not the seal of the object with this name
    */
-  open(seal: Seal, name: string): ArchiveCipher | undefined;
+  open(seal: ArchiveSeal, name: string): ArchiveCipher | undefined;
 }
 
 /**

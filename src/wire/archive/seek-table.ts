@@ -98,12 +98,12 @@ export function encodeSeekTable(
 }
 
 /** What a sealed archive begins with: which key its data key is wrapped with, and the wrapped key. */
-export interface Seal {
+export interface ArchiveSeal {
   readonly keyId: Uint8Array;
   readonly wrappedKey: Uint8Array;
 }
 
-export function encodeSeal({ keyId, wrappedKey }: Seal): Uint8Array {
+export function encodeSeal({ keyId, wrappedKey }: ArchiveSeal): Uint8Array {
   const bytes = new Uint8Array(SEAL_BYTES);
   bytes.set(SEAL_MAGIC, 0);
   const view = new DataView(bytes.buffer);
@@ -119,7 +119,7 @@ export function encodeSeal({ keyId, wrappedKey }: Seal): Uint8Array {
  * @returns undefined when the archive is not sealed
  * @throws ArchiveFormatError when its seal is not as it was written
  */
-export function parseSeal(head: Uint8Array): Seal | undefined {
+export function parseSeal(head: Uint8Array): ArchiveSeal | undefined {
   if (!beginsWith(head, SEAL_MAGIC)) return undefined;
   const view = new DataView(head.buffer, head.byteOffset, head.length);
   const isSeal =
@@ -163,7 +163,7 @@ export function claimsArchive(head: Uint8Array, tail: Uint8Array): boolean {
  * @param footer its last {@link FOOTER_BYTES}
  * @throws ArchiveFormatError
  */
-export function indexBytes(footer: Uint8Array, sealed = false): number {
+export function seekTableBytes(footer: Uint8Array, sealed = false): number {
   if (footer.length !== FOOTER_BYTES || !endsSeekable(footer))
     throw new ArchiveFormatError('it has no index');
   const view = new DataView(footer.buffer, footer.byteOffset, footer.length);
@@ -176,7 +176,7 @@ export function indexBytes(footer: Uint8Array, sealed = false): number {
 
 /**
  * Reads guard and table.
- * @param bytes the last {@link indexBytes} of the archive, `archiveBytes` long in all
+ * @param bytes the last {@link seekTableBytes} of the archive, `archiveBytes` long in all
  * @throws ArchiveFormatError when anything of it is not as it was written
  */
 export function parseSeekTable(

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import type { Duplex } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
-import { createRecorder, type Recorder } from '../../../src/compose/recorder-parts.ts';
+import { createRecorder, type RunningRecorder } from '../../../src/compose/recorder-parts.ts';
 import { serverEnd, serverMessage, statusExit, utf8 } from '../../support/stream-peers.ts';
 import {
   askUpgrade,
@@ -26,7 +26,7 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-async function startRecorder(directory: string, port = 0): Promise<Recorder> {
+async function startRecorder(directory: string, port = 0): Promise<RunningRecorder> {
   return createRecorder({
     listen: { host: '127.0.0.1', port },
     directory,
@@ -71,7 +71,7 @@ async function directory(): Promise<string> {
 
 /** A gateway in front of an exec that a test speaks for. */
 async function execRig(
-  recorder: Pick<Recorder, 'address'>,
+  recorder: Pick<RunningRecorder, 'address'>,
   options: { readonly mode?: 'failOpen' | 'failClosed'; readonly moveTimeoutMs?: number } = {},
 ): Promise<{ readonly rig: Rig; readonly server: Promise<Duplex> }> {
   const opened = Promise.withResolvers<Duplex>();
@@ -106,7 +106,7 @@ interface FetchedCast {
   readonly lines: string[];
 }
 
-async function fetchCast(recorder: Pick<Recorder, 'url'>): Promise<FetchedCast> {
+async function fetchCast(recorder: Pick<RunningRecorder, 'url'>): Promise<FetchedCast> {
   const list = (await (await fetch(`${recorder.url}/api/v1/recordings`)).json()) as {
     recordings: { id: string; state: string; problem?: string }[];
   };

@@ -7,7 +7,7 @@ import { OPERATOR_SETTINGS } from '../../../src/config/operator.ts';
 import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
 import { readSettings, type SettingTable } from '../../../src/config/settings.ts';
 import { apiServerChecks } from '../../../src/doctor/api-server-checks.ts';
-import { runChecks, type Finding } from '../../../src/doctor/checks.ts';
+import { runChecks, type CheckFinding } from '../../../src/doctor/checks.ts';
 import { permissionChecks } from '../../../src/doctor/permission-checks.ts';
 import { argumentsOf, commandsOf, type Words } from '../../docs/ledger.ts';
 import { createApiServer } from '../../../src/kube/api-server.ts';
@@ -442,7 +442,7 @@ describe('a release in a real API server', () => {
     ).toBe('');
   });
 
-  async function examineAccount(name: string): Promise<readonly Finding[]> {
+  async function examineAccount(name: string): Promise<readonly CheckFinding[]> {
     const path = `/api/v1/namespaces/${NAMESPACE}/serviceaccounts/${name}/token`;
     const request = {
       apiVersion: 'authentication.k8s.io/v1',

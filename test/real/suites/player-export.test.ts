@@ -7,7 +7,7 @@ import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OFFLINE_PAGE } from '../../../src/compose/player-directory.ts';
 import { writeBundle, type BundleSources } from '../../../src/bundle/write-bundle.ts';
-import { createSealer } from '../../../src/tsrecorder/evidence/line-seal.ts';
+import { createLineSealer } from '../../../src/tsrecorder/evidence/line-seal.ts';
 import { signSidecar } from '../../../src/tsrecorder/evidence/signed-sidecar.ts';
 import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { decodeRecording } from '../../../src/wire/recorder-api/recording.ts';
@@ -122,7 +122,7 @@ describe('a file with a signature', () => {
       await (await fetch(`${archive().url}/api/v1/recordings/${id}`)).json(),
     )!;
     const cast = Buffer.from(castText(SPEC));
-    const sealer = createSealer(64);
+    const sealer = createLineSealer(64);
     sealer.push(cast);
     const key = generateSigningKey();
     const evidence = { format: 1, log: '0'.repeat(32), start: 1, cast: sealer.finish() } as const;

@@ -10,7 +10,7 @@ import { TailcastError } from '../../../src/errors.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { type KubernetesRule, parseKubernetesRules } from '../../../src/tailnet/capabilities.ts';
 import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
-import { type Recorder, createRecorder } from '../../../src/compose/recorder-parts.ts';
+import { type RunningRecorder, createRecorder } from '../../../src/compose/recorder-parts.ts';
 import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
 import { encodeCastEvent } from '../../../src/wire/asciicast/event.ts';
 import { type CastHeader, encodeCastHeader } from '../../../src/wire/asciicast/header.ts';
@@ -269,7 +269,7 @@ describe('grants, read by both', () => {
 });
 
 interface Started {
-  readonly recorder: Recorder;
+  readonly recorder: RunningRecorder;
   readonly directory: string;
   list(): Promise<readonly Recording[]>;
   /** Waits for the one recording to reach a state and gives it with its cast. */
@@ -315,12 +315,12 @@ async function startRecorder(options: Partial<RecorderOptions> = {}): Promise<St
   };
 }
 
-function addressOf({ address }: Recorder): string {
+function addressOf({ address }: RunningRecorder): string {
   return `${address.host}:${address.port}`;
 }
 
 function upload(
-  recorder: Recorder,
+  recorder: RunningRecorder,
   body: string,
   flags: readonly string[] = [],
   addresses: readonly string[] = [addressOf(recorder)],

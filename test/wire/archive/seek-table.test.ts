@@ -6,7 +6,7 @@ import {
   encodeSeekTable,
   FOOTER_BYTES,
   FRAME_BYTES,
-  indexBytes,
+  seekTableBytes,
   MAX_COMPRESSED_BYTES,
   MAX_FRAMES,
   parseSeekTable,
@@ -29,7 +29,7 @@ describe('the seek table', () => {
     expect(Buffer.from(bytes.subarray(16)).toString('hex')).toBe(table);
     expect(Buffer.from(bytes.subarray(0, 12)).toString('hex')).toBe(guard);
     expect(Buffer.from(bytes).readUInt32LE(12)).toBe(crc32(Buffer.from(table, 'hex')));
-    expect(indexBytes(bytes.subarray(-FOOTER_BYTES))).toBe(bytes.length);
+    expect(seekTableBytes(bytes.subarray(-FOOTER_BYTES))).toBe(bytes.length);
   });
 
   it('says where every frame begins', () => {
@@ -61,9 +61,9 @@ describe('the seek table', () => {
       new DataView(bytes.buffer).setUint32(0, count, true);
       return bytes;
     };
-    expect(indexBytes(footer(MAX_FRAMES + 1))).toBe(16 + 8 + (MAX_FRAMES + 1) * 8 + 9);
+    expect(seekTableBytes(footer(MAX_FRAMES + 1))).toBe(16 + 8 + (MAX_FRAMES + 1) * 8 + 9);
     for (const count of [0, MAX_FRAMES + 2, 0xff_ff_ff_ff]) {
-      expect(() => indexBytes(footer(count))).toThrow(ArchiveFormatError);
+      expect(() => seekTableBytes(footer(count))).toThrow(ArchiveFormatError);
     }
   });
 
