@@ -54,10 +54,10 @@ export const PORTAL: readonly Mutation[] = [
     ],
     [
       'whole recordings',
-      '(?:/(cast|playback|transcript|evidence|sidecar|notes|live))?$`',
-      '(?:/(cast|playback|transcript|evidence|sidecar|notes|live))?`',
+      '(?:/(cast|playback|transcript|evidence|sidecar|notes|search|live))?$`',
+      '(?:/(cast|playback|transcript|evidence|sidecar|notes|search|live))?`',
     ],
-    ['parts of a recording', '(cast|playback|transcript|evidence|sidecar|notes|live)', '([a-z]+)'],
+    ['parts of a recording', '(cast|playback|transcript|evidence|sidecar|notes|search|live)', '([a-z]+)'],
     [
       'live views without a query',
       "return asked === '' ? { kind: 'live', path } : undefined;",
