@@ -3,6 +3,7 @@
  * each signed. What cannot be published waits in the journal; nothing is ever left out.
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
+import { pause } from '../../async/pause.ts';
 import { settledWithin } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -70,7 +71,7 @@ export class EvidenceLog {
   #tail: Promise<void> | undefined;
   #tailedAtMs = -Infinity;
   #tailWanted = false;
-  #closed = false;
+  readonly #closing = new AbortController();
 
   private constructor(options: EvidenceLogOptions, journal: LogJournal) {
     this.#options = options;
@@ -94,6 +95,10 @@ export class EvidenceLog {
     // the key and the log are there before anything that is signed
     void log.#tryToPublish();
     return log;
+  }
+
+  get #closed(): boolean {
+    return this.#closing.signal.aborted;
   }
 
   /** Name of the log. */
@@ -162,10 +167,10 @@ export class EvidenceLog {
 
   async #showTails(): Promise<void> {
     const { store, key, tailMs } = this.#options;
-    while (this.#tailWanted && !this.#closed) {
+    while (this.#tailWanted) {
       const waitMs = this.#tailedAtMs + tailMs - performance.now();
       // a turn at least: what comes within it is shown too
-      await new Promise((resolve) => setTimeout(resolve, Math.max(0, waitMs)).unref());
+      if (!(await pause(Math.max(0, waitMs), this.#closing.signal))) return;
       this.#tailWanted = false;
       this.#tailedAtMs = performance.now();
       const entries = this.#journal.unpublished(MAX_SEGMENT_ENTRIES);
@@ -221,7 +226,7 @@ export class EvidenceLog {
   /** Publishes what can be published, and stops. */
   async close(): Promise<void> {
     if (this.#closed) return;
-    this.#closed = true;
+    this.#closing.abort();
     clearTimeout(this.#timer);
     await this.#tail;
     await this.#tryToPublish();
