@@ -11,7 +11,8 @@ const SLOW_BYTES_PER_SECOND = 1_500_000;
 const PAUSE_MS = 3_000;
 /** Where in the output the recorder is paused. */
 const PAUSE_AT = 0.9;
-const TIMEOUT_MS = 120_000;
+/** A session that brings nothing for so long hangs; one that is slow is not ended. */
+const SILENCE_MS = 120_000;
 
 /**
  * `exact`: every byte, and the exit code of the command. `told`: bytes are missing, or may be, and kubectl ended with an error, and the
@@ -81,6 +82,7 @@ function onPipes(
   const child = startKubectl(kubectl, args, { kubeconfig, transport });
   const hash = createHash('sha256');
   const startedMs = performance.now();
+  const silence = setTimeout(() => child.kill('SIGKILL'), SILENCE_MS);
   let bytes = 0;
   let stderr = '';
   child.stdin?.on('error', () => undefined);
@@ -89,6 +91,7 @@ function onPipes(
   stdout?.on('data', (chunk: Buffer) => {
     hash.update(chunk);
     bytes += chunk.length;
+    silence.refresh();
     progress(bytes);
     if (!isSlow(condition)) return;
     const dueMs = startedMs + (bytes / SLOW_BYTES_PER_SECOND) * 1000;
@@ -97,10 +100,9 @@ function onPipes(
   });
   child.stderr?.on('data', (chunk: Buffer) => (stderr = (stderr + chunk.toString()).slice(-4096)));
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => child.kill('SIGKILL'), TIMEOUT_MS);
     child.on('error', reject);
     child.on('close', (code) => {
-      clearTimeout(timer);
+      clearTimeout(silence);
       resolve({ bytes, sha256: hash.digest('hex'), code: code ?? -1, stderr });
     });
   });
@@ -132,6 +134,7 @@ async function onTerminal(
       hash.update(output);
       bytes += Buffer.byteLength(output);
       tail = (tail + output).slice(-300);
+      silence.refresh();
       progress(bytes);
       if (at < 0 || code !== undefined) return;
       end += text.slice(at);
@@ -141,9 +144,9 @@ async function onTerminal(
       terminal.type('\n');
     },
   });
-  const timer = setTimeout(() => terminal.kill(), TIMEOUT_MS);
+  const silence = setTimeout(() => terminal.kill(), SILENCE_MS);
   await terminal.ended;
-  clearTimeout(timer);
+  clearTimeout(silence);
   return { bytes, sha256: hash.digest('hex'), code: code ?? -1, stderr: tail };
 }
 

@@ -85,7 +85,7 @@ describe('sessions under load', () => {
 
   it.for(cells.map((cell) => [cell.name, cell] as const))(
     '%s',
-    { timeout: 60_000 + runs * 130_000 },
+    { timeout: 60_000 + runs * 400_000 },
     async ([, cell], { skip }) => {
       skip(Date.now() > untilMs, 'the time is over');
       await site.enter(cell.condition);
