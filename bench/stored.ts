@@ -11,7 +11,7 @@ import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { createRecorder, type Recorder } from '../src/compose/recorder-parts.ts';
+import { createRecorder, type RunningRecorder } from '../src/compose/recorder-parts.ts';
 import { ARCHIVE_FORMATS } from '../src/config/archive-formats.ts';
 import { createSilentLogger } from '../src/observe/logger.ts';
 import { RecordingSession } from '../src/recording/session.ts';
@@ -97,7 +97,7 @@ function castOf({ tty, chunks }: Content): readonly Uint8Array[] {
   return written;
 }
 
-async function upload({ url }: Recorder, name: string, pieces: readonly Uint8Array[]): Promise<void> {
+async function upload({ url }: RunningRecorder, name: string, pieces: readonly Uint8Array[]): Promise<void> {
   const http = connect(url);
   const stream = http.request({ ':method': 'POST', ':path': '/v2/record', 'tailcast-session': name });
   stream.resume();
