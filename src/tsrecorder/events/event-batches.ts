@@ -63,11 +63,6 @@ export function batchTime(name: string): bigint | undefined {
   return NAME.test(file) ? parseTime(file.slice(0, file.indexOf('_'))) : undefined;
 }
 
-interface OpenBatch {
-  readonly name: string;
-  readonly file: AppendFile;
-}
-
 /** One per spool directory. What an earlier process left is stored first. */
 export async function openEventBatches(options: EventBatchOptions): Promise<EventBatches> {
   const batches = new Batches(options);
@@ -77,7 +72,9 @@ export async function openEventBatches(options: EventBatchOptions): Promise<Even
 
 class Batches implements EventBatches {
   readonly #options: EventBatchOptions;
-  #batch: OpenBatch | undefined;
+  #batch: AppendFile | undefined;
+  /** The file of the batch that is open or begins: it takes events, and is not stored yet. */
+  #taking: string | undefined;
   #pending: string[] = [];
   #firstTime = '';
   readonly #exclusively = createSequence();
@@ -136,20 +133,21 @@ class Batches implements EventBatches {
     const bytes = Buffer.from(lines.join(''));
     try {
       this.#batch ??= await this.#begin(this.#firstTime);
-      await this.#batch.file.append([bytes]);
+      await this.#batch.append([bytes]);
     } catch (error) {
       throw storageError(error);
     }
-    if (this.#batch.file.bytes >= this.#options.maxBatchBytes) void this.#endAndStore();
+    if (this.#batch.bytes >= this.#options.maxBatchBytes) void this.#endAndStore();
   }
 
-  async #begin(time: string): Promise<OpenBatch> {
+  async #begin(time: string): Promise<AppendFile> {
     const { directory, recorder, periodMs } = this.#options;
     const name = `${time}_${recorder}.ndjson`;
+    this.#taking = name;
     const file = await AppendFile.open(join(directory, name), 'new');
     await syncDirectory(directory);
     if (!this.#closed) this.#period = setTimeout(() => void this.#endAndStore(), periodMs);
-    return { name, file };
+    return file;
   }
 
   async #endAndStore(): Promise<void> {
@@ -162,14 +160,15 @@ class Batches implements EventBatches {
       clearTimeout(this.#period);
       const batch = this.#batch;
       this.#batch = undefined;
-      await batch?.file.close();
+      this.#taking = undefined;
+      await batch?.close();
     });
   }
 
   /** Stores every batch that is over. Never rejects: what fails is tried again later. */
   async #storeOver(): Promise<void> {
     try {
-      for (const file of await this.#files()) if (file !== this.#batch?.name) await this.#store(file);
+      for (const file of await this.#files()) if (file !== this.#taking) await this.#store(file);
     } catch (error) {
       this.#options.onFailure();
       this.#options.log.error(

@@ -1,0 +1,161 @@
+import { mkdir, mkdtemp, open, readdir, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import {
+  batchPrefix,
+  openEventBatches,
+  type EventBatches,
+  type EventBatchOptions,
+} from '../../../src/tsrecorder/events/event-batches.ts';
+import { createEventSearch } from '../../../src/tsrecorder/events/event-query.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
+
+const DAY = '2026-07-29';
+const time = (second: number): string => `${DAY}T10:44:4${second}.000000001Z`;
+const nameOf = (second: number): string => `${batchPrefix(DAY)}${time(second)}_0123.ndjson`;
+
+interface Bench {
+  readonly store: RecordingStore;
+  /** Where batches wait. */
+  readonly directory: string;
+  readonly failures: () => number;
+  open(more?: Partial<EventBatchOptions>): Promise<EventBatches>;
+}
+
+/** Every event is a batch of its own, unless it is said otherwise. */
+async function createBench(): Promise<Bench> {
+  const root = await mkdtemp(join(tmpdir(), 'event-batches-'));
+  const directory = join(root, 'spool');
+  await mkdir(directory);
+  const store = await createDiskStore(join(root, 'store'));
+  const opened: EventBatches[] = [];
+  let failures = 0;
+  onTestFinished(async () => {
+    for (const batches of opened) await batches.close();
+    await rm(root, { recursive: true, force: true });
+  });
+  return {
+    store,
+    directory,
+    failures: () => failures,
+    async open(more = {}) {
+      const batches = await openEventBatches({
+        directory,
+        store,
+        recorder: '0123',
+        periodMs: 60_000,
+        maxBatchBytes: 1,
+        retryMs: 10,
+        onStored: async () => undefined,
+        log: createSilentLogger(),
+        onFailure: () => (failures += 1),
+        ...more,
+      });
+      opened.push(batches);
+      return batches;
+    },
+  };
+}
+
+const storedIn = async ({ store }: Bench, name: string): Promise<string | undefined> => {
+  const content = await store.readDocument(name);
+  return content && Buffer.from(content).toString();
+};
+
+describe('batches of events', () => {
+  it('are stored when the store is back', async () => {
+    const bench = await createBench();
+    let down = true;
+    const putDocument: RecordingStore['putDocument'] = async (name, content) => {
+      if (down) throw new TailcastError('STORE_FAILED', 'EIO');
+      await bench.store.putDocument(name, content);
+    };
+    const batches = await bench.open({ store: { ...bench.store, putDocument } });
+    await batches.append(time(1), '{"a":1}');
+    await expect.poll(bench.failures).toBeGreaterThan(2);
+    down = false;
+    await expect.poll(() => storedIn(bench, nameOf(1))).toBe('{"a":1}\n');
+    await expect.poll(() => readdir(bench.directory)).toEqual([]);
+  });
+
+  it('acknowledge nothing that is not on the disk', async () => {
+    const bench = await createBench();
+    const batches = await bench.open();
+    await rm(bench.directory, { recursive: true });
+    await expect(batches.append(time(1), '{}')).rejects.toMatchObject({ code: 'STORE_FAILED' });
+    await mkdir(bench.directory);
+    await batches.append(time(2), '{"b":2}');
+    await expect.poll(() => storedIn(bench, nameOf(2))).toBe('{"b":2}\n');
+  });
+
+  it('stay where they are when the store has something else by that name', async () => {
+    const bench = await createBench();
+    await bench.store.putDocument(nameOf(1), Buffer.from('something else\n'));
+    await writeFile(join(bench.directory, nameOf(1).slice(batchPrefix(DAY).length)), '{"a":1}\n');
+    const batches = await bench.open();
+    await expect.poll(bench.failures).toBeGreaterThan(0);
+    expect((await batches.waiting()).get(nameOf(1))).toBe('{"a":1}\n');
+    expect(await storedIn(bench, nameOf(1))).toBe('something else\n');
+  });
+
+  it('that are there already are stored', async () => {
+    const bench = await createBench();
+    await bench.store.putDocument(nameOf(1), Buffer.from('{"a":1}\n'));
+    await writeFile(join(bench.directory, nameOf(1).slice(batchPrefix(DAY).length)), '{"a":1}\n');
+    await bench.open();
+    await expect.poll(() => readdir(bench.directory)).toEqual([]);
+    expect(bench.failures()).toBe(0);
+  });
+
+  it('are not taken away while they begin', async () => {
+    const bench = await createBench();
+    let down = true;
+    const putDocument: RecordingStore['putDocument'] = async (name, content) => {
+      if (down) throw new TailcastError('STORE_FAILED', 'EIO');
+      await bench.store.putDocument(name, content);
+    };
+    const batches = await bench.open({ store: { ...bench.store, putDocument }, maxBatchBytes: 10 });
+    await batches.append(time(1), '{"first":1}');
+    await expect.poll(bench.failures).toBeGreaterThan(0);
+    // the folder of the second batch is slow to become durable: the file is there, and nothing is in it
+    const handle = await open(bench.directory);
+    const prototype = Object.getPrototypeOf(handle) as FileHandle;
+    await handle.close();
+    const slow = Promise.withResolvers<void>();
+    const sync = vi.spyOn(prototype, 'sync').mockImplementationOnce(() => slow.promise);
+    onTestFinished(() => sync.mockRestore());
+    const second = batches.append(time(2), '{"b":2}');
+    await expect.poll(() => sync.mock.calls.length).toBe(1);
+    down = false;
+    await expect.poll(() => storedIn(bench, nameOf(1))).toBe('{"first":1}\n');
+    slow.resolve();
+    await second;
+    await batches.close();
+    expect(await storedIn(bench, nameOf(2))).toBe('{"b":2}\n');
+  });
+
+  it('end with their recorder', async () => {
+    const bench = await createBench();
+    const batches = await bench.open({ maxBatchBytes: 1_000_000 });
+    await batches.append(time(1), '{"a":1}');
+    expect(await storedIn(bench, nameOf(1))).toBeUndefined();
+    await batches.close();
+    expect(await storedIn(bench, nameOf(1))).toBe('{"a":1}\n');
+  });
+});
+
+describe('a search for events', () => {
+  it('reads batches alone', async () => {
+    const bench = await createBench();
+    const { store } = bench;
+    const event = `{"event":{"type":"t","timestamp":1785321882}}\n`;
+    await store.putDocument(nameOf(1), Buffer.from(event));
+    await store.putDocument(`${batchPrefix(DAY)}notes.txt`, Buffer.from(event));
+    const search = createEventSearch(store, await bench.open(), () => Date.parse(time(9)));
+    expect((await search.find({ limit: 10 })).events).toEqual([event.trim()]);
+  });
+});
