@@ -68,7 +68,12 @@ export function mutantsOf(file: string, code: string): readonly Mutant[] {
     const original = code.slice(start, end);
     found.push({ file, start, end, replacement, operator, line: lineAt(lines, start), original });
   };
-  visit(program as unknown as Node, (node) => change(node, code, add));
+  /** Conditions on which nothing hangs but whether something is logged. */
+  const quiet = new Set<unknown>();
+  visit(program as unknown as Node, (node) => {
+    if (onlyLogs(node, code)) quiet.add(node).add(node['test']);
+    if (!quiet.has(node)) change(node, code, add);
+  });
   const counts = new Map<string, number>();
   return found
     .toSorted((a, b) => a.start - b.start || a.end - b.end)
@@ -107,6 +112,21 @@ function change(node: Node, code: string, add: Add): void {
       return raiseLimit(node, code, add);
     default:
   }
+}
+
+/** `if (…) log.info(…);` */
+function onlyLogs(node: Node, code: string): boolean {
+  if (node.type !== 'IfStatement' || node['alternate'] !== null) return false;
+  const then = node['consequent'] as Node;
+  const statements = then.type === 'BlockStatement' ? (then['body'] as readonly Node[]) : [then];
+  return statements.length > 0 && statements.every((statement) => isLogged(statement, code));
+}
+
+function isLogged({ type, ...statement }: Node, code: string): boolean {
+  const expression = statement['expression'] as Node | undefined;
+  if (type !== 'ExpressionStatement' || expression?.type !== 'CallExpression') return false;
+  const { start, end } = expression['callee'] as Node;
+  return LOGGERS.test(code.slice(start, end));
 }
 
 /** A comparison that is the whole condition is turned round as such. */
