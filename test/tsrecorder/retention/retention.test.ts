@@ -1,13 +1,16 @@
-import { readdir } from 'node:fs/promises';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
 import { TailcastError } from '../../../src/errors.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
 import {
   applyRetention,
   holdRecording,
   releaseRecording,
+  startRetention,
 } from '../../../src/tsrecorder/retention/retention-run.ts';
 import { planRetention } from '../../../src/tsrecorder/retention/retention.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
@@ -162,4 +165,29 @@ describe('batches of events', () => {
     expect(listed).toContain(odd);
     expect(await store.listDocuments('events/')).toEqual(listed.filter((name) => name !== names[0]));
   });
+});
+
+it('retention is applied at once and every so often, until it is closed', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const directory = await mkdtemp(join(tmpdir(), 'retention-'));
+  onTestFinished(() => rm(directory, { recursive: true }));
+  const store = await createDiskStore(directory);
+  let applied = 0;
+  const others = vi.getTimerCount();
+  const retention = startRetention({
+    store,
+    evidence: { removing: async () => undefined, removingDocuments: async () => undefined },
+    policy: { maxAgeMs: 1 },
+    nowMs: Date.now,
+    everyMs: 60_000,
+    log: createSilentLogger(),
+    onApplied: () => (applied += 1),
+    onFailure: () => undefined,
+  });
+  await expect.poll(() => applied).toBe(1);
+  vi.advanceTimersByTime(60_000);
+  await expect.poll(() => applied).toBe(2);
+  await retention.close();
+  expect(vi.getTimerCount()).toBe(others);
 });

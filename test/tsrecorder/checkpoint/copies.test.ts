@@ -1,0 +1,50 @@
+import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { createCopies } from '../../../src/tsrecorder/checkpoint/copies.ts';
+import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
+import { createMemoryBucket } from '../store/memory-bucket.ts';
+
+const MEBIBYTE = 1024 ** 2;
+
+it('a segment is written again while it is small, and left alone once it is large', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'copies-'));
+  onTestFinished(() => rm(directory, { recursive: true }));
+  const paths = { cast: join(directory, 'cast'), notes: join(directory, 'notes') };
+  await writeFile(paths.notes, 'meta\n');
+  await writeFile(paths.cast, '');
+  const bucket = createMemoryBucket();
+  const put: string[] = [];
+  bucket.before = (request, name) =>
+    void (request === 'put' && put.push(name.slice(name.lastIndexOf('/') + 1)));
+  let castBytes = 0;
+  const key = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T10:44:42.000000001Z' };
+  const live = { key, paths, durable: () => ({ castBytes, notesBytes: 5 }) } as unknown as LiveRecording;
+  const copies = createCopies({
+    bucket,
+    recorder: () => '0123456789abcdef',
+    live: () => [live],
+    log: createSilentLogger(),
+    onBytes: () => undefined,
+    onFailure: () => undefined,
+  });
+  const grow = async (bytes: number): Promise<readonly string[]> => {
+    await appendFile(paths.cast, Buffer.alloc(bytes, 'x'));
+    castBytes += bytes;
+    put.length = 0;
+    await copies.update();
+    return put;
+  };
+  const segment = (start: number): string => `cast-${String(start).padStart(15, '0')}`;
+  expect(await grow(10)).toEqual(['notes-000000000000000', segment(0)]);
+  expect(await grow(MEBIBYTE - 11)).toEqual([segment(0)]);
+  expect(await grow(1)).toEqual([segment(0)]);
+  expect(await grow(10)).toEqual([segment(MEBIBYTE)]);
+  expect(await grow(0)).toEqual([]);
+  // more at once than one copy takes
+  expect(await grow(5 * MEBIBYTE)).toEqual([segment(MEBIBYTE), segment(5 * MEBIBYTE)]);
+  const whole = [...bucket.objects].filter(([name]) => name.includes('/cast-')).toSorted();
+  expect(whole.reduce((sum, [, { content }]) => sum + content.length, 0)).toBe(castBytes);
+});

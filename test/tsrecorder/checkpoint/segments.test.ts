@@ -1,0 +1,85 @@
+import { describe, expect, it } from 'vitest';
+import {
+  listOpenSessions,
+  readSegments,
+  removeFolder,
+  segmentName,
+  segmentsBytes,
+  sessionFolder,
+} from '../../../src/tsrecorder/checkpoint/segments.ts';
+import type { RecordingKey } from '../../../src/tsrecorder/store/key.ts';
+import { createMemoryBucket, type MemoryBucket } from '../store/memory-bucket.ts';
+
+const RECORDER = '0123456789abcdef';
+const KEY: RecordingKey = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T10:44:42.000000001Z' };
+const FOLDER = sessionFolder(RECORDER, KEY);
+
+async function bucketWith(segments: readonly (readonly [number, string])[]): Promise<MemoryBucket> {
+  const bucket = createMemoryBucket();
+  for (const [start, text] of segments)
+    await bucket.put(segmentName(FOLDER, 'cast', start), Buffer.from(text));
+  return bucket;
+}
+
+async function readWith(bucket: MemoryBucket, start: number, end: number): Promise<string> {
+  const [session] = await listOpenSessions(bucket);
+  const chunks = await Array.fromAsync(readSegments(bucket, session!.cast, { start, end }));
+  return Buffer.concat(chunks).toString();
+}
+
+describe('the segments of an open session', () => {
+  it('are one file, whatever part of it is read, and no segment is asked for nothing', async () => {
+    const bucket = await bucketWith([
+      [0, 'abc'],
+      [3, 'def'],
+      [6, 'g'],
+    ]);
+    let asked = 0;
+    bucket.before = (request) => {
+      if (request === 'get') asked += 1;
+    };
+    for (let start = 0; start <= 7; start += 1)
+      for (let end = start; end <= 9; end += 1) {
+        asked = 0;
+        expect(await readWith(bucket, start, end)).toBe('abcdefg'.slice(start, end));
+        const touched = [3, 6, 7].filter((to, index) => to > start && [0, 3, 6][index]! < end);
+        expect(asked, `${start}-${end}`).toBe(start === end ? 0 : touched.length);
+      }
+    expect(segmentsBytes((await listOpenSessions(bucket))[0]!.cast)).toBe(7);
+    expect(segmentsBytes([])).toBe(0);
+  });
+
+  it('may overlap, and end where one is missing', async () => {
+    const bucket = await bucketWith([
+      [0, 'abc'],
+      [2, 'cde'],
+      [4, 'e'],
+      [5, 'fg'],
+      [8, 'i'],
+    ]);
+    expect(await readWith(bucket, 0, 20)).toBe('abcdefg');
+  });
+
+  it('are told from whatever else is in the folder, and by recorder', async () => {
+    const bucket = await bucketWith([[0, 'abc']]);
+    await bucket.put(`${FOLDER}cast-1`, Buffer.from('x'));
+    await bucket.put(`${FOLDER}other-000000000000003`, Buffer.from('x'));
+    await bucket.put(`.open/${RECORDER}/no-key/cast-000000000000000`, Buffer.from('x'));
+    const all = await listOpenSessions(bucket);
+    expect(all).toMatchObject([{ recorder: RECORDER, key: KEY, cast: [{ start: 0, bytes: 3 }], notes: [] }]);
+    expect(await listOpenSessions(bucket, RECORDER)).toEqual(all);
+    expect(await listOpenSessions(bucket, 'f'.repeat(16))).toEqual([]);
+  });
+
+  it('are removed from the end: what is left is still a beginning', async () => {
+    const bucket = await bucketWith([
+      [0, 'abc'],
+      [3, 'def'],
+    ]);
+    const removed: string[] = [];
+    bucket.before = (request, name) => void (request === 'remove' && removed.push(name));
+    await removeFolder(bucket, FOLDER);
+    expect(removed).toEqual([segmentName(FOLDER, 'cast', 3), segmentName(FOLDER, 'cast', 0)]);
+    expect(bucket.objects.size).toBe(0);
+  });
+});

@@ -1,0 +1,49 @@
+import { createHash } from 'node:crypto';
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { chainOf, createSealer, type SealedBlock } from '../../../src/tsrecorder/evidence/line-seal.ts';
+
+const sha256 = (bytes: string | Buffer): Buffer => createHash('sha256').update(bytes).digest();
+
+/** As the format says it, without a thought for speed. */
+function blocksOf(text: string, blockBytes: number): readonly SealedBlock[] {
+  const blocks: SealedBlock[] = [];
+  let block = '';
+  for (const line of text.split(/(?<=\n)/)) {
+    block += line;
+    if (block.length < blockBytes || !block.endsWith('\n')) continue;
+    blocks.push([block.length, sha256(block).toString('hex')]);
+    block = '';
+  }
+  return block === '' ? blocks : [...blocks, [block.length, sha256(block).toString('hex')]];
+}
+
+it('a seal is that of the blocks, wherever the file is cut on its way', () => {
+  const lines = fc.array(
+    fc.constantFrom('\n', 'a\n', 'abcdefg\n', 'abcdefgh\n', 'abcdefghijklmnopqrst\n', 'end'),
+    {
+      maxLength: 12,
+    },
+  );
+  fc.assert(
+    fc.property(lines, fc.integer({ min: 1, max: 9 }), (parts, chunkBytes) => {
+      const text = parts.join('');
+      const sealer = createSealer(8);
+      for (let start = 0; start < text.length; start += chunkBytes)
+        sealer.push(Buffer.from(text.slice(start, start + chunkBytes)));
+      const blocks = blocksOf(text, 8);
+      const chain = blocks.reduce(
+        (before, [, digest]): Buffer => sha256(Buffer.concat([before, Buffer.from(digest, 'hex')])),
+        Buffer.alloc(32) as Buffer,
+      );
+      expect(sealer.finish()).toEqual({
+        bytes: text.length,
+        blockBytes: 8,
+        chain: chain.toString('hex'),
+        blocks,
+      });
+      expect(chainOf(blocks)).toBe(chain.toString('hex'));
+    }),
+    { numRuns: 300 },
+  );
+});

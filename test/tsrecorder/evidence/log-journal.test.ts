@@ -1,0 +1,85 @@
+import { mkdtemp, open, readFile, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { parseSegmentName, segmentName, type LogEvent } from '../../../src/tsrecorder/evidence/log-entry.ts';
+import { LogJournal } from '../../../src/tsrecorder/evidence/log-journal.ts';
+
+const LOG = '0123456789abcdef0123456789abcdef';
+const TIME = '2026-07-29T10:44:42.000Z';
+const event = (name: string): LogEvent => ({ kind: 'documentRemoved', name, reason: 'test' });
+
+async function createPath(): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), 'log-journal-'));
+  onTestFinished(() => rm(directory, { recursive: true }));
+  return join(directory, 'log');
+}
+
+async function journalAt(path: string): Promise<LogJournal> {
+  const { journal } = await LogJournal.open(path, LOG);
+  onTestFinished(() => journal.close());
+  return journal;
+}
+
+async function journalWith(path: string, names: readonly string[]): Promise<LogJournal> {
+  const journal = await journalAt(path);
+  for (const name of names) journal.append(TIME, event(name));
+  await journal.sync();
+  return journal;
+}
+
+const namesIn = (journal: LogJournal): string[] =>
+  journal.unpublished(100).map((entry) => (entry.event.kind === 'documentRemoved' ? entry.event.name : '?'));
+
+describe('the journal of an evidence log', () => {
+  it('forgets on the disk what is published, and goes on after it', async () => {
+    const path = await createPath();
+    const journal = await journalWith(path, ['a', 'b', 'c']);
+    const last = journal.unpublished(2)[1]!;
+    await journal.published(2);
+    const again = await journalAt(path);
+    expect(namesIn(again)).toEqual(['c']);
+    expect(again.base).toMatchObject({ n: 2, hash: last.hash });
+    expect(again.append(TIME, event('d'))).toBe(3);
+  });
+
+  it('ends before a line that does not continue the one before', async () => {
+    const path = await createPath();
+    await journalWith(path, ['a', 'b', 'c']);
+    const [base, first, second, third] = (await readFile(path, 'utf8')).split('\n');
+    await writeFile(path, [base, first, second!.replace('"b"', '"x"'), third, ''].join('\n'));
+    const cut = await journalAt(path);
+    expect(namesIn(cut)).toEqual(['a', 'x']);
+    await writeFile(path, [base, first, third, ''].join('\n'));
+    expect(namesIn(await journalAt(path))).toEqual(['a']);
+  });
+
+  it('is as durable as its name', async () => {
+    const path = await createPath();
+    const handle = await open(join(path, '..'));
+    const prototype = Object.getPrototypeOf(handle) as FileHandle;
+    await handle.close();
+    const folders = vi.spyOn(prototype, 'sync');
+    onTestFinished(() => folders.mockRestore());
+    const journal = await journalWith(path, ['a']);
+    expect(folders.mock.calls.length).toBe(1);
+    await journal.published(1);
+    expect(folders.mock.calls.length).toBe(2);
+  });
+
+  it('says what stands in the way, and puts aside what it cannot read', async () => {
+    const path = await createPath();
+    await writeFile(path, 'no journal\n');
+    const { journal, damaged, isNew } = await LogJournal.open(path, LOG);
+    await journal.close();
+    expect({ damaged, isNew }).toEqual({ damaged: true, isNew: true });
+    expect(await readFile(`${path}.damaged`, 'utf8')).toBe('no journal\n');
+    await expect(LogJournal.open(join(path, 'below'), LOG)).rejects.toMatchObject({ code: 'ENOTDIR' });
+  });
+});
+
+it('the name of a segment says its log and its first entry, and other names say nothing', () => {
+  expect(parseSegmentName(segmentName(LOG, 42))).toEqual({ log: LOG, first: 42 });
+  for (const name of ['', `.evidence/logs/${LOG}/tail`, `.evidence/logs/${LOG}/42.ndjson`, 'x.ndjson'])
+    expect(parseSegmentName(name)).toBeUndefined();
+});

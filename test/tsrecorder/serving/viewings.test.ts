@@ -1,0 +1,51 @@
+import { expect, it } from 'vitest';
+import { createViewings } from '../../../src/tsrecorder/serving/viewings.ts';
+
+function bench(max = 2) {
+  let now = 1_000_000;
+  const recorded: string[] = [];
+  const viewings = createViewings(() => now, { silenceMs: 100, longestMs: 250, max });
+  return {
+    recorded,
+    later: (ms: number) => void (now += ms),
+    look: (key: string, outcome: Promise<void> = Promise.resolve()) =>
+      viewings.once(key, () => {
+        recorded.push(key);
+        return outcome;
+      }),
+  };
+}
+
+it('a viewing is recorded once, until it is silent for long or has gone on for long', async () => {
+  const { recorded, later, look } = bench();
+  await look('a');
+  later(99);
+  await look('a');
+  later(99);
+  await look('a');
+  expect(recorded).toEqual(['a']);
+  // 250 since it began
+  later(52);
+  await look('a');
+  expect(recorded).toEqual(['a', 'a']);
+  later(100);
+  await look('a');
+  expect(recorded).toEqual(['a', 'a', 'a']);
+  // a clock that is put back keeps nothing alive
+  later(-100);
+  await look('a');
+  expect(recorded).toHaveLength(4);
+});
+
+it('so many are known, and the oldest is forgotten first', async () => {
+  const { recorded, look } = bench(2);
+  for (const key of ['a', 'b', 'a', 'b', 'c', 'b', 'c', 'a']) await look(key);
+  expect(recorded).toEqual(['a', 'b', 'c', 'a']);
+});
+
+it('what could not be recorded is recorded again', async () => {
+  const { recorded, look } = bench();
+  await expect(look('a', Promise.reject(new Error('full')))).rejects.toThrow('full');
+  await look('a');
+  expect(recorded).toEqual(['a', 'a']);
+});

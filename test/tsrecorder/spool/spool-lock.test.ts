@@ -1,0 +1,37 @@
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { lockSpool, takeSpool } from '../../../src/tsrecorder/spool/spool-lock.ts';
+
+async function createDirectory(): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), 'spool-lock-'));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  return directory;
+}
+
+describe('the lock of a spool', () => {
+  it('is given once, and back', async () => {
+    const directory = join(await createDirectory(), 'spool');
+    const unlock = await takeSpool(directory);
+    await expect(takeSpool(directory)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
+    await unlock();
+    await (
+      await lockSpool(directory)
+    )();
+  });
+
+  it('is refused for what a newer version wrote, and nothing is left there', async () => {
+    const directory = await createDirectory();
+    await writeFile(
+      join(directory, 'format.json'),
+      JSON.stringify({ kind: 'spool', format: 99, version: '99.0.0' }),
+    );
+    await expect(lockSpool(directory)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
+    expect(await readdir(directory)).toEqual(['format.json']);
+  });
+
+  it('is an error where there is no folder, and not waited for', async () => {
+    await expect(lockSpool(join(await createDirectory(), 'gone'))).rejects.toMatchObject({ code: 'ENOENT' });
+  });
+});
