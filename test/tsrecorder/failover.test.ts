@@ -270,6 +270,16 @@ describe('a session that was over when its recorder was lost', () => {
     await again.recorder.close();
   });
 
+  it('is one cast when it comes back to the first, which has just what came before', async () => {
+    await using replicas = await createReplicas(1, 60_000);
+    const [one] = replicas.rigs as [Rig];
+    await uploadPart(one, 1, 0, 3);
+    await uploadPart(one, 2, 3, LINES.length);
+    await expectOne(one);
+    const names = await readdir(one.directory, { recursive: true });
+    expect(names.filter((name) => name.endsWith('.cast'))).toHaveLength(1);
+  });
+
   it('is that too when the recorder had all of it and was killed before it said so', async () => {
     await using replicas = await createReplicas(2, 60_000);
     const [one, two] = replicas.rigs as [Rig, Rig];

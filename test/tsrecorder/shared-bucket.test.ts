@@ -1,8 +1,9 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { RecorderOptions } from '../../src/compose/recorder-options.ts';
+import { createRemoteSessions } from '../../src/tsrecorder/checkpoint/remote-sessions.ts';
 import {
   createRig,
   HEADER,
@@ -140,6 +141,59 @@ describe('recorders that share a bucket', () => {
     expect(names(site.bucket, 'nGATE1CNTRL/').some((name) => name.endsWith('.notes'))).toBe(true);
     // its name is forgotten, too
     await until(async () => (names(site.bucket, '.recorders/').length === 1 ? true : undefined));
+  });
+
+  it('take a session for whole that had said its last word before its recorder was lost', async () => {
+    await using site = await createSite();
+    const one = await site.recorder();
+    const two = await site.recorder();
+    await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n${END}`);
+    const notes = (): string =>
+      names(site.bucket, '.open/')
+        .filter((name) => name.includes('/notes-'))
+        .map((name) => site.bucket.objects.get(name)!.content.toString())
+        .join('');
+    await until(async () =>
+      copied(site.bucket).includes('"a"') && notes().includes('completed') ? true : undefined,
+    );
+    await one.recorder.close();
+    await rm(one.directory, { recursive: true });
+    await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
+    expect(await two.list()).toMatchObject([{ state: 'closed' }]);
+  });
+
+  it('leave in the bucket all that they have before they end, and give up old uploads when they begin', async () => {
+    await using site = await createSite();
+    const sweep = vi.spyOn(site.bucket, 'sweepUploads');
+    const one = await site.recorder({ timing: { ...FAST, checkpointMs: 1_000_000, leaseMs: 1_000_000 } });
+    expect(sweep).toHaveBeenCalledTimes(1);
+    await begin(one, `${HEADER}${SESSION}[1,"o","a"]\n`);
+    const { put } = site.bucket;
+    const slow = vi.spyOn(site.bucket, 'put').mockImplementation(async (...parts) => {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      await put(...parts);
+    });
+    onTestFinished(() => slow.mockRestore());
+    await one.recorder.close();
+    expect(copied(site.bucket)).toBe(`${STORED_HEADER}[1,"o","a"]\n`);
+  });
+
+  it('read the beginning of a session that another has open once', async () => {
+    await using site = await createSite();
+    const one = await site.recorder();
+    for (const name of ['one', 'two']) await begin(one, `${HEADER}${SESSION}[1,"o","${name}"]\n`, name);
+    await until(async () =>
+      ['one', 'two'].every((name) => copied(site.bucket).includes(`"${name}"`)) ? true : undefined,
+    );
+    await one.recorder.close();
+    let read = 0;
+    site.bucket.before = (request) => void (request === 'get' && (read += 1));
+    const remote = createRemoteSessions(site.bucket, () => 'another');
+    expect(await remote()).toHaveLength(2);
+    expect(read).toBeGreaterThan(0);
+    read = 0;
+    expect(await remote()).toHaveLength(2);
+    expect(read).toBe(0);
   });
 
   it('leave the sessions of a recorder that lives alone', async () => {

@@ -34,7 +34,7 @@ it('a seal is that of the blocks, wherever the file is cut on its way', () => {
       const blocks = blocksOf(text, 8);
       const chain = blocks.reduce(
         (before, [, digest]): Buffer => sha256(Buffer.concat([before, Buffer.from(digest, 'hex')])),
-        Buffer.alloc(32) as Buffer,
+        Buffer.alloc(32),
       );
       expect(sealer.finish()).toEqual({
         bytes: text.length,

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, stat } from 'node:fs/promises';
+import { appendFile, mkdtemp, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
@@ -55,6 +55,34 @@ describe('evidence of a recorder', () => {
     expect(starts).toHaveLength(1);
     expect(starts[0]).toContain((await rig.list())[0]!.id);
     upload.close();
+  });
+
+  it('holds for a long recording, whose header is a small part of it', async () => {
+    await using rig = await createRig({ timing: { publishMs: 1 } });
+    await uploadWhole(rig.recorder, `${HEADER}${`[1,"o","${'x'.repeat(1000)}"]\n`.repeat(300)}`);
+    await using again = await rig.restart();
+    const report = await verifyDirectory(again.directory);
+    expect(report.findings.map(({ code }) => code)).toEqual(['no-trusted-key']);
+  });
+
+  it('finds faults in the order of the recordings, and says which key is gone', async () => {
+    await using rig = await createRig({ timing: { publishMs: 1 } });
+    for (let count = 0; count < 4; count += 1) await uploadWhole(rig.recorder, BODY);
+    const ids = (await rig.list()).map(({ id }) => id).toSorted();
+    expect(ids).toHaveLength(4);
+    await rig.recorder.close();
+    for (const id of ids)
+      await appendFile(join(rig.directory, `${id.replace('_', '/')}.cast`), '[2,"o","y"]\n');
+    const changed = (await verifyDirectory(rig.directory)).findings.filter(
+      ({ code }) => code !== 'no-trusted-key',
+    );
+    expect(changed.map(({ recording }) => recording)).toEqual(ids);
+    const store = await createDiskStore(rig.directory);
+    const [name] = await store.listDocuments('.evidence/keys/');
+    await store.removeDocument(name!);
+    expect((await verifyDirectory(rig.directory)).findings).toContainEqual(
+      expect.objectContaining({ severity: 'fault', code: 'key-missing' }),
+    );
   });
 
   it('names a session that has not ended', async () => {

@@ -1,0 +1,136 @@
+import { copyFile, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { EvidenceLog, type EvidenceLogOptions } from '../../../src/tsrecorder/evidence/evidence-log.ts';
+import { parseSegment, parseEntry, segmentPrefix } from '../../../src/tsrecorder/evidence/log-entry.ts';
+import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
+
+const KEY = generateSigningKey();
+
+async function createBench() {
+  const root = await mkdtemp(join(tmpdir(), 'evidence-log-'));
+  onTestFinished(() => rm(root, { recursive: true }));
+  const store = await createDiskStore(join(root, 'store'));
+  let failures = 0;
+  const open = async (name: string, more: Partial<EvidenceLogOptions> = {}): Promise<EvidenceLog> => {
+    const log = await EvidenceLog.open({
+      store,
+      path: join(root, name),
+      key: KEY,
+      randomId: () => name.repeat(32).slice(0, 32),
+      nowMs: Date.now,
+      log: createSilentLogger(),
+      publishMs: 1,
+      tailMs: 1,
+      witnessMs: 0,
+      onFailure: () => (failures += 1),
+      ...more,
+    });
+    onTestFinished(() => log.close());
+    return log;
+  };
+  /** What the store has of a log, entry by entry. */
+  const published = async (log: string): Promise<readonly string[]> => {
+    const found: string[] = [];
+    for (const name of await store.listDocuments(segmentPrefix(log))) {
+      const { lines } = parseSegment(Buffer.from((await store.readDocument(name))!).toString());
+      found.push(...lines.map((line) => parseEntry(line)!.event.kind));
+    }
+    return found;
+  };
+  return { root, store, open, published, failures: () => failures };
+}
+
+const removed = (name: string) => ({ kind: 'documentRemoved', name, reason: 'test' }) as const;
+
+describe('an evidence log', () => {
+  it('publishes each entry once when the answer of the store was lost', async () => {
+    const bench = await createBench();
+    let lost = 1;
+    const putDocument: RecordingStore['putDocument'] = async (name, content) => {
+      await bench.store.putDocument(name, content);
+      if (name.startsWith(segmentPrefix()) && lost-- > 0)
+        throw new TailcastError('STORE_FAILED', 'no answer');
+    };
+    const log = await bench.open('a', { store: { ...bench.store, putDocument } });
+    await expect.poll(() => log.unpublished).toBe(0);
+    log.append(removed('x'));
+    await expect.poll(() => log.unpublished).toBe(0);
+    expect(bench.failures()).toBe(1);
+    expect(await bench.published(log.id)).toEqual(['open', 'documentRemoved']);
+  });
+
+  it('knows after a crash what the store has already', async () => {
+    const bench = await createBench();
+    const path = join(bench.root, 'a');
+    const first = await bench.open('a', { publishMs: 1_000_000 });
+    await expect.poll(() => first.unpublished).toBe(0);
+    first.append(removed('x'));
+    await first.sync();
+    await copyFile(path, `${path}.before`);
+    await first.publish();
+    await first.close();
+    // as if the answer had not been written down
+    await copyFile(`${path}.before`, path);
+    const again = await bench.open('a');
+    await expect.poll(() => again.unpublished).toBe(0);
+    expect(await bench.published(again.id)).toEqual(['open', 'documentRemoved', 'restart']);
+    expect(bench.failures()).toBe(0);
+  });
+
+  it('publishes nothing over what another recorder wrote in its name', async () => {
+    const bench = await createBench();
+    const path = join(bench.root, 'a');
+    const first = await bench.open('a', { publishMs: 1_000_000 });
+    await expect.poll(() => first.unpublished).toBe(0);
+    await copyFile(path, join(bench.root, 'copy'));
+    first.append(removed('x'));
+    await first.publish();
+    // a copy of the spool that cannot see the store while it starts, and says something else
+    const blind = await bench.open('copy', {
+      store: { ...bench.store, listDocuments: async () => Promise.reject(new Error('down')) },
+      publishMs: 1_000_000,
+    });
+    blind.append(removed('y'));
+    await blind.sync();
+    await blind.close();
+    const other = await bench.open('copy', { publishMs: 1_000_000 });
+    expect(other.id).toBe(first.id);
+    expect(await bench.published(first.id)).toEqual(['open', 'documentRemoved']);
+    expect(bench.failures()).toBeGreaterThan(0);
+  });
+
+  it('writes down how far the others are, each place once', async () => {
+    const bench = await createBench();
+    const other = await bench.open('b');
+    await expect.poll(() => other.unpublished).toBe(0);
+    const log = await bench.open('a');
+    await expect.poll(() => bench.published(log.id)).toEqual(['open', 'witness']);
+    log.append(removed('x'));
+    await expect.poll(() => bench.published(log.id)).toEqual(['open', 'witness', 'documentRemoved']);
+    other.append(removed('y'));
+    await expect.poll(() => other.unpublished).toBe(0);
+    log.append(removed('z'));
+    await expect.poll(async () => (await bench.published(log.id)).slice(3)).toContain('witness');
+  });
+
+  it('shows its end, and no end when nothing waits', async () => {
+    const bench = await createBench();
+    const tails = async (): Promise<number> =>
+      (await bench.store.listDocuments('.evidence/')).filter((name) => name.includes('tail')).length;
+    const log = await bench.open('a', { publishMs: 1_000_000 });
+    await expect.poll(() => log.unpublished).toBe(0);
+    log.showTail();
+    log.append({ kind: 'durable', sessions: [] });
+    await log.sync();
+    log.showTail();
+    await expect.poll(tails).toBe(1);
+    await log.close();
+    log.showTail();
+  });
+});
