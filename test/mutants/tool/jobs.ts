@@ -12,6 +12,9 @@ export const SEEN_VARIABLE = 'MUTANTS_SEEN';
 /** In the folder of the jobs: files with all of their changes, for such processes. */
 export const SWITCHED_FOLDER = 'switched';
 
+/** In the folder of the jobs, once time is up: no further change is begun. */
+export const STOP_FILE = 'stop';
+
 /** Begins the reason when a test went on for longer than it may. */
 export const NO_END = 'no end within';
 

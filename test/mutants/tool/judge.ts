@@ -6,7 +6,15 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createVitest } from 'vitest/node';
 import { LEFT_OUT, filesBelow, createImportGraph } from './covering-tests.ts';
-import { JOBS_VARIABLE, jobPath, SWITCHED_FOLDER, type Coverage, type Job, type Note } from './jobs.ts';
+import {
+  JOBS_VARIABLE,
+  jobPath,
+  STOP_FILE,
+  SWITCHED_FOLDER,
+  type Coverage,
+  type Job,
+  type Note,
+} from './jobs.ts';
 import type { KnownMutant } from './known.ts';
 import { changedFiles } from './judging.ts';
 import { mutantsOf, type Mutant } from './operators.ts';
@@ -64,7 +72,10 @@ export async function createJudge(options: {
     const before = readNotes(notes).length;
     for (const job of jobs) writeFileSync(jobPath(join(root, job.file)), JSON.stringify(job));
     const project = vitest.getRootProject();
-    const cancel = (): void => void vitest.cancelCurrentRun('keyboard-input');
+    const cancel = (): void => {
+      writeFileSync(join(scratch, STOP_FILE), '');
+      void vitest.cancelCurrentRun('keyboard-input');
+    };
     const watch = setInterval(() => endHanging(notes, before), WATCH_MS);
     signal.addEventListener('abort', cancel, { once: true });
     try {

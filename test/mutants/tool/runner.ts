@@ -2,8 +2,8 @@
  * vitest's runner in a worker, with an executor of ours: it loads a test file once, and then runs chosen tests of it again
  * and again, each time with another change switched on; or it notes which changes each test comes past.
  */
-import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import {
   TestRunner,
@@ -18,6 +18,7 @@ import {
   jobPath,
   NO_END,
   SEEN_VARIABLE,
+  STOP_FILE,
   type Coverage,
   type Job,
   type Note,
@@ -158,6 +159,7 @@ export default class MutantRunner extends TestRunner {
   async #judge(file: KeptSuite, job: Job): Promise<void> {
     if (job.atLoad !== undefined) return this.#judgeLoaded(file, job, job.atLoad);
     for (const { key, tests } of job.mutants) {
+      if (existsSync(join(dirname(job.notes), STOP_FILE))) return;
       if (noticedMeanwhile(job).has(key)) continue;
       note(job, { kind: 'begin', key, file: job.file, pid: process.pid });
       const first = await this.#tryChange(file, new Set(tests), key, job);
