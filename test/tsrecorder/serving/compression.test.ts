@@ -3,8 +3,9 @@ import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { brotliCompressSync, gunzipSync } from 'node:zlib';
+import Fastify from 'fastify';
 import { describe, expect, it } from 'vitest';
-import { takesGzip } from '../../../src/tsrecorder/serving/compression.ts';
+import { addCompression, takesGzip } from '../../../src/tsrecorder/serving/compression.ts';
 import { createRig, HEADER, type Rig } from '../recorder-rig.ts';
 
 interface Answer {
@@ -97,4 +98,20 @@ describe('files of the page', () => {
     expect((await ask(rig, '/', undefined)).body.toString()).toBe(text);
     await rm(playerDirectory, { recursive: true });
   });
+});
+
+it.each([
+  ['application/json', {}, 'gzip'],
+  ['application/json; charset=utf-8', {}, 'gzip'],
+  ['text/plain', {}, undefined],
+  ['application/x-asciicast', {}, undefined],
+  ['application/json', { 'content-encoding': 'br' }, 'br'],
+])('an answer of type %s with %j has the encoding %s', async (type, headers, encoding) => {
+  const app = Fastify();
+  addCompression(app);
+  app.get('/', async (_request, reply) => reply.headers(headers).type(type).send('"'.padEnd(4000, 'x')));
+  const answer = await app.inject({ url: '/', headers: { 'accept-encoding': 'gzip' } });
+  expect(answer.headers['content-encoding']).toBe(encoding);
+  if (encoding !== 'gzip') expect(answer.body).toHaveLength(4000);
+  await app.close();
 });

@@ -1,0 +1,44 @@
+import { expect, it } from 'vitest';
+import { createViewerAccess, type AccessAction } from '../../../src/tsrecorder/serving/viewer-access.ts';
+import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
+
+const ENTRY = { recording: { id: 'nX_2026-01-02T03:04:05.000000000Z' } } as CatalogEntry;
+const LIST = '/api/v1/recordings';
+
+/** How often it is written down that one viewer asks these one after the other. */
+async function recordedOf(
+  action: AccessAction,
+  paths: readonly string[],
+  entry?: CatalogEntry,
+): Promise<number> {
+  let recorded = 0;
+  const access = createViewerAccess({
+    identify: async () => undefined,
+    rules: [],
+    trustedGateways: [],
+    record: async () => void (recorded += 1),
+    nowMs: () => 1_000_000,
+    timeoutMs: 1_000,
+  });
+  for (const path of paths) await access.saw({ node: 'n', nodeId: 'nX' }, action, path, entry);
+  return recorded;
+}
+
+it.each<[AccessAction, readonly string[], CatalogEntry | undefined, number]>([
+  // each takes something along
+  ['download', ['/x', '/x'], ENTRY, 2],
+  ['events', ['/api/v1/events', '/api/v1/events'], undefined, 2],
+  // one viewing
+  ['play', ['/a', '/b'], ENTRY, 1],
+  ['show', ['/a', '/a'], ENTRY, 1],
+  ['list', [LIST, LIST], undefined, 1],
+  ['list', [`${LIST}?limit=5`, `${LIST}?cursor=abc&limit=5`, `${LIST}?limit=5`], undefined, 1],
+  ['list', [LIST, `${LIST}?user=a`], undefined, 2],
+  // a search is one each time, unless a page says that it asks again
+  ['search', ['/s?q=a', '/s?q=a'], undefined, 2],
+  ['search', ['/s?q=a&view=1', '/s?q=a&view=1'], undefined, 1],
+  ['search', ['/s?q=a&view=1', '/s?q=b&view=1'], ENTRY, 2],
+  ['search', ['/s?q=a&view=10', '/s?q=a&view=10'], undefined, 2],
+])('%s of %j is written down so often', async (action, paths, entry, times) => {
+  expect(await recordedOf(action, paths, entry)).toBe(times);
+});
