@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { chainOf, createSealer, type SealedBlock } from '../../../src/tsrecorder/evidence/line-seal.ts';
+import { chainOf, createLineSealer, type SealedBlock } from '../../../src/tsrecorder/evidence/line-seal.ts';
 
 const sha256 = (bytes: string | Buffer): Buffer => createHash('sha256').update(bytes).digest();
 
@@ -28,7 +28,7 @@ it('a seal is that of the blocks, wherever the file is cut on its way', () => {
   fc.assert(
     fc.property(lines, fc.integer({ min: 1, max: 9 }), (parts, chunkBytes) => {
       const text = parts.join('');
-      const sealer = createSealer(8);
+      const sealer = createLineSealer(8);
       for (let start = 0; start < text.length; start += chunkBytes)
         sealer.push(Buffer.from(text.slice(start, start + chunkBytes)));
       const blocks = blocksOf(text, 8);

@@ -2,7 +2,11 @@ import { mkdtemp, open, readFile, rm, writeFile, type FileHandle } from 'node:fs
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { parseSegmentName, segmentName, type LogEvent } from '../../../src/tsrecorder/evidence/log-entry.ts';
+import {
+  parseSegmentName,
+  logSegmentName,
+  type LogEvent,
+} from '../../../src/tsrecorder/evidence/log-entry.ts';
 import { LogJournal } from '../../../src/tsrecorder/evidence/log-journal.ts';
 
 const LOG = '0123456789abcdef0123456789abcdef';
@@ -79,7 +83,7 @@ describe('the journal of an evidence log', () => {
 });
 
 it('the name of a segment says its log and its first entry, and other names say nothing', () => {
-  expect(parseSegmentName(segmentName(LOG, 42))).toEqual({ log: LOG, first: 42 });
+  expect(parseSegmentName(logSegmentName(LOG, 42))).toEqual({ log: LOG, first: 42 });
   for (const name of ['', `.evidence/logs/${LOG}/tail`, `.evidence/logs/${LOG}/42.ndjson`, 'x.ndjson'])
     expect(parseSegmentName(name)).toBeUndefined();
 });
