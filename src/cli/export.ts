@@ -35,7 +35,7 @@ export async function writeExport(
   const target = typeof options['output'] === 'string' ? options['output'] : `${recording.id}.${format}`;
   const write = (out: Writable): Promise<void> =>
     archive.withSources(recording, async (sources) => {
-      for await (const piece of contentOf(format, sources, context)) await put(out, piece);
+      for await (const piece of contentOf(format, sources, context)) await print(out, piece);
     });
   if (target === '-') {
     await write(context.stdout);
@@ -109,13 +109,4 @@ async function writeWhole(target: string, write: (out: Writable) => Promise<void
     await rm(draft, { force: true });
     throw error;
   }
-}
-
-/** Waits for a slow reader. */
-async function put(out: Writable, piece: string | Uint8Array): Promise<void> {
-  if (out.write(piece) || out.destroyed) return;
-  await new Promise<void>((resolve) => {
-    out.once('drain', resolve);
-    out.once('close', resolve);
-  });
 }

@@ -1,7 +1,7 @@
 import type { Writable } from 'node:stream';
 
 /** Writes and waits for the reader when it is slow; a reader that went away (`| head`) is not an error. */
-export async function print(stream: Writable, text: string): Promise<void> {
+export async function print(stream: Writable, text: string | Uint8Array): Promise<void> {
   if (stream.write(text) || stream.destroyed) return;
   await new Promise<void>((resolve) => {
     stream.once('drain', resolve);

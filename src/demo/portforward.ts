@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { pipeline } from 'node:stream/promises';
 import type { Duplex } from 'node:stream';
@@ -75,13 +76,8 @@ async function forward(
   }
 }
 
-function dial(port: number): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true });
-    socket.once('error', reject);
-    socket.once('connect', () => {
-      socket.off('error', reject);
-      resolve(socket);
-    });
-  });
+async function dial(port: number): Promise<Socket> {
+  const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true });
+  await once(socket, 'connect');
+  return socket;
 }

@@ -88,27 +88,27 @@ const OFFERS = encodeOffers({ annotations: true, resumable: true });
 /** One per recorder. */
 export function createUploads(given: UploadOptions): Uploads {
   const options = { ...given, eventBytes: { inFlight: 0 } };
+  const refusalOf = (error: unknown, path: string): TailcastError => {
+    const refusal = asRefusal(error);
+    options.metrics.refused.inc({ code: refusal.code });
+    options.log.warn({ code: refusal.code, reason: refusal.message, path }, 'request refused');
+    return refusal;
+  };
   return {
     request(request, response, mustContinue) {
       const path = pathOf(request.url);
       if (path !== '/record' && path !== '/v2/record' && path !== '/v2/event') return false;
-      void answerRequest(options, path, request, response, mustContinue).catch((error: unknown) => {
-        const refusal = asRefusal(error);
-        options.metrics.refused.inc({ code: refusal.code });
-        options.log.warn({ code: refusal.code, reason: refusal.message, path }, 'request refused');
-        refuseRequest(request, response, refusal);
-      });
+      void answerRequest(options, path, request, response, mustContinue).catch((error: unknown) =>
+        refuseRequest(request, response, refusalOf(error, path)),
+      );
       return true;
     },
     stream(stream, headers) {
       const path = pathOf(headers[':path']);
       if (path !== '/v2/record' && path !== '/v2/event') return false;
-      void answerStream(options, path, stream, headers).catch((error: unknown) => {
-        const refusal = asRefusal(error);
-        options.metrics.refused.inc({ code: refusal.code });
-        options.log.warn({ code: refusal.code, reason: refusal.message, path }, 'request refused');
-        refuseStream(stream, refusal, headers[':method'] === 'HEAD');
-      });
+      void answerStream(options, path, stream, headers).catch((error: unknown) =>
+        refuseStream(stream, refusalOf(error, path), headers[':method'] === 'HEAD'),
+      );
       return true;
     },
   };
