@@ -10,16 +10,34 @@ import { TailcastError } from '../errors.ts';
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../wire/websocket/frame.ts';
 import { CHANNEL } from '../wire/remotecommand/channel.ts';
 
-/** What is typed, and how long the fingers rest before it. */
-const SCRIPT = [
+interface Typing {
+  /** How long the fingers rest before it. */
+  readonly restMs: number;
+  readonly text: string;
+}
+
+/** What the screen is given when an editor takes it. */
+const FULL_SCREEN = '\x1b[?1049h';
+const EDITOR_MS = 2000;
+/** What is typed into the editor, if there is one: it leaves nothing on the screen afterwards, and is found all the same. */
+const EDITOR: Typing = { restMs: 600, text: 'vi notes.txt\r' };
+const IN_EDITOR: readonly Typing[] = [
+  { restMs: 400, text: 'iThe cormorant rollout waits for Monday.' },
+  { restMs: 900, text: '\x1b' },
+  { restMs: 400, text: ':wq\r' },
+];
+const BEFORE: readonly Typing[] = [
   { restMs: 500, text: 'uname -sr\r' },
   { restMs: 600, text: 'head -n 4 /etc/os-release; date -u\r' },
+];
+const AFTER: readonly Typing[] = [
   { restMs: 700, text: 'printf "\\033[32m%s\\033[0m\\n" "every byte of this shell was recorded"\r' },
   { restMs: 700, text: 'exit\r' },
 ];
 const KEY_MS = 25;
 const SESSION_LIMIT_MS = 20_000;
 const MAX_RESPONSE_HEAD_BYTES = 64 * 1024;
+const MAX_SEEN = 64 * 1024;
 
 export interface SampleTarget {
   readonly host: string;
@@ -46,11 +64,16 @@ export async function recordSampleSession(target: SampleTarget, signal: AbortSig
   limit.addEventListener('abort', destroy, { once: true });
   try {
     await once(socket, 'secureConnect');
-    await upgrade(socket, target);
+    const editor = Promise.withResolvers<boolean>();
+    await upgrade(socket, target, () => editor.resolve(true));
     const ended = once(socket, 'close');
     socket.resume();
     sendFrame(socket, CHANNEL.resize, '{"Width":100,"Height":28}');
-    await type(socket, limit);
+    await type(socket, BEFORE.concat(EDITOR), limit);
+    const timer = setTimeout(() => editor.resolve(false), EDITOR_MS);
+    if (await editor.promise) await type(socket, IN_EDITOR, limit);
+    clearTimeout(timer);
+    await type(socket, AFTER, limit);
     await ended;
   } finally {
     limit.removeEventListener('abort', destroy);
@@ -58,7 +81,11 @@ export async function recordSampleSession(target: SampleTarget, signal: AbortSig
   }
 }
 
-async function upgrade(socket: TLSSocket, { host, port, namespace, pod }: SampleTarget): Promise<void> {
+async function upgrade(
+  socket: TLSSocket,
+  { host, port, namespace, pod }: SampleTarget,
+  onEditor: () => void,
+): Promise<void> {
   const query = 'command=sh&stdin=true&stdout=true&tty=true';
   socket.write(
     [
@@ -85,14 +112,17 @@ async function upgrade(socket: TLSSocket, { host, port, namespace, pod }: Sample
   if (!statusLine.startsWith('HTTP/1.1 101 ')) {
     throw new TailcastError('UPSTREAM_BROKEN', `the sample session was answered with ${statusLine}`);
   }
-  watchClose(socket, head.subarray(head.indexOf('\r\n\r\n') + 4));
+  watch(socket, head.subarray(head.indexOf('\r\n\r\n') + 4), onEditor);
 }
 
-/** Answers the close frame, so that the session ends in order. */
-function watchClose(socket: TLSSocket, head: Buffer): void {
+/** Waits for an editor on the screen, and answers the close frame, so that the session ends in order. */
+function watch(socket: TLSSocket, head: Buffer, onEditor: () => void): void {
   const scanner = createWebSocketScanner({ expectMask: false });
+  let seen = '';
   const read = (chunk: Buffer): void => {
     for (const piece of scanner.push(chunk)) {
+      seen = (seen + Buffer.from(piece.bytes).toString('latin1')).slice(-MAX_SEEN);
+      if (seen.includes(FULL_SCREEN)) onEditor();
       if (piece.opcode === OPCODE.close && piece.last) {
         socket.end(
           encodeWebSocketFrame({
@@ -109,8 +139,8 @@ function watchClose(socket: TLSSocket, head: Buffer): void {
   if (head.length > 0) read(head);
 }
 
-async function type(socket: TLSSocket, signal: AbortSignal): Promise<void> {
-  for (const { restMs, text } of SCRIPT) {
+async function type(socket: TLSSocket, script: readonly Typing[], signal: AbortSignal): Promise<void> {
+  for (const { restMs, text } of script) {
     await sleep(restMs, undefined, { signal });
     for (const key of text) {
       sendFrame(socket, CHANNEL.stdin, key);
