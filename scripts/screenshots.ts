@@ -74,7 +74,7 @@ const EXAMPLES: readonly Example[] = [
 ];
 
 await using stack = new AsyncDisposableStack();
-const demo = await startDemoArchive();
+const demo = await startDemoArchive(undefined, true);
 stack.defer(() => demo.close());
 for (const example of EXAMPLES) await record(demo, example);
 const live = await demo.shell(

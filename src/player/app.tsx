@@ -41,10 +41,18 @@ export function App(): JSX.Element {
 function View({ route }: { readonly route: Route }): JSX.Element {
   switch (route.view) {
     case 'list':
-      return <ListView filter={route.filter} />;
+      return <ListView filter={route.filter} query={route.query} />;
     case 'wall':
       return <WallView />;
     case 'recording':
-      return <RecordingView key={route.id} id={route.id} startAt={route.at} find={route.find ?? ''} />;
+      return (
+        <RecordingView
+          key={route.id}
+          id={route.id}
+          startAt={route.at}
+          find={route.find ?? ''}
+          query={route.query ?? ''}
+        />
+      );
   }
 }

@@ -3,11 +3,40 @@
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcript-document.ts';
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
+import type { FacetValue, Facets, Hit } from '../search/search-index.ts';
 import type { Ask } from './recorder-context.ts';
 
 export interface Page {
-  readonly recordings: readonly ListedRecording[];
+  readonly recordings: readonly Listed[];
   readonly next?: string | null;
+  /** The recorder can be searched. */
+  readonly search?: boolean;
+  /** Of what was searched. */
+  readonly index?: SearchIndexState;
+}
+
+/** A recording, and where in it what was looked for stands. */
+export interface Listed extends ListedRecording {
+  readonly found?: SessionHits;
+}
+
+export interface SessionHits {
+  readonly hits: readonly Hit[];
+  /** It has more hits than these. */
+  readonly more: boolean;
+  /** Not all of its text is in the index. */
+  readonly partial: boolean;
+}
+
+/** How far the index of a recorder is. */
+export interface SearchIndexState {
+  /** `ready`, `building` or `unavailable`. */
+  readonly state: string;
+  /** Recordings that are not in it yet. */
+  readonly backlog: number;
+  /** Behind what running sessions have written. */
+  readonly lagSeconds: number;
+  readonly problem?: string;
 }
 
 /** What the list can be narrowed to; an empty value does not narrow. */
@@ -47,6 +76,102 @@ export async function listRecordings(
   const page = await fetchJson(ask, `api/v1/recordings?${query}`, signal);
   if (!isPage(page)) throw new Error('The recorder’s answer is not a list of recordings.');
   return page;
+}
+
+/**
+ * One page of sessions that a query finds, newest first. Throws an `Error` with the recorder's own sentence; a recorder that
+ * cannot be searched at all is one that lists `text`.
+ */
+export async function searchPage(
+  ask: Ask,
+  query: string,
+  cursor: string | undefined,
+  signal: AbortSignal,
+): Promise<Page> {
+  const asked = new URLSearchParams({ q: query, limit: String(PAGE_SIZE), view: '1' });
+  if (cursor !== undefined) asked.set('cursor', cursor);
+  const response = await answerOf(ask, `api/v1/search?${asked}`, signal);
+  if (!response.ok) {
+    const failure = await failureOf(response);
+    const { search } = await listRecordings(ask, EMPTY_FILTER, undefined, signal);
+    if (search === true) throw failure;
+    return { recordings: [], search: false };
+  }
+  const body: unknown = await response.json();
+  if (!isFound(body)) throw new Error('The recorder’s answer is not what a search finds.');
+  return {
+    recordings: body.sessions.map(({ recording, ...found }) => ({ ...recording, found })),
+    ...(body.next === undefined ? {} : { next: body.next }),
+    search: true,
+    index: body.index,
+  };
+}
+
+interface FoundBody {
+  readonly sessions: readonly (SessionHits & { readonly recording: ListedRecording })[];
+  readonly next?: string;
+  readonly index: SearchIndexState;
+}
+
+function isFound(body: unknown): body is FoundBody {
+  return (
+    isRecord(body) &&
+    isRecord(body['index']) &&
+    Array.isArray(body['sessions']) &&
+    body['sessions'].every(
+      (session: unknown) =>
+        isRecord(session) && decodeRecording(session['recording']) !== undefined && hasHits(session),
+    )
+  );
+}
+
+function hasHits(value: unknown): value is { readonly hits: readonly Hit[]; readonly more: boolean } {
+  return isRecord(value) && Array.isArray(value['hits']) && value['hits'].every(isHit);
+}
+
+function isHit(value: unknown): value is Hit {
+  return (
+    isRecord(value) &&
+    typeof value['at'] === 'number' &&
+    typeof value['text'] === 'string' &&
+    Array.isArray(value['marks'])
+  );
+}
+
+/** Hits that are marked in one recording at most. */
+const MAX_HITS = 1000;
+
+/** Where in one recording what was looked for stands, in the order of time. */
+export async function readHits(
+  ask: Ask,
+  id: string,
+  query: string,
+  signal: AbortSignal,
+): Promise<{ readonly hits: readonly Hit[]; readonly more: boolean }> {
+  const asked = new URLSearchParams({ q: query, limit: String(MAX_HITS), view: '1' });
+  const body = await fetchJson(ask, `${pathOf(id)}/search?${asked}`, signal);
+  if (!hasHits(body)) throw new Error('The recorder’s answer cannot be read.');
+  return body;
+}
+
+export const FACETS = ['user', 'ns', 'kind', 'state'] as const;
+
+/** What the sessions that a query finds have in common, counted. */
+export async function readFacets(ask: Ask, query: string, signal: AbortSignal): Promise<Facets> {
+  const asked = new URLSearchParams({ q: query, view: '1' });
+  const body = await fetchJson(ask, `api/v1/search/facets?${asked}`, signal);
+  if (!isFacets(body)) throw new Error('The recorder’s answer cannot be read.');
+  return body;
+}
+
+function isFacets(body: unknown): body is Facets {
+  return (
+    isRecord(body) && FACETS.every((name) => Array.isArray(body[name]) && body[name].every(isFacetValue))
+  );
+}
+
+function isFacetValue(value: unknown): value is FacetValue {
+  return isRecord(value) && typeof value['value'] === 'string' && typeof value['count'] === 'number';
 }
 
 export async function readRecording(ask: Ask, id: string, signal: AbortSignal): Promise<ListedRecording> {

@@ -1,4 +1,5 @@
 /** Text for people: times, sizes and names. Pure. */
+import type { SearchIndexState } from './archive.ts';
 import type { ListedRecording, RecordingState } from '../wire/recorder-api/recording.ts';
 
 export function durationText(seconds: number | undefined): string {
@@ -63,4 +64,24 @@ export function hiddenMatch(recording: ListedRecording, text: string): string | 
   ];
   const found = hidden.find(([, value]) => holds(value));
   return found === undefined ? undefined : `${found[0]}: ${found[1]}`;
+}
+
+const LAG_SECONDS = 10;
+
+/** What whoever searches should know of the index. */
+export function indexTexts(index: SearchIndexState | undefined): readonly string[] {
+  if (index === undefined) return [];
+  const { state, backlog, lagSeconds, problem } = index;
+  const texts: string[] = [];
+  if (state === 'unavailable')
+    texts.push(
+      `The index cannot be used (${problem ?? 'no reason is known'}); something may be missing here.`,
+    );
+  if (state === 'building')
+    texts.push(
+      `The index is being built: ${backlog} recording${backlog === 1 ? ' is' : 's are'} not in it yet, the oldest last.`,
+    );
+  if (lagSeconds > LAG_SECONDS)
+    texts.push(`The index is ${Math.round(lagSeconds)} seconds behind what sessions write now.`);
+  return texts;
 }

@@ -1,37 +1,48 @@
-import type { JSX, RefObject, TargetedInputEvent } from 'preact';
+import type { JSX, RefObject } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import { EMPTY_FILTER, type Filter } from './archive.ts';
-import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import type { Filter, Listed } from './archive.ts';
+import { FacetRow } from './facet-row.tsx';
+import { FilterForm } from './filter-form.tsx';
+import { indexTexts } from './format.ts';
+import {
+  begunWith,
+  filterOfText,
+  plainText,
+  queryOfFilter,
+  readQuery,
+  type KnownNames,
+  type ReadQuery,
+} from './query-edit.ts';
 import { RecordingTable } from './recording-rows.tsx';
-import { formatRoute } from './route.ts';
-import { useRecordings, type ListState } from './use-recordings.ts';
+import { formatRoute, goTo, searchAddress } from './route.ts';
+import { SearchForm } from './search-form.tsx';
+import { useRecordings, type ListState, type Source } from './use-recordings.ts';
 
-/** How long typing must pause before the list follows the filter. */
-const TYPING_PAUSE_MS = 250;
-
-type InputEventOf = TargetedInputEvent<HTMLInputElement>;
-
-/** The fields whose value must be whole: they follow when typing is over, and offer what is known. */
-const NAMES = ['user', 'namespace', 'pod'] as const;
-type Name = (typeof NAMES)[number];
 const MAX_OFFERED = 200;
 /** How far from the end of what is loaded more is asked for. */
 const END_NEAR = '3000px 0px';
 
-/** The archive: filter on top, newest first, one row per recording. */
-export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
-  const { state, more, heights } = useRecordings(filter);
+/** The archive: what is looked for on top, newest first, one row per recording with what was found in it. */
+export function ListView({
+  filter,
+  query,
+}: {
+  readonly filter: Filter;
+  readonly query: string;
+}): JSX.Element {
+  const read = useMemo(() => readQuery(query, Date.now()), [query]);
+  const { state, more, heights } = useRecordings(sourceOf(filter, query, read));
   const end = useMoreInSight(more);
   const known = useKnownNames(state.recordings);
-  const form = useMemo(() => <FilterForm filter={filter} known={known} />, [filter, known]);
   useEffect(() => {
     document.title = 'Recordings — tailcast';
   }, []);
-  const { recordings, next, problem, loading, searchedTo } = state;
+  const { recordings, next, problem, loading, searchedTo, canSearch } = state;
+  useSameWords(filter, query, canSearch);
   return (
     <>
       <h1 class="hidden-label">Recordings</h1>
-      {form}
+      <Narrowing filter={filter} query={query} read={read} known={known} state={state} />
       {problem === undefined ? null : (
         <p class="notice problem" role="alert">
           {problem}
@@ -41,19 +52,92 @@ export function ListView({ filter }: { readonly filter: Filter }): JSX.Element {
         <RecordingTable
           recordings={recordings}
           goesOn={next !== undefined}
-          text={filter.text}
+          text={read.query === undefined || query === '' ? filter.text : plainText(read.query)}
+          query={query}
           heights={heights}
         />
       )}
       <div ref={end} />
       <p class={recordings.length === 0 ? 'notice empty' : 'notice'} role="status">
-        {statusText(state)}
+        {read.query === undefined ? '' : statusText(state)}
+        {recordings.length > 0 || loading || query === '' ? null : <BegunWith read={read} />}
       </p>
       {next === undefined || loading || searchedTo !== undefined ? null : (
         <button type="button" class="more" onClick={more}>
           Older recordings
         </button>
       )}
+    </>
+  );
+}
+
+function sourceOf(filter: Filter, query: string, read: ReadQuery): Source | undefined {
+  if (query === '') return { filter };
+  return read.query === undefined ? undefined : { query };
+}
+
+/** A link from a recorder that can be searched leads to the same words at one that cannot, and the other way round. */
+function useSameWords(filter: Filter, query: string, canSearch: boolean | undefined): void {
+  useEffect(() => {
+    const asQuery = queryOfFilter(filter);
+    if (canSearch === true && asQuery !== '')
+      goTo(searchAddress([query, asQuery].filter(Boolean).join(' ')), { replace: true });
+    if (canSearch === false && query !== '')
+      goTo(formatRoute({ view: 'list', filter: filterOfText(query), query: '' }), { replace: true });
+  }, [filter, query, canSearch]);
+}
+
+/** The field and the facets; where there is no index, the filter. */
+function Narrowing({
+  filter,
+  query,
+  read,
+  known,
+  state: { canSearch, problem, index, recordings },
+}: {
+  readonly filter: Filter;
+  readonly query: string;
+  readonly read: ReadQuery;
+  readonly known: KnownNames;
+  readonly state: ListState;
+}): JSX.Element | null {
+  // until the recorder has said what it can
+  if (canSearch === undefined && query === '' && problem === undefined) return null;
+  if (canSearch !== true && query === '')
+    return (
+      <>
+        <FilterForm filter={filter} known={known} />
+        {canSearch === undefined ? null : (
+          <p class="notice" data-notice="no-search">
+            This recorder keeps no search index, so this looks at names and commands only. Started with{' '}
+            <code>--search true</code> it also finds what was on the screens.
+          </p>
+        )}
+      </>
+    );
+  return (
+    <>
+      <SearchForm query={query} read={read} known={known} />
+      {read.query === undefined ? null : (
+        <FacetRow query={query} read={read.query} newest={recordings[0]?.id} />
+      )}
+      {indexTexts(index).map((text) => (
+        <p key={text} class="notice warning" data-notice="index">
+          {text}
+        </p>
+      ))}
+    </>
+  );
+}
+
+/** Nothing was found: the word may only have been begun. */
+function BegunWith({ read }: { readonly read: ReadQuery }): JSX.Element | null {
+  const begun = read.query === undefined ? undefined : begunWith(read.query, Date.now());
+  if (begun === undefined) return null;
+  return (
+    <>
+      {' '}
+      Words are looked for whole. Begun so: <a href={searchAddress(begun)}>{begun}</a>
     </>
   );
 }
@@ -109,105 +193,22 @@ function statusText({ recordings, next, loading, searchedTo, problem }: ListStat
     : 'None of the recordings looked through so far matches.';
 }
 
-type KnownNames = Readonly<Record<Name, ReadonlySet<string>>>;
-
 /** The names in all recordings that this list has shown so far. The same object until there are more. */
-function useKnownNames(recordings: readonly ListedRecording[]): KnownNames {
-  const known = useRef<KnownNames>({ user: new Set(), namespace: new Set(), pod: new Set() });
+function useKnownNames(recordings: readonly Listed[]): KnownNames {
+  const known = useRef<KnownNames>({ user: new Set(), ns: new Set(), pod: new Set() });
   return useMemo(() => {
-    const sizeOf = (names: KnownNames): number => NAMES.reduce((sum, name) => sum + names[name].size, 0);
-    const all = {
-      user: new Set(known.current.user),
-      namespace: new Set(known.current.namespace),
-      pod: new Set(known.current.pod),
+    const sizeOf = ({ user, ns, pod }: KnownNames): number => user.size + ns.size + pod.size;
+    const { user, ns, pod } = known.current;
+    const all = { user: new Set(user), ns: new Set(ns), pod: new Set(pod) };
+    const add = (names: Set<string>, name: string | undefined): void => {
+      if (name !== undefined && names.size < MAX_OFFERED) names.add(name);
     };
     for (const { source, kubernetes } of recordings) {
-      const names = { user: source.user, namespace: kubernetes?.namespace, pod: kubernetes?.pod };
-      for (const name of NAMES) {
-        const value = names[name];
-        if (value !== undefined && all[name].size < MAX_OFFERED) all[name].add(value);
-      }
+      add(all.user, source.user);
+      add(all.ns, kubernetes?.namespace);
+      add(all.pod, kubernetes?.pod);
     }
     if (sizeOf(all) > sizeOf(known.current)) known.current = all;
     return known.current;
   }, [recordings]);
-}
-
-function FilterForm({ filter, known }: { readonly filter: Filter; readonly known: KnownNames }): JSX.Element {
-  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  const change = (name: keyof Filter, value: string, pauseMs = 0): void => {
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => {
-      history.replaceState(null, '', formatRoute({ view: 'list', filter: { ...filter, [name]: value } }));
-      dispatchEvent(new HashChangeEvent('hashchange'));
-    }, pauseMs);
-  };
-  const day = (name: 'from' | 'to', label: string): JSX.Element => (
-    <label>
-      <span>{label}</span>
-      <input
-        type="date"
-        name={name}
-        value={filter[name]}
-        onInput={(event: InputEventOf) => change(name, event.currentTarget.value, TYPING_PAUSE_MS)}
-      />
-    </label>
-  );
-  const nameField = (name: Name, label: string): JSX.Element => (
-    <label>
-      <span>{label}</span>
-      <input
-        type="search"
-        name={name}
-        list={`known-${name}`}
-        placeholder="whole name"
-        value={filter[name]}
-        onChange={(event: InputEventOf) => change(name, event.currentTarget.value)}
-      />
-      <datalist id={`known-${name}`}>
-        {[...known[name]].toSorted().map((value) => (
-          <option key={value} value={value} />
-        ))}
-      </datalist>
-    </label>
-  );
-  const narrowed = Object.values(filter).some((value) => value !== '');
-  return (
-    <form class="filter" role="search" onSubmit={(event) => event.preventDefault()}>
-      <label>
-        <span>Anything</span>
-        <input
-          type="search"
-          name="text"
-          value={filter.text}
-          onInput={(event: InputEventOf) => change('text', event.currentTarget.value, TYPING_PAUSE_MS)}
-        />
-      </label>
-      {nameField('user', 'Who')}
-      {nameField('namespace', 'Namespace')}
-      {nameField('pod', 'Pod')}
-      <label>
-        <span>State</span>
-        <select
-          name="state"
-          value={filter.state}
-          onChange={(event) => change('state', event.currentTarget.value)}
-        >
-          <option value="">any</option>
-          <option value="open">live</option>
-          <option value="closed">complete</option>
-          <option value="interrupted">interrupted</option>
-          <option value="violated">broken stream</option>
-          <option value="damaged">damaged</option>
-        </select>
-      </label>
-      {day('from', 'From')}
-      {day('to', 'To')}
-      {narrowed ? (
-        <a class="clear" href={formatRoute({ view: 'list', filter: EMPTY_FILTER })}>
-          Clear
-        </a>
-      ) : null}
-    </form>
-  );
 }

@@ -52,7 +52,7 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
             <strong>{VERDICTS.faulty}</strong> What is wrong stands below.
           </p>
         ) : null}
-        <RecordingView id={id} startAt={at >= 0 ? at : undefined} find="" />
+        <RecordingView id={id} startAt={at >= 0 ? at : undefined} find="" query="" />
         <Check found={found} asked={asked} onAsk={() => setAsked(true)} />
         <Files bundle={bundle} />
       </main>

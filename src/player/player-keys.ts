@@ -14,6 +14,8 @@ interface Handles {
   readonly skips: boolean;
   readonly useSpeed: (speed: number) => void;
   readonly useSkips: (skips: boolean) => void;
+  /** To a hit of the search. */
+  readonly onHit: (by: 1 | -1) => void;
   readonly onTranscript: () => void;
   readonly onZone: () => void;
   readonly onLink: () => void;
@@ -58,6 +60,8 @@ export function keyActions(handles: Handles): readonly KeyAction[] {
     { keys: ['>', '+'], does: 'faster', run: () => faster(1) },
     { keys: ['['], does: 'to the mark before', run: () => mark(-1) },
     { keys: [']'], does: 'to the next mark', run: () => mark(1) },
+    { keys: ['n'], does: 'to the next hit of the search', run: () => handles.onHit(1) },
+    { keys: ['N'], does: 'to the hit before', run: () => handles.onHit(-1) },
     { keys: ['t'], does: 'transcript; Ctrl-F finds in it', run: handles.onTranscript },
     { keys: ['i'], does: 'skip idle time or not', run: () => handles.useSkips(!handles.skips) },
     { keys: ['g'], does: 'go to a time', run: handles.onGo },

@@ -10,6 +10,7 @@ import { type Zone } from './wall-text.ts';
 import { KeyHelp, useKeys } from './keyboard.tsx';
 import { keyActions, SPEEDS, toggle } from './player-keys.ts';
 import { formatRoute } from './route.ts';
+import { HitsBar, seekHit, useSearchHits } from './search-hits.tsx';
 import { TerminalScreen } from './terminal-screen.tsx';
 import { Timeline, type TimelineMark } from './timeline.tsx';
 import { TranscriptView } from './transcript-view.tsx';
@@ -30,13 +31,15 @@ export interface PlayerProps {
   readonly startAt: number | undefined;
   /** Looked for in the transcript; empty for nothing. */
   readonly find: string;
+  /** What the recording was found by: its hits are marked. Empty for nothing. */
+  readonly query: string;
   readonly zone: Zone;
   readonly onZone: () => void;
   /** The session runs: to what it shows now. */
   readonly onLive: (() => void) | undefined;
 }
 
-export function Player({ recording, startAt, find, zone, onZone, onLive }: PlayerProps): JSX.Element {
+export function Player({ recording, startAt, find, query, zone, onZone, onLive }: PlayerProps): JSX.Element {
   const [screen, setScreen] = useState<HTMLElement | null>(null);
   const [speed, setSpeed] = useState(1);
   const [skips, setSkips] = useState(true);
@@ -50,10 +53,12 @@ export function Player({ recording, startAt, find, zone, onZone, onLive }: Playe
   }, [caughtUp]);
   const choice = useTranscriptChoice(find);
   const { reads, useReads, hits } = choice;
+  const sought = useSearchHits(recording.id, query);
   const marks = useMemo(
-    () => sorted([...(index?.marks ?? []), ...endOf(recording), ...hits]),
-    [index, recording, hits],
+    () => sorted([...(index?.marks ?? []), ...endOf(recording), ...hits, ...sought.marks]),
+    [index, recording, hits, sought],
   );
+  const onHit = (by: 1 | -1): void => seekHit(playback, sought.marks, by);
 
   const link = (): void => void copyLink(recording.id, playback?.state.position ?? 0).then(tell);
   const useSpeed = (factor: number): void => {
@@ -71,6 +76,7 @@ export function Player({ recording, startAt, find, zone, onZone, onLive }: Playe
     skips,
     useSpeed,
     useSkips,
+    onHit,
     onTranscript: () => useReads(!reads),
     onZone,
     onLink: link,
@@ -87,6 +93,7 @@ export function Player({ recording, startAt, find, zone, onZone, onLive }: Playe
         <TranscriptBeside id={recording.id} find={find} played={played} choice={choice} />
       </div>
       <Notices played={played} />
+      <HitsBar query={query} hits={sought} position={state.position} onStep={onHit} />
       <Timeline
         position={state.position}
         seconds={state.seconds}

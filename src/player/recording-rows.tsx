@@ -4,10 +4,12 @@
  */
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import type { Listed, SessionHits } from './archive.ts';
 import { durationText, hiddenMatch, sizeText, stateText, whereText, whoText } from './format.ts';
 import { RecordingPreview } from './preview.tsx';
 import { formatRoute } from './route.ts';
+import { clockText } from '../screen/clock-text.ts';
+import { leadTo, snippetParts } from './snippet.ts';
 import { wallText } from './wall-text.ts';
 
 /** Rows that come and go together: few, so that scrolling never waits for them. */
@@ -18,16 +20,24 @@ const NEAR = 1200;
 const USUAL_HEIGHT = 36;
 
 export interface RecordingTableProps {
-  readonly recordings: readonly ListedRecording[];
+  readonly recordings: readonly Listed[];
   /** There are more than these. */
   readonly goesOn: boolean;
-  /** What was looked for. */
+  /** What was looked for in their names. */
   readonly text: string;
+  /** What they were found by; empty for nothing. */
+  readonly query: string;
   /** Pixels of each chunk, once it was in the page. Kept by whoever keeps the list. */
   readonly heights: Map<number, number>;
 }
 
-export function RecordingTable({ recordings, goesOn, text, heights }: RecordingTableProps): JSX.Element {
+export function RecordingTable({
+  recordings,
+  goesOn,
+  text,
+  query,
+  heights,
+}: RecordingTableProps): JSX.Element {
   const table = useRef<HTMLTableElement>(null);
   const count = Math.ceil(recordings.length / CHUNK);
   const { first, last } = useChunksInSight(table, count, heights);
@@ -38,7 +48,16 @@ export function RecordingTable({ recordings, goesOn, text, heights }: RecordingT
   const pointed = usePointedAt(table, recordings);
   return (
     <>
-      <table ref={table} role="table" aria-rowcount={goesOn ? -1 : recordings.length + 1}>
+      <table
+        ref={table}
+        role="table"
+        aria-rowcount={goesOn ? -1 : recordings.length + 1}
+        onKeyDown={(event) => {
+          const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+          if (by === undefined || !stepFrom(event.currentTarget, by)) return;
+          event.preventDefault();
+        }}
+      >
         <thead role="rowgroup">
           <tr role="row" aria-rowindex={1}>
             {['Started', 'Who', 'Where', 'Command'].map((name) => (
@@ -58,7 +77,7 @@ export function RecordingTable({ recordings, goesOn, text, heights }: RecordingT
         </thead>
         <Room key="above" height={heightOf(heights, 0, first)} />
         {shown.map((number) => (
-          <Chunk key={number} number={number} recordings={recordings} text={text} />
+          <Chunk key={number} number={number} recordings={recordings} text={text} query={query} />
         ))}
         <Room key="below" height={heightOf(heights, last, count)} />
       </table>
@@ -71,8 +90,16 @@ export function RecordingTable({ recordings, goesOn, text, heights }: RecordingT
   );
 }
 
+/** From the link that is in focus to another one. @returns whether there is one */
+function stepFrom(table: HTMLTableElement, by: number): boolean {
+  const links = [...table.querySelectorAll<HTMLElement>('a')];
+  const next = links[links.findIndex((link) => link === document.activeElement) + by];
+  next?.focus();
+  return next !== undefined;
+}
+
 interface Pointed {
-  readonly recording: ListedRecording;
+  readonly recording: Listed;
   /** Pixels of what is in sight: where there is room for a preview. */
   readonly left: number;
   readonly top: number;
@@ -85,7 +112,7 @@ const PREVIEW_HEIGHT = 190;
 /** The recording that somebody has pointed at with the mouse, or gone to with the keyboard, and stays at. */
 function usePointedAt(
   table: RefObject<HTMLTableElement | null>,
-  recordings: readonly ListedRecording[],
+  recordings: readonly Listed[],
 ): Pointed | undefined {
   const [pointed, setPointed] = useState<Pointed>();
   const all = useRef(recordings);
@@ -129,7 +156,7 @@ function usePointedAt(
   return pointed;
 }
 
-function pointedAt(row: HTMLElement, recordings: readonly ListedRecording[]): Pointed | undefined {
+function pointedAt(row: HTMLElement, recordings: readonly Listed[]): Pointed | undefined {
   const recording = recordings.find(({ id }) => id === row.dataset['id']);
   // what runs is on the wall
   if (recording === undefined || recording.state === 'open') return undefined;
@@ -218,11 +245,12 @@ function chunksInSight(table: HTMLTableElement | null, count: number, heights: M
 
 interface ChunkProps {
   readonly number: number;
-  readonly recordings: readonly ListedRecording[];
+  readonly recordings: readonly Listed[];
   readonly text: string;
+  readonly query: string;
 }
 
-function Chunk({ number, recordings, text }: ChunkProps): JSX.Element {
+function Chunk({ number, recordings, text, query }: ChunkProps): JSX.Element {
   const rows = recordings.slice(number * CHUNK, (number + 1) * CHUNK);
   // nothing is drawn again that is the same
   return useMemo(
@@ -233,34 +261,43 @@ function Chunk({ number, recordings, text }: ChunkProps): JSX.Element {
             key={recording.id}
             recording={recording}
             text={text}
+            query={query}
             rowIndex={number * CHUNK + index + 2}
           />
         ))}
       </tbody>
     ),
-    [number, text, rows.length, ...padded(rows)],
+    [number, text, query, rows.length, ...padded(rows)],
   );
 }
 
 /** As many as a chunk may have: the number of what something depends on never changes. */
-function padded(rows: readonly ListedRecording[]): readonly (ListedRecording | undefined)[] {
+function padded(rows: readonly Listed[]): readonly (Listed | undefined)[] {
   return Array.from({ length: CHUNK }, (_, index) => rows[index]);
 }
 
 function RecordingRow({
   recording,
   text,
+  query,
   rowIndex,
 }: {
-  readonly recording: ListedRecording;
+  readonly recording: Listed;
   readonly text: string;
+  readonly query: string;
   readonly rowIndex: number;
 }): JSX.Element {
-  const address = formatRoute({ view: 'recording', id: recording.id, at: undefined });
+  const address = formatRoute({ view: 'recording', id: recording.id, at: undefined, query });
   const why = hiddenMatch(recording, text);
   const state = stateText(recording);
-  return (
-    <tr role="row" class={`state-${recording.state}`} data-id={recording.id} aria-rowindex={rowIndex}>
+  const row = (
+    <tr
+      key={recording.id}
+      role="row"
+      class={`state-${recording.state}`}
+      data-id={recording.id}
+      aria-rowindex={rowIndex}
+    >
       <td role="cell">
         <a href={address}>
           <time dateTime={recording.startedAt}>{wallText(new Date(recording.startedAt), 'local')}</time>
@@ -280,6 +317,49 @@ function RecordingRow({
       </td>
       <td role="cell" title={recording.exitMessage ?? recording.problem}>
         <span class={`badge${state === 'failed' ? ' failed' : ''}`}>{state}</span>
+      </td>
+    </tr>
+  );
+  const { found } = recording;
+  if (found === undefined || (found.hits.length === 0 && !found.partial)) return row;
+  return (
+    <>
+      {row}
+      <HitsRow key="hits" id={recording.id} found={found} query={query} />
+    </>
+  );
+}
+
+/** Where in a session what was looked for stands: each leads to a moment before it. */
+function HitsRow({
+  id,
+  found: { hits, more, partial },
+  query,
+}: {
+  readonly id: string;
+  readonly found: SessionHits;
+  readonly query: string;
+}): JSX.Element {
+  return (
+    <tr role="row" class="hits">
+      <td role="cell" aria-colspan={7}>
+        <ul>
+          {hits.map((hit, index) => (
+            <li key={index}>
+              <a href={formatRoute({ view: 'recording', id, at: leadTo(hit.at), query })}>
+                <span class="at">{clockText(hit.at)}</span>
+                <code lang="zxx" translate={false}>
+                  {hit.isCommand ? '$ ' : ''}
+                  {snippetParts(hit).map(({ text, isMatch }, part) =>
+                    isMatch ? <mark key={part}>{text}</mark> : text,
+                  )}
+                </code>
+              </a>
+            </li>
+          ))}
+        </ul>
+        {more ? <span class="why">There are more hits in it: open it to see them all.</span> : null}
+        {partial ? <span class="why">Not all text of this session is in the index.</span> : null}
       </td>
     </tr>
   );

@@ -14,29 +14,46 @@ import { Player } from './player.tsx';
 const LIVE_REFRESH_MS = 2000;
 const LOOK_BACK_SECONDS = 30;
 
-/** One recording: the player or the live view, and what is known about the session. */
-export function RecordingView({
-  id,
-  startAt,
-  find,
-}: {
+interface LookBack {
+  readonly end: number;
+  readonly from: number;
+}
+
+/** A hit in a session that runs is a moment to look back to. */
+function hitBack({ state, durationSeconds }: ListedRecording, hit: number | undefined): LookBack | undefined {
+  return state === 'open' && hit !== undefined
+    ? { end: durationSeconds ?? hit + LOOK_BACK_SECONDS, from: hit }
+    : undefined;
+}
+
+export interface RecordingViewProps {
   readonly id: string;
   readonly startAt: number | undefined;
   /** What to look for in its transcript. */
   readonly find: string;
-}): JSX.Element {
+  /** What it was found by. */
+  readonly query: string;
+}
+
+/** One recording: the player or the live view, and what is known about the session. */
+export function RecordingView({ id, startAt, find, query }: RecordingViewProps): JSX.Element {
   const { ask } = useContext(Recorder);
   const [recording, setRecording] = useState<ListedRecording>();
   const [problem, setProblem] = useState<string>();
   const [zone, setZone] = useZone();
-  /** Of a session that runs and is looked back in: how long it lasted when that began. */
-  const [back, setBack] = useState<number>();
+  /** Of a session that runs and is looked back in: how long it lasted when that began, and from where. */
+  const [back, setBack] = useState<LookBack>();
+  const lookBack = (end: number): void => setBack({ end, from: Math.max(0, end - LOOK_BACK_SECONDS) });
   /** Who watched a session to its end stays there. */
   const wasLive = useRef(false);
   useEffect(() => scrollTo(0, 0), [id]);
   useEffect(() => {
     const abort = new AbortController();
-    readRecording(ask, id, abort.signal).then(setRecording, (error: unknown) => {
+    const begin = (found: ListedRecording): void => {
+      setBack(query === '' ? undefined : hitBack(found, startAt));
+      setRecording(found);
+    };
+    readRecording(ask, id, abort.signal).then(begin, (error: unknown) => {
       if (!abort.signal.aborted) setProblem(error instanceof Error ? error.message : String(error));
     });
     return () => abort.abort();
@@ -72,22 +89,17 @@ export function RecordingView({
       </h1>
       {recording.exitMessage === undefined ? null : <p class="notice warning">{recording.exitMessage}</p>}
       {recording.state === 'open' && back === undefined ? (
-        <LiveScreen recording={recording} onLookBack={setBack} />
+        <LiveScreen recording={recording} onLookBack={lookBack} />
       ) : (
         <Player
           recording={
             recording.state === 'open' && back !== undefined
-              ? { ...recording, durationSeconds: back }
+              ? { ...recording, durationSeconds: back.end }
               : recording
           }
-          startAt={
-            back !== undefined
-              ? Math.max(0, back - LOOK_BACK_SECONDS)
-              : wasLive.current
-                ? recording.durationSeconds
-                : startAt
-          }
+          startAt={back?.from ?? (wasLive.current ? recording.durationSeconds : startAt)}
           find={find}
+          query={query}
           zone={zone}
           onZone={() => setZone(zone === 'utc' ? 'local' : 'utc')}
           onLive={recording.state === 'open' ? () => setBack(undefined) : undefined}

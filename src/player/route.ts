@@ -1,14 +1,17 @@
-/** The page's address: `#/` is the list with its filter, `#/r/<id>` one recording, `#/live` what runs now. Pure. */
+/** The page's address: `#/` is the list with its query or filter, `#/r/<id>` one recording, `#/live` what runs now. Pure. */
 import { EMPTY_FILTER, type Filter } from './archive.ts';
 
 export type Route =
   | { readonly view: 'wall' }
-  | { readonly view: 'list'; readonly filter: Filter }
+  | { readonly view: 'list'; readonly filter: Filter; readonly query: string }
   | {
       readonly view: 'recording';
       readonly id: string;
       readonly at: number | undefined;
+      /** Looked for in the transcript. */
       readonly find?: string;
+      /** The query whose hits are marked. */
+      readonly query?: string;
     };
 
 export function parseRoute(hash: string): Route {
@@ -18,31 +21,52 @@ export function parseRoute(hash: string): Route {
   if (id !== undefined) {
     const at = Number(parameters.get('t') ?? Number.NaN);
     const find = parameters.get('q') ?? '';
+    const sought = parameters.get('hits') ?? '';
     return {
       view: 'recording',
       id: decode(id),
       at: at >= 0 ? at : undefined,
       ...(find === '' ? {} : { find }),
+      ...(sought === '' ? {} : { query: sought }),
     };
   }
   if (path === '/live') return { view: 'wall' };
   const filter: Record<string, string> = { ...EMPTY_FILTER };
   for (const name of Object.keys(EMPTY_FILTER)) filter[name] = parameters.get(name) ?? '';
-  return { view: 'list', filter: { ...EMPTY_FILTER, ...filter } };
+  return { view: 'list', filter: { ...EMPTY_FILTER, ...filter }, query: parameters.get('q') ?? '' };
 }
 
 export function formatRoute(route: Route): string {
   if (route.view === 'wall') return '#/live';
   if (route.view === 'recording') {
-    const { id, at, find } = route;
+    const { id, at, find, query } = route;
     const parameters = new URLSearchParams({
       ...(at === undefined ? {} : { t: at.toFixed(1) }),
       ...(find === undefined ? {} : { q: find }),
+      ...(query === undefined || query === '' ? {} : { hits: query }),
     });
     return `#/r/${encodeURIComponent(id)}${parameters.size === 0 ? '' : `?${parameters}`}`;
   }
-  const parameters = new URLSearchParams(Object.entries(route.filter).filter(([, value]) => value !== ''));
+  const parameters = new URLSearchParams(
+    Object.entries({ q: route.query, ...route.filter }).filter(([, value]) => value !== ''),
+  );
   return `#/${parameters.size === 0 ? '' : `?${parameters}`}`;
+}
+
+/** The list of what a query finds. */
+export function searchAddress(query: string): string {
+  return formatRoute({ view: 'list', filter: EMPTY_FILTER, query });
+}
+
+/** Goes to an address of this page without a new load; `replace`: going back leads past where it was. */
+export function goTo(
+  address: string,
+  options: { readonly replace: boolean; readonly state?: unknown },
+): void {
+  const { replace, state = null } = options;
+  if (replace) history.replaceState(state, '', address);
+  else history.pushState(state, '', address);
+  dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
 function decode(text: string): string {

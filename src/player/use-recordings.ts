@@ -3,24 +3,38 @@
  * with the place in it, by whoever comes back.
  */
 import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { listRecordings, type Filter } from './archive.ts';
+import {
+  listRecordings,
+  searchPage,
+  type Filter,
+  type Listed,
+  type Page,
+  type SearchIndexState,
+} from './archive.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
-import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 
 /** How often the newest page is asked for again, so that running sessions appear by themselves. */
 const REFRESH_MS = 5000;
+const SEARCH_REFRESH_MS = 10_000;
 /** Pages without a match that are read in one go: the recorder looks at some thousand recordings for each. */
 const MAX_EMPTY_PAGES = 200;
 const MAX_KEPT = 8;
 
+/** Of which recordings the list is: all, those that a filter leaves, or those that a query finds. */
+export type Source = { readonly filter: Filter } | { readonly query: string };
+
 export interface ListState {
-  readonly recordings: readonly ListedRecording[];
+  readonly recordings: readonly Listed[];
   /** Where older ones begin; undefined when all are here. */
   readonly next: string | undefined;
   readonly problem: string | undefined;
   readonly loading: boolean;
   /** Recordings are being looked through, back to this time so far, and none matches yet. */
   readonly searchedTo: string | undefined;
+  /** Of the recorder, as the newest answer says; undefined when it is no answer to a search. */
+  readonly index: SearchIndexState | undefined;
+  /** Whether the recorder can be searched; undefined before it has said so. */
+  readonly canSearch: boolean | undefined;
 }
 
 const LOADING: ListState = {
@@ -29,9 +43,11 @@ const LOADING: ListState = {
   problem: undefined,
   loading: true,
   searchedTo: undefined,
+  index: undefined,
+  canSearch: undefined,
 };
 
-/** By filter: what was shown last, and where the page stood. */
+/** By source: what was shown last, and where the page stood. */
 const kept = new Map<string, Kept>();
 
 interface Kept {
@@ -48,9 +64,10 @@ export interface Recordings {
   readonly heights: Map<number, number>;
 }
 
-export function useRecordings(filter: Filter): Recordings {
+/** @param source undefined: nothing is asked for. */
+export function useRecordings(source: Source | undefined): Recordings {
   const { ask } = useContext(Recorder);
-  const key = JSON.stringify(filter);
+  const key = JSON.stringify(source ?? '');
   const [state, setState] = useState<ListState>(kept.get(key)?.state ?? LOADING);
   const current = useRef(state);
   current.current = state;
@@ -61,7 +78,9 @@ export function useRecordings(filter: Filter): Recordings {
     const gone = new AbortController();
     abort.current = gone;
     const before = kept.get(key);
-    setState(before?.state ?? LOADING);
+    const begin = before?.state ?? LOADING;
+    setState(({ canSearch }) => ({ ...begin, canSearch, loading: source !== undefined && begin.loading }));
+    if (source === undefined) return undefined;
     // when the list is taken down, the page has no height any more
     let scroll = before?.scroll ?? 0;
     const onScroll = (): void => {
@@ -73,7 +92,7 @@ export function useRecordings(filter: Filter): Recordings {
     });
     const refresh = (): void => {
       if (document.hidden) return;
-      load(ask, filter, undefined, gone.signal, setState).then(
+      load(ask, source, undefined, gone.signal, setState).then(
         (page) => setState((old) => merge(old, page)),
         (error: unknown) => {
           if (!gone.signal.aborted)
@@ -82,7 +101,7 @@ export function useRecordings(filter: Filter): Recordings {
       );
     };
     refresh();
-    const timer = setInterval(refresh, REFRESH_MS);
+    const timer = setInterval(refresh, 'query' in source ? SEARCH_REFRESH_MS : REFRESH_MS);
     return () => {
       clearInterval(timer);
       cancelAnimationFrame(restoring);
@@ -95,14 +114,14 @@ export function useRecordings(filter: Filter): Recordings {
   const more = (): void => {
     const { next, loading } = current.current;
     const gone = abort.current;
-    if (next === undefined || loading || gone === undefined) return;
+    if (next === undefined || loading || gone === undefined || source === undefined) return;
     setState((old) => ({ ...old, loading: true }));
-    load(ask, filter, next, gone.signal, setState).then(
+    load(ask, source, next, gone.signal, setState).then(
       (page) =>
         setState((old) => {
           const ids = new Set(old.recordings.map(({ id }) => id));
           const recordings = [...old.recordings, ...page.recordings.filter(({ id }) => !ids.has(id))];
-          return { recordings, next: page.next, problem: undefined, loading: false, searchedTo: undefined };
+          return { ...old, ...settled(page), recordings, next: page.next };
         }),
       (error: unknown) => {
         if (!gone.signal.aborted)
@@ -120,25 +139,36 @@ function keep(key: string, { state, ...place }: Kept): void {
   if (kept.size > MAX_KEPT && oldest !== undefined) kept.delete(oldest);
 }
 
-interface LoadedPage {
-  readonly recordings: readonly ListedRecording[];
-  readonly next: string | undefined;
+type LoadedPage = Omit<Page, 'next'> & { readonly next: string | undefined };
+
+/** What of a list is the same whatever it had before. */
+function settled({ search, index }: LoadedPage): Omit<ListState, 'recordings' | 'next'> {
+  return {
+    problem: undefined,
+    loading: false,
+    searchedTo: undefined,
+    index,
+    canSearch: search === true,
+  };
 }
 
 /** The next page that has something: a recorder may answer with none and say where to go on. */
 async function load(
   ask: Ask,
-  filter: Filter,
+  source: Source,
   from: string | undefined,
   signal: AbortSignal,
   setState: (change: (old: ListState) => ListState) => void,
 ): Promise<LoadedPage> {
   let cursor = from;
   for (let pages = 1; ; pages += 1) {
-    const page = await listRecordings(ask, filter, cursor, signal);
+    const page =
+      'query' in source
+        ? await searchPage(ask, source.query, cursor, signal)
+        : await listRecordings(ask, source.filter, cursor, signal);
     const next = page.next ?? undefined;
     if (page.recordings.length > 0 || next === undefined || pages >= MAX_EMPTY_PAGES)
-      return { recordings: page.recordings, next };
+      return { ...page, next };
     cursor = next;
     setState((old) => (old.recordings.length === 0 ? { ...old, searchedTo: next } : old));
   }
@@ -162,21 +192,10 @@ function merge(old: ListState, page: LoadedPage): ListState {
   const isSame =
     end >= 0 && end + 1 === newest.length && newest.every((each, index) => each === old.recordings[index]);
   const next = older.length === 0 ? page.next : old.next;
-  if (
-    isSame &&
-    old.next === next &&
-    !old.loading &&
-    old.problem === undefined &&
-    old.searchedTo === undefined
-  )
-    return old;
-  return {
-    recordings: isSame ? old.recordings : [...newest, ...older],
-    next,
-    problem: undefined,
-    loading: false,
-    searchedTo: undefined,
-  };
+  const state = { recordings: isSame ? old.recordings : [...newest, ...older], next, ...settled(page) };
+  return isSame && JSON.stringify({ ...old, recordings: [] }) === JSON.stringify({ ...state, recordings: [] })
+    ? old
+    : state;
 }
 
 function messageOf(error: unknown): string {

@@ -51,14 +51,15 @@ export interface CompareTerm {
 export type Operator = '=' | '!=' | '<' | '<=' | '>' | '>=';
 
 const FIELDS = ['user', 'ns', 'pod', 'container', 'node', 'tag', 'kind', 'state', 'id'] as const;
-const KEYS = [...FIELDS, 'cmd', 'text', 'before', 'after', 'duration', 'exit'] as const;
+export const KEYS = [...FIELDS, 'cmd', 'text', 'before', 'after', 'duration', 'exit'] as const;
 const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['namespace', 'ns'],
   ['command', 'cmd'],
   ['since', 'after'],
   ['until', 'before'],
 ]);
-const CHOICES: ReadonlyMap<string, readonly string[]> = new Map([
+/** Values of keys that have only these. */
+export const CHOICES: ReadonlyMap<string, readonly string[]> = new Map([
   ['kind', ['exec', 'attach', 'ssh', 'unknown']],
   ['state', ['running', 'closed', 'interrupted', 'violated', 'damaged']],
 ]);
@@ -73,10 +74,13 @@ export class QueryError extends Error {
   override readonly name = 'QueryError';
   /** Where in the query, in UTF-16 code units. */
   readonly offset: number;
+  /** The key that was written there, and the one that may have been meant. */
+  readonly instead: { readonly written: string; readonly meant: string } | undefined;
 
-  constructor(message: string, offset: number) {
+  constructor(message: string, offset: number, instead?: QueryError['instead']) {
     super(message);
     this.offset = offset;
+    this.instead = instead;
   }
 }
 
@@ -213,6 +217,7 @@ function findKey(key: string, { offset, value }: Piece): (typeof KEYS)[number] {
   throw new QueryError(
     `there is no key ${key}: – ${hint} To look for it as text, write "${key}:${value}"`,
     offset,
+    near === undefined ? undefined : { written: key, meant: near },
   );
 }
 

@@ -2,7 +2,14 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { EMPTY_FILTER, filterQuery } from '../../src/player/archive.ts';
 import type { ListedRecording } from '../../src/wire/recorder-api/recording.ts';
-import { durationText, sizeText, stateText, whereText, whoText } from '../../src/player/format.ts';
+import {
+  durationText,
+  indexTexts,
+  sizeText,
+  stateText,
+  whereText,
+  whoText,
+} from '../../src/player/format.ts';
 import { formatRoute, parseRoute } from '../../src/player/route.ts';
 
 const recording: ListedRecording = {
@@ -31,8 +38,12 @@ describe('the page’s address', () => {
       to: fc.string(),
     });
     fc.assert(
-      fc.property(texts, (filter) => {
-        expect(parseRoute(formatRoute({ view: 'list', filter }))).toEqual({ view: 'list', filter });
+      fc.property(texts, fc.string(), (filter, query) => {
+        expect(parseRoute(formatRoute({ view: 'list', filter, query }))).toEqual({
+          view: 'list',
+          filter,
+          query,
+        });
       }),
     );
   });
@@ -63,6 +74,20 @@ describe('the filter', () => {
     const hours = (Date.parse(query['to'] ?? '') - Date.parse(query['from'] ?? '')) / 3_600_000;
     expect(hours).toBeGreaterThanOrEqual(23);
     expect(hours).toBeLessThanOrEqual(25);
+  });
+});
+
+describe('how far an index is', () => {
+  const ready = { state: 'ready', backlog: 0, lagSeconds: 0.4 };
+  it('is said when something may be missing, and not otherwise', () => {
+    expect([undefined, ready, { ...ready, lagSeconds: 9 }].map(indexTexts)).toEqual([[], [], []]);
+    expect(indexTexts({ ...ready, state: 'building', backlog: 1 })).toEqual([
+      'The index is being built: 1 recording is not in it yet, the oldest last.',
+    ]);
+    expect(indexTexts({ ...ready, state: 'unavailable', problem: 'disk full', lagSeconds: 61 })).toEqual([
+      'The index cannot be used (disk full); something may be missing here.',
+      'The index is 61 seconds behind what sessions write now.',
+    ]);
   });
 });
 

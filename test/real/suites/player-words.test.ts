@@ -87,6 +87,21 @@ describe('a filter', () => {
     expect(await close(page)).toEqual([]);
   });
 
+  it('is what there is without an index, also for a link with a query', async () => {
+    const id = archive().add(shell('grep capybara'));
+    const page = await open('', LAPTOP);
+    await page.locator('[data-notice=no-search]').getByText('--search true').waitFor();
+    expect(await page.locator('input[name=q]').count()).toBe(0);
+    expect(await close(page)).toEqual([]);
+    const linked = await open('#/?q=capybara', LAPTOP);
+    await linked.locator(`tr[data-id="${id}"]`).waitFor();
+    expect(await linked.locator('input[name=text]').inputValue()).toBe('capybara');
+    expect(linked.url()).toContain('text=capybara');
+    expect(await linked.locator('tbody tr[data-id]').count()).toBe(1);
+    // the browser itself reports that it was refused
+    expect((await close(linked)).filter((text) => !text.includes('503'))).toEqual([]);
+  });
+
   it('can be for what is damaged', async () => {
     const id = archive().add({ ...shell('x'), raw: '' });
     const [node = '', time = ''] = id.split('_');

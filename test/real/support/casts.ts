@@ -23,6 +23,8 @@ export interface CastSpec {
 export interface CastArchive extends AsyncDisposable {
   readonly url: string;
   readonly folder: string;
+  /** Of what was there when the recorder started. */
+  readonly ids: readonly string[];
   /** Puts a recording into the store. @returns its id */
   add(spec: CastSpec): string;
   /** Who looked at what, as it was written down. */
@@ -32,8 +34,21 @@ export interface CastArchive extends AsyncDisposable {
 const NODE = 'nTEST1CNTRL';
 const START_MS = Date.UTC(2026, 0, 2, 3, 4, 5);
 
-export async function startCastArchive(options: Partial<RecorderOptions> = {}): Promise<CastArchive> {
+/** @param specs what is there when the recorder starts: an index finds that at once */
+export async function startCastArchive(
+  options: Partial<RecorderOptions> = {},
+  specs: readonly CastSpec[] = [],
+): Promise<CastArchive> {
   const folder = mkdtempSync(join(tmpdir(), 'tccasts-'));
+  let count = 0;
+  const add = (spec: CastSpec): string => {
+    const at = new Date(START_MS + count * 60_000).toISOString().replace('Z', '000000Z');
+    count += 1;
+    mkdirSync(join(folder, NODE), { recursive: true });
+    writeFileSync(join(folder, NODE, `${at}.cast`), castText(spec));
+    return `${NODE}_${at}`;
+  };
+  const ids = specs.map(add);
   const recorder = await createRecorder({
     listen: { host: '127.0.0.1', port: 0 },
     directory: folder,
@@ -48,17 +63,11 @@ export async function startCastArchive(options: Partial<RecorderOptions> = {}): 
     ...options,
     timing: { listRefreshMs: 100, closeGraceMs: 200, ...options.timing },
   });
-  let count = 0;
   return {
     url: recorder.url,
     folder,
-    add(spec) {
-      const at = new Date(START_MS + count * 60_000).toISOString().replace('Z', '000000Z');
-      count += 1;
-      mkdirSync(join(folder, NODE), { recursive: true });
-      writeFileSync(join(folder, NODE, `${at}.cast`), castText(spec));
-      return `${NODE}_${at}`;
-    },
+    ids,
+    add,
     async accesses() {
       const response = await fetch(`${recorder.url}/api/v1/events?type=tailcast-recording-access&limit=500`);
       const { events } = (await response.json()) as {

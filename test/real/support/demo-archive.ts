@@ -23,14 +23,17 @@ export interface DemoArchive {
   close(): Promise<void>;
 }
 
-/** @param bucket where the recorder keeps what it gets; default: a folder */
-export async function startDemoArchive(bucket?: TestBucket): Promise<DemoArchive> {
+/**
+ * @param bucket where the recorder keeps what it gets; default: a folder
+ * @param search whether it has a search index
+ */
+export async function startDemoArchive(bucket?: TestBucket, search = false): Promise<DemoArchive> {
   await using stack = new AsyncDisposableStack();
   const folder = mkdtempSync(join(tmpdir(), 'tcdemo-'));
   stack.defer(() => rmSync(folder, { recursive: true, force: true }));
   const cluster = await startDemoCluster({ log: createSilentLogger() });
   stack.defer(() => cluster.close());
-  const recorder = await startTestRecorder(folder, 'gateway.example.ts.net', bucket);
+  const recorder = await startTestRecorder(folder, 'gateway.example.ts.net', bucket, search);
   stack.defer(() => recorder.close());
   const upstream = join(folder, 'upstream');
   const { url: server, caPem, adminToken: token } = cluster;

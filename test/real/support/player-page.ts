@@ -27,12 +27,12 @@ export interface PlayerRig {
 }
 
 /** For one file of tests; there while they run. */
-export function setUpPlayer(options: Parameters<typeof startCastArchive>[0] = {}): PlayerRig {
+export function setUpPlayer(...given: Parameters<typeof startCastArchive>): PlayerRig {
   let browser: Browser;
   let archive: CastArchive;
   const opened: Complaints[] = [];
   beforeAll(async () => {
-    archive = await startCastArchive(options);
+    archive = await startCastArchive(...given);
     browser = await openBrowser();
   });
   afterAll(async () => {

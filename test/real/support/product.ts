@@ -31,6 +31,7 @@ export async function startTestRecorder(
   folder: string,
   node: string,
   bucket?: TestBucket,
+  search = false,
 ): Promise<TestRecorder> {
   const nodeId = `n-${node.split('.')[0] ?? ''}`;
   const store =
@@ -43,7 +44,7 @@ export async function startTestRecorder(
           spool: join(folder, 'spool'),
         };
   const settings = readSettings(RECORDER_SETTINGS, {
-    flags: new Map(Object.entries({ ...store, viewers: '*', trustedGateways: nodeId })),
+    flags: new Map(Object.entries({ ...store, viewers: '*', trustedGateways: nodeId, search })),
     environment: new Map(),
     file: undefined,
   });

@@ -1,0 +1,45 @@
+/** Something that unfolds over the page, and folds again by Escape, by a click elsewhere, and when a link in it is followed. */
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+
+export interface DropProps {
+  readonly label: string;
+  readonly class: string;
+  readonly children: ComponentChildren;
+}
+
+export function Drop({ label, class: name, children }: DropProps): JSX.Element {
+  const details = useRef<HTMLDetailsElement>(null);
+  const [open, setOpen] = useState(false);
+  useEffect(() => {
+    if (!open) return undefined;
+    const close = (event: Event): void => {
+      const { target } = event;
+      // also of what a click has taken away
+      const isInside = event.composedPath().some((place) => place === details.current);
+      if (!isInside || (target instanceof Element && target.closest('.panel a') !== null)) setOpen(false);
+    };
+    const onKey = ({ key }: KeyboardEvent): void => {
+      if (key !== 'Escape') return;
+      setOpen(false);
+      details.current?.querySelector('summary')?.focus();
+    };
+    addEventListener('click', close);
+    addEventListener('keydown', onKey);
+    return () => {
+      removeEventListener('click', close);
+      removeEventListener('keydown', onKey);
+    };
+  }, [open]);
+  return (
+    <details
+      ref={details}
+      class={`drop ${name}`}
+      open={open}
+      onToggle={(event) => setOpen(event.currentTarget.open)}
+    >
+      <summary>{label}</summary>
+      <div class="panel">{children}</div>
+    </details>
+  );
+}

@@ -1,0 +1,122 @@
+/** What the sessions found have in common, counted: each value narrows the search to it, or widens it again. */
+import type { JSX } from 'preact';
+import { useContext, useEffect, useState } from 'preact/hooks';
+import type { Query } from '../search/query.ts';
+import type { FacetValue, Facets } from '../search/search-index.ts';
+import { FACETS, readFacets } from './archive.ts';
+import { findPart, toggled, type OfferedKey } from './query-edit.ts';
+import { Recorder } from './recorder-context.ts';
+import { searchAddress } from './route.ts';
+
+const LABELS: Readonly<Record<(typeof FACETS)[number], string>> = {
+  user: 'Who',
+  ns: 'Namespace',
+  kind: 'Kind',
+  state: 'State',
+};
+const AGES: readonly (readonly [age: string, says: string])[] = [
+  ['1h', 'last hour'],
+  ['24h', 'last day'],
+  ['7d', 'last week'],
+  ['30d', 'last month'],
+];
+/** Values that are always in sight; the others unfold. */
+const MAX_SHOWN = 3;
+
+export interface FacetRowProps {
+  readonly query: string;
+  readonly read: Query;
+  /** The newest recording of the list: with another one the counts are others. */
+  readonly newest: string | undefined;
+}
+
+export function FacetRow({ query, read, newest }: FacetRowProps): JSX.Element {
+  const facets = useFacets(query, newest);
+  return (
+    <section class="facets" aria-label="Narrow down">
+      {facets === undefined
+        ? null
+        : FACETS.filter((key) => facets[key].length > 0).map((key) => (
+            <Facet key={key} name={key} values={facets[key]} read={read} />
+          ))}
+      <ul aria-label="When">
+        {AGES.map(([age, says]) => (
+          <FacetLink key={age} name="after" value={age} read={read}>
+            {says}
+          </FacetLink>
+        ))}
+      </ul>
+      {facets?.more === true ? <p class="why">Counted are the newest {facets.counted} sessions.</p> : null}
+    </section>
+  );
+}
+
+function Facet({
+  name,
+  values,
+  read,
+}: {
+  readonly name: (typeof FACETS)[number];
+  readonly values: readonly FacetValue[];
+  readonly read: Query;
+}): JSX.Element {
+  const [unfolded, unfold] = useState(false);
+  const shown = unfolded ? values : values.slice(0, MAX_SHOWN);
+  return (
+    <ul aria-label={LABELS[name]}>
+      {shown.map(({ value, count }) => (
+        <FacetLink key={value} name={name} value={value} read={read}>
+          {value} <span class="count">{count}</span>
+        </FacetLink>
+      ))}
+      {values.length <= MAX_SHOWN ? null : (
+        <li>
+          <button type="button" class="chip" aria-expanded={unfolded} onClick={() => unfold(!unfolded)}>
+            {unfolded ? 'fewer' : `${values.length - MAX_SHOWN} more`}
+          </button>
+        </li>
+      )}
+    </ul>
+  );
+}
+
+function FacetLink({
+  name,
+  value,
+  read,
+  children,
+}: {
+  readonly name: OfferedKey;
+  readonly value: string;
+  readonly read: Query;
+  readonly children: JSX.Element | string | readonly (JSX.Element | string | number)[];
+}): JSX.Element {
+  const isChosen = findPart(read, name, value) >= 0;
+  return (
+    <li>
+      <a
+        class="chip"
+        data-facet={`${name}:${value}`}
+        aria-current={isChosen ? 'true' : undefined}
+        href={searchAddress(toggled(read, name, value, Date.now()))}
+      >
+        {children}
+      </a>
+    </li>
+  );
+}
+
+/** Those of the search before are shown until there are new ones. */
+function useFacets(query: string, newest: string | undefined): Facets | undefined {
+  const { ask } = useContext(Recorder);
+  const [facets, setFacets] = useState<Facets>();
+  useEffect(() => {
+    const gone = new AbortController();
+    readFacets(ask, query, gone.signal).then(setFacets, () => {
+      // the list says what is wrong
+      if (!gone.signal.aborted) setFacets(undefined);
+    });
+    return () => gone.abort();
+  }, [query, newest]);
+  return facets;
+}

@@ -1,0 +1,98 @@
+/** Narrows the list of a recorder that has no index of its recordings: whole names, and a text that occurs in them. */
+import type { JSX, TargetedInputEvent } from 'preact';
+import { useRef } from 'preact/hooks';
+import { EMPTY_FILTER, type Filter } from './archive.ts';
+import type { KnownNames } from './query-edit.ts';
+import { formatRoute, goTo } from './route.ts';
+
+/** How long typing must pause before the list follows the filter. */
+const TYPING_PAUSE_MS = 250;
+
+type InputEventOf = TargetedInputEvent<HTMLInputElement>;
+
+/** The fields whose value must be whole: they follow when typing is over, and offer what is known. */
+const KNOWN_AS = { user: 'user', namespace: 'ns', pod: 'pod' } as const;
+type Name = keyof typeof KNOWN_AS;
+
+export interface FilterFormProps {
+  readonly filter: Filter;
+  readonly known: KnownNames;
+}
+
+export function FilterForm({ filter, known }: FilterFormProps): JSX.Element {
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const change = (name: keyof Filter, value: string, pauseMs = 0): void => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => {
+      goTo(formatRoute({ view: 'list', filter: { ...filter, [name]: value }, query: '' }), { replace: true });
+    }, pauseMs);
+  };
+  const day = (name: 'from' | 'to', label: string): JSX.Element => (
+    <label>
+      <span>{label}</span>
+      <input
+        type="date"
+        name={name}
+        value={filter[name]}
+        onInput={(event: InputEventOf) => change(name, event.currentTarget.value, TYPING_PAUSE_MS)}
+      />
+    </label>
+  );
+  const nameField = (name: Name, label: string): JSX.Element => (
+    <label>
+      <span>{label}</span>
+      <input
+        type="search"
+        name={name}
+        list={`known-${name}`}
+        placeholder="whole name"
+        value={filter[name]}
+        onChange={(event: InputEventOf) => change(name, event.currentTarget.value)}
+      />
+      <datalist id={`known-${name}`}>
+        {[...known[KNOWN_AS[name]]].toSorted().map((value) => (
+          <option key={value} value={value} />
+        ))}
+      </datalist>
+    </label>
+  );
+  const narrowed = Object.values(filter).some((value) => value !== '');
+  return (
+    <form class="filter" role="search" onSubmit={(event) => event.preventDefault()}>
+      <label>
+        <span>Anything</span>
+        <input
+          type="search"
+          name="text"
+          value={filter.text}
+          onInput={(event: InputEventOf) => change('text', event.currentTarget.value, TYPING_PAUSE_MS)}
+        />
+      </label>
+      {nameField('user', 'Who')}
+      {nameField('namespace', 'Namespace')}
+      {nameField('pod', 'Pod')}
+      <label>
+        <span>State</span>
+        <select
+          name="state"
+          value={filter.state}
+          onChange={(event) => change('state', event.currentTarget.value)}
+        >
+          <option value="">any</option>
+          <option value="open">live</option>
+          <option value="closed">complete</option>
+          <option value="interrupted">interrupted</option>
+          <option value="violated">broken stream</option>
+          <option value="damaged">damaged</option>
+        </select>
+      </label>
+      {day('from', 'From')}
+      {day('to', 'To')}
+      {narrowed ? (
+        <a class="clear" href={formatRoute({ view: 'list', filter: EMPTY_FILTER, query: '' })}>
+          Clear
+        </a>
+      ) : null}
+    </form>
+  );
+}

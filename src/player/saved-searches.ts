@@ -1,0 +1,48 @@
+/** Searches that somebody gave a name, in this browser. */
+import { recall, remember } from './remember.ts';
+
+export interface SavedSearch {
+  readonly name: string;
+  readonly query: string;
+}
+
+const KEY = 'tailcast.searches';
+const MAX_SAVED = 50;
+export const MAX_NAME = 60;
+
+export function savedSearches(): readonly SavedSearch[] {
+  return parseSaved(recall(KEY));
+}
+
+export function keepSearches(searches: readonly SavedSearch[]): void {
+  remember(KEY, JSON.stringify(searches));
+}
+
+/** What is there; what cannot be read is not. */
+export function parseSaved(text: string | undefined): readonly SavedSearch[] {
+  try {
+    const saved: unknown = JSON.parse(text ?? '[]');
+    return Array.isArray(saved) ? saved.filter(isSaved).slice(0, MAX_SAVED) : [];
+  } catch {
+    return [];
+  }
+}
+
+/** In the order of their names; a name that was there has the new query. The same when there are too many. */
+export function withSearch(searches: readonly SavedSearch[], added: SavedSearch): readonly SavedSearch[] {
+  const others = searches.filter(({ name }) => name !== added.name);
+  if (others.length >= MAX_SAVED) return searches;
+  return [...others, added].toSorted((left, right) => left.name.localeCompare(right.name));
+}
+
+function isSaved(value: unknown): value is SavedSearch {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    'name' in value &&
+    typeof value.name === 'string' &&
+    value.name !== '' &&
+    'query' in value &&
+    typeof value.query === 'string'
+  );
+}

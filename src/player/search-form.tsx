@@ -1,0 +1,236 @@
+/** The one field: what is typed is read here as the recorder reads it. Below it its parts, and searches that were kept. */
+import type { JSX } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import {
+  queryOffers,
+  partsOf,
+  readQuery,
+  withoutPart,
+  type KnownNames,
+  type ReadQuery,
+} from './query-edit.ts';
+import { Drop } from './drop.tsx';
+import { useKeys } from './keyboard.tsx';
+import { goTo, searchAddress } from './route.ts';
+import { keepSearches, MAX_NAME, savedSearches, withSearch } from './saved-searches.ts';
+import { SearchHelp } from './search-help.tsx';
+
+/** How long typing must pause before the list follows. */
+const TYPING_PAUSE_MS = 250;
+/** In `history.state`: the address was made by typing, so what is typed next takes its place. */
+const TYPING = 'typing';
+
+export interface SearchFormProps {
+  /** As the address has it. */
+  readonly query: string;
+  readonly read: ReadQuery;
+  readonly known: KnownNames;
+}
+
+export function SearchForm({ query, read, known }: SearchFormProps): JSX.Element {
+  const field = useRef<HTMLInputElement>(null);
+  const { typed, problem, onType, settle } = useTyped(query, read);
+  useKeys([{ keys: ['/'], does: 'to the field', run: () => field.current?.select() }]);
+  return (
+    <>
+      <div class="search" role="search">
+        <input
+          ref={field}
+          type="search"
+          name="q"
+          aria-label="Search recordings"
+          placeholder="words on the screen, user:… ns:… cmd:… after:7d"
+          autocomplete="off"
+          autocapitalize="off"
+          spellcheck={false}
+          list="search-offers"
+          aria-invalid={problem !== undefined}
+          aria-describedby="search-problem"
+          value={typed}
+          onInput={(event) => onType(event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key === 'Enter') settle();
+            // as long as something is offered, arrows go through that
+            if (event.key !== 'ArrowDown' || (event.currentTarget.list?.options.length ?? 0) > 0) return;
+            const first =
+              document.querySelector<HTMLElement>('tr.hits a') ?? document.querySelector<HTMLElement>('td a');
+            if (first !== null) event.preventDefault();
+            first?.focus();
+          }}
+        />
+        <datalist id="search-offers">
+          {queryOffers(typed, known).map((offer) => (
+            <option key={offer} value={offer} />
+          ))}
+        </datalist>
+        <SaveSearch query={read.query === undefined ? '' : query} />
+        <SearchHelp />
+      </div>
+      <p id="search-problem" class="problem search-problem" role="status">
+        {problem?.problem}
+        {problem?.meant === undefined ? null : (
+          <>
+            {' '}
+            <a href={searchAddress(problem.meant)}>{problem.meant}</a>
+          </>
+        )}
+      </p>
+      {read.query === undefined || query === '' ? null : (
+        <Chips parts={partsOf(read.query)} without={withoutPart.bind(undefined, read.query)} field={field} />
+      )}
+    </>
+  );
+}
+
+interface Typed {
+  readonly typed: string;
+  /** Of what is typed, when it cannot be understood. */
+  readonly problem: Extract<ReadQuery, { problem: string }> | undefined;
+  readonly onType: (text: string) => void;
+  /** Goes there now; what is typed next has a place of its own to go back from. */
+  readonly settle: () => void;
+}
+
+/** What is typed goes into the address when typing pauses and it can be understood; what the address has is in the field. */
+function useTyped(query: string, read: ReadQuery): Typed {
+  const [typed, setTyped] = useState(query);
+  const [problem, setProblem] = useState(problemOf(read));
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const went = useRef(query);
+  useEffect(() => {
+    // it came from elsewhere: a chip, a link, going back
+    if (query !== went.current) setTyped(query);
+    went.current = query;
+    setProblem(problemOf(read));
+    clearTimeout(timer.current);
+  }, [query]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const follow = (text: string, isSettled: boolean): void => {
+    clearTimeout(timer.current);
+    const wanted = text.trim();
+    const found = problemOf(readQuery(wanted, Date.now()));
+    setProblem(found);
+    if (found !== undefined) return;
+    const isTyping = history.state === TYPING;
+    if (wanted !== went.current) {
+      went.current = wanted;
+      goTo(searchAddress(wanted), { replace: isTyping, state: isSettled ? null : TYPING });
+    } else if (isSettled && isTyping) history.replaceState(null, '');
+  };
+  return {
+    typed,
+    problem,
+    onType(text) {
+      setTyped(text);
+      clearTimeout(timer.current);
+      timer.current = setTimeout(() => follow(text, false), TYPING_PAUSE_MS);
+    },
+    settle: () => follow(typed, true),
+  };
+}
+
+function problemOf(read: ReadQuery): Typed['problem'] {
+  return read.problem === undefined ? undefined : read;
+}
+
+/** Each part of the query, to take out: with a click, Enter, Delete or Backspace. */
+function Chips({
+  parts,
+  without,
+  field,
+}: {
+  readonly parts: readonly string[];
+  readonly without: (index: number) => string;
+  readonly field: { readonly current: HTMLInputElement | null };
+}): JSX.Element {
+  const list = useRef<HTMLUListElement>(null);
+  const remove = (index: number): void => {
+    goTo(searchAddress(without(index)), { replace: false });
+    // whoever takes out several goes on where they are
+    requestAnimationFrame(() => {
+      const chips = list.current?.querySelectorAll('button') ?? [];
+      (chips[Math.min(index, chips.length - 1)] ?? field.current)?.focus();
+    });
+  };
+  return (
+    <ul ref={list} class="chips" aria-label="Parts of the search">
+      {parts.map((part, index) => (
+        <li key={part}>
+          <button
+            type="button"
+            class="chip"
+            aria-label={`Remove ${part}`}
+            onClick={() => remove(index)}
+            onKeyDown={(event) => {
+              if (event.key !== 'Delete' && event.key !== 'Backspace') return;
+              event.preventDefault();
+              remove(index);
+            }}
+          >
+            {part} <span aria-hidden="true">×</span>
+          </button>
+        </li>
+      ))}
+      <li>
+        <a href={searchAddress('')}>Clear</a>
+      </li>
+    </ul>
+  );
+}
+
+/** Keeps the search under a name, and offers those that were kept. */
+function SaveSearch({ query }: { readonly query: string }): JSX.Element {
+  const [searches, setSearches] = useState(savedSearches);
+  const [name, setName] = useState('');
+  const change = (next: ReturnType<typeof savedSearches>): void => {
+    setSearches(next);
+    keepSearches(next);
+  };
+  const save = (): void => {
+    const trimmed = name.trim();
+    if (trimmed === '' || query === '') return;
+    change(withSearch(searches, { name: trimmed, query }));
+    setName('');
+  };
+  return (
+    <Drop class="saved" label={searches.length === 0 ? 'Saved' : `Saved (${searches.length})`}>
+      <ul>
+        {searches.map(({ name: known, query: kept }) => (
+          <li key={known}>
+            <a href={searchAddress(kept)} title={kept}>
+              {known}
+            </a>
+            <button
+              type="button"
+              class="chip"
+              aria-label={`Forget ${known}`}
+              onClick={() => change(searches.filter((search) => search.name !== known))}
+            >
+              <span aria-hidden="true">×</span>
+            </button>
+          </li>
+        ))}
+      </ul>
+      {searches.length === 0 ? <p class="notice">Nothing is saved in this browser.</p> : null}
+      <div class="naming">
+        <input
+          name="search-name"
+          aria-label="Name for this search"
+          placeholder="name for this search"
+          maxLength={MAX_NAME}
+          value={name}
+          disabled={query === ''}
+          onInput={(event) => setName(event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key !== 'Enter') return;
+            event.preventDefault();
+            save();
+          }}
+        />
+        <button type="button" disabled={query === '' || name.trim() === ''} onClick={save}>
+          Save
+        </button>
+      </div>
+    </Drop>
+  );
+}

@@ -1,0 +1,87 @@
+/** The hits of a search in the recording that is open: where they are, and going from one to the next. */
+import type { JSX } from 'preact';
+import { useContext, useEffect, useMemo, useState } from 'preact/hooks';
+import type { Playback } from '../screen/playback.ts';
+import { readHits } from './archive.ts';
+import { Recorder } from './recorder-context.ts';
+import { searchAddress } from './route.ts';
+import type { TimelineMark } from './timeline.tsx';
+
+/** A moment after a row was written it is on the screen. */
+const AFTER_SECONDS = 0.05;
+const NO_HITS: readonly TimelineMark[] = [];
+
+export interface SearchHits {
+  readonly marks: readonly TimelineMark[];
+  /** There are more of them than are marked. */
+  readonly more: boolean;
+  readonly problem: string | undefined;
+}
+
+/** @param query empty for nothing */
+export function useSearchHits(id: string, query: string): SearchHits {
+  const { ask } = useContext(Recorder);
+  const [found, setFound] = useState<SearchHits>({ marks: NO_HITS, more: false, problem: undefined });
+  useEffect(() => {
+    if (query === '') return undefined;
+    const gone = new AbortController();
+    readHits(ask, id, query, gone.signal).then(
+      ({ hits, more }) =>
+        setFound({
+          marks: hits.map(({ at, text }) => ({ at, kind: 'hit', text })),
+          more,
+          problem: undefined,
+        }),
+      (error: unknown) => {
+        if (!gone.signal.aborted)
+          setFound({
+            marks: NO_HITS,
+            more: false,
+            problem: error instanceof Error ? error.message : String(error),
+          });
+      },
+    );
+    return () => gone.abort();
+  }, [id, query]);
+  return found;
+}
+
+/** To the hit after a moment, or before it. */
+export function seekHit(playback: Playback | undefined, marks: readonly TimelineMark[], by: 1 | -1): void {
+  const now = playback?.state.position ?? 0;
+  const times = marks.map(({ at }) => at + AFTER_SECONDS);
+  // a moment after one is still at it: going back must not be held there
+  const next = by === 1 ? times.find((at) => at > now + 0.01) : times.findLast((at) => at < now - 1);
+  if (next !== undefined) void playback?.seek(next);
+}
+
+export interface HitsBarProps {
+  readonly query: string;
+  readonly hits: SearchHits;
+  readonly position: number;
+  readonly onStep: (by: 1 | -1) => void;
+}
+
+/** Says what was looked for and which hit this is. */
+export function HitsBar({ query, hits, position, onStep }: HitsBarProps): JSX.Element | null {
+  const passed = useMemo(() => hits.marks.map(({ at }) => at), [hits]).filter(
+    (at) => at <= position + AFTER_SECONDS,
+  ).length;
+  if (query === '') return null;
+  const count = hits.marks.length;
+  const total = `${count}${hits.more ? '+' : ''}`;
+  const which = passed === 0 ? `${total} hit${count === 1 ? '' : 's'}` : `Hit ${passed} of ${total}`;
+  return (
+    <div class="controls hits-bar" role="group" aria-label="Hits of the search">
+      <span role="status">{hits.problem ?? (count === 0 ? 'No hit on its screen' : which)}</span>
+      <code>{query}</code>
+      <button type="button" disabled={count === 0} title="Hit before (N)" onClick={() => onStep(-1)}>
+        ‹ Before
+      </button>
+      <button type="button" disabled={count === 0} title="Next hit (n)" onClick={() => onStep(1)}>
+        Next ›
+      </button>
+      <a href={searchAddress(query)}>All sessions found</a>
+    </div>
+  );
+}
