@@ -158,4 +158,18 @@ describe('a search for events', () => {
     const search = createEventSearch(store, await bench.open(), () => Date.parse(time(9)));
     expect((await search.find({ limit: 10 })).events).toEqual([event.trim()]);
   });
+
+  it('gives out events alone, and none before or after the times that are asked for', async () => {
+    const bench = await createBench();
+    const at = (second: number): string => `{"event":{"type":"t","timestamp":${1_785_321_880 + second}}}`;
+    await bench.store.putDocument(
+      nameOf(1),
+      Buffer.from(`${at(1)}\n{"other":1}\n${at(5)}\nno JSON\n${at(9)}\n`),
+    );
+    const search = createEventSearch(bench.store, await bench.open(), () => Date.parse(time(9)));
+    expect((await search.find({ limit: 10 })).events).toEqual([at(9), at(5), at(1)]);
+    const nanoseconds = (second: number): bigint => BigInt(1_785_321_880 + second) * 1_000_000_000n;
+    const query = { limit: 10, from: nanoseconds(2), to: nanoseconds(9) };
+    expect((await search.find(query)).events).toEqual([at(5)]);
+  });
 });
