@@ -15,6 +15,8 @@ import { connectCluster, type ClusterConnection } from '../operator/cluster-conn
 import { createConnectorReconciler } from '../operator/connector/reconcile.ts';
 import { createController, type Supervision, type Watched } from '../operator/controller.ts';
 import { createDryRunClient, createDryRunControl } from '../operator/dry-run.ts';
+import { createEgressNodesReconciler } from '../operator/egress-group/nodes.ts';
+import { createEgressReconciler } from '../operator/egress-group/reconcile.ts';
 import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
 import { createHeadscaleControl } from '../operator/headscale-api.ts';
 import { createKubeClient, KubeRefusal, type KubeClient } from '../operator/kube-client.ts';
@@ -30,6 +32,8 @@ import { createServiceReconciler } from '../operator/service/reconcile.ts';
 import {
   superviseClasses,
   superviseConnectors,
+  superviseEgressNodes,
+  superviseEgressServices,
   superviseOwner,
   superviseServices,
 } from '../operator/supervisions.ts';
@@ -184,7 +188,7 @@ async function printAll(parts: Parts, print: (text: string) => void, signal: Abo
   const silent: EventRecorder = { record: () => Promise.resolve() };
   for (const [name, { reconciler, resources }] of supervisionsOf({ ...parts, client, control }, silent)) {
     const objects = await listed(client, resources, signal);
-    for (const one of objects.flatMap((object) => resources.names(object, objects))) {
+    for (const one of new Set(objects.flatMap((object) => resources.names(object, objects)))) {
       print(`# ${name} ${one}\n`);
       try {
         await reconciler.reconcile(one, signal);
@@ -249,7 +253,17 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
       defaultProxyClass: defaultClass = '',
       clusterDomain,
     } = config;
-    const choices = { takesUnclassed, defaultClass, clusterDomain };
+    const choices = { takesUnclassed, defaultClass, clusterDomain, servesGroups: config.proxyGroups };
+    if (config.proxyGroups) {
+      supervisions.set(
+        'EgressNodes',
+        superviseEgressNodes(createEgressNodesReconciler(deps, choices), { namespace, defaultClass }),
+      );
+      supervisions.set(
+        'EgressServices',
+        superviseEgressServices(createEgressReconciler(deps, choices), namespace),
+      );
+    }
     supervisions.set(
       'Service',
       superviseServices(createServiceReconciler(deps, choices), { namespace, ...choices }),

@@ -81,6 +81,8 @@ export const KINDS = {
   proxyClass: kind('tailscale.com/v1alpha1', 'ProxyClass', 'proxyclasses', false),
   service: kind('v1', 'Service', 'services'),
   secret: kind('v1', 'Secret', 'secrets'),
+  configMap: kind('v1', 'ConfigMap', 'configmaps'),
+  endpointSlice: kind('discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices'),
   serviceAccount: kind('v1', 'ServiceAccount', 'serviceaccounts'),
   pod: kind('v1', 'Pod', 'pods'),
   event: kind('v1', 'Event', 'events'),

@@ -10,6 +10,7 @@ export interface OperatorMetrics {
   /** Services of which a proxy is deployed, likewise. */
   readonly services: Set<string>;
   readonly connectors: Set<string>;
+  readonly egressGroups: Set<string>;
   readonly reconciles: Counter<'outcome'>;
   readonly keysCreated: Counter<'reason'>;
   readonly devicesDeleted: Counter;
@@ -26,6 +27,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
   const proxyGroups = new Set<string>();
   const services = new Set<string>();
   const connectors = new Set<string>();
+  const egressGroups = new Set<string>();
   let pending = (): number => 0;
   function gauge(name: string, help: string, read: () => number): void {
     const shown: Gauge = new Gauge({ name, help, registers, collect: () => shown.set(read()) });
@@ -37,6 +39,11 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     () => proxyGroups.size,
   );
   gauge('k8s_connector_resources', 'Connector resources that are deployed.', () => connectors.size);
+  gauge(
+    'k8s_proxygroup_egress_resources',
+    'ProxyGroup resources of type egress that are deployed.',
+    () => egressGroups.size,
+  );
   gauge('tailcast_operator_services', 'Services that have a proxy of their own.', () => services.size);
   gauge('tailcast_operator_pending', 'Resources that wait or are being worked on.', () => pending());
   return {
@@ -45,6 +52,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     proxyGroups,
     services,
     connectors,
+    egressGroups,
     reconciles: new Counter({
       name: 'tailcast_operator_reconciles_total',
       help: 'Passes over a resource, by outcome.',

@@ -5,7 +5,9 @@ import type { Reconciler } from './nodes/lifecycle.ts';
 import { kindSelector } from './nodes/node-group.ts';
 import { parentOf, typeSelector, type ParentType } from './proxies/labels.ts';
 import { connectorClassOf } from './connector/resource.ts';
-import { isOfInterest, proxyClassNameOf, withoutTheRest } from './service/interest.ts';
+import { frontSelector, LABELS as FRONT_LABELS } from './egress-group/member.ts';
+import { groupClassOf, isEgressGroup, parseProxyGroup } from './proxy-group/resource.ts';
+import { ANNOTATIONS, isOfInterest, proxyClassNameOf, withoutTheRest } from './service/interest.ts';
 
 const byName = ({ metadata }: KubeObject): readonly string[] => [metadata.name];
 
@@ -65,6 +67,66 @@ export function superviseServices(
   };
 }
 
+/** The nodes of ProxyGroups of type egress. */
+export function superviseEgressNodes(
+  reconciler: Reconciler,
+  { namespace, defaultClass }: { readonly namespace: string; readonly defaultClass: string },
+): Supervision {
+  return {
+    reconciler,
+    resources: { kind: KINDS.proxyGroup, keep: (object) => object, names: egressGroup },
+    others: [
+      ...childrenOf('proxygroup', namespace, ({ name }) => name, [...CHILDREN, KINDS.disruptionBudget]),
+      {
+        kind: KINDS.proxyClass,
+        names: ({ metadata }, groups) =>
+          groups
+            .filter((group) => (groupClassOf(group) || defaultClass) === metadata.name)
+            .flatMap(egressGroup),
+      },
+    ],
+    resync: true,
+  };
+}
+
+/** The Services of those groups, by the names of the groups. */
+export function superviseEgressServices(reconciler: Reconciler, namespace: string): Supervision {
+  const fronts = { namespace, labelSelector: frontSelector() };
+  const pods = { namespace, labelSelector: typeSelector('proxygroup') };
+  const named = ({ metadata }: KubeObject): readonly string[] => {
+    const group = metadata.labels?.[FRONT_LABELS.group];
+    return group === undefined ? [] : [group];
+  };
+  const parentName = (object: KubeObject): readonly string[] => {
+    const parent = parentOf(object);
+    return parent === undefined ? [] : [parent.name];
+  };
+  return {
+    reconciler,
+    resources: {
+      kind: KINDS.service,
+      keep: withoutTheRest,
+      names({ metadata }) {
+        const group = metadata.annotations?.[ANNOTATIONS.proxyGroup] ?? '';
+        return group === '' ? [] : [group];
+      },
+    },
+    others: [
+      { kind: KINDS.proxyGroup, keep: (object) => object, names: egressGroup },
+      { kind: KINDS.service, ...fronts, names: named },
+      { kind: KINDS.endpointSlice, ...fronts, names: named },
+      { kind: KINDS.configMap, ...pods, names: parentName },
+      { kind: KINDS.secret, ...pods, names: parentName },
+      { kind: KINDS.pod, ...pods, names: parentName },
+    ],
+    resync: false,
+  };
+}
+
+function egressGroup(object: KubeObject): readonly string[] {
+  return isEgressGroup(parseProxyGroup(object)) ? [object.metadata.name] : [];
+}
+
 export function superviseConnectors(reconciler: Reconciler, namespace: string): Supervision {
   return {
     reconciler,
@@ -97,8 +159,9 @@ function childrenOf(
   type: ParentType,
   namespace: string,
   nameOf: (parent: { readonly namespace: string; readonly name: string }) => string,
+  kinds: readonly ResourceKind[] = [...CHILDREN, KINDS.service],
 ): readonly Watched[] {
-  return [...CHILDREN, KINDS.service].map((kind) => ({
+  return kinds.map((kind) => ({
     kind,
     namespace,
     labelSelector: typeSelector(type),

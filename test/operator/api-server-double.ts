@@ -3,7 +3,7 @@
  * selectors and pages, watches with bookmarks, the patches that the operator sends, finalizers, preconditions, and
  * garbage collection by owner references. Controllers there are none: tests play their part.
  */
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { writeFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -99,6 +99,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
       generation: before?.metadata.generation ?? 1,
       resourceVersion: before?.metadata.resourceVersion ?? '',
     };
+    giveAddress(object);
     if (sameJson(before, object)) return object;
     if (before !== undefined && !sameJson(before['spec'], object['spec'])) object.metadata.generation += 1;
     version += 1;
@@ -131,7 +132,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     const target = path.endsWith('/status') ? path.slice(0, -'/status'.length) : path;
     const object = objects.get(target);
     const isCollection =
-      /\/(recorders|proxygroups|connectors|proxyclasses|services|tailnets|secrets|serviceaccounts|pods|events|roles|rolebindings|statefulsets|poddisruptionbudgets|leases)$/.test(
+      /\/(recorders|proxygroups|connectors|proxyclasses|services|tailnets|secrets|serviceaccounts|pods|events|roles|rolebindings|statefulsets|configmaps|endpointslices|ingresses|ingressclasses|deployments|dnsconfigs|poddisruptionbudgets|leases)$/.test(
         path,
       );
     if (method === 'GET' && isCollection) {
@@ -163,12 +164,16 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
         path: string;
         value: unknown;
       }[]) {
-        const key = pointer.split('/').at(-1) ?? '';
-        if (op === 'test' && object.metadata[key] !== value) {
+        const steps = pointer.split('/').slice(1);
+        const key = steps.pop() ?? '';
+        const place = steps.reduce<unknown>((at, step) => (at as Record<string, unknown>)[step], next);
+        const into = place as Record<string, unknown>;
+        if (op === 'test' && into[key] !== value) {
           send(response, 409, status(409, 'Conflict', 'test failed'));
           return;
         }
-        if (op === 'replace') next.metadata[key] = value;
+        if (op !== 'test' && Array.isArray(place) && key === '-') place.push(value);
+        else if (op !== 'test') into[key] = value;
       }
     } else {
       const body = request.body as { metadata?: { resourceVersion?: string; uid?: string } };
@@ -214,7 +219,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
   function listed({ path, query }: SeenRequest): StoredObject[] {
     const matches = selector(query.get('labelSelector'));
     return [...objects]
-      .filter(([key, object]) => key.startsWith(`${path}/`) && matches(object))
+      .filter(([key, object]) => isIn(key, path) && matches(object))
       .map(([, object]) => object);
   }
 
@@ -292,6 +297,30 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
       rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** Whether an object is in a collection, which may be that of all namespaces. */
+function isIn(key: string, collection: string): boolean {
+  if (key.startsWith(`${collection}/`)) return true;
+  const at = collection.lastIndexOf('/');
+  const inNamespaces = `${collection.slice(0, at)}/namespaces/`;
+  return (
+    key.startsWith(inNamespaces) && key.slice(inNamespaces.length).split('/')[1] === collection.slice(at + 1)
+  );
+}
+
+/** Services that name no address get one. */
+function giveAddress(object: StoredObject): void {
+  if (object.kind !== 'Service') return;
+  const spec = (object['spec'] ??= {}) as { type?: string; clusterIP?: string; clusterIPs?: string[] };
+  if (spec.type === 'ExternalName') {
+    delete spec.clusterIP;
+    delete spec.clusterIPs;
+    return;
+  }
+  const [high = 0, low = 0] = createHash('sha256').update(object.metadata.uid).digest();
+  spec.clusterIP ??= `10.96.${high}.${low}`;
+  spec.clusterIPs ??= [spec.clusterIP];
 }
 
 function sameJson(left: unknown, right: unknown): boolean {

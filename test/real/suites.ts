@@ -65,6 +65,18 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     ],
     ownNetwork: true,
   },
+  'operator-egress': {
+    file: 'suites/operator-egress.test.ts',
+    peers: [
+      'kubernetes-1.36',
+      'kubelet-double',
+      'tailnet',
+      'kernel-tailscaled',
+      'containerboot',
+      'kube-proxy',
+    ],
+    ownNetwork: true,
+  },
   'operator-scale': { file: 'suites/operator-scale.test.ts', peers: ['kubernetes-1.36', 'tailnet'] },
   host: { file: 'suites/host.test.ts', peers: ['tailnet'] },
   'proxy-group': {

@@ -15,6 +15,8 @@ export interface Condition {
 /** What is to be said of one condition. */
 export interface Verdict<Reason extends string = string> {
   readonly ready: boolean;
+  /** It cannot be told. */
+  readonly unknown?: boolean;
   readonly reason: Reason;
   readonly message: string;
 }
@@ -39,7 +41,7 @@ export function withCondition(
   nowIso: string,
 ): readonly Condition[] {
   const before = conditions.find((one) => one.type === type);
-  const status = verdict.ready ? 'True' : 'False';
+  const status = verdict.unknown === true ? 'Unknown' : verdict.ready ? 'True' : 'False';
   const condition: Condition = {
     type,
     status,

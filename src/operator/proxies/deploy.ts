@@ -86,7 +86,8 @@ export async function deployProxy(
   const choices = { acceptRoutes: proxyClass?.spec.tailscale.acceptRoutes ?? false };
   const wanted: Wanted = {
     group,
-    service: headlessService(proxy, deps.options),
+    // The pods of groups are found by slices of Services of their own.
+    ...(group.owned ? {} : { service: headlessService(proxy, deps.options) }),
     stateData: (ordinal, authKey, options) => configFiles(proxy, ordinal, authKey, choices, options),
     statefulSet(options, existing) {
       const plain = proxyStatefulSet(proxy, options, existing);

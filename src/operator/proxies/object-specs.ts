@@ -17,6 +17,7 @@ import { CONFIG_FILES } from './config-file.ts';
 import type { Duty, Proxy } from './proxy.ts';
 
 const CONFIG_DIRECTORY = '/etc/tsconfig';
+const SERVICES_DIRECTORY = '/etc/proxies';
 /** Where the container says whether its rules are in, and what it counts. */
 export const LOCAL_PORT = 9002;
 /** Every pod mounts the Secrets of so many replicas, or a multiple: scaling within that restarts none. */
@@ -65,7 +66,8 @@ export function proxyStatefulSet(
           serviceAccountName: group.account.name,
           initContainers: [forwardingContainer(options)],
           containers: [kernelContainer(proxy, options)],
-          volumes: configVolumes(group.name, group.replicas),
+          volumes: [...configVolumes(group.name, group.replicas), ...serviceVolumes(duty)],
+          ...(duty.kind === 'egress-group' ? HANDING_OVER : {}),
           ...(group.replicas > 1 ? { topologySpreadConstraints: spreadOver(group.labels) } : {}),
         },
       },
@@ -87,9 +89,23 @@ function lastSet(duty: Duty): Record<string, string> {
       return { [`${LAST_SET}ts-tailnet-target-ip`]: duty.address };
     case 'egress-name':
       return { [`${LAST_SET}ts-tailnet-target-fqdn`]: duty.name };
+    case 'egress-group':
     case 'connector':
       return {};
   }
+}
+
+/** A pod goes when the Services lead to others, and the next one goes when this one has taken over. */
+const HANDING_OVER = {
+  terminationGracePeriodSeconds: 90,
+  readinessGates: [{ conditionType: 'tailscale.com/egress-services' }],
+};
+
+/** What the nodes of a group are to forward. */
+function serviceVolumes(duty: Duty): V1Volume[] {
+  return duty.kind === 'egress-group'
+    ? [{ name: 'egress-services', configMap: { name: duty.configMap } }]
+    : [];
 }
 
 /** Packets are forwarded in the pod's network, which takes a privilege that the tailscale container alone does not need. */
@@ -120,7 +136,19 @@ function kernelContainer({ group, duty }: Proxy, { tailscaleImage }: SpecOptions
     ],
     ...(isEgress(duty) ? {} : { readinessProbe: httpProbe('/healthz', LOCAL_PORT, 5, 2) }),
     securityContext: { privileged: true },
-    volumeMounts: configMounts(group.name, group.replicas),
+    ...(duty.kind === 'egress-group'
+      ? {
+          lifecycle: {
+            preStop: { httpGet: { path: '/internal-egress-services-preshutdown', port: LOCAL_PORT } },
+          },
+        }
+      : {}),
+    volumeMounts: [
+      ...configMounts(group.name, group.replicas),
+      ...(duty.kind === 'egress-group'
+        ? [{ name: 'egress-services', mountPath: SERVICES_DIRECTORY, readOnly: true }]
+        : []),
+    ],
   };
 }
 
@@ -142,6 +170,14 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
       return variables({ TS_TAILNET_TARGET_IP: duty.address, TS_INTERNAL_APP: 'k8s-operator-egress-proxy' });
     case 'egress-name':
       return variables({ TS_TAILNET_TARGET_FQDN: duty.name, TS_INTERNAL_APP: 'k8s-operator-egress-proxy' });
+    case 'egress-group':
+      return [
+        { name: 'POD_IPS', valueFrom: { fieldRef: { fieldPath: 'status.podIPs' } } },
+        ...variables({
+          TS_EGRESS_PROXIES_CONFIG_PATH: SERVICES_DIRECTORY,
+          TS_INTERNAL_APP: 'k8s-operator-proxygroup-egress',
+        }),
+      ];
     case 'connector':
       return variables({ TS_INTERNAL_APP: 'k8s-operator-connector-resource' });
   }
@@ -150,6 +186,8 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
 /** It answers when its rules are in. */
 function healthVariables(duty: Duty): readonly V1EnvVar[] {
   if (isEgress(duty)) return [];
+  // Its Services may have addresses of both families, so it listens for both, which is its default.
+  if (duty.kind === 'egress-group') return variables({ TS_ENABLE_HEALTH_CHECK: 'true' });
   return variables({ TS_LOCAL_ADDR_PORT: `$(POD_IP):${LOCAL_PORT}`, TS_ENABLE_HEALTH_CHECK: 'true' });
 }
 

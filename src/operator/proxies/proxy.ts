@@ -12,6 +12,8 @@ export type Duty =
   /** From the cluster to one node of the tailnet. */
   | { readonly kind: 'egress-address'; readonly address: string }
   | { readonly kind: 'egress-name'; readonly name: string }
+  /** From the cluster to many nodes, as a ConfigMap says. */
+  | { readonly kind: 'egress-group'; readonly configMap: string }
   /** Between the tailnet and whole networks. */
   | {
       readonly kind: 'connector';
@@ -32,9 +34,11 @@ const MAX_NAME = 52;
 
 /**
  * The name of a parent's objects. It is always the same, so that making them again after a crash makes nothing twice.
+ *
+ * @param use of parents that several things are made for.
  */
-export function objectNameOf({ type, namespace, name }: Parent): string {
-  const id = digest(`${type}/${namespace}/${name}`).slice(0, 8);
+export function objectNameOf({ type, namespace, name }: Parent, use: string = type): string {
+  const id = digest(`${use}/${namespace}/${name}`).slice(0, 8);
   // Connectors' names may have dots, Services' may not.
   const readable = name.replaceAll('.', '-').slice(0, MAX_NAME - 'ts--'.length - id.length);
   return `ts-${readable.replace(/-+$/, '')}-${id}`;

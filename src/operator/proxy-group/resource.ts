@@ -1,5 +1,6 @@
 /** The `ProxyGroup` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/proxygroup.yaml`. */
 import { z } from 'zod';
+import type { KubeObject } from '../kube-object.ts';
 import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
 
 /** Annotations of a ProxyGroup that ask for what the resource has no field for. */
@@ -48,6 +49,17 @@ export function parseProxyGroup(object: unknown): ProxyGroup {
 /** Groups of other types are somebody else's work. */
 export function isApiServerGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'kube-apiserver';
+}
+
+/** Services lead to the tailnet through these. */
+export function isEgressGroup({ spec }: ProxyGroup): boolean {
+  return spec.type === 'egress';
+}
+
+/** The ProxyClass that the nodes of a group follow; empty: the operator's default, or none. Gateways follow none. */
+export function groupClassOf(object: KubeObject): string {
+  const known = proxyGroupSchema.safeParse(object);
+  return known.success ? known.data.spec.proxyClass : '';
 }
 
 /**

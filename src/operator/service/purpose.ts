@@ -18,17 +18,47 @@ export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
   const loadBalancer = isOurLoadBalancer(spec, takesUnclassed);
   const exposed = annotations[ANNOTATIONS.expose] === 'true';
   const name = annotations[ANNOTATIONS.targetName];
-  const address = annotations[ANNOTATIONS.targetAddress] ?? annotations[ANNOTATIONS.targetAddressOld];
+  const address = addressIn(annotations);
   const outward = name !== undefined || address !== undefined;
   if (!loadBalancer && !exposed && !outward) return { kind: 'none' };
-  const message =
-    problemOfNames(annotations) ??
-    (outward ? problemOfTarget(service, { name, address, inward: loadBalancer || exposed }) : undefined);
+  const message = outward ? egressProblemOf(service, takesUnclassed) : problemOfNames(annotations);
   if (message !== undefined) return { kind: 'invalid', message };
   if (address !== undefined) return proxy({ kind: 'egress-address', address });
   if (name !== undefined) return proxy({ kind: 'egress-name', name: withDot(name) });
   return inwardPurpose(service);
 }
+
+/** Where in the tailnet a Service leads; one of the two is empty in one that is valid. */
+export interface Target {
+  readonly ip: string;
+  readonly fqdn: string;
+}
+
+export function targetOf(annotations: Readonly<Record<string, string>>): Target {
+  return { ip: addressIn(annotations) ?? '', fqdn: annotations[ANNOTATIONS.targetName] ?? '' };
+}
+
+function addressIn(annotations: Readonly<Record<string, string>>): string | undefined {
+  return annotations[ANNOTATIONS.targetAddress] ?? annotations[ANNOTATIONS.targetAddressOld];
+}
+
+/** What is wrong with a Service that is to lead to the tailnet. */
+export function egressProblemOf(
+  { metadata, spec }: Pick<Service, 'metadata'> & { readonly spec: LoadBalancerLike },
+  takesUnclassed: boolean,
+): string | undefined {
+  const { annotations } = metadata;
+  return (
+    problemOfNames(annotations) ??
+    problemOfTarget(spec, {
+      name: annotations[ANNOTATIONS.targetName],
+      address: addressIn(annotations),
+      inward: isOurLoadBalancer(spec, takesUnclassed) || annotations[ANNOTATIONS.expose] === 'true',
+    })
+  );
+}
+
+type LoadBalancerLike = Pick<Service['spec'], 'type' | 'loadBalancerClass'>;
 
 /** Of a Service that is to be reached from the tailnet. */
 function inwardPurpose({ spec }: Service): Purpose {
@@ -77,7 +107,7 @@ function problemOfNames(annotations: Readonly<Record<string, string>>): string |
 }
 
 function problemOfTarget(
-  { spec }: Service,
+  spec: LoadBalancerLike,
   target: {
     readonly name: string | undefined;
     readonly address: string | undefined;

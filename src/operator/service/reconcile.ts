@@ -1,14 +1,18 @@
 /** One pass over one Service that is to be reached from the tailnet, or to lead there. Effects only. */
+import { removeFront } from '../egress-group/fronts.ts';
+import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts';
 import { KINDS } from '../kube-object.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { labelSelector } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import type { Verdict } from '../nodes/status.ts';
 import { classOf, deployProxy, existingName, type Deployed } from '../proxies/deploy.ts';
 import { isEgress } from '../proxies/object-specs.ts';
 import { hasJoined } from '../proxies/readiness.ts';
 import { dnsLabel, proxyNodes, type Duty, type Proxy } from '../proxies/proxy.ts';
-import type { Parent } from '../proxies/labels.ts';
+import { parentLabels, type Parent } from '../proxies/labels.ts';
 import { ANNOTATIONS, FINALIZER, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
+import { leadTo } from './lead.ts';
 import { isOfGroup, purposeOf, tagsIn } from './purpose.ts';
 import { parseService, type LoadBalancerIngress, type Service } from './resource.ts';
 import { clearedStatus, ingressOf, nextStatus, type ServiceReason } from './status.ts';
@@ -17,6 +21,8 @@ import { clearedStatus, ingressOf, nextStatus, type ServiceReason } from './stat
 export interface ServiceChoices {
   /** LoadBalancers that name no class are ours. */
   readonly takesUnclassed: boolean;
+  /** Groups of type egress are ours. */
+  readonly servesGroups: boolean;
   /** ProxyClass of Services that name none; empty: none. */
   readonly defaultClass: string;
   /** e.g. `cluster.local` */
@@ -30,7 +36,7 @@ export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceCh
     deployed: deps.metrics.services,
     parse: parseService,
     wants: (service) => purposeOf(service, takesUnclassed).kind !== 'none',
-    managed: (service, signal) => managed(deps, service, signal),
+    managed: (service, signal) => managed(deps, choices, service, signal),
     deploy: (service, ...more) => deploy(deps, choices, service, ...more),
     release: (service, resource, signal) => release(deps, service, resource, signal),
     notReady: (service, reason, message, signal) =>
@@ -46,6 +52,7 @@ export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceCh
 
 async function managed(
   deps: ReconcilerDeps,
+  { servesGroups }: ServiceChoices,
   service: Service,
   signal: AbortSignal,
 ): Promise<Managed | undefined> {
@@ -54,8 +61,14 @@ async function managed(
   const objectName = metadata.finalizers.includes(FINALIZER)
     ? await existingName(deps, parent, signal)
     : undefined;
-  // Whoever serves groups marks their Services in the same way.
-  if (objectName === undefined && isOfGroup(service)) return undefined;
+  // Whoever serves groups marks their Services in the same way. Where that is our own reconciler, deleting them is done here.
+  if (objectName === undefined && isOfGroup(service)) {
+    if (!servesGroups) return undefined;
+    if (metadata.deletionTimestamp === undefined) {
+      await leaveOtherGroups(deps, parent, service, signal);
+      return undefined;
+    }
+  }
   const group = proxyNodes({
     kind: 'Service',
     parent,
@@ -66,6 +79,25 @@ async function managed(
     objectName,
   });
   return { kind: KINDS.service, finalizer: FINALIZER, group, tailnet: '', metadata };
+}
+
+/** What stood for it in a group that it has left. */
+async function leaveOtherGroups(
+  deps: ReconcilerDeps,
+  parent: Parent,
+  { metadata }: Service,
+  signal: AbortSignal,
+): Promise<void> {
+  if (!metadata.finalizers.includes(FINALIZER)) return;
+  const scope = {
+    namespace: deps.options.namespace,
+    labelSelector: `${labelSelector(parentLabels(parent))},${frontSelector()}`,
+    metadataOnly: true,
+  };
+  for (const front of (await deps.client.list(KINDS.service, scope, signal)).items) {
+    const group = front.metadata.labels?.[FRONT_LABELS.group];
+    if (group !== metadata.annotations[ANNOTATIONS.proxyGroup]) await removeFront(deps, front, signal);
+  }
 }
 
 async function deploy(
@@ -93,7 +125,11 @@ async function deploy(
   const { duty } = purpose;
   const proxy = proxyOf(service, resource, duty);
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
-  if (isEgress(duty)) await leadTo(deps, service, resource, choices, signal);
+  if (isEgress(duty)) {
+    // An egress Service stands for the pods: its name leads to theirs.
+    const name = `${resource.group.name}.${deps.options.namespace}.svc.${choices.clusterDomain}`;
+    await leadTo(deps.client, service, name, signal);
+  }
   const ingress = isOurLoadBalancer(service.spec, choices.takesUnclassed)
     ? shownIngress(service, resource, deployed, found)
     : undefined;
@@ -127,23 +163,6 @@ function shownIngress(
 ): readonly LoadBalancerIngress[] | undefined {
   const [node] = nodes;
   return node !== undefined && hasJoined(group, node, observed) ? ingressOf(service, node.state) : undefined;
-}
-
-/** An egress Service stands for the pods: its name leads to theirs. */
-async function leadTo(
-  { client, options }: ReconcilerDeps,
-  { spec, metadata }: Service,
-  { group }: Managed,
-  { clusterDomain }: ServiceChoices,
-  signal: AbortSignal,
-): Promise<void> {
-  const externalName = `${group.name}.${options.namespace}.svc.${clusterDomain}`;
-  const hasSelector = Object.keys(spec.selector ?? {}).length > 0;
-  if (spec.type === 'ExternalName' && spec.externalName === externalName && !hasSelector) return;
-  const { namespace, name, uid } = metadata;
-  // A Service of another type has members that this one may not have; the API server takes those away by itself.
-  const body = { metadata: { uid }, spec: { type: 'ExternalName', externalName, selector: null } };
-  await client.patch(KINDS.service, { namespace, name }, { kind: 'merge', body }, signal);
 }
 
 /** The Service stays, and is none of ours any more. */

@@ -5,6 +5,13 @@ import { sameJson, withCondition, type Condition, type Verdict } from '../nodes/
 import type { LoadBalancerIngress, Service } from './resource.ts';
 
 const READY = 'TailscaleProxyReady';
+/** Of a Service that is, or was, of a group. */
+export const EGRESS_CONDITIONS = {
+  valid: 'TailscaleEgressSvcValid',
+  configured: 'TailscaleEgressSvcConfigured',
+  ready: 'TailscaleEgressSvcReady',
+} as const;
+const OF_GROUPS: readonly string[] = Object.values(EGRESS_CONDITIONS);
 
 /** Stable reasons; dashboards and scripts match on them. */
 export type ServiceReason = 'ProxyCreated' | 'ProxyPending' | 'ProxyFailed' | 'ProxyInvalid';
@@ -27,7 +34,8 @@ export function nextStatus(
   ingress: readonly LoadBalancerIngress[] | undefined,
   nowIso: string,
 ): ServiceStatus | undefined {
-  const conditions = withCondition(status.conditions, READY, verdict, metadata.generation, nowIso);
+  const own = status.conditions.filter(({ type }) => !OF_GROUPS.includes(type));
+  const conditions = withCondition(own, READY, verdict, metadata.generation, nowIso);
   const moved = ingress !== undefined && !sameJson(ingress, status.loadBalancer.ingress);
   if (!moved && sameJson(conditions, status.conditions)) return undefined;
   return { conditions, ...(moved ? { loadBalancer: { ingress } } : {}) };
@@ -35,7 +43,7 @@ export function nextStatus(
 
 /** The status without anything that we said, or undefined when there is nothing. */
 export function clearedStatus({ status }: Service, ours: boolean): ServiceStatus | undefined {
-  const conditions = status.conditions.filter(({ type }) => type !== READY);
+  const conditions = status.conditions.filter(({ type }) => type !== READY && !OF_GROUPS.includes(type));
   const shown = ours && status.loadBalancer.ingress.length > 0;
   if (conditions.length === status.conditions.length && !shown) return undefined;
   return { conditions, ...(shown ? { loadBalancer: { ingress: [] } } : {}) };

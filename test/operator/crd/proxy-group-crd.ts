@@ -1,6 +1,6 @@
 /**
  * The CustomResourceDefinition of ProxyGroup: the reference's fields, so that groups of every type can be stored. The
- * operator sees to those of type kube-apiserver. `deploy/crds/proxygroup.yaml` is what `regenerate.ts` wrote.
+ * operator sees to those of the types kube-apiserver and egress. `deploy/crds/proxygroup.yaml` is what `regenerate.ts` wrote.
  */
 import type { Schema } from './core-schema.ts';
 import { conditionsSchema, crd, devicesSchema, list, object, text } from './schema-parts.ts';
@@ -14,7 +14,7 @@ export function proxyGroupCrd(): object {
     kind: 'ProxyGroup',
     shortName: 'pg',
     description:
-      'Nodes of the tailnet that do the same work. With type kube-apiserver: gateways to this API server.',
+      'Nodes of the tailnet that do the same work. With type kube-apiserver: gateways to this API server; with type egress: the ways of many Services into the tailnet.',
     columns: [
       {
         name: 'Status',
@@ -39,7 +39,7 @@ function specSchema(): Schema {
   return object(
     'The nodes that are wanted.',
     {
-      type: text('What the nodes do. This operator sees to kube-apiserver.', {
+      type: text('What the nodes do. This operator sees to kube-apiserver and egress.', {
         enum: ['egress', 'ingress', 'kube-apiserver'],
         ...never('type'),
       }),
@@ -59,7 +59,7 @@ function specSchema(): Schema {
           pattern: '^[a-z0-9][a-z0-9-]{0,61}$',
         },
       ),
-      proxyClass: text('Name of a ProxyClass. Gateways follow none: an event says so.'),
+      proxyClass: text('Name of a ProxyClass that the pods follow. Gateways follow none: an event says so.'),
       tailnet: text(
         'Name of the Tailnet resource whose tailnet the nodes join. Default: the operator’s.',
         never('tailnet'),

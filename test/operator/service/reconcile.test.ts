@@ -9,7 +9,12 @@ import { EXPOSED, PATH, service } from './services.ts';
 const NAME = objectNameOf({ type: 'svc', namespace: 'prod', name: 'web' });
 const POD = `${NAME}-0`;
 const SECRET = `${OWN}/secrets/${POD}`;
-const CHOICES = { takesUnclassed: false, defaultClass: '', clusterDomain: 'cluster.local' };
+const CHOICES = {
+  takesUnclassed: false,
+  servesGroups: false,
+  defaultClass: '',
+  clusterDomain: 'cluster.local',
+};
 const LOAD_BALANCER = { type: 'LoadBalancer', loadBalancerClass: 'tailscale' };
 const EGRESS = { 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net' };
 
@@ -267,7 +272,7 @@ describe('a Service that is exposed', () => {
     expect(condition()).toMatchObject({ status: 'False', reason: 'ProxyFailed' });
   });
 
-  it('keeps its hands off a Service of a group, whose finalizer has the same name', async () => {
+  it('keeps its hands off a Service of somebody else’s group, whose finalizer has the same name', async () => {
     put(
       {},
       { 'tailscale.com/proxy-group': 'out', 'tailscale.com/tailnet-ip': '100.64.0.7' },

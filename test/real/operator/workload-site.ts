@@ -2,7 +2,7 @@
  * A cluster and a tailnet in a network of the suite's own: pods have networks of their own, Services are kube-proxy's
  * rules, and the stock container's own entry point routes with a tailscaled in kernel mode.
  */
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -40,6 +40,8 @@ export interface WorkloadSite {
   launch(name: string): Program;
   /** Asks an HTTP server from inside a pod. */
   http(pod: string, url: string): Promise<{ readonly name: string; readonly from: string }>;
+  /** Opens connections from inside a pod until `end` is called, and then until there were enough. */
+  load(pod: string, url: string, parallel: number, least: number): Load;
   udp(pod: string, address: string, port: number, text: string): Promise<string>;
   /** Takes the cluster's own way to the addresses of Services from a pod, as if it were elsewhere. */
   banish(pod: string): Promise<void>;
@@ -47,6 +49,15 @@ export interface WorkloadSite {
   /** What the control server knows under a name. */
   node(name: string): Promise<HeadscaleNode | undefined>;
   nodes(): Promise<readonly HeadscaleNode[]>;
+}
+
+/** Connections that are opened one after the other. */
+export interface Load {
+  end(): Promise<{
+    readonly done: number;
+    readonly failed: number;
+    readonly errors: Readonly<Record<string, number>>;
+  }>;
 }
 
 export interface HeadscaleNode {
@@ -113,6 +124,7 @@ export async function startWorkloadSite(): Promise<WorkloadSite> {
       async http(pod, url) {
         return JSON.parse(await inside(rig, pod, 'http', url)) as { name: string; from: string };
       },
+      load: (pod, url, parallel, least) => load(rig, pod, url, String(parallel), String(least)),
       udp: (pod, address, port, text) => inside(rig, pod, 'udp', address, String(port), text),
       async banish(pod) {
         await enter(rig, pod, 'ip', 'route', 'add', 'blackhole', SERVICE_NETWORK);
@@ -133,14 +145,28 @@ function inside(rig: Rig, pod: string, ...args: readonly string[]): Promise<stri
   return enter(rig, pod, process.execPath, script('ask'), ...args);
 }
 
+function load(rig: Rig, pod: string, ...args: readonly string[]): Load {
+  const [program = '', ...more] = entered(rig, pod, process.execPath, script('load'), ...args);
+  const child = spawn(program, more, { stdio: ['ignore', 'pipe', 'inherit'] });
+  const output = child.stdout.setEncoding('utf8').toArray();
+  return {
+    async end() {
+      child.kill('SIGTERM');
+      return JSON.parse((await output).join('')) as Awaited<ReturnType<Load['end']>>;
+    },
+  };
+}
+
 /** Runs a program in the network of a pod of the namespace `default`. */
 async function enter(rig: Rig, pod: string, ...argv: readonly string[]): Promise<string> {
-  const holder = readFileSync(join(rig.folder, 'k1.36', 'node', 'networks', `default_${pod}`), 'utf8');
-  const { stdout } = await run('nsenter', [`--target=${holder}`, '--net', ...argv], {
-    encoding: 'utf8',
-    timeout: 20_000,
-  });
+  const [program = '', ...more] = entered(rig, pod, ...argv);
+  const { stdout } = await run(program, more, { encoding: 'utf8', timeout: 20_000 });
   return stdout;
+}
+
+function entered(rig: Rig, pod: string, ...argv: readonly string[]): readonly string[] {
+  const holder = readFileSync(join(rig.folder, 'k1.36', 'node', 'networks', `default_${pod}`), 'utf8');
+  return ['nsenter', `--target=${holder}`, '--net', ...argv];
 }
 
 function images(
@@ -195,7 +221,7 @@ export async function serveApiServer(rig: Rig, cluster: Kubernetes, kubeProxy: s
 }
 
 /** A pod that answers. */
-export function webPod(name: string, labels: Readonly<Record<string, string>>): object {
+export function webPod(name: string, labels: Readonly<Record<string, string>>): PodManifest {
   return {
     apiVersion: 'v1',
     kind: 'Pod',
@@ -212,8 +238,22 @@ export function webPod(name: string, labels: Readonly<Record<string, string>>): 
   };
 }
 
+/** A pod that is a node of the tailnet by itself and answers there under its own name. */
+export function tailnetWebPod(name: string, authKey: string, controlUrl: string): object {
+  const node = clientPod(name, authKey, controlUrl);
+  const web = webPod(name, {});
+  return { ...node, spec: { ...node.spec, containers: [...node.spec.containers, ...web.spec.containers] } };
+}
+
+interface PodManifest {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: object;
+  readonly spec: { readonly automountServiceAccountToken?: boolean; readonly containers: readonly object[] };
+}
+
 /** A pod that is a node of the tailnet by itself: a person's machine, which uses routes. */
-export function clientPod(name: string, authKey: string, controlUrl: string): object {
+export function clientPod(name: string, authKey: string, controlUrl: string): PodManifest {
   const env = {
     TS_USERSPACE: 'false',
     TS_AUTHKEY: authKey,

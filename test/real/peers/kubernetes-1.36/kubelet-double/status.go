@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,11 +56,16 @@ func (w *worker) status(pod *corev1.Pod) corev1.PodStatus {
 	default:
 		status.Phase = corev1.PodPending
 	}
+	// Conditions that others write decide as well, where the pod says so.
+	gates := ready
+	for _, gate := range pod.Spec.ReadinessGates {
+		gates = gates && holds(pod, gate.ConditionType)
+	}
 	start := pod.CreationTimestamp
 	status.StartTime = &start
 	status.Conditions = []corev1.PodCondition{
 		condition(corev1.PodScheduled, true), condition(corev1.PodInitialized, initialised),
-		condition(corev1.ContainersReady, ready), condition(corev1.PodReady, ready),
+		condition(corev1.ContainersReady, ready), condition(corev1.PodReady, gates),
 	}
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = start
@@ -69,6 +75,26 @@ func (w *worker) status(pod *corev1.Pod) corev1.PodStatus {
 
 func restarts(policy corev1.RestartPolicy, exitCode int32) bool {
 	return policy == corev1.RestartPolicyAlways || (policy == corev1.RestartPolicyOnFailure && exitCode != 0)
+}
+
+func holds(pod *corev1.Pod, kind corev1.PodConditionType) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// withOthers adds the conditions that others have written.
+func withOthers(own, newest []corev1.PodCondition) []corev1.PodCondition {
+	merged := slices.Clone(own)
+	for _, c := range newest {
+		if !slices.ContainsFunc(own, func(known corev1.PodCondition) bool { return known.Type == c.Type }) {
+			merged = append(merged, c)
+		}
+	}
+	return merged
 }
 
 func condition(kind corev1.PodConditionType, holds bool) corev1.PodCondition {

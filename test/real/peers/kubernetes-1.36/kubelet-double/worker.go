@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os/exec"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -280,7 +281,9 @@ func (w *worker) end(ctx context.Context, pod *corev1.Pod) {
 	if pod.DeletionGracePeriodSeconds != nil {
 		grace = time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 	}
-	w.kill(grace)
+	deadline := time.Now().Add(grace)
+	w.beforeEnd(ctx, pod, grace)
+	w.kill(time.Until(deadline))
 	_ = w.publish(ctx, pod, w.status(pod))
 	zero := int64(0)
 	err := w.manager.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
@@ -289,6 +292,31 @@ func (w *worker) end(ctx context.Context, pod *corev1.Pod) {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 		klog.ErrorS(err, "cannot delete", "pod", klog.KObj(pod))
 	}
+}
+
+// beforeEnd asks what containers want to be asked before they end.
+func (w *worker) beforeEnd(ctx context.Context, pod *corev1.Pod, grace time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	var hooks sync.WaitGroup
+	for _, s := range w.slots {
+		hook := s.container.Lifecycle
+		if hook == nil || hook.PreStop == nil || hook.PreStop.HTTPGet == nil || s.current == nil || ended(s, false) {
+			continue
+		}
+		get := hook.PreStop.HTTPGet
+		address := fmt.Sprintf("http://%s:%d%s", w.manager.addressOf(pod.UID), portOf(s, get.Port), get.Path)
+		hooks.Go(func() {
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+			if err != nil {
+				return
+			}
+			if response, err := http.DefaultClient.Do(request); err == nil {
+				_ = response.Body.Close()
+			}
+		})
+	}
+	hooks.Wait()
 }
 
 func (w *worker) kill(grace time.Duration) {
@@ -312,7 +340,9 @@ func (w *worker) publish(ctx context.Context, pod *corev1.Pod, status corev1.Pod
 			return nil
 		}
 		status.QOSClass, status.ObservedGeneration = newest.Status.QOSClass, newest.Generation
+		conditions := withOthers(status.Conditions, newest.Status.Conditions)
 		newest.Status = status
+		newest.Status.Conditions = conditions
 		_, err = w.manager.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, newest, metav1.UpdateOptions{})
 		return err
 	})

@@ -1,0 +1,353 @@
+/**
+ * One pass over all Services of one ProxyGroup of type egress: what stands for them, what the nodes are told, and which
+ * pods take connections. One key for a group, so that ports are given out and each object is written by one alone.
+ */
+import { errorText } from '../../errors.ts';
+import { KINDS, type DesiredObject, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import { timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { belongsTo, labelSelector, type NodeGroup } from '../nodes/node-group.ts';
+import { warn, writeStatus } from '../nodes/pass.ts';
+import { sameJson } from '../nodes/status.ts';
+import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
+import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
+import { ANNOTATIONS, FINALIZER } from '../service/interest.ts';
+import { leadTo } from '../service/lead.ts';
+import { egressProblemOf, targetOf, type Target } from '../service/purpose.ts';
+import { configMap, configMapName } from './config-map.ts';
+import {
+  GATE,
+  hasTakenOver,
+  readPod,
+  servingOf,
+  slicesOf,
+  type GroupPod,
+  type Serving,
+} from './endpoints.ts';
+import { removeFront, removeFronts } from './fronts.ts';
+import {
+  assignPorts,
+  frontObject,
+  frontSelector,
+  keyOf,
+  parseMember,
+  PORTS_OF_A_GROUP,
+  problemOfPorts,
+  readFront,
+  type Front,
+  type Member,
+} from './member.ts';
+import { egressNodes } from './nodes.ts';
+import { nextConditions, refusal, verdictsOf, type MemberVerdicts } from './status.ts';
+
+/** A name that the tailnet does not know is looked up again so often: the nodes do it when their files change. */
+const LOOK_AGAIN_MS = 30_000;
+
+export interface EgressChoices {
+  /** e.g. `cluster.local` */
+  readonly clusterDomain: string;
+  readonly takesUnclassed: boolean;
+}
+
+/** What a pass found in the cluster. */
+interface Seen {
+  readonly group: NodeGroup;
+  readonly members: readonly Member[];
+  /** By the key of their Service. */
+  readonly fronts: ReadonlyMap<string, Front>;
+  /** What stands for Services that are there no longer. */
+  readonly leaving: readonly Front[];
+  readonly slices: ReadonlyMap<string, KubeObject>;
+  readonly configMap: KubeObject | undefined;
+  readonly pods: readonly GroupPod[];
+}
+
+export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoices): Reconciler {
+  return {
+    async reconcile(name, signal) {
+      const object = await deps.client.get(KINDS.proxyGroup, { name }, signal);
+      const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
+      const members = await membersOf(deps, name, signal);
+      if (proxyGroup === undefined || !isEgressGroup(proxyGroup)) {
+        await turnAway(deps, name, proxyGroup, members, signal);
+        return undefined;
+      }
+      return serve(deps, choices, await look(deps, proxyGroup, members, signal), signal);
+    },
+  };
+}
+
+/** The Services that name a group, from the API server itself. */
+async function membersOf(
+  { client }: ReconcilerDeps,
+  group: string,
+  signal: AbortSignal,
+): Promise<readonly Member[]> {
+  const { items } = await client.list(KINDS.service, {}, signal);
+  return items
+    .filter(({ metadata }) => metadata.annotations?.[ANNOTATIONS.proxyGroup] === group)
+    .map(parseMember)
+    .filter(({ metadata }) => metadata.deletionTimestamp === undefined && leadsOut(metadata.annotations));
+}
+
+function leadsOut(annotations: Readonly<Record<string, string>>): boolean {
+  const { ip, fqdn } = targetOf(annotations);
+  return ip !== '' || fqdn !== '';
+}
+
+/** There is no such group, or it is for something else. */
+async function turnAway(
+  deps: ReconcilerDeps,
+  name: string,
+  proxyGroup: ProxyGroup | undefined,
+  members: readonly Member[],
+  signal: AbortSignal,
+): Promise<void> {
+  if (members.length > 0 || proxyGroup === undefined) await removeFronts(deps, name, signal);
+  const message =
+    proxyGroup === undefined
+      ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" does not exist: create it with spec.type: egress, or name another`
+      : `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" is of type ${proxyGroup.spec.type}: name one of type egress`;
+  for (const member of members) await say(deps, member, refusal('ProxyGroupNotReady', message), signal);
+}
+
+async function look(
+  { client, options }: ReconcilerDeps,
+  proxyGroup: ProxyGroup,
+  members: readonly Member[],
+  signal: AbortSignal,
+): Promise<Seen> {
+  const { namespace } = options;
+  const group = egressNodes(proxyGroup, options);
+  const listed = async (kind: ResourceKind, selector: string): Promise<readonly KubeObject[]> =>
+    (await client.list(kind, { namespace, labelSelector: selector }, signal)).items;
+  const own = labelSelector(group.labels);
+  const [services, slices, pods, secrets, config] = await Promise.all([
+    listed(KINDS.service, frontSelector(group.name)),
+    listed(KINDS.endpointSlice, frontSelector(group.name)),
+    listed(KINDS.pod, own),
+    listed(KINDS.secret, own),
+    client.get(KINDS.configMap, { namespace, name: configMapName(group.name) }, signal),
+  ]);
+  const keys = new Set(members.map(({ metadata }) => keyOf(metadata)));
+  const fronts = new Map<string, Front>();
+  const leaving: Front[] = [];
+  for (const front of services.flatMap((service) => readFront(service) ?? [])) {
+    // Two for the same one: what is left of a creation that ended half way.
+    if (keys.has(front.key) && !fronts.has(front.key)) fronts.set(front.key, front);
+    else leaving.push(front);
+  }
+  const states = new Map(secrets.map((secret) => [secret.metadata.name, secret]));
+  return {
+    group,
+    members,
+    fronts,
+    leaving,
+    slices: new Map(slices.map((slice) => [slice.metadata.name, slice])),
+    configMap: config,
+    // A pod is called as its state Secret is.
+    pods: pods.map((pod) => readPod(pod, states.get(pod.metadata.name))),
+  };
+}
+
+/** The Services of a group after each had its turn. */
+interface Prepared {
+  readonly fronts: readonly Front[];
+  readonly serving: ReadonlyMap<string, Serving>;
+  readonly refusals: ReadonlyMap<string, MemberVerdicts>;
+  /** The first; those of others are logged. */
+  readonly failure: Error | undefined;
+}
+
+async function serve(
+  deps: ReconcilerDeps,
+  choices: EgressChoices,
+  seen: Seen,
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  for (const front of seen.leaving) await removeFront(deps, front.object, signal);
+  const prepared = await prepareAll(deps, choices, seen, signal);
+  const { fronts, serving, failure } = prepared;
+  const unresolved = [...serving.values()].some((one) => one.unresolved > 0);
+  const now = deps.clock.now();
+  const look = unresolved ? Math.floor(now / LOOK_AGAIN_MS) : undefined;
+  await put(deps, seen.group, configMap(seen.group, fronts, deps.options, look), seen.configMap, signal);
+  await writeSlices(deps, seen, prepared, signal);
+  // The last word: what a pod has taken over is where the cluster looks by now.
+  for (const pod of seen.pods) {
+    if (!pod.gate && hasTakenOver(pod, fronts)) await openGate(deps, pod, signal);
+  }
+  for (const member of seen.members) await tell(deps, choices, seen.group, member, prepared, signal);
+  if (failure !== undefined) throw failure;
+  return unresolved ? LOOK_AGAIN_MS - (now % LOOK_AGAIN_MS) : undefined;
+}
+
+/** One that fails does not hold the others up. */
+async function prepareAll(
+  deps: ReconcilerDeps,
+  { takesUnclassed }: EgressChoices,
+  { group, members, pods, ...seen }: Seen,
+  signal: AbortSignal,
+): Promise<Prepared> {
+  const fronts = new Map(seen.fronts);
+  const refusals = new Map<string, MemberVerdicts>();
+  let failure: Error | undefined;
+  for (const member of members) {
+    const key = keyOf(member.metadata);
+    try {
+      const answer = await prepare(deps, takesUnclassed, group, member, fronts, signal);
+      if ('valid' in answer) refusals.set(key, answer);
+      else fronts.set(answer.key, answer);
+    } catch (error) {
+      if (signal.aborted) throw error;
+      failure ??= error instanceof Error ? error : new Error(errorText(error));
+      deps.log.warn({ group: group.name, service: key, error: errorText(error) }, 'Service not prepared');
+    }
+  }
+  const all = [...fronts.values()];
+  const serving = new Map(all.map((front) => [front.key, servingOf(front, pods)] as const));
+  return { fronts: all, serving, refusals, failure };
+}
+
+async function writeSlices(
+  deps: ReconcilerDeps,
+  { slices }: Seen,
+  { fronts, serving }: Prepared,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const front of fronts) {
+    const served = serving.get(front.key);
+    for (const slice of served === undefined ? [] : slicesOf(front, served)) {
+      await put(deps, undefined, slice, slices.get(slice.metadata.name), signal);
+    }
+  }
+}
+
+/** Where the Service leads now, and how that is going. */
+async function tell(
+  deps: ReconcilerDeps,
+  { clusterDomain }: EgressChoices,
+  { name, replicas }: NodeGroup,
+  member: Member,
+  { fronts, serving, refusals }: Prepared,
+  signal: AbortSignal,
+): Promise<void> {
+  const key = keyOf(member.metadata);
+  const refused = refusals.get(key);
+  if (refused !== undefined) return say(deps, member, refused, signal);
+  const front = fronts.find((one) => one.key === key);
+  const served = serving.get(key);
+  if (front === undefined || served === undefined) return undefined;
+  const fullName = `${front.object.metadata.name}.${deps.options.namespace}.svc.${clusterDomain}`;
+  await leadTo(deps.client, member, fullName, signal);
+  const target = shownTarget(targetOf(member.metadata.annotations));
+  return say(deps, member, verdictsOf(name, target, served, replicas), signal);
+}
+
+function shownTarget({ ip, fqdn }: Target): string {
+  return fqdn === '' ? ip : fqdn;
+}
+
+/** What stands for a Service, made or brought up to date; or why there is none. */
+async function prepare(
+  deps: ReconcilerDeps,
+  takesUnclassed: boolean,
+  group: NodeGroup,
+  member: Member,
+  fronts: ReadonlyMap<string, Front>,
+  signal: AbortSignal,
+): Promise<Front | MemberVerdicts> {
+  const { client, options } = deps;
+  const key = keyOf(member.metadata);
+  const before = fronts.get(key);
+  const others = [...fronts.values()].filter((front) => front.key !== key);
+  const taken = new Set(others.flatMap(({ ports }) => ports.map(({ nodePort }) => nodePort)));
+  const pairs = assignPorts(member, before, taken);
+  const problem =
+    egressProblemOf(member, takesUnclassed) ??
+    problemOfPorts(member) ??
+    (pairs === undefined
+      ? `spec.ports: ProxyGroup "${group.name}" has no port left, ${taken.size} of ${PORTS_OF_A_GROUP} are taken: name another in ${ANNOTATIONS.proxyGroup}`
+      : undefined);
+  if (problem !== undefined || pairs === undefined) {
+    const message = problem ?? '';
+    const told = { kind: KINDS.service, metadata: member.metadata };
+    await warn(deps, told, { reason: 'EgressSvcInvalid', message }, signal);
+    return refusal('EgressSvcInvalid', message);
+  }
+  await addFinalizer(deps, member, signal);
+  const target = targetOf(member.metadata.annotations);
+  const desired = frontObject(group.name, member, target, pairs, {
+    namespace: options.namespace,
+    name: before?.object.metadata.name,
+  });
+  if (before === undefined) {
+    const { namespace, name } = desired.metadata;
+    const other = await client.get(KINDS.service, { namespace, name }, signal);
+    if (other !== undefined)
+      throw new Error(
+        `Service ${namespace}/${name} exists and is not of ProxyGroup "${group.name}": delete it`,
+      );
+  }
+  const object = await put(deps, undefined, desired, before?.object, signal);
+  const front = readFront(object);
+  if (front === undefined) throw new Error(`Service ${object.metadata.name} has lost its labels`);
+  return front;
+}
+
+async function addFinalizer(
+  { client }: ReconcilerDeps,
+  { metadata }: Member,
+  signal: AbortSignal,
+): Promise<void> {
+  const { namespace, name, resourceVersion, finalizers } = metadata;
+  if (finalizers.includes(FINALIZER)) return;
+  const body = { metadata: { resourceVersion, finalizers: [...finalizers, FINALIZER] } };
+  await client.patch(KINDS.service, { namespace, name }, { kind: 'merge', body }, signal);
+}
+
+/** Writes an object when it is not so already. */
+async function put(
+  { client }: ReconcilerDeps,
+  group: NodeGroup | undefined,
+  desired: DesiredObject,
+  existing: KubeObject | undefined,
+  signal: AbortSignal,
+): Promise<KubeObject> {
+  if (existing !== undefined && group !== undefined && !belongsTo(group, existing)) {
+    const { namespace = '', name } = existing.metadata;
+    throw new Error(
+      `${existing.kind} ${namespace}/${name} exists and does not belong to ProxyGroup "${group.name}"`,
+    );
+  }
+  if (existing !== undefined && isUnchanged(existing, desired)) return existing;
+  return client.apply(withDigest(desired), signal);
+}
+
+/** The StatefulSet goes on to the next pod when this one is said to have taken over. */
+async function openGate(
+  { client, clock }: ReconcilerDeps,
+  { object, gateAt }: GroupPod,
+  signal: AbortSignal,
+): Promise<void> {
+  const { namespace, name, resourceVersion } = object.metadata;
+  const value = { type: GATE, status: 'True', lastTransitionTime: timeOf(clock) };
+  const body = [
+    { op: 'test', path: '/metadata/resourceVersion', value: resourceVersion },
+    gateAt < 0
+      ? { op: 'add', path: '/status/conditions/-', value }
+      : { op: 'replace', path: `/status/conditions/${gateAt}`, value },
+  ];
+  await client.patch(KINDS.pod, { namespace, name, subresource: 'status' }, { kind: 'json', body }, signal);
+}
+
+/** Writes the conditions of a Service when they change. */
+async function say(
+  deps: ReconcilerDeps,
+  { metadata, status }: Member,
+  verdicts: MemberVerdicts,
+  signal: AbortSignal,
+): Promise<void> {
+  const conditions = nextConditions(status.conditions, verdicts, metadata.generation, timeOf(deps.clock));
+  const next = sameJson(conditions, status.conditions) ? undefined : { conditions };
+  await writeStatus(deps, { kind: KINDS.service, metadata }, next, signal);
+}
