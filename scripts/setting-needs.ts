@@ -116,6 +116,7 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     tailnetDomain: EVERYBODY,
     leaderElection: 'who may not create Leases',
     leaseName: 'who runs two operators in a namespace',
+    cleanup: 'who uninstalls it',
     proxyGroups: 'who has another operator for them',
     services: 'who has another operator for them',
     connectors: 'who has another operator for them',

@@ -115,6 +115,7 @@ export const ERROR_TABLE = {
 
   // the operator
   CONTROL_FAILED: entry(502, 'the tailnet’s control server did not do what it was asked'),
+  CLEANUP_INCOMPLETE: entry(500, 'not everything that the operator made could be taken back'),
   OBJECT_NOT_OURS: entry(409, 'an object that is needed belongs to somebody else'),
 
   // tools

@@ -13,14 +13,15 @@ import type { TailnetControl } from '../operator/auth-keys.ts';
 import { systemClock } from '../operator/clock.ts';
 import { connectCluster, type ClusterConnection } from '../operator/cluster-connection.ts';
 import { createConnectorReconciler } from '../operator/connector/reconcile.ts';
-import { createController, type Supervision, type Watched } from '../operator/controller.ts';
+import { createController, type Supervision } from '../operator/controller.ts';
 import { createDryRunClient, createDryRunControl } from '../operator/dry-run.ts';
 import { createEgressNodesReconciler } from '../operator/egress-group/nodes.ts';
 import { createEgressReconciler } from '../operator/egress-group/reconcile.ts';
 import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
 import { createHeadscaleControl } from '../operator/headscale-api.ts';
-import { createKubeClient, KubeRefusal, type KubeClient } from '../operator/kube-client.ts';
-import { KINDS, type KubeObject } from '../operator/kube-object.ts';
+import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
+import { KINDS } from '../operator/kube-object.ts';
+import { leave, listed } from '../operator/leave.ts';
 import { runWhileLeading } from '../operator/leader.ts';
 import { createOperatorMetrics, type OperatorMetrics } from '../operator/operator-metrics.ts';
 import { KeyKeeper } from '../operator/nodes/keys.ts';
@@ -41,6 +42,8 @@ import { createTailnets } from '../operator/tailnets.ts';
 import { createTailscaleControl } from '../operator/tailscale-api.ts';
 
 const TAILSCALE_API = 'https://api.tailscale.com';
+/** A pod may take its grace period, and a control server that does not answer is asked again for a while. */
+const CLEANUP_LIMIT_MS = 10 * 60_000;
 const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
 
 /**
@@ -79,7 +82,8 @@ export async function runOperator(
       metrics,
       options: specOptions(config, namespace, image),
     };
-    if (config.dryRun) await printAll(parts, (text) => void stdout.write(text), signal);
+    if (config.cleanup) await cleanUp(parts, signal);
+    else if (config.dryRun) await printAll(parts, (text) => void stdout.write(text), signal);
     else {
       warnOfUploads(parts);
       await serve(parts, signal);
@@ -119,6 +123,8 @@ interface Parts {
   readonly control: TailnetControl;
   readonly metrics: OperatorMetrics;
   readonly options: SpecOptions;
+  /** Reconcilers take down what they are called for. */
+  readonly leaving?: boolean;
 }
 
 async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
@@ -163,22 +169,37 @@ async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
     metrics.leading.set(0);
   };
   try {
-    if (!config.leaderElection) return await lead(signal);
-    await runWhileLeading(
-      {
-        client,
-        namespace: options.namespace,
-        name: config.leaseName,
-        identity: `${hostname()}_${randomUUID()}`,
-        clock: systemClock,
-        log,
-      },
-      lead,
-      signal,
-    );
+    await whileLeading(parts, lead, signal);
   } finally {
     await ops?.close();
   }
+}
+
+function whileLeading(
+  { config, client, options, log }: Parts,
+  lead: (use: AbortSignal) => Promise<void>,
+  signal: AbortSignal,
+): Promise<void> {
+  if (!config.leaderElection) return lead(signal);
+  const leader = {
+    client,
+    namespace: options.namespace,
+    name: config.leaseName,
+    identity: `${hostname()}_${randomUUID()}`,
+    clock: systemClock,
+    log,
+  };
+  return runWhileLeading(leader, lead, signal);
+}
+
+/** `--cleanup`: only the one that leads may, so an operator that still runs is waited for. */
+function cleanUp(parts: Parts, signal: AbortSignal): Promise<void> {
+  const { client, log } = parts;
+  const supervisions = supervisionsOf({ ...parts, leaving: true });
+  log.info({}, 'waiting for the lease: stop the operator that holds it');
+  const lead = (use: AbortSignal): Promise<void> =>
+    leave({ client, supervisions, clock: systemClock, log, limitMs: CLEANUP_LIMIT_MS }, use);
+  return whileLeading(parts, lead, signal);
 }
 
 /** What would be done for every resource that is there now. */
@@ -199,24 +220,11 @@ async function printAll(parts: Parts, print: (text: string) => void, signal: Abo
   }
 }
 
-/** Nothing, where the cluster does not know the kind. */
-async function listed(
-  client: KubeClient,
-  { kind, keep }: Watched,
-  signal: AbortSignal,
-): Promise<readonly KubeObject[]> {
-  try {
-    return (await client.list(kind, { metadataOnly: keep === undefined }, signal)).items;
-  } catch (error) {
-    if (error instanceof KubeRefusal && error.status === 404) return [];
-    throw error;
-  }
-}
-
 function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<string, Supervision> {
-  const { client, control, metrics, options, log } = parts;
+  const { client, control, metrics, options, log, leaving = false } = parts;
   const clock = systemClock;
   const deps = {
+    leaving,
     client,
     options,
     metrics,

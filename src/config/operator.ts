@@ -78,6 +78,11 @@ export const OPERATOR_SETTINGS = {
   ),
   workers: setting('resources worked on at the same time', wholeNumber(1, 64), 4),
   resyncSeconds: setting('how often every resource is looked at anyway', wholeNumber(1, 86_400), 600),
+  cleanup: setting(
+    'take back everything that the operator made, nodes first, and end; the resources stay, without its finalizers',
+    bareFlag,
+    false,
+  ),
   dryRun: setting('print the objects of every resource as YAML, change nothing, and end', bareFlag, false),
   opsListen: opsListenSetting(9004),
   logLevel: logLevelSetting('info'),

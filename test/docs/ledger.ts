@@ -59,7 +59,23 @@ const SEALED = (contains: string): Runner => ({
   why: 'the same in a directory of the test, and with a key that it makes itself',
 });
 
+const CLEANUP: Runner = {
+  path: 'test/real/suites/operator-egress.test.ts',
+  contains: "['--cleanup']",
+  why: 'the same setting as a flag, because the operator of that suite runs outside of the cluster',
+};
+
 export const LEDGER: readonly Shown[] = [
+  {
+    page: 'docs/operator.md',
+    command: 'kubectl -n tailcast set env deployment/tailcast-operator TAILCAST_CLEANUP=true',
+    runner: CLEANUP,
+  },
+  {
+    page: 'docs/operator.md',
+    command: 'kubectl -n tailcast logs -f deployment/tailcast-operator',
+    runner: CLEANUP,
+  },
   {
     page: 'docs/storage.md',
     command: 'umask 077; openssl rand -base64 32 > seal-keys',

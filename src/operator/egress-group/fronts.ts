@@ -1,11 +1,12 @@
 /** What stands for the Services of groups, as it is in the cluster. Effects. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
-import type { SpecOptions } from '../nodes/node-group.ts';
+import { belongsTo, type NodeGroup, type SpecOptions } from '../nodes/node-group.ts';
+import { configMapName } from './config-map.ts';
 import { frontSelector } from './member.ts';
 
 interface FrontDeps {
-  readonly client: Pick<KubeClient, 'list' | 'remove'>;
+  readonly client: Pick<KubeClient, 'get' | 'list' | 'remove'>;
   readonly options: Pick<SpecOptions, 'namespace'>;
 }
 
@@ -19,6 +20,18 @@ export async function removeFronts(deps: FrontDeps, group: string, signal: Abort
   for (const front of (await deps.client.list(KINDS.service, scope, signal)).items) {
     await removeFront(deps, front, signal);
   }
+}
+
+/** Removes what the nodes of a group were told, where it does not go with the group. */
+export async function removeConfig(
+  { client, options }: FrontDeps,
+  group: NodeGroup,
+  signal: AbortSignal,
+): Promise<void> {
+  const reference = { namespace: options.namespace, name: configMapName(group.name) };
+  const object = await client.get(KINDS.configMap, reference, signal);
+  if (object === undefined || !belongsTo(group, object)) return;
+  await client.remove(KINDS.configMap, reference, { uid: object.metadata.uid }, signal);
 }
 
 export async function removeFront(

@@ -10,7 +10,7 @@ import { hasJoined } from '../proxies/readiness.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { nextStatus, type ProxyGroupReason, type Verdicts } from '../proxy-group/status.ts';
 import { configMapName } from './config-map.ts';
-import { removeFronts } from './fronts.ts';
+import { removeConfig, removeFronts } from './fronts.ts';
 
 const FINALIZER = 'tailscale.com/finalizer';
 
@@ -47,7 +47,10 @@ export function createEgressNodesReconciler(
     deploy: (proxyGroup, ...more) => deploy(deps, choices.defaultClass, proxyGroup, ...more),
     notReady: (proxyGroup, reason, message, signal) =>
       report(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
-    removeMore: ({ group }, _control, signal) => removeFronts(deps, group.name, signal),
+    async removeMore({ group }, _control, signal) {
+      await removeFronts(deps, group.name, signal);
+      await removeConfig(deps, group, signal);
+    },
   });
 }
 

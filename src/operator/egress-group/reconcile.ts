@@ -64,6 +64,8 @@ interface Seen {
 export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoices): Reconciler {
   return {
     async reconcile(name, signal) {
+      // What stands for Services goes with the nodes then.
+      if (deps.leaving === true) return undefined;
       const object = await deps.client.get(KINDS.proxyGroup, { name }, signal);
       const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
       const members = await membersOf(deps, name, signal);

@@ -63,39 +63,45 @@ export async function removeStaleAccounts(
  * Ends the pods and then takes every node of the group out of the tailnet, also those of replicas that a scale-down
  * had not got to. The objects go with the resource, by their owner references, or here where they have none; volumes stay.
  *
- * @param control undefined when the tailnet is gone and nothing can be removed from it.
- * @param waitForPods false after the time that pods are waited for.
+ * @param how.control undefined when the tailnet is gone and nothing can be removed from it.
+ * @param how.waitForPods false after the time that pods are waited for.
+ * @param how.goWithResource whether the other objects are left to the garbage collector.
  * @returns `waiting` while pods are still there; else the nodes that were left in the tailnet.
  */
 export async function removeAll(
   deps: CleanupDeps,
   group: NodeGroup,
   observed: Observed,
-  control: TailnetControl | undefined,
-  waitForPods: boolean,
+  how: {
+    readonly control: TailnetControl | undefined;
+    readonly waitForPods: boolean;
+    readonly goWithResource: boolean;
+  },
   signal: AbortSignal,
 ): Promise<{ readonly kind: 'waiting' } | { readonly kind: 'done'; readonly left: readonly string[] }> {
+  const { control, waitForPods, goWithResource } = how;
   await removeObject(deps, group, KINDS.statefulSet, observed.statefulSet, signal);
   if (waitForPods && observed.pods.size > 0) return { kind: 'waiting' };
   const replicas = replicaSecrets(group, observed);
   if (control === undefined) {
     const left = replicas.flatMap(({ state }) => (state && readNodeState(state).deviceId) ?? []);
-    if (!group.owned) await removeUnowned(deps, group, observed, signal);
+    if (!goWithResource) await removeRest(deps, group, observed, signal);
     return { kind: 'done', left };
   }
   for (const replica of replicas) await leaveTailnet(deps, replica, control, signal);
-  if (!group.owned) await removeUnowned(deps, group, observed, signal);
+  if (!goWithResource) await removeRest(deps, group, observed, signal);
   return { kind: 'done', left: [] };
 }
 
 /** The state Secrets go last: as long as they are there, it is known which nodes have to leave. */
-async function removeUnowned(
+async function removeRest(
   deps: CleanupDeps,
   group: NodeGroup,
   observed: Observed,
   signal: AbortSignal,
 ): Promise<void> {
   for (const service of observed.services) await removeObject(deps, group, KINDS.service, service, signal);
+  await removeObject(deps, group, KINDS.disruptionBudget, observed.disruptionBudget, signal);
   await removeObject(deps, group, KINDS.roleBinding, observed.roleBinding, signal);
   await removeObject(deps, group, KINDS.role, observed.role, signal);
   for (const account of observed.serviceAccounts) {

@@ -23,6 +23,8 @@ export interface ReconcilerDeps {
   readonly metrics: OperatorMetrics;
   readonly clock: Clock;
   readonly log: Logger;
+  /** The operator is going for good: whatever it is called for is taken down. */
+  readonly leaving?: boolean;
 }
 
 export interface Reconciler {
@@ -102,7 +104,9 @@ export async function finish(
   const waitForPods =
     deletionTimestamp === undefined || clock.now() - Date.parse(deletionTimestamp) < POD_PATIENCE_MS;
   const control = tailnet.kind === 'found' ? tailnet.control : undefined;
-  const result = await removeAll(deps, group, observed, control, waitForPods, signal);
+  // What has its resource as owner goes with it, where that goes.
+  const goWithResource = group.owned && deletionTimestamp !== undefined;
+  const result = await removeAll(deps, group, observed, { control, waitForPods, goWithResource }, signal);
   if (result.kind === 'waiting') return SHORT_MS;
   if (control !== undefined) await also(control);
   if (tailnet.kind === 'gone' && result.left.length > 0) {

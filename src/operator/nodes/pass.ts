@@ -102,7 +102,8 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Re
       if (uids.get(name) !== uid) forget(name);
       uids.set(name, uid);
       const stays = deletionTimestamp === undefined;
-      if (stays && pass.wants?.(resource) !== false) return deploy(resource, managed, signal);
+      if (stays && deps.leaving !== true && pass.wants?.(resource) !== false)
+        return deploy(resource, managed, signal);
       if (stays && (await pass.release?.(resource, managed, signal)) === true) return SHORT_MS;
       const again = await finish(deps, managed, signal, (control) =>
         Promise.resolve(pass.removeMore?.(managed, control, signal)),

@@ -64,7 +64,7 @@ async function managed(
   // Whoever serves groups marks their Services in the same way. Where that is our own reconciler, deleting them is done here.
   if (objectName === undefined && isOfGroup(service)) {
     if (!servesGroups) return undefined;
-    if (metadata.deletionTimestamp === undefined) {
+    if (metadata.deletionTimestamp === undefined && deps.leaving !== true) {
       await leaveOtherGroups(deps, parent, service, signal);
       return undefined;
     }

@@ -79,6 +79,7 @@ export function launchOperator(
     readonly apiKey: string;
     readonly name?: string;
     readonly leaderElection?: boolean;
+    readonly more?: readonly string[];
   },
 ): Program {
   const name = options.name ?? 'operator';
@@ -100,6 +101,7 @@ export function launchOperator(
       `--leader-election=${options.leaderElection === true}`,
       '--ops-listen=off',
       '--log-level=debug',
+      ...(options.more ?? []),
     ],
   });
 }

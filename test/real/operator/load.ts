@@ -9,13 +9,17 @@ import { get } from 'node:http';
 const [url = '', parallel = '', least = ''] = process.argv.slice(2);
 const LIMIT_MS = 10_000;
 const result = {
+  meanwhile: 0,
   done: 0,
   failed: 0,
   errors: {} as Record<string, number>,
   names: {} as Record<string, number>,
 };
 let ending = false;
-process.once('SIGTERM', () => (ending = true));
+process.once('SIGTERM', () => {
+  ending = true;
+  result.meanwhile = result.done;
+});
 
 function ask(): Promise<string> {
   return new Promise((done, fail) => {

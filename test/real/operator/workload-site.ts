@@ -37,7 +37,7 @@ export interface WorkloadSite {
   readonly tailnet: Tailnet;
   readonly operator: Program;
   /** Starts an operator beside the one that runs, or in its place. */
-  launch(name: string): Program;
+  launch(name: string, more?: readonly string[]): Program;
   /** Asks an HTTP server from inside a pod. */
   http(pod: string, url: string): Promise<{ readonly name: string; readonly from: string }>;
   /** Opens connections from inside a pod until `end` is called, and then until there were enough. */
@@ -54,6 +54,8 @@ export interface WorkloadSite {
 /** Connections that are opened one after the other. */
 export interface Load {
   end(): Promise<{
+    /** While it was not told to end, and in all. */
+    readonly meanwhile: number;
     readonly done: number;
     readonly failed: number;
     readonly errors: Readonly<Record<string, number>>;
@@ -111,8 +113,8 @@ export async function startWorkloadSite(): Promise<WorkloadSite> {
     await serveApiServer(rig, cluster, kubeProxy);
     const { kubeconfig } = await install(rig, cluster);
     const apiKey = (await tailnet.admin('apikeys', 'create')) as string;
-    const launch = (name: string): Program =>
-      launchOperator(rig, { kubeconfig, controlUrl: tailnet.controlUrl, apiKey, name });
+    const launch = (name: string, more: readonly string[] = []): Program =>
+      launchOperator(rig, { kubeconfig, controlUrl: tailnet.controlUrl, apiKey, name, more });
     const nodes = async (): Promise<readonly HeadscaleNode[]> =>
       ((await tailnet.admin('nodes', 'list')) as readonly HeadscaleNode[] | null) ?? [];
     return {

@@ -11,6 +11,7 @@ import {
   type WorkloadSite,
 } from '../operator/workload-site.ts';
 import { networkProblem } from '../rig/network.ts';
+import type { Program } from '../rig/rig.ts';
 
 const DEFAULT = '/api/v1/namespaces/default';
 const OWN = `/api/v1/namespaces/${NAMESPACE}`;
@@ -114,6 +115,7 @@ describe.skipIf(problem !== undefined)(
       return addresses[0] ?? '';
     }
     let apples = '';
+    let last: Program | undefined;
     let pears = '';
 
     beforeAll(async () => {
@@ -200,8 +202,10 @@ describe.skipIf(problem !== undefined)(
         { timeoutMs: 240_000 },
       );
       await ready('apples');
-      const { done, failed, errors } = await load.end();
-      process.stderr.write(`operator-egress: ${done} connections during the roll-out, ${failed} failed\n`);
+      const { meanwhile, done, failed, errors } = await load.end();
+      process.stderr.write(
+        `operator-egress: ${meanwhile} connections during the roll-out, ${done} in all, ${failed} failed\n`,
+      );
       expect({ failed, errors }).toEqual({ failed: 0, errors: {} });
       expect(done).toBeGreaterThanOrEqual(10_000);
     });
@@ -260,7 +264,7 @@ describe.skipIf(problem !== undefined)(
         await new Promise((done) => setTimeout(done, 900 + 150 * life));
         operator.signal('SIGKILL');
       }
-      site.launch('operator-last');
+      last = site.launch('operator-last');
       await ready('pears');
       expect(await until('pears', async () => site.http('asker', await url('pears')))).toMatchObject({
         name: 'pears',
@@ -295,6 +299,37 @@ describe.skipIf(problem !== undefined)(
           ? undefined
           : true,
       );
+    });
+
+    it('are taken back by an operator that goes for good', { timeout: 400_000 }, async () => {
+      await group('out', { replicas: 1 });
+      await service('apples', `apples.${DOMAIN}`);
+      await ready('apples');
+      await last?.stop();
+      const cleanup = site.launch('cleanup', ['--cleanup']);
+      await site.rig.until(
+        'the end of it',
+        async () => {
+          if (cleanup.running) throw new Error(cleanup.log().slice(-300));
+          return true;
+        },
+        { timeoutMs: 300_000 },
+      );
+      expect(cleanup.log()).toContain('nothing of the operator is left');
+      expect((await site.nodes()).filter(({ given_name }) => given_name.startsWith('out-'))).toEqual([]);
+      expect(await fronts()).toEqual([]);
+      for (const kind of ['secrets', 'pods', 'serviceaccounts', 'configmaps']) {
+        const left = await list(`${OWN}/${kind}?labelSelector=tailscale.com/managed%3Dtrue`);
+        expect(
+          left.map(({ metadata }) => metadata.name),
+          kind,
+        ).toEqual([]);
+      }
+      for (const path of [`${GROUPS}/out`, `${DEFAULT}/services/apples`]) {
+        const { metadata, status } = await read(path);
+        expect(metadata.finalizers ?? [], path).toEqual([]);
+        if (path.startsWith(DEFAULT)) expect(status?.conditions ?? []).toEqual([]);
+      }
     });
   },
 );

@@ -1,0 +1,82 @@
+/** Takes everything back that the operator has made, resource by resource, so that nothing stays in cluster or tailnet. */
+import { pause } from '../async/pause.ts';
+import { errorText, TailcastError } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { Clock } from './clock.ts';
+import type { Supervision, Watched } from './controller.ts';
+import { KubeRefusal, type KubeClient } from './kube-client.ts';
+import type { KubeObject } from './kube-object.ts';
+
+export interface LeaveOptions {
+  readonly client: Pick<KubeClient, 'list'>;
+  /** Their reconcilers take down whatever they are called for. */
+  readonly supervisions: ReadonlyMap<string, Supervision>;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** After this nothing is waited for any longer. */
+  readonly limitMs: number;
+}
+
+/** What fails is tried again so often. */
+const AGAIN_MS = 5000;
+
+/**
+ * The resources stay, without our finalizers and with nothing behind them.
+ *
+ * @throws TailcastError `CLEANUP_INCOMPLETE` naming what could not be taken back in time
+ */
+export async function leave(options: LeaveOptions, signal: AbortSignal): Promise<void> {
+  const { client, supervisions, clock, log, limitMs } = options;
+  const endMs = clock.now() + limitMs;
+  const waiting = new Map<string, string>();
+  for (const [name, { resources }] of supervisions) {
+    const objects = await listed(client, resources, signal);
+    for (const key of new Set(objects.flatMap((object) => resources.names(object, objects)))) {
+      waiting.set(`${name}/${key}`, 'not begun');
+    }
+  }
+  log.info({ resources: waiting.size }, 'cleaning up');
+  while (!signal.aborted) {
+    let againMs = AGAIN_MS;
+    for (const key of waiting.keys()) {
+      if (signal.aborted) break;
+      const slash = key.indexOf('/');
+      try {
+        const again = await supervisions
+          .get(key.slice(0, slash))
+          ?.reconciler.reconcile(key.slice(slash + 1), signal);
+        if (again === undefined) waiting.delete(key);
+        else {
+          waiting.set(key, 'its pods are still there');
+          againMs = Math.min(againMs, again);
+        }
+      } catch (error) {
+        waiting.set(key, errorText(error));
+        log.warn({ resource: key, error: errorText(error) }, 'not cleaned up yet');
+      }
+    }
+    if (waiting.size === 0) {
+      log.info({}, 'nothing of the operator is left');
+      return;
+    }
+    if (clock.now() >= endMs) {
+      const left = [...waiting].map(([key, reason]) => `${key} (${reason})`).join(', ');
+      throw new TailcastError('CLEANUP_INCOMPLETE', `not cleaned up: ${left}`);
+    }
+    await pause(againMs, signal, clock);
+  }
+}
+
+/** Nothing, where the cluster does not know the kind. */
+export async function listed(
+  client: Pick<KubeClient, 'list'>,
+  { kind, keep }: Watched,
+  signal: AbortSignal,
+): Promise<readonly KubeObject[]> {
+  try {
+    return (await client.list(kind, { metadataOnly: keep === undefined }, signal)).items;
+  } catch (error) {
+    if (error instanceof KubeRefusal && error.status === 404) return [];
+    throw error;
+  }
+}

@@ -1,0 +1,178 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createConnectorReconciler } from '../../src/operator/connector/reconcile.ts';
+import type { Supervision } from '../../src/operator/controller.ts';
+import { createEgressNodesReconciler } from '../../src/operator/egress-group/nodes.ts';
+import { createEgressReconciler } from '../../src/operator/egress-group/reconcile.ts';
+import { leave } from '../../src/operator/leave.ts';
+import type { ReconcilerDeps } from '../../src/operator/nodes/lifecycle.ts';
+import { createProxyGroupReconciler } from '../../src/operator/proxy-group/reconcile.ts';
+import { createRecorderReconciler } from '../../src/operator/recorder/reconcile.ts';
+import { createServiceReconciler } from '../../src/operator/service/reconcile.ts';
+import {
+  superviseConnectors,
+  superviseEgressNodes,
+  superviseEgressServices,
+  superviseOwner,
+  superviseServices,
+} from '../../src/operator/supervisions.ts';
+import { createBench, Killed, OWN, TAILSCALE, type Bench } from './bench.ts';
+
+const CHOICES = {
+  takesUnclassed: false,
+  servesGroups: true,
+  defaultClass: '',
+  clusterDomain: 'cluster.local',
+  namespace: 'tailcast',
+};
+const RESOURCES: Readonly<Record<string, object>> = {
+  [`${TAILSCALE}/recorders/keep`]: { kind: 'Recorder', spec: { enableUI: true } },
+  [`${TAILSCALE}/proxygroups/gate`]: {
+    kind: 'ProxyGroup',
+    spec: { type: 'kube-apiserver', replicas: 1, kubeAPIServer: { mode: 'noauth' } },
+  },
+  [`${TAILSCALE}/proxygroups/out`]: { kind: 'ProxyGroup', spec: { type: 'egress', replicas: 1 } },
+  [`${TAILSCALE}/connectors/lab`]: { kind: 'Connector', spec: { exitNode: true } },
+};
+
+let bench: Bench;
+beforeEach(async () => {
+  bench = await createBench();
+});
+afterEach(() => bench.close());
+
+function supervisionsWith(deps: ReconcilerDeps): ReadonlyMap<string, Supervision> {
+  const { namespace } = CHOICES;
+  return new Map([
+    ['Recorder', superviseOwner('Recorder', createRecorderReconciler(deps), namespace)],
+    ['ProxyGroup', superviseOwner('ProxyGroup', createProxyGroupReconciler(deps), namespace)],
+    ['EgressNodes', superviseEgressNodes(createEgressNodesReconciler(deps, CHOICES), CHOICES)],
+    ['EgressServices', superviseEgressServices(createEgressReconciler(deps, CHOICES), namespace)],
+    ['Connector', superviseConnectors(createConnectorReconciler(deps), namespace)],
+    ['Service', superviseServices(createServiceReconciler(deps, CHOICES), CHOICES)],
+  ]);
+}
+
+const service = (name: string, annotations: object, spec: object): void =>
+  void bench.api.put(`/api/v1/namespaces/prod/services/${name}`, {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name, namespace: 'prod', annotations },
+    spec: { ports: [{ port: 80 }], ...spec },
+  });
+
+/** Everything is there, and its nodes have joined. */
+async function everything(): Promise<void> {
+  for (const [path, object] of Object.entries(RESOURCES)) {
+    const name = path.split('/').at(-1) ?? '';
+    bench.api.put(path, {
+      apiVersion: 'tailscale.com/v1alpha1',
+      metadata: { name, uid: `uid-${name}` },
+      ...object,
+    });
+  }
+  service('web', { 'tailscale.com/expose': 'true' }, {});
+  service(
+    'db',
+    { 'tailscale.com/proxy-group': 'out', 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net' },
+    { type: 'ExternalName' },
+  );
+  const supervisions = supervisionsWith(bench.deps());
+  const keys: readonly [string, string][] = [
+    ['Recorder', 'keep'],
+    ['ProxyGroup', 'gate'],
+    ['EgressNodes', 'out'],
+    ['EgressServices', 'out'],
+    ['Connector', 'lab'],
+    ['Service', 'prod/web'],
+    ['Service', 'prod/db'],
+  ];
+  for (const [name, key] of keys) await supervisions.get(name)?.reconciler.reconcile(key, bench.signal);
+  for (const path of bench.left()) {
+    const pod = /\/secrets\/(.+-0)$/.exec(path)?.[1];
+    if (pod === undefined || pod.endsWith('-auth-0')) continue;
+    bench.startPod(pod);
+    bench.join(pod);
+  }
+  for (const [name, key] of keys) await supervisions.get(name)?.reconciler.reconcile(key, bench.signal);
+}
+
+/** Runs it as a process does; the pods end when their StatefulSets are gone. */
+async function goes(limit?: number): Promise<void> {
+  const deps = { ...bench.deps(limit), leaving: true };
+  const running = leave(
+    {
+      client: deps.client,
+      supervisions: supervisionsWith(deps),
+      clock: bench.clock,
+      log: createSilentLogger(),
+      limitMs: limit === undefined ? 60_000 : 5000,
+    },
+    bench.signal,
+  );
+  let over = false;
+  void running.catch(() => undefined).finally(() => (over = true));
+  while (!over) {
+    for (const path of bench.left().filter((one) => one.startsWith(`${OWN}/pods/`))) {
+      const set = path.slice(`${OWN}/pods/`.length).replace(/-\d+$/, '');
+      if (bench.object(`/apis/apps/v1/namespaces/tailcast/statefulsets/${set}`) === undefined)
+        bench.api.remove(path);
+    }
+    await bench.clock.advance(1000);
+    await new Promise((done) => setTimeout(done, 5));
+  }
+  await running;
+}
+
+function expectNothing(): void {
+  expect(bench.left()).toEqual([]);
+  expect(bench.control.devices.size).toBe(0);
+  const resources = [...bench.api.objects.entries()].filter(([path]) => !path.includes('/events/'));
+  expect(resources.map(([path]) => path).toSorted()).toEqual(
+    [
+      ...Object.keys(RESOURCES),
+      '/api/v1/namespaces/prod/services/db',
+      '/api/v1/namespaces/prod/services/web',
+    ].toSorted(),
+  );
+  for (const [path, { metadata }] of resources) expect(metadata.finalizers ?? [], path).toEqual([]);
+}
+
+describe('an operator that goes for good', () => {
+  it('leaves the resources, and nothing of its own in cluster or tailnet', async () => {
+    await everything();
+    expect(bench.control.devices.size).toBe(5);
+    await goes();
+    expectNothing();
+  });
+
+  it('says what it could not take back', async () => {
+    await everything();
+    bench.api.interfere = ({ method, path }) =>
+      method === 'DELETE' && path.endsWith('/statefulsets/out')
+        ? { status: 403, body: { kind: 'Status', reason: 'Forbidden', message: 'not allowed', code: 403 } }
+        : undefined;
+    await expect(goes()).rejects.toMatchObject({
+      code: 'CLEANUP_INCOMPLETE',
+      message: expect.stringMatching(/EgressNodes\/out \(.*not allowed/) as unknown,
+    });
+    bench.api.interfere = undefined;
+    await goes();
+    expectNothing();
+  });
+
+  it('goes on where it was killed, whatever it had done', { timeout: 240_000 }, async () => {
+    for (let life = 0; ; life += 5) {
+      await bench.close();
+      bench = await createBench();
+      await everything();
+      const killed = await goes(life).then(
+        () => false,
+        (error: unknown) => error instanceof Killed || String(error).includes('killed'),
+      );
+      await goes();
+      expectNothing();
+      if (!killed) return expect(life).toBeGreaterThan(20);
+    }
+  });
+});
