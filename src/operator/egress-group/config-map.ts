@@ -2,7 +2,7 @@
 import type { DesiredObject } from '../kube-object.ts';
 import type { NodeGroup } from '../nodes/node-group.ts';
 import { metadataOf } from '../nodes/specs.ts';
-import type { Front } from './member.ts';
+import type { ServiceFront } from './member.ts';
 
 /** Also the member of a node's state Secret in which it says what it forwards. */
 export const SERVICES_KEY = 'egress-services';
@@ -18,7 +18,7 @@ export interface PortRule {
 }
 
 /** As the nodes write them down as well. */
-export function rulesOf({ ports }: Front): readonly PortRule[] {
+export function rulesOf({ ports }: ServiceFront): readonly PortRule[] {
   return ports.map(({ protocol, port, nodePort }) => ({
     protocol: protocol.toLowerCase(),
     matchPort: nodePort,
@@ -31,7 +31,7 @@ export function rulesOf({ ports }: Front): readonly PortRule[] {
  */
 export function configMap(
   group: NodeGroup,
-  fronts: readonly Front[],
+  fronts: readonly ServiceFront[],
   options: { readonly namespace: string },
   look: number | undefined,
 ): DesiredObject & { readonly binaryData: Readonly<Record<string, string>> } {

@@ -5,7 +5,7 @@ import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
 import { secretData } from '../nodes/node-state.ts';
 import { rulesOf, SERVICES_KEY, type PortRule } from './config-map.ts';
-import { HEALTH_PORT, type Front, type PortPair } from './member.ts';
+import { HEALTH_PORT, type ServiceFront, type PortPair } from './member.ts';
 
 /** What the StatefulSet waits for before it replaces the next pod. */
 export const GATE = 'tailscale.com/egress-services';
@@ -93,7 +93,7 @@ interface Standing {
 
 const NOTHING: Standing = { informed: false, rules: [] };
 
-function standingOf({ report }: GroupPod, front: Front): Standing {
+function standingOf({ report }: GroupPod, front: ServiceFront): Standing {
   const said = report?.services?.[front.key];
   const { target } = front;
   if (said === undefined || target === undefined) return NOTHING;
@@ -127,7 +127,7 @@ export interface Serving {
  * A pod takes connections as soon as it forwards one port of the Service; the Service has the ports that all of these
  * forward. So a port that is added comes when the last of them has it, and the others never go away for it.
  */
-export function servingOf(front: Front, pods: readonly GroupPod[]): Serving {
+export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Serving {
   const standings = pods.map((pod) => ({ pod, ...standingOf(pod, front) }));
   const up = standings.filter(({ pod }) => pod.up && !pod.going);
   const taking = standings.filter(({ pod, rules }) => pod.up && rules.length > 0);
@@ -149,7 +149,7 @@ export function servingOf(front: Front, pods: readonly GroupPod[]): Serving {
 
 /** One slice for each family of addresses that the Service has. A pod that ends is taken where there is no other. */
 export function slicesOf(
-  front: Front,
+  front: ServiceFront,
   { ports, pods }: Serving,
 ): readonly (DesiredObject & { readonly endpoints: readonly object[] })[] {
   const { name, namespace = '', uid = '' } = front.object.metadata;
@@ -203,7 +203,7 @@ export function slicesOf(
  * Whether a pod has taken over everything: it has read what is wanted of every Service, and is among those that take
  * connections where it can. One whose target nobody knows does not hold the others up.
  */
-export function hasTakenOver(pod: GroupPod, fronts: readonly Front[]): boolean {
+export function hasTakenOver(pod: GroupPod, fronts: readonly ServiceFront[]): boolean {
   return (
     pod.up &&
     !pod.going &&

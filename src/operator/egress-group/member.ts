@@ -8,7 +8,7 @@ import type { DesiredObject, KubeObject } from '../kube-object.ts';
 import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
 import { parentLabels, parentOf } from '../proxies/labels.ts';
 import { objectNameOf } from '../proxies/proxy.ts';
-import type { Target } from '../service/purpose.ts';
+import type { TailnetTarget } from '../service/purpose.ts';
 
 /** Labels of what is made for such a Service, beside those that every child has; the reference's. */
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
@@ -74,7 +74,7 @@ export interface PortPair {
 }
 
 /** What stands for a Service, read back: the ports of the nodes are stored in it and nowhere else. */
-export interface Front {
+export interface ServiceFront {
   readonly object: KubeObject;
   /** `<namespace>.<name>` of the Service; neither has a dot. */
   readonly key: string;
@@ -84,7 +84,7 @@ export interface Front {
   /** Empty until the API server has chosen. */
   readonly addresses: readonly string[];
   /** Undefined where another operator has not written it down. */
-  readonly target: Target | undefined;
+  readonly target: TailnetTarget | undefined;
 }
 
 export function keyOf({
@@ -98,7 +98,7 @@ export function keyOf({
 }
 
 /** @returns undefined when it does not say what it stands for */
-export function readFront(object: KubeObject): Front | undefined {
+export function readFront(object: KubeObject): ServiceFront | undefined {
   const parent = parentOf(object);
   if (parent === undefined) return undefined;
   const { spec } = frontSchema.parse(object);
@@ -137,7 +137,7 @@ export function problemOfPorts({ spec }: Member): string | undefined {
  */
 export function assignPorts(
   member: Member,
-  front: Front | undefined,
+  front: ServiceFront | undefined,
   taken: ReadonlySet<number>,
 ): readonly PortPair[] | undefined {
   const before = new Map(
@@ -185,7 +185,7 @@ function frontLabels(group: string, { namespace = '', name }: Member['metadata']
 export function frontObject(
   group: string,
   { metadata }: Member,
-  target: Target,
+  target: TailnetTarget,
   pairs: readonly PortPair[],
   { namespace, name }: { readonly namespace: string; readonly name: string | undefined },
 ): DesiredObject & { readonly spec: object } {

@@ -12,7 +12,7 @@ import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { ANNOTATIONS, FINALIZER } from '../service/interest.ts';
 import { leadTo } from '../service/lead.ts';
-import { egressProblemOf, targetOf, type Target } from '../service/purpose.ts';
+import { egressProblemOf, targetOf, type TailnetTarget } from '../service/purpose.ts';
 import { configMap, configMapName } from './config-map.ts';
 import {
   GATE,
@@ -33,11 +33,11 @@ import {
   PORTS_OF_A_GROUP,
   problemOfPorts,
   readFront,
-  type Front,
+  type ServiceFront,
   type Member,
 } from './member.ts';
 import { egressNodes } from './nodes.ts';
-import { nextConditions, refusal, verdictsOf, type MemberVerdicts } from './status.ts';
+import { nextConditions, refusal, memberVerdictsOf, type MemberVerdicts } from './status.ts';
 
 /** A name that the tailnet does not know is looked up again so often: the nodes do it when their files change. */
 const LOOK_AGAIN_MS = 30_000;
@@ -53,9 +53,9 @@ interface Seen {
   readonly group: NodeGroup;
   readonly members: readonly Member[];
   /** By the key of their Service. */
-  readonly fronts: ReadonlyMap<string, Front>;
+  readonly fronts: ReadonlyMap<string, ServiceFront>;
   /** What stands for Services that are there no longer. */
-  readonly leaving: readonly Front[];
+  readonly leaving: readonly ServiceFront[];
   readonly slices: ReadonlyMap<string, KubeObject>;
   readonly configMap: KubeObject | undefined;
   readonly pods: readonly GroupPod[];
@@ -131,8 +131,8 @@ async function look(
     client.get(KINDS.configMap, { namespace, name: configMapName(group.name) }, signal),
   ]);
   const keys = new Set(members.map(({ metadata }) => keyOf(metadata)));
-  const fronts = new Map<string, Front>();
-  const leaving: Front[] = [];
+  const fronts = new Map<string, ServiceFront>();
+  const leaving: ServiceFront[] = [];
   for (const front of services.flatMap((service) => readFront(service) ?? [])) {
     // Two for the same one: what is left of a creation that ended half way.
     if (keys.has(front.key) && !fronts.has(front.key)) fronts.set(front.key, front);
@@ -153,7 +153,7 @@ async function look(
 
 /** The Services of a group after each had its turn. */
 interface Prepared {
-  readonly fronts: readonly Front[];
+  readonly fronts: readonly ServiceFront[];
   readonly serving: ReadonlyMap<string, Serving>;
   readonly refusals: ReadonlyMap<string, MemberVerdicts>;
   /** The first; those of others are logged. */
@@ -242,10 +242,10 @@ async function tell(
   const fullName = `${front.object.metadata.name}.${deps.options.namespace}.svc.${clusterDomain}`;
   await leadTo(deps.client, member, fullName, signal);
   const target = shownTarget(targetOf(member.metadata.annotations));
-  return say(deps, member, verdictsOf(name, target, served, replicas), signal);
+  return say(deps, member, memberVerdictsOf(name, target, served, replicas), signal);
 }
 
-function shownTarget({ ip, fqdn }: Target): string {
+function shownTarget({ ip, fqdn }: TailnetTarget): string {
   return fqdn === '' ? ip : fqdn;
 }
 
@@ -255,9 +255,9 @@ async function prepare(
   takesUnclassed: boolean,
   group: NodeGroup,
   member: Member,
-  fronts: ReadonlyMap<string, Front>,
+  fronts: ReadonlyMap<string, ServiceFront>,
   signal: AbortSignal,
-): Promise<Front | MemberVerdicts> {
+): Promise<ServiceFront | MemberVerdicts> {
   const { client, options } = deps;
   const key = keyOf(member.metadata);
   const before = fronts.get(key);

@@ -17,7 +17,7 @@ export function refusal(reason: 'EgressSvcInvalid' | 'ProxyGroupNotReady', messa
 }
 
 /** @param target the name or address that it leads to */
-export function verdictsOf(
+export function memberVerdictsOf(
   group: string,
   target: string,
   serving: Serving,

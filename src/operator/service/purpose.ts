@@ -29,12 +29,12 @@ export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
 }
 
 /** Where in the tailnet a Service leads; one of the two is empty in one that is valid. */
-export interface Target {
+export interface TailnetTarget {
   readonly ip: string;
   readonly fqdn: string;
 }
 
-export function targetOf(annotations: Readonly<Record<string, string>>): Target {
+export function targetOf(annotations: Readonly<Record<string, string>>): TailnetTarget {
   return { ip: addressIn(annotations) ?? '', fqdn: annotations[ANNOTATIONS.targetName] ?? '' };
 }
 
