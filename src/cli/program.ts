@@ -13,6 +13,7 @@ import { addArchiveOptions } from './archive-options.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
 import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
+import { addIndex, RECORDER_OPTION } from './index-commands.ts';
 import { EXPORT_FORMATS, EXPORT_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
 
@@ -187,11 +188,6 @@ function addTools(command: AddCommand, context: CommandContext): void {
     });
 }
 
-const RECORDER_OPTION = [
-  '--recorder <url>',
-  'the recorder to ask [TAILCAST_RECORDER]; default: the demo’s',
-] as const;
-
 /** `search` says by its exit code whether anything was found, as grep does. */
 function addSearch(
   program: Command,
@@ -216,19 +212,7 @@ function addSearch(
         outcome.code = 2;
       }
     });
-  program
-    .command('index')
-    .description('the search index of a recorder')
-    .command('status')
-    .description('say how far the index is')
-    .exitOverride()
-    .option(...RECORDER_OPTION)
-    .option('--json', 'one JSON object')
-    .addHelpText('after', '\nExit code: 0 the index is complete, 1 it is not, 2 wrong usage.')
-    .action(async (options: Record<string, unknown>) => {
-      const { showIndexStatus } = await import('./search.ts');
-      outcome.code = await showIndexStatus(options, context);
-    });
+  addIndex(program, context, outcome);
 }
 
 /** `verify` says by its exit code what it found. */

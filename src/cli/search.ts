@@ -1,7 +1,9 @@
-/** `tailcast search` and `tailcast index status`: what a recorder's index knows. */
+/** `tailcast search` and `tailcast index`: what a recorder's index knows, and whether it is right. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
-import { TailcastError } from '../errors.ts';
+import { TailcastError, errorText } from '../errors.ts';
+import { readTextLines } from '../wire/lines.ts';
 import { parseQuery, QueryError } from '../search/query.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { recorderAddress } from './open-archive.ts';
@@ -16,7 +18,19 @@ const INDEX = z.object({
   backlog: z.number(),
   lagSeconds: z.number(),
   problem: z.string().optional(),
+  rebuilding: z.object({ done: z.number(), of: z.number() }).optional(),
 });
+const VERIFIED = z.union([
+  z.object({ recording: z.string(), fault: z.string() }),
+  z.object({
+    done: z.literal(true),
+    checked: z.number(),
+    texts: z.number(),
+    faults: z.number(),
+    pending: z.number(),
+  }),
+  z.object({ checked: z.number(), of: z.number() }),
+]);
 const FOUND = z.object({
   sessions: z.array(
     z.object({
@@ -89,7 +103,7 @@ export async function showIndexStatus(
   context: CommandContext,
 ): Promise<number> {
   const base = await recorderAddress(options, context);
-  const { index } = FOUND.parse(await fetchJson(base, 'search', { q: '', limit: '1' }, context.signal));
+  const index = INDEX.parse(await fetchJson(base, 'index', {}, context.signal));
   if (options['json'] === true) await print(context.stdout, `${JSON.stringify(index)}\n`);
   else {
     const lines = [
@@ -98,11 +112,94 @@ export async function showIndexStatus(
       `backlog   ${index.backlog} recordings`,
       `lag       ${index.lagSeconds.toFixed(1)} s behind what is durable`,
       `size      ${formatBytes(index.bytes)}`,
+      ...(index.rebuilding === undefined
+        ? []
+        : [`rebuild   ${index.rebuilding.done} of ${index.rebuilding.of} sessions are in the new one`]),
     ];
     await print(context.stdout, `${lines.join('\n')}\n`);
   }
   return index.state === 'ready' ? 0 : 1;
 }
+
+/** Has a recorder build its index anew, and says how far it is. @returns the exit code: 0 it was built, or begun with `--no-wait`. */
+export async function rebuildIndex(
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<number> {
+  const base = await recorderAddress(options, context);
+  await send(base, 'index/rebuild', { method: 'POST', headers: { 'x-tailcast-action': 'rebuild' } }, context);
+  if (options['wait'] === false) return 0;
+  let told = '';
+  for (;;) {
+    const { rebuilding } = INDEX.parse(await fetchJson(base, 'index', {}, context.signal));
+    const line =
+      rebuilding === undefined ? 'the new index answers' : `${rebuilding.done} of ${rebuilding.of} sessions`;
+    if (line !== told) await print(context.stderr, `${line}\n`);
+    if (rebuilding === undefined) return 0;
+    told = line;
+    await sleep(ASK_AGAIN_MS, undefined, { signal: context.signal });
+  }
+}
+
+/** Has a recorder hold its index against its store. @returns the exit code: 0 it is right, 1 it is not. */
+export async function checkIndex(
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<number> {
+  const base = await recorderAddress(options, context);
+  const text = typeof options['text'] === 'string' ? options['text'] : 'sample';
+  const response = await send(base, `index/verify?text=${encodeURIComponent(text)}`, {}, context);
+  if (response.body === null) throw unreachable(base, 'it said nothing');
+  for await (const told of readTextLines(response.body, MAX_LINE)) {
+    if (told.trim() === '') continue;
+    const line = VERIFIED.parse(JSON.parse(told));
+    if (options['json'] === true) await print(context.stdout, `${told.trim()}\n`);
+    else if ('fault' in line)
+      await print(
+        context.stdout,
+        `${plain(line.recording)}  ${FAULTS.get(line.fault) ?? plain(line.fault)}\n`,
+      );
+    else if (!('done' in line)) await print(context.stderr, `${line.checked} of ${line.of}\n`);
+    if (!('done' in line)) continue;
+    const { checked, texts, faults, pending } = line;
+    if (options['json'] !== true)
+      await print(
+        context.stdout,
+        `${checked} recordings, of which ${texts} were read: ${faults} faults; ${pending} are still to be indexed\n`,
+      );
+    return faults === 0 ? 0 : 1;
+  }
+  throw unreachable(base, 'it ended before all was looked at');
+}
+
+async function send(
+  base: string,
+  path: string,
+  init: { readonly method?: string; readonly headers?: Record<string, string> },
+  { signal }: CommandContext,
+): Promise<Response> {
+  const url = new URL(`api/v1/${path}`, base.endsWith('/') ? base : `${base}/`);
+  const response = await fetch(url, { ...init, signal }).catch((error: unknown) => {
+    if (signal.aborted) throw error;
+    throw unreachable(base, errorText(error));
+  });
+  if (response.ok) return response;
+  throw unreachable(base, `${response.status}: ${(await response.text()).slice(0, 500)}`);
+}
+
+function unreachable(base: string, problem: string): TailcastError {
+  return new TailcastError('RECORDER_UNREACHABLE', `${base}: ${problem}`);
+}
+
+const FAULTS: ReadonlyMap<string, string> = new Map([
+  ['missing', 'is not in the index'],
+  ['tooMany', 'is in the index and not in the store'],
+  ['version', 'is in the index as it was before'],
+  ['text', 'has another text in the index'],
+  ['unreadable', 'cannot be read'],
+]);
+const ASK_AGAIN_MS = 1000;
+const MAX_LINE = 65_536;
 
 /** A mistake is told at once, without a recorder. */
 function checkQuery(query: string): void {

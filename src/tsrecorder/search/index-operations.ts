@@ -62,6 +62,13 @@ export function createIndexOperations(): IndexOperations {
       return null;
     },
     ids: ({ after, limit }) => written().ids(after, limit),
+    versions: ({ after, limit }) => read().versions(after, limit),
+    version: ({ id }) => read().version(id),
+    compare({ key }) {
+      const whole = recording(key);
+      fed.delete(key);
+      return read().holds(whole.doc.names.id, whole.end());
+    },
     status: () => written().status(),
     find: ({ query, may, page }) => read().find(query, may, page),
     within: ({ id, query, may, limit }) => read().within(id, query, may, limit),

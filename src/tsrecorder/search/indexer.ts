@@ -253,7 +253,7 @@ class StoreIndexer implements Indexer {
     const doc = { names: sessionNames(entry.recording), version, text, listing };
     if ((await index.ask('begin', { key, doc, isLive: false })) === 'same') return true;
     try {
-      if (text !== 'off') await feed(index, key, entry, 0, castBytes(entry));
+      if (text !== 'off') await feedCast(index, key, entry, 0, castBytes(entry));
     } catch (error) {
       if (index.isGone) throw error;
       await index.ask('drop', { key });
@@ -289,7 +289,7 @@ class StoreIndexer implements Indexer {
     const end = castBytes(known.entry);
     if (end <= known.fed) return;
     known.waitingSince ??= now();
-    if (text !== 'off') await feed(index, known.key, known.entry, known.fed, end);
+    if (text !== 'off') await feedCast(index, known.key, known.entry, known.fed, end);
     known.fed = end;
     // the session's, also when this is a later part of it
     const { startedAt, id } = known.entry.recording;
@@ -344,7 +344,7 @@ class StoreIndexer implements Indexer {
 }
 
 /** Feeds bytes `[start, end)` of a cast, as fast as they are taken. */
-async function feed(
+export async function feedCast(
   index: IndexClient,
   key: number,
   entry: CatalogEntry,

@@ -32,6 +32,11 @@ export interface IndexOperations {
   drop(ask: { readonly key: number }): null;
   remove(ask: { readonly ids: readonly string[]; readonly compact: boolean }): null;
   ids(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
+  /** The same, and of one, asked of a process that only reads. */
+  versions(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
+  version(ask: { readonly id: string }): string | undefined;
+  /** Whether the text that was fed is the text that can be found. */
+  compare(ask: { readonly key: number }): boolean;
   status(ask: null): IndexStatus;
   find(ask: { readonly query: Query; readonly may: ViewerTerms; readonly page: Page }): Found;
   within(ask: {

@@ -1,19 +1,32 @@
 /** The search of a recorder: the index that is written beside it, and the processes that answer. */
-import { rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { existsSync } from 'node:fs';
+import { readdir, rename, rm } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
+import { errorText } from '../../errors.ts';
 import type { IndexedText } from '../../search/moments.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { SessionIndex } from '../library/session-index.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
-import { startIndexer, type Indexer } from './indexer.ts';
-import { createQueryProcesses, QUERY_LIMITS, type QueryProcesses } from './query-processes.ts';
+import { startIndexer, type Indexer, type IndexProgress } from './indexer.ts';
 import { LAYOUT } from './layout.ts';
+import { createQueryProcesses, QUERY_LIMITS, type QueryProcesses } from './query-processes.ts';
+import { verifyIndex, type VerifiedText, type VerifyLine } from './verify-index.ts';
 
-export interface RecorderSearch extends Indexer, SessionIndex {
+export interface SearchProgress extends IndexProgress {
+  /** A new index is built beside the one that answers: sessions in it, and all. */
+  readonly rebuilding?: { readonly done: number; readonly of: number };
+}
+
+export interface RecorderSearch extends Omit<Indexer, 'progress'>, SessionIndex {
   readonly ask: QueryProcesses['ask'];
   pending(): ReadonlySet<string> | undefined;
+  progress(): Promise<SearchProgress>;
+  /** Builds a new index beside the old one, unless that is under way, and puts it in the place of the old one when it is whole. */
+  rebuild(): void;
+  /** Holds the index against the store. */
+  verify(text: VerifiedText, signal: AbortSignal): AsyncIterable<VerifyLine>;
 }
 
 export interface RecorderSearchOptions {
@@ -38,32 +51,161 @@ export function indexDirectory(spoolDirectory: string): string {
 
 /** Starts at once, in the background. */
 export function openRecorderSearch(options: RecorderSearchOptions): RecorderSearch {
-  const queries = createQueryProcesses({ ...QUERY_LIMITS, directory: options.directory });
-  const lists = createQueryProcesses({ ...LIST_LIMITS, directory: options.directory });
-  const start = (): Promise<IndexClient> => startWriter(options.directory, options.log);
-  const indexer = startIndexer({
-    ...options,
-    ...TIMING,
-    // what the catalogue lists, so that neither knows of a recording that the other has not told it of
-    store: { list: () => options.catalog.stored() },
-    start,
-  });
-  return {
-    ask: (operation, ask) => queries.ask(operation, ask),
-    list: (ask) => lists.ask('list', ask),
-    pending: () => indexer.pending(),
-    changed(ids) {
-      for (const id of ids) indexer.stored(id);
-    },
-    stored: (id) => indexer.stored(id),
-    removed: (ids) => indexer.removed(ids),
-    progress: () => indexer.progress(),
-    settled: () => indexer.settled(),
-    async close() {
-      await indexer.close();
-      await Promise.all([queries.close(), lists.close()]);
-    },
-  };
+  return new IndexedSearch(options);
+}
+
+class IndexedSearch implements RecorderSearch {
+  readonly #options: RecorderSearchOptions;
+  readonly #queries: QueryProcesses;
+  readonly #lists: QueryProcesses;
+  readonly #next: string;
+  readonly #prepared: Promise<void>;
+  #indexer: Indexer;
+  #building: Indexer | undefined;
+  #built: Promise<void> = Promise.resolve();
+  /** Questions under way, and what those wait for that come while the new index takes the place of the old one. */
+  readonly #asked = new Set<Promise<unknown>>();
+  #swap: Promise<void> | undefined;
+  readonly #closing = Promise.withResolvers<'closing'>();
+
+  constructor(options: RecorderSearchOptions) {
+    const { directory } = options;
+    this.#options = options;
+    this.#queries = createQueryProcesses({ ...QUERY_LIMITS, directory });
+    this.#lists = createQueryProcesses({ ...LIST_LIMITS, directory });
+    this.#next = `${directory}.next`;
+    this.#prepared = this.#prepare();
+    this.#indexer = this.#start(directory, options.live);
+  }
+
+  readonly ask: QueryProcesses['ask'] = (operation, ask) =>
+    this.#answer(() => this.#queries.ask(operation, ask));
+  readonly list: SessionIndex['list'] = (ask) => this.#answer(() => this.#lists.ask('list', ask));
+
+  pending(): ReadonlySet<string> | undefined {
+    return this.#swap === undefined ? this.#indexer.pending() : undefined;
+  }
+
+  changed(ids: readonly string[]): void {
+    for (const id of ids) this.stored(id);
+  }
+
+  stored(id: string): void {
+    this.#indexer.stored(id);
+    this.#building?.stored(id);
+  }
+
+  removed(ids: readonly string[]): void {
+    this.#indexer.removed(ids);
+    this.#building?.removed(ids);
+  }
+
+  settled(): Promise<void> {
+    return this.#indexer.settled();
+  }
+
+  async progress(): Promise<SearchProgress> {
+    const progress = await this.#indexer.progress();
+    const building = await this.#building?.progress();
+    if (building === undefined) return progress;
+    const done = building.sessions;
+    return { ...progress, rebuilding: { done, of: Math.max(progress.sessions, done + building.backlog) } };
+  }
+
+  rebuild(): void {
+    if (this.#building !== undefined) return;
+    const { log } = this.#options;
+    this.#building = this.#start(this.#next, () => []);
+    this.#built = this.#build(this.#building).catch((error: unknown) =>
+      log.error({ error: errorText(error) }, 'the new search index could not take the place of the old one'),
+    );
+  }
+
+  verify(text: VerifiedText, signal: AbortSignal): AsyncIterable<VerifyLine> {
+    const { directory, catalog } = this.#options;
+    return verifyIndex({
+      catalog,
+      indexedText: this.#options.text,
+      text,
+      pending: () => this.pending(),
+      start: () => startIndexClient({ directory, mayWrite: false }),
+      signal,
+    });
+  }
+
+  async close(): Promise<void> {
+    this.#closing.resolve('closing');
+    await this.#prepared;
+    await this.#built;
+    await this.#building?.close();
+    await this.#indexer.close();
+    await Promise.all([this.#queries.close(), this.#lists.close()]);
+  }
+
+  /** What was left half-way is finished, and what nobody reads any more is removed. */
+  async #prepare(): Promise<void> {
+    const { directory, log } = this.#options;
+    try {
+      if (!existsSync(directory) && existsSync(this.#next)) await rename(this.#next, directory);
+      const known = new Set([basename(directory), basename(this.#next)]);
+      for (const name of await readdir(dirname(directory)).catch(() => []))
+        if (!known.has(name)) await rm(join(dirname(directory), name), { recursive: true, force: true });
+      if (existsSync(this.#next)) this.rebuild();
+    } catch (error) {
+      log.error({ error: errorText(error) }, 'the folder of the search index cannot be put in order');
+    }
+  }
+
+  #start(directory: string, live: RecorderSearchOptions['live']): Indexer {
+    const { catalog, log } = this.#options;
+    return startIndexer({
+      ...this.#options,
+      ...TIMING,
+      live,
+      // what the catalogue lists, so that neither knows of a recording that the other has not told it of
+      store: { list: () => catalog.stored() },
+      start: async () => {
+        await this.#prepared;
+        return startWriter(directory, log);
+      },
+    });
+  }
+
+  async #build(building: Indexer): Promise<void> {
+    do {
+      if ((await Promise.race([building.settled(), this.#closing.promise])) === 'closing') return;
+    } while ((await building.progress()).state !== 'ready');
+    const swapped = Promise.withResolvers<void>();
+    this.#swap = swapped.promise;
+    try {
+      await Promise.allSettled(this.#asked);
+      await building.close();
+      await this.#indexer.close();
+      const { directory } = this.#options;
+      const old = `${directory}.old`;
+      await rm(old, { recursive: true, force: true });
+      await rename(directory, old);
+      await rename(this.#next, directory);
+      await rm(old, { recursive: true, force: true });
+      this.#options.log.info('the search index was built anew');
+    } finally {
+      this.#building = undefined;
+      this.#indexer = this.#start(this.#options.directory, this.#options.live);
+      this.#swap = undefined;
+      swapped.resolve();
+    }
+  }
+
+  async #answer<T>(ask: () => Promise<T>): Promise<T> {
+    while (this.#swap !== undefined) await this.#swap;
+    const asked = ask();
+    this.#asked.add(asked);
+    try {
+      return await asked;
+    } finally {
+      this.#asked.delete(asked);
+    }
+  }
 }
 
 /** A damaged index is thrown away: it is made of the recordings again. */

@@ -17,6 +17,7 @@ import type { Catalog } from '../library/catalog.ts';
 import { termsOf } from '../library/indexed-list.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
+import { addIndexApi } from './api-index.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import type { Viewer } from './viewing.ts';
 
@@ -96,6 +97,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     const facets = await searching().ask('facets', { query, may: termsOf(access.scope(viewer)) });
     return { ...facets, index: await searching().progress() };
   });
+  addIndexApi(app, { ...options, searching });
   app.get('/api/v1/recordings/:id/search', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(request, reply);

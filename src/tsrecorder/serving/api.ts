@@ -1,5 +1,5 @@
 /**
- * What people and tools read: the list of recordings, the recordings, and the page that plays them. Only `GET`.
+ * What people and tools read: the list of recordings, the recordings, and the page that plays them. Only `GET`, but for one.
  *
  * ```
  * /api/v1/recordings                 {recordings, next?, search?: true when there is an index}; limit, cursor, text, node, user, tag, namespace, pod,
@@ -18,7 +18,7 @@
  * /api/v1/recordings/:id/notes       the annotations of the session, one JSON object per line
  * /api/v1/events                     {events, next?}; limit, cursor, text, type, user, node, namespace, resource, verb,
  *                                    name, from, to
- * /api/v1/search  …/search/facets    and /api/v1/recordings/:id/search: see api-search.ts
+ * /api/v1/search  …/search/facets    /api/v1/index… and /api/v1/recordings/:id/search: see api-search.ts, api-index.ts
  * /healthz  /readyz                  the process lives; the store can be used
  * /                                  the player
  * ```
@@ -38,6 +38,7 @@ import type { CatalogQuery } from '../library/catalog-query.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Catalog } from '../library/catalog.ts';
 import { addEvidenceApi } from './api-evidence.ts';
+import { REBUILD_PATH } from './api-index.ts';
 import { addSearchApi } from './api-search.ts';
 import { addCompression, takesGzip } from './compression.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
@@ -183,7 +184,9 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     if (HEALTH.includes(request.url)) return;
     if (!hosts.accepts(request.headers.host, request.socket.localAddress))
       throw new TailcastError('HOST_REFUSED');
-    if (request.method !== 'GET' && request.method !== 'HEAD') throw new TailcastError('METHOD_REFUSED');
+    const isRead = request.method === 'GET' || request.method === 'HEAD';
+    if (!isRead && !(request.method === 'POST' && request.url === REBUILD_PATH))
+      throw new TailcastError('METHOD_REFUSED');
   });
   addHealth(app, options);
 

@@ -12,7 +12,7 @@ import { createViewings } from './viewings.ts';
 import { mayNameViewers, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
 
 /** What somebody did with the archive. */
-export type AccessAction = 'list' | 'show' | 'play' | 'download' | 'events' | 'search';
+export type AccessAction = 'list' | 'show' | 'play' | 'download' | 'events' | 'search' | 'index';
 
 /** The far end of a viewer's connection. */
 export interface ViewerSocket {

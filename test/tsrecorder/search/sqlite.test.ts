@@ -1,10 +1,14 @@
 import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
-import { indexTests, doc, moment, names, query, type TestedIndex } from './index-contract.ts';
+import { indexTests, doc, moment, query, type TestedIndex } from './index-contract.ts';
+import { work } from './index-work.ts';
 
 async function withDirectory(act: (directory: string) => Promise<void>): Promise<void> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-index-'));
@@ -40,61 +44,80 @@ describe('the embedded index', () => {
   it.each(indexTests())('%s', (_what, act) => expectOfIndex(act));
 });
 
-/** Stands for the death of the process: nothing after it runs. */
-class Killed extends Error {}
+/** What can be asked of an index, and what it holds. */
+function answersOf(directory: string): unknown {
+  const reader = new IndexReader(directory);
+  try {
+    const queries = ['alpha', 'beta', 'old', 'gone', 'ns:prod', '', 'state:running', 'month*', 'other'];
+    return {
+      found: queries.map((text) => reader.find(query(text), 'everything', { limit: 50 })),
+      listed: ['', 'prod', 'gone'].map((text) =>
+        reader.list({ query: query(''), may: 'everything', text, limit: 50 }),
+      ),
+      facets: reader.facets(query(''), 'everything'),
+      versions: reader.versions('', 50),
+    };
+  } finally {
+    reader.close();
+  }
+}
+
+/** Works in a process of its own. @param kill it dies before this step. @returns the steps that it came to */
+async function workInProcess(
+  directory: string,
+  kill: number,
+): Promise<{ readonly steps: readonly string[]; readonly signal: NodeJS.Signals | null }> {
+  const child = fork(join(import.meta.dirname, 'index-writer-process.ts'), [directory, String(kill)], {
+    execPath: process.execPath,
+    execArgv: ['--disable-warning=ExperimentalWarning'],
+    stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+  });
+  const [steps] = await Promise.all([text(child.stdout!), once(child, 'exit')]);
+  return { steps: steps.split('\n').filter((step) => step !== ''), signal: child.signalCode };
+}
 
 describe('an index whose process is killed', () => {
-  it('loses nothing and has nothing twice, whichever step it was killed at', async () => {
-    const steps: string[] = [];
-    await withDirectory(async (directory) => {
-      const writer = new IndexWriter(directory, (step) => steps.push(step));
-      work(writer);
-      writer.close();
-    });
-    expect(steps.length).toBeGreaterThan(8);
-    for (let kill = 0; kill < steps.length; kill += 1) {
-      await withDirectory(async (directory) => {
-        let left = kill;
-        const killed = new IndexWriter(directory, () => {
-          left -= 1;
-          if (left < 0) throw new Killed();
-        });
-        expect(() => work(killed)).toThrow(Killed);
-        killed.close();
-        const writer = new IndexWriter(directory);
-        work(writer);
-        const reader = new IndexReader(directory);
-        const found = (text: string) =>
-          reader
-            .find(query(text), 'everything', { limit: 10 })
-            .sessions.map(({ id, hits }) => [id, hits.length]);
-        expect(found('alpha'), steps[kill]).toEqual([['n_1', 1]]);
-        expect(found('beta'), steps[kill]).toEqual([['n_2', 2]]);
-        expect(found('old'), steps[kill]).toEqual([]);
-        expect(found('gone'), steps[kill]).toEqual([]);
-        expect(writer.ids('', 10).map(({ id }) => id)).toEqual(['n_1', 'n_2']);
-        reader.close();
-        writer.close();
-      });
-    }
-  });
+  it(
+    'is, after the next one, what it had been without that, whichever step it was killed at',
+    { timeout: 300_000 },
+    () =>
+      withDirectory(async (fresh) => {
+        const { steps, signal } = await workInProcess(fresh, -1);
+        expect(signal).toBe(null);
+        expect(new Set(steps)).toEqual(
+          new Set(['begun', 'moments', 'finished', 'appended', 'marked', 'cleared', 'removed', 'compacted']),
+        );
+        const wanted = answersOf(fresh);
+        expect(JSON.stringify(wanted)).toContain('month two');
+        for (const [kill, step] of steps.entries()) {
+          await withDirectory(async (directory) => {
+            const died = await workInProcess(directory, kill);
+            expect([died.signal, died.steps], step).toEqual(['SIGKILL', steps.slice(0, kill)]);
+            const writer = new IndexWriter(directory);
+            work(writer);
+            writer.close();
+            expect(answersOf(directory), `${kill} ${step}`).toEqual(wanted);
+          });
+        }
+      }),
+  );
 });
-
-function work(writer: IndexWriter): void {
-  writer.put(doc('n_1', {}, '1'), [moment(1, 'old')], false);
-  writer.put(doc('n_1', {}, '2'), [moment(1, 'alpha')], false);
-  writer.append(names('n_2', { state: 'running' }), [moment(1, 'beta one')], true, false);
-  writer.append(names('n_2', { state: 'running' }), [moment(2, 'old beta')], false, false);
-  writer.put(doc('n_2'), [moment(1, 'beta one'), moment(2, 'beta two')], false);
-  writer.put(doc('n_3'), [moment(1, 'gone')], false);
-  writer.remove('n_3');
-}
 
 describe('the files of the embedded index', () => {
   it('hold no byte of what was removed, and none that others may read', () =>
     withDirectory(async (directory) => {
       const writer = new IndexWriter(directory);
-      writer.put(doc('n_1', { user: 'someuser' }), [moment(1, 'canaryword stays not')], false);
+      const listing = {
+        order: '2026-02-01T00:01:00.000000000Z n',
+        version: 'v',
+        recording: '{"command":"canaryword of someuser"}',
+        searched: 'canaryword\nsomeuser',
+      };
+      writer.put(
+        { ...doc('n_1', { user: 'someuser', command: 'canaryword' }), listing },
+        [moment(1, 'canaryword stays not')],
+        false,
+      );
       writer.put(doc('n_2'), [moment(1, 'stays')], false);
       writer.put(doc('n_3', { startedAtMs: 0 }), [moment(1, 'canaryword')], false);
       writer.remove('n_1');

@@ -6,9 +6,12 @@ import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import type { Moment } from '../../../search/search-index.ts';
 
 /** Numbers of moments that a session may have in its month's file. */
 export const MOMENT_SPACE = 32_768;
+/** What stands for the text of a session that has none. */
+export const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
 /** Sessions that may begin in one millisecond. */
 const SESSIONS_PER_MS = 32;
 

@@ -11,6 +11,7 @@ import type {
   Found,
   FoundSession,
   Hit,
+  IndexedSession,
   ListAsk,
   ListedSession,
   ListedSessions,
@@ -21,7 +22,15 @@ import { findPhrase, tokenize } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import { compileQuery, type CompiledQuery } from './compile.ts';
 import { listSessions } from './list-sessions.ts';
-import { firstMoment, listMonths, MOMENT_SPACE, monthOf, openReadOnly, sessionOfMoment } from './database.ts';
+import {
+  firstMoment,
+  listMonths,
+  NOTHING,
+  MOMENT_SPACE,
+  monthOf,
+  openReadOnly,
+  sessionOfMoment,
+} from './database.ts';
 
 /** What the writer puts together. */
 const BLOCK = z.array(
@@ -36,6 +45,8 @@ const HITS_PER_SESSION = 3;
 const MAX_SNIPPET = 300;
 const MAX_FACETED = 10_000;
 const MAX_FACETS = 10;
+/** Words that are looked for together. */
+const PHRASE = 32;
 const MAX_BLOCK = 16 * 1024 ** 2;
 
 export class IndexReader {
@@ -163,6 +174,43 @@ export class IndexReader {
     return { sessions: found, more: false };
   }
 
+  /** In the order of ids. */
+  versions(after: string, limit: number): readonly IndexedSession[] {
+    const rows = this.#open()
+      ?.prepare('SELECT id, ver FROM s WHERE id > ? ORDER BY id LIMIT ?')
+      .all(after, limit);
+    return (rows ?? []).map(({ id, ver }) => ({ id: String(id), version: String(ver) }));
+  }
+
+  version(id: string): string | undefined {
+    const row = this.#open()?.prepare('SELECT ver FROM s WHERE id = ?').get(id);
+    return row === undefined ? undefined : String(row['ver']);
+  }
+
+  /** Whether these are the moments of a session, and their words are found. */
+  holds(id: string, moments: readonly Moment[]): boolean {
+    const row = this.#open()?.prepare('SELECT n FROM s WHERE id = ?').get(id);
+    if (row === undefined) return false;
+    const n = Number(row['n']);
+    const month = monthOf(n);
+    const first = firstMoment(n, month);
+    const wanted = moments.length === 0 ? [NOTHING] : moments.slice(0, MOMENT_SPACE);
+    const words = this.#month(month)?.prepare('SELECT 1 FROM m WHERE m MATCH ? AND rowid = ?');
+    const count = this.#month(month)
+      ?.prepare('SELECT count(*) AS count FROM m WHERE rowid >= ? AND rowid < ?')
+      .get(first, first + MOMENT_SPACE)?.['count'];
+    return (
+      count === wanted.length &&
+      wanted.every((moment, at) => {
+        const phrases = phrasesOf(moment);
+        return (
+          JSON.stringify(this.#readMoment(n, first + at)) === JSON.stringify(moment) &&
+          phrases.every((phrase) => words?.get(phrase, first + at) !== undefined)
+        );
+      })
+    );
+  }
+
   close(): void {
     for (const { database } of this.#files.values()) database.close();
     this.#files.clear();
@@ -236,6 +284,20 @@ export class IndexReader {
     const text = zstdDecompressSync(row['z'], { maxOutputLength: MAX_BLOCK }).toString();
     return BLOCK.parse(JSON.parse(text))[moment - Number(row['id'])];
   }
+}
+
+/** As the index has been given it, some words at a time. */
+function phrasesOf(moment: Moment): readonly string[] {
+  const phrases: string[] = [];
+  for (const [column, text] of [
+    ['text', moment.rows.map((row) => row.text).join('\n')],
+    ['cmd', moment.command?.text ?? ''],
+  ] as const) {
+    const tokens = tokenize(text).map((token) => token.text);
+    for (let at = 0; at < tokens.length; at += PHRASE)
+      phrases.push(`{${column}} : "${tokens.slice(at, at + PHRASE).join(' ')}"`);
+  }
+  return phrases;
 }
 
 interface Candidate {

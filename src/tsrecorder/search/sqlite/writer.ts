@@ -21,6 +21,7 @@ import {
   listMonths,
   millisecondOf,
   MOMENT_SPACE,
+  NOTHING,
   monthOf,
   numberOf,
   openMonth,
@@ -150,6 +151,7 @@ export class IndexWriter {
       }
       const { database } = this.#month(name);
       database.exec(`INSERT INTO m(m) VALUES ('optimize'); VACUUM; PRAGMA wal_checkpoint(TRUNCATE)`);
+      this.#onStep('compacted');
     }
     this.#sessions.exec(`
       INSERT INTO sf(sf) VALUES ('optimize'); INSERT INTO st(st) VALUES ('optimize');
@@ -321,8 +323,6 @@ export class IndexWriter {
     return month;
   }
 }
-
-const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
 
 function endOfMonth(month: string): number {
   const date = new Date(`${month}-01T00:00:00Z`);

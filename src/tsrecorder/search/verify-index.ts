@@ -1,0 +1,127 @@
+/** Holds an index against the store: what is missing, too many, of another version, or of another text. Changes nothing. */
+import type { IndexedText } from '../../search/moments.ts';
+import { EXTRACTOR } from '../../search/search-index.ts';
+import type { Catalog } from '../library/catalog.ts';
+import type { CatalogEntry } from '../library/catalog-entry.ts';
+import { castBytes } from '../library/replay.ts';
+import { recordingId } from '../store/key.ts';
+import type { IndexClient } from './index-client.ts';
+import { feedCast } from './indexer.ts';
+import { sessionListing, sessionNames } from './session-names.ts';
+
+/** Of which recordings the text is read again. */
+export type VerifiedText = 'none' | 'sample' | 'all';
+
+export type IndexFault = 'missing' | 'tooMany' | 'version' | 'text' | 'unreadable';
+
+export type VerifyLine =
+  | { readonly checked: number; readonly of: number }
+  | { readonly recording: string; readonly fault: IndexFault }
+  /** The last one. `texts`: recordings whose text was read; `pending`: those that are known to be to do. */
+  | {
+      readonly done: true;
+      readonly checked: number;
+      readonly texts: number;
+      readonly faults: number;
+      readonly pending: number;
+    };
+
+export interface VerifyIndexOptions {
+  readonly catalog: Pick<Catalog, 'find' | 'stored'>;
+  readonly indexedText: IndexedText;
+  readonly text: VerifiedText;
+  readonly pending: () => ReadonlySet<string> | undefined;
+  /** Starts a process that reads the index. */
+  readonly start: () => Promise<IndexClient>;
+  readonly signal: AbortSignal;
+}
+
+const IDS_PAGE = 5000;
+const SAMPLE = 200;
+const SAY_EVERY = 1000;
+
+/** The last line is there when all was checked. */
+export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<VerifyLine> {
+  const { catalog, pending, signal } = options;
+  const index = await options.start();
+  try {
+    const indexed = new Set(await idsOf(index));
+    const ids = (await catalog.stored()).map(({ key }) => recordingId(key));
+    const every = options.text === 'all' ? 1 : Math.max(1, Math.floor(ids.length / SAMPLE));
+    const start = Math.floor(Math.random() * every);
+    const counts = { checked: 0, texts: 0, faults: 0, pending: 0 };
+    for (const [at, id] of ids.entries()) {
+      signal.throwIfAborted();
+      indexed.delete(id);
+      const readsText = options.text !== 'none' && at % every === start;
+      const found = await checkOne(index, id, readsText, options);
+      counts.checked += 1;
+      if (readsText) counts.texts += 1;
+      if (found !== undefined && pending()?.has(id) !== false) counts.pending += 1;
+      else if (found !== undefined) {
+        counts.faults += 1;
+        yield { recording: id, fault: found };
+      }
+      if (counts.checked % SAY_EVERY === 0) yield { checked: counts.checked, of: ids.length };
+    }
+    for (const id of indexed) {
+      // it runs, or has come or gone meanwhile
+      const isThere = (await catalog.find(id)) !== undefined;
+      if (isThere || (await index.ask('version', { id })) === undefined) continue;
+      counts.faults += 1;
+      yield { recording: id, fault: 'tooMany' };
+    }
+    yield { done: true, ...counts };
+  } finally {
+    index.kill();
+  }
+}
+
+async function idsOf(index: IndexClient): Promise<readonly string[]> {
+  const all: string[] = [];
+  for (let after = ''; ;) {
+    const page = await index.ask('versions', { after, limit: IDS_PAGE });
+    all.push(...page.map(({ id }) => id));
+    const last = page.at(-1);
+    if (last === undefined || page.length < IDS_PAGE) return all;
+    after = last.id;
+  }
+}
+
+async function checkOne(
+  index: IndexClient,
+  id: string,
+  readsText: boolean,
+  { catalog, indexedText }: VerifyIndexOptions,
+): Promise<IndexFault | undefined> {
+  const entry = await catalog.find(id);
+  const listing = entry === undefined ? undefined : sessionListing(entry);
+  // gone meanwhile, or still growing
+  if (entry === undefined || listing === undefined || entry.live !== undefined) return undefined;
+  const version = await index.ask('version', { id });
+  // a later upload of a session is no session
+  if (entry.recording.id !== id) return version === undefined ? undefined : 'tooMany';
+  if (version === undefined) return 'missing';
+  if (version !== `${listing.version}.${EXTRACTOR}.${indexedText}`) return 'version';
+  return readsText ? checkText(index, entry, indexedText) : undefined;
+}
+
+async function checkText(
+  index: IndexClient,
+  entry: CatalogEntry,
+  text: IndexedText,
+): Promise<IndexFault | undefined> {
+  const key = 1;
+  await index.ask('begin', {
+    key,
+    doc: { names: sessionNames(entry.recording), version: '', text },
+    isLive: true,
+  });
+  try {
+    if (text !== 'off') await feedCast(index, key, entry, 0, castBytes(entry));
+  } catch (error) {
+    if (index.isGone) throw error;
+    return 'unreadable';
+  }
+  return (await index.ask('compare', { key })) ? undefined : 'text';
+}

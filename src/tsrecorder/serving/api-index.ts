@@ -1,0 +1,73 @@
+/**
+ * The index itself, for those who may see everything: what it has of all sessions is nothing for others.
+ *
+ * ```
+ * /api/v1/index                      how far it is
+ * /api/v1/index/verify               one JSON object a line: see search/verify-index.ts; text=none|sample|all
+ * POST /api/v1/index/rebuild         builds it anew beside the old one, with `x-tailcast-action: rebuild`: a page of somebody else
+ *                                    cannot send that
+ * ```
+ */
+import { Readable } from 'node:stream';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { TailcastError } from '../../errors.ts';
+import type { RecorderSearch } from '../search/recorder-search.ts';
+import type { ViewerAccess } from './viewer-access.ts';
+import type { Viewer } from './viewing.ts';
+
+/** The one request that is no `GET`. */
+export const REBUILD_PATH = '/api/v1/index/rebuild';
+const ACTION_HEADER = 'x-tailcast-action';
+const verifyQuery = z.strictObject({ text: z.enum(['none', 'sample', 'all']).default('sample') });
+
+export interface IndexApiOptions {
+  readonly access: ViewerAccess;
+  readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
+  readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
+  /** @throws TailcastError `SEARCH_UNAVAILABLE` when there is no index */
+  readonly searching: () => RecorderSearch;
+}
+
+/** Puts it on `app`. */
+export function addIndexApi(
+  app: FastifyInstance,
+  { access, viewerOf, parse, searching }: IndexApiOptions,
+): void {
+  let isVerified = false;
+
+  async function seesAll(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+    reply.header('cache-control', 'no-store');
+    const viewer = await viewerOf(request, reply);
+    if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
+    await access.saw(viewer, 'index', request.url);
+  }
+
+  app.get('/api/v1/index', async (request, reply) => {
+    await seesAll(request, reply);
+    return searching().progress();
+  });
+  app.post(REBUILD_PATH, async (request, reply) => {
+    await seesAll(request, reply);
+    if (request.headers[ACTION_HEADER] !== 'rebuild')
+      throw new TailcastError('USAGE', `${ACTION_HEADER}: rebuild is missing`);
+    searching().rebuild();
+    return reply.code(202).send(await searching().progress());
+  });
+  app.get('/api/v1/index/verify', async (request, reply) => {
+    await seesAll(request, reply);
+    const { text } = parse(verifyQuery, request.query);
+    if (isVerified) throw new TailcastError('SEARCH_BUSY', 'the index is being verified; try again later');
+    const gone = new AbortController();
+    const lines = searching().verify(text, gone.signal);
+    isVerified = true;
+    reply.raw.once('close', () => {
+      gone.abort();
+      isVerified = false;
+    });
+    async function* told(): AsyncGenerator<string> {
+      for await (const line of lines) yield `${JSON.stringify(line)}\n`;
+    }
+    return reply.type('application/x-ndjson').send(Readable.from(told(), { objectMode: false }));
+  });
+}
