@@ -11,7 +11,7 @@ import { sameJson } from '../nodes/status.ts';
 import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { ANNOTATIONS, FINALIZER } from '../service/interest.ts';
-import { leadTo } from '../service/lead.ts';
+import { leadServiceTo } from '../service/lead.ts';
 import { egressProblemOf, targetOf, type TailnetTarget } from '../service/purpose.ts';
 import { configMap, configMapName } from './config-map.ts';
 import {
@@ -240,7 +240,7 @@ async function tell(
   const served = serving.get(key);
   if (front === undefined || served === undefined) return undefined;
   const fullName = `${front.object.metadata.name}.${deps.options.namespace}.svc.${clusterDomain}`;
-  await leadTo(deps.client, member, fullName, signal);
+  await leadServiceTo(deps.client, member, fullName, signal);
   const target = shownTarget(targetOf(member.metadata.annotations));
   return say(deps, member, memberVerdictsOf(name, target, served, replicas), signal);
 }

@@ -13,7 +13,7 @@ interface Leading {
 }
 
 /** @param externalName the full name in the cluster's DNS */
-export async function leadTo(
+export async function leadServiceTo(
   client: Pick<KubeClient, 'patch'>,
   { metadata, spec }: Leading,
   externalName: string,

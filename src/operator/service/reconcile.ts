@@ -12,7 +12,7 @@ import { hasJoined } from '../proxies/readiness.ts';
 import { dnsLabel, proxyNodes, type Duty, type Proxy } from '../proxies/proxy.ts';
 import { parentLabels, type Parent } from '../proxies/labels.ts';
 import { ANNOTATIONS, FINALIZER, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
-import { leadTo } from './lead.ts';
+import { leadServiceTo } from './lead.ts';
 import { isOfGroup, purposeOf, tagsIn } from './purpose.ts';
 import { parseService, type LoadBalancerIngress, type Service } from './resource.ts';
 import { clearedStatus, ingressOf, nextStatus, type ServiceReason } from './status.ts';
@@ -128,7 +128,7 @@ async function deploy(
   if (isEgress(duty)) {
     // An egress Service stands for the pods: its name leads to theirs.
     const name = `${resource.group.name}.${deps.options.namespace}.svc.${choices.clusterDomain}`;
-    await leadTo(deps.client, service, name, signal);
+    await leadServiceTo(deps.client, service, name, signal);
   }
   const ingress = isOurLoadBalancer(service.spec, choices.takesUnclassed)
     ? shownIngress(service, resource, deployed, found)
