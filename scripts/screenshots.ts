@@ -107,6 +107,7 @@ await page
   .locator('tbody tr')
   .nth(EXAMPLES.length + 1)
   .waitFor();
+await page.locator('[data-facet="user:alice@example.com"]').waitFor();
 await page.screenshot({ path: `${IMAGES}/list.png`, fullPage: true });
 
 await page.setViewportSize({ width: WIDTH, height: 860 });
