@@ -48,7 +48,8 @@ const FOUND = z.object({
     }),
   ),
   next: z.string().optional(),
-  index: INDEX,
+  // who may not see everything is told its state alone
+  index: INDEX.partial().required({ state: true }),
 });
 type FoundSession = z.infer<typeof FOUND>['sessions'][number];
 
@@ -83,7 +84,7 @@ export async function searchRecordings(
     if (cursor === undefined && index.state !== 'ready')
       await print(
         context.stderr,
-        `the index is ${index.state}: ${index.backlog} recordings are not in it yet\n`,
+        `the index is ${index.state}: ${index.backlog ?? 'some'} recordings are not in it yet\n`,
       );
     for (const session of sessions) {
       count += 1;

@@ -32,10 +32,10 @@ export interface SessionHits {
 export interface SearchIndexState {
   /** `ready`, `building` or `unavailable`. */
   readonly state: string;
-  /** Recordings that are not in it yet. */
-  readonly backlog: number;
-  /** Behind what running sessions have written. */
-  readonly lagSeconds: number;
+  /** Recordings that are not in it yet; who may not see everything is not told. */
+  readonly backlog?: number;
+  /** Behind what running sessions have written; as above. */
+  readonly lagSeconds?: number;
   readonly problem?: string;
 }
 

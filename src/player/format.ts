@@ -71,7 +71,7 @@ const LAG_SECONDS = 10;
 /** What whoever searches should know of the index. */
 export function indexTexts(index: SearchIndexState | undefined): readonly string[] {
   if (index === undefined) return [];
-  const { state, backlog, lagSeconds, problem } = index;
+  const { state, backlog, lagSeconds = 0, problem } = index;
   const texts: string[] = [];
   if (state === 'unavailable')
     texts.push(
@@ -79,7 +79,7 @@ export function indexTexts(index: SearchIndexState | undefined): readonly string
     );
   if (state === 'building')
     texts.push(
-      `The index is being built: ${backlog} recording${backlog === 1 ? ' is' : 's are'} not in it yet, the oldest last.`,
+      `The index is being built: ${backlog ?? 'some'} recording${backlog === 1 ? ' is' : 's are'} not in it yet, the oldest last.`,
     );
   if (lagSeconds > LAG_SECONDS)
     texts.push(`The index is ${Math.round(lagSeconds)} seconds behind what sessions write now.`);

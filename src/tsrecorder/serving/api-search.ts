@@ -1,5 +1,6 @@
 /**
- * Finding sessions by what they were and by what was on their screens. Every answer says how far the index is.
+ * Finding sessions by what they were and by what was on their screens. Every answer says how far the index is; who may not see
+ * everything is told its state alone, because how much is in it and how much waits counts what is hidden.
  *
  * ```
  * /api/v1/search                     {sessions: [{recording, hits, more, partial}], next?, index}; q, limit, cursor
@@ -16,6 +17,7 @@ import type { FoundSession } from '../../search/search-index.ts';
 import type { Catalog } from '../library/catalog.ts';
 import { termsOf } from '../library/indexed-list.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
+import type { IndexProgress } from '../search/indexer.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import { addIndexApi } from './api-index.ts';
 import type { ViewerAccess } from './viewer-access.ts';
@@ -30,6 +32,9 @@ export interface SearchApiOptions {
   readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
   readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
 }
+
+/** How far the index is, for a viewer. */
+type ShownIndex = Pick<IndexProgress, 'state' | 'problem'> & Partial<IndexProgress>;
 
 const q = z
   .string()
@@ -55,6 +60,12 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     return options.sessionSearch;
   };
 
+  async function indexFor(viewer: Viewer): Promise<ShownIndex> {
+    const { state, problem, ...counted } = await searching().progress();
+    const told = { state, ...(problem === undefined ? {} : { problem }) };
+    return access.scope(viewer) === 'everything' ? { ...told, ...counted } : told;
+  }
+
   /** What of the sessions found is there, and may be seen. */
   async function visible(
     sessions: readonly FoundSession[],
@@ -78,7 +89,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     await access.saw(viewer, 'search', request.url);
     const page = cursor === undefined ? { limit } : { limit, cursor };
     const found = await searching().ask('find', { query, may: termsOf(access.scope(viewer)), page });
-    const index = await searching().progress();
+    const index = await indexFor(viewer);
     // nothing is found in what cannot be used: that is no answer
     if (index.state === 'unavailable' && found.sessions.length === 0)
       throw new TailcastError('SEARCH_UNAVAILABLE', index.problem);
@@ -95,7 +106,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     const query = readQuery(parse(facetQuery, request.query).q, options.nowMs());
     await access.saw(viewer, 'search', request.url);
     const facets = await searching().ask('facets', { query, may: termsOf(access.scope(viewer)) });
-    return { ...facets, index: await searching().progress() };
+    return { ...facets, index: await indexFor(viewer) };
   });
   addIndexApi(app, { ...options, searching });
   app.get('/api/v1/recordings/:id/search', async (request, reply) => {
@@ -108,7 +119,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     await access.saw(viewer, 'search', request.url, entry);
     const { id } = entry.recording;
     const found = await searching().ask('within', { id, query, may: termsOf(access.scope(viewer)), limit });
-    return { ...found, index: await searching().progress() };
+    return { ...found, index: await indexFor(viewer) };
   });
 }
 

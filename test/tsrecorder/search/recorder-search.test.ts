@@ -101,7 +101,7 @@ describe('a recorder with an index', () => {
   });
 
   it('shows a viewer only what the rules allow, whatever is asked', async () => {
-    let viewer: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
+    let viewer: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
     await using rig = await createRig({
       ...SEARCHING,
       identifyViewer: async () => viewer,
@@ -110,6 +110,7 @@ describe('a recorder with an index', () => {
     await uploadWhole(rig.recorder, cast('needle secretword', 'bob@example.com', 'prod'));
     await uploadWhole(rig.recorder, cast('needle open', 'bob@example.com', 'dev'));
     await ready(rig, 2);
+    viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
     // who somebody is does not change while a connection lasts: each request has its own
     for (const query of ['needle', '', 'needle OR secretword', 'user:bob@example.com', '-open']) {
       const { sessions } = await search(rig, query);
@@ -118,6 +119,12 @@ describe('a recorder with an index', () => {
     const ofAlice = (await search(rig, 'needle')).sessions;
     expect(ofAlice).toHaveLength(1);
     expect((await search(rig, 'secretword')).sessions).toEqual([]);
+    // how much there is counts what is hidden
+    const own = encodeURIComponent(ofAlice[0]!.recording.id);
+    for (const path of ['search?q=needle', 'search/facets?q=needle', `recordings/${own}/search?q=needle`]) {
+      const { body } = await rig.get(`/api/v1/${path}`);
+      expect((JSON.parse(body) as { index: unknown }).index, path).toEqual({ state: 'ready' });
+    }
     viewer = { node: 'desk', nodeId: 'nDESK', user: 'mallory@example.com' };
     expect((await search(rig, 'needle')).sessions).toEqual([]);
     viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
