@@ -31,6 +31,7 @@ import { createHeaderDeflater } from '../../wire/spdy/headers.ts';
 import {
   CLOSE_NORMAL,
   createWebSocketScanner,
+  encodeBinaryHeader,
   encodeWebSocketFrame,
   OPCODE,
   unmaskPiece,
@@ -66,7 +67,7 @@ type Done = (error?: Error | null) => void;
 
 interface Message {
   readonly opcode: number;
-  /** In front of the bytes; not of a control frame. */
+  /** In front of the bytes of a binary message; not of a control frame. */
   readonly channel?: number;
   readonly bytes: Uint8Array;
 }
@@ -406,12 +407,13 @@ export class ExecOverSpdy extends Duplex {
   }
 }
 
-/** Server frames, whole and not masked, in one buffer. */
+/** Server frames, whole and not masked, in one buffer: the one copy of the output that the translation makes. */
 function encodeMessages(messages: readonly Message[]): Uint8Array {
-  const frames = messages.map(({ opcode, channel, bytes }) => {
-    const payload = channel === undefined ? bytes : Buffer.concat([Uint8Array.of(channel), bytes]);
-    return encodeWebSocketFrame({ opcode, fin: true, payload });
-  });
-  const [only] = frames;
-  return frames.length === 1 && only !== undefined ? only : Buffer.concat(frames);
+  return Buffer.concat(
+    messages.flatMap(({ opcode, channel, bytes }) =>
+      channel === undefined
+        ? [encodeWebSocketFrame({ opcode, fin: true, payload: bytes })]
+        : [encodeBinaryHeader(bytes.length + 1), Uint8Array.of(channel), bytes],
+    ),
+  );
 }

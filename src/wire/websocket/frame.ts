@@ -263,16 +263,28 @@ export interface WebSocketFrame {
 export function encodeWebSocketFrame(frame: WebSocketFrame): Uint8Array {
   const { opcode, fin, rsv = 0, payload, mask } = frame;
   checkFrame(frame);
-  const code = payload.length < LENGTH_16 ? payload.length : payload.length <= 0xffff ? LENGTH_16 : LENGTH_64;
-  const payloadAt = 2 + extendedBytes(code) + (mask?.length ?? 0);
-  const bytes = new Uint8Array(payloadAt + payload.length);
+  const header = encodeHeader((fin ? FIN_BIT : 0) | (rsv << 4) | opcode, payload.length, mask);
+  const bytes = new Uint8Array(header.length + payload.length);
+  bytes.set(header);
+  bytes.set(mask === undefined ? payload : applyMask(payload, mask, 0), header.length);
+  return bytes;
+}
+
+/** What stands before the payload of a whole binary message of a server. */
+export function encodeBinaryHeader(payloadBytes: number): Uint8Array {
+  return encodeHeader(FIN_BIT | OPCODE.binary, payloadBytes, undefined);
+}
+
+function encodeHeader(first: number, payloadBytes: number, mask: Uint8Array | undefined): Uint8Array {
+  const code = payloadBytes < LENGTH_16 ? payloadBytes : payloadBytes <= 0xffff ? LENGTH_16 : LENGTH_64;
+  const maskAt = 2 + extendedBytes(code);
+  const bytes = new Uint8Array(maskAt + (mask?.length ?? 0));
   const view = new DataView(bytes.buffer);
-  view.setUint8(0, (fin ? FIN_BIT : 0) | (rsv << 4) | opcode);
+  view.setUint8(0, first);
   view.setUint8(1, (mask === undefined ? 0 : MASK_BIT) | code);
-  if (code === LENGTH_16) view.setUint16(2, payload.length);
-  if (code === LENGTH_64) view.setBigUint64(2, BigInt(payload.length));
-  if (mask !== undefined) bytes.set(mask, payloadAt - 4);
-  bytes.set(mask === undefined ? payload : applyMask(payload, mask, 0), payloadAt);
+  if (code === LENGTH_16) view.setUint16(2, payloadBytes);
+  if (code === LENGTH_64) view.setBigUint64(2, BigInt(payloadBytes));
+  if (mask !== undefined) bytes.set(mask, maskAt);
   return bytes;
 }
 
