@@ -131,7 +131,7 @@ export const GATEWAY_SETTINGS = {
     8 * 1024 ** 2,
   ),
   execUpstream: setting(
-    'what the API server is asked for where a client wants exec or attach over WebSocket; spdy: in auth mode SPDY, which loses nothing where a server between would translate; same: a WebSocket',
+    'what the API server is asked for where a client wants a recorded exec or attach over WebSocket; spdy: in auth mode SPDY, which loses nothing where a server between would translate; same: a WebSocket',
     oneOf('spdy', 'same'),
     'spdy',
   ),

@@ -31,10 +31,11 @@ import { createHeaderDeflater } from '../../wire/spdy/headers.ts';
 import {
   CLOSE_NORMAL,
   createWebSocketScanner,
-  encodeBinaryHeader,
   encodeWebSocketFrame,
+  frameBytes,
   OPCODE,
   unmaskPiece,
+  writeBinaryHeader,
   type WebSocketPiece,
 } from '../../wire/websocket/frame.ts';
 
@@ -409,11 +410,19 @@ export class ExecOverSpdy extends Duplex {
 
 /** Server frames, whole and not masked, in one buffer: the one copy of the output that the translation makes. */
 function encodeMessages(messages: readonly Message[]): Uint8Array {
-  return Buffer.concat(
-    messages.flatMap(({ opcode, channel, bytes }) =>
-      channel === undefined
-        ? [encodeWebSocketFrame({ opcode, fin: true, payload: bytes })]
-        : [encodeBinaryHeader(bytes.length + 1), Uint8Array.of(channel), bytes],
-    ),
-  );
+  const lengthOf = ({ channel, bytes }: Message): number =>
+    frameBytes(bytes.length + (channel === undefined ? 0 : 1));
+  const all = Buffer.allocUnsafe(messages.reduce((sum, message) => sum + lengthOf(message), 0));
+  let at = 0;
+  for (const message of messages) {
+    const { opcode, channel, bytes } = message;
+    if (channel === undefined) all.set(encodeWebSocketFrame({ opcode, fin: true, payload: bytes }), at);
+    else {
+      const payloadAt = writeBinaryHeader(all, at, bytes.length + 1);
+      all[payloadAt] = channel;
+      all.set(bytes, payloadAt + 1);
+    }
+    at += lengthOf(message);
+  }
+  return all;
 }

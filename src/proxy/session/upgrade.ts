@@ -65,7 +65,7 @@ export interface UpgradeDeps
   readonly connect: ConnectUpstream;
   /** Path in front of every target, without a trailing slash; empty for most API servers. */
   readonly basePath: string;
-  /** How the API server is asked for exec and attach where the client wants a WebSocket; default: as the client asks. */
+  /** How the API server is asked for recorded sessions where the client wants a WebSocket; default: as the client asks. */
   readonly execUpstream?: ExecUpstream;
   /** How many sessions there may be. */
   readonly counts?: SessionCounts;
@@ -231,7 +231,7 @@ async function record(
   const header = SUBPROTOCOL_HEADER[upgrade.protocol];
   const opened = await openRecorder(deps, admission, attempt.signal);
   try {
-    const answer = await ask(attempt, admission, {
+    const dial: UpgradeDial = {
       connect: deps.connect,
       method: request.method ?? '',
       target: `${deps.basePath}${request.url ?? ''}`,
@@ -239,7 +239,10 @@ async function record(
       protocol: upgrade.value,
       subprotocol: { header, offered },
       responseTimeoutMs: limits.responseTimeoutMs,
-    });
+    };
+    const answer = await askExec(deps.execUpstream ?? 'same', admission, dial, (one) =>
+      ask(attempt, admission, one),
+    );
     if (answer.kind === 'refused') {
       opened.upload?.abort();
       return relayRefusal(attempt, admission, answer);
@@ -324,12 +327,7 @@ function beginRecording(
   return { session, taps: createTaps(session, protocol, answer.subprotocol), upload, enforce };
 }
 
-function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<ExecAnswer> {
-  const asked = attempt.deps.execUpstream ?? 'same';
-  return askExec(asked, admission, dial, (one) => askOnce(attempt, admission, one));
-}
-
-async function askOnce(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
+async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
   try {
     return await dialUpgrade(dial, attempt.signal);
   } catch (error) {

@@ -263,29 +263,44 @@ export interface WebSocketFrame {
 export function encodeWebSocketFrame(frame: WebSocketFrame): Uint8Array {
   const { opcode, fin, rsv = 0, payload, mask } = frame;
   checkFrame(frame);
-  const header = encodeHeader((fin ? FIN_BIT : 0) | (rsv << 4) | opcode, payload.length, mask);
-  const bytes = new Uint8Array(header.length + payload.length);
-  bytes.set(header);
-  bytes.set(mask === undefined ? payload : applyMask(payload, mask, 0), header.length);
+  const payloadAt = frameBytes(payload.length) - payload.length + (mask?.length ?? 0);
+  const bytes = new Uint8Array(payloadAt + payload.length);
+  writeHeader(bytes, 0, { first: (fin ? FIN_BIT : 0) | (rsv << 4) | opcode, payloadBytes: payload.length });
+  if (mask !== undefined) {
+    bytes[1] = (bytes[1] ?? 0) | MASK_BIT;
+    bytes.set(mask, payloadAt - 4);
+  }
+  bytes.set(mask === undefined ? payload : applyMask(payload, mask, 0), payloadAt);
   return bytes;
 }
 
-/** What stands before the payload of a whole binary message of a server. */
-export function encodeBinaryHeader(payloadBytes: number): Uint8Array {
-  return encodeHeader(FIN_BIT | OPCODE.binary, payloadBytes, undefined);
+/** How long a frame of a server is. */
+export function frameBytes(payloadBytes: number): number {
+  return 2 + extendedBytes(lengthCode(payloadBytes)) + payloadBytes;
 }
 
-function encodeHeader(first: number, payloadBytes: number, mask: Uint8Array | undefined): Uint8Array {
-  const code = payloadBytes < LENGTH_16 ? payloadBytes : payloadBytes <= 0xffff ? LENGTH_16 : LENGTH_64;
-  const maskAt = 2 + extendedBytes(code);
-  const bytes = new Uint8Array(maskAt + (mask?.length ?? 0));
-  const view = new DataView(bytes.buffer);
-  view.setUint8(0, first);
-  view.setUint8(1, (mask === undefined ? 0 : MASK_BIT) | code);
-  if (code === LENGTH_16) view.setUint16(2, payloadBytes);
-  if (code === LENGTH_64) view.setBigUint64(2, BigInt(payloadBytes));
-  if (mask !== undefined) bytes.set(mask, maskAt);
-  return bytes;
+/** Writes what stands before the payload of a whole binary message of a server. @returns where the payload begins */
+export function writeBinaryHeader(target: Uint8Array, at: number, payloadBytes: number): number {
+  return writeHeader(target, at, { first: FIN_BIT | OPCODE.binary, payloadBytes });
+}
+
+function writeHeader(
+  target: Uint8Array,
+  at: number,
+  { first, payloadBytes }: { readonly first: number; readonly payloadBytes: number },
+): number {
+  const code = lengthCode(payloadBytes);
+  target[at] = first;
+  target[at + 1] = code;
+  const extended = extendedBytes(code);
+  for (let index = 0, rest = payloadBytes; index < extended; index += 1, rest = Math.floor(rest / 256))
+    target[at + 1 + extended - index] = rest % 256;
+  return at + 2 + extended;
+}
+
+function lengthCode(payloadBytes: number): number {
+  if (payloadBytes < LENGTH_16) return payloadBytes;
+  return payloadBytes <= 0xffff ? LENGTH_16 : LENGTH_64;
 }
 
 function checkFrame({ opcode, fin, rsv = 0, payload, mask }: WebSocketFrame): void {

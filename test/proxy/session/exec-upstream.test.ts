@@ -301,18 +301,13 @@ it('is a WebSocket all the way unless the gateway is told otherwise', async () =
   }
 });
 
-it('is done for sessions that are not recorded, too', async () => {
-  const apiServer = await startApiServerDouble(
-    spdyServer(async ({ stdout, finish }) => {
-      stdout?.end('unrecorded');
-      await finish({ kind: 'success' });
-    }),
-  );
+it('is not done for sessions that are not recorded: they go on as they came', async () => {
+  const apiServer = await startApiServerDouble(refusing(500));
   closers.push(() => apiServer.close());
   const rig = await startRig({ apiServer, recording: { mode: 'off' }, deps: { execUpstream: 'spdy' } });
   closers.push(() => rig.close());
   const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
   const { channels, code } = await readAll(client);
-  expect([channels[1], code]).toEqual(['unrecorded', 1000]);
-  expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed' });
+  expect([channels[1], code]).toEqual(['as ever', 1000]);
+  expect(apiServer.requests.map(({ method }) => method)).toEqual(['GET']);
 });

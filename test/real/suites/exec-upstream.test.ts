@@ -75,7 +75,18 @@ describe.each(versions)('Kubernetes %s', (version) => {
         userId: 1n,
         login: `${verb}@example.com`,
         displayName: verb,
-        capabilities: new Map([['tailscale.com/cap/kubernetes', [{ impersonate: { groups: [name] } }]]]),
+        capabilities: new Map([
+          [
+            'tailscale.com/cap/kubernetes',
+            [
+              {
+                impersonate: { groups: [name] },
+                recorderAddrs: [gateways.recorder],
+                enforceRecorder: true,
+              },
+            ],
+          ],
+        ]),
       },
     });
     rig.onStop(() => gateway.close(500));
@@ -110,7 +121,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
     },
   );
 
-  it('is asked for SPDY in auth mode, and as the client asks in noauth mode', async () => {
+  it('is asked for SPDY for recorded sessions in auth mode, and otherwise as the client asks', async () => {
     await createPod(cluster, 'asked', { command: ['sleep', 'infinity'] });
     for (const { mode, recorded, kubeconfig } of gateways.all) {
       const word = `${mode}-${recorded}`;
@@ -118,7 +129,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
         kubeconfig,
       });
       expect([code, stdout.toString()]).toEqual([0, `${word}\n`]);
-      expect(asked(word)).toEqual([mode === 'auth' ? 'create 101' : 'get 101']);
+      expect(asked(word)).toEqual([mode === 'auth' && recorded ? 'create 101' : 'get 101']);
     }
   });
 

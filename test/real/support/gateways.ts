@@ -27,6 +27,8 @@ export interface Gateway extends GatewayKind {
 
 export interface Gateways {
   readonly archive: Archive;
+  /** `ip:port` of the recorder. */
+  readonly recorder: string;
   /** A kubeconfig for the API server itself: the control. */
   readonly direct: string;
   readonly all: readonly Gateway[];
@@ -80,6 +82,7 @@ export async function startGateways(
 
   return {
     archive: openArchive(recorder.url),
+    recorder: recorder.address,
     direct: cluster.kubeconfig('direct', { token: cluster.tokens.admin }),
     all: await Promise.all(kinds.map(start)),
   };
