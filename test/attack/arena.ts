@@ -98,6 +98,8 @@ export async function openArena(
         ['opsListen', 'off'],
         // the API server here is to hear of attacks and of nothing else
         ['checkRights', false],
+        // what goes on is compared byte by byte; translated-sessions.test.ts has the other way
+        ['execUpstream', 'same'],
         ...(policy === undefined ? [] : ([['policy', policyFile]] as const)),
         ...Object.entries(settings),
       ]),

@@ -59,11 +59,18 @@ export async function askExec(
  * @returns undefined when the session cannot be held over SPDY, or the client's credentials are its own: it goes on as it came
  */
 export function askAsSpdy(
-  { requestClass, impersonation, target }: Pick<Admission, 'requestClass' | 'impersonation' | 'target'>,
+  {
+    requestClass,
+    impersonation,
+    target,
+    info,
+  }: Pick<Admission, 'requestClass' | 'impersonation' | 'target' | 'info'>,
   dial: UpgradeDial,
 ): AskedAsSpdy | undefined {
   if (dial.protocol !== 'websocket' || impersonation === undefined) return undefined;
   if (requestClass !== 'exec' && requestClass !== 'attach') return undefined;
+  // other APIs say what they speak by what their clients ask for
+  if (info.apiGroup !== '') return undefined;
   const key = handshakeKey(dial.headers);
   const chosen = chooseSubprotocol(headerLines(dial.headers, SUBPROTOCOL));
   if (key === undefined || chosen === undefined) return undefined;

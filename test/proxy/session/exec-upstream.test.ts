@@ -4,6 +4,7 @@ import type { Duplex } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
 import { openSpdySession } from '../../../src/demo/spdy-session.ts';
 import type { RemoteStreams } from '../../../src/demo/remote-streams.ts';
+import type { RequestInfo } from '../../../src/kube/request-info.ts';
 import { askAsSpdy } from '../../../src/proxy/session/exec-upstream.ts';
 import { parseTarget } from '../../../src/kube/canonical-target.ts';
 import { startRecorderDouble } from '../../support/recorder-double.ts';
@@ -235,7 +236,7 @@ describe('what is asked as SPDY', () => {
   ];
   const ask = (protocols: string, parts: Record<string, unknown> = {}, dial: Record<string, unknown> = {}) =>
     askAsSpdy(
-      { requestClass: 'exec', impersonation, target, ...parts },
+      { requestClass: 'exec', impersonation, target, info: { apiGroup: '' } as RequestInfo, ...parts },
       {
         connect: () => Promise.reject(new Error('not now')),
         method: 'GET',
@@ -289,6 +290,8 @@ describe('what is asked as SPDY', () => {
       expect(ask('', {}, { headers: lines })).toBeUndefined();
     }
     expect(ask('', {}, { headers: [...key, ...version, ...protocol] })).toBeDefined();
+    const other = { info: { apiGroup: 'subresources.kubevirt.io' } };
+    expect(ask('', other, { headers: [...key, ...version, ...protocol] })).toBeUndefined();
   });
 });
 
