@@ -1,12 +1,13 @@
 /** One pass over the nodes of a ProxyGroup of type egress. What they forward is `reconcile.ts`'s. Effects only. */
 import { KINDS } from '../kube-object.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { tagsOf, type NodeGroup, type SpecOptions } from '../nodes/node-group.ts';
+import type { NodeGroup, SpecOptions } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { devicesOf, type ShownDevice } from '../nodes/status.ts';
 import { classOf, deployProxy } from '../proxies/deploy.ts';
 import { parentLabels } from '../proxies/labels.ts';
 import { hasJoined } from '../proxies/readiness.ts';
+import { nodesOf } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { nextStatus, type ProxyGroupReason, type Verdicts } from '../proxy-group/status.ts';
 import { configMapName } from './config-map.ts';
@@ -16,20 +17,14 @@ const FINALIZER = 'tailscale.com/finalizer';
 
 /** The nodes of such a group. Their account may read and write their own state and nothing else. */
 export function egressNodes(
-  { metadata, spec }: ProxyGroup,
-  { namespace, defaultTags }: Pick<SpecOptions, 'namespace' | 'defaultTags'>,
+  proxyGroup: ProxyGroup,
+  options: Pick<SpecOptions, 'namespace' | 'defaultTags'>,
 ): NodeGroup {
-  const { name, uid } = metadata;
-  return {
-    kind: 'ProxyGroup',
-    name,
-    uid,
-    owned: true,
-    replicas: spec.replicas,
-    tags: tagsOf(spec.tags, defaultTags),
-    labels: parentLabels({ type: 'proxygroup', namespace, name }),
+  const { name } = proxyGroup.metadata;
+  return nodesOf(proxyGroup, options, {
+    labels: parentLabels({ type: 'proxygroup', namespace: options.namespace, name }),
     account: { name, annotations: {}, shared: false },
-  };
+  });
 }
 
 export function createEgressNodesReconciler(

@@ -8,21 +8,25 @@ import type { ProxyGroup } from './resource.ts';
  */
 const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
 
+type GroupOptions = Pick<SpecOptions, 'defaultTags'>;
+
 /** @param options `defaultTags` are those of groups that name none. */
-export function proxyGroupNodes(
+export function proxyGroupNodes(proxyGroup: ProxyGroup, options: GroupOptions): NodeGroup {
+  const { metadata, spec } = proxyGroup;
+  const shared = spec.kubeAPIServer.mode === 'auth';
+  return nodesOf(proxyGroup, options, {
+    labels: groupLabels('ProxyGroup', metadata.name),
+    account: { name: shared ? IMPERSONATING_ACCOUNT : metadata.name, annotations: {}, shared },
+  });
+}
+
+/** The nodes of a ProxyGroup of any type. */
+export function nodesOf(
   { metadata, spec }: ProxyGroup,
-  { defaultTags }: Pick<SpecOptions, 'defaultTags'>,
+  { defaultTags }: GroupOptions,
+  own: Pick<NodeGroup, 'labels' | 'account'>,
 ): NodeGroup {
   const { name, uid } = metadata;
-  const shared = spec.kubeAPIServer.mode === 'auth';
-  return {
-    kind: 'ProxyGroup',
-    name,
-    uid,
-    owned: true,
-    replicas: spec.replicas,
-    tags: tagsOf(spec.tags, defaultTags),
-    labels: groupLabels('ProxyGroup', name),
-    account: { name: shared ? IMPERSONATING_ACCOUNT : name, annotations: {}, shared },
-  };
+  const tags = tagsOf(spec.tags, defaultTags);
+  return { kind: 'ProxyGroup', name, uid, owned: true, replicas: spec.replicas, tags, ...own };
 }
