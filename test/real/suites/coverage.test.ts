@@ -49,7 +49,7 @@ describe('coverage', () => {
             ['opsListen', 'off'],
             ['accessLog', false],
             ['auditExtras', mode === 'auth'],
-            ['execUpstream', wantedExecUpstream() ?? 'spdy'],
+            ['execUpstream', wantedExecUpstream() ?? 'same'],
           ]),
           environment: new Map(),
           file: undefined,
