@@ -252,15 +252,15 @@ describe('a ProxyGroup of type kube-apiserver', () => {
   });
 
   it('of another type is left to others', async () => {
-    const egress = { ...PROXY_GROUP, metadata: { name: 'egress' }, spec: { type: 'egress' } };
-    await cluster.api('POST', GROUPS, egress);
+    const ingress = { ...PROXY_GROUP, metadata: { name: 'ingress' }, spec: { type: 'ingress' } };
+    await cluster.api('POST', GROUPS, ingress);
     // What comes after it has been seen to, so it has been looked at as well.
     await change('plain', { tags: ['tag:k8s-gateway'] });
     await converged('plain', 1);
-    const object = await get('egress');
+    const object = await get('ingress');
     expect(object.status).toBeUndefined();
     expect(object.metadata.finalizers).toBeUndefined();
-    await cluster.api('DELETE', `${GROUPS}/egress`);
+    await cluster.api('DELETE', `${GROUPS}/ingress`);
   });
 
   it('takes everything away when it is deleted', async () => {
