@@ -1,20 +1,6 @@
-import { PassThrough } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
-import { runProgram } from '../../src/cli/program.ts';
+import { runCommand as run } from '../support/run-command.ts';
 import { createRig, HEADER, until, uploadWhole } from '../tsrecorder/recorder-rig.ts';
-
-async function run(...args: readonly string[]): Promise<{ code: number; out: string; err: string }> {
-  const stdout = new PassThrough();
-  const stderr = new PassThrough();
-  const read = Promise.all([text(stdout), text(stderr)]);
-  const signal = new AbortController().signal;
-  const code = await runProgram(args, { environment: new Map(), stdout, stderr, signal });
-  stdout.end();
-  stderr.end();
-  const [out, err] = await read;
-  return { code, out, err };
-}
 
 describe('tailcast search', () => {
   it('prints sessions with their hits, links to two seconds before, and exits like grep', async () => {

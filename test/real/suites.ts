@@ -9,6 +9,12 @@ export interface Suite {
   readonly ownNetwork?: boolean;
 }
 
+/** Pods whose tailscaled routes in the kernel, each in a network of its own. */
+const KERNEL_PODS: Omit<Suite, 'file'> = {
+  peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'kernel-tailscaled', 'containerboot', 'kube-proxy'],
+  ownNetwork: true,
+};
+
 /** The suites that `npm run test:real` knows, in the order in which they run. */
 export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   rig: {
@@ -55,27 +61,11 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
   'operator-workloads': {
     file: 'suites/operator-workloads.test.ts',
-    peers: [
-      'kubernetes-1.36',
-      'kubelet-double',
-      'tailnet',
-      'kernel-tailscaled',
-      'containerboot',
-      'kube-proxy',
-    ],
-    ownNetwork: true,
+    ...KERNEL_PODS,
   },
   'operator-egress': {
     file: 'suites/operator-egress.test.ts',
-    peers: [
-      'kubernetes-1.36',
-      'kubelet-double',
-      'tailnet',
-      'kernel-tailscaled',
-      'containerboot',
-      'kube-proxy',
-    ],
-    ownNetwork: true,
+    ...KERNEL_PODS,
   },
   'operator-scale': { file: 'suites/operator-scale.test.ts', peers: ['kubernetes-1.36', 'tailnet'] },
   host: { file: 'suites/host.test.ts', peers: ['tailnet'] },

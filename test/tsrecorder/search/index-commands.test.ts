@@ -2,26 +2,12 @@
 import { mkdir, readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { PassThrough } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
-import { runProgram } from '../../../src/cli/program.ts';
+import { runCommand as run } from '../../support/run-command.ts';
 import { indexDirectory } from '../../../src/tsrecorder/search/recorder-search.ts';
 import { firstMoment, monthOf } from '../../../src/tsrecorder/search/sqlite/database.ts';
 import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
 import { createRig, HEADER, until, uploadWhole } from '../recorder-rig.ts';
-
-async function run(...args: readonly string[]): Promise<{ code: number; out: string; err: string }> {
-  const stdout = new PassThrough();
-  const stderr = new PassThrough();
-  const read = Promise.all([text(stdout), text(stderr)]);
-  const signal = new AbortController().signal;
-  const code = await runProgram(args, { environment: new Map(), stdout, stderr, signal });
-  stdout.end();
-  stderr.end();
-  const [out, err] = await read;
-  return { code, out, err };
-}
 
 describe('tailcast index', () => {
   it('verifies the index, says what is wrong with it, and builds it anew while the old one answers', async () => {
