@@ -16,6 +16,8 @@ export interface CatalogEntry {
   readonly live: LiveRecording | undefined;
   /** The notes of all its uploads, once it does not grow any more; undefined when there is one upload. */
   readonly joinedNotes?: () => AsyncIterable<Uint8Array>;
+  /** Its uploads may not all be seen by the same people: what it is depends on who looks. */
+  readonly isSeenApart?: true;
   /** Changes when the cast does; undefined while it grows. */
   readonly version: string | undefined;
 }

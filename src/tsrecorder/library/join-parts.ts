@@ -5,6 +5,7 @@
 import { piecesBytes, type PartFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { joinNotes, readPlaced, type JoinedPart } from './join-notes.ts';
+import { areSeenAlike } from './scope.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { SessionPart } from './session-part.ts';
 
@@ -58,6 +59,7 @@ export async function joinParts(
     pieces,
     live: last.entry.live,
     ...(joined.length === 1 ? {} : { joinedNotes: () => joinNotes(joined) }),
+    ...(areSeenAlike(parts.map(({ entry }) => entry.recording)) ? {} : { isSeenApart: true }),
     version: lengths.includes(undefined) ? undefined : lengths.join('-'),
   };
 }

@@ -27,6 +27,16 @@ function marksOf({ kubernetes, source }: Pick<Recording, 'kubernetes' | 'source'
   ];
 }
 
+/** Whether nobody may see one of these, all uploads of one session, and not another. A damaged one is for those who see everything. */
+export function areSeenAlike(
+  uploads: readonly Pick<Recording, 'kubernetes' | 'source' | 'state'>[],
+): boolean {
+  const [first, ...others] = uploads.map((upload) =>
+    JSON.stringify(upload.state === 'damaged' ? [] : [...new Set(marksOf(upload))].toSorted()),
+  );
+  return others.every((marks) => marks === first);
+}
+
 export function isWithin(scope: Scope, recording: Pick<Recording, 'kubernetes' | 'source'>): boolean {
   return scope === 'everything' || marksOf(recording).some((mark) => scope.includes(mark));
 }

@@ -86,6 +86,8 @@ class StoreIndexer implements Indexer {
   readonly #fresh = new Set<string>();
   /** All that is not in the index as it is now: also what is being read, what cannot be, and what grows. */
   #pending = new Set<string>();
+  /** What of these is in the index for searches, and not for lists. */
+  readonly #apart = new Set<string>();
   #backlog: string[] = [];
   readonly #removals = new Set<string>();
   readonly #followed = new Map<string, Followed>();
@@ -182,6 +184,7 @@ class StoreIndexer implements Indexer {
     this.#client = undefined;
     this.#followed.clear();
     this.#read.clear();
+    this.#apart.clear();
     this.#readBytes = 0;
     this.#problem = errorText(error);
     this.#hasCompared = false;
@@ -215,7 +218,7 @@ class StoreIndexer implements Indexer {
   async #flush(index: IndexClient): Promise<void> {
     if (this.#read.size === 0) return;
     await index.ask('flush', null);
-    for (const id of this.#read) if (!this.#fresh.has(id)) this.#pending.delete(id);
+    for (const id of this.#read) if (!this.#fresh.has(id) && !this.#apart.has(id)) this.#pending.delete(id);
     this.#read.clear();
     this.#readBytes = 0;
   }
@@ -235,22 +238,29 @@ class StoreIndexer implements Indexer {
   /** @returns whether the index has it as it is now. */
   async #indexStored(index: IndexClient, id: string): Promise<boolean> {
     const { catalog, text, log } = this.#options;
+    this.#apart.delete(id);
     const entry = await catalog.find(id);
     if (entry === undefined) {
       this.#removals.add(id);
       return true;
     }
-    const listing = sessionListing(entry);
     // it grows: it comes again when it is stored
-    if (listing === undefined || entry.live !== undefined) return false;
+    if (entry.version === undefined || entry.live !== undefined) return false;
     // it came before what its session began with
     if (entry.recording.id !== id) {
       await this.#flush(index);
       await index.ask('remove', { ids: [id], compact: false });
     }
     const key = this.#newKey();
-    const version = `${listing.version}.${EXTRACTOR}.${text}`;
-    const doc = { names: sessionNames(entry.recording), version, text, listing };
+    const listing = sessionListing(entry);
+    // NOTE: after a start it is known again by its later uploads: these are no sessions, so they are looked at once more
+    if (listing === undefined) this.#keepApart([id, entry.recording.id]);
+    const doc = {
+      names: sessionNames(entry.recording),
+      version: `${entry.version}.${EXTRACTOR}.${text}`,
+      text,
+      ...(listing === undefined ? {} : { listing }),
+    };
     if ((await index.ask('begin', { key, doc, isLive: false })) === 'same') return true;
     try {
       if (text !== 'off') await feedCast(index, key, entry, 0, castBytes(entry));
@@ -267,6 +277,14 @@ class StoreIndexer implements Indexer {
     await index.ask('finish', { key });
     this.#readBytes += text === 'off' ? 0 : castBytes(entry);
     return true;
+  }
+
+  /** Lists go on looking at these by name. */
+  #keepApart(ids: readonly string[]): void {
+    for (const id of ids) {
+      this.#apart.add(id);
+      this.#pending.add(id);
+    }
   }
 
   async #follow(index: IndexClient): Promise<void> {
@@ -314,7 +332,10 @@ class StoreIndexer implements Indexer {
     await this.#flush(index);
     const ids = [...this.#removals];
     await index.ask('remove', { ids, compact: true });
-    for (const id of ids) this.#removals.delete(id);
+    for (const id of ids) {
+      this.#removals.delete(id);
+      this.#apart.delete(id);
+    }
   }
 
   /** What the store has and the index has not, and the other way round. */

@@ -27,9 +27,18 @@ export function sessionNames(recording: Recording): SessionNames {
   };
 }
 
-/** What a list shows of a recording that does not grow any more; undefined while it does. */
-export function sessionListing({ recording, key, version }: CatalogEntry): SessionListing | undefined {
-  if (version === undefined) return undefined;
+/**
+ * What a list shows of a recording.
+ *
+ * @returns undefined while it grows, and when that depends on who looks: then a list looks at the recording itself
+ */
+export function sessionListing({
+  recording,
+  key,
+  version,
+  isSeenApart,
+}: CatalogEntry): SessionListing | undefined {
+  if (version === undefined || isSeenApart) return undefined;
   return {
     order: orderOf(key),
     version,

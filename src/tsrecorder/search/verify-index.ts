@@ -7,7 +7,7 @@ import { castBytes } from '../library/replay.ts';
 import { recordingId } from '../store/key.ts';
 import type { IndexClient } from './index-client.ts';
 import { feedCast } from './indexer.ts';
-import { sessionListing, sessionNames } from './session-names.ts';
+import { sessionNames } from './session-names.ts';
 
 /** Of which recordings the text is read again. */
 export type VerifiedText = 'none' | 'sample' | 'all';
@@ -95,14 +95,13 @@ async function checkOne(
   { catalog, indexedText }: VerifyIndexOptions,
 ): Promise<IndexFault | undefined> {
   const entry = await catalog.find(id);
-  const listing = entry === undefined ? undefined : sessionListing(entry);
   // gone meanwhile, or still growing
-  if (entry === undefined || listing === undefined || entry.live !== undefined) return undefined;
+  if (entry?.version === undefined || entry.live !== undefined) return undefined;
   const version = await index.ask('version', { id });
   // a later upload of a session is no session
   if (entry.recording.id !== id) return version === undefined ? undefined : 'tooMany';
   if (version === undefined) return 'missing';
-  if (version !== `${listing.version}.${EXTRACTOR}.${indexedText}`) return 'version';
+  if (version !== `${entry.version}.${EXTRACTOR}.${indexedText}`) return 'version';
   return readsText ? checkText(index, entry, indexedText) : undefined;
 }
 

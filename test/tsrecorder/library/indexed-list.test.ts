@@ -71,6 +71,22 @@ const made: fc.Arbitrary<Made> = fc.record({
   indexed: name('now', 'now', 'now', 'now', 'not', 'before', 'gone') as fc.Arbitrary<Made['indexed']>,
   where: name('store', 'store', 'store', 'store', 'live') as fc.Arbitrary<Made['where']>,
 });
+/** What this has found: nobody with rules sees a damaged first upload, and it hid the second one in the index. */
+const DAMAGED_FIRST: readonly Made[] = (['damaged', 'closed'] as const).map((state, at) => ({
+  nodeId: 'nA',
+  at: at * 100_000,
+  trimmed: false,
+  user: undefined,
+  tags: [],
+  namespace: 'prod',
+  pod: 'web-1',
+  command: undefined,
+  kind: 'exec',
+  state,
+  session: 'second',
+  indexed: 'now',
+  where: 'store',
+}));
 const filter = fc.record(
   {
     node: name('laptop', 'nLAPTOP', 'absent'),
@@ -124,12 +140,12 @@ interface Upload {
 const HEADER_BYTES = 10;
 const BODY = 1000;
 
-function uploadOf(one: Made, number: number, header: Made): Upload {
+function uploadOf(one: Made, number: number): Upload {
   const full = formatTime(START + BigInt(one.at) * 10n);
   const time = one.trimmed ? full.replace(/\.?0*Z$/, 'Z') : full;
   const key = { nodeId: one.nodeId, time };
   const id = recordingId(key);
-  const { user, tags, namespace, pod, command, kind } = header;
+  const { user, tags, namespace, pod, command, kind } = one;
   const recording: Recording = {
     id,
     key: recordingKey(key),
@@ -177,13 +193,8 @@ function uploadOf(one: Made, number: number, header: Made): Upload {
 /** Keys of their own: no two begin at the same nanosecond. */
 function uploadsOf(all: readonly Made[]): readonly Upload[] {
   const seen = new Set<string>();
-  // the uploads of a session have one header
-  const headers = new Map<string, Made>();
   return all.flatMap((one, number) => {
-    const isPart = one.session === 'first' || one.session === 'second';
-    const header = isPart ? (headers.get(one.nodeId) ?? one) : one;
-    if (isPart) headers.set(one.nodeId, header);
-    const upload = uploadOf(one, number, header);
+    const upload = uploadOf(one, number);
     const order = `${fixedWidth(upload.key.time)} ${upload.key.nodeId}`;
     if (seen.has(order)) return [];
     seen.add(order);
@@ -274,8 +285,9 @@ async function withBoth(
         continue;
       }
       const entry = await (indexed === 'gone' ? everything : names).find(id);
-      if (indexed === 'not' || indexed === 'before') pending.add(id);
       const listing = entry === undefined ? undefined : sessionListing(entry);
+      // as the indexer does it
+      if (indexed === 'not' || indexed === 'before' || listing === undefined) pending.add(id);
       if (entry === undefined || listing === undefined || indexed === 'not') continue;
       const former = { namespace: 'prod', pod: 'web-1', container: 'app' };
       const recording =
@@ -333,7 +345,10 @@ describe('a list that comes from an index', () => {
           }
         });
       }),
-      { numRuns: Number(process.env['FC_RUNS'] ?? 25) },
+      {
+        numRuns: Number(process.env['FC_RUNS'] ?? 25),
+        examples: [[[...DAMAGED_FIRST], [[{}, ['namespace:prod'], 1]]]],
+      },
     );
   });
 });

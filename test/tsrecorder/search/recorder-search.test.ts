@@ -240,6 +240,58 @@ describe('a recorder with an index', () => {
     upload.end();
   });
 
+  it('lists what a viewer may see of a session whose first upload is damaged', async () => {
+    const viewing = {
+      identifyViewer: async (): Promise<Viewer> => ({
+        node: 'desk',
+        nodeId: 'nDESK',
+        user: 'alice@example.com',
+      }),
+      viewers: [parseViewRule('alice@example.com=namespace:prod')],
+      timing: { resumeGraceMs: 20 },
+    };
+    await using first = await createRig(viewing);
+    const { directory } = first;
+    const whole = cast('one');
+    const upload = openUpload(first.recorder, { 'tailcast-session': 'shared', 'tailcast-part': '1' });
+    upload.write(whole);
+    await upload.ack(({ ack }) => ack === whole.length);
+    upload.stream.on('error', () => undefined);
+    upload.close();
+    await until(async () => ((await first.list('?state=interrupted')).length === 1 ? true : undefined));
+    await first.recorder.close();
+    const [damagedId] = (await readdir(join(directory, 'nGATE1CNTRL'))).filter((name) =>
+      name.endsWith('.cast'),
+    );
+    await using second = await createRig({ ...viewing, spoolDirectory: `${directory}.second` }, directory);
+    const later = openUpload(second.recorder, {
+      'tailcast-session': 'shared',
+      'tailcast-part': '2',
+      'tailcast-offset': String(whole.length),
+      'tailcast-preamble': String(HEADER.length),
+    });
+    later.write(`${HEADER}[2,"o","two needle\\r\\n"]\n`);
+    later.end();
+    await later.over;
+    await until(async () => ((await second.list('?state=closed')).length === 1 ? true : undefined));
+    await second.recorder.close();
+    for (const name of [damagedId!, damagedId!.replace(/cast$/, 'json')])
+      await writeFile(join(directory, 'nGATE1CNTRL', name), 'no header\n');
+    await using names = await createRig(viewing, directory);
+    const wanted = await names.list();
+    expect(wanted).toMatchObject([{ state: 'interrupted', part: { number: 2 } }]);
+    let indexed = await names.restart(SEARCHING);
+    for (let start = 0; start < 2; start += 1) {
+      await until(async () => {
+        const { body } = await indexed.get('/api/v1/search');
+        return body.includes('"ready"') ? true : undefined;
+      });
+      expect(await indexed.list(), `start ${start}`).toEqual(wanted);
+      indexed = await indexed.restart();
+    }
+    await indexed.recorder.close();
+  });
+
   it('indexes commands only, or names only, when that is set', async () => {
     await using rig = await createRig({ searchText: 'off' });
     await uploadWhole(rig.recorder, cast('needle'));
