@@ -66,7 +66,6 @@ export async function createApplication(deps: ApplicationDeps): Promise<PortalAp
 function createRoutes(deps: ApplicationDeps, turnOf: (raw: object) => Turn): FastifyInstance {
   const app = fastify({ logger: false, exposeHeadRoutes: false, return503OnClosing: false });
   app.addHook('onRequest', async ({ raw }) => admit(deps, turnOf(raw)));
-  // `admit` has refused what comes here; nothing may come through a gap between it and the router
   app.setNotFoundHandler(() => {
     throw new TailcastError('NOT_FOUND');
   });
@@ -96,7 +95,8 @@ async function admit({ gate }: Pick<ApplicationDeps, 'gate'>, turn: Turn): Promi
   const isPage = route?.kind === 'redirect' || (route?.kind === 'page' && route.file === 'index.html');
   turn.caller = await gate.recognise(client.inbound, isPage, client.signal);
   account.recognised(turn.caller);
-  if (route === undefined) throw new TailcastError('NOT_FOUND');
+  // the router has been given a name that it does not know
+  if (route === undefined) return;
   const { method } = client.inbound;
   const allowed = route.kind === 'page' ? ['GET', 'HEAD'] : ['GET'];
   if (!allowed.includes(method)) throw new TailcastError('METHOD_REFUSED', 'recordings can only be read');

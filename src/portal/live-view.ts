@@ -61,7 +61,7 @@ export function createLiveView(deps: LiveViewDeps): LiveView {
         await view(deps, { request, inbound, socket, head, account, signal });
       } catch (error) {
         if (account.begun || left.signal.aborted) {
-          account.failed(brokenBy(error));
+          account.failed(left.signal.aborted ? 'client left' : brokenBy(error));
           socket.destroy();
         } else {
           account.refused(error, error instanceof TailcastError ? error.entry.status : 500);
@@ -139,7 +139,10 @@ async function relay(
   const over = AbortSignal.any([signal, stop.signal]);
   const cut = (why: string): void => stop.abort(new Error(why));
   const stall = createDeadline(deps.limits.stallMs, () => cut('nothing moved'));
-  const unwatch = deps.rechecks.watch(caller, inbound.peer, (error) => stop.abort(error));
+  const unwatch = deps.rechecks.watch(caller, inbound.peer, (error) => {
+    account.refused(error);
+    stop.abort(error);
+  });
   const chosen = answer.subprotocol === '' ? [] : ['Sec-WebSocket-Protocol', answer.subprotocol];
   const fields = ['Upgrade', 'websocket', 'Connection', 'Upgrade', 'Sec-WebSocket-Accept', accept, ...chosen];
   account.answered(SWITCHING);

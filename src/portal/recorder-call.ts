@@ -117,7 +117,6 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
     try {
       return await within(limits.totalTimeoutMs, 'asking the recorders', signal, tryAll);
     } catch (error) {
-      signal.throwIfAborted();
       if (untrusted) throw new TailcastError('PORTAL_UNTRUSTED', undefined, { cause: error });
       throw new TailcastError('RECORDER_UNAVAILABLE', errorText(error), { cause: error });
     }

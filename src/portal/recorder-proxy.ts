@@ -163,7 +163,10 @@ async function passOn(context: Context, turn: Turn, reply: FastifyReply): Promis
         throw error;
       }
     });
-    unwatch = deps.rechecks.watch(caller, client.inbound.peer, (error) => stop.abort(error));
+    unwatch = deps.rechecks.watch(caller, client.inbound.peer, (error) => {
+      account.refused(error);
+      stop.abort(error);
+    });
     const { statusCode = 502, rawHeaders } = answer;
     account.answered(statusCode);
     reply.hijack();
@@ -178,7 +181,7 @@ async function passOn(context: Context, turn: Turn, reply: FastifyReply): Promis
   } catch (error) {
     // what was begun has been cut, and the client sees that
     if (!account.begun) throw error;
-    account.failed(brokenBy(error));
+    if (!stop.signal.aborted) account.failed(brokenBy(error));
   } finally {
     unwatch?.();
     leave();

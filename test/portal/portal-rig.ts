@@ -20,7 +20,15 @@ export const CAST = `${LIST}/${ID}/cast`;
 export const CUT = /aborted|NGHTTP2_INTERNAL_ERROR|stream reset: [28]$/;
 const PAGES: PageFiles = new Map([
   ['index.html', { bytes: Buffer.from('<!doctype html>'), type: 'text/html; charset=utf-8', tag: '"a"' }],
-  ['assets/index-x.js', { bytes: Buffer.from('1;'), type: 'text/javascript; charset=utf-8', tag: '"b"' }],
+  [
+    'assets/index-x.js',
+    {
+      bytes: Buffer.from('1;'),
+      packed: Buffer.from('packed'),
+      type: 'text/javascript; charset=utf-8',
+      tag: '"b"',
+    },
+  ],
 ]);
 
 export interface PortalRig {
@@ -29,6 +37,8 @@ export interface PortalRig {
   client(name: 'h1' | 'h2'): Client;
   /** Ends the access of everybody who looks. */
   revoke(): void;
+  /** Ends the portal as the end of its gateway does. */
+  shutDown(): void;
   readonly watched: () => number;
   readonly log: readonly unknown[];
   /** Resolves when so many requests have come to their end. */
@@ -107,6 +117,7 @@ export async function openPortalRig(
       return client;
     },
     revoke: () => watchers.forEach((end) => end(new TailcastError('ACCESS_ENDED'))),
+    shutDown: () => over.abort(new Error('the gateway is shutting down')),
     watched: () => watchers.size,
     log,
     async accounted(lines) {

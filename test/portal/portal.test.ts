@@ -18,7 +18,7 @@ import { CAST, CUT, field, ID, LIST, openPortalRig, stack, type PortalRig } from
 
 describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
   it('shows the page under its path, with a policy that lets it reach nothing else', async () => {
-    const { client } = await openPortalRig();
+    const { client, log, accounted } = await openPortalRig();
     const { ask } = client(protocol);
     const moved = await ask({ path: '/-/recordings?a=1' });
     expect([moved.status, field(moved.rawHeaders, 'location')]).toEqual([308, '/-/recordings/?a=1']);
@@ -37,6 +37,38 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     const same = await ask({ path: '/-/recordings/', headers: ['If-None-Match', '"a"'] });
     expect([same.status, same.body.length]).toEqual([304, 0]);
     expect((await ask({ path: '/-/recordings/assets/other.js' })).status).toBe(404);
+    await accounted(5);
+    expect(log).toMatchObject([308, 200, 200, 304, 404].map((status) => ({ status })));
+  });
+
+  it('sends a file packed to who takes it so, under a tag of its own', async () => {
+    const { ask } = (await openPortalRig()).client(protocol);
+    const path = '/-/recordings/assets/index-x.js';
+    for (const [takes, tag, coding, text] of [
+      ['gzip, br', '"b-br"', 'br', 'packed'],
+      ['gzip, brotli', '"b"', undefined, '1;'],
+    ] as const) {
+      const accept = ['Accept-Encoding', takes];
+      const { status, rawHeaders, body } = await ask({ path, headers: accept });
+      expect([status, body.toString()]).toEqual([200, text]);
+      expect(field(rawHeaders, 'content-encoding')).toBe(coding);
+      expect(field(rawHeaders, 'etag')).toBe(tag);
+      expect(field(rawHeaders, 'vary')).toBe('accept-encoding');
+      const same = await ask({ path, headers: [...accept, 'If-None-Match', tag] });
+      expect([same.status, same.body.length, field(same.rawHeaders, 'etag')]).toEqual([304, 0, tag]);
+    }
+  });
+
+  it('tells who waits for a recorder when the gateway ends', async () => {
+    const { client, recorder, shutDown, accounted, log } = await openPortalRig();
+    recorder.script = () => undefined;
+    const asked = client(protocol).ask({ path: LIST });
+    await recorder.until(() => recorder.requests.length === 1);
+    shutDown();
+    const { status, body } = await asked;
+    expect([status, body.toString()]).toEqual([503, expect.stringContaining('the gateway is shutting down')]);
+    await accounted(1);
+    expect(log).toMatchObject([{ status: 503, error: 'RECORDER_UNAVAILABLE' }]);
   });
 
   it('hands on what a recorder says, and asks for parts and changes', async () => {
@@ -154,7 +186,7 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
   });
 
   it('ends what is under way with the access of who looks', async () => {
-    const { client, recorder, revoke, watched } = await openPortalRig();
+    const { client, recorder, revoke, watched, accounted, log } = await openPortalRig();
     recorder.script = (_request, response) => void response.write('half');
     const answer = await client(protocol).open({ path: `${CAST}?follow=1` });
     expect(watched()).toBe(1);
@@ -162,6 +194,8 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     await expect(answer.rest()).rejects.toThrow(CUT);
     await recorder.requests[0]?.gone;
     expect(watched()).toBe(0);
+    await accounted(1);
+    expect(log).toMatchObject([{ status: 200, error: 'ACCESS_ENDED' }]);
   });
 
   it('takes a bounded number of questions of a node', async () => {
@@ -282,6 +316,9 @@ describe('a live view', () => {
       await once(viewer, 'close');
       await portal.recorder.until(() => portal.recorder.live.size === 0);
       expect(portal.watched()).toBe(0);
+      await portal.accounted(1);
+      expect(portal.log[0]).toMatchObject({ status: 101 });
+      if (!('stallMs' in limits)) expect(portal.log[0]).toMatchObject({ error: 'ACCESS_ENDED' });
     }
   });
 
@@ -313,7 +350,7 @@ describe('a live view', () => {
     await portal.recorder.until(() => portal.recorder.requests.length === 1);
     socket.destroy();
     await portal.accounted(1);
-    expect(portal.log[0]).toMatchObject({ status: 499, responseBytes: 0 });
+    expect(portal.log[0]).toMatchObject({ status: 499, responseBytes: 0, error: 'client left' });
     await portal.recorder.until(() => portal.recorder.live.size === 0);
   });
 
