@@ -12,6 +12,14 @@ describe('places that are counted', () => {
     expect([places.total, places.takenBy('a'), places.takenBy('b')]).toEqual([2, 1, 1]);
   });
 
+  it('are none of somebody who has given back the last one', () => {
+    const places = createPlaceCount();
+    for (let round = 0; round < 2; round++) {
+      places.take('a')();
+      expect([places.total, places.takenBy('a')]).toEqual([0, 0]);
+    }
+  });
+
   it('come back once, whoever says so again', () => {
     const places = createPlaceCount();
     const [first] = [places.take('a'), places.take('a')];

@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
 import { createSessionCounts } from '../../src/proxy/session/session-counts.ts';
@@ -44,6 +45,18 @@ async function start(deps: Partial<UpgradeDeps>, recorded = true) {
   return { rig, server: server.promise, recorder };
 }
 
+/** What the kernel waits for on the gateway's end of a connection, as the timer column of `/proc/net/tcp` says. */
+async function kernelTimerOf(port: number, peerPort: number | undefined): Promise<string> {
+  const hex = (number = 0): string => `:${number.toString(16).toUpperCase().padStart(4, '0')}`;
+  const lines = (await readFile('/proc/net/tcp', 'utf8')).split('\n');
+  const line = lines
+    .map((text) => text.trim().split(/\s+/))
+    .find(
+      ([, local, remote]) => local?.endsWith(hex(port)) === true && remote?.endsWith(hex(peerPort)) === true,
+    );
+  return line?.[5]?.startsWith('02:') === true ? 'keepalive' : `${line?.[5]}`;
+}
+
 describe('a session', () => {
   it('ends at its longest time, however busy, and says so', async () => {
     const { rig, server } = await start({ maxDurationMs: 120 });
@@ -55,6 +68,24 @@ describe('a session', () => {
     expect(client.reader.bytes.toString()).toContain('has reached a limit of the gateway');
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });
+
+  it('that was ended holds its connection no longer than its client does', async () => {
+    const { rig } = await start({ maxDurationMs: 50, limits: { lingerMs: 600_000 } });
+    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+    client.socket.write(clientMessage(0, utf8('typed meanwhile')));
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString()).toContain('has reached a limit of the gateway');
+    await expect.poll(() => rig.clients.size).toBe(0);
+  });
+
+  it.runIf(process.platform === 'linux')(
+    'has a connection that is looked after while it is silent',
+    async () => {
+      const { rig } = await start({});
+      const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+      expect(await kernelTimerOf(rig.port, client.socket.localPort)).toBe('keepalive');
+    },
+  );
 
   it.each(['end', 'destroy'] as const)(
     'is no success when the API server leaves before it said how the command ended (%s)',

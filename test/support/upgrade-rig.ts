@@ -105,6 +105,8 @@ export interface Rig {
   readonly accessLines: readonly AccessEntry[];
   /** What the metrics were told of answered upgrades. */
   readonly finished: readonly RequestCount[];
+  /** The gateway's ends of connections that are open. */
+  readonly clients: ReadonlySet<Socket>;
   /** Breaks every connection of a client. */
   dropClients(): void;
   named(name: string): Record<string, unknown>[];
@@ -181,6 +183,7 @@ export async function startRig(options: {
     events,
     accessLines,
     finished,
+    clients: sockets,
     dropClients() {
       for (const socket of sockets) socket.destroy();
     },

@@ -279,10 +279,8 @@ class PlainClient implements ClientSide {
     text += `Content-Length: ${bytes.length}\r\n${this.#keep ? '' : 'Connection: close\r\n'}\r\n`;
     this.#response.takeOver();
     this.#begun = true;
-    this.#socket.cork();
-    this.#socket.write(text, 'latin1');
-    if (this.#request.method !== 'HEAD') this.#socket.write(bytes);
-    this.#socket.uncork();
+    const head = Buffer.from(text, 'latin1');
+    this.#socket.write(this.#request.method === 'HEAD' ? head : Buffer.concat([head, bytes]));
     this.#finish();
   }
 

@@ -185,7 +185,7 @@ function judgeRelay(end: RelayEnd, live: LiveSession, pressed: boolean): End {
     case 'refused': {
       const error = end.error instanceof TailcastError ? end.error : new TailcastError('INTERNAL');
       const outcome = REFUSALS.get(error.code) ?? 'violated';
-      return { outcome, reason: end.error === error ? error.message : errorText(end.error), error };
+      return { outcome, reason: errorText(end.error), error };
     }
     case 'stopped':
       return { outcome: 'interrupted', reason: 'the gateway stopped' };

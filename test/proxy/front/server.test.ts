@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { TailcastError } from '../../../src/errors.ts';
 import { afterEach, describe, expect, it } from 'vitest';
+import { socketPair } from '../../support/socket-pair.ts';
 import { createClient, http2Client, openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
 
 const cleanups: (() => Promise<void> | void)[] = [];
@@ -31,6 +32,21 @@ function onDemand(): { upstream: RigOptions['upstream']; answer: () => void; ask
     asked: () => waiting.length,
   };
 }
+
+describe('a connection', () => {
+  it('that asks for a tunnel and then breaks ends alone', async () => {
+    const rig = await rigWith(() => {});
+    const { near, far } = await socketPair();
+    cleanups.push(() => void far.destroy());
+    rig.proxy.serve(near, 'http/1.1', { address: '127.0.0.1', port: 1, source: 'socket' });
+    far.write(`CONNECT kubernetes:443 HTTP/1.1\r\n${HOST}\r\n`);
+    const [answer] = (await once(far, 'data')) as [Buffer];
+    expect(answer.toString()).toMatch(/^HTTP\/1\.1 405 /);
+    // throws when nobody listens, as it would in the middle of everything
+    expect(() => near.emit('error', new Error('read ECONNRESET'))).not.toThrow();
+    expect(near.destroyed).toBe(true);
+  });
+});
 
 describe('the drain', () => {
   it('closes idle connections at once and lets requests under way finish, each as the last on its connection', async () => {

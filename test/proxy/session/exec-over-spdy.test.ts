@@ -2,7 +2,7 @@ import { duplexPair, type Duplex } from 'node:stream';
 import { setImmediate as turn } from 'node:timers/promises';
 import { constants, deflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { ExecOverSpdy } from '../../../src/proxy/session/exec-over-spdy.ts';
 import { inflateSpdyBlock } from '../../../src/recording/spdy-inflate.ts';
 import type { ChannelVersion } from '../../../src/wire/remotecommand/channel.ts';
@@ -164,6 +164,20 @@ describe('the streams of a session', () => {
     expect(errors).toMatchObject([{ message: 'the streams were not answered in 20 ms' }]);
     expect(seen).toEqual(['message 1']);
     expect(near.destroyed).toBe(true);
+  });
+
+  it('may last for as long as they like once they were', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    try {
+      const { session, errors, heard } = start({ openTimeoutMs: 20 });
+      await until(() => heard.length === STREAMS.length);
+      await turns();
+      vi.advanceTimersByTime(20);
+      await turns();
+      expect([errors, session.destroyed]).toEqual([[], false]);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 });
 

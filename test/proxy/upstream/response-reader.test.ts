@@ -198,6 +198,7 @@ describe('response reader', () => {
     ['a folded header', 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: b\r\n c\r\n\r\n'],
     ['a bare LF', 'HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n'],
     ['a bare CR', 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: b\rc\r\n\r\n'],
+    ['a bare CR where its head ends', 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\rX'],
     ['a NUL', 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: b\0\r\n\r\n'],
     ['a space before the colon', 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA : b\r\n\r\n'],
     ['a header without a name', 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n: b\r\n\r\n'],

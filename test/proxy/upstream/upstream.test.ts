@@ -8,6 +8,7 @@ import {
   type UpstreamRequest,
 } from '../../../src/proxy/upstream/upstream.ts';
 import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../../../src/proxy/upstream/upstream-pool.ts';
+import { socketPair } from '../../support/socket-pair.ts';
 import { createClient, issuePki, openRig, type Client, type Rig, type RigOptions } from '../rig.ts';
 
 const cleanups: (() => Promise<void> | void)[] = [];
@@ -190,6 +191,55 @@ describe('a body that is not as long as it was said to be', () => {
     const { received, code } = await send(pieces);
     expect(code).toBe('WIRE_MALFORMED');
     expect(most.startsWith(received)).toBe(true);
+  });
+});
+
+describe('an exchange', () => {
+  /** Announces five bytes over a connection that is there already. */
+  async function begin() {
+    const { near, far } = await socketPair();
+    cleanups.push(() => void (near.destroy(), far.destroy()));
+    const pool = new UpstreamPool(
+      () => Promise.resolve(near),
+      DEFAULT_POOL_LIMITS,
+      () => 0,
+    );
+    cleanups.push(() => pool.close());
+    const failures: string[] = [];
+    const failed = Promise.withResolvers<void>();
+    const nothing = (): void => {};
+    const exchange = startExchange(
+      { method: 'POST', target: '/api', headers: ['Host', 'a'], framing: { kind: 'length', bytes: 5 } },
+      {
+        wantsPayload: false,
+        informational: nothing,
+        head: nothing,
+        body: nothing,
+        end: nothing,
+        flush: nothing,
+        writable: nothing,
+        failed: (error) => (failures.push(error.code), failed.resolve()),
+      },
+      pool,
+    );
+    await once(far, 'data');
+    return { exchange, near, failures, failed: failed.promise };
+  }
+
+  it('that was given up says nothing more, however its body ends', async () => {
+    const { exchange, near, failures } = await begin();
+    exchange.write(Buffer.from('ab'));
+    exchange.abort();
+    exchange.end();
+    if (!near.closed) await once(near, 'close');
+    expect([failures, exchange.requestComplete]).toEqual([[], false]);
+  });
+
+  it('fails when its connection is closed on this side', async () => {
+    const { near, failures, failed } = await begin();
+    near.destroy();
+    await failed;
+    expect(failures).toEqual(['UPSTREAM_BROKEN']);
   });
 });
 

@@ -1,0 +1,98 @@
+import { PassThrough } from 'node:stream';
+import { afterEach, describe, expect, it } from 'vitest';
+import { Pump, type ClientSide, type PumpDeps } from '../../../src/proxy/front/pump.ts';
+import { createEvents } from '../../../src/observe/events.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { createMetrics } from '../../../src/observe/metrics.ts';
+import type { AccessEntry } from '../../../src/observe/access-log.ts';
+import { TailcastError } from '../../../src/errors.ts';
+import { createClient, openRig, type Rig, type RigOptions } from '../rig.ts';
+
+const cleanups: (() => Promise<void> | void)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function ask(path: string, options: RigOptions): Promise<Rig> {
+  const rig = await openRig(options);
+  cleanups.push(() => rig.close());
+  const client = createClient('h1', rig);
+  cleanups.push(() => client.close());
+  await client.ask({ path });
+  await expect.poll(() => rig.access.length).toBe(1);
+  return rig;
+}
+
+const answering: RigOptions['upstream'] = ({ socket }) =>
+  socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'));
+
+describe('what is counted of a request', () => {
+  it.each([
+    ['/api/v1/pods', 1],
+    ['/api/v1/pods?watch=1', 0],
+    ['/api/v1/namespaces/n/pods/p/log?follow=true', 0],
+  ])('is its time unless it may last for ever: %s', async (path, count) => {
+    const { metrics } = await ask(path, { upstream: answering });
+    const line = /^tailcast_request_duration_seconds_count\{protocol="h1"\} (\d+)$/m.exec(
+      await metrics.registry.metrics(),
+    );
+    expect(Number(line?.[1] ?? 0)).toBe(count);
+  });
+
+  it('is why the API server did not answer it, by code', async () => {
+    const { metrics } = await ask('/api', { upstream: answering, upstreamPort: 1 });
+    const lines = (await metrics.registry.metrics()).match(
+      /^tailcast_upstream_failures_total\{.*\} [1-9].*$/gm,
+    );
+    expect(lines).toEqual(['tailcast_upstream_failures_total{code="UPSTREAM_UNAVAILABLE"} 1']);
+  });
+});
+
+describe('a client that cannot even be refused', () => {
+  it('is cut, counted and accounted, and nothing is thrown at anybody', async () => {
+    const metrics = createMetrics();
+    const access: AccessEntry[] = [];
+    const load = { inFlight: 0 };
+    let cuts = 0;
+    const unused = (): never => {
+      throw new Error('not to be called');
+    };
+    const client: ClientSide = {
+      protocol: 'h2',
+      wantsPayload: true,
+      begun: false,
+      unsentBytes: 0,
+      informational: unused,
+      sendContinue: unused,
+      head: unused,
+      write: unused,
+      flush: unused,
+      end: unused,
+      refuse: () => {
+        throw new Error('the stream is of no use');
+      },
+      cut: () => (cuts += 1),
+    };
+    const deps = {
+      gate: { admit: () => Promise.reject(new TailcastError('NOT_FOUND')) },
+      events: createEvents(metrics, createSilentLogger()),
+      metrics,
+      accessLog: { write: (entry: AccessEntry) => access.push(entry) },
+      monotonicMs: () => performance.now(),
+      load,
+      maxInFlight: 1,
+    } as unknown as PumpDeps;
+    const inbound = {
+      method: 'GET',
+      target: '/api',
+      rawHeaders: [],
+      peer: { address: '100.64.0.1', port: 1, source: 'socket' },
+      upgrade: false,
+    } as const;
+    const body = { framing: { kind: 'none' }, stream: new PassThrough(), expectsContinue: false } as const;
+    await new Pump(deps, client, inbound, body).run(new AbortController().signal);
+    expect([cuts, load.inFlight]).toEqual([1, 0]);
+    expect(access).toMatchObject([{ status: 404, error: 'NOT_FOUND' }]);
+    expect(await metrics.registry.metrics()).toContain('tailcast_upstream_failures_total{code="INTERNAL"} 1');
+  });
+});
