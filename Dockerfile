@@ -28,4 +28,4 @@ ENTRYPOINT ["node", "/app/scripts/tailcast.mjs"]
 CMD ["--help"]
 # The roles that serve have a health listener on one of these ports; a container runs one role.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s --retries=3 \
-  CMD ["node", "/app/dist/observe/health-probe.js", "http://127.0.0.1:9002/livez", "http://127.0.0.1:9003/livez", "http://127.0.0.1:9004/livez"]
+  CMD ["node", "/app/dist/observe/health-probe.js", "http://127.0.0.1:9002/livez", "http://127.0.0.1:9003/livez", "http://127.0.0.1:9004/livez", "http://127.0.0.1:9005/livez"]

@@ -1,4 +1,5 @@
 import type { FuzzTarget } from './target.ts';
+import { NAME_TARGETS } from './targets/names.ts';
 import { PEER_TARGETS } from './targets/peers.ts';
 import { REQUEST_TARGETS } from './targets/requests.ts';
 import { SEARCH_TARGETS } from './targets/search.ts';
@@ -16,4 +17,5 @@ export const TARGETS: readonly FuzzTarget[] = [
   ...SESSION_TARGETS,
   ...STORED_TARGETS,
   ...SEARCH_TARGETS,
+  ...NAME_TARGETS,
 ];

@@ -9,12 +9,14 @@ import { Registry } from 'prom-client';
 import { STATIC_IDENTITY } from '../src/compose/static-identity-file.ts';
 import { DEMO_SETTINGS } from '../src/config/demo.ts';
 import { GATEWAY_SETTINGS } from '../src/config/gateway.ts';
+import { NAMESERVER_SETTINGS } from '../src/config/nameserver.ts';
 import { OPERATOR_SETTINGS } from '../src/config/operator.ts';
 import { RECORDER_SETTINGS } from '../src/config/recorder.ts';
 import { environmentName, flagName, type SettingTable } from '../src/config/settings.ts';
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createExceptionCounter } from '../src/observe/last-resort.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
+import { createNameserverMetrics } from '../src/nameserver/metrics.ts';
 import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
 import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
 import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
@@ -36,6 +38,7 @@ const ROLES: readonly (readonly [name: string, table: SettingTable])[] = [
   ['gateway', GATEWAY_SETTINGS],
   ['recorder', RECORDER_SETTINGS],
   ['operator', OPERATOR_SETTINGS],
+  ['nameserver', NAMESERVER_SETTINGS],
   ['demo', DEMO_SETTINGS],
 ];
 
@@ -152,8 +155,10 @@ function metricsPage(): string {
   const recorder = new Registry();
   createRecorderMetrics(recorder, () => IDLE);
   const { registry: operator } = createOperatorMetrics();
+  const nameserver = new Registry();
+  createNameserverMetrics(nameserver);
   const gateway = createMetrics().registry;
-  for (const registry of [recorder, operator, gateway]) createExceptionCounter(registry);
+  for (const registry of [recorder, operator, nameserver, gateway]) createExceptionCounter(registry);
   return [
     '# Metrics\n',
     NOTICE,
@@ -165,6 +170,8 @@ function metricsPage(): string {
     metricsTable(recorder),
     '## tailcast operator\n',
     metricsTable(operator),
+    '## tailcast nameserver\n',
+    metricsTable(nameserver),
     '## A gateway with several workers\n',
     'Its metrics are sums over the workers. Besides:\n',
     metricsTable(createPrimaryMetrics(() => []).registry),

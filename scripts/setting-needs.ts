@@ -120,12 +120,18 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     proxyGroups: 'who has another operator for them',
     services: 'who has another operator for them',
     connectors: 'who has another operator for them',
+    dnsConfigs: 'who has another operator for them',
     defaultLoadBalancer: 'who exposes every such Service',
     defaultProxyClass: 'who sets up all nodes in one way',
     clusterDomain: 'who has given the cluster another domain',
     workers: 'who has hundreds of resources',
     resyncSeconds: 'who pays for requests to the control server',
     dryRun: 'who wants to see the objects first',
+  },
+  nameserver: {
+    ...OBSERVED,
+    listen: NOT_KUBERNETES,
+    records: NOT_KUBERNETES,
   },
   demo: {
     kubeconfig: 'who tries it with a real cluster',

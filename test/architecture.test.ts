@@ -64,6 +64,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'errors',
   ],
   operator: ['async', 'wire', 'kube', 'observe', 'errors'],
+  nameserver: ['async', 'listen', 'wire', 'observe', 'errors'],
   player: ['bundle', 'wire', 'screen', 'search'],
   workers: ['async', 'observe', 'place-count', 'errors'],
   demo: ['async', 'listen', 'wire', 'kube', 'observe', 'errors'],
@@ -96,6 +97,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'kube',
     'tsrecorder',
     'operator',
+    'nameserver',
     'workers',
     'observe',
     'errors',
@@ -115,6 +117,7 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
   fastify: /^(portal\/application|tsrecorder\/serving\/http-server)\.ts$/,
   '@fastify/http-proxy': /^portal\/recorder-proxy\.ts$/,
   '@fastify/static': /^tsrecorder\/serving\/api\.ts$/,
+  'dns-packet': /^nameserver\/answer\.ts$/,
   ws: /^tsrecorder\/serving\/[\w-]+\.ts$/,
   '@lydell/node-pty': /^demo\//,
   '@aws-sdk/client-s3': /^tsrecorder\/store\/s3[\w-]*\.ts$/,
@@ -191,6 +194,7 @@ const ROLES: Record<string, readonly string[]> = {
   gateway: ['proxy', 'portal', 'impersonation', 'recording'],
   recorder: ['tsrecorder'],
   operator: ['operator'],
+  nameserver: ['nameserver'],
 };
 /** What is about no half in particular: errors, logs, time, memory, processes. */
 const FOUNDATIONS = new Set([

@@ -1,6 +1,7 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { DEMO_SETTINGS } from '../config/demo.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
+import { NAMESERVER_SETTINGS } from '../config/nameserver.ts';
 import { OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
@@ -108,12 +109,23 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     await runRecorder(config, context);
   });
   addSettingOptions(
-    command('operator', 'deploy the recorders that Recorder resources ask for'),
+    command(
+      'operator',
+      'deploy what Recorder, ProxyGroup, Connector, DNSConfig resources and Services ask for',
+    ),
     OPERATOR_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = readRoleSettings(OPERATOR_SETTINGS, options, environment);
     const { runOperator } = await import('../compose/operator.ts');
     await runOperator(config, context, IMAGE);
+  });
+  addSettingOptions(
+    command('nameserver', 'answer in the cluster for names of the tailnet, as a DNSConfig resource asks for'),
+    NAMESERVER_SETTINGS,
+  ).action(async (options: Record<string, unknown>) => {
+    const config = readRoleSettings(NAMESERVER_SETTINGS, options, environment);
+    const { runNameserver } = await import('../compose/nameserver.ts');
+    await runNameserver(config, context);
   });
   addSettingOptions(
     command(

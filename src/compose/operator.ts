@@ -14,6 +14,7 @@ import { systemClock } from '../operator/clock.ts';
 import { connectCluster, type ClusterConnection } from '../operator/cluster-connection.ts';
 import { createConnectorReconciler } from '../operator/connector/reconcile.ts';
 import { createController, type Supervision } from '../operator/controller.ts';
+import { createDnsReconciler } from '../operator/dns/reconcile.ts';
 import { createDryRunClient, createDryRunControl } from '../operator/dry-run.ts';
 import { createEgressNodesReconciler } from '../operator/egress-group/nodes.ts';
 import { createEgressReconciler } from '../operator/egress-group/reconcile.ts';
@@ -33,6 +34,7 @@ import { createServiceReconciler } from '../operator/service/reconcile.ts';
 import {
   superviseClasses,
   superviseConnectors,
+  superviseDns,
   superviseEgressNodes,
   superviseEgressServices,
   superviseOwner,
@@ -255,6 +257,7 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
   if (config.connectors) {
     supervisions.set('Connector', superviseConnectors(createConnectorReconciler(deps), namespace));
   }
+  if (config.dnsConfigs) supervisions.set('DNSConfig', superviseDns(createDnsReconciler(deps), namespace));
   if (config.services) {
     const {
       defaultLoadBalancer: takesUnclassed,

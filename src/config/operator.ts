@@ -41,7 +41,7 @@ export const OPERATOR_SETTINGS = {
     '<tags>',
   ),
   recorderImage: textSetting(
-    'image of gateways, and of recorders that name none; default: this version of tailcast',
+    'image of gateways, and of recorders and nameservers that name none; default: this version of tailcast',
     '<image>',
   ),
   tailscaleImage: setting(
@@ -50,7 +50,10 @@ export const OPERATOR_SETTINGS = {
     'tailscale/tailscale:v1.102.5@sha256:c507f3a2a6ab1cabd8d809b98edeb41edbd5c3fb6ad9632ffd098b4c7d0b4065',
     '<image>',
   ),
-  tailnetDomain: textSetting('MagicDNS domain, so that players answer under their full names', '<domain>'),
+  tailnetDomain: textSetting(
+    'MagicDNS domain: players answer under their full names, and the nameserver for everything below it',
+    '<domain>',
+  ),
   leaderElection: setting('work only while holding a Lease', flag, true),
   leaseName: setting('name of that Lease', text, 'tailcast-operator', '<name>'),
   proxyGroups: setting(
@@ -64,6 +67,7 @@ export const OPERATOR_SETTINGS = {
     true,
   ),
   connectors: setting('see to Connectors; false where their CRD is not installed', flag, true),
+  dnsConfigs: setting('see to DNSConfigs; false where their CRD is not installed', flag, true),
   defaultLoadBalancer: setting(
     'Services of type LoadBalancer that name no class are exposed to the tailnet as well',
     flag,

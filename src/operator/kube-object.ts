@@ -79,6 +79,7 @@ export const KINDS = {
   tailnet: kind('tailscale.com/v1alpha1', 'Tailnet', 'tailnets', false),
   connector: kind('tailscale.com/v1alpha1', 'Connector', 'connectors', false),
   proxyClass: kind('tailscale.com/v1alpha1', 'ProxyClass', 'proxyclasses', false),
+  dnsConfig: kind('tailscale.com/v1alpha1', 'DNSConfig', 'dnsconfigs', false),
   service: kind('v1', 'Service', 'services'),
   secret: kind('v1', 'Secret', 'secrets'),
   configMap: kind('v1', 'ConfigMap', 'configmaps'),
@@ -89,6 +90,7 @@ export const KINDS = {
   role: kind('rbac.authorization.k8s.io/v1', 'Role', 'roles'),
   roleBinding: kind('rbac.authorization.k8s.io/v1', 'RoleBinding', 'rolebindings'),
   statefulSet: kind('apps/v1', 'StatefulSet', 'statefulsets'),
+  deployment: kind('apps/v1', 'Deployment', 'deployments'),
   disruptionBudget: kind('policy/v1', 'PodDisruptionBudget', 'poddisruptionbudgets'),
   lease: kind('coordination.k8s.io/v1', 'Lease', 'leases'),
 } as const satisfies Record<string, ResourceKind>;

@@ -5,6 +5,7 @@ import type { Reconciler } from './nodes/lifecycle.ts';
 import { kindSelector } from './nodes/node-group.ts';
 import { parentOf, typeSelector, type ParentType } from './proxies/labels.ts';
 import { connectorClassOf } from './connector/resource.ts';
+import { nameserverSelector } from './dns/object-specs.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from './egress-group/member.ts';
 import { groupClassOf, isEgressGroup, parseProxyGroup } from './proxy-group/resource.ts';
 import { ANNOTATIONS, isOfInterest, proxyClassNameOf, withoutTheRest } from './service/interest.ts';
@@ -139,6 +140,33 @@ export function superviseConnectors(reconciler: Reconciler, namespace: string): 
           connectors.filter((one) => connectorClassOf(one) === metadata.name).flatMap(byName),
       },
     ],
+    resync: false,
+  };
+}
+
+/** All names are one file: whatever changes about them concerns every DNSConfig, of which there is one. */
+export function superviseDns(reconciler: Reconciler, namespace: string): Supervision {
+  const all = (_object: KubeObject, resources: readonly KubeObject[]): readonly string[] =>
+    resources.flatMap(byName);
+  const names = [KINDS.statefulSet, KINDS.secret, KINDS.service, KINDS.endpointSlice].map((kind) => ({
+    kind,
+    namespace,
+    labelSelector: typeSelector('svc'),
+    names: all,
+  }));
+  const own = [KINDS.deployment, KINDS.service, KINDS.configMap, KINDS.serviceAccount].map((kind) => ({
+    kind,
+    namespace,
+    labelSelector: nameserverSelector(),
+    names: all,
+  }));
+  return {
+    reconciler,
+    resources: {
+      kind: KINDS.dnsConfig,
+      names: (object, resources) => [object.metadata.name, ...resources.flatMap(byName)],
+    },
+    others: [...names, ...own],
     resync: false,
   };
 }

@@ -7,6 +7,7 @@ import { parse } from 'yaml';
 import { runProgram } from '../../src/cli/program.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
+import { NAMESERVER_SETTINGS } from '../../src/config/nameserver.ts';
 import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
 import { flagName } from '../../src/config/settings.ts';
 import { ERROR_TABLE } from '../../src/errors.ts';
@@ -110,7 +111,7 @@ describe.each(PAGES)('%s', (page) => {
 
   it('names flags that exist', () => {
     const known = new Set(
-      [GATEWAY_SETTINGS, RECORDER_SETTINGS, OPERATOR_SETTINGS].flatMap((table) =>
+      [GATEWAY_SETTINGS, RECORDER_SETTINGS, OPERATOR_SETTINGS, NAMESERVER_SETTINGS].flatMap((table) =>
         Object.keys(table).map(flagName),
       ),
     );

@@ -63,6 +63,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/operator-workloads.test.ts',
     ...KERNEL_PODS,
   },
+  'operator-names': {
+    file: 'suites/operator-names.test.ts',
+    ...KERNEL_PODS,
+  },
   'operator-egress': {
     file: 'suites/operator-egress.test.ts',
     ...KERNEL_PODS,

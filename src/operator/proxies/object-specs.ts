@@ -24,7 +24,7 @@ export const LOCAL_PORT = 9002;
 const MOUNTED_AT_LEAST = 4;
 
 /** What was last set, for people who look at a pod. */
-const LAST_SET = 'tailscale.com/operator-last-set-';
+export const LAST_SET = 'tailscale.com/operator-last-set-';
 
 /** The name under which the pods are found: egress Services point to it. */
 export function headlessService({ group }: Proxy, options: SpecOptions): DesiredObject {

@@ -10,6 +10,7 @@ import { startKubernetes } from '../../real/rig/kubernetes.ts';
 import { createRig } from '../../real/rig/rig.ts';
 import { connectorCrd } from './connector-crd.ts';
 import type { OpenApiSchemas } from './core-schema.ts';
+import { dnsConfigCrd } from './dns-config-crd.ts';
 import { proxyClassCrd } from './proxy-class-crd.ts';
 import { proxyGroupCrd } from './proxy-group-crd.ts';
 import { recorderCrd } from './recorder-crd.ts';
@@ -19,6 +20,7 @@ const FORMAT = { lineWidth: 0, aliasDuplicateObjects: false } as const;
 /** File in `deploy/crds` → where its schema is, and what makes it. */
 const CRDS = {
   connector: ['connector-crd', connectorCrd],
+  dnsconfig: ['dns-config-crd', dnsConfigCrd],
   proxyclass: ['proxy-class-crd', proxyClassCrd],
   proxygroup: ['proxy-group-crd', proxyGroupCrd],
   recorder: ['recorder-crd', recorderCrd],

@@ -23,6 +23,7 @@ export const CRDS: readonly string[] = [
   'proxygroup.yaml',
   'connector.yaml',
   'proxyclass.yaml',
+  'dnsconfig.yaml',
 ];
 
 /** Below `deploy/`: what the chart has copies of, because a chart holds nothing outside its folder. */

@@ -3,8 +3,10 @@
  *
  *   node ask.ts http <url>
  *   node ask.ts udp <address> <port> <text>
+ *   node ask.ts dns <address of the nameserver> <A|AAAA> <name>
  */
 import { createSocket } from 'node:dgram';
+import { Resolver } from 'node:dns/promises';
 import { once } from 'node:events';
 import { get } from 'node:http';
 
@@ -16,6 +18,11 @@ if (how === 'http') {
   request.on('timeout', () => request.destroy(new Error(`no answer from ${target}`)));
   const [response] = (await once(request, 'response')) as [AsyncIterable<Buffer>];
   for await (const chunk of response) process.stdout.write(chunk);
+} else if (how === 'dns') {
+  const resolver = new Resolver({ timeout: LIMIT_MS, tries: 1 });
+  resolver.setServers([target]);
+  const answer = await resolver.resolve(text, port).catch((error: NodeJS.ErrnoException) => error.code);
+  process.stdout.write(JSON.stringify(answer));
 } else {
   const socket = createSocket(target.includes(':') ? 'udp6' : 'udp4');
   const signal = AbortSignal.timeout(LIMIT_MS);

@@ -51,7 +51,7 @@ export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly
   }
   for (const manifest of manifests('deploy/rbac/operator.yaml')) await create(cluster, manifest);
   await rig.until('the APIs', async () => {
-    for (const plural of ['recorders', 'proxygroups', 'connectors', 'proxyclasses']) {
+    for (const plural of ['recorders', 'proxygroups', 'connectors', 'proxyclasses', 'dnsconfigs']) {
       await cluster.api('GET', `/apis/tailscale.com/v1alpha1/${plural}`);
     }
     return true;
@@ -112,10 +112,7 @@ export function launchOperator(
  * otherwise not find what lies below that.
  */
 export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<string, readonly string[]>> {
-  const link = join(rig.folder, 'repository');
-  symlinkSync(root, link);
-  const linked = (path: string): string =>
-    path.startsWith(root) ? join(link, path.slice(root.length)) : path;
+  const linked = linkRepository(rig);
   const script = (name: string): string => linked(fileURLToPath(new URL(`${name}.ts`, import.meta.url)));
   const node = linked(process.execPath);
   return {
@@ -126,7 +123,24 @@ export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<str
       tailscaled,
       '/var/run/secrets/kubernetes.io/serviceaccount',
     ],
-    [readManifest().publishing.image]: ['env', ...WITHOUT_MARKER, node, join(link, 'src/main.ts')],
+    ...ownCommand(linked),
     'tailcast/stand-in': [node, script('recorder-container')],
   };
+}
+
+/** What stands for our own image alone. */
+export function ownImage(rig: Rig): Readonly<Record<string, readonly string[]>> {
+  return ownCommand(linkRepository(rig));
+}
+
+function ownCommand(linked: (path: string) => string): Readonly<Record<string, readonly string[]>> {
+  const argv = ['env', ...WITHOUT_MARKER, linked(process.execPath), linked(join(root, 'src/main.ts'))];
+  return { [readManifest().publishing.image]: argv };
+}
+
+/** @returns a path of this repository by the link */
+function linkRepository(rig: Rig): (path: string) => string {
+  const link = join(rig.folder, 'repository');
+  symlinkSync(root, link);
+  return (path) => (path.startsWith(root) ? join(link, path.slice(root.length)) : path);
 }

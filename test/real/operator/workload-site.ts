@@ -12,7 +12,7 @@ import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { BRIDGE, NODE_ADDRESS, layNetwork } from '../rig/network.ts';
 import { type Program, type Rig, createRig } from '../rig/rig.ts';
 import { DOMAIN, type Tailnet, startTailnet } from '../rig/tailnet.ts';
-import { NAMESPACE, install, launchOperator } from './installation.ts';
+import { NAMESPACE, install, launchOperator, ownImage } from './installation.ts';
 
 const run = promisify(execFile);
 const script = (name: string): string => fileURLToPath(new URL(`${name}.ts`, import.meta.url));
@@ -43,6 +43,8 @@ export interface WorkloadSite {
   /** Opens connections from inside a pod until `end` is called, and then until there were enough. */
   load(pod: string, url: string, parallel: number, least: number): Load;
   udp(pod: string, address: string, port: number, text: string): Promise<string>;
+  /** Asks a nameserver from inside a pod: addresses, or why there are none. */
+  resolve(pod: string, server: string, type: 'A' | 'AAAA', name: string): Promise<unknown>;
   /** Takes the cluster's own way to the addresses of Services from a pod, as if it were elsewhere. */
   banish(pod: string): Promise<void>;
   pod(namespace: string, name: string): Promise<Pod>;
@@ -128,6 +130,9 @@ export async function startWorkloadSite(): Promise<WorkloadSite> {
       },
       load: (pod, url, parallel, least) => load(rig, pod, url, String(parallel), String(least)),
       udp: (pod, address, port, text) => inside(rig, pod, 'udp', address, String(port), text),
+      async resolve(pod, server, type, name) {
+        return JSON.parse(await inside(rig, pod, 'dns', server, type, name)) as unknown;
+      },
       async banish(pod) {
         await enter(rig, pod, 'ip', 'route', 'add', 'blackhole', SERVICE_NETWORK);
       },
@@ -191,6 +196,7 @@ function images(
       'TS_PANIC_IF_HIT_MAIN_CONTROL=1',
       'containerboot',
     ],
+    ...ownImage(rig),
     'tailcast/web': [process.execPath, script('web'), String(PORT)],
   };
 }

@@ -48,6 +48,7 @@ describe('the schema', () => {
   it.each([
     ['Recorder', 'recorder', 'recorders', 400],
     ['Connector', 'connector', 'connectors', 60],
+    ['DNSConfig', 'dnsconfig', 'dnsconfigs', 100],
     ['ProxyClass', 'proxyclass', 'proxyclasses', 500],
     ['ProxyGroup', 'proxygroup', 'proxygroups', 80],
   ])(

@@ -1,0 +1,18 @@
+import { logLevelSetting, opsListenSetting } from './role-settings.ts';
+import { setting, type SettingValues } from './settings.ts';
+import { listenAddress, text } from './values.ts';
+
+/** Everything `tailcast nameserver` can be told. */
+export const NAMESERVER_SETTINGS = {
+  listen: setting('address of the nameserver, UDP and TCP', listenAddress, { host: '::', port: 1053 }),
+  records: setting(
+    'file with the names and their addresses, which the operator writes; read again when it changes',
+    text,
+    '/config/records.json',
+    '<file>',
+  ),
+  opsListen: opsListenSetting(9005),
+  logLevel: logLevelSetting('info'),
+};
+
+export type NameserverConfig = SettingValues<typeof NAMESERVER_SETTINGS>;

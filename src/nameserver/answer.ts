@@ -1,0 +1,203 @@
+/** One DNS message in, one out (RFC 1035, 2308, 6891). What comes in is not trusted. Pure. */
+import {
+  AUTHORITATIVE_ANSWER,
+  decode,
+  encode,
+  RECURSION_DESIRED,
+  TRUNCATED_RESPONSE,
+  type Answer,
+  type OptAnswer,
+  type Packet,
+  type Question,
+} from 'dns-packet';
+import type { NameAddresses, NameRecords } from './records.ts';
+
+/** No question about a name needs more. */
+export const MAX_QUERY_BYTES = 4096;
+const HEADER_BYTES = 12;
+/** What goes through most networks in one piece, and what we say that we take (DNS flag day 2020). */
+const UDP_BYTES = 1232;
+/** Without EDNS. */
+const PLAIN_UDP_BYTES = 512;
+const TCP_BYTES = 65_535;
+/** Nothing is kept by those who ask: pods come and go. */
+const TTL = 0;
+
+const CODES = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3, NOTIMP: 4, REFUSED: 5 } as const;
+export type ResponseCode = keyof typeof CODES;
+
+/** What is answered to one message. */
+export interface QueryAnswer {
+  readonly message: Uint8Array;
+  readonly code: ResponseCode | 'BADVERS';
+}
+
+/**
+ * @param records undefined while nothing is known: the answer is SERVFAIL, so that another server is asked
+ * @returns undefined when the message gets no answer: it is none, or an answer itself
+ */
+export function answerQuery(
+  message: Uint8Array,
+  records: NameRecords | undefined,
+  transport: 'udp' | 'tcp',
+): QueryAnswer | undefined {
+  const head = readHead(message);
+  if (head === undefined || head.isAnswer) return undefined;
+  if (head.opcode !== 0) return bare(message, 'NOTIMP');
+  const query = readQuery(message, head);
+  if (query === undefined) return bare(message, 'FORMERR');
+  return answerQuestion(head, query, records, transport === 'tcp' ? TCP_BYTES : udpLimit(query.opt));
+}
+
+function answerQuestion(
+  { id, recursionDesired }: Head,
+  { question, opt }: Query,
+  records: NameRecords | undefined,
+  limit: number,
+): QueryAnswer {
+  const isOdd = opt !== undefined && opt.ednsVersion !== 0;
+  const additionals = opt === undefined ? [] : [optAnswer(isOdd ? 1 : 0)];
+  const base: Packet = { type: 'response', id, questions: [question], additionals };
+  if (isOdd) return { message: encode(base), code: 'BADVERS' };
+  const { code, answers = [], authorities = [] } = lookUp(question, records);
+  const isOurs = code === 'NOERROR' || code === 'NXDOMAIN';
+  const flags =
+    (recursionDesired ? RECURSION_DESIRED : 0) | (isOurs ? AUTHORITATIVE_ANSWER : 0) | CODES[code];
+  const whole = encode({ ...base, flags, answers: [...answers], authorities: [...authorities] });
+  if (whole.length <= limit) return { message: whole, code };
+  // Whoever gets this asks again over TCP.
+  return { message: encode({ ...base, flags: flags | TRUNCATED_RESPONSE }), code };
+}
+
+interface Head {
+  readonly id: number;
+  readonly isAnswer: boolean;
+  readonly opcode: number;
+  readonly recursionDesired: boolean;
+  /** Questions, answers, authorities, additionals. */
+  readonly counts: readonly number[];
+}
+
+function readHead(message: Uint8Array): Head | undefined {
+  if (message.length < HEADER_BYTES) return undefined;
+  const view = new DataView(message.buffer, message.byteOffset, message.byteLength);
+  const flags = view.getUint16(2);
+  return {
+    id: view.getUint16(0),
+    isAnswer: (flags & 0x8000) !== 0,
+    opcode: (flags >> 11) & 0xf,
+    recursionDesired: (flags & 0x0100) !== 0,
+    counts: [4, 6, 8, 10].map((at) => view.getUint16(at)),
+  };
+}
+
+interface Query {
+  readonly question: Question;
+  readonly opt: OptAnswer | undefined;
+}
+
+/** Undefined: it is not a question as one asks it. */
+function readQuery(message: Uint8Array, { counts }: Head): Query | undefined {
+  const [questions = 0, answers = 0, authorities = 0, additionals = 0] = counts;
+  // One question, and beside it EDNS and a signature at most: nothing else is read.
+  if (message.length > MAX_QUERY_BYTES || questions !== 1 || answers + authorities > 0 || additionals > 2) {
+    return undefined;
+  }
+  try {
+    const packet = decode(Buffer.from(message.buffer, message.byteOffset, message.byteLength));
+    const [question] = packet.questions ?? [];
+    const opts = (packet.additionals ?? []).filter((one) => one.type === 'OPT');
+    if (question === undefined || opts.length > 1 || !isPlain(message, question)) return undefined;
+    return { question, opt: opts[0] };
+  } catch {
+    // The library throws errors of many kinds for what it cannot read.
+    return undefined;
+  }
+}
+
+/** Whether the name comes out as it went in: dots or bytes within a label, and pointers, would not. */
+function isPlain(message: Uint8Array, { name }: Question): boolean {
+  const written = encode({ questions: [{ name, type: 'A' }] }).subarray(HEADER_BYTES, -4);
+  return Buffer.compare(written, message.subarray(HEADER_BYTES, HEADER_BYTES + written.length)) === 0;
+}
+
+function udpLimit(opt: OptAnswer | undefined): number {
+  return opt === undefined
+    ? PLAIN_UDP_BYTES
+    : Math.min(UDP_BYTES, Math.max(PLAIN_UDP_BYTES, opt.udpPayloadSize));
+}
+
+function optAnswer(extendedRcode: number): OptAnswer {
+  return {
+    type: 'OPT',
+    name: '.',
+    udpPayloadSize: UDP_BYTES,
+    extendedRcode,
+    ednsVersion: 0,
+    flags: 0,
+    flag_do: false,
+    options: [],
+  };
+}
+
+interface Found {
+  readonly code: ResponseCode;
+  readonly answers?: readonly Answer[];
+  readonly authorities?: readonly Answer[];
+}
+
+function lookUp(question: Question, records: NameRecords | undefined): Found {
+  if (records === undefined) return { code: 'SERVFAIL' };
+  if (question.class !== 'IN') return { code: 'REFUSED' };
+  const name = question.name.toLowerCase();
+  const domain = records.domainOf(name);
+  if (domain === undefined) return { code: 'REFUSED' };
+  const type: string = question.type;
+  if (['AXFR', 'IXFR'].includes(type)) return { code: 'REFUSED' };
+  const soa = startOf(domain);
+  if (type === 'SOA' && name === domain)
+    return { code: 'NOERROR', answers: [{ ...soa, name: question.name }] };
+  const addresses = records.find(name);
+  if (addresses === undefined) {
+    return { code: records.hasBelow(name) ? 'NOERROR' : 'NXDOMAIN', authorities: [soa] };
+  }
+  const answers = answersOf(question, addresses);
+  return { code: 'NOERROR', answers, authorities: answers.length === 0 ? [soa] : [] };
+}
+
+/** Under the name as it was asked: some resolvers go by its capitals. */
+function answersOf({ name, type }: Question, { ip4, ip6 }: NameAddresses): readonly Answer[] {
+  const asked: string = type;
+  const of = (wanted: 'A' | 'AAAA', addresses: readonly string[]): readonly Answer[] =>
+    asked === wanted || asked === 'ANY'
+      ? addresses.map((data) => ({ type: wanted, class: 'IN' as const, name, ttl: TTL, data }))
+      : [];
+  return [...of('A', ip4), ...of('AAAA', ip6)];
+}
+
+/** With it a resolver may take the word that there is nothing. */
+function startOf(domain: string): Answer & { readonly type: 'SOA' } {
+  return {
+    type: 'SOA',
+    class: 'IN',
+    name: domain,
+    ttl: TTL,
+    data: {
+      mname: `nameserver.${domain}`,
+      rname: `hostmaster.${domain}`,
+      serial: 1,
+      refresh: 3600,
+      retry: 600,
+      expire: 86_400,
+      minimum: TTL,
+    },
+  };
+}
+
+/** An answer to what cannot be read beyond its head. */
+function bare(message: Uint8Array, code: ResponseCode): QueryAnswer {
+  const head = readHead(message);
+  const opcode = (head?.opcode ?? 0) << 11;
+  const flags = opcode | (head?.recursionDesired === true ? RECURSION_DESIRED : 0) | CODES[code];
+  return { message: encode({ type: 'response', id: head?.id ?? 0, flags }), code };
+}

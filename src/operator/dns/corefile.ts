@@ -1,0 +1,45 @@
+/** The part of a Corefile that sends questions about the tailnet to the nameserver. Pure. */
+
+const BEGIN = '# tailcast nameserver: begin. Written by the operator.';
+const END = '# tailcast nameserver: end';
+
+/** @returns undefined when the Corefile sees to the domain by itself, which is somebody's wish */
+export function withStub(corefile: string, domain: string, address: string): string | undefined {
+  const rest = withoutStub(corefile);
+  if (zonesOf(rest).has(domain)) return undefined;
+  const host = address.includes(':') ? `[${address}]` : address;
+  const block = [BEGIN, `${domain}:53 {`, '    errors', `    forward . ${host}`, '}', END, ''].join('\n');
+  return `${rest}${rest === '' || rest.endsWith('\n') ? '' : '\n'}${block}`;
+}
+
+/** The Corefile without that part. */
+export function withoutStub(corefile: string): string {
+  const begin = corefile.indexOf(BEGIN);
+  if (begin < 0) return corefile;
+  const end = corefile.indexOf(END, begin);
+  // Without its end nobody knows what of it is ours.
+  if (end < 0) return corefile;
+  return corefile.slice(0, begin) + corefile.slice(end + END.length).replace(/^\n/, '');
+}
+
+/** The domains of the server blocks: what stands before a brace that is in no other. */
+function zonesOf(corefile: string): ReadonlySet<string> {
+  const zones = new Set<string>();
+  let depth = 0;
+  for (const raw of corefile.split('\n')) {
+    const line = raw.replace(/#.*$/, '').trim();
+    if (depth === 0) {
+      for (const word of line.replace('{', ' ').split(/[\s,]+/)) {
+        zones.add(
+          word
+            .replace(/^[a-z]+:\/\//, '')
+            .replace(/:\d+$/, '')
+            .replace(/\.$/, '')
+            .toLowerCase(),
+        );
+      }
+    }
+    depth += line.split('{').length - line.split('}').length;
+  }
+  return zones;
+}

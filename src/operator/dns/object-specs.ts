@@ -1,0 +1,164 @@
+/** The objects of the nameserver; names are the reference's. Pure. */
+import type { V1Affinity, V1PodSpec } from '@kubernetes/client-node';
+import type { DesiredObject } from '../kube-object.ts';
+import { labelSelector, type SpecOptions } from '../nodes/node-group.ts';
+import { httpProbe, LOCKED_DOWN } from '../nodes/pods.ts';
+import type { DnsConfig } from './resource.ts';
+
+export const NAMESERVER = 'nameserver';
+export const RECORDS = 'dnsrecords';
+const RECORDS_KEY = 'records.json';
+const PORT = 1053;
+const OPS_PORT = 9005;
+const DIRECTORY = '/config';
+
+/** By which the pods are found. */
+const POD_LABELS = { app: NAMESERVER, 'tailscale.com/managed': 'true' } as const;
+const LABELS = { ...POD_LABELS, 'tailscale.com/parent-resource-type': NAMESERVER } as const;
+
+/** Selects everything of the nameserver. */
+export function nameserverSelector(): string {
+  return labelSelector(LABELS);
+}
+
+type Place = Pick<SpecOptions, 'namespace'>;
+
+function metadataOf({ metadata }: DnsConfig, { namespace }: Place, name: string): DesiredObject['metadata'] {
+  return {
+    name,
+    namespace,
+    labels: LABELS,
+    ownerReferences: [
+      {
+        apiVersion: 'tailscale.com/v1alpha1',
+        kind: 'DNSConfig',
+        name: metadata.name,
+        uid: metadata.uid,
+        controller: true,
+        blockOwnerDeletion: true,
+      },
+    ],
+  };
+}
+
+/** The account of the pods, which may do nothing: they talk to nobody. */
+export function nameserverAccount(dnsConfig: DnsConfig, options: Place): DesiredObject {
+  return { apiVersion: 'v1', kind: 'ServiceAccount', metadata: metadataOf(dnsConfig, options, NAMESERVER) };
+}
+
+/** @param text what the file of the nameserver is to hold */
+export function recordsConfigMap(
+  dnsConfig: DnsConfig,
+  options: Place,
+  text: string,
+): DesiredObject & { readonly data: Readonly<Record<string, string>> } {
+  return {
+    apiVersion: 'v1',
+    kind: 'ConfigMap',
+    metadata: metadataOf(dnsConfig, options, RECORDS),
+    data: { [RECORDS_KEY]: text },
+  };
+}
+
+export function nameserverService(
+  dnsConfig: DnsConfig,
+  options: Place,
+): DesiredObject & { readonly spec: object } {
+  const { clusterIP } = dnsConfig.spec.nameserver.service;
+  const port = (name: string, protocol: string): object => ({ name, port: 53, targetPort: PORT, protocol });
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: metadataOf(dnsConfig, options, NAMESERVER),
+    spec: {
+      type: 'ClusterIP',
+      ...(clusterIP === '' ? {} : { clusterIP }),
+      selector: { ...POD_LABELS },
+      ports: [port('udp', 'UDP'), port('tcp', 'TCP')],
+    },
+  };
+}
+
+export function nameserverDeployment(
+  dnsConfig: DnsConfig,
+  options: Place & Pick<SpecOptions, 'recorderImage'>,
+): DesiredObject & { readonly spec: { readonly template: { readonly spec: V1PodSpec } } & object } {
+  const { replicas } = dnsConfig.spec.nameserver;
+  const metadata = metadataOf(dnsConfig, options, NAMESERVER);
+  const desired = {
+    apiVersion: 'apps/v1',
+    kind: 'Deployment',
+    metadata,
+    spec: {
+      replicas,
+      // Names are to be found meanwhile.
+      strategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } },
+      selector: { matchLabels: { ...POD_LABELS } },
+      template: { metadata: { labels: { ...LABELS } }, spec: podSpec(dnsConfig, options.recorderImage) },
+    },
+  };
+  return desired;
+}
+
+function podSpec({ spec }: DnsConfig, ownImage: string): V1PodSpec {
+  const { pod, image } = spec.nameserver;
+  const { tolerations, affinity, nodeSelector } = pod;
+  const stated = { tolerations, nodeSelector };
+  return {
+    serviceAccountName: NAMESERVER,
+    automountServiceAccountToken: false,
+    enableServiceLinks: false,
+    securityContext: { seccompProfile: { type: 'RuntimeDefault' } },
+    affinity: affinity ?? APART,
+    ...Object.fromEntries(Object.entries(stated).filter(([, value]) => value !== undefined)),
+    containers: [
+      {
+        name: NAMESERVER,
+        image: imageOf(image, ownImage),
+        args: ['nameserver'],
+        env: [
+          { name: 'TAILCAST_LISTEN', value: `[::]:${PORT}` },
+          { name: 'TAILCAST_RECORDS', value: `${DIRECTORY}/${RECORDS_KEY}` },
+          { name: 'TAILCAST_OPS_LISTEN', value: `:${OPS_PORT}` },
+        ],
+        ports: [
+          { name: 'udp', containerPort: PORT, protocol: 'UDP' },
+          { name: 'tcp', containerPort: PORT, protocol: 'TCP' },
+          { name: 'ops', containerPort: OPS_PORT, protocol: 'TCP' },
+        ],
+        readinessProbe: httpProbe('/readyz', OPS_PORT, 5, 2),
+        livenessProbe: httpProbe('/livez', OPS_PORT, 10, 6),
+        securityContext: LOCKED_DOWN,
+        volumeMounts: [{ name: RECORDS, mountPath: DIRECTORY, readOnly: true }],
+      },
+    ],
+    volumes: [{ name: RECORDS, configMap: { name: RECORDS } }],
+  };
+}
+
+/** Replicas on different machines where that is possible. */
+const APART: V1Affinity = {
+  podAntiAffinity: {
+    preferredDuringSchedulingIgnoredDuringExecution: [
+      {
+        weight: 100,
+        podAffinityTerm: {
+          topologyKey: 'kubernetes.io/hostname',
+          labelSelector: { matchLabels: { ...POD_LABELS } },
+        },
+      },
+    ],
+  },
+};
+
+type ImageWish = DnsConfig['spec']['nameserver']['image'];
+
+function imageOf(wish: ImageWish, ownImage: string): string {
+  if (wish.repo === '' || isReferenceImage(wish)) return ownImage;
+  return wish.tag === '' ? wish.repo : `${wish.repo}:${wish.tag}`;
+}
+
+/** It takes other arguments than ours, which runs in its place. */
+export function isReferenceImage({ repo }: ImageWish): boolean {
+  return /(^|\/)k8s-nameserver$/.test(repo);
+}

@@ -1,0 +1,260 @@
+/** One pass over a DNSConfig: the nameserver, the names that it knows, and where it is. Effects only. */
+import { z } from 'zod';
+import { errorText, TailcastError } from '../../errors.ts';
+import { frontSelector } from '../egress-group/member.ts';
+import { KubeRefusal } from '../kube-client.ts';
+import {
+  controllerOf,
+  kindOf,
+  KINDS,
+  type DesiredObject,
+  type KubeObject,
+  type ResourceKind,
+} from '../kube-object.ts';
+import { timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { failed, warn, writeStatus } from '../nodes/pass.ts';
+import { sameJson, withCondition, type Verdict } from '../nodes/status.ts';
+import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
+import { typeSelector } from '../proxies/labels.ts';
+import { settleCoreDns } from './coredns.ts';
+import {
+  isReferenceImage,
+  nameserverAccount,
+  NAMESERVER,
+  nameserverDeployment,
+  nameserverService,
+  RECORDS,
+  recordsConfigMap,
+} from './object-specs.ts';
+import { nameTable, recordsFile } from './records.ts';
+import { parseDnsConfig, type DnsConfig } from './resource.ts';
+
+const READY = 'NameserverReady';
+/** What the API server takes of a ConfigMap, less what is around it. */
+const MAX_FILE_BYTES = 1_000_000;
+
+type NameserverReason =
+  | 'NameserverCreated'
+  | 'NameserverCreating'
+  | 'NameserverCreationFailed'
+  | 'MultipleDNSConfigsPresent';
+
+/** What a pass came to. */
+interface NameserverOutcome {
+  readonly verdict: Verdict<NameserverReason>;
+  /** Of the Service; undefined: as it was. */
+  readonly ip: string | undefined;
+}
+
+export function createDnsReconciler(deps: ReconcilerDeps): Reconciler {
+  return {
+    async reconcile(name, signal) {
+      const object = await deps.client.get(KINDS.dnsConfig, { name }, signal);
+      if (object === undefined) return undefined;
+      const dnsConfig = parseDnsConfig(object);
+      const { deletionTimestamp } = dnsConfig.metadata;
+      if (deps.leaving === true || deletionTimestamp !== undefined) {
+        await takeDown(deps, dnsConfig, signal);
+        return undefined;
+      }
+      try {
+        await say(deps, dnsConfig, await deploy(deps, dnsConfig, signal), signal);
+      } catch (error) {
+        if (signal.aborted || (error instanceof KubeRefusal && error.conflict)) throw error;
+        const verdict = failed<NameserverReason>('NameserverCreationFailed', errorText(error));
+        await warn(deps, told(dnsConfig), verdict, signal);
+        await say(deps, dnsConfig, { verdict, ip: undefined }, signal);
+        throw error;
+      }
+      return undefined;
+    },
+  };
+}
+
+async function deploy(
+  deps: ReconcilerDeps,
+  dnsConfig: DnsConfig,
+  signal: AbortSignal,
+): Promise<NameserverOutcome> {
+  const { options } = deps;
+  const first = await firstOf(deps, signal);
+  if (first !== undefined && first !== dnsConfig.metadata.name) {
+    const message = `DNSConfig "${first}" is there already, and there is one nameserver: delete one of the two`;
+    const verdict = failed<NameserverReason>('MultipleDNSConfigsPresent', message);
+    await warn(deps, told(dnsConfig), verdict, signal);
+    return { verdict, ip: '' };
+  }
+  const { image } = dnsConfig.spec.nameserver;
+  if (isReferenceImage(image)) {
+    const message = `spec.nameserver.image: ${image.repo} is not started as the operator’s own nameserver is, which runs in its place`;
+    await warn(deps, told(dnsConfig), { reason: 'DNSConfigFieldIgnored', message }, signal);
+  }
+  const domain = options.tailnetDomain ?? 'ts.net';
+  const text = recordsFile(nameTable(await look(deps, signal)), domain);
+  if (Buffer.byteLength(text) > MAX_FILE_BYTES) {
+    throw new TailcastError('INTERNAL', `the names do not fit a ConfigMap: ${Buffer.byteLength(text)} bytes`);
+  }
+  await put(deps, dnsConfig, nameserverAccount(dnsConfig, options), signal);
+  await put(deps, dnsConfig, recordsConfigMap(dnsConfig, options, text), signal);
+  const service = await putService(deps, dnsConfig, signal);
+  const deployment = await put(deps, dnsConfig, nameserverDeployment(dnsConfig, options), signal);
+  const ip = addressOf(service);
+  const problem = await settleCoreDns(deps.client, dnsConfig, { domain, address: ip }, signal);
+  if (problem !== undefined) {
+    const verdict = failed<NameserverReason>('NameserverCreationFailed', problem);
+    await warn(deps, told(dnsConfig), verdict, signal);
+    return { verdict, ip };
+  }
+  return { verdict: verdictOf(deployment), ip };
+}
+
+/** The oldest is the one that counts, so that another one takes nothing away from it. */
+async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise<string | undefined> {
+  const { items } = await client.list(KINDS.dnsConfig, { metadataOnly: true }, signal);
+  const age = ({ metadata }: KubeObject): string => `${metadata.creationTimestamp ?? ''} ${metadata.name}`;
+  const there = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
+  return there.toSorted((a, b) => (age(a) < age(b) ? -1 : 1))[0]?.metadata.name;
+}
+
+/** What stands for Services, from the API server itself. */
+async function look(
+  { client, options }: ReconcilerDeps,
+  signal: AbortSignal,
+): Promise<Parameters<typeof nameTable>[0]> {
+  const { namespace } = options;
+  const listed = async (kind: ResourceKind, labelSelector: string): Promise<readonly KubeObject[]> =>
+    (await client.list(kind, { namespace, labelSelector }, signal)).items;
+  const own = typeSelector('svc');
+  const [statefulSets, secrets, slices, fronts] = await Promise.all([
+    listed(KINDS.statefulSet, own),
+    listed(KINDS.secret, own),
+    listed(KINDS.endpointSlice, own),
+    listed(KINDS.service, `${own},${frontSelector()}`),
+  ]);
+  return {
+    statefulSets,
+    secrets: new Map(secrets.map((secret) => [secret.metadata.name, secret])),
+    slices,
+    fronts,
+  };
+}
+
+/** An address that is to be another one needs another Service. */
+async function putService(
+  deps: ReconcilerDeps,
+  dnsConfig: DnsConfig,
+  signal: AbortSignal,
+): Promise<KubeObject> {
+  const wanted = dnsConfig.spec.nameserver.service.clusterIP;
+  const desired = nameserverService(dnsConfig, deps.options);
+  const { namespace, name } = desired.metadata;
+  const existing = await deps.client.get(KINDS.service, { namespace, name }, signal);
+  if (existing !== undefined && wanted !== '' && addressOf(existing) !== wanted) {
+    assertOwned(dnsConfig, existing);
+    const { uid } = existing.metadata;
+    await deps.client.remove(KINDS.service, { namespace, name }, { uid }, signal);
+  }
+  return put(deps, dnsConfig, desired, signal);
+}
+
+/** Writes an object when it is not so already. */
+async function put(
+  { client }: ReconcilerDeps,
+  dnsConfig: DnsConfig,
+  desired: DesiredObject,
+  signal: AbortSignal,
+): Promise<KubeObject> {
+  const kind = kindOf(desired);
+  if (kind === undefined) throw new TypeError(`${desired.kind} is not a known kind`);
+  const { namespace, name } = desired.metadata;
+  const existing = await client.get(kind, { namespace, name }, signal);
+  if (existing !== undefined) {
+    assertOwned(dnsConfig, existing);
+    if (isUnchanged(existing, desired)) return existing;
+  }
+  return client.apply(withDigest(desired), signal);
+}
+
+/** What a DNSConfig has left that is gone is waited for: the garbage collector gets to it. */
+function assertOwned({ metadata }: DnsConfig, existing: KubeObject): void {
+  const owner = controllerOf(existing);
+  if (owner !== undefined && owner.uid === metadata.uid) return;
+  const { namespace = '', name } = existing.metadata;
+  throw new TailcastError(
+    'OBJECT_NOT_OURS',
+    `${existing.kind} ${namespace}/${name} exists and does not belong to DNSConfig "${metadata.name}"`,
+  );
+}
+
+/** The objects go with their owner, or here where it stays. */
+async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig, signal: AbortSignal): Promise<void> {
+  const { client, options } = deps;
+  const { metadata } = dnsConfig;
+  await settleCoreDns(client, dnsConfig, undefined, signal);
+  if (metadata.deletionTimestamp !== undefined) return;
+  const mine: readonly (readonly [ResourceKind, string])[] = [
+    [KINDS.deployment, NAMESERVER],
+    [KINDS.service, NAMESERVER],
+    [KINDS.configMap, RECORDS],
+    [KINDS.serviceAccount, NAMESERVER],
+  ];
+  for (const [kind, name] of mine) {
+    const reference = { namespace: options.namespace, name };
+    const object = await client.get(kind, reference, signal);
+    if (object !== undefined && controllerOf(object)?.uid === metadata.uid) {
+      await client.remove(kind, reference, { uid: object.metadata.uid }, signal);
+    }
+  }
+  await writeStatus(deps, told(dnsConfig), { conditions: [], nameserver: null }, signal);
+}
+
+const deploymentSchema = z.object({
+  metadata: z.object({ generation: z.number().default(0) }),
+  spec: z.object({ replicas: z.number().default(1) }),
+  status: z
+    .object({ observedGeneration: z.number().default(0), readyReplicas: z.number().default(0) })
+    .prefault({}),
+});
+
+function verdictOf(deployment: KubeObject): Verdict<NameserverReason> {
+  const { metadata, spec, status } = deploymentSchema.parse(deployment);
+  const ready = status.observedGeneration < metadata.generation ? 0 : status.readyReplicas;
+  const message = `${ready}/${spec.replicas} pods of the nameserver are ready`;
+  return ready > 0
+    ? { ready: true, reason: 'NameserverCreated', message }
+    : failed('NameserverCreating', message);
+}
+
+const serviceSchema = z.object({ spec: z.object({ clusterIP: z.string().default('') }) });
+
+function addressOf(service: KubeObject): string {
+  return serviceSchema.parse(service).spec.clusterIP;
+}
+
+function told({ metadata }: DnsConfig): Parameters<typeof warn>[1] {
+  return { kind: KINDS.dnsConfig, metadata };
+}
+
+/** Writes the status when it changes. */
+async function say(
+  deps: ReconcilerDeps,
+  dnsConfig: DnsConfig,
+  { verdict, ip = dnsConfig.status.nameserver.ip }: NameserverOutcome,
+  signal: AbortSignal,
+): Promise<void> {
+  const { metadata, status } = dnsConfig;
+  const conditions = withCondition(
+    status.conditions,
+    READY,
+    verdict,
+    metadata.generation,
+    timeOf(deps.clock),
+  );
+  const same = sameJson({ conditions, ip }, { conditions: status.conditions, ip: status.nameserver.ip });
+  await writeStatus(
+    deps,
+    told(dnsConfig),
+    same ? undefined : { conditions, nameserver: ip === '' ? null : { ip } },
+    signal,
+  );
+}

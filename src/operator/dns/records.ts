@@ -1,0 +1,91 @@
+/** The names that pods of the cluster are to find, from what stands for Services. Pure. */
+import { isIP } from 'node:net';
+import { z } from 'zod';
+import { readFront } from '../egress-group/member.ts';
+import type { KubeObject } from '../kube-object.ts';
+import { readNodeState } from '../nodes/node-state.ts';
+import { stateSecretName } from '../nodes/node-group.ts';
+import { LAST_SET } from '../proxies/object-specs.ts';
+
+/** What stands for Services in the operator's namespace. */
+export interface Standing {
+  /** Of proxies. */
+  readonly statefulSets: readonly KubeObject[];
+  /** State of proxies, by name. */
+  readonly secrets: ReadonlyMap<string, KubeObject>;
+  /** Of the headless Services of proxies. */
+  readonly slices: readonly KubeObject[];
+  /** What stands for the Services of groups. */
+  readonly fronts: readonly KubeObject[];
+}
+
+const templateSchema = z.object({
+  spec: z.object({
+    template: z.object({
+      metadata: z.object({ annotations: z.record(z.string(), z.string()).default({}) }).prefault({}),
+    }),
+  }),
+});
+
+const sliceSchema = z.object({
+  endpoints: z
+    .array(
+      z.object({
+        addresses: z.array(z.string()).default([]),
+        conditions: z.object({ ready: z.boolean().nullish() }).nullish(),
+      }),
+    )
+    .nullish(),
+});
+
+/** Addresses by name: small letters, no dot at the end, sorted. */
+export type NameTable = ReadonlyMap<string, readonly string[]>;
+
+/**
+ * A node of the tailnet that a Service leads to has the addresses of what stands for that Service. A Service that is
+ * reached from the tailnet has, under its tailnet name, the address that it has in the cluster: that is the shorter way.
+ */
+export function nameTable(standing: Standing): NameTable {
+  const found = new Map<string, Set<string>>();
+  const add = (written: string, addresses: readonly string[]): void => {
+    const name = written.replace(/\.$/, '').toLowerCase();
+    const known = found.get(name) ?? new Set<string>();
+    for (const address of addresses) known.add(address);
+    if (known.size > 0) found.set(name, known);
+  };
+  for (const set of standing.statefulSets) {
+    const { annotations } = templateSchema.parse(set).spec.template.metadata;
+    const target = annotations[`${LAST_SET}ts-tailnet-target-fqdn`];
+    if (target !== undefined) add(target, readyAddresses(set.metadata.name, standing.slices));
+    const address = annotations[`${LAST_SET}cluster-ip`];
+    const secret = standing.secrets.get(stateSecretName(set.metadata.name, 0));
+    const name = secret === undefined ? undefined : readNodeState(secret).dnsName;
+    if (address !== undefined && name !== undefined) add(name, [address]);
+  }
+  for (const object of standing.fronts) {
+    const front = readFront(object);
+    const target = front?.target?.fqdn ?? '';
+    if (front !== undefined && target !== '') add(target, front.addresses);
+  }
+  return new Map([...found].map(([name, addresses]) => [name, [...addresses].toSorted()]));
+}
+
+function readyAddresses(service: string, slices: readonly KubeObject[]): readonly string[] {
+  return slices
+    .filter(({ metadata }) => metadata.labels?.['kubernetes.io/service-name'] === service)
+    .flatMap((slice) => sliceSchema.parse(slice).endpoints ?? [])
+    .filter(({ conditions }) => conditions?.ready !== false)
+    .flatMap(({ addresses }) => addresses);
+}
+
+/** The file of the nameserver; what is the same gives the same text. */
+export function recordsFile(table: NameTable, domain: string): string {
+  const family = (wanted: number): Record<string, readonly string[]> =>
+    Object.fromEntries(
+      [...table]
+        .map(([name, addresses]) => [name, addresses.filter((one) => isIP(one) === wanted)] as const)
+        .filter(([, addresses]) => addresses.length > 0)
+        .toSorted(([a], [b]) => (a < b ? -1 : 1)),
+    );
+  return JSON.stringify({ version: 'v1alpha1', ip4: family(4), ip6: family(6), domains: [domain] });
+}

@@ -1,0 +1,141 @@
+import { Resolver } from 'node:dns/promises';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { encode, streamDecode, streamEncode } from 'dns-packet';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { answerQuery } from '../../src/nameserver/answer.ts';
+import { openRecordsFile, type RecordsFile } from '../../src/nameserver/records-file.ts';
+import { openNameServer, type NameServer } from '../../src/nameserver/server.ts';
+import { createLogger } from '../../src/observe/logger.ts';
+
+const MANY = Array.from({ length: 100 }, (_, n) => `10.0.1.${n}`);
+const FILE = {
+  version: 'v1alpha1',
+  ip4: { 'db.lab.ts.net': ['10.0.0.1'], 'many.lab.ts.net': MANY },
+  ip6: { 'db.lab.ts.net': ['fd00::1'] },
+};
+const log = createLogger({ level: 'silent' });
+
+let folder: string;
+let records: RecordsFile;
+let server: NameServer;
+let resolver: Resolver;
+let stop: AbortController;
+let following: Promise<void>;
+
+/** As a kubelet puts a ConfigMap in place: a folder beside, and a link that is exchanged. */
+let generation = 0;
+function publish(text: string): void {
+  generation += 1;
+  const data = join(folder, `..data_${generation}`);
+  mkdirSync(data);
+  writeFileSync(join(data, 'records.json'), text);
+  symlinkSync(data, join(folder, `..next_${generation}`));
+  renameSync(join(folder, `..next_${generation}`), join(folder, '..data'));
+}
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'tcnames-'));
+  publish(JSON.stringify(FILE));
+  symlinkSync('..data/records.json', join(folder, 'records.json'));
+  records = await openRecordsFile({ path: join(folder, 'records.json'), log, checkEveryMs: 10 });
+  stop = new AbortController();
+  following = records.follow(stop.signal);
+  server = await openNameServer({
+    host: '127.0.0.1',
+    port: 0,
+    answer: (message, transport) => answerQuery(message, records.current, transport),
+    idleMs: 500,
+  });
+  resolver = new Resolver({ timeout: 5000, tries: 1 });
+  resolver.setServers([`127.0.0.1:${server.address.port}`]);
+});
+afterEach(async () => {
+  stop.abort();
+  await following;
+  await server.close();
+});
+
+async function dial(): Promise<Socket> {
+  const socket = connect(server.address.port, '127.0.0.1');
+  await once(socket, 'connect');
+  return socket;
+}
+const query = (id: number, name: string): Buffer =>
+  streamEncode({ type: 'query', id, questions: [{ name, type: 'A' }] });
+
+describe('the nameserver', () => {
+  it('answers a resolver over UDP, and over TCP where the answer is long', async () => {
+    expect(await resolver.resolve4('db.lab.ts.net')).toEqual(['10.0.0.1']);
+    expect(await resolver.resolve6('DB.Lab.TS.net')).toEqual(['fd00::1']);
+    expect((await resolver.resolve4('many.lab.ts.net')).toSorted()).toEqual(MANY.toSorted());
+    await expect(resolver.resolve4('nobody.lab.ts.net')).rejects.toMatchObject({ code: 'ENOTFOUND' });
+    await expect(resolver.resolve6('many.lab.ts.net')).rejects.toMatchObject({ code: 'ENODATA' });
+    await expect(resolver.resolve4('example.com')).rejects.toMatchObject({ code: 'EREFUSED' });
+  });
+
+  it('reads its file again when it is put in place, and keeps the last good one', async () => {
+    publish(JSON.stringify({ version: 'v1alpha1', ip4: { 'db.lab.ts.net': ['10.0.0.9'] } }));
+    await expect.poll(() => resolver.resolve4('db.lab.ts.net'), { timeout: 10_000 }).toEqual(['10.0.0.9']);
+    await expect(resolver.resolve4('many.lab.ts.net')).rejects.toMatchObject({ code: 'ENOTFOUND' });
+    publish('{"version":');
+    publish(JSON.stringify({ version: 'v1alpha1', ip4: { 'db.lab.ts.net': ['not an address'] } }));
+    expect(await resolver.resolve4('db.lab.ts.net')).toEqual(['10.0.0.9']);
+    publish(JSON.stringify({ version: 'v1alpha1', ip4: { 'db.lab.ts.net': ['10.0.0.10'] } }));
+    await expect.poll(() => resolver.resolve4('db.lab.ts.net'), { timeout: 10_000 }).toEqual(['10.0.0.10']);
+  });
+
+  it('answers several questions on one connection, in order, however they are cut', async () => {
+    const socket = await dial();
+    const bytes = Buffer.concat([
+      query(1, 'db.lab.ts.net'),
+      query(2, 'nobody.lab.ts.net'),
+      query(3, 'many.lab.ts.net'),
+    ]);
+    for (const byte of bytes) socket.write(Buffer.of(byte));
+    let held = Buffer.alloc(0);
+    const seen: [number | undefined, number][] = [];
+    for await (const chunk of socket as AsyncIterable<Buffer>) {
+      held = Buffer.concat([held, chunk]);
+      while (held.length >= 2 && held.length >= 2 + held.readUInt16BE(0)) {
+        const length = 2 + held.readUInt16BE(0);
+        const { id, answers = [] } = streamDecode(held.subarray(0, length));
+        seen.push([id, answers.length]);
+        held = held.subarray(length);
+      }
+      if (seen.length === 3) break;
+    }
+    expect(seen).toEqual([
+      [1, 1],
+      [2, 0],
+      [3, 100],
+    ]);
+  });
+
+  it.each<[string, Buffer]>([
+    ['a length that no question has', Buffer.from([0xff, 0xff])],
+    ['an answer', Buffer.concat([Buffer.from([0, 12]), encode({ type: 'response', id: 1 })])],
+    ['nothing, for too long', Buffer.of(0)],
+  ])('ends a connection with %s', async (_what, bytes) => {
+    const socket = await dial();
+    socket.resume();
+    socket.write(bytes);
+    await once(socket, 'close');
+    expect(await resolver.resolve4('db.lab.ts.net')).toEqual(['10.0.0.1']);
+  });
+
+  it('is not kept from others by somebody who asks and does not read', async () => {
+    const socket = await dial();
+    socket.on('error', () => undefined);
+    socket.pause();
+    const many = Buffer.concat(Array.from({ length: 2000 }, (_, id) => query(id, 'many.lab.ts.net')));
+    const closed = new Promise((done) => socket.once('close', done));
+    for (let round = 0; round < 50 && !socket.destroyed; round += 1) socket.write(many);
+    expect(await resolver.resolve4('db.lab.ts.net')).toEqual(['10.0.0.1']);
+    socket.resume();
+    await closed;
+  });
+});
