@@ -63,6 +63,7 @@ export interface Indexer {
 const MAX_LIVE = 500;
 const FEED_BYTES = 262_144;
 const IDS_PAGE = 5000;
+const STATUS_MS = 1000;
 /** What is written together at most: recordings, and bytes of their casts. */
 const MAX_READ = 256;
 const MAX_READ_BYTES = 8_388_608;
@@ -73,6 +74,15 @@ interface Followed {
   fed: number;
   /** When the oldest byte that cannot be found yet was first seen. */
   waitingSince: number | undefined;
+}
+
+/** How much there is, as a process of the index said it. */
+interface Counted {
+  readonly client: IndexClient;
+  readonly at: number;
+  readonly asked: Promise<IndexStatus | undefined>;
+  isAsking: boolean;
+  last: IndexStatus | undefined;
 }
 
 /** One per recorder. */
@@ -95,6 +105,7 @@ class StoreIndexer implements Indexer {
   readonly #read = new Set<string>();
   #readBytes = 0;
   #client: IndexClient | undefined;
+  #counted: Counted | undefined;
   #problem: string | undefined;
   #keys = 0;
   #reconcileAt: number;
@@ -134,7 +145,7 @@ class StoreIndexer implements Indexer {
     const now = this.#options.now();
     const waits = Array.from(this.#followed.values(), ({ waitingSince = now }) => now - waitingSince);
     const backlog = this.#fresh.size + this.#backlog.length;
-    const status = await this.#client?.ask('status', null).catch(() => undefined);
+    const status = await this.#status();
     return {
       state: this.#stateOf(backlog),
       sessions: 0,
@@ -145,6 +156,24 @@ class StoreIndexer implements Indexer {
       lagSeconds: Math.max(0, ...waits) / 1000,
       ...(this.#problem === undefined ? {} : { problem: this.#problem }),
     };
+  }
+
+  /** What the index had a second ago: who searches does not wait for the process that writes. */
+  async #status(): Promise<IndexStatus | undefined> {
+    const client = this.#client;
+    if (client === undefined) return undefined;
+    const { now } = this.#options;
+    const known = this.#counted?.client === client ? this.#counted : undefined;
+    if (known !== undefined && (known.isAsking || now() - known.at < STATUS_MS))
+      return known.last ?? known.asked;
+    const asked = client.ask('status', null).catch(() => undefined);
+    const counted: Counted = { client, at: now(), last: known?.last, isAsking: true, asked };
+    this.#counted = counted;
+    void asked.then((status) => {
+      counted.last = status ?? counted.last;
+      counted.isAsking = false;
+    });
+    return counted.last ?? asked;
   }
 
   settled(): Promise<void> {

@@ -193,6 +193,22 @@ export function indexTests(): readonly IndexTest[] {
     expect(session?.more).toBe(true);
   });
 
+  test('finds the sessions around one with many hits, each once, with their first hits', async (index) => {
+    const counts = [1, 63, 64, 65, 200, 2];
+    for (const [number, count] of counts.entries())
+      await index.put(
+        doc(`n_${number}`),
+        Array.from({ length: count }, (_, at) => moment(at, `needle number ${at}`)),
+        false,
+      );
+    const { sessions } = await index.find('needle');
+    expect(sessions.map(({ id, hits, more }) => [id, hits.map(({ at }) => at), more])).toEqual(
+      counts.map((count, number) => [`n_${number}`, [0, 1, 2].slice(0, count), count > 3]).toReversed(),
+    );
+    const after = await index.find('needle after:2026-02-01T00:02:00Z before:2026-02-01T00:04:00Z');
+    expect(idsOf(after)).toEqual(['n_3', 'n_2']);
+  });
+
   test('keeps one version of a session', async (index) => {
     expect(await index.put(doc('n_1'), [moment(1, 'first')], false)).toBe('put');
     expect(await index.put(doc('n_1'), [moment(1, 'other')], false)).toBe('same');

@@ -43,6 +43,7 @@ export function openSessions(directory: string): DatabaseSync {
     CREATE INDEX IF NOT EXISTS s_usr ON s(usr, n);
     CREATE INDEX IF NOT EXISTS s_ns ON s(ns, n);
     CREATE INDEX IF NOT EXISTS s_pod ON s(pod, n);
+    CREATE INDEX IF NOT EXISTS s_partial ON s(n) WHERE partial = 1;
     CREATE VIRTUAL TABLE IF NOT EXISTS sf USING fts5(d, f, content='', contentless_delete=1, ${TOKENIZER});
     CREATE VIRTUAL TABLE IF NOT EXISTS st USING fts5(
       low, content='', contentless_delete=1, detail=none, tokenize='trigram case_sensitive 1');
@@ -108,6 +109,12 @@ export const SPILL = 'spill';
 /** The month in whose file a session is. */
 export function monthOf(n: number): string {
   return new Date(millisecondOf(n)).toISOString().slice(0, 7);
+}
+
+/** Milliseconds since the epoch. */
+export function endOfMonth(month: string): number {
+  const date = new Date(`${month}-01T00:00:00Z`);
+  return date.setUTCMonth(date.getUTCMonth() + 1);
 }
 
 /** The first number of the moments of a session, in its month's file. */

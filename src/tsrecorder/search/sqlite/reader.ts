@@ -23,25 +23,27 @@ import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import { compileQuery, type CompiledQuery } from './compile.ts';
 import { listSessions } from './list-sessions.ts';
 import {
+  endOfMonth,
   firstMoment,
   listMonths,
   NOTHING,
   MOMENT_SPACE,
   monthOf,
+  numberOf,
   openReadOnly,
   sessionOfMoment,
 } from './database.ts';
 
 /** What the writer puts together. */
-const BLOCK = z.array(
-  z.object({
-    t0: z.number(),
-    t1: z.number(),
-    rows: z.array(z.object({ at: z.number(), text: z.string() })),
-    command: z.object({ text: z.string(), isGuessed: z.boolean() }).exactOptional(),
-  }),
-) satisfies z.ZodType<readonly Moment[]>;
+const MOMENT = z.object({
+  t0: z.number(),
+  t1: z.number(),
+  rows: z.array(z.object({ at: z.number(), text: z.string() })),
+  command: z.object({ text: z.string(), isGuessed: z.boolean() }).exactOptional(),
+}) satisfies z.ZodType<Moment>;
 const HITS_PER_SESSION = 3;
+/** Moments of one session that are gone through; where there are more, its first ones are looked up. */
+const MAX_STREAMED = 64;
 const MAX_SNIPPET = 300;
 const MAX_FACETED = 10_000;
 const MAX_FACETS = 10;
@@ -52,6 +54,8 @@ const MAX_BLOCK = 16 * 1024 ** 2;
 export class IndexReader {
   readonly #directory: string;
   readonly #files = new Map<string, { readonly database: DatabaseSync; readonly inode: number }>();
+  /** The block that was read last, while one question is answered: most hits of a session are in one. */
+  #block: { readonly month: string; readonly id: number; readonly moments: readonly unknown[] } | undefined;
 
   constructor(directory: string) {
     this.#directory = directory;
@@ -62,12 +66,14 @@ export class IndexReader {
     if (sessions === undefined) return { sessions: [] };
     const compiled = compileQuery(query, may, keyOf(sessions));
     const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (parseCursor(cursor) ?? 0);
+    const describe = describer(sessions, compiled);
+    this.#block = undefined;
     const found: (FoundSession & { readonly n: number })[] = [];
     const candidates = compiled.hasText
       ? this.#byMoments(compiled, before)
       : byNames(sessions, compiled, before);
     for (const { n, moments } of candidates) {
-      const session = describe(sessions, n, compiled);
+      const session = describe(n);
       if (session === undefined) continue;
       if (found.length === limit)
         return { sessions: found.map(withoutNumber), next: formatCursor(found.at(-1)?.n ?? 0) };
@@ -89,13 +95,14 @@ export class IndexReader {
     if (sessions === undefined || row === undefined) return { hits: [], more: false };
     const n = Number(row['n']);
     const compiled = compileQuery(query, may, keyOf(sessions));
+    this.#block = undefined;
     const month = monthOf(n);
     const first = firstMoment(n, month);
     const database = this.#month(month);
     if (
       database === undefined ||
       compiled.match === undefined ||
-      describe(sessions, n, compiled) === undefined
+      describer(sessions, compiled)(n) === undefined
     )
       return { hits: [], more: false };
     const found = database
@@ -132,8 +139,9 @@ export class IndexReader {
       const names = sessions.prepare(
         'SELECT usr, ns, pod, nodes, tags, kind, state, exit FROM s WHERE n = ?',
       );
+      const describe = describer(sessions, compiled);
       for (const { n } of candidates) {
-        if (describe(sessions, n, compiled) === undefined) continue;
+        if (describe(n) === undefined) continue;
         more = counted === MAX_FACETED;
         if (more) break;
         counted += 1;
@@ -240,25 +248,11 @@ export class IndexReader {
   /** Sessions with moments that match, newest first, each with the first of these. */
   *#byMoments({ match, from, to }: CompiledQuery, before: number): Generator<Candidate> {
     for (const name of listMonths(this.#directory)) {
+      const end = Math.min(before, to, sessionOfMoment(Number.MAX_SAFE_INTEGER, name));
+      if (numberOf(endOfMonth(name)) <= from) return;
       const database = this.#month(name);
-      if (database === undefined || match === undefined) continue;
-      const newest = database.prepare(
-        'SELECT rowid FROM m WHERE m MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT 1',
-      );
-      const ofSession = database.prepare(
-        'SELECT rowid FROM m WHERE m MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid LIMIT ?',
-      );
-      let end = firstMoment(Math.min(before, to, sessionOfMoment(Number.MAX_SAFE_INTEGER, name)), name);
-      for (;;) {
-        const row = newest.get(match, end);
-        if (row === undefined) break;
-        const n = sessionOfMoment(Number(row['rowid']), name);
-        if (n < from) return;
-        const first = firstMoment(n, name);
-        const moments = ofSession.all(match, first, first + MOMENT_SPACE, HITS_PER_SESSION + 1);
-        yield { n, moments: moments.map(({ rowid }) => Number(rowid)) };
-        end = first;
-      }
+      if (database !== undefined && match !== undefined)
+        yield* momentsOf(database, name, match, Math.max(0, firstMoment(from, name)), firstMoment(end, name));
     }
   }
 
@@ -278,11 +272,62 @@ export class IndexReader {
   }
 
   #readMoment(n: number, moment: number): Moment | undefined {
-    const database = this.#month(monthOf(n));
-    const row = database?.prepare('SELECT id, z FROM blk WHERE id <= ? ORDER BY id DESC LIMIT 1').get(moment);
-    if (row === undefined || !(row['z'] instanceof Uint8Array)) return undefined;
-    const text = zstdDecompressSync(row['z'], { maxOutputLength: MAX_BLOCK }).toString();
-    return BLOCK.parse(JSON.parse(text))[moment - Number(row['id'])];
+    const month = monthOf(n);
+    const id = this.#month(month)
+      ?.prepare('SELECT id FROM blk WHERE id <= ? ORDER BY id DESC LIMIT 1')
+      .get(moment)?.['id'];
+    if (id === undefined) return undefined;
+    if (this.#block?.month !== month || this.#block.id !== Number(id)) {
+      const packed = this.#month(month)?.prepare('SELECT z FROM blk WHERE id = ?').get(id)?.['z'];
+      if (!(packed instanceof Uint8Array)) return undefined;
+      const moments = listOf(zstdDecompressSync(packed, { maxOutputLength: MAX_BLOCK }).toString());
+      this.#block = { month, id: Number(id), moments };
+    }
+    const found = this.#block.moments[moment - this.#block.id];
+    return found === undefined ? undefined : MOMENT.parse(found);
+  }
+}
+
+/**
+ * What matches in a month's file, from `first` to before `end`, by session. One question for all of them: to ask anew for each
+ * session would have FTS5 put the words of a `prefix*` together each time.
+ */
+function* momentsOf(
+  database: DatabaseSync,
+  month: string,
+  match: string,
+  first: number,
+  end: number,
+): Generator<Candidate> {
+  const newest = database.prepare(
+    'SELECT rowid FROM m WHERE m MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC',
+  );
+  let open: { readonly n: number; readonly moments: number[] } | undefined;
+  let below: number | undefined = end;
+  while (below !== undefined) {
+    const from: number = below;
+    below = undefined;
+    for (const { rowid } of newest.iterate(match, first, from)) {
+      const moment = Number(rowid);
+      const n = sessionOfMoment(moment, month);
+      if (n !== open?.n) {
+        if (open !== undefined) yield { n: open.n, moments: open.moments.toReversed() };
+        open = { n, moments: [] };
+      }
+      open.moments.push(moment);
+      if (open.moments.length < MAX_STREAMED) continue;
+      below = firstMoment(n, month);
+      break;
+    }
+    if (open !== undefined && below === undefined) yield { n: open.n, moments: open.moments.toReversed() };
+    if (open !== undefined && below !== undefined) {
+      const start = below;
+      const firstOnes = database
+        .prepare('SELECT rowid FROM m WHERE m MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid LIMIT ?')
+        .all(match, start, start + MOMENT_SPACE, HITS_PER_SESSION + 1);
+      yield { n: open.n, moments: firstOnes.map(({ rowid }) => Number(rowid)) };
+      open = undefined;
+    }
   }
 }
 
@@ -321,16 +366,16 @@ function* byNames(
   for (const { n } of rows) yield { n: Number(n), moments: [] };
 }
 
-/** Undefined when the session is not what the conditions ask for, or is being removed. */
-function describe(
+/** Finds nothing of a session that is not what the conditions ask for, or is being removed. */
+function describer(
   sessions: DatabaseSync,
-  n: number,
   { where, values }: CompiledQuery,
-): Omit<FoundSession, 'hits' | 'more'> | undefined {
-  const row = sessions
-    .prepare(`SELECT id, partial FROM s WHERE n = ? AND kind <> '' AND (${where})`)
-    .get(n, ...values);
-  return row === undefined ? undefined : { id: String(row['id']), partial: row['partial'] === 1 };
+): (n: number) => Omit<FoundSession, 'hits' | 'more'> | undefined {
+  const statement = sessions.prepare(`SELECT id, partial FROM s WHERE n = ? AND kind <> '' AND (${where})`);
+  return (n) => {
+    const row = statement.get(n, ...values);
+    return row === undefined ? undefined : { id: String(row['id']), partial: row['partial'] === 1 };
+  };
 }
 
 function mark(

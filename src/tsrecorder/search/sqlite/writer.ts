@@ -16,6 +16,7 @@ import type {
 import { indexText } from '../../../search/tokens.ts';
 import { facetWords, nameWords } from './facets.ts';
 import {
+  endOfMonth,
   firstMoment,
   indexBytes,
   listMonths,
@@ -173,7 +174,7 @@ export class IndexWriter {
 
   status(): IndexStatus {
     const row = this.#sessions
-      .prepare('SELECT count(*) AS sessions, coalesce(sum(partial), 0) AS partial FROM s')
+      .prepare('SELECT count(*) AS sessions, (SELECT count(*) FROM s WHERE partial = 1) AS partial FROM s')
       .get();
     return {
       sessions: Number(row?.['sessions'] ?? 0),
@@ -322,11 +323,6 @@ export class IndexWriter {
     this.#months.set(name, month);
     return month;
   }
-}
-
-function endOfMonth(month: string): number {
-  const date = new Date(`${month}-01T00:00:00Z`);
-  return date.setUTCMonth(date.getUTCMonth() + 1);
 }
 
 function transaction(database: DatabaseSync, act: () => void): void {
