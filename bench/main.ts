@@ -6,7 +6,8 @@
  *                                         recorder alone (`recorder.ts`); --profile=<folder> writes CPU profiles,
  *                                         --update puts the named cases into the last results; --before=<checkout>
  *                                         compares with gateway and recorder of another checkout instead (`npm ci`
- *                                         there first) and writes nothing; --peers=tailcast,go leaves others out
+ *                                         there first) and writes nothing; --peers=tailcast,go leaves others out;
+ *                                         `search` is the recorder's index (`search.ts`)
  *
  * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift; ratios
  * of medians over interleaved rounds are what counts. Results are written only when all cases ran.
@@ -35,6 +36,11 @@ const QUICK_RECORDER = { rounds: 1, floodSeconds: 3, idleSeconds: 5 };
 
 const here = dirname(fileURLToPath(import.meta.url));
 const args = process.argv.slice(2);
+// it has options, goals and processes of its own
+if (args[0] === 'search') {
+  await import('./search.ts');
+  process.exit();
+}
 const quick = args.includes('--quick');
 const wanted = args.filter((arg) => !arg.startsWith('--'));
 const named = CASES.filter(

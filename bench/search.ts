@@ -1,0 +1,442 @@
+/**
+ * The search of a recorder over a made-up archive (`search-archive.ts`): how fast the index is built, how fast it answers, also while it is
+ * being written and with nothing of it in memory, and how late a running session is found.
+ *
+ *   npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep]
+ *
+ * The indexer, its processes and its files are the real ones; only the store is made up. `--keep` leaves the index in the folder, and
+ * finds it there the next time: then it is not built again. Ends with 1 when a goal is missed.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, statfsSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { createSilentLogger } from '../src/observe/logger.ts';
+import { parseQuery } from '../src/search/query.ts';
+import type { ListAsk } from '../src/search/search-index.ts';
+import type { ViewerTerms } from '../src/search/viewer-terms.ts';
+import type { LiveRecording } from '../src/tsrecorder/library/live-recording.ts';
+import { startIndexClient, type IndexClient } from '../src/tsrecorder/search/index-client.ts';
+import { startIndexer, type Indexer } from '../src/tsrecorder/search/indexer.ts';
+import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
+import { indexBytes } from '../src/tsrecorder/search/sqlite/database.ts';
+import { recordingId } from '../src/tsrecorder/store/key.ts';
+import type { StoredRecording } from '../src/tsrecorder/store/store.ts';
+import { describeMachine } from './harness/machine.ts';
+import { familyOf, usageOf } from './harness/usage.ts';
+import { catalogOf, SearchArchive } from './search-archive.ts';
+
+const { values } = parseArgs({
+  allowPositionals: true,
+  options: {
+    quick: { type: 'boolean', default: false },
+    sessions: { type: 'string' },
+    'text-gb': { type: 'string' },
+    folder: { type: 'string' },
+    keep: { type: 'boolean', default: false },
+  },
+});
+const SEED = 20_261_123;
+const SESSIONS = Number(values.sessions ?? (values.quick ? 20_000 : 1_000_000));
+const TEXT_BYTES = Number(values['text-gb'] ?? (values.quick ? 0.2 : 20)) * 1e9;
+/** Of the sessions, so many are read while questions are asked. */
+const LATE = Math.ceil(SESSIONS / 10);
+const ASKED = values.quick ? 60 : 200;
+const ASKED_COLD = values.quick ? 3 : 10;
+const LIVE_ROUNDS = values.quick ? 10 : 30;
+const SHAPE = {
+  sessions: SESSIONS,
+  textBytes: TEXT_BYTES,
+  fromMs: Date.parse('2025-12-01T00:00:00Z'),
+  toMs: Date.parse('2026-11-20T00:00:00Z'),
+};
+
+const archive = new SearchArchive(SHAPE, SEED);
+const folder = values.folder ?? mkdtempSync(join(tmpdir(), 'tailcast-search-'));
+const directory = join(folder, 'index');
+const verdicts: string[] = [];
+let missed = 0;
+
+interface Question {
+  readonly kind: 'names' | 'words';
+  readonly name: string;
+  readonly ask: (index: IndexClient, round: number) => Promise<unknown>;
+}
+
+function goal(text: string, met: boolean): void {
+  verdicts.push(`${met ? 'met    ' : 'MISSED '} ${text}`);
+  if (!met) missed += 1;
+}
+
+const EVERYTHING = 'everything' as ViewerTerms;
+const find =
+  (query: (round: number) => string, may = EVERYTHING): Question['ask'] =>
+  (index, round) =>
+    index.ask('find', { query: parseQuery(query(round), SHAPE.toMs), may, page: { limit: 20 } });
+const list =
+  (query: (round: number) => string, more: Partial<ListAsk> = {}): Question['ask'] =>
+  (index, round) =>
+    index.ask('list', { query: parseQuery(query(round), SHAPE.toMs), may: EVERYTHING, limit: 50, ...more });
+
+const { common, rare } = archive.vocabulary;
+const commonWord = (round: number): string => common[round % common.length] ?? '';
+const rareWord = (round: number): string => rare[round % rare.length] ?? '';
+const ONE_TEAM: ViewerTerms = [{ kind: 'namespace', value: archive.namespace(40) }];
+const monthAgo = (round: number): string => new Date(SHAPE.toMs - (round % 300) * 86_400_000).toISOString();
+const QUESTIONS: readonly Question[] = [
+  { kind: 'names', name: 'newest', ask: list(() => '') },
+  { kind: 'names', name: 'user', ask: list((round) => `user:${archive.user(round * 7)}`) },
+  {
+    kind: 'names',
+    name: 'user, namespace',
+    ask: list((round) => `user:${archive.user(round)} ns:${archive.namespace(round % 60)}`),
+  },
+  {
+    kind: 'names',
+    name: 'namespace, page far down',
+    ask: (index, round) => list(() => 'ns:team-1', { before: monthAgo(round) })(index, round),
+  },
+  {
+    kind: 'names',
+    name: 'state, exit, duration',
+    ask: find(() => 'state:interrupted exit:!=0 duration:>1h'),
+  },
+  { kind: 'names', name: 'pod beginning', ask: find((round) => `pod:web-${round % 10}*`) },
+  { kind: 'names', name: 'absent pod beginning', ask: find((round) => `pod:none-${round}*`) },
+  {
+    kind: 'names',
+    name: 'days',
+    ask: find((round) => `after:${monthAgo(round + 1)} before:${monthAgo(round)}`),
+  },
+  { kind: 'names', name: 'text in names', ask: list(() => '', { text: 'laptop-77' }) },
+  { kind: 'names', name: 'names, one team', ask: list(() => 'kind:exec', { may: ONE_TEAM }) },
+  { kind: 'words', name: 'common word', ask: find(commonWord) },
+  {
+    kind: 'words',
+    name: 'two common words',
+    ask: find((round) => `${commonWord(round)} ${commonWord(round + 7)}`),
+  },
+  { kind: 'words', name: 'rare word', ask: find(rareWord) },
+  {
+    kind: 'words',
+    name: 'rare words together',
+    ask: find((round) => `${rareWord(round)} ${rareWord(round + 1)}`),
+  },
+  { kind: 'words', name: 'absent word', ask: find((round) => `absentword${round}`) },
+  { kind: 'words', name: 'phrase', ask: find((round) => `"${commonWord(round)} ${commonWord(round + 1)}"`) },
+  { kind: 'words', name: 'phrase of a line', ask: find(() => '"get api v1 kubectl"') },
+  { kind: 'words', name: 'command', ask: find(() => 'cmd:"kubectl delete"') },
+  { kind: 'words', name: 'beginning', ask: find((round) => `${commonWord(round).slice(0, 4)}*`) },
+  {
+    kind: 'words',
+    name: 'long beginning',
+    ask: find((round) => `${commonWord(round).slice(0, 6).padEnd(3, 'a')}*`),
+  },
+  { kind: 'words', name: 'short beginning', ask: find((round) => `${rareWord(round).slice(0, 3)}*`) },
+  {
+    kind: 'words',
+    name: 'word, not another',
+    ask: find((round) => `${commonWord(round)} -${commonWord(round + 3)}`),
+  },
+  {
+    kind: 'words',
+    name: 'common word, user',
+    ask: find((round) => `${commonWord(round)} user:${archive.user(round * 3)}`),
+  },
+  { kind: 'words', name: 'common word, one team', ask: find(commonWord, ONE_TEAM) },
+  { kind: 'words', name: 'absent word, one team', ask: find((round) => `absentword${round}`, ONE_TEAM) },
+  {
+    kind: 'words',
+    name: 'word, rare condition',
+    ask: find((round) => `${commonWord(round)} exit:77 duration:>2h`),
+  },
+];
+
+const percentile = (sorted: readonly number[], part: number): number =>
+  sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? 0;
+const ms = (value: number): string => value.toFixed(value < 10 ? 2 : 0).padStart(7);
+
+function say(line: string): void {
+  console.log(`[${((performance.now() - began) / 1000).toFixed(0).padStart(5)} s] ${line}`);
+}
+const began = performance.now();
+
+/** Which of our children were not there before. */
+async function startedBy<T>(start: () => Promise<T>): Promise<readonly [T, readonly number[]]> {
+  const before = new Set(familyOf(process.pid));
+  const started = await start();
+  return [started, familyOf(process.pid).filter((pid) => !before.has(pid))];
+}
+
+/** An indexer whose store has what `until` says, and the process that writes for it. */
+interface Building extends AsyncDisposable {
+  readonly indexer: Indexer;
+  readonly pids: () => readonly number[];
+  /** The store has so many from now on, the newest last. */
+  grow(until: number): void;
+}
+
+function build(until: number, live: () => readonly LiveRecording[], liveEntry: Live | undefined): Building {
+  let pids: readonly number[] = [];
+  let there = until;
+  const catalog = catalogOf(archive);
+  const stored = [...archive.stored()];
+  const indexer = startIndexer({
+    store: { list: async (): Promise<readonly StoredRecording[]> => stored.slice(0, there) },
+    catalog: { find: async (id) => (id === liveEntry?.id ? liveEntry.entry() : catalog.find(id)) },
+    live,
+    text: 'all',
+    async start() {
+      const [client, fresh] = await startedBy(() => startIndexClient({ directory, mayWrite: true }));
+      pids = fresh;
+      return client;
+    },
+    now: () => performance.now(),
+    liveMs: 1000,
+    reconcileMs: 1e12,
+    restartMs: 1000,
+    metrics: createSearchMetrics(),
+    log: createSilentLogger(),
+  });
+  return {
+    indexer,
+    pids: () => pids,
+    grow(next) {
+      const added = stored.slice(there, next);
+      there = next;
+      for (const { key } of added) indexer.stored(recordingId(key));
+    },
+    [Symbol.asyncDispose]: () => indexer.close(),
+  };
+}
+
+async function backfill(sessions: number): Promise<void> {
+  await using building = build(sessions, () => [], undefined);
+  const { indexer } = building;
+  const samples: number[] = [];
+  const settled = indexer.settled();
+  let done = false;
+  void settled.then(() => (done = true));
+  let said = 0;
+  let castBytesRead = 0;
+  for (let number = 0; number < sessions; number += Math.max(1, Math.floor(sessions / 500)))
+    castBytesRead += archive.cast(number).length * Math.max(1, Math.floor(sessions / 500));
+  say(`${sessions} sessions, ${(castBytesRead / 1e9).toFixed(2)} GB of cast, are read`);
+  const start = performance.now();
+  while (!done) {
+    await Promise.race([settled, new Promise((resolve) => setTimeout(resolve, 1000))]);
+    const usage = usageOf(building.pids());
+    if (usage !== undefined) samples.push(usage.rssBytes / 2 ** 20);
+    if (performance.now() - said < 15_000) continue;
+    said = performance.now();
+    const { backlog } = await indexer.progress();
+    const part = Math.max(1e-6, 1 - backlog / sessions);
+    const left = ((performance.now() - start) / 1000) * (1 / part - 1);
+    say(
+      `${(part * 100).toFixed(1)} %, ${left.toFixed(0)} s to go; writer ${samples.at(-1)?.toFixed(0)} MB, index ${(indexBytes(directory) / 1e9).toFixed(2)} GB`,
+    );
+  }
+  const wall = (performance.now() - start) / 1000;
+  const cpu = usageOf(building.pids())?.cpuSeconds ?? 0;
+  const rate = castBytesRead / 1e9 / (cpu / 60);
+  say(
+    `built in ${wall.toFixed(0)} s, ${cpu.toFixed(0)} s of CPU in the writer; index ${(indexBytes(directory) / 1e9).toFixed(2)} GB, ${((100 * indexBytes(directory)) / castBytesRead).toFixed(0)} % of the casts`,
+  );
+  goal(`rebuild: ${rate.toFixed(2)} GB of cast per minute and core (at least 0.8)`, rate >= 0.8);
+  const half = samples.slice(samples.length >> 1);
+  const early = samples.slice(samples.length >> 2, samples.length >> 1);
+  const [most, before] = [Math.max(0, ...half), Math.max(0, ...early)];
+  goal(
+    `memory of the writer: at most ${Math.max(...samples, 0).toFixed(0)} MB; in the second half ${most.toFixed(0)}, in the quarter before ${before.toFixed(0)} (at most 400, and no more than a fifth more)`,
+    most <= 400 && most <= before * 1.2 + 20,
+  );
+}
+
+async function measure(
+  title: string,
+  asked: number,
+  prepare?: () => Promise<IndexClient>,
+): Promise<ReadonlyMap<Question['kind'], readonly number[]>> {
+  const all = new Map<Question['kind'], number[]>([
+    ['names', []],
+    ['words', []],
+  ]);
+  say(title);
+  let index = prepare === undefined ? await startIndexClient({ directory, mayWrite: false }) : undefined;
+  for (const { kind, name, ask } of QUESTIONS) {
+    const times: number[] = [];
+    for (let round = 0; round < asked; round += 1) {
+      const asking = index ?? (await prepare?.());
+      if (asking === undefined) throw new Error('no process to ask');
+      const from = performance.now();
+      await ask(asking, round);
+      times.push(performance.now() - from);
+      if (prepare !== undefined) asking.kill();
+    }
+    all.get(kind)?.push(...times);
+    times.sort((left, right) => left - right);
+    console.log(
+      `    ${name.padEnd(26)} p50 ${ms(percentile(times, 0.5))}  p99 ${ms(percentile(times, 0.99))}  most ${ms(times.at(-1) ?? 0)} ms`,
+    );
+  }
+  index?.kill();
+  index = undefined;
+  for (const [kind, times] of all) {
+    times.sort((left, right) => left - right);
+    const bound = kind === 'names' ? 100 : 300;
+    const p99 = percentile(times, 0.99);
+    goal(
+      `${kind}, ${title}: p50 ${ms(percentile(times, 0.5)).trim()} ms, p99 ${ms(p99).trim()} ms (below ${bound})`,
+      p99 < bound,
+    );
+  }
+  return all;
+}
+
+/** The system forgets what it has read of the index. @returns bytes that it keeps all the same; undefined: nobody knows */
+function dropCache(): number | undefined {
+  const files = readdirSync(directory).map((name) => join(directory, name));
+  for (const file of files) {
+    spawnSync('dd', [`if=${file}`, 'iflag=nocache', 'count=0', 'status=none']);
+  }
+  const { stdout, status } = spawnSync('fincore', ['--bytes', '--noheadings', '-o', 'RES', ...files], {
+    encoding: 'utf8',
+  });
+  if (status !== 0) return undefined;
+  return stdout.split('\n').reduce((sum, line) => sum + Number(line.trim()), 0);
+}
+
+/** A session that runs. */
+class Live {
+  readonly #key = { nodeId: 'nRECORDER0', time: '2026-11-20T00:00:00.000000000Z' };
+  readonly id = recordingId(this.#key);
+  #cast = Buffer.from('{"version":2,"width":80,"height":24,"timestamp":1785325858}\n');
+  readonly recording: LiveRecording;
+
+  constructor() {
+    const cast = (): Buffer => this.#cast;
+    this.recording = {
+      key: this.#key,
+      recording: { ...archive.recording(0, 0), id: this.id, startedAt: this.#key.time, state: 'open' },
+      paths: { cast: '/nowhere', notes: '/nowhere' },
+      resizeOrder: 'columnsFirst',
+      part: { session: this.id, number: 1, offset: 0, headerBytes: 1, headerEnd: 1 },
+      durable: () => ({ castBytes: cast().length, notesBytes: 0, bodyBytes: cast().length }),
+      isOpen: () => true,
+      stored: Promise.resolve(),
+      watch: () => () => undefined,
+    };
+  }
+
+  entry() {
+    return {
+      recording: this.recording.recording,
+      key: this.#key,
+      resizeOrder: 'columnsFirst' as const,
+      live: this.recording,
+      version: undefined,
+      pieces: [
+        {
+          start: 0,
+          end: () => this.#cast.length,
+          live: this.recording,
+          read: async function* (this: Live, { start, end }: { start: number; end: number }) {
+            yield this.#cast.subarray(start, end);
+          }.bind(this),
+        },
+      ],
+    };
+  }
+
+  add(text: string, seconds: number): void {
+    this.#cast = Buffer.concat([
+      this.#cast,
+      Buffer.from(`[${seconds},"o",${JSON.stringify(`${text}\r\n`)}]\n`),
+    ]);
+  }
+}
+
+async function whileIndexing(from: number): Promise<void> {
+  const live = new Live();
+  await using building = build(from, () => [live.recording], live);
+  await building.indexer.settled();
+  const before = usageOf(building.pids())?.cpuSeconds ?? 0;
+  const start = performance.now();
+  // what is stored comes faster than it can be read, for as long as questions are asked
+  let next = from;
+  async function feedMore(): Promise<void> {
+    const { backlog } = await building.indexer.progress();
+    if (backlog > 2000 || next >= SESSIONS) return;
+    next = Math.min(SESSIONS, next + 2000);
+    building.grow(next);
+  }
+  const feed = setInterval(() => void feedMore(), 100);
+  try {
+    await measure('while the index is written', Math.ceil(ASKED / 4));
+    const index = await startIndexClient({ directory, mayWrite: false });
+    const times: number[] = [];
+    for (let round = 0; round < LIVE_ROUNDS; round += 1) {
+      const word = `needle${round}x`;
+      live.add(`it says ${word}`, round + 1);
+      const durable = performance.now();
+      for (;;) {
+        const found = await index.ask('find', {
+          query: parseQuery(`${word} state:running`, SHAPE.toMs),
+          may: 'everything',
+          page: { limit: 1 },
+        });
+        if (found.sessions.length > 0) break;
+        if (performance.now() - durable > 60_000) throw new Error('the running session is not found');
+        await new Promise((resolve) => setTimeout(resolve, 10));
+      }
+      times.push(performance.now() - durable);
+    }
+    index.kill();
+    times.sort((left, right) => left - right);
+    const cpu = (usageOf(building.pids())?.cpuSeconds ?? 0) - before;
+    say(
+      `the writer used ${((100 * cpu) / ((performance.now() - start) / 1000)).toFixed(0)} % of a processor meanwhile; ${next - from} sessions came`,
+    );
+    goal(
+      `running session found after p50 ${ms(percentile(times, 0.5)).trim()} ms, at most ${ms(times.at(-1) ?? 0).trim()} ms, while the index is written (below 2000)`,
+      (times.at(-1) ?? 0) < 2000,
+    );
+  } finally {
+    clearInterval(feed);
+  }
+}
+
+async function main(): Promise<void> {
+  for (const line of describeMachine().slice(0, 3)) console.log(line);
+  mkdirSync(directory, { recursive: true });
+  const { bavail, bsize } = statfsSync(folder);
+  const wanted = TEXT_BYTES * 1.3 + SESSIONS * 4000;
+  console.log(
+    `${SESSIONS} sessions, ${TEXT_BYTES / 1e9} GB of text, seed ${SEED}; ${folder} has ${((bavail * bsize) / 1e9).toFixed(0)} GB`,
+  );
+  if (bavail * bsize < wanted) throw new Error(`the index may need ${(wanted / 1e9).toFixed(0)} GB`);
+  try {
+    const isThere = readdirSync(directory).includes('sessions.db');
+    if (isThere) say('the index that is there is used');
+    else await backfill(SESSIONS - LATE);
+    await measure('at rest', ASKED);
+    const resident = dropCache();
+    const kept =
+      resident === undefined ? 'nobody knows how much stays' : `${(resident / 1e6).toFixed(1)} MB stay`;
+    say(`the page cache gives up the index: ${kept}`);
+    await measure('nothing in memory', ASKED_COLD, async () => {
+      dropCache();
+      return startIndexClient({ directory, mayWrite: false });
+    });
+    if (!isThere) await whileIndexing(SESSIONS - LATE);
+  } finally {
+    if (!values.keep) rmSync(directory, { recursive: true, force: true });
+    if (values.folder === undefined && !values.keep) rmSync(folder, { recursive: true, force: true });
+  }
+  console.log(`\ngoals\n${verdicts.join('\n')}`);
+  console.log(`${((performance.now() - began) / 1000).toFixed(0)} s`);
+  process.exitCode = missed === 0 ? 0 : 1;
+}
+
+await main();
