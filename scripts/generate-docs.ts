@@ -18,6 +18,7 @@ import { createExceptionCounter } from '../src/observe/last-resort.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
 import { createNameserverMetrics } from '../src/nameserver/metrics.ts';
 import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
+import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
 import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
 import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
@@ -154,6 +155,7 @@ function staticIdentityFile(): string {
 function metricsPage(): string {
   const recorder = new Registry();
   createRecorderMetrics(recorder, () => IDLE);
+  createSearchMetrics(recorder);
   const { registry: operator } = createOperatorMetrics();
   const nameserver = new Registry();
   createNameserverMetrics(nameserver);

@@ -11,6 +11,7 @@ import {
   openRecorderSearch,
   type RecorderSearch,
 } from '../tsrecorder/search/recorder-search.ts';
+import { createSearchMetrics } from '../tsrecorder/search/search-metrics.ts';
 import { addApi } from '../tsrecorder/serving/api.ts';
 import { createCursors } from '../tsrecorder/serving/cursors.ts';
 import { createHosts } from '../tsrecorder/serving/hosts.ts';
@@ -169,9 +170,10 @@ async function serve(
 }
 
 function openSearch(
-  { searchText, spoolDirectory, log, clock }: SettledOptions,
+  { searchText, spoolDirectory, registry, log, clock }: SettledOptions,
   { ingest, catalog }: Parts,
 ): RecorderSearch | undefined {
+  const metrics = createSearchMetrics(registry);
   if (searchText === undefined) return undefined;
   return openRecorderSearch({
     directory: indexDirectory(spoolDirectory),
@@ -179,6 +181,7 @@ function openSearch(
     catalog,
     live: () => ingest.live(),
     now: () => clock.monotonic(),
+    metrics,
     log,
   });
 }

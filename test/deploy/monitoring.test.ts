@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { ERROR_TABLE } from '../../src/errors.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
+import { createSearchMetrics } from '../../src/tsrecorder/search/search-metrics.ts';
 import { createRecorderMetrics } from '../../src/tsrecorder/intake/recorder-metrics.ts';
 
 const FOLDER = new URL('../../deploy/monitoring/', import.meta.url);
@@ -50,6 +51,7 @@ async function measured(): Promise<{
     oldestStoringSeconds: 0,
     unpublishedEntries: 0,
   }));
+  createSearchMetrics(recorder);
   const own = new Registry();
   collectDefaultMetrics({ register: own });
   const labels = new Map<string, Set<string>>();

@@ -1,4 +1,4 @@
-import { mkdtemp } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
@@ -142,5 +142,46 @@ describe('the metrics of a recorder', () => {
     );
     expect(await valueOf(registry, 'tailcast_recorder_oldest_storing_seconds')).toBe(0);
     expect(await valueOf(registry, 'tailcast_recorder_over_quota')).toBe(0);
+  });
+
+  it('tell how far the search index is, how long questions take, and what fails', async () => {
+    const registry = new Registry();
+    const value = (name: string, labels?: Record<string, string>): Promise<number | undefined> =>
+      valueOf(registry, `tailcast_search_${name}`, labels);
+    await using rig = await createRig({ registry, searchText: 'all' });
+    await uploadWhole(rig.recorder, `${HEADER}[1,"o","needle"]\n`);
+    await until(async () => ((await value('recordings')) === 1 ? true : undefined));
+    await until(async () => ((await value('state', { state: 'ready' })) === 1 ? true : undefined));
+    expect(await value('state', { state: 'building' })).toBe(0);
+    expect(await value('backlog_recordings')).toBe(0);
+    expect(await value('partial_recordings')).toBe(0);
+    expect(await value('lag_seconds')).toBe(0);
+    expect(await value('rebuilt_ratio')).toBe(1);
+    expect(await value('index_bytes')).toBeGreaterThan(10_000);
+    expect(await value('query_seconds_count', { kind: 'find' })).toBe(0);
+    expect((await rig.get('/api/v1/search?q=needle')).status).toBe(200);
+    expect((await rig.get('/api/v1/search/facets?q=needle')).status).toBe(200);
+    expect(await value('query_seconds_count', { kind: 'find' })).toBe(1);
+    expect(await value('query_seconds_count', { kind: 'facets' })).toBe(1);
+    expect(await value('query_failures_total', { code: 'SEARCH_UNAVAILABLE' })).toBe(0);
+    expect(await value('index_failures_total')).toBe(0);
+  });
+
+  it('say that the search index cannot be written, and have no state of one that there is not', async () => {
+    const registry = new Registry();
+    await using rig = await createRig();
+    const { directory } = rig;
+    await rig.recorder.close();
+    await writeFile(join(`${directory}.spool`, 'search'), 'in the way');
+    const current = await createRig({ registry, searchText: 'all' }, directory);
+    await until(async () =>
+      (await valueOf(registry, 'tailcast_search_state', { state: 'unavailable' })) === 1 ? true : undefined,
+    );
+    expect(await valueOf(registry, 'tailcast_search_index_failures_total')).toBeGreaterThan(0);
+    await current.recorder.close();
+    const none = new Registry();
+    await using _without = await createRig({ registry: none });
+    for (const state of ['ready', 'building', 'unavailable'])
+      expect(await valueOf(none, 'tailcast_search_state', { state }), state).toBe(0);
   });
 });

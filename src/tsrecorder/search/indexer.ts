@@ -15,6 +15,7 @@ import type { LiveRecording } from '../library/live-recording.ts';
 import { parseRecordingId, fixedWidth, recordingId } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
 import type { IndexClient } from './index-client.ts';
+import type { SearchMetrics } from './search-metrics.ts';
 import { sessionListing, sessionNames } from './session-names.ts';
 
 export interface IndexerOptions {
@@ -32,6 +33,7 @@ export interface IndexerOptions {
   readonly reconcileMs: number;
   /** Pause before a process that ended is started again. */
   readonly restartMs: number;
+  readonly metrics: Pick<SearchMetrics, 'failed' | 'unreadable'>;
   readonly log: Logger;
 }
 
@@ -219,6 +221,7 @@ class StoreIndexer implements Indexer {
     this.#hasCompared = false;
     this.#reconcileAt = now();
     if (this.#closing.signal.aborted) return;
+    this.#options.metrics.failed();
     log.error({ error: this.#problem }, 'the search index cannot be written and will be tried again');
     await pause(restartMs, this.#closing.signal);
   }
@@ -297,6 +300,7 @@ class StoreIndexer implements Indexer {
       if (index.isGone) throw error;
       await index.ask('drop', { key });
       // the store, not the index: the next comparison brings it again
+      this.#options.metrics.unreadable();
       log.warn(
         { error: errorText(error), recording: id },
         'a recording could not be read for the search index',

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { readdir, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
-import { errorText } from '../../errors.ts';
+import { errorText, TailcastError } from '../../errors.ts';
 import type { IndexedText } from '../../search/moments.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
@@ -11,7 +11,13 @@ import type { SessionIndex } from '../library/session-index.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
 import { startIndexer, type Indexer, type IndexProgress } from './indexer.ts';
 import { LAYOUT } from './layout.ts';
-import { createQueryProcesses, QUERY_LIMITS, type QueryProcesses } from './query-processes.ts';
+import type { SearchMetrics } from './search-metrics.ts';
+import {
+  createQueryProcesses,
+  QUERY_LIMITS,
+  type QueryOperation,
+  type QueryProcesses,
+} from './query-processes.ts';
 import { verifyIndex, type VerifiedText, type VerifyLine } from './verify-index.ts';
 
 export interface SearchProgress extends IndexProgress {
@@ -37,6 +43,7 @@ export interface RecorderSearchOptions {
   readonly live: () => readonly LiveRecording[];
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
+  readonly metrics: SearchMetrics;
   readonly log: Logger;
 }
 
@@ -76,11 +83,12 @@ class IndexedSearch implements RecorderSearch {
     this.#next = `${directory}.next`;
     this.#prepared = this.#prepare();
     this.#indexer = this.#start(directory, options.live);
+    options.metrics.watch(() => this.progress());
   }
 
   readonly ask: QueryProcesses['ask'] = (operation, ask) =>
-    this.#answer(() => this.#queries.ask(operation, ask));
-  readonly list: SessionIndex['list'] = (ask) => this.#answer(() => this.#lists.ask('list', ask));
+    this.#answer(operation, () => this.#queries.ask(operation, ask));
+  readonly list: SessionIndex['list'] = (ask) => this.#answer('list', () => this.#lists.ask('list', ask));
 
   pending(): ReadonlySet<string> | undefined {
     return this.#swap === undefined ? this.#indexer.pending() : undefined;
@@ -196,14 +204,21 @@ class IndexedSearch implements RecorderSearch {
     }
   }
 
-  async #answer<T>(ask: () => Promise<T>): Promise<T> {
+  async #answer<T>(kind: QueryOperation, ask: () => Promise<T>): Promise<T> {
+    const { metrics, now } = this.#options;
+    const began = now();
     while (this.#swap !== undefined) await this.#swap;
     const asked = ask();
     this.#asked.add(asked);
+    let code: string | undefined;
     try {
       return await asked;
+    } catch (error) {
+      code = error instanceof TailcastError ? error.code : undefined;
+      throw error;
     } finally {
       this.#asked.delete(asked);
+      metrics.asked(kind, (now() - began) / 1000, code);
     }
   }
 }

@@ -4,6 +4,7 @@ import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EXTRACTOR } from '../../../src/search/search-index.ts';
 import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
 import { startIndexer, type Indexer, type IndexerOptions } from '../../../src/tsrecorder/search/indexer.ts';
+import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { createRig, HEADER, uploadWhole, type Rig } from '../recorder-rig.ts';
 
@@ -80,6 +81,7 @@ async function open(
     liveMs: 5,
     reconcileMs: 1e9,
     restartMs: 1,
+    metrics: createSearchMetrics(),
     log: createSilentLogger(),
     ...options,
   });

@@ -1,0 +1,112 @@
+/** What the search of a recorder tells of itself. Labels are kinds, codes and states of ours. */
+import { Gauge, Histogram, Registry } from 'prom-client';
+import { createMakers } from '../../observe/metric-makers.ts';
+
+/** What is asked for at scrape time. */
+export interface WatchedSearch {
+  readonly state: string;
+  readonly lagSeconds: number;
+  readonly backlog: number;
+  readonly sessions: number;
+  readonly partial: number;
+  readonly bytes: number;
+  readonly rebuilding?: { readonly done: number; readonly of: number };
+}
+
+export interface SearchMetrics {
+  /** Asks this at scrape time from now on. Until then there is no index. */
+  watch(progress: () => Promise<WatchedSearch>): void;
+  /** A question of a kind was answered, or failed with a code. */
+  asked(kind: string, seconds: number, code: string | undefined): void;
+  /** The index could not be written. */
+  failed(): void;
+  /** A recording could not be read for the index. */
+  unreadable(): void;
+}
+
+const STATES = ['ready', 'building', 'unavailable'] as const;
+const KINDS = ['find', 'within', 'list', 'facets'] as const;
+/** Seconds, up to when a query is ended. */
+const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2];
+
+/** @param registry where to register; by default one of its own */
+export function createSearchMetrics(registry: Registry = new Registry()): SearchMetrics {
+  const { counter, labelled } = createMakers(registry);
+  const registers = [registry];
+  let watched: (() => Promise<WatchedSearch>) | undefined;
+  const gauge = (name: string, help: string, of: (progress: WatchedSearch) => number): void => {
+    const made: Gauge = new Gauge({
+      name,
+      help,
+      registers,
+      async collect() {
+        if (watched !== undefined) made.set(of(await watched()));
+      },
+    });
+  };
+  const state: Gauge<'state'> = new Gauge({
+    name: 'tailcast_search_state',
+    help: 'State of the search index, 1 at the one that it has: ready, building, unavailable. No index: none.',
+    labelNames: ['state'],
+    registers,
+    async collect() {
+      const now = (await watched?.())?.state;
+      for (const each of STATES) state.set({ state: each }, each === now ? 1 : 0);
+    },
+  });
+  gauge(
+    'tailcast_search_lag_seconds',
+    'How long the oldest durable byte of a running session waits to be found.',
+    ({ lagSeconds }) => lagSeconds,
+  );
+  gauge(
+    'tailcast_search_backlog_recordings',
+    'Recordings that are stored and not in the search index.',
+    ({ backlog }) => backlog,
+  );
+  gauge('tailcast_search_recordings', 'Recordings in the search index.', ({ sessions }) => sessions);
+  gauge(
+    'tailcast_search_partial_recordings',
+    'Recordings of which not all text is in the search index.',
+    ({ partial }) => partial,
+  );
+  gauge('tailcast_search_index_bytes', 'Bytes of the files of the search index.', ({ bytes }) => bytes);
+  gauge(
+    'tailcast_search_rebuilt_ratio',
+    'Part of a new search index that is built beside the one that answers; 1 when none is.',
+    ({ rebuilding }) => (rebuilding === undefined ? 1 : rebuilding.done / Math.max(1, rebuilding.of)),
+  );
+  const seconds = new Histogram({
+    name: 'tailcast_search_query_seconds',
+    help: 'Time of questions to the search index, waiting for their turn included, by kind.',
+    labelNames: ['kind'],
+    buckets: BUCKETS,
+    registers,
+  });
+  for (const kind of KINDS) seconds.zero({ kind });
+  const queryFailures = labelled(
+    'tailcast_search_query_failures_total',
+    'Questions to the search index that were not answered, by error code.',
+    'code',
+    ['SEARCH_BUSY', 'SEARCH_UNAVAILABLE'],
+  );
+  const failures = counter(
+    'tailcast_search_index_failures_total',
+    'Times the search index could not be written; it is tried again.',
+  );
+  const unreadable = counter(
+    'tailcast_search_unreadable_total',
+    'Times a recording could not be read for the search index; it is tried again.',
+  );
+  return {
+    watch(progress) {
+      watched = progress;
+    },
+    asked(kind, took, code) {
+      seconds.observe({ kind }, took);
+      if (code?.startsWith('SEARCH_') === true) queryFailures.inc({ code });
+    },
+    failed: () => failures.inc(),
+    unreadable: () => unreadable.inc(),
+  };
+}
