@@ -26,6 +26,7 @@ interface Session {
   say(side: 'client' | 'server', bytes: Uint8Array): void;
 }
 
+const TARGET = `${EXEC}&stderr=true`;
 const STREAMS = { error: 1, stdin: 3, stdout: 5, stderr: 7 } as const;
 
 /** With all streams answered, and a first output that came through. */
@@ -33,7 +34,7 @@ async function inSession(act: (session: Session) => Promise<void>): Promise<void
   const lines = WEBSOCKET.map(([name, value]) => `${name}: ${value}\r\n`).join('');
   const before = arena.recorder.uploads.length;
   let ran = false;
-  const request = `GET ${EXEC} HTTP/1.1\r\nHost: ${GATEWAY_HOST}\r\n${lines}\r\n`;
+  const request = `GET ${TARGET} HTTP/1.1\r\nHost: ${GATEWAY_HOST}\r\n${lines}\r\n`;
   await sendHttp1(arena, BOB, request, async (socket, reader) => {
     await arena.recorder.until(() => arena.recorder.uploads.length > before);
     const asked = arena.apiServer.requests.at(-1)!;
@@ -78,7 +79,7 @@ const channel = (id: number): Buffer => concat(Buffer.of(id), hostile);
 
 it('F9 is asked for by POST, of the same target, as the same user, and with nothing of the WebSocket', async () => {
   await inSession(async ({ asked }) => {
-    expect(asked.requestLine).toBe(`POST ${EXEC} HTTP/1.1`);
+    expect(asked.requestLine).toBe(`POST ${TARGET} HTTP/1.1`);
     const names = asked.headers.map(([name]) => name.toLowerCase());
     expect(names.filter((name) => name.startsWith('sec-'))).toEqual([]);
     const users = asked.headers.filter(([name]) => name.toLowerCase() === 'impersonate-user');

@@ -46,8 +46,10 @@ export interface ExecOverSpdyOptions {
   readonly head: Uint8Array;
   /** Of the protocol that the client was told; over SPDY it is at most the fourth. */
   readonly version: ChannelVersion;
-  /** What the session has, by its query: `parseExecOptions`. */
+  /** What the session has, by its query: `parseExecOptions`, where a terminal leaves no stderr. */
   readonly stdin: boolean;
+  readonly stdout: boolean;
+  readonly stderr: boolean;
   readonly tty: boolean;
   /** How long the API server may take to answer all streams. */
   readonly openTimeoutMs?: number;
@@ -73,16 +75,13 @@ interface Message {
   readonly bytes: Uint8Array;
 }
 
-/**
- * The streams a server waits for. Stdout is always among them, and stderr without a terminal: an API server sets both whatever the
- * query says (`SetDefaults_PodExecOptions`).
- */
-function rolesOf({ stdin, tty, version }: ExecOverSpdyOptions): readonly SpdyRole[] {
+/** The streams a server waits for: it answers no other, and a session of which one is missing does not begin. */
+function rolesOf({ stdin, stdout, stderr, tty, version }: ExecOverSpdyOptions): readonly SpdyRole[] {
   return [
     'error',
     ...(stdin ? (['stdin'] as const) : []),
-    'stdout',
-    ...(tty ? [] : (['stderr'] as const)),
+    ...(stdout ? (['stdout'] as const) : []),
+    ...(stderr ? (['stderr'] as const) : []),
     ...(tty && version >= RESIZE_SINCE ? (['resize'] as const) : []),
   ];
 }

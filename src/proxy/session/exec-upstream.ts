@@ -76,7 +76,7 @@ export function askAsSpdy(
   if (key === undefined || chosen === undefined) return undefined;
   const asked = spdyVersionOf(chosen.version);
   const name = asked === 1 ? 'channel.k8s.io' : `v${asked}.channel.k8s.io`;
-  const { stdin, tty } = parseExecOptions(target);
+  const { stdin, stdout, stderr, tty } = parseExecOptions(target);
   return {
     dial: {
       ...dial,
@@ -93,7 +93,7 @@ export function askAsSpdy(
       }
       return {
         ...switched,
-        socket: new ExecOverSpdy({ socket, head, version: chosen.version, stdin, tty }),
+        socket: new ExecOverSpdy({ socket, head, version: chosen.version, stdin, stdout, stderr, tty }),
         head: Buffer.alloc(0),
         rawHeaders: [
           ...withoutHeader(rawHeaders, STREAM_PROTOCOL),

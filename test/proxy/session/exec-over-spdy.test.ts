@@ -22,14 +22,25 @@ import { createServerFrameReceiver } from '../../support/ws-receiver.ts';
 interface Options {
   readonly version?: ChannelVersion;
   readonly stdin?: boolean;
+  readonly stdout?: boolean;
+  readonly stderr?: boolean;
   readonly tty?: boolean;
   readonly openTimeoutMs?: number;
   /** Which SYN_STREAMs are answered; default: each, at once. */
   readonly answers?: (id: number) => boolean;
 }
 
+const SESSION = {
+  head: Buffer.alloc(0),
+  version: 5,
+  stdin: true,
+  stdout: true,
+  stderr: true,
+  tty: false,
+} as const;
+
 /** An adapter with a scripted API server behind it and a WebSocket receiver of another implementation in front. */
-function start({ version = 5, stdin = true, tty = false, answers = () => true, ...more }: Options = {}) {
+function start({ tty = false, answers = () => true, ...more }: Options = {}) {
   const [near, far] = duplexPair();
   const peer = createSpdyPeer();
   const parser = createSpdyParser();
@@ -52,7 +63,7 @@ function start({ version = 5, stdin = true, tty = false, answers = () => true, .
   });
   far.on('end', () => heard.push('end'));
   far.on('error', () => {});
-  const session = new ExecOverSpdy({ socket: near, head: Buffer.alloc(0), version, stdin, tty, ...more });
+  const session = new ExecOverSpdy({ ...SESSION, socket: near, tty, stderr: !tty, ...more });
   const client = receive(session);
   return { session, near, far, peer, heard, input, ...client };
 }
@@ -132,6 +143,9 @@ describe('the streams of a session', () => {
   it.each<[string, Options, readonly string[]]>([
     ['stdin', {}, ['error', 'stdin', 'stdout', 'stderr']],
     ['no stdin', { stdin: false }, ['error', 'stdout', 'stderr']],
+    ['no stdout', { stdout: false }, ['error', 'stdin', 'stderr']],
+    ['no stderr', { stderr: false }, ['error', 'stdin', 'stdout']],
+    ['stdin alone', { stdout: false, stderr: false }, ['error', 'stdin']],
     ['a terminal', { tty: true }, ['error', 'stdin', 'stdout', 'resize']],
     ['a terminal, third version', { tty: true, version: 3 }, ['error', 'stdin', 'stdout', 'resize']],
     ['a terminal, second version', { tty: true, version: 2 }, ['error', 'stdin', 'stdout']],
@@ -265,6 +279,19 @@ describe('a session', () => {
     await closed(session);
     expect(seen).toEqual(expected);
     if (expected.length === 3) expect(channel(3)).toEqual(Buffer.from(status));
+  });
+
+  it('ends without the streams that nobody asked for', async () => {
+    const { session, far, peer, heard, seen, channel } = start({ stdin: false, stderr: false });
+    await until(() => heard.length === 2);
+    far.write(peer.data(3, utf8('out'), true));
+    far.write(peer.data(1, STATUS_SUCCESS));
+    far.write(reset(1));
+    far.write(encodeSpdyFrame({ kind: 'goaway', lastStreamId: 3, status: 0 }));
+    far.end();
+    await closed(session);
+    expect(text(channel(1))).toBe('out');
+    expect(seen.slice(-2)).toEqual(['message 3', 'close 1000']);
   });
 
   it('takes a status of 64 KiB and none that is longer', async () => {
@@ -481,13 +508,7 @@ describe('a hostile API server', () => {
   it('costs no memory when its client does not read', async () => {
     const [near, far] = duplexPair();
     const peer = createSpdyPeer();
-    const session = new ExecOverSpdy({
-      socket: near,
-      head: Buffer.alloc(0),
-      version: 5,
-      stdin: true,
-      tty: false,
-    });
+    const session = new ExecOverSpdy({ ...SESSION, socket: near });
     far.resume();
     for (const id of [1, 3, 5, 7]) {
       far.write(peer.reply(id));
@@ -511,7 +532,7 @@ it('reads what came with the answer of the API server', async () => {
   const peer = createSpdyPeer();
   far.resume();
   const head = Buffer.from(peer.reply(1));
-  const session = new ExecOverSpdy({ socket: near, head, version: 5, stdin: true, tty: false });
+  const session = new ExecOverSpdy({ ...SESSION, socket: near, head });
   const client = receive(session);
   for (const id of [3, 5, 7]) {
     await turns();
