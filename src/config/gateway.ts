@@ -131,9 +131,9 @@ export const GATEWAY_SETTINGS = {
     8 * 1024 ** 2,
   ),
   execUpstream: setting(
-    'what the API server is asked for where a client wants a recorded exec or attach over WebSocket; same: a WebSocket; spdy: in auth mode SPDY, which loses nothing where a server between would translate',
-    oneOf('same', 'spdy'),
-    'same',
+    'what the API server is asked for where a client wants a recorded exec or attach over WebSocket; spdy: in auth mode SPDY, which loses nothing where a server between would translate; same: a WebSocket',
+    oneOf('spdy', 'same'),
+    'spdy',
   ),
   outputBufferMemory: setting(
     'output of one session that waits in memory for its client or recorder, before it waits in a file; auto: an eighth of what all may have',

@@ -1,9 +1,10 @@
 /** What the load suite runs: one cell is a client, a way to the API server, what goes on beside it, and what is written. */
 import { type Kubectl, type Transport, speaks } from '../rig/kubectl.ts';
 
-export const WAYS = ['direct', 'unrecorded', 'recorded', 'window-0', 'spdy-upstream'] as const;
+export const WAYS = ['direct', 'unrecorded', 'recorded', 'window-0', 'same-upstream'] as const;
 /**
- * `window-0`: recorded, and shown when durable. `spdy-upstream`: recorded, over WebSocket to the gateway and over SPDY to the API server.
+ * `window-0`: recorded, and shown when durable. `same-upstream`: recorded, over WebSocket to the gateway and on to the API server; the others
+ * go on over SPDY.
  */
 export type Way = (typeof WAYS)[number];
 
@@ -68,7 +69,7 @@ export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Ce
 export function tableCells({ kubectls, megabytes, only }: CellChoice): readonly Cell[] {
   const newest = kubectls.at(-1);
   const cells = (['idle', 'busy', 'slow-reader', 'beyond'] as const).flatMap((condition) =>
-    (['direct', 'unrecorded', 'recorded', 'spdy-upstream'] as const)
+    (['direct', 'unrecorded', 'recorded', 'same-upstream'] as const)
       .filter((way) => concerns(condition, way))
       .flatMap((way) =>
         kubectls.flatMap((kubectl) =>
@@ -105,11 +106,11 @@ export function isSlow(condition: Condition): boolean {
 function concerns(condition: Condition, way: Way): boolean {
   if (condition === 'beyond') return way !== 'direct';
   if (condition !== 'slow-disk' && condition !== 'paused') return true;
-  return way === 'recorded' || way === 'window-0' || way === 'spdy-upstream';
+  return way === 'recorded' || way === 'window-0' || way === 'same-upstream';
 }
 
 function has(way: Way, transport: Transport): boolean {
-  return way !== 'spdy-upstream' || transport === 'websocket';
+  return way !== 'same-upstream' || transport === 'websocket';
 }
 
 function makeCell(

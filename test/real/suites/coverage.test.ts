@@ -49,7 +49,7 @@ describe('coverage', () => {
             ['opsListen', 'off'],
             ['accessLog', false],
             ['auditExtras', mode === 'auth'],
-            ['execUpstream', wantedExecUpstream() ?? 'same'],
+            ['execUpstream', wantedExecUpstream() ?? 'spdy'],
           ]),
           environment: new Map(),
           file: undefined,
