@@ -1,5 +1,5 @@
 /** A whole gateway within this process, in front of a double of an API server. */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,6 +9,7 @@ import { startGateway, type RunningGateway } from '../../src/compose/gateway.ts'
 import { openPortal } from '../../src/compose/portal.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
+import { GATEWAY_STATE_FORMAT, markFormat } from '../../src/folder-format.ts';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 import { person } from '../proxy/rig.ts';
@@ -97,6 +98,19 @@ describe('a gateway', () => {
     expect(await statusOf(gateway, '/version')).toBe(200);
   });
 
+  it('leaves a folder alone that a newer version wrote', async () => {
+    const { start: another } = await start({ checkRights: false });
+    const stateDirectory = await mkdtemp(join(tmpdir(), 'tailcast-gateway-'));
+    closers.push(() => rm(stateDirectory, { recursive: true, force: true }));
+    const { kind, format } = GATEWAY_STATE_FORMAT;
+    await markFormat(stateDirectory, { kind, format: format + 1 });
+    await expect(another({ checkRights: false, stateDirectory })).rejects.toMatchObject({
+      code: 'CONFIG_INVALID',
+      message: expect.stringContaining('was written by tailcast'),
+    });
+    expect(await readdir(stateDirectory)).toEqual(['format.json']);
+  });
+
   it('has a portal only where the settings want one', async () => {
     const { gateway, start: another } = await start({ checkRights: false, portal: false });
     expect(await statusOf(gateway, '/-/recordings')).toBe(404);
@@ -116,6 +130,25 @@ describe('a gateway whose own account may do too much', () => {
     await expect.poll(() => upstream.requests.join()).toContain('selfsubjectrulesreviews');
     expect(await statusOf(gateway, '/version')).toBe(200);
     expect(log()).not.toContain('own account');
+  });
+
+  it.each(['POD_NAME', 'HOSTNAME'])('knows what its pod keeps by %s', async (variable) => {
+    const {
+      upstream,
+      start: another,
+      log,
+    } = await start({ checkRights: false }, new Map([[variable, 'gateway-0']]));
+    const own = {
+      verbs: ['get', 'patch'],
+      apiGroups: [''],
+      resources: ['secrets'],
+      resourceNames: ['gateway-0'],
+    };
+    const more = { verbs: ['get'], apiGroups: [''], resources: ['pods'] };
+    upstream.rules = [...upstream.rules, own, more];
+    await another({ checkRights: true });
+    await expect.poll(log).toContain('it may also get pods');
+    expect(log()).not.toContain('secrets');
   });
 
   it.each([

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
+import { holdRecording } from '../../src/tsrecorder/retention/retention-run.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { createRig, HEADER, openUpload, request, STORED_HEADER, until, uploadWhole } from './recorder-rig.ts';
 
@@ -183,5 +184,18 @@ describe('the metrics of a recorder', () => {
     await using _without = await createRig({ registry: none });
     for (const state of ['ready', 'building', 'unavailable'])
       expect(await valueOf(none, 'tailcast_search_state', { state }), state).toBe(0);
+  });
+
+  it('say that what is held does not fit into the store', async () => {
+    const registry = new Registry();
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, HEADER + LINE);
+    const [{ id } = { id: '' }] = await rig.list();
+    await holdRecording(await createDiskStore(rig.directory), id, 'case 17', 0);
+    const timing = { listRefreshMs: 0, retentionMs: 10 };
+    await using again = await rig.restart({ registry, timing, retention: { maxBytes: 1 } });
+    const overQuota = (): Promise<number | undefined> => valueOf(registry, 'tailcast_recorder_over_quota');
+    await until(async () => ((await overQuota()) === 1 ? true : undefined));
+    expect((await again.list()).map((recording) => recording.id)).toEqual([id]);
   });
 });
