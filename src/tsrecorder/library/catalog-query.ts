@@ -42,7 +42,7 @@ export function matches(recording: Recording, query: CatalogQuery): boolean {
 }
 
 function containsText(recording: Recording, text: string | undefined): boolean {
-  if (text === undefined || text === '') return true;
+  if (text === undefined) return true;
   const wanted = text.toLowerCase();
   return searchedNames(recording).some((value) => value.includes(wanted));
 }

@@ -226,8 +226,9 @@ function unlessBusy(error: unknown): undefined {
 /** @param all newest first. */
 async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<CatalogPage> {
   const recordings: Recording[] = [];
-  for (let start = 0; start < all.length && start < MAX_SCANNED; start += SCAN_BATCH) {
-    const batch = all.slice(start, start + SCAN_BATCH);
+  const scannable = all.slice(0, MAX_SCANNED);
+  for (let start = 0; start < scannable.length; start += SCAN_BATCH) {
+    const batch = scannable.slice(start, start + SCAN_BATCH);
     const described = await Promise.all(batch.map(describeCandidate));
     for (const [index, entry] of described.entries()) {
       if (entry === undefined || !matches(entry.recording, query)) continue;

@@ -94,6 +94,18 @@ export function indexTests(): readonly IndexTest[] {
     expect(found.sessions.map(({ partial }) => partial)).toEqual([true, false]);
   });
 
+  test('shows a command where it was given, and marks the words in it that it was found by', async (index) => {
+    await fill(index);
+    const command = { at: 20, text: 'kubectl delete pod web-2', isCommand: true };
+    for (const [text, marks] of [
+      ['kubectl', [[0, 7]]],
+      ['cmd:"delete pod"', [[8, 18]]],
+    ] as const)
+      expect((await index.find(text)).sessions[0]?.hits, text).toEqual([{ ...command, marks }]);
+    const screen = { at: 20, text: 'deleted', marks: [[0, 7]], isCommand: false };
+    expect((await index.find('text:deleted')).sessions[0]?.hits).toEqual([screen]);
+  });
+
   test('reads every part of the language', async (index) => {
     await fill(index);
     const cases: [string, readonly string[]][] = [
@@ -129,6 +141,8 @@ export function indexTests(): readonly IndexTest[] {
       ['語', ['n_2']],
       ['store_failed after:2026-02-01T00:02:00Z', ['n_2']],
       ['store_failed before:2026-02-01T00:02:00Z', ['n_1']],
+      ['store_failed after:2026-02-03T00:00:00Z OR duration:>1h', ['n_2']],
+      ['store_failed before:2026-01-01T00:00:00Z OR pod:web-*', ['n_1']],
       ['before:2026-01-01', []],
       ['id:n_2', ['n_2']],
       ['id:n_*', ['n_3', 'n_2', 'n_1']],

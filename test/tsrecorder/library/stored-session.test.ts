@@ -1,0 +1,37 @@
+import { describe, expect, it } from 'vitest';
+import type { Candidate } from '../../../src/tsrecorder/library/candidates.ts';
+import { storedSession } from '../../../src/tsrecorder/library/indexed-list.ts';
+import type { Listing } from '../../../src/tsrecorder/library/listing.ts';
+import { parseRecordingId } from '../../../src/tsrecorder/store/key.ts';
+import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
+
+const ID = 'nA_2026-02-03T04:05:06Z';
+const SCOPE = ['user:alice@example.com'];
+
+/** A store with one recording, of which this is known; undefined: it has gone since it was listed. */
+function listingOf(state: Recording['state'] | undefined): Listing {
+  const recording = { id: ID, state, source: { user: 'alice@example.com', tags: [] } };
+  const candidate = {
+    key: parseRecordingId(ID),
+    id: ID,
+    order: '1',
+    mark: undefined,
+    describe: async () => (state === undefined ? undefined : { entry: { recording } }),
+    stored: undefined,
+    others: [],
+  } as unknown as Candidate;
+  return { byId: new Map([[ID, candidate]]), byMark: () => new Map() } as unknown as Listing;
+}
+
+describe('the session of an upload, for somebody who may see some', () => {
+  it.each([
+    ['closed', ID],
+    ['damaged', undefined],
+    [undefined, undefined],
+  ] as const)('that is %s is %s', async (state, id) => {
+    const listing = listingOf(state);
+    expect((await storedSession(listing, ID, SCOPE))?.id).toBe(id);
+    expect((await storedSession(listing, ID, ['user:bob@example.com']))?.id).toBeUndefined();
+    expect((await storedSession(listing, ID, 'everything'))?.id).toBe(ID);
+  });
+});

@@ -1,0 +1,19 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { startIndexClient } from '../../../src/tsrecorder/search/index-client.ts';
+
+describe('the process of an index', () => {
+  it('is ended at once, which answers what it was asked', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tailcast-index-'));
+    onTestFinished(() => rm(directory, { recursive: true, force: true }));
+    const client = await startIndexClient({ directory, mayWrite: true });
+    onTestFinished(() => client.close());
+    expect(await client.ask('ids', { after: '', limit: 1 })).toEqual([]);
+    client.kill();
+    const asked = client.ask('ids', { after: '', limit: 1 });
+    await expect(asked).rejects.toThrow('the process of the index has ended');
+    expect(client.isGone).toBe(true);
+  });
+});
