@@ -1,0 +1,78 @@
+/** Which resources an operator sees to: those that its settings name, as a dry run against a cluster says. */
+import { Writable } from 'node:stream';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { runOperator } from '../../src/compose/operator.ts';
+import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
+import { readSettings } from '../../src/config/settings.ts';
+import { startApiServerDouble, type ApiServerDouble } from '../operator/api-server-double.ts';
+import { proxyGroupObject } from '../operator/proxy-group/proxy-groups.ts';
+import { EXPOSED, PATH, service } from '../operator/service/services.ts';
+
+const OURS = '/apis/tailscale.com/v1alpha1';
+
+let api: ApiServerDouble;
+beforeEach(async () => {
+  api = await startApiServerDouble();
+  api.put(`${OURS}/proxygroups/prod`, proxyGroupObject());
+  for (const [path, kind] of [
+    ['recorders/main', 'Recorder'],
+    ['connectors/edge', 'Connector'],
+    ['proxyclasses/small', 'ProxyClass'],
+  ] as const) {
+    const name = path.split('/')[1];
+    const metadata = { name, uid: `uid-${name}`, generation: 1 };
+    api.put(`${OURS}/${path}`, { apiVersion: 'tailscale.com/v1alpha1', kind, metadata, spec: {} });
+  }
+  api.put(PATH, service({}, EXPOSED));
+});
+afterEach(() => api.close());
+
+/** The headings of a dry run. */
+async function seenTo(flags: Readonly<Record<string, unknown>>): Promise<readonly string[]> {
+  const config = readSettings(OPERATOR_SETTINGS, {
+    flags: new Map(
+      Object.entries({
+        dryRun: true,
+        logLevel: 'silent',
+        kubeconfig: api.kubeconfig,
+        namespace: 'tailcast',
+        controlUrl: 'http://127.0.0.1:1',
+        dnsConfigs: false,
+        ...flags,
+      }),
+    ),
+    environment: new Map(),
+    file: undefined,
+  });
+  let printed = '';
+  const stdout = new Writable({
+    write(chunk: Buffer, _encoding, done) {
+      printed += chunk.toString();
+      done();
+    },
+  });
+  const signal = new AbortController().signal;
+  await runOperator(config, { stdout, stderr: stdout, environment: new Map(), signal }, '0.0.0');
+  return printed.match(/^# [A-Z]\w+ \S+$/gm) ?? [];
+}
+
+describe('an operator', () => {
+  it('sees to every kind', async () => {
+    expect(await seenTo({})).toEqual([
+      '# Recorder main',
+      '# ProxyGroup prod',
+      '# ProxyClass small',
+      '# Connector edge',
+      '# Service prod/web',
+    ]);
+  });
+
+  it.each([
+    ['proxyGroups', ['# ProxyGroup prod']],
+    ['services', ['# Service prod/web']],
+    ['connectors', ['# Connector edge']],
+  ])('leaves alone what it is not to see to: %s', async (setting, left) => {
+    const all = await seenTo({});
+    expect(await seenTo({ [setting]: false })).toEqual(all.filter((heading) => !left.includes(heading)));
+  });
+});
