@@ -70,9 +70,12 @@ describe('a session', () => {
   });
 
   it('that was ended holds its connection no longer than its client does', async () => {
-    const { rig } = await start({ maxDurationMs: 50, limits: { lingerMs: 600_000 } });
+    const { rig, server } = await start({ maxDurationMs: 300, limits: { lingerMs: 600_000 } });
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
-    client.socket.write(clientMessage(0, utf8('typed meanwhile')));
+    (await server).pause();
+    // more than fits on the way to an API server that does not read, so that the gateway does not read either
+    const pasted = clientMessage(0, new Uint8Array(1024 * 1024));
+    for (let count = 0; count < 32; count += 1) client.socket.write(pasted);
     await client.reader.untilClosed();
     expect(client.reader.bytes.toString()).toContain('has reached a limit of the gateway');
     await expect.poll(() => rig.clients.size).toBe(0);

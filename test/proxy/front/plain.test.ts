@@ -102,6 +102,20 @@ describe('HTTP/1.1 connections', () => {
     expect(text).toBe('HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcde');
   });
 
+  it('give each piece of an answer without a length as it comes, in chunks', async () => {
+    const rig = await rigWith((connection) => {
+      void connection.until(headEnd).then(() => connection.socket.write('HTTP/1.1 200 OK\r\n\r\nfirst'));
+    });
+    const client = await connectTo(rig);
+    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    await client.until((text) => text.endsWith('5\r\nfirst\r\n'));
+    rig.upstreams[0]!.socket.write('second');
+    await client.until((text) => text.endsWith('6\r\nsecond\r\n'));
+    rig.upstreams[0]!.socket.end();
+    const whole = await client.until((text) => text.endsWith('0\r\n\r\n'));
+    expect(whole).toMatch(/^HTTP\/1\.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n/);
+  });
+
   it('relay a whole answer that comes while the request body is still on its way, then close', async () => {
     const rig = await rigWith((connection) => {
       void connection
