@@ -19,6 +19,7 @@ import { createMetrics } from '../src/observe/metrics.ts';
 import { createNameserverMetrics } from '../src/nameserver/metrics.ts';
 import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
 import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
+import { createAlertMetrics } from '../src/tsrecorder/alerts/alert-metrics.ts';
 import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
 import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
@@ -156,6 +157,7 @@ function metricsPage(): string {
   const recorder = new Registry();
   createRecorderMetrics(recorder, () => IDLE);
   createSearchMetrics(recorder);
+  createAlertMetrics(recorder, () => ({ waiting: 0, oldestSeconds: 0 }));
   const { registry: operator } = createOperatorMetrics();
   const nameserver = new Registry();
   createNameserverMetrics(nameserver);

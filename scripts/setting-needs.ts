@@ -91,6 +91,7 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     evidenceKey: 'who keeps keys in a place of their own',
     search: 'who looks for sessions by what was on their screens',
     searchText: 'who must not keep a copy of that text',
+    alerts: 'who wants to be told when something is done in a session',
     eventLayout: 'who has programs that read the reference’s events',
     retentionDays: EVERYBODY,
     maxStoreBytes: 'who has little room',

@@ -143,6 +143,7 @@ const ROOMS: Record<string, readonly string[]> = {
     'events',
     'evidence',
     'search',
+    'alerts',
     'library',
     'spool',
     'store',

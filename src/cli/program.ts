@@ -14,6 +14,7 @@ import { addArchiveOptions } from './archive-options.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
 import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
+import { addAlerts } from './alert-commands.ts';
 import { addIndex, RECORDER_OPTION } from './index-commands.ts';
 import { EXPORT_FORMATS, EXPORT_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
@@ -71,6 +72,7 @@ export function createProgram(context: CommandContext, outcome: { code: number }
   addRoles(command, context);
   addTools(command, context);
   addSearch(program, command, context, outcome);
+  addAlerts(program, context, outcome);
   addVerify(command, context, outcome);
   addRetention(command, context);
   addPolicy(command, context);

@@ -2,6 +2,7 @@
 import type { Registry } from 'prom-client';
 import type { ListenAddress } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
+import type { AlertSettings, AlertsOptions } from '../tsrecorder/alerts/alerts.ts';
 import type { EventLayout } from '../tsrecorder/events/recorder-events.ts';
 import type { RetentionPolicy } from '../tsrecorder/retention/retention.ts';
 import type { RecorderSearchOptions } from '../tsrecorder/search/recorder-search.ts';
@@ -47,6 +48,8 @@ export interface RecorderOptions {
   readonly retention?: RetentionPolicy;
   /** Which text of recordings can be searched. Default: there is no index. */
   readonly searchText?: RecorderSearchOptions['text'];
+  /** What is watched for in sessions that come in, where there is an index. Default: nothing. */
+  readonly alerts?: AlertSettings & Pick<AlertsOptions, 'onStep' | 'retry'>;
   /** How uploaded events are kept. Default: batches. */
   readonly eventLayout?: EventLayout;
   readonly limits?: Partial<RecorderLimits>;

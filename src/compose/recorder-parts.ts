@@ -1,5 +1,9 @@
 /** Puts a recorder together: store, spool, intake, and the port it is reached on. */
+import { join } from 'node:path';
+import { Registry } from 'prom-client';
 import type { ListenAddress } from '../listen.ts';
+import { createAlertMetrics } from '../tsrecorder/alerts/alert-metrics.ts';
+import { openAlerts, type Alerts } from '../tsrecorder/alerts/alerts.ts';
 import { closeUploads } from '../tsrecorder/intake/left-spools.ts';
 import type { Catalog } from '../tsrecorder/library/catalog.ts';
 import { forgetRemoved } from '../tsrecorder/playback/forget-removed.ts';
@@ -109,7 +113,8 @@ async function serve(
     nowMs,
     timeoutMs: timing.identifyTimeoutMs,
   });
-  const search = openSearch(options, parts);
+  const alerts = await openRecorderAlerts(options, parts);
+  const search = openSearch(options, parts, alerts);
   if (search !== undefined) parts.told.search = search;
   const viewers = createLiveSockets({ ...limits, ...timing, catalog, access, hosts, log });
   const { address, url, readUrl, ...listeners } = await openListeners({
@@ -148,7 +153,7 @@ async function serve(
     metrics,
     log,
   });
-  const retention = applyRetention(options, store, parts);
+  const retention = applyRetention(options, store, parts, alerts);
   return {
     address,
     url,
@@ -159,6 +164,7 @@ async function serve(
       await retention.close();
       await closeUploads(parts);
       await search?.close();
+      await alerts?.close();
       await shared?.close();
       await listeners.close(timing.closeGraceMs);
       await playIndexes.close();
@@ -169,9 +175,26 @@ async function serve(
   };
 }
 
+async function openRecorderAlerts(
+  { alerts, searchText, spoolDirectory, registry, clock, log }: SettledOptions,
+  { catalog }: Parts,
+): Promise<Alerts | undefined> {
+  if (alerts === undefined || searchText === undefined) return undefined;
+  return openAlerts({
+    ...alerts,
+    directory: join(spoolDirectory, 'alerts'),
+    catalog,
+    nowMs: () => clock.now(),
+    now: () => clock.monotonic(),
+    metrics: (status) => createAlertMetrics(registry ?? new Registry(), status),
+    log,
+  });
+}
+
 function openSearch(
   { searchText, spoolDirectory, registry, log, clock }: SettledOptions,
   { ingest, catalog }: Parts,
+  alerts: Alerts | undefined,
 ): RecorderSearch | undefined {
   const metrics = createSearchMetrics(registry);
   if (searchText === undefined) return undefined;
@@ -180,6 +203,7 @@ function openSearch(
     text: searchText,
     catalog,
     live: () => ingest.live(),
+    ...(alerts === undefined ? {} : { watch: alerts }),
     now: () => clock.monotonic(),
     metrics,
     log,
@@ -190,6 +214,7 @@ function applyRetention(
   { retention, timing, log, clock }: SettledOptions,
   store: RecordingStore,
   { evidence, catalog, metrics, playIndexes, told }: Parts,
+  alerts: Alerts | undefined,
 ): Retention {
   return startRetention({
     store,
@@ -203,6 +228,7 @@ function applyRetention(
       metrics.overQuota.set(overQuota ? 1 : 0);
       if (remove.length > 0) catalog.changed();
       if (remove.length > 0) told.search?.removed(remove.map(({ id }) => id));
+      if (remove.length > 0) alerts?.removed(remove.map(({ id }) => id));
       forgetRemoved(playIndexes, remove, log);
     },
     onFailure: () => metrics.retentionFailures.inc(),

@@ -9,6 +9,7 @@ import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { failuresOf, openOpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import { parseTrustedGateway, parseViewRule } from '../tsrecorder/serving/viewing.ts';
+import { recorderAlerts } from './alert-settings.ts';
 import { cannotStart } from './cannot-start.ts';
 import { PLAYER_DIRECTORY } from './player-directory.ts';
 import { openIdentities } from './recorder-identities.ts';
@@ -74,6 +75,7 @@ export async function startRecorder(
       'trustedGateways needs viewers: whoever reaches such a gateway reaches the recordings, so say who may see what, or * for everybody';
     throw new TailcastError('CONFIG_INVALID', detail);
   }
+  const alerts = await recorderAlerts(config, viewers);
   const sealKeys = await openSealKeys(config);
   const store = await openStore(config, parts.log);
   const player = config.ui && existsSync(PLAYER_DIRECTORY) ? PLAYER_DIRECTORY : undefined;
@@ -91,6 +93,7 @@ export async function startRecorder(
       trustedGateways,
       eventLayout: config.eventLayout,
       ...(config.search ? { searchText: config.searchText } : {}),
+      ...alerts,
       retention: {
         ...(config.retentionDays === 0 ? {} : { maxAgeMs: config.retentionDays * 86_400_000 }),
         ...(config.maxStoreBytes === 0 ? {} : { maxBytes: config.maxStoreBytes }),

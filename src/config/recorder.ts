@@ -107,6 +107,10 @@ export const RECORDER_SETTINGS = {
     oneOf('off', 'commands', 'all'),
     'all',
   ),
+  alerts: textSetting(
+    'file with rules, queries that are held against sessions as they come in, and the webhooks that are told; needs search',
+    '<file>',
+  ),
   eventLayout: setting(
     'how API request events are kept: a document per minute, or an object each as the reference does',
     oneOf('batch', 'reference'),

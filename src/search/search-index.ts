@@ -26,6 +26,12 @@ export interface SessionNames {
   readonly exitCode?: number;
 }
 
+/** Its names in one text, for those who do not say which one they mean. */
+export function joinNames({ user, namespace, pod, container, tags, nodes, command }: SessionNames): string {
+  const names = [user, namespace, pod, container, ...tags, ...new Set(nodes), command];
+  return names.filter((name) => name !== undefined).join(' \n ');
+}
+
 export interface SessionDoc {
   readonly names: SessionNames;
   /** Changes when the recording does. */

@@ -179,6 +179,33 @@ export const LEDGER: readonly Shown[] = [
     command: 'tailcast ls --since 7d --text deploy --sort -size',
     runner: 'tools',
   },
+  {
+    page: 'docs/alerts.md',
+    command: 'tailcast alerts test alerts.yaml --recorder http://127.0.0.1:8080',
+    runner: {
+      path: 'test/tsrecorder/alerts/alert-commands.test.ts',
+      contains: "await run('alerts', 'test', file, ...recorder)",
+      why: 'the same with a recorder and a file of its own',
+    },
+  },
+  {
+    page: 'docs/alerts.md',
+    command: 'tailcast alerts test alerts.yaml --no-search --deliver',
+    runner: {
+      path: 'test/tsrecorder/alerts/alert-commands.test.ts',
+      contains: "await run('alerts', 'test', file, 'found', '--no-search', '--deliver')",
+      why: 'the same with one rule of a file of its own',
+    },
+  },
+  {
+    page: 'docs/alerts.md',
+    command: 'tailcast recorder --search true --alerts alerts.yaml …',
+    runner: {
+      path: 'test/tsrecorder/alerts/alert-commands.test.ts',
+      contains: "search: 'true', alerts: file",
+      why: 'the same settings with a store and ports of its own',
+    },
+  },
   { page: 'docs/viewing.md', command: 'tailcast ls --columns id,started,who,problem', runner: 'tools' },
   { page: 'docs/viewing.md', command: 'tailcast play latest --from 1:30 --speed 2', runner: 'tools' },
   {

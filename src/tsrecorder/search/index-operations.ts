@@ -1,5 +1,6 @@
 /** What a process of the index does. */
 import { CastText } from '../../search/cast-text.ts';
+import { RuleWatch, type WatchedRule } from '../../search/match.ts';
 import { Moments } from '../../search/moments.ts';
 import type { Moment, SessionDoc } from '../../search/search-index.ts';
 import type { IndexOperations } from './messages.ts';
@@ -16,6 +17,7 @@ export function createIndexOperations(): IndexOperations {
   let reader: IndexReader | undefined;
   const fed = new Map<number, FedRecording>();
   const finished: WholeSession[] = [];
+  let rules: readonly WatchedRule[] = [];
   const written = (): IndexWriter => writer ?? fail('the index is not open for writing');
   const read = (): IndexReader => reader ?? fail('the index is not open');
   const recording = (key: number): FedRecording => fed.get(key) ?? fail('there is no such recording');
@@ -26,9 +28,13 @@ export function createIndexOperations(): IndexOperations {
       else reader = new IndexReader(directory);
       return null;
     },
+    watch(watched) {
+      rules = watched;
+      return null;
+    },
     begin({ key, doc, isLive }) {
       if (!isLive && written().version(doc.names.id) === doc.version) return 'same';
-      fed.set(key, new FedRecording(doc));
+      fed.set(key, new FedRecording(doc, rules));
       return 'begun';
     },
     feed({ key, bytes }) {
@@ -37,16 +43,17 @@ export function createIndexOperations(): IndexOperations {
     },
     commit({ key, names }) {
       const live = recording(key);
-      written().append(names, live.takeNew(), live.isFirst, live.isPartial);
+      const moments = live.takeNew();
+      written().append(names, moments, live.isFirst, live.isPartial);
       live.isFirst = false;
-      return null;
+      return live.watch.match(names, moments, false);
     },
     finish({ key }) {
       const whole = recording(key);
       fed.delete(key);
       const moments = whole.end();
       finished.push({ doc: whole.doc, moments, partial: whole.isPartial });
-      return null;
+      return whole.watch.match(whole.doc.names, moments, true);
     },
     flush() {
       written().putAll(finished.splice(0));
@@ -80,6 +87,7 @@ export function createIndexOperations(): IndexOperations {
 /** A recording whose cast comes in pieces. */
 class FedRecording {
   readonly doc: SessionDoc;
+  readonly watch: RuleWatch;
   isFirst = true;
   readonly #cast: CastText;
   readonly #cut: Moments;
@@ -88,8 +96,9 @@ class FedRecording {
   #restBytes = 0;
   #skipped = false;
 
-  constructor(doc: SessionDoc) {
+  constructor(doc: SessionDoc, rules: readonly WatchedRule[]) {
     this.doc = doc;
+    this.watch = new RuleWatch(rules);
     this.#cut = new Moments({ text: doc.text, onMoment: (moment) => this.#moments.push(moment) });
     this.#cast = new CastText({
       onRow: (row) => this.#cut.row(row),

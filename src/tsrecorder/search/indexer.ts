@@ -6,9 +6,11 @@
 import { pause } from '../../async/pause.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
+import type { RuleMatch } from '../../search/match.ts';
 import type { IndexedText } from '../../search/moments.ts';
 import { EXTRACTOR, type IndexStatus } from '../../search/search-index.ts';
 import { castBytes, readCast } from '../library/replay.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
@@ -26,6 +28,8 @@ export interface IndexerOptions {
   readonly text: IndexedText;
   /** Starts the process that writes. @throws Error with a sentence */
   readonly start: () => Promise<IndexClient>;
+  /** Told which rules are true of a session, before it counts as indexed. */
+  readonly matched?: (recording: Recording, matches: readonly RuleMatch[]) => Promise<void>;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
   readonly liveMs: number;
@@ -307,7 +311,9 @@ class StoreIndexer implements Indexer {
       );
       return false;
     }
-    await index.ask('finish', { key });
+    const matches = await index.ask('finish', { key });
+    // durable before the next flush: a process that ends in between reads the recording again
+    await this.#options.matched?.(entry.recording, matches);
     this.#readBytes += text === 'off' ? 0 : castBytes(entry);
     return true;
   }
@@ -344,7 +350,9 @@ class StoreIndexer implements Indexer {
     known.fed = end;
     // the session's, also when this is a later part of it
     const { startedAt, id } = known.entry.recording;
-    await index.ask('commit', { key: known.key, names: sessionNames({ ...recording, id, startedAt }) });
+    const session = { ...recording, id, startedAt };
+    const matches = await index.ask('commit', { key: known.key, names: sessionNames(session) });
+    await this.#options.matched?.(session, matches);
     known.waitingSince = undefined;
   }
 

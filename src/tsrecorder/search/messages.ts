@@ -1,4 +1,5 @@
 /** What the recorder and the processes of its index say to each other. */
+import type { RuleMatch, WatchedRule } from '../../search/match.ts';
 import type { Query } from '../../search/query.ts';
 import type {
   Facets,
@@ -18,14 +19,16 @@ import type { ViewerTerms } from '../../search/viewer-terms.ts';
 export interface IndexOperations {
   /** Opens the files; to be asked first. */
   open(ask: { readonly directory: string; readonly mayWrite: boolean }): null;
+  /** Of what is fed from now on it is said which of these are true; to be asked before. */
+  watch(ask: readonly WatchedRule[]): null;
   /** A recording is going to be fed: `same` when the index has this version already. */
   begin(ask: { readonly key: number; readonly doc: SessionDoc; readonly isLive: boolean }): 'begun' | 'same';
   /** Bytes of its cast. */
   feed(ask: { readonly key: number; readonly bytes: Uint8Array }): null;
-  /** What was fed of a running session can be found from now on. */
-  commit(ask: { readonly key: number; readonly names: SessionNames }): null;
-  /** It was fed to its end: with the next flush it replaces what there was. */
-  finish(ask: { readonly key: number }): null;
+  /** What was fed of a running session can be found from now on. @returns the rules that have become true of it */
+  commit(ask: { readonly key: number; readonly names: SessionNames }): readonly RuleMatch[];
+  /** It was fed to its end: with the next flush it replaces what there was. @returns the rules that are true of it */
+  finish(ask: { readonly key: number }): readonly RuleMatch[];
   /** What was finished can be found from now on. */
   flush(ask: null): null;
   /** It is not going to be fed to its end. */

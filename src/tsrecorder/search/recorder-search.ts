@@ -5,6 +5,7 @@ import { basename, dirname, join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import type { IndexedText } from '../../search/moments.ts';
+import type { SessionWatch } from '../alerts/alerts.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { SessionIndex } from '../library/session-index.ts';
@@ -41,6 +42,8 @@ export interface RecorderSearchOptions {
   readonly text: IndexedText;
   readonly catalog: Pick<Catalog, 'find' | 'stored'>;
   readonly live: () => readonly LiveRecording[];
+  /** What is said of sessions that come in. */
+  readonly watch?: SessionWatch;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
   readonly metrics: SearchMetrics;
@@ -165,7 +168,7 @@ class IndexedSearch implements RecorderSearch {
   }
 
   #start(directory: string, live: RecorderSearchOptions['live']): Indexer {
-    const { catalog, log } = this.#options;
+    const { catalog, watch, log } = this.#options;
     return startIndexer({
       ...this.#options,
       ...TIMING,
@@ -174,8 +177,11 @@ class IndexedSearch implements RecorderSearch {
       store: { list: () => catalog.stored() },
       start: async () => {
         await this.#prepared;
-        return startWriter(directory, log);
+        const writer = await startWriter(directory, log);
+        if (watch !== undefined) await writer.ask('watch', watch.rules);
+        return writer;
       },
+      ...(watch === undefined ? {} : { matched: (recording, matches) => watch.matched(recording, matches) }),
     });
   }
 

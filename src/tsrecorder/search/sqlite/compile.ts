@@ -1,6 +1,7 @@
 /** Turns a query into what SQLite is asked: words for FTS5, and conditions on sessions. No text of a query is ever SQL. */
+import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
 import { isWord, type Query, type Term } from '../../../search/query.ts';
-import { phraseOf, type TokenPhrase } from '../../../search/tokens.ts';
+import { phraseOf } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import { EVERY, facetWord } from './facets.ts';
 import { numberOf } from './database.ts';
@@ -16,9 +17,7 @@ export interface CompiledQuery {
   /** Numbers of sessions: not before `from`, before `to`. */
   readonly from: number;
   readonly to: number;
-  /** To mark in rows and in commands. */
-  readonly inRows: readonly TokenPhrase[];
-  readonly inCommands: readonly TokenPhrase[];
+  readonly marked: MarkedPhrases;
 }
 
 interface Condition {
@@ -43,21 +42,14 @@ export function compileQuery(query: Query, may: ViewerTerms, key: string): Compi
   }
   if (may !== 'everything') all.push(rules(may, key));
   if (all.length === 0 && none.length > 0) all.push(inFacets(EVERY));
-  const terms = query.clauses.flat().filter((term) => term.kind === 'text');
-  const positive = terms.filter((term) => !term.isNot);
   return {
     match: all.length === 0 ? undefined : withoutAny(all.map((part) => `(${part})`).join(' AND '), none),
-    hasText: terms.length > 0,
+    hasText: query.clauses.flat().some(({ kind }) => kind === 'text'),
     where: conditions.map(({ sql }) => sql).join(' AND ') || 'TRUE',
     values: conditions.flatMap(({ values }) => values),
     from: Math.max(0, ...timesOf(query, 'after')),
     to: Math.min(Number.MAX_SAFE_INTEGER, ...timesOf(query, 'before')),
-    inRows: positive
-      .filter(({ field }) => field !== 'cmd')
-      .map(({ value, isPrefix }) => phraseOf(value, isPrefix)),
-    inCommands: positive
-      .filter(({ field }) => field !== 'text')
-      .map(({ value, isPrefix }) => phraseOf(value, isPrefix)),
+    marked: markedPhrases(query),
   };
 }
 

@@ -1,6 +1,6 @@
 /** Names of sessions as words of the index, so that rules and filters are part of the search and not of a join. */
 import { createHmac } from 'node:crypto';
-import type { SessionNames } from '../../../search/search-index.ts';
+import { joinNames, type SessionNames } from '../../../search/search-index.ts';
 import { indexText } from '../../../search/tokens.ts';
 
 /** What a facet is about. */
@@ -35,7 +35,6 @@ export function facetWords(key: string, names: SessionNames): string {
 }
 
 /** Words of its names, for those who do not say which name they mean. */
-export function nameWords({ user, namespace, pod, container, tags, nodes, command }: SessionNames): string {
-  const names = [user, namespace, pod, container, ...tags, ...new Set(nodes), command];
-  return indexText(names.filter((name) => name !== undefined).join(' \n '));
+export function nameWords(names: SessionNames): string {
+  return indexText(joinNames(names));
 }

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { zstdDecompressSync } from 'node:zlib';
 import { z } from 'zod';
+import { hitOf } from '../../../search/hit.ts';
 import type { Query } from '../../../search/query.ts';
 import type {
   Facets,
@@ -18,7 +19,7 @@ import type {
   Moment,
   Page,
 } from '../../../search/search-index.ts';
-import { findPhrase, tokenize } from '../../../search/tokens.ts';
+import { tokenize } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import { compileQuery, type CompiledQuery } from './compile.ts';
 import { listSessions } from './list-sessions.ts';
@@ -44,7 +45,6 @@ const MOMENT = z.object({
 const HITS_PER_SESSION = 3;
 /** Moments of one session that are gone through; where there are more, its first ones are looked up. */
 const MAX_STREAMED = 64;
-const MAX_SNIPPET = 300;
 const MAX_FACETED = 10_000;
 const MAX_FACETS = 10;
 /** Words that are looked for together. */
@@ -259,16 +259,8 @@ export class IndexReader {
   #hitOf(n: number, moment: number, compiled: CompiledQuery): readonly Hit[] {
     const found = this.#readMoment(n, moment);
     if (found === undefined) return [];
-    const { command, rows, t0 } = found;
-    if (command !== undefined) {
-      const hit = mark(command.text, compiled.inCommands, t0, true);
-      if (hit !== undefined) return [hit];
-    }
-    for (const { at, text } of rows) {
-      const hit = mark(text, compiled.inRows, at, false);
-      if (hit !== undefined) return [hit];
-    }
-    return [];
+    const hit = hitOf(found, compiled.marked);
+    return hit === undefined ? [] : [hit];
   }
 
   #readMoment(n: number, moment: number): Moment | undefined {
@@ -376,25 +368,6 @@ function describer(
     const row = statement.get(n, ...values);
     return row === undefined ? undefined : { id: String(row['id']), partial: row['partial'] === 1 };
   };
-}
-
-function mark(
-  text: string,
-  phrases: CompiledQuery['inRows'],
-  at: number,
-  isCommand: boolean,
-): Hit | undefined {
-  const tokens = tokenize(text);
-  const marks = phrases
-    .flatMap((phrase) => findPhrase(tokens, phrase))
-    .toSorted(([left], [right]) => left - right);
-  const [first] = marks;
-  if (first === undefined) return undefined;
-  const start =
-    text.length <= MAX_SNIPPET ? 0 : Math.max(0, Math.min(first[0] - 60, text.length - MAX_SNIPPET));
-  const snippet = text.slice(start, start + MAX_SNIPPET).toWellFormed();
-  const inside = marks.filter(([, end]) => end <= start + snippet.length);
-  return { at, text: snippet, marks: inside.map(([from, to]) => [from - start, to - start]), isCommand };
 }
 
 function keyOf(sessions: DatabaseSync): string {

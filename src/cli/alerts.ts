@@ -1,0 +1,119 @@
+/** `tailcast alerts test`: a dry run of rules against the index of a recorder, and a message to their webhooks. */
+import { randomUUID } from 'node:crypto';
+import { z } from 'zod';
+import { loadAlerts } from '../compose/alert-settings.ts';
+import type { CommandContext } from '../config/command-context.ts';
+import { errorText, TailcastError } from '../errors.ts';
+import { printQuery } from '../search/query.ts';
+import { testMessage } from '../tsrecorder/alerts/alert-message.ts';
+import type { AlertRule, AlertWebhook } from '../tsrecorder/alerts/alerts.ts';
+import { isDelivered, sendToWebhook } from '../tsrecorder/alerts/webhook-request.ts';
+import { recorderAddress } from './open-archive.ts';
+import { formatDuration, plain, print } from './output.ts';
+import { fetchJson } from './recorder-archive.ts';
+
+const FOUND = z.object({
+  sessions: z.array(
+    z.object({
+      recording: z.object({ id: z.string(), startedAt: z.string() }),
+      hits: z.array(z.object({ at: z.number(), text: z.string() })),
+    }),
+  ),
+  next: z.string().optional(),
+  index: z.object({ state: z.string() }),
+});
+const SHOWN = 20;
+
+/**
+ * @returns the exit code: 0 what was tried worked, 1 a webhook did not take its message
+ * @throws TailcastError `CONFIG_INVALID` for the file, `USAGE`, `RECORDER_UNREACHABLE`
+ */
+export async function testAlerts(
+  file: string,
+  names: readonly string[],
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<number> {
+  const { rules, webhooks } = await loadAlerts(file, { viewers: undefined, searchText: undefined });
+  const unknown = names.find((name) => !rules.some((rule) => rule.name === name));
+  if (unknown !== undefined)
+    throw new TailcastError(
+      'USAGE',
+      `there is no rule ${unknown} in ${file}; there are ${rules.map(({ name }) => name).join(', ')}`,
+    );
+  const chosen = rules.filter(({ name }) => names.length === 0 || names.includes(name));
+  const say = (told: object, text: string): Promise<void> =>
+    print(context.stdout, options['json'] === true ? `${JSON.stringify(told)}\n` : `${text}\n`);
+  if (options['search'] !== false) {
+    const base = await recorderAddress(options, context);
+    for (const rule of chosen) await search(rule, base, say, context);
+  }
+  if (options['deliver'] !== true) return 0;
+  let code = 0;
+  for (const [name, ofWebhook] of Map.groupBy(chosen, ({ webhook }) => webhook)) {
+    const webhook = webhooks.get(name);
+    if (webhook !== undefined && !(await deliver(name, webhook, ofWebhook, say, context))) code = 1;
+  }
+  return code;
+}
+
+type Say = (told: object, text: string) => Promise<void>;
+
+async function search(
+  rule: AlertRule,
+  base: string,
+  say: Say,
+  { signal, stderr }: CommandContext,
+): Promise<void> {
+  const query = printQuery(rule.query);
+  const { sessions, next, index } = FOUND.parse(
+    await fetchJson(base, 'search', { q: query, limit: String(SHOWN) }, signal),
+  );
+  if (index.state !== 'ready')
+    await print(stderr, `the index is ${index.state}: not everything can be found yet\n`);
+  const found = sessions.map(({ recording: { id, startedAt }, hits: [hit] }) => ({
+    recording: id,
+    startedAt,
+    ...(hit === undefined ? {} : { at: hit.at, text: hit.text }),
+  }));
+  const lines = found.map(
+    ({ recording, startedAt, at, text }) =>
+      `  ${plain(recording)}  ${plain(startedAt)}${at === undefined ? '' : `  ${formatDuration(at)}  ${plain(text ?? '')}`}`,
+  );
+  const count = `${sessions.length}${next === undefined ? '' : ' or more'}`;
+  await say(
+    { rule: rule.name, query, sessions: found, more: next !== undefined },
+    [`rule ${rule.name}: true of ${count} sessions: ${plain(query)}`, ...lines].join('\n'),
+  );
+}
+
+async function deliver(
+  name: string,
+  { target }: AlertWebhook,
+  rules: readonly AlertRule[],
+  say: Say,
+  { signal }: CommandContext,
+): Promise<boolean> {
+  const nowMs = Date.now();
+  const message = testMessage(
+    `test_${randomUUID()}`,
+    rules.map((rule) => rule.name),
+    nowMs,
+  );
+  try {
+    const answer = await sendToWebhook(target, message, nowMs, signal);
+    const taken = isDelivered(answer);
+    await say(
+      { webhook: name, status: answer.status, taken },
+      `webhook ${name}: answered ${answer.status}, ${taken ? 'so it takes alerts' : 'so it would be tried again'}`,
+    );
+    return taken;
+  } catch (error) {
+    signal.throwIfAborted();
+    await say(
+      { webhook: name, error: errorText(error), taken: false },
+      `webhook ${name}: ${errorText(error)}`,
+    );
+    return false;
+  }
+}

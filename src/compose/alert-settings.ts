@@ -1,0 +1,108 @@
+/** The alerts of a recorder: from their file, and the files it names. */
+import { readFile } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { readConfigFile } from '../config/file.ts';
+import type { RecorderConfig } from '../config/recorder.ts';
+import { errorText, TailcastError } from '../errors.ts';
+import { parseAlertFile, type WrittenWebhook } from '../tsrecorder/alerts/alert-file.ts';
+import type { AlertSettings, AlertWebhook } from '../tsrecorder/alerts/alerts.ts';
+import type { RecorderSearchOptions } from '../tsrecorder/search/recorder-search.ts';
+import { scopeOf, type ViewRule } from '../tsrecorder/serving/viewing.ts';
+import type { RecorderOptions } from './recorder-options.ts';
+
+/** What the standard that signatures follow asks for. */
+const MIN_KEY_BYTES = 24;
+const MAX_KEY_BYTES = 64;
+
+export interface AlertSurroundings {
+  /** Who may see what; undefined: of a recorder elsewhere, which decides. */
+  readonly viewers: readonly ViewRule[] | undefined;
+  readonly searchText: RecorderSearchOptions['text'] | undefined;
+}
+
+/**
+ * Reads the file of alerts; the files it names are beside it unless they have whole paths.
+ *
+ * @throws TailcastError `CONFIG_INVALID` naming file, key and what to do
+ */
+export async function loadAlerts(
+  path: string,
+  { viewers, searchText }: AlertSurroundings,
+): Promise<AlertSettings> {
+  const { webhooks, rules, giveUpHours } = parseAlertFile(readConfigFile(path).entries, path, searchText);
+  const loaded = new Map<string, AlertWebhook>();
+  for (const [name, written] of webhooks) {
+    const say = (key: string, problem: string): TailcastError =>
+      new TailcastError('CONFIG_INVALID', `webhooks.${name}.${key} in ${path}: ${problem}`);
+    const { url, text, player, secretFile, caFile } = written;
+    const read = (key: string, file: string): Promise<string> =>
+      readFile(resolve(dirname(path), file), 'utf8').catch((error: unknown) => {
+        throw say(key, `${file} cannot be read: ${errorText(error)}`);
+      });
+    const keys = parseWebhookKeys(await read('secretFile', secretFile));
+    if (keys === undefined)
+      throw say(
+        'secretFile',
+        `${secretFile} is no key: a line of ${MIN_KEY_BYTES} to ${MAX_KEY_BYTES} random bytes in base64 is expected, e.g. from openssl rand -base64 32`,
+      );
+    const ca = caFile === undefined ? undefined : await read('caFile', caFile);
+    if (ca !== undefined && !ca.includes('-----BEGIN CERTIFICATE-----'))
+      throw say('caFile', `${caFile} has no certificate in it; PEM is expected`);
+    loaded.set(name, {
+      target: { url, keys, ...(ca === undefined ? {} : { ca }) },
+      text,
+      scope: scopeFor(written, viewers, say),
+      ...(player === undefined ? {} : { player }),
+    });
+  }
+  return { webhooks: loaded, rules, giveUpMs: giveUpHours * 3_600_000 };
+}
+
+/** The option of a recorder. @throws TailcastError `CONFIG_INVALID` */
+export async function recorderAlerts(
+  { alerts, search, searchText }: Pick<RecorderConfig, 'alerts' | 'search' | 'searchText'>,
+  viewers: readonly ViewRule[],
+): Promise<Pick<RecorderOptions, 'alerts'>> {
+  if (alerts === undefined) return {};
+  if (!search)
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      'alerts needs search: rules are held against what is indexed, so set search to true',
+    );
+  return { alerts: await loadAlerts(alerts, { viewers, searchText }) };
+}
+
+/** A key on each line, the first for new receivers; `whsec_` before one says what it is. */
+function parseWebhookKeys(text: string): readonly Uint8Array[] | undefined {
+  const lines = text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+  const keys = lines.map((line) => Buffer.from(line.replace(/^whsec_/, ''), 'base64'));
+  const areKeys = keys.every(
+    (key, at) =>
+      key.length >= MIN_KEY_BYTES &&
+      key.length <= MAX_KEY_BYTES &&
+      key.toString('base64').replace(/=+$/, '') === lines[at]?.replace(/^whsec_/, '').replace(/=+$/, ''),
+  );
+  return areKeys && keys.length > 0 ? keys : undefined;
+}
+
+/** A webhook sees what its viewer does. */
+function scopeFor(
+  { viewer }: WrittenWebhook,
+  viewers: readonly ViewRule[] | undefined,
+  say: (key: string, problem: string) => TailcastError,
+): AlertWebhook['scope'] {
+  if (viewers === undefined || viewers.length === 0) return 'everything';
+  if (viewer === undefined)
+    throw say(
+      'viewer',
+      'is missing; the recorder has viewers, so name the login or the tag as which this webhook sees recordings',
+    );
+  const who = viewer.startsWith('tag:') ? { tags: [viewer] } : { user: viewer };
+  const scope = scopeOf(viewers, { node: '', nodeId: '', ...who });
+  if (scope !== 'everything' && scope.length === 0)
+    throw say('viewer', `${viewer} may see no recording; add a rule for it to the setting viewers`);
+  return scope;
+}

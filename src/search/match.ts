@@ -1,0 +1,206 @@
+/**
+ * Holds sessions against queries as they come, without an index: what an index would find, this matches. A query is true of
+ * a session where it is true of one of its moments. Pure.
+ */
+import { hitOf, markedPhrases, type MarkedPhrases } from './hit.ts';
+import { isWord, type CompareTerm, type FieldTerm, type Query, type Term, type TextTerm } from './query.ts';
+import { joinNames, type Hit, type Moment, type SessionNames } from './search-index.ts';
+import { findPhrase, phraseOf, tokenize, type Token } from './tokens.ts';
+import type { ViewerTerms } from './viewer-terms.ts';
+
+/** A query that is asked of every session that comes in. Plain data. */
+export interface WatchedRule {
+  readonly id: string;
+  readonly query: Query;
+  /** What of all sessions it is asked of. */
+  readonly may: ViewerTerms;
+  /** It is asked of sessions that run, and of those that ended after this; milliseconds since the epoch. */
+  readonly sinceMs: number;
+}
+
+/** A rule is true of a session. Plain data. */
+export interface RuleMatch {
+  readonly rule: string;
+  /** Where words were found. */
+  readonly hit?: Hit;
+}
+
+/** Stands for the text of a session that has none. */
+const WITHOUT_TEXT: Moment = { t0: 0, t1: 0, rows: [] };
+
+/** One per session: says once of each rule that it is true. */
+export class RuleWatch {
+  readonly #rules: Map<string, CompiledRule>;
+  #hadMoments = false;
+
+  constructor(rules: readonly WatchedRule[]) {
+    this.#rules = new Map(rules.map((rule) => [rule.id, compileRule(rule)]));
+  }
+
+  /**
+   * @param moments those that have come since the last call
+   * @param isOver these are all of them
+   */
+  match(names: SessionNames, moments: readonly Moment[], isOver: boolean): readonly RuleMatch[] {
+    if (this.#rules.size === 0) return [];
+    const endMs =
+      names.startedAtMs + Math.max(names.durationSeconds ?? 0, ...moments.map(({ t1 }) => t1)) * 1000;
+    const given = moments.length === 0 && !this.#hadMoments ? [WITHOUT_TEXT] : moments;
+    this.#hadMoments ||= moments.length > 0;
+    const asked = [...this.#rules.values()].filter(
+      ({ rule, conditions }) =>
+        !(isOver && endMs < rule.sinceMs) &&
+        maySee(rule.may, names) &&
+        conditions.every((clause) => clause.some((term) => isTrue(term, names))),
+    );
+    if (asked.length === 0) return [];
+    const inNames = tokenize(joinNames(names));
+    const found: RuleMatch[] = [];
+    // the words of all moments of a long session at a time would be a lot of memory
+    for (let at = 0; at < given.length && asked.length > found.length; at += READ_TOGETHER) {
+      const words = given.slice(at, at + READ_TOGETHER).map((moment) => new MomentWords(moment, inNames));
+      for (const compiled of asked) {
+        if (!this.#rules.has(compiled.rule.id)) continue;
+        const matching = compiled.hasText
+          ? matchingMoments(compiled, names, words)
+          : matchingNames(compiled, names);
+        if (matching === undefined) continue;
+        this.#rules.delete(compiled.rule.id);
+        const hit = matching.flatMap((moment) => hitOf(moment, compiled.marked) ?? []).at(0);
+        found.push({ rule: compiled.rule.id, ...(hit === undefined ? {} : { hit }) });
+      }
+    }
+    return found;
+  }
+}
+
+/** Moments whose words are in memory at a time. */
+const READ_TOGETHER = 256;
+/** As many as an index looks for words in: names may be what a moment is found by. */
+const MARKED_MOMENTS = 3;
+
+/** The first moments that a rule is true of; undefined: none. */
+function matchingMoments(
+  { all, none }: CompiledRule,
+  names: SessionNames,
+  moments: readonly MomentWords[],
+): readonly Moment[] | undefined {
+  const found: Moment[] = [];
+  for (const words of moments) {
+    if (found.length === MARKED_MOMENTS) break;
+    const has = (term: Term): boolean => hasWord(term, names, words);
+    if (all.every((clause) => clause.some(has)) && !none.some(has)) found.push(words.moment);
+  }
+  return found.length === 0 ? undefined : found;
+}
+
+/** The same without words: no moment is what it is found by. */
+function matchingNames(compiled: CompiledRule, names: SessionNames): readonly Moment[] | undefined {
+  const found = matchingMoments(compiled, names, [new MomentWords(WITHOUT_TEXT, [])]);
+  return found === undefined ? undefined : [];
+}
+
+interface CompiledRule {
+  readonly rule: WatchedRule;
+  /** Of each clause one term. */
+  readonly conditions: readonly (readonly Term[])[];
+  readonly all: readonly (readonly Term[])[];
+  readonly none: readonly Term[];
+  readonly marked: MarkedPhrases;
+  readonly hasText: boolean;
+}
+
+function compileRule(rule: WatchedRule): CompiledRule {
+  const { clauses } = rule.query;
+  const words = clauses.filter((clause) => clause.some(isWord));
+  return {
+    rule,
+    conditions: clauses.filter((clause) => !clause.some(isWord)),
+    all: words.filter((clause) => clause.every(({ isNot }) => !isNot)),
+    none: words.filter((clause) => clause.some(({ isNot }) => isNot)).flat(),
+    marked: markedPhrases(rule.query),
+    hasText: clauses.flat().some(({ kind }) => kind === 'text'),
+  };
+}
+
+/** The words of a moment, by where they stand; read when they are asked for. */
+class MomentWords {
+  readonly moment: Moment;
+  readonly #inNames: readonly Token[];
+  #inRows: readonly Token[] | undefined;
+  #inCommand: readonly Token[] | undefined;
+
+  constructor(moment: Moment, inNames: readonly Token[]) {
+    this.moment = moment;
+    this.#inNames = inNames;
+  }
+
+  has({ field, value, isPrefix }: TextTerm): boolean {
+    const phrase = phraseOf(value, isPrefix);
+    const isIn = (tokens: readonly Token[]): boolean => findPhrase(tokens, phrase).length > 0;
+    if (field !== 'text' && isIn((this.#inCommand ??= tokenize(this.moment.command?.text ?? ''))))
+      return true;
+    if (field === 'cmd') return false;
+    this.#inRows ??= tokenize(this.moment.rows.map(({ text }) => text).join('\n'));
+    return isIn(this.#inRows) || (field === 'any' && isIn(this.#inNames));
+  }
+}
+
+function maySee(may: ViewerTerms, { user, namespace, tags }: SessionNames): boolean {
+  if (may === 'everything') return true;
+  return may.some(({ kind, value }) => {
+    if (kind === 'tag') return tags.includes(value);
+    return value === (kind === 'user' ? user : namespace);
+  });
+}
+
+function hasWord(term: Term, names: SessionNames, words: MomentWords): boolean {
+  if (term.kind === 'text') return words.has(term);
+  return term.kind === 'field' && namesOf(term.field, names).includes(term.value);
+}
+
+function isTrue(term: Term, names: SessionNames): boolean {
+  return isPlainlyTrue(term, names) !== term.isNot;
+}
+
+function isPlainlyTrue(term: Term, names: SessionNames): boolean {
+  switch (term.kind) {
+    case 'time': {
+      const isBefore = Math.floor(names.startedAtMs) < Math.max(0, Math.floor(term.atMs));
+      return term.field === 'before' ? isBefore : !isBefore;
+    }
+    case 'compare': {
+      const value = term.field === 'exit' ? names.exitCode : names.durationSeconds;
+      return value !== undefined && compare(value, term);
+    }
+    case 'field':
+      return namesOf(term.field, names).some((name) => name.startsWith(term.value));
+    case 'text':
+      return false;
+  }
+}
+
+function compare(value: number, { operator, number }: CompareTerm): boolean {
+  switch (operator) {
+    case '=':
+      return value === number;
+    case '!=':
+      return value !== number;
+    case '<':
+      return value < number;
+    case '<=':
+      return value <= number;
+    case '>':
+      return value > number;
+    case '>=':
+      return value >= number;
+  }
+}
+
+/** What a session is called in a field. */
+function namesOf(field: FieldTerm['field'], names: SessionNames): readonly string[] {
+  if (field === 'tag') return names.tags;
+  if (field === 'node') return names.nodes;
+  const name = field === 'ns' ? names.namespace : names[field];
+  return name === undefined || name === '' ? [] : [name];
+}

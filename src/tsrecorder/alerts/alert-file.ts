@@ -1,0 +1,190 @@
+/**
+ * The file of alerts as it is written: webhooks, and rules with the query each is about. Pure; reading files is the caller's.
+ * Every problem is collected, so that one look tells them all.
+ */
+import { TailcastError } from '../../errors.ts';
+import type { IndexedText } from '../../search/moments.ts';
+import { parseQuery, QueryError, type Query } from '../../search/query.ts';
+
+/** What stands in the file, checked. */
+export interface AlertFile {
+  readonly webhooks: ReadonlyMap<string, WrittenWebhook>;
+  readonly rules: readonly WrittenRule[];
+  readonly giveUpHours: number;
+}
+
+export interface WrittenWebhook {
+  readonly url: string;
+  readonly secretFile: string;
+  readonly caFile?: string;
+  /** As whom it sees recordings: a login or a tag. */
+  readonly viewer?: string;
+  readonly text: boolean;
+  readonly player?: string;
+}
+
+interface WrittenRule {
+  readonly name: string;
+  readonly query: Query;
+  readonly webhook: string;
+}
+
+const SECTIONS = ['webhooks', 'rules', 'giveUpHours'];
+const WEBHOOK_KEYS = ['url', 'secretFile', 'caFile', 'viewer', 'text', 'allowHttp', 'player'];
+const RULE_KEYS = ['query', 'webhook'];
+const NAME = /^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/;
+const MAX_RULES = 100;
+const MAX_GIVE_UP_HOURS = 720;
+const GIVE_UP_HOURS = 72;
+
+type Say = (key: string, problem: string) => void;
+type Members = ReadonlyMap<string, unknown>;
+
+/**
+ * @param entries top-level keys of the file
+ * @param indexed which text is indexed: rules about other text would never be true; undefined: nobody knows
+ * @throws TailcastError `CONFIG_INVALID` that lists every problem with its key
+ */
+export function parseAlertFile(entries: Members, file: string, indexed: IndexedText | undefined): AlertFile {
+  const problems: string[] = [];
+  const say: Say = (key, problem) => void problems.push(`${key} in ${file}: ${problem}`);
+  onlyKnown(entries, SECTIONS, '', say);
+  const webhooks = new Map<string, WrittenWebhook>();
+  for (const [name, value] of members(entries.get('webhooks'), 'webhooks', say))
+    webhooks.set(name, readWebhook(name, value, say));
+  const rules = Array.from(members(entries.get('rules'), 'rules', say), ([name, value]) =>
+    readRule(name, value, webhooks, indexed, say),
+  );
+  if (rules.length === 0) say('rules', 'there is none; name at least one, with a query and a webhook');
+  if (rules.length > MAX_RULES) say('rules', `there are ${rules.length}; at most ${MAX_RULES} are taken`);
+  const giveUpHours = entries.get('giveUpHours') ?? GIVE_UP_HOURS;
+  const isNumber = typeof giveUpHours === 'number' && giveUpHours > 0 && giveUpHours <= MAX_GIVE_UP_HOURS;
+  if (!isNumber) say('giveUpHours', `a number of hours up to ${MAX_GIVE_UP_HOURS} is expected`);
+  if (problems.length > 0) throw new TailcastError('CONFIG_INVALID', problems.join('\n  '));
+  return {
+    webhooks,
+    rules: rules.filter((rule) => rule !== undefined),
+    giveUpHours: isNumber ? giveUpHours : GIVE_UP_HOURS,
+  };
+}
+
+function members(value: unknown, key: string, say: Say): Members {
+  if (value === undefined || value === null) return new Map();
+  if (typeof value === 'object' && !Array.isArray(value)) return new Map(Object.entries(value));
+  say(key, 'a mapping is expected');
+  return new Map();
+}
+
+function onlyKnown(found: Members, known: readonly string[], prefix: string, say: Say): void {
+  for (const key of found.keys())
+    if (!known.includes(key)) say(`${prefix}${key}`, `no such key; there are ${known.join(', ')}`);
+}
+
+function checkName(name: string, key: string, say: Say): void {
+  if (!NAME.test(name))
+    say(key, 'a name has lower case letters, digits, dots, dashes and underscores, at most 64');
+}
+
+function readWebhook(name: string, value: unknown, say: Say): WrittenWebhook {
+  const key = `webhooks.${name}`;
+  checkName(name, key, say);
+  const found = members(value, key, say);
+  onlyKnown(found, WEBHOOK_KEYS, `${key}.`, say);
+  const url = readAddress(found, key, say);
+  const secretFile = readText(found, 'secretFile', key, say);
+  if (secretFile === undefined)
+    say(`${key}.secretFile`, 'is missing; name a file with 24 to 64 random bytes in base64');
+  const caFile = readText(found, 'caFile', key, say);
+  const viewer = readText(found, 'viewer', key, say);
+  if (viewer !== undefined && /[\s=*]/.test(viewer))
+    say(`${key}.viewer`, 'a login or a tag is expected, as in the setting viewers');
+  const player = readText(found, 'player', key, say);
+  if (player !== undefined && !(URL.canParse(player) && /^https?:$/.test(new URL(player).protocol)))
+    say(`${key}.player`, 'the address of the page of recordings is expected, https://…');
+  return {
+    url,
+    secretFile: secretFile ?? '',
+    text: readFlag(found, 'text', key, say),
+    ...(caFile === undefined ? {} : { caFile }),
+    ...(viewer === undefined ? {} : { viewer }),
+    ...(player === undefined ? {} : { player }),
+  };
+}
+
+function readAddress(found: Members, key: string, say: Say): string {
+  const allowHttp = readFlag(found, 'allowHttp', key, say);
+  const text = readText(found, 'url', key, say);
+  const url = text !== undefined && URL.canParse(text) ? new URL(text) : undefined;
+  if (text === undefined) say(`${key}.url`, 'is missing; name the address that is told, https://…');
+  else if (url === undefined || !/^https?:$/.test(url.protocol))
+    say(`${key}.url`, 'an https:// address is expected');
+  else if (url.username !== '' || url.password !== '')
+    say(`${key}.url`, 'has a password in it; take it out, messages are signed with secretFile');
+  else if (!mayBePlain(url) && !allowHttp)
+    say(`${key}.url`, 'is not encrypted; use https://, or say allowHttp: true where only you can listen');
+  return url?.href ?? '';
+}
+
+/** Encrypted, or for this machine. */
+function mayBePlain({ protocol, hostname }: URL): boolean {
+  return protocol === 'https:' || ['localhost', '127.0.0.1', '[::1]'].includes(hostname);
+}
+
+function readText(found: Members, name: string, key: string, say: Say): string | undefined {
+  const value = found.get(name);
+  if (value === undefined) return undefined;
+  if (typeof value === 'string' && value.trim() !== '') return value.trim();
+  say(`${key}.${name}`, 'a text is expected');
+  return '';
+}
+
+function readFlag(found: Members, name: string, key: string, say: Say): boolean {
+  const value = found.get(name) ?? false;
+  if (typeof value === 'boolean') return value;
+  say(`${key}.${name}`, 'true or false is expected');
+  return false;
+}
+
+function readRule(
+  name: string,
+  value: unknown,
+  webhooks: ReadonlyMap<string, WrittenWebhook>,
+  indexed: IndexedText | undefined,
+  say: Say,
+): WrittenRule | undefined {
+  const key = `rules.${name}`;
+  checkName(name, key, say);
+  const found = members(value, key, say);
+  onlyKnown(found, RULE_KEYS, `${key}.`, say);
+  const webhook = readText(found, 'webhook', key, say);
+  if (webhook === undefined) say(`${key}.webhook`, 'is missing; name one of webhooks');
+  else if (!webhooks.has(webhook))
+    say(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
+  const text = readText(found, 'query', key, say);
+  if (text === undefined) {
+    say(`${key}.query`, 'is missing; name what sessions are looked for, as in tailcast search');
+    return undefined;
+  }
+  const query = readQuery(text, `${key}.query`, indexed, say);
+  return query === undefined || webhook === undefined ? undefined : { name, query, webhook };
+}
+
+function readQuery(text: string, key: string, indexed: IndexedText | undefined, say: Say): Query | undefined {
+  let query: Query;
+  try {
+    query = parseQuery(text, 0);
+  } catch (error) {
+    if (!(error instanceof QueryError)) throw error;
+    say(key, error.message);
+    return undefined;
+  }
+  if (query.clauses.length === 0) say(key, 'is true of every session; name what is looked for');
+  for (const term of query.clauses.flat()) {
+    if (term.kind === 'time') say(key, `a rule looks at what comes in: take out ${term.field}:${term.value}`);
+    else if (term.kind === 'text' && term.field === 'text' && indexed !== undefined && indexed !== 'all')
+      say(key, `text:${term.value} is never true while searchText is ${indexed}; set searchText to all`);
+    else if (term.kind === 'text' && term.field === 'cmd' && indexed === 'off')
+      say(key, `cmd:${term.value} is never true while searchText is off; set it to commands or all`);
+  }
+  return query;
+}

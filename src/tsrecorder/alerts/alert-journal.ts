@@ -1,0 +1,198 @@
+/**
+ * What of alerts is durable: which rules there are and since when, which alerts were made, and what became of them. One file
+ * with a line for each of these; it is written anew, in its place, when most of it is over and when something has to go.
+ */
+import { readFile, rename } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { createSequence } from '../../async/sequence.ts';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
+import { AppendFile } from '../files/append-file.ts';
+import {
+  isSystemError,
+  makeDirectory,
+  removeFile,
+  syncDirectory,
+  writeDurableFile,
+} from '../files/durable-files.ts';
+import { ALERT, type Alert } from './alert.ts';
+
+const LINE = z.union([
+  z.object({ rule: z.string(), sinceMs: z.number() }),
+  z.object({ alert: ALERT }),
+  /** `session`: whose it was. */
+  z.object({ settled: z.string(), session: z.string() }),
+]);
+type Line = z.infer<typeof LINE>;
+
+/** Alerts that were settled and are remembered, so that none is made twice; the oldest are forgotten. */
+const MAX_SETTLED = 100_000;
+/** Lines that say nothing any more before the file is written anew: so many, and more than all others. */
+const MIN_OVER = 4096;
+
+export interface AlertJournalOptions {
+  readonly directory: string;
+  /** Ids of the rules that there are. A new one begins now. */
+  readonly rules: readonly string[];
+  /** Milliseconds since the epoch. */
+  readonly nowMs: number;
+}
+
+export class AlertJournal {
+  readonly #directory: string;
+  readonly #inTurn = createSequence();
+  readonly #since = new Map<string, number>();
+  readonly #pending = new Map<string, Alert>();
+  /** Alert → session, the oldest first. */
+  readonly #settled = new Map<string, string>();
+  #file: AppendFile | undefined;
+  #lines = 0;
+  #damaged = 0;
+  #isClosed = false;
+
+  private constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  /** Reads what there is, and begins new rules. @throws a system error */
+  static async open({ directory, rules, nowMs }: AlertJournalOptions): Promise<AlertJournal> {
+    const journal = new AlertJournal(directory);
+    await makeDirectory(directory);
+    await journal.#read();
+    const known = new Map(journal.#since);
+    journal.#since.clear();
+    for (const rule of rules) journal.#since.set(rule, known.get(rule) ?? nowMs);
+    await journal.#inTurn(() => journal.#writeAnew());
+    return journal;
+  }
+
+  /** Lines that could not be read when it was opened. */
+  get damaged(): number {
+    return this.#damaged;
+  }
+
+  /** Oldest first. */
+  get pending(): readonly Alert[] {
+    return [...this.#pending.values()];
+  }
+
+  sinceMs(rule: string): number {
+    return this.#since.get(rule) ?? Infinity;
+  }
+
+  /** Resolves when those that are new are durable. @returns these */
+  add(alerts: readonly Alert[]): Promise<readonly Alert[]> {
+    return this.#inTurn(async () => {
+      const fresh = alerts.filter(({ id }) => !this.#pending.has(id) && !this.#settled.has(id));
+      if (fresh.length === 0) return fresh;
+      await this.#append(fresh.map((alert) => ({ alert })));
+      for (const alert of fresh) this.#pending.set(alert.id, alert);
+      return fresh;
+    });
+  }
+
+  /** Somebody has an alert, or nobody will. @returns whether it was open */
+  settle({ id, session }: Alert): Promise<boolean> {
+    return this.#inTurn(async () => {
+      if (!this.#pending.has(id)) return false;
+      await this.#append([{ settled: id, session }]);
+      this.#markSettled(id, session);
+      const needed = this.#since.size + this.#settled.size + this.#pending.size;
+      if (this.#lines > MIN_OVER + 2 * needed) await this.#writeAnew();
+      return true;
+    });
+  }
+
+  /** Sessions are gone: none of their text stays, and what was settled need not be known any more. */
+  forget(sessions: ReadonlySet<string>): Promise<void> {
+    return this.#inTurn(async () => {
+      let changed = false;
+      for (const [id, session] of this.#settled) {
+        if (sessions.has(session)) changed = this.#settled.delete(id);
+      }
+      for (const [id, alert] of this.#pending) {
+        if (!sessions.has(alert.session)) continue;
+        const { hit: _hit, ...without } = alert;
+        this.#pending.set(id, without);
+        changed = true;
+      }
+      if (changed) await this.#writeAnew();
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.#inTurn(() => {
+      this.#isClosed = true;
+      return this.#file?.close();
+    });
+  }
+
+  get #path(): string {
+    return join(this.#directory, 'alerts.journal');
+  }
+
+  async #read(): Promise<void> {
+    const text = await readFile(this.#path, 'utf8').catch((error: unknown) => {
+      if (isSystemError(error, 'ENOENT')) return '';
+      throw error;
+    });
+    // what a crash has left of a line was never said to be durable
+    const whole = text.slice(0, text.lastIndexOf('\n') + 1);
+    for (const line of whole.split('\n')) {
+      if (line === '') continue;
+      const parsed = LINE.safeParse(jsonOrUndefined(line));
+      if (parsed.success) this.#apply(parsed.data);
+      else this.#damaged += 1;
+    }
+  }
+
+  #apply(line: Line): void {
+    if ('rule' in line) this.#since.set(line.rule, line.sinceMs);
+    else if ('alert' in line) this.#pending.set(line.alert.id, line.alert);
+    else this.#markSettled(line.settled, line.session);
+  }
+
+  #markSettled(id: string, session: string): void {
+    this.#pending.delete(id);
+    this.#settled.set(id, session);
+    const [oldest] = this.#settled.keys();
+    if (this.#settled.size > MAX_SETTLED && oldest !== undefined) this.#settled.delete(oldest);
+  }
+
+  #needed(): readonly Line[] {
+    return [
+      ...Array.from(this.#since, ([rule, sinceMs]) => ({ rule, sinceMs })),
+      ...Array.from(this.#settled, ([settled, session]) => ({ settled, session })),
+      ...Array.from(this.#pending.values(), (alert) => ({ alert })),
+    ];
+  }
+
+  async #append(lines: readonly Line[]): Promise<void> {
+    if (this.#isClosed) throw new Error('the journal of alerts is closed');
+    // it could not be opened after it was written anew
+    if (this.#file === undefined) await this.#writeAnew();
+    await this.#file?.append([encodeLines(lines)]);
+    this.#lines += lines.length;
+  }
+
+  /** A crash leaves the old file or the new one. */
+  async #writeAnew(): Promise<void> {
+    const lines = this.#needed();
+    const fresh = `${this.#path}.new`;
+    await removeFile(fresh);
+    const content = encodeLines(lines);
+    await writeDurableFile(fresh, [content]);
+    await rename(fresh, this.#path);
+    await syncDirectory(this.#directory);
+    // whatever fails from here on: nothing is written to the file that has lost its name
+    const old = this.#file;
+    this.#file = undefined;
+    await old?.close();
+    this.#file = await AppendFile.open(this.#path, content.length);
+    this.#lines = lines.length;
+  }
+}
+
+function encodeLines(lines: readonly Line[]): Uint8Array {
+  return Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
+}

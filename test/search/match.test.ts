@@ -1,0 +1,141 @@
+/** The queries of alerts against the embedded index: both must find the same. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { RuleWatch } from '../../src/search/match.ts';
+import { parseQuery, printQuery, QueryError, type Query } from '../../src/search/query.ts';
+import type { Moment, SessionNames } from '../../src/search/search-index.ts';
+import type { ViewerTerms } from '../../src/search/viewer-terms.ts';
+import { IndexReader } from '../../src/tsrecorder/search/sqlite/reader.ts';
+import { IndexWriter } from '../../src/tsrecorder/search/sqlite/writer.ts';
+import { doc, moment, names, NOW, query } from '../tsrecorder/search/index-contract.ts';
+
+const everything = 'everything' as const;
+
+function watch(asked: Query, may: ViewerTerms = everything, sinceMs = 0): RuleWatch {
+  return new RuleWatch([{ id: 'r', query: asked, may, sinceMs }]);
+}
+
+const WORDS = ['alpha', 'beta', 'al', 'store_failed', '10.0.0.1', '日本語', 'É', 'prod'];
+const word = fc.constantFrom(...WORDS);
+const row = fc.array(word, { minLength: 1, maxLength: 3 }).map((words) => words.join(' '));
+const momentOf = fc
+  .tuple(fc.nat(50), fc.array(row, { maxLength: 3 }), fc.option(row, { nil: undefined }))
+  .map(([at, rows, command]): Moment => {
+    const made = moment(at, ...rows);
+    return command === undefined ? made : { ...made, command: { text: command, isGuessed: false } };
+  });
+const session = fc.record({
+  user: fc.constantFrom('alice', 'bob', undefined),
+  namespace: fc.constantFrom('prod', 'dev', undefined),
+  pod: fc.constantFrom('web-1', 'web-2', 'db', undefined),
+  tags: fc.subarray(['tag:ci', 'tag:ops']),
+  kind: fc.constantFrom('exec', 'attach'),
+  state: fc.constantFrom('closed', 'running'),
+  command: fc.constantFrom('sh alpha', undefined),
+  exitCode: fc.constantFrom(0, 1, undefined),
+  durationSeconds: fc.constantFrom(3, 7200, undefined),
+  moments: fc.array(momentOf, { maxLength: 4 }),
+});
+const term = fc.oneof(
+  word,
+  word.map((text) => `text:${text}`),
+  word.map((text) => `cmd:${text}`),
+  fc.tuple(word, word).map(([left, right]) => `"${left} ${right}"`),
+  fc.constantFrom('alp*', '"store_failed alp"*', 'user:alice', 'user:al*', 'ns:prod', 'ns:d*', 'pod:web-*'),
+  fc.constantFrom('tag:tag:ci', 'tag:tag:*', 'node:laptop', 'node:nL*', 'kind:attach', 'state:running'),
+  fc.constantFrom('exit:0', 'exit:!=0', 'duration:>1h', 'duration:<=3', 'id:n_1', 'id:n_*', 'container:app'),
+  fc.constantFrom('after:2026-02-01T00:02:00Z', 'before:2026-02-01T00:02:00Z'),
+);
+const asked = fc
+  .array(
+    fc.tuple(fc.constantFrom('', '-'), term, fc.constantFrom('', '', ' OR')).map((parts) => parts.join('')),
+    { minLength: 1, maxLength: 4 },
+  )
+  .map((terms) => terms.join(' ').replace(/ OR$/, ''));
+const mayOf = fc.constantFrom<ViewerTerms>(
+  everything,
+  [],
+  [{ kind: 'user', value: 'alice' }],
+  [
+    { kind: 'namespace', value: 'prod' },
+    { kind: 'tag', value: 'tag:ci' },
+  ],
+);
+
+function withoutAbsent<T extends object>(given: T): T {
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as T;
+}
+
+describe('a rule', () => {
+  it('is true of the sessions that the index finds, where it finds them, and of no others', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'tailcast-match-'));
+    const writer = new IndexWriter(directory);
+    const reader = new IndexReader(directory);
+    let version = 0;
+    let matched = 0;
+    try {
+      fc.assert(
+        fc.property(
+          fc.array(session, { minLength: 3, maxLength: 3 }),
+          fc.array(asked, { minLength: 6, maxLength: 6 }),
+          mayOf,
+          (sessions, texts, may) => {
+            version += 1;
+            const all = sessions.map(({ moments, ...more }, at) => {
+              const of = doc(`n_${at}`, withoutAbsent(more) as Partial<SessionNames>, String(version));
+              return { doc: of, moments, partial: false };
+            });
+            writer.putAll(all);
+            for (const text of texts) {
+              let parsed: Query;
+              try {
+                parsed = parseQuery(text, NOW);
+              } catch (error) {
+                expect(error).toBeInstanceOf(QueryError);
+                continue;
+              }
+              const { sessions: found } = reader.find(parsed, may, { limit: 50 });
+              const true_ = all.flatMap(({ doc: of, moments }) => {
+                const [match] = watch(parsed, may).match(of.names, moments, true);
+                return match === undefined ? [] : [[of.names.id, match.hit]];
+              });
+              matched += true_.length;
+              const indexed = found.map(({ id, hits }) => [id, hits[0]]).toReversed();
+              expect(new Map(true_ as never), printQuery(parsed)).toEqual(new Map(indexed as never));
+            }
+          },
+        ),
+        { numRuns: 150 },
+      );
+      expect(matched).toBeGreaterThan(300);
+    } finally {
+      reader.close();
+      writer.close();
+      await rm(directory, { recursive: true, force: true });
+    }
+  });
+
+  it('is told once of a session, at the first of its moments', () => {
+    const rule = watch(query('needle'));
+    const running = names('n_1', { state: 'running' });
+    expect(rule.match(running, [moment(1, 'hay')], false)).toEqual([]);
+    expect(rule.match(running, [moment(2, 'a needle'), moment(3, 'needle')], false)).toEqual([
+      { rule: 'r', hit: { at: 2, text: 'a needle', marks: [[2, 8]], isCommand: false } },
+    ]);
+    expect(rule.match(running, [moment(4, 'needle')], false)).toEqual([]);
+  });
+
+  it('is not asked of what was over before there was the rule', () => {
+    const over = names('n_1', { startedAtMs: 1_000_000, durationSeconds: 60 });
+    const needle = [moment(1, 'needle')];
+    expect(watch(query('needle'), everything, 1_060_001).match(over, needle, true)).toEqual([]);
+    expect(watch(query('needle'), everything, 1_060_000).match(over, needle, true)).toHaveLength(1);
+    expect(watch(query('needle'), everything, 2_000_000).match(over, needle, false)).toHaveLength(1);
+    // what was read of it may be longer than what is written of it
+    const longer = [...needle, moment(120, 'later')];
+    expect(watch(query('needle'), everything, 1_120_000).match(over, longer, true)).toHaveLength(1);
+  });
+});

@@ -1,0 +1,103 @@
+import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { describe, expect, it } from 'vitest';
+import { HEADER, openUpload } from '../recorder-rig.ts';
+import { openReceiver } from './webhook-receiver.ts';
+
+interface Recorder {
+  readonly child: ChildProcess;
+  readonly url: string;
+  readonly steps: readonly string[];
+  /** Resolves once this step was come to so often, or the process has ended. */
+  reached(step: string, times: number): Promise<void>;
+}
+
+async function start(directory: string, webhook: string, kill: number): Promise<Recorder | undefined> {
+  const child = fork(
+    join(import.meta.dirname, 'alerts-recorder-process.ts'),
+    [directory, webhook, String(kill)],
+    { stdio: ['ignore', 'pipe', 'inherit', 'ipc'], execArgv: ['--disable-warning=ExperimentalWarning'] },
+  );
+  const steps: string[] = [];
+  const listening = Promise.withResolvers<string | undefined>();
+  const over = once(child, 'exit').then(() => listening.resolve(undefined));
+  let wake = Promise.withResolvers<void>();
+  createInterface({ input: child.stdout! }).on('line', (line) => {
+    if (line.startsWith('url ')) listening.resolve(line.slice(4));
+    else steps.push(line);
+    wake.resolve();
+    wake = Promise.withResolvers();
+  });
+  const url = await listening.promise;
+  if (url === undefined) return undefined;
+  return {
+    child,
+    url,
+    steps,
+    async reached(step, times) {
+      const count = (): number => steps.filter((found) => found === step).length;
+      while (child.exitCode === null && child.signalCode === null && count() < times)
+        await Promise.race([wake.promise, over]);
+    },
+  };
+}
+
+async function end({ child }: Recorder): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+}
+
+const STEPS = ['matched', 'recorded', 'sending', 'taken', 'settled'];
+
+describe('a recorder that is killed while it makes an alert', () => {
+  it.each([
+    [0, 'matched', 'runs'],
+    [0, 'matched', 'is over'],
+    [1, 'recorded', 'is over'],
+    [2, 'sending', 'runs'],
+    [3, 'taken', 'is over'],
+    [4, 'settled', 'runs'],
+  ] as const)(
+    'tells it when it is started again, under one id: at step %d (%s), of a session that %s',
+    { timeout: 120_000 },
+    async (kill, step, state) => {
+      await using receiver = await openReceiver();
+      const directory = await mkdtemp(join(tmpdir(), 'tailcast-alerts-'));
+      try {
+        const killed = (await start(directory, receiver.url, kill))!;
+        const upload = openUpload(killed);
+        upload.headers.catch(() => undefined);
+        upload.over.catch(() => undefined);
+        upload.write(`${HEADER}[1.5,"o","a needle\\r\\n"]\n`);
+        if (state === 'is over') upload.end();
+        await killed.reached('its end', 1);
+        upload.close();
+        expect([killed.child.signalCode, killed.steps], step).toEqual(['SIGKILL', STEPS.slice(0, kill)]);
+        expect(receiver.received).toHaveLength(kill < 3 ? 0 : 1);
+        const next = (await start(directory, receiver.url, -1))!;
+        const told = step === 'settled' ? 0 : 1;
+        await next.reached('settled', told);
+        // a session that comes later is told of later
+        const other = openUpload(next);
+        other.write(`${HEADER}[1.5,"o","another needle\\r\\n"]\n`);
+        other.end();
+        await next.reached('settled', told + 1);
+        other.close();
+        await end(next);
+        const sessions = Map.groupBy(receiver.received, ({ data }) => data.recording['id']);
+        expect(sessions.size).toBe(2);
+        for (const all of sessions.values()) expect(new Set(all.map(({ id }) => id)).size).toBe(1);
+        // twice where nobody can know whether it was taken
+        expect([...sessions.values()].map(({ length }) => length)).toEqual([step === 'taken' ? 2 : 1, 1]);
+      } finally {
+        await rm(directory, { recursive: true, force: true });
+        await rm(`${directory}.spool`, { recursive: true, force: true });
+      }
+    },
+  );
+});
