@@ -19,10 +19,10 @@ const VISIBLE = 20;
 function cast(user: string, command: string): string {
   const kubernetes = { PodName: 'web-0', Namespace: 'vault', Container: 'app', SessionType: 'exec' };
   const header = { version: 2, width: 80, height: 24, timestamp: 1, command, srcNodeUser: user, kubernetes };
-  return `${JSON.stringify({ ...header, srcNode: 'n', srcNodeID: 'n' })}\n[1,"o","x"]\n`;
+  return `${JSON.stringify({ ...header, srcNode: 'n', srcNodeID: 'n' })}\n[1,"o",${JSON.stringify(user === 'eve' ? 'z' : 'x')}]\n`;
 }
 
-async function startWith(count: number): Promise<RunningRecorder & AsyncDisposable> {
+async function startWith(count: number, isIndexed = false): Promise<RunningRecorder & AsyncDisposable> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-timing-'));
   const folder = join(directory, 'nNODE');
   await mkdir(folder);
@@ -37,6 +37,7 @@ async function startWith(count: number): Promise<RunningRecorder & AsyncDisposab
     identify: async () => ({ kind: 'refused', reason: 'nobody uploads' }),
     identifyViewer: async () => ({ node: 'eve', nodeId: 'nEVE', user: 'eve' }),
     viewers: [parseViewRule('*=user:eve')],
+    ...(isIndexed ? { searchText: 'all' as const } : {}),
     log: createSilentLogger(),
   });
   return {
@@ -62,6 +63,12 @@ function ask({ of: { address }, path }: Question): Promise<number> {
     .once('error', reject)
     .end();
   return promise;
+}
+
+async function indexIsReady({ address }: RunningRecorder): Promise<boolean> {
+  const answer = await fetch(`http://${address.host}:${address.port}/api/v1/search`);
+  const { index } = (await answer.json()) as { readonly index?: { readonly state: string } };
+  return index?.state === 'ready';
 }
 
 const median = (values: readonly number[]): number =>
@@ -110,4 +117,10 @@ await compare(
   { of: full, path: list },
   { of: bare, path: list },
 );
+await using indexed = await startWith(hidden, true);
+const searched = (word: string): Question => ({ of: indexed, path: `/api/v1/search?q=${word}` });
+// it is nobody's word before the index is built
+while (!(await indexIsReady(indexed))) await new Promise((resolve) => setTimeout(resolve, 200));
+await compare('a search for a word on hidden screens, and for one on none', searched('x'), searched('y'));
+await compare('a search for a hidden user, and for none', searched('user:root'), searched('user:nobody'));
 agent.destroy();

@@ -1,6 +1,7 @@
 /**
  * Finding sessions by what they were and by what was on their screens. Every answer says how far the index is; who may not see
- * everything is told its state alone, because how much is in it and how much waits counts what is hidden.
+ * everything is told its state alone, because how much is in it and how much waits counts what is hidden, and is answered at whole
+ * steps of time, because a word that only others have seen takes longer than one that nobody has (ADR 38).
  *
  * ```
  * /api/v1/search                     {sessions: [{recording, hits, more, partial}], next?, index}; q, limit, cursor
@@ -11,6 +12,7 @@
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { createTimeSteps, type TimeSteps } from '../../async/time-steps.ts';
 import { TailcastError } from '../../errors.ts';
 import { MAX_QUERY, parseQuery, printQuery, QueryError, type Query } from '../../search/query.ts';
 import type { FoundSession } from '../../search/search-index.ts';
@@ -31,7 +33,11 @@ export interface SearchApiOptions {
   readonly nowMs: () => number;
   readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
   readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
+  /** How answers wait for those who may not see everything. */
+  readonly steps?: TimeSteps;
 }
+
+const STEP_MS = 100;
 
 /** How far the index is, for a viewer. */
 type ShownIndex = Pick<IndexProgress, 'state' | 'problem'> & Partial<IndexProgress>;
@@ -53,7 +59,9 @@ const parameters = z.object({ id: z.string() });
 
 /** Puts the search on `app`. */
 export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): void {
-  const { access, catalog, parse, viewerOf } = options;
+  const { access, catalog, parse, viewerOf, steps = createTimeSteps({ stepMs: STEP_MS }) } = options;
+  const answer = <T>(viewer: Viewer, act: () => Promise<T>): Promise<T> =>
+    access.scope(viewer) === 'everything' ? act() : steps.run(act);
   const searching = (): RecorderSearch => {
     if (options.sessionSearch === undefined)
       throw new TailcastError('SEARCH_UNAVAILABLE', 'this recorder has no index');
@@ -84,42 +92,48 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
   app.get('/api/v1/search', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(request, reply);
-    const { q: text, limit, cursor } = parse(pageQuery, request.query);
-    const query = readQuery(text, options.nowMs());
-    await access.saw(viewer, 'search', request.url);
-    const page = cursor === undefined ? { limit } : { limit, cursor };
-    const found = await searching().ask('find', { query, may: termsOf(access.scope(viewer)), page });
-    const index = await indexFor(viewer);
-    // nothing is found in what cannot be used: that is no answer
-    if (index.state === 'unavailable' && found.sessions.length === 0)
-      throw new TailcastError('SEARCH_UNAVAILABLE', index.problem);
-    return {
-      query: printQuery(query),
-      sessions: await visible(found.sessions, viewer),
-      ...(found.next === undefined ? {} : { next: found.next }),
-      index,
-    };
+    return answer(viewer, async () => {
+      const { q: text, limit, cursor } = parse(pageQuery, request.query);
+      const query = readQuery(text, options.nowMs());
+      await access.saw(viewer, 'search', request.url);
+      const page = cursor === undefined ? { limit } : { limit, cursor };
+      const found = await searching().ask('find', { query, may: termsOf(access.scope(viewer)), page });
+      const index = await indexFor(viewer);
+      // nothing is found in what cannot be used: that is no answer
+      if (index.state === 'unavailable' && found.sessions.length === 0)
+        throw new TailcastError('SEARCH_UNAVAILABLE', index.problem);
+      return {
+        query: printQuery(query),
+        sessions: await visible(found.sessions, viewer),
+        ...(found.next === undefined ? {} : { next: found.next }),
+        index,
+      };
+    });
   });
   app.get('/api/v1/search/facets', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(request, reply);
-    const query = readQuery(parse(facetQuery, request.query).q, options.nowMs());
-    await access.saw(viewer, 'search', request.url);
-    const facets = await searching().ask('facets', { query, may: termsOf(access.scope(viewer)) });
-    return { ...facets, index: await indexFor(viewer) };
+    return answer(viewer, async () => {
+      const query = readQuery(parse(facetQuery, request.query).q, options.nowMs());
+      await access.saw(viewer, 'search', request.url);
+      const facets = await searching().ask('facets', { query, may: termsOf(access.scope(viewer)) });
+      return { ...facets, index: await indexFor(viewer) };
+    });
   });
   addIndexApi(app, { ...options, searching });
   app.get('/api/v1/recordings/:id/search', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(request, reply);
-    const entry = await catalog.find(parse(parameters, request.params).id, access.scope(viewer));
-    if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN');
-    const { q: text, limit } = parse(withinQuery, request.query);
-    const query = readQuery(text, options.nowMs());
-    await access.saw(viewer, 'search', request.url, entry);
-    const { id } = entry.recording;
-    const found = await searching().ask('within', { id, query, may: termsOf(access.scope(viewer)), limit });
-    return { ...found, index: await indexFor(viewer) };
+    return answer(viewer, async () => {
+      const entry = await catalog.find(parse(parameters, request.params).id, access.scope(viewer));
+      if (entry === undefined) throw new TailcastError('RECORDING_UNKNOWN');
+      const { q: text, limit } = parse(withinQuery, request.query);
+      const query = readQuery(text, options.nowMs());
+      await access.saw(viewer, 'search', request.url, entry);
+      const { id } = entry.recording;
+      const found = await searching().ask('within', { id, query, may: termsOf(access.scope(viewer)), limit });
+      return { ...found, index: await indexFor(viewer) };
+    });
   });
 }
 

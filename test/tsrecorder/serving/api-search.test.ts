@@ -1,0 +1,155 @@
+/**
+ * What the search asks of its index for somebody who may not see everything, and how long that takes. The second look at what is
+ * found (`catalog.shown`) lets everything through here: what is hidden must not even be found.
+ */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import Fastify from 'fastify';
+import type { z } from 'zod';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createTimeSteps } from '../../../src/async/time-steps.ts';
+import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
+import { createIndexOperations } from '../../../src/tsrecorder/search/index-operations.ts';
+import type { RecorderSearch } from '../../../src/tsrecorder/search/recorder-search.ts';
+import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
+import { addSearchApi } from '../../../src/tsrecorder/serving/api-search.ts';
+import { createViewerAccess } from '../../../src/tsrecorder/serving/viewer-access.ts';
+import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
+import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
+import { doc, moment } from '../search/index-contract.ts';
+
+const HIDDEN = 40;
+const ALICE: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
+const ROOT: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
+
+let directory = '';
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'tailcast-asked-'));
+  const writer = new IndexWriter(directory);
+  for (let number = 1; number <= HIDDEN; number += 1)
+    writer.put(
+      doc(`n_${number}`, { user: 'bob@example.com', namespace: 'prod' }),
+      [moment(1, 'common secretword')],
+      false,
+    );
+  for (const number of [100, 101])
+    writer.put(doc(`n_${number}`, { namespace: 'dev' }), [moment(1, 'common open')], false);
+  writer.close();
+});
+afterAll(() => rm(directory, { recursive: true, force: true }));
+
+interface Api extends AsyncDisposable {
+  get(path: string): Promise<{ readonly status: number; readonly body: string; readonly tookMs: number }>;
+}
+
+/** Over a real index in this process, with a clock that moves when it is told to. */
+function openApi(viewer: Viewer, costMs: (query: string) => number = () => 1): Api {
+  const operations = createIndexOperations();
+  operations.open({ directory, mayWrite: false });
+  let at = 0;
+  const entryOf = (id: string): CatalogEntry =>
+    ({ recording: { id, state: 'closed' } as Recording }) as CatalogEntry;
+  const search = {
+    async ask(operation: 'find' | 'within' | 'facets', ask: never) {
+      at += costMs(JSON.stringify(ask));
+      return operations[operation](ask);
+    },
+    progress: async () => ({ state: 'ready', backlog: 3, lagSeconds: 0, sessions: 42, partial: 1, bytes: 1 }),
+  } as unknown as RecorderSearch;
+  const app = Fastify();
+  addSearchApi(app, {
+    sessionSearch: search,
+    catalog: {
+      find: async (id) => entryOf(id),
+      shown: async (ids) => ids.map((id) => entryOf(id).recording),
+    },
+    access: createViewerAccess({
+      identify: async () => viewer,
+      rules: ['alice@example.com=namespace:dev', 'root@example.com'].map(parseViewRule),
+      trustedGateways: [],
+      record: async () => undefined,
+      nowMs: () => 0,
+      timeoutMs: 1000,
+    }),
+    nowMs: () => 0,
+    viewerOf: async () => viewer,
+    parse: <T extends z.ZodType>(schema: T, value: unknown) => schema.parse(value),
+    steps: createTimeSteps({
+      stepMs: 100,
+      now: () => at,
+      wait: async (delayMs) => {
+        at += delayMs;
+      },
+    }),
+  });
+  return {
+    async get(path) {
+      const began = at;
+      const { statusCode, body } = await app.inject(path);
+      return { status: statusCode, body, tookMs: at - began };
+    },
+    async [Symbol.asyncDispose]() {
+      await app.close();
+    },
+  };
+}
+
+const QUESTIONS = [
+  'common',
+  'secretword',
+  '',
+  '-open',
+  'ns:prod',
+  'common OR secretword',
+  'secr*',
+  'user:bob@example.com',
+];
+
+describe('a search of somebody who may not see everything', () => {
+  it('finds, counts and shows nothing that is hidden, though nothing looks at it again', async () => {
+    await using asAlice = openApi(ALICE);
+    await using asRoot = openApi(ROOT);
+    let hidden = 0;
+    for (const query of QUESTIONS) {
+      const q = encodeURIComponent(query);
+      const ids = async (api: Api): Promise<readonly string[]> =>
+        (
+          JSON.parse((await api.get(`/api/v1/search?q=${q}&limit=100`)).body) as {
+            sessions: { recording: { id: string } }[];
+          }
+        ).sessions.map(({ recording }) => recording.id);
+      const counted = async (api: Api): Promise<number> =>
+        (JSON.parse((await api.get(`/api/v1/search/facets?q=${q}`)).body) as { counted: number }).counted;
+      const visible = (await ids(asRoot)).filter((id) => id === 'n_100' || id === 'n_101');
+      hidden += (await ids(asRoot)).length - visible.length;
+      expect(await ids(asAlice), query).toEqual(visible);
+      expect(await counted(asAlice), query).toBe(visible.length);
+      const within = await asAlice.get(`/api/v1/recordings/n_7/search?q=${q}`);
+      expect(JSON.parse(within.body), query).toMatchObject({ hits: [], more: false });
+    }
+    // the questions are about what is hidden
+    expect(hidden).toBeGreaterThan(4 * HIDDEN);
+    const seen = await asRoot.get('/api/v1/recordings/n_7/search?q=secretword');
+    expect((JSON.parse(seen.body) as { hits: unknown[] }).hits).toHaveLength(1);
+  });
+
+  it('answers a word of others and a word of nobody byte for byte alike, after the same time', async () => {
+    // one takes sixty times as long as the other in the index
+    await using asAlice = openApi(ALICE, (asked) => (asked.includes('secretword') ? 60 : 1));
+    for (const path of ['search?q=', 'search/facets?q=', 'recordings/n_7/search?q=', 'search?limit=1&q=']) {
+      const [forbidden, absent] = [
+        await asAlice.get(`/api/v1/${path}secretword`),
+        await asAlice.get(`/api/v1/${path}absentword`),
+      ];
+      expect(forbidden.status).toBe(200);
+      expect(forbidden.body.replaceAll('secretword', 'absentword'), path).toBe(absent.body);
+      expect([forbidden.tookMs, absent.tookMs], path).toEqual([100, 100]);
+    }
+  });
+
+  it('takes as long as it takes for who may see everything', async () => {
+    await using asRoot = openApi(ROOT, () => 7);
+    expect((await asRoot.get('/api/v1/search?q=secretword')).tookMs).toBe(7);
+  });
+});
