@@ -1,5 +1,6 @@
 /** Which checks a role needs, wired to the same settings, sockets and addresses that the role itself would use. */
 import { once as onceEmitted } from 'node:events';
+import { existsSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { defaultStateDirectory } from '../config/environment.ts';
@@ -17,6 +18,7 @@ import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/gr
 import { permissionChecks } from '../doctor/permission-checks.ts';
 import { answersCheck, trustedGatewaysCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
 import { recordersCheck } from '../doctor/recorder-checks.ts';
+import { searchCheck } from '../doctor/search-check.ts';
 import { storageChecks } from '../doctor/storage-checks.ts';
 import { tailnetChecks } from '../doctor/tailnet-checks.ts';
 import { checkFormat, GATEWAY_STATE_FORMAT, SPOOL_FORMAT } from '../folder-format.ts';
@@ -24,8 +26,10 @@ import { createSilentLogger } from '../observe/logger.ts';
 import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
 import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
 import { findJournalKey } from '../recording/journal/journal-key.ts';
+import { indexDirectory } from '../tsrecorder/search/recorder-search.ts';
 import { spoolBeside, spoolInside } from '../tsrecorder/spool/spool-place.ts';
 import { openApiServer } from './gateway.ts';
+import { lookAtIndex } from './look-at-index.ts';
 import { journalPlace } from './journals.ts';
 import { examineBucket, parseBucketAddress } from './recorder-store.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
@@ -144,6 +148,7 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
       folder: config.spool ?? (bucket === undefined ? config.store : undefined),
       look: (folder) => lookAtSpool(folder, config.spool === undefined),
     }),
+    searchCheck({ directory: searchedIndex(config, bucket === undefined), look: lookAtIndex }),
     answersCheck(`${host}:${port}`, async (signal) => {
       const socket = connect({ host: host === '::' ? '::1' : host, port });
       try {
@@ -160,6 +165,14 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
 /** Who is asked for the time: the store itself, or AWS in general. */
 function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
   return s3Endpoint ?? new URL(`https://s3.${s3Region ?? 'us-east-1'}.amazonaws.com/`);
+}
+
+/** Where the index is, or will be. */
+function searchedIndex({ search, spool, store }: RecorderConfig, isFolder: boolean): string | undefined {
+  if (!search) return undefined;
+  const beside = isFolder && store !== undefined ? [spoolBeside(store), spoolInside(store)] : [];
+  const places = (spool === undefined ? beside : [spool]).map(indexDirectory);
+  return places.find((place) => existsSync(place)) ?? places[0];
 }
 
 /** @param folder the spool, or the store that it is beside or in when nobody named a place */

@@ -182,8 +182,10 @@ describe('tailcast doctor recorder', () => {
       'store',
       'store-space',
       'spool-format',
+      'search',
       'answers',
     ]);
+    expect(checks.find(({ id }) => id === 'search')?.status).toBe('skipped');
     expect(checks.find(({ id }) => id === 'uploaders')?.status).toBe('failed');
     expect(checks.find(({ id }) => id === 'answers')).toMatchObject({
       status: 'ok',

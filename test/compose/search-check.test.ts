@@ -1,0 +1,49 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { lookAtIndex } from '../../src/compose/look-at-index.ts';
+import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
+import { searchCheck } from '../../src/doctor/search-check.ts';
+import { IndexWriter } from '../../src/tsrecorder/search/sqlite/writer.ts';
+import { doc } from '../tsrecorder/search/index-contract.ts';
+
+let folder: string;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'doctor-search-'));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+async function examine(directory: string | undefined = folder): Promise<CheckFinding | undefined> {
+  const check = searchCheck({ directory, look: lookAtIndex });
+  const [finding] = await runChecks([check], new AbortController().signal);
+  return finding;
+}
+
+describe('the check of the search index', () => {
+  it('reads an index, also one that is being written, and one that is not there yet', async () => {
+    expect(await examine(join(folder, 'later'))).toMatchObject({
+      id: 'search',
+      status: 'ok',
+      summary: expect.stringContaining('no session yet'),
+    });
+    const writer = new IndexWriter(folder);
+    writer.put(doc('n_1'), [], false);
+    expect(await examine()).toMatchObject({ status: 'ok', summary: `${folder} can be read` });
+    writer.close();
+  });
+
+  it('says that an index is damaged, and what to do', async () => {
+    writeFileSync(join(folder, 'sessions.db'), 'this is no database '.repeat(1000));
+    expect(await examine()).toMatchObject({
+      status: 'failed',
+      summary: expect.stringContaining('not a database'),
+      remedy: expect.stringContaining('may be deleted'),
+    });
+  });
+
+  it('is skipped where sessions are not searched', async () => {
+    const check = searchCheck({ directory: undefined, look: lookAtIndex });
+    expect(await runChecks([check], new AbortController().signal)).toMatchObject([{ status: 'skipped' }]);
+  });
+});
