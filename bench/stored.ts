@@ -71,6 +71,7 @@ function castOf({ tty, chunks }: Content): readonly Uint8Array[] {
   const session = new RecordingSession(
     {
       annotations: true,
+      frames: false,
       survives: false,
       write: (lines) => void written.push(Buffer.from(lines)),
       room: () => undefined,

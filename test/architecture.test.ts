@@ -211,7 +211,7 @@ const FOUNDATIONS = new Set([
 
 /** Fields by which gateway and recorder understand each other. */
 const SHARED_NAMES =
-  /['"`](x-)?tailcast-(session|offset|part|preamble|waits|resume|annotations|viewer-[a-z-]+)['"`]/;
+  /['"`](x-)?tailcast-(session|offset|part|preamble|frames|waits|resume|annotations|viewer-[a-z-]+)['"`]/;
 
 const ROLE_FOLDERS = Object.values(ROLES).flat();
 

@@ -6,6 +6,7 @@ import { parseExactJson } from '../../src/tailnet/exact-json.ts';
 import {
   createSealer,
   encodeHead,
+  encodeLineBytes,
   END_MARK,
   JournalError,
   readJournal,
@@ -310,27 +311,33 @@ const HEAD = { sessionId: 's', recorders: ['100.64.0.9:80'], recorderTags: [], a
 /** Sealed records made from the input, whole and then damaged; and the input itself as a file. */
 const sealedJournal: FuzzTarget = {
   name: 'sealed-journal',
-  words: words('tcjrnl1\n tcjrnl2\n \0 \x01 {"sessionId":"s"}'),
+  words: words('tcjrnl1\n tcjrnl2\n tcjrnl3\n tcjrnl4\n \0 \x01 {"sessionId":"s"}'),
   seeds: [utf8('tcjrnl1\n'), Uint8Array.of(0, 1, 2, 3), Uint8Array.of(1, 200, 0, 7, 3, 9)],
   run(input, random) {
     const refusal: Refusal = (error) => (error instanceof JournalError ? error.problem : undefined);
     const raw = attempt(() => readJournal(input, KEY), refusal);
     ensure(raw.refused !== undefined, 'a file that was not sealed is a journal');
     const over = random.oneIn(2);
-    const sealer = createSealer(KEY, new Uint8Array(SALT_BYTES).fill(input.length & 255), over);
+    const frames = random.oneIn(2);
+    const sealer = createSealer(KEY, new Uint8Array(SALT_BYTES).fill(input.length & 255), { over, frames });
     // what stood in the file before
     const remains = over ? [END_MARK, input] : [];
-    const records = Array.from(input.subarray(0, 12), (byte, index) => ({
-      kind: KINDS[byte & 3] ?? 'lines',
-      at: byte * 2 ** (index * 3),
-      content: input.subarray(index, index + (byte >> 2)),
-    }));
+    const records = Array.from(input.subarray(0, 12), (byte, index) => {
+      const kind = KINDS[byte & 3] ?? 'lines';
+      const at = byte * 2 ** (index * 3);
+      const isPlace = frames && kind === 'acknowledged';
+      const content = isPlace ? encodeLineBytes(at + 1) : input.subarray(index, index + (byte >> 2));
+      return { kind, at, content };
+    });
     const pieces: Uint8Array[] = [sealer.prefix, ...sealer.seal('head', 0, encodeHead(HEAD))];
     const headBytes = Buffer.concat(pieces).length;
     for (const { kind, at, content } of records) pieces.push(...sealer.seal(kind, at, content));
     const file = Buffer.concat(pieces);
     const whole = readJournal(Buffer.concat([file, ...remains]), KEY);
     const lines = records.filter(({ kind }) => kind === 'lines');
+    const { acknowledged, acknowledgedLines } = whole;
+    const expected = acknowledged + Number(frames && acknowledged > 0);
+    ensureEqual([whole.frames, acknowledgedLines], [frames, expected], 'a place does not survive');
     ensure(whole.ending === 'whole' && whole.head.sessionId === 's', 'a whole file is not read as one');
     ensureEqual(
       whole.lines.map(({ offset, bytes }) => [offset, ...bytes]),
@@ -349,7 +356,9 @@ const sealedJournal: FuzzTarget = {
       ensure(place < headBytes, 'damage behind the head makes the file unreadable');
       return `${raw.refused} ${refused}`;
     }
-    ensure(isCut || read.ending !== 'whole', 'a changed byte goes unnoticed');
+    // a length of zero ends a file that was written over, as if it had been cut there
+    const isMark = over && damaged[place] === 0;
+    ensure(isCut || isMark || read.ending !== 'whole', 'a changed byte goes unnoticed');
     ensureEqual(read.lines, whole.lines.slice(0, read.lines.length), 'other lines than were written');
     return `${raw.refused} ${read.ending}`;
   },

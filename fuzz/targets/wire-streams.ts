@@ -1,7 +1,14 @@
 /** Parsers of `src/wire` that take a byte stream. */
+import { isUtf8 } from 'node:buffer';
 import { inflateRawSync, constants } from 'node:zlib';
 import { inflateSpdyBlock } from '../../src/recording/spdy-inflate.ts';
 import { createAckParser, encodeAck } from '../../src/wire/recorder-api/ack.ts';
+import { FrameLines } from '../../src/wire/recorder-api/frame-lines.ts';
+import {
+  FrameBatch,
+  FrameReader,
+  MAX_LINE_BYTES_PER_FRAME_BYTE,
+} from '../../src/wire/recorder-api/upload-frame.ts';
 import { createResizeParser, encodeResize } from '../../src/wire/remotecommand/resize.ts';
 import { endsWithSyncFlush } from '../../src/wire/spdy/deflate-boundary.ts';
 import { SPDY_DICTIONARY } from '../../src/wire/spdy/dictionary.ts';
@@ -24,10 +31,100 @@ import {
 } from '../../src/wire/websocket/frame.ts';
 import { WireError } from '../../src/wire/wire-error.ts';
 import { join } from '../../test/support/damage.ts';
-import { attempt, checkStream, ensure, ensureEqual, utf8, type FuzzTarget } from '../target.ts';
+import {
+  attempt,
+  checkStream,
+  cutAtRandom,
+  ensure,
+  ensureEqual,
+  utf8,
+  type FuzzTarget,
+  type StreamParser,
+} from '../target.ts';
 
 export function wireRefusal(error: unknown): string | undefined {
   return error instanceof WireError ? error.code : undefined;
+}
+
+/** What frames hold; parts of lines are put together where a frame ends. */
+type FrameRead =
+  | { readonly lines: Uint8Array; readonly whole: boolean }
+  | { readonly seconds: number; readonly output: Uint8Array };
+
+/** Frames, and the lines that they stand for. */
+const uploadFrame: FuzzTarget = {
+  name: 'upload-frame',
+  words: ['\x01\0\0\0', '\x02\0\0\0', '\0\0\0\0', '[1,"o","a"]\n', '{"version":2}\n', '\x80', '\n'],
+  seeds: [
+    utf8('\x01\0\0\0\x0e{"version":2}\n\x02\0\0\0\x09\0\0\0\0\0\0\0\x05a'),
+    Uint8Array.of(2, 0, 0, 0, 11, 0, 0, 0, 1, 0, 0, 0, 7, 0xc3, 0xff, 0x0a),
+    Uint8Array.of(2, 0, 0, 0, 9, 0, 4, 0, 0, 0, 0, 0, 0, 0x61),
+    utf8('\x01\0\0\0\x01x'),
+  ],
+  run(input, random) {
+    const { merged, refused } = checkStream<FrameRead>(input, random, {
+      create: () => createFrameList(),
+      refusal: wireRefusal,
+      afterRefusal: dead,
+      merge: mergeFrames,
+    });
+    const reader = new FrameLines({ lines: 0, frames: 0 }, isUtf8);
+    const whole = attempt(
+      () => [...cutAtRandom(input, random)].map((piece) => reader.push(piece).length),
+      wireRefusal,
+    );
+    ensure(
+      whole.refused === refused,
+      'the lines are refused and the frames are not, or the other way around',
+    );
+    if (whole.refused !== undefined) return `${refused} ${merged.length}`;
+    const made = whole.value.reduce((sum, length) => sum + length, 0);
+    ensure(
+      made <= MAX_LINE_BYTES_PER_FRAME_BYTE * input.length,
+      'frames stand for more lines than is promised',
+    );
+    const place = reader.reached(made);
+    ensure(place.frames <= input.length && place.lines <= made, 'a place is beyond what came');
+    if (reader.isWhole && input.length > 0)
+      ensureEqual(place, { frames: input.length, lines: made }, 'the end');
+    const batch = new FrameBatch();
+    for (const read of merged as readonly FrameRead[]) {
+      if ('output' in read) batch.output(read.seconds, read.output);
+      else if (read.whole && isUtf8(read.lines)) batch.text(Buffer.from(read.lines).toString());
+    }
+    const again = new FrameLines({ lines: 0, frames: 0 }, isUtf8);
+    ensure(again.push(batch.take()).length <= made, 'frames do not survive being written');
+    return `${refused} ${merged.length}`;
+  },
+};
+
+function createFrameList(): StreamParser<FrameRead> {
+  const reader = new FrameReader();
+  return {
+    push(chunk) {
+      const found: FrameRead[] = [];
+      reader.push(chunk, {
+        lines: (part) => void found.push({ lines: part.slice(), whole: false }),
+        output: (seconds, bytes) => void found.push({ seconds, output: new Uint8Array(bytes) }),
+        whole() {
+          const last = found.at(-1);
+          if (last !== undefined && 'lines' in last) found.splice(-1, 1, { ...last, whole: true });
+        },
+      });
+      return found;
+    },
+  };
+}
+
+function mergeFrames(reads: readonly FrameRead[]): readonly FrameRead[] {
+  const merged: FrameRead[] = [];
+  for (const read of reads) {
+    const last = merged.at(-1);
+    const goesOn = last !== undefined && 'lines' in last && !last.whole && 'lines' in read;
+    if (goesOn) merged.splice(-1, 1, { ...read, lines: new Uint8Array(join(last.lines, read.lines)) });
+    else merged.push(read);
+  }
+  return merged;
 }
 
 const dead = (): string => 'dead';
@@ -321,4 +418,5 @@ export const WIRE_STREAM_TARGETS: readonly FuzzTarget[] = [
   webSocket('websocket-server', false),
   resize,
   ack,
+  uploadFrame,
 ];

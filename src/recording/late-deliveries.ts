@@ -79,6 +79,8 @@ interface Waiting extends LateEnd {
   readonly heldBytes: number;
   /** Of `rest.bytes`. */
   acknowledged: number;
+  /** Bytes of lines that are acknowledged, of the whole recording. */
+  lineBytes: number;
   /** Counts the uploads of the session. */
   part: number;
   fruitless: number;
@@ -134,7 +136,8 @@ export class LateDeliveries {
     this.#sessions += 1;
     this.#heldBytes += heldBytes;
     const sinceMs = this.#deps.nowMs() - (end.waitedMs ?? 0);
-    const waiting = { ...end, sinceMs, heldBytes, acknowledged: 0, part: rest.part, fruitless: 0 };
+    const { part, offset, lineBytes = offset } = rest;
+    const waiting = { ...end, sinceMs, heldBytes, acknowledged: 0, lineBytes, part, fruitless: 0 };
     const key = end.recorders.join(' ');
     const known = this.#lines.get(key);
     if (known !== undefined) {
@@ -244,10 +247,11 @@ export class LateDeliveries {
   async #send(waiting: Waiting): Promise<string> {
     const { sessionId, recorders, rest } = waiting;
     const { signal } = this.#closing;
-    const offset = rest.offset + waiting.acknowledged;
+    const offset = waiting.lineBytes;
     const intent = {
       sessionId,
       offset,
+      ...(rest.lineBytes === undefined ? {} : { frames: rest.offset + waiting.acknowledged }),
       part: waiting.part + 1,
       preamble: rest.preamble.before(offset),
       recorders,
@@ -263,10 +267,11 @@ export class LateDeliveries {
     const onAbort = (): void => over.reject(signal.reason);
     signal.addEventListener('abort', onAbort, { once: true });
     connection.attach({
-      acknowledged(upTo) {
+      acknowledged(upTo, lineBytes = upTo) {
         const bytes = Math.min(upTo - rest.offset, rest.bytes.length);
         if (bytes <= waiting.acknowledged) return;
         waiting.acknowledged = bytes;
+        waiting.lineBytes = rest.lineBytes === undefined ? rest.offset + bytes : lineBytes;
         waiting.fruitless = 0;
         stall.extend();
       },

@@ -3,10 +3,12 @@ import type { Preamble } from './preamble.ts';
 
 /** The end of a recording that no recorder has acknowledged. */
 export interface UploadRest {
-  /** From here to the end of the recording, in memory of its own. */
+  /** From here to the end of the recording, in memory of its own: lines, or frames. */
   readonly bytes: Uint8Array;
   /** Where in the recording that begins. */
   readonly offset: number;
+  /** They are frames, and before them are so many bytes of lines. */
+  readonly lineBytes?: number;
   readonly preamble: Preamble;
   /** Counts the uploads of the session until now. */
   readonly part: number;

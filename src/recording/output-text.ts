@@ -1,11 +1,10 @@
 /**
- * Bytes of one output stream → the bytes of cast lines. A character cut in two by the wire is put together again, and
+ * Bytes of one output stream → the bytes of cast lines. It holds all that lines depend on from one to the next. A character cut in two by the wire is put together again, and
  * what is too long for a line is cut between characters.
  */
-import { isUtf8 } from 'node:buffer';
 
-/** Called per line, with a view that is valid during the call. `isText`: the bytes are UTF-8. */
-export type EmitText = (bytes: Uint8Array, isText: boolean) => void;
+/** Called per line, with a view that is valid during the call. */
+export type EmitText = (bytes: Uint8Array) => void;
 
 export class OutputText {
   readonly #maxLineBytes: number;
@@ -23,7 +22,7 @@ export class OutputText {
     this.#tail = whole === all.length ? EMPTY : new Uint8Array(all.subarray(whole));
     for (let start = 0; start < whole;) {
       const end = lineEnd(all, start, whole, this.#maxLineBytes);
-      emitLine(all.subarray(start, end), emit);
+      emit(all.subarray(start, end));
       start = end;
     }
   }
@@ -32,15 +31,11 @@ export class OutputText {
   flush(emit: EmitText): void {
     const tail = this.#tail;
     this.#tail = EMPTY;
-    if (tail.length > 0) emitLine(tail, emit);
+    if (tail.length > 0) emit(tail);
   }
 }
 
 const EMPTY = new Uint8Array(0);
-
-function emitLine(bytes: Uint8Array, emit: EmitText): void {
-  emit(bytes, isUtf8(bytes));
-}
 
 /** The end of a line that starts at `start`, moved back so that it does not fall inside a character. */
 function lineEnd(bytes: Uint8Array, start: number, whole: number, maxLineBytes: number): number {

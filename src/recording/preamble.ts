@@ -2,22 +2,41 @@
  * The beginning of a recording, kept as long as the session: the object lines before the first event. A recorder that
  * takes a session over without having its beginning needs them to know what it records.
  */
+import { FrameReader } from '../wire/recorder-api/upload-frame.ts';
+
 const LINE_FEED = 0x0a;
 const OPEN_BRACE = 0x7b;
 /** The header may be long, for it may hold a command; the lines after it are not. */
 const MAX_BYTES = 4 * 1024 * 1024;
 
 export class Preamble {
+  readonly #frames: boolean;
   readonly #lines: Uint8Array[] = [];
   #bytes = 0;
   #complete = false;
+
+  /** @param frames whether the recording is frames, and not lines */
+  constructor(frames = false) {
+    this.#frames = frames;
+  }
 
   get size(): number {
     return this.#bytes;
   }
 
-  /** Looks at whole lines of the recording, in order. */
-  push(lines: Uint8Array): void {
+  /** Looks at whole lines or frames of the recording, in order. */
+  push(bytes: Uint8Array): void {
+    if (this.#complete) return;
+    if (!this.#frames) return this.lines(bytes);
+    new FrameReader().push(bytes, {
+      lines: (part) => this.lines(part),
+      output: () => (this.#complete = true),
+      whole: () => undefined,
+    });
+  }
+
+  /** Looks at whole lines of it. */
+  lines(lines: Uint8Array): void {
     let start = 0;
     while (!this.#complete && start < lines.length) {
       const end = lines.indexOf(LINE_FEED, start) + 1;
@@ -32,7 +51,7 @@ export class Preamble {
     }
   }
 
-  /** As much of it as lies before `offset`. */
+  /** As much of it as lies before byte `offset` of the lines. */
   before(offset: number): Uint8Array {
     const lines: Uint8Array[] = [];
     let bytes = 0;

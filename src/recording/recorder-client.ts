@@ -67,6 +67,8 @@ export interface RecorderClientDeps {
   readonly nodeOf?: (address: string) => string;
   readonly limits?: Partial<RecorderClientLimits>;
   readonly lateLimits?: Partial<LateLimits>;
+  /** Whether frames are sent to recorders that take them. Default true; otherwise everybody gets lines. */
+  readonly frames?: boolean;
   /** Keeps on disk what is not acknowledged. Without it that ends with this process. */
   readonly journals?: Journals | undefined;
 }
@@ -107,7 +109,15 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
     suspectMs: limits.suspectMs,
   });
   const closing = new AbortController();
-  const context: Context = { dial: deps.dial, log: deps.log, limits, candidates, closing: closing.signal };
+  const { frames = true } = deps;
+  const context: Context = {
+    dial: deps.dial,
+    log: deps.log,
+    frames,
+    limits,
+    candidates,
+    closing: closing.signal,
+  };
   const late = new LateDeliveries({
     open: (intent, recorders, signal) =>
       within(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
@@ -132,7 +142,8 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
       }
       const failures: string[] = [];
       const { recorders, sessionId } = request;
-      const intent = { sessionId, offset: 0, part: 1, preamble: new Uint8Array(), recorders };
+      const begin = { offset: 0, part: 1, preamble: new Uint8Array(), ...(frames ? { frames: 0 } : {}) };
+      const intent = { sessionId, ...begin, recorders };
       const connection = await within(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
         tryInOrder(context, candidates.order(request.recorders), intent, given, failures),
       ).catch((error: unknown) => {
@@ -144,7 +155,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
       const journal =
         events === undefined || !connection.resumable
           ? undefined
-          : journals?.begin({ sessionId, recorders, recorderTags, about });
+          : journals?.begin({ sessionId, recorders, recorderTags, about }, connection.frames);
       return createUpload(connection, limits, {
         move: (intended, from) => moveSession(context, request, intended, from),
         ...(moved === undefined ? {} : { moved }),
@@ -165,6 +176,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
 interface Context {
   readonly dial: DialRecorder;
   readonly log: Logger;
+  readonly frames: boolean;
   readonly limits: RecorderClientLimits;
   readonly candidates: RecorderCandidates;
   /** Ends the search for recorders of sessions that had one. */
@@ -199,7 +211,7 @@ async function tryInOrder(
 
 /** One recorder: v2 if it speaks it, else v1 on a new connection. A session can only be continued over v2. */
 async function openNode(
-  { dial, limits }: Context,
+  { dial, limits, frames }: Context,
   node: RecorderNode,
   intent: SessionIntent,
   signal: AbortSignal,
@@ -211,7 +223,8 @@ async function openNode(
     const { ackWindowMs, maxPendingBytes } = limits;
     const waits = maxPendingBytes === 0;
     const told = withNeighbours(intent, node);
-    return await openV2(socket, { address, probeTimeoutMs, ackWindowMs, waits, intent: told }, signal);
+    const how = { address, probeTimeoutMs, ackWindowMs, waits, frames, intent: told };
+    return await openV2(socket, how, signal);
   } catch (error) {
     if (!(error instanceof NotV2Error) || intent.part > 1) throw error;
   }

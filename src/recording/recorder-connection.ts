@@ -9,8 +9,9 @@ export interface ConnectionEvents {
   /**
    * The recorder has the session's first `bytes` bytes, those of earlier connections included (v1: they have left this
    * machine).
+   * @param lineBytes of frames: so many bytes of lines are they
    */
-  acknowledged(bytes: number): void;
+  acknowledged(bytes: number, lineBytes?: number): void;
   /** The recorder confirmed the whole upload, after `finish`. Nothing follows. */
   finished(): void;
   /** The connection cannot be used any more. Nothing follows. */
@@ -25,6 +26,8 @@ export interface RecorderConnection {
   readonly annotations: boolean;
   /** The recorder continues a session at an offset named by our headers. */
   readonly resumable: boolean;
+  /** What is sent is frames; otherwise it is lines. */
+  readonly frames: boolean;
   /** Names who is told; called once, at once after opening. A loss before that is told then. */
   attach(events: ConnectionEvents): void;
   send(bytes: Uint8Array): void;
@@ -39,8 +42,13 @@ export interface RecorderConnection {
 /** What an upload says about itself in the POST. */
 export interface UploadIntent {
   readonly sessionId: string;
-  /** How many bytes of the session were acknowledged before this connection. */
+  /** How many bytes of the session's lines were acknowledged before this connection. */
   readonly offset: number;
+  /**
+   * Of a session that is kept as frames: how many bytes of these that was. The first upload of a session is one of lines all the same
+   * where the recorder takes no frames, and `frames` of the connection says so.
+   */
+  readonly frames?: number;
   /** Counts the uploads of this session, from 1. */
   readonly part: number;
   /** What a recorder that does not have the session must know of its beginning: whole lines, none for the first upload. */
@@ -60,7 +68,7 @@ export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
 export function createOutcome(): {
   readonly ended: boolean;
   attach(events: ConnectionEvents): void;
-  acknowledged(bytes: number): void;
+  acknowledged(bytes: number, lineBytes?: number): void;
   finished(): void;
   lost(error: Error): void;
   silence(): void;
@@ -76,8 +84,8 @@ export function createOutcome(): {
       events = listener;
       if (early !== undefined) listener.lost(early);
     },
-    acknowledged(bytes) {
-      if (!ended) events?.acknowledged(bytes);
+    acknowledged(bytes, lineBytes) {
+      if (!ended) events?.acknowledged(bytes, lineBytes);
     },
     finished() {
       if (ended) return;

@@ -1,6 +1,6 @@
 /**
- * The sink of one session's recording: bounded by the bytes the recorder has not acknowledged, which are kept so that
- * they can be sent again.
+ * The sink of one session's recording, as lines or as frames: bounded by the bytes the recorder has not acknowledged, which are
+ * kept so that they can be sent again.
  *
  * ```
  *            ┌────── released by acks ──────┐┌────── kept, ≤ limit + one write ──────┐
@@ -22,6 +22,7 @@
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from '../async/deadline.ts';
+import { FrameBatch } from '../wire/recorder-api/upload-frame.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
 import type { UploadRest } from './late-end.ts';
 import { Preamble } from './preamble.ts';
@@ -34,6 +35,8 @@ export interface RecorderUpload {
   readonly protocol: 'v2' | 'v1';
   /** Whether annotation lines may be written. */
   readonly annotations: boolean;
+  /** What is written is frames; otherwise it is lines. That does not change. */
+  readonly frames: boolean;
   /** Bytes kept because they are not acknowledged yet. */
   readonly pendingBytes: number;
   /** Every writer waits until the recorder has made durable what it wrote. */
@@ -43,8 +46,8 @@ export interface RecorderUpload {
   /** Resolves, never rejects, when the recording cannot go on anywhere. Stays pending otherwise. */
   readonly lost: Promise<Error>;
   /**
-   * Takes whole cast lines. Returns a promise when more than the limit is not acknowledged; it resolves when there is
-   * room again. The lines are kept in either case, as a copy.
+   * Takes whole cast lines, or whole frames (text: always lines). Returns a promise when more than the limit is not acknowledged; it resolves when there is
+   * room again. They are kept in either case, as a copy.
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
   write(lines: string | Uint8Array): void | Promise<void>;
@@ -60,7 +63,7 @@ export interface RecorderUpload {
    */
   end(): Promise<'confirmed' | 'left'>;
   /**
-   * After `lost`: the recording ends with `lines`. They and what is not acknowledged are delivered later, if they can be.
+   * After `lost`: the recording ends with `lines`, or these frames. They and what is not acknowledged are delivered later, if they can be.
    * The first call counts.
    */
   leave(lines: Uint8Array): void;
@@ -118,10 +121,13 @@ class Upload implements RecorderUpload {
   readonly #options: UploadLimits;
   readonly #deps: UploadDeps;
   readonly #kept = new RetainedBytes();
-  readonly #preamble = new Preamble();
+  readonly #preamble: Preamble;
   readonly #lost = Promise.withResolvers<Error>();
   readonly #done = Promise.withResolvers<'confirmed' | 'left'>();
+  readonly frames: boolean;
   #connection: RecorderConnection;
+  /** Bytes of lines before what is kept. */
+  #lineBytes = 0;
   /** False between the loss of a connection and the start of the next. */
   #connected = true;
   #state: State = 'open';
@@ -139,6 +145,8 @@ class Upload implements RecorderUpload {
     this.#options = options;
     this.#deps = deps;
     this.#connection = connection;
+    this.frames = connection.frames;
+    this.#preamble = new Preamble(connection.frames);
     // Whoever does not call `end` need not care how it went.
     this.#done.promise.catch(() => {});
     this.#listen(connection);
@@ -174,7 +182,7 @@ class Upload implements RecorderUpload {
 
   write(lines: string | Uint8Array): void | Promise<void> {
     this.#requireOpen();
-    const bytes = typeof lines === 'string' ? Buffer.from(lines, 'utf8') : lines;
+    const bytes = typeof lines === 'string' ? this.#encode(lines) : lines;
     const offset = this.#kept.end;
     const pieces = this.#kept.push(bytes);
     this.#preamble.push(bytes);
@@ -214,6 +222,13 @@ class Upload implements RecorderUpload {
     this.#close('aborted', new TailcastError('RECORDER_LOST', 'the upload was broken off'));
   }
 
+  #encode(lines: string): Uint8Array {
+    if (!this.frames) return Buffer.from(lines, 'utf8');
+    const batch = new FrameBatch();
+    batch.text(lines);
+    return batch.take();
+  }
+
   /** What is only shown when it is durable needs no journal until the recorder is lost. */
   #save(offset: number, bytes: Uint8Array): void {
     const { journal } = this.#deps;
@@ -233,16 +248,17 @@ class Upload implements RecorderUpload {
 
   #listen(connection: RecorderConnection): void {
     connection.attach({
-      acknowledged: (offset) => this.#acknowledged(offset),
+      acknowledged: (offset, lineBytes = offset) => this.#acknowledged(offset, lineBytes),
       finished: () => this.#finished(),
       lost: (error) => this.#connectionLost(error),
     });
   }
 
-  #acknowledged(offset: number): void {
+  #acknowledged(offset: number, lineBytes: number): void {
     if (offset <= this.#kept.start) return;
+    this.#lineBytes = lineBytes;
     this.#kept.release(offset, this.#kept.end - this.#connection.unwritten);
-    this.#deps.journal?.acknowledged(offset);
+    this.#deps.journal?.acknowledged(offset, lineBytes);
     if (this.#kept.size === 0) this.#unsaved = false;
     this.#fruitless = 0;
     this.#stall?.extend();
@@ -296,8 +312,13 @@ class Upload implements RecorderUpload {
     if (this.#fruitless > this.#options.maxFruitlessMoves) return this.#giveUp(error);
     this.#part += 1;
     this.#deps.journal?.moved(this.#part);
-    const offset = this.#kept.start;
-    const intent = { offset, part: this.#part, preamble: this.#preamble.before(offset) };
+    const offset = this.frames ? this.#lineBytes : this.#kept.start;
+    const intent = {
+      offset,
+      ...(this.frames ? { frames: this.#kept.start } : {}),
+      part: this.#part,
+      preamble: this.#preamble.before(offset),
+    };
     move(intent, this.#connection).then(
       (taker) => this.#resume(taker, error),
       (nobody: unknown) => this.#giveUp(new Error(`${errorText(error)}; ${errorText(nobody)}`)),
@@ -330,12 +351,13 @@ class Upload implements RecorderUpload {
     const rest = {
       bytes: this.#kept.take(),
       offset,
+      ...(this.frames ? { lineBytes: this.#lineBytes } : {}),
       preamble: this.#preamble,
       part: this.#part,
       resumable,
       recorder,
     };
-    if (resumable) this.#deps.journal?.complete(offset, rest.bytes, this.#preamble);
+    if (resumable) this.#deps.journal?.complete(rest);
     return this.#deps.left?.(rest) === true;
   }
 

@@ -71,6 +71,7 @@ export async function openV1(
     protocol: 'v1',
     annotations: false,
     resumable: false,
+    frames: false,
     attach: (events) => outcome.attach(events),
     send(bytes) {
       if (outcome.ended) return;

@@ -10,7 +10,9 @@ import {
   encodeUploadFields,
   type RecorderOffers,
 } from '../wire/recorder-api/upload-headers.ts';
+import type { FramePlace } from '../wire/recorder-api/frame-lines.ts';
 import { createAckParser } from '../wire/recorder-api/ack.ts';
+import { sendAsLines } from './frames-as-lines.ts';
 import { createDeadline } from '../async/deadline.ts';
 import { within } from '../async/within.ts';
 import { createOutcome, type RecorderConnection, type UploadIntent } from './recorder-connection.ts';
@@ -26,6 +28,8 @@ export interface V2Options {
   readonly ackWindowMs: number;
   /** Somebody waits for each byte to be durable. */
   readonly waits: boolean;
+  /** Whether frames may be sent to a recorder that takes them. */
+  readonly frames: boolean;
   readonly intent: UploadIntent;
 }
 
@@ -52,22 +56,47 @@ export async function openV2(
     if (probe.status !== 200) throw new NotV2Error(`HEAD /v2/record answered ${probe.status}`);
     probe.stream.close();
     const { sessionId, offset, part, preamble, neighbours } = options.intent;
-    if (part > 1 && !probe.resumable) throw new Error('the recorder does not continue sessions of others');
+    const { frames, from } = formOf(options, probe);
     const headers = encodeUploadFields({
       session: sessionId,
-      at: { offset, number: part, preambleBytes: preamble.length },
+      at: {
+        offset,
+        number: part,
+        preambleBytes: preamble.length,
+        ...(frames === undefined ? {} : { frames }),
+      },
       waits: options.waits,
       ...(neighbours === undefined ? {} : { neighbours }),
     });
     const upload = await ask(session, 'POST', headers, options.probeTimeoutMs, signal);
     if (upload.status !== 200) throw new Error(`POST /v2/record answered ${upload.status}`);
     if (preamble.length > 0) upload.stream.write(preamble);
-    return createConnection(session, upload.stream, options, probe);
+    const connection = createConnection(session, upload.stream, options, probe, frames !== undefined);
+    return from === undefined ? connection : sendAsLines(connection, from);
   } catch (error) {
     session.destroy();
     socket.destroy();
     throw error;
   }
+}
+
+/**
+ * What is sent: `frames`, from this byte of them on, or lines, which are made of frames where the session is kept as such: `from` there.
+ * @throws Error when the recorder cannot go on with the session
+ */
+function formOf(
+  { frames: allowed, intent }: Pick<V2Options, 'frames' | 'intent'>,
+  offers: RecorderOffers,
+): { readonly frames?: number; readonly from?: FramePlace } {
+  const { offset, part, frames } = intent;
+  const isFirst = part === 1;
+  if (!isFirst && !offers.resumable) throw new Error('the recorder does not continue sessions of others');
+  if (frames === undefined) return {};
+  if (allowed && offers.frames && offers.annotations && offers.resumable) return { frames };
+  // nothing of it is there yet: it is kept as lines from now on
+  if (isFirst) return {};
+  if (!offers.annotations) throw new Error('the recorder takes no annotations');
+  return { from: { lines: offset, frames } };
 }
 
 interface Answer extends RecorderOffers {
@@ -106,7 +135,8 @@ function createConnection(
   session: ClientHttp2Session,
   stream: ClientHttp2Stream,
   options: V2Options,
-  { annotations, resumable }: { readonly annotations: boolean; readonly resumable: boolean },
+  { annotations, resumable }: Pick<RecorderOffers, 'annotations' | 'resumable'>,
+  frames: boolean,
 ): RecorderConnection {
   const outcome = createOutcome();
   const acks = createAckParser();
@@ -131,7 +161,8 @@ function createConnection(
     try {
       for (const frame of acks.push(chunk)) {
         if (frame.error !== undefined) return fail(new Error(`the recorder says: ${frame.error}`));
-        outcome.acknowledged(frame.ack);
+        if (frames) outcome.acknowledged(frame.frames ?? 0, frame.ack);
+        else outcome.acknowledged(frame.ack);
       }
     } catch (error) {
       fail(new Error('the recorder sent acknowledgements that cannot be read', { cause: error }));
@@ -152,6 +183,7 @@ function createConnection(
     protocol: 'v2',
     annotations,
     resumable,
+    frames,
     attach: (events) => outcome.attach(events),
     send(bytes) {
       // NOTE: Node frees what was written with an empty last piece before it is sent

@@ -1,5 +1,5 @@
 /**
- * One recorded session: what the taps see becomes cast lines, in order, with the time they were seen.
+ * One recorded session: what the taps see becomes cast lines, or frames for them, in order, with the time they were seen.
  *
  * ```
  *             size, or no terminal, or the wait is over
@@ -15,6 +15,7 @@
  * when the sink wants its writer to wait. With a sink whose content `survives` this process, that is so for output held back for its
  * size, too.
  */
+import { isUtf8 } from 'node:buffer';
 import { errorText, TailcastError } from '../errors.ts';
 import { encodeCastEvent, formatResize } from '../wire/asciicast/event.ts';
 import {
@@ -22,10 +23,11 @@ import {
   type Annotation,
   type SessionAnnotation,
 } from '../wire/recorder-api/annotation.ts';
+import { LineBatch } from '../wire/recorder-api/line-batch.ts';
+import { FrameBatch } from '../wire/recorder-api/upload-frame.ts';
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { createDeadline, type Deadline } from '../async/deadline.ts';
-import { LineBatch } from './line-batch.ts';
 import { OutputText } from './output-text.ts';
 import type { RecorderUpload } from './recorder-upload.ts';
 
@@ -74,7 +76,15 @@ export interface SessionTotals {
   readonly exit: ExitStatus | undefined;
 }
 
-type Sink = Pick<RecorderUpload, 'write' | 'room' | 'end' | 'leave' | 'annotations' | 'survives'>;
+type Sink = Pick<RecorderUpload, 'write' | 'room' | 'end' | 'leave' | 'annotations' | 'frames' | 'survives'>;
+
+/** What `flush` hands to the sink. */
+interface Batch {
+  readonly length: number;
+  text(lines: string): void;
+  output(seconds: number, bytes: Uint8Array, withExact: boolean): void;
+  take(): Uint8Array;
+}
 
 interface HeldOutput {
   readonly seconds: number;
@@ -96,7 +106,7 @@ export class RecordingSession {
   #heldBytes = 0;
   /** Output was held back that no `flush` has answered for. */
   #heldUnflushed = false;
-  readonly #batch = new LineBatch();
+  readonly #batch: Batch;
   #batchBytes = 0;
   #stream: OutputStream = 'stdout';
   #outputBytes = 0;
@@ -110,6 +120,7 @@ export class RecordingSession {
     this.#sink = sink;
     this.#options = options;
     this.#limits = { ...RECORDING_LIMITS, ...options.limits };
+    this.#batch = sink.frames ? new FrameBatch() : new LineBatch(isUtf8);
     this.#text = {
       stdout: new OutputText(this.#limits.maxLineBytes),
       stderr: new OutputText(this.#limits.maxLineBytes),
@@ -224,7 +235,7 @@ export class RecordingSession {
     if (this.#state === 'awaitingSize') this.#open(DEFAULT_SIZE);
     this.#wait?.clear();
     for (const stream of ['stdout', 'stderr'] as const) {
-      this.#text[stream].flush((bytes, isText) => this.#line(this.#seconds(), stream, bytes, isText));
+      this.#text[stream].flush((bytes) => this.#line(this.#seconds(), stream, bytes));
     }
     this.#annotate({
       kind: 'end',
@@ -278,20 +289,17 @@ export class RecordingSession {
   }
 
   #recordOutput(seconds: number, stream: OutputStream, bytes: Uint8Array): void {
-    this.#text[stream].push(bytes, (line, isText) => this.#line(seconds, stream, line, isText));
+    this.#text[stream].push(bytes, (line) => this.#line(seconds, stream, line));
   }
 
-  #line(seconds: number, stream: OutputStream, bytes: Uint8Array, isText: boolean): void {
-    if (this.#sink.annotations) {
-      if (stream !== this.#stream) {
-        this.#stream = stream;
-        this.#annotate({ kind: 'stream', name: stream });
-      }
-      if (!isText) this.#batch.raw(bytes);
+  #line(seconds: number, stream: OutputStream, bytes: Uint8Array): void {
+    const { annotations } = this.#sink;
+    if (annotations && stream !== this.#stream) {
+      this.#stream = stream;
+      this.#annotate({ kind: 'stream', name: stream });
     }
     this.#outputLines += 1;
-    if (isText) this.#batch.output(seconds, bytes);
-    else this.#batch.lossyOutput(seconds, bytes);
+    this.#batch.output(seconds, bytes, annotations);
   }
 
   #annotate(annotation: Annotation): void {

@@ -1,7 +1,8 @@
 /**
  * The recording half of a gateway in a process of its own, to be killed: `node gateway-process.ts <json>`. It writes its
  * sessions as fast as their recorder acknowledges, reports over IPC, and ends them when told to. A session whose recorder is
- * lost for good ends with what a gateway would say then, and is reported as confirmed when that has been delivered.
+ * lost for good ends with what a gateway would say then, and is reported as confirmed when that has been delivered. With
+ * `TEST_FRAMES=0` in the environment it sends lines, otherwise frames.
  */
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -9,6 +10,8 @@ import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createJournalKey, KEY_BYTES } from '../../src/recording/journal/journal-key.ts';
 import { Journals } from '../../src/recording/journal/journals.ts';
 import { createRecorderClient } from '../../src/recording/recorder-client.ts';
+import { parseCastEvent } from '../../src/wire/asciicast/event.ts';
+import { FrameBatch } from '../../src/wire/recorder-api/upload-frame.ts';
 import { CUT_END, END, sessionLines, type SessionReport } from './workload.ts';
 
 export interface GatewayPlan {
@@ -57,7 +60,17 @@ const client = createRecorderClient({
   limits: { maxPendingBytes: 256 * 1024, moveTimeoutMs: plan.moveTimeoutMs ?? 30_000, suspectMs: 500 },
   lateLimits: { retryMs: 50, maxRetryMs: 300 },
   journals,
+  frames: process.env['TEST_FRAMES'] !== '0',
 });
+
+/** Output goes as it is. */
+function frameOf(line: string): Uint8Array {
+  const batch = new FrameBatch();
+  const event = line.startsWith('[') ? parseCastEvent(line) : undefined;
+  if (event === undefined) batch.text(line);
+  else batch.output(event.seconds, Buffer.from(event.data));
+  return batch.take();
+}
 
 let ending = false;
 process.on('message', () => {
@@ -84,12 +97,29 @@ async function run(session: number): Promise<void> {
   );
   let written = 0;
   let acked = 0;
+  /** Bytes written as they are kept; and, of what may be kept still, where lines end in that count. */
+  let sent = 0;
+  const ends: { readonly kept: number; readonly lines: number }[] = [];
+  const write = (line: string): void | Promise<void> => {
+    const bytes = opened.frames ? frameOf(line) : Buffer.from(line);
+    const room = opened.write(bytes);
+    sent += bytes.length;
+    written += line.length;
+    ends.push({ kept: sent, lines: written });
+    return room;
+  };
+  const acknowledged = (): number => {
+    const kept = sent - opened.pendingBytes;
+    let last = acked;
+    while (ends[0] !== undefined && ends[0].kept <= kept) last = ends.shift()?.lines ?? last;
+    return last;
+  };
   let ackedAt = performance.now();
   let pauseMs = 0;
   let lost: string | undefined;
   const report = (confirmed: boolean): void => {
     const now = performance.now();
-    const latest = lost === undefined ? written - opened.pendingBytes : acked;
+    const latest = lost === undefined ? acknowledged() : acked;
     // nothing is owed: nothing is waited for
     if (latest > acked || latest === written) {
       if (latest > acked) pauseMs = Math.max(pauseMs, now - ackedAt);
@@ -106,14 +136,11 @@ async function run(session: number): Promise<void> {
   const timer = setInterval(() => report(false), 2);
   try {
     for (const line of sessionLines(session)) {
-      const room = opened.write(line);
-      written += line.length;
-      await room;
+      await write(line);
       if (ending && line.startsWith('[')) break;
       if (plan.paceMs > 0 && written % 7 === 0) await delay(plan.paceMs);
     }
-    written += END.length;
-    await opened.write(END);
+    await write(END);
     clearInterval(timer);
     report((await opened.end()) === 'confirmed' || (await late.promise));
   } catch (error) {
@@ -121,7 +148,7 @@ async function run(session: number): Promise<void> {
     lost ??= String(error);
     report(false);
     written += CUT_END.length;
-    opened.leave(Buffer.from(CUT_END));
+    opened.leave(opened.frames ? frameOf(CUT_END) : Buffer.from(CUT_END));
     report(await late.promise);
   }
 }

@@ -220,6 +220,7 @@ function connectionTo(
     protocol: 'v2',
     annotations: true,
     resumable: true,
+    frames: false,
     attach: (events) => queueMicrotask(() => act(events)),
     send: () => undefined,
     unwritten: 0,

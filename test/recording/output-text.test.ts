@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { describe, expect, it } from 'vitest';
 import { OutputText } from '../../src/recording/output-text.ts';
 
@@ -5,8 +6,10 @@ import { OutputText } from '../../src/recording/output-text.ts';
 function linesOf(pieces: readonly Uint8Array[], maxLineBytes = 100): readonly string[] {
   const lines: string[] = [];
   const output = new OutputText(maxLineBytes);
-  const emit = (bytes: Uint8Array, isText: boolean): void =>
-    void lines.push(isText ? Buffer.from(bytes).toString() : `raw ${Buffer.from(bytes).toString('hex')}`);
+  const emit = (bytes: Uint8Array): void =>
+    void lines.push(
+      isUtf8(bytes) ? Buffer.from(bytes).toString() : `raw ${Buffer.from(bytes).toString('hex')}`,
+    );
   for (const piece of pieces) output.push(piece, emit);
   output.flush(emit);
   return lines;

@@ -3,9 +3,10 @@ import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 /** A sink in memory: what a session wrote, and switches for what a recorder may do. */
 export class SessionSink implements Pick<
   RecorderUpload,
-  'write' | 'room' | 'end' | 'leave' | 'annotations' | 'survives'
+  'write' | 'room' | 'end' | 'leave' | 'annotations' | 'frames' | 'survives'
 > {
   readonly annotations: boolean;
+  readonly frames = false;
   readonly writes: string[] = [];
   ended = false;
   /** What the session was abandoned with. */

@@ -4,13 +4,14 @@
  * ```
  *   file    prefix record…                          written once, to its end
  *   file    prefix record… 0 (u32) what stood there written over another one that was not needed any more
- *   prefix  "tcjrnl1\n"  key id (8)  salt (32)        "tcjrnl2\n" of one that was written over another
+ *   prefix  "tcjrnl1\n"  key id (8)  salt (32)        "tcjrnl2\n" of one that was written over another;
+ *                                                    of a recording that is frames "tcjrnl3\n" and "tcjrnl4\n"
  *   record  length of the ciphertext (u32)  ciphertext  tag (16)
  *   plain   kind (u8)  at (u64, big endian)  content
  * ```
  *
  * AES-256-GCM; the key is the file's own, the nonce is the number of the record in the file, the length is
- * authenticated with it. So no record can be changed, moved, left out or taken from another file; only the end of a file can be cut
+ * authenticated with it, in files of frames what they begin with as well. So no record can be changed, moved, left out or taken from another file; only the end of a file can be cut
  * off, as a crash does. The first record is the head.
  *
  * What stood in a file before was sealed under another key, so it is never taken for a record; but a record over it that a crash cut
@@ -21,8 +22,16 @@ import { errorText } from '../../errors.ts';
 import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 
 const MAGIC_BYTES = 8;
-const MAGIC = Buffer.from('tcjrnl1\n', 'latin1');
-const MAGIC_OVER = Buffer.from('tcjrnl2\n', 'latin1');
+/** Of the formats, in their order. */
+const MAGICS = ['tcjrnl1\n', 'tcjrnl2\n', 'tcjrnl3\n', 'tcjrnl4\n'].map((magic) =>
+  Buffer.from(magic, 'latin1'),
+);
+const FORMATS: readonly JournalFormat[] = [
+  { over: false, frames: false },
+  { over: true, frames: false },
+  { over: false, frames: true },
+  { over: true, frames: true },
+];
 /** What files of every format begin with. */
 const ANY_MAGIC = /^tcjrnl(\d+)\n/;
 export const PREFIX_BYTES = MAGIC_BYTES + KEY_ID_BYTES + SALT_BYTES;
@@ -38,8 +47,18 @@ export const MAX_RECORD_BYTES = 8 * 1024 * 1024;
 const ALGORITHM = 'aes-256-gcm';
 
 const KINDS = ['head', 'preamble', 'lines', 'acknowledged', 'part'] as const;
-/** `at` is an offset in the recording, the number of an upload for `part`, and 0 for `head`. */
+/**
+ * `at` is an offset in the recording, the number of an upload for `part`, and 0 for `head`. `lines` has the recording, where it is
+ * frames these, and `acknowledged` then has in eight bytes how many bytes of lines are before `at`.
+ */
 export type RecordKind = (typeof KINDS)[number];
+
+export interface JournalFormat {
+  /** It is written over another file. */
+  readonly over: boolean;
+  /** The recording is frames, and not lines. */
+  readonly frames: boolean;
+}
 
 /** What is needed to deliver the bytes without the gateway that had the session. */
 export interface JournalHead {
@@ -56,7 +75,10 @@ export interface JournalFile {
   readonly head: JournalHead;
   readonly preamble: Uint8Array;
   readonly lines: readonly { readonly offset: number; readonly bytes: Uint8Array }[];
+  readonly frames: boolean;
   readonly acknowledged: number;
+  /** Bytes of lines that are acknowledged. */
+  readonly acknowledgedLines: number;
   readonly part: number;
   /** `cut`: the last record is not whole, as after a crash. `damaged`: somebody or something changed the file. */
   readonly ending: 'whole' | 'cut' | 'damaged';
@@ -84,24 +106,26 @@ export interface JournalSealer {
 
 /**
  * @param salt of the file; never given twice, except to make the file of a test again
- * @param over whether it is written over another file
  */
 export function createSealer(
   key: JournalKey,
   salt: Uint8Array = randomBytes(SALT_BYTES),
-  over = false,
+  format: JournalFormat = { over: false, frames: false },
 ): JournalSealer {
+  const magic = magicOf(format);
   const fileKey = key.fileKey(salt);
   const lead = Buffer.alloc(LEAD_BYTES);
   let records = 0;
   return {
-    prefix: Buffer.concat([over ? MAGIC_OVER : MAGIC, key.id, salt]),
+    prefix: Buffer.concat([magic, key.id, salt]),
     seal(kind, at, content) {
       if (content.length > MAX_RECORD_BYTES) throw new RangeError('the record is too long');
       const length = lengthField(LEAD_BYTES + content.length);
       lead.writeUInt8(KINDS.indexOf(kind), 0);
       lead.writeBigUInt64BE(BigInt(at), 1);
-      const cipher = createCipheriv(ALGORITHM, fileKey, nonceOf(records)).setAAD(length);
+      const cipher = createCipheriv(ALGORITHM, fileKey, nonceOf(records)).setAAD(
+        authenticated(length, format),
+      );
       records += 1;
       const pieces = [length, cipher.update(lead), cipher.update(content)];
       cipher.final();
@@ -121,12 +145,13 @@ export function encodeHead(head: JournalHead): Uint8Array {
  */
 export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   const bytes = Buffer.from(file.buffer, file.byteOffset, file.length);
-  const begins = (magic: Buffer): boolean =>
-    magic.subarray(0, bytes.length).equals(bytes.subarray(0, MAGIC_BYTES));
-  if (!begins(MAGIC) && !begins(MAGIC_OVER)) {
-    const format = ANY_MAGIC.exec(bytes.toString('latin1', 0, 16))?.[1];
-    if (format === undefined) throw new JournalError('foreign', 'it is no journal');
-    const reason = `it is a journal of format ${format}, and this version reads up to format 2: a newer gateway delivers it`;
+  const format = FORMATS.find((_, at) =>
+    MAGICS[at]?.subarray(0, bytes.length).equals(bytes.subarray(0, MAGIC_BYTES)),
+  );
+  if (format === undefined) {
+    const said = ANY_MAGIC.exec(bytes.toString('latin1', 0, 16))?.[1];
+    if (said === undefined) throw new JournalError('foreign', 'it is no journal');
+    const reason = `it is a journal of format ${said}, and this version reads up to format ${FORMATS.length}: a newer gateway delivers it`;
     throw new JournalError('newer', reason);
   }
   if (bytes.length < PREFIX_BYTES) throw new JournalError('empty', 'it has no head');
@@ -134,7 +159,7 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
     throw new JournalError('key', 'it is sealed under another key');
   }
   const fileKey = key.fileKey(bytes.subarray(PREFIX_BYTES - SALT_BYTES, PREFIX_BYTES));
-  const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, begins(MAGIC_OVER));
+  const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, format);
   const [first] = records;
   if (first === undefined) {
     throw ending === 'damaged'
@@ -142,14 +167,35 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
       : new JournalError('empty', 'it has no head');
   }
   const of = (kind: RecordKind): readonly OpenRecord[] => records.filter((record) => record.kind === kind);
+  const { at: acknowledged, lines } = of('acknowledged')
+    .map((record) => ({ at: record.at, lines: linesOf(record, format) }))
+    .reduce((best, next) => (next.at > best.at ? next : best), { at: 0, lines: 0 });
   return {
     head: readHead(first),
     preamble: Buffer.concat(of('preamble').map(({ content }) => content)),
     lines: of('lines').map(({ at, content }) => ({ offset: at, bytes: content })),
-    acknowledged: Math.max(0, ...of('acknowledged').map(({ at }) => at)),
+    frames: format.frames,
+    acknowledged,
+    acknowledgedLines: lines,
     part: Math.max(1, ...of('part').map(({ at }) => at)),
     ending,
   };
+}
+
+const LINE_BYTES_BYTES = 8;
+
+/** What a record `acknowledged` says beside its place, where the recording is frames. */
+export function encodeLineBytes(lineBytes: number): Uint8Array {
+  const content = Buffer.alloc(LINE_BYTES_BYTES);
+  content.writeBigUInt64BE(BigInt(lineBytes));
+  return content;
+}
+
+function linesOf({ at, content }: OpenRecord, { frames }: JournalFormat): number {
+  if (!frames) return at;
+  if (content.length !== LINE_BYTES_BYTES)
+    throw new JournalError('damaged', 'what is acknowledged cannot be read');
+  return Number(Buffer.from(content).readBigUInt64BE());
 }
 
 interface OpenRecord {
@@ -161,8 +207,9 @@ interface OpenRecord {
 function openRecords(
   bytes: Buffer,
   key: KeyObject,
-  over: boolean,
+  format: JournalFormat,
 ): { readonly records: readonly OpenRecord[]; readonly ending: JournalFile['ending'] } {
+  const { over } = format;
   const records: OpenRecord[] = [];
   for (let start = 0; start < bytes.length;) {
     if (start + LENGTH_BYTES > bytes.length) return { records, ending: 'cut' };
@@ -172,7 +219,7 @@ function openRecords(
       return { records, ending: over ? 'cut' : 'damaged' };
     const end = start + LENGTH_BYTES + length + TAG_BYTES;
     if (end > bytes.length) return { records, ending: 'cut' };
-    const record = openRecord(bytes.subarray(start, end), key, records.length);
+    const record = openRecord(bytes.subarray(start, end), key, records.length, format);
     if (record === undefined) return { records, ending: over ? 'cut' : 'damaged' };
     records.push(record);
     start = end;
@@ -180,10 +227,15 @@ function openRecords(
   return { records, ending: 'whole' };
 }
 
-function openRecord(record: Buffer, key: KeyObject, number: number): OpenRecord | undefined {
+function openRecord(
+  record: Buffer,
+  key: KeyObject,
+  number: number,
+  format: JournalFormat,
+): OpenRecord | undefined {
   const tagAt = record.length - TAG_BYTES;
   const decipher = createDecipheriv(ALGORITHM, key, nonceOf(number), { authTagLength: TAG_BYTES })
-    .setAAD(record.subarray(0, LENGTH_BYTES))
+    .setAAD(authenticated(record.subarray(0, LENGTH_BYTES), format))
     .setAuthTag(record.subarray(tagAt));
   const plain = decipher.update(record.subarray(LENGTH_BYTES, tagAt));
   try {
@@ -229,6 +281,15 @@ function lengthField(length: number): Buffer {
   const field = Buffer.alloc(LENGTH_BYTES);
   field.writeUInt32BE(length);
   return field;
+}
+
+function magicOf({ over, frames }: JournalFormat): Buffer {
+  return MAGICS[Number(over) + 2 * Number(frames)] ?? Buffer.alloc(0);
+}
+
+/** What each record says of where it is: whoever changed the format of a file would have lines read as frames. */
+function authenticated(length: Buffer, format: JournalFormat): Buffer {
+  return format.frames ? Buffer.concat([length, magicOf(format)]) : length;
 }
 
 function nonceOf(record: number): Buffer {

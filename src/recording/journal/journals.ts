@@ -110,9 +110,9 @@ export class Journals {
     return this.#unreadable + this.#foreign;
   }
 
-  /** A journal for a session that begins. Its first file is made when something is written. */
-  begin(head: JournalHead): SessionJournal {
-    const journal = new SessionJournal(this.#room, randomUUID(), head);
+  /** A journal for a session that begins, which is kept as lines or as frames. Its first file is made when something is written. */
+  begin(head: JournalHead, frames = false): SessionJournal {
+    const journal = new SessionJournal(this.#room, randomUUID(), head, frames);
     this.#running.add(journal);
     return journal;
   }

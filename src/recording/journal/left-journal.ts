@@ -1,6 +1,7 @@
 /** Reads the journal of a session whose upload is over, or whose gateway is gone: what is still to be delivered. */
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
+import { MAX_LINE_BYTES_PER_FRAME_BYTE } from '../../wire/recorder-api/upload-frame.ts';
 import { Preamble } from '../preamble.ts';
 import type { UploadRest } from '../late-end.ts';
 import { JournalError, readJournal, type JournalFile, type JournalHead } from './journal-codec.ts';
@@ -45,7 +46,10 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
     if (worst !== undefined) throw worst;
     return undefined;
   }
-  const acknowledged = Math.max(...files.map(({ file }) => file.acknowledged));
+  const { frames } = first.file;
+  const { acknowledged, acknowledgedLines } = files
+    .map(({ file }) => file)
+    .reduce((best, file) => (file.acknowledged > best.acknowledged ? file : best));
   const part = Math.max(...files.map(({ file }) => file.part));
   const pieces: Uint8Array[] = [];
   let start = acknowledged;
@@ -65,6 +69,7 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
   const rest = {
     bytes: Buffer.concat(pieces),
     offset: start,
+    ...(frames ? { lineBytes: acknowledgedLines + mostLines(start - acknowledged) } : {}),
     preamble: preambleOf(first.file),
     part,
     resumable: true,
@@ -72,10 +77,22 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
   return { head: first.file.head, rest, damaged };
 }
 
-function preambleOf({ preamble: known, lines }: JournalFile): Preamble {
-  const preamble = new Preamble();
-  preamble.push(known);
-  let end = known.length;
+/**
+ * Frames are missing, and how many bytes of lines these were is not known: at most so many. Who puts the session together sees that
+ * something is missing there, and that nothing is there twice.
+ */
+function mostLines(frameBytes: number): number {
+  return frameBytes * MAX_LINE_BYTES_PER_FRAME_BYTE;
+}
+
+function preambleOf({ preamble: known, lines, frames }: JournalFile): Preamble {
+  const preamble = new Preamble(frames);
+  if (frames && lines[0]?.offset !== 0) {
+    preamble.lines(known);
+    return preamble;
+  }
+  if (!frames) preamble.push(known);
+  let end = frames ? 0 : known.length;
   for (const { offset, bytes } of lines) {
     if (offset !== end) break;
     preamble.push(bytes);

@@ -19,10 +19,13 @@ import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { passedThrough } from '../../memory/stream-garbage.ts';
+import { wholeFrames } from '../../wire/recorder-api/upload-frame.ts';
+import type { UploadRest } from '../late-end.ts';
 import type { Preamble } from '../preamble.ts';
 import {
   createSealer,
   encodeHead,
+  encodeLineBytes,
   END_MARK,
   MAX_RECORD_BYTES,
   PREFIX_BYTES,
@@ -69,6 +72,7 @@ export class SessionJournal {
   readonly #room: JournalRoom;
   readonly #name: string;
   readonly #head: JournalHead;
+  readonly #frames: boolean;
   #segments: Segment[] = [];
   /** Was given up, and comes right before the others: whoever finds it needs no more than they have. */
   #spare: Segment | undefined;
@@ -78,16 +82,22 @@ export class SessionJournal {
   /** Offset behind the last byte that is written. */
   #end = 0;
   #acknowledged = 0;
+  /** Bytes of lines that is. */
+  #acknowledgedLines = 0;
   /** What the newest segment says is acknowledged. */
   #noted = 0;
   #part = 1;
   #over = false;
 
-  /** @param name of its files, without number and suffix */
-  constructor(room: JournalRoom, name: string, head: JournalHead) {
+  /**
+   * @param name of its files, without number and suffix
+   * @param frames whether the recording is frames, and not lines
+   */
+  constructor(room: JournalRoom, name: string, head: JournalHead, frames = false) {
     this.#room = room;
     this.#name = name;
     this.#head = head;
+    this.#frames = frames;
   }
 
   /** On disk, beside what was given up. */
@@ -103,31 +113,43 @@ export class SessionJournal {
       this.#discard();
       this.#end = offset;
     }
-    for (let start = 0; start < bytes.length; start += MAX_RECORD_BYTES) {
-      const piece = bytes.subarray(start, start + MAX_RECORD_BYTES);
+    for (let start = 0; start < bytes.length;) {
+      const piece = this.#record(bytes.subarray(start));
       const segment = this.#segmentFor(preamble);
       if (segment === undefined || !this.#write(segment, 'lines', this.#end, piece)) return false;
       this.#end += piece.length;
       segment.end = this.#end;
+      start += piece.length;
     }
     return true;
   }
 
   /** Writes what is missing of everything that is not acknowledged. @returns as `append` */
-  complete(offset: number, bytes: Uint8Array, preamble: Preamble): boolean {
+  complete({ offset, lineBytes = offset, bytes, preamble }: UploadRest): boolean {
     const written = this.#end - offset;
     if (written >= 0 && written <= bytes.length) {
       return this.append(this.#end, bytes.subarray(written), preamble);
     }
-    this.acknowledged(offset);
+    this.acknowledged(offset, lineBytes);
     return this.append(offset, bytes, preamble);
   }
 
-  /** A recorder has everything before `offset`. */
-  acknowledged(offset: number): void {
+  /** The beginning of `bytes` that goes into one record. Who finds a segment alone can read it only from the start of a frame. */
+  #record(bytes: Uint8Array): Uint8Array {
+    if (bytes.length <= MAX_RECORD_BYTES) return bytes;
+    const whole = this.#frames ? wholeFrames(bytes, MAX_RECORD_BYTES) : 0;
+    return bytes.subarray(0, whole === 0 ? MAX_RECORD_BYTES : whole);
+  }
+
+  /** A recorder has everything before `offset`, which is `lineBytes` bytes of lines. */
+  acknowledged(offset: number, lineBytes = offset): void {
     if (offset <= this.#acknowledged) return;
+    this.#acknowledgedLines = lineBytes;
     this.#acknowledged = offset;
-    while (this.#segments.length > 1 && (this.#segments[0]?.end ?? Infinity) <= offset) {
+    const isDone = (): boolean => this.#segments.length > 1 && (this.#segments[0]?.end ?? Infinity) <= offset;
+    // who finds the others must know where in the lines they begin
+    if (isDone() && this.#frames && !this.#note()) return;
+    while (isDone()) {
       const done = this.#segments.shift();
       this.#dropSpare();
       if (done?.broken === true) this.#drop(done);
@@ -149,10 +171,16 @@ export class SessionJournal {
   note(): void {
     if (this.#spareIsOld) this.#dropSpare();
     this.#spareIsOld = this.#spare !== undefined;
+    this.#note();
+  }
+
+  /** @returns whether it is written down */
+  #note(): boolean {
     const last = this.#segments.at(-1);
-    if (this.#noted >= this.#acknowledged || last === undefined) return;
+    if (this.#noted >= this.#acknowledged) return true;
+    if (last === undefined || !this.#writeAcknowledged(last)) return false;
     this.#noted = this.#acknowledged;
-    this.#write(last, 'acknowledged', this.#acknowledged, NOTHING);
+    return true;
   }
 
   /** Nothing of it is needed any more. */
@@ -219,10 +247,15 @@ export class SessionJournal {
       this.#writePieces(segment, [segment.sealer.prefix]) &&
       this.#write(segment, 'head', 0, encodeHead(this.#head)) &&
       this.#write(segment, 'part', this.#part, NOTHING) &&
-      this.#write(segment, 'acknowledged', this.#acknowledged, NOTHING) &&
-      this.#write(segment, 'preamble', 0, preamble.before(this.#end)) &&
+      this.#writeAcknowledged(segment) &&
+      this.#write(segment, 'preamble', 0, preamble.before(this.#frames ? Infinity : this.#end)) &&
       this.#begun(segment, spare !== undefined);
     return begun ? segment : undefined;
+  }
+
+  #writeAcknowledged(segment: Segment): boolean {
+    const content = this.#frames ? encodeLineBytes(this.#acknowledgedLines) : NOTHING;
+    return this.#write(segment, 'acknowledged', this.#acknowledged, content);
   }
 
   #create(): Segment | undefined {
@@ -233,7 +266,7 @@ export class SessionJournal {
     try {
       const path = this.#nextPath();
       const fd = openSync(path, 'wx', 0o600);
-      const sealer = createSealer(this.#room.key);
+      const sealer = this.#sealer(false);
       return { path, fd, sealer, bytes: 0, size: PREFIX_BYTES, broken: false, end: this.#end };
     } catch (error) {
       this.#end = -1;
@@ -249,10 +282,14 @@ export class SessionJournal {
     this.#spareIsOld = false;
     return {
       ...spare,
-      sealer: createSealer(this.#room.key, randomBytes(SALT_BYTES), true),
+      sealer: this.#sealer(true),
       bytes: 0,
       end: this.#end,
     };
+  }
+
+  #sealer(over: boolean): JournalSealer {
+    return createSealer(this.#room.key, randomBytes(SALT_BYTES), { over, frames: this.#frames });
   }
 
   /** The segment says what it is a part of, and comes behind the others from now on. */

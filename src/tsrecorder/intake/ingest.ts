@@ -22,10 +22,17 @@ import {
   UploadSession,
   type SessionDependencies,
   type SessionLimits,
-  type UploadEvents,
   type UploadMeter,
   type UploadOrigin,
 } from './upload-session.ts';
+import { createUploadBody } from './upload-body.ts';
+import {
+  asUploadFailure,
+  knownUpload,
+  pushInto,
+  type Upload,
+  type UploadEvents,
+} from './upload-connection.ts';
 import { UnreadableSpools } from './unreadable-spools.ts';
 
 export interface IngestOptions {
@@ -54,21 +61,6 @@ export interface IngestOptions {
   readonly onOutcome: (recording: Recording) => void;
   /** The store has a recording that `live` still lists. */
   readonly onStored: (recording: Recording) => void;
-}
-
-/** One connection's part of an upload. */
-export interface Upload {
-  /** Durable body bytes of the whole session: what is acknowledged. */
-  readonly durableBytes: number;
-  /** Takes body bytes. False: wait for `drain`. After `failed` it drops them. */
-  push(chunk: Uint8Array): boolean;
-  /**
-   * The body has ended. Resolves with true when all is durable and the store has been tried once, with false when that
-   * failed and `failed` has been told why.
-   */
-  end(): Promise<boolean>;
-  /** The connection is gone, or the transport gives up. After `end`: nobody may hear what it resolves with. */
-  cut(reason: string): void;
 }
 
 interface Entry {
@@ -158,7 +150,7 @@ export class Ingest {
       return upload ?? this.begin(origin, at, events);
     }
     const endedAt = this.#ended.bytesOf(token);
-    if (endedAt !== undefined && offset <= endedAt) return acknowledged(endedAt);
+    if (endedAt !== undefined && offset <= endedAt) return knownUpload(endedAt, at, events);
     if (offset > 0 && preambleBytes === 0) {
       throw new TailcastError('UPLOAD_CONFLICT', 'the session is not here');
     }
@@ -345,7 +337,7 @@ export class Ingest {
         }
         taken.resolve(this.#connect(entry, at, events));
       } catch (error) {
-        taken.reject(asTailcastError(error));
+        taken.reject(asUploadFailure(error));
         await this.#suspend(entry, 'the upload was cut and could not be continued');
       }
     });
@@ -357,6 +349,9 @@ export class Ingest {
     /** Set when this connection has nothing to say any more. */
     let released = false;
     let ended = false;
+    const body = createUploadBody(at, session.durable.bodyBytes, (acknowledged) =>
+      events.durable(acknowledged),
+    );
     entry.awaited = true;
     entry.hasOthers ||= at.number > (session.origin.continues?.number ?? 1);
 
@@ -376,6 +371,7 @@ export class Ingest {
     session.attach(
       {
         ...events,
+        durable: (bodyBytes) => body.durable(bodyBytes),
         failed: fail,
         released(error) {
           released = true;
@@ -388,12 +384,15 @@ export class Ingest {
       get durableBytes() {
         return session.durable.bodyBytes;
       },
+      get acknowledged() {
+        return body.acknowledged(session.durable.bodyBytes);
+      },
       push(chunk) {
         if (released) return true;
         try {
-          return session.push(chunk);
+          return pushInto(session, body, chunk);
         } catch (error) {
-          fail(asTailcastError(error));
+          fail(asUploadFailure(error));
           return true;
         }
       },
@@ -406,9 +405,10 @@ export class Ingest {
           return true;
         }
         try {
+          body.end();
           await session.end();
         } catch (error) {
-          fail(asTailcastError(error));
+          fail(asUploadFailure(error));
         }
         if (released) return false;
         released = true;
@@ -465,18 +465,7 @@ export class Ingest {
   }
 }
 
-/** A session that has ended and of which the uploader has not heard: there is nothing more to do than to say so. */
-function acknowledged(bodyBytes: number): Upload {
-  return { durableBytes: bodyBytes, push: () => true, end: async () => true, cut: () => undefined };
-}
-
 /** Two nodes that name the same session have two sessions. */
 function tokenOf({ nodeId, token }: UploadOrigin): string | undefined {
   return token === undefined ? undefined : JSON.stringify([nodeId, token]);
-}
-
-function asTailcastError(error: unknown): TailcastError {
-  return error instanceof TailcastError
-    ? error
-    : new TailcastError('STORE_FAILED', errorText(error), { cause: error });
 }

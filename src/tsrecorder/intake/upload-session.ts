@@ -17,7 +17,6 @@
  */
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { TailcastError } from '../../errors.ts';
-import { passedThrough } from '../../memory/stream-garbage.ts';
 import { MAX_ANNOTATION_LENGTH } from '../../wire/recorder-api/annotation.ts';
 import { parseHead, stampHead, type CastHead } from '../library/cast-head.ts';
 import { cutFile } from '../files/append-file.ts';
@@ -35,20 +34,16 @@ import {
 } from '../spool/spool-file.ts';
 import { encodeEnd, encodeMeta, encodeNote, type SpoolMeta } from '../spool/spool-journal.ts';
 
-/** What the transport of an upload is told. */
-export interface UploadEvents {
+/** What the owner of the session is told of the connection that has it. */
+export interface AttachmentEvents {
   /** Somebody waits for each byte of it to be durable: none waits for company. */
   readonly waits: boolean;
-  /** So many body bytes of the session are durable now. */
+  /** So many body bytes of the session are durable now, counted as lines. */
   durable(bodyBytes: number): void;
   /** `push` had answered false; it may go on. */
   drain(): void;
   /** The upload is over for a reason of the recorder's. Nothing follows. */
   failed(error: TailcastError): void;
-}
-
-/** What the owner of the session hears beside that. */
-export interface AttachmentEvents extends UploadEvents {
   /** The session goes on without this connection. Nothing follows. */
   released(error: TailcastError): void;
 }
@@ -223,13 +218,12 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Body bytes of the attached connection; they are only looked at during the call.
+   * Body bytes of the attached connection, as lines; they are only looked at during the call.
    *
    * @returns false when the connection must wait for `drain`.
    * @throws TailcastError `UPLOAD_MALFORMED`, `UPLOAD_TOO_LARGE`
    */
   push(chunk: Uint8Array): boolean {
-    passedThrough(chunk.length);
     const skipped = Math.min(this.#skipBytes, chunk.length);
     this.#skipBytes -= skipped;
     const pendingBefore = this.#spool?.pendingBytes ?? 0;

@@ -3,7 +3,7 @@
  *
  * | request           | over  | answer                                                                            |
  * |-------------------|-------|-----------------------------------------------------------------------------------|
- * | `HEAD /v2/record` | h2    | 200, with our two extensions announced                                              |
+ * | `HEAD /v2/record` | h2    | 200, with our three extensions announced                                            |
  * | `POST /v2/record` | h2    | 200 at once, then acks of durable bytes; last ack and end when the upload is kept    |
  * | `POST /record`    | h1    | `100 Continue`, 200 when the upload is kept                                          |
  * | `HEAD /v2/event`  | both  | 200                                                                                 |
@@ -12,7 +12,7 @@
  * Who uploads is asked before anything is promised; a refusal is a plain status, so that the uploader goes on to its
  * next recorder. After the 200 of `POST /v2/record` the only way to say no is an error frame.
  *
- * The body of an upload is arbitrary bytes to HTTP; what is accepted of it: a first line that is an asciicast header, of
+ * The body of an upload is arbitrary bytes to HTTP; what is accepted of it, or of the lines that its frames stand for: a first line that is an asciicast header, of
  * at most 4 MiB, then lines of at most `maxLineBytes`, in all at most `maxSessionBytes`. Anything else ends the upload
  * with an error frame (400 or 413 over HTTP/1.1), and what was whole before stays.
  */
@@ -22,7 +22,7 @@ import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { encodeAck } from '../../wire/recorder-api/ack.ts';
+import { encodeAck, type Ack } from '../../wire/recorder-api/ack.ts';
 import {
   decodeUploadFields,
   encodeDurableOffset,
@@ -83,7 +83,7 @@ type UploadState = UploadOptions & { readonly eventBytes: { inFlight: number } }
 type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & UploaderAddress;
 
 /** Everything that `upload-headers` knows. */
-const OFFERS = encodeOffers({ annotations: true, resumable: true });
+const OFFERS = encodeOffers({ annotations: true, resumable: true, frames: true });
 
 /** One per recorder. */
 export function createUploads(given: UploadOptions): Uploads {
@@ -183,7 +183,7 @@ async function takeV2(
   } as const;
   const upload = await options.ingest.begin(origin, at, {
     waits,
-    durable: (bodyBytes) => acks.ack(bodyBytes),
+    durable: (acknowledged) => acks.ack(acknowledged),
     drain: () => stream.resume(),
     failed(error) {
       options.metrics.uploadsFailed.inc({ code: error.code });
@@ -199,7 +199,7 @@ async function takeV2(
     'content-type': 'application/json',
     ...(token === undefined ? {} : encodeDurableOffset(upload.durableBytes)),
   });
-  acks.start(upload.durableBytes);
+  acks.start(upload.acknowledged);
   stream.on('data', (chunk: Buffer) => {
     options.metrics.receivedBytes.inc(chunk.length);
     if (!upload.push(chunk)) stream.pause();
@@ -207,7 +207,7 @@ async function takeV2(
   const finish = (): void => {
     if (stream.aborted) return;
     void upload.end().then((kept) => {
-      if (kept) acks.finish(upload.durableBytes);
+      if (kept) acks.finish(upload.acknowledged);
     });
   };
   // NOTE: node's own client ends the body before it resets a stream, so a reset may follow at once
@@ -222,9 +222,9 @@ async function takeV2(
 
 interface AckWriter {
   /** The first frame, at once. */
-  start(bytes: number): void;
-  ack(bytes: number): void;
-  finish(bytes: number): void;
+  start(first: Ack): void;
+  ack(next: Ack): void;
+  finish(last: Ack): void;
   fail(error: TailcastError): void;
   stop(): void;
 }
@@ -232,7 +232,7 @@ interface AckWriter {
 /** Never late: a frame for every commit and for every silence. Never a queue: while the peer does not read, one waits. */
 function createAckWriter(stream: ServerHttp2Stream, idleMs: number): AckWriter {
   let timer: NodeJS.Timeout | undefined;
-  let latest = 0;
+  let latest: Ack = { ack: 0 };
   let started = false;
   let blocked = false;
 
@@ -240,7 +240,7 @@ function createAckWriter(stream: ServerHttp2Stream, idleMs: number): AckWriter {
     if (!started || stream.destroyed || stream.writableEnded) return;
     timer?.refresh();
     if (blocked) return;
-    blocked = !stream.write(encodeAck({ ack: latest }));
+    blocked = !stream.write(encodeAck(latest));
   }
 
   function end(frame: string): void {
@@ -260,17 +260,17 @@ function createAckWriter(stream: ServerHttp2Stream, idleMs: number): AckWriter {
     write();
   });
   return {
-    start(bytes) {
+    start(first) {
       started = true;
-      latest = bytes;
+      latest = first;
       timer = setInterval(write, idleMs);
       write();
     },
-    ack(bytes) {
-      latest = bytes;
+    ack(next) {
+      latest = next;
       write();
     },
-    finish: (bytes) => end(encodeAck({ ack: bytes })),
+    finish: (last) => end(encodeAck(last)),
     fail: (error) => end(encodeAck({ error: error.message })),
     stop,
   };

@@ -9,6 +9,8 @@ import { WireError } from '../wire-error.ts';
 export interface Ack {
   /** Bytes of the upload received. `{}` is 0. */
   readonly ack: number;
+  /** Of an upload of frames: bytes of them that `ack` bytes of lines are. */
+  readonly frames?: number;
   /** Set only in the last frame: the recording could not be stored. */
   readonly error?: string;
 }
@@ -30,13 +32,16 @@ export const MAX_ACK_BYTES = 64 * 1024;
  */
 export function encodeAck({
   ack = 0,
+  frames = 0,
   error = '',
 }: {
   readonly ack?: number;
+  readonly frames?: number;
   readonly error?: string;
 }): string {
-  if (!isByteCount(ack)) throw new WireError('malformed', 'an ack is a number of bytes');
-  return `${JSON.stringify({ ...(ack === 0 ? {} : { ack }), ...(error === '' ? {} : { error }) })}\n`;
+  if (!isByteCount(ack) || !isByteCount(frames))
+    throw new WireError('malformed', 'an ack is a number of bytes');
+  return `${JSON.stringify({ ...(ack === 0 ? {} : { ack }), ...(frames === 0 ? {} : { frames }), ...(error === '' ? {} : { error }) })}\n`;
 }
 
 /** @param maxFrameBytes the longest frame. */
@@ -50,8 +55,11 @@ function parseAck(text: string): Ack {
   const error = jsonField(frame, 'error') ?? '';
   if (typeof ack !== 'number' || !isByteCount(ack))
     throw new WireError('malformed', 'an ack is a number of bytes');
+  const frames = jsonField(frame, 'frames');
+  if (frames !== undefined && (typeof frames !== 'number' || !isByteCount(frames)))
+    throw new WireError('malformed', 'frames of an ack are a number of bytes');
   if (typeof error !== 'string') throw new WireError('malformed', 'the error of an ack frame is not text');
-  return error === '' ? { ack } : { ack, error };
+  return { ack, ...(frames === undefined ? {} : { frames }), ...(error === '' ? {} : { error }) };
 }
 
 function isByteCount(value: number): boolean {

@@ -6,11 +6,13 @@
  * HEAD /v2/record                               200
  *                                               tailcast-annotations: 1
  *                                               tailcast-resume: 1
+ *                                               tailcast-frames: 1
  * POST /v2/record                               200
  * tailcast-session: 6f1c…                       tailcast-offset: 81920
  * tailcast-offset: 81920
  * tailcast-part: 2
  * tailcast-preamble: 512
+ * tailcast-frames: 65011
  * tailcast-waits: 1
  * tailcast-before: 100.64.0.8:80
  * tailcast-after: 100.64.0.9:80,100.64.0.10:80
@@ -26,8 +28,10 @@ const PREAMBLE = 'tailcast-preamble';
 const WAITS = 'tailcast-waits';
 const BEFORE = 'tailcast-before';
 const AFTER = 'tailcast-after';
+const FRAMES = 'tailcast-frames';
 const RESUME = 'tailcast-resume';
 const RESUME_VERSION = '1';
+const FRAMES_VERSION = '1';
 
 /** How an upload continues a session whose beginning is elsewhere. */
 export interface Continuation {
@@ -40,6 +44,11 @@ export interface Continuation {
    * have it: whole object lines. The body goes on at the offset.
    */
   readonly preambleBytes: number;
+  /**
+   * The body is frames (see `upload-frame.ts`), behind the preamble, which is lines: `offset` bytes of lines are so many bytes of
+   * frames. Offsets count bytes of lines all the same.
+   */
+  readonly frames?: number;
 }
 
 /** An upload from the beginning of its session. */
@@ -72,6 +81,8 @@ export interface RecorderOffers {
   readonly annotations: boolean;
   /** Continues sessions. */
   readonly resumable: boolean;
+  /** Takes frames instead of lines. */
+  readonly frames: boolean;
 }
 
 /** Fields by their lower-case names, as Node gives them. */
@@ -96,6 +107,7 @@ export function encodeUploadFields({
           [OFFSET]: String(at.offset),
           [PART]: String(at.number),
           [PREAMBLE]: String(at.preambleBytes),
+          ...(at.frames === undefined ? {} : { [FRAMES]: String(at.frames) }),
           ...addressField(BEFORE, before === undefined ? [] : [before]),
           ...addressField(AFTER, after),
         }),
@@ -107,7 +119,10 @@ export function encodeUploadFields({
 export function decodeUploadFields(fields: HeaderFields): UploadFields {
   const session = fields[SESSION];
   const waits = fields[WAITS] === '1';
-  if (session === undefined) return { session, at: FROM_START, waits };
+  if (session === undefined) {
+    if (fields[FRAMES] !== undefined) throw new WireError('malformed', `${FRAMES} are of no session`);
+    return { session, at: FROM_START, waits };
+  }
   if (typeof session !== 'string' || !SESSION_NAME.test(session)) {
     throw new WireError('malformed', `${SESSION} is not a session name`);
   }
@@ -117,7 +132,12 @@ export function decodeUploadFields(fields: HeaderFields): UploadFields {
   if (number === 0) throw new WireError('malformed', `${PART} counts from 1`);
   // a session that begins here repeats nothing
   if (preambleBytes > offset) throw new WireError('malformed', `${PREAMBLE} reaches beyond ${OFFSET}`);
-  return { session, at: { offset, number, preambleBytes }, waits, ...readNeighbours(fields) };
+  const frames = fields[FRAMES] === undefined ? undefined : readCount(fields, FRAMES, 0);
+  if (frames !== undefined && (frames === 0) !== (offset === 0)) {
+    throw new WireError('malformed', `${FRAMES} and ${OFFSET} begin together`);
+  }
+  const at = { offset, number, preambleBytes, ...(frames === undefined ? {} : { frames }) };
+  return { session, at, waits, ...readNeighbours(fields) };
 }
 
 /** What would be refused is left out: no recording is worth less than a word about where another is. */
@@ -155,10 +175,11 @@ export function encodeDurableOffset(bytes: number): Record<string, string> {
  * The answer to `HEAD /v2/record`. A recorder that speaks a newer version as well names all it speaks, as `1, 2`: who knows
  * only the first goes on with that.
  */
-export function encodeOffers({ annotations, resumable }: RecorderOffers): Record<string, string> {
+export function encodeOffers({ annotations, resumable, frames }: RecorderOffers): Record<string, string> {
   return {
     ...(annotations ? { [ANNOTATIONS_HEADER]: ANNOTATIONS_VERSION } : {}),
     ...(resumable ? { [RESUME]: RESUME_VERSION } : {}),
+    ...(frames ? { [FRAMES]: FRAMES_VERSION } : {}),
   };
 }
 
@@ -166,6 +187,7 @@ export function decodeOffers(fields: HeaderFields): RecorderOffers {
   return {
     annotations: speaks(fields[ANNOTATIONS_HEADER], ANNOTATIONS_VERSION),
     resumable: speaks(fields[RESUME], RESUME_VERSION),
+    frames: speaks(fields[FRAMES], FRAMES_VERSION),
   };
 }
 

@@ -126,7 +126,7 @@ describe('a file of a journal', () => {
       key,
       Buffer.alloc(SALT_BYTES, 8),
     );
-    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), true);
+    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: false });
     before.set(sealer.prefix);
     let at = sealer.prefix.length;
     for (const [index, [kind, offset, content]] of PARTS.entries()) {
@@ -159,7 +159,7 @@ describe('a file of a journal', () => {
     const other = createJournalKey(Buffer.alloc(KEY_BYTES, 8));
     expect(problemOf(fileOf(PARTS), other)).toBe('key');
     expect(problemOf(utf8('something else altogether, and long enough'))).toBe('foreign');
-    expect(problemOf(utf8('tcjrnl3\nwhat only its version can read'))).toBe('newer');
+    expect(problemOf(utf8('tcjrnl5\nwhat only its version can read'))).toBe('newer');
     expect(problemOf(new Uint8Array())).toBe('empty');
     expect(problemOf(fileOf([['lines', 0, utf8('x')]]))).toBe('damaged');
     expect(problemOf(fileOf([['head', 0, utf8('{"sessionId":1}')]]))).toBe('damaged');

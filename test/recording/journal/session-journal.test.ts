@@ -1,9 +1,11 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { isUtf8 } from 'node:buffer';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createJournalKey, KEY_BYTES } from '../../../src/recording/journal/journal-key.ts';
+import { readJournal } from '../../../src/recording/journal/journal-codec.ts';
 import { readLeft } from '../../../src/recording/journal/left-journal.ts';
 import {
   SEGMENT_BYTES,
@@ -11,6 +13,8 @@ import {
   type JournalRoom,
 } from '../../../src/recording/journal/session-journal.ts';
 import { Preamble } from '../../../src/recording/preamble.ts';
+import { FrameLines, type FramePlace } from '../../../src/wire/recorder-api/frame-lines.ts';
+import { FrameBatch, MAX_LINE_BYTES_PER_FRAME_BYTE } from '../../../src/wire/recorder-api/upload-frame.ts';
 
 const key = createJournalKey(Buffer.alloc(KEY_BYTES, 7));
 const head = { sessionId: 's1', recorders: ['192.0.2.1:80'], recorderTags: [], about: {} };
@@ -58,6 +62,39 @@ function createWriter(room: JournalRoom) {
       written = Buffer.concat([written, bytes]);
       preamble.push(bytes);
       return journal.append(offset, bytes, preamble);
+    },
+  };
+}
+
+/** The same of a session that is kept as frames; a frame is acknowledged as a whole. */
+function createFrameWriter(room: JournalRoom) {
+  const journal = new SessionJournal(room, 'j', head, true);
+  const preamble = new Preamble(true);
+  const batch = new FrameBatch();
+  let written = Buffer.alloc(0);
+  const lines = new FrameLines({ lines: 0, frames: 0 }, isUtf8);
+  const places: FramePlace[] = [{ lines: 0, frames: 0 }];
+  return {
+    journal,
+    preamble,
+    places,
+    get written() {
+      return written;
+    },
+    /** Text: a line; bytes: output. */
+    write(content: string | Uint8Array): boolean {
+      if (typeof content === 'string') batch.text(content);
+      else batch.output(places.length, content);
+      const bytes = Buffer.from(batch.take());
+      const offset = written.length;
+      written = Buffer.concat([written, bytes]);
+      lines.push(bytes);
+      places.push(lines.reached(Infinity));
+      preamble.push(bytes);
+      return journal.append(offset, bytes, preamble);
+    },
+    acknowledge(place: FramePlace): void {
+      journal.acknowledged(place.frames, place.lines);
     },
   };
 }
@@ -225,13 +262,15 @@ describe('the journal of a session', () => {
     writer.write(HEADER);
     writer.journal.acknowledged(3);
     const all = Buffer.concat([writer.written, utf8('{"kind":"end"}\n')]);
-    expect(writer.journal.complete(3, all.subarray(3), writer.preamble)).toBe(true);
+    const { preamble } = writer;
+    const end = { bytes: all.subarray(3), offset: 3, preamble, part: 1, resumable: true };
+    expect(writer.journal.complete(end)).toBe(true);
     writer.journal.note();
     expect(Buffer.from((await readLeft(files(), key))!.rest.bytes).toString()).toBe(
       all.subarray(3).toString(),
     );
     const other = new SessionJournal(room, 'other', head);
-    expect(other.complete(3, all.subarray(3), writer.preamble)).toBe(true);
+    expect(other.complete(end)).toBe(true);
     const [path = ''] = files().filter((name) => name.includes('other'));
     const { rest } = (await readLeft([path], key))!;
     expect(rest.offset).toBe(3);
@@ -289,5 +328,119 @@ describe('the journal of a session', () => {
       ),
       { numRuns: 60 },
     );
+  });
+});
+
+describe('the journal of a session that is kept as frames', () => {
+  const block = (size: number, byte = 0xff): Uint8Array => new Uint8Array(size).fill(byte);
+
+  it('has the frames and the preamble, and says where in the lines they begin', async () => {
+    const { room } = createRoom();
+    const writer = createFrameWriter(room);
+    writer.write(HEADER);
+    writer.write(block(10));
+    writer.acknowledge(writer.places[1]!);
+    writer.journal.note();
+    writer.write(block(20));
+    const { rest } = (await readLeft(files(), key))!;
+    expect([rest.offset, rest.lineBytes]).toEqual([writer.places[1]!.frames, HEADER.length]);
+    expect(writer.written.subarray(rest.offset).equals(rest.bytes)).toBe(true);
+    expect(Buffer.from(rest.preamble.before(HEADER.length)).toString()).toBe(HEADER);
+    expect(readFileSync(files()[0]!, 'latin1')).toMatch(/^tcjrnl3\n/);
+  });
+
+  it('knows the lines before what is left at any time, though files are given up and written over', async () => {
+    const { room, state } = createRoom();
+    const writer = createFrameWriter(room);
+    writer.write(HEADER);
+    for (let count = 0; writer.written.length < 5 * SEGMENT_BYTES; count += 1) {
+      expect(writer.write(block(300_000 + (count % 7) * 10_000, count % 2 === 0 ? 0xff : 0x61))).toBe(true);
+      writer.acknowledge(writer.places[Math.max(0, writer.places.length - 1 - (count % 20))]!);
+      // as a crash leaves it, whether something was noted since or not
+      if (count % 9 === 0) writer.journal.note();
+      const left = await vi.waitFor(() => readLeft(files(), key));
+      const { offset, bytes, lineBytes, preamble } = left!.rest;
+      expect(left!.damaged).toEqual([]);
+      expect(writer.places).toContainEqual({ frames: offset, lines: lineBytes });
+      expect(writer.written.subarray(offset).equals(bytes)).toBe(true);
+      expect(Buffer.from(preamble.before(HEADER.length)).toString()).toBe(HEADER);
+      await expect.poll(diskBytes).toBe(state.used);
+    }
+    expect(files().some((path) => readFileSync(path, 'latin1').startsWith('tcjrnl4\n'))).toBe(true);
+  });
+
+  it('keeps what it has when it cannot write down where the rest would begin', async () => {
+    const { room, state } = createRoom(Infinity);
+    let full = false;
+    const reserve = (bytes: number): boolean => !full && room.reserve(bytes);
+    const writer = createFrameWriter({ ...room, reserve });
+    writer.write(HEADER);
+    while (files().length < 2) writer.write(block(500_000));
+    full = true;
+    writer.acknowledge(writer.places.at(-2)!);
+    expect(files()).toHaveLength(2);
+    const { rest, damaged } = (await readLeft(files(), key))!;
+    expect(damaged).toEqual([]);
+    expect([rest.offset, rest.lineBytes]).toEqual([0, 0]);
+    full = false;
+    // nothing follows what was refused before all of it is acknowledged
+    expect(writer.write(block(1))).toBe(false);
+    writer.acknowledge(writer.places.at(-1)!);
+    expect(writer.write(block(2))).toBe(true);
+    const place = writer.places.at(-2)!;
+    await expect.poll(() => files().length).toBe(1);
+    const again = (await readLeft(files(), key))!.rest;
+    expect([again.offset, again.lineBytes]).toEqual([place.frames, place.lines]);
+    expect(state.used).toBe(diskBytes());
+  });
+
+  it('leaves room for all lines there may have been where its first file is gone', async () => {
+    const { room } = createRoom();
+    const writer = createFrameWriter(room);
+    writer.write(HEADER);
+    while (files().length < 2) writer.write(block(500_000));
+    const [, second = ''] = files();
+    const { rest } = (await readLeft([second], key))!;
+    const place = writer.places.find(({ frames }) => frames === rest.offset)!;
+    expect(rest.lineBytes).toBeGreaterThanOrEqual(place.lines);
+    expect(rest.lineBytes).toBe(place.frames * MAX_LINE_BYTES_PER_FRAME_BYTE);
+    expect(Buffer.from(rest.preamble.before(place.lines)).toString()).toBe(HEADER);
+  });
+
+  it('is not taken for one of lines, nor lines for frames, when somebody changes what its file begins with', async () => {
+    for (const [frames, other] of [
+      [true, '1'],
+      [true, '2'],
+      [false, '3'],
+    ] as const) {
+      const folder = mkdtempSync(join(directory, 'm-'));
+      const { room } = createRoom(Infinity, () => folder);
+      const writer = frames ? createFrameWriter(room) : createWriter(room);
+      writer.write(HEADER);
+      const [name = ''] = readdirSync(folder);
+      const file = readFileSync(join(folder, name));
+      expect(readJournal(file, key).frames).toBe(frames);
+      file.write(other, 'tcjrnl'.length);
+      expect(() => readJournal(file, key)).toThrow(/its head cannot be read|it has no head/);
+    }
+  });
+
+  it('begins records where frames begin, however much is written at once', async () => {
+    const { room } = createRoom();
+    const writer = createFrameWriter(room);
+    writer.write(HEADER);
+    const batch = new FrameBatch();
+    for (let count = 0; count < 20; count += 1) batch.output(count, block(1_000_000));
+    const bytes = new Uint8Array(batch.take());
+    expect(writer.journal.append(writer.written.length, bytes, writer.preamble)).toBe(true);
+    const starts = files().flatMap((path) =>
+      readJournal(readFileSync(path), key).lines.map(({ offset }) => offset),
+    );
+    expect(starts.length).toBeGreaterThan(3);
+    for (const start of starts.slice(1)) {
+      expect((start - writer.written.length) % 1_000_013).toBe(0);
+    }
+    const { rest } = (await readLeft(files(), key))!;
+    expect(Buffer.concat([writer.written, bytes]).equals(rest.bytes)).toBe(true);
   });
 });

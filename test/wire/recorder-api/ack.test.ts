@@ -30,6 +30,10 @@ describe('ack frames', () => {
     expect(parse('{"ack":7,"error":""}')).toEqual([{ ack: 7 }]);
   });
 
+  it('has both counts of an upload of frames', () => {
+    expect(parse('{"ack":9,"frames":7}{"ack":9}')).toEqual([{ ack: 9, frames: 7 }, { ack: 9 }]);
+  });
+
   it('passes over keys of later versions', () => {
     expect(parse('{"ack":1,"durable":true}')).toEqual([{ ack: 1 }]);
   });
@@ -38,17 +42,22 @@ describe('ack frames', () => {
     expect(encodeAck({})).toBe('{}\n');
     expect(encodeAck({ ack: 0, error: '' })).toBe('{}\n');
     expect(encodeAck({ ack: 412 })).toBe('{"ack":412}\n');
+    expect(encodeAck({ ack: 81_920, frames: 65_011 })).toBe('{"ack":81920,"frames":65011}\n');
+    expect(encodeAck({ ack: 0, frames: 0 })).toBe('{}\n');
     expect(encodeAck({ ack: 1, error: 'full' })).toBe('{"ack":1,"error":"full"}\n');
   });
 
   it.each([-1, 0.5, Number.NaN, 2 ** 53])('does not write %d', (ack) => {
     expect(thrownBy(() => encodeAck({ ack })).code).toBe('malformed');
+    expect(thrownBy(() => encodeAck({ frames: ack })).code).toBe('malformed');
   });
 
   it.each([
     '{"ack":-1}',
     '{"ack":1.5}',
     '{"ack":"1"}',
+    '{"ack":1,"frames":-1}',
+    '{"ack":1,"frames":"1"}',
     '{"ack":9007199254740993}',
     '{"error":7}',
     '{"ack":}',

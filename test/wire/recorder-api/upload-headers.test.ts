@@ -12,12 +12,13 @@ import { WireError } from '../../../src/wire/wire-error.ts';
 
 describe('the fields of an upload', () => {
   it('are these, on the wire', () => {
-    const at = { offset: 81_920, number: 2, preambleBytes: 512 };
+    const at = { offset: 81_920, number: 2, preambleBytes: 512, frames: 65_011 };
     expect(encodeUploadFields({ session: '6f1c', at, waits: true })).toEqual({
       'tailcast-session': '6f1c',
       'tailcast-offset': '81920',
       'tailcast-part': '2',
       'tailcast-preamble': '512',
+      'tailcast-frames': '65011',
       'tailcast-waits': '1',
     });
     const neighbours = { before: '100.64.0.8:80', after: ['100.64.0.9:80', '[fd7a::1]:80'] };
@@ -37,8 +38,11 @@ describe('the fields of an upload', () => {
         fc.boolean(),
         fc.array(fc.stringMatching(/^[0-9A-Za-z.:[\]%_-]{3,200}$/), { minLength: 1, maxLength: 16 }),
         fc.boolean(),
-        (session, offset, number, waits, [before = '', ...after], isFirst) => {
-          const at = session === undefined ? FROM_START : { offset, number, preambleBytes: offset >> 1 };
+        fc.boolean(),
+        (session, offset, number, waits, [before = '', ...after], isFirst, isFrames) => {
+          const place = isFrames ? { frames: 3 * offset } : {};
+          const at =
+            session === undefined ? FROM_START : { offset, number, preambleBytes: offset >> 1, ...place };
           const told = isFirst ? { after: [before, ...after] } : { before, after };
           const fields = { session, at, waits, ...(session === undefined ? {} : { neighbours: told }) };
           expect(decodeUploadFields(encodeUploadFields(fields))).toEqual(fields);
@@ -75,6 +79,12 @@ describe('the fields of an upload', () => {
     [{ 'tailcast-session': 's', 'tailcast-offset': '-1' }, 'tailcast-offset is not a number'],
     [{ 'tailcast-session': 's', 'tailcast-offset': '1e3' }, 'tailcast-offset is not a number'],
     [{ 'tailcast-session': 's', 'tailcast-offset': '1'.repeat(16) }, 'tailcast-offset is not a number'],
+    [{ 'tailcast-session': 's', 'tailcast-frames': 'x' }, 'tailcast-frames is not a number'],
+    [{ 'tailcast-frames': '0' }, 'tailcast-frames are of no session'],
+    [
+      { 'tailcast-session': 's', 'tailcast-frames': '1' },
+      'tailcast-frames and tailcast-offset begin together',
+    ],
     [{ 'tailcast-session': 's', 'tailcast-part': '0' }, 'tailcast-part counts from 1'],
     [{ 'tailcast-session': 's', 'tailcast-before': 'a:1,b:2' }, 'tailcast-before names several recorders'],
     [{ 'tailcast-session': 's', 'tailcast-before': '' }, 'tailcast-before names no recorders'],
@@ -95,27 +105,30 @@ describe('the fields of an upload', () => {
 
 describe('what a recorder offers', () => {
   it('is these fields, and reads back', () => {
-    const all = { annotations: true, resumable: true };
-    expect(encodeOffers(all)).toEqual({ 'tailcast-annotations': '1', 'tailcast-resume': '1' });
+    const all = { annotations: true, resumable: true, frames: true };
+    expect(encodeOffers(all)).toEqual({
+      'tailcast-annotations': '1',
+      'tailcast-resume': '1',
+      'tailcast-frames': '1',
+    });
     for (const offers of [
       all,
-      { annotations: false, resumable: true },
-      { annotations: true, resumable: false },
+      { annotations: false, resumable: true, frames: true },
+      { annotations: true, resumable: false, frames: true },
+      { annotations: true, resumable: true, frames: false },
     ])
       expect(decodeOffers(encodeOffers(offers))).toEqual(offers);
   });
 
   it('is what both speak, when a newer recorder names more', () => {
-    const both = { annotations: true, resumable: true };
-    expect(decodeOffers({ 'tailcast-annotations': '1, 2', 'tailcast-resume': '2,1' })).toEqual(both);
-    expect(decodeOffers({ 'tailcast-annotations': '11', 'tailcast-resume': '2' })).toEqual({
-      annotations: false,
-      resumable: false,
-    });
+    const fields = { 'tailcast-annotations': '1, 2', 'tailcast-resume': '2,1', 'tailcast-frames': '1,2' };
+    expect(decodeOffers(fields)).toEqual({ annotations: true, resumable: true, frames: true });
+    const newer = { 'tailcast-annotations': '11', 'tailcast-resume': '2', 'tailcast-frames': '2' };
+    expect(decodeOffers(newer)).toEqual({ annotations: false, resumable: false, frames: false });
   });
 
   it('is nothing where another version, or none, is named', () => {
-    const none = { annotations: false, resumable: false };
+    const none = { annotations: false, resumable: false, frames: false };
     expect(decodeOffers({})).toEqual(none);
     expect(decodeOffers({ 'tailcast-annotations': '2', 'tailcast-resume': ['1', '1'] })).toEqual(none);
   });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { encodeLossy, LOSSY_SLACK_BYTES, MAX_ESCAPED_BYTES } from '../../src/recording/lossy-text.ts';
+import { encodeLossy, LOSSY_SLACK_BYTES, MAX_ESCAPED_BYTES } from '../../../src/wire/asciicast/lossy-text.ts';
 
 const oracle = new TextDecoder('utf-8', { ignoreBOM: true });
 

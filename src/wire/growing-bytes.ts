@@ -1,0 +1,53 @@
+/** Bytes that are put together piece by piece, in memory that is used again. */
+
+const FIRST_BYTES = 4 * 1024;
+/** Memory that had to grow beyond this is given back. */
+const KEPT_BYTES = 256 * 1024;
+
+export class GrowingBytes {
+  #memory: Buffer = Buffer.allocUnsafeSlow(FIRST_BYTES);
+  #length = 0;
+
+  get length(): number {
+    return this.#length;
+  }
+
+  utf8(text: string): void {
+    this.#reserve(3 * text.length);
+    this.#length += this.#memory.write(text, this.#length, 'utf8');
+  }
+
+  /** Text of characters that are a byte each. */
+  latin1(text: string): void {
+    this.#reserve(text.length);
+    this.#length += this.#memory.write(text, this.#length, 'latin1');
+  }
+
+  bytes(bytes: Uint8Array): void {
+    this.#reserve(bytes.length);
+    this.#memory.set(bytes, this.#length);
+    this.#length += bytes.length;
+  }
+
+  /** Hands `write` the memory with room for `most` more bytes, and where they go; it says where they end. */
+  write(most: number, write: (memory: Buffer, at: number) => number): void {
+    this.#reserve(most);
+    this.#length = write(this.#memory, this.#length);
+  }
+
+  /** Everything that was added, valid until something is added again; nothing is left. */
+  take(): Uint8Array {
+    const taken = this.#memory.subarray(0, this.#length);
+    this.#length = 0;
+    if (this.#memory.length > KEPT_BYTES) this.#memory = Buffer.allocUnsafeSlow(FIRST_BYTES);
+    return taken;
+  }
+
+  #reserve(more: number): void {
+    const needed = this.#length + more;
+    if (needed <= this.#memory.length) return;
+    const larger = Buffer.allocUnsafeSlow(Math.max(needed, 2 * this.#memory.length));
+    this.#memory.copy(larger, 0, 0, this.#length);
+    this.#memory = larger;
+  }
+}

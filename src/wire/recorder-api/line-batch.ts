@@ -1,0 +1,78 @@
+/**
+ * Cast lines on their way to the recorder or to its disk, as bytes. Output that is UTF-8 stays the bytes it was: read as Latin-1,
+ * `JSON.stringify` escapes what must be escaped and leaves every other byte alone, and does it on strings of one byte per
+ * character even where the text is not. (With characters beyond Latin-1 that takes a sixth of the time: 0.8 ms/MB
+ * against 5; for ASCII it saves the tenth that encoding to UTF-8 took.)
+ */
+import { encodeCastEvent } from '../asciicast/event.ts';
+import { encodeLossy, LOSSY_SLACK_BYTES, MAX_ESCAPED_BYTES } from '../asciicast/lossy-text.ts';
+import { GrowingBytes } from '../growing-bytes.ts';
+
+/** What `encodeCastEvent` writes behind the data. */
+const LINE_END = ']\n';
+
+/** Whether bytes are UTF-8. */
+export type IsUtf8 = (bytes: Uint8Array) => boolean;
+
+export class LineBatch {
+  readonly #isUtf8: IsUtf8;
+  readonly #bytes = new GrowingBytes();
+
+  constructor(isUtf8: IsUtf8) {
+    this.#isUtf8 = isUtf8;
+  }
+
+  get length(): number {
+    return this.#bytes.length;
+  }
+
+  /** Adds whole lines. */
+  text(lines: string): void {
+    this.#bytes.utf8(lines);
+  }
+
+  /** Adds whole lines. */
+  lines(lines: Uint8Array): void {
+    this.#bytes.bytes(lines);
+  }
+
+  /**
+   * Adds a line of output. Of bytes that are not UTF-8 it shows those as U+FFFD.
+   * @param withExact then an annotation before it has them as they are
+   */
+  output(seconds: number, bytes: Uint8Array, withExact: boolean): void {
+    if (this.#isUtf8(bytes)) {
+      // in pieces: to put a long string together takes as long as to escape it
+      this.#bytes.latin1(eventStart(seconds));
+      this.#bytes.latin1(JSON.stringify(bufferOf(bytes).toString('latin1')));
+      this.#bytes.latin1(LINE_END);
+      return;
+    }
+    if (withExact) this.#exact(bytes);
+    this.#bytes.latin1(`${eventStart(seconds)}"`);
+    this.#bytes.write(MAX_ESCAPED_BYTES * bytes.length + LOSSY_SLACK_BYTES, (memory, at) =>
+      encodeLossy(bytes, memory, at),
+    );
+    this.#bytes.latin1(`"${LINE_END}`);
+  }
+
+  /** Everything that was added, valid until something is added again; the batch is empty. */
+  take(): Uint8Array {
+    return this.#bytes.take();
+  }
+
+  /** The annotation that holds the exact bytes of the next line. */
+  #exact(bytes: Uint8Array): void {
+    // Not through `encodeAnnotation`, which checks the base64 it is given and so costs 20 times the encoding.
+    this.#bytes.latin1(`{"kind":"raw","base64":"${bufferOf(bytes).toString('base64')}"}\n`);
+  }
+}
+
+/** What `encodeCastEvent` writes before the data. */
+function eventStart(seconds: number): string {
+  return encodeCastEvent(seconds, 'o', '').slice(0, -`""${LINE_END}`.length);
+}
+
+function bufferOf(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+}

@@ -1,0 +1,435 @@
+/** Uploads of frames: the recorder makes the lines, and goes on wherever the gateway does. */
+import { isUtf8 } from 'node:buffer';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { createJournalKey, KEY_BYTES } from '../../src/recording/journal/journal-key.ts';
+import { Journals } from '../../src/recording/journal/journals.ts';
+import { createRecorderClient, type RecorderClientDeps } from '../../src/recording/recorder-client.ts';
+import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
+import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
+import { FrameBatch } from '../../src/wire/recorder-api/upload-frame.ts';
+import { dialLoopback } from '../support/recorder-dial.ts';
+import { startRecorderDouble, type RecorderDouble } from '../support/recorder-double.ts';
+import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from './recorder-rig.ts';
+
+const SESSION = '{"kind":"session","id":"s","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n';
+const END = '{"kind":"end","outcome":"completed","outputBytes":6,"outputLines":3}\n';
+
+type Item = string | { readonly seconds: number; readonly bytes: Uint8Array };
+
+const ITEMS: readonly Item[] = [
+  HEADER,
+  SESSION,
+  { seconds: 0.5, bytes: Buffer.from('grün\r\n') },
+  { seconds: 1.25, bytes: Uint8Array.of(0x61, 0xff, 0x00, 0xc3) },
+  '{"kind":"stream","name":"stderr"}\n',
+  { seconds: 2, bytes: Buffer.from('"\u001b[0m') },
+  '[2.5,"r","90x30"]\n',
+  END,
+];
+
+interface Place {
+  readonly lines: number;
+  readonly frames: number;
+}
+
+/** Both forms of a recording, and where they are whole. */
+function bothOf(items: readonly Item[]): {
+  readonly frames: Buffer;
+  readonly lines: Buffer;
+  readonly places: readonly Place[];
+} {
+  const frames = new FrameBatch();
+  const lines = new LineBatch(isUtf8);
+  const places = [{ lines: 0, frames: 0 }];
+  for (const item of items) {
+    if (typeof item === 'string') {
+      frames.text(item);
+      lines.text(item);
+    } else {
+      frames.output(item.seconds, item.bytes);
+      lines.output(item.seconds, item.bytes, true);
+    }
+    places.push({ lines: lines.length, frames: frames.length });
+  }
+  return { frames: Buffer.from(frames.take()), lines: Buffer.from(lines.take()), places };
+}
+
+const { frames: FRAMES, lines: LINES, places: PLACES } = bothOf(ITEMS);
+const LAST = PLACES.at(-1)!;
+const CAST = STORED_HEADER + castLines(LINES);
+const REPEATED = HEADER + SESSION;
+
+function castLines(lines: Buffer): string {
+  return lines
+    .toString()
+    .split('\n')
+    .filter((line) => line.startsWith('['))
+    .map((line) => `${line}\n`)
+    .join('');
+}
+
+const fieldsOf = (name: string, at: Place, part = 1): Record<string, string> => ({
+  'tailcast-session': name,
+  'tailcast-offset': String(at.lines),
+  'tailcast-frames': String(at.frames),
+  'tailcast-part': String(part),
+});
+
+async function stored(rig: Rig, id: string): Promise<{ readonly cast: string; readonly notes: string }> {
+  const cast = (await rig.get(`/api/v1/recordings/${id}/cast`)).body;
+  const [, ...notes] = (await rig.get(`/api/v1/recordings/${id}/notes`)).body.split('\n');
+  return { cast, notes: notes.join('\n') };
+}
+
+describe('a recorder that is sent frames', () => {
+  it('says that it takes them, and stores what it would store of the lines', async () => {
+    await using rig = await createRig();
+    const framed = openUpload(rig.recorder, fieldsOf('frames', PLACES[0]!));
+    framed.write(FRAMES);
+    framed.end();
+    await framed.over;
+    const plain = openUpload(rig.recorder, { 'tailcast-session': 'lines' });
+    plain.write(LINES);
+    plain.end();
+    await plain.over;
+    expect(framed.acks.at(-1)).toEqual({ ack: LAST.lines, frames: LAST.frames });
+    expect(plain.acks.at(-1)).toEqual({ ack: LAST.lines });
+    const [one, two] = await rig.list();
+    const [first, second] = [await stored(rig, one!.id), await stored(rig, two!.id)];
+    expect(first).toEqual(second);
+    expect(first.cast).toBe(CAST);
+    expect(first.notes).toContain(`"base64":"${Buffer.of(0x61, 0xff, 0x00, 0xc3).toString('base64')}"`);
+    expect([one!.state, two!.state]).toEqual(['closed', 'closed']);
+  });
+
+  it('acknowledges places where a frame ends, and goes on from each of them after a cut at any byte', async () => {
+    await using rig = await createRig();
+    const attempt = async (sent: number): Promise<void> => {
+      const name = `cut-${sent}`;
+      const first = openUpload(rig.recorder, fieldsOf(name, PLACES[0]!));
+      first.stream.on('error', () => undefined);
+      first.write(FRAMES.subarray(0, sent));
+      const whole = PLACES.findLast(({ frames }) => frames <= sent)!;
+      const ack = await first.ack(({ ack: lines }) => lines === whole.lines);
+      expect(ack).toEqual({ ack: whole.lines, ...(whole.frames === 0 ? {} : { frames: whole.frames }) });
+      first.session.destroy();
+      await first.over;
+      // from an acknowledgement that is older than what is durable, as where the last one was lost
+      const from = PLACES[sent % (PLACES.indexOf(whole) + 1)]!;
+      const second = openUpload(rig.recorder, fieldsOf(name, from, 2));
+      expect((await second.headers)['tailcast-offset']).toBe(String(whole.lines));
+      for (const byte of FRAMES.subarray(from.frames)) second.write(Uint8Array.of(byte));
+      second.end();
+      await second.over;
+      expect(second.acks.at(-1)).toEqual({ ack: LAST.lines, frames: LAST.frames });
+    };
+    // in the header, which is long, not at every one
+    const cuts = Array.from({ length: FRAMES.length + 1 }, (_byte, index) => index).filter(
+      (sent) => sent < 8 || sent > PLACES[1]!.frames - 3,
+    );
+    for (let start = 0; start < cuts.length; start += 20) {
+      await Promise.all(cuts.slice(start, start + 20).map(attempt));
+    }
+    const recordings = await rig.list('?limit=500');
+    expect(recordings).toHaveLength(cuts.length);
+    for (const { id, state } of recordings) {
+      expect(state).toBe('closed');
+      expect((await rig.get(`/api/v1/recordings/${id}/cast`)).body).toBe(CAST);
+    }
+  }, 60_000);
+
+  it('goes on from each place after a restart, and for a gateway that missed the last word', async () => {
+    await using first = await createRig({ timing: { resumeGraceMs: 60_000 } });
+    for (const [index, place] of PLACES.entries()) {
+      const upload = openUpload(first.recorder, fieldsOf(`s-${index}`, PLACES[0]!));
+      upload.stream.on('error', () => undefined);
+      upload.write(FRAMES.subarray(0, place.frames));
+      await upload.ack(({ ack }) => ack === place.lines);
+      upload.session.destroy();
+      await upload.over;
+    }
+    await using rig = await first.restart();
+    for (const [index, place] of PLACES.entries()) {
+      const upload = openUpload(rig.recorder, fieldsOf(`s-${index}`, place, 2));
+      upload.write(FRAMES.subarray(place.frames));
+      upload.end();
+      await upload.over;
+      expect(upload.acks.at(-1)).toEqual({ ack: LAST.lines, frames: LAST.frames });
+      // it is over: everything is acknowledged as it comes, and nothing of it is stored again
+      const again = openUpload(rig.recorder, fieldsOf(`s-${index}`, PLACES[3]!, 3));
+      again.write(FRAMES.subarray(PLACES[3]!.frames));
+      again.end();
+      await again.over;
+      expect(again.acks.at(-1)).toEqual({ ack: LAST.lines, frames: LAST.frames });
+    }
+    const recordings = await rig.list();
+    expect(recordings).toHaveLength(PLACES.length);
+    for (const { id } of recordings) expect((await stored(rig, id)).cast).toBe(CAST);
+  });
+
+  it('takes a session over in the middle, from frames or as lines, as parts of one recording', async () => {
+    for (const asLines of [false, true]) {
+      const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-shared-'));
+      const timing = { resumeGraceMs: 20, listRefreshMs: 0 };
+      const one = await createRig({ spoolDirectory: join(directory, '.spool-0'), timing }, directory);
+      const two = await createRig({ spoolDirectory: join(directory, '.spool-1'), timing }, directory);
+      try {
+        const place = PLACES[4]!;
+        const begin = openUpload(one.recorder, fieldsOf('one', PLACES[0]!));
+        begin.stream.on('error', () => undefined);
+        begin.write(FRAMES.subarray(0, PLACES[5]!.frames));
+        await begin.ack(({ ack }) => ack === PLACES[5]!.lines);
+        begin.session.destroy();
+        await begin.over;
+        const { 'tailcast-frames': position = '', ...fields } = fieldsOf('one', place, 2);
+        const upload = openUpload(two.recorder, {
+          ...fields,
+          ...(asLines ? {} : { 'tailcast-frames': position }),
+          'tailcast-preamble': String(REPEATED.length),
+        });
+        upload.write(REPEATED.slice(0, 50));
+        upload.write(REPEATED.slice(50));
+        upload.write(asLines ? LINES.subarray(place.lines) : FRAMES.subarray(place.frames));
+        upload.end();
+        await upload.over;
+        const recording = await until(async () => {
+          const [only, ...others] = await two.list();
+          return only?.state === 'closed' && others.length === 0 && only.bytes === Buffer.byteLength(CAST)
+            ? only
+            : undefined;
+        });
+        expect(recording).not.toHaveProperty('problem');
+        expect((await stored(one, recording.id)).cast).toBe(CAST);
+      } finally {
+        await one.recorder.close();
+        await two.recorder.close();
+        await rm(directory, { recursive: true, force: true });
+      }
+    }
+  });
+
+  it.each([
+    ['are none', Buffer.from('[1,"o","a"]\n')],
+    ['are lines that are none', Buffer.concat([Buffer.from([1, 0, 0, 0, 2]), Buffer.from('xx')])],
+    ['have no header', FRAMES.subarray(PLACES[2]!.frames)],
+  ])('refuses frames that %s, and keeps nothing of them', async (_, body) => {
+    await using rig = await createRig();
+    const upload = openUpload(rig.recorder, fieldsOf('odd', PLACES[0]!));
+    upload.write(body);
+    await upload.over;
+    expect(upload.acks.at(-1)?.error).toMatch('not a session recording');
+    expect(await rig.list()).toEqual([]);
+  });
+
+  it('keeps what was whole when the rest is no frame', async () => {
+    await using rig = await createRig();
+    const upload = openUpload(rig.recorder, fieldsOf('odd', PLACES[0]!));
+    upload.write(FRAMES.subarray(0, PLACES[4]!.frames));
+    await upload.ack(({ ack }) => ack === PLACES[4]!.lines);
+    upload.write('no frame');
+    await upload.over;
+    expect(upload.acks.at(-1)?.error).toMatch('not a session recording');
+    const [recording] = await rig.list();
+    expect(recording!.state).toBe('interrupted');
+    expect((await stored(rig, recording!.id)).cast).toBe(
+      STORED_HEADER + castLines(LINES.subarray(0, PLACES[4]!.lines)),
+    );
+  });
+
+  it.each([
+    ['no session', { 'tailcast-frames': '0' }],
+    ['no number', { ...fieldsOf('s', PLACES[0]!), 'tailcast-frames': 'x' }],
+    ['no beginning', { ...fieldsOf('s', PLACES[0]!), 'tailcast-frames': '7' }],
+  ])('answers 400 where they have %s', async (_, fields) => {
+    await using rig = await createRig();
+    const upload = openUpload(rig.recorder, fields);
+    expect((await upload.headers)[':status']).toBe(400);
+    upload.close();
+  });
+});
+
+function put(batch: FrameBatch | LineBatch, item: Item): void {
+  if (typeof item === 'string') batch.text(item);
+  else batch.output(item.seconds, item.bytes, true);
+}
+
+describe('a gateway and recorders of several versions', () => {
+  function client(deps: Partial<RecorderClientDeps> = {}): ReturnType<typeof createRecorderClient> {
+    return createRecorderClient({
+      dial: dialLoopback,
+      nowMs: () => performance.now(),
+      log: createSilentLogger(),
+      ...deps,
+      limits: { moveRetryMs: 5, suspectMs: 0, ...deps.limits },
+      lateLimits: { retryMs: 10, maxRetryMs: 20, ...deps.lateLimits },
+    });
+  }
+
+  const addressOf = ({ recorder }: Rig): string => `127.0.0.1:${recorder.address.port}`;
+
+  /** Writes items as a session would. */
+  function write(upload: RecorderUpload, items: readonly Item[]): void | Promise<void> {
+    const batch = upload.frames ? new FrameBatch() : new LineBatch(isUtf8);
+    for (const item of items) put(batch, item);
+    return upload.write(batch.take());
+  }
+
+  const open = (
+    from: ReturnType<typeof createRecorderClient>,
+    recorders: readonly string[],
+  ): Promise<RecorderUpload> => from.open({ recorders, sessionId: 'one' }, new AbortController().signal);
+
+  async function expectWhole(rig: Rig): Promise<void> {
+    const [only, ...others] = await rig.list();
+    expect(others).toEqual([]);
+    expect(only!.state).toBe('closed');
+    expect((await stored(rig, only!.id)).cast).toBe(CAST);
+  }
+
+  it.each([
+    ['frames', true],
+    ['lines', false],
+  ])('agree on %s without being told about each other', async (_, frames) => {
+    await using rig = await createRig();
+    const upload = await open(client({ frames }), [addressOf(rig)]);
+    expect(upload.frames).toBe(frames);
+    await write(upload, ITEMS);
+    expect(await upload.end()).toBe('confirmed');
+    await expectWhole(rig);
+  });
+
+  it('send lines to a recorder that takes no frames, byte by byte as ever', async () => {
+    for (const annotations of [true, false]) {
+      const double = await startRecorderDouble({ annotations });
+      const upload = await open(client(), [double.address]);
+      expect(upload.frames).toBe(false);
+      await write(upload, ITEMS);
+      await upload.end();
+      expect(double.uploads[0]!.body.equals(LINES)).toBe(true);
+      expect(double.uploads[0]!.headers).not.toHaveProperty('tailcast-frames');
+      await double.close();
+    }
+  });
+
+  it('show nothing that is not durable when nothing may wait', async () => {
+    await using rig = await createRig();
+    const upload = await open(client({ limits: { maxPendingBytes: 0 } }), [addressOf(rig)]);
+    expect([upload.durableFirst, upload.frames]).toEqual([true, true]);
+    for (const [index, item] of ITEMS.entries()) {
+      await write(upload, [item]);
+      expect(upload.pendingBytes).toBe(0);
+      if (index === 4) {
+        const [recording] = await rig.list();
+        expect((await stored(rig, recording!.id)).cast).toContain('gr');
+      }
+    }
+    expect(await upload.end()).toBe('confirmed');
+    await expectWhole(rig);
+  });
+
+  /** Everything that this recorder has of the session, as lines. */
+  const linesOf = ({ uploads }: RecorderDouble): Buffer => {
+    const upload = uploads.at(-1)!;
+    return upload.body.subarray(Number(upload.headers['tailcast-preamble'] ?? 0));
+  };
+
+  it('translate frames where a session goes on at a recorder that takes lines, from the last place', async () => {
+    for (let until = 3; until < ITEMS.length; until += 1) {
+      const rig = await createRig();
+      const double = await startRecorderDouble({ acks: 'none' });
+      const moved = Promise.withResolvers<void>();
+      const upload = await client().open(
+        {
+          recorders: [addressOf(rig), double.address],
+          sessionId: 'one',
+          moved: () => moved.resolve(),
+        },
+        new AbortController().signal,
+      );
+      await write(upload, ITEMS.slice(0, until));
+      while (upload.pendingBytes > 0) await new Promise((resolve) => setImmediate(resolve));
+      await rig.recorder.close();
+      await moved.promise;
+      for (const item of ITEMS.slice(until)) await write(upload, [item]);
+      const place = PLACES[until]!;
+      await double.until(() => linesOf(double).length === LINES.length - place.lines);
+      expect(linesOf(double).equals(LINES.subarray(place.lines))).toBe(true);
+      expect(double.uploads.at(-1)!.headers).toMatchObject({ 'tailcast-offset': String(place.lines) });
+      // in the middle of what a frame stands for: that frame is kept
+      double.uploads.at(-1)!.ack(LINES.length - 1);
+      const last = LAST.frames - PLACES.at(-2)!.frames;
+      await eventually(() => upload.pendingBytes === last);
+      double.uploads.at(-1)!.ack(LINES.length);
+      await eventually(() => upload.pendingBytes === 0);
+      upload.abort();
+      await double.close();
+      await rig[Symbol.asyncDispose]();
+    }
+  });
+
+  it.each([
+    ['a recorder that takes frames', true],
+    ['one that takes lines', false],
+  ])('deliver from the disk of a gateway that is gone to %s', async (_, takesFrames) => {
+    const directory = await mkdtemp(join(tmpdir(), 'tcjournals-'));
+    const delivered = Promise.withResolvers<void>();
+    const openJournals = (): Promise<Journals> =>
+      Journals.open({
+        directory,
+        key: createJournalKey(Buffer.alloc(KEY_BYTES, 1)),
+        maxBytes: 1024 ** 2,
+        unixMs: Date.now,
+        log: createSilentLogger(),
+        eventsOf: () => ({
+          left: () => undefined,
+          delivered: () => delivered.resolve(),
+          dropped: ({ reason }) => delivered.reject(new Error(reason)),
+          kept: () => undefined,
+        }),
+      });
+    const late = {
+      left: () => undefined,
+      delivered: () => undefined,
+      dropped: () => undefined,
+      kept: () => undefined,
+    };
+    await using rig = await createRig({ timing: { resumeGraceMs: 60_000 } });
+    const journals = await openJournals();
+    const gone = client({ journals, limits: { moveTimeoutMs: 20 } });
+    const upload = await gone.open(
+      { recorders: [addressOf(rig)], sessionId: 'one', late },
+      new AbortController().signal,
+    );
+    await write(upload, ITEMS.slice(0, 3));
+    await eventually(() => upload.pendingBytes === 0);
+    const { port } = rig.recorder.address;
+    await rig.recorder.close();
+    await upload.lost;
+    // nobody takes it any more: the rest is on disk alone
+    const rest = upload.frames ? new FrameBatch() : new LineBatch(isUtf8);
+    for (const item of ITEMS.slice(3)) put(rest, item);
+    upload.leave(new Uint8Array(rest.take()));
+    gone.close();
+    await journals.close();
+    await using again = await createRig(
+      { listen: { host: '127.0.0.1', port }, timing: { resumeGraceMs: 60_000 } },
+      rig.directory,
+    );
+    const others = await openJournals();
+    const next = client({ journals: others, frames: takesFrames });
+    await delivered.promise;
+    next.close();
+    await others.close();
+    await rm(directory, { recursive: true, force: true });
+    await until(async () => ((await again.list())[0]?.state === 'closed' ? true : undefined));
+    await expectWhole(again);
+  });
+});
+
+async function eventually(test: () => boolean): Promise<void> {
+  while (!test()) await new Promise((resolve) => setImmediate(resolve));
+}
