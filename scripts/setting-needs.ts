@@ -120,6 +120,7 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     cleanup: 'who uninstalls it',
     proxyGroups: 'who has another operator for them',
     services: 'who has another operator for them',
+    ingresses: 'who has another operator for them',
     connectors: 'who has another operator for them',
     dnsConfigs: 'who has another operator for them',
     defaultLoadBalancer: 'who exposes every such Service',

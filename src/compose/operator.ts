@@ -20,6 +20,7 @@ import { createEgressNodesReconciler } from '../operator/egress-group/nodes.ts';
 import { createEgressReconciler } from '../operator/egress-group/reconcile.ts';
 import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
 import { createHeadscaleControl } from '../operator/headscale-api.ts';
+import { createIngressReconciler } from '../operator/ingress/reconcile.ts';
 import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
 import { KINDS } from '../operator/kube-object.ts';
 import { leave, listed } from '../operator/leave.ts';
@@ -37,6 +38,7 @@ import {
   superviseDns,
   superviseEgressNodes,
   superviseEgressServices,
+  superviseIngresses,
   superviseOwner,
   superviseServices,
 } from '../operator/supervisions.ts';
@@ -251,13 +253,20 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
     supervisions.set('ProxyGroup', superviseOwner('ProxyGroup', createProxyGroupReconciler(deps), namespace));
   }
   // Classes first: a dry run shows what follows them.
-  if (config.services || config.connectors) {
+  if (config.services || config.connectors || config.ingresses) {
     supervisions.set('ProxyClass', superviseClasses(createProxyClassReconciler(deps)));
   }
   if (config.connectors) {
     supervisions.set('Connector', superviseConnectors(createConnectorReconciler(deps), namespace));
   }
   if (config.dnsConfigs) supervisions.set('DNSConfig', superviseDns(createDnsReconciler(deps), namespace));
+  if (config.ingresses) {
+    const choices = { defaultClass: config.defaultProxyClass ?? '' };
+    supervisions.set(
+      'Ingress',
+      superviseIngresses(createIngressReconciler(deps, choices), { namespace, ...choices }),
+    );
+  }
   if (config.services) {
     const {
       defaultLoadBalancer: takesUnclassed,

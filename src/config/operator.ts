@@ -66,6 +66,11 @@ export const OPERATOR_SETTINGS = {
     flag,
     true,
   ),
+  ingresses: setting(
+    'see to Ingresses of the class tailscale; false where the operator may not read Ingresses',
+    flag,
+    true,
+  ),
   connectors: setting('see to Connectors; false where their CRD is not installed', flag, true),
   dnsConfigs: setting('see to DNSConfigs; false where their CRD is not installed', flag, true),
   defaultLoadBalancer: setting(
@@ -73,7 +78,10 @@ export const OPERATOR_SETTINGS = {
     flag,
     false,
   ),
-  defaultProxyClass: textSetting('ProxyClass of Services that name none; default: none', '<name>'),
+  defaultProxyClass: textSetting(
+    'ProxyClass of Services, Ingresses and groups that name none; default: none',
+    '<name>',
+  ),
   clusterDomain: setting(
     'DNS domain of the cluster, for the names that egress Services lead to',
     text,

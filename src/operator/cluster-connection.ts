@@ -62,10 +62,12 @@ export function connectCluster(options: ClusterOptions): ClusterConnection {
       `${cluster.server} is not https; credentials are only sent over TLS`,
     );
   }
-  // One agent for all: it keys its sockets by credentials, so that rotated ones get new connections.
-  const agent = secure ? new Agent({ keepAlive: true, maxSockets: 64, timeout: 0 }) : undefined;
+  // One agent for all of a kind: it keys its sockets by credentials, so that rotated ones get new connections.
+  const forRequests = secure ? new Agent({ keepAlive: true, maxSockets: 64, timeout: 0 }) : undefined;
+  // A watch keeps its connection, and there are dozens: in the place of requests they would leave them none.
+  const forStreams = secure ? new Agent({ keepAlive: true, timeout: 0 }) : undefined;
 
-  async function open(request: ClusterRequest): Promise<IncomingMessage> {
+  async function open(request: ClusterRequest, agent: Agent | undefined): Promise<IncomingMessage> {
     const options = await requestOptions(config, base, request);
     if (agent !== undefined && (cluster?.proxyUrl ?? '') === '') options.agent = agent;
     return new Promise((resolve, reject) => {
@@ -85,14 +87,17 @@ export function connectCluster(options: ClusterOptions): ClusterConnection {
     server: base.origin,
     namespace: config.getContextObject(config.getCurrentContext())?.namespace,
     async request(request) {
-      const answer = await open(request);
+      const answer = await open(request, forRequests);
       return { status: answer.statusCode ?? 0, text: await readText(answer) };
     },
     async stream({ path, accept, signal }) {
-      const answer = await open({ method: 'GET', path, accept, signal });
+      const answer = await open({ method: 'GET', path, accept, signal }, forStreams);
       return { status: answer.statusCode ?? 0, body: answer, text: () => readText(answer) };
     },
-    close: () => agent?.destroy(),
+    close() {
+      forRequests?.destroy();
+      forStreams?.destroy();
+    },
   };
 }
 

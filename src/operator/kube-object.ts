@@ -91,6 +91,8 @@ export const KINDS = {
   roleBinding: kind('rbac.authorization.k8s.io/v1', 'RoleBinding', 'rolebindings'),
   statefulSet: kind('apps/v1', 'StatefulSet', 'statefulsets'),
   deployment: kind('apps/v1', 'Deployment', 'deployments'),
+  ingress: kind('networking.k8s.io/v1', 'Ingress', 'ingresses'),
+  ingressClass: kind('networking.k8s.io/v1', 'IngressClass', 'ingressclasses', false),
   disruptionBudget: kind('policy/v1', 'PodDisruptionBudget', 'poddisruptionbudgets'),
   lease: kind('coordination.k8s.io/v1', 'Lease', 'leases'),
 } as const satisfies Record<string, ResourceKind>;

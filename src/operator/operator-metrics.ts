@@ -9,6 +9,7 @@ export interface OperatorMetrics {
   readonly proxyGroups: Set<string>;
   /** Services of which a proxy is deployed, likewise. */
   readonly services: Set<string>;
+  readonly ingresses: Set<string>;
   readonly connectors: Set<string>;
   readonly egressGroups: Set<string>;
   readonly reconciles: Counter<'outcome'>;
@@ -26,6 +27,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
   const recorders = new Set<string>();
   const proxyGroups = new Set<string>();
   const services = new Set<string>();
+  const ingresses = new Set<string>();
   const connectors = new Set<string>();
   const egressGroups = new Set<string>();
   let pending = (): number => 0;
@@ -38,6 +40,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     'ProxyGroup resources of gateways that are deployed.',
     () => proxyGroups.size,
   );
+  gauge('k8s_ingress_resources', 'Ingresses that have a proxy of their own.', () => ingresses.size);
   gauge('k8s_connector_resources', 'Connector resources that are deployed.', () => connectors.size);
   gauge(
     'k8s_proxygroup_egress_resources',
@@ -51,6 +54,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     recorders,
     proxyGroups,
     services,
+    ingresses,
     connectors,
     egressGroups,
     reconciles: new Counter({

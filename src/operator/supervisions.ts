@@ -7,6 +7,7 @@ import { parentOf, typeSelector, type ParentType } from './proxies/labels.ts';
 import { connectorClassOf } from './connector/resource.ts';
 import { nameserverSelector } from './dns/object-specs.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from './egress-group/member.ts';
+import { backendNames, hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resource.ts';
 import { groupClassOf, isEgressGroup, parseProxyGroup } from './proxy-group/resource.ts';
 import { ANNOTATIONS, isOfInterest, proxyClassNameOf, withoutTheRest } from './service/interest.ts';
 
@@ -61,6 +62,49 @@ export function superviseServices(
           services
             .filter((service) => isOfInterest(service, options.takesUnclassed))
             .filter((service) => proxyClassNameOf(service.metadata, options.defaultClass) === metadata.name)
+            .map(nameOf),
+      },
+    ],
+    resync: false,
+  };
+}
+
+/** Ingresses of our class, and those of which something was made. */
+export function superviseIngresses(
+  reconciler: Reconciler,
+  { namespace, defaultClass }: { readonly namespace: string; readonly defaultClass: string },
+): Supervision {
+  const nameOf = ({ metadata }: KubeObject): string => `${metadata.namespace ?? ''}/${metadata.name}`;
+  const ours = (ingresses: readonly KubeObject[]): readonly KubeObject[] =>
+    ingresses.filter(isIngressOfInterest);
+  return {
+    reconciler,
+    resources: {
+      kind: KINDS.ingress,
+      keep: (object) => object,
+      names(object, ingresses) {
+        if (!isIngressOfInterest(object)) return [];
+        // One that goes makes room for another.
+        const hostname = hostnameOf(parseIngress(object));
+        const rivals = ours(ingresses).filter((other) => hostnameOf(parseIngress(other)) === hostname);
+        return [nameOf(object), ...rivals.map(nameOf)];
+      },
+    },
+    others: [
+      ...childrenOf('ingress', namespace, ({ namespace: of, name }) => `${of}/${name}`),
+      {
+        kind: KINDS.service,
+        names: ({ metadata }, ingresses) =>
+          ours(ingresses)
+            .filter((ingress) => ingress.metadata.namespace === metadata.namespace)
+            .filter((ingress) => backendNames(parseIngress(ingress)).includes(metadata.name))
+            .map(nameOf),
+      },
+      {
+        kind: KINDS.proxyClass,
+        names: ({ metadata }, ingresses) =>
+          ours(ingresses)
+            .filter((ingress) => proxyClassNameOf(ingress.metadata, defaultClass) === metadata.name)
             .map(nameOf),
       },
     ],

@@ -1,4 +1,5 @@
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:https';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { Writable } from 'node:stream';
@@ -7,6 +8,8 @@ import { runOperator } from '../../src/compose/operator.ts';
 import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { connectCluster } from '../../src/operator/cluster-connection.ts';
+import { listenOn } from '../../src/listen.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
 import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
 
 let api: ApiServerDouble;
@@ -111,4 +114,33 @@ describe('the operator’s kubeconfig', () => {
     const path = write('bad', { ...clusters(), contexts: [], 'current-context': 'gone' });
     expect(() => connectOnce([path])).toThrow(/kubeconfig \S+bad\/config: there is no context "gone"/);
   });
+});
+
+it('a request gets through however many watches there are', { timeout: 60_000 }, async () => {
+  const { certificatePem: cert, keyPem: key } = await (await createTestAuthority()).issue(['127.0.0.1']);
+  const secure = createServer({ cert, key }, (request, response) => {
+    response.writeHead(200);
+    // A watch that has nothing to say.
+    if (request.url?.includes('watch') === true) response.flushHeaders();
+    else response.end('{}');
+  });
+  const { port } = await listenOn(secure, { host: '127.0.0.1', port: 0 });
+  server = `https://127.0.0.1:${port}`;
+  const contexts = [{ name: 'c', context: { cluster: 'k', user: 'u' } }];
+  const users = [{ name: 'u', user: { token: 't' } }];
+  const path = write('tls', { ...clusters(), users, contexts, 'current-context': 'c' });
+  const connection = connectCluster({ kubeconfig: [path], context: undefined });
+  const end = new AbortController();
+  try {
+    const watch = { path: '/watch', accept: 'application/json', signal: end.signal };
+    const streams = await Promise.all(Array.from({ length: 100 }, () => connection.stream(watch)));
+    expect(streams.map(({ status }) => status)).toEqual(streams.map(() => 200));
+    const ask = { method: 'GET', path: '/', accept: 'application/json', signal: AbortSignal.timeout(20_000) };
+    expect((await connection.request(ask)).status).toBe(200);
+  } finally {
+    end.abort();
+    connection.close();
+    secure.closeAllConnections();
+    secure.close();
+  }
 });

@@ -67,6 +67,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/operator-names.test.ts',
     ...KERNEL_PODS,
   },
+  'operator-ingress': {
+    file: 'suites/operator-ingress.test.ts',
+    ...KERNEL_PODS,
+  },
   'operator-egress': {
     file: 'suites/operator-egress.test.ts',
     ...KERNEL_PODS,

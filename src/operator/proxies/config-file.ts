@@ -5,6 +5,9 @@ import type { Proxy } from './proxy.ts';
 /** What the files are called. */
 export const CONFIG_FILES = ['cap-95.hujson', 'cap-107.hujson'] as const;
 
+/** What a node is to serve lies beside them. */
+export const SERVE_CONFIG = 'serve-config';
+
 /** What a ProxyClass decides about it. */
 export interface ConfigChoices {
   readonly acceptRoutes: boolean;
@@ -22,7 +25,7 @@ export function configFiles(
   authKey: string | undefined,
   { acceptRoutes }: ConfigChoices,
   { loginServer }: Pick<SpecOptions, 'loginServer'>,
-): Readonly<Record<(typeof CONFIG_FILES)[number], string>> {
+): Readonly<Record<string, string>> {
   const config = {
     Version: 'alpha0',
     Locked: false,
@@ -38,5 +41,6 @@ export function configFiles(
   return {
     'cap-95.hujson': JSON.stringify(config),
     'cap-107.hujson': JSON.stringify({ ...config, ...appConnector }),
+    ...(duty.kind === 'web' ? { [SERVE_CONFIG]: duty.serveConfig } : {}),
   };
 }

@@ -1,9 +1,9 @@
-/** The labels of what is made for a Service, which may live in another namespace, a Connector or a group. Pure. */
+/** The labels of what is made for a Service or Ingress, which may live in another namespace, a Connector or a group. Pure. */
 import type { KubeObject } from '../kube-object.ts';
 import { labelSelector } from '../nodes/node-group.ts';
 
 /** What a parent is called in labels. */
-export type ParentType = 'svc' | 'connector' | 'proxygroup';
+export type ParentType = 'svc' | 'ingress' | 'connector' | 'proxygroup';
 
 /** What proxies are made for. */
 export interface Parent {

@@ -1,5 +1,6 @@
 /**
- * The objects of a proxy: a headless Service, and a StatefulSet of the stock tailscale container in kernel mode. Names,
+ * The objects of a proxy: a headless Service, and a StatefulSet of the stock tailscale container, in kernel mode but where it
+ * serves requests. Names,
  * labels and variables are the reference's, so that its objects can be taken over. Pure.
  */
 import type { V1Container, V1EnvVar, V1Volume, V1VolumeMount } from '@kubernetes/client-node';
@@ -13,11 +14,13 @@ import {
   type ImmutableParts,
 } from '../nodes/pods.ts';
 import { metadataOf } from '../nodes/specs.ts';
-import { CONFIG_FILES } from './config-file.ts';
+import { CONFIG_FILES, SERVE_CONFIG } from './config-file.ts';
 import type { Duty, Proxy } from './proxy.ts';
 
 const CONFIG_DIRECTORY = '/etc/tsconfig';
 const SERVICES_DIRECTORY = '/etc/proxies';
+const SERVE_DIRECTORY = '/etc/tailscaled';
+const SERVE_VOLUME = 'serve-config-0';
 /** Where the container says whether its rules are in, and what it counts. */
 export const LOCAL_PORT = 9002;
 /** Every pod mounts the Secrets of so many replicas, or a multiple: scaling within that restarts none. */
@@ -64,9 +67,9 @@ export function proxyStatefulSet(
         metadata: { labels: { ...group.labels, ...selector }, annotations: lastSet(duty) },
         spec: {
           serviceAccountName: group.account.name,
-          initContainers: [forwardingContainer(options)],
-          containers: [kernelContainer(proxy, options)],
-          volumes: [...configVolumes(group.name, group.replicas), ...serviceVolumes(duty)],
+          ...(duty.kind === 'web' ? {} : { initContainers: [forwardingContainer(options)] }),
+          containers: [proxyContainer(proxy, options)],
+          volumes: [...configVolumes(group.name, group.replicas), ...dutyVolumes(group.name, duty)],
           ...(duty.kind === 'egress-group' ? HANDING_OVER : {}),
           ...(group.replicas > 1 ? { topologySpreadConstraints: spreadOver(group.labels) } : {}),
         },
@@ -90,6 +93,7 @@ function lastSet(duty: Duty): Record<string, string> {
     case 'egress-name':
       return { [`${LAST_SET}ts-tailnet-target-fqdn`]: duty.name };
     case 'egress-group':
+    case 'web':
     case 'connector':
       return {};
   }
@@ -101,11 +105,21 @@ const HANDING_OVER = {
   readinessGates: [{ conditionType: 'tailscale.com/egress-services' }],
 };
 
-/** What the nodes of a group are to forward. */
-function serviceVolumes(duty: Duty): V1Volume[] {
-  return duty.kind === 'egress-group'
-    ? [{ name: 'egress-services', configMap: { name: duty.configMap } }]
-    : [];
+/** What the nodes of a group are to forward, and what a node is to serve. */
+function dutyVolumes(name: string, duty: Duty): V1Volume[] {
+  if (duty.kind === 'egress-group') return [{ name: 'egress-services', configMap: { name: duty.configMap } }];
+  if (duty.kind !== 'web') return [];
+  const items = [{ key: SERVE_CONFIG, path: SERVE_CONFIG }];
+  return [{ name: SERVE_VOLUME, secret: { secretName: stateSecretName(name, 0), items, optional: true } }];
+}
+
+function dutyMounts(name: string, duty: Duty): V1VolumeMount[] {
+  if (duty.kind === 'egress-group')
+    return [{ name: 'egress-services', mountPath: SERVICES_DIRECTORY, readOnly: true }];
+  if (duty.kind !== 'web') return [];
+  return [
+    { name: SERVE_VOLUME, mountPath: `${SERVE_DIRECTORY}/${stateSecretName(name, 0)}`, readOnly: true },
+  ];
 }
 
 /** Packets are forwarded in the pod's network, which takes a privilege that the tailscale container alone does not need. */
@@ -120,12 +134,13 @@ function forwardingContainer({ tailscaleImage }: SpecOptions): V1Container {
   };
 }
 
-function kernelContainer({ group, duty }: Proxy, { tailscaleImage }: SpecOptions): V1Container {
+function proxyContainer({ group, duty }: Proxy, { tailscaleImage }: SpecOptions): V1Container {
   return {
     name: 'tailscale',
     image: tailscaleImage,
     env: [
-      { name: 'TS_USERSPACE', value: 'false' },
+      // What is served takes no packets, and so no privilege.
+      { name: 'TS_USERSPACE', value: String(duty.kind === 'web') },
       { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
       ...podFacts(),
       { name: 'TS_KUBE_SECRET', value: '$(POD_NAME)' },
@@ -135,7 +150,10 @@ function kernelContainer({ group, duty }: Proxy, { tailscaleImage }: SpecOptions
       ...healthVariables(duty),
     ],
     ...(isEgress(duty) ? {} : { readinessProbe: httpProbe('/healthz', LOCAL_PORT, 5, 2) }),
-    securityContext: { privileged: true },
+    securityContext:
+      duty.kind === 'web'
+        ? { allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } }
+        : { privileged: true },
     ...(duty.kind === 'egress-group'
       ? {
           lifecycle: {
@@ -143,12 +161,7 @@ function kernelContainer({ group, duty }: Proxy, { tailscaleImage }: SpecOptions
           },
         }
       : {}),
-    volumeMounts: [
-      ...configMounts(group.name, group.replicas),
-      ...(duty.kind === 'egress-group'
-        ? [{ name: 'egress-services', mountPath: SERVICES_DIRECTORY, readOnly: true }]
-        : []),
-    ],
+    volumeMounts: [...configMounts(group.name, group.replicas), ...dutyMounts(group.name, duty)],
   };
 }
 
@@ -178,6 +191,11 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
           TS_INTERNAL_APP: 'k8s-operator-proxygroup-egress',
         }),
       ];
+    case 'web':
+      return variables({
+        TS_SERVE_CONFIG: `${SERVE_DIRECTORY}/$(POD_NAME)/${SERVE_CONFIG}`,
+        TS_INTERNAL_APP: 'k8s-operator-ingress-resource',
+      });
     case 'connector':
       return variables({ TS_INTERNAL_APP: 'k8s-operator-connector-resource' });
   }

@@ -14,6 +14,8 @@ export type Duty =
   | { readonly kind: 'egress-name'; readonly name: string }
   /** From the cluster to many nodes, as a ConfigMap says. */
   | { readonly kind: 'egress-group'; readonly configMap: string }
+  /** Requests from the tailnet to Services, by their host and path, as a configuration says. */
+  | { readonly kind: 'web'; readonly serveConfig: string }
   /** Between the tailnet and whole networks. */
   | {
       readonly kind: 'connector';
@@ -51,7 +53,7 @@ export function dnsLabel(name: string): string {
 }
 
 export interface ProxyGroupOptions {
-  readonly kind: 'Service' | 'Connector';
+  readonly kind: 'Service' | 'Ingress' | 'Connector';
   readonly parent: Parent;
   readonly uid: string;
   readonly replicas: number;

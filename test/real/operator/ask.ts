@@ -1,7 +1,7 @@
 /**
  * Asks from inside a pod's network, and prints the answer.
  *
- *   node ask.ts http <url>
+ *   node ask.ts http <url> [<host> [<headers as JSON>]]
  *   node ask.ts udp <address> <port> <text>
  *   node ask.ts dns <address of the nameserver> <A|AAAA> <name>
  */
@@ -14,10 +14,16 @@ const [how, target = '', port = '', text = ''] = process.argv.slice(2);
 const LIMIT_MS = 4000;
 
 if (how === 'http') {
-  const request = get(target, { timeout: LIMIT_MS, agent: false });
+  // Behind a port: the name of the host that is asked for, and headers as JSON.
+  const headers = { ...(port === '' ? {} : { host: port }), ...(JSON.parse(text || '{}') as object) };
+  const request = get(target, { timeout: LIMIT_MS, agent: false, headers });
   request.on('timeout', () => request.destroy(new Error(`no answer from ${target}`)));
-  const [response] = (await once(request, 'response')) as [AsyncIterable<Buffer>];
-  for await (const chunk of response) process.stdout.write(chunk);
+  const [response] = (await once(request, 'response')) as [
+    AsyncIterable<Buffer> & { readonly statusCode: number },
+  ];
+  // An answer of its own where it is none of a pod's.
+  if (response.statusCode !== 200) process.stdout.write(JSON.stringify({ status: response.statusCode }));
+  else for await (const chunk of response) process.stdout.write(chunk);
 } else if (how === 'dns') {
   const resolver = new Resolver({ timeout: LIMIT_MS, tries: 1 });
   resolver.setServers([target]);

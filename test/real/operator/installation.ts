@@ -29,6 +29,7 @@ const PLURALS: Readonly<Record<string, string>> = {
   CustomResourceDefinition: 'customresourcedefinitions',
   StatefulSet: 'statefulsets',
   Secret: 'secrets',
+  IngressClass: 'ingressclasses',
 };
 
 export function manifests(file: string): readonly Manifest[] {

@@ -10,7 +10,16 @@ const port = Number(process.argv[2] ?? '8080');
 const name = process.env['POD_NAME'] ?? 'web';
 
 createServer((request, response) => {
-  response.end(JSON.stringify({ name, from: request.socket.remoteAddress }));
+  response.end(
+    JSON.stringify({
+      name,
+      from: request.socket.remoteAddress,
+      path: request.url,
+      host: request.headers.host,
+      login: request.headers['tailscale-user-login'],
+      caller: request.headers['x-forwarded-for'],
+    }),
+  );
 }).listen({ port, host: '::' });
 
 const socket = createSocket('udp6');

@@ -31,6 +31,16 @@ export interface Pod {
   readonly spec: Readonly<Record<string, unknown>>;
 }
 
+/** What `web.ts` says, or the status of whoever answered in its place. */
+export interface WebAnswer {
+  readonly name: string;
+  readonly from: string;
+  readonly path?: string;
+  readonly host?: string;
+  readonly login?: string;
+  readonly status?: number;
+}
+
 export interface WorkloadSite {
   readonly rig: Rig;
   readonly cluster: Kubernetes;
@@ -39,7 +49,7 @@ export interface WorkloadSite {
   /** Starts an operator beside the one that runs, or in its place. */
   launch(name: string, more?: readonly string[]): Program;
   /** Asks an HTTP server from inside a pod. */
-  http(pod: string, url: string): Promise<{ readonly name: string; readonly from: string }>;
+  http(pod: string, url: string, host?: string, headers?: object): Promise<WebAnswer>;
   /** Opens connections from inside a pod until `end` is called, and then until there were enough. */
   load(pod: string, url: string, parallel: number, least: number): Load;
   udp(pod: string, address: string, port: number, text: string): Promise<string>;
@@ -125,8 +135,8 @@ export async function startWorkloadSite(): Promise<WorkloadSite> {
       tailnet,
       operator: launch('operator'),
       launch,
-      async http(pod, url) {
-        return JSON.parse(await inside(rig, pod, 'http', url)) as { name: string; from: string };
+      async http(pod, url, host = '', headers = {}) {
+        return JSON.parse(await inside(rig, pod, 'http', url, host, JSON.stringify(headers))) as WebAnswer;
       },
       load: (pod, url, parallel, least) => load(rig, pod, url, String(parallel), String(least)),
       udp: (pod, address, port, text) => inside(rig, pod, 'udp', address, String(port), text),

@@ -1,0 +1,246 @@
+/** One pass over one Ingress of our class: its proxy, what that serves, and where callers go. Effects only. */
+import { KINDS, type KubeObject } from '../kube-object.ts';
+import type { Managed, Reconciler, ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { stateSecretName } from '../nodes/node-group.ts';
+import { readNodeState, secretData } from '../nodes/node-state.ts';
+import { createReconciler, warn, writeStatus, type Found } from '../nodes/pass.ts';
+import { sameJson } from '../nodes/status.ts';
+import { classOf, deployProxy, existingName } from '../proxies/deploy.ts';
+import type { Parent } from '../proxies/labels.ts';
+import { proxyNodes } from '../proxies/proxy.ts';
+import { hasJoined } from '../proxies/readiness.ts';
+import { FINALIZER, proxyClassNameOf } from '../service/interest.ts';
+import { tagsIn } from '../service/purpose.ts';
+import {
+  backendNames,
+  hostnameOf,
+  INGRESS_ANNOTATIONS,
+  INGRESS_CLASS,
+  INGRESS_CONTROLLER,
+  parseIngress,
+  wantsProxy,
+  type Ingress,
+} from './resource.ts';
+import { ingressRoutesOf, type IngressProblem } from './routes.ts';
+import { planServe, type ServePlan, type ServingNode } from './serve-config.ts';
+
+/** A name that is taken is looked at again so often. */
+const NAME_AGAIN_MS = 60_000;
+
+export interface IngressChoices {
+  /** ProxyClass of Ingresses that name none; empty: none. */
+  readonly defaultClass: string;
+}
+
+export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressChoices): Reconciler {
+  return createReconciler<Ingress>(deps, {
+    kind: KINDS.ingress,
+    deployed: deps.metrics.ingresses,
+    parse: parseIngress,
+    wants: wantsProxy,
+    managed: (ingress, signal) => managed(deps, ingress, signal),
+    deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
+    release: (ingress, resource, signal) => release(deps, ingress, resource, signal),
+    async notReady(ingress, reason, message, signal) {
+      // Other failures are an event already, and an Ingress has no conditions.
+      if (reason !== 'TailnetUnavailable') return;
+      await warn(deps, { kind: KINDS.ingress, metadata: ingress.metadata }, { reason, message }, signal);
+    },
+  });
+}
+
+async function managed(
+  deps: ReconcilerDeps,
+  ingress: Ingress,
+  signal: AbortSignal,
+): Promise<Managed | undefined> {
+  const { metadata } = ingress;
+  const parent: Parent = { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name };
+  const isMarked = metadata.finalizers.includes(FINALIZER);
+  if (!isMarked && (!wantsProxy(ingress) || (await isOfOther(deps, signal)))) return undefined;
+  const group = proxyNodes({
+    kind: 'Ingress',
+    parent,
+    uid: metadata.uid,
+    replicas: 1,
+    tags: tagsIn(metadata.annotations),
+    defaultTags: deps.options.defaultTags,
+    objectName: isMarked ? await existingName(deps, parent, signal) : undefined,
+  });
+  return { kind: KINDS.ingress, finalizer: FINALIZER, group, tailnet: '', metadata };
+}
+
+/** Whether the class of our name is somebody else's. One that is missing is nobody's. */
+async function isOfOther({ client }: ReconcilerDeps, signal: AbortSignal): Promise<boolean> {
+  const object = await client.get(KINDS.ingressClass, { name: INGRESS_CLASS }, signal);
+  const spec: unknown = object?.['spec'];
+  if (typeof spec !== 'object' || spec === null || !('controller' in spec)) return false;
+  return spec.controller !== INGRESS_CONTROLLER;
+}
+
+async function deploy(
+  deps: ReconcilerDeps,
+  choices: IngressChoices,
+  ingress: Ingress,
+  resource: Managed,
+  found: Found,
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  const { metadata } = ingress;
+  const { group } = resource;
+  const hostname = hostnameOf(ingress);
+  const taken = await takenBy(deps, ingress, hostname, signal);
+  const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass), signal);
+  const waits = taken ?? (answer.kind === 'waits' ? `waiting: ${answer.message}` : undefined);
+  if (waits !== undefined || answer.kind === 'waits') {
+    await warn(deps, resource, { reason: 'IngressNotServed', message: waits ?? '' }, signal);
+    return taken === undefined ? undefined : NAME_AGAIN_MS;
+  }
+  deps.metrics.ingresses.add(metadata.uid);
+  const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
+  const node = nodeOf(secret, found.control.issuesCertificates);
+  const { plan, problems } = planOf(ingress, node, await servicesOf(deps, ingress, signal));
+  for (const problem of problems) await warn(deps, resource, problem, signal);
+  const deployed = await deployProxy(
+    deps,
+    {
+      parent: { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name },
+      group,
+      duty: { kind: 'web', serveConfig: JSON.stringify(plan.config) },
+      hostname: () => hostname,
+    },
+    answer.proxyClass,
+    found,
+    signal,
+  );
+  const [first] = deployed.nodes;
+  const isUp = first !== undefined && hasJoined(group, first, found.observed);
+  const ready = isUp && (!node.hasCertificate || saysEndpoint(secret));
+  // What callers are told stays while a pod starts again: it keeps its node.
+  if (ready || plan.ports.length === 0)
+    await show(deps, ingress, resource, shownOf(plan, node.dnsName), signal);
+  return deployed.again;
+}
+
+function nodeOf(secret: KubeObject | undefined, issuesCertificates: boolean): ServingNode {
+  const state = secret === undefined ? undefined : readNodeState(secret);
+  return {
+    dnsName: state?.dnsName,
+    addresses: state?.addresses ?? [],
+    hasCertificate: issuesCertificates && state?.https !== false,
+  };
+}
+
+function planOf(
+  ingress: Ingress,
+  node: ServingNode,
+  services: ReadonlyMap<string, KubeObject>,
+): { readonly plan: ServePlan; readonly problems: readonly IngressProblem[] } {
+  const { hosts, problems } = ingressRoutesOf(ingress, services);
+  const { annotations } = ingress.metadata;
+  const plan = planServe(hosts, node, {
+    hostname: hostnameOf(ingress),
+    redirect: annotations[INGRESS_ANNOTATIONS.redirect] === 'true',
+    funnel: annotations[INGRESS_ANNOTATIONS.funnel] === 'true',
+  });
+  return { plan, problems: [...problems, ...plan.problems, ...problemsOf(ingress, node, hosts.size)] };
+}
+
+/** containerboot writes it when it has applied the configuration. */
+function saysEndpoint(secret: KubeObject | undefined): boolean {
+  return secret !== undefined && (secretData(secret).get('https_endpoint') ?? '') !== '';
+}
+
+function shownOf({ ports }: ServePlan, dnsName: string | undefined): readonly object[] {
+  if (dnsName === undefined || ports.length === 0) return [];
+  return [{ hostname: dnsName, ports: ports.map((port) => ({ port, protocol: 'TCP' })) }];
+}
+
+/** What is asked for and cannot be had, besides hosts and paths. */
+function problemsOf(
+  { metadata, spec }: Ingress,
+  { dnsName, hasCertificate }: ServingNode,
+  hosts: number,
+): readonly IngressProblem[] {
+  const problems: IngressProblem[] = [];
+  const named = spec.tls.findIndex(({ secretName }) => secretName !== '');
+  if (named >= 0) {
+    const message = `spec.tls[${named}].secretName: tailscaled serves certificates of the control server alone: remove it, or expose a Service that has the certificate itself (tailscale.com/expose)`;
+    problems.push({ reason: 'TLSSecretIgnored', message });
+  }
+  if (!hasCertificate && dnsName !== undefined) {
+    const { redirect, funnel } = INGRESS_ANNOTATIONS;
+    const fields = [
+      ...(spec.tls.length > 0 ? ['spec.tls'] : []),
+      ...[redirect, funnel].filter((key) => metadata.annotations[key] === 'true'),
+    ];
+    if (fields.length > 0) {
+      const message = `${fields.join(', ')}: the control server issues no certificates, so http://${dnsName} is served, within the tailnet’s encryption: enable HTTPS there, or remove what asks for it`;
+      problems.push({ reason: 'HTTPSNotEnabled', message });
+    }
+  }
+  if (hosts === 0) {
+    const message = 'spec.rules, spec.defaultBackend: no backend can be served, so the node serves nothing';
+    problems.push({ reason: 'NoValidBackends', message });
+  }
+  return problems;
+}
+
+/** The Ingress stays, and is none of ours any more. What another controller has written there since is its own. */
+async function release(
+  deps: ReconcilerDeps,
+  ingress: Ingress,
+  resource: Managed,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const reference = { namespace: deps.options.namespace, name: stateSecretName(resource.group.name, 0) };
+  const secret = await deps.client.get(KINDS.secret, reference, signal);
+  const name = secret === undefined ? undefined : readNodeState(secret).dnsName;
+  const left = ingress.status.loadBalancer.ingress.filter(({ hostname }) => hostname !== name);
+  return show(deps, ingress, resource, left, signal);
+}
+
+/** Two nodes cannot have one name: the older Ingress has it. */
+async function takenBy(
+  { client }: ReconcilerDeps,
+  ingress: Ingress,
+  hostname: string,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  const age = ({ metadata }: Ingress): string =>
+    `${metadata.creationTimestamp} ${metadata.namespace ?? ''}/${metadata.name}`;
+  const older = (await client.list(KINDS.ingress, {}, signal)).items
+    .map(parseIngress)
+    .filter((other) => other.metadata.uid !== ingress.metadata.uid && wantsProxy(other))
+    .find((other) => hostnameOf(other) === hostname && age(other) < age(ingress));
+  if (older === undefined) return undefined;
+  const { namespace = '', name } = older.metadata;
+  return `spec.tls[0].hosts[0]: Ingress ${namespace}/${name} has the name ${hostname} already: name another host`;
+}
+
+async function servicesOf(
+  { client }: ReconcilerDeps,
+  ingress: Ingress,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, KubeObject>> {
+  const { namespace } = ingress.metadata;
+  const found = new Map<string, KubeObject>();
+  for (const name of backendNames(ingress)) {
+    const object = await client.get(KINDS.service, { namespace, name }, signal);
+    if (object !== undefined && object.metadata.deletionTimestamp === undefined) found.set(name, object);
+  }
+  return found;
+}
+
+/** @returns whether it was shown otherwise before */
+async function show(
+  deps: ReconcilerDeps,
+  { metadata, status }: Ingress,
+  { kind }: Managed,
+  shown: readonly object[],
+  signal: AbortSignal,
+): Promise<boolean> {
+  if (sameJson(shown, status.loadBalancer.ingress)) return false;
+  await writeStatus(deps, { kind, metadata }, { loadBalancer: { ingress: shown } }, signal);
+  return true;
+}

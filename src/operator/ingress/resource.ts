@@ -1,0 +1,100 @@
+/** A core Ingress as the operator reads it, and which ones it looks at. */
+import { z } from 'zod';
+import type { KubeObject } from '../kube-object.ts';
+import { metadataSchema } from '../nodes/resource-parts.ts';
+import { dnsLabel } from '../proxies/proxy.ts';
+import { ANNOTATIONS, FINALIZER } from '../service/interest.ts';
+
+/** The class of Ingresses that are ours, and what its IngressClass says of who sees to it. */
+export const INGRESS_CLASS = 'tailscale';
+export const INGRESS_CONTROLLER = 'tailscale.com/ts-ingress';
+
+/** What people write on an Ingress besides what they write on Services. */
+export const INGRESS_ANNOTATIONS = {
+  redirect: 'tailscale.com/http-redirect',
+  funnel: 'tailscale.com/funnel',
+} as const;
+
+const backendSchema = z.object({
+  service: z
+    .object({
+      name: z.string(),
+      port: z.object({ name: z.string().default(''), number: z.number().default(0) }).prefault({}),
+    })
+    .optional(),
+});
+
+const pathSchema = z.object({
+  path: z.string().default(''),
+  pathType: z.string().default('ImplementationSpecific'),
+  backend: backendSchema,
+});
+
+const ingressSchema = z.object({
+  metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
+  spec: z
+    .object({
+      ingressClassName: z.string().default(''),
+      defaultBackend: backendSchema.optional(),
+      rules: z
+        .array(
+          z.object({
+            host: z.string().default(''),
+            http: z.object({ paths: z.array(pathSchema).default([]) }).optional(),
+          }),
+        )
+        .nullish()
+        .transform((rules) => rules ?? []),
+      tls: z
+        .array(
+          z.object({
+            hosts: z
+              .array(z.string())
+              .nullish()
+              .transform((hosts) => hosts ?? []),
+            secretName: z.string().default(''),
+          }),
+        )
+        .nullish()
+        .transform((tls) => tls ?? []),
+    })
+    .prefault({}),
+  status: z
+    .object({ loadBalancer: z.object({ ingress: z.array(z.looseObject({})).default([]) }).prefault({}) })
+    .prefault({}),
+});
+
+export type Ingress = z.infer<typeof ingressSchema>;
+export type IngressBackend = z.infer<typeof backendSchema>;
+
+/** @throws ZodError when it is no Ingress */
+export function parseIngress(object: unknown): Ingress {
+  return ingressSchema.parse(object);
+}
+
+/** Whether it is to have a proxy of its own. Those of groups have none. */
+export function wantsProxy({ metadata, spec }: Ingress): boolean {
+  return (
+    spec.ingressClassName === INGRESS_CLASS && (metadata.annotations[ANNOTATIONS.proxyGroup] ?? '') === ''
+  );
+}
+
+/** Whether something is asked of us, or has been. */
+export function isIngressOfInterest(object: KubeObject): boolean {
+  const { metadata, spec } = parseIngress(object);
+  return spec.ingressClassName === INGRESS_CLASS || metadata.finalizers.includes(FINALIZER);
+}
+
+/** The Services that it leads to. */
+export function backendNames({ spec }: Ingress): readonly string[] {
+  const paths = spec.rules.flatMap(({ http }) => http?.paths ?? []);
+  const backends = [spec.defaultBackend, ...paths.map(({ backend }) => backend)];
+  return [...new Set(backends.flatMap((backend) => backend?.service?.name ?? []))];
+}
+
+/** Name of the node: what HTTPS is asked for, or by where the Ingress is. */
+export function hostnameOf({ metadata, spec }: Ingress): string {
+  const [label = ''] = (spec.tls[0]?.hosts[0] ?? '').toLowerCase().split('.');
+  if (/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(label)) return label;
+  return dnsLabel(`${metadata.namespace ?? ''}-${metadata.name}-ingress`);
+}

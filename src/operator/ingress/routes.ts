@@ -1,0 +1,128 @@
+/** The paths of an Ingress, by host: what leads where, and what is wrong with it. Pure. */
+import { isIP } from 'node:net';
+import { z } from 'zod';
+import type { KubeObject } from '../kube-object.ts';
+import type { Ingress, IngressBackend } from './resource.ts';
+
+/** Something that cannot be done, with its field and what to do instead. */
+export interface IngressProblem {
+  readonly reason: string;
+  readonly message: string;
+}
+
+/** Where requests go, without the path: `http://10.96.0.10:80`. */
+export type Upstream = string;
+
+/** The paths of one host. */
+export interface HostRoutes {
+  /** Without a slash at their end, but for `/`. */
+  readonly prefixes: ReadonlyMap<string, Upstream>;
+  readonly exact: ReadonlyMap<string, Upstream>;
+}
+
+export interface IngressRoutes {
+  /** By host; the empty one is that of the node itself. */
+  readonly hosts: ReadonlyMap<string, HostRoutes>;
+  readonly problems: readonly IngressProblem[];
+}
+
+const serviceSchema = z.object({
+  spec: z
+    .object({
+      clusterIP: z.string().default(''),
+      ports: z
+        .array(
+          z.object({ name: z.string().default(''), port: z.number(), appProtocol: z.string().default('') }),
+        )
+        .nullish(),
+    })
+    .prefault({}),
+});
+
+/** @param services those that its backends name, as far as they exist */
+export function ingressRoutesOf(ingress: Ingress, services: ReadonlyMap<string, KubeObject>): IngressRoutes {
+  const problems: IngressProblem[] = [];
+  const hosts = new Map<string, { prefixes: Map<string, Upstream>; exact: Map<string, Upstream> }>();
+  const at = (host: string): { prefixes: Map<string, Upstream>; exact: Map<string, Upstream> } => {
+    const routes = hosts.get(host) ?? {
+      prefixes: new Map<string, Upstream>(),
+      exact: new Map<string, Upstream>(),
+    };
+    hosts.set(host, routes);
+    return routes;
+  };
+  function upstream(backend: IngressBackend, field: string): Upstream | undefined {
+    const found = upstreamOf(backend, services);
+    if (typeof found === 'string') return found;
+    problems.push({ reason: 'InvalidIngressBackend', message: `${field}: ${found.problem}` });
+    return undefined;
+  }
+  for (const [index, { host, http }] of ingress.spec.rules.entries()) {
+    const rule = `spec.rules[${index}]`;
+    if (host.includes('*')) {
+      const message = `${rule}.host: tailscaled knows no wildcards: name the hosts one by one, instead of ${host}`;
+      problems.push({ reason: 'UnsupportedHost', message });
+      continue;
+    }
+    const routes = at(host.toLowerCase());
+    for (const [number, { path, pathType, backend }] of (http?.paths ?? []).entries()) {
+      const field = `${rule}.http.paths[${number}]`;
+      const target = upstream(backend, `${field}.backend`);
+      if (path === '')
+        problems.push({ reason: 'PathUndefined', message: `${field}.path: not said, so it is /` });
+      if (target === undefined) continue;
+      const problem = addPath(routes, path === '' ? '/' : path, pathType, target);
+      if (problem !== undefined)
+        problems.push({ reason: 'UnsupportedPath', message: `${field}.path: ${problem}` });
+    }
+  }
+  const { defaultBackend } = ingress.spec;
+  const fallback = defaultBackend === undefined ? undefined : upstream(defaultBackend, 'spec.defaultBackend');
+  if (fallback !== undefined) {
+    at('');
+    for (const { prefixes } of hosts.values()) if (!prefixes.has('/')) prefixes.set('/', fallback);
+  }
+  return {
+    hosts: new Map([...hosts].filter(([, { prefixes, exact }]) => prefixes.size + exact.size > 0)),
+    problems,
+  };
+}
+
+/** @returns why it cannot be */
+function addPath(
+  { prefixes, exact }: { readonly prefixes: Map<string, Upstream>; readonly exact: Map<string, Upstream> },
+  path: string,
+  pathType: string,
+  target: Upstream,
+): string | undefined {
+  if (pathType !== 'Exact') {
+    const prefix = path === '/' ? path : path.replace(/\/+$/, '');
+    if (!prefixes.has(prefix)) prefixes.set(prefix, target);
+    return undefined;
+  }
+  if (path.endsWith('/')) {
+    return `tailscaled cannot tell ${path} from what lies below it: use pathType Prefix, or a path without a slash at its end`;
+  }
+  if (!exact.has(path)) exact.set(path, target);
+  return undefined;
+}
+
+function upstreamOf(
+  { service }: IngressBackend,
+  services: ReadonlyMap<string, KubeObject>,
+): Upstream | { readonly problem: string } {
+  if (service === undefined) return { problem: 'names no Service; other resources cannot be served' };
+  const { name, port } = service;
+  const object = services.get(name);
+  if (object === undefined) return { problem: `Service "${name}" does not exist` };
+  const { spec } = serviceSchema.parse(object);
+  if (isIP(spec.clusterIP) === 0) return { problem: `Service "${name}" has no clusterIP` };
+  const ports = spec.ports ?? [];
+  const found = ports.find((one) => (port.name === '' ? one.port === port.number : one.name === port.name));
+  const wanted = port.name === '' ? String(port.number) : port.name;
+  if (found === undefined) return { problem: `Service "${name}" has no port ${wanted}` };
+  const secure = found.port === 443 || found.name === 'https' || found.appProtocol === 'https';
+  const host = isIP(spec.clusterIP) === 6 ? `[${spec.clusterIP}]` : spec.clusterIP;
+  // Certificates of pods are made for other names than an address.
+  return `${secure ? 'https+insecure' : 'http'}://${host}:${found.port}`;
+}

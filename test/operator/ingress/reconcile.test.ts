@@ -1,0 +1,259 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createIngressReconciler } from '../../../src/operator/ingress/reconcile.ts';
+import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { createBench, Killed, OWN, SETS, settle, type Bench } from '../bench.ts';
+
+const NAME = objectNameOf({ type: 'ingress', namespace: 'prod', name: 'shop' });
+const POD = `${NAME}-0`;
+const SECRET = `${OWN}/secrets/${POD}`;
+const pathOf = (name: string): string => `/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`;
+const PATH = pathOf('shop');
+const WEB = '/api/v1/namespaces/prod/services/web';
+const CHOICES = { defaultClass: '' };
+
+let bench: Bench;
+let reconciler: Reconciler;
+
+beforeEach(async () => {
+  bench = await createBench();
+  reconciler = createIngressReconciler(bench.deps(), CHOICES);
+  putService();
+});
+afterEach(() => bench.close());
+
+function putService(): void {
+  const spec = { clusterIP: '10.96.0.10', ports: [{ port: 80 }] };
+  bench.api.put(WEB, {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name: 'web', namespace: 'prod' },
+    spec,
+  });
+}
+function put(spec: object = {}, annotations: object = {}, name = 'shop', metadata: object = {}): void {
+  const before = bench.object(pathOf(name));
+  const { finalizers } = before?.metadata ?? {};
+  const defaultBackend = { service: { name: 'web', port: { number: 80 } } };
+  bench.api.put(pathOf(name), {
+    apiVersion: 'networking.k8s.io/v1',
+    kind: 'Ingress',
+    metadata: {
+      name,
+      namespace: 'prod',
+      finalizers,
+      creationTimestamp: '2026-01-01T00:00:00Z',
+      ...metadata,
+      annotations,
+    },
+    spec: { ingressClassName: 'tailscale', defaultBackend, tls: [{ hosts: ['shop'] }], ...spec },
+    status: before?.['status'],
+  });
+}
+const run = (): Promise<number | undefined> => reconciler.reconcile('prod/shop', bench.signal);
+const shown = (): unknown =>
+  (bench.object(PATH)?.['status'] as { loadBalancer?: { ingress?: object[] } } | undefined)?.loadBalancer
+    ?.ingress;
+const serveConfig = (): object => JSON.parse(bench.data(SECRET, 'serve-config') ?? '{}') as object;
+function say(endpoint: string): void {
+  const secret = structuredClone(bench.object(SECRET)!);
+  secret['data'] = {
+    ...(secret['data'] as object),
+    https_endpoint: Buffer.from(endpoint).toString('base64'),
+  };
+  bench.api.put(SECRET, secret);
+}
+async function up(endpoint = 'shop.lab.ts.net'): Promise<void> {
+  await run();
+  bench.startPod(POD);
+  bench.join(POD, { fqdn: 'shop.lab.ts.net' });
+  say(endpoint);
+  await settle(run);
+}
+
+describe('an Ingress', () => {
+  it('gets a proxy without privileges, which is told what to serve', async () => {
+    put();
+    await run();
+    const { spec } = bench.object(`${SETS}/${NAME}`) as unknown as {
+      spec: {
+        template: { spec: { initContainers?: object[]; containers: { env: object[] }[]; volumes: object[] } };
+      };
+    };
+    const { initContainers, containers, volumes } = spec.template.spec;
+    expect(initContainers).toBeUndefined();
+    expect(containers).toMatchObject([
+      { securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } } },
+    ]);
+    expect(JSON.stringify(containers)).not.toContain('"privileged"');
+    expect(containers[0]!.env).toContainEqual({ name: 'TS_USERSPACE', value: 'true' });
+    expect(containers[0]!.env).toContainEqual({
+      name: 'TS_SERVE_CONFIG',
+      value: '/etc/tailscaled/$(POD_NAME)/serve-config',
+    });
+    const items = [{ key: 'serve-config', path: 'serve-config' }];
+    expect(volumes).toContainEqual({
+      name: 'serve-config-0',
+      secret: { secretName: POD, items, optional: true },
+    });
+    expect(serveConfig()).toMatchObject({ TCP: { '443': { HTTPS: true } } });
+    expect(JSON.parse(bench.data(SECRET, 'cap-107.hujson') ?? '{}')).toMatchObject({ Hostname: 'shop' });
+    expect(bench.object(PATH)?.metadata.finalizers).toEqual(['tailscale.com/finalizer']);
+  });
+
+  it('says where callers go when its node has joined and serves, not before', async () => {
+    put({}, { 'tailscale.com/http-redirect': 'true' });
+    await run();
+    bench.startPod(POD);
+    await run();
+    bench.join(POD, { fqdn: 'shop.lab.ts.net' });
+    await run();
+    expect(shown()).toBeUndefined();
+    say('shop.lab.ts.net');
+    await settle(run);
+    expect(shown()).toEqual([
+      { hostname: 'shop.lab.ts.net', ports: [443, 80].map((port) => ({ port, protocol: 'TCP' })) },
+    ]);
+    const { writes } = bench;
+    await run();
+    expect(bench.writes).toBe(writes);
+  });
+
+  it.each([
+    ['gives none', false, 'shop.lab.ts.net'],
+    ['has HTTPS turned off', true, 'no-https'],
+  ])(
+    'is served by HTTP, and an event says so, where the control server %s',
+    async (_what, issues, endpoint) => {
+      Object.assign(bench.control, { issuesCertificates: issues });
+      put();
+      await up(endpoint);
+      expect(serveConfig()).toMatchObject({ TCP: { '80': { HTTP: true } } });
+      expect(JSON.stringify(serveConfig())).not.toContain('HTTPS');
+      expect(shown()).toEqual([{ hostname: 'shop.lab.ts.net', ports: [{ port: 80, protocol: 'TCP' }] }]);
+      expect(bench.events().join()).toContain('HTTPSNotEnabled: spec.tls');
+    },
+  );
+
+  it('loses a backend that goes, and has it again when it comes back', async () => {
+    put();
+    await up();
+    bench.api.remove(WEB);
+    await run();
+    expect(serveConfig()).toEqual({});
+    expect(shown()).toEqual([]);
+    expect(bench.events().join()).toContain('NoValidBackends');
+    putService();
+    await run();
+    expect(serveConfig()).toMatchObject({ TCP: { '443': { HTTPS: true } } });
+    expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
+  });
+
+  it('with a certificate of its own is told that it is not used', async () => {
+    put({ tls: [{ hosts: ['shop'], secretName: 'own' }] });
+    await run();
+    expect(bench.events().join()).toContain('TLSSecretIgnored: spec.tls[0].secretName');
+  });
+
+  it('waits for a ProxyClass, and says so', async () => {
+    put({}, { 'tailscale.com/proxy-class': 'edge' });
+    await run();
+    expect(bench.events().join()).toContain('IngressNotServed: waiting: ProxyClass "edge" does not exist');
+    expect(bench.left()).toEqual([]);
+  });
+
+  it('leaves a name to an older one, and takes it when that goes', async () => {
+    put();
+    put({}, {}, 'older', { creationTimestamp: '2025-01-01T00:00:00Z', uid: 'older' });
+    expect(await run()).toBe(60_000);
+    expect(bench.events().join()).toContain('Ingress prod/older has the name shop already');
+    expect(bench.left()).toEqual([]);
+    bench.api.remove(pathOf('older'));
+    await run();
+    expect(bench.left()).not.toEqual([]);
+  });
+
+  it('comes up whole when it is killed between any two writes', async () => {
+    put();
+    for (let limit = 0; ; limit += 1) {
+      try {
+        await createIngressReconciler(bench.deps(limit), CHOICES).reconcile('prod/shop', bench.signal);
+        break;
+      } catch (error) {
+        expect(error).toBeInstanceOf(Killed);
+      }
+    }
+    await up();
+    expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
+    expect([...bench.api.objects.keys()].filter((key) => key.startsWith(`${SETS}/`))).toHaveLength(1);
+  });
+});
+
+describe('an Ingress that leaves', () => {
+  beforeEach(async () => {
+    put();
+    await up();
+  });
+  async function expectGone(): Promise<void> {
+    // The pod ends when its StatefulSet is gone.
+    await run();
+    await run();
+    bench.api.remove(`${OWN}/pods/${POD}`);
+    await settle(run);
+    expect(bench.left()).toEqual([]);
+    expect(bench.control.deleted).toEqual([`node-${POD}`]);
+  }
+
+  it('by another class takes everything along, and what was said, but not what another one has said', async () => {
+    const other = { hostname: 'lb.example.com' };
+    put({ ingressClassName: 'nginx' });
+    bench.api.put(PATH, {
+      ...bench.object(PATH)!,
+      status: { loadBalancer: { ingress: [...(shown() as object[]), other] } },
+    });
+    await expectGone();
+    expect(shown()).toEqual([other]);
+    expect(bench.object(PATH)?.metadata.finalizers).toEqual([]);
+  });
+
+  it('to a group does so, too', async () => {
+    put({}, { 'tailscale.com/proxy-group': 'in' });
+    await expectGone();
+    expect(shown()).toEqual([]);
+  });
+
+  it('by being deleted does so, too', async () => {
+    const object = bench.object(PATH)!;
+    bench.api.put(PATH, {
+      ...object,
+      metadata: { ...object.metadata, deletionTimestamp: new Date().toISOString() },
+    });
+    await expectGone();
+    expect(bench.object(PATH)).toBeUndefined();
+  });
+
+  it('with the operator stays, without our finalizer', async () => {
+    reconciler = createIngressReconciler({ ...bench.deps(), leaving: true }, CHOICES);
+    await expectGone();
+    expect(shown()).toEqual([]);
+    expect(bench.object(PATH)?.metadata.finalizers).toEqual([]);
+  });
+});
+
+describe('an Ingress that is none of ours', () => {
+  it.each<[string, object, string]>([
+    ['another class', { ingressClassName: 'nginx' }, 'tailscale.com/ts-ingress'],
+    ['no class', { ingressClassName: undefined }, 'tailscale.com/ts-ingress'],
+    ['a class of our name that is somebody else’s', {}, 'example.com/other'],
+  ])('is not touched: %s', async (_what, spec, controller) => {
+    bench.api.put('/apis/networking.k8s.io/v1/ingressclasses/tailscale', {
+      apiVersion: 'networking.k8s.io/v1',
+      kind: 'IngressClass',
+      metadata: { name: 'tailscale' },
+      spec: { controller },
+    });
+    put(spec);
+    await run();
+    expect(bench.writes).toBe(0);
+  });
+});

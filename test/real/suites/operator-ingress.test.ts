@@ -1,0 +1,208 @@
+/** Ingresses on real peers: requests of a tailnet node reach pods through the stock container's own server. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import {
+  clientPod,
+  DOMAIN,
+  NAMESPACE,
+  PORT,
+  startWorkloadSite,
+  webPod,
+  type WebAnswer,
+  type WorkloadSite,
+} from '../operator/workload-site.ts';
+import { networkProblem } from '../rig/network.ts';
+
+const DEFAULT = '/api/v1/namespaces/default';
+const OWN = `/api/v1/namespaces/${NAMESPACE}`;
+const INGRESSES = '/apis/networking.k8s.io/v1/namespaces/default/ingresses';
+const PATIENT = { timeoutMs: 120_000 } as const;
+
+interface Listed {
+  readonly items: readonly {
+    readonly metadata: { readonly name: string };
+    readonly [key: string]: unknown;
+  }[];
+}
+interface Shown {
+  readonly metadata: { readonly finalizers?: readonly string[] };
+  readonly status?: {
+    readonly loadBalancer?: { readonly ingress?: readonly { hostname: string; ports: { port: number }[] }[] };
+  };
+}
+
+const problem = networkProblem();
+if (problem !== undefined) process.stderr.write(`operator-ingress: skipped: ${problem}\n`);
+
+describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : `: ${problem}`}`, () => {
+  let site: WorkloadSite;
+  let address: string;
+  const api = (method: string, path: string, body?: unknown): Promise<unknown> =>
+    site.cluster.api(method, path, body);
+  const until = <T>(what: string, check: () => Promise<T | undefined>): Promise<T> =>
+    site.rig.until(what, check, PATIENT);
+  const to = (name: string, port: object = { number: 80 }): object => ({ service: { name, port } });
+  const path = (value: string, pathType: string, backend: object): object => ({
+    path: value,
+    pathType,
+    backend,
+  });
+  const post = (name: string, spec: object, annotations: object = {}): Promise<unknown> =>
+    api('POST', INGRESSES, {
+      apiVersion: 'networking.k8s.io/v1',
+      kind: 'Ingress',
+      metadata: { name, annotations },
+      spec: { ingressClassName: 'tailscale', ...spec },
+    });
+  const read = async (name: string): Promise<Shown> => (await api('GET', `${INGRESSES}/${name}`)) as Shown;
+  /** Where callers are told to go. */
+  const shown = (name: string): Promise<{ hostname: string; ports: { port: number }[] }> =>
+    until(`${name} to say where it is`, async () => {
+      const entry = (await read(name)).status?.loadBalancer?.ingress?.[0];
+      if (entry !== undefined) return entry;
+      throw new Error(
+        `${JSON.stringify((await site.nodes()).map(({ given_name }) => given_name))}\n${await events(name)}`,
+      );
+    });
+  const ask = (url: string, host = `shop.${DOMAIN}`, headers: object = {}): Promise<WebAnswer> =>
+    site.http('client', `http://${address}${url}`, host, headers);
+  async function events(name: string): Promise<string> {
+    const { items } = (await api('GET', `${DEFAULT}/events`)) as Listed;
+    return items
+      .filter((event) => (event['involvedObject'] as { name: string }).name === name)
+      .map((event) => `${String(event['reason'])}: ${String(event['message'])}`)
+      .join('\n');
+  }
+  async function gone(name: string, node: string): Promise<boolean> {
+    return until(`nothing of ${name}`, async () => {
+      const query = `labelSelector=tailscale.com/parent-resource%3D${name},tailscale.com/parent-resource-type%3Dingress`;
+      const lists = (await Promise.all(
+        ['secrets', 'services', 'serviceaccounts', 'pods'].map((kind) =>
+          api('GET', `${OWN}/${kind}?${query}`),
+        ),
+      )) as Listed[];
+      const left = lists.flatMap(({ items }) => items.map(({ metadata }) => metadata.name));
+      const known = (await site.nodes()).filter(({ given_name }) => given_name.startsWith(node));
+      if (left.length + known.length === 0) return true;
+      throw new Error(JSON.stringify({ left, known }));
+    });
+  }
+
+  beforeAll(async () => {
+    site = await startWorkloadSite();
+    const key = await site.tailnet.authKey({ tags: ['tag:client'] });
+    for (const name of ['front', 'api']) {
+      await api('POST', `${DEFAULT}/pods`, webPod(name, { app: name }));
+      await api('POST', `${DEFAULT}/services`, {
+        apiVersion: 'v1',
+        kind: 'Service',
+        metadata: { name },
+        spec: { selector: { app: name }, ports: [{ name: 'http', port: 80, targetPort: PORT }] },
+      });
+    }
+    await api('POST', `${DEFAULT}/pods`, clientPod('client', key, site.tailnet.controlUrl));
+    await until('the client', () => site.node('client'));
+    await post('shop', {
+      tls: [{ hosts: ['shop'] }],
+      defaultBackend: to('front'),
+      rules: [
+        {
+          http: {
+            paths: [
+              path('/api', 'Prefix', to('api', { name: 'http' })),
+              path('/login', 'Exact', to('api')),
+              path('/later', 'Prefix', to('later')),
+            ],
+          },
+        },
+        { host: 'own.example.org', http: { paths: [path('/', 'Prefix', to('api'))] } },
+      ],
+    });
+    await shown('shop');
+    [address = ''] = (await until('its node', () => site.node('shop'))).ip_addresses;
+  }, 300_000);
+
+  afterAll(async () => {
+    await site?.rig.stop();
+  }, 60_000);
+
+  it('say where callers go', async () => {
+    const ports = [{ port: 80, protocol: 'TCP' }];
+    expect(await shown('shop')).toEqual({ hostname: `shop.${DOMAIN}`, ports });
+  });
+
+  it('lead by path to pods, the path as it was', { timeout: 180_000 }, async () => {
+    await until('the first answer', async () => ((await ask('/')).name === 'front' ? true : undefined));
+    expect(await ask('/api/v1/items?page=2')).toMatchObject({ name: 'api', path: '/api/v1/items?page=2' });
+    expect(await ask('/api')).toMatchObject({ name: 'api', path: '/api' });
+    expect(await ask('/apis')).toMatchObject({ name: 'front', path: '/apis' });
+    expect(await ask('/other/page')).toMatchObject({ name: 'front', path: '/other/page' });
+  });
+
+  it('know exact paths', async () => {
+    expect(await ask('/login')).toMatchObject({ name: 'api', path: '/login' });
+    expect(await ask('/login/')).toMatchObject({ name: 'front', path: '/login/' });
+    expect(await ask('/login/more')).toMatchObject({ name: 'front', path: '/login/more' });
+  });
+
+  it('know several hosts, and their own addresses', async () => {
+    expect(await ask('/', 'own.example.org')).toMatchObject({ name: 'api' });
+    expect(await ask('/', address)).toMatchObject({ name: 'front' });
+    expect(await ask('/', 'foreign.example.org')).toEqual({ status: 404 });
+  });
+
+  it('tell pods nothing about callers that a caller made up', async () => {
+    const { login } = await ask('/', undefined, { 'Tailscale-User-Login': 'mallory@example.com' });
+    expect(login ?? '').not.toContain('mallory');
+  });
+
+  it('say what cannot be done, with field and remedy', async () => {
+    const text = await events('shop');
+    expect(text).toContain('HTTPSNotEnabled: spec.tls');
+    expect(text).toContain(
+      'InvalidIngressBackend: spec.rules[0].http.paths[2].backend: Service "later" does not exist',
+    );
+  });
+
+  it('take a backend up when it comes, without a restart', { timeout: 240_000 }, async () => {
+    const pod = objectNameOf({ type: 'ingress', namespace: 'default', name: 'shop' });
+    const before = await site.pod(NAMESPACE, `${pod}-0`);
+    await api('POST', `${DEFAULT}/services`, {
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata: { name: 'later' },
+      spec: { selector: { app: 'api' }, ports: [{ port: 80, targetPort: PORT }] },
+    });
+    await until('the path', async () => ((await ask('/later/on')).name === 'api' ? true : undefined));
+    expect((await site.pod(NAMESPACE, `${pod}-0`)).metadata.uid).toBe(before.metadata.uid);
+  });
+
+  it('leave one name to one of them', { timeout: 240_000 }, async () => {
+    await post('rival', { tls: [{ hosts: ['shop'] }], defaultBackend: to('api') });
+    await until('a word', async () =>
+      (await events('rival')).includes('default/shop has the name shop already') ? true : undefined,
+    );
+    expect(await site.node('shop-1')).toBeUndefined();
+    await api('DELETE', `${INGRESSES}/rival`);
+    expect(await gone('rival', 'rival')).toBe(true);
+  });
+
+  it(
+    'are left alone when they are of another class, and cleaned up when they become so',
+    { timeout: 240_000 },
+    async () => {
+      await api('PATCH', `${INGRESSES}/shop`, { spec: { ingressClassName: 'nginx' } });
+      expect(await gone('shop', 'shop')).toBe(true);
+      const { metadata, status } = await read('shop');
+      expect(metadata.finalizers ?? []).toEqual([]);
+      expect(status?.loadBalancer?.ingress ?? []).toEqual([]);
+    },
+  );
+
+  it('come back, and go with their node when they are deleted', { timeout: 240_000 }, async () => {
+    await api('PATCH', `${INGRESSES}/shop`, { spec: { ingressClassName: 'tailscale' } });
+    await shown('shop');
+    await api('DELETE', `${INGRESSES}/shop`);
+    expect(await gone('shop', 'shop')).toBe(true);
+  });
+});
