@@ -316,6 +316,14 @@ export function indexTests(): readonly IndexTest[] {
     });
   });
 
+  test('shows no more of a long line than what is around the first word', async (index) => {
+    const line = `${'a'.repeat(400)} needle ${'b'.repeat(400)}`;
+    await index.put(doc('n_1'), [moment(1, line)], false);
+    const [hit] = (await index.find('needle')).sessions[0]?.hits ?? [];
+    expect(hit?.text).toBe(line.slice(341, 641));
+    expect(hit?.marks.map(([from, to]) => hit.text.slice(from, to))).toEqual(['needle']);
+  });
+
   test('names the ten values that most have, in one order', async (index) => {
     for (let n = 1; n <= 12; n += 1) {
       const pod = `p-${String(n).padStart(2, '0')}`;
