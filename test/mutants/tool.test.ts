@@ -244,7 +244,10 @@ it('the tests of a file are those that import it, its own first', () => {
   const testsOf = createCoverage(root);
   expect(testsOf('src/kube/interactive.ts')[0]).toBe('test/kube/interactive.test.ts');
   expect(testsOf('src/kube/interactive.ts')).toContain('test/attack/roads.test.ts');
-  expect(testsOf('src/recording/kept-fields.ts')[0]).toBe('test/recording/request-event.test.ts');
+  // two are as near
+  expect(testsOf('src/recording/kept-fields.ts').slice(0, 2)).toContain(
+    'test/recording/request-event.test.ts',
+  );
   expect(testsOf('src/nothing.ts')).toEqual([]);
 });
 
