@@ -259,7 +259,7 @@ async function start(
 ): Promise<Session> {
   const socket = await open(target, 'http/1.1');
   const query = ['bench', ...command].map((word) => `command=${word}`).join('&');
-  const path = `/api/v1/namespaces/default/pods/shell/exec?${query}&container=main&stdin=true&stdout=true&tty=${tty}`;
+  const path = `/api/v1/namespaces/default/pods/shell/exec?${query}&container=main&stdin=true&stdout=true&stderr=${!tty}&tty=${tty}`;
   const first = await upgrade(socket, transport, path);
   return transport === 'spdy'
     ? speakSpdy(socket, first, tty, onOutput)
