@@ -19,7 +19,7 @@ import { createMetrics } from '../src/observe/metrics.ts';
 import { createNameserverMetrics } from '../src/nameserver/metrics.ts';
 import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
 import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
-import { createAlertMetrics } from '../src/tsrecorder/alerts/alert-metrics.ts';
+import { createAlertMetrics } from '../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
 import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';

@@ -2,7 +2,7 @@
 import type { Registry } from 'prom-client';
 import type { ListenAddress } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { AlertSettings, AlertsOptions } from '../tsrecorder/alerts/alerts.ts';
+import type { AlertSettings, AlertsOptions } from '../tsrecorder/search/alerts/alerts.ts';
 import type { EventLayout } from '../tsrecorder/events/recorder-events.ts';
 import type { RetentionPolicy } from '../tsrecorder/retention/retention.ts';
 import type { RecorderSearchOptions } from '../tsrecorder/search/recorder-search.ts';

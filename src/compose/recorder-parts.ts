@@ -2,8 +2,8 @@
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import type { ListenAddress } from '../listen.ts';
-import { createAlertMetrics } from '../tsrecorder/alerts/alert-metrics.ts';
-import { openAlerts, type Alerts } from '../tsrecorder/alerts/alerts.ts';
+import { createAlertMetrics } from '../tsrecorder/search/alerts/alert-metrics.ts';
+import { openAlerts, type Alerts } from '../tsrecorder/search/alerts/alerts.ts';
 import { closeUploads } from '../tsrecorder/intake/left-spools.ts';
 import type { Catalog } from '../tsrecorder/library/catalog.ts';
 import { forgetRemoved } from '../tsrecorder/playback/forget-removed.ts';

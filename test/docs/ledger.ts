@@ -183,7 +183,7 @@ export const LEDGER: readonly Shown[] = [
     page: 'docs/alerts.md',
     command: 'tailcast alerts test alerts.yaml --recorder http://127.0.0.1:8080',
     runner: {
-      path: 'test/tsrecorder/alerts/alert-commands.test.ts',
+      path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
       contains: "await run('alerts', 'test', file, ...recorder)",
       why: 'the same with a recorder and a file of its own',
     },
@@ -192,7 +192,7 @@ export const LEDGER: readonly Shown[] = [
     page: 'docs/alerts.md',
     command: 'tailcast alerts test alerts.yaml --no-search --deliver',
     runner: {
-      path: 'test/tsrecorder/alerts/alert-commands.test.ts',
+      path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
       contains: "await run('alerts', 'test', file, 'found', '--no-search', '--deliver')",
       why: 'the same with one rule of a file of its own',
     },
@@ -201,7 +201,7 @@ export const LEDGER: readonly Shown[] = [
     page: 'docs/alerts.md',
     command: 'tailcast recorder --search true --alerts alerts.yaml …',
     runner: {
-      path: 'test/tsrecorder/alerts/alert-commands.test.ts',
+      path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
       contains: "search: 'true', alerts: file",
       why: 'the same settings with a store and ports of its own',
     },

@@ -5,7 +5,7 @@ import { basename, dirname, join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import type { IndexedText } from '../../search/moments.ts';
-import type { SessionWatch } from '../alerts/alerts.ts';
+import type { SessionWatch } from './alerts/alerts.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { SessionIndex } from '../library/session-index.ts';

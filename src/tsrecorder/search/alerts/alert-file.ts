@@ -2,9 +2,9 @@
  * The file of alerts as it is written: webhooks, and rules with the query each is about. Pure; reading files is the caller's.
  * Every problem is collected, so that one look tells them all.
  */
-import { TailcastError } from '../../errors.ts';
-import type { IndexedText } from '../../search/moments.ts';
-import { parseQuery, QueryError, type Query } from '../../search/query.ts';
+import { TailcastError } from '../../../errors.ts';
+import type { IndexedText } from '../../../search/moments.ts';
+import { parseQuery, QueryError, type Query } from '../../../search/query.ts';
 
 /** What stands in the file, checked. */
 export interface AlertFile {

@@ -3,14 +3,14 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { startRecorder } from '../../../src/compose/recorder.ts';
-import { readRoleSettings } from '../../../src/cli/role-options.ts';
-import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
-import { createSilentLogger } from '../../../src/observe/logger.ts';
-import { loadAlerts } from '../../../src/compose/alert-settings.ts';
-import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
-import { runCommand as run } from '../../support/run-command.ts';
-import { createRig, HEADER, until, UPLOADER, uploadWhole } from '../recorder-rig.ts';
+import { startRecorder } from '../../../../src/compose/recorder.ts';
+import { readRoleSettings } from '../../../../src/cli/role-options.ts';
+import { RECORDER_SETTINGS } from '../../../../src/config/recorder.ts';
+import { createSilentLogger } from '../../../../src/observe/logger.ts';
+import { loadAlerts } from '../../../../src/compose/alert-settings.ts';
+import { parseViewRule } from '../../../../src/tsrecorder/serving/viewing.ts';
+import { runCommand as run } from '../../../support/run-command.ts';
+import { createRig, HEADER, until, UPLOADER, uploadWhole } from '../../recorder-rig.ts';
 import { KEY, openReceiver } from './webhook-receiver.ts';
 
 async function withFile(

@@ -1,6 +1,6 @@
 /** What is counted of alerts. */
 import type { Registry } from 'prom-client';
-import { createMakers } from '../../observe/metric-makers.ts';
+import { createMakers } from '../../../observe/metric-makers.ts';
 
 export interface AlertStatus {
   readonly waiting: number;

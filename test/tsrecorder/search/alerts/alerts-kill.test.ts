@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { describe, expect, it } from 'vitest';
-import { HEADER, openUpload } from '../recorder-rig.ts';
+import { HEADER, openUpload } from '../../recorder-rig.ts';
 import { openReceiver } from './webhook-receiver.ts';
 
 interface Recorder {

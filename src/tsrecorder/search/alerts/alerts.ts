@@ -2,17 +2,17 @@
  * Alerts of a recorder: what rules were found true of is written down, and webhooks are told until they have taken it. A
  * process that is killed at any step tells them again, with the same id: none is lost, and a receiver knows one that it has.
  */
-import { createBackoff, type Backoff } from '../../async/backoff.ts';
-import { pause } from '../../async/pause.ts';
-import { errorText } from '../../errors.ts';
-import type { Logger } from '../../observe/logger.ts';
-import type { RuleMatch, WatchedRule } from '../../search/match.ts';
-import { printQuery, type Query } from '../../search/query.ts';
-import type { Hit } from '../../search/search-index.ts';
-import type { Recording } from '../../wire/recorder-api/recording.ts';
-import type { Catalog } from '../library/catalog.ts';
-import { termsOf } from '../library/indexed-list.ts';
-import { isWithin, type Scope } from '../library/scope.ts';
+import { createBackoff, type Backoff } from '../../../async/backoff.ts';
+import { pause } from '../../../async/pause.ts';
+import { errorText } from '../../../errors.ts';
+import type { Logger } from '../../../observe/logger.ts';
+import type { RuleMatch, WatchedRule } from '../../../search/match.ts';
+import { printQuery, type Query } from '../../../search/query.ts';
+import type { Hit } from '../../../search/search-index.ts';
+import type { Recording } from '../../../wire/recorder-api/recording.ts';
+import type { Catalog } from '../../library/catalog.ts';
+import { termsOf } from '../../library/indexed-list.ts';
+import { isWithin, type Scope } from '../../library/scope.ts';
 import { alertIdOf, ruleIdOf, type Alert } from './alert.ts';
 import { AlertJournal } from './alert-journal.ts';
 import { alertMessage, type AlertWebhookView } from './alert-message.ts';

@@ -1,6 +1,6 @@
 /** A recorder in a process of its own, which is killed at a step of its alerts: see alerts-kill.test.ts. */
 import { writeSync } from 'node:fs';
-import { createRig } from '../recorder-rig.ts';
+import { createRig } from '../../recorder-rig.ts';
 import { alertsFor } from './webhook-receiver.ts';
 
 const [directory = '', webhook = '', kill = ''] = process.argv.slice(2);

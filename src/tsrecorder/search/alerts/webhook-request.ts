@@ -2,7 +2,7 @@
 import { createHmac } from 'node:crypto';
 import { request as requestHttp, type IncomingMessage } from 'node:http';
 import { request as requestHttps } from 'node:https';
-import { within } from '../../async/within.ts';
+import { within } from '../../../async/within.ts';
 
 export interface WebhookTarget {
   readonly url: string;

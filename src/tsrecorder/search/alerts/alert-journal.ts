@@ -5,16 +5,16 @@
 import { readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { createSequence } from '../../async/sequence.ts';
-import { jsonOrUndefined } from '../../wire/json-value.ts';
-import { AppendFile } from '../files/append-file.ts';
+import { createSequence } from '../../../async/sequence.ts';
+import { jsonOrUndefined } from '../../../wire/json-value.ts';
+import { AppendFile } from '../../files/append-file.ts';
 import {
   isSystemError,
   makeDirectory,
   removeFile,
   syncDirectory,
   writeDurableFile,
-} from '../files/durable-files.ts';
+} from '../../files/durable-files.ts';
 import { ALERT, type Alert } from './alert.ts';
 
 const LINE = z.union([

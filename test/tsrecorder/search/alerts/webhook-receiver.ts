@@ -6,8 +6,8 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { expect } from 'vitest';
-import { parseQuery } from '../../../src/search/query.ts';
-import type { AlertSettings, AlertWebhook } from '../../../src/tsrecorder/alerts/alerts.ts';
+import { parseQuery } from '../../../../src/search/query.ts';
+import type { AlertSettings, AlertWebhook } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
 
 export const KEY = Buffer.alloc(32, 7);
 

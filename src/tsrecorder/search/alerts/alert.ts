@@ -1,8 +1,8 @@
 /** An alert: a rule was true of a session. */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
-import { printQuery, type Query } from '../../search/query.ts';
-import type { Hit } from '../../search/search-index.ts';
+import { printQuery, type Query } from '../../../search/query.ts';
+import type { Hit } from '../../../search/search-index.ts';
 
 /** As it is kept until somebody has taken it. Plain data. */
 export interface Alert {

@@ -3,10 +3,10 @@ import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
-import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
-import { parseQuery } from '../../../src/search/query.ts';
-import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
-import { createTestAuthority } from '../../support/issued-certificates.ts';
+import type { RecorderOptions } from '../../../../src/compose/recorder-options.ts';
+import { parseQuery } from '../../../../src/search/query.ts';
+import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../../recorder-rig.ts';
+import { createTestAuthority } from '../../../support/issued-certificates.ts';
 import { alertsFor, openReceiver, type Received, type Receiver } from './webhook-receiver.ts';
 
 const SEARCHING = { searchText: 'all' } as const;
