@@ -261,7 +261,7 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
   }
   if (config.dnsConfigs) supervisions.set('DNSConfig', superviseDns(createDnsReconciler(deps), namespace));
   if (config.ingresses) {
-    const choices = { defaultClass: config.defaultProxyClass ?? '' };
+    const choices = { defaultClass: config.defaultProxyClass ?? '', servesGroups: config.proxyGroups };
     supervisions.set(
       'Ingress',
       superviseIngresses(createIngressReconciler(deps, choices), { namespace, ...choices }),

@@ -57,7 +57,7 @@ export const OPERATOR_SETTINGS = {
   leaderElection: setting('work only while holding a Lease', flag, true),
   leaseName: setting('name of that Lease', text, 'tailcast-operator', '<name>'),
   proxyGroups: setting(
-    'see to ProxyGroups of the types kube-apiserver and egress (the latter needs services as well); false where their CRD is not installed',
+    'see to ProxyGroups of the types kube-apiserver and egress (the latter needs services as well), and say that those of type ingress are not served; false where their CRD is not installed',
     flag,
     true,
   ),

@@ -9,7 +9,7 @@ import { nameserverSelector } from './dns/object-specs.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from './egress-group/member.ts';
 import { backendNames, hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resource.ts';
 import { groupClassOf, isEgressGroup, parseProxyGroup } from './proxy-group/resource.ts';
-import { ANNOTATIONS, isOfInterest, proxyClassNameOf, withoutTheRest } from './service/interest.ts';
+import { groupIn, isOfInterest, proxyClassNameOf, withoutTheRest } from './service/interest.ts';
 
 const byName = ({ metadata }: KubeObject): readonly string[] => [metadata.name];
 
@@ -152,7 +152,7 @@ export function superviseEgressServices(reconciler: Reconciler, namespace: strin
       kind: KINDS.service,
       keep: withoutTheRest,
       names({ metadata }) {
-        const group = metadata.annotations?.[ANNOTATIONS.proxyGroup] ?? '';
+        const group = groupIn(metadata.annotations ?? {});
         return group === '' ? [] : [group];
       },
     },

@@ -12,7 +12,7 @@ import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { ANNOTATIONS, FINALIZER } from '../service/interest.ts';
 import { leadServiceTo } from '../service/lead.ts';
-import { egressProblemOf, targetOf, type TailnetTarget } from '../service/purpose.ts';
+import { egressProblemOf, leadsOut, targetOf, type TailnetTarget } from '../service/purpose.ts';
 import { configMap, configMapName } from './config-map.ts';
 import {
   GATE,
@@ -89,11 +89,6 @@ async function membersOf(
     .filter(({ metadata }) => metadata.annotations?.[ANNOTATIONS.proxyGroup] === group)
     .map(parseMember)
     .filter(({ metadata }) => metadata.deletionTimestamp === undefined && leadsOut(metadata.annotations));
-}
-
-function leadsOut(annotations: Readonly<Record<string, string>>): boolean {
-  const { ip, fqdn } = targetOf(annotations);
-  return ip !== '' || fqdn !== '';
 }
 
 /** There is no such group, or it is for something else. */

@@ -1,6 +1,6 @@
 /** One pass over one Ingress of our class: its proxy, what that serves, and where callers go. Effects only. */
 import { KINDS, type KubeObject } from '../kube-object.ts';
-import type { Managed, Reconciler, ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { stays, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { stateSecretName } from '../nodes/node-group.ts';
 import { readNodeState, secretData } from '../nodes/node-state.ts';
 import { createReconciler, warn, writeStatus, type Found } from '../nodes/pass.ts';
@@ -18,6 +18,7 @@ import {
   INGRESS_CLASS,
   INGRESS_CONTROLLER,
   parseIngress,
+  groupProblemOfIngress,
   wantsProxy,
   type Ingress,
 } from './resource.ts';
@@ -30,6 +31,8 @@ const NAME_AGAIN_MS = 60_000;
 export interface IngressChoices {
   /** ProxyClass of Ingresses that name none; empty: none. */
   readonly defaultClass: string;
+  /** ProxyGroups are ours, so that it is on us to say what they do not serve. */
+  readonly servesGroups: boolean;
 }
 
 export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressChoices): Reconciler {
@@ -38,7 +41,7 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     deployed: deps.metrics.ingresses,
     parse: parseIngress,
     wants: wantsProxy,
-    managed: (ingress, signal) => managed(deps, ingress, signal),
+    managed: (ingress, signal) => managed(deps, choices, ingress, signal),
     deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
     release: (ingress, resource, signal) => release(deps, ingress, resource, signal),
     async notReady(ingress, reason, message, signal) {
@@ -51,11 +54,13 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
 
 async function managed(
   deps: ReconcilerDeps,
+  choices: IngressChoices,
   ingress: Ingress,
   signal: AbortSignal,
 ): Promise<Managed | undefined> {
   const { metadata } = ingress;
   const parent: Parent = { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name };
+  if (choices.servesGroups) await turnAway(deps, ingress, signal);
   const isMarked = metadata.finalizers.includes(FINALIZER);
   if (!isMarked && (!wantsProxy(ingress) || (await isOfOther(deps, signal)))) return undefined;
   const group = proxyNodes({
@@ -68,6 +73,14 @@ async function managed(
     objectName: isMarked ? await existingName(deps, parent, signal) : undefined,
   });
   return { kind: KINDS.ingress, finalizer: FINALIZER, group, tailnet: '', metadata };
+}
+
+/** Says of an Ingress that names a group that it is not served. */
+async function turnAway(deps: ReconcilerDeps, ingress: Ingress, signal: AbortSignal): Promise<void> {
+  const message = groupProblemOfIngress(ingress);
+  if (message === undefined || !stays(deps, ingress) || (await isOfOther(deps, signal))) return;
+  const told = { kind: KINDS.ingress, metadata: ingress.metadata };
+  await warn(deps, told, { reason: 'IngressNotServed', message }, signal);
 }
 
 /** Whether the class of our name is somebody else's. One that is missing is nobody's. */

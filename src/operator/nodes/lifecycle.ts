@@ -59,6 +59,14 @@ export const SHORT_MS = 1000;
 /** Pods on a lost node never end; a resource that is being deleted does not wait longer for them. */
 const POD_PATIENCE_MS = 5 * 60_000;
 
+/** Whether a resource is not being deleted, and the operator not going for good. */
+export function stays(
+  { leaving }: Pick<ReconcilerDeps, 'leaving'>,
+  { metadata }: { readonly metadata: Pick<Managed['metadata'], 'deletionTimestamp'> },
+): boolean {
+  return metadata.deletionTimestamp === undefined && leaving !== true;
+}
+
 /** @throws TailcastError `CONTROL_FAILED` when the tailnet is not known */
 export async function controlOf(
   { tailnets }: ReconcilerDeps,

@@ -1,4 +1,7 @@
-/** One pass over one ProxyGroup of type kube-apiserver: its gateways, and the one name that they share. Effects only. */
+/**
+ * One pass over one ProxyGroup of type kube-apiserver: its gateways, and the one name that they share; or of type
+ * ingress, which is told that it is not served. Effects only.
+ */
 import { z } from 'zod';
 import type { TailnetControl } from '../auth-keys.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
@@ -6,6 +9,7 @@ import { removeStaleAccounts, removeSurplus } from '../nodes/cleanup.ts';
 import {
   nextLook,
   SHORT_MS,
+  stays,
   timeOf,
   type Managed,
   type Reconciler,
@@ -14,12 +18,26 @@ import {
 import { belongsTo, type NodeGroup } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { provision, type Wanted } from '../nodes/provision.ts';
-import { devicesOf, type ShownDevice } from '../nodes/status.ts';
+import { devicesOf, sameJson, type ShownDevice } from '../nodes/status.ts';
 import { proxyGroupNodes } from './group.ts';
-import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
+import {
+  isApiServerGroup,
+  isIngressGroup,
+  parseProxyGroup,
+  settingsOf,
+  type ProxyGroup,
+} from './resource.ts';
 import { decideService, serviceNameOf, staleServices } from './service.ts';
 import { gatewayStatefulSet } from './stateful-set-specs.ts';
-import { nextStatus, urlOf, verdictsOf, type Seen, type Verdicts } from './status.ts';
+import {
+  nextStatus,
+  NOT_SERVED,
+  urlOf,
+  verdictsOf,
+  withNotServed,
+  type Seen,
+  type Verdicts,
+} from './status.ts';
 
 const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
 
@@ -29,14 +47,31 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps): Reconciler {
     deployed: deps.metrics.proxyGroups,
     parse(object) {
       const proxyGroup = parseProxyGroup(object);
-      return isApiServerGroup(proxyGroup) ? proxyGroup : undefined;
+      return isApiServerGroup(proxyGroup) || isIngressGroup(proxyGroup) ? proxyGroup : undefined;
     },
-    managed: (proxyGroup) => managed(deps, proxyGroup),
+    async managed(proxyGroup, signal) {
+      if (isApiServerGroup(proxyGroup)) return managed(deps, proxyGroup);
+      if (stays(deps, proxyGroup)) await turnAway(deps, proxyGroup, signal);
+      return undefined;
+    },
     deploy: (proxyGroup, ...more) => deploy(deps, proxyGroup, ...more),
     notReady: (proxyGroup, reason, message, signal) =>
       report(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
     removeMore: ({ group }, control, signal) => removeServices(control, group.uid, undefined, signal),
   });
+}
+
+/** Says of a group of type ingress, once, that it is not served. What others have said of it stays. */
+async function turnAway(
+  deps: ReconcilerDeps,
+  { metadata, status }: ProxyGroup,
+  signal: AbortSignal,
+): Promise<void> {
+  const conditions = withNotServed(status.conditions, metadata.generation, timeOf(deps.clock));
+  if (sameJson(conditions, status.conditions)) return;
+  const told = { kind: KINDS.proxyGroup, metadata };
+  await warn(deps, told, NOT_SERVED, signal);
+  await writeStatus(deps, told, { conditions }, signal);
 }
 
 function managed({ options }: ReconcilerDeps, proxyGroup: ProxyGroup): Managed {

@@ -46,7 +46,7 @@ export function parseProxyGroup(object: unknown): ProxyGroup {
   return proxyGroupSchema.parse(object);
 }
 
-/** Groups of other types are somebody else's work. */
+/** Gateways to this API server. */
 export function isApiServerGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'kube-apiserver';
 }
@@ -54,6 +54,11 @@ export function isApiServerGroup({ spec }: ProxyGroup): boolean {
 /** Services lead to the tailnet through these. */
 export function isEgressGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'egress';
+}
+
+/** Services and Ingresses would be reached from the tailnet through these: nobody sees to them. */
+export function isIngressGroup({ spec }: ProxyGroup): boolean {
+  return spec.type === 'ingress';
 }
 
 /** The ProxyClass that the nodes of a group follow; empty: the operator's default, or none. Gateways follow none. */

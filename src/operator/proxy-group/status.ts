@@ -1,6 +1,7 @@
-/** From what was observed to the status of a ProxyGroup of type kube-apiserver. Pure. */
+/** From what was observed to the status of a ProxyGroup. Pure. */
 import type { NodeState } from '../nodes/node-state.ts';
 import { sameJson, withCondition, type Condition, type ShownDevice, type Verdict } from '../nodes/status.ts';
+import { ANNOTATIONS } from '../service/interest.ts';
 import type { ProxyGroup } from './resource.ts';
 
 /** Types of conditions, as the reference has them. */
@@ -21,9 +22,26 @@ export type ProxyGroupReason =
   | 'ProxyGroupCreating'
   | 'ProxyGroupCreationFailed'
   | 'ProxyGroupInvalid'
-  | 'ProxyGroupTailnetUnavailable';
+  | 'ProxyGroupTailnetUnavailable'
+  | 'ProxyGroupNotServed';
 
 type Said = Verdict<ProxyGroupReason>;
+
+/** Of groups of type ingress. */
+export const NOT_SERVED: Said = {
+  ready: false,
+  reason: 'ProxyGroupNotServed',
+  message: `spec.type: ProxyGroups of type ingress are not served: remove the annotation ${ANNOTATIONS.proxyGroup} from Services and Ingresses that name this one, and each gets a node of its own`,
+};
+
+/** @param nowIso RFC 3339 with seconds. */
+export function withNotServed(
+  conditions: readonly Condition[],
+  generation: number,
+  nowIso: string,
+): readonly Condition[] {
+  return withCondition(conditions, CONDITIONS.ready, NOT_SERVED, generation, nowIso);
+}
 
 /** What is said of each condition; those that are missing stay as they were. */
 export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, Said>>>;

@@ -52,6 +52,11 @@ export function isOurLoadBalancer(
   return loadBalancerClass === undefined ? takesUnclassed : loadBalancerClass === LOAD_BALANCER_CLASS;
 }
 
+/** The group of proxies that is to serve a Service or an Ingress; empty: none. */
+export function groupIn(annotations: Readonly<Record<string, string>>): string {
+  return annotations[ANNOTATIONS.proxyGroup] ?? '';
+}
+
 /** The class whose choices a Service follows: its label, its annotation, or the default; empty: none. */
 export function proxyClassNameOf(
   { labels, annotations }: Pick<KubeObject['metadata'], 'labels' | 'annotations'>,

@@ -1,7 +1,7 @@
 /** What a Service asks of the operator, decided in one place. Pure. */
 import { isIP } from 'node:net';
 import type { Duty } from '../proxies/proxy.ts';
-import { ANNOTATIONS, isOurLoadBalancer } from './interest.ts';
+import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './interest.ts';
 import type { Service } from './resource.ts';
 
 export type Purpose =
@@ -15,12 +15,10 @@ export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
   const { annotations } = metadata;
   // Groups of proxies are somebody else's; a Service that moves to one leaves its own proxy behind.
   if (isOfGroup(service)) return { kind: 'none' };
-  const loadBalancer = isOurLoadBalancer(spec, takesUnclassed);
-  const exposed = annotations[ANNOTATIONS.expose] === 'true';
   const name = annotations[ANNOTATIONS.targetName];
   const address = addressIn(annotations);
   const outward = name !== undefined || address !== undefined;
-  if (!loadBalancer && !exposed && !outward) return { kind: 'none' };
+  if (!outward && !isExposed(annotations, spec, takesUnclassed)) return { kind: 'none' };
   const message = outward ? egressProblemOf(service, takesUnclassed) : problemOfNames(annotations);
   if (message !== undefined) return { kind: 'invalid', message };
   if (address !== undefined) return proxy({ kind: 'egress-address', address });
@@ -42,6 +40,33 @@ function addressIn(annotations: Readonly<Record<string, string>>): string | unde
   return annotations[ANNOTATIONS.targetAddress] ?? annotations[ANNOTATIONS.targetAddressOld];
 }
 
+/** Whether it leads to the tailnet. */
+export function leadsOut(annotations: Readonly<Record<string, string>>): boolean {
+  const { ip, fqdn } = targetOf(annotations);
+  return ip !== '' || fqdn !== '';
+}
+
+/** What is wrong with a Service that is to be reached from the tailnet through a group. */
+export function groupProblemOfService(
+  { metadata, spec }: Service,
+  takesUnclassed: boolean,
+): string | undefined {
+  const { annotations } = metadata;
+  const group = groupIn(annotations);
+  // Of one that leads to the tailnet as well, its group says that it cannot be both.
+  if (group === '' || leadsOut(annotations) || !isExposed(annotations, spec, takesUnclassed))
+    return undefined;
+  return `${ANNOTATIONS.proxyGroup}: Services are not exposed through a ProxyGroup ("${group}"): remove the annotation, and this Service gets a node of its own`;
+}
+
+function isExposed(
+  annotations: Readonly<Record<string, string>>,
+  spec: LoadBalancerLike,
+  takesUnclassed: boolean,
+): boolean {
+  return isOurLoadBalancer(spec, takesUnclassed) || annotations[ANNOTATIONS.expose] === 'true';
+}
+
 /** What is wrong with a Service that is to lead to the tailnet. */
 export function egressProblemOf(
   { metadata, spec }: Pick<Service, 'metadata'> & { readonly spec: LoadBalancerLike },
@@ -53,7 +78,7 @@ export function egressProblemOf(
     problemOfTarget(spec, {
       name: annotations[ANNOTATIONS.targetName],
       address: addressIn(annotations),
-      inward: isOurLoadBalancer(spec, takesUnclassed) || annotations[ANNOTATIONS.expose] === 'true',
+      inward: isExposed(annotations, spec, takesUnclassed),
     })
   );
 }
@@ -76,7 +101,7 @@ function inwardPurpose({ spec }: Service): Purpose {
 
 /** Whether a group of proxies is to serve it. */
 export function isOfGroup({ metadata }: Pick<Service, 'metadata'>): boolean {
-  return (metadata.annotations[ANNOTATIONS.proxyGroup] ?? '') !== '';
+  return groupIn(metadata.annotations) !== '';
 }
 
 function proxy(duty: Duty): Purpose {

@@ -2,7 +2,7 @@
 import { removeFront } from '../egress-group/fronts.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts';
 import { KINDS } from '../kube-object.ts';
-import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { stays, timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { labelSelector } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import type { Verdict } from '../nodes/status.ts';
@@ -13,7 +13,7 @@ import { dnsLabel, proxyNodes, type Duty, type Proxy } from '../proxies/proxy.ts
 import { parentLabels, type Parent } from '../proxies/labels.ts';
 import { ANNOTATIONS, FINALIZER, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
 import { leadServiceTo } from './lead.ts';
-import { isOfGroup, purposeOf, tagsIn } from './purpose.ts';
+import { isOfGroup, groupProblemOfService, purposeOf, tagsIn } from './purpose.ts';
 import { parseService, type LoadBalancerIngress, type Service } from './resource.ts';
 import { clearedStatus, ingressOf, nextStatus, type ServiceReason } from './status.ts';
 
@@ -36,7 +36,10 @@ export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceCh
     deployed: deps.metrics.services,
     parse: parseService,
     wants: (service) => purposeOf(service, takesUnclassed).kind !== 'none',
-    managed: (service, signal) => managed(deps, choices, service, signal),
+    async managed(service, signal) {
+      if (choices.servesGroups) await turnAway(deps, takesUnclassed, service, signal);
+      return managed(deps, choices, service, signal);
+    },
     deploy: (service, ...more) => deploy(deps, choices, service, ...more),
     release: (service, resource, signal) => release(deps, service, resource, signal),
     notReady: (service, reason, message, signal) =>
@@ -64,7 +67,7 @@ async function managed(
   // Whoever serves groups marks their Services in the same way. Where that is our own reconciler, deleting them is done here.
   if (objectName === undefined && isOfGroup(service)) {
     if (!servesGroups) return undefined;
-    if (metadata.deletionTimestamp === undefined && deps.leaving !== true) {
+    if (stays(deps, service)) {
       await leaveOtherGroups(deps, parent, service, signal);
       return undefined;
     }
@@ -79,6 +82,19 @@ async function managed(
     objectName,
   });
   return { kind: KINDS.service, finalizer: FINALIZER, group, tailnet: '', metadata };
+}
+
+/** Says of one that is to be exposed through a group that it is not. */
+async function turnAway(
+  deps: ReconcilerDeps,
+  takesUnclassed: boolean,
+  service: Service,
+  signal: AbortSignal,
+): Promise<void> {
+  const message = groupProblemOfService(service, takesUnclassed);
+  if (message === undefined || !stays(deps, service)) return;
+  const told = { kind: KINDS.service, metadata: service.metadata };
+  await warn(deps, told, { reason: 'ServiceNotServed', message }, signal);
 }
 
 /** What stood for it in a group that it has left. */

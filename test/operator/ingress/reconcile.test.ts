@@ -10,7 +10,10 @@ const SECRET = `${OWN}/secrets/${POD}`;
 const pathOf = (name: string): string => `/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`;
 const PATH = pathOf('shop');
 const WEB = '/api/v1/namespaces/prod/services/web';
-const CHOICES = { defaultClass: '' };
+const CHOICES = { defaultClass: '', servesGroups: true };
+const OF_GROUP = { 'tailscale.com/proxy-group': 'in' };
+const WORD =
+  'IngressNotServed: tailscale.com/proxy-group: Ingresses are not served through a ProxyGroup ("in"): remove the annotation, and this Ingress gets a node of its own';
 
 let bench: Bench;
 let reconciler: Reconciler;
@@ -49,6 +52,17 @@ function put(spec: object = {}, annotations: object = {}, name = 'shop', metadat
     spec: { ingressClassName: 'tailscale', defaultBackend, tls: [{ hosts: ['shop'] }], ...spec },
     status: before?.['status'],
   });
+}
+function putClass(controller: string): void {
+  bench.api.put('/apis/networking.k8s.io/v1/ingressclasses/tailscale', {
+    apiVersion: 'networking.k8s.io/v1',
+    kind: 'IngressClass',
+    metadata: { name: 'tailscale' },
+    spec: { controller },
+  });
+}
+function restart(choices: Partial<typeof CHOICES>, deps: { leaving?: boolean } = {}): void {
+  reconciler = createIngressReconciler({ ...bench.deps(), ...deps }, { ...CHOICES, ...choices });
 }
 const run = (): Promise<number | undefined> => reconciler.reconcile('prod/shop', bench.signal);
 const shown = (): unknown =>
@@ -217,9 +231,11 @@ describe('an Ingress that leaves', () => {
   });
 
   it('to a group does so, too', async () => {
-    put({}, { 'tailscale.com/proxy-group': 'in' });
+    put({}, OF_GROUP);
     await expectGone();
     expect(shown()).toEqual([]);
+    expect(bench.object(PATH)?.metadata.finalizers).toEqual([]);
+    expect(bench.events()).toContain(WORD);
   });
 
   it('by being deleted does so, too', async () => {
@@ -240,18 +256,57 @@ describe('an Ingress that leaves', () => {
   });
 });
 
+describe('an Ingress of a group', () => {
+  it('is told once that it is not served, and what to do; nothing else is written', async () => {
+    put({}, OF_GROUP);
+    for (let pass = 0; pass < 3; pass += 1) expect(await run()).toBeUndefined();
+    expect(bench.events()).toEqual([WORD]);
+    expect(bench.writes).toBe(1);
+    expect(bench.object(PATH)?.metadata.finalizers).toBeUndefined();
+    const [event] = [...bench.api.objects.entries()].filter(([path]) => path.includes('/events/'));
+    expect(event).toMatchObject([
+      expect.stringContaining('/namespaces/prod/events/'),
+      { type: 'Warning', involvedObject: { kind: 'Ingress', name: 'shop' } },
+    ]);
+  });
+
+  it('holds up no other that has the same host', async () => {
+    put({}, OF_GROUP, 'older', { creationTimestamp: '2025-01-01T00:00:00Z' });
+    await reconciler.reconcile('prod/older', bench.signal);
+    put();
+    await up();
+    expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
+  });
+
+  it('is served when it leaves the group', async () => {
+    put({}, OF_GROUP);
+    await run();
+    put();
+    await up();
+    expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
+  });
+
+  it.each<[string, () => void]>([
+    ['another one serves groups', () => restart({ servesGroups: false })],
+    ['the operator goes', () => restart({}, { leaving: true })],
+    ['it is deleted', () => put({}, OF_GROUP, 'shop', { deletionTimestamp: '2026-02-01T00:00:00Z' })],
+    ['it is of another class', () => put({ ingressClassName: 'nginx' }, OF_GROUP)],
+    ['the class is somebody else’s', () => putClass('example.com/other')],
+  ])('is told nothing when %s', async (_when, given) => {
+    put({}, OF_GROUP);
+    given();
+    await run();
+    expect(bench.writes).toBe(0);
+  });
+});
+
 describe('an Ingress that is none of ours', () => {
   it.each<[string, object, string]>([
     ['another class', { ingressClassName: 'nginx' }, 'tailscale.com/ts-ingress'],
     ['no class', { ingressClassName: undefined }, 'tailscale.com/ts-ingress'],
     ['a class of our name that is somebody else’s', {}, 'example.com/other'],
   ])('is not touched: %s', async (_what, spec, controller) => {
-    bench.api.put('/apis/networking.k8s.io/v1/ingressclasses/tailscale', {
-      apiVersion: 'networking.k8s.io/v1',
-      kind: 'IngressClass',
-      metadata: { name: 'tailscale' },
-      spec: { controller },
-    });
+    putClass(controller);
     put(spec);
     await run();
     expect(bench.writes).toBe(0);

@@ -9,7 +9,7 @@ import { createOperatorMetrics, type OperatorMetrics } from '../../../src/operat
 import { createProxyGroupReconciler } from '../../../src/operator/proxy-group/reconcile.ts';
 import { createTailnets } from '../../../src/operator/tailnets.ts';
 import { startApiServerDouble, type ApiServerDouble, type StoredObject } from '../api-server-double.ts';
-import { createFakeClock } from '../fake-clock.ts';
+import { createFakeClock, type FakeClock } from '../fake-clock.ts';
 import { createControlDouble, type ControlDouble } from '../recorder/control-double.ts';
 import { OPTIONS } from '../recorder/recorders.ts';
 import { proxyGroupObject } from './proxy-groups.ts';
@@ -26,12 +26,14 @@ let api: ApiServerDouble;
 let control: ControlDouble;
 let metrics: OperatorMetrics;
 let reconciler: Reconciler;
+let clock: FakeClock;
+let start: (leaving: boolean) => void;
 let close: () => void;
 const signal = new AbortController().signal;
 
 beforeEach(async () => {
   api = await startApiServerDouble();
-  const clock = createFakeClock(Date.now());
+  clock = createFakeClock(Date.now());
   control = createControlDouble(() => clock.now());
   metrics = createOperatorMetrics();
   const connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
@@ -39,7 +41,7 @@ beforeEach(async () => {
   const client = createKubeClient(connection);
   const log = createSilentLogger();
   let id = 0;
-  reconciler = createProxyGroupReconciler({
+  const deps = {
     client,
     options: OPTIONS,
     metrics,
@@ -54,7 +56,9 @@ beforeEach(async () => {
       defaultLoginServer: 'https://login.example.com',
       nowMs: () => clock.now(),
     }),
-  });
+  };
+  start = (leaving) => void (reconciler = createProxyGroupReconciler({ ...deps, leaving }));
+  start(false);
   api.put(ACCOUNT, {
     apiVersion: 'v1',
     kind: 'ServiceAccount',
@@ -257,11 +261,77 @@ describe('a ProxyGroup of gateways', () => {
     expect(conditions()['KubeAPIServerProxyValid']).toMatchObject({ status: 'True' });
   });
 
-  it.each(['egress', 'ingress'])('of type %s is left to others', async (type) => {
-    put({ type });
+  it('of type egress is left to the reconciler of such groups', async () => {
+    put({ type: 'egress' });
     await run();
     expect(stored(GROUP)?.metadata.finalizers).toBeUndefined();
     expect(stored(GROUP)?.['status']).toBeUndefined();
     expect(stored(SET)).toBeUndefined();
+  });
+
+  describe('of type ingress', () => {
+    const events = () => [...api.objects.values()].filter(({ kind }) => kind === 'Event');
+
+    it('says that it is not served and what to do instead, once, and nothing is made', async () => {
+      put({ type: 'ingress' });
+      const before = new Set(api.objects.keys());
+      await run();
+      const said = {
+        reason: 'ProxyGroupNotServed',
+        message:
+          'spec.type: ProxyGroups of type ingress are not served: remove the annotation tailscale.com/proxy-group from Services and Ingresses that name this one, and each gets a node of its own',
+      };
+      expect(Object.values(conditions())).toMatchObject([
+        { type: 'ProxyGroupReady', status: 'False', observedGeneration: 1, ...said },
+      ]);
+      expect(events()).toMatchObject([
+        { type: 'Warning', involvedObject: { kind: 'ProxyGroup', name: 'prod' }, ...said },
+      ]);
+      expect(stored(GROUP)?.metadata.finalizers).toBeUndefined();
+      expect([...api.objects.entries()].filter(([path]) => !before.has(path))).toMatchObject([
+        [expect.stringContaining('/events/'), {}],
+      ]);
+      expect([control.keys.size, control.known.size, metrics.proxyGroups.size]).toEqual([0, 0, 0]);
+      const { resourceVersion } = stored(GROUP)!.metadata;
+      // Longer than the same event is held back.
+      await clock.advance(3_600_000);
+      await run();
+      expect(stored(GROUP)?.metadata.resourceVersion).toBe(resourceVersion);
+      expect(events()).toMatchObject([{ count: 1 }]);
+    });
+
+    it('keeps what another operator has said of its devices', async () => {
+      const devices = [
+        { hostname: 'prod-0', tailnetIPs: ['100.64.0.1'], staticEndpoints: ['192.0.2.1:30001'] },
+      ];
+      const at = { lastTransitionTime: '2026-01-01T00:00:00Z', observedGeneration: 1 };
+      const ready = {
+        type: 'ProxyGroupReady',
+        status: 'True',
+        reason: 'ProxyGroupReady',
+        message: '',
+        ...at,
+      };
+      const available = { ...ready, type: 'ProxyGroupAvailable', reason: 'ProxyGroupAvailable' };
+      api.put(GROUP, {
+        ...proxyGroupObject({ type: 'ingress' }),
+        status: { conditions: [ready, available], devices },
+      });
+      await run();
+      expect(stored(GROUP)?.['status']).toMatchObject({ devices });
+      expect(conditions()).toMatchObject({
+        ProxyGroupReady: { status: 'False', reason: 'ProxyGroupNotServed' },
+        ProxyGroupAvailable: available,
+      });
+    });
+
+    it.each(['deleted', 'left'])('is told nothing when it is being %s', async (what) => {
+      const metadata = { finalizers: ['example.com/other'], deletionTimestamp: '2026-02-01T00:00:00Z' };
+      put({ type: 'ingress' }, what === 'deleted' ? metadata : {});
+      start(what === 'left');
+      await run();
+      expect(stored(GROUP)?.['status']).toBeUndefined();
+      expect(events()).toEqual([]);
+    });
   });
 });

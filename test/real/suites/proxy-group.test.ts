@@ -251,15 +251,18 @@ describe('a ProxyGroup of type kube-apiserver', () => {
     ]);
   });
 
-  it('of another type is left to others', async () => {
+  it('of type ingress is told that it is not served, and nothing is made', async () => {
     const ingress = { ...PROXY_GROUP, metadata: { name: 'ingress' }, spec: { type: 'ingress' } };
     await cluster.api('POST', GROUPS, ingress);
-    // What comes after it has been seen to, so it has been looked at as well.
-    await change('plain', { tags: ['tag:k8s-gateway'] });
-    await converged('plain', 1);
-    const object = await get('ingress');
-    expect(object.status).toBeUndefined();
+    const object = await rig.until('a word', async () => {
+      const read = await get('ingress');
+      return read.status?.conditions === undefined ? undefined : read;
+    });
+    expect(object.status?.conditions).toMatchObject([
+      { type: 'ProxyGroupReady', status: 'False', reason: 'ProxyGroupNotServed' },
+    ]);
     expect(object.metadata.finalizers).toBeUndefined();
+    expect(await names(`${CORE}/secrets`, 'ingress')).toEqual([]);
     await cluster.api('DELETE', `${GROUPS}/ingress`);
   });
 
