@@ -45,6 +45,7 @@ beforeAll(async () => {
     dial: dialLoopback,
     nowMs: () => performance.now(),
     log: createSilentLogger(),
+    frames: false,
     limits: { moveTimeoutMs: 20_000, moveRetryMs: 20, suspectMs: 100 },
   });
   const moved = Promise.withResolvers<void>();

@@ -140,7 +140,7 @@ describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
       const { kind, metadata } = manifest;
       // Events about resources without a namespace go to `default`; nothing else of the operator does.
       const events = metadata.name === `tc-operator-events-${NAMESPACE}`;
-      if (!kind.startsWith('ClusterRole')) {
+      if (!/^(ClusterRole|IngressClass)/.test(kind)) {
         expect(metadata.namespace, kind).toBe(events ? 'default' : NAMESPACE);
       }
       expect(metadata.labels?.['app.kubernetes.io/instance'], kind).toBe('tc');
