@@ -16,6 +16,8 @@ export interface IndexClient {
   /** @throws Error when the process cannot do it or is gone; QueryError for a query that cannot be asked. */
   ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>>;
   readonly isGone: boolean;
+  /** Questions that wait for their answer: of the others nothing is kept. */
+  readonly unanswered: number;
   /** Ends it at once: SQLite cannot be interrupted otherwise. */
   kill(): void;
   /** Lets it finish what it was asked, then ends it. */
@@ -74,6 +76,9 @@ function createClient(child: ChildProcess): IndexClient {
   return {
     get isGone() {
       return isGone;
+    },
+    get unanswered() {
+      return waiting.size;
     },
     ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>> {
       return new Promise<Answer<Name>>((resolve, reject) => {

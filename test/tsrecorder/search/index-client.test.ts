@@ -2,18 +2,36 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { startIndexClient } from '../../../src/tsrecorder/search/index-client.ts';
+import { startIndexClient, type IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
+
+async function open(): Promise<IndexClient> {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-index-'));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const client = await startIndexClient({ directory, mayWrite: true });
+  onTestFinished(() => client.close());
+  return client;
+}
 
 describe('the process of an index', () => {
   it('is ended at once, which answers what it was asked', async () => {
-    const directory = await mkdtemp(join(tmpdir(), 'tailcast-index-'));
-    onTestFinished(() => rm(directory, { recursive: true, force: true }));
-    const client = await startIndexClient({ directory, mayWrite: true });
-    onTestFinished(() => client.close());
+    const client = await open();
     expect(await client.ask('ids', { after: '', limit: 1 })).toEqual([]);
     client.kill();
     const asked = client.ask('ids', { after: '', limit: 1 });
     await expect(asked).rejects.toThrow('the process of the index has ended');
     expect(client.isGone).toBe(true);
+  });
+
+  it('keeps nothing of a question that was answered, or that failed', async () => {
+    const client = await open();
+    expect(client.unanswered).toBe(0);
+    const asked = [1, 2, 3].map((limit) => client.ask('ids', { after: '', limit }));
+    expect(client.unanswered).toBe(3);
+    expect(await Promise.all(asked)).toEqual([[], [], []]);
+    expect(client.unanswered).toBe(0);
+    await expect(client.ask('feed', { key: 7, bytes: Buffer.alloc(1) })).rejects.toThrow(
+      'there is no such recording',
+    );
+    expect(client.unanswered).toBe(0);
   });
 });
