@@ -69,6 +69,10 @@ describe('tailcast index', () => {
     await until(async () => ((await verify()).code === 0 ? true : undefined));
     expect((await run('search', 'needle', ...recorder)).out.match(/needle/g)).toHaveLength(4);
     expect(await readdir(join(directory, '..'))).toEqual([basename(directory)]);
+    await rig.recorder.close();
+    // a query that took too long may have left one that is still about to end
+    const processes = () => process.getActiveResourcesInfo().filter((each) => each === 'ProcessWrap');
+    await expect.poll(processes).toEqual([]);
   });
 
   it('goes on with a new index that a recorder had begun, and removes what nobody reads any more', async () => {

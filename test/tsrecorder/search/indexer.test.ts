@@ -2,10 +2,13 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EXTRACTOR } from '../../../src/search/search-index.ts';
+import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
+import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
 import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
 import { startIndexer, type Indexer, type IndexerOptions } from '../../../src/tsrecorder/search/indexer.ts';
 import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import { parseRecordingId } from '../../../src/tsrecorder/store/key.ts';
 import { createRig, HEADER, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 type Asked = readonly [operation: string, ask: Record<string, unknown>];
@@ -182,6 +185,40 @@ describe('an indexer', () => {
     await expect.poll(() => index.of('remove')).toEqual([{ ids, compact: true }]);
     expect(index.begun()).toEqual([]);
     await indexer.settled();
+  });
+
+  it('feeds what runs as far as it is durable, commits each time, and drops it when it is over', async () => {
+    const { rig } = await storeWith('alpha');
+    const [stored] = await rig.list();
+    const recording = { ...stored!, state: 'open' } as CatalogEntry['recording'];
+    let durable = 'first ';
+    let isOpen = true;
+    const live = { key: parseRecordingId(stored!.id), recording, isOpen: () => isOpen } as LiveRecording;
+    const piece = {
+      start: 0,
+      end: () => durable.length,
+      async *read({ start, end }: { readonly start: number; readonly end: number }) {
+        yield Buffer.from(durable.slice(start, end));
+      },
+      live,
+    };
+    const entry = { recording, key: live.key, resizeOrder: 'columnsFirst', pieces: [piece], live } as const;
+    const index = new FakeIndex();
+    index.answers.set('ids', () => [{ id: recording.id, version: `1.${EXTRACTOR}.all` }]);
+    await open(rig, async () => index, {
+      live: () => [live],
+      catalog: { find: async () => ({ ...entry, version: undefined }) },
+    });
+    const fed = () => Buffer.concat(index.of('feed').map(({ bytes }) => bytes as Uint8Array)).toString();
+    await expect.poll(() => index.of('commit').length).toBe(1);
+    expect(fed()).toBe('first ');
+    durable = 'first second';
+    await expect.poll(() => index.of('commit').length).toBe(2);
+    expect(fed()).toBe('first second');
+    isOpen = false;
+    await expect.poll(() => index.of('drop')).toEqual([{ key: index.of('begin')[0]!['key'] }]);
+    expect(index.of('begin')).toMatchObject([{ isLive: true, doc: { names: { state: 'running' } } }]);
+    expect(index.killed).toBe(0);
   });
 
   it('compares again after its time, and not before', async () => {

@@ -1,0 +1,49 @@
+/** What a list by names and a text costs: in how many sessions the text itself is looked for. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { compileQuery } from '../../../src/tsrecorder/search/sqlite/compile.ts';
+import { openSessions } from '../../../src/tsrecorder/search/sqlite/database.ts';
+import { listSessions } from '../../../src/tsrecorder/search/sqlite/list-sessions.ts';
+import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
+import { doc, names, query } from './index-contract.ts';
+
+/** One more than are tried one by one. */
+const SESSIONS = 2001;
+/** Every so many, a session is of bob: seven. */
+const BOB_EVERY = 300;
+/** The first ones also have a text that no other has. */
+const RARE = 5;
+
+it('looks for a text in the sessions that have the names, or in those that have the text when they are few', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-list-'));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const writer = new IndexWriter(directory);
+  const all = Array.from({ length: SESSIONS }, (_, at) => {
+    const user = at % BOB_EVERY === 0 ? 'bob' : 'alice';
+    const { startedAtMs } = names(`n_${at}`);
+    const order = `${new Date(startedAtMs).toISOString().slice(0, -1)}000000Z n`;
+    const listing = { order, version: '1', recording: '{}', searched: at < RARE ? 'common rare' : 'common' };
+    return { doc: { ...doc(`n_${at}`, { user }), listing }, moments: [], partial: false };
+  });
+  writer.putAll(all);
+  writer.close();
+  const sessions = openSessions(directory);
+  onTestFinished(() => sessions.close());
+  let tried = 0;
+  // in place of SQLite's own
+  sessions.function('instr', { deterministic: true }, (text, part) => {
+    tried += 1;
+    return String(text).indexOf(String(part)) + 1;
+  });
+  const { value } = sessions.prepare(`SELECT value FROM meta WHERE key = 'key'`).get() ?? {};
+  const list = (user: string, text: string): readonly [found: number, tried: number] => {
+    tried = 0;
+    const ask = { query: query(`user:${user}`), may: 'everything', text, limit: SESSIONS } as const;
+    const found = [...listSessions(sessions, ask, compileQuery(ask.query, ask.may, String(value)))];
+    return [found.length, tried];
+  };
+  expect(list('bob', 'common')).toEqual([7, 7]);
+  expect(list('alice', 'rare')).toEqual([RARE - 1, RARE]);
+});
