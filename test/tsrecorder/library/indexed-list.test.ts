@@ -202,7 +202,8 @@ function uploadsOf(all: readonly Made[]): readonly Upload[] {
   });
 }
 
-function storeOf(uploads: readonly Upload[]): ReadableStore {
+/** @param onRead told which recording something is read of. */
+function storeOf(uploads: readonly Upload[], onRead: (id: string) => void = () => undefined): ReadableStore {
   const byKey = new Map(uploads.map((upload) => [recordingId(upload.key), upload]));
   const stored = uploads.map(({ key, mark, made: { at } }): StoredRecording => ({
     key,
@@ -214,6 +215,7 @@ function storeOf(uploads: readonly Upload[]): ReadableStore {
     list: async () => stored,
     stat: async (key) => (byKey.has(recordingId(key)) ? { bytes: BODY, modifiedAtMs: 1 } : undefined),
     async *read(key, kind) {
+      onRead(recordingId(key));
       const upload = byKey.get(recordingId(key));
       if (upload === undefined) throw new TailcastError('RECORDING_UNKNOWN');
       const isDamaged = upload.made.state === 'damaged';
@@ -257,15 +259,20 @@ async function pages(
   return all;
 }
 
-/** Two catalogues of the same archive: one with an index, which lacks what the archive says it lacks, and one without. */
+/**
+ * Two catalogues of the same archive: one with an index, which lacks what the archive says it lacks, and one without.
+ * `read` grows by what is read of.
+ */
 async function withBoth(
   all: readonly Made[],
-  act: (names: Catalog, indexed: Catalog, ids: readonly string[]) => Promise<void>,
+  act: (names: Catalog, indexed: Catalog, ids: readonly string[], read: readonly string[]) => Promise<void>,
 ): Promise<void> {
   const uploads = uploadsOf(all);
   const there = uploads.filter(({ made: { where, indexed } }) => where === 'store' && indexed !== 'gone');
   const live = uploads.filter(({ made: { where } }) => where === 'live').map(liveOf);
-  const common = { store: storeOf(there), live: () => live, refreshMs: 1e9, maxCached: 10_000, now: () => 0 };
+  const read: string[] = [];
+  const store = storeOf(there, (id) => read.push(id));
+  const common = { store, live: () => live, refreshMs: 1e9, maxCached: 10_000, now: () => 0 };
   const names = createCatalog(common);
   const everything = createCatalog({ ...common, store: storeOf(uploads), live: () => [] });
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-list-'));
@@ -311,6 +318,7 @@ async function withBoth(
       names,
       withIndex,
       uploads.map(({ key }) => recordingId(key)),
+      read,
     );
   } finally {
     reader.close();
@@ -350,5 +358,20 @@ describe('a list that comes from an index', () => {
         examples: [[[...DAMAGED_FIRST], [[{}, ['namespace:prod'], 1]]]],
       },
     );
+  });
+
+  it('reads nothing of a session that the index has as it is, and only of those that it has not', async () => {
+    const [, one] = DAMAGED_FIRST;
+    const all = (['none', 'alone', 'alone', 'none', 'alone'] as const).map((session, at): Made => {
+      const indexed = at < 3 ? 'now' : 'not';
+      return { ...one!, at: at * 100_000, session, indexed };
+    });
+    await withBoth(all, async (names, indexed, ids, read) => {
+      const wanted = (await names.list({ limit: 9 })).recordings;
+      expect(wanted.map(({ id }) => id).toReversed()).toEqual(ids);
+      const before = read.length;
+      expect((await indexed.list({ limit: 9 })).recordings).toEqual(wanted);
+      expect(read.slice(before).toSorted()).toEqual(ids.slice(3));
+    });
   });
 });
