@@ -411,7 +411,7 @@ async function main(): Promise<void> {
   for (const line of describeMachine().slice(0, 3)) console.log(line);
   mkdirSync(directory, { recursive: true });
   const { bavail, bsize } = statfsSync(folder);
-  const wanted = TEXT_BYTES * 1.3 + SESSIONS * 4000;
+  const wanted = TEXT_BYTES * 2.2 + SESSIONS * 8000;
   console.log(
     `${SESSIONS} sessions, ${TEXT_BYTES / 1e9} GB of text, seed ${SEED}; ${folder} has ${((bavail * bsize) / 1e9).toFixed(0)} GB`,
   );
