@@ -70,6 +70,8 @@ const MAX_LIVE = 500;
 const FEED_BYTES = 262_144;
 const IDS_PAGE = 5000;
 const STATUS_MS = 1000;
+/** Counts that are older are waited for. */
+const MAX_STATUS_AGE_MS = 5000;
 /** What is written together at most: recordings, and bytes of their casts. */
 const MAX_READ = 256;
 const MAX_READ_BYTES = 8_388_608;
@@ -88,7 +90,7 @@ interface Counted {
   readonly at: number;
   readonly asked: Promise<IndexStatus | undefined>;
   isAsking: boolean;
-  last: IndexStatus | undefined;
+  last: { readonly status: IndexStatus; readonly at: number } | undefined;
 }
 
 /** One per recorder. */
@@ -164,22 +166,27 @@ class StoreIndexer implements Indexer {
     };
   }
 
-  /** What the index had a second ago: who searches does not wait for the process that writes. */
+  /** What the index had some seconds ago at most: who searches does not wait for the process that writes. */
   async #status(): Promise<IndexStatus | undefined> {
     const client = this.#client;
     if (client === undefined) return undefined;
     const { now } = this.#options;
     const known = this.#counted?.client === client ? this.#counted : undefined;
-    if (known !== undefined && (known.isAsking || now() - known.at < STATUS_MS))
-      return known.last ?? known.asked;
+    const isFresh = known !== undefined && (known.isAsking || now() - known.at < STATUS_MS);
+    const { last, asked } = isFresh ? known : this.#count(client, known);
+    return last !== undefined && now() - last.at < MAX_STATUS_AGE_MS ? last.status : asked;
+  }
+
+  #count(client: IndexClient, known: Counted | undefined): Counted {
+    const at = this.#options.now();
     const asked = client.ask('status', null).catch(() => undefined);
-    const counted: Counted = { client, at: now(), last: known?.last, isAsking: true, asked };
+    const counted: Counted = { client, at, last: known?.last, isAsking: true, asked };
     this.#counted = counted;
     void asked.then((status) => {
-      counted.last = status ?? counted.last;
+      if (status !== undefined) counted.last = { status, at };
       counted.isAsking = false;
     });
-    return counted.last ?? asked;
+    return counted;
   }
 
   settled(): Promise<void> {

@@ -95,6 +95,25 @@ async function open(
 const version = (text: string): unknown => expect.stringMatching(new RegExp(`\\.${EXTRACTOR}\\.${text}$`));
 
 describe('an indexer', () => {
+  it('says counts of some seconds ago, and waits for those that nobody has asked for since', async () => {
+    const { rig } = await storeWith('alpha');
+    const index = new FakeIndex();
+    let nowMs = 0;
+    let sessions = 3;
+    index.answers.set('status', () => ({ sessions, partial: 0, bytes: 0 }));
+    const indexer = await open(rig, async () => index, { now: () => nowMs });
+    await indexer.settled();
+    const counts = async (): Promise<number> => (await indexer.progress()).sessions;
+    expect(await counts()).toBe(3);
+    sessions = 4;
+    nowMs += 1500;
+    expect(await counts()).toBe(3);
+    expect(await counts()).toBe(4);
+    sessions = 5;
+    nowMs += 3_600_000;
+    expect(await counts()).toBe(5);
+  });
+
   it('feeds what the store has, the newest first, and is ready when there is no more', async () => {
     const { rig, ids } = await storeWith('alpha', 'beta', 'gamma');
     const index = new FakeIndex();
