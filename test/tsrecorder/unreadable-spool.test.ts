@@ -40,7 +40,7 @@ describe('a spool that cannot be read', () => {
     expect(await registry.getSingleMetricAsString('tailcast_recorder_sessions')).toContain(
       'state="unreadable"} 1',
     );
-    await rm(`${spool}.cast`);
+    // in one step: a recorder that looks in between would find a spool that has lost its cast
     await rename(`${spool}.aside`, `${spool}.cast`);
     const recovered = await until(async () =>
       (await again.list()).find(({ state }) => state === 'interrupted'),
