@@ -72,6 +72,9 @@ const kind = (apiVersion: string, name: string, plural: string, namespaced = tru
   namespaced,
 });
 
+/** Keeps what people made until what was made for it is gone. A ProxyGroup of gateways has one of its own. */
+export const FINALIZER = 'tailscale.com/finalizer';
+
 /** The kinds that the operator reads or writes. */
 export const KINDS = {
   recorder: kind('tailscale.com/v1alpha1', 'Recorder', 'recorders', false),

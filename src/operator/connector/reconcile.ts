@@ -1,7 +1,7 @@
 /** One pass over one Connector: its nodes, the routes that they offer, and that these are let through. Effects only. */
 import { errorText } from '../../errors.ts';
 import type { TailnetControl } from '../auth-keys.ts';
-import { KINDS } from '../kube-object.ts';
+import { FINALIZER, KINDS } from '../kube-object.ts';
 import type { ReplicaNode } from '../nodes/keys.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
@@ -12,8 +12,6 @@ import { dnsLabel, proxyNodes, type Proxy } from '../proxies/proxy.ts';
 import { parseConnector, type Connector } from './resource.ts';
 import { problemOf, routesOf } from './routes.ts';
 import { nextStatus, type ConnectorReason } from './status.ts';
-
-const FINALIZER = 'tailscale.com/finalizer';
 
 export function createConnectorReconciler(deps: ReconcilerDeps): Reconciler {
   const approvals = createApprovals(deps);

@@ -1,12 +1,11 @@
 /** Writes into CoreDNS's ConfigMap where a DNSConfig asks for it, and takes it back. Effects. */
 import type { KubeClient } from '../kube-client.ts';
-import { KINDS, type KubeObject } from '../kube-object.ts';
+import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import { withoutStub, withStub } from './corefile.ts';
 import { DNS_ANNOTATIONS, type DnsConfig } from './resource.ts';
 
 type Client = Pick<KubeClient, 'get' | 'patch'>;
 
-const FINALIZER = 'tailscale.com/finalizer';
 const KEY = 'Corefile';
 
 /**

@@ -1,5 +1,5 @@
 /** One pass over the nodes of a ProxyGroup of type egress. What they forward is `reconcile.ts`'s. Effects only. */
-import { KINDS } from '../kube-object.ts';
+import { FINALIZER, KINDS } from '../kube-object.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import type { NodeGroup, SpecOptions } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
@@ -12,8 +12,6 @@ import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/
 import { nextStatus, type ProxyGroupReason, type Verdicts } from '../proxy-group/status.ts';
 import { configMapName } from './config-map.ts';
 import { removeConfig, removeFronts } from './fronts.ts';
-
-const FINALIZER = 'tailscale.com/finalizer';
 
 /** The nodes of such a group. Their account may read and write their own state and nothing else. */
 export function egressNodes(

@@ -3,14 +3,14 @@
  * pods take connections. One key for a group, so that ports are given out and each object is written by one alone.
  */
 import { errorText } from '../../errors.ts';
-import { KINDS, type DesiredObject, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import { FINALIZER, KINDS, type DesiredObject, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import { timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { belongsTo, labelSelector, type NodeGroup } from '../nodes/node-group.ts';
 import { warn, writeStatus } from '../nodes/pass.ts';
 import { sameJson } from '../nodes/status.ts';
 import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
-import { ANNOTATIONS, FINALIZER } from '../service/interest.ts';
+import { ANNOTATIONS } from '../service/interest.ts';
 import { leadServiceTo } from '../service/lead.ts';
 import { egressProblemOf, leadsOut, targetOf, type TailnetTarget } from '../service/purpose.ts';
 import { configMap, configMapName } from './config-map.ts';

@@ -1,5 +1,5 @@
 /** One pass over one Ingress of our class: its proxy, what that serves, and where callers go. Effects only. */
-import { KINDS, type KubeObject } from '../kube-object.ts';
+import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import { stays, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { stateSecretName } from '../nodes/node-group.ts';
 import { readNodeState, secretData } from '../nodes/node-state.ts';
@@ -9,7 +9,7 @@ import { classOf, deployProxy, existingName } from '../proxies/deploy.ts';
 import type { Parent } from '../proxies/labels.ts';
 import { proxyNodes } from '../proxies/proxy.ts';
 import { hasJoined } from '../proxies/readiness.ts';
-import { FINALIZER, proxyClassNameOf } from '../service/interest.ts';
+import { proxyClassNameOf } from '../service/interest.ts';
 import { tagsIn } from '../service/purpose.ts';
 import {
   backendNames,
@@ -59,7 +59,7 @@ async function managed(
   signal: AbortSignal,
 ): Promise<Managed | undefined> {
   const { metadata } = ingress;
-  const parent: Parent = { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name };
+  const parent = parentFor(ingress);
   if (choices.servesGroups) await turnAway(deps, ingress, signal);
   const isMarked = metadata.finalizers.includes(FINALIZER);
   if (!isMarked && (!wantsProxy(ingress) || (await isOfOther(deps, signal)))) return undefined;
@@ -73,6 +73,10 @@ async function managed(
     objectName: isMarked ? await existingName(deps, parent, signal) : undefined,
   });
   return { kind: KINDS.ingress, finalizer: FINALIZER, group, tailnet: '', metadata };
+}
+
+function parentFor({ metadata }: Ingress): Parent {
+  return { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name };
 }
 
 /** Says of an Ingress that names a group that it is not served. */
@@ -103,11 +107,15 @@ async function deploy(
   const { group } = resource;
   const hostname = hostnameOf(ingress);
   const taken = await takenBy(deps, ingress, hostname, signal);
+  if (taken !== undefined) {
+    await warn(deps, resource, { reason: 'IngressNotServed', message: taken }, signal);
+    return NAME_AGAIN_MS;
+  }
   const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass), signal);
-  const waits = taken ?? (answer.kind === 'waits' ? `waiting: ${answer.message}` : undefined);
-  if (waits !== undefined || answer.kind === 'waits') {
-    await warn(deps, resource, { reason: 'IngressNotServed', message: waits ?? '' }, signal);
-    return taken === undefined ? undefined : NAME_AGAIN_MS;
+  if (answer.kind === 'waits') {
+    const message = `waiting: ${answer.message}`;
+    await warn(deps, resource, { reason: 'IngressNotServed', message }, signal);
+    return undefined;
   }
   deps.metrics.ingresses.add(metadata.uid);
   const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
@@ -117,7 +125,7 @@ async function deploy(
   const deployed = await deployProxy(
     deps,
     {
-      parent: { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name },
+      parent: parentFor(ingress),
       group,
       duty: { kind: 'web', serveConfig: JSON.stringify(plan.config) },
       hostname: () => hostname,

@@ -1,9 +1,9 @@
 /** A core Ingress as the operator reads it, and which ones it looks at. */
 import { z } from 'zod';
-import type { KubeObject } from '../kube-object.ts';
+import { FINALIZER, type KubeObject } from '../kube-object.ts';
 import { metadataSchema } from '../nodes/resource-parts.ts';
 import { dnsLabel } from '../proxies/proxy.ts';
-import { ANNOTATIONS, FINALIZER, groupIn } from '../service/interest.ts';
+import { ANNOTATIONS, groupIn } from '../service/interest.ts';
 
 /** The class of Ingresses that are ours, and what its IngressClass says of who sees to it. */
 export const INGRESS_CLASS = 'tailscale';

@@ -20,6 +20,12 @@ export interface HostRoutes {
   readonly exact: ReadonlyMap<string, Upstream>;
 }
 
+/** The same while paths are added. */
+interface OpenRoutes extends HostRoutes {
+  readonly prefixes: Map<string, Upstream>;
+  readonly exact: Map<string, Upstream>;
+}
+
 export interface IngressRoutes {
   /** By host; the empty one is that of the node itself. */
   readonly hosts: ReadonlyMap<string, HostRoutes>;
@@ -42,12 +48,9 @@ const serviceSchema = z.object({
 /** @param services those that its backends name, as far as they exist */
 export function ingressRoutesOf(ingress: Ingress, services: ReadonlyMap<string, KubeObject>): IngressRoutes {
   const problems: IngressProblem[] = [];
-  const hosts = new Map<string, { prefixes: Map<string, Upstream>; exact: Map<string, Upstream> }>();
-  const at = (host: string): { prefixes: Map<string, Upstream>; exact: Map<string, Upstream> } => {
-    const routes = hosts.get(host) ?? {
-      prefixes: new Map<string, Upstream>(),
-      exact: new Map<string, Upstream>(),
-    };
+  const hosts = new Map<string, OpenRoutes>();
+  const at = (host: string): OpenRoutes => {
+    const routes = hosts.get(host) ?? { prefixes: new Map(), exact: new Map() };
     hosts.set(host, routes);
     return routes;
   };
@@ -90,7 +93,7 @@ export function ingressRoutesOf(ingress: Ingress, services: ReadonlyMap<string, 
 
 /** @returns why it cannot be */
 function addPath(
-  { prefixes, exact }: { readonly prefixes: Map<string, Upstream>; readonly exact: Map<string, Upstream> },
+  { prefixes, exact }: OpenRoutes,
   path: string,
   pathType: string,
   target: Upstream,

@@ -148,7 +148,7 @@ function handlersOf({ prefixes, exact }: HostRoutes): Record<string, Handler> {
 
 /** tailscaled takes the path of the handler away, and the target puts it back. */
 function proxyTo(upstream: Upstream, path: string): Handler {
-  return { Proxy: `${upstream}${path === '/' ? '/' : path}` };
+  return { Proxy: `${upstream}${path}` };
 }
 
 function nearest(prefixes: ReadonlyMap<string, Upstream>, path: string): Upstream | undefined {

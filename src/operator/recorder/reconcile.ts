@@ -1,5 +1,5 @@
 /** One pass over one Recorder: look, decide, do, and say in its status what came of it. Effects only. */
-import { KINDS } from '../kube-object.ts';
+import { FINALIZER, KINDS } from '../kube-object.ts';
 import { removeStaleAccounts, removeSurplus } from '../nodes/cleanup.ts';
 import {
   nextLook,
@@ -17,8 +17,6 @@ import { parseRecorder, type Recorder } from './resource.ts';
 import { isForeignImage, statefulSet } from './stateful-set-specs.ts';
 import { nextStatus, type Outcome } from './status.ts';
 import { problemOf } from './validation.ts';
-
-const FINALIZER = 'tailscale.com/finalizer';
 
 export function createRecorderReconciler(deps: ReconcilerDeps): Reconciler {
   return createReconciler<Recorder>(deps, {

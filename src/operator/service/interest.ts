@@ -1,8 +1,7 @@
 /** Which Services the operator looks at, from as little of them as a copy of all Services may hold. Pure. */
 import { z } from 'zod';
-import type { KubeObject } from '../kube-object.ts';
+import { FINALIZER, type KubeObject } from '../kube-object.ts';
 
-export const FINALIZER = 'tailscale.com/finalizer';
 /** `spec.loadBalancerClass` of Services that are ours. */
 const LOAD_BALANCER_CLASS = 'tailscale';
 

@@ -1,7 +1,7 @@
 /** One pass over one Service that is to be reached from the tailnet, or to lead there. Effects only. */
 import { removeFront } from '../egress-group/fronts.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts';
-import { KINDS } from '../kube-object.ts';
+import { FINALIZER, KINDS } from '../kube-object.ts';
 import { stays, timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { labelSelector } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
@@ -11,7 +11,7 @@ import { isEgress } from '../proxies/object-specs.ts';
 import { hasJoined } from '../proxies/readiness.ts';
 import { dnsLabel, proxyNodes, type Duty, type Proxy } from '../proxies/proxy.ts';
 import { parentLabels, type Parent } from '../proxies/labels.ts';
-import { ANNOTATIONS, FINALIZER, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
+import { ANNOTATIONS, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
 import { leadServiceTo } from './lead.ts';
 import { isOfGroup, groupProblemOfService, purposeOf, tagsIn } from './purpose.ts';
 import { parseService, type LoadBalancerIngress, type Service } from './resource.ts';
