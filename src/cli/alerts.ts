@@ -1,6 +1,5 @@
 /** `tailcast alerts test`: a dry run of rules against the index of a recorder, and a message to their webhooks. */
 import { randomUUID } from 'node:crypto';
-import { z } from 'zod';
 import { loadAlerts } from '../compose/alert-settings.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { errorText, TailcastError } from '../errors.ts';
@@ -10,18 +9,8 @@ import type { AlertRule, AlertWebhook } from '../tsrecorder/search/alerts/alerts
 import { isDelivered, sendToWebhook } from '../tsrecorder/search/alerts/webhook-request.ts';
 import { recorderAddress } from './open-archive.ts';
 import { formatDuration, plain, print } from './output.ts';
-import { fetchJson } from './recorder-archive.ts';
+import { askSearch } from './search.ts';
 
-const FOUND = z.object({
-  sessions: z.array(
-    z.object({
-      recording: z.object({ id: z.string(), startedAt: z.string() }),
-      hits: z.array(z.object({ at: z.number(), text: z.string() })),
-    }),
-  ),
-  next: z.string().optional(),
-  index: z.object({ state: z.string() }),
-});
 const SHOWN = 20;
 
 /**
@@ -66,9 +55,7 @@ async function search(
   { signal, stderr }: CommandContext,
 ): Promise<void> {
   const query = printQuery(rule.query);
-  const { sessions, next, index } = FOUND.parse(
-    await fetchJson(base, 'search', { q: query, limit: String(SHOWN) }, signal),
-  );
+  const { sessions, next, index } = await askSearch(base, { q: query, limit: String(SHOWN) }, signal);
   if (index.state !== 'ready')
     await print(stderr, `the index is ${index.state}: not everything can be found yet\n`);
   const found = sessions.map(({ recording: { id, startedAt }, hits: [hit] }) => ({

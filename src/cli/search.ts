@@ -5,6 +5,7 @@ import { decodeRecording, type ListedRecording } from '../wire/recorder-api/reco
 import { TailcastError, errorText } from '../errors.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { parseQuery, QueryError } from '../search/query.ts';
+import { recordingLink } from '../search/recording-link.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { recorderAddress } from './open-archive.ts';
 import { formatBytes, formatDuration, plain, print } from './output.ts';
@@ -51,11 +52,10 @@ const FOUND = z.object({
   // who may not see everything is told its state alone
   index: INDEX.partial().required({ state: true }),
 });
-type FoundSession = z.infer<typeof FOUND>['sessions'][number];
+type Found = z.infer<typeof FOUND>;
+type FoundSession = Found['sessions'][number];
 
 const PAGE_SIZE = 50;
-/** How long before a hit a link begins. */
-const LEAD_SECONDS = 2;
 
 /**
  * Prints sessions that match, newest first, with where they do; one JSON object a line with `--json`.
@@ -80,7 +80,7 @@ export async function searchRecordings(
       limit: String(Math.min(PAGE_SIZE, limit - count)),
       ...(cursor === undefined ? {} : { cursor }),
     };
-    const { sessions, next, index } = FOUND.parse(await fetchJson(base, 'search', ask, context.signal));
+    const { sessions, next, index } = await askSearch(base, ask, context.signal);
     if (cursor === undefined && index.state !== 'ready')
       await print(
         context.stderr,
@@ -96,6 +96,20 @@ export async function searchRecordings(
     cursor = count < limit ? next : undefined;
   } while (cursor !== undefined);
   return count === 0 ? 1 : 0;
+}
+
+/**
+ * One page of what a recorder finds.
+ *
+ * @param ask parameters of the question
+ * @throws TailcastError `RECORDER_UNREACHABLE`; ZodError when the answer is none
+ */
+export async function askSearch(
+  base: string,
+  ask: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): Promise<Found> {
+  return FOUND.parse(await fetchJson(base, 'search', ask, signal));
 }
 
 /** Prints how far the index of a recorder is. @returns the exit code: 0 it is complete, 1 it is not. */
@@ -227,9 +241,6 @@ function describe({ recording, hits, more, partial }: FoundSession, base: string
   if (more) lines.push('           …');
   if (partial) lines.push('           (not all of it is indexed)');
   const [first] = hits;
-  const start = first === undefined ? '' : `?t=${Math.max(0, Math.floor(first.at) - LEAD_SECONDS)}`;
-  lines.push(
-    `  ${new URL(`#/r/${encodeURIComponent(id)}${start}`, base.endsWith('/') ? base : `${base}/`).href}`,
-  );
+  lines.push(`  ${recordingLink(base, id, first?.at)}`);
   return `${lines.join('\n')}\n`;
 }

@@ -9,7 +9,8 @@ import { durationText, hiddenMatch, sizeText, stateText, whereText, whoText } fr
 import { RecordingPreview } from './preview.tsx';
 import { formatRoute } from './route.ts';
 import { clockText } from '../screen/clock-text.ts';
-import { leadTo, snippetParts } from './snippet.ts';
+import { leadTo } from '../search/recording-link.ts';
+import { snippetParts } from './snippet.ts';
 import { wallText } from './wall-text.ts';
 
 /** Rows that come and go together: few, so that scrolling never waits for them. */

@@ -9,8 +9,6 @@ export interface SnippetPart {
 /** Characters that are shown at most, and of those how many before what matched first. */
 const MAX_SHOWN = 160;
 const MAX_BEFORE = 40;
-/** How long before a hit a recording is opened: what led to it is seen. */
-const LEAD_SECONDS = 2;
 
 /** The pieces of a hit's row, one after another. */
 export function snippetParts({ text, marks }: Pick<Hit, 'text' | 'marks'>): readonly SnippetPart[] {
@@ -34,9 +32,4 @@ export function snippetParts({ text, marks }: Pick<Hit, 'text' | 'marks'>): read
     ...parts,
     ...(end === text.length ? [] : [{ text: '…', isMatch: false }]),
   ];
-}
-
-/** Where to begin so that a hit is seen coming. */
-export function leadTo(at: number): number {
-  return Math.max(0, at - LEAD_SECONDS);
 }

@@ -13,7 +13,8 @@ import {
   withoutPart,
 } from '../../src/player/query-edit.ts';
 import { parseSaved, withSearch, type SavedSearch } from '../../src/player/saved-searches.ts';
-import { leadTo, snippetParts } from '../../src/player/snippet.ts';
+import { snippetParts } from '../../src/player/snippet.ts';
+import { leadTo } from '../../src/search/recording-link.ts';
 import { parseQuery, printQuery, type Query } from '../../src/search/query.ts';
 
 const NOW = Date.UTC(2026, 0, 31);

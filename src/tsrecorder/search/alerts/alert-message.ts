@@ -1,4 +1,5 @@
 /** What a webhook is told. Pure. */
+import { recordingLink } from '../../../search/recording-link.ts';
 import { replaceSecrets } from '../../../search/secrets.ts';
 import type { Recording } from '../../../wire/recorder-api/recording.ts';
 import type { Alert } from './alert.ts';
@@ -10,9 +11,6 @@ export interface AlertWebhookView {
   /** Where people look at recordings. */
   readonly player?: string;
 }
-
-/** How long before a hit a link begins. */
-const LEAD_SECONDS = 2;
 
 /**
  * @param recording as it is now; undefined when it is gone: then nothing is told of it but its id
@@ -32,7 +30,7 @@ export function alertMessage(
       recording: recording === undefined ? { id: session, isRemoved: true } : describe(recording, text),
       ...(at === undefined ? {} : { at }),
       ...(recording === undefined || hit === undefined || !text ? {} : { hit }),
-      ...(player === undefined ? {} : { link: linkTo(player, session, at) }),
+      ...(player === undefined ? {} : { link: recordingLink(player, session, at) }),
     },
   };
   return { id, body: JSON.stringify(body) };
@@ -63,9 +61,4 @@ function describe(
     ...(exitCode === undefined ? {} : { exitCode }),
     ...(command === undefined || !text ? {} : { command: replaceSecrets(command) }),
   };
-}
-
-function linkTo(player: string, session: string, at: number | undefined): string {
-  const start = at === undefined ? '' : `?t=${Math.max(0, Math.floor(at) - LEAD_SECONDS)}`;
-  return `${player.endsWith('/') ? player : `${player}/`}#/r/${encodeURIComponent(session)}${start}`;
 }
