@@ -1,4 +1,6 @@
 /** Time in steps: so that who waits for an answer learns how many steps it took, and nothing finer. */
+import { pause } from './pause.ts';
+
 export interface TimeSteps {
   /** What `act` gives or throws, at the first whole step since it was called. */
   run<T>(act: () => Promise<T>): Promise<T>;
@@ -15,7 +17,7 @@ export interface TimeStepsOptions {
 export function createTimeSteps({
   stepMs,
   now = () => performance.now(),
-  wait = (delayMs) => new Promise((resolve) => setTimeout(resolve, delayMs)),
+  wait = async (delayMs) => void (await pause(delayMs, new AbortController().signal)),
 }: TimeStepsOptions): TimeSteps {
   return {
     async run(act) {

@@ -125,6 +125,7 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
   };
   const bucket = config.store === undefined ? undefined : parseBucketAddress(config.store);
   const places = bucket === undefined ? [store, ...spool] : spool;
+  const spools = spoolsOf(config, bucket === undefined);
   return [
     ...(local === undefined ? [] : tailnetChecks({ ...local, proxyProtocol: false })),
     ...(local === undefined ? [] : [uploadersCheck(config.uploaders, local.status)]),
@@ -146,9 +147,9 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
       id: 'spool',
       title: 'spool',
       folder: config.spool ?? (bucket === undefined ? config.store : undefined),
-      look: (folder) => lookAtSpool(folder, config.spool === undefined),
+      look: () => lookAtSpools(spools),
     }),
-    searchCheck({ directory: searchedIndex(config, bucket === undefined), look: lookAtIndex }),
+    searchCheck({ directory: config.search ? indexIn(spools) : undefined, look: lookAtIndex }),
     answersCheck(`${host}:${port}`, async (signal) => {
       const socket = connect({ host: host === '::' ? '::1' : host, port });
       try {
@@ -167,18 +168,20 @@ function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
   return s3Endpoint ?? new URL(`https://s3.${s3Region ?? 'us-east-1'}.amazonaws.com/`);
 }
 
+/** Where the spool may be: where somebody has named, or beside a folder of recordings or in it. */
+function spoolsOf({ spool, store }: RecorderConfig, isFolder: boolean): readonly string[] {
+  if (spool !== undefined) return [spool];
+  return isFolder && store !== undefined ? [spoolBeside(store), spoolInside(store)] : [];
+}
+
 /** Where the index is, or will be. */
-function searchedIndex({ search, spool, store }: RecorderConfig, isFolder: boolean): string | undefined {
-  if (!search) return undefined;
-  const beside = isFolder && store !== undefined ? [spoolBeside(store), spoolInside(store)] : [];
-  const places = (spool === undefined ? beside : [spool]).map(indexDirectory);
+function indexIn(spools: readonly string[]): string | undefined {
+  const places = spools.map(indexDirectory);
   return places.find((place) => existsSync(place)) ?? places[0];
 }
 
-/** @param folder the spool, or the store that it is beside or in when nobody named a place */
-async function lookAtSpool(folder: string, isStore: boolean): Promise<boolean> {
-  const places = isStore ? [spoolBeside(folder), spoolInside(folder)] : [folder];
-  const said = await Promise.all(places.map((place) => checkFormat(place, SPOOL_FORMAT)));
+async function lookAtSpools(spools: readonly string[]): Promise<boolean> {
+  const said = await Promise.all(spools.map((spool) => checkFormat(spool, SPOOL_FORMAT)));
   return said.some(Boolean);
 }
 

@@ -226,9 +226,12 @@ function applyRetention(
     onApplied({ remove, overQuota }) {
       for (const { reason } of remove) metrics.removed.inc({ reason });
       metrics.overQuota.set(overQuota ? 1 : 0);
-      if (remove.length > 0) catalog.changed();
-      if (remove.length > 0) told.search?.removed(remove.map(({ id }) => id));
-      if (remove.length > 0) alerts?.removed(remove.map(({ id }) => id));
+      if (remove.length > 0) {
+        const ids = remove.map(({ id }) => id);
+        catalog.changed();
+        told.search?.removed(ids);
+        alerts?.removed(ids);
+      }
       forgetRemoved(playIndexes, remove, log);
     },
     onFailure: () => metrics.retentionFailures.inc(),

@@ -43,9 +43,9 @@ export function answerQuery(
 ): QueryAnswer | undefined {
   const head = readHead(message);
   if (head === undefined || head.isAnswer) return undefined;
-  if (head.opcode !== 0) return bare(message, 'NOTIMP');
+  if (head.opcode !== 0) return bare(head, 'NOTIMP');
   const query = readQuery(message, head);
-  if (query === undefined) return bare(message, 'FORMERR');
+  if (query === undefined) return bare(head, 'FORMERR');
   return answerQuestion(head, query, records, transport === 'tcp' ? TCP_BYTES : udpLimit(query.opt));
 }
 
@@ -195,9 +195,7 @@ function startOf(domain: string): Answer & { readonly type: 'SOA' } {
 }
 
 /** An answer to what cannot be read beyond its head. */
-function bare(message: Uint8Array, code: ResponseCode): QueryAnswer {
-  const head = readHead(message);
-  const opcode = (head?.opcode ?? 0) << 11;
-  const flags = opcode | (head?.recursionDesired === true ? RECURSION_DESIRED : 0) | CODES[code];
-  return { message: encode({ type: 'response', id: head?.id ?? 0, flags }), code };
+function bare({ id, opcode, recursionDesired }: Head, code: ResponseCode): QueryAnswer {
+  const flags = (opcode << 11) | (recursionDesired ? RECURSION_DESIRED : 0) | CODES[code];
+  return { message: encode({ type: 'response', id, flags }), code };
 }
