@@ -12,26 +12,23 @@
  *
  * AES-256-GCM; the key is the file's own, the nonce is the number of the record in the file, the length is
  * authenticated with it, in files of frames what they begin with as well. So no record can be changed, moved, left out or taken from another file; only the end of a file can be cut
- * off, as a crash does. The first record is the head.
+ * off, as a crash does. The first record is the head, the second one is `part`, and has no content.
  *
  * What stood in a file before was sealed under another key, so it is never taken for a record; but a record over it that a crash cut
- * cannot be told from one that was changed.
+ * cannot be told from one that was changed. Where that is the head, the file counts as damaged.
  */
 import { createCipheriv, createDecipheriv, randomBytes, type KeyObject } from 'node:crypto';
 import { errorText } from '../../errors.ts';
 import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 
 const MAGIC_BYTES = 8;
-/** Of the formats, in their order. */
-const MAGICS = ['tcjrnl1\n', 'tcjrnl2\n', 'tcjrnl3\n', 'tcjrnl4\n'].map((magic) =>
-  Buffer.from(magic, 'latin1'),
-);
-const FORMATS: readonly JournalFormat[] = [
+/** Number 1 and those that follow. */
+const FORMATS = [
   { over: false, frames: false },
   { over: true, frames: false },
   { over: false, frames: true },
   { over: true, frames: true },
-];
+].map((format, index) => ({ ...format, magic: Buffer.from(`tcjrnl${index + 1}\n`, 'latin1') }));
 /** What files of every format begin with. */
 const ANY_MAGIC = /^tcjrnl(\d+)\n/;
 export const PREFIX_BYTES = MAGIC_BYTES + KEY_ID_BYTES + SALT_BYTES;
@@ -86,7 +83,7 @@ export interface JournalFile {
 
 /**
  * `foreign`: no journal. `newer`: of a version that writes another format, which can read it. `key`: sealed under another key.
- * `empty`: its writer ended before the head was written.
+ * `empty`: its writer ended before the head was written. `damaged`: somebody or something changed it, or a crash cut a head over another file.
  */
 export class JournalError extends Error {
   override readonly name = 'JournalError';
@@ -145,8 +142,8 @@ export function encodeHead(head: JournalHead): Uint8Array {
  */
 export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   const bytes = Buffer.from(file.buffer, file.byteOffset, file.length);
-  const format = FORMATS.find((_, at) =>
-    MAGICS[at]?.subarray(0, bytes.length).equals(bytes.subarray(0, MAGIC_BYTES)),
+  const format = FORMATS.find(({ magic }) =>
+    magic.subarray(0, bytes.length).equals(bytes.subarray(0, MAGIC_BYTES)),
   );
   if (format === undefined) {
     const said = ANY_MAGIC.exec(bytes.toString('latin1', 0, 16))?.[1];
@@ -159,12 +156,14 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
     throw new JournalError('key', 'it is sealed under another key');
   }
   const fileKey = key.fileKey(bytes.subarray(PREFIX_BYTES - SALT_BYTES, PREFIX_BYTES));
-  const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, format);
+  const behind = bytes.subarray(PREFIX_BYTES);
+  const { records, ending } = openRecords(behind, fileKey, format);
   const [first] = records;
   if (first === undefined) {
-    throw ending === 'damaged'
-      ? new JournalError('damaged', 'its head cannot be read')
-      : new JournalError('empty', 'it has no head');
+    const isEmpty = ending === 'whole' || (ending === 'cut' && !format.over);
+    throw isEmpty && !hasSecondRecord(behind, fileKey, format)
+      ? new JournalError('empty', 'it has no head')
+      : new JournalError('damaged', 'its head cannot be read');
   }
   const of = (kind: RecordKind): readonly OpenRecord[] => records.filter((record) => record.kind === kind);
   const { at: acknowledged, lines } = of('acknowledged')
@@ -227,6 +226,16 @@ function openRecords(
   return { records, ending: 'whole' };
 }
 
+/** Whether there was a head once, whatever its length says now. */
+function hasSecondRecord(bytes: Buffer, key: KeyObject, format: JournalFormat): boolean {
+  const length = lengthField(LEAD_BYTES);
+  for (let at = bytes.indexOf(length); at !== -1; at = bytes.indexOf(length, at + 1)) {
+    const record = bytes.subarray(at, at + RECORD_OVERHEAD);
+    if (record.length === RECORD_OVERHEAD && openRecord(record, key, 1, format) !== undefined) return true;
+  }
+  return false;
+}
+
 function openRecord(
   record: Buffer,
   key: KeyObject,
@@ -284,7 +293,9 @@ function lengthField(length: number): Buffer {
 }
 
 function magicOf({ over, frames }: JournalFormat): Buffer {
-  return MAGICS[Number(over) + 2 * Number(frames)] ?? Buffer.alloc(0);
+  const format = FORMATS.find((each) => each.over === over && each.frames === frames);
+  if (format === undefined) throw new RangeError('there is no such format');
+  return format.magic;
 }
 
 /** What each record says of where it is: whoever changed the format of a file would have lines read as frames. */

@@ -9,6 +9,7 @@ import {
   PREFIX_BYTES,
   readJournal,
   RECORD_OVERHEAD,
+  type JournalFormat,
   type JournalHead,
   type RecordKind,
 } from '../../../src/recording/journal/journal-codec.ts';
@@ -153,6 +154,56 @@ describe('a file of a journal', () => {
     // the longest record that a file has room for leaves none for the mark
     expect(readJournal(before.subarray(0, at + 3), key)).toMatchObject({ ending: 'cut', lines: [{}, {}] });
     expect(readJournal(before.subarray(0, at), key)).toMatchObject({ ending: 'whole', lines: [{}, {}] });
+  });
+
+  it.each<JournalFormat>([
+    { over: false, frames: false },
+    { over: true, frames: false },
+    { over: false, frames: true },
+    { over: true, frames: true },
+  ])('is never taken for empty when its beginning is damaged: %j', (format) => {
+    const lineBytes = format.frames ? Buffer.alloc(8) : new Uint8Array();
+    const parts = PARTS.map(([kind, at, content]): Part => [
+      kind,
+      at,
+      kind === 'acknowledged' ? lineBytes : content,
+    ]);
+    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), format);
+    const records = parts.map(([kind, at, content]) => Buffer.concat(sealer.seal(kind, at, content)));
+    // what stood there before is longer
+    const whole = Buffer.concat([
+      sealer.prefix,
+      ...records,
+      ...(format.over ? [END_MARK, Buffer.alloc(2_000, 0xa5)] : []),
+    ]);
+    expect(readJournal(whole, key)).toMatchObject({ head, ending: 'whole' });
+    const end = PREFIX_BYTES + records[0]!.length;
+    for (let at = 0; at < end; at += 1) {
+      for (const mask of [0x01, 0x80, 0xff]) {
+        const changed = Buffer.from(whole);
+        changed[at] = (changed[at] ?? 0) ^ mask;
+        expect(problemOf(changed), `byte ${at}, mask ${mask}`).toMatch(/^(?:damaged|foreign|newer|key)$/);
+      }
+    }
+    for (const length of [0, 8, 60_000, 0xff_ff_ff_ff]) {
+      const changed = Buffer.from(whole);
+      changed.writeUInt32BE(length, PREFIX_BYTES);
+      expect(problemOf(changed), `length ${length}`).toBe('damaged');
+    }
+  });
+
+  it('is empty when its writer ended before its head, also over another one', () => {
+    const before = fileOf(PARTS, key, Buffer.alloc(SALT_BYTES, 8));
+    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: false });
+    const begun = Buffer.from(before);
+    begun.set(Buffer.concat([sealer.prefix, END_MARK]));
+    expect(problemOf(begun)).toBe('empty');
+    // what is left of a head that was cut is what is left of one that was changed: somebody has to look
+    const first = Buffer.concat(sealer.seal('head', 0, encodeHead(head)));
+    for (let cut = END_MARK.length; cut < first.length; cut += 1) {
+      begun.set(first.subarray(0, cut), PREFIX_BYTES);
+      expect(problemOf(begun), `${cut} bytes`).toBe('damaged');
+    }
   });
 
   it('says why it cannot be read', () => {

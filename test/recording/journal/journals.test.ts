@@ -2,7 +2,8 @@ import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { createLogger, createSilentLogger } from '../../../src/observe/logger.ts';
+import { PREFIX_BYTES } from '../../../src/recording/journal/journal-codec.ts';
 import { openOwnFolder, surveyJournals } from '../../../src/recording/journal/journal-directory.ts';
 import {
   createJournalKey,
@@ -12,6 +13,7 @@ import {
 } from '../../../src/recording/journal/journal-key.ts';
 import { Journals, type Deliverer } from '../../../src/recording/journal/journals.ts';
 import type { LateEnd, LateEvents } from '../../../src/recording/late-end.ts';
+import { SEGMENT_BYTES } from '../../../src/recording/journal/session-journal.ts';
 import { Preamble } from '../../../src/recording/preamble.ts';
 import { createRecorderClient } from '../../../src/recording/recorder-client.ts';
 import { dialLoopback } from '../../support/recorder-dial.ts';
@@ -43,14 +45,14 @@ const silent: LateEvents = {
 };
 
 /** One process's; the signs of life are given by the test. */
-async function open(with_: JournalKey = key): Promise<Journals> {
+async function open(with_: JournalKey = key, log = createSilentLogger()): Promise<Journals> {
   told.length = 0;
   const journals = await Journals.open({
     directory,
     key: with_,
     maxBytes: MANY,
     unixMs: Date.now,
-    log: createSilentLogger(),
+    log,
     eventsOf: () => silent,
     signMs: MANY,
     noteMs: MANY,
@@ -193,6 +195,47 @@ describe('journals that a process left', () => {
     expect((await journalFiles())[0]).toMatch(/\.journal\.damaged$/);
     expect((await surveyJournals(directory, key)).damaged.files).toBe(1);
   });
+
+  it.each([
+    ['content', 60, 0xff],
+    ['length', PREFIX_BYTES + 2, 0],
+  ])(
+    'are set aside when the %s of a head that was written over another one is damaged',
+    async (_, at, value) => {
+      const journals = await open();
+      const preamble = new Preamble();
+      const journal = journals.begin({ sessionId: 's1', recorders: [], recorderTags: [], about: {} });
+      let end = 0;
+      const write = (): void => {
+        const bytes = utf8(`[${end},"o","${'x'.repeat(SEGMENT_BYTES)}"]\n`);
+        preamble.push(bytes);
+        expect(journal.append(end, bytes, preamble)).toBe(true);
+        end += bytes.length;
+      };
+      write();
+      write();
+      journal.acknowledged(end);
+      const [spare = ''] = (await journalFiles()).toSorted();
+      write();
+      await journals.close();
+      const left = (await journalFiles()).toSorted();
+      const path = left.at(-1) ?? '';
+      expect(left).not.toContain(spare);
+      const bytes = await readFile(path);
+      expect(bytes.toString('latin1', 0, 8)).toBe('tcjrnl2\n');
+      bytes.fill(value, at, at + 2);
+      await writeFile(path, bytes);
+      const logged: string[] = [];
+      const destination = { write: (line: string) => void logged.push(line) };
+      const next = await open(key, createLogger({ level: 'error', destination }));
+      next.start(createDeliverer());
+      await next.look();
+      expect(next.unreadable).toBe(1);
+      expect(logged).toEqual([expect.stringContaining('"its head cannot be read"')]);
+      expect(await journalFiles()).toContainEqual(expect.stringMatching(/\.000003\.journal\.damaged$/));
+      expect((await surveyJournals(directory, key)).damaged.files).toBe(1);
+    },
+  );
 
   it('wait on disk until there is room in memory', async () => {
     await leaveSession();
