@@ -19,7 +19,7 @@ import { CASES } from './cases/all.ts';
 import { chart } from './harness/chart.ts';
 import { openBench } from './harness/bench.ts';
 import type { BenchCase, Scale } from './harness/case.ts';
-import { GOALS, IDLE_MEMORY, judge } from './harness/goals.ts';
+import { GOALS, IDLE_MEMORY, judge, verdictWord } from './harness/goals.ts';
 import { describeMachine, describeVersions } from './harness/machine.ts';
 import { measureCase } from './harness/measure.ts';
 import { figure, markdown, printable } from './harness/report.ts';
@@ -136,7 +136,9 @@ function conclude(results: RunResults, startedAt: Date): void {
   for (const goal of GOALS) {
     const verdict = judge(goal, results);
     if (verdict !== undefined)
-      console.log(`${verdict.met ? 'met    ' : 'NOT MET'}  ${goal.text}: ${verdict.figures}`);
+      console.log(
+        `${verdict.met ? verdictWord(verdict) : verdictWord(verdict).toUpperCase()}  ${goal.text}: ${verdict.figures}`,
+      );
   }
   if (leftOut.length > 0) {
     const open = GOALS.filter((goal) => judge(goal, results) === undefined);

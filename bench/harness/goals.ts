@@ -1,5 +1,6 @@
 /** What the gateway is to reach: ratios within one run, and a few absolute bounds. */
 import type { PeerName } from '../peers/peer.ts';
+import { compareRows } from './comparisons.ts';
 import { rowOf, type Row, type RunResults } from './results.ts';
 
 export interface Goal {
@@ -13,6 +14,13 @@ export interface Goal {
 export interface Verdict {
   readonly figures: string;
   readonly met: boolean;
+  /** False: other rounds of the same could have said the opposite. Unknown where rounds were not compared. */
+  readonly certain?: boolean | undefined;
+}
+
+/** In words. */
+export function verdictWord({ met, certain }: Verdict): string {
+  return `${met ? 'met' : 'not met'}${certain === false ? ', uncertain' : ''}`;
 }
 
 export function judge(goal: Goal, results: RunResults): Verdict | undefined {
@@ -47,9 +55,26 @@ function compare(
     look(results) {
       const [left, right] = [rowOf(results, caseName, ours), rowOf(results, caseName, theirs)];
       if (left === undefined || right === undefined) return undefined;
-      return check(bounds, (figure) => (left[figure]?.median ?? NaN) / (right[figure]?.median ?? NaN), 'x');
+      const verdict = check(
+        bounds,
+        (figure) => (left[figure]?.median ?? NaN) / (right[figure]?.median ?? NaN),
+        'x',
+      );
+      return verdict && { ...verdict, certain: isCertain(bounds, left, right) };
     },
   };
+}
+
+/** Whether every bound lies outside the interval of its ratio. */
+function isCertain(bounds: readonly Bound[], left: Row, right: Row): boolean | undefined {
+  const outside = bounds.map(({ figure, atLeast, atMost }) => {
+    const comparison = compareRows(left, right, figure);
+    if (comparison === undefined) return undefined;
+    return [atLeast, atMost].every(
+      (edge) => edge === undefined || edge < comparison.low || edge > comparison.high,
+    );
+  });
+  return outside.includes(undefined) ? undefined : !outside.includes(false);
 }
 
 /** Bounds on figures of one peer in a case. */

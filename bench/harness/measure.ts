@@ -2,12 +2,12 @@
 import { existsSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { counterpartOf, type Peer, type PeerName } from '../peers/peer.ts';
+import type { Peer, PeerName } from '../peers/peer.ts';
 import type { LoadPlan, LoadResult } from '../programs/plan.ts';
 import type { Bench } from './bench.ts';
 import type { BenchCase, Scale } from './case.ts';
 import { startMeter, type Metered } from './meter.ts';
-import type { CaseResult, Pair, Row } from './results.ts';
+import { COMPARED, type CaseResult, type Row } from './results.ts';
 import { spreadOf } from './statistics.ts';
 
 interface Sample {
@@ -76,7 +76,6 @@ export async function measureCase(
       const row = summarize(name, samples.get(name) ?? [], failures.get(name)?.at(-1));
       return row === undefined ? [] : [row];
     }),
-    ...pairsOf(samples),
   };
   return { result, replaced: peers };
 }
@@ -244,29 +243,15 @@ function summarize(
     failed: failure,
   };
   const present = Object.entries(optional).filter(([, value]) => value !== undefined);
-  return { peer, rate, loadCpu, ...(Object.fromEntries(present) as Partial<Row>) };
+  return { peer, rate, loadCpu, ...(Object.fromEntries(present) as Partial<Row>), rounds: roundsOf(rounds) };
 }
 
-const PAIRED = ['rate', 'cpu', 'recorderCpu', 'p50Ms', 'p99Ms', 'peakRssMb', 'memoryKb'] as const;
-
-/** What each figure is of that of the peer in the other checkout, in the same round. */
-function pairsOf(samples: ReadonlyMap<PeerName, readonly (Sample | undefined)[]>): Pick<CaseResult, 'pairs'> {
-  const pairs = [...samples].flatMap(([peer, here]): readonly Pair[] => {
-    const counterpart = counterpartOf(peer);
-    const before = counterpart && samples.get(counterpart);
-    if (before === undefined) return [];
-    const ratios = PAIRED.flatMap((figure) => {
-      const spread = spreadOf(
-        here.map((sample, round) => {
-          const [above, below] = [sample?.[figure], before[round]?.[figure]];
-          return above === undefined || below === undefined || below === 0 ? undefined : above / below;
-        }),
-      );
-      return spread === undefined ? [] : [{ figure, spread }];
-    });
-    return [{ peer, ratios }];
-  });
-  return pairs.length === 0 ? {} : { pairs };
+/** What can be compared with another peer's, each round by itself. */
+function roundsOf(samples: readonly (Sample | undefined)[]): NonNullable<Row['rounds']> {
+  const series = COMPARED.map(
+    (figure) => [figure, samples.map((sample) => sample?.[figure] ?? null)] as const,
+  );
+  return Object.fromEntries(series.filter(([, values]) => values.some((value) => value !== null)));
 }
 
 /** Recordings would fill the disk; what is finished and lies there is not looked at again. */

@@ -1,7 +1,8 @@
 /** Results as text: a table for the terminal, and `results.md`. */
-import type { CaseResult, Pair, Row, RunResults } from './results.ts';
+import { comparisonsOf, inWords, type PeerComparison } from './comparisons.ts';
+import { COMPARED, type CaseResult, type ComparedFigure, type Row, type RunResults } from './results.ts';
 import type { Spread } from './statistics.ts';
-import { GOALS, judge } from './goals.ts';
+import { GOALS, judge, verdictWord } from './goals.ts';
 
 type Column = readonly [head: string, cell: (row: Row) => string];
 
@@ -45,10 +46,10 @@ export function printable(result: CaseResult): string {
       )
       .join('');
   const title = `\n${result.name}: ${result.title} (${result.rounds} rounds)`;
-  return [title, line(head), ...rows.map(line), ...(result.pairs ?? []).map(pairLine)].join('\n');
+  return [title, line(head), ...rows.map(line), ...comparisonsOf(result).map(comparisonLine)].join('\n');
 }
 
-const FIGURES: Partial<Record<keyof Row, string>> = {
+const FIGURES: Readonly<Record<ComparedFigure, string>> = {
   rate: 'rate',
   cpu: 'CPU',
   recorderCpu: 'recorder’s CPU',
@@ -58,13 +59,27 @@ const FIGURES: Partial<Record<keyof Row, string>> = {
   memoryKb: 'memory',
 };
 
-/** `tailcast-recorded, of before: rate 1.00x [0.98–1.03], …` */
-function pairLine({ peer, ratios }: Pair): string {
-  const each = ratios.map(({ figure, spread: { median, lowest, highest } }) => {
-    const [middle, least, most] = [median, lowest, highest].map((value) => value.toFixed(2));
-    return `${FIGURES[figure] ?? figure} ${middle}x [${least}–${most}]`;
-  });
-  return `${peer}, of before: ${each.join(', ')}`;
+/** `tailcast against go: rate 1.14x [1.02–1.27] faster, …` */
+function comparisonLine({ peer, against, figures }: PeerComparison): string {
+  const each = figures.map(({ figure: name, comparison }) => `${FIGURES[name]} ${inWords(name, comparison)}`);
+  return `${peer} against ${against}: ${each.join(', ')}`;
+}
+
+/** The same as a table; empty where nothing can be compared. */
+function comparisonTable(result: CaseResult): string {
+  const comparisons = comparisonsOf(result);
+  const present = COMPARED.filter((name) =>
+    comparisons.some(({ figures }) => figures.some(({ figure: other }) => other === name)),
+  );
+  if (present.length === 0) return '';
+  const rows = comparisons.map(({ peer, against, figures }) => [
+    `${peer} against ${against}`,
+    ...present.map((name) => {
+      const found = figures.find(({ figure: other }) => other === name);
+      return found === undefined ? '' : inWords(name, found.comparison);
+    }),
+  ]);
+  return `\n${markdownTable(['', ...present.map((name) => FIGURES[name])], rows)}\n`;
 }
 
 /** The whole run as Markdown. */
@@ -88,6 +103,10 @@ acknowledgement) or does not run; a figure counts only if the recorder has the b
 
 Memory per watch or shell is all that the process has when all of them are open, divided by how many there are; *above idle* leaves
 out what it had before the first one.
+
+Two peers are compared by the ratios of each round (*tailcast against go*): the geometric mean and, in brackets, where it is with a confidence of 95 %
+(Student's t over logarithms). *faster*, *slower*, *more* and *less* are said where the interval leaves out one, *cannot tell* where it does not;
+of twenty such words one may be wrong. A goal is *uncertain* where its bound lies in the interval.
 ${missing.length === 0 ? '' : `\nNot measured:\n\n${missing.join('\n')}\n`}
 ## Goals
 
@@ -102,7 +121,7 @@ function goalsTable(results: RunResults): string {
     return [
       goal.text,
       verdict?.figures ?? 'not measured',
-      verdict === undefined ? '–' : verdict.met ? 'met' : '**not met**',
+      verdict === undefined ? '–' : verdict.met ? verdictWord(verdict) : `**${verdictWord(verdict)}**`,
     ];
   });
   return markdownTable(['goal', 'measured', ''], rows);
@@ -110,7 +129,7 @@ function goalsTable(results: RunResults): string {
 
 function section(result: CaseResult): string {
   const { head, rows } = tableOf(result);
-  return `## ${result.title}\n\n\`${result.name}\`, ${result.rounds} rounds\n\n${markdownTable(head, rows)}\n`;
+  return `## ${result.title}\n\n\`${result.name}\`, ${result.rounds} rounds\n\n${markdownTable(head, rows)}\n${comparisonTable(result)}`;
 }
 
 function markdownTable(head: readonly string[], rows: readonly (readonly string[])[]): string {

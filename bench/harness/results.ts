@@ -1,7 +1,7 @@
 /** What a run found, as it is written to `results.json` and read by the report and the chart. */
 import type { PeerName } from '../peers/peer.ts';
 import type { Unit } from './case.ts';
-import type { Spread } from './statistics.ts';
+import type { Rounds, Spread } from './statistics.ts';
 
 export interface RunResults {
   readonly startedAt: string;
@@ -30,15 +30,19 @@ export interface CaseResult {
   /** What `memoryKb` is for one of. */
   readonly memoryOf?: string;
   readonly rows: readonly Row[];
-  /** Under `--before`. */
-  readonly pairs?: readonly Pair[];
 }
 
-/** What a peer's figures are of those that the same peer of another checkout had in the same round. */
-export interface Pair {
-  readonly peer: PeerName;
-  readonly ratios: readonly { readonly figure: keyof Row; readonly spread: Spread }[];
-}
+/** Figures that two peers can be compared by, round by round. */
+export const COMPARED = [
+  'rate',
+  'cpu',
+  'recorderCpu',
+  'p50Ms',
+  'p99Ms',
+  'peakRssMb',
+  'memoryKb',
+] as const satisfies readonly (keyof Row)[];
+export type ComparedFigure = (typeof COMPARED)[number];
 
 export interface Row {
   readonly peer: PeerName;
@@ -59,6 +63,8 @@ export interface Row {
   readonly busiest?: Spread;
   /** CPU seconds of the load generator per second of load. */
   readonly loadCpu: Spread;
+  /** Every round of what can be compared; null where a round failed. */
+  readonly rounds?: Readonly<Partial<Record<ComparedFigure, Rounds>>>;
   /** Rounds that failed, and how the last of them did. */
   readonly failed?: string;
 }

@@ -1,4 +1,4 @@
-/** Medians and spreads. */
+/** Medians and spreads, and what two series of rounds say about each other. */
 export interface Spread {
   readonly median: number;
   readonly lowest: number;
@@ -16,4 +16,44 @@ export function spreadOf(values: readonly (number | undefined)[]): Spread | unde
   const middle = sorted[Math.floor(sorted.length / 2)] ?? lowest;
   const below = sorted[Math.floor((sorted.length - 1) / 2)] ?? lowest;
   return { median: (middle + below) / 2, lowest, highest };
+}
+
+/** A figure of one peer divided by that of another, taken in the same rounds. */
+export interface Comparison {
+  /** Geometric mean over rounds. */
+  readonly ratio: number;
+  /** Where the ratio is with a confidence of 95 %. */
+  readonly low: number;
+  readonly high: number;
+  /** Rounds that both of them have. */
+  readonly rounds: number;
+  /** `unclear` when one lies between `low` and `high`. */
+  readonly verdict: 'above' | 'below' | 'unclear';
+}
+
+/** Figures by round; null and undefined: not measured. */
+export type Rounds = readonly (number | null | undefined)[];
+
+/** Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom. */
+const T95 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228] as const;
+
+/**
+ * Compares two peers by the ratios of each round: what the machine did to both of them at the same time falls out. The interval is
+ * Student's t over logarithms of ratios, which is honest for few rounds, where a bootstrap gives too narrow a one. More rounds than
+ * the table has are treated like its last entry, which is a little too wide.
+ * @returns undefined with fewer than two rounds that both of them have
+ */
+export function compareRounds(ours: Rounds, theirs: Rounds): Comparison | undefined {
+  const logs = ours.flatMap((value, round) => {
+    const ratio = Number(value ?? Number.NaN) / Number(theirs[round] ?? Number.NaN);
+    return ratio > 0 && Number.isFinite(ratio) ? [Math.log(ratio)] : [];
+  });
+  const rounds = logs.length;
+  const quantile = T95[Math.min(rounds - 1, T95.length) - 1];
+  if (quantile === undefined) return undefined;
+  const mean = logs.reduce((sum, log) => sum + log, 0) / rounds;
+  const variance = logs.reduce((sum, log) => sum + (log - mean) ** 2, 0) / (rounds - 1);
+  const reach = quantile * Math.sqrt(variance / rounds);
+  const [ratio, low, high] = [Math.exp(mean), Math.exp(mean - reach), Math.exp(mean + reach)];
+  return { ratio, low, high, rounds, verdict: low > 1 ? 'above' : high < 1 ? 'below' : 'unclear' };
 }

@@ -1,0 +1,69 @@
+/** Who is compared with whom round by round, and what that says in words. */
+import { counterpartOf, type PeerName } from '../peers/peer.ts';
+import { COMPARED, type CaseResult, type ComparedFigure, type Row } from './results.ts';
+import { compareRounds, type Comparison } from './statistics.ts';
+
+export interface PeerComparison {
+  readonly peer: PeerName;
+  readonly against: PeerName;
+  readonly figures: readonly { readonly figure: ComparedFigure; readonly comparison: Comparison }[];
+}
+
+/** Those that a peer is compared with, where they take part. */
+const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
+  tailcast: ['direct', 'go', 'go-h2', 'reference'],
+  'tailcast-2': ['go', 'go-h2', 'tailcast'],
+  'tailcast-recorded': ['direct', 'tailcast', 'go', 'reference-recorded'],
+  'tailcast-plain-recorded': ['reference-recorded'],
+  'tailcast-durable-first': ['tailcast-recorded'],
+};
+
+/** Every comparison of a case that its rounds allow. */
+export function comparisonsOf({ rows, constantLoad }: CaseResult): readonly PeerComparison[] {
+  const rowOf = (peer: PeerName): Row | undefined => rows.find((row) => row.peer === peer);
+  return rows.flatMap((row) => {
+    const counterpart = counterpartOf(row.peer);
+    const opponents = [...(counterpart === undefined ? [] : [counterpart]), ...(OPPONENTS[row.peer] ?? [])];
+    return opponents.flatMap((against): readonly PeerComparison[] => {
+      const other = rowOf(against);
+      if (other === undefined) return [];
+      const figures = COMPARED.flatMap((figure) => {
+        // where the load is constant its rate says nothing
+        const comparison = constantLoad && figure === 'rate' ? undefined : compareRows(row, other, figure);
+        return comparison === undefined ? [] : [{ figure, comparison }];
+      });
+      return figures.length === 0 ? [] : [{ peer: row.peer, against, figures }];
+    });
+  });
+}
+
+/** A figure of one row against that of another; undefined where there are not enough rounds. */
+export function compareRows(ours: Row, theirs: Row, figure: ComparedFigure): Comparison | undefined {
+  return compareRounds(ours.rounds?.[figure] ?? [], theirs.rounds?.[figure] ?? []);
+}
+
+const SPEED = { above: 'faster', below: 'slower' };
+const TIME = { above: 'slower', below: 'faster' };
+const COST = { above: 'more', below: 'less' };
+const WORDS: Readonly<Record<ComparedFigure, { readonly above: string; readonly below: string }>> = {
+  rate: SPEED,
+  cpu: COST,
+  recorderCpu: COST,
+  p50Ms: TIME,
+  p99Ms: TIME,
+  peakRssMb: COST,
+  memoryKb: COST,
+};
+
+/** `faster`, `slower`, `more`, `less`, or `cannot tell`. */
+export function wordFor(figure: ComparedFigure, { verdict }: Comparison): string {
+  return verdict === 'unclear' ? 'cannot tell' : WORDS[figure][verdict];
+}
+
+/** `1.14x [1.02–1.27] faster` */
+export function inWords(figure: ComparedFigure, comparison: Comparison): string {
+  const [ratio, low, high] = [comparison.ratio, comparison.low, comparison.high].map((value) =>
+    value.toFixed(2),
+  );
+  return `${ratio}x [${low}–${high}] ${wordFor(figure, comparison)}`;
+}
