@@ -24,7 +24,7 @@ import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/inta
 import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
 import { SETTING_NEEDS } from './setting-needs.ts';
-import { DEMONSTRATIONS, type Demonstration } from '../test/mutants/demonstrations.ts';
+import { DEMONSTRATIONS, NOTICED_LINES, type Demonstration } from '../test/mutants/demonstrations.ts';
 
 const IDLE: IntakeStatus = {
   sessions: { open: 0, cut: 0, storing: 0, unreadable: 0 },
@@ -52,30 +52,45 @@ export function generateDocs(): ReadonlyMap<string, string> {
     ['docs/metrics.md', metricsPage()],
     [
       'docs/threat-model.md',
-      withDemonstrations(readFileSync(new URL('../docs/threat-model.md', import.meta.url), 'utf8')),
+      withTable(
+        'docs/threat-model.md',
+        ['', 'what was shown', 'what closes the kind', 'test, file by file'],
+        DEMONSTRATIONS.map((demonstration) => [
+          String(demonstration.number),
+          demonstration.hole,
+          demonstration.rule,
+          testsOf(demonstration),
+        ]),
+      ),
+    ],
+    [
+      'docs/testing.md',
+      withTable(
+        'docs/testing.md',
+        ['', 'what the line does', 'where', 'the test that fails without it'],
+        NOTICED_LINES.map((line, index) => [
+          String(index + 1),
+          line.does,
+          `\`${line.file}\``,
+          testsOf({ checks: [line] }),
+        ]),
+      ),
     ],
   ]);
 }
 
-const DEMONSTRATIONS_BEGIN =
-  '<!-- Table made by `npm run docs:generate` from test/mutants/demonstrations.ts. -->\n';
-const DEMONSTRATIONS_END = '<!-- End of the table. -->\n';
+const TABLE_BEGIN = '<!-- Table made by `npm run docs:generate` from test/mutants/demonstrations.ts. -->\n';
+const TABLE_END = '<!-- End of the table. -->\n';
 
-/** The page with a fresh table of demonstrations; everything else in it is written by hand. */
-function withDemonstrations(page: string): string {
-  const [before = '', rest = ''] = page.split(DEMONSTRATIONS_BEGIN);
-  const [, after = ''] = rest.split(DEMONSTRATIONS_END);
-  const rows = DEMONSTRATIONS.map((demonstration) => [
-    String(demonstration.number),
-    demonstration.hole,
-    demonstration.rule,
-    testsOf(demonstration),
-  ]);
-  const made = table(['', 'what was shown', 'what closes the kind', 'test, file by file'], rows);
-  return `${before}${DEMONSTRATIONS_BEGIN}\n${made}\n${DEMONSTRATIONS_END}${after}`;
+/** The page with a fresh table of what is checked by taking it out; everything else in it is written by hand. */
+function withTable(page: string, head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const text = readFileSync(new URL(`../${page}`, import.meta.url), 'utf8');
+  const [before = '', rest = ''] = text.split(TABLE_BEGIN);
+  const [, after = ''] = rest.split(TABLE_END);
+  return `${before}${TABLE_BEGIN}\n${table(head, rows)}\n${TABLE_END}${after}`;
 }
 
-function testsOf({ checks, also = [] }: Demonstration): string {
+function testsOf({ checks, also = [] }: Pick<Demonstration, 'checks' | 'also'>): string {
   const named = checks.map(({ testFile, test }) => [testFile, test] as const);
   const byFile = Map.groupBy([...named, ...also], ([file]) => file);
   return [...byFile]

@@ -1,5 +1,6 @@
 /**
- * Takes the fix of each demonstrated hole out, in a copy, and wants its test to fail: npm run test:demonstrations [-- --only 7]
+ * Takes the fix of each demonstrated hole out, in a copy, and wants its test to fail; then each line that no test noticed once:
+ * npm run test:demonstrations [-- --only 7|lines]
  */
 import { spawn } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -8,7 +9,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { z } from 'zod';
-import { DEMONSTRATIONS, type Check } from './demonstrations.ts';
+import { DEMONSTRATIONS, NOTICED_LINES, type Check } from './demonstrations.ts';
 
 const COPIED = ['src', 'test', 'scripts', 'deploy', 'package.json', 'tsconfig.json', 'vitest.config.ts'];
 const root = join(dirname(fileURLToPath(import.meta.url)), '../..');
@@ -89,8 +90,12 @@ async function judge(
 
 const copy = makeCopy();
 try {
-  for (const { number, checks } of DEMONSTRATIONS) {
-    if (values.only !== undefined && Number(values.only) !== number) continue;
+  const all = [
+    ...DEMONSTRATIONS.map(({ number, checks }) => ({ number: String(number), checks })),
+    { number: 'lines', checks: NOTICED_LINES },
+  ];
+  for (const { number, checks } of all) {
+    if (values.only !== undefined && values.only !== number) continue;
     for (const check of checks) {
       const result = await judge(copy, check);
       if ('fault' in result) process.exitCode = 1;

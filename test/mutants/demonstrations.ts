@@ -1,6 +1,6 @@
 /**
- * The seventeen holes that an independent review demonstrated, what closes each kind, and the test of each. A check is one
- * line of the fix, how to take it out, and the test that must fail then; `demonstrations-run.ts` does that.
+ * The seventeen holes that an independent review demonstrated, what closes each kind, and the test of each; and the lines that it broke
+ * by hand and that no test noticed. A check is one line, how to take it out, and the test that must fail then; `demonstrations-run.ts` does that.
  */
 export interface Demonstration {
   readonly number: number;
@@ -405,5 +405,70 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
         test: 'is no success without a proof of its end',
       },
     ],
+  },
+];
+
+/** What a line does that was broken once and no test noticed, and the test that does now. */
+export interface NoticedLine extends Check {
+  readonly does: string;
+}
+
+export const NOTICED_LINES: readonly NoticedLine[] = [
+  {
+    does: 'only nodes among `uploaders` upload',
+    file: 'src/compose/recorder-identities.ts',
+    find: 'if (config.uploaders.length > 0 && ',
+    replace: 'if (config.uploaders.length > 1e9 && ',
+    testFile: 'test/compose/recorder-whois.test.ts',
+    test: 'let nobody upload who is not among the uploaders',
+  },
+  {
+    does: 'a gateway that believes PROXY headers starts on a loopback address of its own alone',
+    file: 'src/compose/gateway.ts',
+    find: "  if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);\n",
+    replace: '',
+    testFile: 'test/compose/proxy-listener.test.ts',
+    test: 'is refused when a gateway starts',
+  },
+  {
+    does: 'a request leaves with a length that is a whole number, or not at all',
+    file: 'src/proxy/upstream/upstream.ts',
+    find: "if (framing.kind === 'length' && !(Number.isSafeInteger(framing.bytes) && framing.bytes >= 0))",
+    replace: "if (framing.kind === 'length' && framing.bytes === -1)",
+    testFile: 'test/proxy/upstream/upstream.test.ts',
+    test: 'never leaves with > a length',
+  },
+  {
+    does: 'a live view leaves an event',
+    file: 'src/tsrecorder/serving/live-socket.ts',
+    find: "    await access.saw(viewer, 'play', request.url ?? '', entry);\n",
+    replace: '',
+    testFile: 'test/tsrecorder/trusted-gateway.test.ts',
+    test: 'is in the event of a live view',
+  },
+  {
+    does: 'a removal that the log of another recorder tells is `removal-untrusted`',
+    file: 'src/tsrecorder/evidence/verify-store.ts',
+    find: "      findings.push(fault('removal-untrusted', message, where));\n    } else removed += 1;",
+    replace: '    } else removed += 1;',
+    testFile: 'test/evidence/strangers.test.ts',
+    test: 'removes none either for somebody who named no key',
+  },
+  {
+    does: 'the log in the store says what is removed before it is removed',
+    file: 'src/tsrecorder/evidence/session-evidence.ts',
+    find: "for (const removal of removals) log.append({ kind: 'removed', ...removal });\n      await publish();",
+    replace:
+      "for (const removal of removals) log.append({ kind: 'removed', ...removal });\n      await log.sync();",
+    testFile: 'test/tsrecorder/evidence/session-evidence.test.ts',
+    test: 'before it says so to whoever removes them',
+  },
+  {
+    does: 'a sidecar that names another recording is a fault',
+    file: 'src/tsrecorder/evidence/verify-recording.ts',
+    find: 'if (recorded !== recordingKey(this.#key)) {',
+    replace: "if (recorded === '') {",
+    testFile: 'test/evidence/strangers.test.ts',
+    test: 'names its recording',
   },
 ];
