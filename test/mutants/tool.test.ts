@@ -16,10 +16,12 @@ import {
   folderOf,
   FOLDERS,
   scores,
+  type Verdict,
 } from './tool/judging.ts';
 import { mutantsOf } from './tool/operators.ts';
 import { keyOf, withSwitches } from './tool/schemata.ts';
 import { withScores } from './tool/score-page.ts';
+import { Trial } from './tool/trial.ts';
 import { Verdicts } from './tool/verdicts.ts';
 
 const root = join(import.meta.dirname, '../..');
@@ -131,15 +133,43 @@ describe('a file with all of its changes', () => {
   });
 });
 
-it('scores go between the marks of their seed, and nowhere else', () => {
-  const page =
-    'a\n<!-- mutants: seed 1 -->\nstale\n<!-- mutants: end -->\nb\n<!-- mutants: seed 2 -->\nkept\n<!-- mutants: end -->\n';
-  const written = withScores(page, 1, [{ folder: 'src/kube', noticed: 8, accepted: 1, all: 10 }]);
-  expect(written).toContain('| `src/kube` | 10      | 8       | 1        | 90 %  |');
-  expect(written).toContain('kept');
-  expect(written).not.toContain('stale');
-  expect(withScores(written, 1, [{ folder: 'src/kube', noticed: 8, accepted: 1, all: 10 }])).toBe(written);
-  expect(() => withScores(page, 3, [])).toThrow('seed 3');
+describe('scores', () => {
+  const [mutant] = mutantsOf('src/kube/x.ts', 'if (a < b) f();');
+  const verdict = (noticed: boolean, isJudged: boolean, accepted?: string): Verdict => ({
+    mutant: mutant!,
+    noticed,
+    isJudged,
+    accepted,
+  });
+  const verdicts = [
+    ...Array.from({ length: 7 }, () => verdict(true, false)),
+    verdict(false, false, 'x'),
+    verdict(false, true),
+    verdict(false, false),
+  ];
+
+  it('go between the marks of their seed, and nowhere else', () => {
+    const page =
+      'a\n<!-- mutants: seed 1 -->\nstale\n<!-- mutants: end -->\nb\n<!-- mutants: seed 2 -->\nkept\n<!-- mutants: end -->\n';
+    const written = withScores(page, 1, verdicts, 'commit abc');
+    expect(written).toContain('| `src/kube` | 10      | 9      | 7       | 1        | 80 %     |');
+    expect(written).toContain('kept');
+    expect(written).not.toContain('stale');
+    expect(withScores(written, 1, verdicts, 'commit abc')).toBe(written);
+    expect(() => withScores(page, 3, [], '')).toThrow('seed 3');
+  });
+
+  it('say how many were judged to the end, and which are left', () => {
+    const written = withScores(
+      '<!-- mutants: seed 1 -->\n<!-- mutants: end -->\n',
+      1,
+      verdicts,
+      'commit abc',
+    );
+    expect(written).toContain('Judged 9 of 10 (commit abc): 7 noticed, 1 accepted, 1 noticed by no test');
+    const change = '`` src/kube/x.ts:1 condition: a < b → !(a < b) ``';
+    expect(written).toContain(`\n- ${change}\n- so far: ${change}\n`);
+  });
 });
 
 describe('the sample', () => {
@@ -174,10 +204,21 @@ describe('the sample', () => {
 
   it('is scored by folder', () => {
     const [mutant] = mutants;
-    const verdict = (noticed: boolean, accepted?: string) => ({ mutant: mutant!, noticed, accepted });
-    expect(scores([verdict(true), verdict(false), verdict(false, 'x'), verdict(true, 'x')])).toEqual([
-      { folder: FOLDERS[0], noticed: 2, accepted: 1, all: 4 },
-    ]);
+    const verdict = (noticed: boolean, accepted?: string, isJudged = false) => ({
+      mutant: mutant!,
+      noticed,
+      isJudged,
+      accepted,
+    });
+    expect(
+      scores([
+        verdict(true),
+        verdict(false),
+        verdict(false, 'x'),
+        verdict(true, 'x'),
+        verdict(false, undefined, true),
+      ]),
+    ).toEqual([{ folder: FOLDERS[0], noticed: 2, accepted: 1, judged: 4, all: 5 }]);
   });
 });
 
@@ -208,6 +249,41 @@ describe('what tests have said', () => {
   });
 });
 
+describe('what is known of a change without running a test', () => {
+  const [mutant] = mutantsOf('src/kube/x.ts', 'if (a < b) f();');
+  const key = keyOf(mutant!);
+  const coverage = (file: string) => ({
+    file,
+    keys: [key],
+    load: [],
+    tests: [{ id: '1', name: 'one', ms: 1, isSuite: false, seen: [0] }],
+    broken: [],
+  });
+  const known = (said: readonly { file: string; noticed: boolean }[]) => {
+    const path = join(mkdtempSync(join(tmpdir(), 'verdicts-')), 'verdicts.jsonl');
+    const verdicts = new Verdicts(path, { stateOf: () => ({ own: '', whole: '' }), ownIsEnough: false });
+    verdicts.keep(said.map((each) => ({ key, ...each })));
+    const trial = new Trial({
+      mutants: [mutant!],
+      covering: [coverage('test/kube/x.test.ts'), coverage('test/cli/y.test.ts')],
+      notes: '',
+      run: () => Promise.reject(new Error('no test is to be run')),
+      say: () => undefined,
+      signal: new AbortController().signal,
+      verdicts,
+    });
+    return trial.outcomes().get(mutant!);
+  };
+
+  it('is open until all tests that come past have spoken, or one has noticed it', () => {
+    expect(known([])).toMatchObject({ kind: 'open', text: expect.stringContaining('0 of 2') });
+    const first = { file: 'test/kube/x.test.ts', noticed: false };
+    expect(known([first])).toMatchObject({ kind: 'open', text: expect.stringContaining('1 of 2') });
+    expect(known([first, { file: 'test/cli/y.test.ts', noticed: false }])?.kind).toBe('survived');
+    expect(known([first, { file: 'test/cli/y.test.ts', noticed: true }])?.kind).toBe('noticed');
+  });
+});
+
 it.each([
   [[[9, 0, 10]], true],
   [[[8, 0, 10]], false],
@@ -235,9 +311,11 @@ it.each([
   ],
   [[], true],
 ] as const)('%j are enough: %j', (found, enough) => {
-  expect(areEnough(found.map(([noticed, accepted, all]) => ({ folder: 'x', noticed, accepted, all })))).toBe(
-    enough,
-  );
+  expect(
+    areEnough(
+      found.map(([noticed, accepted, all]) => ({ folder: 'x', noticed, accepted, judged: all, all })),
+    ),
+  ).toBe(enough);
 });
 
 it('the tests of a file are those that import it, its own first', () => {

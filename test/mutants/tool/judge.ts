@@ -33,8 +33,10 @@ const RECORDED_AT_ONCE = 30;
 const WIDTHS = [1, 3, 1000];
 
 export interface Judge {
-  /** What was not judged when the signal came is missing. */
+  /** What was not judged to its end when the signal came is `open`, or missing. */
   judge(mutants: readonly Mutant[]): Promise<ReadonlyMap<Mutant, Outcome>>;
+  /** What is known from runs before, of all tests and not only of those that may be asked; runs none. */
+  kept(mutants: readonly Mutant[]): ReadonlyMap<Mutant, Outcome>;
   /** Shows each to one test alone. What could not be judged is missing. */
   judgeKnown(known: readonly KnownMutant[]): Promise<ReadonlyMap<Mutant, Outcome>>;
   close(): Promise<void>;
@@ -90,20 +92,30 @@ export async function createJudge(options: {
     return readNotes(notes).slice(before);
   }
 
+  const cache = join(root, CACHE);
+  mkdirSync(cache, { recursive: true });
+  const fingerprint = createFingerprint(root);
+  const pathOf = (file: string): string => join(cache, `${file.replaceAll('/', '+')}.json`);
+  const keptCoverage = (file: string): KeptCoverage | undefined =>
+    existsSync(pathOf(file)) ? (JSON.parse(readFileSync(pathOf(file), 'utf8')) as KeptCoverage) : undefined;
+  const isAsItWas = (file: string): boolean => {
+    const { whole, own } = fingerprint(file);
+    const found = keptCoverage(file);
+    return found !== undefined && (found.whole === whole || (options.keepCoverage && found.own === own));
+  };
+  const testFiles = filesBelow(root, 'test').filter(
+    (file) => file.endsWith('.test.ts') && !LEFT_OUT.test(file),
+  );
+  const verdictsAbout = (mutants: readonly Mutant[]): Verdicts =>
+    new Verdicts(join(cache, 'verdicts.jsonl'), {
+      stateOf: createStates(root, mutants),
+      ownIsEnough: options.keepCoverage,
+    });
+
   async function coverages(files: readonly string[]): Promise<readonly Coverage[]> {
-    const cache = join(root, CACHE);
-    mkdirSync(cache, { recursive: true });
-    const fingerprint = createFingerprint(root);
-    const path = (file: string): string => join(cache, `${file.replaceAll('/', '+')}.json`);
-    const kept = (file: string): KeptCoverage | undefined =>
-      existsSync(path(file)) ? (JSON.parse(readFileSync(path(file), 'utf8')) as KeptCoverage) : undefined;
-    const isGood = (file: string): boolean => {
-      const found = kept(file);
-      const { whole, own } = fingerprint(file);
-      // what a failing test comes past says little
-      if (found === undefined || found.coverage.broken.length > 0) return false;
-      return found.whole === whole || (options.keepCoverage && found.own === own);
-    };
+    // what a failing test comes past says little
+    const isGood = (file: string): boolean =>
+      isAsItWas(file) && keptCoverage(file)?.coverage.broken.length === 0;
     const missing = files.filter((file) => !isGood(file));
     if (missing.length > 0)
       say(`${missing.length} test files are run without a change, to see what they come past`);
@@ -118,24 +130,17 @@ export async function createJudge(options: {
         const { coverage } = note;
         for (const broken of coverage.broken) say(`FAILS WITHOUT A CHANGE: ${coverage.file}: ${broken}`);
         const keeping: KeptCoverage = { ...fingerprint(coverage.file), coverage };
-        writeFileSync(path(coverage.file), JSON.stringify(keeping));
+        writeFileSync(pathOf(coverage.file), JSON.stringify(keeping));
       }
     }
-    return files.flatMap((file) => kept(file)?.coverage ?? []);
+    return files.flatMap((file) => keptCoverage(file)?.coverage ?? []);
   }
 
   return {
     async judge(mutants) {
-      const covering = await coverages(
-        filesBelow(root, 'test').filter(
-          (file) => file.endsWith('.test.ts') && !LEFT_OUT.test(file) && isAsked(file),
-        ),
-      );
+      const covering = await coverages(testFiles.filter(isAsked));
       if (signal.aborted) return new Map();
-      const verdicts = new Verdicts(join(root, CACHE, 'verdicts.jsonl'), {
-        stateOf: createStates(root, mutants),
-        ownIsEnough: options.keepCoverage,
-      });
+      const verdicts = verdictsAbout(mutants);
       const trial = new Trial({ mutants, covering, notes, run, say, signal, verdicts });
       say(`${mutants.length - trial.open.length} were noticed before, by tests that are the same`);
       for (const width of WIDTHS) {
@@ -146,6 +151,26 @@ export async function createJudge(options: {
         await trial.show(width);
       }
       return trial.outcomes();
+    },
+    kept(mutants) {
+      const known = testFiles.filter(isAsItWas);
+      const trial = new Trial({
+        mutants,
+        covering: known.flatMap((file) => keptCoverage(file)?.coverage ?? []),
+        notes,
+        run,
+        say,
+        signal: new AbortController().signal,
+        verdicts: verdictsAbout(mutants),
+      });
+      const unknown = testFiles.length - known.length;
+      if (unknown > 0) say(`what ${unknown} test files come past is not known`);
+      return new Map(
+        [...trial.outcomes()].map(([mutant, outcome]) => [
+          mutant,
+          unknown === 0 || outcome.kind === 'noticed' ? outcome : { ...outcome, kind: 'open' },
+        ]),
+      );
     },
     async judgeKnown(known) {
       const outcomes = new Map<Mutant, Outcome>();

@@ -83,6 +83,8 @@ function shuffled(mutants: readonly Mutant[], seed: number): readonly Mutant[] {
 export interface Verdict {
   readonly mutant: Mutant;
   readonly noticed: boolean;
+  /** Every test that comes past it has been asked, or one has noticed it. */
+  readonly isJudged: boolean;
   /** Why it may go unnoticed. */
   readonly accepted: string | undefined;
 }
@@ -92,14 +94,21 @@ export interface Score {
   readonly noticed: number;
   /** Unnoticed, and accepted as that. */
   readonly accepted: number;
+  /** Noticed, accepted, or shown to every test that comes past. */
+  readonly judged: number;
   readonly all: number;
 }
 
-export function scores(verdicts: readonly Verdict[]): readonly Score[] {
-  return [...Map.groupBy(verdicts, ({ mutant }) => folderOf(mutant))].map(([folder, some]) => ({
+export function scores(
+  verdicts: readonly Verdict[],
+  of: (mutant: Mutant) => string | undefined = folderOf,
+): readonly Score[] {
+  return [...Map.groupBy(verdicts, ({ mutant }) => of(mutant))].map(([folder, some]) => ({
     folder: folder ?? BARE_FOLDER,
     noticed: some.filter(({ noticed }) => noticed).length,
     accepted: some.filter(({ noticed, accepted }) => !noticed && accepted !== undefined).length,
+    judged: some.filter(({ noticed, accepted, isJudged }) => noticed || accepted !== undefined || isJudged)
+      .length,
     all: some.length,
   }));
 }

@@ -9,7 +9,8 @@
  *   npm run test:mutants -- --workers 1           so many test files at once; three if it is not said
  *   npm run test:mutants -- --tests test/kube     ask only the tests whose path begins so (or so: a,b)
  *   npm run test:mutants -- --keep-coverage       see anew only what tests come past that have changed themselves
- *   npm run test:mutants -- --write               puts the scores into docs/testing.md
+ *   npm run test:mutants -- --kept                says what is known from runs before, and runs no test
+ *   npm run test:mutants -- --write               puts the scores into docs/testing.md, of all that is known
  *   npm run test:mutants -- --known               those of which it is known which test notices them (known.json): a minute
  *   npm run test:mutants -- --write-known         keeps some of every folder for that
  *   npm run test:mutants -- --list                what would be done
@@ -29,9 +30,9 @@ import { filesBelow } from './covering-tests.ts';
 import { acceptedReason, areEnough, changedFiles, chooseSample, scores, type Verdict } from './judging.ts';
 import { createJudge, type Judge } from './judge.ts';
 import { readKnown, writeKnown } from './known.ts';
-import { mutantsOf } from './operators.ts';
+import { mutantsOf, type Mutant } from './operators.ts';
 import { writeScores } from './score-page.ts';
-import { shown } from './trial.ts';
+import { shown, type Outcome } from './trial.ts';
 
 const root = join(import.meta.dirname, '../../..');
 const { values } = parseArgs({
@@ -41,6 +42,7 @@ const { values } = parseArgs({
     folder: { type: 'string', default: '' },
     minutes: { type: 'string', default: '10000' },
     workers: { type: 'string', default: '3' },
+    kept: { type: 'boolean', default: false },
     write: { type: 'boolean', default: false },
     tests: { type: 'string', default: 'test/' },
     'keep-coverage': { type: 'boolean', default: false },
@@ -64,23 +66,33 @@ async function main(): Promise<number> {
     for (const mutant of chosen) say(shown(mutant));
     return 0;
   }
+  if (values.write && (values.folder !== '' || values['keep-coverage']))
+    throw new Error('--write: the whole sample, and what holds for the files as they are');
   const judge = await openJudge();
   try {
-    const outcomes = await judge.judge(chosen);
+    const outcomes = values.kept ? judge.kept(chosen) : await judge.judge(chosen);
     if (values['write-known']) writeKnown(root, outcomes);
-    const verdicts: Verdict[] = [];
-    let broken = 0;
-    for (const mutant of chosen) {
-      const outcome = outcomes.get(mutant);
-      if (outcome === undefined) continue;
-      if (outcome.kind !== 'noticed') say(`${outcome.text}: ${shown(mutant)}`);
-      if (outcome.kind === 'broken') broken += 1;
-      else verdicts.push({ mutant, noticed: outcome.kind === 'noticed', accepted: acceptedReason(mutant) });
-    }
-    return report(verdicts, broken, chosen.length);
+    const verdicts = verdictsOf(chosen, outcomes);
+    for (const { mutant } of verdicts.filter(({ noticed }) => !noticed))
+      say(`${outcomes.get(mutant)?.text ?? 'NOT JUDGED'}: ${shown(mutant)}`);
+    if (values.write) writeScores(root, whole('seed'), verdictsOf(chosen, judge.kept(chosen)));
+    const broken = [...outcomes.values()].filter(({ kind }) => kind === 'broken').length;
+    return report(verdicts, broken);
   } finally {
     await judge.close();
   }
+}
+
+function verdictsOf(chosen: readonly Mutant[], outcomes: ReadonlyMap<Mutant, Outcome>): readonly Verdict[] {
+  return chosen.map((mutant) => {
+    const kind = outcomes.get(mutant)?.kind;
+    return {
+      mutant,
+      noticed: kind === 'noticed',
+      isJudged: kind === 'survived',
+      accepted: acceptedReason(mutant),
+    };
+  });
 }
 
 function openJudge(): Promise<Judge> {
@@ -115,23 +127,19 @@ async function judgeKnown(): Promise<number> {
   }
 }
 
-function report(verdicts: readonly Verdict[], broken: number, chosen: number): number {
+function report(verdicts: readonly Verdict[], broken: number): number {
   const found = scores(verdicts);
-  for (const { folder, noticed, accepted, all } of found) {
-    const share = Math.round((100 * (noticed + accepted)) / all);
-    say(`${folder}: ${noticed} of ${all} noticed, ${accepted} accepted: ${share} %`);
+  for (const { folder, noticed, accepted, judged, all } of found) {
+    const share = Math.floor((100 * (noticed + accepted)) / all);
+    say(
+      `${folder}: ${noticed} of ${all} noticed, ${accepted} accepted, ${all - judged} open: at least ${share} %`,
+    );
   }
-  for (const { mutant, noticed, accepted } of verdicts) {
-    if (!noticed) say(`${accepted === undefined ? 'SURVIVED' : `accepted (${accepted})`}: ${shown(mutant)}`);
-  }
-  const noticed = verdicts.filter((verdict) => verdict.noticed).length;
-  const accepted = verdicts.filter((verdict) => !verdict.noticed && verdict.accepted !== undefined).length;
+  const [all] = scores(verdicts, () => 'all');
+  const { noticed = 0, accepted = 0, judged = 0 } = all ?? {};
   say(
-    `${noticed} noticed, ${accepted} accepted, ${verdicts.length - noticed - accepted} survived, ${broken} could not be judged`,
+    `${noticed} noticed, ${accepted} accepted, ${judged - noticed - accepted} survived, ${verdicts.length - judged} open, ${broken} of these could not be judged`,
   );
-  const undone = chosen - verdicts.length - broken;
-  if (undone > 0) say(`not done: ${undone} of ${chosen}; the same --seed begins with the same changes`);
-  if (values.write && undone === 0 && values.folder === '') writeScores(root, whole('seed'), found);
   if (stop.signal.aborted) return 130;
   if (broken > 0) return 2;
   return areEnough(found) ? 0 : 1;

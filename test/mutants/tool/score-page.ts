@@ -1,42 +1,50 @@
 /** The scores in docs/testing.md, between two marks. */
+import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Score } from './judging.ts';
+import { scores, type Score, type Verdict } from './judging.ts';
+import { shown } from './trial.ts';
 
 /** Puts the scores of a whole sample in place of those of the last one with the same seed. */
-export function writeScores(root: string, seed: number, found: readonly Score[]): void {
+export function writeScores(root: string, seed: number, verdicts: readonly Verdict[]): void {
   const path = join(root, 'docs/testing.md');
-  const page = readFileSync(path, 'utf8');
-  writeFileSync(path, withScores(page, seed, found));
+  writeFileSync(path, withScores(readFileSync(path, 'utf8'), seed, verdicts, stateOf(root)));
 }
 
-/** @throws when the page has no place for this seed */
-export function withScores(page: string, seed: number, found: readonly Score[]): string {
+/**
+ * @param state of what was judged, and when
+ * @throws when the page has no place for this seed
+ */
+export function withScores(page: string, seed: number, verdicts: readonly Verdict[], state: string): string {
   const [begin, end] = [`<!-- mutants: seed ${seed} -->`, '<!-- mutants: end -->'];
   const from = page.indexOf(begin);
   const to = page.indexOf(end, from);
   if (from === -1 || to === -1) throw new Error(`docs/testing.md has no ${begin}`);
-  return `${page.slice(0, from + begin.length)}\n\n${table(found)}\n\n${page.slice(to)}`;
+  const text = [summary(verdicts, state), table(verdicts), ...left(verdicts)].join('\n\n');
+  return `${page.slice(0, from + begin.length)}\n\n${text}\n\n${page.slice(to)}`;
 }
 
-function table(found: readonly Score[]): string {
-  const sum = (of: (score: Score) => number): number => found.reduce((total, score) => total + of(score), 0);
-  const whole: Score = {
-    folder: 'all',
-    noticed: sum((score) => score.noticed),
-    accepted: sum((score) => score.accepted),
-    all: sum((score) => score.all),
-  };
-  const rows = [...found.toSorted((a, b) => a.folder.localeCompare(b.folder)), whole].map(
-    ({ folder, noticed, accepted, all }) => [
-      folder === 'all' ? folder : `\`${folder}\``,
-      String(all),
-      String(noticed),
-      String(accepted),
-      `${Math.floor((100 * (noticed + accepted)) / all)} %`,
-    ],
+/** The last commit that changed the source, as tests may be written while the same source is judged. */
+function stateOf(root: string): string {
+  const git = (...args: readonly string[]): string =>
+    execFileSync('git', args, { cwd: root, encoding: 'utf8' }).trim();
+  const commit = git('log', '-1', '--format=%h', '--', 'src');
+  const changes = git('status', '--porcelain', '--', 'src') === '' ? '' : ', with changes';
+  return `source of commit ${commit}${changes}, ${new Date().toISOString().slice(0, 10)}`;
+}
+
+function summary(verdicts: readonly Verdict[], state: string): string {
+  const [{ noticed, accepted, judged, all } = { noticed: 0, accepted: 0, judged: 0, all: 0 }] = scores(
+    verdicts,
+    () => 'all',
   );
-  const head = ['folder', 'changes', 'noticed', 'accepted', 'share'];
+  return `Judged ${judged} of ${all} (${state}): ${noticed} noticed, ${accepted} accepted, ${judged - noticed - accepted} noticed by no test that comes past; of the ${all - judged} others some of these tests have been asked.`;
+}
+
+function table(verdicts: readonly Verdict[]): string {
+  const byFolder = scores(verdicts).toSorted((a, b) => a.folder.localeCompare(b.folder));
+  const rows = [...byFolder, ...scores(verdicts, () => 'all')].map(rowOf);
+  const head = ['folder', 'changes', 'judged', 'noticed', 'accepted', 'at least'];
   const widths = head.map((title, column) =>
     Math.max(title.length, ...rows.map((row) => row[column]!.length)),
   );
@@ -45,4 +53,20 @@ function table(found: readonly Score[]): string {
   return [line(head), `| ${widths.map((width) => '-'.repeat(width)).join(' | ')} |`, ...rows.map(line)].join(
     '\n',
   );
+}
+
+function rowOf({ folder, noticed, accepted, judged, all }: Score): readonly string[] {
+  return [
+    folder.includes('/') ? `\`${folder}\`` : folder,
+    ...[all, judged, noticed, accepted].map(String),
+    `${Math.floor((100 * (noticed + accepted)) / all)} %`,
+  ];
+}
+
+function left(verdicts: readonly Verdict[]): readonly string[] {
+  const lines = verdicts
+    .filter(({ noticed, accepted }) => !noticed && accepted === undefined)
+    .map(({ mutant, isJudged }) => `- ${isJudged ? '' : 'so far: '}\`\` ${shown(mutant)} \`\``)
+    .toSorted();
+  return lines.length === 0 ? [] : ['Not noticed:', lines.join('\n')];
 }

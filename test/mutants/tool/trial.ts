@@ -1,6 +1,7 @@
 /** Many changes, each shown to one test file after another until one notices it. */
 import { basename, dirname } from 'node:path';
 import { NO_END, type Coverage, type Job, type Judged, type Note } from './jobs.ts';
+import { acceptedReason } from './judging.ts';
 import type { Mutant } from './operators.ts';
 import { keyOf } from './schemata.ts';
 import type { Said, Verdicts } from './verdicts.ts';
@@ -13,7 +14,8 @@ const NEARER = 3;
 const OWN_PROCESS = 10;
 
 export interface Outcome {
-  readonly kind: 'noticed' | 'survived' | 'broken';
+  /** `open`: not every test that comes past it has been asked. */
+  readonly kind: 'noticed' | 'survived' | 'broken' | 'open';
   readonly text: string;
   /** Which test noticed it at once, in a process that had loaded its files: its file and its name. */
   readonly by?: { readonly file: string; readonly test: string };
@@ -36,6 +38,7 @@ export interface TrialOptions {
 /** One change: what became of it, and who has not been asked yet. */
 interface Case {
   readonly mutant: Mutant;
+  /** Test files that have not spoken about it. */
   readonly queue: Show[];
   outcome: Outcome | undefined;
   asked: number;
@@ -84,12 +87,16 @@ export class Trial {
     await this.#showLoading(loaded);
   }
 
-  /** What was not shown to every file, as time was up, is missing. */
   outcomes(): ReadonlyMap<Mutant, Outcome> {
     const found = new Map<Mutant, Outcome>();
     for (const { mutant, outcome, queue, asked, unjudged } of this.#cases.values()) {
       if (outcome !== undefined) found.set(mutant, outcome);
-      else if (queue.length > 0 || this.#options.signal.aborted) continue;
+      else if (this.#options.signal.aborted) found.set(mutant, { kind: 'open', text: 'NOT NOTICED SO FAR' });
+      else if (queue.length > 0)
+        found.set(mutant, {
+          kind: 'open',
+          text: `NOT NOTICED BY ${asked} of ${asked + queue.length} test files, and the others were not asked`,
+        });
       else if (asked > 0 && unjudged >= asked)
         found.set(mutant, { kind: 'broken', text: 'CANNOT BE JUDGED' });
       else
@@ -241,11 +248,14 @@ function casesOf({ mutants, covering, verdicts }: TrialOptions): ReadonlyMap<str
           NEARER * distance(mutant.file, file) +
           (tests.length === 0 ? OWN_PROCESS : 0);
     const all = (shows.get(key) ?? []).toSorted((a, b) => rank(a) - rank(b));
-    const queue = all.filter(({ file }) => verdicts.of(key, file) === undefined);
+    const unasked = all.filter(({ file }) => verdicts.of(key, file) === undefined);
+    // the nearest one tells whether it is still not noticed: more would only cost hours
+    const queue =
+      acceptedReason(mutant) === undefined ? unasked : unasked.slice(0, all.length > unasked.length ? 0 : 1);
     const noticed = all.map(({ file }) => verdicts.of(key, file)).find((said) => said?.noticed === true);
     const outcome =
       noticed === undefined ? undefined : noticedBy(noticed.file, noticed.test, noticed.isQuick === true);
-    cases.set(key, { mutant, queue, outcome, asked: all.length - queue.length, unjudged: 0 });
+    cases.set(key, { mutant, queue, outcome, asked: all.length - unasked.length, unjudged: 0 });
   }
   return cases;
 }
