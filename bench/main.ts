@@ -7,7 +7,7 @@
  *                                         --update puts the named cases into the last results; --before=<checkout>
  *                                         compares with gateway and recorder of another checkout instead (`npm ci`
  *                                         there first) and writes nothing; --peers=tailcast,go leaves others out;
- *                                         `search` is the recorder's index (`search.ts`)
+ *                                         `search` is the recorder's index (`search.ts`), `real` has a real API server
  *
  * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift; ratios
  * of medians over interleaved rounds are what counts. Results are written only when all cases ran.

@@ -3,5 +3,6 @@ import type { BenchCase } from '../harness/case.ts';
 import { EXEC_CASES } from './exec.ts';
 import { HTTP_CASES } from './http.ts';
 import { KUBECTL_CASE } from './kubectl.ts';
+import { REAL_CASES } from './real.ts';
 
-export const CASES: readonly BenchCase[] = [...HTTP_CASES, ...EXEC_CASES, KUBECTL_CASE];
+export const CASES: readonly BenchCase[] = [...HTTP_CASES, ...EXEC_CASES, KUBECTL_CASE, ...REAL_CASES];

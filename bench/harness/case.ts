@@ -34,7 +34,7 @@ export interface BenchCase {
   /** The load, where the load generator makes it. */
   readonly plan?: (scale: Scale) => LoadPlan;
   /** The load, where something else does. */
-  readonly run?: (peer: Peer, bench: Bench, scale: Scale) => Promise<LoadResult>;
+  readonly run?: (peer: Peer, bench: Bench, scale: Scale, onSteady: () => void) => Promise<LoadResult>;
 }
 
 export interface Unit {

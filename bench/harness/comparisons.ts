@@ -56,12 +56,17 @@ const WORDS: Readonly<Record<ComparedFigure, { readonly above: string; readonly 
 };
 
 /** `faster`, `slower`, `more`, `less`, or `cannot tell`. */
-export function wordFor(figure: ComparedFigure, { verdict }: Comparison): string {
+function wordFor(figure: ComparedFigure, { verdict }: Comparison): string {
   return verdict === 'unclear' ? 'cannot tell' : WORDS[figure][verdict];
 }
 
+/** An interval that reaches further than this to each side says no more than that it cannot tell. */
+const WIDE = 10;
+
 /** `1.14x [1.02–1.27] faster` */
 export function inWords(figure: ComparedFigure, comparison: Comparison): string {
+  if (comparison.high > WIDE * comparison.ratio)
+    return `${comparison.ratio.toFixed(2)}x ${wordFor(figure, comparison)}`;
   const [ratio, low, high] = [comparison.ratio, comparison.low, comparison.high].map((value) =>
     value.toFixed(2),
   );

@@ -285,5 +285,33 @@ export const GOALS: readonly Goal[] = [
       1,
     ),
   ),
+  ...([1, 32] as const).map((connections) =>
+    compare(
+      `real API server, GET of a pod, ${connections === 1 ? '1 connection' : `${connections} connections`}: ≥ 0.85x of direct`,
+      `real-get-${connections}`,
+      ['tailcast', 'direct'],
+      [{ figure: 'rate', atLeast: 0.85 }],
+    ),
+  ),
+  ...TRANSPORTS.flatMap((transport) => [
+    compare(
+      `real API server, exec cat (${transport}) unrecorded: ≥ 0.9x of direct`,
+      `real-exec-${transport}`,
+      ['tailcast', 'direct'],
+      [{ figure: 'rate', atLeast: 0.9 }],
+    ),
+    compare(
+      `real API server, exec cat (${transport}) recorded: ≥ 0.7x of direct`,
+      `real-exec-${transport}`,
+      ['tailcast-recorded', 'direct'],
+      [{ figure: 'rate', atLeast: 0.7 }],
+    ),
+    compare(
+      `real API server, exec cat (${transport}) recorded: ≥ 1.5x the reference’s recorded rate`,
+      `real-exec-${transport}`,
+      ['tailcast-plain-recorded', 'reference-recorded'],
+      [{ figure: 'rate', atLeast: 1.5 }],
+    ),
+  ]),
   fact('idle gateway: at most 120 MB of memory', IDLE_MEMORY, 120),
 ];

@@ -6,8 +6,8 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensurePeer, GoMissingError } from '../../test/real/rig/build.ts';
-import { freePort } from '../../test/real/rig/rig.ts';
-import { nodeEnvironment, ping, startTailnet } from '../../test/real/rig/tailnet.ts';
+import { freePort, type Program } from '../../test/real/rig/rig.ts';
+import { nodeEnvironment, ping, startTailnet, type Tailnet } from '../../test/real/rig/tailnet.ts';
 import type { Bench, RunningRecorder } from '../harness/bench.ts';
 import { PeerMissingError } from './missing.ts';
 import { answers } from './nginx.ts';
@@ -21,54 +21,68 @@ const CAPABILITY = 'tailscale.com/cap/kubernetes';
 const CALLERS = { reference: 'alice', 'reference-recorded': 'bob' } as const;
 
 interface RunningReference {
-  readonly pid: number;
+  readonly program: Program;
   readonly address: string;
   readonly callers: Readonly<Record<ReferenceName, string>>;
   readonly recorder: RunningRecorder;
 }
 
-const running = new WeakMap<Bench, Promise<RunningReference>>();
+interface Running {
+  /** Of the API server it stands in front of. */
+  readonly kubeconfig: string;
+  readonly reference: Promise<RunningReference>;
+}
 
-export async function startReference(name: ReferenceName, bench: Bench): Promise<Peer> {
-  let reference = running.get(bench);
-  if (reference === undefined) {
-    reference = start(bench);
-    running.set(bench, reference);
-  }
-  const { pid, address, callers, recorder } = await reference;
+const running = new WeakMap<Bench, Running>();
+const tailnets = new WeakMap<Bench, Promise<Tailnet>>();
+
+/** There is one at a time, because it has one port: in front of another API server it takes the place of the one before. */
+export async function startReference(
+  name: ReferenceName,
+  bench: Bench,
+  kubeconfig: string = bench.kubeconfig,
+): Promise<Peer> {
+  const before = running.get(bench);
+  const now =
+    before?.kubeconfig === kubeconfig ? before : { kubeconfig, reference: start(bench, kubeconfig, before) };
+  running.set(bench, now);
+  const { program, address, callers, recorder } = await now.reference;
   return {
     name,
     target: { port: PORT, preamble: `PROXY TCP4 ${callers[name]} ${address} 40000 443\r\n` },
-    pids: () => [pid],
+    pids: () => [program.pid],
     ...(name === 'reference-recorded' ? { recorder } : {}),
   };
 }
 
-async function start(bench: Bench): Promise<RunningReference> {
+async function start(
+  bench: Bench,
+  kubeconfig: string,
+  before: Running | undefined,
+): Promise<RunningReference> {
+  await (await before?.reference)?.program.stop();
   if (await answers(PORT).catch(() => false))
     throw new PeerMissingError(`something else listens on port ${PORT}`);
   const path = await programPath(bench);
   const { rig } = bench;
   const recorder = await bench.recorder();
-  const tailnet = await startTailnet(rig, {
-    nodes: Object.values(CALLERS).map((name) => ({ name, user: `${name}@example.com` })),
-    policy: policyFor(recorder.address),
-  });
-  const folder = join(rig.folder, 'reference');
+  const tailnet = await tailnetOf(bench, recorder);
+  const hostname = before === undefined ? 'reference' : 'reference-real';
+  const folder = join(rig.folder, hostname);
   mkdirSync(folder, { mode: 0o700 });
   const authKeyFile = join(folder, 'key');
   writeFileSync(authKeyFile, await tailnet.authKey({ tags: ['tag:k8s'] }), { mode: 0o600 });
   const program = rig.launch({
-    name: 'reference',
+    name: hostname,
     path,
     env: nodeEnvironment(await freePort()),
     args: [
-      `--kubeconfig=${bench.kubeconfig}`,
+      `--kubeconfig=${kubeconfig}`,
       '--mode=auth',
       '--https=false',
       `--login-server=${tailnet.controlUrl}`,
       `--auth-key-file=${authKeyFile}`,
-      '--hostname=reference',
+      `--hostname=${hostname}`,
       `--state=${join(folder, 'state')}`,
     ],
   });
@@ -81,11 +95,22 @@ async function start(bench: Bench): Promise<RunningReference> {
   await rig.until('reference listens', () => answers(PORT), { watch: [program] });
   const addressOf = (name: ReferenceName): string => tailnet.node(CALLERS[name]).addresses[0];
   return {
-    pid: program.pid,
+    program,
     address,
     recorder,
     callers: { reference: addressOf('reference'), 'reference-recorded': addressOf('reference-recorded') },
   };
+}
+
+function tailnetOf(bench: Bench, recorder: RunningRecorder): Promise<Tailnet> {
+  const known = tailnets.get(bench);
+  if (known !== undefined) return known;
+  const started = startTailnet(bench.rig, {
+    nodes: Object.values(CALLERS).map((name) => ({ name, user: `${name}@example.com` })),
+    policy: policyFor(recorder.address),
+  });
+  tailnets.set(bench, started);
+  return started;
 }
 
 async function programPath(bench: Bench): Promise<string> {

@@ -1,6 +1,6 @@
 /** The gateway, with and without a recorder. */
 import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import type { Bench } from '../harness/bench.ts';
 import { familyOf } from '../harness/usage.ts';
 import type { GatewayProgram } from '../programs/gateway.ts';
@@ -56,7 +56,7 @@ export async function startTailcast(
     kubeconfig,
     cert: bench.files.cert,
     key: bench.files.key,
-    stateDirectory: join(bench.rig.folder, name),
+    stateDirectory: join(bench.rig.folder, `${name}-${basename(kubeconfig)}`),
     policy,
     ...(recorder === undefined ? {} : { recorder: recorder.address }),
     durableFirst,

@@ -78,15 +78,14 @@ const blocks = new Map<Content, Buffer>();
 async function cat(
   target: Target,
   transport: Transport,
-  { content, bytes }: Extract<ExecWork, { readonly kind: 'cat' }>,
+  { content, bytes, file }: Extract<ExecWork, { readonly kind: 'cat' }>,
 ): Promise<Measured> {
   const block = blocks.get(content) ?? createBlock(content);
   blocks.set(content, block);
   const check = new ContentCheck(block, bytes);
   const startedAt = performance.now();
-  const session = await start(target, transport, ['cat', content, String(bytes)], false, (chunk) =>
-    check.push(chunk),
-  );
+  const command = file === undefined ? ['bench', 'cat', content, String(bytes)] : ['cat', file];
+  const session = await start(target, transport, command, false, (chunk) => check.push(chunk));
   await finished(session);
   if (!check.complete) throw new Error(`${check.received} bytes of ${bytes}`);
   return { units: bytes, seconds: (performance.now() - startedAt) / 1000 };
@@ -95,7 +94,7 @@ async function cat(
 async function lines(target: Target, transport: Transport, count: number): Promise<Measured> {
   const check = new ContentCheck(LINES_BLOCK, count * LINE_BYTES);
   const startedAt = performance.now();
-  const session = await start(target, transport, ['lines', String(count)], true, (chunk) =>
+  const session = await start(target, transport, ['bench', 'lines', String(count)], true, (chunk) =>
     check.push(chunk),
   );
   await finished(session);
@@ -114,7 +113,7 @@ async function redraw(
   const screens = work.perSecond * work.seconds;
   const shells = await Promise.all(
     Array.from({ length: work.sessions }, () => {
-      const command = ['redraw', String(work.perSecond), String(screens)];
+      const command = ['bench', 'redraw', String(work.perSecond), String(screens)];
       const read = createScreenReader((sentNs) =>
         latencies.push(Number(process.hrtime.bigint() - sentNs) / 1e6),
       );
@@ -163,7 +162,7 @@ async function idle(
     while (next < work.sessions) {
       next += 1;
       shells.push(
-        await start(target, transport, ['shell'], true, (chunk) => {
+        await start(target, transport, ['bench', 'shell'], true, (chunk) => {
           seen += chunk.length;
           if (seen === work.sessions * PROMPT.length) prompts.resolve();
         }),
@@ -197,7 +196,9 @@ async function echo(
 ): Promise<Measured> {
   const latencies: number[] = [];
   let waiting = Promise.withResolvers<number>();
-  const session = await start(target, transport, ['shell'], true, (chunk) => waiting.resolve(chunk[0] ?? 0));
+  const session = await start(target, transport, ['bench', 'shell'], true, (chunk) =>
+    waiting.resolve(chunk[0] ?? 0),
+  );
   const gone = session.ended.then((code) => {
     throw new Error(`the shell has ended with ${code}`);
   });
@@ -258,17 +259,23 @@ async function start(
   onOutput: (chunk: Uint8Array) => void,
 ): Promise<Session> {
   const socket = await open(target, 'http/1.1');
-  const query = ['bench', ...command].map((word) => `command=${word}`).join('&');
+  const query = command.map((word) => `command=${encodeURIComponent(word)}`).join('&');
   const path = `/api/v1/namespaces/default/pods/shell/exec?${query}&container=main&stdin=true&stdout=true&stderr=${!tty}&tty=${tty}`;
-  const first = await upgrade(socket, transport, path);
+  const first = await upgrade(socket, transport, path, target.token);
   return transport === 'spdy'
     ? speakSpdy(socket, first, tty, onOutput)
     : speakWebSocket(socket, first, onOutput);
 }
 
 /** Asks for the upgrade; resolves with what came behind the 101. */
-function upgrade(socket: Socket, transport: Transport, path: string): Promise<Buffer> {
-  const common = `${path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kubectl/v1.33.0 (linux/amd64) kubernetes/bench\r\n`;
+function upgrade(
+  socket: Socket,
+  transport: Transport,
+  path: string,
+  token: string | undefined,
+): Promise<Buffer> {
+  const credential = token === undefined ? '' : `Authorization: Bearer ${token}\r\n`;
+  const common = `${path} HTTP/1.1\r\nHost: localhost\r\n${credential}User-Agent: kubectl/v1.33.0 (linux/amd64) kubernetes/bench\r\n`;
   socket.write(
     transport === 'spdy'
       ? `POST ${common}Content-Length: 0\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n`

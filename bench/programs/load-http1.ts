@@ -1,4 +1,5 @@
 /** HTTP/1.1 load: keep-alive connections that each ask again as soon as the answer is there and was right. */
+import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { createChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
 import { openAll } from './connect.ts';
@@ -21,15 +22,23 @@ type RequestsPlan = Extract<LoadPlan, { readonly kind: 'requests' }>;
 export interface Exchange {
   readonly request: Buffer;
   readonly status: string;
-  check(): ContentCheck;
+  check(): BodyCheck;
 }
+
+/** Compares a body with what it must be. */
+type BodyCheck = Pick<ContentCheck, 'received' | 'complete' | 'push'>;
 
 const COMMON =
   'Host: localhost\r\nUser-Agent: kubectl/v1.33.0 (linux/amd64) kubernetes/bench\r\nAccept: application/json\r\n';
 
-export function createExchange(answer: Answer): Exchange {
+export function createExchange(answer: Answer, token?: string): Exchange {
   const get = (path: string, extra = ''): Buffer =>
     Buffer.from(`GET ${path} HTTP/1.1\r\n${COMMON}${extra}\r\n`);
+  if (typeof answer === 'object') {
+    const body = readFileSync(answer.body);
+    const extra = token === undefined ? '' : `Authorization: Bearer ${token}\r\n`;
+    return { request: get(answer.path, extra), status: '200', check: () => knownBody(body) };
+  }
   switch (answer) {
     case 'small': {
       const small = createSmall();
@@ -68,6 +77,45 @@ export function createExchange(answer: Answer): Exchange {
   }
 }
 
+const ITEMS = '"items":';
+
+/** A list is compared from its items on. */
+function knownBody(body: Buffer): BodyCheck {
+  const items = body.subarray(0, LIST_HEAD_BYTES).indexOf(ITEMS);
+  return items === -1 ? new ContentCheck(body, body.length) : new ListCheck(body.subarray(items));
+}
+
+/** More than a list has before its items. */
+const LIST_HEAD_BYTES = 200;
+
+class ListCheck implements BodyCheck {
+  #head = Buffer.alloc(0);
+  #items: ContentCheck | undefined;
+  readonly #expected: Buffer;
+
+  constructor(expected: Buffer) {
+    this.#expected = expected;
+  }
+
+  get received(): number {
+    return this.#items?.received ?? 0;
+  }
+
+  get complete(): boolean {
+    return this.#items?.complete === true;
+  }
+
+  push(bytes: Uint8Array, start = 0, end = bytes.length): void {
+    if (this.#items !== undefined) return this.#items.push(bytes, start, end);
+    this.#head = Buffer.concat([this.#head, bytes.subarray(start, end)]);
+    const found = this.#head.subarray(0, LIST_HEAD_BYTES).indexOf(ITEMS);
+    if (found !== -1) {
+      this.#items = new ContentCheck(this.#expected, this.#expected.length);
+      this.#items.push(this.#head, found);
+    } else if (this.#head.length > LIST_HEAD_BYTES) throw new Error('a list without items');
+  }
+}
+
 export const SMALL_PATH = '/api/v1/namespaces/default/configmaps/small';
 
 /** Runs the plan. @throws Error when an answer is not what it must be */
@@ -76,7 +124,7 @@ export async function loadHttp1(
   plan: RequestsPlan,
   onSteady: () => void,
 ): Promise<LoadResult> {
-  const exchange = createExchange(plan.answer);
+  const exchange = createExchange(plan.answer, target.token);
   const sockets = await openAll(target, 'http/1.1', plan.connections);
   const latencies: number[] = [];
   let bytes = 0;
@@ -97,10 +145,15 @@ export async function loadHttp1(
     }),
   );
   return {
-    units: plan.answer.startsWith('list') || plan.answer === 'post' ? bytes : latencies.length,
+    units: countsBytes(plan.answer) ? bytes : latencies.length,
     ...window.close(),
     ...percentiles(latencies),
   };
+}
+
+function countsBytes(answer: Answer): boolean {
+  if (typeof answer === 'object') return answer.counts === 'bytes';
+  return answer.startsWith('list') || answer === 'post';
 }
 
 interface Answered {
@@ -155,7 +208,7 @@ export function ask(socket: Socket, exchange: Exchange): Promise<Answered> {
 function createBody(
   head: string,
   status: string,
-  check: ContentCheck,
+  check: BodyCheck,
 ): (chunk: Buffer, from: number) => boolean {
   if (!head.startsWith(`http/1.1 ${status} `)) throw new Error(head);
   if (head.includes('\r\ntransfer-encoding: chunked\r\n')) {

@@ -8,6 +8,8 @@ export interface Target {
   readonly ca?: string;
   /** Sent before anything else, e.g. a PROXY header. */
   readonly preamble?: string;
+  /** A bearer token, for a server that wants one. */
+  readonly token?: string;
 }
 
 export type LoadPlan =
@@ -34,13 +36,27 @@ export type LoadPlan =
     };
 
 /** Which request is made. */
-export type Answer = 'small' | 'list-chunked' | 'list-length' | 'list-gzip' | 'post';
+export type Answer = 'small' | 'list-chunked' | 'list-length' | 'list-gzip' | 'post' | KnownAnswer;
+
+/** What a real API server keeps, and answered to a request before any proxy stood in the way. */
+export interface KnownAnswer {
+  readonly path: string;
+  /** A file with the body. Of a list, what comes before its items may differ: it names the moment. */
+  readonly body: string;
+  readonly counts: 'requests' | 'bytes';
+}
 
 export type Transport = 'spdy' | 'websocket';
 
 export type ExecWork =
   /** Output without a terminal. */
-  | { readonly kind: 'cat'; readonly content: Content; readonly bytes: number }
+  | {
+      readonly kind: 'cat';
+      readonly content: Content;
+      readonly bytes: number;
+      /** Where a real node has just that. */
+      readonly file?: string;
+    }
   /** Short lines on a terminal, each in a frame of its own. */
   | { readonly kind: 'lines'; readonly lines: number }
   /** A full-screen program that redraws; `sessions` of them. */

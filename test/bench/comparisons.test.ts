@@ -103,6 +103,12 @@ describe('the words of a table', () => {
     expect(inWords('memoryKb', found)).toMatch(/ more$/);
   });
 
+  it('leave out an interval that reaches anywhere', () => {
+    const found = compareRounds([100, 300], [100, 100]);
+    if (found === undefined) throw new Error('not compared');
+    expect(inWords('rate', found)).toBe('1.73x cannot tell');
+  });
+
   it('are said against the other checkout, and of no rate where the load is constant', () => {
     const before = row('before', BASE, BASE);
     expect(

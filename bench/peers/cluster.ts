@@ -1,0 +1,127 @@
+/** A real API server with a node, for the cases that want one: started once in a run, with the same kinds of peers in front of it. */
+import { writeFileSync } from 'node:fs';
+import { get } from 'node:https';
+import { join } from 'node:path';
+import { GoMissingError } from '../../test/real/rig/build.ts';
+import { startKubernetes, type Kubernetes } from '../../test/real/rig/kubernetes.ts';
+import type { Bench } from '../harness/bench.ts';
+import { startGo } from './go.ts';
+import { PeerMissingError } from './missing.ts';
+import type { Peer, PeerName } from './peer.ts';
+import { startReference } from './reference.ts';
+import { isTailcast, startTailcast } from './tailcast.ts';
+
+/** Pods that only sleep, by name. The first is where sessions go. */
+export const PODS: readonly string[] = [
+  'shell',
+  ...Array.from({ length: 19 }, (_, index) => `web-${String(index).padStart(2, '0')}`),
+];
+/** A namespace with large objects, for a LIST. */
+export const LARGE = 'large';
+const LARGE_OBJECTS = 200;
+const LARGE_BYTES = 25_000;
+
+export interface Cluster {
+  readonly kubernetes: Kubernetes;
+  /** For peers: a credential that can do nothing but impersonate. */
+  readonly kubeconfig: string;
+  /** What it answers to this path, written down: path of the file. */
+  answerTo(path: string): Promise<string>;
+}
+
+const clusters = new WeakMap<Bench, Promise<Cluster>>();
+
+/** @throws PeerMissingError where it cannot be built */
+export function clusterOf(bench: Bench): Promise<Cluster> {
+  const known = clusters.get(bench);
+  if (known !== undefined) return known;
+  const started = startCluster(bench);
+  clusters.set(bench, started);
+  return started;
+}
+
+async function startCluster(bench: Bench): Promise<Cluster> {
+  try {
+    const kubernetes = await startKubernetes(bench.rig, { controllers: false, node: { webSockets: true } });
+    const namespace = '/api/v1/namespaces/default';
+    await kubernetes.api('POST', `${namespace}/serviceaccounts`, { metadata: { name: 'default' } });
+    for (const name of PODS)
+      await kubernetes.api('POST', `${namespace}/pods`, {
+        metadata: { name },
+        spec: {
+          automountServiceAccountToken: false,
+          terminationGracePeriodSeconds: 1,
+          containers: [{ name: 'main', image: 'local/shell', command: ['sleep', 'infinity'] }],
+        },
+      });
+    for (const name of PODS)
+      await bench.rig.until(`pod ${name}`, async () => {
+        const pod = (await kubernetes.api('GET', `${namespace}/pods/${name}`)) as PodStatus;
+        return pod.status.phase === 'Running' ? pod : undefined;
+      });
+    await kubernetes.api('POST', '/api/v1/namespaces', { metadata: { name: LARGE } });
+    for (let index = 0; index < LARGE_OBJECTS; index += 1)
+      await kubernetes.api('POST', `/api/v1/namespaces/${LARGE}/configmaps`, {
+        metadata: { name: `large-${index}` },
+        data: {
+          text: `${index} `.repeat(Math.ceil(LARGE_BYTES / String(index).length)).slice(0, LARGE_BYTES),
+        },
+      });
+    let answers = 0;
+    return {
+      kubernetes,
+      kubeconfig: kubernetes.kubeconfig('bench-gateway', { token: kubernetes.tokens.impersonator }),
+      async answerTo(path) {
+        const answer = await fetchText(kubernetes, path);
+        answers += 1;
+        const file = join(bench.rig.folder, `answer-${answers}.json`);
+        writeFileSync(file, answer);
+        return file;
+      },
+    };
+  } catch (error) {
+    if (error instanceof GoMissingError) throw new PeerMissingError(error.message);
+    throw error;
+  }
+}
+
+interface PodStatus {
+  readonly status: { readonly phase: string };
+}
+
+/** The bytes of an answer as the API server sends them. */
+function fetchText({ port, ca, tokens }: Kubernetes, path: string): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const headers = { accept: 'application/json', authorization: `Bearer ${tokens.admin}` };
+    get({ host: '127.0.0.1', port, ca, path, headers, agent: false }, (response) => {
+      const chunks: Buffer[] = [];
+      response.on('data', (chunk: Buffer) => chunks.push(chunk));
+      response.on('error', reject);
+      response.on('end', () => {
+        if (response.statusCode === 200) resolve(Buffer.concat(chunks));
+        else reject(new Error(`${path}: ${response.statusCode} ${Buffer.concat(chunks).toString()}`));
+      });
+    }).on('error', reject);
+  });
+}
+
+const peers = new WeakMap<Bench, Map<PeerName, Promise<Peer>>>();
+
+/** A peer in front of the real API server, started when it is first asked for. @throws PeerMissingError when it cannot be had here */
+export function peerInCluster(name: PeerName, bench: Bench): Promise<Peer> {
+  const known = peers.get(bench) ?? new Map<PeerName, Promise<Peer>>();
+  peers.set(bench, known);
+  const peer = known.get(name) ?? start(name, bench);
+  known.set(name, peer);
+  return peer;
+}
+
+async function start(name: PeerName, bench: Bench): Promise<Peer> {
+  const { kubernetes, kubeconfig } = await clusterOf(bench);
+  const { port, url, caPath: ca, tokens } = kubernetes;
+  if (name === 'direct') return { name, target: { port, ca, token: tokens.admin }, pids: () => [] };
+  if (isTailcast(name)) return startTailcast(name, bench, kubeconfig);
+  if (name === 'go') return startGo(name, bench, { url, ca, token: tokens.impersonator });
+  if (name === 'reference' || name === 'reference-recorded') return startReference(name, bench, kubeconfig);
+  throw new PeerMissingError(`${name} is not set up for a real API server`);
+}

@@ -1,0 +1,76 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { createServer, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { tmpdir } from 'node:os';
+import { afterEach, describe, expect, it } from 'vitest';
+import { loadHttp1 } from '../../bench/programs/load-http1.ts';
+import type { LoadResult } from '../../bench/programs/plan.ts';
+
+const closers: (() => void)[] = [];
+afterEach(() => {
+  for (const close of closers.splice(0)) close();
+});
+
+const list = (version: number, name = 'large-0'): string =>
+  `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"${version}"},"items":[{"metadata":{"name":"${name}"}}]}\n`;
+
+/** Loads a server that answers like this with what is known. */
+async function load(
+  known: string,
+  answer: (request: IncomingMessage, count: number) => string,
+): Promise<LoadResult> {
+  let count = 0;
+  const server = createServer((request, response) => {
+    count += 1;
+    // in two pieces, cut where it hurts most
+    const text = answer(request, count);
+    const cut = text.includes('"items') ? text.indexOf('"items') + 3 : 5;
+    response.write(text.slice(0, cut));
+    response.end(text.slice(cut));
+  });
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  closers.push(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const body = join(mkdtempSync(join(tmpdir(), 'tc-known-')), 'body');
+  writeFileSync(body, known);
+  return loadHttp1(
+    { port: (server.address() as AddressInfo).port, token: 'secret' },
+    {
+      kind: 'requests',
+      protocol: 'h1',
+      answer: { path: '/api/v1/configmaps', body, counts: 'bytes' },
+      connections: 1,
+      durationMs: 20,
+    },
+    () => {},
+  );
+}
+
+describe('an answer that is known', () => {
+  it('is asked for with the token, and compared from the items of a list on', async () => {
+    let credential: string | undefined;
+    const { units, p50Ms } = await load(list(7), ({ headers }, count) => {
+      credential = headers.authorization;
+      return list(1000 + count);
+    });
+    expect(credential).toBe('Bearer secret');
+    expect(units % list(7).slice(list(7).indexOf('"items"')).length).toBe(0);
+    expect(units).toBeGreaterThan(0);
+    expect(p50Ms).toBeGreaterThan(0);
+  });
+
+  it('is refused when an item is another one, or there are none', async () => {
+    await expect(load(list(7), () => list(7, 'large-1'))).rejects.toThrow(/wrong byte/);
+    await expect(load(list(7), () => 'x'.repeat(300))).rejects.toThrow(/without items/);
+  });
+
+  it('is compared whole when it is no list', async () => {
+    await expect(load('{"kind":"Pod"}\n', () => '{"kind":"Pid"}\n')).rejects.toThrow(/wrong byte/);
+    expect((await load('{"kind":"Pod"}\n', () => '{"kind":"Pod"}\n')).units).toBeGreaterThan(0);
+  });
+});
