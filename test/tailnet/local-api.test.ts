@@ -203,6 +203,17 @@ describe('what can go wrong with the socket', () => {
     daemon.failure = { status: 200, body: '<html>' };
     expect((await failureOf(api.status(never))).message).toContain('not JSON');
   });
+
+  it('takes the longest answer there may be, and none that has a byte more', async () => {
+    const body = JSON.stringify({ BackendState: 'Running', Version: '1' });
+    daemon.failure = { status: 200, body };
+    const wide = createLocalApi({ socketPath: daemon.socketPath, maxStatusBytes: body.length });
+    expect(await wide.status(never)).toMatchObject({ version: '1' });
+    wide.close();
+    const narrow = createLocalApi({ socketPath: daemon.socketPath, maxStatusBytes: body.length - 1 });
+    expect((await failureOf(narrow.status(never))).message).toContain(`larger than ${body.length - 1} bytes`);
+    narrow.close();
+  });
 });
 
 describe('dialling through the tailnet', () => {

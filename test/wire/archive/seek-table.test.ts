@@ -3,13 +3,16 @@ import { describe, expect, it } from 'vitest';
 import {
   ArchiveFormatError,
   claimsArchive,
+  encodeSeal,
   encodeSeekTable,
   FOOTER_BYTES,
   FRAME_BYTES,
   seekTableBytes,
   MAX_COMPRESSED_BYTES,
   MAX_FRAMES,
+  parseSeal,
   parseSeekTable,
+  SEAL_BYTES,
   type ArchivedFrame,
 } from '../../../src/wire/archive/seek-table.ts';
 
@@ -91,5 +94,37 @@ describe('the seek table', () => {
     expect(claimsArchive(text.subarray(0, 4), text)).toBe(false);
     expect(claimsArchive(new Uint8Array(), new Uint8Array())).toBe(false);
     expect(claimsArchive(Buffer.from([0x28, 0xb5]), Buffer.from([0x28, 0xb5]))).toBe(true);
+  });
+});
+
+describe('what a sealed archive begins with', () => {
+  const keyId = Uint8Array.from({ length: 16 }, (_, index) => index + 1);
+  const wrappedKey = Uint8Array.from({ length: 60 }, (_, index) => index + 101);
+  const seal = encodeSeal({ keyId, wrappedKey });
+
+  it('is the same for all time', () => {
+    expect(Buffer.from(seal).toString('hex')).toBe(
+      `522a4d1850000000${Buffer.from('TCS1').toString('hex')}${Buffer.from([...keyId, ...wrappedKey]).toString('hex')}`,
+    );
+    expect(SEAL_BYTES).toBe(seal.length);
+  });
+
+  it('is read as it was written', () => {
+    expect(parseSeal(seal)).toEqual({ keyId, wrappedKey });
+  });
+
+  it('is none of what is not sealed', () => {
+    expect(parseSeal(Buffer.from('{"version":2}\n'))).toBeUndefined();
+    expect(parseSeal(encodeSeekTable([FULL], crc32))).toBeUndefined();
+  });
+
+  it('is refused when its frame is another one, longer or shorter', () => {
+    for (let at = 4; at < 12; at += 1) {
+      const changed = seal.slice();
+      changed[at]! ^= 1;
+      expect(() => parseSeal(changed), String(at)).toThrow('its seal is not as it was written');
+    }
+    for (const other of [seal.subarray(0, -1), Buffer.concat([seal, Buffer.alloc(1)])])
+      expect(() => parseSeal(other)).toThrow(ArchiveFormatError);
   });
 });
