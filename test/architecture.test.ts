@@ -68,7 +68,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   player: ['bundle', 'wire', 'screen', 'search'],
   workers: ['async', 'observe', 'place-count', 'errors'],
   demo: ['async', 'listen', 'wire', 'kube', 'observe', 'errors'],
-  doctor: ['impersonation', 'kube', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
+  doctor: ['impersonation', 'kube', 'operator', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
   cli: [
     'bundle',
     'compose',

@@ -5,7 +5,7 @@ import { print } from './output.ts';
 import { VERSION } from '../version.ts';
 
 export interface DoctorRun {
-  readonly role: 'gateway' | 'recorder';
+  readonly role: 'gateway' | 'recorder' | 'operator';
   readonly json: boolean;
   /** `signal` aborts when the run is over. */
   readonly checks: (signal: AbortSignal) => Promise<readonly Check[]>;

@@ -6,15 +6,15 @@ import { OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
 import { byteSize, positiveNumber, wholeNumber } from '../config/values.ts';
-import { adviceOn, TailcastError, errorText, type ErrorCode } from '../errors.ts';
+import { TailcastError, errorText, type ErrorCode } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
-import type { SettingTable } from '../config/settings.ts';
-import type { DoctorRun } from './doctor.ts';
 import { addArchiveOptions } from './archive-options.ts';
+import { sentence, withAdvice } from './failure-text.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
 import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
 import { addAlerts } from './alert-commands.ts';
+import { addDoctor } from './doctor-commands.ts';
 import { addIndex, RECORDER_OPTION } from './index-commands.ts';
 import { EXPORT_FORMATS, EXPORT_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
@@ -77,7 +77,7 @@ export function createProgram(context: CommandContext, outcome: { code: number }
   addRetention(command, context);
   addPolicy(command, context);
   addCoverage(command, context, outcome);
-  addDoctor(command, context, outcome);
+  addDoctor(program, context, outcome);
   addCompletion(command, context);
   return program;
 }
@@ -309,47 +309,6 @@ function addRetention(command: AddCommand, context: CommandContext): void {
     });
 }
 
-/** `doctor <role>` takes the role's own settings, so that it looks at what the role would use. */
-function addDoctor(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
-  const doctor = command('doctor', 'say what is wrong with a set-up, and what to do about it');
-  const role = (name: string, description: string, table: SettingTable): Command =>
-    addSettingOptions(doctor.command(name).description(description).exitOverride(), table)
-      .option('--json', 'one JSON object instead of lines')
-      .addHelpText('after', '\nExit code: 0 nothing failed, 1 a check failed, 2 the settings are wrong.');
-  role('gateway', 'check tailscaled, certificate, API server, grants and recorders', GATEWAY_SETTINGS)
-    .option('--caller <node>', 'only look at the grants of this node (name or tailnet address)')
-    .action(async ({ json, caller, ...options }: Record<string, unknown>) => {
-      const { gatewayChecks } = await import('../compose/doctor.ts');
-      await examine('gateway', json === true, async (signal) => {
-        const config = readRoleSettings(GATEWAY_SETTINGS, options, context.environment);
-        const only = typeof caller === 'string' ? caller : undefined;
-        return gatewayChecks(config, { environment: context.environment, signal, caller: only });
-      });
-    });
-  role('recorder', 'check tailscaled, who may upload, the store and the disk', RECORDER_SETTINGS).action(
-    async ({ json, ...options }: Record<string, unknown>) => {
-      const { recorderChecks } = await import('../compose/doctor.ts');
-      await examine('recorder', json === true, async (signal) => {
-        const config = readRoleSettings(RECORDER_SETTINGS, options, withReferenceNames(context.environment));
-        return recorderChecks(config, { environment: context.environment, signal, caller: undefined });
-      });
-    },
-  );
-
-  async function examine(
-    ...[role, json, checks]: [DoctorRun['role'], boolean, DoctorRun['checks']]
-  ): Promise<void> {
-    const { examineRole } = await import('./doctor.ts');
-    try {
-      outcome.code = await examineRole({ role, json, checks }, context);
-    } catch (error) {
-      if (!(error instanceof TailcastError)) throw error;
-      context.stderr.write(`tailcast: ${sentence(error)}\n`);
-      outcome.code = 2;
-    }
-  }
-}
-
 /** Questions about what a gateway would do, and the rights it needs for it. */
 function addPolicy(command: AddCommand, context: CommandContext): void {
   const policy = command('policy', 'ask what a gateway would do, and write down the rights it needs');
@@ -416,15 +375,4 @@ function argument<T>(parse: (raw: unknown) => T): (raw: string) => T {
       throw new InvalidArgumentError(errorText(error));
     }
   };
-}
-
-function sentence(error: TailcastError): string {
-  const lines = error.message.split('\n');
-  if (lines.length > 1) return error.message.replace(': ', ':\n  ');
-  return withAdvice(error.message, error);
-}
-
-function withAdvice(said: string, error: unknown): string {
-  const advice = adviceOn(error);
-  return advice === undefined ? said : `${said}; ${advice}`;
 }

@@ -1,11 +1,9 @@
 /** Builds the operator role. */
 import { randomUUID } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
-import { homedir, hostname } from 'node:os';
+import { hostname } from 'node:os';
 import type { CommandContext } from '../config/command-context.ts';
 import type { OperatorConfig } from '../config/operator.ts';
 import { errorText, TailcastError } from '../errors.ts';
-import { kubeconfigPaths } from '../kube/kubeconfig.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { openOpsServer } from '../observe/ops-server.ts';
@@ -19,7 +17,6 @@ import { createDryRunClient, createDryRunControl } from '../operator/dry-run.ts'
 import { createEgressNodesReconciler } from '../operator/egress-group/nodes.ts';
 import { createEgressReconciler } from '../operator/egress-group/reconcile.ts';
 import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
-import { createHeadscaleControl } from '../operator/headscale-api.ts';
 import { createIngressReconciler } from '../operator/ingress/reconcile.ts';
 import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
 import { KINDS } from '../operator/kube-object.ts';
@@ -43,12 +40,10 @@ import {
   superviseServices,
 } from '../operator/supervisions.ts';
 import { createTailnets } from '../operator/tailnets.ts';
-import { createTailscaleControl } from '../operator/tailscale-api.ts';
+import { createControl, kubeconfigOf, TAILSCALE_LOGIN } from './operator-peers.ts';
 
-const TAILSCALE_API = 'https://api.tailscale.com';
 /** A pod may take its grace period, and a control server that does not answer is asked again for a while. */
 const CLEANUP_LIMIT_MS = 10 * 60_000;
-const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
 
 /**
  * `tailcast operator`: runs until the signal, or prints and ends with `dryRun`.
@@ -105,18 +100,6 @@ function warnOfUploads({ config, log }: Pick<Parts, 'config' | 'log'>): void {
     { remedy: 'name the tags of gateways and SSH servers in recorderUploaders' },
     'every node that reaches a recorder may make up recordings and events',
   );
-}
-
-/** Undefined: the pod's own account. */
-function kubeconfigOf(
-  { kubeconfig }: OperatorConfig,
-  environment: ReadonlyMap<string, string>,
-): readonly string[] | undefined {
-  if (kubeconfig !== undefined) return [kubeconfig];
-  if (environment.has('KUBERNETES_SERVICE_HOST')) return undefined;
-  const named = environment.get('KUBECONFIG');
-  if (named !== undefined && named !== '') return kubeconfigPaths(named, homedir());
-  throw new TailcastError('CONFIG_INVALID', 'kubeconfig: outside a cluster, name one (--kubeconfig)');
 }
 
 interface Parts {
@@ -292,42 +275,6 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
   return supervisions;
 }
 
-function createControl(config: OperatorConfig): TailnetControl {
-  if (config.control === 'headscale') {
-    if (config.controlUrl === undefined) {
-      throw new TailcastError('CONFIG_INVALID', 'controlUrl: name where headscale is (--control-url)');
-    }
-    const baseUrl = address(config.controlUrl);
-    const loginServer = config.loginServer === undefined ? baseUrl : address(config.loginServer);
-    return createHeadscaleControl({
-      baseUrl,
-      loginServer,
-      apiKey: () => readSecret('apiKeyFile', config.apiKeyFile),
-      nowMs: Date.now,
-    });
-  }
-  return createTailscaleControl({
-    baseUrl: config.controlUrl === undefined ? TAILSCALE_API : address(config.controlUrl),
-    loginServer: config.loginServer === undefined ? TAILSCALE_LOGIN : address(config.loginServer),
-    credentials: async () => ({
-      clientId: await readSecret('clientIdFile', config.clientIdFile),
-      clientSecret: await readSecret('clientSecretFile', config.clientSecretFile),
-    }),
-    nowMs: Date.now,
-  });
-}
-
-/** Read each time, because mounted Secrets change under a running pod. */
-async function readSecret(setting: string, path: string): Promise<string> {
-  try {
-    return (await readFile(path, 'utf8')).trim();
-  } catch (error) {
-    throw new TailcastError('CONTROL_FAILED', `${setting}: cannot read ${path}: ${errorText(error)}`, {
-      cause: error,
-    });
-  }
-}
-
 function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
   return {
     namespace,
@@ -339,9 +286,4 @@ function specOptions(config: OperatorConfig, namespace: string, image: string): 
     tailscaleImage: config.tailscaleImage,
     tailnetDomain: config.tailnetDomain,
   };
-}
-
-/** Without the slash that URLs of an origin end with. */
-function address(url: URL): string {
-  return url.href.replace(/\/+$/, '');
 }

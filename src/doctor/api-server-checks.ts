@@ -85,6 +85,11 @@ function judgeVersion(answer: ApiAnswer, description: string): CheckVerdict {
   return ok(summary);
 }
 
+/** As whom the API server takes the account that asks; undefined where it does not say. */
+export async function usernameOf(client: ApiClient, signal: AbortSignal): Promise<string | undefined> {
+  return SELF.safeParse((await askSelf(client, signal)).body).data?.status.userInfo.username;
+}
+
 function judgeSelf(answer: ApiAnswer): CheckVerdict {
   if (answer.status === 401) {
     return failed(

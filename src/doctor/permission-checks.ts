@@ -2,9 +2,9 @@
  * What the gateway's account may do: enough to impersonate, and nothing else. An account that can do more turns every
  * mistake in front of the API server into more than a refusal.
  */
-import { z } from 'zod';
 import type { ApiClient } from './api-client.ts';
 import { failed, ok, skipped, warning, type Check, type CheckVerdict } from './checks.ts';
+import { may, readRules, type Access, type Rule } from './reviews.ts';
 
 export interface PermissionFacts {
   readonly client: () => Promise<ApiClient>;
@@ -13,30 +13,6 @@ export interface PermissionFacts {
   readonly namespace: string;
   /** Name of this pod: the Secrets that keep the node keys of its StatefulSet are called like its pods. */
   readonly podName?: string | undefined;
-}
-
-const texts = z
-  .array(z.string())
-  .nullish()
-  .transform((value) => value ?? []);
-const RULES = z.object({
-  status: z.object({
-    resourceRules: z
-      .array(z.object({ verbs: texts, apiGroups: texts, resources: texts, resourceNames: texts }))
-      .nullish()
-      .transform((value) => value ?? []),
-    incomplete: z.boolean().nullish(),
-  }),
-});
-const ACCESS = z.object({ status: z.object({ allowed: z.boolean() }) });
-
-type Rule = z.infer<typeof RULES>['status']['resourceRules'][number];
-
-interface Access {
-  readonly verb: string;
-  readonly group: string;
-  readonly resource: string;
-  readonly subresource?: string;
 }
 
 /** Any of these makes the account worth stealing. */
@@ -83,7 +59,7 @@ async function mayImpersonate(facts: PermissionFacts, signal: AbortSignal): Prom
   const allowed = await Promise.all(
     wanted.map((resource) => may(client, { verb: 'impersonate', group: '', resource }, signal)),
   );
-  const { rules } = await readRules(facts, client, signal);
+  const { rules } = await readRules(client, facts.namespace, signal);
   if (wanted.every((resource) => isConstrainedTo(rules, resource)))
     return ok('users and groups, constrained');
   const named: string[] = [];
@@ -107,43 +83,12 @@ async function mayNothingElse(facts: PermissionFacts, signal: AbortSignal): Prom
   );
   const dangerous = verdicts.filter(({ allowed }) => allowed).map(({ access }) => describe(access));
   if (dangerous.length > 0) return failed(`it may ${shorten(dangerous)} in every namespace`, LESS);
-  const { rules, incomplete } = await readRules(facts, client, signal);
+  const { rules, incomplete } = await readRules(client, facts.namespace, signal);
   const more = rules
     .filter((rule) => !isHarmless(rule) && !isNodeState(rule, facts.podName))
     .map(describeRule);
   if (more.length > 0) return warning(`in namespace ${facts.namespace} it may also ${shorten(more)}`, LESS);
   return ok(incomplete ? 'as far as the API server can list it' : 'nothing else');
-}
-
-async function may(client: ApiClient, access: Access, signal: AbortSignal): Promise<boolean> {
-  const answer = await client.post(
-    '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews',
-    {
-      apiVersion: 'authorization.k8s.io/v1',
-      kind: 'SelfSubjectAccessReview',
-      spec: { resourceAttributes: access },
-    },
-    signal,
-  );
-  const parsed = ACCESS.safeParse(answer.body);
-  if (!parsed.success) throw new Error(`the API server answered the access review with ${answer.status}`);
-  return parsed.data.status.allowed;
-}
-
-async function readRules(
-  { namespace }: PermissionFacts,
-  client: ApiClient,
-  signal: AbortSignal,
-): Promise<{ readonly rules: readonly Rule[]; readonly incomplete: boolean }> {
-  const answer = await client.post(
-    '/apis/authorization.k8s.io/v1/selfsubjectrulesreviews',
-    { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectRulesReview', spec: { namespace } },
-    signal,
-  );
-  const parsed = RULES.safeParse(answer.body);
-  if (!parsed.success) throw new Error(`the API server answered the rules review with ${answer.status}`);
-  const { resourceRules, incomplete } = parsed.data.status;
-  return { rules: resourceRules, incomplete: incomplete === true };
 }
 
 const PEOPLE: ReadonlySet<string> = new Set(['users', 'groups']);

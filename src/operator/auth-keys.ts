@@ -13,6 +13,14 @@ export interface TailnetDevice {
   readonly addresses: readonly string[];
 }
 
+/** A node in the list of all of them. */
+export interface TailnetNodeEntry {
+  /** As `device` and the others take it. */
+  readonly id: string;
+  readonly name: string;
+  readonly tags: readonly string[];
+}
+
 /** A name of the tailnet that several nodes may answer for. */
 export interface TailnetService {
   /** `svc:<label>` */
@@ -61,6 +69,8 @@ export interface TailnetControl {
   revokeKey(id: string, signal: AbortSignal): Promise<void>;
   /** Undefined when there is no such node any more. */
   device(id: string, signal: AbortSignal): Promise<TailnetDevice | undefined>;
+  /** Every node of the tailnet. */
+  allDevices(signal: AbortSignal): Promise<readonly TailnetNodeEntry[]>;
   deleteDevice(id: string, signal: AbortSignal): Promise<void>;
   /** Lets these routes of a node through, and no others. */
   approveRoutes(id: string, routes: readonly string[], signal: AbortSignal): Promise<void>;

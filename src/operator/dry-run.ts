@@ -49,6 +49,7 @@ export function createDryRunControl(
     },
     keyUsable: (id, signal) => control.keyUsable(id, signal),
     device: (id, signal) => control.device(id, signal),
+    allDevices: (signal) => control.allDevices(signal),
     revokeKey: () => Promise.resolve(),
     deleteDevice(id) {
       print(`# would delete node ${id}\n`);

@@ -33,6 +33,18 @@ const nodeSchema = z.object({
     ipAddresses: z.array(z.string()).default([]),
   }),
 });
+const nodesSchema = z.object({
+  nodes: z
+    .array(
+      z.object({
+        id: z.coerce.string(),
+        givenName: z.string().default(''),
+        name: z.string().default(''),
+        tags: z.array(z.string()).default([]),
+      }),
+    )
+    .default([]),
+});
 const problemSchema = z.object({ code: z.number().optional(), message: z.string().default('') });
 
 /** gRPC's NOT_FOUND; some versions wrap what their database says instead. */
@@ -88,6 +100,13 @@ export function createHeadscaleControl(options: HeadscaleApiOptions): TailnetCon
       if (answer.status !== 200) throw refused('looking at a node', answer);
       const { node } = nodeSchema.parse(answer.body);
       return { hostname: node.givenName === '' ? node.name : node.givenName, addresses: node.ipAddresses };
+    },
+    async allDevices(signal) {
+      const answer = await call('GET', '/node', signal);
+      if (answer.status !== 200) throw refused('looking at the nodes', answer);
+      return nodesSchema
+        .parse(answer.body)
+        .nodes.map(({ id, givenName, name, tags }) => ({ id, name: givenName || name, tags }));
     },
     async deleteDevice(id, signal) {
       const answer = await call('DELETE', `/node/${encodeURIComponent(id)}`, signal);

@@ -24,6 +24,18 @@ const deviceSchema = z.object({
   hostname: z.string().default(''),
   addresses: z.array(z.string()).default([]),
 });
+const devicesSchema = z.object({
+  devices: z
+    .array(
+      z.object({
+        nodeId: z.string(),
+        hostname: z.string().default(''),
+        name: z.string().default(''),
+        tags: z.array(z.string()).default([]),
+      }),
+    )
+    .default([]),
+});
 
 const serviceSchema = z.object({
   name: z.string(),
@@ -104,11 +116,33 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
       const answer = await call('DELETE', `/tailnet/-/keys/${encodeURIComponent(id)}`, signal);
       if (answer.status >= 400 && answer.status !== 404) throw refused('revoking an auth key', answer);
     },
+    ...devicesOf(call),
+  };
+}
+
+type Call = (
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+  path: string,
+  signal: AbortSignal,
+  json?: object,
+) => Promise<ControlAnswer>;
+
+function devicesOf(
+  call: Call,
+): Pick<TailnetControl, 'device' | 'allDevices' | 'deleteDevice' | 'approveRoutes' | 'setTags'> {
+  return {
     async device(id, signal) {
       const answer = await call('GET', `/device/${encodeURIComponent(id)}`, signal);
       if (answer.status === 404) return undefined;
       if (answer.status !== 200) throw refused('looking at a device', answer);
       return deviceSchema.parse(answer.body);
+    },
+    async allDevices(signal) {
+      const answer = await call('GET', '/tailnet/-/devices', signal);
+      if (answer.status !== 200) throw refused('looking at the devices', answer);
+      return devicesSchema
+        .parse(answer.body)
+        .devices.map(({ nodeId, hostname, name, tags }) => ({ id: nodeId, name: name || hostname, tags }));
     },
     async deleteDevice(id, signal) {
       const answer = await call('DELETE', `/device/${encodeURIComponent(id)}`, signal);
@@ -124,13 +158,6 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
     },
   };
 }
-
-type Call = (
-  method: 'GET' | 'PUT' | 'DELETE',
-  path: string,
-  signal: AbortSignal,
-  json?: object,
-) => Promise<ControlAnswer>;
 
 function servicesOf(call: Call): TailnetServices {
   const path = (name: string): string => `/tailnet/-/vip-services/${encodeURIComponent(name)}`;

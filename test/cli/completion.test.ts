@@ -26,7 +26,7 @@ describe('completions', () => {
   });
 
   it('offers the commands of a command, past its options', () => {
-    expect(words('doctor', '')).toEqual(['gateway', 'recorder', 'help', ':4']);
+    expect(words('doctor', '')).toEqual(['gateway', 'recorder', 'operator', 'help', ':4']);
   });
 
   it('offers options, each with what it means', () => {

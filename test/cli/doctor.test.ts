@@ -201,3 +201,35 @@ describe('tailcast doctor recorder', () => {
     expect(code).toBe(0);
   });
 });
+
+describe('tailcast doctor operator', () => {
+  it('looks at what it can reach, and names what the rest needs', async () => {
+    const key = join(scratch, 'api-key');
+    await writeFile(key, 'key');
+    const { code, stdout } = await words(
+      `doctor operator --json --kubeconfig ${kubeconfig} --namespace tailcast --control headscale --control-url http://127.0.0.1:1 --api-key-file ${key}`,
+    );
+    const report = JSON.parse(stdout) as Report;
+    expect(report.role).toBe('operator');
+    const found = Object.fromEntries(report.checks.map(({ id, status }) => [id, status]));
+    // A demo cluster has none of the resources, and nobody listens at that port.
+    expect(found).toMatchObject({
+      'api-server': 'ok',
+      resources: 'failed',
+      control: 'failed',
+      'auth-keys': 'skipped',
+      services: 'skipped',
+      'left-nodes': 'skipped',
+    });
+    expect(code).toBe(1);
+  });
+
+  it('ends with 2 when the settings are wrong', async () => {
+    expect(
+      await words(`doctor operator --kubeconfig ${kubeconfig} --namespace tailcast --control headscale`),
+    ).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('--control-url'),
+    });
+  });
+});

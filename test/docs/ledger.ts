@@ -68,6 +68,16 @@ const CLEANUP: Runner = {
 export const LEDGER: readonly Shown[] = [
   {
     page: 'docs/operator.md',
+    command:
+      'kubectl -n tailcast exec deploy/tailcast-operator -- node /app/scripts/tailcast.mjs doctor operator',
+    runner: {
+      path: 'test/real/operator/installation.ts',
+      contains: "'doctor', 'operator', '--json'",
+      why: 'the same command under the operator’s account, because the operator of that suite runs outside of the cluster',
+    },
+  },
+  {
+    page: 'docs/operator.md',
     command: 'kubectl -n tailcast set env deployment/tailcast-operator TAILCAST_CLEANUP=true',
     runner: CLEANUP,
   },

@@ -194,6 +194,16 @@ describe('Tailscale’s API', () => {
       message: expect.stringContaining('ECONNREFUSED'),
     });
   });
+
+  it('lists all nodes by the name that state Secrets have for them', async () => {
+    const device = { id: '92960230385', nodeId: 'n292kg92CNTRL', name: 'db.lab.ts.net', tags: ['tag:k8s'] };
+    api = () => ({ status: 200, body: { devices: [device, { nodeId: 'nB', hostname: 'laptop' }] } });
+    await expect(control.allDevices(signal)).resolves.toEqual([
+      { id: 'n292kg92CNTRL', name: 'db.lab.ts.net', tags: ['tag:k8s'] },
+      { id: 'nB', name: 'laptop', tags: [] },
+    ]);
+    expect(seen.at(-1)).toMatchObject({ method: 'GET', path: '/api/v2/tailnet/-/devices' });
+  });
 });
 
 describe('Headscale’s API', () => {
@@ -259,6 +269,23 @@ describe('Headscale’s API', () => {
     answer = () => ({ status: 500, body: { code: 2, message: 'database is locked' } });
     await expect(control.device('4', signal)).rejects.toThrow('looking at a node: 500 database is locked');
     await expect(control.deleteDevice('4', signal)).rejects.toThrow('database is locked');
+  });
+
+  it('lists all nodes with their tags', async () => {
+    answer = () => ({
+      status: 200,
+      body: {
+        nodes: [
+          { id: '4', name: 'rec', givenName: 'rec-x', tags: ['tag:k8s'] },
+          { id: 5, name: 'laptop' },
+        ],
+      },
+    });
+    await expect(control.allDevices(signal)).resolves.toEqual([
+      { id: '4', name: 'rec-x', tags: ['tag:k8s'] },
+      { id: '5', name: 'laptop', tags: [] },
+    ]);
+    expect(seen[0]).toMatchObject({ method: 'GET', path: '/api/v1/node' });
   });
 
   it('shows nodes and sets their tags', async () => {

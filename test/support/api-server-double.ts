@@ -14,6 +14,7 @@ export interface Access {
   readonly group: string;
   readonly resource: string;
   readonly subresource?: string;
+  readonly namespace?: string;
 }
 
 export interface ApiServerDouble {
@@ -30,6 +31,8 @@ export interface ApiServerDouble {
   allowed: (access: Access) => boolean;
   rules: readonly Record<string, unknown>[];
   incomplete: boolean;
+  /** Of tailscale.com/v1alpha1, with their subresources; undefined: it does not know the group. */
+  resources: readonly string[] | undefined;
   readonly requests: string[];
   /** Answers with 201, as a real one answers reviews. */
   created: boolean;
@@ -70,6 +73,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
       { verbs: ['impersonate'], apiGroups: [''], resources: ['users', 'groups'] },
     ],
     incomplete: false,
+    resources: undefined,
     requests: [],
     created: false,
     impersonated: [],
@@ -106,6 +110,10 @@ function answerTo(double: ApiServerDouble, path: string, body: unknown): object 
       return { status: { allowed: double.allowed(spec!.resourceAttributes!) } };
     case '/apis/authorization.k8s.io/v1/selfsubjectrulesreviews':
       return { status: { resourceRules: double.rules, nonResourceRules: [], incomplete: double.incomplete } };
+    case '/apis/tailscale.com':
+      return double.resources && { versions: [{ version: 'v1alpha1' }] };
+    case '/apis/tailscale.com/v1alpha1':
+      return double.resources && { resources: double.resources.map((name) => ({ name, kind: 'Any' })) };
     default:
       return undefined;
   }

@@ -75,6 +75,10 @@ export function createControlDouble(nowMs: () => number): ControlDouble {
       check();
       return devices.get(id);
     },
+    async allDevices() {
+      check();
+      return [...devices].map(([id, { hostname }]) => ({ id, name: hostname, tags: tags.get(id) ?? [] }));
+    },
     async deleteDevice(id) {
       check();
       devices.delete(id);

@@ -1,4 +1,5 @@
 /** Installs what `deploy/` has for the operator into a cluster of the rig, and runs the operator from the sources. */
+import { execFile } from 'node:child_process';
 import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -71,40 +72,66 @@ export async function accountKubeconfig(cluster: Kubernetes, name: string): Prom
   return cluster.kubeconfig(name, { token: answer.status.token });
 }
 
+/** The operator and its doctor take the same. */
+export interface OperatorOptions {
+  readonly kubeconfig: string;
+  readonly controlUrl: string;
+  readonly apiKey: string;
+  readonly name?: string;
+  readonly leaderElection?: boolean;
+  readonly more?: readonly string[];
+}
+
 /** Runs the operator against a headscale, with short waits. */
-export function launchOperator(
-  rig: Rig,
-  options: {
-    readonly kubeconfig: string;
-    readonly controlUrl: string;
-    readonly apiKey: string;
-    readonly name?: string;
-    readonly leaderElection?: boolean;
-    readonly more?: readonly string[];
-  },
-): Program {
-  const name = options.name ?? 'operator';
-  const apiKeyFile = join(rig.folder, `${name}.key`);
-  writeFileSync(apiKeyFile, options.apiKey, { mode: 0o600 });
+export function launchOperator(rig: Rig, options: OperatorOptions): Program {
   return rig.launch({
-    name,
+    name: options.name ?? 'operator',
     path: 'env',
     args: [
-      ...WITHOUT_MARKER,
-      process.execPath,
-      join(root, 'src/main.ts'),
-      'operator',
-      `--kubeconfig=${options.kubeconfig}`,
-      `--namespace=${NAMESPACE}`,
-      '--control=headscale',
-      `--control-url=${options.controlUrl}`,
-      `--api-key-file=${apiKeyFile}`,
-      `--leader-election=${options.leaderElection === true}`,
+      ...operatorCommand(rig, ['operator'], options),
       '--ops-listen=off',
       '--log-level=debug',
       ...(options.more ?? []),
     ],
   });
+}
+
+/** What the doctor says under the operator's own account. */
+export async function examineOperator(
+  rig: Rig,
+  options: OperatorOptions,
+): Promise<{
+  readonly code: number;
+  readonly statuses: Readonly<Record<string, string>>;
+  readonly text: string;
+}> {
+  const command = operatorCommand(rig, ['doctor', 'operator', '--json'], options);
+  const { code, text, problem } = await new Promise<{ code: number; text: string; problem: string }>((done) =>
+    // The suite's own variables are no settings.
+    execFile('env', ['-i', ...command], { encoding: 'utf8', timeout: 60_000 }, (error, stdout, stderr) =>
+      done({ code: error === null ? 0 : Number(error.code), text: stdout, problem: stderr }),
+    ),
+  );
+  if (text === '') throw new Error(`the doctor ended with ${code}: ${problem}`);
+  const { checks } = JSON.parse(text) as { checks: { id: string; status: string }[] };
+  return { code, statuses: Object.fromEntries(checks.map(({ id, status }) => [id, status])), text };
+}
+
+function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOptions): string[] {
+  const apiKeyFile = join(rig.folder, `${options.name ?? 'operator'}.key`);
+  writeFileSync(apiKeyFile, options.apiKey, { mode: 0o600 });
+  return [
+    ...WITHOUT_MARKER,
+    process.execPath,
+    join(root, 'src/main.ts'),
+    ...role,
+    `--kubeconfig=${options.kubeconfig}`,
+    `--namespace=${NAMESPACE}`,
+    '--control=headscale',
+    `--control-url=${options.controlUrl}`,
+    `--api-key-file=${apiKeyFile}`,
+    `--leader-election=${options.leaderElection === true}`,
+  ];
 }
 
 /**

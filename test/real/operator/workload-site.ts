@@ -12,7 +12,7 @@ import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { BRIDGE, NODE_ADDRESS, layNetwork } from '../rig/network.ts';
 import { type Program, type Rig, createRig } from '../rig/rig.ts';
 import { DOMAIN, type Tailnet, startTailnet } from '../rig/tailnet.ts';
-import { NAMESPACE, install, launchOperator, ownImage } from './installation.ts';
+import { NAMESPACE, examineOperator, install, launchOperator, ownImage } from './installation.ts';
 
 const run = promisify(execFile);
 const script = (name: string): string => fileURLToPath(new URL(`${name}.ts`, import.meta.url));
@@ -48,6 +48,8 @@ export interface WorkloadSite {
   readonly operator: Program;
   /** Starts an operator beside the one that runs, or in its place. */
   launch(name: string, more?: readonly string[]): Program;
+  /** What the operator's doctor says. */
+  examine(): ReturnType<typeof examineOperator>;
   /** Asks an HTTP server from inside a pod. */
   http(pod: string, url: string, host?: string, headers?: object): Promise<WebAnswer>;
   /** Opens connections from inside a pod until `end` is called, and then until there were enough. */
@@ -135,6 +137,8 @@ export async function startWorkloadSite(): Promise<WorkloadSite> {
       tailnet,
       operator: launch('operator'),
       launch,
+      examine: () =>
+        examineOperator(rig, { kubeconfig, controlUrl: tailnet.controlUrl, apiKey, name: 'doctor' }),
       async http(pod, url, host = '', headers = {}) {
         return JSON.parse(await inside(rig, pod, 'http', url, host, JSON.stringify(headers))) as WebAnswer;
       },

@@ -1,6 +1,7 @@
 /** Services, Connectors and ProxyClasses on real peers: packets go through the kernel of pods with networks of their own. */
 import { createServer } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parentLabels } from '../../../src/operator/proxies/labels.ts';
 import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
 import {
   DOMAIN,
@@ -538,6 +539,39 @@ describe.skipIf(problem !== undefined)(
           ),
         ];
         for (const key of keys) expect(seen.some((text) => text.includes(key))).toBe(false);
+      });
+
+      it('are well, as the doctor sees them, and what is left is not', { timeout: 120_000 }, async () => {
+        const { code, statuses, text } = await site.examine();
+        expect(
+          Object.entries(statuses).filter(([, status]) => status === 'failed' || status === 'warning'),
+          text,
+        ).toEqual([]);
+        expect(code).toBe(0);
+        expect(statuses).toMatchObject({
+          rights: 'ok',
+          'auth-keys': 'ok',
+          services: 'ok',
+          'left-nodes': 'ok',
+        });
+        const labels = parentLabels({ type: 'svc', namespace: 'default', name: 'nobody' });
+        await api('POST', `${OWN}/secrets`, {
+          apiVersion: 'v1',
+          kind: 'Secret',
+          metadata: { name: 'ts-nobody-0', labels },
+        });
+        await site.tailnet.admin(
+          'nodes',
+          'tag',
+          '-i',
+          String((await nodeNamed('client')).id),
+          '-t',
+          'tag:k8s',
+        );
+        const after = await site.examine();
+        expect(after.statuses).toMatchObject({ 'left-objects': 'warning', 'left-nodes': 'warning' });
+        expect(after.text).toContain('secret/ts-nobody-0');
+        await remove(`${OWN}/secrets/ts-nobody-0`);
       });
 
       it('are left in peace when nothing changes', async () => {

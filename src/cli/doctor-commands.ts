@@ -1,0 +1,73 @@
+/** The commands of `tailcast doctor`. */
+import type { Command } from 'commander';
+import type { CommandContext } from '../config/command-context.ts';
+import { GATEWAY_SETTINGS } from '../config/gateway.ts';
+import { OPERATOR_SETTINGS } from '../config/operator.ts';
+import { RECORDER_SETTINGS } from '../config/recorder.ts';
+import { withReferenceNames } from '../config/reference-names.ts';
+import type { SettingTable } from '../config/settings.ts';
+import { TailcastError } from '../errors.ts';
+import { IMAGE, VERSION } from '../version.ts';
+import type { DoctorRun } from './doctor.ts';
+import { sentence } from './failure-text.ts';
+import { addSettingOptions, readRoleSettings } from './role-options.ts';
+
+/** `doctor <role>` takes the role's own settings, so that it looks at what the role would use. */
+export function addDoctor(program: Command, context: CommandContext, outcome: { code: number }): void {
+  const doctor = program
+    .command('doctor')
+    .description('say what is wrong with a set-up, and what to do about it')
+    .exitOverride();
+  const role = (name: string, description: string, table: SettingTable): Command =>
+    addSettingOptions(doctor.command(name).description(description).exitOverride(), table)
+      .option('--json', 'one JSON object instead of lines')
+      .addHelpText('after', '\nExit code: 0 nothing failed, 1 a check failed, 2 the settings are wrong.');
+  role('gateway', 'check tailscaled, certificate, API server, grants and recorders', GATEWAY_SETTINGS)
+    .option('--caller <node>', 'only look at the grants of this node (name or tailnet address)')
+    .action(async ({ json, caller, ...options }: Record<string, unknown>) => {
+      const { gatewayChecks } = await import('../compose/doctor.ts');
+      await examine('gateway', json === true, async (signal) => {
+        const config = readRoleSettings(GATEWAY_SETTINGS, options, context.environment);
+        const only = typeof caller === 'string' ? caller : undefined;
+        return gatewayChecks(config, { environment: context.environment, signal, caller: only });
+      });
+    });
+  role('recorder', 'check tailscaled, who may upload, the store and the disk', RECORDER_SETTINGS).action(
+    async ({ json, ...options }: Record<string, unknown>) => {
+      const { recorderChecks } = await import('../compose/doctor.ts');
+      await examine('recorder', json === true, async (signal) => {
+        const config = readRoleSettings(RECORDER_SETTINGS, options, withReferenceNames(context.environment));
+        return recorderChecks(config, { environment: context.environment, signal, caller: undefined });
+      });
+    },
+  );
+  role(
+    'operator',
+    'check resource definitions, rights, control server, what is not ready, and what is left',
+    OPERATOR_SETTINGS,
+  ).action(async ({ json, ...options }: Record<string, unknown>) => {
+    const { operatorChecks } = await import('../compose/operator-doctor.ts');
+    await examine('operator', json === true, async (signal) => {
+      const config = readRoleSettings(OPERATOR_SETTINGS, options, context.environment);
+      return operatorChecks(config, {
+        environment: context.environment,
+        signal,
+        version: VERSION,
+        image: IMAGE,
+      });
+    });
+  });
+
+  async function examine(
+    ...[role, json, checks]: [DoctorRun['role'], boolean, DoctorRun['checks']]
+  ): Promise<void> {
+    const { examineRole } = await import('./doctor.ts');
+    try {
+      outcome.code = await examineRole({ role, json, checks }, context);
+    } catch (error) {
+      if (!(error instanceof TailcastError)) throw error;
+      context.stderr.write(`tailcast: ${sentence(error)}\n`);
+      outcome.code = 2;
+    }
+  }
+}

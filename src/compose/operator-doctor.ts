@@ -1,0 +1,63 @@
+/** The checks of `tailcast doctor operator`, wired to the API server and the control server that the operator would use. */
+import type { OperatorConfig } from '../config/operator.ts';
+import { apiServerChecks } from '../doctor/api-server-checks.ts';
+import { once, type Check } from '../doctor/checks.ts';
+import { createClusterView } from '../doctor/operator/cluster-view.ts';
+import { controlChecks } from '../doctor/operator/control.ts';
+import { leadingChecks } from '../doctor/operator/leading.ts';
+import { leftoverChecks } from '../doctor/operator/leftovers.ts';
+import { parentChecks } from '../doctor/operator/parents.ts';
+import { resourcesCheck } from '../doctor/operator/resources.ts';
+import { rightsCheck } from '../doctor/operator/rights.ts';
+import { TailcastError } from '../errors.ts';
+import { connectCluster } from '../operator/cluster-connection.ts';
+import { createKubeClient } from '../operator/kube-client.ts';
+import { openApiServer } from './gateway.ts';
+import { createControl, kubeconfigOf } from './operator-peers.ts';
+
+export interface OperatorDoctorOptions {
+  readonly environment: ReadonlyMap<string, string>;
+  /** Ends everything; it must abort in the end, because connections are kept until then. */
+  readonly signal: AbortSignal;
+  readonly version: string;
+  /** Of this version. */
+  readonly image: string;
+  readonly unixMs?: () => number;
+}
+
+/**
+ * In the order in which a set-up is built.
+ *
+ * @throws TailcastError `CONFIG_INVALID`
+ */
+export function operatorChecks(config: OperatorConfig, options: OperatorDoctorOptions): readonly Check[] {
+  const { environment, signal, version, image, unixMs = Date.now } = options;
+  const connection = connectCluster({
+    kubeconfig: kubeconfigOf(config, environment),
+    context: config.context,
+  });
+  signal.addEventListener('abort', () => connection.close(), { once: true });
+  const namespace = config.namespace ?? connection.namespace;
+  if (namespace === undefined)
+    throw new TailcastError('CONFIG_INVALID', 'namespace: name the operator’s own (--namespace)');
+  const control = createControl(config);
+  const nodes = once(() => control.allDevices(signal));
+  const client = createKubeClient(connection);
+  const view = createClusterView({
+    client,
+    namespace,
+    uses: config,
+    takesUnclassed: config.defaultLoadBalancer,
+  });
+  const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });
+  const { defaultTags, proxyGroups, leaderElection, leaseName } = config;
+  return [
+    ...api.checks,
+    resourcesCheck(config, api.client),
+    rightsCheck({ uses: config, namespace, client: api.client }),
+    ...controlChecks({ control, defaultTags, proxyGroups, nodes }),
+    ...leadingChecks({ view, namespace, leaderElection, leaseName, version, image, unixMs }),
+    ...parentChecks({ view, namespace, defaultClass: config.defaultProxyClass ?? '', unixMs }),
+    ...leftoverChecks({ view, namespace, defaultTags, nodes }),
+  ];
+}

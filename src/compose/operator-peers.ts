@@ -1,0 +1,66 @@
+/** The two that an operator talks to, as its settings name them: the API server, and the control server. */
+import { readFile } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import type { OperatorConfig } from '../config/operator.ts';
+import { errorText, TailcastError } from '../errors.ts';
+import { kubeconfigPaths } from '../kube/kubeconfig.ts';
+import type { TailnetControl } from '../operator/auth-keys.ts';
+import { createHeadscaleControl } from '../operator/headscale-api.ts';
+import { createTailscaleControl } from '../operator/tailscale-api.ts';
+
+const TAILSCALE_API = 'https://api.tailscale.com';
+export const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
+
+/** Files of a kubeconfig list. Undefined: the pod's own account. */
+export function kubeconfigOf(
+  { kubeconfig }: OperatorConfig,
+  environment: ReadonlyMap<string, string>,
+): readonly string[] | undefined {
+  if (kubeconfig !== undefined) return [kubeconfig];
+  if (environment.has('KUBERNETES_SERVICE_HOST')) return undefined;
+  const named = environment.get('KUBECONFIG');
+  if (named !== undefined && named !== '') return kubeconfigPaths(named, homedir());
+  throw new TailcastError('CONFIG_INVALID', 'kubeconfig: outside a cluster, name one (--kubeconfig)');
+}
+
+/** @throws TailcastError `CONFIG_INVALID` */
+export function createControl(config: OperatorConfig): TailnetControl {
+  if (config.control === 'headscale') {
+    if (config.controlUrl === undefined) {
+      throw new TailcastError('CONFIG_INVALID', 'controlUrl: name where headscale is (--control-url)');
+    }
+    const baseUrl = address(config.controlUrl);
+    const loginServer = config.loginServer === undefined ? baseUrl : address(config.loginServer);
+    return createHeadscaleControl({
+      baseUrl,
+      loginServer,
+      apiKey: () => readSecret('apiKeyFile', config.apiKeyFile),
+      nowMs: Date.now,
+    });
+  }
+  return createTailscaleControl({
+    baseUrl: config.controlUrl === undefined ? TAILSCALE_API : address(config.controlUrl),
+    loginServer: config.loginServer === undefined ? TAILSCALE_LOGIN : address(config.loginServer),
+    credentials: async () => ({
+      clientId: await readSecret('clientIdFile', config.clientIdFile),
+      clientSecret: await readSecret('clientSecretFile', config.clientSecretFile),
+    }),
+    nowMs: Date.now,
+  });
+}
+
+/** Read each time, because mounted Secrets change under a running pod. */
+async function readSecret(setting: string, path: string): Promise<string> {
+  try {
+    return (await readFile(path, 'utf8')).trim();
+  } catch (error) {
+    throw new TailcastError('CONTROL_FAILED', `${setting}: cannot read ${path}: ${errorText(error)}`, {
+      cause: error,
+    });
+  }
+}
+
+/** Without the slash that URLs of an origin end with. */
+function address(url: URL): string {
+  return url.href.replace(/\/+$/, '');
+}

@@ -1,0 +1,99 @@
+/** What the cluster holds of the operator's, each kind read once. */
+import { z } from 'zod';
+import { parseIngress, isIngressOfInterest } from '../../operator/ingress/resource.ts';
+import { KubeRefusal, type KubeClient, type ListOptions } from '../../operator/kube-client.ts';
+import { KINDS, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
+import { conditionSchema } from '../../operator/nodes/resource-parts.ts';
+import type { Condition } from '../../operator/nodes/status.ts';
+import { groupIn, isOfInterest } from '../../operator/service/interest.ts';
+import type { OperatorUses } from './rights.ts';
+
+/** What the operator makes nodes or pods for. */
+export type ParentKind = 'Recorder' | 'ProxyGroup' | 'Connector' | 'DNSConfig' | 'Service' | 'Ingress';
+
+export interface ClusterView {
+  /** Those that ask for something, or have. Undefined where nobody is to see to them, or they cannot be read. */
+  parents(kind: ParentKind, signal: AbortSignal): Promise<readonly KubeObject[] | undefined>;
+  /** Whatever has these labels in the operator's namespace. */
+  made(kind: ResourceKind, labelSelector: string, signal: AbortSignal): Promise<readonly KubeObject[]>;
+  get: KubeClient['get'];
+  classes(signal: AbortSignal): Promise<readonly KubeObject[]>;
+}
+
+export interface ViewOptions {
+  readonly client: Pick<KubeClient, 'get' | 'list'>;
+  readonly namespace: string;
+  readonly uses: OperatorUses;
+  /** LoadBalancers that name no class are ours. */
+  readonly takesUnclassed: boolean;
+}
+
+const statusSchema = z.object({
+  status: z.object({ conditions: z.array(conditionSchema).default([]) }).prefault({}),
+});
+
+export function conditionsIn(object: KubeObject): readonly Condition[] {
+  return statusSchema.safeParse(object).data?.status.conditions ?? [];
+}
+
+export function nameOfObject({ metadata }: KubeObject): string {
+  return metadata.namespace === undefined ? metadata.name : `${metadata.namespace}/${metadata.name}`;
+}
+
+export function createClusterView({ client, namespace, uses, takesUnclassed }: ViewOptions): ClusterView {
+  const known = new Map<string, Promise<readonly KubeObject[]>>();
+  function listed(
+    kind: ResourceKind,
+    options: ListOptions,
+    signal: AbortSignal,
+  ): Promise<readonly KubeObject[]> {
+    const key = `${kind.plural} ${JSON.stringify(options)}`;
+    const found = known.get(key) ?? listOrNone(client, kind, options, signal);
+    known.set(key, found);
+    return found;
+  }
+  const kinds: Readonly<Record<ParentKind, { readonly kind: ResourceKind; readonly isUsed: boolean }>> = {
+    Recorder: { kind: KINDS.recorder, isUsed: true },
+    ProxyGroup: { kind: KINDS.proxyGroup, isUsed: uses.proxyGroups },
+    Connector: { kind: KINDS.connector, isUsed: uses.connectors },
+    DNSConfig: { kind: KINDS.dnsConfig, isUsed: uses.dnsConfigs },
+    Service: { kind: KINDS.service, isUsed: uses.services },
+    Ingress: { kind: KINDS.ingress, isUsed: uses.ingresses },
+  };
+  return {
+    async parents(name, signal) {
+      const { kind, isUsed } = kinds[name];
+      if (!isUsed) return undefined;
+      const objects = await listed(kind, {}, signal);
+      if (name === 'Service') {
+        return objects.filter(
+          (one) => isOfInterest(one, takesUnclassed) || groupIn(one.metadata.annotations ?? {}) !== '',
+        );
+      }
+      return name === 'Ingress' ? objects.filter(isIngressOfInterest) : objects;
+    },
+    made: (kind, labelSelector, signal) => listed(kind, { namespace, labelSelector }, signal),
+    get: (kind, reference, signal) => client.get(kind, reference, signal),
+    classes: (signal) => listed(KINDS.proxyClass, {}, signal),
+  };
+}
+
+/** Whether an Ingress is shown to be reached somewhere. */
+export function isShown(object: KubeObject): boolean {
+  return parseIngress(object).status.loadBalancer.ingress.length > 0;
+}
+
+/** Nothing, where the cluster does not know the kind: another check tells. */
+async function listOrNone(
+  client: Pick<KubeClient, 'list'>,
+  kind: ResourceKind,
+  options: ListOptions,
+  signal: AbortSignal,
+): Promise<readonly KubeObject[]> {
+  try {
+    return (await client.list(kind, options, signal)).items;
+  } catch (error) {
+    if (error instanceof KubeRefusal && error.status === 404) return [];
+    throw error;
+  }
+}

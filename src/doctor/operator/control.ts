@@ -1,0 +1,66 @@
+/** Does the control server answer, and may the operator's credentials do there what it will ask for? */
+import { errorText } from '../../errors.ts';
+import type { TailnetControl, TailnetNodeEntry } from '../../operator/auth-keys.ts';
+import { failed, ok, skipped, type Check } from '../checks.ts';
+
+export interface ControlFacts {
+  readonly control: TailnetControl;
+  /** What resources get that name no tags. */
+  readonly defaultTags: readonly string[];
+  readonly proxyGroups: boolean;
+  /** The nodes of the tailnet, asked once. */
+  readonly nodes: () => Promise<readonly TailnetNodeEntry[]>;
+}
+
+/** Long enough to be taken back. */
+const KEY_LIFETIME_MS = 60_000;
+const REACH =
+  'see that --control and --control-url name it, that it can be reached from here, and that the files with the credentials hold what it gave out';
+
+export function controlChecks({ control, defaultTags, proxyGroups, nodes }: ControlFacts): readonly Check[] {
+  const keys = `let the OAuth client have the scope auth_keys and the tags ${defaultTags.join(', ')} (with Headscale: let its policy name them in tagOwners)`;
+  return [
+    {
+      id: 'control',
+      title: 'control server',
+      remedy: REACH,
+      async run() {
+        const found = await nodes();
+        return ok(`${control.loginServer}, ${found.length} nodes`);
+      },
+    },
+    {
+      id: 'auth-keys',
+      title: 'auth keys',
+      needs: ['control'],
+      remedy: keys,
+      async run(signal) {
+        const made = await control.createKey(
+          { tags: defaultTags, lifetimeMs: KEY_LIFETIME_MS, description: 'tailcast doctor' },
+          signal,
+        );
+        const left = await control.revokeKey(made.id, signal).then(
+          () => undefined,
+          (error: unknown) => errorText(error),
+        );
+        const what = `one with ${defaultTags.join(', ')} was made`;
+        return left === undefined
+          ? ok(`${what}, and taken back`)
+          : failed(`${what}, and cannot be taken back: ${left}; it ends within a minute`, keys);
+      },
+    },
+    {
+      id: 'tailnet-services',
+      title: 'Tailscale Services',
+      needs: ['control'],
+      remedy: 'let the OAuth client have the scope services, or say --proxy-groups=false',
+      async run(signal) {
+        if (!proxyGroups) return skipped('not needed: --proxy-groups=false');
+        if (control.services === undefined)
+          return skipped('the control server has none: each replica has a name of its own');
+        const known = await control.services.list(signal);
+        return ok(`${known.length} of them`);
+      },
+    },
+  ];
+}

@@ -1,0 +1,103 @@
+/** Does an operator lead, and is it of this version? */
+import { z } from 'zod';
+import { KINDS, type KubeObject } from '../../operator/kube-object.ts';
+import { failed, ok, skipped, warning, type Check, type CheckVerdict } from '../checks.ts';
+import type { ClusterView } from './cluster-view.ts';
+
+export interface LeadingFacts {
+  readonly view: ClusterView;
+  readonly namespace: string;
+  readonly leaderElection: boolean;
+  readonly leaseName: string;
+  /** Of this program, and its image. */
+  readonly version: string;
+  readonly image: string;
+  readonly unixMs: () => number;
+}
+
+const leaseSchema = z.object({
+  spec: z
+    .object({
+      holderIdentity: z.string().default(''),
+      leaseDurationSeconds: z.number().default(0),
+      renewTime: z.string().default(''),
+      acquireTime: z.string().default(''),
+      leaseTransitions: z.number().default(0),
+    })
+    .prefault({}),
+});
+const podSchema = z.object({
+  spec: z.object({ containers: z.array(z.object({ name: z.string(), image: z.string().default('') })) }),
+});
+
+/** How far two clocks that are kept may be apart. */
+const SKEW_MS = 30_000;
+const START = 'see that its pod runs and that its log says “leading” (kubectl -n <namespace> get pods, logs)';
+
+export function leadingChecks(facts: LeadingFacts): readonly Check[] {
+  const { view, namespace, leaseName } = facts;
+  const remedy = START.replace('<namespace>', namespace);
+  const lease = (signal: AbortSignal): Promise<KubeObject | undefined> =>
+    view.get(KINDS.lease, { namespace, name: leaseName }, signal);
+  return [
+    {
+      id: 'leader',
+      title: 'leader',
+      needs: ['credential'],
+      remedy,
+      async run(signal) {
+        if (!facts.leaderElection) return skipped('there is no election: --leader-election=false');
+        return judgeLease(await lease(signal), facts, remedy);
+      },
+    },
+    {
+      id: 'versions',
+      title: 'versions',
+      needs: ['leader'],
+      remedy,
+      async run(signal) {
+        const found = await lease(signal);
+        const holder = found === undefined ? '' : leaseSchema.parse(found).spec.holderIdentity;
+        // The name of a pod and what tells its lives apart.
+        const [name = ''] = holder.split('_');
+        const pod = name === '' ? undefined : await view.get(KINDS.pod, { namespace, name }, signal);
+        if (pod === undefined)
+          return skipped(`this is ${facts.version}; the operator is no pod of this namespace`);
+        return judgeImage(
+          podSchema.parse(pod).spec.containers.map(({ image }) => image),
+          facts,
+        );
+      },
+    },
+  ];
+}
+
+function judgeLease(
+  lease: KubeObject | undefined,
+  { leaseName, unixMs }: LeadingFacts,
+  remedy: string,
+): CheckVerdict {
+  if (lease === undefined) return failed(`there is no Lease ${leaseName}: no operator has ever led`, remedy);
+  const { holderIdentity, leaseDurationSeconds, renewTime, acquireTime, leaseTransitions } =
+    leaseSchema.parse(lease).spec;
+  if (holderIdentity === '') return failed('nobody leads: the last one has let go', remedy);
+  const overdueMs = unixMs() - Date.parse(renewTime) - leaseDurationSeconds * 1000;
+  if (!(overdueMs < SKEW_MS))
+    return failed(`${holderIdentity} has not renewed its Lease since ${renewTime}, so nobody leads`, remedy);
+  return ok(`${holderIdentity} since ${acquireTime}, after ${leaseTransitions} others`);
+}
+
+function judgeImage(
+  images: readonly string[],
+  { version, image }: Pick<LeadingFacts, 'version' | 'image'>,
+): CheckVerdict {
+  if (
+    images.includes(image) ||
+    images.some((one) => one.endsWith(`:v${version}`) || one.includes(`:v${version}@`))
+  )
+    return ok(`${version}, as the operator’s`);
+  return warning(
+    `this is ${version}, and the operator runs ${images.join(', ')}`,
+    'run the doctor of the operator’s own image, or upgrade it: other versions have other needs',
+  );
+}

@@ -1,0 +1,104 @@
+/** What is there and belongs to nobody any more: objects in the cluster, nodes in the tailnet. */
+import type { TailnetNodeEntry } from '../../operator/auth-keys.ts';
+import { KINDS, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
+import { kindSelector } from '../../operator/nodes/node-group.ts';
+import { readNodeState } from '../../operator/nodes/node-state.ts';
+import { parentOf, typeSelector, type ParentType } from '../../operator/proxies/labels.ts';
+import { ok, warning, type Check } from '../checks.ts';
+import type { ClusterView, ParentKind } from './cluster-view.ts';
+import { some } from './parents.ts';
+
+export interface LeftoverFacts {
+  readonly view: ClusterView;
+  readonly namespace: string;
+  readonly defaultTags: readonly string[];
+  readonly nodes: () => Promise<readonly TailnetNodeEntry[]>;
+}
+
+const PARENT_TYPES: readonly { readonly type: ParentType; readonly kind: ParentKind }[] = [
+  { type: 'svc', kind: 'Service' },
+  { type: 'ingress', kind: 'Ingress' },
+  { type: 'connector', kind: 'Connector' },
+  { type: 'proxygroup', kind: 'ProxyGroup' },
+];
+const MADE: readonly ResourceKind[] = [
+  KINDS.statefulSet,
+  KINDS.secret,
+  KINDS.service,
+  KINDS.serviceAccount,
+  KINDS.role,
+  KINDS.roleBinding,
+];
+/** The operator's, and those that the reference has for groups. */
+const MARK = 'tailscale.com/';
+
+export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
+  const { view, namespace, defaultTags, nodes } = facts;
+  return [
+    {
+      id: 'left-objects',
+      title: 'objects without owner',
+      needs: ['resources', 'rights'],
+      remedy: 'see that the operator’s account may read them',
+      async run(signal) {
+        const left = await orphansOf(view, signal);
+        if (left.length === 0) return ok('none');
+        const names = left.map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`);
+        return warning(
+          `${left.length}: ${some(names)}`,
+          `what they were made for is gone, or asks for nothing any more: kubectl -n ${namespace} delete ${names.slice(0, 5).join(' ')}`,
+        );
+      },
+    },
+    {
+      id: 'left-nodes',
+      title: 'nodes without owner',
+      needs: ['control', 'rights'],
+      remedy: 'see that the control server lists its nodes',
+      async run(signal) {
+        const secrets = await statesOf(view, signal);
+        const known = new Set(secrets.map((secret) => readNodeState(secret).deviceId));
+        const ours = (await nodes()).filter(({ tags }) => tags.some((tag) => defaultTags.includes(tag)));
+        const left = ours.filter(({ id }) => !known.has(id));
+        if (left.length === 0) return ok(`none; ${ours.length} with ${defaultTags.join(' or ')}`);
+        return warning(
+          `${left.length} with ${defaultTags.join(' or ')} that nothing in namespace ${namespace} knows: ${some(left.map(({ name }) => name))}`,
+          'where no other cluster or machine has that tag, remove them at the control server; tags of their own for each operator (--default-tags) tell them apart',
+        );
+      },
+    },
+  ];
+}
+
+async function orphansOf(view: ClusterView, signal: AbortSignal): Promise<readonly KubeObject[]> {
+  const left: KubeObject[] = [];
+  for (const { type, kind } of PARENT_TYPES) {
+    const parents = await view.parents(kind, signal);
+    if (parents === undefined) continue;
+    const isMarked = ({ metadata }: KubeObject): boolean =>
+      metadata.finalizers?.some((one) => one.startsWith(MARK)) === true;
+    const asking = new Set(
+      parents.filter(isMarked).map(({ metadata }) => `${metadata.namespace ?? ''}/${metadata.name}`),
+    );
+    const isCluster = kind === 'Connector' || kind === 'ProxyGroup';
+    for (const made of MADE) {
+      for (const object of await view.made(made, typeSelector(type), signal)) {
+        const parent = parentOf(object);
+        if (parent === undefined || object.metadata.deletionTimestamp !== undefined) continue;
+        if (!asking.has(`${isCluster ? '' : parent.namespace}/${parent.name}`)) left.push(object);
+      }
+    }
+  }
+  return left;
+}
+
+/** The state Secrets of all nodes, whatever they were made for. */
+async function statesOf(view: ClusterView, signal: AbortSignal): Promise<readonly KubeObject[]> {
+  const selectors = [
+    ...PARENT_TYPES.map(({ type }) => typeSelector(type)),
+    kindSelector('Recorder'),
+    kindSelector('ProxyGroup'),
+  ];
+  const found = await Promise.all(selectors.map((one) => view.made(KINDS.secret, one, signal)));
+  return found.flat();
+}

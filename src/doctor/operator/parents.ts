@@ -1,0 +1,157 @@
+/** What of the resources is not as it should be, by what they say themselves, and what to do about it. */
+import type { KubeObject } from '../../operator/kube-object.ts';
+import type { Condition } from '../../operator/nodes/status.ts';
+import { isReady, parseProxyClass } from '../../operator/proxy-class/resource.ts';
+import { problemsOf } from '../../operator/proxy-class/validation.ts';
+import { failed, ok, skipped, warning, type Check, type CheckVerdict } from '../checks.ts';
+import { conditionsIn, isShown, nameOfObject, type ClusterView, type ParentKind } from './cluster-view.ts';
+
+export interface ParentFacts {
+  readonly view: ClusterView;
+  /** The operator's own. */
+  readonly namespace: string;
+  /** Class of those that name none; empty: none. */
+  readonly defaultClass: string;
+  readonly unixMs: () => number;
+}
+
+interface Kind {
+  readonly kind: ParentKind;
+  readonly id: string;
+  readonly title: string;
+  /** Of which conditions all are to be true; undefined: it has none. */
+  readonly conditions: RegExp | undefined;
+}
+
+const PARENTS: readonly Kind[] = [
+  { kind: 'Recorder', id: 'recorders', title: 'Recorders', conditions: /^RecorderReady$/ },
+  { kind: 'ProxyGroup', id: 'proxy-groups', title: 'ProxyGroups', conditions: /^ProxyGroupReady$/ },
+  { kind: 'Connector', id: 'connectors', title: 'Connectors', conditions: /^ConnectorReady$/ },
+  { kind: 'DNSConfig', id: 'dns-configs', title: 'DNSConfigs', conditions: /^NameserverReady$/ },
+  { kind: 'Service', id: 'services', title: 'Services', conditions: /^Tailscale/ },
+  { kind: 'Ingress', id: 'ingresses', title: 'Ingresses', conditions: undefined },
+];
+
+/** What has waited for so long waits for something that does not come by itself. */
+const PATIENCE_MS = 5 * 60_000;
+const SHOWN = 5;
+const LOG = 'see that an operator leads, and its log';
+
+export function parentChecks(facts: ParentFacts): readonly Check[] {
+  return [classesCheck(facts), ...PARENTS.map((kind) => parentCheck(kind, facts))];
+}
+
+function classesCheck({ view, defaultClass }: ParentFacts): Check {
+  return {
+    id: 'proxy-classes',
+    title: 'ProxyClasses',
+    needs: ['resources'],
+    remedy: LOG,
+    async run(signal) {
+      const classes = (await view.classes(signal)).map(parseProxyClass);
+      if (defaultClass !== '' && !classes.some(({ metadata }) => metadata.name === defaultClass)) {
+        return failed(
+          `the default class ${defaultClass} does not exist: all that name none wait for it`,
+          'make it, or name another (--default-proxy-class)',
+        );
+      }
+      const invalid = classes.flatMap((one) => {
+        const problems = problemsOf(one);
+        return problems.length === 0 ? [] : [`${one.metadata.name}: ${problems.join(', ')}`];
+      });
+      if (invalid.length > 0)
+        return failed(some(invalid), 'mend the fields that are named; whoever names such a class waits');
+      const unseen = classes.filter((one) => !isReady(one)).map(({ metadata }) => metadata.name);
+      if (unseen.length > 0) return warning(`${some(unseen)}: not looked at yet, so proxies wait`, LOG);
+      return classes.length === 0 ? skipped('there are none') : ok(`${classes.length} valid`);
+    },
+  };
+}
+
+function parentCheck(parent: Kind, facts: ParentFacts): Check {
+  const { kind, id, title } = parent;
+  return {
+    id,
+    title,
+    needs: ['resources'],
+    remedy: LOG,
+    async run(signal) {
+      const objects = await facts.view.parents(kind, signal);
+      if (objects === undefined) return skipped('switched off');
+      if (objects.length === 0) return skipped('there are none');
+      const findings = objects.flatMap((object) => examineParent(parent, object, facts) ?? []);
+      return judge(findings, objects.length);
+    },
+  };
+}
+
+interface Finding {
+  readonly text: string;
+  readonly remedy: string;
+  /** It may come by itself, or be meant so. */
+  readonly isYoung: boolean;
+}
+
+function judge(findings: readonly Finding[], count: number): CheckVerdict {
+  if (findings.length === 0) return ok(`${count} as they should be`);
+  // What has stood for long comes first, and its remedies.
+  const ordered = findings.toSorted((a, b) => Number(a.isYoung) - Number(b.isYoung));
+  const summary = some(ordered.map(({ text }) => text));
+  const remedy = [...new Set(ordered.slice(0, SHOWN).map((finding) => finding.remedy))].join('; ');
+  return ordered.every(({ isYoung }) => isYoung) ? warning(summary, remedy) : failed(summary, remedy);
+}
+
+function examineParent(
+  { kind, conditions }: Kind,
+  object: KubeObject,
+  { namespace, unixMs }: ParentFacts,
+): Finding | undefined {
+  const { metadata } = object;
+  const name = nameOfObject(object);
+  const isYoung = (since: string | undefined): boolean => unixMs() - Date.parse(since ?? '') < PATIENCE_MS;
+  const pods = `look at its pods (kubectl -n ${namespace} get pods -l tailscale.com/parent-resource=${metadata.name})`;
+  const described = `kubectl${metadata.namespace === undefined ? '' : ` -n ${metadata.namespace}`} describe ${kind.toLowerCase()} ${metadata.name} says why`;
+  const { deletionTimestamp, creationTimestamp } = metadata;
+  if (deletionTimestamp !== undefined) {
+    const text = `${name}: being deleted since ${deletionTimestamp}`;
+    const remedy = `its pods end and its nodes leave first: ${LOG}, and that the control server answers; ${pods}`;
+    return { text, remedy, isYoung: isYoung(deletionTimestamp) };
+  }
+  if (conditions === undefined) {
+    if (isShown(object)) return undefined;
+    const text = `${name}: not reached from the tailnet yet`;
+    return { text, remedy: described, isYoung: isYoung(creationTimestamp) };
+  }
+  const wanted = conditionsIn(object).filter(({ type }) => conditions.test(type));
+  if (wanted.length === 0)
+    return { text: `${name}: nobody has looked at it`, remedy: LOG, isYoung: isYoung(creationTimestamp) };
+  const open = wanted.find(({ status }) => status !== 'True');
+  if (open !== undefined) {
+    const waits = isWaiting(open);
+    return {
+      text: `${name}: ${open.message === open.reason ? open.reason : `${open.reason}: ${open.message}`}`,
+      remedy: waits ? pods : described,
+      isYoung: waits && isYoung(open.lastTransitionTime),
+    };
+  }
+  const partial = wanted.find(({ reason }) => reason.endsWith('Partial'));
+  if (partial !== undefined)
+    return { text: `${name}: ${partial.message}`, remedy: 'do as it says, or leave it so', isYoung: true };
+  const stale = wanted.find((one) => (one.observedGeneration ?? 0) < (metadata.generation ?? 0));
+  if (stale === undefined) return undefined;
+  return { text: `${name}: changed, and not looked at since`, remedy: LOG, isYoung: true };
+}
+
+/** It says itself that something is under way. */
+function isWaiting({ reason, message }: Condition): boolean {
+  return (
+    /Pending$|Creating$|NotReady$|NotReadyToRouteTraffic$|PartiallyReady/.test(reason) ||
+    /\bwaiting\b/.test(message)
+  );
+}
+
+/** The first of them, and how many more there are. */
+export function some(texts: readonly string[]): string {
+  const more = texts.length - SHOWN;
+  return texts.slice(0, SHOWN).join('; ') + (more > 0 ? `; and ${more} more` : '');
+}

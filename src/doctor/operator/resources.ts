@@ -1,0 +1,65 @@
+/** Does the API server know the kinds of resources that the operator is told to see to? */
+import { z } from 'zod';
+import type { ApiClient } from '../api-client.ts';
+import { failed, ok, type Check, type CheckVerdict } from '../checks.ts';
+import type { OperatorUses } from './rights.ts';
+
+const GROUP = 'tailscale.com';
+const VERSION = 'v1alpha1';
+const APPLY =
+  'apply deploy/crds (kubectl apply --server-side -k deploy/crds), or switch off what is not wanted (--connectors=false and its like)';
+
+const GROUPS = z.object({ versions: z.array(z.object({ version: z.string() })) });
+const RESOURCES = z.object({ resources: z.array(z.object({ name: z.string(), kind: z.string() })) });
+
+/** The plurals that the uses need. */
+function wantedOf({
+  proxyGroups,
+  services,
+  ingresses,
+  connectors,
+  dnsConfigs,
+}: OperatorUses): readonly string[] {
+  return [
+    'recorders',
+    ...(proxyGroups ? ['proxygroups'] : []),
+    ...(services || ingresses || connectors ? ['proxyclasses'] : []),
+    ...(connectors ? ['connectors'] : []),
+    ...(dnsConfigs ? ['dnsconfigs'] : []),
+  ];
+}
+
+export function resourcesCheck(uses: OperatorUses, client: () => Promise<ApiClient>): Check {
+  return {
+    id: 'resources',
+    title: 'resource definitions',
+    needs: ['credential'],
+    remedy: APPLY,
+    async run(signal) {
+      const api = await client();
+      const group = await api.get(`/apis/${GROUP}`, signal);
+      if (group.status === 404) return failed(`the API server does not know ${GROUP}`, APPLY);
+      const versions = GROUPS.parse(group.body).versions.map(({ version }) => version);
+      if (!versions.includes(VERSION))
+        return failed(`${GROUP} is served as ${versions.join(', ')}, and not as ${VERSION}`, APPLY);
+      const answer = await api.get(`/apis/${GROUP}/${VERSION}`, signal);
+      return judge(wantedOf(uses), RESOURCES.parse(answer.body).resources, versions);
+    },
+  };
+}
+
+function judge(
+  wanted: readonly string[],
+  served: readonly { readonly name: string; readonly kind: string }[],
+  versions: readonly string[],
+): CheckVerdict {
+  const names = new Set(served.map(({ name }) => name));
+  const missing = wanted.filter((plural) => !names.has(plural));
+  // The operator says how things are going there; an API server that keeps it in the object itself would refuse that.
+  const mute = wanted.filter((plural) => names.has(plural) && !names.has(`${plural}/status`));
+  if (missing.length > 0) return failed(`not served: ${missing.join(', ')}`, APPLY);
+  if (mute.length > 0) return failed(`served without their status: ${mute.join(', ')}`, APPLY);
+  const others = versions.filter((version) => version !== VERSION);
+  const also = others.length === 0 ? '' : ` (and ${others.join(', ')}, which nobody asks for)`;
+  return ok(`${GROUP}/${VERSION}${also}: ${wanted.join(', ')}`);
+}

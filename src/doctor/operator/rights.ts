@@ -1,0 +1,187 @@
+/** May the operator's account do what each switched-on use needs? The rules themselves: `deploy/rbac/operator.yaml`. */
+import { errorText } from '../../errors.ts';
+import { usernameOf } from '../api-server-checks.ts';
+import type { ApiClient } from '../api-client.ts';
+import { failed, ok, warning, type Check } from '../checks.ts';
+import { may, readRules, type Access, type Rule } from '../reviews.ts';
+
+/** What the operator is told to see to; as its settings say it. */
+export interface OperatorUses {
+  readonly proxyGroups: boolean;
+  readonly services: boolean;
+  readonly ingresses: boolean;
+  readonly connectors: boolean;
+  readonly dnsConfigs: boolean;
+  readonly leaderElection: boolean;
+}
+
+export interface RightsFacts {
+  readonly uses: OperatorUses;
+  /** The operator's own. */
+  readonly namespace: string;
+  readonly client: () => Promise<ApiClient>;
+}
+
+/** Verbs on one kind of object. */
+export interface Right {
+  /** Undefined: in all of them. */
+  readonly namespace: string | undefined;
+  readonly group: string;
+  /** With its subresource: `services/status`. */
+  readonly resource: string;
+  readonly verbs: readonly string[];
+}
+
+const READ = ['get', 'list', 'watch'] as const;
+const MAKE = [...READ, 'create', 'patch', 'delete'] as const;
+const CUSTOM = 'tailscale.com';
+/** Where events about resources go that have no namespace. */
+const EVENTS_OF_CLUSTER = 'default';
+const AT_ONCE = 8;
+
+const BIND =
+  'apply deploy/rbac/operator.yaml again, or upgrade the chart; or switch off what is not wanted (--services=false and its like)';
+
+/** Everything that the operator asks of the API server with these uses. */
+export function rightsFor(uses: OperatorUses, namespace: string): readonly Right[] {
+  const { proxyGroups, services, ingresses, connectors, dnsConfigs, leaderElection } = uses;
+  const egressGroups = proxyGroups && services;
+  const everywhere = (group: string, resource: string, verbs: readonly string[]): Right => ({
+    namespace: undefined,
+    group,
+    resource,
+    verbs,
+  });
+  const own = (group: string, resource: string, verbs: readonly string[] = MAKE): Right => ({
+    ...everywhere(group, resource, verbs),
+    namespace,
+  });
+  const custom = (plural: string, isOwner = false): readonly Right[] => [
+    everywhere(CUSTOM, plural, [...READ, 'patch']),
+    everywhere(CUSTOM, `${plural}/status`, ['patch']),
+    ...(isOwner ? [everywhere(CUSTOM, `${plural}/finalizers`, ['update'])] : []),
+  ];
+  const when = (wanted: boolean, ...rights: readonly Right[]): readonly Right[] => (wanted ? rights : []);
+  return [
+    ...custom('recorders', true),
+    everywhere(CUSTOM, 'tailnets', ['get']),
+    ...when(proxyGroups, ...custom('proxygroups', true)),
+    ...when(connectors, ...custom('connectors')),
+    ...when(services || ingresses || connectors, ...custom('proxyclasses')),
+    ...when(dnsConfigs, ...custom('dnsconfigs', true)),
+    ...when(
+      services,
+      everywhere('', 'services', [...READ, 'patch']),
+      everywhere('', 'services/status', ['patch']),
+    ),
+    ...when(
+      ingresses,
+      everywhere('networking.k8s.io', 'ingresses', [...READ, 'patch']),
+      everywhere('networking.k8s.io', 'ingresses/status', ['patch']),
+      everywhere('networking.k8s.io', 'ingressclasses', ['get']),
+      everywhere('', 'services', READ),
+    ),
+    // Events about a Service or an Ingress are in its namespace.
+    ...when(services || ingresses, everywhere('', 'events', ['create', 'patch'])),
+    { ...own('', 'events', ['create', 'patch']), namespace: EVENTS_OF_CLUSTER },
+    own('', 'events', ['get', 'create', 'patch']),
+    // Nobody may grant what he has not: pods may update their own Secrets.
+    own('', 'secrets', [...MAKE, 'update']),
+    own('', 'serviceaccounts'),
+    own('', 'pods', READ),
+    own('apps', 'statefulsets'),
+    own('rbac.authorization.k8s.io', 'roles'),
+    own('rbac.authorization.k8s.io', 'rolebindings'),
+    own('policy', 'poddisruptionbudgets'),
+    ...when(services || ingresses || connectors || dnsConfigs, own('', 'services')),
+    ...when(egressGroups || dnsConfigs, own('', 'configmaps')),
+    ...when(egressGroups, own('discovery.k8s.io', 'endpointslices', [...READ, 'create', 'patch'])),
+    ...when(dnsConfigs && !egressGroups, own('discovery.k8s.io', 'endpointslices', READ)),
+    ...when(egressGroups, own('', 'pods/status', ['patch'])),
+    ...when(dnsConfigs, own('apps', 'deployments')),
+    ...when(leaderElection, own('coordination.k8s.io', 'leases', ['get', 'create', 'patch'])),
+  ];
+}
+
+export function rightsCheck({ uses, namespace, client }: RightsFacts): Check {
+  return {
+    id: 'rights',
+    title: 'rights',
+    needs: ['credential'],
+    remedy: BIND,
+    async run(signal) {
+      const api = await client();
+      const self = await usernameOf(api, signal);
+      const missing = await missingOf(api, rightsFor(uses, namespace), signal);
+      if (missing.length > 0) return failed(`it may not ${missing.join('; ')}`, BIND);
+      if (self !== undefined && !self.startsWith('system:serviceaccount:')) {
+        return warning(
+          `${self} may do all that is needed, but is no service account`,
+          'what counts is what the operator’s own account may do: run this in its pod, or with a kubeconfig of that account',
+        );
+      }
+      return ok('all that its uses need');
+    },
+  };
+}
+
+/** A sentence for each right that lacks verbs. */
+async function missingOf(
+  client: ApiClient,
+  rights: readonly Right[],
+  signal: AbortSignal,
+): Promise<readonly string[]> {
+  const known = new Map<string, readonly Rule[]>();
+  for (const namespace of new Set(rights.flatMap((right) => right.namespace ?? []))) {
+    // It saves a question for each verb; where it is not to be had, they are asked.
+    const listed = await readRules(client, namespace, signal).catch((error: unknown) => errorText(error));
+    known.set(namespace, typeof listed === 'string' ? [] : listed.rules);
+  }
+  const missing = new Map<Right, string[]>();
+  const open = rights.flatMap((right) => {
+    const rules = right.namespace === undefined ? [] : (known.get(right.namespace) ?? []);
+    return right.verbs
+      .filter((verb) => !rules.some((rule) => grants(rule, right, verb)))
+      .map((verb) => ({ right, verb }));
+  });
+  const ask = async (): Promise<void> => {
+    for (let next = open.pop(); next !== undefined; next = open.pop()) {
+      const { right, verb } = next;
+      if (await may(client, accessOf(right, verb), signal)) continue;
+      missing.set(right, [verb, ...(missing.get(right) ?? [])]);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, ask));
+  return rights.flatMap((right) => {
+    const verbs = missing.get(right);
+    return verbs === undefined ? [] : [describeRight({ ...right, verbs })];
+  });
+}
+
+function accessOf({ namespace, group, resource }: Right, verb: string): Access {
+  const [name = '', subresource] = resource.split('/');
+  return {
+    verb,
+    group,
+    resource: name,
+    ...(subresource === undefined ? {} : { subresource }),
+    ...(namespace === undefined ? {} : { namespace }),
+  };
+}
+
+/** By Kubernetes' own rules, as far as the operator's accounts have them; what is not seen here is asked. */
+function grants({ verbs, apiGroups, resources, resourceNames }: Rule, right: Right, verb: string): boolean {
+  const has = (list: readonly string[], wanted: string): boolean =>
+    list.includes(wanted) || list.includes('*');
+  return (
+    resourceNames.length === 0 &&
+    has(verbs, verb) &&
+    has(apiGroups, right.group) &&
+    has(resources, right.resource)
+  );
+}
+
+function describeRight({ namespace, group, resource, verbs }: Right): string {
+  const name = group === '' ? resource : `${resource}.${group}`;
+  return `${verbs.toSorted().join('/')} ${name} in ${namespace ?? 'every namespace'}`;
+}
