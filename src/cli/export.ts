@@ -9,47 +9,54 @@ import { OFFLINE_PAGE } from '../compose/player-directory.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { clockText } from '../screen/clock-text.ts';
+import { exactOutput } from '../tsrecorder/library/exact-output.ts';
 import { EXPORT_FORMATS } from './help-texts.ts';
 import { openArchive } from './open-archive.ts';
-import { print } from './output.ts';
+import { plain, print } from './output.ts';
 
 const TRANSCRIPT = z.object({ rows: z.array(z.tuple([z.number(), z.string()])) });
+
+const MAX_PROBLEMS = 20;
 
 type ExportFormat = (typeof EXPORT_FORMATS)[number];
 
 /**
  * Writes the file whole or not at all, and never over another one.
  *
+ * @returns the exit code: 1 when bytes of the output are missing in it
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDER_UNREACHABLE`, `PLAY_INDEX_UNAVAILABLE`.
  */
 export async function writeExport(
   id: string,
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
-): Promise<void> {
+): Promise<number> {
   const format = EXPORT_FORMATS.find((name) => name === options['format']) ?? 'html';
   const archive = await openArchive(options, context);
   const recording = await archive.find(id);
   if (recording.state === 'open')
     throw new TailcastError('USAGE', `${recording.id} is still running: export it when it is over`);
   const target = typeof options['output'] === 'string' ? options['output'] : `${recording.id}.${format}`;
+  const problems = new Problems();
   const write = (out: Writable): Promise<void> =>
     archive.withSources(recording, async (sources) => {
-      for await (const piece of contentOf(format, sources, context)) await print(out, piece);
+      for await (const piece of contentOf(format, sources, problems, context)) await print(out, piece);
     });
   if (target === '-') {
     await write(context.stdout);
-    return;
+    return problems.told(context);
   }
   if ((await stat(target).catch(() => undefined)) !== undefined)
     throw new TailcastError('USAGE', `${target} is there already; name another file with --output`);
   await writeWhole(target, write);
   await print(context.stderr, `${target}\n`);
+  return problems.told(context);
 }
 
 async function* contentOf(
   format: ExportFormat,
   sources: BundleSources,
+  problems: Problems,
   context: CommandContext,
 ): AsyncGenerator<string | Uint8Array> {
   switch (format) {
@@ -65,6 +72,30 @@ async function* contentOf(
       return;
     case 'txt':
       yield* transcriptText(await sources.transcript());
+      return;
+    case 'stdout':
+    case 'stderr':
+      yield* exactOutput({ cast: sources.cast(), notes: await sources.notes() }, format, (text) =>
+        problems.add(text),
+      );
+  }
+}
+
+/** Why what was exported is not all that was written: the first of them, and how many there are. */
+class Problems {
+  readonly #texts: string[] = [];
+  #count = 0;
+
+  add(text: string): void {
+    this.#count += 1;
+    if (this.#count <= MAX_PROBLEMS) this.#texts.push(text);
+  }
+
+  /** @returns the exit code */
+  async told({ stderr }: CommandContext): Promise<number> {
+    for (const text of this.#texts) await print(stderr, `${plain(text)}\n`);
+    if (this.#count > MAX_PROBLEMS) await print(stderr, `and ${this.#count - MAX_PROBLEMS} more\n`);
+    return this.#count === 0 ? 0 : 1;
   }
 }
 

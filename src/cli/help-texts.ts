@@ -16,6 +16,6 @@ Put the query in quotes, so that the shell leaves it alone; -- before one that b
 Exit code: 0 something was found, 1 nothing, 2 the search failed.`;
 
 /** What a recording can be exported as. */
-export const EXPORT_FORMATS = ['html', 'cast', 'txt'] as const;
+export const EXPORT_FORMATS = ['html', 'cast', 'txt', 'stdout', 'stderr'] as const;
 export const EXPORT_HELP =
-  'html: one page with player, transcript and evidence; cast: the asciicast; txt: what could be read, with times';
+  'html: one page with player, transcript and evidence; cast: the asciicast; txt: what could be read, with times; stdout, stderr: what was written there, byte for byte';

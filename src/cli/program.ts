@@ -70,7 +70,7 @@ export function createProgram(context: CommandContext, outcome: { code: number }
   const command = (name: string, description: string): Command =>
     program.command(name).description(description).exitOverride();
   addRoles(command, context);
-  addTools(command, context);
+  addTools(command, context, outcome);
   addSearch(program, command, context, outcome);
   addAlerts(program, context, outcome);
   addVerify(command, context, outcome);
@@ -143,7 +143,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
 }
 
 /** The tools of the people who use recordings and clusters. */
-function addTools(command: AddCommand, context: CommandContext): void {
+function addTools(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
   addArchiveOptions(command('ls', 'list recordings, newest first'))
     .option('--limit <n>', 'how many at most', argument(wholeNumber(1, 100_000)), 50)
     .option('--user <login>', 'only sessions of this user')
@@ -186,7 +186,7 @@ function addTools(command: AddCommand, context: CommandContext): void {
     .option('--output <file>', 'where to; `-` is standard output; default: the id, here')
     .action(async (id: string, options: Record<string, unknown>) => {
       const { writeExport } = await import('./export.ts');
-      await writeExport(id, options, context);
+      outcome.code = await writeExport(id, options, context);
     });
   command('kubeconfig', 'add gateways to the kubeconfig; the first becomes the current context')
     .argument('<host...>', 'names, addresses or URLs of gateways')

@@ -2,6 +2,7 @@
 import { parseAnnotation } from '../../wire/recorder-api/annotation.ts';
 import { WireError } from '../../wire/wire-error.ts';
 import { readLines } from '../../wire/lines.ts';
+import { gapText } from '../library/gap-text.ts';
 import { parseJournalLine } from '../spool/spool-journal.ts';
 
 /** Output that is missing, by its place in the cast. */
@@ -35,8 +36,7 @@ function gapOf(line: string): KnownGap | undefined {
   try {
     const annotation = parseAnnotation(parsed.note.text);
     if (annotation.kind !== 'gap') return undefined;
-    const much = annotation.bytes === undefined ? 'output' : `${annotation.bytes} bytes of output`;
-    return { offset: parsed.note.at, text: `${much} missing: ${annotation.reason}` };
+    return { offset: parsed.note.at, text: gapText(annotation) };
   } catch (error) {
     if (error instanceof WireError) return undefined;
     throw error;

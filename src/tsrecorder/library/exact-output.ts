@@ -1,0 +1,155 @@
+/**
+ * What a program wrote, byte for byte: the text of a cast, and in place of text that is not what was written the exact bytes
+ * that the notes have.
+ *
+ * ```
+ *   notes  stream stdout │ raw 0f9c…      │ stream stderr │ end
+ *   cast          "text" │ "\ufffd\ufffd" │        "text" │
+ *                     ▼          ▼               ▼
+ *   output         text       0f 9c …         text
+ * ```
+ */
+import { decodeBase64 } from '../../wire/base64.ts';
+import { parseCastEvent } from '../../wire/asciicast/event.ts';
+import { readLines } from '../../wire/lines.ts';
+import { parseAnnotation, type Annotation, type EndAnnotation } from '../../wire/recorder-api/annotation.ts';
+import { WireError } from '../../wire/wire-error.ts';
+import { parseJournalLine } from '../spool/spool-journal.ts';
+import { gapText } from './gap-text.ts';
+
+export interface ExactSources {
+  readonly cast: AsyncIterable<Uint8Array>;
+  /** Undefined where none were kept. */
+  readonly notes: AsyncIterable<Uint8Array> | undefined;
+}
+
+/** An annotation, and the byte of the cast before which it stands. */
+interface Note {
+  readonly at: number;
+  readonly annotation: Annotation;
+}
+
+const REPLACEMENT = '\ufffd';
+const OPEN_BRACKET = 0x5b;
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/**
+ * The output of one stream, in pieces; `stderr` of a session with a terminal is nothing. Holds one line of the cast and a few notes.
+ *
+ * @param onProblem called with a sentence for everything that keeps what is given out from being all that was written: at most once for
+ * each kind of problem, gaps one by one
+ * @throws WireError for a cast that is none
+ */
+export async function* exactOutput(
+  { cast, notes }: ExactSources,
+  stream: 'stdout' | 'stderr',
+  onProblem: (text: string) => void,
+): AsyncGenerator<Uint8Array> {
+  const said = new Said(onProblem);
+  const left = notesIn(notes, onProblem);
+  let next = await left.next();
+  let offset = 0;
+  for await (const lines of readLines(cast)) {
+    for (const line of lines) {
+      for (; next.done !== true && next.value.at <= offset; next = await left.next())
+        said.take(next.value.annotation);
+      offset += line.length + 1;
+      const event = line[0] === OPEN_BRACKET ? parseCastEvent(decoder.decode(line)) : undefined;
+      if (event?.code !== 'o') continue;
+      const bytes = said.bytesOf(event.data);
+      if (said.stream === stream) yield bytes;
+    }
+  }
+  for (; next.done !== true; next = await left.next()) said.take(next.value.annotation);
+  said.finish();
+}
+
+/** What notes say of the output that follows them, and of all of it. */
+class Said {
+  stream: 'stdout' | 'stderr' = 'stdout';
+  readonly #onProblem: (text: string) => void;
+  #exact: string | undefined;
+  #keepsExact = false;
+  #isLossy = false;
+  #end: EndAnnotation | undefined;
+
+  constructor(onProblem: (text: string) => void) {
+    this.#onProblem = onProblem;
+  }
+
+  take(annotation: Annotation): void {
+    switch (annotation.kind) {
+      case 'session':
+        this.#keepsExact = true;
+        break;
+      case 'stream':
+        this.stream = annotation.name;
+        break;
+      case 'raw':
+        this.#exact = annotation.base64;
+        break;
+      case 'gap':
+        this.#onProblem(gapText(annotation));
+        break;
+      case 'end':
+        this.#end = annotation;
+        break;
+      case 'exit':
+        break;
+    }
+  }
+
+  /** What was written where the cast has `text`. */
+  bytesOf(text: string): Uint8Array {
+    const exact = this.#exact;
+    this.#exact = undefined;
+    if (exact !== undefined) return decodeBase64(exact);
+    if (!this.#keepsExact) this.#isLossy ||= text.includes(REPLACEMENT);
+    return encoder.encode(text);
+  }
+
+  /** Says what all of it is not. */
+  finish(): void {
+    if (this.#isLossy)
+      this.#onProblem(
+        'some of it was not UTF-8, and its recorder kept no exact bytes: it has U+FFFD instead',
+      );
+    if (this.#end === undefined) this.#onProblem('it does not say that it is whole');
+    else if (this.#end.outcome !== 'completed')
+      this.#onProblem(`it is not whole: ${this.#end.reason ?? this.#end.outcome}`);
+  }
+}
+
+async function* notesIn(
+  notes: ExactSources['notes'],
+  onProblem: (text: string) => void,
+): AsyncGenerator<Note, undefined> {
+  if (notes === undefined) return;
+  let isOdd = false;
+  for await (const lines of readLines(notes)) {
+    for (const bytes of lines) {
+      const line = parseJournalLine(decoder.decode(bytes));
+      if (line?.kind === 'meta' || line?.kind === 'end') continue;
+      const annotation = line === undefined ? undefined : annotationOf(line.note.text);
+      if (line !== undefined && annotation !== undefined) yield { at: line.note.at, annotation };
+      else if (!isOdd) onProblem('some of its notes cannot be read');
+      isOdd ||= annotation === undefined;
+    }
+  }
+}
+
+/** Exact bytes are decoded once, where they are used. */
+const RAW = /^\{"kind":"raw","base64":"([A-Za-z0-9+/=]*)"\}$/;
+
+function annotationOf(text: string | undefined): Annotation | undefined {
+  if (text === undefined) return undefined;
+  const raw = RAW.exec(text)?.[1];
+  if (raw !== undefined) return { kind: 'raw', base64: raw };
+  try {
+    return parseAnnotation(text);
+  } catch (error) {
+    if (error instanceof WireError) return undefined;
+    throw error;
+  }
+}
