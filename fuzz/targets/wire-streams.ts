@@ -6,6 +6,7 @@ import { createAckParser, encodeAck } from '../../src/wire/recorder-api/ack.ts';
 import { FrameLines } from '../../src/wire/recorder-api/frame-lines.ts';
 import {
   FrameBatch,
+  type FrameForm,
   FrameReader,
   MAX_LINE_BYTES_PER_FRAME_BYTE,
 } from '../../src/wire/recorder-api/upload-frame.ts';
@@ -49,16 +50,26 @@ export function wireRefusal(error: unknown): string | undefined {
 /** What frames hold; parts of lines are put together where a frame ends. */
 type FrameRead =
   | { readonly lines: Uint8Array; readonly whole: boolean }
-  | { readonly seconds: number; readonly output: Uint8Array };
+  | { readonly seconds: number; readonly output: Uint8Array; readonly form: FrameForm };
 
 /** Frames, and the lines that they stand for. */
 const uploadFrame: FuzzTarget = {
   name: 'upload-frame',
-  words: ['\x01\0\0\0', '\x02\0\0\0', '\0\0\0\0', '[1,"o","a"]\n', '{"version":2}\n', '\x80', '\n'],
+  words: [
+    '\x01\0\0\0',
+    '\x02\0\0\0',
+    '\x03\0\0\0',
+    '\0\0\0\0',
+    '[1,"o","a"]\n',
+    '{"version":2}\n',
+    '\x80',
+    '\n',
+  ],
   seeds: [
     utf8('\x01\0\0\0\x0e{"version":2}\n\x02\0\0\0\x09\0\0\0\0\0\0\0\x05a'),
     Uint8Array.of(2, 0, 0, 0, 11, 0, 0, 0, 1, 0, 0, 0, 7, 0xc3, 0xff, 0x0a),
     Uint8Array.of(2, 0, 0, 0, 9, 0, 4, 0, 0, 0, 0, 0, 0, 0x61),
+    Uint8Array.of(3, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 9, 0xff, 0x61),
     utf8('\x01\0\0\0\x01x'),
   ],
   run(input, random) {
@@ -89,7 +100,7 @@ const uploadFrame: FuzzTarget = {
       ensureEqual(place, { frames: input.length, lines: made }, 'the end');
     const batch = new FrameBatch();
     for (const read of merged as readonly FrameRead[]) {
-      if ('output' in read) batch.output(read.seconds, read.output);
+      if ('output' in read) batch.output(read.seconds, read.output, read.form);
       else if (read.whole && isUtf8(read.lines)) batch.text(Buffer.from(read.lines).toString());
     }
     const again = new FrameLines({ lines: 0, frames: 0 }, isUtf8);
@@ -105,7 +116,7 @@ function createFrameList(): StreamParser<FrameRead> {
       const found: FrameRead[] = [];
       reader.push(chunk, {
         lines: (part) => void found.push({ lines: part.slice(), whole: false }),
-        output: (seconds, bytes) => void found.push({ seconds, output: new Uint8Array(bytes) }),
+        output: (seconds, bytes, form) => void found.push({ seconds, output: new Uint8Array(bytes), form }),
         whole() {
           const last = found.at(-1);
           if (last !== undefined && 'lines' in last) found.splice(-1, 1, { ...last, whole: true });

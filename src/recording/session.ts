@@ -23,8 +23,8 @@ import {
   type Annotation,
   type SessionAnnotation,
 } from '../wire/recorder-api/annotation.ts';
-import { LineBatch } from '../wire/recorder-api/line-batch.ts';
-import { FrameBatch } from '../wire/recorder-api/upload-frame.ts';
+import { LineBatch, type OutputForm } from '../wire/recorder-api/line-batch.ts';
+import { FrameBatch, type FrameForm } from '../wire/recorder-api/upload-frame.ts';
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { createDeadline, type Deadline } from '../async/deadline.ts';
@@ -53,12 +53,18 @@ export interface RecordingLimits {
   readonly sizeWaitBytes: number;
   /** Most bytes of output in one cast line. */
   readonly maxLineBytes: number;
+  /** Of a session without a terminal: long lines that are no text are shown until there are so many bytes of them. */
+  readonly bulkAfterBytes: number;
+  /** Shorter lines are always shown: somebody may have typed for them. */
+  readonly bulkLineBytes: number;
 }
 
 const RECORDING_LIMITS: RecordingLimits = {
   sizeWaitMs: 1_000,
   sizeWaitBytes: 64 * 1024,
   maxLineBytes: 64 * 1024,
+  bulkAfterBytes: 1024 * 1024,
+  bulkLineBytes: 16 * 1024,
 };
 
 /** What a recorder shows when a terminal never told its size. */
@@ -82,7 +88,7 @@ type Sink = Pick<RecorderUpload, 'write' | 'room' | 'end' | 'leave' | 'annotatio
 interface Batch {
   readonly length: number;
   text(lines: string): void;
-  output(seconds: number, bytes: Uint8Array, withExact: boolean): void;
+  output(seconds: number, bytes: Uint8Array, form: OutputForm): void;
   take(): Uint8Array;
 }
 
@@ -111,6 +117,8 @@ export class RecordingSession {
   #stream: OutputStream = 'stdout';
   #outputBytes = 0;
   #outputLines = 0;
+  /** Output that could have been bulk. */
+  #binaryBytes = 0;
   #inputBytes = 0;
   #missingBytes = 0;
   #exit: ExitStatus | undefined;
@@ -299,7 +307,14 @@ export class RecordingSession {
       this.#annotate({ kind: 'stream', name: stream });
     }
     this.#outputLines += 1;
-    this.#batch.output(seconds, bytes, annotations);
+    this.#batch.output(seconds, bytes, annotations ? this.#formOf(bytes) : 'text');
+  }
+
+  /** Nobody reads the text of a copied disk image: much output that is no text is kept once. */
+  #formOf(bytes: Uint8Array): FrameForm {
+    if (this.#options.tty || bytes.length < this.#limits.bulkLineBytes || isUtf8(bytes)) return 'exact';
+    this.#binaryBytes += bytes.length;
+    return this.#binaryBytes > this.#limits.bulkAfterBytes ? 'bulk' : 'exact';
   }
 
   #annotate(annotation: Annotation): void {

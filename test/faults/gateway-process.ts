@@ -68,7 +68,7 @@ function frameOf(line: string): Uint8Array {
   const batch = new FrameBatch();
   const event = line.startsWith('[') ? parseCastEvent(line) : undefined;
   if (event === undefined) batch.text(line);
-  else batch.output(event.seconds, Buffer.from(event.data));
+  else batch.output(event.seconds, Buffer.from(event.data), 'exact');
   return batch.take();
 }
 

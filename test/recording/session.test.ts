@@ -82,6 +82,51 @@ describe('recording session without a terminal', () => {
     expect(sink.annotationLines.some(({ kind }) => kind === 'raw')).toBe(false);
   });
 
+  describe('with much output that is no text', () => {
+    const limits = { bulkAfterBytes: 40, bulkLineBytes: 20, maxLineBytes: 30 };
+    const noise = (length: number): Uint8Array => new Uint8Array(length).fill(0xff);
+    const shownOf = ({ events }: SessionSink): string[] =>
+      events.map((event) => (event as [number, string, string])[2]);
+
+    it('keeps what comes beyond the limit once, and shows how much it is', () => {
+      const { session, sink } = begin({ limits });
+      for (const bytes of [noise(20), noise(20), noise(20), utf8('plain text of 27 characters\n')])
+        session.output('stdout', bytes);
+      void session.flush();
+      expect(shownOf(sink)).toEqual([
+        '\ufffd'.repeat(20),
+        '\ufffd'.repeat(20),
+        '[not text: 20 B]\r\n',
+        'plain text of 27 characters\n',
+      ]);
+      const raw = sink.annotationLines.filter(({ kind }) => kind === 'raw');
+      expect(raw).toEqual(Array(3).fill({ kind: 'raw', base64: Buffer.from(noise(20)).toString('base64') }));
+    });
+
+    it('shows short lines, and does not count them', () => {
+      const { session, sink } = begin({ limits });
+      for (let line = 0; line < 10; line += 1) session.output('stdout', noise(19));
+      session.output('stdout', noise(20));
+      void session.flush();
+      expect(shownOf(sink)).toEqual([...Array<string>(10).fill('\ufffd'.repeat(19)), '\ufffd'.repeat(20)]);
+    });
+
+    it('shows all of it to a recorder that keeps no exact bytes', () => {
+      const { session, sink } = begin({ limits, sink: new SessionSink(false) });
+      for (let line = 0; line < 4; line += 1) session.output('stdout', noise(20));
+      void session.flush();
+      expect(shownOf(sink)).toEqual(Array(4).fill('\ufffd'.repeat(20)));
+    });
+
+    it('shows all of it on a terminal', () => {
+      const { session, sink } = begin({ limits, tty: true });
+      session.resize({ columns: 80, rows: 24 });
+      for (let line = 0; line < 4; line += 1) session.output('stdout', noise(20));
+      void session.flush();
+      expect(shownOf(sink)).toEqual(Array(4).fill('\ufffd'.repeat(20)));
+    });
+  });
+
   it('keeps the exact bytes of output that is not UTF-8 beside its readable form', () => {
     const { session, sink } = begin();
     const bytes = Uint8Array.of(0x62, 0xff, 0xfe, 0x78, 0x0a);

@@ -10,7 +10,7 @@ import { Journals } from '../../src/recording/journal/journals.ts';
 import { createRecorderClient, type RecorderClientDeps } from '../../src/recording/recorder-client.ts';
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
-import { FrameBatch } from '../../src/wire/recorder-api/upload-frame.ts';
+import { FrameBatch, type FrameForm } from '../../src/wire/recorder-api/upload-frame.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
 import { startRecorderDouble, type RecorderDouble } from '../support/recorder-double.ts';
 import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from './recorder-rig.ts';
@@ -18,13 +18,14 @@ import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from '.
 const SESSION = '{"kind":"session","id":"s","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n';
 const END = '{"kind":"end","outcome":"completed","outputBytes":6,"outputLines":3}\n';
 
-type Item = string | { readonly seconds: number; readonly bytes: Uint8Array };
+type Item = string | { readonly seconds: number; readonly bytes: Uint8Array; readonly form?: FrameForm };
 
 const ITEMS: readonly Item[] = [
   HEADER,
   SESSION,
   { seconds: 0.5, bytes: Buffer.from('grün\r\n') },
   { seconds: 1.25, bytes: Uint8Array.of(0x61, 0xff, 0x00, 0xc3) },
+  { seconds: 1.5, bytes: Uint8Array.of(0xff, 0x00, 0xc3), form: 'bulk' },
   '{"kind":"stream","name":"stderr"}\n',
   { seconds: 2, bytes: Buffer.from('"\u001b[0m') },
   '[2.5,"r","90x30"]\n',
@@ -50,8 +51,8 @@ function bothOf(items: readonly Item[]): {
       frames.text(item);
       lines.text(item);
     } else {
-      frames.output(item.seconds, item.bytes);
-      lines.output(item.seconds, item.bytes, true);
+      frames.output(item.seconds, item.bytes, item.form ?? 'exact');
+      lines.output(item.seconds, item.bytes, item.form ?? 'exact');
     }
     places.push({ lines: lines.length, frames: frames.length });
   }
@@ -254,7 +255,7 @@ describe('a recorder that is sent frames', () => {
 
 function put(batch: FrameBatch | LineBatch, item: Item): void {
   if (typeof item === 'string') batch.text(item);
-  else batch.output(item.seconds, item.bytes, true);
+  else batch.output(item.seconds, item.bytes, item.form ?? 'exact');
 }
 
 describe('a gateway and recorders of several versions', () => {

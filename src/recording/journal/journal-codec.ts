@@ -5,7 +5,8 @@
  *   file    prefix record…                          written once, to its end
  *   file    prefix record… 0 (u32) what stood there written over another one that was not needed any more
  *   prefix  "tcjrnl1\n"  key id (8)  salt (32)        "tcjrnl2\n" of one that was written over another;
- *                                                    of a recording that is frames "tcjrnl3\n" and "tcjrnl4\n"
+ *                                                    of a recording that is frames "tcjrnl5\n" and "tcjrnl6\n",
+ *                                                    or of version 1 "tcjrnl3\n" and "tcjrnl4\n"
  *   record  length of the ciphertext (u32)  ciphertext  tag (16)
  *   plain   kind (u8)  at (u64, big endian)  content
  * ```
@@ -24,10 +25,12 @@ import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 const MAGIC_BYTES = 8;
 /** Number 1 and those that follow. */
 const FORMATS = [
-  { over: false, frames: false },
-  { over: true, frames: false },
-  { over: false, frames: true },
-  { over: true, frames: true },
+  { over: false, frames: 0 },
+  { over: true, frames: 0 },
+  { over: false, frames: 1 },
+  { over: true, frames: 1 },
+  { over: false, frames: 2 },
+  { over: true, frames: 2 },
 ].map((format, index) => ({ ...format, magic: Buffer.from(`tcjrnl${index + 1}\n`, 'latin1') }));
 /** What files of every format begin with. */
 const ANY_MAGIC = /^tcjrnl(\d+)\n/;
@@ -53,8 +56,8 @@ export type RecordKind = (typeof KINDS)[number];
 export interface JournalFormat {
   /** It is written over another file. */
   readonly over: boolean;
-  /** The recording is frames, and not lines. */
-  readonly frames: boolean;
+  /** Which version of frames the recording is; 0: it is lines. */
+  readonly frames: number;
 }
 
 /** What is needed to deliver the bytes without the gateway that had the session. */
@@ -107,7 +110,7 @@ export interface JournalSealer {
 export function createSealer(
   key: JournalKey,
   salt: Uint8Array = randomBytes(SALT_BYTES),
-  format: JournalFormat = { over: false, frames: false },
+  format: JournalFormat = { over: false, frames: 0 },
 ): JournalSealer {
   const magic = magicOf(format);
   const fileKey = key.fileKey(salt);
@@ -173,7 +176,7 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
     head: readHead(first),
     preamble: Buffer.concat(of('preamble').map(({ content }) => content)),
     lines: of('lines').map(({ at, content }) => ({ offset: at, bytes: content })),
-    frames: format.frames,
+    frames: format.frames > 0,
     acknowledged,
     acknowledgedLines: lines,
     part: Math.max(1, ...of('part').map(({ at }) => at)),
@@ -300,7 +303,7 @@ function magicOf({ over, frames }: JournalFormat): Buffer {
 
 /** What each record says of where it is: whoever changed the format of a file would have lines read as frames. */
 function authenticated(length: Buffer, format: JournalFormat): Buffer {
-  return format.frames ? Buffer.concat([length, magicOf(format)]) : length;
+  return format.frames > 0 ? Buffer.concat([length, magicOf(format)]) : length;
 }
 
 function nonceOf(record: number): Buffer {

@@ -19,7 +19,7 @@ import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { passedThrough } from '../../memory/stream-garbage.ts';
-import { wholeFrames } from '../../wire/recorder-api/upload-frame.ts';
+import { FRAMES_VERSION, wholeFrames } from '../../wire/recorder-api/upload-frame.ts';
 import type { UploadRest } from '../late-end.ts';
 import type { Preamble } from '../preamble.ts';
 import {
@@ -289,7 +289,10 @@ export class SessionJournal {
   }
 
   #sealer(over: boolean): JournalSealer {
-    return createSealer(this.#room.key, randomBytes(SALT_BYTES), { over, frames: this.#frames });
+    return createSealer(this.#room.key, randomBytes(SALT_BYTES), {
+      over,
+      frames: this.#frames ? FRAMES_VERSION : 0,
+    });
   }
 
   /** The segment says what it is a part of, and comes behind the others from now on. */

@@ -40,7 +40,7 @@ export class FrameLines {
     this.#frames = from.frames;
     this.#visitor = {
       lines: (part) => batch.lines(part),
-      output: (seconds, bytes) => batch.output(seconds, bytes, true),
+      output: (seconds, bytes, form) => batch.output(seconds, bytes, form),
       whole: (end) => (this.#last = { lines: this.#lines + batch.length, frames: this.#frames + end }),
     };
   }

@@ -11,6 +11,12 @@ import { GrowingBytes } from '../growing-bytes.ts';
 /** What `encodeCastEvent` writes behind the data. */
 const LINE_END = ']\n';
 
+/**
+ * How a line of output is kept where it is not UTF-8: `text` with U+FFFD for what is not; `exact`: also as it is, in an annotation before
+ * it; `bulk`: in that annotation alone, and the line says how much it is.
+ */
+export type OutputForm = 'text' | 'exact' | 'bulk';
+
 /** Whether bytes are UTF-8. */
 export type IsUtf8 = (bytes: Uint8Array) => boolean;
 
@@ -36,11 +42,13 @@ export class LineBatch {
     this.#bytes.bytes(lines);
   }
 
-  /**
-   * Adds a line of output. Of bytes that are not UTF-8 it shows those as U+FFFD.
-   * @param withExact then an annotation before it has them as they are
-   */
-  output(seconds: number, bytes: Uint8Array, withExact: boolean): void {
+  /** Adds a line of output. */
+  output(seconds: number, bytes: Uint8Array, form: OutputForm): void {
+    if (form === 'bulk') {
+      this.#exact(bytes);
+      this.#bytes.latin1(encodeCastEvent(seconds, 'o', `[not text: ${bytes.length} B]\r\n`));
+      return;
+    }
     if (this.#isUtf8(bytes)) {
       // in pieces: to put a long string together takes as long as to escape it
       this.#bytes.latin1(eventStart(seconds));
@@ -48,7 +56,7 @@ export class LineBatch {
       this.#bytes.latin1(LINE_END);
       return;
     }
-    if (withExact) this.#exact(bytes);
+    if (form === 'exact') this.#exact(bytes);
     this.#bytes.latin1(`${eventStart(seconds)}"`);
     this.#bytes.write(MAX_ESCAPED_BYTES * bytes.length + LOSSY_SLACK_BYTES, (memory, at) =>
       encodeLossy(bytes, memory, at),

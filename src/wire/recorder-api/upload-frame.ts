@@ -1,22 +1,28 @@
 /**
  * Frames: what a gateway sends to `POST /v2/record` instead of lines, to a recorder that answered `HEAD /v2/record` with
- * `tailcast-frames: 1`. A recording is a row of frames, and each of them stands for whole lines, by itself: output is not
+ * `tailcast-frames: 2`. A recording is a row of frames, and each of them stands for whole lines, by itself: output is not
  * escaped by the gateway, but by the recorder (`frame-lines.ts`).
  *
  * ```
  *   kind (u8)  length of the content (u32)  content
  *   1          lines as they are: header, annotations, events that are not output
  *   2          microseconds since the start (u64), then the output of one line: 1 to 1 Mi bytes
+ *   3          the same, of which the line says only how much it is
  * ```
  *
  * Numbers are big endian. Which lines a frame stands for belongs to the version: positions in a recording count bytes of
- * lines, so gateways and recorders of all releases must make the same ones.
+ * lines, so gateways and recorders of all releases must make the same ones. Version 1 has the kinds 1 and 2.
  */
 import { GrowingBytes } from '../growing-bytes.ts';
 import { WireError } from '../wire-error.ts';
+import type { OutputForm } from './line-batch.ts';
+
+/** The newest version, which has those before in it. */
+export const FRAMES_VERSION = 2;
 
 const LINES = 1;
 const OUTPUT = 2;
+const BULK = 3;
 const LEAD_BYTES = 5;
 const TIME_BYTES = 8;
 /** Most output in one frame. */
@@ -31,6 +37,9 @@ const LINE_FEED = 0x0a;
  * base64, what is around them for the 13 bytes before the output.
  */
 export const MAX_LINE_BYTES_PER_FRAME_BYTE = 8;
+
+/** What output can be in frames: their reader keeps exact bytes of all of it. */
+export type FrameForm = Exclude<OutputForm, 'text'>;
 
 /** Frames on their way to the recorder. */
 export class FrameBatch {
@@ -49,11 +58,11 @@ export class FrameBatch {
   }
 
   /** Adds a frame with the output of one line. @throws WireError */
-  output(seconds: number, bytes: Uint8Array): void {
+  output(seconds: number, bytes: Uint8Array, form: FrameForm): void {
     const time = Math.round(seconds * MICROSECONDS);
     if (!(time >= 0 && time < MAX_MICROSECONDS)) throw unusableTime();
     if (bytes.length === 0 || bytes.length > MAX_FRAME_OUTPUT_BYTES) throw outputLength();
-    this.#lead(OUTPUT, TIME_BYTES + bytes.length);
+    this.#lead(form === 'bulk' ? BULK : OUTPUT, TIME_BYTES + bytes.length);
     this.#bytes.write(TIME_BYTES, (memory, at) =>
       memory.writeUInt32BE(time % 2 ** 32, memory.writeUInt32BE(Math.floor(time / 2 ** 32), at)),
     );
@@ -86,7 +95,7 @@ export function wholeFrames(frames: Uint8Array, most: number): number {
 export interface FrameVisitor {
   /** A part of a frame of lines, as it came. */
   lines(part: Uint8Array): void;
-  output(seconds: number, bytes: Uint8Array): void;
+  output(seconds: number, bytes: Uint8Array, form: FrameForm): void;
   /** A frame is over. @param end how many bytes of the chunk are before this place */
   whole(end: number): void;
 }
@@ -132,7 +141,7 @@ export class FrameReader {
 
   /** How long the lead of the frame is, as far as is known. */
   #needed(): number {
-    return this.#leadBytes > 0 && this.#lead[0] === OUTPUT ? LEAD_BYTES + TIME_BYTES : LEAD_BYTES;
+    return this.#leadBytes > 0 && isOutput(this.#lead[0]) ? LEAD_BYTES + TIME_BYTES : LEAD_BYTES;
   }
 
   /** The lead is whole. @returns how many bytes of content follow */
@@ -143,7 +152,7 @@ export class FrameReader {
       if (length === 0) throw new WireError('malformed', 'a frame of lines has none');
       return length;
     }
-    if (kind !== OUTPUT) throw new WireError('malformed', 'there is no frame of this kind');
+    if (!isOutput(kind)) throw new WireError('malformed', 'there is no frame of this kind');
     const bytes = length - TIME_BYTES;
     if (bytes < 1 || bytes > MAX_FRAME_OUTPUT_BYTES) throw outputLength();
     if (this.#time() >= MAX_MICROSECONDS) throw unusableTime();
@@ -164,12 +173,13 @@ export class FrameReader {
       return;
     }
     const seconds = this.#time() / MICROSECONDS;
+    const form = this.#lead[0] === BULK ? 'bulk' : 'exact';
     if (this.#output.length === 0) {
-      visitor.output(seconds, part);
+      visitor.output(seconds, part, form);
       return;
     }
     this.#output.bytes(part);
-    visitor.output(seconds, this.#output.take());
+    visitor.output(seconds, this.#output.take(), form);
   }
 
   #time(): number {
@@ -179,6 +189,10 @@ export class FrameReader {
   #number(at: number): number {
     return new DataView(this.#lead.buffer).getUint32(at);
   }
+}
+
+function isOutput(kind: number | undefined): boolean {
+  return kind === OUTPUT || kind === BULK;
 }
 
 function unusableTime(): WireError {

@@ -6,7 +6,7 @@
  * HEAD /v2/record                               200
  *                                               tailcast-annotations: 1
  *                                               tailcast-resume: 1
- *                                               tailcast-frames: 1
+ *                                               tailcast-frames: 1, 2
  * POST /v2/record                               200
  * tailcast-session: 6f1c…                       tailcast-offset: 81920
  * tailcast-offset: 81920
@@ -20,6 +20,7 @@
  */
 import { WireError } from '../wire-error.ts';
 import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from './annotation.ts';
+import { FRAMES_VERSION } from './upload-frame.ts';
 
 const SESSION = 'tailcast-session';
 const OFFSET = 'tailcast-offset';
@@ -31,7 +32,8 @@ const AFTER = 'tailcast-after';
 const FRAMES = 'tailcast-frames';
 const RESUME = 'tailcast-resume';
 const RESUME_VERSION = '1';
-const FRAMES_VERSION = '1';
+/** Gateways that know only the first send frames without bulk. */
+const FRAMES_VERSIONS = `1, ${FRAMES_VERSION}`;
 
 /** How an upload continues a session whose beginning is elsewhere. */
 export interface Continuation {
@@ -179,7 +181,7 @@ export function encodeOffers({ annotations, resumable, frames }: RecorderOffers)
   return {
     ...(annotations ? { [ANNOTATIONS_HEADER]: ANNOTATIONS_VERSION } : {}),
     ...(resumable ? { [RESUME]: RESUME_VERSION } : {}),
-    ...(frames ? { [FRAMES]: FRAMES_VERSION } : {}),
+    ...(frames ? { [FRAMES]: FRAMES_VERSIONS } : {}),
   };
 }
 
@@ -187,7 +189,7 @@ export function decodeOffers(fields: HeaderFields): RecorderOffers {
   return {
     annotations: speaks(fields[ANNOTATIONS_HEADER], ANNOTATIONS_VERSION),
     resumable: speaks(fields[RESUME], RESUME_VERSION),
-    frames: speaks(fields[FRAMES], FRAMES_VERSION),
+    frames: speaks(fields[FRAMES], String(FRAMES_VERSION)),
   };
 }
 

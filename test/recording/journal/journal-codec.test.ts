@@ -127,7 +127,7 @@ describe('a file of a journal', () => {
       key,
       Buffer.alloc(SALT_BYTES, 8),
     );
-    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: false });
+    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: 0 });
     before.set(sealer.prefix);
     let at = sealer.prefix.length;
     for (const [index, [kind, offset, content]] of PARTS.entries()) {
@@ -157,12 +157,14 @@ describe('a file of a journal', () => {
   });
 
   it.each<JournalFormat>([
-    { over: false, frames: false },
-    { over: true, frames: false },
-    { over: false, frames: true },
-    { over: true, frames: true },
+    { over: false, frames: 0 },
+    { over: true, frames: 0 },
+    { over: false, frames: 1 },
+    { over: true, frames: 1 },
+    { over: false, frames: 2 },
+    { over: true, frames: 2 },
   ])('is never taken for empty when its beginning is damaged: %j', (format) => {
-    const lineBytes = format.frames ? Buffer.alloc(8) : new Uint8Array();
+    const lineBytes = format.frames > 0 ? Buffer.alloc(8) : new Uint8Array();
     const parts = PARTS.map(([kind, at, content]): Part => [
       kind,
       at,
@@ -194,7 +196,7 @@ describe('a file of a journal', () => {
 
   it('is empty when its writer ended before its head, also over another one', () => {
     const before = fileOf(PARTS, key, Buffer.alloc(SALT_BYTES, 8));
-    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: false });
+    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: 0 });
     const begun = Buffer.from(before);
     begun.set(Buffer.concat([sealer.prefix, END_MARK]));
     expect(problemOf(begun)).toBe('empty');
@@ -210,7 +212,7 @@ describe('a file of a journal', () => {
     const other = createJournalKey(Buffer.alloc(KEY_BYTES, 8));
     expect(problemOf(fileOf(PARTS), other)).toBe('key');
     expect(problemOf(utf8('something else altogether, and long enough'))).toBe('foreign');
-    expect(problemOf(utf8('tcjrnl5\nwhat only its version can read'))).toBe('newer');
+    expect(problemOf(utf8('tcjrnl7\nwhat only its version can read'))).toBe('newer');
     expect(problemOf(new Uint8Array())).toBe('empty');
     expect(problemOf(fileOf([['lines', 0, utf8('x')]]))).toBe('damaged');
     expect(problemOf(fileOf([['head', 0, utf8('{"sessionId":1}')]]))).toBe('damaged');

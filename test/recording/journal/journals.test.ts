@@ -167,7 +167,7 @@ describe('journals that a process left', () => {
     await leaveSession();
     const [path = ''] = await journalFiles();
     const bytes = await readFile(path);
-    bytes.write('5', 'tcjrnl'.length);
+    bytes.write('9', 'tcjrnl'.length);
     await writeFile(path, bytes);
     const journals = await open();
     const deliverer = createDeliverer();

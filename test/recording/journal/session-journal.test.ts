@@ -84,7 +84,7 @@ function createFrameWriter(room: JournalRoom) {
     /** Text: a line; bytes: output. */
     write(content: string | Uint8Array): boolean {
       if (typeof content === 'string') batch.text(content);
-      else batch.output(places.length, content);
+      else batch.output(places.length, content, 'exact');
       const bytes = Buffer.from(batch.take());
       const offset = written.length;
       written = Buffer.concat([written, bytes]);
@@ -346,7 +346,7 @@ describe('the journal of a session that is kept as frames', () => {
     expect([rest.offset, rest.lineBytes]).toEqual([writer.places[1]!.frames, HEADER.length]);
     expect(writer.written.subarray(rest.offset).equals(rest.bytes)).toBe(true);
     expect(Buffer.from(rest.preamble.before(HEADER.length)).toString()).toBe(HEADER);
-    expect(readFileSync(files()[0]!, 'latin1')).toMatch(/^tcjrnl3\n/);
+    expect(readFileSync(files()[0]!, 'latin1')).toMatch(/^tcjrnl5\n/);
   });
 
   it('knows the lines before what is left at any time, though files are given up and written over', async () => {
@@ -366,7 +366,7 @@ describe('the journal of a session that is kept as frames', () => {
       expect(Buffer.from(preamble.before(HEADER.length)).toString()).toBe(HEADER);
       await expect.poll(diskBytes).toBe(state.used);
     }
-    expect(files().some((path) => readFileSync(path, 'latin1').startsWith('tcjrnl4\n'))).toBe(true);
+    expect(files().some((path) => readFileSync(path, 'latin1').startsWith('tcjrnl6\n'))).toBe(true);
   });
 
   it('keeps what it has when it cannot write down where the rest would begin', async () => {
@@ -411,6 +411,7 @@ describe('the journal of a session that is kept as frames', () => {
     for (const [frames, other] of [
       [true, '1'],
       [true, '2'],
+      [true, '3'],
       [false, '3'],
     ] as const) {
       const folder = mkdtempSync(join(directory, 'm-'));
@@ -430,7 +431,7 @@ describe('the journal of a session that is kept as frames', () => {
     const writer = createFrameWriter(room);
     writer.write(HEADER);
     const batch = new FrameBatch();
-    for (let count = 0; count < 20; count += 1) batch.output(count, block(1_000_000));
+    for (let count = 0; count < 20; count += 1) batch.output(count, block(1_000_000), 'exact');
     const bytes = new Uint8Array(batch.take());
     expect(writer.journal.append(writer.written.length, bytes, writer.preamble)).toBe(true);
     const starts = files().flatMap((path) =>

@@ -3,23 +3,29 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { FrameLines } from '../../../src/wire/recorder-api/frame-lines.ts';
 import { LineBatch } from '../../../src/wire/recorder-api/line-batch.ts';
-import { FrameBatch, MAX_LINE_BYTES_PER_FRAME_BYTE } from '../../../src/wire/recorder-api/upload-frame.ts';
+import {
+  FrameBatch,
+  type FrameForm,
+  MAX_LINE_BYTES_PER_FRAME_BYTE,
+} from '../../../src/wire/recorder-api/upload-frame.ts';
 import { concat, cut, cuts, hex, thrownBy, utf8 } from '../bytes.ts';
 
 const START = { lines: 0, frames: 0 };
 
 /** A recording in both forms, and its places. */
-function record(outputs: readonly { readonly micros: number; readonly bytes: Uint8Array }[]) {
+function record(
+  outputs: readonly { readonly micros: number; readonly bytes: Uint8Array; readonly form: FrameForm }[],
+) {
   const frames = new FrameBatch();
   const lines = new LineBatch(isUtf8);
   const places = [START];
   const header = '{"version":2,"title":"ü"}\n';
   frames.text(header);
   lines.text(header);
-  for (const { micros, bytes } of outputs) {
+  for (const { micros, bytes, form } of outputs) {
     places.push({ lines: lines.length, frames: frames.length });
-    frames.output(micros / 1e6, bytes);
-    lines.output(micros / 1e6, bytes, true);
+    frames.output(micros / 1e6, bytes, form);
+    lines.output(micros / 1e6, bytes, form);
   }
   places.push({ lines: lines.length, frames: frames.length });
   return { frames: concat(frames.take()), lines: concat(lines.take()), places };
@@ -29,7 +35,10 @@ const bytes = fc.oneof(
   fc.uint8Array({ minLength: 1, maxLength: 60 }),
   fc.string({ unit: 'binary', minLength: 1, maxLength: 20 }).map(utf8),
 );
-const outputs = fc.array(fc.record({ micros: fc.nat({ max: 2 ** 50 - 1 }), bytes }), { maxLength: 6 });
+const outputs = fc.array(
+  fc.record({ micros: fc.nat({ max: 2 ** 50 - 1 }), bytes, form: fc.constantFrom('exact', 'bulk') }),
+  { maxLength: 6 },
+);
 
 describe('lines of frames', () => {
   it('are the lines that would have been sent, wherever the frames are cut', () => {
@@ -87,16 +96,18 @@ describe('lines of frames', () => {
   });
 
   it('are never longer than is promised', () => {
-    const worst = (output: Uint8Array, micros: number): void => {
-      const { frames, lines, places } = record([{ micros, bytes: output }]);
+    const worst = (output: Uint8Array, micros: number, form: FrameForm): void => {
+      const { frames, lines, places } = record([{ micros, bytes: output, form }]);
       const from = places[1]!;
       expect(lines.length - from.lines).toBeLessThanOrEqual(
         MAX_LINE_BYTES_PER_FRAME_BYTE * (frames.length - from.frames),
       );
     };
     for (let length = 1; length <= 100; length += 1) {
-      worst(new Uint8Array(length).fill(0xff), 2 ** 50 - 1);
-      worst(new Uint8Array(length).fill(0x01, 1).fill(0xff, 0, 1), 2 ** 50 - 1);
+      for (const form of ['exact', 'bulk'] as const) {
+        worst(new Uint8Array(length).fill(0xff), 2 ** 50 - 1, form);
+        worst(new Uint8Array(length).fill(0x01, 1).fill(0xff, 0, 1), 2 ** 50 - 1, form);
+      }
     }
   });
 

@@ -13,7 +13,7 @@ describe('a batch of lines', () => {
       fc.property(fc.string({ unit: 'binary', maxLength: 40 }), (text) => {
         const batch = new LineBatch(isUtf8);
         const bytes = utf8(text);
-        batch.output(1.25, bytes, true);
+        batch.output(1.25, bytes, 'exact');
         expect(textOf(batch.take())).toBe(encodeCastEvent(1.25, 'o', textOf(bytes)));
       }),
       { numRuns: 500 },
@@ -22,16 +22,26 @@ describe('a batch of lines', () => {
 
   it('writes bytes that are no text as a line with replacements', () => {
     const batch = new LineBatch(isUtf8);
-    batch.output(0.5, Uint8Array.of(0x61, 0xff, 0x22, 0x0a, 0x80), false);
+    batch.output(0.5, Uint8Array.of(0x61, 0xff, 0x22, 0x0a, 0x80), 'text');
     expect(textOf(batch.take())).toBe('[0.5,"o","a\ufffd\\"\\n\ufffd"]\n');
+  });
+
+  it('says of bulk how much it is, with its bytes before it, whatever they are', () => {
+    const batch = new LineBatch(isUtf8);
+    batch.output(0.5, Uint8Array.of(0x61, 0xff), 'bulk');
+    batch.output(1, utf8('text'), 'bulk');
+    expect(textOf(batch.take())).toBe(
+      '{"kind":"raw","base64":"Yf8="}\n[0.5,"o","[not text: 2 B]\\r\\n"]\n' +
+        '{"kind":"raw","base64":"dGV4dA=="}\n[1,"o","[not text: 4 B]\\r\\n"]\n',
+    );
   });
 
   it('keeps the order of all kinds of lines while it grows', () => {
     const batch = new LineBatch(isUtf8);
     const large = Buffer.alloc(99_999, 'é"');
     batch.text('{"version":2,"title":"ü"}\n');
-    batch.output(1, Buffer.alloc(100_000, 0xff), true);
-    batch.output(2, large, true);
+    batch.output(1, Buffer.alloc(100_000, 0xff), 'exact');
+    batch.output(2, large, 'exact');
     batch.text('{"kind":"end"}\n');
     const lines = textOf(batch.take()).split('\n');
     expect(lines[0]).toBe('{"version":2,"title":"ü"}');

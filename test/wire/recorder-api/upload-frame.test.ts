@@ -10,7 +10,7 @@ import { concat, cut, cuts, hex, list, thrownBy, utf8 } from '../bytes.ts';
 
 type Read =
   | { readonly lines: string }
-  | { readonly seconds: number; readonly output: readonly number[] }
+  | { readonly seconds: number; readonly output: readonly number[]; readonly form: string }
   | { readonly whole: number };
 
 /** Reads pieces; parts of lines are put together, and ends are counted from the beginning. */
@@ -22,7 +22,7 @@ function read(pieces: readonly Uint8Array[]): readonly Read[] {
   for (const piece of pieces) {
     reader.push(piece, {
       lines: (part) => void parts.push(part.slice()),
-      output: (seconds, bytes) => void found.push({ seconds, output: list(bytes) }),
+      output: (seconds, bytes, form) => void found.push({ seconds, output: list(bytes), form }),
       whole(end) {
         if (parts.length > 0) found.push({ lines: Buffer.concat(parts).toString() });
         parts = [];
@@ -39,6 +39,7 @@ const frame = fc.oneof(
   fc.record({
     micros: fc.nat({ max: 2 ** 50 - 1 }),
     output: fc.uint8Array({ minLength: 1, maxLength: 40 }),
+    form: fc.constantFrom('exact', 'bulk'),
   }),
 );
 
@@ -46,9 +47,19 @@ describe('frames', () => {
   it('are these bytes', () => {
     const batch = new FrameBatch();
     batch.text('{"a":1}\n');
-    batch.output(2 ** 32 / 1e6 + 0.000_007, utf8('hi'));
+    batch.output(2 ** 32 / 1e6 + 0.000_007, utf8('hi'), 'exact');
+    batch.output(1, utf8('yo'), 'bulk');
     expect(list(batch.take())).toEqual(
-      list(concat(hex('01 00000008'), utf8('{"a":1}\n'), hex('02 0000000a 0000000100000007'), utf8('hi'))),
+      list(
+        concat(
+          hex('01 00000008'),
+          utf8('{"a":1}\n'),
+          hex('02 0000000a 0000000100000007'),
+          utf8('hi'),
+          hex('03 0000000a 00000000000f4240'),
+          utf8('yo'),
+        ),
+      ),
     );
     expect(batch.length).toBe(0);
   });
@@ -59,7 +70,7 @@ describe('frames', () => {
       const ends: number[] = [];
       for (const one of frames) {
         if ('lines' in one) batch.text(one.lines);
-        else batch.output(one.micros / 1e6, one.output);
+        else batch.output(one.micros / 1e6, one.output, one.form);
         ends.push(batch.length);
       }
       const bytes = concat(batch.take());
@@ -74,7 +85,7 @@ describe('frames', () => {
       fc.property(made, ({ frames, ends, bytes, at }) => {
         expect(read(cut(bytes, at))).toEqual(
           frames.flatMap((one, index) => [
-            'lines' in one ? one : { seconds: one.micros / 1e6, output: list(one.output) },
+            'lines' in one ? one : { seconds: one.micros / 1e6, output: list(one.output), form: one.form },
             { whole: ends[index] },
           ]),
         );
@@ -88,8 +99,8 @@ describe('frames', () => {
       fc.property(fc.maxSafeInteger(), (any) => {
         const micros = Math.abs(any) % 2 ** 50;
         const batch = new FrameBatch();
-        batch.output(micros / 1e6, utf8('x'));
-        expect(read([batch.take()])[0]).toEqual({ seconds: micros / 1e6, output: [0x78] });
+        batch.output(micros / 1e6, utf8('x'), 'exact');
+        expect(read([batch.take()])[0]).toEqual({ seconds: micros / 1e6, output: [0x78], form: 'exact' });
       }),
       { numRuns: 1000 },
     );
@@ -97,10 +108,10 @@ describe('frames', () => {
 
   it('have as much output as the limit, and no more', () => {
     const batch = new FrameBatch();
-    batch.output(0, new Uint8Array(MAX_FRAME_OUTPUT_BYTES));
+    batch.output(0, new Uint8Array(MAX_FRAME_OUTPUT_BYTES), 'exact');
     const longest = concat(batch.take());
     expect(read([longest])[1]).toEqual({ whole: longest.length });
-    expect(thrownBy(() => batch.output(0, new Uint8Array(MAX_FRAME_OUTPUT_BYTES + 1))).code).toBe(
+    expect(thrownBy(() => batch.output(0, new Uint8Array(MAX_FRAME_OUTPUT_BYTES + 1), 'bulk')).code).toBe(
       'malformed',
     );
     const longer = concat(hex('02 00100009'), new Uint8Array(20));
@@ -112,17 +123,19 @@ describe('frames', () => {
     ['no time', Number.NaN],
     ['a time that is not exact', 2 ** 50 / 1e6],
   ])('are not written with %s', (_, seconds) => {
-    expect(thrownBy(() => new FrameBatch().output(seconds, utf8('x'))).code).toBe('malformed');
+    expect(thrownBy(() => new FrameBatch().output(seconds, utf8('x'), 'exact')).code).toBe('malformed');
   });
 
   it('are not written of parts of lines, nor without output', () => {
     expect(thrownBy(() => new FrameBatch().text('[1')).code).toBe('malformed');
-    expect(thrownBy(() => new FrameBatch().output(0, new Uint8Array())).code).toBe('malformed');
+    expect(thrownBy(() => new FrameBatch().output(0, new Uint8Array(), 'exact')).code).toBe('malformed');
   });
 
   it.each([
     ['of no kind', '00 00000001 0a'],
-    ['of an unknown kind', '03 00000001 0a'],
+    ['of an unknown kind', '04 00000001 0a'],
+    ['of no kind', '00 00000001 0a'],
+    ['of bulk without output', '03 00000008 0000000000000000'],
     ['of no lines', '01 00000000'],
     ['that end inside of a line', '01 00000002 5b31'],
     ['of no output', '02 00000008 0000000000000000'],

@@ -109,7 +109,7 @@ describe('what a recorder offers', () => {
     expect(encodeOffers(all)).toEqual({
       'tailcast-annotations': '1',
       'tailcast-resume': '1',
-      'tailcast-frames': '1',
+      'tailcast-frames': '1, 2',
     });
     for (const offers of [
       all,
@@ -121,9 +121,9 @@ describe('what a recorder offers', () => {
   });
 
   it('is what both speak, when a newer recorder names more', () => {
-    const fields = { 'tailcast-annotations': '1, 2', 'tailcast-resume': '2,1', 'tailcast-frames': '1,2' };
+    const fields = { 'tailcast-annotations': '1, 2', 'tailcast-resume': '2,1', 'tailcast-frames': '2,3' };
     expect(decodeOffers(fields)).toEqual({ annotations: true, resumable: true, frames: true });
-    const newer = { 'tailcast-annotations': '11', 'tailcast-resume': '2', 'tailcast-frames': '2' };
+    const newer = { 'tailcast-annotations': '11', 'tailcast-resume': '2', 'tailcast-frames': '3' };
     expect(decodeOffers(newer)).toEqual({ annotations: false, resumable: false, frames: false });
   });
 
