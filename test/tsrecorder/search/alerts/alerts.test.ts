@@ -253,6 +253,8 @@ describe('an alert', () => {
       const alert = { id: `a${at}`, rule: 'r', query: 'q', webhook, session: 's', firedAtMs: now };
       return `${JSON.stringify({ alert })}\n`;
     });
+    // one of another rule, between those of which the oldest are too many
+    lines.splice(1001, 0, lines[1]!.replace('"a1"', '"other"').replace('"rule":"r"', '"rule":"s"'));
     await writeFile(join(rig.spool, 'alerts', 'alerts.journal'), `${lines.join('')}{"alert":{"id":"to`);
     const again = new Registry();
     const current = await createRig({ ...SEARCHING, clock, registry: again, alerts }, rig.directory);

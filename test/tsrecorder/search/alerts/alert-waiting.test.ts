@@ -1,0 +1,124 @@
+/** When a webhook is told, by a clock that the test moves. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Registry } from 'prom-client';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../../../src/observe/logger.ts';
+import { createAlertMetrics } from '../../../../src/tsrecorder/search/alerts/alert-metrics.ts';
+import { openAlerts, type AlertSettings } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
+import type { Recording } from '../../../../src/wire/recorder-api/recording.ts';
+import { until } from '../../recorder-rig.ts';
+import { alertsFor, openReceiver } from './webhook-receiver.ts';
+
+let directory: string;
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'tcalerts-'));
+});
+afterEach(() => rm(directory, { recursive: true, force: true }));
+
+function recordingOf(id: string, namespace = 'prod'): Recording {
+  return {
+    id,
+    key: `${id}.cast`,
+    state: 'closed',
+    startedAt: '2027-01-15T08:00:00Z',
+    bytes: 1,
+    width: 80,
+    height: 24,
+    kind: 'exec',
+    source: { node: 'laptop', nodeId: 'nLAPTOP', user: 'alice@example.com' },
+    destination: { node: 'gate', nodeId: 'nGATE' },
+    kubernetes: { namespace, pod: 'web-0', container: 'app' },
+  };
+}
+
+async function openWith(settings: AlertSettings) {
+  const clock = { seconds: 0 };
+  /** Seconds at which something was sent. */
+  const sentAt: number[] = [];
+  let failures = 0;
+  const recordings = new Map<string, Recording>();
+  const alerts = await openAlerts({
+    ...settings,
+    retry: { baseMs: 5, maxMs: 50 },
+    directory,
+    catalog: {
+      find: async (id) => {
+        const recording = recordings.get(id);
+        return recording === undefined ? undefined : ({ recording } as never);
+      },
+    },
+    nowMs: () => 1_800_000_000_000 + clock.seconds * 1000,
+    now: () => clock.seconds * 1000,
+    metrics: (status) => {
+      const metrics = createAlertMetrics(new Registry(), status);
+      return { ...metrics, failures: { inc: () => void (failures += 1) } as typeof metrics.failures };
+    },
+    log: createSilentLogger(),
+    onStep: (step) => void (step === 'sending' && sentAt.push(clock.seconds)),
+  });
+  const [rule] = alerts.rules;
+  return {
+    alerts,
+    clock,
+    sentAt,
+    failed: () => failures,
+    match(recording: Recording): Promise<void> {
+      recordings.set(recording.id, recording);
+      return alerts.matched(recording, [{ rule: rule!.id }]);
+    },
+  };
+}
+
+describe('a webhook', () => {
+  it.each([
+    [429, 60],
+    [500, 60],
+    [503, 60],
+  ])('that answers %i is left alone for as long as it says, with all of its alerts', async (answer, wait) => {
+    await using receiver = await openReceiver();
+    receiver.answer = answer;
+    receiver.retryAfter = String(wait);
+    const { alerts, clock, sentAt, failed, match } = await openWith(alertsFor(receiver.url));
+    await match(recordingOf('one'));
+    await until(async () => (failed() === 1 ? true : undefined));
+    // each wakes it, and is written to disk meanwhile
+    await match(recordingOf('two'));
+    clock.seconds = wait - 1;
+    await match(recordingOf('three'));
+    expect(sentAt).toEqual([0]);
+    receiver.answer = 204;
+    clock.seconds = wait;
+    await match(recordingOf('four'));
+    await until(async () => (alerts.status().waiting === 0 ? true : undefined));
+    expect(sentAt).toEqual([0, wait, wait, wait, wait]);
+    await alerts.close();
+  });
+
+  it('that does not take one alert is told of the others', async () => {
+    await using receiver = await openReceiver();
+    receiver.answer = 404;
+    receiver.retryAfter = '60';
+    const { alerts, sentAt, failed, match } = await openWith(alertsFor(receiver.url));
+    await match(recordingOf('one'));
+    await match(recordingOf('two'));
+    await until(async () => (failed() >= 2 ? true : undefined));
+    expect(new Set(receiver.received.map(({ data }) => data.recording['id']))).toEqual(
+      new Set(['one', 'two']),
+    );
+    expect(sentAt.every((seconds) => seconds === 0)).toBe(true);
+    await alerts.close();
+  });
+
+  it('is not told of what its viewer may not see, whatever the index says', async () => {
+    await using receiver = await openReceiver();
+    const { alerts, match } = await openWith(alertsFor(receiver.url, 'needle', { scope: ['namespace:dev'] }));
+    await match(recordingOf('hidden', 'prod'));
+    await match(recordingOf('shown', 'dev'));
+    await until(async () => (receiver.received.length > 0 ? true : undefined));
+    expect(receiver.received.map(({ data }) => data.recording['id'])).toEqual(['shown']);
+    await alerts.close();
+  });
+});

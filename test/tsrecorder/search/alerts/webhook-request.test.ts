@@ -1,0 +1,36 @@
+import { describe, expect, it } from 'vitest';
+import { isDelivered, sendToWebhook } from '../../../../src/tsrecorder/search/alerts/webhook-request.ts';
+import { KEY, openReceiver } from './webhook-receiver.ts';
+
+const message = { id: 'alert_1', body: '{"type":"tailcast.alert","data":{}}' };
+const never = new AbortController().signal;
+
+describe('the answer of a webhook', () => {
+  it.each([
+    [undefined, { status: 503 }],
+    ['7', { status: 503, retryAfterSeconds: 7 }],
+    ['0', { status: 503, retryAfterSeconds: 0 }],
+    ['3600', { status: 503, retryAfterSeconds: 3600 }],
+    ['86400', { status: 503, retryAfterSeconds: 3600 }],
+    ['-1', { status: 503 }],
+    ['Wed, 21 Oct 2026 07:28:00 GMT', { status: 503 }],
+  ])('with Retry-After %j is read as %j', async (retryAfter, answer) => {
+    await using receiver = await openReceiver();
+    receiver.answer = 503;
+    receiver.retryAfter = retryAfter;
+    expect(await sendToWebhook({ url: receiver.url, keys: [KEY] }, message, Date.now(), never)).toEqual(
+      answer,
+    );
+    expect(receiver.received.map(({ id }) => id)).toEqual(['alert_1']);
+  });
+
+  it.each([
+    [199, false],
+    [200, true],
+    [299, true],
+    [300, false],
+    [404, false],
+  ])('%i means that it was taken: %j', (status, taken) => {
+    expect(isDelivered({ status })).toBe(taken);
+  });
+});
