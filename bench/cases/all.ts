@@ -4,5 +4,12 @@ import { EXEC_CASES } from './exec.ts';
 import { HTTP_CASES } from './http.ts';
 import { KUBECTL_CASE } from './kubectl.ts';
 import { REAL_CASES } from './real.ts';
+import { UNDER_LOAD_CASES } from './under-load.ts';
 
-export const CASES: readonly BenchCase[] = [...HTTP_CASES, ...EXEC_CASES, KUBECTL_CASE, ...REAL_CASES];
+export const CASES: readonly BenchCase[] = [
+  ...HTTP_CASES,
+  ...EXEC_CASES,
+  ...UNDER_LOAD_CASES,
+  KUBECTL_CASE,
+  ...REAL_CASES,
+];

@@ -12,6 +12,8 @@ export interface Bench {
   readonly rig: Rig;
   readonly files: CertificateFiles;
   readonly load: LoadGenerator;
+  /** Another one, for load beside what is measured. */
+  readonly beside: LoadGenerator;
   /** A kubeconfig for the benchmark's own API server. */
   readonly kubeconfig: string;
   readonly upstream: Target;
@@ -93,7 +95,9 @@ export async function openBench(
   const kubeconfig = join(rig.folder, 'kubeconfig');
   writeFileSync(kubeconfig, kubeconfigFor(port, files.ca));
   const load = new LoadGenerator(join(programsOf.here, 'bench', 'programs', 'load.js'));
+  const beside = new LoadGenerator(join(programsOf.here, 'bench', 'programs', 'load.js'));
   rig.onStop(() => load.stop());
+  rig.onStop(() => beside.stop());
   const recorders = new Map<Version, Promise<RunningRecorder>>();
   const startRecorder = async (version: Version): Promise<RunningRecorder> => {
     const name = version === 'here' ? 'recorder' : 'before-recorder';
@@ -106,6 +110,7 @@ export async function openBench(
     rig,
     files,
     load,
+    beside,
     kubeconfig,
     upstream: { port, ca: files.ca },
     recorder(version = 'here') {

@@ -23,6 +23,10 @@ export interface BenchCase {
   readonly rounds?: (scale: Scale) => number;
   /** A fresh process for every round: where memory is what is measured. */
   readonly fresh?: boolean;
+  /** CPU time counts from the start of the process: with `fresh`. */
+  readonly sinceStart?: boolean;
+  /** `onSteady` is the moment when all load has gone; then the memory of the whole process is shown. */
+  readonly atRest?: boolean;
   /** Not for speed: requests per second mean nothing where the load is constant. */
   readonly constantLoad?: boolean;
   /** Bytes that a recorder must have got for each unit of `LoadResult`, or the figure of a recorded peer does not count. */
@@ -61,5 +65,6 @@ export const LINES: Unit = { rate: 'lines/s', size: 1, cpu: 'µs CPU/line', cpuS
 export const KEYS: Unit = { rate: 'keys/s', size: 1, cpu: 'µs CPU/key', cpuSeconds: 1e-6 };
 export const SCREENS: Unit = { rate: 'screens/s', size: 1, cpu: 'µs CPU/screen', cpuSeconds: 1e-6 };
 export const SHELLS: Unit = { rate: 'shells', size: 1, cpu: 'ms CPU/shell', cpuSeconds: 1e-3 };
+export const STARTS: Unit = { rate: 'starts/s', size: 1, cpu: 'ms CPU/start', cpuSeconds: 1e-3 };
 export const SESSIONS: Unit = { rate: 'sessions/s', size: 1, cpu: 'ms CPU/session', cpuSeconds: 1e-3 };
 export const COMMANDS: Unit = { rate: 'commands/s', size: 1, cpu: 'ms CPU/command', cpuSeconds: 1e-3 };

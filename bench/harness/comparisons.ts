@@ -53,6 +53,7 @@ const WORDS: Readonly<Record<ComparedFigure, { readonly above: string; readonly 
   p99Ms: TIME,
   peakRssMb: COST,
   memoryKb: COST,
+  restMb: COST,
 };
 
 /** `faster`, `slower`, `more`, `less`, or `cannot tell`. */

@@ -313,5 +313,17 @@ export const GOALS: readonly Goal[] = [
       [{ figure: 'rate', atLeast: 1.5 }],
     ),
   ]),
+  compare(
+    'echo of 300 shells under load: p99 ≤ Go’s',
+    'echo-under-load',
+    ['tailcast', 'go'],
+    [{ figure: 'p99Ms', atMost: 1 }],
+  ),
+  compare(
+    `echo of 300 shells under load, ${TWO}: p99 ≤ Go’s`,
+    'echo-under-load',
+    ['tailcast-2', 'go'],
+    [{ figure: 'p99Ms', atMost: 1 }],
+  ),
   fact('idle gateway: at most 120 MB of memory', IDLE_MEMORY, 120),
 ];

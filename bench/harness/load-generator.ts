@@ -27,8 +27,8 @@ export class LoadGenerator {
     const child = (this.#child ??= this.#start());
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
-        this.stop();
         reject(new Error(`not done within ${timeoutMs / 1000} s`));
+        this.stop();
       }, timeoutMs);
       const done = (): void => {
         clearTimeout(timer);
@@ -51,9 +51,11 @@ export class LoadGenerator {
     });
   }
 
+  /** Ends the process; a plan that runs fails. */
   stop(): void {
     this.#child?.kill('SIGKILL');
     this.#child = undefined;
+    this.#onEnd(new Error('the load generator was stopped'));
   }
 
   #start(): ChildProcess {

@@ -19,6 +19,8 @@ interface Sample {
   readonly peakRssMb: number | undefined;
   readonly memoryKb: number | undefined;
   readonly memoryAddedKb: number | undefined;
+  readonly restMb: number | undefined;
+  readonly restAddedMb: number | undefined;
   readonly busiest: number | undefined;
   readonly loadCpu: number;
 }
@@ -59,7 +61,7 @@ export async function measureCase(
       // on the bench's own upstream it fails the same way each time
       const patience = name.startsWith('reference') && benchmark.run === undefined ? 1 : MAX_FAILURES;
       if ((failures.get(name) ?? []).length >= patience) continue;
-      const fresh = benchmark.fresh === true && peer.restart !== undefined ? await peer.restart() : peer;
+      const fresh = benchmark.fresh === true ? await startedAnew(peer) : peer;
       peers.set(name, fresh);
       const sample = await attempt(name, fresh, round >= 0);
       if (round >= 0) samples.set(name, [...(samples.get(name) ?? []), sample]);
@@ -79,6 +81,13 @@ export async function measureCase(
     }),
   };
   return { result, replaced: peers };
+}
+
+async function startedAnew(peer: Peer): Promise<Peer> {
+  if (peer.restart === undefined) return peer;
+  let startedAtMs = Number.NaN;
+  const anew = await peer.restart(() => (startedAtMs = performance.now()));
+  return { ...anew, startedAtMs };
 }
 
 /** What is compiled while it runs is warm after this much of a load; of two processes each gets half of it. */
@@ -102,7 +111,7 @@ async function measureOnce(
   scale: Scale,
   planOf: typeof warmUpPlan = ({ plan }) => plan?.(scale),
 ): Promise<Sample> {
-  const meter = startMeter(peer.pids());
+  const meter = startMeter(peer.pids(), benchmark.sinceStart);
   const recorderMeter = peer.recorder && startMeter([peer.recorder.pid]);
   const recordings = isLookedAt(benchmark, peer) ? peer.recorder?.folder : undefined;
   const stored = recordings === undefined ? 0 : await restOf(recordings);
@@ -113,7 +122,8 @@ async function measureOnce(
   // what the recorder still has to do would be taken from the peer that comes next
   if (recordings !== undefined) await restOf(recordings);
   const recorderUsed = recorderMeter?.stop();
-  const recorderCpu = recorderUsed && cpuPerUnit(recorderUsed, load, benchmark);
+  const recorderCpu =
+    benchmark.atRest === true ? undefined : recorderUsed && cpuPerUnit(recorderUsed, load, benchmark);
   return { ...speedOf(load, benchmark), ...usageIn(load, benchmark, peer, scale, used), recorderCpu };
 }
 
@@ -121,7 +131,10 @@ function isOurs(name: PeerName): boolean {
   return name === 'direct' || name.startsWith('tailcast') || name.startsWith('before');
 }
 
-type Usage = Pick<Sample, 'cpu' | 'peakRssMb' | 'memoryKb' | 'memoryAddedKb' | 'busiest'>;
+type Usage = Pick<
+  Sample,
+  'cpu' | 'peakRssMb' | 'memoryKb' | 'memoryAddedKb' | 'restMb' | 'restAddedMb' | 'busiest'
+>;
 
 function speedOf(load: LoadResult, { unit }: BenchCase): Omit<Sample, keyof Usage | 'recorderCpu'> {
   return {
@@ -146,12 +159,17 @@ function usageIn(
   const count = benchmark.memoryPer?.(scale).count;
   const kbPerPiece = (bytes: number | undefined): number | undefined =>
     bytes === undefined || count === undefined ? undefined : bytes / 1024 / count;
+  const atRest = (bytes: number | undefined): number | undefined =>
+    bytes === undefined || benchmark.atRest !== true ? undefined : bytes / 2 ** 20;
   return {
-    cpu: used && cpuPerUnit(used, load, benchmark),
+    // at rest there is none
+    cpu: benchmark.atRest === true ? undefined : used && cpuPerUnit(used, load, benchmark),
     peakRssMb: used && used.peakRssBytes / 2 ** 20,
     // of the few things of a quick run each would have a large share of what the process has anyway
     memoryKb: scale.quick ? undefined : kbPerPiece(used?.steadyRssBytes),
     memoryAddedKb: kbPerPiece(used?.addedRssBytes),
+    restMb: atRest(used?.steadyRssBytes),
+    restAddedMb: atRest(used?.addedRssBytes),
     busiest: spread === true ? used?.busiest : undefined,
   };
 }
@@ -239,6 +257,8 @@ function summarize(
     p99Ms: over((sample) => sample.p99Ms),
     peakRssMb: over((sample) => sample.peakRssMb),
     memoryKb: over((sample) => sample.memoryKb),
+    restMb: over((sample) => sample.restMb),
+    restAddedMb: over((sample) => sample.restAddedMb),
     memoryAddedKb: over((sample) => sample.memoryAddedKb),
     busiest: over((sample) => sample.busiest),
     failed: failure,

@@ -18,12 +18,15 @@ export interface Metered {
   readonly addedRssBytes: number | undefined;
 }
 
-/** Begins to measure. `stop` gives nothing where there are no processes. */
-export function startMeter(pids: readonly number[]): Meter {
+/**
+ * Begins to measure. `stop` gives nothing where there are no processes.
+ * @param sinceStart CPU time counts from the start of the processes
+ */
+export function startMeter(pids: readonly number[], sinceStart = false): Meter {
   resetPeak(pids);
   const cpuOfEach = (): readonly number[] => pids.map((pid) => usageOf([pid])?.cpuSeconds ?? 0);
   const idleRssBytes = usageOf(pids)?.rssBytes ?? 0;
-  let cpuBefore = cpuOfEach();
+  let cpuBefore = sinceStart ? pids.map(() => 0) : cpuOfEach();
   let steadyRssBytes: number | undefined;
   return {
     steady() {

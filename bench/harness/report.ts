@@ -27,6 +27,8 @@ export function tableOf(result: CaseResult): { readonly head: readonly string[];
     [`KB/${result.memoryOf ?? ''}`, (row) => range(row.memoryKb)],
     [`KB/${result.memoryOf ?? ''} above idle`, (row) => range(row.memoryAddedKb)],
     ['peak MB', (row) => range(row.peakRssMb)],
+    ['MB at rest', (row) => range(row.restMb)],
+    ['MB above idle', (row) => range(row.restAddedMb)],
   ];
   const filled = columns.filter(([, cell]) => result.rows.some((row) => cell(row) !== ''));
   return {
@@ -57,6 +59,7 @@ const FIGURES: Readonly<Record<ComparedFigure, string>> = {
   p99Ms: 'p99',
   peakRssMb: 'peak memory',
   memoryKb: 'memory',
+  restMb: 'memory at rest',
 };
 
 /** `tailcast against go: rate 1.14x [1.02–1.27] faster, …` */

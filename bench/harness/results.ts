@@ -41,6 +41,7 @@ export const COMPARED = [
   'p99Ms',
   'peakRssMb',
   'memoryKb',
+  'restMb',
 ] as const satisfies readonly (keyof Row)[];
 export type ComparedFigure = (typeof COMPARED)[number];
 
@@ -59,6 +60,9 @@ export interface Row {
   readonly memoryKb?: Spread;
   /** The same above what the process had before anything was open. */
   readonly memoryAddedKb?: Spread;
+  /** When all load has gone, and how much of that it did not have before. */
+  readonly restMb?: Spread;
+  readonly restAddedMb?: Spread;
   /** The share of the CPU time that the busiest process has, where several are to share the load. */
   readonly busiest?: Spread;
   /** CPU seconds of the load generator per second of load. */

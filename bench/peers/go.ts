@@ -44,8 +44,9 @@ export async function startGo(
     name,
     target: { port: Number(ready['port']), ca: bench.files.ca },
     pids: () => [program.pid],
-    async restart() {
+    async restart(onStopped) {
       await program.stop();
+      onStopped?.();
       return startGo(name, bench, upstream);
     },
   };

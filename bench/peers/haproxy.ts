@@ -19,8 +19,9 @@ export async function startHaproxy(bench: Bench): Promise<Peer> {
     name: 'haproxy',
     target: { port, ca: bench.files.ca },
     pids: () => familyOf(program.pid),
-    async restart() {
+    async restart(onStopped) {
       await program.stop();
+      onStopped?.();
       return startHaproxy(bench);
     },
   };

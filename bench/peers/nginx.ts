@@ -26,8 +26,9 @@ export async function startNginx(bench: Bench): Promise<Peer> {
     name: 'nginx',
     target: { port, ca: bench.files.ca },
     pids: () => familyOf(program.pid),
-    async restart() {
+    async restart(onStopped) {
       await program.stop();
+      onStopped?.();
       return startNginx(bench);
     },
   };

@@ -39,7 +39,9 @@ export interface Peer {
   /** Its processes are to share the load: how evenly they do is shown. */
   readonly spread?: boolean;
   /** Starts it anew, with nothing of what it has used so far; none where that makes no difference. */
-  readonly restart?: () => Promise<Peer>;
+  readonly restart?: (onStopped?: () => void) => Promise<Peer>;
+  /** When it was started anew, by `performance.now()`. */
+  readonly startedAtMs?: number;
 }
 
 const COUNTERPARTS: Partial<Record<PeerName, BeforeName>> = {

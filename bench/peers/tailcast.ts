@@ -73,8 +73,9 @@ export async function startTailcast(
     pids: () => (workers === 1 ? [program.pid] : familyOf(program.pid)),
     ...(recorder === undefined ? {} : { recorder }),
     spread: workers > 1,
-    async restart() {
+    async restart(onStopped) {
       await program.stop();
+      onStopped?.();
       return startTailcast(name, bench, kubeconfig);
     },
   };

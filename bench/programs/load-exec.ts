@@ -68,6 +68,8 @@ function measure(
       return idle(target, transport, work, onSteady);
     case 'echo':
       return echo(target, transport, work);
+    case 'echoes':
+      return echoes(target, transport, work, onSteady);
     case 'many':
       return many(target, transport, work, onSteady);
   }
@@ -154,39 +156,99 @@ async function idle(
   work: Extract<ExecWork, { readonly kind: 'idle' }>,
   onSteady: () => void,
 ): Promise<Measured> {
+  const { shells, broken } = await openShells(target, transport, work.sessions, () => {});
+  await Promise.race([sleep(1000), broken]);
+  onSteady();
+  const startedAt = performance.now();
+  await Promise.race([sleep(work.durationMs), broken]);
+  const seconds = (performance.now() - startedAt) / 1000;
+  await endShells(shells);
+  return { units: work.sessions, seconds };
+}
+
+/** Every shell gets a key so often, they take turns; what a key took counts from the moment it was due. */
+async function echoes(
+  target: Target,
+  transport: Transport,
+  { sessions, everyMs, durationMs }: Extract<ExecWork, { readonly kind: 'echoes' }>,
+  onSteady: () => void,
+): Promise<Measured> {
+  const latencies: number[] = [];
+  const wrong = Promise.withResolvers<never>();
+  wrong.promise.catch(() => {});
+  /** When each key was due that has not come back, by shell. */
+  const due: number[][] = Array.from({ length: sessions }, () => []);
+  const { shells, broken } = await openShells(target, transport, sessions, (shell, chunk) => {
+    for (const letter of chunk) {
+      const dueAt = due[shell]?.shift();
+      if (letter !== LETTER || dueAt === undefined) wrong.reject(new Error('another letter came back'));
+      else latencies.push(performance.now() - dueAt);
+    }
+  });
+  onSteady();
+  const gap = everyMs / sessions;
+  const keys = Math.floor(durationMs / gap);
+  const startedAt = performance.now();
+  for (let key = 0; key < keys; key += 1) {
+    const dueAt = startedAt + key * gap;
+    const early = dueAt - performance.now();
+    if (early > 0) await Promise.race([sleep(early), broken, wrong.promise]);
+    due[key % sessions]?.push(dueAt);
+    shells[key % sessions]?.type(Uint8Array.of(LETTER));
+  }
+  while (latencies.length < keys) await Promise.race([sleep(10), broken, wrong.promise]);
+  const seconds = (performance.now() - startedAt) / 1000;
+  await endShells(shells);
+  return { units: keys, seconds, ...percentiles(latencies) };
+}
+const LETTER = 0x61;
+
+interface Shells {
+  readonly shells: readonly Session[];
+  /** Rejects when one ends that should not. */
+  readonly broken: Promise<never>;
+}
+
+/** Opens shells, 16 at a time, and resolves when each shows its prompt. What comes after that is given to `onOutput`. */
+async function openShells(
+  target: Target,
+  transport: Transport,
+  count: number,
+  onOutput: (shell: number, chunk: Uint8Array) => void,
+): Promise<Shells> {
   const prompts = Promise.withResolvers<void>();
   let seen = 0;
   const shells: Session[] = [];
   let next = 0;
   const openSome = async (): Promise<void> => {
-    while (next < work.sessions) {
+    while (next < count) {
+      const index = next;
       next += 1;
-      shells.push(
-        await start(target, transport, ['bench', 'shell'], true, (chunk) => {
-          seen += chunk.length;
-          if (seen === work.sessions * PROMPT.length) prompts.resolve();
-        }),
-      );
+      let prompted = 0;
+      shells[index] = await start(target, transport, ['bench', 'shell'], true, (chunk) => {
+        if (prompted >= PROMPT.length) return onOutput(index, chunk);
+        prompted += chunk.length;
+        if (prompted === PROMPT.length) seen += 1;
+        if (seen === count) prompts.resolve();
+      });
     }
   };
-  await Promise.all(Array.from({ length: 16 }, openSome));
-  const broken = Promise.race(shells.map((shell) => shell.ended)).then(() => {
-    throw new Error('an idle shell has ended');
+  await Promise.all(Array.from({ length: Math.min(16, count) }, openSome));
+  const broken = Promise.race(shells.map((shell) => shell.ended)).then((): never => {
+    throw new Error('a shell has ended');
   });
-  await Promise.race([prompts.promise, broken]);
-  await Promise.race([sleep(1000), broken]);
-  onSteady();
-  const startedAt = performance.now();
-  await Promise.race([sleep(work.durationMs), broken]);
   broken.catch(() => {});
-  const seconds = (performance.now() - startedAt) / 1000;
+  await Promise.race([prompts.promise, broken]);
+  return { shells, broken };
+}
+
+async function endShells(shells: readonly Session[]): Promise<void> {
   for (const shell of shells) {
     shell.ended.catch(() => {});
     shell.type(Uint8Array.of(EOT));
   }
   await Promise.all(shells.map((shell) => shell.ended));
   for (const { socket } of shells) socket.destroy();
-  return { units: work.sessions, seconds };
 }
 
 async function echo(

@@ -1,6 +1,7 @@
 /** HTTP/1.1 load: keep-alive connections that each ask again as soon as the answer is there and was right. */
 import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 import { createChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
 import { openAll } from './connect.ts';
 import {
@@ -140,6 +141,7 @@ export async function loadHttp1(
         latencies.push(answer.ms);
         bytes += answer.bytes;
         if (window.isOver()) break;
+        if (plan.pauseMs !== undefined) await delay(plan.pauseMs);
       }
       socket.destroy();
     }),

@@ -13,8 +13,7 @@ function tell(message: LoadMessage): void {
   process.stdout.write(`${JSON.stringify(message)}\n`);
 }
 
-function run(target: Target, plan: LoadPlan): Promise<LoadResult> {
-  const onSteady = (): void => tell({ steady: true });
+function run(target: Target, plan: LoadPlan, onSteady: () => void): Promise<LoadResult> {
   switch (plan.kind) {
     case 'requests':
       return plan.protocol === 'h1' ? loadHttp1(target, plan, onSteady) : loadHttp2(target, plan, onSteady);
@@ -24,13 +23,37 @@ function run(target: Target, plan: LoadPlan): Promise<LoadResult> {
       return loadWatches(target, plan, onSteady);
     case 'exec':
       return loadExec(target, plan, onSteady);
+    case 'together':
+      return together(target, plan.plans, onSteady);
   }
+}
+
+/** Each of them says once that it is steady, if it does at all; a plan of requests without a ramp does not. */
+async function together(
+  target: Target,
+  plans: readonly LoadPlan[],
+  onSteady: () => void,
+): Promise<LoadResult> {
+  let open = plans.filter(({ kind }) => kind === 'watches').length;
+  const results = await Promise.all(
+    plans.map((plan) =>
+      run(target, plan, () => {
+        open -= 1;
+        if (open === 0) onSteady();
+      }),
+    ),
+  );
+  return {
+    units: results.reduce((sum, { units }) => sum + units, 0),
+    seconds: Math.max(...results.map(({ seconds }) => seconds)),
+    loadCpuSeconds: Math.max(...results.map(({ loadCpuSeconds }) => loadCpuSeconds)),
+  };
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { target, plan } = JSON.parse(line) as { readonly target: Target; readonly plan: LoadPlan };
   try {
-    tell({ result: await run(target, plan) });
+    tell({ result: await run(target, plan, () => tell({ steady: true })) });
   } catch (error) {
     tell({ error: error instanceof Error ? error.message : String(error) });
   }

@@ -24,6 +24,8 @@ export type LoadPlan =
       readonly bytesPerSecond?: number;
       /** How long all connections are under way before anything counts; none: everything after the handshakes counts. */
       readonly rampMs?: number;
+      /** How long a connection rests after each answer. */
+      readonly pauseMs?: number;
       readonly durationMs: number;
     }
   /** One TLS handshake, three small requests, and the connection is closed. */
@@ -33,7 +35,9 @@ export type LoadPlan =
       readonly kind: 'exec';
       readonly transport: Transport;
       readonly work: ExecWork;
-    };
+    }
+  /** All of these at the same time; steady when those of them are that say so. */
+  | { readonly kind: 'together'; readonly plans: readonly LoadPlan[] };
 
 /** Which request is made. */
 export type Answer = 'small' | 'list-chunked' | 'list-length' | 'list-gzip' | 'post' | KnownAnswer;
@@ -71,7 +75,14 @@ export type ExecWork =
   /** Each of these, so many times, one after the other; every session is checked to its exit code. */
   | { readonly kind: 'many'; readonly times: number; readonly works: readonly ExecWork[] }
   /** Keys pressed one after the other, each waiting for its echo. */
-  | { readonly kind: 'echo'; readonly keys: number; readonly pauseMs: number };
+  | { readonly kind: 'echo'; readonly keys: number; readonly pauseMs: number }
+  /** The same in many shells at once, a key every so often in each. */
+  | {
+      readonly kind: 'echoes';
+      readonly sessions: number;
+      readonly everyMs: number;
+      readonly durationMs: number;
+    };
 
 export interface LoadResult {
   /** Requests, bytes, lines, sessions, keys: what the case counts. */
