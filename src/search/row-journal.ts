@@ -114,6 +114,10 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
     screen.work += end - start;
     this.#mayHalve = true;
     for (let at = start; at < end; at += 1) {
+      if (this.#charset === undefined && !screen.insertMode) {
+        at += this.#putRun(text, at, end);
+        if (at === end) break;
+      }
       let code = text.charCodeAt(at);
       if (code < 0x7f) code = this.#charset?.get(code) ?? code;
       else if (code >= 0xd800 && code < 0xe000) {
@@ -279,6 +283,25 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
   }
 
   // ---- printing
+
+  /** Characters that nothing special happens to, up to the margin: most of what is ever printed. @returns how many */
+  #putRun(text: string, start: number, end: number): number {
+    const { screen } = this;
+    const { x } = screen;
+    if (x >= screen.columns) return 0;
+    if (this.#mayHalve) {
+      this.#mayHalve = false;
+      this.#overwriteHalf(x - 1);
+    }
+    const row = screen.row(screen.y);
+    const { changes } = row;
+    const count = row.write(x, text, start, end, this.#seconds);
+    if (count === 0) return 0;
+    this.#lastWidth = 1;
+    screen.x = x + count;
+    if (row.changes > changes && this.#quietAt === Infinity) this.#quietAt = this.#seconds + QUIET_SECONDS;
+    return count;
+  }
 
   #put(code: number): void {
     const { screen } = this;

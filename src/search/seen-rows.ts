@@ -12,7 +12,7 @@ export function createSeenRows(): (at: number, text: string) => boolean {
     const before = seen.get(text);
     if (before !== undefined && at - before < SAME_ROW_SECONDS) return true;
     if (before === undefined) seenText += text.length;
-    seen.delete(text);
+    else seen.delete(text);
     seen.set(text, at);
     while (seen.size > MAX_SEEN || seenText > MAX_SEEN_TEXT) {
       const [oldest] = seen.keys();

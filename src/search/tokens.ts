@@ -55,10 +55,30 @@ function fold(text: string): string {
 
 /** The words of a text with spaces between them: what an engine is given that splits ASCII at what is no word. */
 export function indexText(text: string): string {
-  if (!NOT_ASCII.test(text)) return text.replace(LONG_WORD, (word) => word.slice(0, MAX_TOKEN));
+  const kind = kindOf(text);
+  if (kind === 'plain') return text;
+  if (kind === 'ascii') return text.replace(LONG_WORD, (word) => word.slice(0, MAX_TOKEN));
   return tokenize(text)
     .map((token) => token.text)
     .join(' ');
+}
+
+/** Of ASCII characters: whether they are one of a word. */
+const IN_WORD = Uint8Array.from({ length: 0x80 }, (_, code) =>
+  /\w/.test(String.fromCharCode(code)) ? 1 : 0,
+);
+
+/** `plain`: words of ASCII, none of them too long. One look at each character: nearly all text is that. */
+function kindOf(text: string): 'plain' | 'ascii' | 'other' {
+  let run = 0;
+  let longest = 0;
+  for (let at = 0; at < text.length; at += 1) {
+    const inWord = IN_WORD[text.charCodeAt(at)];
+    if (inWord === undefined) return 'other';
+    run = inWord === 1 ? run + 1 : 0;
+    if (run > longest) longest = run;
+  }
+  return longest > MAX_TOKEN ? 'ascii' : 'plain';
 }
 
 /** What a phrase of a query looks for. */

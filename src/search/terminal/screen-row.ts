@@ -3,8 +3,30 @@
 /** Characters from here on are places in {@link ScreenRow.clusters}: a base with what joins it. */
 const CLUSTER = 0x80000000;
 const SPACE = 0x20;
+export const MAX_COLUMNS = 1000;
 /** Longest cluster in UTF-16 code units: more marks than that on one character say nothing. */
 const MAX_CLUSTER = 32;
+
+interface Cells {
+  readonly characters: Uint32Array;
+  readonly widths: Uint8Array;
+}
+
+function createCells(count: number): Cells {
+  return { characters: new Uint32Array(count), widths: new Uint8Array(count).fill(1) };
+}
+
+/** Empty rows. They are parts of one piece of memory: a session has two screens full of them, and may be over at once. */
+export function createRows(count: number, columns: number): ScreenRow[] {
+  const { characters, widths } = createCells(count * columns);
+  return Array.from({ length: count }, (_, y) => {
+    const [from, to] = [y * columns, (y + 1) * columns];
+    return new ScreenRow(columns, {
+      characters: characters.subarray(from, to),
+      widths: widths.subarray(from, to),
+    });
+  });
+}
 
 export class ScreenRow {
   readonly columns: number;
@@ -23,13 +45,16 @@ export class ScreenRow {
   /** Seconds of the first and of the last change since it was blank. */
   firstAt = 0;
   changedAt = 0;
+  /** How often characters were written that were not there before. */
+  changes = 0;
   /** Another one each time that it becomes a new row. */
   serial = 0;
 
-  constructor(columns: number) {
+  /** `cells`: arrays of as many cells, all of them nothing. */
+  constructor(columns: number, cells: Cells = createCells(columns)) {
     this.columns = columns;
-    this.#characters = new Uint32Array(columns);
-    this.#widths = new Uint8Array(columns).fill(1);
+    this.#characters = cells.characters;
+    this.#widths = cells.widths;
   }
 
   get isFresh(): boolean {
@@ -49,10 +74,12 @@ export class ScreenRow {
 
   /** Makes it a new, empty row. */
   clear(serial: number): void {
-    this.#characters.fill(0, 0, this.#end);
-    this.#widths.fill(1, 0, this.#end);
-    this.#clusters = [];
-    this.#end = 0;
+    if (this.#end > 0) {
+      this.#characters.fill(0, 0, this.#end);
+      this.#widths.fill(1, 0, this.#end);
+      this.#end = 0;
+    }
+    if (this.#clusters.length > 0) this.#clusters = [];
     this.wrapped = false;
     this.serial = serial;
     this.settle();
@@ -94,14 +121,52 @@ export class ScreenRow {
     if (column >= this.columns) return;
     this.#characters[column] = code;
     this.#widths[column] = width;
+    this.#changed(column, column + 1, seconds);
+  }
+
+  /**
+   * Writes characters `[start, end)` of a text into cells from `column` on, each as {@link set} would: up to the end of the row, one that
+   * is not {@link isPlain}, or a cell whose character nobody has written down.
+   *
+   * @returns how many were written
+   */
+  write(column: number, text: string, start: number, end: number, seconds: number): number {
+    const characters = this.#characters;
+    const widths = this.#widths;
+    const last = Math.min(end - start, this.columns - column);
+    const { isFresh } = this;
+    let first = -1;
+    let after = 0;
+    let count = 0;
+    for (; count < last; count += 1) {
+      const code = text.charCodeAt(start + count);
+      if (!isPlain(code)) break;
+      const at = column + count;
+      const before = characters[at] ?? 0;
+      if (before === code && widths[at] === 1) continue;
+      if (isFresh && before !== 0 && before !== SPACE) break;
+      characters[at] = code;
+      widths[at] = 1;
+      if (first < 0) first = at;
+      after = at + 1;
+    }
+    if (first >= 0) this.#changed(first, after, seconds);
+    return count;
+  }
+
+  /** Cells `[from, to)` hold something else. */
+  #changed(from: number, to: number, seconds: number): void {
+    this.changes += 1;
     if (this.#end === 0) this.firstAt = seconds;
-    if (column >= this.#end) this.#end = column + 1;
+    if (to > this.#end) this.#end = to;
     this.changedAt = seconds;
     if (this.#freshTo === this.#freshFrom) {
-      this.#freshFrom = column;
-      this.#freshTo = column + 1;
-    } else if (column < this.#freshFrom) this.#freshFrom = column;
-    else if (column >= this.#freshTo) this.#freshTo = column + 1;
+      this.#freshFrom = from;
+      this.#freshTo = to;
+      return;
+    }
+    if (from < this.#freshFrom) this.#freshFrom = from;
+    if (to > this.#freshTo) this.#freshTo = to;
   }
 
   /** Sets the cells `[from, to)` to nothing. Halves of wide characters at the edges go too. */
@@ -175,14 +240,20 @@ export class ScreenRow {
 
   /** Characters of the cells `[from, end)`, empty ones as spaces; trailing spaces stay. */
   text(from: number, end: number): string {
-    let plain = true;
-    for (let column = from; column < end && plain; column += 1) {
-      const character = this.#characters[column] ?? 0;
-      plain = character < 0x10000 && (this.#widths[column] ?? 1) === 1;
+    const characters = this.#characters;
+    const widths = this.#widths;
+    const length = Math.min(end, this.columns) - from;
+    let all = 0;
+    let column = from;
+    for (; column < from + length; column += 1) {
+      const character = characters[column] ?? 0;
+      if (character > 0xffff || widths[column] !== 1) break;
+      all |= character;
+      units[column - from] = character === 0 ? SPACE : character;
     }
-    if (plain) return decodePlain(this.#characters, from, end);
+    if (column === from + length) return decodeUnits(length, all <= 0x7f);
     let text = '';
-    for (let column = from; column < end; column += this.width(column) || 1) text += this.#text(column);
+    for (column = from; column < end; column += this.width(column) || 1) text += this.#text(column);
     return text;
   }
 
@@ -206,14 +277,21 @@ export class ScreenRow {
   }
 }
 
-const units = new Uint16Array(1024);
+/** Room for the widest row. */
+const units = new Uint16Array(MAX_COLUMNS);
+const bytes = new Uint8Array(MAX_COLUMNS);
 const decoder = new TextDecoder('utf-16le', { ignoreBOM: true });
+const asciiDecoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
-function decodePlain(characters: Uint32Array, from: number, end: number): string {
-  const length = Math.min(end - from, units.length);
-  for (let index = 0; index < length; index += 1) {
-    const character = characters[from + index] ?? 0;
-    units[index] = character === 0 ? SPACE : character;
-  }
-  return decoder.decode(units.subarray(0, length));
+/** What is in `units`. ASCII becomes a text of bytes: half the memory, and quicker for whoever reads it. */
+function decodeUnits(length: number, isAscii: boolean): string {
+  if (length <= 0) return '';
+  if (!isAscii) return decoder.decode(units.subarray(0, length));
+  for (let index = 0; index < length; index += 1) bytes[index] = units[index] ?? SPACE;
+  return asciiDecoder.decode(bytes.subarray(0, length));
+}
+
+/** A character of one cell that no mark belongs to, and no charset changes. */
+function isPlain(code: number): boolean {
+  return code < 0x300 && code !== 0x7f;
 }

@@ -2,7 +2,7 @@
  * The screens of a terminal, as far as text and its place go: no colours, no scrollback. Before anything on a screen is
  * lost, `keep` is told. What terminals do differently is done as xterm does it.
  */
-import { ScreenRow } from './screen-row.ts';
+import { createRows, MAX_COLUMNS, ScreenRow } from './screen-row.ts';
 
 /** Told before rows lose what they hold. */
 export interface ScreenKeeper {
@@ -12,7 +12,6 @@ export interface ScreenKeeper {
   leaving(y: number): void;
 }
 
-const MAX_COLUMNS = 1000;
 const MAX_ROWS = 500;
 
 interface Saved {
@@ -54,7 +53,7 @@ export class Screen {
     this.rows = clamp(rows, 1, MAX_ROWS);
     this.#keeper = keeper;
     this.#normal = this.#createBuffer();
-    this.#alternate = this.#createBuffer();
+    this.#alternate = this.#createBuffer([]);
     this.#buffer = this.#normal;
   }
 
@@ -220,6 +219,15 @@ export class Screen {
     if (bottom + 1 < rows.length) this.#cut(bottom + 1);
     const first = direction === 'up' ? top : bottom + 1 - moved;
     for (let y = first; y < first + moved; y += 1) this.#keeper.leaving(y);
+    if (moved === 1 && direction === 'up') {
+      // a line feed at the bottom: nearly all that is ever moved
+      const row = this.row(top);
+      this.#clear(row);
+      // NOTE: a loop, because `splice` and `copyWithin` of an array take five times as long for this
+      for (let y = top; y < bottom; y += 1) rows[y] = rows[y + 1] ?? row;
+      rows[bottom] = row;
+      return;
+    }
     const gone = rows.splice(first, moved);
     for (const row of gone) this.#clear(row);
     rows.splice(direction === 'up' ? bottom + 1 - moved : top, 0, ...gone);
@@ -325,13 +333,14 @@ export class Screen {
     if (this.isAlternate) return;
     this.#leaveAll();
     this.#buffer = this.#alternate;
+    if (this.#buffer.rows.length === 0) this.#buffer.rows = createRows(this.rows, this.columns);
   }
 
   showNormal(): void {
     if (!this.isAlternate) return;
     this.#leaveAll();
     const { saved } = this.#alternate;
-    this.#alternate = { ...this.#createBuffer(), saved };
+    this.#alternate = { ...this.#createBuffer([]), saved };
     this.#buffer = this.#normal;
   }
 
@@ -347,7 +356,7 @@ export class Screen {
   reset(): void {
     this.#leaveAll();
     this.#normal = this.#createBuffer();
-    this.#alternate = this.#createBuffer();
+    this.#alternate = this.#createBuffer([]);
     this.#buffer = this.#normal;
     this.softReset();
     this.x = 0;
@@ -363,7 +372,8 @@ export class Screen {
     const above = Math.max(0, this.y + 1 - height);
     for (const buffer of [this.#normal, this.#alternate]) {
       const kept = buffer.rows.slice(above, above + height);
-      buffer.rows = Array.from({ length: height }, (_, y) => this.#resizeRow(kept[y], width));
+      if (buffer.rows.length === 0) this.work += height * width;
+      else buffer.rows = Array.from({ length: height }, (_, y) => this.#resizeRow(kept[y], width));
       buffer.top = 0;
       buffer.bottom = height - 1;
       for (let x = this.columns - (this.columns % 8); x < width; x += 8) buffer.tabs.add(x);
@@ -387,13 +397,14 @@ export class Screen {
     for (let y = 0; y < this.rows; y += 1) this.#keeper.leaving(y);
   }
 
-  #createBuffer(): Buffer {
+  /** Most sessions never show the alternate screen: its rows come when it is shown. */
+  #createBuffer(made?: ScreenRow[]): Buffer {
     const { columns, rows } = this;
     this.work += rows * columns;
     const tabs = new Set<number>();
     for (let x = 0; x < columns; x += 8) tabs.add(x);
     return {
-      rows: Array.from({ length: rows }, () => new ScreenRow(columns)),
+      rows: made ?? createRows(rows, columns),
       top: 0,
       bottom: rows - 1,
       tabs,

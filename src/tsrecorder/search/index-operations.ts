@@ -145,7 +145,10 @@ class FedRecording {
 
   #line(bytes: Uint8Array): void {
     const isTooLong = this.#restBytes + bytes.length > MAX_LINE;
-    const whole = this.#rest.length === 0 ? Buffer.from(bytes) : Buffer.concat([...this.#rest, bytes]);
+    const whole =
+      this.#rest.length === 0
+        ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
+        : Buffer.concat([...this.#rest, bytes]);
     this.#rest = [];
     this.#restBytes = 0;
     if (isTooLong) this.#skipped = true;

@@ -15,12 +15,32 @@ export function facetWord(key: string, kind: FacetKind, value: string): string {
   return `${kind}_${hash}`;
 }
 
+/** Names that are kept with their words: an archive has few that are in many of its sessions. */
+const MAX_KEPT = 20_000;
+
+/** Makes the words of sessions, and keeps those of names that many have. */
+export function createFacetWords(key: string): (names: SessionNames) => string {
+  const kept = new Map<string, string>();
+  const wordOf = (kind: FacetKind, value: string): string => {
+    const name = `${kind}\0${value}`;
+    const known = kept.get(name);
+    if (known !== undefined) return known;
+    const word = facetWord(key, kind, value);
+    // an id is of one session alone
+    if (kind === 'id') return word;
+    if (kept.size >= MAX_KEPT) kept.clear();
+    kept.set(name, word);
+    return word;
+  };
+  return (names) => facetWords(wordOf, names);
+}
+
 /** All words of a session. */
-export function facetWords(key: string, names: SessionNames): string {
+function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: SessionNames): string {
   const { user, namespace, pod, container, tags, nodes, kind, state, id } = names;
   const words: string[] = [EVERY];
   const add = (of: FacetKind, value: string | undefined): void => {
-    if (value !== undefined && value !== '') words.push(facetWord(key, of, value));
+    if (value !== undefined && value !== '') words.push(wordOf(of, value));
   };
   add('user', user);
   add('ns', namespace);

@@ -4,7 +4,7 @@
  */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
-import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import type { DatabaseSync } from 'node:sqlite';
 import { zstdCompressSync } from 'node:zlib';
 import type {
   IndexedSession,
@@ -14,10 +14,9 @@ import type {
   SessionNames,
 } from '../../../search/search-index.ts';
 import { indexText } from '../../../search/tokens.ts';
-import { facetWords, nameWords } from './facets.ts';
+import { createFacetWords, nameWords } from './facets.ts';
 import {
   endOfMonth,
-  firstMoment,
   indexBytes,
   listMonths,
   millisecondOf,
@@ -29,6 +28,7 @@ import {
   openSessions,
   SPILL,
 } from './database.ts';
+import { Statements } from './statements.ts';
 
 const MAX_OPEN_MONTHS = 4;
 /** Text that is compressed together. */
@@ -46,16 +46,28 @@ export interface WholeSession {
 
 interface Month {
   readonly name: string;
+  /** The number of the first session that may begin in it. */
+  readonly first: number;
   readonly database: DatabaseSync;
-  readonly insert: StatementSync;
-  readonly insertBlock: StatementSync;
+  readonly statements: Statements;
+}
+
+/** A session whose moments are being written. */
+interface Begun {
+  readonly n: number;
+  /** There was none of this number. */
+  readonly isNew: boolean;
+  /** The words of its names, and those that stand for them exactly. */
+  readonly words: string;
+  readonly facets: string;
 }
 
 export class IndexWriter {
   readonly #directory: string;
   readonly #sessions: DatabaseSync;
   readonly #months = new Map<string, Month>();
-  readonly #key: string;
+  readonly #statements: Statements;
+  readonly #facetWords: (names: SessionNames) => string;
   readonly #onStep: OnStep;
 
   /** Makes what is missing. @throws what SQLite throws when it is damaged. */
@@ -63,8 +75,11 @@ export class IndexWriter {
     this.#directory = directory;
     this.#onStep = onStep;
     this.#sessions = openSessions(directory);
+    this.#statements = new Statements(this.#sessions);
     this.#check();
-    this.#key = textOf(this.#sessions.prepare(`SELECT value FROM meta WHERE key = 'key'`).get()?.['value']);
+    this.#facetWords = createFacetWords(
+      textOf(this.#sessions.prepare(`SELECT value FROM meta WHERE key = 'key'`).get()?.['value']),
+    );
   }
 
   /** Replaces what there is of a session. */
@@ -78,22 +93,23 @@ export class IndexWriter {
       ({ doc }) => doc.version === '' || this.version(doc.names.id) !== doc.version,
     );
     if (fresh.length === 0) return 0;
-    const begun: (WholeSession & { readonly n: number })[] = [];
+    const begun: (WholeSession & { readonly begun: Begun })[] = [];
     transaction(this.#sessions, () => {
-      for (const session of fresh) begun.push({ ...session, n: this.#begin(session.doc.names) });
+      for (const session of fresh) begun.push({ ...session, begun: this.#begin(session.doc.names) });
     });
     this.#onStep('begun');
-    for (const [month, ofMonth] of Map.groupBy(begun, ({ n }) => monthOf(n))) {
+    for (const [month, ofMonth] of Map.groupBy(begun, (session) => monthOf(session.begun.n))) {
       transaction(this.#month(month).database, () => {
-        for (const { n, doc, moments } of ofMonth) {
-          this.#clearMoments(n);
-          this.#writeMoments(n, 0, doc.names, moments);
+        for (const { moments, begun: session } of ofMonth) {
+          this.#clearMoments(session.n);
+          this.#writeMoments(session, 0, moments);
         }
       });
       this.#onStep('moments');
     }
     transaction(this.#sessions, () => {
-      for (const { n, doc, moments, partial } of begun) this.#finish(n, doc, moments.length, partial);
+      for (const { doc, moments, partial, begun: session } of begun)
+        this.#finish(session, doc, moments.length, partial);
     });
     this.#onStep('finished');
     return fresh.length;
@@ -103,18 +119,19 @@ export class IndexWriter {
   append(names: SessionNames, moments: readonly Moment[], fresh: boolean, partial: boolean): void {
     const known = this.#find(names.id);
     const isNew = fresh || known === undefined;
-    const n = isNew ? this.#begin(names) : known.n;
+    const begun = isNew ? this.#begin(names) : this.#begunAs(known.n, names, false);
+    const { n } = begun;
     this.#onStep('begun');
     const before = isNew ? 0 : known.moments;
     // a session always has one, so that its names are found with words
     const added = isNew && moments.length === 0 ? [NOTHING] : moments;
     transaction(this.#month(monthOf(n)).database, () => {
       if (isNew) this.#clearMoments(n);
-      this.#writeMoments(n, before, names, added);
+      this.#writeMoments(begun, before, added);
     });
     this.#onStep('appended');
     transaction(this.#sessions, () =>
-      this.#finish(n, { names, version: '', text: 'all' }, before + added.length, partial),
+      this.#finish(begun, { names, version: '', text: 'all' }, before + added.length, partial),
     );
     this.#onStep('finished');
   }
@@ -122,7 +139,7 @@ export class IndexWriter {
   remove(id: string): void {
     const known = this.#find(id);
     if (known === undefined) return;
-    prepareWrite(this.#sessions, `UPDATE s SET ver = '' WHERE n = ?`).run(known.n);
+    this.#statements.run(`UPDATE s SET ver = '' WHERE n = ?`, known.n);
     this.#onStep('marked');
     transaction(this.#month(monthOf(known.n)).database, () => this.#clearMoments(known.n));
     this.#onStep('cleared');
@@ -133,7 +150,7 @@ export class IndexWriter {
         'DELETE FROM d WHERE n = ?',
         'DELETE FROM st WHERE rowid = ?',
       ])
-        prepareWrite(this.#sessions, sql).run(known.n);
+        this.#statements.run(sql, known.n);
     });
     this.#onStep('removed');
   }
@@ -200,84 +217,104 @@ export class IndexWriter {
   }
 
   #find(id: string): { readonly n: number; readonly version: string; readonly moments: number } | undefined {
-    const row = this.#sessions.prepare('SELECT n, ver, moments FROM s WHERE id = ?').get(id);
+    const row = this.#statements.get('SELECT n, ver, moments FROM s WHERE id = ?', id);
     if (row === undefined) return undefined;
     return { n: Number(row['n']), version: textOf(row['ver']), moments: Number(row['moments']) };
   }
 
   /** Makes room for a session: it is known, without a version, and has no moments. */
-  #begin(names: SessionNames): number {
+  #begin(names: SessionNames): Begun {
     const known = this.#find(names.id)?.n;
-    const n = known ?? this.#freeNumber(numberOf(names.startedAtMs));
-    if (known === undefined)
-      prepareWrite(
-        this.#sessions,
-        `INSERT INTO s(n, id, ver, tags, nodes, kind, state, moments, partial) VALUES (?, ?, '', '[]', '[]', '', '', 0, 0)`,
-      ).run(n, names.id);
-    else prepareWrite(this.#sessions, `UPDATE s SET ver = '', moments = 0 WHERE n = ?`).run(n);
-    return n;
+    if (known !== undefined) {
+      this.#statements.run(`UPDATE s SET ver = '', moments = 0 WHERE n = ?`, known);
+      return this.#begunAs(known, names, false);
+    }
+    const n = this.#freeNumber(numberOf(names.startedAtMs));
+    // without a kind nothing finds it; names of which there is an index are put in once
+    this.#statements.run(
+      `INSERT INTO s(n, id, ver, usr, tags, ns, pod, nodes, kind, state, moments, partial)
+       VALUES (?, ?, '', ?, '[]', ?, ?, '[]', '', '', 0, 0)`,
+      n,
+      names.id,
+      ...searchedColumns(names),
+    );
+    return this.#begunAs(n, names, true);
+  }
+
+  #begunAs(n: number, names: SessionNames, isNew: boolean): Begun {
+    return { n, isNew, words: nameWords(names), facets: this.#facetWords(names) };
   }
 
   #freeNumber(first: number): number {
-    const taken = this.#sessions.prepare('SELECT 1 FROM s WHERE n = ?');
     let n = first;
-    while (taken.get(n) !== undefined) n += 1;
+    while (this.#statements.get('SELECT 1 FROM s WHERE n = ?', n) !== undefined) n += 1;
     const late = millisecondOf(n) - millisecondOf(first);
     if (late > 0)
-      this.#sessions
-        .prepare(
-          `INSERT INTO meta(key, value) VALUES (?, ?)
-           ON CONFLICT(key) DO UPDATE SET value = max(CAST(value AS INTEGER), excluded.value)`,
-        )
-        .run(SPILL, String(late));
+      this.#statements.run(
+        `INSERT INTO meta(key, value) VALUES (?, ?)
+         ON CONFLICT(key) DO UPDATE SET value = max(CAST(value AS INTEGER), excluded.value)`,
+        SPILL,
+        String(late),
+      );
     return n;
   }
 
   #clearMoments(n: number): void {
-    const { name, database } = this.#month(monthOf(n));
-    const first = firstMoment(n, name);
+    const { first: begins, statements } = this.#month(monthOf(n));
+    const first = (n - begins) * MOMENT_SPACE;
     const last = first + MOMENT_SPACE - 1;
     // most have none: to look is cheaper than to delete
-    if (
-      database.prepare('SELECT 1 FROM blk WHERE id >= ? AND id <= ? LIMIT 1').get(first, last) === undefined
-    )
+    if (statements.get('SELECT 1 FROM blk WHERE id >= ? AND id <= ? LIMIT 1', first, last) === undefined)
       return;
-    prepareWrite(database, 'DELETE FROM m WHERE rowid >= ? AND rowid <= ?').run(first, last);
-    prepareWrite(database, 'DELETE FROM blk WHERE id >= ? AND id <= ?').run(first, last);
+    statements.run('DELETE FROM m WHERE rowid >= ? AND rowid <= ?', first, last);
+    statements.run('DELETE FROM blk WHERE id >= ? AND id <= ?', first, last);
   }
 
-  #writeMoments(n: number, before: number, names: SessionNames, moments: readonly Moment[]): void {
-    const month = this.#month(monthOf(n));
-    const first = firstMoment(n, month.name) + before;
-    const facets = facetWords(this.#key, names);
-    const words = nameWords(names);
+  #writeMoments({ n, words, facets }: Begun, before: number, moments: readonly Moment[]): void {
+    const { first: begins, statements } = this.#month(monthOf(n));
+    const first = (n - begins) * MOMENT_SPACE + before;
     const given = moments.length === 0 && before === 0 ? [NOTHING] : moments.slice(0, MOMENT_SPACE - before);
     let block: Moment[] = [];
     let length = 0;
     for (const [index, moment] of given.entries()) {
       const text = moment.rows.map((row) => row.text).join('\n');
-      month.insert.run(first + index, indexText(text), indexText(moment.command?.text ?? ''), words, facets);
+      statements.run(
+        'INSERT INTO m(rowid, text, cmd, d, f) VALUES (?, ?, ?, ?, ?)',
+        first + index,
+        indexText(text),
+        indexText(moment.command?.text ?? ''),
+        words,
+        facets,
+      );
       block.push(moment);
       length += text.length;
       if (length < BLOCK && index + 1 < given.length) continue;
-      const packed = zstdCompressSync(Buffer.from(JSON.stringify(block)));
-      month.insertBlock.run(first + index + 1 - block.length, packed);
+      statements.run(
+        'INSERT OR REPLACE INTO blk(id, z) VALUES (?, ?)',
+        first + index + 1 - block.length,
+        zstdCompressSync(Buffer.from(JSON.stringify(block))),
+      );
       block = [];
       length = 0;
     }
   }
 
-  #finish(n: number, { names, version, listing }: SessionDoc, moments: number, partial: boolean): void {
-    prepareWrite(
-      this.#sessions,
-      `UPDATE s SET ver = ?, usr = ?, tags = ?, ns = ?, pod = ?, container = ?, nodes = ?, kind = ?, state = ?, cmd = ?,
-         dur = ?, exit = ?, moments = ?, partial = ?, ord = ?, low = ? WHERE n = ?`,
-    ).run(
+  #finish(begun: Begun, { names, version, listing }: SessionDoc, moments: number, partial: boolean): void {
+    const { n, isNew, words, facets } = begun;
+    if (!isNew) {
+      this.#statements.run('UPDATE s SET usr = ?, ns = ?, pod = ? WHERE n = ?', ...searchedColumns(names), n);
+      for (const sql of [
+        'DELETE FROM d WHERE n = ?',
+        'DELETE FROM st WHERE rowid = ?',
+        'DELETE FROM sf WHERE rowid = ?',
+      ])
+        this.#statements.run(sql, n);
+    }
+    this.#statements.run(
+      `UPDATE s SET ver = ?, tags = ?, container = ?, nodes = ?, kind = ?, state = ?, cmd = ?,
+         dur = ?, exit = ?, moments = ?, partial = ?, ord = NULL, low = NULL WHERE n = ?`,
       version,
-      names.user ?? null,
       JSON.stringify(names.tags),
-      names.namespace ?? null,
-      names.pod ?? null,
       names.container ?? null,
       JSON.stringify(names.nodes),
       names.kind,
@@ -287,22 +324,15 @@ export class IndexWriter {
       names.exitCode ?? null,
       moments,
       partial ? 1 : 0,
-      listing?.order ?? null,
-      listing?.searched ?? null,
       n,
     );
-    prepareWrite(this.#sessions, 'DELETE FROM d WHERE n = ?').run(n);
-    prepareWrite(this.#sessions, 'DELETE FROM st WHERE rowid = ?').run(n);
     if (listing !== undefined) {
-      const { version: stored, recording, searched } = listing;
-      prepareWrite(this.#sessions, 'INSERT INTO d(n, ver, rec) VALUES (?, ?, ?)').run(n, stored, recording);
-      prepareWrite(this.#sessions, 'INSERT INTO st(rowid, low) VALUES (?, ?)').run(n, searched);
+      const { version: stored, order, recording, searched } = listing;
+      this.#statements.run('UPDATE s SET ord = ?, low = ? WHERE n = ?', order, searched, n);
+      this.#statements.run('INSERT INTO d(n, ver, rec) VALUES (?, ?, ?)', n, stored, recording);
+      this.#statements.run('INSERT INTO st(rowid, low) VALUES (?, ?)', n, searched);
     }
-    prepareWrite(this.#sessions, 'INSERT OR REPLACE INTO sf(rowid, d, f) VALUES (?, ?, ?)').run(
-      n,
-      nameWords(names),
-      facetWords(this.#key, names),
-    );
+    this.#statements.run('INSERT INTO sf(rowid, d, f) VALUES (?, ?, ?)', n, words, facets);
   }
 
   #month(name: string): Month {
@@ -314,12 +344,8 @@ export class IndexWriter {
       this.#months.delete(oldest.name);
     }
     const database = openMonth(this.#directory, name);
-    const month = {
-      name,
-      database,
-      insert: prepareWrite(database, 'INSERT INTO m(rowid, text, cmd, d, f) VALUES (?, ?, ?, ?, ?)'),
-      insertBlock: prepareWrite(database, 'INSERT OR REPLACE INTO blk(id, z) VALUES (?, ?)'),
-    };
+    const first = numberOf(Date.parse(`${name}-01T00:00:00Z`));
+    const month = { name, first, database, statements: new Statements(database) };
     this.#months.set(name, month);
     return month;
   }
@@ -336,11 +362,9 @@ function transaction(database: DatabaseSync, act: () => void): void {
   }
 }
 
-/** For writing: FTS5 leaves row numbers of its own behind that are larger than a number can be. */
-function prepareWrite(database: DatabaseSync, sql: string): StatementSync {
-  const statement = database.prepare(sql);
-  statement.setReadBigInts(true);
-  return statement;
+/** User, namespace and pod: there is an index of each. */
+function searchedColumns({ user, namespace, pod }: SessionNames): readonly (string | null)[] {
+  return [user ?? null, namespace ?? null, pod ?? null];
 }
 
 function textOf(value: unknown): string {
