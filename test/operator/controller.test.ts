@@ -186,7 +186,7 @@ describe('the operator', () => {
 });
 
 describe('the operator’s code', () => {
-  it('is loaded by the operator role alone', () => {
+  it('is loaded by the operator role and its doctor alone', () => {
     const src = fileURLToPath(new URL('../../src', import.meta.url));
     const files = readdirSync(src, { recursive: true, encoding: 'utf8' }).filter((name) =>
       /\.tsx?$/.test(name),
@@ -194,11 +194,20 @@ describe('the operator’s code', () => {
     expect(files.length).toBeGreaterThan(50);
     const users = files.filter((name) => {
       const text = readFileSync(`${src}/${name}`, 'utf8');
-      return !name.startsWith('operator/') && /from '[^']*\/operator\/|@kubernetes\/client-node/.test(text);
+      const isOwn = name.startsWith('operator/') || name.startsWith('doctor/operator/');
+      return !isOwn && /from '[^']*\/operator\/|@kubernetes\/client-node/.test(text);
     });
-    expect(users).toEqual(['compose/operator.ts']);
-    const program = readFileSync(`${src}/cli/program.ts`, 'utf8');
-    expect(program).toContain("await import('../compose/operator.ts')");
-    expect(program).not.toMatch(/^import[^;]*compose\/operator/m);
+    expect(users.toSorted()).toEqual([
+      'compose/operator-doctor.ts',
+      'compose/operator-peers.ts',
+      'compose/operator.ts',
+    ]);
+    const commands = files.filter((name) => name.startsWith('cli/'));
+    const texts = commands.map((name) => readFileSync(`${src}/${name}`, 'utf8'));
+    for (const role of ['operator', 'operator-doctor']) {
+      const loads = texts.filter((text) => text.includes(`await import('../compose/${role}.ts')`));
+      expect(loads).toHaveLength(1);
+    }
+    expect(texts.filter((text) => /^import[^;]*(compose|doctor)\/operator/m.test(text))).toEqual([]);
   });
 });
