@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { Registry } from 'prom-client';
 import { STATIC_IDENTITY } from '../src/compose/static-identity-file.ts';
 import { DEMO_SETTINGS } from '../src/config/demo.ts';
+import { FORWARDER_SETTINGS } from '../src/config/forwarder.ts';
 import { GATEWAY_SETTINGS } from '../src/config/gateway.ts';
 import { NAMESERVER_SETTINGS } from '../src/config/nameserver.ts';
 import { OPERATOR_SETTINGS } from '../src/config/operator.ts';
@@ -16,6 +17,7 @@ import { environmentName, flagName, type SettingTable } from '../src/config/sett
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createExceptionCounter } from '../src/observe/last-resort.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
+import { createForwarderMetrics } from '../src/forwarder/metrics.ts';
 import { createNameserverMetrics } from '../src/nameserver/metrics.ts';
 import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
 import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
@@ -41,6 +43,7 @@ const ROLES: readonly (readonly [name: string, table: SettingTable])[] = [
   ['recorder', RECORDER_SETTINGS],
   ['operator', OPERATOR_SETTINGS],
   ['nameserver', NAMESERVER_SETTINGS],
+  ['forwarder', FORWARDER_SETTINGS],
   ['demo', DEMO_SETTINGS],
 ];
 
@@ -176,8 +179,11 @@ function metricsPage(): string {
   const { registry: operator } = createOperatorMetrics();
   const nameserver = new Registry();
   createNameserverMetrics(nameserver);
+  const forwarder = new Registry();
+  createForwarderMetrics(forwarder, () => 0);
   const gateway = createMetrics().registry;
-  for (const registry of [recorder, operator, nameserver, gateway]) createExceptionCounter(registry);
+  for (const registry of [recorder, operator, nameserver, forwarder, gateway])
+    createExceptionCounter(registry);
   return [
     '# Metrics\n',
     NOTICE,
@@ -191,6 +197,8 @@ function metricsPage(): string {
     metricsTable(operator),
     '## tailcast nameserver\n',
     metricsTable(nameserver),
+    '## tailcast forwarder\n',
+    metricsTable(forwarder),
     '## A gateway with several workers\n',
     'Its metrics are sums over the workers. Besides:\n',
     metricsTable(createPrimaryMetrics(() => []).registry),

@@ -135,6 +135,13 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     listen: NOT_KUBERNETES,
     records: NOT_KUBERNETES,
   },
+  forwarder: {
+    ...OBSERVED,
+    target: NOT_KUBERNETES,
+    ports: NOT_KUBERNETES,
+    host: NOT_KUBERNETES,
+    socket: NOT_KUBERNETES,
+  },
   demo: {
     kubeconfig: 'who tries it with a real cluster',
     context: 'who tries it with a real cluster',

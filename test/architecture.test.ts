@@ -65,6 +65,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   ],
   operator: ['async', 'wire', 'kube', 'observe', 'errors'],
   nameserver: ['async', 'listen', 'wire', 'observe', 'errors'],
+  forwarder: ['listen', 'observe', 'errors'],
   player: ['bundle', 'wire', 'screen', 'search'],
   workers: ['async', 'observe', 'place-count', 'errors'],
   demo: ['async', 'listen', 'wire', 'kube', 'observe', 'errors'],
@@ -98,6 +99,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'tsrecorder',
     'operator',
     'nameserver',
+    'forwarder',
     'workers',
     'observe',
     'errors',
@@ -198,6 +200,7 @@ const ROLES: Record<string, readonly string[]> = {
   recorder: ['tsrecorder'],
   operator: ['operator'],
   nameserver: ['nameserver'],
+  forwarder: ['forwarder'],
 };
 /** What is about no half in particular: errors, logs, time, memory, processes. */
 const FOUNDATIONS = new Set([

@@ -1,5 +1,6 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { DEMO_SETTINGS } from '../config/demo.ts';
+import { FORWARDER_SETTINGS } from '../config/forwarder.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { NAMESERVER_SETTINGS } from '../config/nameserver.ts';
 import { OPERATOR_SETTINGS } from '../config/operator.ts';
@@ -128,6 +129,17 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     const config = readRoleSettings(NAMESERVER_SETTINGS, options, environment);
     const { runNameserver } = await import('../compose/nameserver.ts');
     await runNameserver(config, context);
+  });
+  addSettingOptions(
+    command(
+      'forwarder',
+      'carry connections to one node of the tailnet, as an unprivileged egress proxy does',
+    ),
+    FORWARDER_SETTINGS,
+  ).action(async (options: Record<string, unknown>) => {
+    const config = readRoleSettings(FORWARDER_SETTINGS, options, environment);
+    const { runForwarder } = await import('../compose/forwarder.ts');
+    await runForwarder(config, context);
   });
   addSettingOptions(
     command(

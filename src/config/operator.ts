@@ -41,7 +41,7 @@ export const OPERATOR_SETTINGS = {
     '<tags>',
   ),
   recorderImage: textSetting(
-    'image of gateways, and of recorders and nameservers that name none; default: this version of tailcast',
+    'image of gateways and forwarders, and of recorders and nameservers that name none; default: this version of tailcast',
     '<image>',
   ),
   tailscaleImage: setting(

@@ -73,6 +73,12 @@ export function wholeNumber(minimum: number, maximum: number): ParseValue<number
   });
 }
 
+/** Numbers of ports: a YAML list, or comma separated. */
+export const portList: ParseValue<readonly number[]> = (raw) =>
+  (Array.isArray(raw) ? raw : textList(typeof raw === 'number' ? String(raw) : raw)).map(
+    wholeNumber(1, 65_535),
+  );
+
 /** A number of worker processes; `auto` is one for each CPU that this process may use. */
 export const workerCount: ParseValue<number> = shownAs('<n|auto>', (raw) =>
   raw === 'auto' ? availableParallelism() : wholeNumber(1, MAX_WORKERS)(raw),

@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { runProgram } from '../../src/cli/program.ts';
+import { FORWARDER_SETTINGS } from '../../src/config/forwarder.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { NAMESERVER_SETTINGS } from '../../src/config/nameserver.ts';
@@ -111,9 +112,13 @@ describe.each(PAGES)('%s', (page) => {
 
   it('names flags that exist', () => {
     const known = new Set(
-      [GATEWAY_SETTINGS, RECORDER_SETTINGS, OPERATOR_SETTINGS, NAMESERVER_SETTINGS].flatMap((table) =>
-        Object.keys(table).map(flagName),
-      ),
+      [
+        GATEWAY_SETTINGS,
+        RECORDER_SETTINGS,
+        OPERATOR_SETTINGS,
+        NAMESERVER_SETTINGS,
+        FORWARDER_SETTINGS,
+      ].flatMap((table) => Object.keys(table).map(flagName)),
     );
     const others = new Set([
       '--config',

@@ -75,6 +75,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/operator-egress.test.ts',
     ...KERNEL_PODS,
   },
+  'operator-unprivileged': {
+    file: 'suites/operator-unprivileged.test.ts',
+    ...KERNEL_PODS,
+  },
   'operator-scale': { file: 'suites/operator-scale.test.ts', peers: ['kubernetes-1.36', 'tailnet'] },
   host: { file: 'suites/host.test.ts', peers: ['tailnet'] },
   'proxy-group': {

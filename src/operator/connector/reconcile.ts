@@ -6,7 +6,7 @@ import type { ReplicaNode } from '../nodes/keys.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { devicesOf, type ShownDevice, type Verdict } from '../nodes/status.ts';
-import { classOf, deployProxy, existingName } from '../proxies/deploy.ts';
+import { privilegedClassOf, deployProxy, existingName } from '../proxies/deploy.ts';
 import type { Parent } from '../proxies/labels.ts';
 import { dnsLabel, proxyNodes, type Proxy } from '../proxies/proxy.ts';
 import { parseConnector, type Connector } from './resource.ts';
@@ -60,7 +60,7 @@ async function deploy(
     deps.metrics.connectors.delete(connector.metadata.uid);
     return undefined;
   }
-  const answer = await classOf(deps, connector.spec.proxyClass, signal);
+  const answer = await privilegedClassOf(deps, connector.spec.proxyClass, signal);
   if (answer.kind === 'waits') {
     await report(
       deps,

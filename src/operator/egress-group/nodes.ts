@@ -4,7 +4,7 @@ import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../n
 import type { NodeGroup, SpecOptions } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { devicesOf, type ShownDevice } from '../nodes/status.ts';
-import { classOf, deployProxy } from '../proxies/deploy.ts';
+import { privilegedClassOf, deployProxy } from '../proxies/deploy.ts';
 import { parentLabels } from '../proxies/labels.ts';
 import { hasJoined } from '../proxies/readiness.ts';
 import { nodesOf } from '../proxy-group/group.ts';
@@ -67,7 +67,11 @@ async function deploy(
 ): Promise<number | undefined> {
   const { metadata, spec } = proxyGroup;
   const { group } = resource;
-  const answer = await classOf(deps, spec.proxyClass === '' ? defaultClass : spec.proxyClass, signal);
+  const answer = await privilegedClassOf(
+    deps,
+    spec.proxyClass === '' ? defaultClass : spec.proxyClass,
+    signal,
+  );
   if (answer.kind === 'waits') {
     const verdict = failed<ProxyGroupReason>('ProxyGroupCreating', `waiting: ${answer.message}`);
     await warn(deps, resource, verdict, signal);

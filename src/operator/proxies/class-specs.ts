@@ -73,7 +73,9 @@ function templateWith(template: Plain<PodTemplate>, spec: ProxyClass['spec'], du
     spec: {
       ...podSpec,
       ...stated,
-      containers: podSpec.containers.map((container) => tailscaleWith(container, spec, duty)),
+      containers: podSpec.containers.map((container) =>
+        container.name === 'tailscale' ? tailscaleWith(container, spec, duty) : container,
+      ),
       ...(podSpec.initContainers === undefined
         ? {}
         : {
@@ -92,8 +94,10 @@ function tailscaleWith(
   duty: Duty,
 ): V1Container {
   const { tailscaleContainer } = statefulSet.pod;
-  const metrics = spec.metrics.enable && !isEgress(duty);
-  const debug = tailscaleContainer.debug.enable && !isEgress(duty);
+  // Their ports are those of the Service.
+  const outward = isEgress(duty) || duty.kind === 'forward-out';
+  const metrics = spec.metrics.enable && !outward;
+  const debug = tailscaleContainer.debug.enable && !outward;
   const env: V1EnvVar[] = [
     ...(metrics ? [{ name: 'TS_ENABLE_METRICS', value: 'true' }] : []),
     ...(debug

@@ -41,6 +41,6 @@ export function configFiles(
   return {
     'cap-95.hujson': JSON.stringify(config),
     'cap-107.hujson': JSON.stringify({ ...config, ...appConnector }),
-    ...(duty.kind === 'web' ? { [SERVE_CONFIG]: duty.serveConfig } : {}),
+    ...('serveConfig' in duty ? { [SERVE_CONFIG]: duty.serveConfig } : {}),
   };
 }

@@ -13,11 +13,24 @@ import { parentLabels, type Parent } from './labels.ts';
 import { headlessService, proxyStatefulSet } from './object-specs.ts';
 import type { Proxy } from './proxy.ts';
 import { waitsFor } from './readiness.ts';
+import { isUnprivileged, UNPRIVILEGED } from './unprivileged.ts';
 
 /** The class that a proxy is to follow, or why it has to wait for it. */
 export type ClassAnswer =
   | { readonly kind: 'found'; readonly proxyClass: ProxyClass | undefined }
   | { readonly kind: 'waits'; readonly message: string };
+
+/** As {@link classOf}, for what carries packets: that takes privileges. */
+export async function privilegedClassOf(
+  deps: Pick<ReconcilerDeps, 'client'>,
+  name: string,
+  signal: AbortSignal,
+): Promise<ClassAnswer> {
+  const answer = await classOf(deps, name, signal);
+  if (answer.kind === 'waits' || !isUnprivileged(answer.proxyClass)) return answer;
+  const message = `ProxyClass "${name}" says ${UNPRIVILEGED}, and packets are carried with privileges alone: name another class`;
+  return { kind: 'waits', message };
+}
 
 /** @param name empty: none */
 export async function classOf(
@@ -90,7 +103,8 @@ export async function deployProxy(
     ...(group.owned ? {} : { service: headlessService(proxy, deps.options) }),
     stateData: (ordinal, authKey, options) => configFiles(proxy, ordinal, authKey, choices, options),
     statefulSet(options, existing) {
-      const plain = proxyStatefulSet(proxy, options, existing);
+      const restricted = isUnprivileged(proxyClass);
+      const plain = proxyStatefulSet({ ...proxy, restricted }, options, existing);
       return proxyClass === undefined ? plain : withClass(plain, proxyClass, duty);
     },
   };

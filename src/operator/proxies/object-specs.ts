@@ -1,21 +1,31 @@
 /**
  * The objects of a proxy: a headless Service, and a StatefulSet of the stock tailscale container, in kernel mode but where it
- * serves requests. Names,
- * labels and variables are the reference's, so that its objects can be taken over. Pure.
+ * serves requests or forwards connections. Names, labels and variables are the reference's, so that its objects can be taken over. Pure.
  */
-import type { V1Container, V1EnvVar, V1Volume, V1VolumeMount } from '@kubernetes/client-node';
+import type {
+  V1Container,
+  V1EnvVar,
+  V1PodSecurityContext,
+  V1SecurityContext,
+  V1Volume,
+  V1VolumeMount,
+} from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
 import { stateSecretName, type SpecOptions } from '../nodes/node-group.ts';
 import {
   httpProbe,
+  LOCKED_DOWN,
+  opsProbes,
   podFacts,
+  SOCKET,
+  SOCKET_DIRECTORY,
   spreadOver,
   type DesiredStatefulSet,
   type ImmutableParts,
 } from '../nodes/pods.ts';
 import { metadataOf } from '../nodes/specs.ts';
 import { CONFIG_FILES, SERVE_CONFIG } from './config-file.ts';
-import type { Duty, Proxy } from './proxy.ts';
+import type { Duty, ForwardDuty, Proxy } from './proxy.ts';
 
 const CONFIG_DIRECTORY = '/etc/tsconfig';
 const SERVICES_DIRECTORY = '/etc/proxies';
@@ -67,15 +77,32 @@ export function proxyStatefulSet(
         metadata: { labels: { ...group.labels, ...selector }, annotations: lastSet(duty) },
         spec: {
           serviceAccountName: group.account.name,
-          ...(duty.kind === 'web' ? {} : { initContainers: [forwardingContainer(options)] }),
-          containers: [proxyContainer(proxy, options)],
-          volumes: [...configVolumes(group.name, group.replicas), ...dutyVolumes(group.name, duty)],
+          ...(isKernel(duty) ? { initContainers: [forwardingContainer(options)] } : {}),
+          ...(isRestricted(proxy) ? { securityContext: podSecurity(duty) } : {}),
+          containers: [
+            proxyContainer(proxy, options),
+            ...(duty.kind === 'forward-out' ? [forwarderContainer(duty, options)] : []),
+          ],
+          volumes: [
+            ...configVolumes(group.name, group.replicas),
+            ...dutyVolumes(group.name, duty),
+            ...(isRestricted(proxy) ? restrictedVolumes(duty) : []),
+          ],
           ...(duty.kind === 'egress-group' ? HANDING_OVER : {}),
           ...(group.replicas > 1 ? { topologySpreadConstraints: spreadOver(group.labels) } : {}),
         },
       },
     },
   };
+}
+
+/** Whether packets are carried by the kernel of the pod, which takes privileges. */
+function isKernel({ kind }: Duty): boolean {
+  return kind !== 'web' && kind !== 'forward-in' && kind !== 'forward-out';
+}
+
+function isRestricted({ duty, restricted = false }: Proxy): boolean {
+  return restricted && !isKernel(duty);
 }
 
 function selectorOf(uid: string): { app: string } {
@@ -92,6 +119,9 @@ function lastSet(duty: Duty): Record<string, string> {
       return { [`${LAST_SET}ts-tailnet-target-ip`]: duty.address };
     case 'egress-name':
       return { [`${LAST_SET}ts-tailnet-target-fqdn`]: duty.name };
+    case 'forward-in':
+    case 'forward-out':
+      return lastSet(duty.of);
     case 'egress-group':
     case 'web':
     case 'connector':
@@ -108,7 +138,7 @@ const HANDING_OVER = {
 /** What the nodes of a group are to forward, and what a node is to serve. */
 function dutyVolumes(name: string, duty: Duty): V1Volume[] {
   if (duty.kind === 'egress-group') return [{ name: 'egress-services', configMap: { name: duty.configMap } }];
-  if (duty.kind !== 'web') return [];
+  if (!('serveConfig' in duty)) return [];
   const items = [{ key: SERVE_CONFIG, path: SERVE_CONFIG }];
   return [{ name: SERVE_VOLUME, secret: { secretName: stateSecretName(name, 0), items, optional: true } }];
 }
@@ -116,7 +146,7 @@ function dutyVolumes(name: string, duty: Duty): V1Volume[] {
 function dutyMounts(name: string, duty: Duty): V1VolumeMount[] {
   if (duty.kind === 'egress-group')
     return [{ name: 'egress-services', mountPath: SERVICES_DIRECTORY, readOnly: true }];
-  if (duty.kind !== 'web') return [];
+  if (!('serveConfig' in duty)) return [];
   return [
     { name: SERVE_VOLUME, mountPath: `${SERVE_DIRECTORY}/${stateSecretName(name, 0)}`, readOnly: true },
   ];
@@ -134,13 +164,15 @@ function forwardingContainer({ tailscaleImage }: SpecOptions): V1Container {
   };
 }
 
-function proxyContainer({ group, duty }: Proxy, { tailscaleImage }: SpecOptions): V1Container {
+function proxyContainer(proxy: Proxy, { tailscaleImage }: SpecOptions): V1Container {
+  const { group, duty } = proxy;
+  const restricted = isRestricted(proxy);
   return {
     name: 'tailscale',
     image: tailscaleImage,
     env: [
       // What is served takes no packets, and so no privilege.
-      { name: 'TS_USERSPACE', value: String(duty.kind === 'web') },
+      { name: 'TS_USERSPACE', value: String(!isKernel(duty)) },
       { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
       ...podFacts(),
       { name: 'TS_KUBE_SECRET', value: '$(POD_NAME)' },
@@ -149,11 +181,10 @@ function proxyContainer({ group, duty }: Proxy, { tailscaleImage }: SpecOptions)
       ...dutyVariables(duty),
       ...healthVariables(duty),
     ],
-    ...(isEgress(duty) ? {} : { readinessProbe: httpProbe('/healthz', LOCAL_PORT, 5, 2) }),
-    securityContext:
-      duty.kind === 'web'
-        ? { allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } }
-        : { privileged: true },
+    ...(isEgress(duty) || duty.kind === 'forward-out'
+      ? {}
+      : { readinessProbe: httpProbe('/healthz', LOCAL_PORT, 5, 2) }),
+    securityContext: restricted ? LOCKED_DOWN : securityOf(duty),
     ...(duty.kind === 'egress-group'
       ? {
           lifecycle: {
@@ -161,8 +192,18 @@ function proxyContainer({ group, duty }: Proxy, { tailscaleImage }: SpecOptions)
           },
         }
       : {}),
-    volumeMounts: [...configMounts(group.name, group.replicas), ...dutyMounts(group.name, duty)],
+    volumeMounts: [
+      ...configMounts(group.name, group.replicas),
+      ...dutyMounts(group.name, duty),
+      ...(restricted ? restrictedMounts(duty) : []),
+    ],
   };
+}
+
+function securityOf(duty: Duty): V1SecurityContext {
+  return isKernel(duty)
+    ? { privileged: true }
+    : { allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } };
 }
 
 /** Everything that reaches such a pod goes on to the tailnet, probes included. */
@@ -170,7 +211,64 @@ export function isEgress({ kind }: Duty): boolean {
   return kind === 'egress-address' || kind === 'egress-name';
 }
 
+const SOCKET_VOLUME = 'tailscale';
+const SCRATCH_VOLUME = 'tailscale-tmp';
+/** Where a kernel lets everybody listen, unless it is told otherwise. */
+const FIRST_FREE_PORT = 1024;
+/** The forwarder says there whether tailscaled is up; the first that no Service wants. */
+const FORWARDER_OPS_PORT = 9005;
+
+/** What the strictest of Kubernetes' pod security standards lets in. */
+function podSecurity(duty: Duty): V1PodSecurityContext {
+  const low = duty.kind === 'forward-out' && duty.ports.some((port) => port < FIRST_FREE_PORT);
+  return {
+    seccompProfile: { type: 'RuntimeDefault' },
+    ...(low ? { sysctls: [{ name: 'net.ipv4.ip_unprivileged_port_start', value: '0' }] } : {}),
+  };
+}
+
+function restrictedVolumes({ kind }: Duty): V1Volume[] {
+  return [
+    { name: SCRATCH_VOLUME, emptyDir: {} },
+    ...(kind === 'forward-out' ? [{ name: SOCKET_VOLUME, emptyDir: {} }] : []),
+  ];
+}
+
+function restrictedMounts({ kind }: Duty): V1VolumeMount[] {
+  return [
+    { name: SCRATCH_VOLUME, mountPath: '/tmp' },
+    ...(kind === 'forward-out' ? [{ name: SOCKET_VOLUME, mountPath: SOCKET_DIRECTORY }] : []),
+  ];
+}
+
+/** Listens on the ports of the Service, and dials the same port of its target through the tailscaled beside it. */
+function forwarderContainer(
+  { target, ports }: Extract<ForwardDuty, { readonly kind: 'forward-out' }>,
+  { recorderImage }: SpecOptions,
+): V1Container {
+  let opsPort = FORWARDER_OPS_PORT;
+  while (ports.includes(opsPort)) opsPort += 1;
+  const env = [
+    ...variables({
+      TAILCAST_TARGET: target,
+      TAILCAST_PORTS: ports.join(','),
+      TAILCAST_SOCKET: SOCKET,
+      TAILCAST_OPS_LISTEN: `:${opsPort}`,
+    }),
+  ];
+  return {
+    name: 'forwarder',
+    image: recorderImage,
+    args: ['forwarder'],
+    env,
+    ...opsProbes(env),
+    securityContext: LOCKED_DOWN,
+    volumeMounts: [{ name: SOCKET_VOLUME, mountPath: SOCKET_DIRECTORY }],
+  };
+}
+
 function dutyVariables(duty: Duty): readonly V1EnvVar[] {
+  const serveFrom = { TS_SERVE_CONFIG: `${SERVE_DIRECTORY}/$(POD_NAME)/${SERVE_CONFIG}` };
   switch (duty.kind) {
     case 'ingress':
       return variables({ TS_DEST_IP: duty.address, TS_INTERNAL_APP: 'k8s-operator-ingress-proxy' });
@@ -192,10 +290,11 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
         }),
       ];
     case 'web':
-      return variables({
-        TS_SERVE_CONFIG: `${SERVE_DIRECTORY}/$(POD_NAME)/${SERVE_CONFIG}`,
-        TS_INTERNAL_APP: 'k8s-operator-ingress-resource',
-      });
+      return variables({ ...serveFrom, TS_INTERNAL_APP: 'k8s-operator-ingress-resource' });
+    case 'forward-in':
+      return variables({ ...serveFrom, TS_INTERNAL_APP: 'k8s-operator-ingress-proxy' });
+    case 'forward-out':
+      return variables({ TS_SOCKET: SOCKET, TS_INTERNAL_APP: 'k8s-operator-egress-proxy' });
     case 'connector':
       return variables({ TS_INTERNAL_APP: 'k8s-operator-connector-resource' });
   }
@@ -203,7 +302,8 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
 
 /** It answers when its rules are in. */
 function healthVariables(duty: Duty): readonly V1EnvVar[] {
-  if (isEgress(duty)) return [];
+  // Its ports are the Service's, and the forwarder answers for the pod.
+  if (isEgress(duty) || duty.kind === 'forward-out') return [];
   // Its Services may have addresses of both families, so it listens for both, which is its default.
   if (duty.kind === 'egress-group') return variables({ TS_ENABLE_HEALTH_CHECK: 'true' });
   return variables({ TS_LOCAL_ADDR_PORT: `$(POD_IP):${LOCAL_PORT}`, TS_ENABLE_HEALTH_CHECK: 'true' });

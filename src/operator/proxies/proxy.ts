@@ -21,6 +21,25 @@ export type Duty =
       readonly kind: 'connector';
       readonly routes: readonly string[];
       readonly appConnector: boolean;
+    }
+  | ForwardDuty;
+
+/** What needs a privilege to be carried as packets: from or to one place. */
+export type PacketDuty = Extract<
+  Duty,
+  { readonly kind: 'ingress' | 'ingress-name' | 'egress-address' | 'egress-name' }
+>;
+
+/** The same without a privilege: TCP connections, port by port. */
+export type ForwardDuty =
+  /** By tailscaled itself, as a configuration says. */
+  | { readonly kind: 'forward-in'; readonly of: PacketDuty; readonly serveConfig: string }
+  /** By a listener of ours that dials through tailscaled. */
+  | {
+      readonly kind: 'forward-out';
+      readonly of: PacketDuty;
+      readonly target: string;
+      readonly ports: readonly number[];
     };
 
 export interface Proxy {
@@ -29,6 +48,8 @@ export interface Proxy {
   readonly duty: Duty;
   /** Name of a replica's node. */
   readonly hostname: (ordinal: number) => string;
+  /** Its pods keep to the strictest of Kubernetes' standards, where they carry no packets. */
+  readonly restricted?: boolean;
 }
 
 /** What a name of a StatefulSet may be long: its pods carry it in a label with a hash behind it. */

@@ -1,6 +1,6 @@
 /** What a Service asks of the operator, decided in one place. Pure. */
 import { isIP } from 'node:net';
-import type { Duty } from '../proxies/proxy.ts';
+import type { PacketDuty } from '../proxies/proxy.ts';
 import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './interest.ts';
 import type { Service } from './resource.ts';
 
@@ -8,7 +8,7 @@ export type Purpose =
   /** Nothing: what is there of ours goes. */
   | { readonly kind: 'none' }
   | { readonly kind: 'invalid'; readonly message: string }
-  | { readonly kind: 'proxy'; readonly duty: Duty };
+  | { readonly kind: 'proxy'; readonly duty: PacketDuty };
 
 export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
   const { metadata, spec } = service;
@@ -104,7 +104,7 @@ export function isOfGroup({ metadata }: Pick<Service, 'metadata'>): boolean {
   return groupIn(metadata.annotations) !== '';
 }
 
-function proxy(duty: Duty): Purpose {
+function proxy(duty: PacketDuty): Purpose {
   return { kind: 'proxy', duty };
 }
 

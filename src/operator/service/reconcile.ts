@@ -9,6 +9,7 @@ import type { Verdict } from '../nodes/status.ts';
 import { classOf, deployProxy, existingName, type Deployed } from '../proxies/deploy.ts';
 import { isEgress } from '../proxies/object-specs.ts';
 import { hasJoined } from '../proxies/readiness.ts';
+import { isUnprivileged, planForwards } from '../proxies/unprivileged.ts';
 import { dnsLabel, proxyNodes, type Duty, type Proxy } from '../proxies/proxy.ts';
 import { parentLabels, type Parent } from '../proxies/labels.ts';
 import { ANNOTATIONS, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
@@ -125,21 +126,26 @@ async function deploy(
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const purpose = purposeOf(service, choices.takesUnclassed);
-  if (purpose.kind !== 'proxy') {
-    const message = purpose.kind === 'invalid' ? purpose.message : '';
+  const refuse = async (message: string): Promise<undefined> => {
     await warn(deps, resource, { reason: 'INVALIDSERVICE', message }, signal);
     await report(deps, service, failed('ProxyInvalid', message), undefined, signal);
     deps.metrics.services.delete(service.metadata.uid);
-    return undefined;
-  }
+  };
+  if (purpose.kind !== 'proxy') return refuse(purpose.kind === 'invalid' ? purpose.message : '');
   const answer = await classOf(deps, proxyClassNameOf(service.metadata, choices.defaultClass), signal);
   if (answer.kind === 'waits') {
     await report(deps, service, failed('ProxyPending', `waiting: ${answer.message}`), undefined, signal);
     return undefined;
   }
-  deps.metrics.services.add(service.metadata.uid);
   const { duty } = purpose;
-  const proxy = proxyOf(service, resource, duty);
+  const forwards = isUnprivileged(answer.proxyClass)
+    ? planForwards(duty, service.spec.ports ?? [])
+    : undefined;
+  if (forwards?.kind === 'impossible') return refuse(forwards.message);
+  if (forwards?.unserved !== undefined)
+    await warn(deps, resource, { reason: 'PortsNotServed', message: forwards.unserved }, signal);
+  deps.metrics.services.add(service.metadata.uid);
+  const proxy = proxyOf(service, resource, forwards?.duty ?? duty);
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
   if (isEgress(duty)) {
     // An egress Service stands for the pods: its name leads to theirs.
@@ -149,7 +155,7 @@ async function deploy(
   const ingress = isOurLoadBalancer(service.spec, choices.takesUnclassed)
     ? shownIngress(service, resource, deployed, found)
     : undefined;
-  await report(deps, service, verdictOf(duty, deployed), ingress, signal);
+  await report(deps, service, verdictOf(duty, deployed, forwards?.unserved), ingress, signal);
   return deployed.again;
 }
 
@@ -164,7 +170,9 @@ function proxyOf({ metadata }: Service, { group }: Managed, duty: Duty): Proxy {
   };
 }
 
-function verdictOf(duty: Duty, { waitsFor }: Deployed): Verdict<ServiceReason> {
+function verdictOf(duty: Duty, { waitsFor }: Deployed, unserved: string | undefined): Verdict<ServiceReason> {
+  if (waitsFor === undefined && unserved !== undefined)
+    return { ready: true, reason: 'ProxyPartial', message: unserved };
   if (waitsFor === undefined) return { ready: true, reason: 'ProxyCreated', message: 'ProxyCreated' };
   const name = duty.kind === 'egress-name' ? `, and for ${duty.name} to be known in the tailnet` : '';
   return failed('ProxyPending', `${waitsFor}${name}`);

@@ -13,6 +13,11 @@ const serviceSchema = z.object({
       externalName: z.string().default(''),
       loadBalancerClass: z.string().optional(),
       selector: z.record(z.string(), z.string()).nullish(),
+      ports: z
+        .array(
+          z.object({ name: z.string().default(''), port: z.number(), protocol: z.string().default('TCP') }),
+        )
+        .nullish(),
     })
     .prefault({}),
   status: z

@@ -14,7 +14,7 @@ export const EGRESS_CONDITIONS = {
 const OF_GROUPS: readonly string[] = Object.values(EGRESS_CONDITIONS);
 
 /** Stable reasons; dashboards and scripts match on them. */
-export type ServiceReason = 'ProxyCreated' | 'ProxyPending' | 'ProxyFailed' | 'ProxyInvalid';
+export type ServiceReason = 'ProxyCreated' | 'ProxyPartial' | 'ProxyPending' | 'ProxyFailed' | 'ProxyInvalid';
 
 /** Only what we state is written; what a cloud's controllers say stays. */
 export interface ServiceStatus {

@@ -2,6 +2,7 @@
  * Asks from inside a pod's network, and prints the answer.
  *
  *   node ask.ts http <url> [<host> [<headers as JSON>]]
+ *   node ask.ts fetch <url> <bytes>
  *   node ask.ts udp <address> <port> <text>
  *   node ask.ts dns <address of the nameserver> <A|AAAA> <name>
  */
@@ -24,6 +25,14 @@ if (how === 'http') {
   // An answer of its own where it is none of a pod's.
   if (response.statusCode !== 200) process.stdout.write(JSON.stringify({ status: response.statusCode }));
   else for await (const chunk of response) process.stdout.write(chunk);
+} else if (how === 'fetch') {
+  const startedMs = performance.now();
+  const request = get(target, { agent: false });
+  const [response] = (await once(request, 'response')) as [AsyncIterable<Buffer>];
+  let bytes = 0;
+  for await (const chunk of response) bytes += chunk.length;
+  if (bytes < Number(port)) throw new Error(`${bytes} of ${port} bytes came`);
+  process.stdout.write(String(Math.round((bytes * 1000) / (performance.now() - startedMs))));
 } else if (how === 'dns') {
   const resolver = new Resolver({ timeout: LIMIT_MS, tries: 1 });
   resolver.setServers([target]);

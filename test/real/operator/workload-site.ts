@@ -3,7 +3,7 @@
  * rules, and the stock container's own entry point routes with a tailscaled in kernel mode.
  */
 import { execFile, spawn } from 'node:child_process';
-import { mkdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -52,6 +52,10 @@ export interface WorkloadSite {
   examine(): ReturnType<typeof examineOperator>;
   /** Asks an HTTP server from inside a pod. */
   http(pod: string, url: string, host?: string, headers?: object): Promise<WebAnswer>;
+  /** Fetches so many bytes from inside a pod. @returns bytes per second */
+  fetch(pod: string, url: string, bytes: number): Promise<number>;
+  /** What the programs of a pod are called, and which capabilities they have, as the kernel writes them. */
+  powers(namespace: string, pod: string): readonly { readonly name: string; readonly effective: string }[];
   /** Opens connections from inside a pod until `end` is called, and then until there were enough. */
   load(pod: string, url: string, parallel: number, least: number): Load;
   udp(pod: string, address: string, port: number, text: string): Promise<string>;
@@ -86,7 +90,8 @@ export interface HeadscaleNode {
   readonly subnet_routes?: readonly string[];
 }
 
-export async function startWorkloadSite(): Promise<WorkloadSite> {
+/** @param more what the operator is told besides where everything is */
+export async function startWorkloadSite(more: readonly string[] = []): Promise<WorkloadSite> {
   const [
     { tailscaled: kernel = '' },
     { tailscaled: lean = '' },
@@ -135,13 +140,16 @@ export async function startWorkloadSite(): Promise<WorkloadSite> {
       rig,
       cluster,
       tailnet,
-      operator: launch('operator'),
+      operator: launch('operator', more),
       launch,
       examine: () =>
         examineOperator(rig, { kubeconfig, controlUrl: tailnet.controlUrl, apiKey, name: 'doctor' }),
       async http(pod, url, host = '', headers = {}) {
         return JSON.parse(await inside(rig, pod, 'http', url, host, JSON.stringify(headers))) as WebAnswer;
       },
+      fetch: async (pod, url, bytes) =>
+        Number(await inside(rig, pod, 'fetch', `${url}?bytes=${bytes}`, String(bytes))),
+      powers: (namespace, pod) => powersOf(holderOf(rig, namespace, pod)),
       load: (pod, url, parallel, least) => load(rig, pod, url, String(parallel), String(least)),
       udp: (pod, address, port, text) => inside(rig, pod, 'udp', address, String(port), text),
       async resolve(pod, server, type, name) {
@@ -186,9 +194,33 @@ async function enter(rig: Rig, pod: string, ...argv: readonly string[]): Promise
 }
 
 function entered(rig: Rig, pod: string, ...argv: readonly string[]): readonly string[] {
-  const holder = readFileSync(join(rig.folder, 'k1.36', 'node', 'networks', `default_${pod}`), 'utf8');
-  return ['nsenter', `--target=${holder}`, '--net', ...argv];
+  return ['nsenter', `--target=${holderOf(rig, 'default', pod)}`, '--net', ...argv];
 }
+
+/** The process that holds the network of a pod. */
+function holderOf(rig: Rig, namespace: string, pod: string): string {
+  return readFileSync(join(rig.folder, 'k1.36', 'node', 'networks', `${namespace}_${pod}`), 'utf8');
+}
+
+function powersOf(holder: string): readonly { readonly name: string; readonly effective: string }[] {
+  const network = readlinkSync(`/proc/${holder}/ns/net`);
+  return readdirSync('/proc')
+    .filter((entry) => /^\d+$/.test(entry) && entry !== holder)
+    .flatMap((id) => {
+      try {
+        if (readlinkSync(`/proc/${id}/ns/net`) !== network) return [];
+        const status = readFileSync(`/proc/${id}/status`, 'utf8');
+        const member = (key: string): string => new RegExp(`^${key}:\\s+(.+)$`, 'm').exec(status)?.[1] ?? '';
+        return [{ name: member('Name'), effective: member('CapEff') }];
+      } catch {
+        // It has ended meanwhile.
+        return [];
+      }
+    });
+}
+
+/** Without any capability, and with no way to get one: what the kernel grants a container that drops them all. */
+const POWERLESS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all', '--no-new-privs'];
 
 function images(
   rig: Rig,
@@ -200,17 +232,21 @@ function images(
   symlinkSync(programs.containerboot, join(folder, 'containerboot'));
   // The lean one has the client inside, and answers to its own name.
   symlinkSync(programs.lean, join(folder, 'tailscale'));
+  const tailscale = [
+    'env',
+    `PATH=${folder}:/usr/sbin:/usr/bin:/sbin:/bin`,
+    'TS_DEBUG_USE_DERP_HTTP=1',
+    'TS_DISABLE_PORTMAPPER=1',
+    'TS_NO_LOGS_NO_SUPPORT=true',
+    'TS_PANIC_IF_HIT_MAIN_CONTROL=1',
+    'containerboot',
+  ];
+  const own = ownImage(rig);
   return {
-    'tailscale/tailscale': [
-      'env',
-      `PATH=${folder}:/usr/sbin:/usr/bin:/sbin:/bin`,
-      'TS_DEBUG_USE_DERP_HTTP=1',
-      'TS_DISABLE_PORTMAPPER=1',
-      'TS_NO_LOGS_NO_SUPPORT=true',
-      'TS_PANIC_IF_HIT_MAIN_CONTROL=1',
-      'containerboot',
-    ],
-    ...ownImage(rig),
+    'tailscale/tailscale': tailscale,
+    'tailscale/unprivileged': [...POWERLESS, ...tailscale],
+    ...own,
+    'tailcast/unprivileged': [...POWERLESS, ...Object.values(own).flat()],
     'tailcast/web': [process.execPath, script('web'), String(PORT)],
   };
 }

@@ -1,0 +1,15 @@
+import { logLevelSetting, opsListenSetting, SOCKET_SETTING } from './role-settings.ts';
+import { setting, type SettingValues } from './settings.ts';
+import { portList, text, textSetting } from './values.ts';
+
+/** Everything `tailcast forwarder` can be told. */
+export const FORWARDER_SETTINGS = {
+  target: textSetting('name or address in the tailnet that connections go to', '<host>'),
+  ports: setting('ports to listen on; each leads to the same one of the target', portList, [], '<ports>'),
+  host: setting('address to listen on', text, '::', '<address>'),
+  socket: SOCKET_SETTING,
+  opsListen: opsListenSetting(9005),
+  logLevel: logLevelSetting('info'),
+};
+
+export type ForwarderConfig = SettingValues<typeof FORWARDER_SETTINGS>;

@@ -1,0 +1,139 @@
+/**
+ * Listens on ports and carries each connection to the same port of one target, which somebody else dials. Bytes wait at
+ * their sender while the other end is slow.
+ */
+import { createServer, type Server, type Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { errorText } from '../errors.ts';
+import { listenOn } from '../listen.ts';
+import type { Logger } from '../observe/logger.ts';
+
+/** How a connection ended before or after it had a target. */
+export type ForwardOutcome = 'done' | 'broken' | 'unreachable' | 'refused';
+
+export interface ForwarderOptions {
+  readonly host: string;
+  readonly ports: readonly number[];
+  /** To a port of the target. Ending it ends both directions. */
+  readonly dial: (port: number, signal: AbortSignal) => Promise<Duplex>;
+  readonly onEnd: (outcome: ForwardOutcome) => void;
+  readonly log: Logger;
+  /** Connections at a time; one more is reset. */
+  readonly maxConnections?: number;
+  /** How long a target may be silent after a client has ended its direction. */
+  readonly lingerMs?: number;
+}
+
+export interface Forwarder {
+  /** Where it listens, in the order of `ports`. */
+  readonly ports: readonly number[];
+  readonly open: number;
+  close(): Promise<void>;
+}
+
+const MAX_CONNECTIONS = 10_000;
+const LINGER_MS = 10_000;
+const KEEP_ALIVE_MS = 30_000;
+
+/** @throws a system error, e.g. `EADDRINUSE` */
+export async function openForwarder(options: ForwarderOptions): Promise<Forwarder> {
+  const { host, log, maxConnections = MAX_CONNECTIONS } = options;
+  const sockets = new Set<Socket>();
+  const over = new AbortController();
+  const servers: Server[] = [];
+  const bound: number[] = [];
+  const close = async (): Promise<void> => {
+    over.abort(new Error('the forwarder ends'));
+    const closed = servers.map((server) => new Promise<void>((done) => server.close(() => done())));
+    for (const socket of sockets) socket.destroy();
+    await Promise.all(closed);
+    sockets.clear();
+  };
+  function take(socket: Socket, port: number): void {
+    if (sockets.size >= maxConnections) {
+      socket.resetAndDestroy();
+      options.onEnd('refused');
+      return;
+    }
+    sockets.add(socket);
+    socket.setKeepAlive(true, KEEP_ALIVE_MS);
+    socket.setNoDelay(true);
+    // Until somebody carries it: an error without a listener would end the process.
+    socket.on('error', () => undefined);
+    const gone = new AbortController();
+    socket.once('close', () => {
+      sockets.delete(socket);
+      gone.abort(new Error('the client is gone'));
+    });
+    options.dial(port, AbortSignal.any([over.signal, gone.signal])).then(
+      (target) => {
+        carry(socket, target, options.lingerMs ?? LINGER_MS, options.onEnd);
+        socket.resume();
+      },
+      (error: unknown) => {
+        if (!gone.signal.aborted) log.warn({ port, error: errorText(error) }, 'target not reached');
+        socket.resetAndDestroy();
+        options.onEnd('unreachable');
+      },
+    );
+  }
+  try {
+    for (const port of options.ports) {
+      const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) =>
+        take(socket, port),
+      );
+      servers.push(server);
+      bound.push((await listenOn(server, { host, port })).port);
+    }
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  return {
+    ports: bound,
+    get open() {
+      return sockets.size;
+    },
+    close,
+  };
+}
+
+/**
+ * A client that ends its own direction still waits for answers, and the target cannot be told of it without losing them: it
+ * is told when it has been silent for a while.
+ */
+function carry(
+  client: Socket,
+  target: Duplex,
+  lingerMs: number,
+  onEnd: (outcome: ForwardOutcome) => void,
+): void {
+  let isWhole = true;
+  let linger: NodeJS.Timeout | undefined;
+  const wait = (): void => {
+    clearTimeout(linger);
+    linger = setTimeout(() => target.end(), lingerMs);
+  };
+  target.on('data', () => {
+    if (client.readableEnded) wait();
+  });
+  client.pipe(target, { end: false });
+  target.pipe(client);
+  client.once('end', wait);
+  const fail = (): void => {
+    isWhole = false;
+    client.resetAndDestroy();
+    target.destroy();
+  };
+  client.once('error', fail);
+  target.once('error', fail);
+  // The other end may have been cut while it still had something to say.
+  target.once('close', () => {
+    clearTimeout(linger);
+    if (!target.readableEnded) fail();
+  });
+  client.once('close', () => {
+    target.destroy();
+    onEnd(isWhole && target.readableEnded ? 'done' : 'broken');
+  });
+}

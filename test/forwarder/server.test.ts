@@ -1,0 +1,170 @@
+import { once } from 'node:events';
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { afterEach, describe, expect, it } from 'vitest';
+import { openForwarder, type ForwardOutcome, type Forwarder } from '../../src/forwarder/server.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+
+const open: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of open.splice(0).toReversed()) await close();
+});
+
+/** A target, and a forwarder whose dial reaches it. */
+async function site(
+  onConnection: (socket: Socket) => void,
+  more: {
+    readonly lingerMs?: number;
+    readonly maxConnections?: number;
+    readonly dial?: (port: number, signal: AbortSignal) => Promise<Duplex>;
+  } = {},
+): Promise<{ forwarder: Forwarder; outcomes: ForwardOutcome[]; client: () => Socket }> {
+  const sockets = new Set<Socket>();
+  const server: Server = createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    onConnection(socket);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  open.push(() => {
+    for (const socket of sockets) socket.destroy();
+    return new Promise((done) => server.close(() => done()));
+  });
+  const outcomes: ForwardOutcome[] = [];
+  const forwarder = await openForwarder({
+    host: '127.0.0.1',
+    ports: [0],
+    async dial() {
+      // As tailscaled's: whoever ends it ends both directions.
+      const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: false });
+      await once(socket, 'connect');
+      return socket;
+    },
+    onEnd: (outcome) => outcomes.push(outcome),
+    log: createSilentLogger(),
+    ...more,
+  });
+  open.push(() => forwarder.close());
+  const client = (): Socket => {
+    const socket = connect({ port: forwarder.ports[0]!, host: '127.0.0.1', allowHalfOpen: true });
+    socket.on('error', () => undefined);
+    return socket;
+  };
+  return { forwarder, outcomes, client };
+}
+
+async function ended(outcomes: readonly ForwardOutcome[]): Promise<ForwardOutcome> {
+  await expect.poll(() => outcomes.length).toBe(1);
+  return outcomes[0]!;
+}
+
+describe('the forwarder', () => {
+  it('carries bytes in both directions, whatever their number', async () => {
+    const { client, outcomes } = await site((socket) => socket.pipe(socket), { lingerMs: 50 });
+    const socket = client();
+    const sent = Buffer.alloc(8 * 1024 * 1024, 'tailnet');
+    let received = 0;
+    socket.on('data', (chunk: Buffer) => {
+      received += chunk.length;
+      if (received === sent.length) socket.end();
+    });
+    socket.write(sent);
+    await once(socket, 'end');
+    expect(received).toBe(sent.length);
+    expect(await ended(outcomes)).toBe('done');
+  });
+
+  it('gives answers to a client that has ended its own direction', async () => {
+    const { client, outcomes } = await site((socket) => {
+      socket.once('data', (chunk: Buffer) => {
+        setTimeout(() => socket.end(`answer to ${String(chunk)}`), 100);
+      });
+    });
+    const socket = client();
+    socket.end('question');
+    const chunks = (await socket.toArray()) as Buffer[];
+    expect(Buffer.concat(chunks).toString()).toBe('answer to question');
+    expect(await ended(outcomes)).toBe('done');
+  });
+
+  it('lets go of a target that is silent after the client has ended', async () => {
+    const over = Promise.withResolvers<void>();
+    const { client, forwarder } = await site(
+      (socket) => {
+        socket.resume();
+        socket.once('end', () => {
+          over.resolve();
+          socket.end();
+        });
+      },
+      { lingerMs: 50 },
+    );
+    const socket = client();
+    socket.end('bye');
+    socket.resume();
+    await over.promise;
+    await expect.poll(() => forwarder.open).toBe(0);
+  });
+
+  it('holds the target up while the client does not read', async () => {
+    let sent = 0;
+    const { client } = await site((socket) => {
+      const chunk = Buffer.alloc(64 * 1024);
+      const more = (): void => {
+        while (!socket.destroyed && socket.write(chunk)) sent += chunk.length;
+      };
+      socket.on('drain', more);
+      more();
+    });
+    const socket = client();
+    socket.pause();
+    let before = -1;
+    await expect
+      .poll(
+        () => {
+          const still = before === sent;
+          before = sent;
+          return still;
+        },
+        { interval: 200, timeout: 10_000 },
+      )
+      .toBe(true);
+    expect(sent).toBeLessThan(32 * 1024 * 1024);
+    socket.destroy();
+  });
+
+  it('resets who cannot be carried, and whose target breaks', async () => {
+    const nowhere = await site(() => undefined, { dial: () => Promise.reject(new Error('no such node')) });
+    const first = nowhere.client();
+    const [error] = (await once(first, 'error')) as [NodeJS.ErrnoException];
+    expect(error.code).toBe('ECONNRESET');
+    expect(nowhere.outcomes).toEqual(['unreachable']);
+    const breaking = await site((socket) => socket.once('data', () => socket.resetAndDestroy()));
+    const second = breaking.client();
+    second.write('x');
+    await new Promise((done) => second.once('close', done));
+    expect(await ended(breaking.outcomes)).toBe('broken');
+  });
+
+  it('takes no more than it may', async () => {
+    const { client, outcomes } = await site((socket) => socket.pipe(socket), { maxConnections: 1 });
+    const first = client();
+    first.write('x');
+    await once(first, 'data');
+    const second = client();
+    await once(second, 'error');
+    expect(outcomes).toEqual(['refused']);
+    first.destroy();
+  });
+
+  it('closes with connections open', async () => {
+    const { client, forwarder } = await site((socket) => socket.pipe(socket));
+    const socket = client();
+    socket.write('x');
+    await once(socket, 'data');
+    await forwarder.close();
+    expect(forwarder.open).toBe(0);
+  });
+});

@@ -1,0 +1,209 @@
+/** Services in clusters that admit no privileged pod: connections are forwarded by programs without any capability. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { UNPRIVILEGED } from '../../../src/operator/proxies/unprivileged.ts';
+import {
+  clientPod,
+  DOMAIN,
+  NAMESPACE,
+  PORT,
+  startWorkloadSite,
+  tailnetWebPod,
+  webPod,
+  type WebAnswer,
+  type WorkloadSite,
+} from '../operator/workload-site.ts';
+import { networkProblem } from '../rig/network.ts';
+
+const DEFAULT = '/api/v1/namespaces/default';
+const CLASSES = '/apis/tailscale.com/v1alpha1/proxyclasses';
+const PATIENT = { timeoutMs: 120_000 } as const;
+const CLASS = { 'tailscale.com/proxy-class': 'powerless' };
+const NOTHING = '0'.repeat(16);
+const BYTES = 64 * 1024 * 1024;
+
+interface Condition {
+  readonly type: string;
+  readonly status: string;
+  readonly reason: string;
+  readonly message: string;
+}
+interface Shown {
+  readonly status?: { readonly conditions?: readonly Condition[] };
+}
+
+const problem = networkProblem();
+if (problem !== undefined) process.stderr.write(`operator-unprivileged: skipped: ${problem}\n`);
+
+describe.skipIf(problem !== undefined)(
+  `proxies without privileges${problem === undefined ? '' : `: ${problem}`}`,
+  () => {
+    let site: WorkloadSite;
+    const api = (method: string, path: string, body?: unknown): Promise<unknown> =>
+      site.cluster.api(method, path, body);
+    const until = <T>(what: string, check: () => Promise<T | undefined>): Promise<T> =>
+      site.rig.until(what, check, PATIENT);
+    const podOf = (name: string): string => `${objectNameOf({ type: 'svc', namespace: 'default', name })}-0`;
+
+    async function service(name: string, annotations: object, spec: object): Promise<void> {
+      await api('POST', `${DEFAULT}/services`, {
+        apiVersion: 'v1',
+        kind: 'Service',
+        metadata: { name, annotations },
+        spec,
+      });
+    }
+    function condition(name: string, reason: string): Promise<Condition> {
+      return until(`${name} to be ${reason}`, async () => {
+        const found = ((await api('GET', `${DEFAULT}/services/${name}`)) as Shown).status?.conditions?.[0];
+        if (found?.reason === reason) return found;
+        throw new Error(JSON.stringify(found));
+      });
+    }
+    const addressOf = (name: string): Promise<string> =>
+      until(`node ${name}`, async () => (await site.node(name))?.ip_addresses[0]);
+    const asks = (what: string, url: string, pod: string): Promise<WebAnswer> =>
+      until(what, () => site.http(pod, url));
+    const uidOf = async (name: string): Promise<string> =>
+      (await site.pod(NAMESPACE, podOf(name))).metadata.uid;
+    const exposed = { 'tailscale.com/expose': 'true' };
+    const tcp = (port: number): object => ({ name: `tcp-${port}`, port, targetPort: PORT });
+    const inward = {
+      selector: { app: 'web' },
+      ports: [tcp(80), { ...tcp(80), name: 'echo', protocol: 'UDP' }],
+    };
+    const outward = (ports: readonly number[]): object => ({
+      type: 'ExternalName',
+      externalName: 'unused',
+      ports: ports.map((port) => ({ name: `tcp-${port}`, port })),
+    });
+    const outside = `outside.${DOMAIN}`;
+
+    /** From a pod of the cluster to the pod of an egress Service. */
+    async function egressUrl(name: string): Promise<string> {
+      const { status } = await site.pod(NAMESPACE, podOf(name));
+      return `http://${status.podIP}:${PORT}/`;
+    }
+
+    beforeAll(async () => {
+      site = await startWorkloadSite(['--recorder-image=tailcast/unprivileged']);
+      const { controlUrl } = site.tailnet;
+      const key = (): Promise<string> => site.tailnet.authKey({ tags: ['tag:client'] });
+      await api('POST', `${DEFAULT}/pods`, webPod('web', { app: 'web' }));
+      await api('POST', `${DEFAULT}/pods`, clientPod('client', await key(), controlUrl));
+      await api('POST', `${DEFAULT}/pods`, tailnetWebPod('outside', await key(), controlUrl));
+      await api('POST', CLASSES, {
+        apiVersion: 'tailscale.com/v1alpha1',
+        kind: 'ProxyClass',
+        metadata: { name: 'powerless', annotations: { [UNPRIVILEGED]: 'true' } },
+        spec: { statefulSet: { pod: { tailscaleContainer: { image: 'tailscale/unprivileged' } } } },
+      });
+      await addressOf('client');
+      await addressOf('outside');
+      await site.banish('client');
+    }, 240_000);
+
+    afterAll(() => site?.rig.stop(), 60_000);
+
+    it('carry connections from the tailnet, and say what they do not', { timeout: 180_000 }, async () => {
+      await service('plain', { ...exposed, ...CLASS }, inward);
+      const { status, message } = await condition('plain', 'ProxyPartial');
+      expect(status).toBe('True');
+      expect(message).toContain('not served: UDP 80 (echo)');
+      const address = await addressOf('default-plain');
+      expect(await asks('the Service', `http://${address}/`, 'client')).toMatchObject({ name: 'web' });
+    });
+
+    it('follow a port that is added, without a restart', { timeout: 180_000 }, async () => {
+      const before = await uidOf('plain');
+      await api('PATCH', `${DEFAULT}/services/plain`, { spec: { ports: [tcp(80), tcp(81)] } });
+      const address = await addressOf('default-plain');
+      expect(await asks('the new port', `http://${address}:81/`, 'client')).toMatchObject({ name: 'web' });
+      await condition('plain', 'ProxyCreated');
+      expect(await uidOf('plain')).toBe(before);
+    });
+
+    it('carry connections into the tailnet, by name', { timeout: 180_000 }, async () => {
+      await service('out', { 'tailscale.com/tailnet-fqdn': outside, ...CLASS }, outward([PORT]));
+      await condition('out', 'ProxyCreated');
+      const answer = await asks('the node', await egressUrl('out'), 'web');
+      expect(answer).toMatchObject({ name: 'outside' });
+      expect(answer.from).toContain(await addressOf('default-out'));
+    });
+
+    it('have programs without any capability, in pods that ask for none', async () => {
+      for (const name of ['plain', 'out']) {
+        const programs = site
+          .powers(NAMESPACE, podOf(name))
+          .filter(({ name: program }) => program !== 'sleep');
+        expect(programs.map(({ name: program }) => program)).toContain('tailscaled');
+        expect(programs.filter(({ effective }) => effective !== NOTHING)).toEqual([]);
+        const { spec } = await site.pod(NAMESPACE, podOf(name));
+        expect(spec['initContainers']).toBeUndefined();
+        for (const { securityContext } of spec['containers'] as { securityContext: object }[]) {
+          expect(securityContext).toMatchObject({
+            runAsNonRoot: true,
+            allowPrivilegeEscalation: false,
+            readOnlyRootFilesystem: true,
+            capabilities: { drop: ['ALL'] },
+          });
+        }
+      }
+    });
+
+    it('refuse what has no TCP port', { timeout: 120_000 }, async () => {
+      await service(
+        'voice',
+        { 'tailscale.com/tailnet-fqdn': outside, ...CLASS },
+        {
+          type: 'ExternalName',
+          externalName: 'unused',
+          ports: [{ name: 'rtp', port: 5004, protocol: 'UDP' }],
+        },
+      );
+      expect((await condition('voice', 'ProxyInvalid')).message).toContain('there is only UDP 5004 (rtp)');
+    });
+
+    it(
+      'carry fewer bytes than the kernel does: how many fewer is printed',
+      { timeout: 300_000 },
+      async () => {
+        await service('fast', exposed, inward);
+        await service('fast-out', { 'tailscale.com/tailnet-fqdn': outside }, outward([PORT]));
+        await condition('fast', 'ProxyCreated');
+        await condition('fast-out', 'ProxyCreated');
+        const best = async (pod: string, url: string): Promise<number> => {
+          await asks('the way', url, pod);
+          const rates: number[] = [];
+          for (let run = 0; run < 3; run += 1) rates.push(await site.fetch(pod, url, BYTES));
+          return Math.max(...rates);
+        };
+        const ways = {
+          in: [
+            await best('client', `http://${await addressOf('default-fast')}/`),
+            await best('client', `http://${await addressOf('default-plain')}/`),
+          ],
+          out: [await best('web', await egressUrl('fast-out')), await best('web', await egressUrl('out'))],
+        };
+        for (const [way, [kernel = 0, forwarded = 0]] of Object.entries(ways)) {
+          const mib = (rate: number): string => (rate / 1024 ** 2).toFixed(0);
+          process.stdout.write(
+            `operator-unprivileged: ${way}: kernel ${mib(kernel)} MiB/s, forwarded ${mib(forwarded)} MiB/s, ratio ${(forwarded / kernel).toFixed(2)}\n`,
+          );
+          expect(forwarded / kernel).toBeGreaterThan(0.05);
+        }
+      },
+    );
+
+    it('go, and nothing is left', { timeout: 180_000 }, async () => {
+      for (const name of ['plain', 'out', 'voice', 'fast', 'fast-out'])
+        await api('DELETE', `${DEFAULT}/services/${name}`);
+      const gone = await until('no nodes of Services', async () => {
+        const left = (await site.nodes()).filter(({ given_name }) => given_name.startsWith('default-'));
+        if (left.length === 0) return true;
+        throw new Error(left.map(({ given_name }) => given_name).join());
+      });
+      expect(gone).toBe(true);
+    });
+  },
+);
