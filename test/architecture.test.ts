@@ -123,7 +123,7 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
   ws: /^tsrecorder\/serving\/[\w-]+\.ts$/,
   '@lydell/node-pty': /^demo\//,
   '@aws-sdk/client-s3': /^tsrecorder\/store\/s3[\w-]*\.ts$/,
-  '@kubernetes/client-node': /^(operator\/|kube\/api-server\.ts$)/,
+  '@kubernetes/client-node': /^operator\//,
 };
 
 /** Files whose functions are pure: no clock, no I/O, no logger. */

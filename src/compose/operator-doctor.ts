@@ -35,6 +35,7 @@ export function operatorChecks(config: OperatorConfig, options: OperatorDoctorOp
   const connection = connectCluster({
     kubeconfig: kubeconfigOf(config, environment),
     context: config.context,
+    environment,
   });
   signal.addEventListener('abort', () => connection.close(), { once: true });
   const namespace = config.namespace ?? connection.namespace;

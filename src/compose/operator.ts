@@ -63,6 +63,7 @@ export async function runOperator(
   const connection = connectCluster({
     kubeconfig: kubeconfigOf(config, environment),
     context: config.context,
+    environment,
   });
   try {
     const namespace = config.namespace ?? connection.namespace;

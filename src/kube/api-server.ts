@@ -30,6 +30,8 @@ export interface ApiServer {
   readonly hostHeader: string;
   /** A connection to host and port through the proxy that the kubeconfig names; undefined: connect to them. */
   readonly open?: OpenTunnel | undefined;
+  /** HTTP without TLS, on this machine: only where that was allowed. */
+  readonly plain?: boolean;
   /** Stays the same object until the client certificate changes, so that a `SecureContext` can be kept per object. */
   readonly tls: ApiServerTls;
   /**
@@ -60,6 +62,8 @@ export interface ApiServerOptions {
   /** Default: the kubeconfig's `current-context`. */
   readonly context?: string | undefined;
   readonly inCluster?: InCluster | undefined;
+  /** Whether an `http:` address of this machine will do, as that of `kubectl proxy`. */
+  readonly allowPlainLoopback?: boolean;
   /** What credential plugins inherit. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
   /** A clock that never goes back, in milliseconds. */
@@ -68,7 +72,9 @@ export interface ApiServerOptions {
   readonly wallClock: () => number;
 }
 
-const SERVICE_ACCOUNT_DIRECTORY = '/var/run/secrets/kubernetes.io/serviceaccount';
+const LOOPBACK: ReadonlySet<string> = new Set(['127.0.0.1', '[::1]', 'localhost']);
+/** Where Kubernetes mounts the account of a pod. */
+export const SERVICE_ACCOUNT_DIRECTORY = '/var/run/secrets/kubernetes.io/serviceaccount';
 
 /**
  * Reads everything once, so that what is wrong is said at start; credentials are fetched for the first time too.
@@ -117,7 +123,7 @@ async function fromKubeconfig(context: KubeconfigContext, options: ApiServerOpti
   const { cluster, clusterName } = context;
   const key = (name: string): string =>
     `kubeconfig ${cluster.file}: clusters[${clusterName}].cluster.${name}`;
-  const endpoint = parseServer(cluster.value.server, key('server'));
+  const endpoint = parseServer(cluster.value.server, key('server'), options.allowPlainLoopback);
   const proxy = cluster.value['proxy-url'] ?? '';
   const open = proxy === '' ? undefined : openProxyTunnel(proxy, key('proxy-url'), endpoint);
   const insecure = cluster.value['insecure-skip-tls-verify'] === true;
@@ -152,7 +158,7 @@ async function fromKubeconfig(context: KubeconfigContext, options: ApiServerOpti
     },
     refused: () => credentials.refused(),
     describe: () =>
-      `https://${endpoint.hostHeader}${endpoint.basePath} (context ${context.name} of ${cluster.file}, ${credentials.kind}${insecure ? ', certificate not verified' : ''})`,
+      `${endpoint.plain === true ? 'http' : 'https'}://${endpoint.hostHeader}${endpoint.basePath} (context ${context.name} of ${cluster.file}, ${credentials.kind}${insecure ? ', certificate not verified' : ''})`,
   };
 }
 
@@ -225,7 +231,7 @@ function refuseUnsupported({ user: { value: user } }: KubeconfigContext, where: 
   if (user.as !== undefined && user.as !== '') {
     throw new TailcastError(
       'CONFIG_INVALID',
-      `${where}.as is not supported; the gateway itself impersonates its callers`,
+      `${where}.as is not supported; name the user who has these rights himself`,
     );
   }
 }
@@ -358,12 +364,14 @@ function bearer(token: string, where: string): string {
 function parseServer(
   server: string,
   where: string,
-): Pick<ApiServer, 'host' | 'port' | 'basePath' | 'hostHeader'> {
+  allowPlainLoopback = false,
+): Pick<ApiServer, 'host' | 'port' | 'basePath' | 'hostHeader' | 'plain'> {
   const url = URL.parse(server.includes('://') ? server : `https://${server}`);
   if (url === null || url.hostname === '') {
     throw new TailcastError('CONFIG_INVALID', `${where}: "${server}" is not a URL; write https://host:port`);
   }
-  if (url.protocol !== 'https:') {
+  const plain = allowPlainLoopback && isPlainLoopback(url);
+  if (url.protocol !== 'https:' && !plain) {
     throw new TailcastError(
       'CONFIG_INVALID',
       `${where}: "${server}" is not https; credentials are only sent over TLS`,
@@ -374,8 +382,15 @@ function parseServer(
   }
   return {
     host: url.hostname.replace(/^\[(.*)\]$/, '$1'),
-    port: url.port === '' ? 443 : Number(url.port),
+    port: url.port === '' ? (DEFAULT_PORTS[url.protocol] ?? 443) : Number(url.port),
     basePath: url.pathname.replace(/\/+$/, ''),
     hostHeader: url.host,
+    ...(plain ? { plain } : {}),
   };
+}
+
+const DEFAULT_PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:': 443 };
+
+function isPlainLoopback({ protocol, hostname }: URL): boolean {
+  return protocol === 'http:' && LOOPBACK.has(hostname);
 }

@@ -1,13 +1,10 @@
-/**
- * The HTTP connection to the API server. What a kubeconfig says is read by `kube/kubeconfig`; the account of the pod,
- * credentials of every kind and proxies are @kubernetes/client-node's. Nothing outside `operator/` knows that package.
- */
-import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
-import { Agent, request as httpsRequest } from 'node:https';
-import { sep } from 'node:path';
-import { KubeConfig } from '@kubernetes/client-node';
-import { TailcastError, errorText } from '../errors.ts';
-import { pathInKubeconfig, readKubeconfigContext, type KubeconfigContext } from '../kube/kubeconfig.ts';
+/** The HTTP connection to the API server that a kubeconfig or the account of the pod names: few requests at a time, many watches. */
+import { readFileSync } from 'node:fs';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { Agent, request as httpsRequest, type RequestOptions } from 'node:https';
+import type { Socket } from 'node:net';
+import { createApiServer, SERVICE_ACCOUNT_DIRECTORY, type ApiServer } from '../kube/api-server.ts';
+import { readKubeconfigContext, type KubeconfigContext } from '../kube/kubeconfig.ts';
 
 const MAX_ANSWER_BYTES = 64 * 1024 ** 2;
 const ANSWER_TIMEOUT_MS = 30_000;
@@ -41,51 +38,61 @@ export interface ClusterOptions {
   readonly kubeconfig: readonly string[] | undefined;
   /** Default: the kubeconfig's `current-context`. */
   readonly context: string | undefined;
+  /** Of this process: where a pod finds its API server, and what credential plugins inherit. */
+  readonly environment?: ReadonlyMap<string, string>;
 }
 
 /**
- * Finds the API server: the one of a kubeconfig's context, or the one that the pod runs on.
+ * Finds the API server: the one of a kubeconfig's context, or the one that the pod runs on. Credentials are read with the
+ * first request, and followed.
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function connectCluster(options: ClusterOptions): ClusterConnection {
-  const config = loadConfig(options);
-  const cluster = config.getCurrentCluster();
-  if (cluster === null) {
-    throw new TailcastError('CONFIG_INVALID', 'the kubeconfig has no current context with a cluster');
-  }
-  const base = new URL(cluster.server);
-  const secure = base.protocol === 'https:';
-  if (!secure && !['127.0.0.1', '[::1]', 'localhost'].includes(base.hostname)) {
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      `${cluster.server} is not https; credentials are only sent over TLS`,
-    );
-  }
+  const { kubeconfig, environment = new Map<string, string>() } = options;
+  const context = kubeconfig === undefined ? undefined : readKubeconfigContext(kubeconfig, options.context);
+  const host = environment.get('KUBERNETES_SERVICE_HOST') ?? '';
+  const port = environment.get('KUBERNETES_SERVICE_PORT') ?? '';
+  let opened: Promise<ApiServer> | undefined;
+  const apiServer = (): Promise<ApiServer> =>
+    (opened ??= createApiServer({
+      kubeconfig,
+      context: options.context,
+      inCluster: { host, port },
+      environment: Object.fromEntries(environment),
+      allowPlainLoopback: true,
+      now: () => performance.now(),
+      wallClock: () => Date.now(),
+    }).catch((error: unknown) => {
+      // A mounted credential may come late.
+      opened = undefined;
+      throw error;
+    }));
   // One agent for all of a kind: it keys its sockets by credentials, so that rotated ones get new connections.
-  const forRequests = secure ? new Agent({ keepAlive: true, maxSockets: 64, timeout: 0 }) : undefined;
+  const forRequests = new Agent({ keepAlive: true, maxSockets: 64, timeout: 0 });
   // A watch keeps its connection, and there are dozens: in the place of requests they would leave them none.
-  const forStreams = secure ? new Agent({ keepAlive: true, timeout: 0 }) : undefined;
+  const forStreams = new Agent({ keepAlive: true, timeout: 0 });
 
-  async function open(request: ClusterRequest, agent: Agent | undefined): Promise<IncomingMessage> {
-    const options = await requestOptions(config, base, request);
-    if (agent !== undefined && (cluster?.proxyUrl ?? '') === '') options.agent = agent;
+  async function open(request: ClusterRequest, agent: Agent): Promise<IncomingMessage> {
+    const server = await apiServer();
+    const sending = await requestOptions(server, request, agent);
     return new Promise((resolve, reject) => {
-      const sent = secure
-        ? httpsRequest(options, resolve)
-        : httpRequest({ ...options, agent: undefined }, resolve);
+      const sent = server.plain === true ? httpRequest(sending, resolve) : httpsRequest(sending, resolve);
       sent.setTimeout(ANSWER_TIMEOUT_MS, () =>
         sent.destroy(new Error(`${request.method} ${request.path}: no answer in ${ANSWER_TIMEOUT_MS} ms`)),
       );
       sent.on('error', reject);
-      sent.on('response', () => sent.setTimeout(0));
+      sent.on('response', ({ statusCode }) => {
+        sent.setTimeout(0);
+        if (statusCode === 401) server.refused();
+      });
       sent.end(request.body);
     });
   }
 
   return {
-    server: base.origin,
-    namespace: config.getContextObject(config.getCurrentContext())?.namespace,
+    server: context === undefined ? `https://${host}:${port}` : originOf(context),
+    namespace: context === undefined ? namespaceOfPod() : context.namespace,
     async request(request) {
       const answer = await open(request, forRequests);
       return { status: answer.statusCode ?? 0, text: await readText(answer) };
@@ -95,98 +102,52 @@ export function connectCluster(options: ClusterOptions): ClusterConnection {
       return { status: answer.statusCode ?? 0, body: answer, text: () => readText(answer) };
     },
     close() {
-      forRequests?.destroy();
-      forStreams?.destroy();
+      forRequests.destroy();
+      forStreams.destroy();
     },
   };
 }
 
-function loadConfig({ kubeconfig, context: name }: ClusterOptions): KubeConfig {
-  const config = new KubeConfig();
-  if (kubeconfig === undefined) {
-    try {
-      config.loadFromCluster();
-    } catch (error) {
-      throw new TailcastError(
-        'CONFIG_INVALID',
-        `the service account of the pod cannot be used: ${errorText(error)}`,
-        { cause: error },
-      );
-    }
-    return config;
+function originOf({ cluster: { value } }: KubeconfigContext): string {
+  return URL.parse(value.server)?.origin ?? value.server;
+}
+
+function namespaceOfPod(): string | undefined {
+  try {
+    return readFileSync(`${SERVICE_ACCOUNT_DIRECTORY}/namespace`, 'utf8').trim();
+  } catch {
+    // Then somebody names it.
+    return undefined;
   }
-  const context = readKubeconfigContext(kubeconfig, name);
-  const { clusterName, userName, namespace } = context;
-  config.loadFromOptions({
-    clusters: [clusterOf(context)],
-    users: [userOf(context)],
-    contexts: [{ name: context.name, cluster: clusterName, user: userName, ...(namespace && { namespace }) }],
-    currentContext: context.name,
-  });
-  return config;
-}
-
-function clusterOf({ clusterName, cluster: { value, file } }: KubeconfigContext) {
-  return {
-    name: clusterName,
-    server: value.server,
-    skipTLSVerify: value['insecure-skip-tls-verify'] === true,
-    caData: value['certificate-authority-data'],
-    caFile: fileIn(file, value['certificate-authority']),
-    tlsServerName: value['tls-server-name'],
-    proxyUrl: value['proxy-url'],
-  };
-}
-
-function userOf({ userName, user: { value, file } }: KubeconfigContext) {
-  const tokenFile = fileIn(file, value.tokenFile);
-  const { exec } = value;
-  return {
-    name: userName,
-    certData: value['client-certificate-data'],
-    certFile: fileIn(file, value['client-certificate']),
-    keyData: value['client-key-data'],
-    keyFile: fileIn(file, value['client-key']),
-    // a token file wins over a token, as in client-go
-    token: tokenFile === undefined ? value.token : undefined,
-    authProvider:
-      tokenFile === undefined ? value['auth-provider'] : { name: 'tokenFile', config: { tokenFile } },
-    exec: exec && {
-      ...exec,
-      command: exec.command.includes(sep) ? fileIn(file, exec.command) : exec.command,
-    },
-    username: value.username,
-    password: value.password,
-    impersonateUser: value.as,
-  };
-}
-
-function fileIn(kubeconfigFile: string, path: string | undefined): string | undefined {
-  return path === undefined || path === '' ? undefined : pathInKubeconfig(path, kubeconfigFile);
 }
 
 async function requestOptions(
-  config: KubeConfig,
-  base: URL,
+  server: ApiServer,
   request: ClusterRequest,
-): Promise<RequestOptions> {
-  const options: RequestOptions & { headers: Record<string, string | number> } = { headers: {} };
-  // Adds TLS material, credentials and, where the kubeconfig names a proxy, an agent for it.
-  await config.applyToHTTPSOptions(options);
-  options.headers['accept'] = request.accept;
-  options.headers['user-agent'] = 'tailcast-operator';
-  if (request.body !== undefined) {
-    options.headers['content-type'] = request.contentType ?? 'application/json';
-    options.headers['content-length'] = Buffer.byteLength(request.body);
-  }
-  return Object.assign(options, {
-    protocol: base.protocol,
-    hostname: base.hostname.replace(/^\[(.*)\]$/, '$1'),
-    port: base.port === '' ? undefined : Number(base.port),
-    path: `${base.pathname.replace(/\/+$/, '')}${request.path}`,
-    method: request.method,
-    signal: request.signal,
-  });
+  agent: Agent,
+): Promise<RequestOptions & { readonly socket?: Socket }> {
+  const { method, path, accept, body, contentType = 'application/json', signal } = request;
+  const authorization = await server.authorization();
+  const tunnel = await server.open?.(signal);
+  const shared = server.plain === true ? {} : { agent, ...server.tls, servername: server.serverName };
+  return {
+    ...shared,
+    ...(tunnel === undefined ? {} : { agent: false, socket: tunnel }),
+    hostname: server.host,
+    port: server.port,
+    path: `${server.basePath}${path}`,
+    method,
+    signal,
+    headers: {
+      host: server.hostHeader,
+      accept,
+      'user-agent': 'tailcast-operator',
+      ...(authorization === undefined ? {} : { authorization }),
+      ...(body === undefined
+        ? {}
+        : { 'content-type': contentType, 'content-length': Buffer.byteLength(body) }),
+    },
+  };
 }
 
 async function readText(answer: IncomingMessage): Promise<string> {
