@@ -79,6 +79,8 @@ export interface OperatorOptions {
   readonly apiKey: string;
   readonly name?: string;
   readonly leaderElection?: boolean;
+  /** As it is shipped, and not from the sources: for what it takes of the machine. */
+  readonly isBuilt?: boolean;
   readonly more?: readonly string[];
 }
 
@@ -123,7 +125,7 @@ function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOpt
   return [
     ...WITHOUT_MARKER,
     process.execPath,
-    join(root, 'src/main.ts'),
+    join(root, options.isBuilt === true ? 'dist/main.js' : 'src/main.ts'),
     ...role,
     `--kubeconfig=${options.kubeconfig}`,
     `--namespace=${NAMESPACE}`,
