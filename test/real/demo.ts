@@ -4,17 +4,24 @@
  *
  * A Kubernetes API server with a node, a tailnet of five nodes, an S3 server; a gateway beside the tailscaled of node
  * `proxy`, behind `tailscale serve` with PROXY protocol; a recorder beside that of node `recorder`, over a bucket.
+ *
+ * `npm run demo:real -- operator`: the operator instead, in a network of its own.
  */
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
 import { createPod } from './cases/case.ts';
-import { GoMissingError } from './rig/build.ts';
+import { ensurePeer, GoMissingError } from './rig/build.ts';
 import { runKubectl } from './rig/kubectl.ts';
+import { enterNetwork } from './rig/network.ts';
 import { type Rig, createRig } from './rig/rig.ts';
 import type { NodeOptions } from './rig/tailnet.ts';
+import { KERNEL_PODS } from './suites.ts';
 import { kubeconfigAt, sitePolicy } from './support/site.ts';
 import { BUCKET, type TailnetSite, ensureTailnetSite, startTailnetSite } from './support/tailnet-site.ts';
 
 const GATEWAY_HOST = '127.0.0.77';
 const POD = 'shell';
+const OPERATOR_DEMO = fileURLToPath(new URL('operator/demo.ts', import.meta.url));
 const PEOPLE: readonly NodeOptions[] = [
   { name: 'alice', user: 'alice@example.com' },
   { name: 'bob', user: 'bob@example.com' },
@@ -90,8 +97,24 @@ Ctrl-C ends everything.
 `;
 }
 
-async function main(): Promise<number> {
+/** In a process of its own, because its network is. */
+async function runOperatorDemo(): Promise<number> {
+  const { command, env } = enterNetwork();
+  const [program, ...args] = [...command, process.execPath, OPERATOR_DEMO];
+  const child = spawn(program, args, { stdio: 'inherit', env: { ...process.env, ...env } });
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => child.kill(signal));
+  return new Promise((done, fail) => {
+    child.once('error', fail);
+    child.once('exit', (code) => done(code ?? 1));
+  });
+}
+
+async function main(what: string | undefined): Promise<number> {
   try {
+    if (what === 'operator') {
+      for (const peer of KERNEL_PODS.peers) await ensurePeer(peer);
+      return await runOperatorDemo();
+    }
     await ensureTailnetSite();
   } catch (error) {
     if (!(error instanceof GoMissingError)) throw error;
@@ -117,4 +140,4 @@ async function main(): Promise<number> {
   }
 }
 
-process.exitCode = await main();
+process.exitCode = await main(process.argv[2]);

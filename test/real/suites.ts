@@ -10,7 +10,7 @@ export interface Suite {
 }
 
 /** Pods whose tailscaled routes in the kernel, each in a network of its own. */
-const KERNEL_PODS: Omit<Suite, 'file'> = {
+export const KERNEL_PODS: Omit<Suite, 'file'> = {
   peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'kernel-tailscaled', 'containerboot', 'kube-proxy'],
   ownNetwork: true,
 };
@@ -79,6 +79,8 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/operator-unprivileged.test.ts',
     ...KERNEL_PODS,
   },
+  // It enters its network by itself.
+  'operator-demo': { file: 'suites/operator-demo.test.ts', peers: KERNEL_PODS.peers },
   'operator-scale': { file: 'suites/operator-scale.test.ts', peers: ['kubernetes-1.36', 'tailnet'] },
   host: { file: 'suites/host.test.ts', peers: ['tailnet'] },
   'proxy-group': {
