@@ -2,10 +2,11 @@
  * The search of a recorder over a made-up archive (`search-archive.ts`): how fast the index is built, how fast it answers, also while it is
  * being written and with nothing of it in memory, and how late a running session is found.
  *
- *   npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep]
+ *   npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--engine=opensearch]
  *
  * The indexer, its processes and its files are the real ones; only the store is made up. `--keep` leaves the index in the folder, and
- * finds it there the next time: then it is not built again. Ends with 1 when a goal is missed.
+ * finds it there the next time: then it is not built again. Ends with 1 when a goal is missed. With `--engine=opensearch` the index is at
+ * an OpenSearch of one node on this machine (needs Maven and Java; its CPU is not that of the writer): the goals are those of files.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, statfsSync } from 'node:fs';
@@ -20,9 +21,11 @@ import type { LiveRecording } from '../src/tsrecorder/library/live-recording.ts'
 import { startIndexClient, type IndexClient } from '../src/tsrecorder/search/index-client.ts';
 import { startIndexer, type Indexer } from '../src/tsrecorder/search/indexer.ts';
 import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
-import { indexBytes } from '../src/tsrecorder/search/sqlite/database.ts';
+import type { IndexPlace } from '../src/tsrecorder/search/messages.ts';
 import { recordingId } from '../src/tsrecorder/store/key.ts';
 import type { StoredRecording } from '../src/tsrecorder/store/store.ts';
+import { startOpenSearch } from '../test/real/rig/opensearch.ts';
+import { createRig } from '../test/real/rig/rig.ts';
 import { describeMachine } from './harness/machine.ts';
 import { familyOf, usageOf } from './harness/usage.ts';
 import { catalogOf, SearchArchive } from './search-archive.ts';
@@ -35,6 +38,7 @@ const { values } = parseArgs({
     'text-gb': { type: 'string' },
     folder: { type: 'string' },
     keep: { type: 'boolean', default: false },
+    engine: { type: 'string', default: 'sqlite' },
   },
 });
 const SEED = 20_261_123;
@@ -55,6 +59,14 @@ const SHAPE = {
 const archive = new SearchArchive(SHAPE, SEED);
 const folder = values.folder ?? mkdtempSync(join(tmpdir(), 'tailcast-search-'));
 const directory = join(folder, 'index');
+const rig = values.engine === 'opensearch' ? createRig() : undefined;
+const opensearch = rig === undefined ? undefined : await startOpenSearch(rig);
+const place: IndexPlace =
+  opensearch === undefined
+    ? { directory }
+    : {
+        server: { url: opensearch.url, name: 'bench', which: 'current', shards: 1, owner: 'bench' },
+      };
 const verdicts: string[] = [];
 let missed = 0;
 
@@ -188,7 +200,7 @@ function build(until: number, live: () => readonly LiveRecording[], liveEntry: L
     live,
     text: 'all',
     async start() {
-      const [client, fresh] = await startedBy(() => startIndexClient({ directory, mayWrite: true }));
+      const [client, fresh] = await startedBy(() => startIndexClient({ ...place, mayWrite: true }));
       pids = fresh;
       return client;
     },
@@ -230,18 +242,19 @@ async function backfill(sessions: number): Promise<void> {
     if (usage !== undefined) samples.push(usage.rssBytes / 2 ** 20);
     if (performance.now() - said < 15_000) continue;
     said = performance.now();
-    const { backlog } = await indexer.progress();
+    const { backlog, bytes } = await indexer.progress();
     const part = Math.max(1e-6, 1 - backlog / sessions);
     const left = ((performance.now() - start) / 1000) * (1 / part - 1);
     say(
-      `${(part * 100).toFixed(1)} %, ${left.toFixed(0)} s to go; writer ${samples.at(-1)?.toFixed(0)} MB, index ${(indexBytes(directory) / 1e9).toFixed(2)} GB`,
+      `${(part * 100).toFixed(1)} %, ${left.toFixed(0)} s to go; writer ${samples.at(-1)?.toFixed(0)} MB, index ${(bytes / 1e9).toFixed(2)} GB`,
     );
   }
   const wall = (performance.now() - start) / 1000;
   const cpu = usageOf(building.pids())?.cpuSeconds ?? 0;
   const rate = castBytesRead / 1e9 / (cpu / 60);
+  const { bytes } = await indexer.progress();
   say(
-    `built in ${wall.toFixed(0)} s, ${cpu.toFixed(0)} s of CPU in the writer; index ${(indexBytes(directory) / 1e9).toFixed(2)} GB, ${((100 * indexBytes(directory)) / castBytesRead).toFixed(0)} % of the casts`,
+    `built in ${wall.toFixed(0)} s, ${cpu.toFixed(0)} s of CPU in the writer; index ${(bytes / 1e9).toFixed(2)} GB, ${((100 * bytes) / castBytesRead).toFixed(0)} % of the casts`,
   );
   goal(`rebuild: ${rate.toFixed(2)} GB of cast per minute and core (at least 0.8)`, rate >= 0.8);
   const half = samples.slice(samples.length >> 1);
@@ -263,7 +276,7 @@ async function measure(
     ['words', []],
   ]);
   say(title);
-  let index = prepare === undefined ? await startIndexClient({ directory, mayWrite: false }) : undefined;
+  let index = prepare === undefined ? await startIndexClient({ ...place, mayWrite: false }) : undefined;
   for (const { kind, name, ask } of QUESTIONS) {
     const times: number[] = [];
     for (let round = 0; round < asked; round += 1) {
@@ -374,7 +387,7 @@ async function whileIndexing(from: number): Promise<void> {
   const feed = setInterval(() => void feedMore(), 100);
   try {
     await measure('while the index is written', Math.ceil(ASKED / 4));
-    const index = await startIndexClient({ directory, mayWrite: false });
+    const index = await startIndexClient({ ...place, mayWrite: false });
     const times: number[] = [];
     for (let round = 0; round < LIVE_ROUNDS; round += 1) {
       const word = `needle${round}x`;
@@ -407,6 +420,17 @@ async function whileIndexing(from: number): Promise<void> {
   }
 }
 
+async function measureCold(): Promise<void> {
+  const resident = dropCache();
+  const kept =
+    resident === undefined ? 'nobody knows how much stays' : `${(resident / 1e6).toFixed(1)} MB stay`;
+  say(`the page cache gives up the index: ${kept}`);
+  await measure('nothing in memory', ASKED_COLD, async () => {
+    dropCache();
+    return startIndexClient({ ...place, mayWrite: false });
+  });
+}
+
 async function main(): Promise<void> {
   for (const line of describeMachine().slice(0, 3)) console.log(line);
   mkdirSync(directory, { recursive: true });
@@ -421,16 +445,10 @@ async function main(): Promise<void> {
     if (isThere) say('the index that is there is used');
     else await backfill(SESSIONS - LATE);
     await measure('at rest', ASKED);
-    const resident = dropCache();
-    const kept =
-      resident === undefined ? 'nobody knows how much stays' : `${(resident / 1e6).toFixed(1)} MB stay`;
-    say(`the page cache gives up the index: ${kept}`);
-    await measure('nothing in memory', ASKED_COLD, async () => {
-      dropCache();
-      return startIndexClient({ directory, mayWrite: false });
-    });
+    if (opensearch === undefined) await measureCold();
     if (!isThere) await whileIndexing(SESSIONS - LATE);
   } finally {
+    await rig?.stop();
     if (!values.keep) rmSync(directory, { recursive: true, force: true });
     if (values.folder === undefined && !values.keep) rmSync(folder, { recursive: true, force: true });
   }

@@ -18,7 +18,7 @@ import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/gr
 import { permissionChecks } from '../doctor/permission-checks.ts';
 import { answersCheck, trustedGatewaysCheck, uploadersCheck } from '../doctor/recorder-role-checks.ts';
 import { recordersCheck } from '../doctor/recorder-checks.ts';
-import { searchCheck } from '../doctor/search-check.ts';
+import { searchCheck, type SearchFacts } from '../doctor/search-check.ts';
 import { storageChecks } from '../doctor/storage-checks.ts';
 import { tailnetChecks } from '../doctor/tailnet-checks.ts';
 import { checkFormat, GATEWAY_STATE_FORMAT, SPOOL_FORMAT } from '../folder-format.ts';
@@ -29,7 +29,8 @@ import { findJournalKey } from '../recording/journal/journal-key.ts';
 import { indexDirectory } from '../tsrecorder/search/recorder-search.ts';
 import { spoolBeside, spoolInside } from '../tsrecorder/spool/spool-place.ts';
 import { openApiServer } from './gateway.ts';
-import { lookAtIndex } from './look-at-index.ts';
+import { lookAtIndex, lookAtServer } from './look-at-index.ts';
+import { searchServer } from './search-settings.ts';
 import { journalPlace } from './journals.ts';
 import { examineBucket, parseBucketAddress } from './recorder-store.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
@@ -149,7 +150,7 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
       folder: config.spool ?? (bucket === undefined ? config.store : undefined),
       look: () => lookAtSpools(spools),
     }),
-    searchCheck({ directory: config.search ? indexIn(spools) : undefined, look: lookAtIndex }),
+    searchCheck(searchFacts(config, spools)),
     answersCheck(`${host}:${port}`, async (signal) => {
       const socket = connect({ host: host === '::' ? '::1' : host, port });
       try {
@@ -172,6 +173,22 @@ function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
 function spoolsOf({ spool, store }: RecorderConfig, isFolder: boolean): readonly string[] {
   if (spool !== undefined) return [spool];
   return isFolder && store !== undefined ? [spoolBeside(store), spoolInside(store)] : [];
+}
+
+/** Where the index is, and how it is looked at. */
+function searchFacts(config: RecorderConfig, spools: readonly string[]): SearchFacts {
+  const { search, searchUrl, searchName } = config;
+  if (!search || searchUrl === undefined)
+    return { place: search ? indexIn(spools) : undefined, look: lookAtIndex };
+  return {
+    place: `the index ${searchName} at ${searchUrl.origin}`,
+    remedy:
+      'look at --search-url, --search-ca and --search-credentials, and at what this user may do there (docs/viewing.md); recording goes on without it',
+    async look() {
+      const server = await searchServer(config);
+      return server !== undefined && lookAtServer(server);
+    },
+  };
 }
 
 /** Where the index is, or will be. */

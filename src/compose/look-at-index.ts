@@ -1,5 +1,9 @@
 /** Reads a search index as a recorder does, for the doctor. */
+import { z } from 'zod';
 import { startIndexClient } from '../tsrecorder/search/index-client.ts';
+import { createSearchServer } from '../tsrecorder/search/opensearch/client.ts';
+import { aliasOf, indexOf } from '../tsrecorder/search/opensearch/indices.ts';
+import { readServerAccess, type ServerIndex } from '../tsrecorder/search/opensearch/server-index.ts';
 
 /**
  * Reads the first session of it, in a process of its own. Changes nothing.
@@ -13,5 +17,34 @@ export async function lookAtIndex(directory: string): Promise<boolean> {
     return (await index.ask('versions', { after: '', limit: 1 })).length > 0;
   } finally {
     await index.close();
+  }
+}
+
+const SERVER = z.object({
+  version: z.object({ distribution: z.string().default('another'), number: z.string() }),
+});
+/** The oldest that the search is tested with. */
+const MAJOR = 2;
+
+/**
+ * The same of an index at a server. Changes nothing.
+ *
+ * @throws Error with a sentence when it cannot be reached, is no OpenSearch, or does not let this recorder read
+ */
+export async function lookAtServer(index: Omit<ServerIndex, 'which' | 'owner'>): Promise<boolean> {
+  const server = createSearchServer(await readServerAccess(index));
+  try {
+    const { version } = SERVER.parse(await server.ask({ method: 'GET', path: '/', timeoutMs: 5000 }));
+    if (version.distribution !== 'opensearch' || Number.parseInt(version.number, 10) < MAJOR)
+      throw new Error(
+        `${version.distribution} ${version.number} answers there: OpenSearch ${MAJOR} or newer is expected`,
+      );
+    const alias = aliasOf({ ...index, which: 'current' });
+    if ((await indexOf(server, alias)) === undefined) return false;
+    const path = `/${encodeURIComponent(alias)}/_search?size=0&allow_partial_search_results=false`;
+    await server.ask({ method: 'GET', path, timeoutMs: 5000 });
+    return true;
+  } finally {
+    server.close();
   }
 }

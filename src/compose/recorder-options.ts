@@ -5,6 +5,7 @@ import type { Logger } from '../observe/logger.ts';
 import type { AlertSettings, AlertsOptions } from '../tsrecorder/search/alerts/alerts.ts';
 import type { EventLayout } from '../tsrecorder/events/recorder-events.ts';
 import type { RetentionPolicy } from '../tsrecorder/retention/retention.ts';
+import type { ServerIndex } from '../tsrecorder/search/opensearch/server-index.ts';
 import type { RecorderSearchOptions } from '../tsrecorder/search/recorder-search.ts';
 import type { IdentifyUploader } from '../tsrecorder/serving/uploads.ts';
 import type { IdentifyViewer } from '../tsrecorder/serving/viewer-access.ts';
@@ -48,6 +49,8 @@ export interface RecorderOptions {
   readonly retention?: RetentionPolicy;
   /** Which text of recordings can be searched. Default: there is no index. */
   readonly searchText?: RecorderSearchOptions['text'];
+  /** Who has the index. Default: files in the spool. */
+  readonly searchServer?: Omit<ServerIndex, 'which' | 'owner'>;
   /** What is watched for in sessions that come in, where there is an index. Default: nothing. */
   readonly alerts?: AlertSettings & Pick<AlertsOptions, 'onStep' | 'retry'>;
   /** How uploaded events are kept. Default: batches. */

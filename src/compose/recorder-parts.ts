@@ -1,5 +1,7 @@
 /** Puts a recorder together: store, spool, intake, and the port it is reached on. */
-import { join } from 'node:path';
+import { createHash } from 'node:crypto';
+import { hostname } from 'node:os';
+import { join, resolve } from 'node:path';
 import { Registry } from 'prom-client';
 import type { ListenAddress } from '../listen.ts';
 import { createAlertMetrics } from '../tsrecorder/search/alerts/alert-metrics.ts';
@@ -192,14 +194,17 @@ async function openRecorderAlerts(
 }
 
 function openSearch(
-  { searchText, spoolDirectory, registry, log, clock }: SettledOptions,
+  { searchText, searchServer, spoolDirectory, registry, log, clock }: SettledOptions,
   { ingest, catalog }: Parts,
   alerts: Alerts | undefined,
 ): RecorderSearch | undefined {
   const metrics = createSearchMetrics(registry);
   if (searchText === undefined) return undefined;
   return openRecorderSearch({
-    directory: indexDirectory(spoolDirectory),
+    index:
+      searchServer === undefined
+        ? indexDirectory(spoolDirectory)
+        : { ...searchServer, owner: ownerOf(spoolDirectory) },
     text: searchText,
     catalog,
     live: () => ingest.live(),
@@ -208,6 +213,14 @@ function openSearch(
     metrics,
     log,
   });
+}
+
+/** Who this recorder is, among those that write one index: the same after a start. */
+function ownerOf(spoolDirectory: string): string {
+  return createHash('sha256')
+    .update(`${hostname()}\0${resolve(spoolDirectory)}`)
+    .digest('hex')
+    .slice(0, 16);
 }
 
 function applyRetention(

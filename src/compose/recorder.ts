@@ -16,6 +16,7 @@ import { openIdentities } from './recorder-identities.ts';
 import type { RecorderOptions } from './recorder-options.ts';
 import { createRecorder, type RunningRecorder } from './recorder-parts.ts';
 import { openSealKeys, openStore } from './recorder-store.ts';
+import { searchServer } from './search-settings.ts';
 
 const START_CHECK_MS = 5000;
 
@@ -76,6 +77,7 @@ export async function startRecorder(
     throw new TailcastError('CONFIG_INVALID', detail);
   }
   const alerts = await recorderAlerts(config, viewers);
+  const server = await searchServer(config);
   const sealKeys = await openSealKeys(config);
   const store = await openStore(config, parts.log);
   const player = config.ui && existsSync(PLAYER_DIRECTORY) ? PLAYER_DIRECTORY : undefined;
@@ -93,6 +95,7 @@ export async function startRecorder(
       trustedGateways,
       eventLayout: config.eventLayout,
       ...(config.search ? { searchText: config.searchText } : {}),
+      ...(server === undefined ? {} : { searchServer: server }),
       ...alerts,
       retention: {
         ...(config.retentionDays === 0 ? {} : { maxAgeMs: config.retentionDays * 86_400_000 }),

@@ -9,6 +9,7 @@ import {
   loopback,
   oneOf,
   optionalListenAddress,
+  text,
   textSetting,
   webAddress,
   wholeNumber,
@@ -106,6 +107,25 @@ export const RECORDER_SETTINGS = {
     'with search: what of recordings is indexed besides their names: all that was on the screen, commands, or off',
     oneOf('off', 'commands', 'all'),
     'all',
+  ),
+  searchUrl: setting(
+    'with search: URL of an OpenSearch that has the index, for many nodes or several recorders; default: files in the spool',
+    webAddress,
+    undefined,
+  ),
+  searchName: setting(
+    'what the names of indices at searchUrl begin with; recorders of one store share one, those of another store need another',
+    text,
+    'tailcast',
+  ),
+  searchShards: setting('shards of an index that is made at searchUrl', wholeNumber(1, 1000), 1),
+  searchCa: textSetting(
+    'PEM file of the authorities that are trusted for searchUrl; default: those of Node',
+    '<file>',
+  ),
+  searchCredentials: textSetting(
+    'file with user:password or a token for searchUrl, on one line; needs https:// or a loopback address',
+    '<file>',
   ),
   alerts: textSetting(
     'file with rules, queries that are held against sessions as they come in, and the webhooks that are told; needs search',

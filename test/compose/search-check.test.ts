@@ -6,7 +6,7 @@ import { lookAtIndex } from '../../src/compose/look-at-index.ts';
 import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { searchCheck } from '../../src/doctor/search-check.ts';
 import { IndexWriter } from '../../src/tsrecorder/search/sqlite/writer.ts';
-import { doc } from '../tsrecorder/search/index-contract.ts';
+import { doc } from '../tsrecorder/search/engine-suite.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -15,7 +15,7 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true }));
 
 async function examine(directory: string | undefined = folder): Promise<CheckFinding | undefined> {
-  const check = searchCheck({ directory, look: lookAtIndex });
+  const check = searchCheck({ place: directory, look: lookAtIndex });
   const [finding] = await runChecks([check], new AbortController().signal);
   return finding;
 }
@@ -43,7 +43,7 @@ describe('the check of the search index', () => {
   });
 
   it('is skipped where sessions are not searched', async () => {
-    const check = searchCheck({ directory: undefined, look: lookAtIndex });
+    const check = searchCheck({ place: undefined, look: lookAtIndex });
     expect(await runChecks([check], new AbortController().signal)).toMatchObject([{ status: 'skipped' }]);
   });
 });

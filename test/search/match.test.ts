@@ -6,67 +6,17 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { RuleWatch } from '../../src/search/match.ts';
 import { parseQuery, printQuery, QueryError, type Query } from '../../src/search/query.ts';
-import type { Moment, SessionNames } from '../../src/search/search-index.ts';
+import type { SessionNames } from '../../src/search/search-index.ts';
 import type { ViewerTerms } from '../../src/search/viewer-terms.ts';
 import { IndexReader } from '../../src/tsrecorder/search/sqlite/reader.ts';
 import { IndexWriter } from '../../src/tsrecorder/search/sqlite/writer.ts';
-import { doc, moment, names, NOW, query } from '../tsrecorder/search/index-contract.ts';
+import { doc, moment, names, NOW, query } from '../tsrecorder/search/engine-suite.ts';
+import { askedOf, mayOf, sessionOf, withoutAbsent } from '../tsrecorder/search/random-sessions.ts';
 
 const everything = 'everything' as const;
 
 function watch(asked: Query, may: ViewerTerms = everything, sinceMs = 0): RuleWatch {
   return new RuleWatch([{ id: 'r', query: asked, may, sinceMs }]);
-}
-
-const WORDS = ['alpha', 'beta', 'al', 'store_failed', '10.0.0.1', '日本語', 'É', 'prod'];
-const word = fc.constantFrom(...WORDS);
-const row = fc.array(word, { minLength: 1, maxLength: 3 }).map((words) => words.join(' '));
-const momentOf = fc
-  .tuple(fc.nat(50), fc.array(row, { maxLength: 3 }), fc.option(row, { nil: undefined }))
-  .map(([at, rows, command]): Moment => {
-    const made = moment(at, ...rows);
-    return command === undefined ? made : { ...made, command: { text: command, isGuessed: false } };
-  });
-const session = fc.record({
-  user: fc.constantFrom('alice', 'bob', undefined),
-  namespace: fc.constantFrom('prod', 'dev', undefined),
-  pod: fc.constantFrom('web-1', 'web-2', 'db', undefined),
-  tags: fc.subarray(['tag:ci', 'tag:ops']),
-  kind: fc.constantFrom('exec', 'attach'),
-  state: fc.constantFrom('closed', 'running'),
-  command: fc.constantFrom('sh alpha', undefined),
-  exitCode: fc.constantFrom(0, 1, undefined),
-  durationSeconds: fc.constantFrom(3, 7200, undefined),
-  moments: fc.array(momentOf, { maxLength: 4 }),
-});
-const term = fc.oneof(
-  word,
-  word.map((text) => `text:${text}`),
-  word.map((text) => `cmd:${text}`),
-  fc.tuple(word, word).map(([left, right]) => `"${left} ${right}"`),
-  fc.constantFrom('alp*', '"store_failed alp"*', 'user:alice', 'user:al*', 'ns:prod', 'ns:d*', 'pod:web-*'),
-  fc.constantFrom('tag:tag:ci', 'tag:tag:*', 'node:laptop', 'node:nL*', 'kind:attach', 'state:running'),
-  fc.constantFrom('exit:0', 'exit:!=0', 'duration:>1h', 'duration:<=3', 'id:n_1', 'id:n_*', 'container:app'),
-  fc.constantFrom('after:2026-02-01T00:02:00Z', 'before:2026-02-01T00:02:00Z'),
-);
-const asked = fc
-  .array(
-    fc.tuple(fc.constantFrom('', '-'), term, fc.constantFrom('', '', ' OR')).map((parts) => parts.join('')),
-    { minLength: 1, maxLength: 4 },
-  )
-  .map((terms) => terms.join(' ').replace(/ OR$/, ''));
-const mayOf = fc.constantFrom<ViewerTerms>(
-  everything,
-  [],
-  [{ kind: 'user', value: 'alice' }],
-  [
-    { kind: 'namespace', value: 'prod' },
-    { kind: 'tag', value: 'tag:ci' },
-  ],
-);
-
-function withoutAbsent<T extends object>(given: T): T {
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as T;
 }
 
 describe('a rule', () => {
@@ -79,8 +29,8 @@ describe('a rule', () => {
     try {
       fc.assert(
         fc.property(
-          fc.array(session, { minLength: 3, maxLength: 3 }),
-          fc.array(asked, { minLength: 6, maxLength: 6 }),
+          fc.array(sessionOf, { minLength: 3, maxLength: 3 }),
+          fc.array(askedOf, { minLength: 6, maxLength: 6 }),
           mayOf,
           (sessions, texts, may) => {
             version += 1;

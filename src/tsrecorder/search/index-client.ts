@@ -3,14 +3,7 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { setPriority } from 'node:os';
 import { extname, join } from 'node:path';
 import { QueryError } from '../../search/query.ts';
-import type {
-  Answer,
-  Ask,
-  IndexOperation,
-  IndexOperations,
-  IndexRequest,
-  IndexResponse,
-} from './messages.ts';
+import type { Answer, Ask, IndexOperation, IndexRequest, IndexResponse } from './messages.ts';
 
 export interface IndexClient {
   /** @throws Error when the process cannot do it or is gone; QueryError for a query that cannot be asked. */
@@ -32,7 +25,7 @@ interface Waiting {
 const NICE = 10;
 
 /** Starts a process and opens the index in it. @throws Error with a sentence when this Node or the files cannot be used. */
-export async function startIndexClient(open: Parameters<IndexOperations['open']>[0]): Promise<IndexClient> {
+export async function startIndexClient(open: Ask<'open'>): Promise<IndexClient> {
   const here = import.meta.filename;
   const child = fork(join(import.meta.dirname, `index-process${extname(here)}`), {
     serialization: 'advanced',

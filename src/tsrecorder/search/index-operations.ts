@@ -3,37 +3,45 @@ import { CastText } from '../../search/cast-text.ts';
 import { RuleWatch, type WatchedRule } from '../../search/match.ts';
 import { Moments } from '../../search/moments.ts';
 import type { Moment, SessionDoc } from '../../search/search-index.ts';
-import type { IndexOperations } from './messages.ts';
-import { probeSqlite } from './sqlite/database.ts';
-import { IndexReader } from './sqlite/reader.ts';
-import { IndexWriter, type WholeSession } from './sqlite/writer.ts';
+import type { ReadingEngine, WholeSession, WritingEngine } from './engine.ts';
+import type { Answer, Ask, IndexOperation } from './messages.ts';
 
 /** Longest line of a cast that is read, in bytes. */
 const MAX_LINE = 16 * 1024 ** 2;
 
+/** Each question is answered before the next one is asked. */
+export type IndexHandlers = {
+  readonly [Name in IndexOperation]: (ask: Ask<Name>) => Answer<Name> | Promise<Answer<Name>>;
+};
+
 /** One per process. */
-export function createIndexOperations(): IndexOperations {
-  let writer: IndexWriter | undefined;
-  let reader: IndexReader | undefined;
+export function createIndexHandlers(): IndexHandlers {
+  let writer: WritingEngine | undefined;
+  let reader: ReadingEngine | undefined;
   const fed = new Map<number, FedRecording>();
   const finished: WholeSession[] = [];
   let rules: readonly WatchedRule[] = [];
-  const written = (): IndexWriter => writer ?? fail('the index is not open for writing');
-  const read = (): IndexReader => reader ?? fail('the index is not open');
+  const written = (): WritingEngine => writer ?? fail('the index is not open for writing');
+  const read = (): ReadingEngine => reader ?? fail('the index is not open');
   const recording = (key: number): FedRecording => fed.get(key) ?? fail('there is no such recording');
   return {
-    open({ directory, mayWrite }) {
-      probeSqlite();
-      if (mayWrite) writer = new IndexWriter(directory);
-      else reader = new IndexReader(directory);
+    async open(ask) {
+      // NOTE: what is not used is not loaded: not every Node has node:sqlite
+      if ('server' in ask) {
+        const { openServerEngine } = await import('./opensearch/engine.ts');
+        ({ writer, reader } = await openServerEngine(ask.server, ask.mayWrite));
+      } else {
+        const { openFileEngine } = await import('./sqlite/engine.ts');
+        ({ writer, reader } = openFileEngine(ask.directory, ask.mayWrite));
+      }
       return null;
     },
     watch(watched) {
       rules = watched;
       return null;
     },
-    begin({ key, doc, isLive }) {
-      if (!isLive && written().version(doc.names.id) === doc.version) return 'same';
+    async begin({ key, doc, isLive }) {
+      if (!isLive && (await written().version(doc.names.id)) === doc.version) return 'same';
       fed.set(key, new FedRecording(doc, rules));
       return 'begun';
     },
@@ -41,10 +49,10 @@ export function createIndexOperations(): IndexOperations {
       recording(key).feed(bytes);
       return null;
     },
-    commit({ key, names }) {
+    async commit({ key, names }) {
       const live = recording(key);
       const moments = live.takeNew();
-      written().append(names, moments, live.isFirst, live.isPartial);
+      await written().append(names, moments, live.isFirst, live.isPartial);
       live.isFirst = false;
       return live.watch.match(names, moments, false);
     },
@@ -55,17 +63,17 @@ export function createIndexOperations(): IndexOperations {
       finished.push({ doc: whole.doc, moments, partial: whole.isPartial });
       return whole.watch.match(whole.doc.names, moments, true);
     },
-    flush() {
-      written().putAll(finished.splice(0));
+    async flush() {
+      await written().putAll(finished.splice(0));
       return null;
     },
     drop({ key }) {
       fed.delete(key);
       return null;
     },
-    remove({ ids, compact }) {
-      for (const id of ids) written().remove(id);
-      if (compact) written().compact();
+    async remove({ ids, compact }) {
+      for (const id of ids) await written().remove(id);
+      if (compact) await written().compact();
       return null;
     },
     ids: ({ after, limit }) => written().ids(after, limit),
@@ -77,6 +85,10 @@ export function createIndexOperations(): IndexOperations {
       return read().holds(whole.doc.names.id, whole.end());
     },
     status: () => written().status(),
+    async check() {
+      await written().check();
+      return null;
+    },
     find: ({ query, may, page }) => read().find(query, may, page),
     within: ({ id, query, may, limit }) => read().within(id, query, may, limit),
     list: (ask) => read().list(ask),

@@ -1,10 +1,11 @@
 /** A process of the index: the one that writes it, or one that answers queries and may be killed. */
 import { createSequence } from '../../async/sequence.ts';
-import type { IndexOperations, IndexRequest, IndexResponse } from './messages.ts';
+import type { IndexHandlers } from './index-operations.ts';
+import type { IndexRequest, IndexResponse } from './messages.ts';
 
-let operations: IndexOperations | undefined;
+let operations: IndexHandlers | undefined;
 
-/** One after another: SQLite answers at once or not at all. */
+/** One after another: SQLite answers at once or not at all, and what is written at a server has an order. */
 const inTurn = createSequence();
 
 process.on('message', (request: IndexRequest) => {
@@ -20,9 +21,9 @@ process.on('SIGINT', () => undefined);
 
 async function answer({ number, operation, ask }: IndexRequest): Promise<void> {
   try {
-    // NOTE: loaded here, because not every Node has node:sqlite: then this is what is answered
-    operations ??= (await import('./index-operations.ts')).createIndexOperations();
-    send({ number, value: call(operations, operation, ask) });
+    // NOTE: loaded here, so that what cannot be loaded is what is answered
+    operations ??= (await import('./index-operations.ts')).createIndexHandlers();
+    send({ number, value: await call(operations, operation, ask) });
   } catch (error) {
     const isQuery = error instanceof Error && error.name === 'QueryError';
     send({ number, error: error instanceof Error ? error.message : String(error), isQuery });
@@ -30,7 +31,7 @@ async function answer({ number, operation, ask }: IndexRequest): Promise<void> {
 }
 
 /** What is asked comes from the recorder, with the types of `messages.ts`. */
-function call(known: IndexOperations, operation: IndexRequest['operation'], ask: unknown): unknown {
+function call(known: IndexHandlers, operation: IndexRequest['operation'], ask: unknown): unknown {
   const act: (ask: never) => unknown = known[operation];
   return Reflect.apply(act, known, [ask]);
 }

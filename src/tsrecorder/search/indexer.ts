@@ -70,6 +70,8 @@ const MAX_LIVE = 500;
 const FEED_BYTES = 262_144;
 const IDS_PAGE = 5000;
 const STATUS_MS = 1000;
+/** How often who has nothing to do asks whether the index is still the one that it was. */
+const CHECK_MS = 10_000;
 /** Counts that are older are waited for. */
 const MAX_STATUS_AGE_MS = 5000;
 /** What is written together at most: recordings, and bytes of their casts. */
@@ -117,6 +119,7 @@ class StoreIndexer implements Indexer {
   #problem: string | undefined;
   #keys = 0;
   #reconcileAt: number;
+  #checkAt: number;
   #hasCompared = false;
   readonly #closing = new AbortController();
   #wake = Promise.withResolvers<void>();
@@ -127,6 +130,7 @@ class StoreIndexer implements Indexer {
   constructor(options: IndexerOptions) {
     this.#options = options;
     this.#reconcileAt = options.now();
+    this.#checkAt = options.now() + CHECK_MS;
     this.#timer = setInterval(() => this.#wake.resolve(), options.liveMs);
     this.#running = this.#run();
   }
@@ -239,6 +243,10 @@ class StoreIndexer implements Indexer {
 
   async #work(index: IndexClient): Promise<void> {
     if (this.#options.now() >= this.#reconcileAt) await this.#reconcile(index);
+    if (this.#options.now() >= this.#checkAt) {
+      await index.ask('check', null);
+      this.#checkAt = this.#options.now() + CHECK_MS;
+    }
     await this.#remove(index);
     await this.#follow(index);
     const id = this.#takeNext();

@@ -14,11 +14,15 @@ import type {
   SessionNames,
 } from '../../search/search-index.ts';
 import type { ViewerTerms } from '../../search/viewer-terms.ts';
+import type { ServerIndex } from './opensearch/server-index.ts';
+
+/** Where an index is: in files, or at a server. */
+export type IndexPlace = { readonly directory: string } | { readonly server: ServerIndex };
 
 /** What can be asked, and what comes back. */
 export interface IndexOperations {
-  /** Opens the files; to be asked first. */
-  open(ask: { readonly directory: string; readonly mayWrite: boolean }): null;
+  /** Opens the files, or finds the server; to be asked first. */
+  open(ask: IndexPlace & { readonly mayWrite: boolean }): null;
   /** Of what is fed from now on it is said which of these are true; to be asked before. */
   watch(ask: readonly WatchedRule[]): null;
   /** A recording is going to be fed: `same` when the index has this version already. */
@@ -41,6 +45,8 @@ export interface IndexOperations {
   /** Whether the text that was fed is the text that can be found. */
   compare(ask: { readonly key: number }): boolean;
   status(ask: null): IndexStatus;
+  /** @throws Error when this is not the index any more that was opened */
+  check(ask: null): null;
   find(ask: { readonly query: Query; readonly may: ViewerTerms; readonly page: Page }): Found;
   within(ask: {
     readonly id: string;

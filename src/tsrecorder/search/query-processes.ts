@@ -4,7 +4,7 @@ import { within } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import { QueryError } from '../../search/query.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
-import type { Answer, Ask } from './messages.ts';
+import type { Answer, Ask, IndexPlace } from './messages.ts';
 
 export type QueryOperation = 'find' | 'within' | 'list' | 'facets';
 
@@ -15,7 +15,7 @@ export interface QueryProcesses {
 }
 
 export interface QueryProcessesOptions {
-  readonly directory: string;
+  readonly place: IndexPlace;
   /** Queries at a time, and those that may wait for their turn. */
   readonly maxRunning: number;
   readonly maxWaiting: number;
@@ -40,7 +40,7 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
     for (let client = free.pop(); client !== undefined; client = free.pop())
       if (!client.isGone) return client;
     return within(START_MS, 'starting the process of the index', undefined, () =>
-      startIndexClient({ directory: options.directory, mayWrite: false }),
+      startIndexClient({ ...options.place, mayWrite: false }),
     );
   }
 

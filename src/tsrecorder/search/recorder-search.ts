@@ -1,7 +1,5 @@
 /** The search of a recorder: the index that is written beside it, and the processes that answer. */
-import { existsSync } from 'node:fs';
-import { readdir, rename, rm } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import type { IndexedText } from '../../search/moments.ts';
@@ -9,9 +7,14 @@ import type { SessionWatch } from './alerts/alerts.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { SessionIndex } from '../library/session-index.ts';
+import { createFilePlaces } from './file-places.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
+import type { IndexPlaces } from './index-places.ts';
 import { startIndexer, type Indexer, type IndexProgress } from './indexer.ts';
 import { LAYOUT } from './layout.ts';
+import type { IndexPlace } from './messages.ts';
+import { createServerPlaces } from './opensearch/server-places.ts';
+import type { ServerIndex } from './opensearch/server-index.ts';
 import type { SearchMetrics } from './search-metrics.ts';
 import {
   createQueryProcesses,
@@ -37,8 +40,8 @@ export interface RecorderSearch extends Omit<Indexer, 'progress'>, SessionIndex 
 }
 
 export interface RecorderSearchOptions {
-  /** Where the index is: a local directory. */
-  readonly directory: string;
+  /** Where the index is: a local directory, or a server. */
+  readonly index: string | Omit<ServerIndex, 'which'>;
   readonly text: IndexedText;
   readonly catalog: Pick<Catalog, 'find' | 'stored'>;
   readonly live: () => readonly LiveRecording[];
@@ -68,7 +71,7 @@ class IndexedSearch implements RecorderSearch {
   readonly #options: RecorderSearchOptions;
   readonly #queries: QueryProcesses;
   readonly #lists: QueryProcesses;
-  readonly #next: string;
+  readonly #places: IndexPlaces;
   readonly #prepared: Promise<void>;
   #indexer: Indexer;
   #building: Indexer | undefined;
@@ -79,13 +82,14 @@ class IndexedSearch implements RecorderSearch {
   readonly #closing = Promise.withResolvers<'closing'>();
 
   constructor(options: RecorderSearchOptions) {
-    const { directory } = options;
+    const { index } = options;
     this.#options = options;
-    this.#queries = createQueryProcesses({ ...QUERY_LIMITS, directory });
-    this.#lists = createQueryProcesses({ ...LIST_LIMITS, directory });
-    this.#next = `${directory}.next`;
+    this.#places = typeof index === 'string' ? createFilePlaces(index) : createServerPlaces(index);
+    const { current } = this.#places;
+    this.#queries = createQueryProcesses({ ...QUERY_LIMITS, place: current });
+    this.#lists = createQueryProcesses({ ...LIST_LIMITS, place: current });
     this.#prepared = this.#prepare();
-    this.#indexer = this.#start(directory, options.live);
+    this.#indexer = this.#start(current, options.live);
     options.metrics.watch(() => this.progress());
   }
 
@@ -126,20 +130,20 @@ class IndexedSearch implements RecorderSearch {
   rebuild(): void {
     if (this.#building !== undefined) return;
     const { log } = this.#options;
-    this.#building = this.#start(this.#next, () => []);
+    this.#building = this.#start(this.#places.next, () => []);
     this.#built = this.#build(this.#building).catch((error: unknown) =>
       log.error({ error: errorText(error) }, 'the new search index could not take the place of the old one'),
     );
   }
 
   verify(text: VerifiedText, signal: AbortSignal): AsyncIterable<VerifyLine> {
-    const { directory, catalog } = this.#options;
+    const { catalog } = this.#options;
     return verifyIndex({
       catalog,
       indexedText: this.#options.text,
       text,
       pending: () => this.pending(),
-      start: () => startIndexClient({ directory, mayWrite: false }),
+      start: () => startIndexClient({ ...this.#places.current, mayWrite: false }),
       signal,
     });
   }
@@ -155,20 +159,18 @@ class IndexedSearch implements RecorderSearch {
 
   /** What was left half-way is finished, and what nobody reads any more is removed. */
   async #prepare(): Promise<void> {
-    const { directory, log } = this.#options;
     try {
-      if (!existsSync(directory) && existsSync(this.#next)) await rename(this.#next, directory);
-      const known = new Set([basename(directory), basename(this.#next)]);
-      for (const name of await readdir(dirname(directory)).catch(() => []))
-        if (!known.has(name)) await rm(join(dirname(directory), name), { recursive: true, force: true });
-      if (existsSync(this.#next)) this.rebuild();
+      if ((await this.#places.prepare()) === 'building') this.rebuild();
     } catch (error) {
-      log.error({ error: errorText(error) }, 'the folder of the search index cannot be put in order');
+      this.#options.log.error(
+        { error: errorText(error) },
+        'the place of the search index cannot be put in order',
+      );
     }
   }
 
-  #start(directory: string, live: RecorderSearchOptions['live']): Indexer {
-    const { catalog, watch, log } = this.#options;
+  #start(place: IndexPlace, live: RecorderSearchOptions['live']): Indexer {
+    const { catalog, watch } = this.#options;
     return startIndexer({
       ...this.#options,
       ...TIMING,
@@ -177,7 +179,7 @@ class IndexedSearch implements RecorderSearch {
       store: { list: () => catalog.stored() },
       start: async () => {
         await this.#prepared;
-        const writer = await startWriter(directory, log);
+        const writer = await this.#startWriter(place);
         if (watch !== undefined) await writer.ask('watch', watch.rules);
         return writer;
       },
@@ -195,16 +197,11 @@ class IndexedSearch implements RecorderSearch {
       await Promise.allSettled(this.#asked);
       await building.close();
       await this.#indexer.close();
-      const { directory } = this.#options;
-      const old = `${directory}.old`;
-      await rm(old, { recursive: true, force: true });
-      await rename(directory, old);
-      await rename(this.#next, directory);
-      await rm(old, { recursive: true, force: true });
+      await this.#places.swap();
       this.#options.log.info('the search index was built anew');
     } finally {
       this.#building = undefined;
-      this.#indexer = this.#start(this.#options.directory, this.#options.live);
+      this.#indexer = this.#start(this.#places.current, this.#options.live);
       this.#swap = undefined;
       swapped.resolve();
     }
@@ -227,16 +224,15 @@ class IndexedSearch implements RecorderSearch {
       metrics.asked(kind, (now() - began) / 1000, code);
     }
   }
-}
 
-/** A damaged index is thrown away: it is made of the recordings again. */
-async function startWriter(directory: string, log: Logger): Promise<IndexClient> {
-  try {
-    return await startIndexClient({ directory, mayWrite: true });
-  } catch (error) {
-    if (!(error instanceof Error && /damaged|malformed|not a database/.test(error.message))) throw error;
-    log.error({ error: error.message }, 'the search index is damaged and is built anew');
-    await rm(directory, { recursive: true, force: true });
-    return startIndexClient({ directory, mayWrite: true });
+  /** A damaged index is thrown away: it is made of the recordings again. */
+  async #startWriter(place: IndexPlace): Promise<IndexClient> {
+    try {
+      return await startIndexClient({ ...place, mayWrite: true });
+    } catch (error) {
+      if (!(await this.#places.discard(place, error))) throw error;
+      this.#options.log.error({ error: errorText(error) }, 'the search index is damaged and is built anew');
+      return startIndexClient({ ...place, mayWrite: true });
+    }
   }
 }

@@ -14,17 +14,18 @@ import type { StoredRecording } from '../support/archive.ts';
 import * as clientNode from '../support/client-node.ts';
 import { CLIENT_COLUMNS, publish } from '../support/compatibility.ts';
 import { startDigestServer } from '../support/digest-server.ts';
-import { ensureFabric8Client, hasMaven } from '../support/fabric8.ts';
+import { ensureFabric8Client } from '../support/fabric8.ts';
 import { type Gateway, type Gateways, startGateways } from '../support/gateways.ts';
 import * as headlamp from '../support/headlamp.ts';
 import { ensureKubeRsClient } from '../support/kube-rs.ts';
+import { hasMaven } from '../support/maven.ts';
 import { startPathPrefix } from '../support/path-prefix.ts';
 import { identityOf, startTestGateway } from '../support/product.ts';
 import { type PythonClient, ensurePythonClient } from '../support/python.ts';
 
 const run = promisify(execFile);
 const INFORMERS = 200;
-const withFabric8 = hasMaven();
+const withFabric8 = hasMaven('fabric8 is not driven');
 // Here and not in a hook: the first build takes minutes.
 const kubeRs = await ensureKubeRsClient();
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];

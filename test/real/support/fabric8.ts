@@ -1,5 +1,4 @@
 /** A Java program on fabric8's client, built with Maven into the cache beside the other peers. */
-import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ensureCached, runOrExplain } from './cached-client.ts';
@@ -10,16 +9,6 @@ export interface Fabric8Client {
   readonly program: 'java';
   /** What stands before the arguments of the client itself. */
   readonly args: readonly string[];
-}
-
-/** Maven is promised nowhere: without it this client is not driven, and that is said. */
-export function hasMaven(): boolean {
-  const found = [
-    ['mvn', '--version'],
-    ['java', '-version'],
-  ].every(([program = '', argument = '']) => spawnSync(program, [argument]).status === 0);
-  if (!found) process.stderr.write('clients: no Maven or no Java here: fabric8 is not driven\n');
-  return found;
 }
 
 /** @throws Error with what Maven said, when it cannot build */

@@ -15,7 +15,8 @@ import { sessionMark } from '../../../src/tsrecorder/library/session-part.ts';
 import { encodeSidecar } from '../../../src/tsrecorder/library/sidecar.ts';
 import { sessionListing, sessionNames } from '../../../src/tsrecorder/search/session-names.ts';
 import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
-import { IndexWriter, type WholeSession } from '../../../src/tsrecorder/search/sqlite/writer.ts';
+import type { WholeSession } from '../../../src/tsrecorder/search/engine.ts';
+import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import {
   fixedWidth,
   formatTime,

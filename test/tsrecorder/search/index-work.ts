@@ -1,6 +1,6 @@
 /** What an index goes through in its life, in a few sessions. Repeated after a kill it leaves what it leaves at once. */
 import type { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
-import { doc, moment, names } from './index-contract.ts';
+import { doc, moment, names } from './engine-suite.ts';
 
 export function work(writer: IndexWriter): void {
   writer.put(doc('n_1', {}, '1'), [moment(1, 'old')], false);

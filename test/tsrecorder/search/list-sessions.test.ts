@@ -7,7 +7,7 @@ import { compileQuery } from '../../../src/tsrecorder/search/sqlite/compile.ts';
 import { openSessions } from '../../../src/tsrecorder/search/sqlite/database.ts';
 import { listSessions } from '../../../src/tsrecorder/search/sqlite/list-sessions.ts';
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
-import { doc, names, query } from './index-contract.ts';
+import { doc, names, query } from './engine-suite.ts';
 
 /** One more than are tried one by one. */
 const SESSIONS = 2001;

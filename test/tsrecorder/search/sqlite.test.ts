@@ -7,7 +7,7 @@ import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
-import { indexTests, doc, moment, query, type TestedIndex } from './index-contract.ts';
+import { engineSuite, doc, moment, query, type TestedEngine } from './engine-suite.ts';
 import { work } from './index-work.ts';
 
 async function withDirectory(act: (directory: string) => Promise<void>): Promise<void> {
@@ -19,29 +19,24 @@ async function withDirectory(act: (directory: string) => Promise<void>): Promise
   }
 }
 
-async function expectOfIndex(act: (index: TestedIndex) => Promise<void>): Promise<void> {
-  await withDirectory(async (directory) => {
-    const writer = new IndexWriter(directory);
-    const reader = new IndexReader(directory);
-    try {
-      await act({
-        put: async (session, moments, partial) => writer.put(session, moments, partial),
-        append: async (session, moments, fresh) => writer.append(session, moments, fresh, false),
-        remove: async (id) => writer.remove(id),
-        ids: async () => writer.ids('', 100).map(({ id }) => id),
-        find: async (text, may = 'everything', limit = 50, cursor) =>
-          reader.find(query(text), may, cursor === undefined ? { limit } : { limit, cursor }),
-        facets: async (text, may = 'everything') => reader.facets(query(text), may),
-      });
-    } finally {
+async function openEngine(): Promise<TestedEngine> {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-index-'));
+  const writer = new IndexWriter(directory);
+  const reader = new IndexReader(directory);
+  return {
+    writer,
+    reader,
+    settled: () => undefined,
+    async close() {
       reader.close();
       writer.close();
-    }
-  });
+      await rm(directory, { recursive: true, force: true });
+    },
+  };
 }
 
 describe('the embedded index', () => {
-  it.each(indexTests())('%s', (_what, act) => expectOfIndex(act));
+  engineSuite(openEngine);
 });
 
 /** What can be asked of an index, and what it holds. */

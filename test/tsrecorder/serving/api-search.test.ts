@@ -10,14 +10,14 @@ import type { z } from 'zod';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createTimeSteps } from '../../../src/async/time-steps.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
-import { createIndexOperations } from '../../../src/tsrecorder/search/index-operations.ts';
+import { createIndexHandlers } from '../../../src/tsrecorder/search/index-operations.ts';
 import type { RecorderSearch } from '../../../src/tsrecorder/search/recorder-search.ts';
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import { addSearchApi } from '../../../src/tsrecorder/serving/api-search.ts';
 import { createViewerAccess } from '../../../src/tsrecorder/serving/viewer-access.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
-import { doc, moment } from '../search/index-contract.ts';
+import { doc, moment } from '../search/engine-suite.ts';
 
 const HIDDEN = 40;
 const ALICE: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
@@ -45,13 +45,14 @@ interface Api extends AsyncDisposable {
 
 /** Over a real index in this process, with a clock that moves when it is told to. */
 function openApi(viewer: Viewer, costMs: (query: string) => number = () => 1): Api {
-  const operations = createIndexOperations();
-  operations.open({ directory, mayWrite: false });
+  const operations = createIndexHandlers();
+  const opened = operations.open({ directory, mayWrite: false });
   let at = 0;
   const entryOf = (id: string): CatalogEntry =>
     ({ recording: { id, state: 'closed' } as Recording }) as CatalogEntry;
   const search = {
     async ask(operation: 'find' | 'within' | 'facets', ask: never) {
+      await opened;
       at += costMs(JSON.stringify(ask));
       return operations[operation](ask);
     },

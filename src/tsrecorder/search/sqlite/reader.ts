@@ -8,7 +8,6 @@ import { hitOf } from '../../../search/hit.ts';
 import type { Query } from '../../../search/query.ts';
 import type {
   Facets,
-  FacetValue,
   Found,
   FoundSession,
   Hit,
@@ -21,6 +20,8 @@ import type {
 } from '../../../search/search-index.ts';
 import { tokenize } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
+import { countFacets, type Faceted } from '../facet-counts.ts';
+import type { ReadingEngine } from '../engine.ts';
 import { compileQuery, type CompiledQuery } from './compile.ts';
 import { listSessions } from './list-sessions.ts';
 import {
@@ -45,13 +46,11 @@ const MOMENT = z.object({
 const HITS_PER_SESSION = 3;
 /** Moments of one session that are gone through; where there are more, its first ones are looked up. */
 const MAX_STREAMED = 64;
-const MAX_FACETED = 10_000;
-const MAX_FACETS = 10;
 /** Words that are looked for together. */
 const PHRASE = 32;
 const MAX_BLOCK = 16 * 1024 ** 2;
 
-export class IndexReader {
+export class IndexReader implements ReadingEngine {
   readonly #directory: string;
   readonly #files = new Map<string, { readonly database: DatabaseSync; readonly inode: number }>();
   /** The block that was read last, while one question is answered: most hits of a session are in one. */
@@ -117,57 +116,7 @@ export class IndexReader {
 
   /** What the newest sessions that match have in common. */
   facets(query: Query, may: ViewerTerms): Facets {
-    const sessions = this.#open();
-    const counts = {
-      user: new Map<string, number>(),
-      ns: new Map<string, number>(),
-      pod: new Map<string, number>(),
-      node: new Map<string, number>(),
-      tag: new Map<string, number>(),
-      kind: new Map<string, number>(),
-      state: new Map<string, number>(),
-      exit: new Map<string, number>(),
-    };
-    let counted = 0;
-    let more = false;
-    if (sessions !== undefined) {
-      const compiled = compileQuery(query, may, keyOf(sessions));
-      const last = Number.MAX_SAFE_INTEGER;
-      const candidates = compiled.hasText
-        ? this.#byMoments(compiled, last)
-        : byNames(sessions, compiled, last);
-      const names = sessions.prepare(
-        'SELECT usr, ns, pod, nodes, tags, kind, state, exit FROM s WHERE n = ?',
-      );
-      const describe = describer(sessions, compiled);
-      for (const { n } of candidates) {
-        if (describe(n) === undefined) continue;
-        more = counted === MAX_FACETED;
-        if (more) break;
-        counted += 1;
-        const row = names.get(n) ?? {};
-        count(counts.user, row['usr']);
-        count(counts.ns, row['ns']);
-        count(counts.pod, row['pod']);
-        for (const node of new Set(listOf(row['nodes']))) count(counts.node, node);
-        for (const tag of new Set(listOf(row['tags']))) count(counts.tag, tag);
-        if (row['exit'] !== null) count(counts.exit, String(row['exit']));
-        count(counts.kind, row['kind']);
-        count(counts.state, row['state']);
-      }
-    }
-    return {
-      counted,
-      more,
-      user: most(counts.user),
-      ns: most(counts.ns),
-      pod: most(counts.pod),
-      node: most(counts.node),
-      tag: most(counts.tag),
-      kind: most(counts.kind),
-      state: most(counts.state),
-      exit: most(counts.exit),
-    };
+    return countFacets(this.#faceted(query, may));
   }
 
   /** Sessions with a listing, by what they are called. */
@@ -243,6 +192,31 @@ export class IndexReader {
     const database = inode === undefined ? undefined : openReadOnly(path, table);
     if (database !== undefined && inode !== undefined) this.#files.set(name, { database, inode });
     return database;
+  }
+
+  /** What each session that matches has of what is counted, newest first. */
+  *#faceted(query: Query, may: ViewerTerms): Generator<Faceted> {
+    const sessions = this.#open();
+    if (sessions === undefined) return;
+    const compiled = compileQuery(query, may, keyOf(sessions));
+    const last = Number.MAX_SAFE_INTEGER;
+    const candidates = compiled.hasText ? this.#byMoments(compiled, last) : byNames(sessions, compiled, last);
+    const names = sessions.prepare('SELECT usr, ns, pod, nodes, tags, kind, state, exit FROM s WHERE n = ?');
+    const describe = describer(sessions, compiled);
+    for (const { n } of candidates) {
+      if (describe(n) === undefined) continue;
+      const row = names.get(n) ?? {};
+      yield {
+        user: valuesOf(row['usr']),
+        ns: valuesOf(row['ns']),
+        pod: valuesOf(row['pod']),
+        node: listOf(row['nodes']).flatMap(valuesOf),
+        tag: listOf(row['tags']).flatMap(valuesOf),
+        kind: valuesOf(row['kind']),
+        state: valuesOf(row['state']),
+        exit: valuesOf(row['exit']),
+      };
+    }
   }
 
   /** Sessions with moments that match, newest first, each with the first of these. */
@@ -386,18 +360,12 @@ function parseCursor(text: string): number | undefined {
   return /^n[0-9a-z]{1,11}$/.test(text) ? parseInt(text.slice(1), 36) : undefined;
 }
 
-function count(counts: Map<string, number>, value: unknown): void {
-  if (typeof value === 'string') counts.set(value, (counts.get(value) ?? 0) + 1);
+function valuesOf(value: unknown): readonly (string | number)[] {
+  return typeof value === 'string' || typeof value === 'number' ? [value] : [];
 }
 
 /** What the writer wrote: a JSON array of texts. */
 function listOf(value: unknown): readonly unknown[] {
   const list: unknown = typeof value === 'string' ? JSON.parse(value) : [];
   return Array.isArray(list) ? list : [];
-}
-
-function most(counts: ReadonlyMap<string, number>): readonly FacetValue[] {
-  return Array.from(counts, ([value, times]) => ({ value, count: times }))
-    .toSorted((left, right) => right.count - left.count || (left.value < right.value ? -1 : 1))
-    .slice(0, MAX_FACETS);
 }

@@ -14,6 +14,7 @@ import type {
   SessionNames,
 } from '../../../search/search-index.ts';
 import { indexText } from '../../../search/tokens.ts';
+import type { WholeSession, WritingEngine } from '../engine.ts';
 import { createFacetWords, nameWords } from './facets.ts';
 import {
   endOfMonth,
@@ -37,13 +38,6 @@ const BLOCK = 65_536;
 /** Called before each step that a kill may come before; tests use it. */
 export type OnStep = (step: string) => void;
 
-/** All of a session. */
-export interface WholeSession {
-  readonly doc: SessionDoc;
-  readonly moments: readonly Moment[];
-  readonly partial: boolean;
-}
-
 interface Month {
   readonly name: string;
   /** The number of the first session that may begin in it. */
@@ -62,7 +56,7 @@ interface Begun {
   readonly facets: string;
 }
 
-export class IndexWriter {
+export class IndexWriter implements WritingEngine {
   readonly #directory: string;
   readonly #sessions: DatabaseSync;
   readonly #months = new Map<string, Month>();
@@ -187,6 +181,11 @@ export class IndexWriter {
       .prepare('SELECT id, ver FROM s WHERE id > ? ORDER BY id LIMIT ?')
       .all(after, limit)
       .map(({ id, ver }) => ({ id: textOf(id), version: textOf(ver) }));
+  }
+
+  /** Files have one writer, which has them open. */
+  check(): void {
+    if (!this.#sessions.isOpen) throw new Error('the index is not open');
   }
 
   status(): IndexStatus {

@@ -1,17 +1,25 @@
-/** What every search engine of ours must do. */
-import { expect } from 'vitest';
+/** What every search engine of ours must do: one suite for all of them. */
+import { expect, it } from 'vitest';
 import { parseQuery } from '../../../src/search/query.ts';
-import type { Facets, Found, Moment, SessionDoc, SessionNames } from '../../../src/search/search-index.ts';
+import type {
+  Facets,
+  Found,
+  ListAsk,
+  ListedSessions,
+  Moment,
+  SessionDoc,
+  SessionNames,
+} from '../../../src/search/search-index.ts';
 import type { ViewerTerms } from '../../../src/search/viewer-terms.ts';
+import type { ReadingEngine, WritingEngine } from '../../../src/tsrecorder/search/engine.ts';
 
-/** An engine under test. */
-export interface TestedIndex {
-  put(doc: SessionDoc, moments: readonly Moment[], partial: boolean): Promise<'put' | 'same'>;
-  append(names: SessionNames, moments: readonly Moment[], fresh: boolean): Promise<void>;
-  remove(id: string): Promise<void>;
-  ids(): Promise<readonly string[]>;
-  find(query: string, may?: ViewerTerms, limit?: number, cursor?: string): Promise<Found>;
-  facets(query: string, may?: ViewerTerms): Promise<Facets>;
+/** An engine under test, with an index of its own. */
+export interface TestedEngine {
+  readonly writer: WritingEngine;
+  readonly reader: ReadingEngine;
+  /** What was written can be found. */
+  settled(): Promise<void> | void;
+  close(): Promise<void> | void;
 }
 
 export const NOW = Date.parse('2026-03-01T00:00:00Z');
@@ -39,10 +47,62 @@ export function moment(at: number, ...texts: string[]): Moment {
 export const query = (text: string) => parseQuery(text, NOW);
 const idsOf = ({ sessions }: Found): readonly string[] => sessions.map(({ id }) => id);
 
+/** How the tests ask an engine. */
+class TestedIndex {
+  readonly engine: TestedEngine;
+
+  constructor(engine: TestedEngine) {
+    this.engine = engine;
+  }
+
+  async put(doc: SessionDoc, moments: readonly Moment[], partial: boolean): Promise<'put' | 'same'> {
+    return (await this.engine.writer.putAll([{ doc, moments, partial }])) === 0 ? 'same' : 'put';
+  }
+
+  async append(of: SessionNames, moments: readonly Moment[], fresh: boolean, partial = false): Promise<void> {
+    await this.engine.writer.append(of, moments, fresh, partial);
+    await this.engine.settled();
+  }
+
+  async remove(id: string): Promise<void> {
+    await this.engine.writer.remove(id);
+    await this.engine.settled();
+  }
+
+  async ids(): Promise<readonly string[]> {
+    return (await this.engine.writer.ids('', 100)).map(({ id }) => id);
+  }
+
+  async find(text: string, may: ViewerTerms = 'everything', limit = 50, cursor?: string): Promise<Found> {
+    return this.engine.reader.find(query(text), may, cursor === undefined ? { limit } : { limit, cursor });
+  }
+
+  async facets(text: string, may: ViewerTerms = 'everything'): Promise<Facets> {
+    return this.engine.reader.facets(query(text), may);
+  }
+
+  async list(ask: Partial<ListAsk> & { readonly words?: string }): Promise<ListedSessions> {
+    const { words = '', ...given } = ask;
+    return this.engine.reader.list({ query: query(words), may: 'everything', limit: 50, ...given });
+  }
+}
+
 type IndexTest = readonly [what: string, act: (index: TestedIndex) => Promise<void>];
 
-/** One suite for all engines. */
-export function indexTests(): readonly IndexTest[] {
+/** Registers the suite. */
+export function engineSuite(makeEngine: () => Promise<TestedEngine>): void {
+  async function expectOfEngine(act: (index: TestedIndex) => Promise<void>): Promise<void> {
+    const engine = await makeEngine();
+    try {
+      await act(new TestedIndex(engine));
+    } finally {
+      await engine.close();
+    }
+  }
+  it.each(indexTests())('%s', (_what, act) => expectOfEngine(act));
+}
+
+function indexTests(): readonly IndexTest[] {
   const tests: IndexTest[] = [];
   const test = (...added: IndexTest): void => void tests.push(added);
 
@@ -83,6 +143,23 @@ export function indexTests(): readonly IndexTest[] {
       false,
     );
   }
+
+  test('has nothing before anything was written', async (index) => {
+    const { reader, writer } = index.engine;
+    expect([await index.ids(), await reader.versions('', 5), await writer.version('n_1')]).toEqual([
+      [],
+      [],
+      undefined,
+    ]);
+    for (const text of ['', 'word', 'user:alice'])
+      expect(await index.find(text), text).toEqual({ sessions: [] });
+    expect(await index.facets('word')).toMatchObject({ counted: 0, more: false, user: [] });
+    expect(await index.list({ text: 'word' })).toEqual({ sessions: [], more: false });
+    expect(await reader.within('n_1', query('word'), 'everything', 5)).toEqual({ hits: [], more: false });
+    expect(await writer.status()).toMatchObject({ sessions: 0, partial: 0 });
+    await index.remove('n_1');
+    await writer.check();
+  });
 
   test('finds words on the screen, newest session first, at their second', async (index) => {
     await fill(index);
@@ -367,5 +444,185 @@ export function indexTests(): readonly IndexTest[] {
     expect(found).toHaveLength(43);
     expect(found.slice(-3)).toEqual(['m_2026-01', 'm_2025-12', 'm_2024-02']);
   });
+
+  const ALICE: ViewerTerms = [{ kind: 'user', value: 'alice@example.com' }];
+
+  test('shows where in one session, in the order of time, and to nobody who may not see it', async (index) => {
+    await fill(index);
+    await index.put(
+      doc('n_4', { user: 'alice@example.com', namespace: 'prod' }),
+      Array.from({ length: 30 }, (_, at) => moment(at, at % 2 === 0 ? `needle ${at}` : 'hay')),
+      false,
+    );
+    const { reader } = index.engine;
+    const found = await reader.within('n_4', query('needle'), 'everything', 5);
+    expect(found.hits.map(({ at }) => at)).toEqual([0, 2, 4, 6, 8]);
+    expect(found.more).toBe(true);
+    expect((await reader.within('n_4', query('needle'), ALICE, 100)).hits).toHaveLength(15);
+    for (const [id, text, may] of [
+      ['n_4', 'needle', []],
+      ['n_4', 'needle', [{ kind: 'user', value: 'bob@example.com' }]],
+      ['n_2', 'store_failed', ALICE],
+      ['n_4', 'needle user:bob@example.com', 'everything'],
+      ['n_4', 'needle duration:>1h', 'everything'],
+      ['n_absent', 'needle', 'everything'],
+      ['n_4', '', 'everything'],
+    ] as const)
+      expect(await reader.within(id, query(text), may, 100), text).toEqual({ hits: [], more: false });
+  });
+
+  test('finds words in a row, the last of which goes on', async (index) => {
+    await fill(index);
+    for (const [text, ids] of [
+      ['"kubectl del"*', ['n_1']],
+      ['cmd:"delete pod"*', ['n_1']],
+      ['"kubectl pod"*', []],
+      ['"error store_f"*', ['n_1']],
+      ['"store_failed aga"*', ['n_2']],
+      ['"日本語"', ['n_2']],
+      ['"本日"', []],
+    ] as const)
+      expect(idsOf(await index.find(text)), text).toEqual(ids);
+  });
+
+  test('takes names as they are, whatever they hold', async (index) => {
+    const strange = [
+      'n#1',
+      'n_1 OR 1=1',
+      'n_*',
+      'n?',
+      'a/../b',
+      'n\\"1',
+      '_all',
+      'n%2F1',
+      'é\u0301#0',
+      'n#1#0',
+    ];
+    for (const [at, id] of strange.entries()) {
+      const namespace = `ns ${id}`;
+      await index.put(
+        { ...doc(id, { namespace }), names: { ...names('n_0'), id, namespace, startedAtMs: NOW + at } },
+        [moment(1, `word${at} shared`)],
+        false,
+      );
+    }
+    expect(idsOf(await index.find('shared'))).toEqual(strange.toReversed());
+    expect(await index.ids()).toHaveLength(strange.length);
+    for (const [at, id] of strange.entries()) {
+      expect(idsOf(await index.find(`word${at}`)), id).toEqual([id]);
+      const may: ViewerTerms = [{ kind: 'namespace', value: `ns ${id}` }];
+      expect(idsOf(await index.find('shared', may)), id).toEqual([id]);
+      expect((await index.facets('', may)).counted, id).toBe(1);
+      const { hits } = await index.engine.reader.within(id, query('shared'), may, 5);
+      expect(hits, id).toHaveLength(1);
+    }
+    await index.remove('n#1');
+    await index.remove('n_*');
+    expect(idsOf(await index.find('shared'))).toEqual(
+      strange.toReversed().filter((id) => id !== 'n#1' && id !== 'n_*'),
+    );
+  });
+
+  test('gives back what was on the screen as it was, half characters too', async (index) => {
+    const row = 'a\ud83d "quoted" \\ \u0001 <em>needle</em>';
+    await index.put(doc('n_1'), [moment(1.25, row)], false);
+    const [hit] = (await index.find('needle')).sessions[0]?.hits ?? [];
+    expect(hit).toMatchObject({ at: 1.25, text: row.toWellFormed() });
+  });
+
+  test('has fewer moments where the next version has, and says which version it has', async (index) => {
+    const texts = (count: number, word: string): readonly Moment[] =>
+      Array.from({ length: count }, (_, at) => moment(at, `${word} row ${at}`));
+    const { reader, writer } = index.engine;
+    await index.put(doc('n_1', {}, '1'), texts(9, 'old'), false);
+    await index.put(doc('n_1', {}, '2'), texts(4, 'new'), true);
+    expect(idsOf(await index.find('old'))).toEqual([]);
+    expect((await reader.within('n_1', query('row'), 'everything', 100)).hits).toHaveLength(4);
+    expect([await writer.version('n_1'), await writer.version('n_2')]).toEqual(['2', undefined]);
+    expect(await reader.version('n_1')).toBe('2');
+    expect(await reader.versions('', 10)).toEqual([{ id: 'n_1', version: '2' }]);
+    expect([await reader.holds('n_1', texts(4, 'new')), await reader.holds('n_1', texts(3, 'new'))]).toEqual([
+      true,
+      false,
+    ]);
+    expect([await reader.holds('n_1', texts(5, 'new')), await reader.holds('n_1', texts(4, 'old'))]).toEqual([
+      false,
+      false,
+    ]);
+    expect(await writer.status()).toMatchObject({ sessions: 1, partial: 1, bytes: expect.any(Number) });
+  });
+
+  test('names all of many, in pages, in the order of ids', async (index) => {
+    const sessions = Array.from({ length: 30 }, (_, at) => ({
+      doc: doc(`n_${String(at).padStart(2, '0')}`),
+      moments: [],
+      partial: false,
+    }));
+    expect(await index.engine.writer.putAll(sessions)).toBe(30);
+    const seen: string[] = [];
+    for (let after = ''; ;) {
+      const page = await index.engine.writer.ids(after, 7);
+      seen.push(...page.map(({ id }) => id));
+      if (page.length < 7) break;
+      after = page.at(-1)!.id;
+    }
+    expect(seen).toEqual(sessions.map((session) => session.doc.names.id));
+  });
+
+  test('lists sessions with what a list shows, exactly in the order of time, by names and by a text', async (index) => {
+    const order = (number: number): string =>
+      `2026-02-01T00:${String(number).padStart(2, '0')}:00.00000000${number % 10}Z n`;
+    for (let number = 0; number < 12; number += 1) {
+      const user = number % 3 === 0 ? 'alice@example.com' : 'bob@example.com';
+      const searched = `${user}\nn_${number}\nkubectl "a*b?\\${number}`;
+      const recording = JSON.stringify({ id: `n_${number}` });
+      const listing = { order: order(number), version: `v${number}`, recording, searched };
+      await index.put({ ...doc(`n_${number}`, { user }), listing }, [], false);
+    }
+    await index.put(doc('n_50', { user: 'alice@example.com' }), [], false);
+    const listed = async (ask: Parameters<TestedIndex['list']>[0]): Promise<readonly string[]> =>
+      (await index.list(ask)).sessions.map(({ id }) => id);
+    const all = Array.from({ length: 12 }, (_, at) => `n_${11 - at}`);
+    expect(await listed({})).toEqual(all);
+    expect((await index.list({ limit: 1 })).sessions).toEqual([
+      { id: 'n_11', order: order(11), version: 'v11', recording: '{"id":"n_11"}' },
+    ]);
+    expect((await index.list({ limit: 11 })).more).toBe(true);
+    expect((await index.list({ limit: 12 })).more).toBe(false);
+    expect(await listed({ words: 'user:alice@example.com' })).toEqual(['n_9', 'n_6', 'n_3', 'n_0']);
+    expect(await listed({ from: order(4), before: order(7) })).toEqual(['n_6', 'n_5', 'n_4']);
+    for (const [text, ids] of [
+      ['alice', ['n_9', 'n_6', 'n_3', 'n_0']],
+      ['n_1', ['n_11', 'n_10', 'n_1']],
+      ['_1', ['n_11', 'n_10', 'n_1']],
+      ['b?\\7', ['n_7']],
+      ['a*b', all],
+      ['a*7', []],
+      ['*', all],
+      ['?', all],
+      ['kub*', []],
+      ['m\nn_3\nk', ['n_3']],
+      ['absent', []],
+    ] as const) {
+      expect(await listed({ text }), text).toEqual(ids);
+      const ofAlice = ids.filter((id) => Number(id.slice(2)) % 3 === 0);
+      expect(await listed({ text, may: ALICE }), text).toEqual(ofAlice);
+      expect(await listed({ text, may: [] }), text).toEqual([]);
+    }
+  });
+
+  test('answers a cursor that is none with nothing, or as if it were none of ours', async (index) => {
+    await fill(index);
+    for (const cursor of ['', 'x', 'o', `o${'9'.repeat(16)}.zzz`, '{"a":1}', '\0'])
+      expect(idsOf(await index.find('', 'everything', 5, cursor)), cursor).toEqual([]);
+  });
+
+  test('finds a session of which nothing is on a screen, by its names alone', async (index) => {
+    await fill(index);
+    expect(idsOf(await index.find('web user:alice@example.com OR tag:tag:ci'))).toEqual(['n_3', 'n_1']);
+    expect(idsOf(await index.find('ci'))).toEqual(['n_3']);
+    expect((await index.find('ci')).sessions[0]).toMatchObject({ hits: [], more: false });
+  });
+
   return tests;
 }

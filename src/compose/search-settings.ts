@@ -1,0 +1,48 @@
+/** The server with the index of a recorder's search, as the settings name it. */
+import type { RecorderConfig } from '../config/recorder.ts';
+import { errorText, TailcastError } from '../errors.ts';
+import { readServerAccess } from '../tsrecorder/search/opensearch/server-index.ts';
+import type { RecorderOptions } from './recorder-options.ts';
+
+export type SearchSettings = Pick<
+  RecorderConfig,
+  'search' | 'searchUrl' | 'searchName' | 'searchShards' | 'searchCa' | 'searchCredentials'
+>;
+
+/**
+ * Where the index is, if not in files. Reads what it names once, so that a mistake is said at the start: it is read again for each
+ * process of the index.
+ *
+ * @throws TailcastError `CONFIG_INVALID` naming the setting
+ */
+export async function searchServer(
+  config: SearchSettings,
+): Promise<NonNullable<RecorderOptions['searchServer']> | undefined> {
+  const { search, searchUrl: url, searchName: name, searchShards: shards } = config;
+  const { searchCa: caFile, searchCredentials: credentialsFile } = config;
+  if (url === undefined) return undefined;
+  const say = (detail: string): TailcastError => new TailcastError('CONFIG_INVALID', detail);
+  if (!search) throw say('searchUrl needs search: set search to true');
+  if (url.username !== '' || url.password !== '')
+    throw say(
+      'searchUrl has a user or a password in it: put user:password into a file, and name that as searchCredentials',
+    );
+  if (url.search !== '' || url.hash !== '')
+    throw say('searchUrl has a query or a fragment: a server is expected');
+  if (!/^[a-z][a-z0-9_-]{0,63}$/.test(name))
+    throw say(`searchName is ${JSON.stringify(name)}: up to 64 small letters, digits, - and _ are expected`);
+  const isLoopback = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname);
+  if (credentialsFile !== undefined && url.protocol !== 'https:' && !isLoopback)
+    throw say('searchCredentials would be readable on the way: searchUrl must begin with https://');
+  const server = {
+    url: url.href,
+    name,
+    shards,
+    ...(caFile === undefined ? {} : { caFile }),
+    ...(credentialsFile === undefined ? {} : { credentialsFile }),
+  };
+  await readServerAccess(server).catch((error: unknown) => {
+    throw say(`searchUrl: ${errorText(error)}`);
+  });
+  return server;
+}

@@ -1,0 +1,123 @@
+/**
+ * Turns a query into what OpenSearch is asked. Nothing of a query is ever read by a parser of the server: words are terms, and the
+ * rules of the viewer stand beside them as one more condition.
+ */
+import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
+import { isWord, type Query, type Term } from '../../../search/query.ts';
+import { phraseOf } from '../../../search/tokens.ts';
+import type { ViewerTerms } from '../../../search/viewer-terms.ts';
+
+export type SearchCondition = Readonly<Record<string, unknown>>;
+
+export interface CompiledSearch {
+  readonly filter: readonly SearchCondition[];
+  readonly mustNot: readonly SearchCondition[];
+  /** Words are looked for: in moments, not in names of sessions alone. */
+  readonly hasText: boolean;
+  /** Something is looked up: there is more than conditions that are tried. */
+  readonly hasWords: boolean;
+  readonly marked: MarkedPhrases;
+}
+
+export function compileSearch(query: Query, may: ViewerTerms): CompiledSearch {
+  const filter: SearchCondition[] = [];
+  const mustNot: SearchCondition[] = [];
+  let hasWords = may !== 'everything';
+  for (const clause of query.clauses) {
+    if (clause.every((term) => !isWord(term))) {
+      filter.push(anyOf(clause.map(conditionOf)));
+      continue;
+    }
+    hasWords = true;
+    if (clause.every((term) => !term.isNot)) filter.push(anyOf(clause.map(wordOf)));
+    else mustNot.push(...clause.map(wordOf));
+  }
+  if (may !== 'everything') filter.push(rules(may));
+  return {
+    filter,
+    mustNot,
+    hasText: query.clauses.flat().some(({ kind }) => kind === 'text'),
+    hasWords,
+    marked: markedPhrases(query),
+  };
+}
+
+/** All of these, and what was compiled. */
+export function searchFor(
+  { filter, mustNot }: Pick<CompiledSearch, 'filter' | 'mustNot'>,
+  ...more: readonly SearchCondition[]
+): SearchCondition {
+  return { bool: { filter: [...more, ...filter], must_not: mustNot } };
+}
+
+/** Exactly this text follows: words that are words already. */
+export function phraseIn(field: string, tokens: readonly string[], isPrefix = false): SearchCondition {
+  const last = tokens.at(-1);
+  if (last === undefined) return { match_none: {} };
+  if (tokens.length === 1) return isPrefix ? beginsWith(field, last) : { term: { [field]: { value: last } } };
+  if (!isPrefix) return { match_phrase: { [field]: { query: tokens.join(' ') } } };
+  const before = tokens.slice(0, -1).map((value) => ({ span_term: { [field]: { value } } }));
+  const clauses = [...before, { span_multi: { match: beginsWith(field, last) } }];
+  return { span_near: { clauses, slop: 0, in_order: true } };
+}
+
+function beginsWith(field: string, value: string): SearchCondition {
+  return { prefix: { [field]: { value } } };
+}
+
+/** Nobody sees anything that no rule names. */
+function rules(may: Exclude<ViewerTerms, 'everything'>): SearchCondition {
+  if (may.length === 0) return { match_none: {} };
+  const values = (kind: (typeof may)[number]['kind']): readonly string[] =>
+    may.filter((term) => term.kind === kind).map(({ value }) => value);
+  return anyOf([
+    { terms: { user: values('user') } },
+    { terms: { ns: values('namespace') } },
+    { terms: { tag: values('tag') } },
+  ]);
+}
+
+function anyOf(parts: readonly SearchCondition[]): SearchCondition {
+  const [first] = parts;
+  return parts.length === 1 && first !== undefined
+    ? first
+    : { bool: { should: parts, minimum_should_match: 1 } };
+}
+
+const COLUMNS = { any: ['text', 'cmd', 'words'], text: ['text'], cmd: ['cmd'] } as const;
+
+function wordOf(term: Term): SearchCondition {
+  if (term.kind === 'field') return { term: { [columnOf(term.field)]: { value: term.value } } };
+  if (term.kind !== 'text') throw new TypeError(`${term.kind} is no word`);
+  const { tokens, isPrefix } = phraseOf(term.value, term.isPrefix);
+  return anyOf(COLUMNS[term.field].map((field) => phraseIn(field, tokens, isPrefix)));
+}
+
+function columnOf(field: Extract<Term, { kind: 'field' }>['field']): string {
+  return field === 'id' ? 'session' : field;
+}
+
+function conditionOf(term: Term): SearchCondition {
+  const found = plainCondition(term);
+  return term.isNot ? { bool: { must_not: [found] } } : found;
+}
+
+const RANGES = { '<': 'lt', '<=': 'lte', '>': 'gt', '>=': 'gte' } as const;
+
+function plainCondition(term: Term): SearchCondition {
+  if (term.kind === 'time') {
+    const ms = Math.max(0, Math.floor(term.atMs));
+    return { range: { started: term.field === 'before' ? { lt: ms } : { gte: ms } } };
+  }
+  if (term.kind === 'compare') {
+    const { field, operator, number } = term;
+    if (operator === '=') return { term: { [field]: { value: number } } };
+    if (operator === '!=')
+      return {
+        bool: { filter: [{ exists: { field } }], must_not: [{ term: { [field]: { value: number } } }] },
+      };
+    return { range: { [field]: { [RANGES[operator]]: number } } };
+  }
+  if (term.kind !== 'field') throw new TypeError(`${term.kind} is no condition`);
+  return beginsWith(columnOf(term.field), term.value);
+}

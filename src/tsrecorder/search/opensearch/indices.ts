@@ -1,0 +1,77 @@
+/**
+ * Names of the indices. `<name>-v1` is an alias of the index that answers, `<name>-v1.next` of the one that is built beside it; indices
+ * have numbers, so that of several recorders that make one at a time one makes it and the others find it.
+ */
+import { z } from 'zod';
+import { LAYOUT_OF_SERVER } from '../layout.ts';
+import { ServerError, type SearchServer } from './client.ts';
+import { indexBody } from './mapping.ts';
+import type { ServerIndex } from './server-index.ts';
+
+type Named = Pick<ServerIndex, 'name' | 'which'>;
+
+const ALIASED = z.record(z.string(), z.unknown());
+const TRIES = 5;
+const LOOK_MS = 5000;
+
+export function aliasOf({ name, which }: Named): string {
+  return `${name}-${LAYOUT_OF_SERVER}${which === 'next' ? '.next' : ''}`;
+}
+
+/** Which index an alias stands for. @throws Error when it is more than one */
+export async function indexOf(server: SearchServer, alias: string): Promise<string | undefined> {
+  const path = `/_alias/${encodeURIComponent(alias)}`;
+  const found = await server.ask({ method: 'GET', path, timeoutMs: LOOK_MS }).catch((error: unknown) => {
+    if (error instanceof ServerError && error.status === 404) return {};
+    throw error;
+  });
+  const names = Object.keys(ALIASED.parse(found));
+  if (names.length > 1) throw new Error(`the alias ${alias} stands for several indices`);
+  return names[0];
+}
+
+/** Finds the index, or makes it. @returns its own name */
+export async function openIndex(server: SearchServer, index: ServerIndex): Promise<string> {
+  const alias = aliasOf(index);
+  for (let tries = 0; tries < TRIES; tries += 1) {
+    const found = await indexOf(server, alias);
+    if (found !== undefined) return found;
+    const made = await nextName(server, index);
+    try {
+      await server.ask({
+        method: 'PUT',
+        path: `/${encodeURIComponent(made)}`,
+        body: { ...indexBody(index.shards), aliases: { [alias]: {} } },
+      });
+    } catch (error) {
+      // another recorder has made it
+      if (!(error instanceof ServerError) || !error.kinds.includes('resource_already_exists_exception'))
+        throw error;
+    }
+  }
+  throw new Error(
+    `there is an index for ${alias}, and not this alias: remove the index, or give it the alias`,
+  );
+}
+
+/** Puts the index that was built beside the other in its place, at once, and removes the other. */
+export async function swapIndex(server: SearchServer, name: string): Promise<void> {
+  const [alias, beside] = [aliasOf({ name, which: 'current' }), aliasOf({ name, which: 'next' })];
+  const next = await indexOf(server, beside);
+  // another recorder was first
+  if (next === undefined) return;
+  const current = await indexOf(server, alias);
+  const actions = [
+    ...(current === undefined ? [] : [{ remove_index: { index: current } }]),
+    { add: { index: next, alias } },
+    { remove: { index: next, alias: beside } },
+  ];
+  await server.ask({ method: 'POST', path: '/_aliases', body: { actions } });
+}
+
+async function nextName(server: SearchServer, { name, which }: ServerIndex): Promise<string> {
+  const alias = aliasOf({ name, which: 'current' });
+  const current = which === 'next' ? await indexOf(server, alias) : undefined;
+  const number = Number(/-(\d{6})$/.exec(current ?? '')?.[1] ?? 0) + 1;
+  return `${alias}-${String(number).padStart(6, '0')}`;
+}

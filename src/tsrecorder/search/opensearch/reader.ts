@@ -1,0 +1,341 @@
+/** Answers queries. The rules of the viewer are part of every question: see `compile.ts`. */
+import { z } from 'zod';
+import { hitOf } from '../../../search/hit.ts';
+import { QueryError, type Query } from '../../../search/query.ts';
+import type {
+  Facets,
+  Found,
+  FoundSession,
+  Hit,
+  IndexedSession,
+  ListAsk,
+  ListedSession,
+  ListedSessions,
+  Moment,
+  Page,
+} from '../../../search/search-index.ts';
+import { tokenize } from '../../../search/tokens.ts';
+import type { ViewerTerms } from '../../../search/viewer-terms.ts';
+import { jsonOrUndefined } from '../../../wire/json-value.ts';
+import type { ReadingEngine } from '../engine.ts';
+import { countFacets, MAX_FACETED } from '../facet-counts.ts';
+import { ServerError, type SearchServer } from './client.ts';
+import { compileSearch, phraseIn, searchFor, type CompiledSearch, type SearchCondition } from './compile.ts';
+import { aliasOf } from './indices.ts';
+import { documentId, ORDER } from './mapping.ts';
+import type { ServerIndex } from './server-index.ts';
+import { listIds } from './session-ids.ts';
+
+const HITS_PER_SESSION = 3;
+/** The server gives up before the recorder does. */
+const SEARCH_TIMEOUT = '1900ms';
+const SEARCH_MS = 10_000;
+/** Sessions whose text is tried one after another, together. */
+const TRIED = 500;
+/** Moments that are held against what they should be, together, and words of one phrase. */
+const HELD = 20;
+const PHRASE = 32;
+const MAX_PHRASES = 500;
+
+const MOMENT = z.object({
+  t0: z.number(),
+  t1: z.number(),
+  rows: z.array(z.object({ at: z.number(), text: z.string() })),
+  command: z.object({ text: z.string(), isGuessed: z.boolean() }).exactOptional(),
+}) satisfies z.ZodType<Moment>;
+const SOURCE = z.object({
+  session: z.string().default(''),
+  order: z.string().default(''),
+  partial: z.boolean().default(false),
+  content: z.string().default(''),
+  version: z.string().default(''),
+  ord: z.string().default(''),
+  listed: z.string().default(''),
+});
+const HIT = z.object({
+  _source: SOURCE.prefault({}),
+  fields: z.record(z.string(), z.array(z.union([z.string(), z.number()]))).default({}),
+  inner_hits: z
+    .object({ first: z.object({ hits: z.object({ hits: z.array(z.object({ _source: SOURCE })) }) }) })
+    .optional(),
+});
+type SearchHit = z.output<typeof HIT>;
+const FOUND = z.object({
+  timed_out: z.boolean().default(false),
+  hits: z.object({ hits: z.array(HIT).default([]), total: z.object({ value: z.number() }).optional() }),
+});
+const DOCUMENTS = z.object({
+  docs: z.array(z.object({ found: z.boolean().default(false), _source: SOURCE.prefault({}) })),
+});
+const LISTED = z.object({ version: z.string(), recording: z.string(), searched: z.string() });
+const FACETS = ['user', 'ns', 'pod', 'node', 'tag', 'kind', 'state', 'exit'] as const;
+
+export class ServerIndexReader implements ReadingEngine {
+  readonly #server: SearchServer;
+  readonly #index: ServerIndex;
+  readonly #path: string;
+  readonly #nowMs: () => number;
+
+  constructor(server: SearchServer, index: ServerIndex, nowMs: () => number = Date.now) {
+    this.#server = server;
+    this.#index = index;
+    this.#path = `/${encodeURIComponent(aliasOf(index))}`;
+    this.#nowMs = nowMs;
+  }
+
+  async find(query: Query, may: ViewerTerms, { limit, cursor }: Page): Promise<Found> {
+    const compiled = compileSearch(query, may);
+    const after = cursor === undefined ? undefined : parseCursor(cursor);
+    if (cursor !== undefined && after === undefined) return { sessions: [] };
+    const hits = await this.#search({
+      // NOTE: `search_after` is refused beside `collapse`; an order is of one session, so this is the same
+      ...sessionsOf(compiled, ...(after === undefined ? [] : [{ range: { order: { lt: after } } }])),
+      ...(compiled.hasText ? { collapse: { field: 'order', inner_hits: FIRST_MOMENTS } } : {}),
+      size: limit + 1,
+      _source: ['session', 'order', 'partial'],
+    });
+    const page = hits.slice(0, limit);
+    const last = page.at(-1);
+    return {
+      sessions: await this.#shown(page, compiled),
+      ...(hits.length > limit && last !== undefined ? { next: formatCursor(last._source.order) } : {}),
+    };
+  }
+
+  async within(
+    id: string,
+    query: Query,
+    may: ViewerTerms,
+    limit: number,
+  ): Promise<{ readonly hits: readonly Hit[]; readonly more: boolean }> {
+    const compiled = compileSearch(query, may);
+    if (!compiled.hasWords) return { hits: [], more: false };
+    const found = await this.#search(
+      {
+        query: searchFor(compiled, isMoment, { term: { session: { value: id } } }),
+        sort: [{ k: 'asc' }],
+        size: limit + 1,
+        _source: ['content'],
+      },
+      id,
+    );
+    return {
+      hits: found.slice(0, limit).flatMap((hit) => hitsOf(hit._source.content, compiled)),
+      more: found.length > limit,
+    };
+  }
+
+  async facets(query: Query, may: ViewerTerms): Promise<Facets> {
+    const compiled = compileSearch(query, may);
+    const hits = await this.#search({
+      ...sessionsOf(compiled),
+      ...(compiled.hasText ? { collapse: { field: 'order' } } : {}),
+      size: MAX_FACETED + 1,
+      _source: false,
+      docvalue_fields: FACETS,
+    });
+    return countFacets(hits.map(({ fields }) => fields));
+  }
+
+  async list(ask: ListAsk): Promise<ListedSessions> {
+    const { text = '', limit } = ask;
+    // NOTE: where a text occurs says something of all sessions: only who may see all of them may wait for that
+    const isTried = text !== '' && (ask.may !== 'everything' || Array.from(text).length < 3);
+    const found: ListedSession[] = [];
+    for await (const { id, order, listed } of this.#listed(ask, isTried)) {
+      if (isTried && !listed.searched.includes(text)) continue;
+      if (found.length === limit) return { sessions: found, more: true };
+      found.push({ id, order, version: listed.version, recording: listed.recording });
+    }
+    return { sessions: found, more: false };
+  }
+
+  /** Sessions with a listing, newest first: those with the text, or, where each is tried, all with the names. */
+  async *#listed(
+    { query, may, text = '', from = '', before = '', limit }: ListAsk,
+    isTried: boolean,
+  ): AsyncGenerator<{
+    readonly id: string;
+    readonly order: string;
+    readonly listed: z.output<typeof LISTED>;
+  }> {
+    const wanted = searchFor(
+      compileSearch(query, may),
+      isSession,
+      { exists: { field: 'ord' } },
+      ...(text === '' || isTried ? [] : [{ match_phrase: { low: { query: text } } }]),
+      ...(from === '' ? [] : [{ range: { ord: { gte: from } } }]),
+      ...(before === '' ? [] : [{ range: { ord: { lt: before } } }]),
+    );
+    const size = isTried ? TRIED : limit + 1;
+    for (let after: string | undefined; ;) {
+      const hits = await this.#search({
+        query: wanted,
+        sort: [{ ord: 'desc' }],
+        size,
+        _source: ['session', 'ord', 'listed'],
+        ...(after === undefined ? {} : { search_after: [after] }),
+      });
+      for (const { _source } of hits) {
+        after = _source.ord;
+        yield {
+          id: _source.session,
+          order: _source.ord,
+          listed: LISTED.parse(jsonOrUndefined(_source.listed)),
+        };
+      }
+      if (hits.length < size) return;
+    }
+  }
+
+  versions(after: string, limit: number): Promise<readonly IndexedSession[]> {
+    return listIds(this.#server, this.#index, after, limit, this.#nowMs());
+  }
+
+  async version(id: string): Promise<string | undefined> {
+    const [document] = await this.#documents([id]);
+    return document?.found === true ? document._source.version : undefined;
+  }
+
+  async holds(id: string, moments: readonly Moment[]): Promise<boolean> {
+    const wanted: readonly Moment[] = moments.length === 0 ? [{ t0: 0, t1: 0, rows: [] }] : moments;
+    const ofSession: SearchCondition = { term: { session: { value: id } } };
+    for (let first = 0; first < wanted.length; first += HELD) {
+      const some = wanted.slice(first, first + HELD);
+      const hits = await this.#search(
+        {
+          query: { bool: { filter: [isMoment, ofSession, anyMoment(some, first)] } },
+          sort: [{ k: 'asc' }],
+          size: HELD,
+          _source: ['content'],
+        },
+        id,
+      );
+      const isSame = some.every((moment, at) => hits[at]?._source.content === JSON.stringify(moment));
+      if (!isSame || hits.length !== some.length) return false;
+    }
+    const beyond = { range: { k: { gte: wanted.length } } };
+    const others = await this.#search(
+      { query: { bool: { filter: [isMoment, ofSession, beyond] } }, size: 1, _source: ['session'] },
+      id,
+    );
+    return others.length === 0;
+  }
+
+  /** What is not found any more, or not whole, says so. */
+  async #shown(hits: readonly SearchHit[], compiled: CompiledSearch): Promise<readonly FoundSession[]> {
+    const documents = compiled.hasText
+      ? await this.#documents(hits.map(({ _source }) => _source.session))
+      : hits.map((hit) => ({ ...hit, found: true }));
+    return hits.flatMap(({ _source: { session }, inner_hits: inner }, at) => {
+      const document = documents[at];
+      if (document?.found !== true) return [];
+      const moments = inner?.first.hits.hits ?? [];
+      return [
+        {
+          id: session,
+          hits: moments
+            .slice(0, HITS_PER_SESSION)
+            .flatMap(({ _source }) => hitsOf(_source.content, compiled)),
+          more: moments.length > HITS_PER_SESSION,
+          partial: document._source.partial,
+        },
+      ];
+    });
+  }
+
+  async #documents(ids: readonly string[]): Promise<z.output<typeof DOCUMENTS>['docs']> {
+    if (ids.length === 0) return [];
+    const docs = ids.map((id) => ({
+      _id: documentId(id),
+      routing: id,
+      _source: ['partial', 'version'],
+    }));
+    const answer = await this.#server.ask({
+      method: 'POST',
+      path: `${this.#path}/_mget`,
+      body: { docs },
+      timeoutMs: SEARCH_MS,
+    });
+    return DOCUMENTS.parse(answer).docs;
+  }
+
+  /** @param session all that is looked for is of this one */
+  async #search(body: Readonly<Record<string, unknown>>, session?: string): Promise<readonly SearchHit[]> {
+    const routing = session === undefined ? '' : `&routing=${encodeURIComponent(session)}`;
+    try {
+      const answer = FOUND.parse(
+        await this.#server.ask({
+          method: 'POST',
+          path: `${this.#path}/_search?allow_partial_search_results=false&filter_path=${ANSWERED}${routing}`,
+          body: { track_total_hits: false, timeout: SEARCH_TIMEOUT, ...body },
+          timeoutMs: SEARCH_MS,
+        }),
+      );
+      if (answer.timed_out) throw new Error('the query took longer than OpenSearch was given');
+      return answer.hits.hits;
+    } catch (error) {
+      if (error instanceof ServerError && error.kinds.some((kind) => kind.startsWith('too_many_')))
+        throw new QueryError('too many words begin so behind the others: write more of the last word', 0);
+      throw error;
+    }
+  }
+}
+
+const ANSWERED =
+  'timed_out,hits.total,hits.hits._source,hits.hits.fields,hits.hits.inner_hits.first.hits.hits._source,hits.max_score';
+const isSession: SearchCondition = { term: { what: { value: 'session' } } };
+const isMoment: SearchCondition = { term: { what: { value: 'moment' } } };
+const FIRST_MOMENTS = {
+  name: 'first',
+  size: HITS_PER_SESSION + 1,
+  sort: [{ k: 'asc' }],
+  _source: ['content'],
+};
+
+/** Newest first. */
+function sessionsOf(
+  compiled: CompiledSearch,
+  ...more: readonly SearchCondition[]
+): Readonly<Record<string, unknown>> {
+  return {
+    query: searchFor(compiled, compiled.hasText ? isMoment : isSession, ...more),
+    sort: [{ order: 'desc' }],
+  };
+}
+
+function hitsOf(content: string, compiled: CompiledSearch): readonly Hit[] {
+  const moment = MOMENT.safeParse(jsonOrUndefined(content)).data;
+  const hit = moment === undefined ? undefined : hitOf(moment, compiled.marked);
+  return hit === undefined ? [] : [hit];
+}
+
+/** Each of them by its number and all of its words. */
+function anyMoment(moments: readonly Moment[], first: number): SearchCondition {
+  let phrases = 0;
+  const should = moments.map((moment, at) => {
+    const found = [
+      ...phrasesOf('text', moment.rows.map((row) => row.text).join('\n')),
+      ...phrasesOf('cmd', moment.command?.text ?? ''),
+    ].slice(0, Math.max(1, MAX_PHRASES - phrases));
+    phrases += found.length;
+    return { bool: { filter: [{ term: { k: { value: first + at } } }, ...found] } };
+  });
+  return { bool: { should, minimum_should_match: 1 } };
+}
+
+function phrasesOf(field: string, text: string): readonly SearchCondition[] {
+  const tokens = tokenize(text).map((token) => token.text);
+  const phrases: SearchCondition[] = [];
+  for (let at = 0; at < tokens.length; at += PHRASE)
+    phrases.push(phraseIn(field, tokens.slice(at, at + PHRASE)));
+  return phrases;
+}
+
+function formatCursor(order: string): string {
+  return `o${order}`;
+}
+
+function parseCursor(text: string): string | undefined {
+  return text.startsWith('o') && ORDER.test(text.slice(1)) ? text.slice(1) : undefined;
+}

@@ -1,0 +1,48 @@
+/** Names of what is in the index. */
+import { z } from 'zod';
+import type { IndexedSession } from '../../../search/search-index.ts';
+import type { SearchServer } from './client.ts';
+import type { SearchCondition } from './compile.ts';
+import { aliasOf } from './indices.ts';
+import type { ServerIndex } from './server-index.ts';
+
+/** What another recorder follows is its own for so long after it wrote last. */
+const FOLLOWED_MS = 86_400_000;
+const IDS = z.object({
+  hits: z.object({
+    hits: z
+      .array(z.object({ _source: z.object({ session: z.string(), version: z.string().default('') }) }))
+      .default([]),
+  }),
+});
+
+/** In the order of ids; without those that another recorder follows, which are that one's alone. */
+export async function listIds(
+  server: SearchServer,
+  index: Pick<ServerIndex, 'name' | 'which' | 'owner'>,
+  after: string,
+  limit: number,
+  nowMs: number,
+): Promise<readonly IndexedSession[]> {
+  const followed: SearchCondition = {
+    bool: {
+      filter: [{ exists: { field: 'owner' } }, { range: { touched: { gte: nowMs - FOLLOWED_MS } } }],
+      must_not: [{ term: { owner: { value: index.owner } } }],
+    },
+  };
+  const { hits } = IDS.parse(
+    await server.ask({
+      method: 'POST',
+      path: `/${encodeURIComponent(aliasOf(index))}/_search?allow_partial_search_results=false&filter_path=hits.hits._source,hits.max_score`,
+      body: {
+        size: limit,
+        query: { bool: { filter: [{ term: { what: { value: 'session' } } }], must_not: [followed] } },
+        sort: [{ session: 'asc' }],
+        ...(after === '' ? {} : { search_after: [after] }),
+        track_total_hits: false,
+        _source: ['session', 'version'],
+      },
+    }),
+  );
+  return hits.hits.map(({ _source: { session, version } }) => ({ id: session, version }));
+}

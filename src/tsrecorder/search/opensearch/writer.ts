@@ -1,0 +1,433 @@
+/**
+ * Writes the index. Documents have the time at which their recording began to be read as their version, so that of two recorders who
+ * write one session the later reader wins, whichever is slower; a conflict is therefore no error. A session's document is written
+ * before its moments, with an empty version and the highest number of a moment that there may be, and again behind them: who is killed
+ * in between leaves nothing that is not found and written anew. Nothing can be found before the writer says so.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import { z } from 'zod';
+import { createBackoff } from '../../../async/backoff.ts';
+import type { IndexedSession, IndexStatus, Moment, SessionNames } from '../../../search/search-index.ts';
+import type { WholeSession, WritingEngine } from '../engine.ts';
+import { isBusyStatus, ServerError, type SearchServer } from './client.ts';
+import { aliasOf, indexOf, openIndex } from './indices.ts';
+import { documentId, momentDocument, sessionDocument } from './mapping.ts';
+import type { ServerIndex } from './server-index.ts';
+import { listIds } from './session-ids.ts';
+
+export interface ServerWriterOptions {
+  /** Milliseconds since the epoch. */
+  readonly nowMs?: () => number;
+  /** Called before each step that an end of the process may come before; tests use it. */
+  readonly onStep?: (step: string) => void;
+  /** How long somebody who has no room is asked again. */
+  readonly patienceMs?: number;
+  /** How long what a running session adds may wait to be found. */
+  readonly refreshMs?: number;
+  /** How long what was removed waits to leave the files. */
+  readonly expungeMs?: number;
+}
+
+/** What is known of a session's document. */
+interface Known {
+  /** The version of the recording. */
+  readonly version: string | undefined;
+  readonly reach: number;
+  /** The version that what is written next has. */
+  readonly stamp: number;
+}
+
+interface Action {
+  readonly index: 'index' | 'delete';
+  readonly session: string;
+  readonly k?: number;
+  readonly stamp: number;
+  readonly document?: Readonly<Record<string, unknown>>;
+}
+
+const MAX_BULK_BYTES = 4 * 1024 ** 2;
+const MAX_BULK = 2000;
+const BULK_MS = 60_000;
+const COMPACT_MS = 10 * 60_000;
+const BACKOFF = { baseMs: 100, maxMs: 5000 };
+const PATIENCE_MS = 60_000;
+const REFRESH_MS = 500;
+const EXPUNGE_MS = 90_000;
+const CONFLICT = 409;
+/** What stands for the text of a session that has none. */
+const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
+
+const FOUND_DOCUMENT = z.object({
+  found: z.boolean().default(false),
+  _version: z.number().default(0),
+  _source: z
+    .object({ version: z.string().default(''), reach: z.number().default(0) })
+    .default({ version: '', reach: 0 }),
+});
+const BULK_ANSWER = z.object({
+  items: z.array(z.record(z.string(), z.object({ status: z.number(), _index: z.string().optional() }))),
+});
+const COUNTS = z.object({
+  hits: z.object({ total: z.object({ value: z.number() }) }),
+  aggregations: z.object({ partial: z.object({ doc_count: z.number() }) }),
+});
+const STORE = z.object({
+  _all: z.object({ primaries: z.object({ store: z.object({ size_in_bytes: z.number() }) }) }),
+});
+
+/** Finds or makes the index. @throws ServerError, Error */
+export async function openServerWriter(
+  server: SearchServer,
+  index: ServerIndex,
+  options: ServerWriterOptions = {},
+): Promise<ServerIndexWriter> {
+  const writer = new ServerIndexWriter(server, index, await openIndex(server, index), options);
+  // what the process before this one left
+  await writer.compact();
+  return writer;
+}
+
+export class ServerIndexWriter implements WritingEngine {
+  readonly #server: SearchServer;
+  readonly #index: ServerIndex;
+  readonly #alias: string;
+  /** Its own name: the alias may come to stand for another one. */
+  readonly #name: string;
+  readonly #options: Required<ServerWriterOptions>;
+  /** Asked for, and not written yet. */
+  readonly #begun = new Map<string, Known>();
+  /** Sessions that run: moments written, and the version they have. */
+  readonly #running = new Map<string, { readonly moments: number; readonly stamp: number }>();
+  #refreshing: NodeJS.Timeout | undefined;
+  #expunging: NodeJS.Timeout | undefined;
+
+  constructor(server: SearchServer, index: ServerIndex, name: string, options: ServerWriterOptions) {
+    this.#server = server;
+    this.#index = index;
+    this.#alias = aliasOf(index);
+    this.#name = name;
+    this.#options = {
+      nowMs: Date.now,
+      onStep: () => undefined,
+      patienceMs: PATIENCE_MS,
+      refreshMs: REFRESH_MS,
+      expungeMs: EXPUNGE_MS,
+      ...options,
+    };
+  }
+
+  async version(id: string): Promise<string | undefined> {
+    const known = await this.#look(id);
+    this.#begun.set(id, known);
+    return known.version;
+  }
+
+  async putAll(sessions: readonly WholeSession[]): Promise<number> {
+    const fresh: (WholeSession & { readonly known: Known; partial: boolean })[] = [];
+    for (const session of sessions) {
+      const { id } = session.doc.names;
+      const known = this.#begun.get(id) ?? (await this.#look(id));
+      this.#begun.delete(id);
+      this.#running.delete(id);
+      if (session.doc.version === '' || known.version !== session.doc.version)
+        fresh.push({
+          ...session,
+          moments: session.moments.length === 0 ? [NOTHING] : session.moments,
+          known,
+        });
+    }
+    if (fresh.length === 0) return 0;
+    this.#options.onStep('beginning');
+    const begun = await this.#bulk(
+      fresh.map(({ doc: { names }, moments, known }) => {
+        const reach = Math.max(known.reach, moments.length);
+        return put(names, known.stamp, sessionDocument(names, { version: '', reach, partial: true }));
+      }),
+    );
+    expectTaken(begun);
+    // another recorder began to read it later
+    const own = fresh.filter((_, at) => wasWritten(begun[at]));
+    this.#options.onStep('begun');
+    const owners = own.flatMap((session) => {
+      const { moments, known } = session;
+      return Array.from({ length: Math.max(known.reach, moments.length) }, () => session);
+    });
+    const written = await this.#bulk(
+      own.flatMap(({ doc: { names }, moments, known }) => [
+        ...moments.map((moment, k) => put(names, known.stamp, momentDocument(names, k, moment), k)),
+        ...remove(names.id, known.stamp, moments.length, known.reach),
+      ]),
+    );
+    // one that cannot be taken, whatever it holds, must not keep the others out
+    for (const [at, status] of written.entries()) {
+      const session = owners[at];
+      if (session !== undefined && isRefused(status)) session.partial = true;
+    }
+    this.#options.onStep('moments');
+    const finished = own.map(({ doc: { names, version, listing }, moments, partial, known }) => {
+      const state = { version, reach: moments.length, partial };
+      return put(names, known.stamp, sessionDocument(names, state, listing));
+    });
+    expectTaken(await this.#bulk(finished));
+    // those that were looked at, and were not to be written
+    this.#begun.clear();
+    this.#options.onStep('finished');
+    await this.refresh();
+    this.#options.onStep('refreshed');
+    return fresh.length;
+  }
+
+  async append(
+    names: SessionNames,
+    moments: readonly Moment[],
+    fresh: boolean,
+    partial: boolean,
+  ): Promise<void> {
+    const { id } = names;
+    const before = fresh ? undefined : this.#running.get(id);
+    const known = before === undefined ? await this.#look(id) : undefined;
+    const { nowMs } = this.#options;
+    const touched = nowMs();
+    const stamp = known?.stamp ?? Math.max(touched, before?.stamp ?? 0);
+    const from = before?.moments ?? 0;
+    // a session always has one, so that its names are found with words
+    const added = from === 0 && moments.length === 0 ? [NOTHING] : moments;
+    const end = from + added.length;
+    const reach = Math.max(known?.reach ?? 0, end);
+    const state = { version: '', reach, partial, owner: this.#index.owner, touched };
+    const [status] = await this.#bulk([put(names, stamp, sessionDocument(names, state))]);
+    this.#options.onStep('appending');
+    // whoever has put it since knows more
+    if (!wasWritten(status)) return;
+    await this.#bulk([
+      ...added.map((moment, at) => put(names, stamp, momentDocument(names, from + at, moment), from + at)),
+      ...remove(id, stamp, end, reach),
+    ]);
+    this.#options.onStep('appended');
+    this.#running.set(id, { moments: end, stamp });
+    this.#refreshSoon();
+  }
+
+  async remove(id: string): Promise<void> {
+    const { version, reach, stamp } = await this.#look(id);
+    this.#running.delete(id);
+    this.#begun.delete(id);
+    if (version === undefined) return;
+    await this.#bulk(remove(id, stamp, 0, reach));
+    this.#options.onStep('cleared');
+    await this.#bulk([{ index: 'delete', session: id, stamp }]);
+    this.#options.onStep('removed');
+    this.#refreshSoon();
+  }
+
+  /**
+   * Merges what has something removed in it, in the background: those files are written anew. The server keeps what is removed for as long
+   * as a copy may ask for it, which it says every half minute, so this is begun later.
+   */
+  async compact(): Promise<void> {
+    await this.refresh();
+    this.#expunging ??= setTimeout(() => {
+      this.#expunging = undefined;
+      // what is not merged now is merged after the next removal
+      this.expunge().catch(() => undefined);
+    }, this.#options.expungeMs);
+  }
+
+  /** The same, now. */
+  async expunge(): Promise<void> {
+    const index = encodeURIComponent(this.#name);
+    for (const act of ['_flush?force=true', '_forcemerge?only_expunge_deletes=true'])
+      await this.#server.ask({ method: 'POST', path: `/${index}/${act}`, timeoutMs: COMPACT_MS });
+    // the old files are there until nobody looks into them
+    await this.refresh();
+  }
+
+  async ids(after: string, limit: number): Promise<readonly IndexedSession[]> {
+    await this.check();
+    await this.refresh();
+    return listIds(this.#server, this.#index, after, limit, this.#options.nowMs());
+  }
+
+  async status(): Promise<IndexStatus> {
+    const alias = encodeURIComponent(this.#alias);
+    const counts = COUNTS.parse(
+      await this.#server.ask({
+        method: 'POST',
+        path: `/${alias}/_search?allow_partial_search_results=false`,
+        body: {
+          size: 0,
+          track_total_hits: true,
+          query: { term: { what: 'session' } },
+          aggs: { partial: { filter: { term: { partial: true } } } },
+        },
+      }),
+    );
+    const store = STORE.parse(
+      await this.#server.ask({
+        method: 'GET',
+        path: `/${alias}/_stats/store?filter_path=_all.primaries.store.size_in_bytes`,
+      }),
+    );
+    return {
+      sessions: counts.hits.total.value,
+      partial: counts.aggregations.partial.doc_count,
+      bytes: store._all.primaries.store.size_in_bytes,
+    };
+  }
+
+  async check(): Promise<void> {
+    this.#expectName(await indexOf(this.#server, this.#alias));
+  }
+
+  /** What was written can be found from now on. */
+  async refresh(): Promise<void> {
+    clearTimeout(this.#refreshing);
+    this.#refreshing = undefined;
+    await this.#server.ask({ method: 'POST', path: `/${encodeURIComponent(this.#alias)}/_refresh` });
+  }
+
+  /** Ends what it waits for. */
+  close(): void {
+    clearTimeout(this.#refreshing);
+    clearTimeout(this.#expunging);
+    this.#server.close();
+  }
+
+  #refreshSoon(): void {
+    this.#refreshing ??= setTimeout(() => {
+      // who cannot be asked now is asked with the next session
+      this.refresh().catch(() => undefined);
+    }, this.#options.refreshMs);
+  }
+
+  #expectName(name: string | undefined): void {
+    if (name !== this.#name) throw new Error(`${this.#name} is not the index any more`);
+  }
+
+  async #look(id: string): Promise<Known> {
+    const path = `/${encodeURIComponent(this.#alias)}/_doc/${encodeURIComponent(documentId(id))}?routing=${encodeURIComponent(id)}&_source_includes=version,reach`;
+    const answer = await this.#patiently(() =>
+      this.#server.ask({ method: 'GET', path }).catch((error: unknown) => {
+        // there is no such document; where there is no such index there is an error
+        if (error instanceof ServerError && error.status === 404 && error.kinds.length === 0) return {};
+        throw error;
+      }),
+    );
+    const { found, _version, _source } = FOUND_DOCUMENT.parse(answer);
+    const now = this.#options.nowMs();
+    if (!found) return { version: undefined, reach: 0, stamp: now };
+    return { ..._source, stamp: Math.max(now, _version + 1) };
+  }
+
+  /** @returns the status of each, in order; none of them is one of having no room */
+  async #bulk(actions: readonly Action[]): Promise<readonly number[]> {
+    const statuses: number[] = [];
+    let lines: string[] = [];
+    let first = 0;
+    let bytes = 0;
+    const flush = async (end: number): Promise<void> => {
+      if (lines.length === 0) return;
+      for (const [at, status] of (await this.#sendAll(lines)).entries()) statuses[first + at] = status;
+      [lines, first, bytes] = [[], end, 0];
+    };
+    for (const [at, action] of actions.entries()) {
+      const line = linesOf(action);
+      if (lines.length >= MAX_BULK || (bytes > 0 && bytes + line.length > MAX_BULK_BYTES)) await flush(at);
+      lines.push(line);
+      bytes += line.length;
+    }
+    await flush(actions.length);
+    return statuses;
+  }
+
+  /** Asks again for those that there was no room for. */
+  async #sendAll(lines: readonly string[]): Promise<readonly number[]> {
+    const statuses: number[] = [];
+    let left = lines.map((_, at) => at);
+    await this.#patiently(async () => {
+      const answered = await this.#send(left.map((at) => lines[at] ?? ''));
+      for (const [index, status] of answered.entries()) statuses[left[index] ?? 0] = status;
+      left = left.filter((at) => isBusyStatus(statuses[at] ?? 0));
+      const [busy] = left;
+      if (busy !== undefined) throw new ServerError(statuses[busy] ?? 0, []);
+    });
+    return statuses;
+  }
+
+  async #send(lines: readonly string[]): Promise<readonly number[]> {
+    const { items } = BULK_ANSWER.parse(
+      await this.#server.ask({
+        method: 'POST',
+        // an alias that is gone must not become an index that nobody has made
+        path: `/${encodeURIComponent(this.#alias)}/_bulk?require_alias=true&filter_path=items.*.status,items.*._index`,
+        body: lines.join(''),
+        timeoutMs: BULK_MS,
+      }),
+    );
+    if (items.length !== lines.length) throw new Error('OpenSearch answered for another number of documents');
+    return items.map((item) => {
+      const [{ status, _index: index } = { status: 0 }] = Object.values(item);
+      if (status === 404 && index === this.#alias) throw new ServerError(404, ['index_not_found_exception']);
+      if (index !== this.#alias) this.#expectName(index);
+      return status;
+    });
+  }
+
+  /** Waits, longer each time, while there is no room. */
+  async #patiently<T>(act: () => Promise<T>): Promise<T> {
+    const backoff = createBackoff(BACKOFF, Math.random);
+    for (let waited = 0; ;) {
+      try {
+        return await act();
+      } catch (error) {
+        if (!(error instanceof ServerError) || !error.isBusy || waited >= this.#options.patienceMs)
+          throw error;
+        const ms = backoff.next();
+        waited += ms;
+        await delay(ms);
+      }
+    }
+  }
+}
+
+function put(
+  { id }: SessionNames,
+  stamp: number,
+  document: Readonly<Record<string, unknown>>,
+  k?: number,
+): Action {
+  return { index: 'index', session: id, stamp, document, ...(k === undefined ? {} : { k }) };
+}
+
+/** Moments `[from, to)`. */
+function remove(session: string, stamp: number, from: number, to: number): readonly Action[] {
+  return Array.from({ length: Math.max(0, to - from) }, (_, at) => ({
+    index: 'delete',
+    session,
+    stamp,
+    k: from + at,
+  }));
+}
+
+function linesOf({ index, session, k, stamp, document }: Action): string {
+  const head = {
+    [index]: { _id: documentId(session, k), routing: session, version: stamp, version_type: 'external_gte' },
+  };
+  return `${JSON.stringify(head)}\n${document === undefined ? '' : `${JSON.stringify(document)}\n`}`;
+}
+
+function wasWritten(status: number | undefined): boolean {
+  return status !== undefined && status < 300;
+}
+
+/** Of sessions themselves none may be left out: what the index does not have is taken for what the store does not have. */
+function expectTaken(statuses: readonly number[]): void {
+  const refused = statuses.find(isRefused);
+  if (refused !== undefined)
+    throw new Error(`OpenSearch refused the document of a session with status ${refused}`);
+}
+
+/** What is newer than ours, or was removed before, is as it is to be. */
+function isRefused(status: number): boolean {
+  return status >= 300 && status !== CONFLICT && status !== 404;
+}

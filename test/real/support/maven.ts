@@ -1,0 +1,12 @@
+/** What is built with Maven, and run with Java. */
+import { spawnSync } from 'node:child_process';
+
+/** Both are promised nowhere: `consequence` is said where one of them is missing. */
+export function hasMaven(consequence: string): boolean {
+  const found = [
+    ['mvn', '--version'],
+    ['java', '-version'],
+  ].every(([program = '', argument = '']) => spawnSync(program, [argument]).status === 0);
+  if (!found) process.stderr.write(`peers: no Maven or no Java here: ${consequence}\n`);
+  return found;
+}
