@@ -24,6 +24,13 @@ beforeEach(async () => {
     api.put(`${OURS}/${path}`, { apiVersion: 'tailscale.com/v1alpha1', kind, metadata, spec: {} });
   }
   api.put(PATH, service({}, EXPOSED));
+  const backend = { service: { name: 'web', port: { number: 80 } } };
+  api.put('/apis/networking.k8s.io/v1/namespaces/prod/ingresses/shop', {
+    apiVersion: 'networking.k8s.io/v1',
+    kind: 'Ingress',
+    metadata: { name: 'shop', namespace: 'prod', uid: 'uid-shop' },
+    spec: { ingressClassName: 'tailscale', defaultBackend: backend, tls: [{ hosts: ['shop'] }] },
+  });
 });
 afterEach(() => api.close());
 
@@ -63,6 +70,7 @@ describe('an operator', () => {
       '# ProxyGroup prod',
       '# ProxyClass small',
       '# Connector edge',
+      '# Ingress prod/shop',
       '# Service prod/web',
     ]);
   });
@@ -71,6 +79,7 @@ describe('an operator', () => {
     ['proxyGroups', ['# ProxyGroup prod']],
     ['services', ['# Service prod/web']],
     ['connectors', ['# Connector edge']],
+    ['ingresses', ['# Ingress prod/shop']],
   ])('leaves alone what it is not to see to: %s', async (setting, left) => {
     const all = await seenTo({});
     expect(await seenTo({ [setting]: false })).toEqual(all.filter((heading) => !left.includes(heading)));

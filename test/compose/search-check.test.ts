@@ -22,6 +22,9 @@ async function examine(directory: string | undefined = folder): Promise<CheckFin
 
 describe('the check of the search index', () => {
   it('reads an index, also one that is being written, and one that is not there yet', async () => {
+    const children = (): number =>
+      process.getActiveResourcesInfo().filter((name) => name === 'ProcessWrap').length;
+    const before = children();
     expect(await examine(join(folder, 'later'))).toMatchObject({
       id: 'search',
       status: 'ok',
@@ -31,6 +34,8 @@ describe('the check of the search index', () => {
     writer.put(doc('n_1'), [], false);
     expect(await examine()).toMatchObject({ status: 'ok', summary: `${folder} can be read` });
     writer.close();
+    // what was started for it has ended
+    await expect.poll(children).toBe(before);
   });
 
   it('says that an index is damaged, and what to do', async () => {

@@ -1,0 +1,147 @@
+/** The client of a bucket against a store on loopback that answers as S3 does: what real stores seldom do on request. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { crc32 } from 'node:zlib';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { S3Bucket } from '../../../src/tsrecorder/store/s3-bucket.ts';
+import { S3_DEFAULTS } from '../../../src/tsrecorder/store/s3-client.ts';
+
+interface Asked {
+  readonly method: string;
+  readonly name: string;
+  readonly isConditional: boolean;
+}
+
+let directory: string;
+let server: Server;
+let bucket: S3Bucket;
+let objects: Map<string, Buffer>;
+let asked: Asked[];
+/** What is answered instead, when there is something. */
+let refusal: ((request: Asked) => readonly [status: number, code: string] | undefined) | undefined;
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'tcbucket-'));
+  vi.stubEnv('AWS_ACCESS_KEY_ID', 'test');
+  vi.stubEnv('AWS_SECRET_ACCESS_KEY', 'test');
+  objects = new Map();
+  asked = [];
+  refusal = undefined;
+  server = createServer((request, response) => void answer(request, response));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  bucket = new S3Bucket({ ...S3_DEFAULTS, bucket: 'b', endpoint, pathStyle: true }, Date.now);
+});
+afterEach(async () => {
+  bucket.close();
+  server.closeAllConnections();
+  server.close();
+  vi.unstubAllEnvs();
+  await rm(directory, { recursive: true });
+});
+
+async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const body = await buffer(request);
+  const { method = '', headers } = request;
+  const name = new URL(request.url ?? '/', 'http://x').pathname.slice('/b/'.length);
+  const isConditional = headers['if-none-match'] === '*';
+  const one = { method, name, isConditional };
+  asked.push(one);
+  const refused =
+    refusal?.(one) ?? (isConditional && objects.has(name) ? [412, 'PreconditionFailed'] : undefined);
+  if (refused !== undefined) {
+    const [status, code] = refused;
+    response.writeHead(status, { 'content-type': 'application/xml' });
+    response.end(`<Error><Code>${code}</Code><Message>no</Message></Error>`);
+    return;
+  }
+  if (method === 'PUT') {
+    objects.set(name, body);
+    response.writeHead(200).end();
+    return;
+  }
+  const found = objects.get(name);
+  if (found === undefined) {
+    response.writeHead(404, { 'content-type': 'application/xml' });
+    response.end(method === 'HEAD' ? undefined : '<Error><Code>NoSuchKey</Code></Error>');
+    return;
+  }
+  const digest = Buffer.alloc(4);
+  digest.writeUInt32BE(crc32(found));
+  const fields = { 'content-length': found.length, 'x-amz-checksum-crc32': digest.toString('base64') };
+  response.writeHead(200, fields);
+  if (method === 'HEAD') response.end();
+  else response.end(found);
+}
+
+const methods = (): readonly string[] =>
+  asked.map(({ method, isConditional }) => `${method}${isConditional ? ' once' : ''}`);
+
+describe('a bucket', () => {
+  it('gives back what was put into it, and says what is not there', async () => {
+    const content = Buffer.alloc(300_000, 'tailcast');
+    await bucket.put('n/a', content);
+    expect(Buffer.concat(await Array.fromAsync(bucket.get('n/a'))).equals(content)).toBe(true);
+    await expect(Array.fromAsync(bucket.get('n/none'))).rejects.toMatchObject({ code: 'RECORDING_UNKNOWN' });
+    expect(await bucket.stat('n/none')).toBeUndefined();
+  });
+
+  it('is asked to take a name once, and says when it is taken', async () => {
+    await bucket.put('n/a', Buffer.from('one'), { once: true });
+    await expect(bucket.put('n/a', Buffer.from('two'), { once: true })).rejects.toMatchObject({
+      code: 'UPLOAD_CONFLICT',
+    });
+    expect(String(objects.get('n/a'))).toBe('one');
+    expect(methods()).toEqual(['PUT once', 'PUT once']);
+  });
+
+  it('that does not know conditions is asked first, from then on', async () => {
+    refusal = ({ isConditional }) => (isConditional ? [501, 'NotImplemented'] : undefined);
+    await bucket.put('n/a', Buffer.from('one'), { once: true });
+    await bucket.put('n/b', Buffer.from('two'), { once: true });
+    await expect(bucket.put('n/a', Buffer.from('other'), { once: true })).rejects.toMatchObject({
+      code: 'UPLOAD_CONFLICT',
+    });
+    await bucket.put('n/a', Buffer.from('three'));
+    expect(methods()).toEqual(['PUT once', 'PUT', 'HEAD', 'PUT', 'HEAD', 'PUT']);
+    expect([...objects].map(([name, content]) => [name, String(content)])).toEqual([
+      ['n/a', 'three'],
+      ['n/b', 'two'],
+    ]);
+  });
+
+  it('that refuses is not asked a second time without the condition', async () => {
+    refusal = ({ method }) => (method === 'PUT' ? [403, 'AccessDenied'] : undefined);
+    await expect(bucket.put('n/a', Buffer.from('one'), { once: true })).rejects.toMatchObject({
+      code: 'STORE_FAILED',
+    });
+    expect(methods()).toEqual(['PUT once']);
+  });
+
+  it('that refuses a file has not taken it, though the same stood there before', async () => {
+    const path = join(directory, 'file');
+    await writeFile(path, 'content');
+    await bucket.putFile('n/a', path, 7);
+    expect(String(objects.get('n/a'))).toBe('content');
+    refusal = ({ method }) => (method === 'PUT' ? [403, 'AccessDenied'] : undefined);
+    await expect(bucket.putFile('n/a', path, 7)).rejects.toMatchObject({ code: 'STORE_FAILED' });
+  });
+
+  it('has a file that another try of ours has brought, and no other', async () => {
+    const path = join(directory, 'file');
+    await writeFile(path, 'content');
+    objects.set('n/a', Buffer.from('content'));
+    await bucket.putFile('n/a', path, 7, { once: true });
+    expect(methods()).not.toContain('PUT once');
+    objects.set('n/a', Buffer.from('another'));
+    await expect(bucket.putFile('n/a', path, 7, { once: true })).rejects.toMatchObject({
+      code: 'UPLOAD_CONFLICT',
+    });
+  });
+});
