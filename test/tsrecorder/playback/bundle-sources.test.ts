@@ -1,0 +1,63 @@
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
+import { withStoredSources } from '../../../src/tsrecorder/playback/bundle-sources.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+
+let directory: string;
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'tcsources-'));
+  vi.stubEnv('TMPDIR', directory);
+});
+afterEach(async () => {
+  vi.unstubAllEnvs();
+  await rm(directory, { recursive: true });
+});
+
+/** Of a session that has just begun. */
+const BEGUN: CatalogEntry = {
+  recording: {
+    id: 'n1_2026-01-02T03:04:05Z',
+    key: 'n1/2026-01-02T03:04:05Z.cast',
+    state: 'open',
+    startedAt: '2026-01-02T03:04:05Z',
+    bytes: 0,
+    width: 80,
+    height: 24,
+    kind: 'exec',
+    source: { node: 'laptop.example.ts.net', nodeId: 'n1' },
+    destination: { node: 'cluster', nodeId: 'n2' },
+  },
+  key: { nodeId: 'n1', time: '2026-01-02T03:04:05Z' },
+  resizeOrder: 'columnsFirst',
+  pieces: [],
+  live: undefined,
+  version: undefined,
+};
+
+const exports = async (): Promise<readonly string[]> =>
+  (await readdir(directory)).filter((name) => name.startsWith('tailcast-export-'));
+
+describe('what a bundle is made of', () => {
+  it('has neither index nor transcript where there can be none, and leaves nothing on disk', async () => {
+    const options = {
+      store: await createDiskStore(join(directory, 'store')),
+      nowMs: Date.now,
+      signal: new AbortController().signal,
+      log: createSilentLogger(),
+    };
+    const found = await withStoredSources(BEGUN, options, async ({ index, transcript }) => {
+      expect(await exports()).toHaveLength(1);
+      return [await index(), await transcript()];
+    });
+    expect(found).toEqual([undefined, undefined]);
+    expect(await exports()).toEqual([]);
+    const failing = withStoredSources(BEGUN, options, () => Promise.reject(new Error('given up')));
+    await expect(failing).rejects.toThrow('given up');
+    expect(await exports()).toEqual([]);
+  });
+});
