@@ -38,7 +38,7 @@ function summary(verdicts: readonly Verdict[], state: string): string {
     verdicts,
     () => 'all',
   );
-  return `Judged ${judged} of ${all} (${state}): ${noticed} noticed, ${accepted} accepted, ${judged - noticed - accepted} noticed by no test that comes past; of the ${all - judged} others some of these tests have been asked.`;
+  return `Judged ${judged} of ${all} (${state}): ${noticed} noticed, ${accepted} accepted, ${judged - noticed - accepted} noticed by no test that comes past; the ${all - judged} others have not been shown to every test that comes past.`;
 }
 
 function table(verdicts: readonly Verdict[]): string {
