@@ -16,6 +16,7 @@ import { ARCHIVE_FORMATS } from '../src/config/archive-formats.ts';
 import { createSilentLogger } from '../src/observe/logger.ts';
 import { RecordingSession } from '../src/recording/session.ts';
 import { createSealKeys } from '../src/tsrecorder/store/seal-keys.ts';
+import { bytesWritten } from '../test/support/session-sink.ts';
 
 const { values } = parseArgs({ options: { megabytes: { type: 'string', default: '50' } } });
 const BYTES = Number(values.megabytes) * 1_000_000;
@@ -73,7 +74,7 @@ function castOf({ tty, chunks }: Content): readonly Uint8Array[] {
       annotations: true,
       frames: false,
       survives: false,
-      write: (lines) => void written.push(Buffer.from(lines)),
+      write: (lines) => void written.push(bytesWritten(lines)),
       room: () => undefined,
       end: async () => 'confirmed',
       leave: () => undefined,

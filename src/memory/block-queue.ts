@@ -9,6 +9,7 @@
  * when nobody looks at any of its views any more. A block counts as a whole, until it is spent.
  */
 import { BLOCK_BYTES, dropBlocks, giveBlock, takeBlock } from './block-pool.ts';
+import { copyBytes } from './copy-bytes.ts';
 
 /** A chunk that waits alone and is smaller stays where it was read. */
 const SMALL_BYTES = 4 * 1024;
@@ -55,23 +56,31 @@ export class BlockQueue {
     else this.#add({ memory: chunk, block: undefined, from: 0, to: chunk.length });
   }
 
-  /** Whether the chunk needs no block. */
-  isAlone(chunk: Uint8Array): boolean {
-    return this.#pieces.length === 0 && chunk.length < SMALL_BYTES;
+  /** Whether what is so long needs no block. */
+  isAlone({ length }: Pick<Uint8Array, 'length'>): boolean {
+    return this.#pieces.length === 0 && length < SMALL_BYTES;
   }
 
-  /** Keeps a copy, in blocks. @returns where it is */
-  copy(chunk: Uint8Array): readonly Uint8Array[] {
+  /** Keeps a copy of what is in `chunks` together, in blocks. @returns where it is */
+  copy(...chunks: readonly Uint8Array[]): readonly Uint8Array[] {
     const copies: Uint8Array[] = [];
-    for (let at = 0; at < chunk.length;) {
-      const piece = this.#roomy();
-      const count = Math.min(BLOCK_BYTES - piece.to, chunk.length - at);
-      piece.memory.set(chunk.subarray(at, at + count), piece.to);
-      copies.push(piece.memory.subarray(piece.to, piece.to + count));
-      piece.to += count;
-      this.#size += count;
-      at += count;
+    let piece: Piece | undefined;
+    let from = 0;
+    for (const chunk of chunks) {
+      for (let at = 0; at < chunk.length;) {
+        if (piece === undefined || piece.to === BLOCK_BYTES) {
+          if (piece !== undefined) copies.push(piece.memory.subarray(from, piece.to));
+          piece = this.#roomy();
+          from = piece.to;
+        }
+        const count = Math.min(BLOCK_BYTES - piece.to, chunk.length - at);
+        copyBytes(count === chunk.length ? chunk : chunk.subarray(at, at + count), piece.memory, piece.to);
+        piece.to += count;
+        this.#size += count;
+        at += count;
+      }
     }
+    if (piece !== undefined) copies.push(piece.memory.subarray(from, piece.to));
     return copies;
   }
 
@@ -114,7 +123,7 @@ export class BlockQueue {
     for (let at = 0; at < copy.length;) {
       const taken = this.take(copy.length - at);
       if (taken === undefined) break;
-      copy.set(taken.bytes, at);
+      copyBytes(taken.bytes, copy, at);
       at += taken.bytes.length;
       if (taken.spent !== undefined) giveBlock(taken.spent);
     }
@@ -155,7 +164,7 @@ export class BlockQueue {
     this.#pieces.length = 0;
     this.#account.release(last.memory.length);
     this.#size -= last.to - last.from;
-    block.set(last.memory.subarray(last.from, last.to));
+    copyBytes(last.memory.subarray(last.from, last.to), block, 0);
     return this.#add({ memory: block, block, from: 0, to: last.to - last.from });
   }
 

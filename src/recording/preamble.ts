@@ -24,6 +24,11 @@ export class Preamble {
     return this.#bytes;
   }
 
+  /** Whether nothing that comes is looked at any more. */
+  get isComplete(): boolean {
+    return this.#complete;
+  }
+
   /** Looks at whole lines or frames of the recording, in order. */
   push(bytes: Uint8Array): void {
     if (this.#complete) return;

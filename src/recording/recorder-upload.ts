@@ -48,9 +48,10 @@ export interface RecorderUpload {
   /**
    * Takes whole cast lines, or whole frames (text: always lines). Returns a promise when more than the limit is not acknowledged; it resolves when there is
    * room again. They are kept in either case, as a copy.
+   * @param lines in pieces or not
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
-  write(lines: string | Uint8Array): void | Promise<void>;
+  write(lines: string | Uint8Array | readonly Uint8Array[]): void | Promise<void>;
   /**
    * What `write` returns, without anything to write.
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
@@ -66,7 +67,7 @@ export interface RecorderUpload {
    * After `lost`: the recording ends with `lines`, or these frames. They and what is not acknowledged are delivered later, if they can be.
    * The first call counts.
    */
-  leave(lines: Uint8Array): void;
+  leave(lines: Uint8Array | readonly Uint8Array[]): void;
   /** Breaks the upload off without a proper end. A recorder that has not got a header stores nothing. */
   abort(): void;
 }
@@ -180,14 +181,13 @@ class Upload implements RecorderUpload {
     return this.#lost.promise;
   }
 
-  write(lines: string | Uint8Array): void | Promise<void> {
+  write(lines: string | Uint8Array | readonly Uint8Array[]): void | Promise<void> {
     this.#requireOpen();
-    const bytes = typeof lines === 'string' ? this.#encode(lines) : lines;
     const offset = this.#kept.end;
-    const pieces = this.#kept.push(bytes);
-    this.#preamble.push(bytes);
+    const pieces = this.#keep(typeof lines === 'string' ? this.#encode(lines) : lines);
+    if (!this.#preamble.isComplete) this.#preamble.push(Buffer.concat(pieces));
     if (this.#connected) for (const piece of pieces) this.#connection.send(piece);
-    this.#save(offset, bytes);
+    this.#save(offset, pieces);
     return this.room();
   }
 
@@ -210,15 +210,21 @@ class Upload implements RecorderUpload {
     return this.#done.promise;
   }
 
-  leave(lines: Uint8Array): void {
+  leave(lines: Uint8Array | readonly Uint8Array[]): void {
     if (this.#state !== 'lost' || this.#left) return;
-    if (lines.length > 0) this.#kept.push(lines);
+    this.#keep(lines);
     this.#leave();
+  }
+
+  #keep(lines: Uint8Array | readonly Uint8Array[]): readonly Uint8Array[] {
+    const pieces = lines instanceof Uint8Array ? [lines] : lines;
+    return pieces.every(({ length }) => length === 0) ? [] : this.#kept.push(...pieces);
   }
 
   abort(): void {
     if (this.#state === 'done' || this.#state === 'lost' || this.#state === 'aborted') return;
     this.#kept.release(this.#kept.end, 0);
+    this.#kept.disown();
     this.#close('aborted', new TailcastError('RECORDER_LOST', 'the upload was broken off'));
   }
 
@@ -230,10 +236,10 @@ class Upload implements RecorderUpload {
   }
 
   /** What is only shown when it is durable needs no journal until the recorder is lost. */
-  #save(offset: number, bytes: Uint8Array): void {
+  #save(offset: number, pieces: readonly Uint8Array[]): void {
     const { journal } = this.#deps;
     if (journal === undefined || !this.#connection.resumable || this.durableFirst) return;
-    this.#unsaved = !journal.append(offset, bytes, this.#preamble);
+    this.#unsaved = !journal.append(offset, pieces, this.#preamble);
   }
 
   get #limit(): number {
@@ -291,6 +297,8 @@ class Upload implements RecorderUpload {
     }
     this.#state = 'done';
     this.#clearTimers();
+    this.#kept.release(this.#kept.end, this.#kept.end - this.#connection.unwritten);
+    this.#kept.disown();
     this.#deps.journal?.remove();
     this.#done.resolve('confirmed');
   }

@@ -4,10 +4,13 @@
  */
 import { dropBlocks, giveBlock } from '../memory/block-pool.ts';
 import { BlockQueue } from '../memory/block-queue.ts';
+import { copyBytes } from '../memory/copy-bytes.ts';
 
 export class RetainedBytes {
   readonly #queue = new BlockQueue();
   #start = 0;
+  /** Blocks of what is acknowledged that the connection may still look at: up to `end`. */
+  #lent: { readonly end: number; readonly block: Buffer }[] = [];
 
   /** Offset of the first byte that is still kept: everything before it is acknowledged. */
   get start(): number {
@@ -23,32 +26,36 @@ export class RetainedBytes {
     return this.#queue.size;
   }
 
-  /** Keeps a copy. @returns where it is, in pieces that stay as they are until they are released */
-  push(bytes: Uint8Array): readonly Uint8Array[] {
-    if (!this.#queue.isAlone(bytes)) return this.#queue.copy(bytes);
-    const copy = Buffer.from(bytes);
+  /** Keeps a copy of them together. @returns where it is, in pieces that stay as they are until they are released */
+  push(...bytes: readonly Uint8Array[]): readonly Uint8Array[] {
+    const length = bytes.reduce((sum, piece) => sum + piece.length, 0);
+    if (!this.#queue.isAlone({ length })) return this.#queue.copy(...bytes);
+    const copy = Buffer.concat(bytes, length);
     this.#queue.push(copy);
     return [copy];
   }
 
   /**
    * Forgets everything before `offset`. An offset behind the end forgets all, one before the start nothing.
-   * @param written nobody looks at what is before this offset any more, so that its memory can be used again
+   * @param written nobody looks at what is before this offset any more: its memory is used again, that of the rest with a later call
    */
   release(offset: number, written: number): void {
     while (this.#start < offset) {
       const taken = this.#queue.take(offset - this.#start);
-      if (taken === undefined) return;
+      if (taken === undefined) break;
       this.#start += taken.bytes.length;
-      if (taken.spent === undefined) continue;
-      if (this.#start <= written) giveBlock(taken.spent);
-      else dropBlocks(1);
+      if (taken.spent !== undefined) this.#lent.push({ end: this.#start, block: taken.spent });
+    }
+    while ((this.#lent[0]?.end ?? Infinity) <= written) {
+      const spent = this.#lent.shift();
+      if (spent !== undefined) giveBlock(spent.block);
     }
   }
 
-  /** Somebody may look at what is kept now for ever: its memory is not used again. */
+  /** Somebody may look at what is kept, or was until now, for ever: its memory is not used again. */
   disown(): void {
     this.#queue.disown();
+    dropBlocks(this.#lent.splice(0).length);
   }
 
   /** Takes everything out, as one piece in memory of its own: small pieces hold on to larger blocks. */
@@ -56,10 +63,11 @@ export class RetainedBytes {
     const all = Buffer.allocUnsafeSlow(this.size);
     let at = 0;
     for (const piece of this.pieces()) {
-      all.set(piece, at);
+      copyBytes(piece, all, at);
       at += piece.length;
     }
     this.release(this.end, 0);
+    this.disown();
     return all;
   }
 

@@ -89,7 +89,7 @@ interface Batch {
   readonly length: number;
   text(lines: string): void;
   output(seconds: number, bytes: Uint8Array, form: OutputForm): void;
-  take(): Uint8Array;
+  takePieces(): readonly Uint8Array[];
 }
 
 interface HeldOutput {
@@ -148,7 +148,7 @@ export class RecordingSession {
     };
   }
 
-  /** The process wrote `bytes`; they are only looked at during the call. */
+  /** The process wrote `bytes`, which stay as they are until `flush`: it must follow before anybody else has its turn. */
   output(stream: OutputStream, bytes: Uint8Array): void {
     if (bytes.length === 0) return;
     this.#outputBytes += bytes.length;
@@ -204,7 +204,7 @@ export class RecordingSession {
     // not for the client's chunks: one of them brings the size
     if (heldBack && this.#sink.survives) return this.#flushWhenOpen();
     if (this.#batch.length === 0) return undefined;
-    const lines = this.#batch.take();
+    const lines = this.#batch.takePieces();
     const bytes = this.#batchBytes;
     this.#batchBytes = 0;
     try {
@@ -239,7 +239,7 @@ export class RecordingSession {
   }
 
   /** The last lines, those that were held back included. */
-  #close(outcome: SessionEnd, reason: string | undefined): Uint8Array {
+  #close(outcome: SessionEnd, reason: string | undefined): readonly Uint8Array[] {
     if (this.#state === 'awaitingSize') this.#open(DEFAULT_SIZE);
     this.#wait?.clear();
     for (const stream of ['stdout', 'stderr'] as const) {
@@ -252,7 +252,7 @@ export class RecordingSession {
       outputBytes: this.#outputBytes,
       outputLines: this.#outputLines,
     });
-    return this.#batch.take();
+    return this.#batch.takePieces();
   }
 
   async #flushWhenOpen(): Promise<void> {

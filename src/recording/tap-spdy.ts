@@ -32,7 +32,7 @@ import {
   type SpdyServerReader,
   type SpdyStreams,
 } from './spdy-server-reader.ts';
-import { asViolation, violation, type SessionTaps, type Tap, type TappedSession } from './tap.ts';
+import { asViolation, handOver, violation, type SessionTaps, type Tap, type TappedSession } from './tap.ts';
 
 /** @param version of the stream protocol the API server chose (`X-Stream-Protocol-Version`) */
 export function createSpdyTaps(session: TappedSession, version: ChannelVersion): SessionTaps {
@@ -161,6 +161,7 @@ function seeAll(
   try {
     for (const event of parser.push(chunk)) see(event);
   } catch (error) {
+    handOver(session);
     throw asViolation(error);
   }
   return session.flush();

@@ -27,6 +27,7 @@ import { createSizeReader } from './size-reader.ts';
 import { createStatusCollector } from './status-collector.ts';
 import {
   asViolation,
+  handOver,
   STATUS_SINCE,
   UNPROVED,
   violation,
@@ -261,6 +262,7 @@ function seeAll(
       see(piece);
     }
   } catch (error) {
+    handOver(session);
     throw asViolation(error);
   }
   return session.flush();

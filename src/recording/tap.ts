@@ -59,6 +59,15 @@ export function violation(detail: string): TailcastError {
   return new TailcastError('SESSION_VIOLATED', detail);
 }
 
+/** What was seen before a violation goes where it would have gone: nobody may look at its bytes later. */
+export function handOver(session: Pick<TappedSession, 'flush'>): void {
+  try {
+    void Promise.resolve(session.flush()).catch(() => {});
+  } catch {
+    // a session that has lost its recorder says so to whoever ends it
+  }
+}
+
 /** Codecs speak of bytes; a session speaks of what that means for it. */
 export function asViolation(error: unknown): unknown {
   return error instanceof WireError

@@ -27,11 +27,36 @@ describe('retained bytes', () => {
       const kept = new RetainedBytes();
       const [piece] = kept.push(randomBytes(BLOCK_BYTES));
       act(kept);
-      kept.release(kept.end, kept.end);
       return takeBlock().buffer === piece?.buffer;
     };
-    expect(memoryOf(() => {})).toBe(true);
+    expect(memoryOf((kept) => kept.release(kept.end, kept.end))).toBe(true);
     expect(memoryOf((kept) => kept.release(kept.end, kept.end - 1))).toBe(false);
-    expect(memoryOf((kept) => kept.disown())).toBe(false);
+    const lose = (kept: RetainedBytes): void => {
+      kept.disown();
+      kept.release(kept.end, kept.end);
+    };
+    expect(memoryOf(lose)).toBe(false);
+  });
+
+  it('give memory to others that was acknowledged before it was written, once it is', () => {
+    const kept = new RetainedBytes();
+    const [piece] = kept.push(randomBytes(BLOCK_BYTES));
+    kept.release(kept.end, 0);
+    expect(takeBlock().buffer === piece?.buffer).toBe(false);
+    kept.release(kept.end, kept.end);
+    expect(takeBlock().buffer === piece?.buffer).toBe(true);
+    const [other] = kept.push(randomBytes(BLOCK_BYTES));
+    kept.release(kept.end, kept.end - 1);
+    kept.disown();
+    kept.release(kept.end, kept.end);
+    expect(takeBlock().buffer === other?.buffer).toBe(false);
+  });
+
+  it('lie together that were given together', () => {
+    const kept = new RetainedBytes();
+    const all = randomBytes(BLOCK_BYTES + 30_000);
+    const pieces = kept.push(all.subarray(0, 13), all.subarray(13, 40_000), all.subarray(40_000));
+    expect(pieces.map(({ length }) => length)).toEqual([BLOCK_BYTES, 30_000]);
+    expect(Buffer.concat(pieces).equals(all)).toBe(true);
   });
 });

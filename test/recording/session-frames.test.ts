@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { RecordingSession, type OutputStream } from '../../src/recording/session.ts';
 import { FrameLines } from '../../src/wire/recorder-api/frame-lines.ts';
 import { parseCastEvent } from '../../src/wire/asciicast/event.ts';
+import { bytesWritten } from '../support/session-sink.ts';
 import { GOLDEN_CASTS } from '../wire/asciicast/golden.ts';
 
 type Step =
@@ -22,7 +23,7 @@ async function uploadOf(steps: readonly Step[], tty: boolean, frames: boolean): 
       annotations: true,
       frames,
       survives: false,
-      write: (bytes) => void written.push(Buffer.from(bytes)),
+      write: (bytes) => void written.push(bytesWritten(bytes)),
       room: () => undefined,
       end: async () => 'confirmed',
       leave: () => undefined,

@@ -1,10 +1,14 @@
+import { isUtf8 } from 'node:buffer';
 import { constants, deflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { RecordingSession } from '../../src/recording/session.ts';
 import { createSpdyTaps } from '../../src/recording/tap-spdy.ts';
 import { createUnrecordedSessionTaps } from '../../src/recording/tap-unrecorded.ts';
+import { FrameLines } from '../../src/wire/recorder-api/frame-lines.ts';
 import { SPDY_DICTIONARY } from '../../src/wire/spdy/dictionary.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
+import { bytesWritten } from '../support/session-sink.ts';
 import { createSpdyPeer, statusExit, STATUS_SUCCESS, text, utf8 } from '../support/stream-peers.ts';
 import { hex, SeenSession } from '../support/tapped-session.ts';
 
@@ -235,6 +239,40 @@ describe('SPDY tap, server to client', () => {
       left -= part.length;
     }
     expect(session.outputs.stdout.length).toBe(0xff_ffff);
+  });
+
+  it('hands over what came before a violation, at once: its memory may be used again', async () => {
+    const written: Buffer[] = [];
+    const session = new RecordingSession(
+      {
+        annotations: true,
+        frames: true,
+        survives: false,
+        write: (lines) => void written.push(bytesWritten(lines)),
+        room: () => undefined,
+        end: async () => 'confirmed',
+        leave: () => undefined,
+      },
+      {
+        tty: false,
+        enforce: true,
+        header: () => '{"version":2,"width":0,"height":0}\n',
+        about: { kind: 'session', id: 's', tty: false, stdin: false, protocol: 'spdy', path: '/x' },
+        nowMs: () => 0,
+      },
+    );
+    const { clientToServer, serverToClient } = createSpdyTaps(session, 4);
+    const client = createSpdyPeer();
+    const server = createSpdyPeer();
+    void clientToServer.push(client.open(1, 'error'));
+    void clientToServer.push(client.open(5, 'stdout'));
+    const output = utf8('x'.repeat(5000));
+    const chunk = Buffer.concat([server.data(5, output), server.data(9, utf8('nobody opened that'))]);
+    expect(() => serverToClient.push(chunk)).toThrow(expect.objectContaining({ code: 'SESSION_VIOLATED' }));
+    chunk.fill(0);
+    await session.end('violated');
+    const lines = new FrameLines({ lines: 0, frames: 0 }, isUtf8).push(Buffer.concat(written));
+    expect(Buffer.from(lines).toString()).toContain(`[0,"o","${'x'.repeat(5000)}"]`);
   });
 
   it('refuses output on the streams of the client, and streams of the server', () => {

@@ -1,5 +1,13 @@
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 
+type Written = Parameters<RecorderUpload['write']>[0];
+
+/** What a session handed to its sink, as a copy. */
+export function bytesWritten(lines: Written): Buffer {
+  if (typeof lines === 'string') return Buffer.from(lines);
+  return Buffer.concat(lines instanceof Uint8Array ? [lines] : lines);
+}
+
 /** A sink in memory: what a session wrote, and switches for what a recorder may do. */
 export class SessionSink implements Pick<
   RecorderUpload,
@@ -22,9 +30,9 @@ export class SessionSink implements Pick<
     this.annotations = annotations;
   }
 
-  write(lines: string | Uint8Array): void | Promise<void> {
+  write(lines: Written): void | Promise<void> {
     if (this.error !== undefined) throw this.error;
-    this.writes.push(typeof lines === 'string' ? lines : Buffer.from(lines).toString());
+    this.writes.push(bytesWritten(lines).toString());
     return this.wait;
   }
 
@@ -37,8 +45,8 @@ export class SessionSink implements Pick<
     return 'confirmed';
   }
 
-  leave(lines: Uint8Array): void {
-    this.left = Buffer.from(lines).toString();
+  leave(lines: Exclude<Written, string>): void {
+    this.left = bytesWritten(lines).toString();
   }
 
   get lines(): string[] {

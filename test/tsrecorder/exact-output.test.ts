@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
 import { RecordingSession, type OutputStream } from '../../src/recording/session.ts';
+import { bytesWritten } from '../support/session-sink.ts';
 import { createRig, HEADER, openUpload, type Rig } from './recorder-rig.ts';
 
 interface Output {
@@ -44,7 +45,7 @@ async function record(outputs: readonly Output[], tty = false): Promise<string> 
       annotations: true,
       frames: false,
       survives: false,
-      write: (bytes) => void lines.push(Buffer.from(bytes)),
+      write: (bytes) => void lines.push(bytesWritten(bytes)),
       room: () => undefined,
       end: async () => 'confirmed',
       leave: () => undefined,

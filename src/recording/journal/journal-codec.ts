@@ -100,8 +100,8 @@ export class JournalError extends Error {
 
 export interface JournalSealer {
   readonly prefix: Uint8Array;
-  /** The next record of the file, in pieces. */
-  seal(kind: RecordKind, at: number, content: Uint8Array): Uint8Array[];
+  /** The next record of the file, in pieces, as its content is. */
+  seal(kind: RecordKind, at: number, ...content: readonly Uint8Array[]): Uint8Array[];
 }
 
 /**
@@ -118,16 +118,17 @@ export function createSealer(
   let records = 0;
   return {
     prefix: Buffer.concat([magic, key.id, salt]),
-    seal(kind, at, content) {
-      if (content.length > MAX_RECORD_BYTES) throw new RangeError('the record is too long');
-      const length = lengthField(LEAD_BYTES + content.length);
+    seal(kind, at, ...content) {
+      const contentBytes = content.reduce((sum, piece) => sum + piece.length, 0);
+      if (contentBytes > MAX_RECORD_BYTES) throw new RangeError('the record is too long');
+      const length = lengthField(LEAD_BYTES + contentBytes);
       lead.writeUInt8(KINDS.indexOf(kind), 0);
       lead.writeBigUInt64BE(BigInt(at), 1);
       const cipher = createCipheriv(ALGORITHM, fileKey, nonceOf(records)).setAAD(
         authenticated(length, format),
       );
       records += 1;
-      const pieces = [length, cipher.update(lead), cipher.update(content)];
+      const pieces = [length, cipher.update(lead), ...content.map((piece) => cipher.update(piece))];
       cipher.final();
       pieces.push(cipher.getAuthTag());
       return pieces;

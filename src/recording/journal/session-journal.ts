@@ -105,22 +105,32 @@ export class SessionJournal {
     return this.#segments.reduce((sum, { size }) => sum + size, 0);
   }
 
-  /** @returns false when the bytes are not on disk. `preamble` knows them already. */
-  append(offset: number, bytes: Uint8Array, preamble: Preamble): boolean {
+  /** @returns false when the bytes, in pieces or not, are not on disk. `preamble` knows them already. */
+  append(offset: number, content: Uint8Array | readonly Uint8Array[], preamble: Preamble): boolean {
     if (this.#over) return false;
     if (offset !== this.#end) {
       if (offset !== this.#acknowledged) return false;
       this.#discard();
       this.#end = offset;
     }
-    for (let start = 0; start < bytes.length;) {
+    const pieces = content instanceof Uint8Array ? [content] : content;
+    const length = lengthOf(pieces);
+    if (length === 0) return true;
+    if (length <= MAX_RECORD_BYTES) return this.#appendRecord(pieces, length, preamble);
+    const bytes = Buffer.concat(pieces, length);
+    for (let start = 0; start < length;) {
       const piece = this.#record(bytes.subarray(start));
-      const segment = this.#segmentFor(preamble);
-      if (segment === undefined || !this.#write(segment, 'lines', this.#end, piece)) return false;
-      this.#end += piece.length;
-      segment.end = this.#end;
+      if (!this.#appendRecord([piece], piece.length, preamble)) return false;
       start += piece.length;
     }
+    return true;
+  }
+
+  #appendRecord(pieces: readonly Uint8Array[], length: number, preamble: Preamble): boolean {
+    const segment = this.#segmentFor(preamble);
+    if (segment === undefined || !this.#write(segment, 'lines', this.#end, ...pieces)) return false;
+    this.#end += length;
+    segment.end = this.#end;
     return true;
   }
 
@@ -315,20 +325,20 @@ export class SessionJournal {
     return join(this.#room.directory(), `${this.#name}.${number}${JOURNAL_SUFFIX}`);
   }
 
-  #write(segment: Segment, kind: RecordKind, at: number, content: Uint8Array): boolean {
+  #write(segment: Segment, kind: RecordKind, at: number, ...content: readonly Uint8Array[]): boolean {
     if (segment.broken) return false;
-    const more = segment.bytes + content.length + RECORD_OVERHEAD - segment.size;
+    const more = segment.bytes + lengthOf(content) + RECORD_OVERHEAD - segment.size;
     if (more > 0 && !this.#room.reserve(more)) {
       this.#end = -1;
       return false;
     }
     segment.size += Math.max(0, more);
-    return this.#writePieces(segment, segment.sealer.seal(kind, at, content));
+    return this.#writePieces(segment, segment.sealer.seal(kind, at, ...content));
   }
 
   /** Their room is reserved. */
   #writePieces(segment: Segment, pieces: readonly Uint8Array[]): boolean {
-    const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    const bytes = lengthOf(pieces);
     const at = segment.bytes;
     segment.bytes += bytes;
     // the next record goes over the mark
@@ -354,3 +364,7 @@ export class SessionJournal {
 }
 
 const NOTHING = new Uint8Array();
+
+function lengthOf(pieces: readonly Uint8Array[]): number {
+  return pieces.reduce((sum, piece) => sum + piece.length, 0);
+}

@@ -69,6 +69,11 @@ export class LineBatch {
     return this.#bytes.take();
   }
 
+  /** The same in pieces. */
+  takePieces(): readonly Uint8Array[] {
+    return [this.take()];
+  }
+
   /** The annotation that holds the exact bytes of the next line. */
   #exact(bytes: Uint8Array): void {
     // Not through `encodeAnnotation`, which checks the base64 it is given and so costs 20 times the encoding.

@@ -31,6 +31,7 @@ export const MAX_FRAME_OUTPUT_BYTES = 1024 * 1024;
 const MAX_MICROSECONDS = 2 ** 50;
 const MICROSECONDS = 1e6;
 const LINE_FEED = 0x0a;
+const NO_BYTES = new Uint8Array(0);
 
 /**
  * No byte of frames stands for more bytes of lines than that: a byte of output for an escape of six and its part of
@@ -41,12 +42,19 @@ export const MAX_LINE_BYTES_PER_FRAME_BYTE = 8;
 /** What output can be in frames: their reader keeps exact bytes of all of it. */
 export type FrameForm = Exclude<OutputForm, 'text'>;
 
+/** Output that is longer stays where it is until the batch is taken; shorter output costs less as a copy. */
+const MAX_COPIED_BYTES = 1024;
+
 /** Frames on their way to the recorder. */
 export class FrameBatch {
+  /** All but the output that stays where it is. */
   readonly #bytes = new GrowingBytes();
+  /** That output, and how many of the other bytes are before it. */
+  #borrowed: { readonly at: number; readonly bytes: Uint8Array }[] = [];
+  #borrowedBytes = 0;
 
   get length(): number {
-    return this.#bytes.length;
+    return this.#bytes.length + this.#borrowedBytes;
   }
 
   /** Adds a frame of whole lines. */
@@ -57,7 +65,7 @@ export class FrameBatch {
     this.#bytes.bytes(bytes);
   }
 
-  /** Adds a frame with the output of one line. @throws WireError */
+  /** Adds a frame with the output of one line, which must stay as it is until the batch is taken. @throws WireError */
   output(seconds: number, bytes: Uint8Array, form: FrameForm): void {
     const time = Math.round(seconds * MICROSECONDS);
     if (!(time >= 0 && time < MAX_MICROSECONDS)) throw unusableTime();
@@ -66,12 +74,34 @@ export class FrameBatch {
     this.#bytes.write(TIME_BYTES, (memory, at) =>
       memory.writeUInt32BE(time % 2 ** 32, memory.writeUInt32BE(Math.floor(time / 2 ** 32), at)),
     );
-    this.#bytes.bytes(bytes);
+    if (bytes.length <= MAX_COPIED_BYTES) return this.#bytes.bytes(bytes);
+    this.#borrowed.push({ at: this.#bytes.length, bytes });
+    this.#borrowedBytes += bytes.length;
   }
 
   /** Everything that was added, valid until something is added again; the batch is empty. */
   take(): Uint8Array {
-    return this.#bytes.take();
+    const [first, ...others] = this.takePieces();
+    return first === undefined || others.length === 0
+      ? (first ?? NO_BYTES)
+      : Buffer.concat([first, ...others]);
+  }
+
+  /** The same in pieces; output is where it was. */
+  takePieces(): readonly Uint8Array[] {
+    const borrowed = this.#borrowed;
+    const own = this.#bytes.take();
+    if (borrowed.length === 0) return [own];
+    this.#borrowed = [];
+    this.#borrowedBytes = 0;
+    const pieces: Uint8Array[] = [];
+    let from = 0;
+    for (const { at, bytes } of borrowed) {
+      pieces.push(own.subarray(from, at), bytes);
+      from = at;
+    }
+    if (from < own.length) pieces.push(own.subarray(from));
+    return pieces;
   }
 
   #lead(kind: number, length: number): void {
@@ -103,6 +133,7 @@ export interface FrameVisitor {
 /** Reads frames from bytes that come in pieces. What it hands over is valid during the call. */
 export class FrameReader {
   readonly #lead = new Uint8Array(LEAD_BYTES + TIME_BYTES);
+  readonly #view = new DataView(this.#lead.buffer);
   #leadBytes = 0;
   /** Of the frame of lines that is being read. */
   #missing = 0;
@@ -187,7 +218,7 @@ export class FrameReader {
   }
 
   #number(at: number): number {
-    return new DataView(this.#lead.buffer).getUint32(at);
+    return this.#view.getUint32(at);
   }
 }
 

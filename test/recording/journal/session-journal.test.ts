@@ -85,13 +85,14 @@ function createFrameWriter(room: JournalRoom) {
     write(content: string | Uint8Array): boolean {
       if (typeof content === 'string') batch.text(content);
       else batch.output(places.length, content, 'exact');
-      const bytes = Buffer.from(batch.take());
+      const pieces = batch.takePieces();
+      const bytes = Buffer.concat(pieces);
       const offset = written.length;
       written = Buffer.concat([written, bytes]);
       lines.push(bytes);
       places.push(lines.reached(Infinity));
       preamble.push(bytes);
-      return journal.append(offset, bytes, preamble);
+      return journal.append(offset, pieces, preamble);
     },
     acknowledge(place: FramePlace): void {
       journal.acknowledged(place.frames, place.lines);

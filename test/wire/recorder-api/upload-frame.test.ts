@@ -64,6 +64,31 @@ describe('frames', () => {
     expect(batch.length).toBe(0);
   });
 
+  it('are taken in pieces, with long output where it was', () => {
+    const frames = (batch: FrameBatch, output: readonly Uint8Array[]): FrameBatch => {
+      batch.text('{"a":1}\n');
+      for (const [at, bytes] of output.entries()) batch.output(at, bytes, 'exact');
+      batch.text('{"b":1}\n');
+      return batch;
+    };
+    const output = [1024, 1025, 3, 70_000].map((length, at) => Buffer.alloc(length, at + 1));
+    const batch = frames(new FrameBatch(), output);
+    const length = batch.length;
+    const pieces = batch.takePieces();
+    expect(batch.length).toBe(0);
+    expect(pieces.reduce((sum, piece) => sum + piece.length, 0)).toBe(length);
+    expect(
+      pieces.filter((piece) => output.some((bytes) => piece === bytes)).map((piece) => piece.length),
+    ).toEqual([1025, 70_000]);
+    const whole = concat(Buffer.concat(pieces));
+    const again = frames(batch, output);
+    expect(Buffer.compare(again.take(), whole)).toBe(0);
+    expect(again.length).toBe(0);
+    expect(read([whole]).filter((found) => 'output' in found)).toEqual(
+      output.map((bytes, seconds) => ({ seconds, output: list(bytes), form: 'exact' })),
+    );
+  });
+
   it('read back as they were written, wherever they are cut', () => {
     const made = fc.array(frame, { maxLength: 8 }).chain((frames) => {
       const batch = new FrameBatch();
