@@ -21,6 +21,7 @@ import { MAX_ANNOTATION_LENGTH } from '../../wire/recorder-api/annotation.ts';
 import { parseHead, stampHead, type CastHead } from '../library/cast-head.ts';
 import { cutFile } from '../files/append-file.ts';
 import { storageError } from '../files/durable-files.ts';
+import { isExactOutput } from './exact-output.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts, type SessionFacts } from '../library/session-facts.ts';
@@ -32,7 +33,13 @@ import {
   type SpoolPaths,
   type SpoolPosition,
 } from '../spool/spool-file.ts';
-import { encodeEnd, encodeMeta, encodeNote, type SpoolMeta } from '../spool/spool-journal.ts';
+import {
+  encodeEnd,
+  encodeMeta,
+  encodeNote,
+  encodeNoteBytes,
+  type SpoolMeta,
+} from '../spool/spool-journal.ts';
 
 /** What the owner of the session is told of the connection that has it. */
 export interface AttachmentEvents {
@@ -367,10 +374,16 @@ export class UploadSession implements Committable {
       return;
     }
     const { castBytes, bodyBytes } = this.#appended;
-    const line = lossy.decode(piece.line).trim();
-    const note = { at: castBytes, size: piece.line.length, text: isJson(line) ? line : undefined };
-    this.#started.facts.note(note);
-    this.#spool.appendNote(encodeNote(note, line));
+    const place = { at: castBytes, size: piece.line.length };
+    if (isExactOutput(piece.line)) {
+      this.#started.facts.exactOutput();
+      this.#spool.appendNote(...encodeNoteBytes(place, piece.line));
+    } else {
+      const line = lossy.decode(piece.line).trim();
+      const note = { ...place, text: isJson(line) ? line : undefined };
+      this.#started.facts.note(note);
+      this.#spool.appendNote(encodeNote(note, line));
+    }
     this.#appended = { ...this.#appended, bodyBytes: bodyBytes + piece.line.length };
   }
 

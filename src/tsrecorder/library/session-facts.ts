@@ -17,6 +17,8 @@ export interface RecordingGap {
 
 export interface SessionFacts {
   note(note: JournalNote): void;
+  /** Exact bytes of an output line. */
+  exactOutput(): void;
   /** The `session` annotation as JSON text, verbatim; undefined for uploads without annotations. */
   readonly session: string | undefined;
   readonly exitCode: number | undefined;
@@ -76,6 +78,9 @@ export function createSessionFacts(): SessionFacts {
   }
 
   return {
+    exactOutput() {
+      noteCount += 1;
+    },
     note({ at, text }) {
       noteCount += 1;
       // exact bytes of an output line: as many and as long as the output, and of no interest here

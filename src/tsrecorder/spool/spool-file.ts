@@ -23,7 +23,8 @@ export interface SpoolFile {
   readonly paths: SpoolPaths;
   /** The bytes are copied. */
   appendCast(bytes: Uint8Array): void;
-  appendNote(line: string): void;
+  /** A line in pieces; bytes are copied. */
+  appendNote(...line: readonly (string | Uint8Array)[]): void;
   /** Cast bytes and journal bytes appended so far, written or not. */
   readonly castBytes: number;
   readonly notesBytes: number;
@@ -101,11 +102,13 @@ export function createSpoolFile(
       castBytes += bytes.length;
       pendingBytes += bytes.length;
     },
-    appendNote(line) {
-      const bytes = Buffer.from(line);
-      pendingNotes.append(bytes);
-      notesBytes += bytes.length;
-      pendingBytes += bytes.length;
+    appendNote(...line) {
+      for (const piece of line) {
+        const bytes = typeof piece === 'string' ? Buffer.from(piece) : piece;
+        pendingNotes.append(bytes);
+        notesBytes += bytes.length;
+        pendingBytes += bytes.length;
+      }
     },
     get castBytes() {
       return castBytes;

@@ -55,6 +55,14 @@ export function encodeNote({ at, size, text }: JournalNote, line: string): strin
   return `{"at":${at},"size":${size},${content}}\n`;
 }
 
+/** What {@link encodeNote} makes of an object line that is JSON, in pieces. @param line with its line feed */
+export function encodeNoteBytes(
+  { at, size }: Omit<JournalNote, 'text'>,
+  line: Uint8Array,
+): readonly (string | Uint8Array)[] {
+  return [`{"at":${at},"size":${size},"note":`, line.subarray(0, -1), '}\n'];
+}
+
 /** A line of {@link encodeNote}, without its line feed, for another place in a cast. */
 export function moveNote(line: string, at: number): string {
   return line.replace(/^\{"at":\d+/, `{"at":${at}`);
