@@ -238,6 +238,15 @@ export const LEDGER: readonly Shown[] = [
   },
   {
     page: 'docs/viewing.md',
+    command: 'tailcast export <id> --format stdout',
+    runner: {
+      path: 'test/tsrecorder/exact-output.test.ts',
+      contains: "await exported(id, 'stdout')",
+      why: 'the same to standard output, of sessions made for it',
+    },
+  },
+  {
+    page: 'docs/viewing.md',
     command: "curl 'http://recorder/api/v1/events?type=tailcast-recording-access&user=alice@example.com'",
     runner: {
       path: 'test/tsrecorder/events/recorder-events.test.ts',
