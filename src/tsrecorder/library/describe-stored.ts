@@ -56,6 +56,11 @@ export async function storedVersion(
   return stat === undefined ? undefined : versionOf(stat, hasSidecar);
 }
 
+/** The same as far as listing the store tells it. */
+export function listedVersion({ stat, hasSidecar }: StoredRecording): string | undefined {
+  return stat === undefined ? undefined : versionOf(stat, hasSidecar);
+}
+
 function versionOf({ bytes, modifiedAtMs }: ObjectStat, hasSidecar: boolean): string {
   return `${bytes.toString(36)}-${Math.floor(modifiedAtMs).toString(36)}${hasSidecar ? 's' : ''}`;
 }

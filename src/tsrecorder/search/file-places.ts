@@ -24,10 +24,25 @@ export function createFilePlaces(directory: string): IndexPlaces {
       await rm(old, { recursive: true, force: true });
     },
     async discard(place, error) {
-      const isDamaged = error instanceof Error && /damaged|malformed|not a database/.test(error.message);
-      if (!isDamaged || !('directory' in place)) return false;
+      if (!isUnusable(error) || !('directory' in place)) return false;
       await rm(place.directory, { recursive: true, force: true });
       return true;
     },
   };
+}
+
+/** What SQLite says of files whose pages are not what it has written. */
+export function isDamaged(error: unknown): boolean {
+  return (
+    error instanceof Error &&
+    /damaged|malformed|not a database|corrupt|vtable constructor failed/.test(error.message)
+  );
+}
+
+/** The files cannot be written, whatever is tried: they are damaged, or another program has made them. */
+function isUnusable(error: unknown): boolean {
+  return (
+    isDamaged(error) ||
+    (error instanceof Error && /no such (?:table|column)|has no column/.test(error.message))
+  );
 }

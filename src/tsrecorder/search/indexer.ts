@@ -9,6 +9,7 @@ import type { Logger } from '../../observe/logger.ts';
 import type { RuleMatch } from '../../search/match.ts';
 import type { IndexedText } from '../../search/moments.ts';
 import { EXTRACTOR, type IndexStatus } from '../../search/search-index.ts';
+import { listedVersion } from '../library/describe-stored.ts';
 import { castBytes, readCast } from '../library/replay.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Catalog } from '../library/catalog.ts';
@@ -399,14 +400,19 @@ class StoreIndexer implements Indexer {
     const { now, reconcileMs, store, live, text } = this.#options;
     this.#reconcileAt = now() + reconcileMs;
     await this.#flush(index);
-    const stored = new Map((await store.list()).map(({ key }) => [recordingId(key), key]));
+    const listed = await store.list();
+    const stored = new Map(listed.map(({ key }) => [recordingId(key), key]));
+    const versions = new Map(
+      listed.map((recording) => [recordingId(recording.key), listedVersion(recording)]),
+    );
     const open = new Set(live().map(({ key }) => recordingId(key)));
     const missing = new Map(stored);
     for (let after = ''; ;) {
       const page = await index.ask('ids', { after, limit: IDS_PAGE });
       for (const { id, version } of page) {
         if (!stored.has(id) && !open.has(id)) this.#removals.add(id);
-        else if (version.endsWith(`.${EXTRACTOR}.${text}`)) missing.delete(id);
+        else if (version.endsWith(`.${EXTRACTOR}.${text}`) && isOf(version, versions.get(id)))
+          missing.delete(id);
       }
       const last = page.at(-1);
       if (last === undefined || page.length < IDS_PAGE) break;
@@ -418,6 +424,11 @@ class StoreIndexer implements Indexer {
     this.#pending = new Set([...missing.keys(), ...this.#fresh]);
     this.#hasCompared = true;
   }
+}
+
+/** Whether an indexed version is of a recording as it is listed: it may have been joined with others. Nobody knows: it is. */
+function isOf(version: string, listed: string | undefined): boolean {
+  return listed === undefined || `-${version.split('.')[0]}-`.includes(`-${listed}-`);
 }
 
 /** Feeds bytes `[start, end)` of a cast, as fast as they are taken. */

@@ -7,7 +7,7 @@ import type { SessionWatch } from './alerts/alerts.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { SessionIndex } from '../library/session-index.ts';
-import { createFilePlaces } from './file-places.ts';
+import { createFilePlaces, isDamaged } from './file-places.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
 import type { IndexPlaces } from './index-places.ts';
 import { startIndexer, type Indexer, type IndexProgress } from './indexer.ts';
@@ -79,6 +79,8 @@ class IndexedSearch implements RecorderSearch {
   /** Questions under way, and what those wait for that come while the new index takes the place of the old one. */
   readonly #asked = new Set<Promise<unknown>>();
   #swap: Promise<void> | undefined;
+  /** Why the process that wrote last could not. */
+  #unusable: unknown;
   readonly #closing = Promise.withResolvers<'closing'>();
 
   constructor(options: RecorderSearchOptions) {
@@ -187,6 +189,46 @@ class IndexedSearch implements RecorderSearch {
     });
   }
 
+  /** An index that cannot be used is thrown away: it is made of the recordings again. */
+  async #startWriter(place: IndexPlace): Promise<IndexClient> {
+    const unusable = this.#unusable;
+    this.#unusable = undefined;
+    if (unusable !== undefined && (await this.#places.discard(place, unusable))) this.#sayDamaged(unusable);
+    try {
+      return this.#watched(await startIndexClient({ ...place, mayWrite: true }));
+    } catch (error) {
+      if (!(await this.#places.discard(place, error))) throw error;
+      this.#sayDamaged(error);
+      return this.#watched(await startIndexClient({ ...place, mayWrite: true }));
+    }
+  }
+
+  #sayDamaged(error: unknown): void {
+    this.#options.log.error({ error: errorText(error) }, 'the search index is damaged and is built anew');
+  }
+
+  /** Remembers why a process could not write: the next one may have to begin without what is there. */
+  #watched(client: IndexClient): IndexClient {
+    return {
+      get isGone() {
+        return client.isGone;
+      },
+      get unanswered() {
+        return client.unanswered;
+      },
+      ask: async (operation, ask) => {
+        try {
+          return await client.ask(operation, ask);
+        } catch (error) {
+          this.#unusable = error;
+          throw error;
+        }
+      },
+      kill: () => client.kill(),
+      close: () => client.close(),
+    };
+  }
+
   async #build(building: Indexer): Promise<void> {
     do {
       if ((await Promise.race([building.settled(), this.#closing.promise])) === 'closing') return;
@@ -218,21 +260,12 @@ class IndexedSearch implements RecorderSearch {
       return await asked;
     } catch (error) {
       code = error instanceof TailcastError ? error.code : undefined;
+      // what is asked for is in a file that nothing has been written to since, so that nobody else would notice
+      if ('directory' in this.#places.current && isDamaged(error)) this.rebuild();
       throw error;
     } finally {
       this.#asked.delete(asked);
       metrics.asked(kind, (now() - began) / 1000, code);
-    }
-  }
-
-  /** A damaged index is thrown away: it is made of the recordings again. */
-  async #startWriter(place: IndexPlace): Promise<IndexClient> {
-    try {
-      return await startIndexClient({ ...place, mayWrite: true });
-    } catch (error) {
-      if (!(await this.#places.discard(place, error))) throw error;
-      this.#options.log.error({ error: errorText(error) }, 'the search index is damaged and is built anew');
-      return startIndexClient({ ...place, mayWrite: true });
     }
   }
 }

@@ -197,6 +197,26 @@ describe('an indexer', () => {
     ]);
   });
 
+  it('reads again what the store lists as another one, of whichever upload of a session', async () => {
+    const { rig, ids } = await storeWith('alpha', 'beta', 'gamma', 'delta');
+    const store = await createDiskStore(rig.directory, { readOnly: true });
+    const stored = (await store.list()).map((recording) => ({
+      ...recording,
+      stat: { bytes: 100, modifiedAtMs: 36 },
+    }));
+    const index = new FakeIndex();
+    const version = (own: string): string => `${own}.${EXTRACTOR}.all`;
+    index.answers.set('ids', () => [
+      { id: ids[0], version: version('2s-10s') },
+      { id: ids[1], version: version('2s-11s') },
+      { id: ids[2], version: version('99-99s-2s-10s') },
+      { id: ids[3], version: version('99-99s-12s-10s') },
+    ]);
+    const indexer = await open(rig, async () => index, { store: { list: async () => stored } });
+    await indexer.settled();
+    expect(index.begun()).toEqual([ids[3], ids[1]]);
+  });
+
   it('takes out what the catalogue does not find any more', async () => {
     const { rig, ids } = await storeWith('alpha');
     const index = new FakeIndex();

@@ -98,6 +98,23 @@ describe('an index whose process is killed', () => {
   );
 });
 
+describe('the counts of the embedded index', () => {
+  it('are those of its sessions, also after it was opened again', () =>
+    withDirectory(async (directory) => {
+      const writer = new IndexWriter(directory);
+      work(writer);
+      const { sessions, partial } = writer.status();
+      expect([sessions, partial]).toEqual([writer.ids('', 100).length, 1]);
+      writer.close();
+      const again = new IndexWriter(directory);
+      expect(again.status()).toMatchObject({ sessions, partial });
+      again.remove('n_4');
+      again.remove('n_4');
+      expect(again.status()).toMatchObject({ sessions: sessions - 1, partial: 0 });
+      again.close();
+    }));
+});
+
 describe('the files of the embedded index', () => {
   it('hold no byte of what was removed, and none that others may read', () =>
     withDirectory(async (directory) => {

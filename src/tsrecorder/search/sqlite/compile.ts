@@ -103,7 +103,7 @@ function conditionOf(term: Term): Condition {
 
 function plainCondition(term: Term): Condition {
   if (term.kind === 'time')
-    return { sql: `n ${term.field === 'before' ? '<' : '>='} ?`, values: [numberOf(term.atMs)] };
+    return { sql: `s.n ${term.field === 'before' ? '<' : '>='} ?`, values: [numberOf(term.atMs)] };
   if (term.kind === 'compare')
     return { sql: `${term.field === 'exit' ? 'exit' : 'dur'} ${term.operator} ?`, values: [term.number] };
   if (term.kind !== 'field') throw new TypeError(`${term.kind} is no condition`);

@@ -72,15 +72,15 @@ export function openMonth(directory: string, month: string): DatabaseSync {
 }
 
 /**
- * NOTE: FTS5 puts four pieces of an index together as soon as there are four of a size, and writes all of it again each time. With sixteen
- * it writes it half as often, and a question looks at some pieces more.
+ * NOTE: FTS5 puts four pieces of an index together as soon as there are four of a size, and writes all of it again each time. With eight
+ * it writes it less often, and a question that finds nothing of it in memory reads some pieces more.
  */
 function setMerging(database: DatabaseSync, table: 'm' | 'sf' | 'st'): void {
   const known = database.prepare(`SELECT v FROM ${table}_config WHERE k = 'automerge'`).get()?.['v'];
-  if (known === 16) return;
+  if (known === 8) return;
   database.exec(`
-    INSERT INTO ${table}(${table}, rank) VALUES ('automerge', 16);
-    INSERT INTO ${table}(${table}, rank) VALUES ('crisismerge', 64)`);
+    INSERT INTO ${table}(${table}, rank) VALUES ('automerge', 8);
+    INSERT INTO ${table}(${table}, rank) VALUES ('crisismerge', 32)`);
 }
 
 /** @returns undefined when there is none, or none with that table yet. */

@@ -1,0 +1,229 @@
+/** An index over its life: two recorders, parts that come late, files that are lost or spoiled, and what it answers then. */
+import { mkdir, open, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, expect, it } from 'vitest';
+import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
+
+const SEARCHING = { searchText: 'all', timing: { listRefreshMs: 0 } } as const;
+
+function cast(text: string, user = 'a@example.com'): string {
+  return `${HEADER.replace('a@example.com', user)}${JSON.stringify([1.5, 'o', `$ ls ${text}\r\n`])}\n`;
+}
+
+/** Puts a recording of another day beside the others, as another recorder would. */
+async function place(rig: Rig, day: string, content: string): Promise<string> {
+  await mkdir(join(rig.directory, 'nOTHER'), { recursive: true });
+  const path = join(rig.directory, 'nOTHER', `${day}T00:00:00.000000000Z.cast`);
+  await writeFile(path, content);
+  return path;
+}
+
+interface Answered {
+  readonly sessions: readonly { readonly recording: { readonly id: string }; readonly hits: unknown[] }[];
+  readonly next?: string;
+}
+
+async function search(rig: Rig, query: string): Promise<Answered | undefined> {
+  const { status, body } = await rig.get(`/api/v1/search?q=${encodeURIComponent(query)}`);
+  return status === 200 ? (JSON.parse(body) as Answered) : undefined;
+}
+
+/** Once as many sessions are found, and none has to be read any more. */
+async function found(rig: Rig, query: string, count: number): Promise<Answered> {
+  return until(async () => {
+    const { status, body } = await rig.get(`/api/v1/search?q=${encodeURIComponent(query)}`);
+    if (status !== 200) return undefined;
+    const answer = JSON.parse(body) as Answered & { readonly index: { readonly state: string } };
+    return answer.sessions.length === count && answer.index.state === 'ready' ? answer : undefined;
+  });
+}
+
+const QUERIES = [
+  '',
+  'needle',
+  '"ls needle"',
+  'need*',
+  'user:b@example.com',
+  'needle -beta',
+  'cmd:ls',
+  'absent',
+];
+
+/** Everything that can be asked, byte for byte, without how large the index is. */
+async function answers(rig: Rig): Promise<readonly string[]> {
+  const all: string[] = [];
+  const ask = async (path: string): Promise<string> => {
+    const { status, body } = await rig.get(`/api/v1/${path}`);
+    expect(status, `${path}: ${body}`).toBe(200);
+    const { index: _index, ...kept } = JSON.parse(body) as Record<string, unknown>;
+    // the cursor of a list is sealed by the process that gave it
+    if (path.startsWith('recordings?')) kept['next'] = typeof kept['next'];
+    all.push(`${path} ${JSON.stringify(kept)}`);
+    return body;
+  };
+  for (const query of QUERIES) {
+    const q = encodeURIComponent(query);
+    await ask(`search/facets?q=${q}`);
+    let cursor = '';
+    do {
+      const { sessions, next } = JSON.parse(await ask(`search?q=${q}&limit=2${cursor}`)) as Answered;
+      for (const { recording } of sessions)
+        await ask(`recordings/${encodeURIComponent(recording.id)}/search?q=${q}`);
+      cursor = next === undefined ? '' : `&cursor=${encodeURIComponent(next)}`;
+    } while (cursor !== '');
+    await ask(`recordings?limit=2&text=${q}`);
+  }
+  return all;
+}
+
+async function archive(rig: Rig): Promise<void> {
+  for (const [at, word] of ['alpha', 'beta', 'gamma'].entries()) {
+    await uploadWhole(rig.recorder, cast(`needle ${word}`, at === 1 ? 'b@example.com' : 'a@example.com'));
+    await place(rig, `2026-0${at + 1}-02`, cast(`old needle ${word}`));
+  }
+}
+
+/** Session of two uploads at two recorders. @returns the second one */
+function latePart(rig: Rig, before: string): ReturnType<typeof openUpload> {
+  return openUpload(rig.recorder, {
+    'tailcast-session': 'shared',
+    'tailcast-part': '2',
+    'tailcast-offset': String(before.length),
+    'tailcast-preamble': String(HEADER.length),
+  });
+}
+
+describe('the index of an archive', () => {
+  it('answers the same bytes after its files were lost', async () => {
+    await using rig = await createRig(SEARCHING);
+    await archive(rig);
+    await found(rig, 'needle', 6);
+    const wanted = await answers(rig);
+    expect(wanted.join('')).toContain('old needle beta');
+    await rig.recorder.close();
+    await rm(join(rig.spool, 'search'), { recursive: true });
+    const current = await createRig(SEARCHING, rig.directory);
+    await found(current, 'needle', 6);
+    expect(await answers(current)).toEqual(wanted);
+    await current.recorder.close();
+  });
+
+  it('is the same at two recorders that index the same recordings at once', async () => {
+    await using one = await createRig(SEARCHING);
+    await using two = await createRig(
+      { ...SEARCHING, spoolDirectory: `${one.directory}.two` },
+      one.directory,
+    );
+    await Promise.all([
+      uploadWhole(one.recorder, cast('needle alpha')),
+      uploadWhole(two.recorder, cast('needle beta', 'b@example.com')),
+      place(one, '2026-01-02', cast('old needle gamma')),
+    ]);
+    await Promise.all([found(one, 'needle', 3), found(two, 'needle', 3)]);
+    expect(await answers(two)).toEqual(await answers(one));
+  });
+
+  it('has one session of two uploads, also when the second one comes long after the first was indexed', async () => {
+    const before = cast('first needle');
+    await using one = await createRig({ ...SEARCHING, timing: { ...SEARCHING.timing, resumeGraceMs: 20 } });
+    const upload = openUpload(one.recorder, { 'tailcast-session': 'shared', 'tailcast-part': '1' });
+    upload.write(before);
+    await upload.ack(({ ack }) => ack === before.length);
+    upload.stream.on('error', () => undefined);
+    upload.close();
+    const { sessions } = await found(one, 'first state:interrupted', 1);
+    await using two = await createRig(
+      { ...SEARCHING, spoolDirectory: `${one.directory}.two` },
+      one.directory,
+    );
+    const later = latePart(two, before);
+    later.write(`${HEADER}[2,"o","second needle\\r\\n"]\n`);
+    later.end();
+    await later.over;
+    for (const rig of [one, two]) {
+      const joined = await found(rig, 'second needle', 1);
+      expect(joined.sessions[0]?.recording.id).toBe(sessions[0]?.recording.id);
+      expect(await found(rig, '"first needle" "second needle" state:closed', 1)).toMatchObject({
+        sessions: [{ recording: joined.sessions[0]!.recording }],
+      });
+      expect((await found(rig, '', 1)).sessions).toHaveLength(1);
+    }
+  });
+});
+
+async function spoil(path: string): Promise<void> {
+  // what the process that ended has left beside it is put into it first
+  const whole = new DatabaseSync(path);
+  whole.exec('PRAGMA wal_checkpoint(TRUNCATE)');
+  whole.close();
+  const { size } = await stat(path);
+  expect(size).toBeGreaterThan(30_000);
+  const file = await open(path, 'r+');
+  try {
+    for (let at = 8192; at < size; at += 8192) await file.write(Buffer.alloc(4096, 0x55), 0, 4096, at);
+  } finally {
+    await file.close();
+  }
+}
+
+describe('an index whose files are not what they were', () => {
+  it('is made anew when a page of an old month is spoiled', async () => {
+    await using rig = await createRig(SEARCHING);
+    await archive(rig);
+    await found(rig, 'needle', 6);
+    await rig.recorder.close();
+    await spoil(join(rig.spool, 'search', 'v2', '2026-01.db'));
+    const current = await createRig(SEARCHING, rig.directory);
+    // whoever looks at the old month is told once that it cannot be done
+    expect((await found(current, 'needle', 6)).sessions.at(-1)?.hits).toHaveLength(1);
+    await current.recorder.close();
+  });
+
+  it('is made anew when another program has made the file', async () => {
+    await using rig = await createRig(SEARCHING);
+    await uploadWhole(rig.recorder, cast('needle'));
+    await found(rig, 'needle', 1);
+    await rig.recorder.close();
+    const directory = join(rig.spool, 'search', 'v2');
+    for (const name of await readdir(directory)) await rm(join(directory, name));
+    const foreign = new DatabaseSync(join(directory, 'sessions.db'));
+    foreign.exec('CREATE TABLE s(something TEXT); CREATE TABLE meta(other TEXT)');
+    foreign.close();
+    const current = await createRig(SEARCHING, rig.directory);
+    expect((await found(current, 'needle', 1)).sessions).toHaveLength(1);
+    await current.recorder.close();
+  });
+
+  it('says that it cannot be written, and the recorder records and lists all the same', async () => {
+    await using rig = await createRig(SEARCHING);
+    await uploadWhole(rig.recorder, cast('needle'));
+    await found(rig, 'needle', 1);
+    await rig.recorder.close();
+    const path = join(rig.spool, 'search', 'v2', 'sessions.db');
+    await rm(join(rig.spool, 'search'), { recursive: true });
+    // a folder where the file has to be: as a disk that is full or read-only, nothing can be written there
+    await mkdir(path, { recursive: true });
+    const current = await createRig(SEARCHING, rig.directory);
+    await uploadWhole(current.recorder, cast('needle two'));
+    expect(await current.list()).toHaveLength(2);
+    const progress = await until(async () => {
+      const { body } = await current.get('/api/v1/index');
+      return body.includes('unavailable') ? body : undefined;
+    });
+    expect(progress).toMatch(/"problem":"[^"]+"/);
+    expect(await search(current, 'needle')).toBeUndefined();
+    await current.recorder.close();
+  });
+
+  it('is made anew when it was cut off', async () => {
+    await using rig = await createRig(SEARCHING);
+    await archive(rig);
+    await found(rig, 'needle', 6);
+    await rig.recorder.close();
+    await truncate(join(rig.spool, 'search', 'v2', 'sessions.db'), 20_000);
+    const current = await createRig(SEARCHING, rig.directory);
+    expect((await found(current, 'needle', 6)).sessions[5]?.hits).toHaveLength(1);
+    await current.recorder.close();
+  });
+});
