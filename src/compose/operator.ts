@@ -18,17 +18,20 @@ import { createEgressNodesReconciler } from '../operator/egress-group/nodes.ts';
 import { createEgressReconciler } from '../operator/egress-group/reconcile.ts';
 import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
 import { createIngressReconciler } from '../operator/ingress/reconcile.ts';
+import { createIngressGroupReconciler } from '../operator/ingress-group/reconcile.ts';
 import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
 import { KINDS } from '../operator/kube-object.ts';
+import { networkOf, type Network } from '../operator/networks.ts';
 import { leave, listed } from '../operator/leave.ts';
 import { runWhileLeading } from '../operator/leader.ts';
 import { createOperatorMetrics, type OperatorMetrics } from '../operator/operator-metrics.ts';
 import { KeyKeeper } from '../operator/nodes/keys.ts';
+import type { ReconcilerDeps } from '../operator/nodes/lifecycle.ts';
 import type { SpecOptions } from '../operator/nodes/node-group.ts';
 import { createProxyClassReconciler } from '../operator/proxy-class/reconcile.ts';
 import { createProxyGroupReconciler } from '../operator/proxy-group/reconcile.ts';
 import { createRecorderReconciler } from '../operator/recorder/reconcile.ts';
-import { createServiceReconciler } from '../operator/service/reconcile.ts';
+import { createServiceReconciler, type ServiceChoices } from '../operator/service/reconcile.ts';
 import {
   superviseClasses,
   superviseConnectors,
@@ -36,6 +39,7 @@ import {
   superviseEgressNodes,
   superviseEgressServices,
   superviseIngresses,
+  superviseIngressGroups,
   superviseOwner,
   superviseServices,
 } from '../operator/supervisions.ts';
@@ -197,7 +201,7 @@ async function printAll(parts: Parts, print: (text: string) => void, signal: Abo
   const silent: EventRecorder = { record: () => Promise.resolve() };
   for (const [name, { reconciler, resources }] of supervisionsOf({ ...parts, client, control }, silent)) {
     const objects = await listed(client, resources, signal);
-    for (const one of new Set(objects.flatMap((object) => resources.names(object, objects)))) {
+    for (const one of new Set(objects.flatMap((object) => resources.names(object, objects, () => [])))) {
       print(`# ${name} ${one}\n`);
       try {
         await reconciler.reconcile(one, signal);
@@ -233,9 +237,6 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
   const supervisions = new Map([
     ['Recorder', superviseOwner('Recorder', createRecorderReconciler(deps), namespace)],
   ]);
-  if (config.proxyGroups) {
-    supervisions.set('ProxyGroup', superviseOwner('ProxyGroup', createProxyGroupReconciler(deps), namespace));
-  }
   // Classes first: a dry run shows what follows them.
   if (config.services || config.connectors || config.ingresses) {
     supervisions.set('ProxyClass', superviseClasses(createProxyClassReconciler(deps)));
@@ -245,35 +246,80 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
   }
   if (config.dnsConfigs) supervisions.set('DNSConfig', superviseDns(createDnsReconciler(deps), namespace));
   if (config.ingresses) {
-    const choices = { defaultClass: config.defaultProxyClass ?? '', servesGroups: config.proxyGroups };
+    const choices = { defaultClass: config.defaultProxyClass ?? '' };
     supervisions.set(
       'Ingress',
       superviseIngresses(createIngressReconciler(deps, choices), { namespace, ...choices }),
     );
   }
+  for (const [name, supervision] of groupSupervisions(config, deps, namespace))
+    supervisions.set(name, supervision);
   if (config.services) {
-    const {
-      defaultLoadBalancer: takesUnclassed,
-      defaultProxyClass: defaultClass = '',
-      clusterDomain,
-    } = config;
-    const choices = { takesUnclassed, defaultClass, clusterDomain, servesGroups: config.proxyGroups };
-    if (config.proxyGroups) {
-      supervisions.set(
-        'EgressNodes',
-        superviseEgressNodes(createEgressNodesReconciler(deps, choices), { namespace, defaultClass }),
-      );
-      supervisions.set(
-        'EgressServices',
-        superviseEgressServices(createEgressReconciler(deps, choices), namespace),
-      );
-    }
+    const choices = serviceChoices(config);
     supervisions.set(
       'Service',
       superviseServices(createServiceReconciler(deps, choices), { namespace, ...choices }),
     );
   }
   return supervisions;
+}
+
+function serviceChoices(config: OperatorConfig): ServiceChoices {
+  const {
+    defaultLoadBalancer: takesUnclassed,
+    defaultProxyClass: defaultClass = '',
+    clusterDomain,
+    proxyGroups: servesGroups,
+  } = config;
+  return { takesUnclassed, defaultClass, clusterDomain, servesGroups };
+}
+
+/** ProxyGroups of all types; those of which the operator may not look at what they serve are told so. */
+function groupSupervisions(
+  config: OperatorConfig,
+  deps: ReconcilerDeps,
+  namespace: string,
+): readonly (readonly [string, Supervision])[] {
+  if (!config.proxyGroups) return [];
+  const { services, ingresses } = config;
+  const choices = serviceChoices(config);
+  const { defaultClass } = choices;
+  const served = [...(services ? ['egress'] : []), ...(services || ingresses ? ['ingress'] : [])];
+  const supervisions: (readonly [string, Supervision])[] = [
+    ['ProxyGroup', superviseOwner('ProxyGroup', createProxyGroupReconciler(deps, { served }), namespace)],
+  ];
+  if (services || ingresses) {
+    const looks = { ...choices, services, ingresses, networks: networksOf(config) };
+    const reconciler = createIngressGroupReconciler(deps, looks);
+    supervisions.push(['IngressGroup', superviseIngressGroups(reconciler, { ...looks, namespace })]);
+  }
+  if (services) {
+    const nodes = createEgressNodesReconciler(deps, choices);
+    supervisions.push(
+      ['EgressNodes', superviseEgressNodes(nodes, { namespace, defaultClass })],
+      ['EgressServices', superviseEgressServices(createEgressReconciler(deps, choices), namespace)],
+    );
+  }
+  return supervisions;
+}
+
+/** @throws TailcastError `CONFIG_INVALID` */
+function networksOf({ ingressAddresses }: OperatorConfig): readonly Network[] {
+  const networks = ingressAddresses.map((text) => {
+    const network = networkOf(text);
+    if (network?.whole === true) return network;
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `ingressAddresses: ${JSON.stringify(text)} is not a network such as 10.99.0.0/24, without bits behind its prefix`,
+    );
+  });
+  if (new Set(networks.map(({ family }) => family)).size < networks.length) {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      'ingressAddresses: name one network of IPv4 and one of IPv6 at most',
+    );
+  }
+  return networks;
 }
 
 function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {

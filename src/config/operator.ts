@@ -57,7 +57,7 @@ export const OPERATOR_SETTINGS = {
   leaderElection: setting('work only while holding a Lease', flag, true),
   leaseName: setting('name of that Lease', text, 'tailcast-operator', '<name>'),
   proxyGroups: setting(
-    'see to ProxyGroups of the types kube-apiserver and egress (the latter needs services as well), and say that those of type ingress are not served; false where their CRD is not installed',
+    'see to ProxyGroups (those of type egress need services as well, those of type ingress services or ingresses); false where their CRD is not installed',
     flag,
     true,
   ),
@@ -87,6 +87,10 @@ export const OPERATOR_SETTINGS = {
     text,
     'cluster.local',
     '<domain>',
+  ),
+  ingressAddresses: listSetting(
+    'networks, of IPv4 and IPv6 one at most, from which Services and Ingresses of groups get addresses where the control server has no Tailscale Services (headscale)',
+    '<networks>',
   ),
   workers: setting('resources worked on at the same time', wholeNumber(1, 64), 4),
   resyncSeconds: setting('how often every resource is looked at anyway', wholeNumber(1, 86_400), 600),

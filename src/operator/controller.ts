@@ -21,8 +21,13 @@ export interface Watched {
    * Names of the resources to look at, as {@link Reconciler} takes them.
    *
    * @param resources all that are there
+   * @param others what else is watched for them, by kind
    */
-  readonly names: (object: KubeObject, resources: readonly KubeObject[]) => readonly string[];
+  readonly names: (
+    object: KubeObject,
+    resources: readonly KubeObject[],
+    others: (kind: ResourceKind) => readonly KubeObject[],
+  ) => readonly string[];
 }
 
 /** One reconciler, and what it is called for. */
@@ -102,13 +107,14 @@ export function createController(options: ControllerOptions): Controller {
     { resources: watched, others }: Supervision,
   ): { readonly resources: Informer; readonly all: Informer[] } {
     const add = ({ names }: Watched, object: KubeObject): void => {
-      for (const one of names(object, resources.items)) queue.add(`${name}/${one}`);
+      const known = (kind: ResourceKind): readonly KubeObject[] =>
+        beside.filter((one) => one.kind === kind).flatMap((one) => one.copy.items);
+      for (const one of names(object, resources.items, known)) queue.add(`${name}/${one}`);
     };
-    const resources: Informer = informer(watched, (object) => add(watched, object));
-    return {
-      resources,
-      all: [resources, ...others.map((other) => informer(other, (object) => add(other, object)))],
-    };
+    const copyOf = (one: Watched): Informer => informer(one, (object) => add(one, object));
+    const resources = copyOf(watched);
+    const beside = others.map((other) => ({ kind: other.kind, copy: copyOf(other) }));
+    return { resources, all: [resources, ...beside.map(({ copy }) => copy)] };
   }
 
   async function resync(
@@ -121,7 +127,7 @@ export function createController(options: ControllerOptions): Controller {
       await pause(options.resyncMs, signal, clock);
       if (signal.aborted) return;
       for (const object of resources.items) {
-        for (const one of names(object, [])) queue.add(`${name}/${one}`);
+        for (const one of names(object, [], () => [])) queue.add(`${name}/${one}`);
       }
     }
   }

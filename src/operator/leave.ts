@@ -31,7 +31,7 @@ export async function leave(options: LeaveOptions, signal: AbortSignal): Promise
   const waiting = new Map<string, string>();
   for (const [name, { resources }] of supervisions) {
     const objects = await listed(client, resources, signal);
-    for (const key of new Set(objects.flatMap((object) => resources.names(object, objects)))) {
+    for (const key of new Set(objects.flatMap((object) => resources.names(object, objects, () => [])))) {
       waiting.set(`${name}/${key}`, 'not begun');
     }
   }

@@ -12,6 +12,7 @@ export interface OperatorMetrics {
   readonly ingresses: Set<string>;
   readonly connectors: Set<string>;
   readonly egressGroups: Set<string>;
+  readonly ingressGroups: Set<string>;
   readonly reconciles: Counter<'outcome'>;
   readonly keysCreated: Counter<'reason'>;
   readonly devicesDeleted: Counter;
@@ -30,6 +31,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
   const ingresses = new Set<string>();
   const connectors = new Set<string>();
   const egressGroups = new Set<string>();
+  const ingressGroups = new Set<string>();
   let pending = (): number => 0;
   function gauge(name: string, help: string, read: () => number): void {
     const shown: Gauge = new Gauge({ name, help, registers, collect: () => shown.set(read()) });
@@ -47,6 +49,11 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     'ProxyGroup resources of type egress that are deployed.',
     () => egressGroups.size,
   );
+  gauge(
+    'k8s_proxygroup_ingress_resources',
+    'ProxyGroup resources of type ingress that are deployed.',
+    () => ingressGroups.size,
+  );
   gauge('tailcast_operator_services', 'Services that have a proxy of their own.', () => services.size);
   gauge('tailcast_operator_pending', 'Resources that wait or are being worked on.', () => pending());
   return {
@@ -57,6 +64,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     ingresses,
     connectors,
     egressGroups,
+    ingressGroups,
     reconciles: new Counter({
       name: 'tailcast_operator_reconciles_total',
       help: 'Passes over a resource, by outcome.',

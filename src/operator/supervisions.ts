@@ -8,7 +8,10 @@ import { connectorClassOf } from './connector/resource.ts';
 import { nameserverSelector } from './dns/object-specs.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from './egress-group/member.ts';
 import { backendNames, hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resource.ts';
-import { groupClassOf, isEgressGroup, parseProxyGroup } from './proxy-group/resource.ts';
+import { CERTIFICATES } from './ingress-group/certificates.ts';
+import { MEMBER_FINALIZERS } from './ingress-group/member.ts';
+import { groupClassOf, isEgressGroup, isIngressGroup, parseProxyGroup } from './proxy-group/resource.ts';
+import { leadsOut } from './service/purpose.ts';
 import { groupIn, isOfInterest, proxyClassNameOf, withoutTheRest } from './service/interest.ts';
 
 const byName = ({ metadata }: KubeObject): readonly string[] => [metadata.name];
@@ -166,6 +169,88 @@ export function superviseEgressServices(reconciler: Reconciler, namespace: strin
     ],
     resync: false,
   };
+}
+
+/**
+ * ProxyGroups of type ingress, with all that they serve. What is marked and names no group concerns them all: one of them has
+ * given it something.
+ */
+export function superviseIngressGroups(
+  reconciler: Reconciler,
+  {
+    namespace,
+    defaultClass,
+    ...choices
+  }: {
+    readonly namespace: string;
+    readonly defaultClass: string;
+    readonly services: boolean;
+    readonly ingresses: boolean;
+  },
+): Supervision {
+  const named = ({ metadata }: KubeObject): string => groupIn(metadata.annotations ?? {});
+  const marked = ({ metadata }: KubeObject): boolean =>
+    Object.values(MEMBER_FINALIZERS).some((one) => metadata.finalizers?.includes(one) === true);
+  /** Of a Service or an Ingress by itself. */
+  function groupsOf(object: KubeObject, groups: readonly KubeObject[]): readonly string[] {
+    const own = named(object) === '' || leadsOut(object.metadata.annotations ?? {}) ? [] : [named(object)];
+    if (!marked(object)) return own;
+    const all = groups.flatMap(ingressGroup);
+    return all.length + own.length === 0 ? [''] : [...own, ...all];
+  }
+  const parentName = (object: KubeObject): readonly string[] => {
+    const parent = parentOf(object);
+    return parent === undefined ? [] : [parent.name];
+  };
+  const nodes = [...CHILDREN, KINDS.disruptionBudget, KINDS.configMap, KINDS.pod];
+  return {
+    reconciler,
+    resources: { kind: KINDS.proxyGroup, keep: (object) => object, names: ingressGroup },
+    others: [
+      ...childrenOf('proxygroup', namespace, ({ name }) => name, nodes).map((child) => ({
+        ...child,
+        // Those of groups of other types are somebody else's.
+        names: (object: KubeObject, groups: readonly KubeObject[]) =>
+          parentName(object).filter((name) =>
+            groups.some((group) => group.metadata.name === name && ingressGroup(group).length > 0),
+          ),
+      })),
+      {
+        kind: KINDS.secret,
+        namespace,
+        labelSelector: CERTIFICATES,
+        names: ({ metadata }) =>
+          [metadata.labels?.['tailscale.com/proxy-group'] ?? ''].filter((name) => name !== ''),
+      },
+      {
+        kind: KINDS.proxyClass,
+        names: ({ metadata }, groups) =>
+          groups
+            .filter((group) => (groupClassOf(group) || defaultClass) === metadata.name)
+            .flatMap(ingressGroup),
+      },
+      {
+        kind: KINDS.service,
+        keep: withoutTheRest,
+        names(service, groups, others) {
+          const { namespace: of, name } = service.metadata;
+          const behind = others(KINDS.ingress)
+            .filter((ingress) => ingress.metadata.namespace === of && named(ingress) !== '')
+            .filter((ingress) => backendNames(parseIngress(ingress)).includes(name))
+            .map(named);
+          return [...(choices.services ? groupsOf(service, groups) : []), ...behind];
+        },
+      },
+      ...(choices.ingresses
+        ? [{ kind: KINDS.ingress, keep: (object: KubeObject) => object, names: groupsOf }]
+        : []),
+    ],
+    resync: true,
+  };
+}
+
+function ingressGroup(object: KubeObject): readonly string[] {
+  return isIngressGroup(parseProxyGroup(object)) ? [object.metadata.name] : [];
 }
 
 function egressGroup(object: KubeObject): readonly string[] {

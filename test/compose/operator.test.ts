@@ -67,10 +67,10 @@ describe('an operator', () => {
   it('sees to every kind', async () => {
     expect(await seenTo({})).toEqual([
       '# Recorder main',
-      '# ProxyGroup prod',
       '# ProxyClass small',
       '# Connector edge',
       '# Ingress prod/shop',
+      '# ProxyGroup prod',
       '# Service prod/web',
     ]);
   });

@@ -45,7 +45,14 @@ function supervisionsWith(deps: ReconcilerDeps): ReadonlyMap<string, Supervision
   const { namespace } = CHOICES;
   return new Map([
     ['Recorder', superviseOwner('Recorder', createRecorderReconciler(deps), namespace)],
-    ['ProxyGroup', superviseOwner('ProxyGroup', createProxyGroupReconciler(deps), namespace)],
+    [
+      'ProxyGroup',
+      superviseOwner(
+        'ProxyGroup',
+        createProxyGroupReconciler(deps, { served: ['egress', 'ingress'] }),
+        namespace,
+      ),
+    ],
     ['EgressNodes', superviseEgressNodes(createEgressNodesReconciler(deps, CHOICES), CHOICES)],
     ['EgressServices', superviseEgressServices(createEgressReconciler(deps, CHOICES), namespace)],
     ['Connector', superviseConnectors(createConnectorReconciler(deps), namespace)],

@@ -71,6 +71,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/operator-ingress.test.ts',
     ...KERNEL_PODS,
   },
+  'operator-ingress-groups': {
+    file: 'suites/operator-ingress-groups.test.ts',
+    ...KERNEL_PODS,
+  },
   'operator-egress': {
     file: 'suites/operator-egress.test.ts',
     ...KERNEL_PODS,

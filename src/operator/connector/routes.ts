@@ -1,5 +1,5 @@
 /** The routes of a Connector: which it asks for, and what is wrong with them. Pure. */
-import { isIP } from 'node:net';
+import { networkOf } from '../networks.ts';
 import type { Connector } from './resource.ts';
 
 /** The two routes that make a node an exit node. */
@@ -61,26 +61,4 @@ function routeProblem(field: string, routes: readonly string[]): string | undefi
     }
   }
   return undefined;
-}
-
-/** Whether all bits behind the prefix are zero; undefined for what is no CIDR. */
-function networkOf(route: string): { readonly whole: boolean } | undefined {
-  const match = /^([0-9a-fA-F.:]+)\/(0|[1-9]\d{0,2})$/.exec(route);
-  const [, address = '', length = ''] = match ?? [];
-  const family = isIP(address);
-  const bits = family === 4 ? 32n : 128n;
-  if (family === 0 || BigInt(length) > bits) return undefined;
-  const behind = bits - BigInt(length);
-  return { whole: (numberOf(address, family) & ((1n << behind) - 1n)) === 0n };
-}
-
-function numberOf(address: string, family: number): bigint {
-  if (family === 4) return address.split('.').reduce((sum, part) => sum * 256n + BigInt(part), 0n);
-  // The URL parser writes IPv6 in one way, IPv4 at its end included.
-  const canonical = new URL(`http://[${address}]/`).hostname.slice(1, -1);
-  const [head = '', tail] = canonical.split('::');
-  const groups = (text: string): string[] => text.split(':').filter((group) => group !== '');
-  const [left, right] = [groups(head), groups(tail ?? '')];
-  const all = [...left, ...Array.from({ length: 8 - left.length - right.length }, () => '0'), ...right];
-  return all.reduce((sum, group) => sum * 65_536n + BigInt(`0x${group}`), 0n);
 }

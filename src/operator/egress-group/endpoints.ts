@@ -4,22 +4,13 @@ import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
 import { secretData } from '../nodes/node-state.ts';
+import { GATES } from '../proxies/object-specs.ts';
+import { isBy, readGatedPod, type GatedPod } from '../proxies/gated-pod.ts';
 import { rulesOf, SERVICES_KEY, type PortRule } from './config-map.ts';
 import { HEALTH_PORT, type ServiceFront, type PortPair } from './member.ts';
 
 /** What the StatefulSet waits for before it replaces the next pod. */
-export const GATE = 'tailscale.com/egress-services';
-
-const podSchema = z.object({
-  metadata: z.object({ name: z.string(), uid: z.string(), deletionTimestamp: z.string().optional() }),
-  spec: z.object({ nodeName: z.string().optional() }).prefault({}),
-  status: z
-    .object({
-      podIPs: z.array(z.object({ ip: z.string() })).default([]),
-      conditions: z.array(z.looseObject({ type: z.string(), status: z.string() })).default([]),
-    })
-    .prefault({}),
-});
+export const GATE = GATES.egress;
 
 const reportSchema = z.object({
   podIPv4: z.string().default(''),
@@ -41,46 +32,17 @@ const reportSchema = z.object({
 type Report = z.infer<typeof reportSchema>;
 
 /** A pod of the group, with what it says that it forwards. */
-export interface GroupPod {
-  readonly object: KubeObject;
-  readonly name: string;
-  readonly uid: string;
-  readonly node: string | undefined;
-  readonly addresses: readonly string[];
-  /** Its containers are ready. */
-  readonly up: boolean;
-  /** It is being deleted. */
-  readonly going: boolean;
-  readonly gate: boolean;
-  /** Where its condition is in the list; -1 where there is none. */
-  readonly gateAt: number;
+export interface GroupPod extends GatedPod {
   /** Undefined: it has not said anything yet; what an earlier pod said does not count. */
   readonly report: Report | undefined;
 }
 
 /** @param secret its state Secret */
 export function readPod(object: KubeObject, secret: KubeObject | undefined): GroupPod {
-  const { metadata, spec, status } = podSchema.parse(object);
-  const addresses = status.podIPs.map(({ ip }) => ip);
-  const holds = (type: string): boolean =>
-    status.conditions.some((one) => one.type === type && one.status === 'True');
+  const pod = readGatedPod(object, GATE);
   const said = secret === undefined ? undefined : secretData(secret).get(SERVICES_KEY);
   const report = said === undefined ? undefined : reportSchema.safeParse(jsonOrUndefined(said)).data;
-  const its =
-    report !== undefined &&
-    [report.podIPv4, report.podIPv6].some((ip) => ip !== '' && addresses.includes(ip));
-  return {
-    object,
-    name: metadata.name,
-    uid: metadata.uid,
-    node: spec.nodeName,
-    addresses,
-    up: holds('ContainersReady'),
-    going: metadata.deletionTimestamp !== undefined,
-    gate: holds(GATE),
-    gateAt: status.conditions.findIndex(({ type }) => type === GATE),
-    report: its ? report : undefined,
-  };
+  return { ...pod, report: report !== undefined && isBy(pod, report) ? report : undefined };
 }
 
 /** How a pod stands with a Service. */

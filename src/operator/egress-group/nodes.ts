@@ -1,29 +1,15 @@
 /** One pass over the nodes of a ProxyGroup of type egress. What they forward is `reconcile.ts`'s. Effects only. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import type { NodeGroup, SpecOptions } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { devicesOf, type ShownDevice } from '../nodes/status.ts';
 import { privilegedClassOf, deployProxy } from '../proxies/deploy.ts';
-import { parentLabels } from '../proxies/labels.ts';
 import { hasJoined } from '../proxies/readiness.ts';
-import { nodesOf } from '../proxy-group/group.ts';
+import { sharedNodes } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { nextStatus, type ProxyGroupReason, type Verdicts } from '../proxy-group/status.ts';
 import { configMapName } from './config-map.ts';
 import { removeConfig, removeFronts } from './fronts.ts';
-
-/** The nodes of such a group. Their account may read and write their own state and nothing else. */
-export function egressNodes(
-  proxyGroup: ProxyGroup,
-  options: Pick<SpecOptions, 'namespace' | 'defaultTags'>,
-): NodeGroup {
-  const { name } = proxyGroup.metadata;
-  return nodesOf(proxyGroup, options, {
-    labels: parentLabels({ type: 'proxygroup', namespace: options.namespace, name }),
-    account: { name, annotations: {}, shared: false },
-  });
-}
 
 export function createEgressNodesReconciler(
   deps: ReconcilerDeps,
@@ -51,7 +37,7 @@ function managed({ options }: ReconcilerDeps, proxyGroup: ProxyGroup): Managed {
   return {
     kind: KINDS.proxyGroup,
     finalizer: FINALIZER,
-    group: egressNodes(proxyGroup, options),
+    group: sharedNodes(proxyGroup, options),
     tailnet: proxyGroup.spec.tailnet,
     metadata: proxyGroup.metadata,
   };

@@ -9,8 +9,10 @@ import { belongsTo, labelSelector, type NodeGroup } from '../nodes/node-group.ts
 import { warn, writeStatus } from '../nodes/pass.ts';
 import { sameJson } from '../nodes/status.ts';
 import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
+import { sharedNodes } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { ANNOTATIONS } from '../service/interest.ts';
+import { openPodGate } from '../proxies/gated-pod.ts';
 import { leadServiceTo } from '../service/lead.ts';
 import { egressProblemOf, leadsOut, targetOf, type TailnetTarget } from '../service/purpose.ts';
 import { configMap, configMapName } from './config-map.ts';
@@ -36,7 +38,6 @@ import {
   type ServiceFront,
   type Member,
 } from './member.ts';
-import { egressNodes } from './nodes.ts';
 import { nextConditions, refusal, memberVerdictsOf, type MemberVerdicts } from './status.ts';
 
 /** A name that the tailnet does not know is looked up again so often: the nodes do it when their files change. */
@@ -114,7 +115,7 @@ async function look(
   signal: AbortSignal,
 ): Promise<Seen> {
   const { namespace } = options;
-  const group = egressNodes(proxyGroup, options);
+  const group = sharedNodes(proxyGroup, options);
   const listed = async (kind: ResourceKind, selector: string): Promise<readonly KubeObject[]> =>
     (await client.list(kind, { namespace, labelSelector: selector }, signal)).items;
   const own = labelSelector(group.labels);
@@ -171,7 +172,7 @@ async function serve(
   await writeSlices(deps, seen, prepared, signal);
   // The last word: what a pod has taken over is where the cluster looks by now.
   for (const pod of seen.pods) {
-    if (!pod.gate && hasTakenOver(pod, fronts)) await openGate(deps, pod, signal);
+    if (!pod.gate && hasTakenOver(pod, fronts)) await openPodGate(deps, pod, GATE, signal);
   }
   for (const member of seen.members) await tell(deps, choices, seen.group, member, prepared, signal);
   if (failure !== undefined) throw failure;
@@ -318,23 +319,6 @@ async function put(
   }
   if (existing !== undefined && isUnchanged(existing, desired)) return existing;
   return client.apply(withDigest(desired), signal);
-}
-
-/** The StatefulSet goes on to the next pod when this one is said to have taken over. */
-async function openGate(
-  { client, clock }: ReconcilerDeps,
-  { object, gateAt }: GroupPod,
-  signal: AbortSignal,
-): Promise<void> {
-  const { namespace, name, resourceVersion } = object.metadata;
-  const value = { type: GATE, status: 'True', lastTransitionTime: timeOf(clock) };
-  const body = [
-    { op: 'test', path: '/metadata/resourceVersion', value: resourceVersion },
-    gateAt < 0
-      ? { op: 'add', path: '/status/conditions/-', value }
-      : { op: 'replace', path: `/status/conditions/${gateAt}`, value },
-  ];
-  await client.patch(KINDS.pod, { namespace, name, subresource: 'status' }, { kind: 'json', body }, signal);
 }
 
 /** Writes the conditions of a Service when they change. */

@@ -1,6 +1,6 @@
 /** One pass over one Ingress of our class: its proxy, what that serves, and where callers go. Effects only. */
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
-import { stays, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import type { Managed, Reconciler, ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { stateSecretName } from '../nodes/node-group.ts';
 import { readNodeState, secretData } from '../nodes/node-state.ts';
 import { createReconciler, warn, writeStatus, type Found } from '../nodes/pass.ts';
@@ -18,7 +18,6 @@ import {
   INGRESS_CLASS,
   INGRESS_CONTROLLER,
   parseIngress,
-  groupProblemOfIngress,
   wantsProxy,
   type Ingress,
 } from './resource.ts';
@@ -31,8 +30,6 @@ const NAME_AGAIN_MS = 60_000;
 export interface IngressChoices {
   /** ProxyClass of Ingresses that name none; empty: none. */
   readonly defaultClass: string;
-  /** ProxyGroups are ours, so that it is on us to say what they do not serve. */
-  readonly servesGroups: boolean;
 }
 
 export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressChoices): Reconciler {
@@ -41,7 +38,7 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     deployed: deps.metrics.ingresses,
     parse: parseIngress,
     wants: wantsProxy,
-    managed: (ingress, signal) => managed(deps, choices, ingress, signal),
+    managed: (ingress, signal) => managed(deps, ingress, signal),
     deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
     release: (ingress, resource, signal) => release(deps, ingress, resource, signal),
     async notReady(ingress, reason, message, signal) {
@@ -54,13 +51,11 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
 
 async function managed(
   deps: ReconcilerDeps,
-  choices: IngressChoices,
   ingress: Ingress,
   signal: AbortSignal,
 ): Promise<Managed | undefined> {
   const { metadata } = ingress;
   const parent = parentFor(ingress);
-  if (choices.servesGroups) await turnAway(deps, ingress, signal);
   const isMarked = metadata.finalizers.includes(FINALIZER);
   if (!isMarked && (!wantsProxy(ingress) || (await isOfOther(deps, signal)))) return undefined;
   const group = proxyNodes({
@@ -79,16 +74,11 @@ function parentFor({ metadata }: Ingress): Parent {
   return { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name };
 }
 
-/** Says of an Ingress that names a group that it is not served. */
-async function turnAway(deps: ReconcilerDeps, ingress: Ingress, signal: AbortSignal): Promise<void> {
-  const message = groupProblemOfIngress(ingress);
-  if (message === undefined || !stays(deps, ingress) || (await isOfOther(deps, signal))) return;
-  const told = { kind: KINDS.ingress, metadata: ingress.metadata };
-  await warn(deps, told, { reason: 'IngressNotServed', message }, signal);
-}
-
 /** Whether the class of our name is somebody else's. One that is missing is nobody's. */
-async function isOfOther({ client }: ReconcilerDeps, signal: AbortSignal): Promise<boolean> {
+export async function isOfOther(
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  signal: AbortSignal,
+): Promise<boolean> {
   const object = await client.get(KINDS.ingressClass, { name: INGRESS_CLASS }, signal);
   const spec: unknown = object?.['spec'];
   if (typeof spec !== 'object' || spec === null || !('controller' in spec)) return false;
@@ -164,7 +154,7 @@ function planOf(
     redirect: annotations[INGRESS_ANNOTATIONS.redirect] === 'true',
     funnel: annotations[INGRESS_ANNOTATIONS.funnel] === 'true',
   });
-  return { plan, problems: [...problems, ...plan.problems, ...problemsOf(ingress, node, hosts.size)] };
+  return { plan, problems: [...problems, ...plan.problems, ...problemsOfIngress(ingress, node, hosts.size)] };
 }
 
 /** containerboot writes it when it has applied the configuration. */
@@ -178,9 +168,9 @@ function shownOf({ ports }: ServePlan, dnsName: string | undefined): readonly ob
 }
 
 /** What is asked for and cannot be had, besides hosts and paths. */
-function problemsOf(
+export function problemsOfIngress(
   { metadata, spec }: Ingress,
-  { dnsName, hasCertificate }: ServingNode,
+  { dnsName, hasCertificate }: Pick<ServingNode, 'dnsName' | 'hasCertificate'>,
   hosts: number,
 ): readonly IngressProblem[] {
   const problems: IngressProblem[] = [];

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
 import { metadataSchema } from '../nodes/resource-parts.ts';
 import { dnsLabel } from '../proxies/proxy.ts';
-import { ANNOTATIONS, groupIn } from '../service/interest.ts';
+import { groupIn } from '../service/interest.ts';
 
 /** The class of Ingresses that are ours, and what its IngressClass says of who sees to it. */
 export const INGRESS_CLASS = 'tailscale';
@@ -13,6 +13,8 @@ export const INGRESS_CONTROLLER = 'tailscale.com/ts-ingress';
 export const INGRESS_ANNOTATIONS = {
   redirect: 'tailscale.com/http-redirect',
   funnel: 'tailscale.com/funnel',
+  /** Of one that a group serves: `enabled`. */
+  http: 'tailscale.com/http-endpoint',
 } as const;
 
 const backendSchema = z.object({
@@ -75,14 +77,6 @@ export function parseIngress(object: unknown): Ingress {
 /** Whether it is to have a proxy of its own. Those of groups have none. */
 export function wantsProxy({ metadata, spec }: Ingress): boolean {
   return spec.ingressClassName === INGRESS_CLASS && groupIn(metadata.annotations) === '';
-}
-
-/** What is wrong with an Ingress of our class that a group is to serve. */
-export function groupProblemOfIngress({ metadata, spec }: Ingress): string | undefined {
-  const group = groupIn(metadata.annotations);
-  return spec.ingressClassName === INGRESS_CLASS && group !== ''
-    ? `${ANNOTATIONS.proxyGroup}: Ingresses are not served through a ProxyGroup ("${group}"): remove the annotation, and this Ingress gets a node of its own`
-    : undefined;
 }
 
 /** Whether something is asked of us, or has been. */

@@ -39,7 +39,7 @@ export interface ServePlan {
 }
 
 /** containerboot puts the node's name in its place, when it has a certificate. */
-const CERT_DOMAIN = '${TS_CERT_DOMAIN}';
+export const CERT_DOMAIN = '${TS_CERT_DOMAIN}';
 const TO_HTTPS = '301:https://${HOST}${REQUEST_URI}';
 /** There is no such file, which tailscaled answers with 404. */
 const NOWHERE = '/nonexistent';

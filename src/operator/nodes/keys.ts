@@ -52,6 +52,7 @@ const NO_NODE: NodeState = {
   addresses: [],
   https: true,
   advertised: [],
+  routes: [],
   podUid: undefined,
   brokenKey: undefined,
 };

@@ -13,14 +13,25 @@ export interface NodeState {
   readonly https: boolean;
   /** Tailscale Services that the node says it is there for. */
   readonly advertised: readonly string[];
+  /** Routes that it offers. */
+  readonly routes: readonly string[];
   /** The pod that wrote this; undefined where none says it. */
   readonly podUid: string | undefined;
   /** The auth key that the pod could not log in with, or `no-authkey`. */
   readonly brokenKey: string | undefined;
 }
 
+/** Go writes empty lists as null. */
+function textsOrNull(): z.ZodType<readonly string[]> {
+  return z
+    .array(z.string())
+    .nullish()
+    .transform((texts) => texts ?? []);
+}
+
 const profileSchema = z.object({
-  AdvertiseServices: z.array(z.string()).nullish(),
+  AdvertiseServices: textsOrNull(),
+  AdvertiseRoutes: textsOrNull(),
   Config: z
     .object({
       NodeID: z.string().optional(),
@@ -45,7 +56,7 @@ export function readNodeState(secret: KubeObject): NodeState {
     dnsName: nonEmpty(dnsName?.replace(/\.$/, '')),
     addresses: readAddresses(data.get('device_ips')),
     https: data.get('https_endpoint') !== 'no-https',
-    advertised: profile?.AdvertiseServices ?? [],
+    ...offersOf(profile),
     podUid: nonEmpty(data.get('pod_uid')),
     brokenKey: nonEmpty(data.get('reissue_authkey')),
   };
@@ -72,6 +83,12 @@ function readProfile(data: ReadonlyMap<string, string>): z.infer<typeof profileS
   const text = data.get(data.get('_current-profile') ?? '');
   if (text === undefined) return undefined;
   return profileSchema.safeParse(jsonOrUndefined(text)).data;
+}
+
+function offersOf(
+  profile: z.infer<typeof profileSchema> | undefined,
+): Pick<NodeState, 'advertised' | 'routes'> {
+  return { advertised: profile?.AdvertiseServices ?? [], routes: profile?.AdvertiseRoutes ?? [] };
 }
 
 function readAddresses(json: string | undefined): readonly string[] {

@@ -1,12 +1,36 @@
 /** The configuration file of a proxy's tailscaled, one per version of its format. Pure. */
+import { z } from 'zod';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { SpecOptions } from '../nodes/node-group.ts';
-import type { Proxy } from './proxy.ts';
+import type { Duty, Proxy } from './proxy.ts';
 
 /** What the files are called. */
 export const CONFIG_FILES = ['cap-95.hujson', 'cap-107.hujson'] as const;
 
 /** What a node is to serve lies beside them. */
 export const SERVE_CONFIG = 'serve-config';
+/** Where packets go. Its name is not that of the member in which containerboot says what it has read. */
+export const RULES = 'ingress-rules';
+
+/** The version from which on a configuration can say what a node offers besides routes. */
+const OFFERING = 'cap-107.hujson';
+
+/** What a configuration says that a node offers. */
+export interface Offer {
+  readonly routes: readonly string[];
+  readonly services: readonly string[];
+}
+
+const offerSchema = z.object({
+  AdvertiseRoutes: z.array(z.string()).nullish(),
+  AdvertiseServices: z.array(z.string()).nullish(),
+});
+
+/** @param data of the Secret that hands the configuration to a pod */
+export function offerIn(data: ReadonlyMap<string, string>): Offer {
+  const { data: said } = offerSchema.safeParse(jsonOrUndefined(data.get(OFFERING) ?? ''));
+  return { routes: said?.AdvertiseRoutes ?? [], services: said?.AdvertiseServices ?? [] };
+}
 
 /** What a ProxyClass decides about it. */
 export interface ConfigChoices {
@@ -26,6 +50,7 @@ export function configFiles(
   { acceptRoutes }: ConfigChoices,
   { loginServer }: Pick<SpecOptions, 'loginServer'>,
 ): Readonly<Record<string, string>> {
+  const orders = duty.kind === 'ingress-group' ? duty.orders(ordinal) : undefined;
   const config = {
     Version: 'alpha0',
     Locked: false,
@@ -34,13 +59,22 @@ export function configFiles(
     ...(authKey === undefined ? {} : { AuthKey: authKey }),
     acceptDNS: false,
     acceptRoutes,
-    AdvertiseRoutes: duty.kind === 'connector' ? duty.routes : [],
+    AdvertiseRoutes: routesOf(duty, ordinal),
     NoStatefulFiltering: true,
   };
   const appConnector = { AppConnector: { Advertise: duty.kind === 'connector' && duty.appConnector } };
+  const services = orders === undefined ? {} : { AdvertiseServices: orders.services };
   return {
     'cap-95.hujson': JSON.stringify(config),
-    'cap-107.hujson': JSON.stringify({ ...config, ...appConnector }),
+    [OFFERING]: JSON.stringify({ ...config, ...appConnector, ...services }),
     ...('serveConfig' in duty ? { [SERVE_CONFIG]: duty.serveConfig } : {}),
+    ...(orders === undefined
+      ? {}
+      : { [SERVE_CONFIG]: JSON.stringify(orders.serveConfig), [RULES]: JSON.stringify(orders.rules) }),
   };
+}
+
+function routesOf(duty: Duty, ordinal: number): readonly string[] {
+  if (duty.kind === 'connector') return duty.routes;
+  return duty.kind === 'ingress-group' ? duty.orders(ordinal).routes : [];
 }

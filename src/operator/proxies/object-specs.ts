@@ -6,12 +6,13 @@ import type {
   V1Container,
   V1EnvVar,
   V1PodSecurityContext,
+  V1PodSpec,
   V1SecurityContext,
   V1Volume,
   V1VolumeMount,
 } from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
-import { stateSecretName, type SpecOptions } from '../nodes/node-group.ts';
+import { stateSecretName, type NodeGroup, type SpecOptions } from '../nodes/node-group.ts';
 import {
   httpProbe,
   LOCKED_DOWN,
@@ -24,7 +25,7 @@ import {
   type ImmutableParts,
 } from '../nodes/pods.ts';
 import { metadataOf } from '../nodes/specs.ts';
-import { CONFIG_FILES, SERVE_CONFIG } from './config-file.ts';
+import { CONFIG_FILES, RULES, SERVE_CONFIG } from './config-file.ts';
 import type { Duty, ForwardDuty, Proxy } from './proxy.ts';
 
 const CONFIG_DIRECTORY = '/etc/tsconfig';
@@ -84,11 +85,11 @@ export function proxyStatefulSet(
             ...(duty.kind === 'forward-out' ? [forwarderContainer(duty, options)] : []),
           ],
           volumes: [
-            ...configVolumes(group.name, group.replicas),
+            ...configVolumes(group, duty),
             ...dutyVolumes(group.name, duty),
             ...(isRestricted(proxy) ? restrictedVolumes(duty) : []),
           ],
-          ...(duty.kind === 'egress-group' ? HANDING_OVER : {}),
+          ...handingOver(duty),
           ...(group.replicas > 1 ? { topologySpreadConstraints: spreadOver(group.labels) } : {}),
         },
       },
@@ -123,17 +124,45 @@ function lastSet(duty: Duty): Record<string, string> {
     case 'forward-out':
       return lastSet(duty.of);
     case 'egress-group':
+    case 'ingress-group':
     case 'web':
     case 'connector':
       return {};
   }
 }
 
-/** A pod goes when the Services lead to others, and the next one goes when this one has taken over. */
-const HANDING_OVER = {
-  terminationGracePeriodSeconds: 90,
-  readinessGates: [{ conditionType: 'tailscale.com/egress-services' }],
-};
+/** What the pods of a group wait for until the next one is replaced; the operator says it. */
+export const GATES = {
+  egress: 'tailscale.com/egress-services',
+  ingress: 'tailscale.com/ingress-services',
+} as const;
+
+/** A pod goes when callers are led to others, and the next one goes when this one has taken over. */
+function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSeconds' | 'readinessGates'> {
+  if (kind !== 'egress-group' && kind !== 'ingress-group') return {};
+  const conditionType = kind === 'egress-group' ? GATES.egress : GATES.ingress;
+  return { terminationGracePeriodSeconds: 90, readinessGates: [{ conditionType }] };
+}
+
+/**
+ * What a pod does before it ends. One that shares addresses gives them up first, and forwards what still comes until everybody has
+ * heard of it; Tailscale Services containerboot gives up by itself.
+ */
+function beforeEnd({ kind }: Duty): Pick<V1Container, 'lifecycle'> {
+  if (kind === 'egress-group') {
+    const httpGet = { path: '/internal-egress-services-preshutdown', port: LOCAL_PORT };
+    return { lifecycle: { preStop: { httpGet } } };
+  }
+  if (kind === 'ingress-group') return { lifecycle: { preStop: { exec: { command: [...GIVE_UP] } } } };
+  return {};
+}
+
+/** Run in the tailscale container. */
+export const GIVE_UP: readonly string[] = [
+  '/bin/sh',
+  '-c',
+  'tailscale --socket=/tmp/tailscaled.sock set --advertise-routes=; sleep 10',
+];
 
 /** What the nodes of a group are to forward, and what a node is to serve. */
 function dutyVolumes(name: string, duty: Duty): V1Volume[] {
@@ -185,13 +214,7 @@ function proxyContainer(proxy: Proxy, { tailscaleImage }: SpecOptions): V1Contai
       ? {}
       : { readinessProbe: httpProbe('/healthz', LOCAL_PORT, 5, 2) }),
     securityContext: restricted ? LOCKED_DOWN : securityOf(duty),
-    ...(duty.kind === 'egress-group'
-      ? {
-          lifecycle: {
-            preStop: { httpGet: { path: '/internal-egress-services-preshutdown', port: LOCAL_PORT } },
-          },
-        }
-      : {}),
+    ...beforeEnd(duty),
     volumeMounts: [
       ...configMounts(group.name, group.replicas),
       ...dutyMounts(group.name, duty),
@@ -281,9 +304,19 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
       return variables({ TS_TAILNET_TARGET_IP: duty.address, TS_INTERNAL_APP: 'k8s-operator-egress-proxy' });
     case 'egress-name':
       return variables({ TS_TAILNET_TARGET_FQDN: duty.name, TS_INTERNAL_APP: 'k8s-operator-egress-proxy' });
+    case 'ingress-group':
+      return [
+        POD_ADDRESSES,
+        ...variables({
+          TS_INGRESS_PROXIES_CONFIG_PATH: `${CONFIG_DIRECTORY}/$(POD_NAME)/${RULES}`,
+          TS_SERVE_CONFIG: `${CONFIG_DIRECTORY}/$(POD_NAME)/${SERVE_CONFIG}`,
+          ...(duty.sharesCertificates ? { TS_EXPERIMENTAL_CERT_SHARE: 'true' } : {}),
+          TS_INTERNAL_APP: 'k8s-operator-proxygroup-ingress',
+        }),
+      ];
     case 'egress-group':
       return [
-        { name: 'POD_IPS', valueFrom: { fieldRef: { fieldPath: 'status.podIPs' } } },
+        POD_ADDRESSES,
         ...variables({
           TS_EGRESS_PROXIES_CONFIG_PATH: SERVICES_DIRECTORY,
           TS_INTERNAL_APP: 'k8s-operator-proxygroup-egress',
@@ -299,6 +332,9 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
       return variables({ TS_INTERNAL_APP: 'k8s-operator-connector-resource' });
   }
 }
+
+/** By which the operator knows which pod a report is of. */
+const POD_ADDRESSES: V1EnvVar = { name: 'POD_IPS', valueFrom: { fieldRef: { fieldPath: 'status.podIPs' } } };
 
 /** It answers when its rules are in. */
 function healthVariables(duty: Duty): readonly V1EnvVar[] {
@@ -320,12 +356,13 @@ function mountedOrdinals(replicas: number): readonly number[] {
 }
 
 /** The state that lies in the same Secrets stays out, and a Secret that is not there is no reason to wait. */
-function configVolumes(name: string, replicas: number): V1Volume[] {
+function configVolumes({ name, replicas }: NodeGroup, { kind }: Duty): V1Volume[] {
+  const keys = kind === 'ingress-group' ? [...CONFIG_FILES, SERVE_CONFIG, RULES] : CONFIG_FILES;
   return mountedOrdinals(replicas).map((ordinal) => ({
     name: `tailscaledconfig-${ordinal}`,
     secret: {
       secretName: stateSecretName(name, ordinal),
-      items: CONFIG_FILES.map((key) => ({ key, path: key })),
+      items: keys.map((key) => ({ key, path: key })),
       optional: true,
     },
   }));

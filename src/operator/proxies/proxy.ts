@@ -14,6 +14,13 @@ export type Duty =
   | { readonly kind: 'egress-name'; readonly name: string }
   /** From the cluster to many nodes, as a ConfigMap says. */
   | { readonly kind: 'egress-group'; readonly configMap: string }
+  /** From addresses that all nodes of a group share, packets to Services and requests to what Ingresses say. */
+  | {
+      readonly kind: 'ingress-group';
+      readonly orders: (ordinal: number) => NodeOrders;
+      /** One node asks for certificates, and all have them. */
+      readonly sharesCertificates: boolean;
+    }
   /** Requests from the tailnet to Services, by their host and path, as a configuration says. */
   | { readonly kind: 'web'; readonly serveConfig: string }
   /** Between the tailnet and whole networks. */
@@ -41,6 +48,17 @@ export type ForwardDuty =
       readonly target: string;
       readonly ports: readonly number[];
     };
+
+/** What one node of a group is to do. */
+export interface NodeOrders {
+  /** What it offers to the tailnet: networks, and Tailscale Services by name. */
+  readonly routes: readonly string[];
+  readonly services: readonly string[];
+  /** Where packets to an address go, as containerboot reads it. */
+  readonly rules: object;
+  /** What tailscaled serves itself. */
+  readonly serveConfig: object;
+}
 
 export interface Proxy {
   readonly parent: Parent;

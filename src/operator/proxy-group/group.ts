@@ -1,5 +1,6 @@
 /** A ProxyGroup as a group of nodes. Pure. */
 import { groupLabels, tagsOf, type NodeGroup, type SpecOptions } from '../nodes/node-group.ts';
+import { parentLabels } from '../proxies/labels.ts';
 import type { ProxyGroup } from './resource.ts';
 
 /**
@@ -20,8 +21,19 @@ export function proxyGroupNodes(proxyGroup: ProxyGroup, options: GroupOptions): 
   });
 }
 
-/** The nodes of a ProxyGroup of any type. */
-export function nodesOf(
+/** The nodes that many Services share. Their account may read and write their own state and nothing else. */
+export function sharedNodes(
+  proxyGroup: ProxyGroup,
+  options: Pick<SpecOptions, 'namespace' | 'defaultTags'>,
+): NodeGroup {
+  const { name } = proxyGroup.metadata;
+  return nodesOf(proxyGroup, options, {
+    labels: parentLabels({ type: 'proxygroup', namespace: options.namespace, name }),
+    account: { name, annotations: {}, shared: false },
+  });
+}
+
+function nodesOf(
   { metadata, spec }: ProxyGroup,
   { defaultTags }: GroupOptions,
   own: Pick<NodeGroup, 'labels' | 'account'>,

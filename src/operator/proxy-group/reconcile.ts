@@ -1,6 +1,6 @@
 /**
- * One pass over one ProxyGroup of type kube-apiserver: its gateways, and the one name that they share; or of type
- * ingress, which is told that it is not served. Effects only.
+ * One pass over one ProxyGroup of type kube-apiserver: its gateways, and the one name that they share; or of another type, which is
+ * told so where nobody serves it. Effects only.
  */
 import { z } from 'zod';
 import type { TailnetControl } from '../auth-keys.ts';
@@ -20,38 +20,38 @@ import { createReconciler, failed, warn, writeStatus, type Found } from '../node
 import { provision, type Wanted } from '../nodes/provision.ts';
 import { devicesOf, sameJson, type ShownDevice } from '../nodes/status.ts';
 import { proxyGroupNodes } from './group.ts';
-import {
-  isApiServerGroup,
-  isIngressGroup,
-  parseProxyGroup,
-  settingsOf,
-  type ProxyGroup,
-} from './resource.ts';
+import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
 import { decideService, serviceNameOf, staleServices } from './service.ts';
 import { gatewayStatefulSet } from './stateful-set-specs.ts';
 import {
   nextStatus,
-  NOT_SERVED,
+  notServed,
   urlOf,
   verdictsOf,
   withNotServed,
+  withoutNotServed,
   type Seen,
   type Verdicts,
 } from './status.ts';
 
 const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
 
-export function createProxyGroupReconciler(deps: ReconcilerDeps): Reconciler {
+export interface ProxyGroupChoices {
+  /** Types of groups that somebody of ours sees to; of the others it is said that they are not served. */
+  readonly served: readonly string[];
+}
+
+export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: ProxyGroupChoices): Reconciler {
   return createReconciler<ProxyGroup>(deps, {
     kind: KINDS.proxyGroup,
     deployed: deps.metrics.proxyGroups,
     parse(object) {
       const proxyGroup = parseProxyGroup(object);
-      return isApiServerGroup(proxyGroup) || isIngressGroup(proxyGroup) ? proxyGroup : undefined;
+      return served.includes(proxyGroup.spec.type) ? undefined : proxyGroup;
     },
     async managed(proxyGroup, signal) {
       if (isApiServerGroup(proxyGroup)) return managed(deps, proxyGroup);
-      if (stays(deps, proxyGroup)) await turnAway(deps, proxyGroup, signal);
+      await turnAway(deps, proxyGroup, signal);
       return undefined;
     },
     deploy: (proxyGroup, ...more) => deploy(deps, proxyGroup, ...more),
@@ -61,16 +61,14 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps): Reconciler {
   });
 }
 
-/** Says of a group of type ingress, once, that it is not served. What others have said of it stays. */
-async function turnAway(
-  deps: ReconcilerDeps,
-  { metadata, status }: ProxyGroup,
-  signal: AbortSignal,
-): Promise<void> {
-  const conditions = withNotServed(status.conditions, metadata.generation, timeOf(deps.clock));
-  if (sameJson(conditions, status.conditions)) return;
+/** Says of a group, once, that it is not served. What others have said of it stays. */
+async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup, signal: AbortSignal): Promise<void> {
+  const { metadata, status } = proxyGroup;
   const told = { kind: KINDS.proxyGroup, metadata };
-  await warn(deps, told, NOT_SERVED, signal);
+  const here = stays(deps, proxyGroup);
+  const conditions = here ? withNotServed(proxyGroup, timeOf(deps.clock)) : withoutNotServed(proxyGroup);
+  if (sameJson(conditions, status.conditions)) return;
+  if (here) await warn(deps, told, notServed(proxyGroup), signal);
   await writeStatus(deps, told, { conditions }, signal);
 }
 

@@ -56,7 +56,7 @@ export function isEgressGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'egress';
 }
 
-/** Services and Ingresses would be reached from the tailnet through these: nobody sees to them. */
+/** Services and Ingresses are reached from the tailnet through these. */
 export function isIngressGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'ingress';
 }

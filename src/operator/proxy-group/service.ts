@@ -8,7 +8,8 @@ import type { TailnetService } from '../auth-keys.ts';
 import type { NodeGroup } from '../nodes/node-group.ts';
 import type { ProxyGroup } from './resource.ts';
 
-const OWNERS = 'tailscale.com/owner-references';
+/** The annotation in which owners are. */
+export const OWNERS = 'tailscale.com/owner-references';
 /** Who we are in that annotation; the reference puts the ID of its own node there, and we have none. */
 const OPERATOR_ID = 'tailcast-operator';
 const COMMENT = 'This Tailscale Service is managed by the tailcast operator';
@@ -85,9 +86,14 @@ export function staleServices(
 }
 
 /** Uids are unique, also between clusters: a Service that names this one and nobody else is this group's. */
-function isOurs({ annotations }: TailnetService, uid: string): boolean {
-  const text = annotations[OWNERS];
-  if (text === undefined) return false;
-  const owners = ownersSchema.safeParse(jsonOrUndefined(text)).data?.ownerRefs ?? [];
+function isOurs(service: TailnetService, uid: string): boolean {
+  const owners = ownersOf(service) ?? [];
   return owners.length === 1 && owners[0]?.resource?.uid === uid;
+}
+
+/** Who has a part in a Service; undefined where that is not said, or in other words. */
+export function ownersOf({
+  annotations,
+}: TailnetService): z.infer<typeof ownersSchema>['ownerRefs'] | undefined {
+  return ownersSchema.safeParse(jsonOrUndefined(annotations[OWNERS] ?? '')).data?.ownerRefs;
 }

@@ -1,7 +1,6 @@
 /** From what was observed to the status of a ProxyGroup. Pure. */
 import type { NodeState } from '../nodes/node-state.ts';
 import { sameJson, withCondition, type Condition, type ShownDevice, type Verdict } from '../nodes/status.ts';
-import { ANNOTATIONS } from '../service/interest.ts';
 import type { ProxyGroup } from './resource.ts';
 
 /** Types of conditions, as the reference has them. */
@@ -27,20 +26,37 @@ export type ProxyGroupReason =
 
 type Said = Verdict<ProxyGroupReason>;
 
-/** Of groups of type ingress. */
-export const NOT_SERVED: Said = {
-  ready: false,
-  reason: 'ProxyGroupNotServed',
-  message: `spec.type: ProxyGroups of type ingress are not served: remove the annotation ${ANNOTATIONS.proxyGroup} from Services and Ingresses that name this one, and each gets a node of its own`,
-};
+/** Of groups whose Services, or Ingresses, the operator does not look at. */
+export function notServed({ spec }: ProxyGroup): Said {
+  const settings = spec.type === 'ingress' ? '--services=false and --ingresses=false' : '--services=false';
+  const message = `spec.type: ProxyGroups of type ${spec.type} are not served by an operator that runs with ${settings}: turn it on, with its rights (deploy/rbac/operator.yaml)`;
+  return { ready: false, reason: 'ProxyGroupNotServed', message };
+}
 
 /** @param nowIso RFC 3339 with seconds. */
-export function withNotServed(
-  conditions: readonly Condition[],
-  generation: number,
-  nowIso: string,
-): readonly Condition[] {
-  return withCondition(conditions, CONDITIONS.ready, NOT_SERVED, generation, nowIso);
+export function withNotServed({ status, metadata, spec }: ProxyGroup, nowIso: string): readonly Condition[] {
+  return withCondition(
+    status.conditions,
+    CONDITIONS.ready,
+    notServed({ status, metadata, spec }),
+    metadata.generation,
+    nowIso,
+  );
+}
+
+/** The status without anything that we said, or undefined when there is nothing. */
+export function clearedGroupStatus({ status }: ProxyGroup): Omit<ProxyGroupStatus, 'url'> | undefined {
+  const ours: readonly string[] = Object.values(CONDITIONS);
+  const conditions = status.conditions.filter(({ type }) => !ours.includes(type));
+  if (conditions.length === status.conditions.length && status.devices.length === 0) return undefined;
+  return { conditions, devices: [] };
+}
+
+/** The same of what was said by {@link notServed} alone. */
+export function withoutNotServed({ status }: ProxyGroup): readonly Condition[] {
+  return status.conditions.filter(
+    ({ reason }) => reason !== ('ProxyGroupNotServed' satisfies ProxyGroupReason),
+  );
 }
 
 /** What is said of each condition; those that are missing stay as they were. */

@@ -46,20 +46,8 @@ export function leadsOut(annotations: Readonly<Record<string, string>>): boolean
   return ip !== '' || fqdn !== '';
 }
 
-/** What is wrong with a Service that is to be reached from the tailnet through a group. */
-export function groupProblemOfService(
-  { metadata, spec }: Service,
-  takesUnclassed: boolean,
-): string | undefined {
-  const { annotations } = metadata;
-  const group = groupIn(annotations);
-  // Of one that leads to the tailnet as well, its group says that it cannot be both.
-  if (group === '' || leadsOut(annotations) || !isExposed(annotations, spec, takesUnclassed))
-    return undefined;
-  return `${ANNOTATIONS.proxyGroup}: Services are not exposed through a ProxyGroup ("${group}"): remove the annotation, and this Service gets a node of its own`;
-}
-
-function isExposed(
+/** Whether it is to be reached from the tailnet. */
+export function isExposed(
   annotations: Readonly<Record<string, string>>,
   spec: LoadBalancerLike,
   takesUnclassed: boolean,
@@ -120,7 +108,8 @@ export function tagsIn(annotations: Readonly<Record<string, string>>): readonly 
     .filter((tag) => tag !== '');
 }
 
-function problemOfNames(annotations: Readonly<Record<string, string>>): string | undefined {
+/** What is wrong with the names that annotations choose. */
+export function problemOfNames(annotations: Readonly<Record<string, string>>): string | undefined {
   const hostname = annotations[ANNOTATIONS.hostname];
   if (hostname !== undefined && !LABEL.test(hostname)) {
     return `${ANNOTATIONS.hostname}: ${JSON.stringify(hostname)} is not a DNS label: at most 63 letters, digits and hyphens, beginning and ending with a letter or digit`;

@@ -3,9 +3,10 @@ import { removeFront } from '../egress-group/fronts.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts';
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import { stays, timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { labelSelector } from '../nodes/node-group.ts';
+import { labelSelector, stateSecretName } from '../nodes/node-group.ts';
+import { readNodeState } from '../nodes/node-state.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
-import type { Verdict } from '../nodes/status.ts';
+import { sameJson, type Verdict } from '../nodes/status.ts';
 import { classOf, deployProxy, existingName, type Deployed } from '../proxies/deploy.ts';
 import { isEgress } from '../proxies/object-specs.ts';
 import { hasJoined } from '../proxies/readiness.ts';
@@ -14,9 +15,16 @@ import { dnsLabel, proxyNodes, type Duty, type Proxy } from '../proxies/proxy.ts
 import { parentLabels, type Parent } from '../proxies/labels.ts';
 import { ANNOTATIONS, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
 import { leadServiceTo } from './lead.ts';
-import { isOfGroup, groupProblemOfService, purposeOf, tagsIn } from './purpose.ts';
+import { isExposed, isOfGroup, leadsOut, purposeOf, tagsIn } from './purpose.ts';
 import { parseService, type LoadBalancerIngress, type Service } from './resource.ts';
-import { clearedStatus, ingressOf, nextStatus, type ServiceReason } from './status.ts';
+import {
+  clearedStatus,
+  INGRESS_CONDITIONS,
+  ingressOf,
+  nextStatus,
+  type ServiceReason,
+  type ServiceStatus,
+} from './status.ts';
 
 /** What the operator is told about Services. */
 export interface ServiceChoices {
@@ -37,10 +45,7 @@ export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceCh
     deployed: deps.metrics.services,
     parse: parseService,
     wants: (service) => purposeOf(service, takesUnclassed).kind !== 'none',
-    async managed(service, signal) {
-      if (choices.servesGroups) await turnAway(deps, takesUnclassed, service, signal);
-      return managed(deps, choices, service, signal);
-    },
+    managed: (service, signal) => managed(deps, choices, service, signal),
     deploy: (service, ...more) => deploy(deps, choices, service, ...more),
     release: (service, resource, signal) => release(deps, service, resource, signal),
     notReady: (service, reason, message, signal) =>
@@ -83,19 +88,6 @@ async function managed(
     objectName,
   });
   return { kind: KINDS.service, finalizer: FINALIZER, group, tailnet: '', metadata };
-}
-
-/** Says of one that is to be exposed through a group that it is not. */
-async function turnAway(
-  deps: ReconcilerDeps,
-  takesUnclassed: boolean,
-  service: Service,
-  signal: AbortSignal,
-): Promise<void> {
-  const message = groupProblemOfService(service, takesUnclassed);
-  if (message === undefined || !stays(deps, service)) return;
-  const told = { kind: KINDS.service, metadata: service.metadata };
-  await warn(deps, told, { reason: 'ServiceNotServed', message }, signal);
 }
 
 /** What stood for it in a group that it has left. */
@@ -199,12 +191,32 @@ async function release(
   if (!service.metadata.finalizers.includes(FINALIZER)) return false;
   // A load balancer of another class is its own controller's.
   const { type, loadBalancerClass } = service.spec;
-  const status = clearedStatus(
-    service,
-    type !== 'LoadBalancer' || isOurLoadBalancer({ type, loadBalancerClass }, true),
-  );
+  const { annotations } = service.metadata;
+  const shownByUs = type !== 'LoadBalancer' || isOurLoadBalancer({ type, loadBalancerClass }, true);
+  const exposedByGroup =
+    isOfGroup(service) && !leadsOut(annotations) && isExposed(annotations, service.spec, true);
+  const status = exposedByGroup
+    ? await withoutNode(deps, service, resource, signal)
+    : clearedStatus(service, () => shownByUs);
   await writeStatus(deps, resource, status, signal);
   return status !== undefined;
+}
+
+/** What a group says of a Service, which exposes it from now on, stays. */
+async function withoutNode(
+  { client, options }: ReconcilerDeps,
+  service: Service,
+  { group }: Managed,
+  signal: AbortSignal,
+): Promise<ServiceStatus | undefined> {
+  const reference = { namespace: options.namespace, name: stateSecretName(group.name, 0) };
+  const secret = await client.get(KINDS.secret, reference, signal);
+  const own = secret === undefined ? [] : ingressOf(service, readNodeState(secret));
+  return clearedStatus(
+    service,
+    (entry) => own.some((one) => sameJson(one, entry)),
+    Object.values(INGRESS_CONDITIONS),
+  );
 }
 
 /** Writes the status when it changes. */

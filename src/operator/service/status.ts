@@ -11,7 +11,15 @@ export const EGRESS_CONDITIONS = {
   configured: 'TailscaleEgressSvcConfigured',
   ready: 'TailscaleEgressSvcReady',
 } as const;
-const OF_GROUPS: readonly string[] = Object.values(EGRESS_CONDITIONS);
+/** Of a Service that a group exposes. */
+export const INGRESS_CONDITIONS = {
+  valid: 'TailscaleIngressSvcValid',
+  configured: 'TailscaleIngressSvcConfigured',
+} as const;
+const OF_GROUPS: readonly string[] = [
+  ...Object.values(EGRESS_CONDITIONS),
+  ...Object.values(INGRESS_CONDITIONS),
+];
 
 /** Stable reasons; dashboards and scripts match on them. */
 export type ServiceReason = 'ProxyCreated' | 'ProxyPartial' | 'ProxyPending' | 'ProxyFailed' | 'ProxyInvalid';
@@ -41,12 +49,24 @@ export function nextStatus(
   return { conditions, ...(moved ? { loadBalancer: { ingress } } : {}) };
 }
 
-/** The status without anything that we said, or undefined when there is nothing. */
-export function clearedStatus({ status }: Service, ours: boolean): ServiceStatus | undefined {
-  const conditions = status.conditions.filter(({ type }) => type !== READY && !OF_GROUPS.includes(type));
-  const shown = ours && status.loadBalancer.ingress.length > 0;
-  if (conditions.length === status.conditions.length && !shown) return undefined;
-  return { conditions, ...(shown ? { loadBalancer: { ingress: [] } } : {}) };
+/**
+ * The status without anything that we said, or undefined when there is nothing.
+ *
+ * @param isOurs whether we have shown an address
+ * @param keep conditions that are somebody else's by now
+ */
+export function clearedStatus(
+  { status }: Service,
+  isOurs: (entry: LoadBalancerIngress) => boolean,
+  keep: readonly string[] = [],
+): ServiceStatus | undefined {
+  const gone = [READY, ...OF_GROUPS].filter((type) => !keep.includes(type));
+  const conditions = status.conditions.filter(({ type }) => !gone.includes(type));
+  const shown = status.loadBalancer.ingress;
+  const left = shown.filter((entry) => !isOurs(entry));
+  const moved = left.length < shown.length;
+  if (conditions.length === status.conditions.length && !moved) return undefined;
+  return { conditions, ...(moved ? { loadBalancer: { ingress: left } } : {}) };
 }
 
 /** The name of a node, and its addresses of the family that the Service is forwarded in. */

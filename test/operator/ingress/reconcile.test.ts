@@ -10,10 +10,8 @@ const SECRET = `${OWN}/secrets/${POD}`;
 const pathOf = (name: string): string => `/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`;
 const PATH = pathOf('shop');
 const WEB = '/api/v1/namespaces/prod/services/web';
-const CHOICES = { defaultClass: '', servesGroups: true };
+const CHOICES = { defaultClass: '' };
 const OF_GROUP = { 'tailscale.com/proxy-group': 'in' };
-const WORD =
-  'IngressNotServed: tailscale.com/proxy-group: Ingresses are not served through a ProxyGroup ("in"): remove the annotation, and this Ingress gets a node of its own';
 
 let bench: Bench;
 let reconciler: Reconciler;
@@ -60,9 +58,6 @@ function putClass(controller: string): void {
     metadata: { name: 'tailscale' },
     spec: { controller },
   });
-}
-function restart(choices: Partial<typeof CHOICES>, deps: { leaving?: boolean } = {}): void {
-  reconciler = createIngressReconciler({ ...bench.deps(), ...deps }, { ...CHOICES, ...choices });
 }
 const run = (): Promise<number | undefined> => reconciler.reconcile('prod/shop', bench.signal);
 const shown = (): unknown =>
@@ -235,7 +230,6 @@ describe('an Ingress that leaves', () => {
     await expectGone();
     expect(shown()).toEqual([]);
     expect(bench.object(PATH)?.metadata.finalizers).toEqual([]);
-    expect(bench.events()).toContain(WORD);
   });
 
   it('by being deleted does so, too', async () => {
@@ -257,17 +251,10 @@ describe('an Ingress that leaves', () => {
 });
 
 describe('an Ingress of a group', () => {
-  it('is told once that it is not served, and what to do; nothing else is written', async () => {
+  it('is that group’s business', async () => {
     put({}, OF_GROUP);
-    for (let pass = 0; pass < 3; pass += 1) expect(await run()).toBeUndefined();
-    expect(bench.events()).toEqual([WORD]);
-    expect(bench.writes).toBe(1);
-    expect(bench.object(PATH)?.metadata.finalizers).toBeUndefined();
-    const [event] = [...bench.api.objects.entries()].filter(([path]) => path.includes('/events/'));
-    expect(event).toMatchObject([
-      expect.stringContaining('/namespaces/prod/events/'),
-      { type: 'Warning', involvedObject: { kind: 'Ingress', name: 'shop' } },
-    ]);
+    expect(await run()).toBeUndefined();
+    expect(bench.writes).toBe(0);
   });
 
   it('holds up no other that has the same host', async () => {
@@ -284,19 +271,6 @@ describe('an Ingress of a group', () => {
     put();
     await up();
     expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
-  });
-
-  it.each<[string, () => void]>([
-    ['another one serves groups', () => restart({ servesGroups: false })],
-    ['the operator goes', () => restart({}, { leaving: true })],
-    ['it is deleted', () => put({}, OF_GROUP, 'shop', { deletionTimestamp: '2026-02-01T00:00:00Z' })],
-    ['it is of another class', () => put({ ingressClassName: 'nginx' }, OF_GROUP)],
-    ['the class is somebody else’s', () => putClass('example.com/other')],
-  ])('is told nothing when %s', async (_when, given) => {
-    put({}, OF_GROUP);
-    given();
-    await run();
-    expect(bench.writes).toBe(0);
   });
 });
 

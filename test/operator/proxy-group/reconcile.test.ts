@@ -27,7 +27,7 @@ let control: ControlDouble;
 let metrics: OperatorMetrics;
 let reconciler: Reconciler;
 let clock: FakeClock;
-let start: (leaving: boolean) => void;
+let start: (leaving: boolean, served?: readonly string[]) => void;
 let close: () => void;
 const signal = new AbortController().signal;
 
@@ -57,7 +57,8 @@ beforeEach(async () => {
       nowMs: () => clock.now(),
     }),
   };
-  start = (leaving) => void (reconciler = createProxyGroupReconciler({ ...deps, leaving }));
+  start = (leaving, served = ['egress']) =>
+    void (reconciler = createProxyGroupReconciler({ ...deps, leaving }, { served }));
   start(false);
   api.put(ACCOUNT, {
     apiVersion: 'v1',
@@ -269,7 +270,7 @@ describe('a ProxyGroup of gateways', () => {
     expect(stored(SET)).toBeUndefined();
   });
 
-  describe('of type ingress', () => {
+  describe('of a type that nobody sees to', () => {
     const events = () => [...api.objects.values()].filter(({ kind }) => kind === 'Event');
 
     it('says that it is not served and what to do instead, once, and nothing is made', async () => {
@@ -279,7 +280,7 @@ describe('a ProxyGroup of gateways', () => {
       const said = {
         reason: 'ProxyGroupNotServed',
         message:
-          'spec.type: ProxyGroups of type ingress are not served: remove the annotation tailscale.com/proxy-group from Services and Ingresses that name this one, and each gets a node of its own',
+          'spec.type: ProxyGroups of type ingress are not served by an operator that runs with --services=false and --ingresses=false: turn it on, with its rights (deploy/rbac/operator.yaml)',
       };
       expect(Object.values(conditions())).toMatchObject([
         { type: 'ProxyGroupReady', status: 'False', observedGeneration: 1, ...said },
@@ -323,6 +324,23 @@ describe('a ProxyGroup of gateways', () => {
         ProxyGroupReady: { status: 'False', reason: 'ProxyGroupNotServed' },
         ProxyGroupAvailable: available,
       });
+    });
+
+    it('is told of egress as well', async () => {
+      start(false, []);
+      put({ type: 'egress' });
+      await run();
+      expect(conditions()).toMatchObject({
+        ProxyGroupReady: { status: 'False', message: expect.stringContaining('--services=false:') },
+      });
+    });
+
+    it('is told nothing any more when the operator goes for good', async () => {
+      put({ type: 'ingress' });
+      await run();
+      start(true);
+      await run();
+      expect(conditions()).toEqual({});
     });
 
     it.each(['deleted', 'left'])('is told nothing when it is being %s', async (what) => {

@@ -216,6 +216,7 @@ describe('the status of a ProxyGroup', () => {
     addresses: [],
     https: true,
     advertised: ['svc:prod'],
+    routes: [],
     brokenKey: undefined,
     podUid: undefined,
     ...more,

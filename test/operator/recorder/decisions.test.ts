@@ -140,6 +140,7 @@ describe('the state of a node', () => {
       addresses: ['100.64.0.1'],
       https: false,
       advertised: ['svc:prod'],
+      routes: [],
       podUid: 'pod-1',
       brokenKey: 'k',
     });
@@ -183,6 +184,7 @@ describe('devices', () => {
     addresses: ['100.64.0.9'],
     https,
     advertised: [],
+    routes: [],
     podUid: undefined,
     brokenKey: undefined,
   });

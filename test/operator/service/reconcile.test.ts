@@ -286,64 +286,31 @@ describe('a Service that is exposed', () => {
 
   describe('that is to be exposed through a group', () => {
     const GROUP = { 'tailscale.com/proxy-group': 'in' };
-    const WORD =
-      'ServiceNotServed: tailscale.com/proxy-group: Services are not exposed through a ProxyGroup ("in"): remove the annotation, and this Service gets a node of its own';
-    const serve = (choices: Partial<typeof CHOICES> = {}, deps: { leaving?: boolean } = {}): void => {
-      reconciler = createServiceReconciler(
-        { ...bench.deps(), ...deps },
-        { ...CHOICES, servesGroups: true, ...choices },
-      );
+    const serve = (): void => {
+      reconciler = createServiceReconciler(bench.deps(), { ...CHOICES, servesGroups: true });
     };
 
-    it.each<[string, object, Record<string, string>, boolean]>([
-      ['by the annotation', {}, EXPOSED, false],
-      ['by its class', LOAD_BALANCER, {}, false],
-      ['by the default', { type: 'LoadBalancer' }, {}, true],
-    ])('%s, is told once that it is not, and what to do', async (_how, spec, annotations, takesUnclassed) => {
-      serve({ takesUnclassed });
-      put(spec, { ...annotations, ...GROUP });
-      for (let pass = 0; pass < 3; pass += 1) expect(await run()).toBeUndefined();
-      expect(bench.events()).toEqual([WORD]);
-      expect(bench.writes).toBe(1);
-      expect(bench.object(PATH)?.metadata.finalizers).toBeUndefined();
-      const event = [...bench.api.objects.values()].find(({ kind }) => kind === 'Event');
-      expect(event).toMatchObject({ type: 'Warning', involvedObject: { kind: 'Service', name: 'web' } });
-    });
-
-    it('is told so when it had a proxy, which goes', async () => {
+    it('loses the proxy that it had, and keeps what the group says', async () => {
       serve();
       put();
       await up();
       put({}, { ...EXPOSED, ...GROUP });
+      const said = { type: 'TailscaleIngressSvcValid', status: 'True', reason: 'x', message: 'x' };
+      const { status, ...object } = bench.object(PATH)! as StoredObject & {
+        status: { conditions: object[] };
+      };
+      const conditions = [...status.conditions, { ...said, lastTransitionTime: '2026-01-01T00:00:00Z' }];
+      bench.api.put(PATH, { ...object, status: { ...status, conditions } });
       await run();
       bench.api.remove(`${OWN}/pods/${POD}`);
       await settle(run);
       expect(bench.left()).toEqual([]);
       expect(bench.object(PATH)?.metadata.finalizers).toEqual([]);
-      expect(bench.events()).toEqual([WORD]);
+      expect(bench.object(PATH)?.['status']).toMatchObject({ conditions: [said] });
+      expect(bench.events()).toEqual([]);
       put();
       await up();
       expect(condition()).toMatchObject({ status: 'True' });
-    });
-
-    it.each<[string, () => void]>([
-      ['another one serves groups', () => serve({ servesGroups: false })],
-      ['the operator goes', () => serve({}, { leaving: true })],
-      [
-        'it is deleted',
-        () => put({}, { ...EXPOSED, ...GROUP }, { deletionTimestamp: '2026-02-01T00:00:00Z' }),
-      ],
-      [
-        'it leads to the tailnet: its group says how that goes',
-        () => put({}, { ...EXPOSED, ...GROUP, ...EGRESS }),
-      ],
-      ['it is not to be exposed', () => put({}, GROUP)],
-    ])('is told nothing when %s', async (_when, given) => {
-      serve();
-      put({}, { ...EXPOSED, ...GROUP });
-      given();
-      await run();
-      expect(bench.events()).toEqual([]);
     });
   });
 

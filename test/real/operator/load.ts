@@ -1,21 +1,24 @@
 /**
  * Opens one connection after the other from inside a pod's network, several at a time, until it is told to end; then
- * prints how many were answered and what went wrong with the others.
+ * prints how many were answered and what went wrong with the others; of those, how many had been open before.
  *
- *   node load.ts <url> <at a time> <at least>
+ *   node load.ts <url> <at a time> <at least> [<time limit of each in milliseconds>]
  */
 import { get } from 'node:http';
 
-const [url = '', parallel = '', least = ''] = process.argv.slice(2);
-const LIMIT_MS = 10_000;
+const [url = '', parallel = '', least = '', limit = '10000'] = process.argv.slice(2);
 const result = {
   meanwhile: 0,
   done: 0,
   failed: 0,
+  broken: 0,
+  /** The longest time without an answer, in milliseconds. */
+  silentMs: 0,
   errors: {} as Record<string, number>,
   names: {} as Record<string, number>,
 };
 let ending = false;
+let answeredAt = Date.now();
 process.once('SIGTERM', () => {
   ending = true;
   result.meanwhile = result.done;
@@ -23,14 +26,19 @@ process.once('SIGTERM', () => {
 
 function ask(): Promise<string> {
   return new Promise((done, fail) => {
-    const request = get(url, { agent: false, timeout: LIMIT_MS }, (response) => {
+    const request = get(url, { agent: false, timeout: Number(limit) }, (response) => {
       let text = '';
       response.on('data', (chunk: Buffer) => (text += String(chunk)));
       response.on('end', () => done((JSON.parse(text) as { name: string }).name));
       response.on('error', fail);
     });
+    let open = false;
+    request.on('socket', (socket) => socket.once('connect', () => (open = true)));
     request.on('timeout', () => request.destroy(new Error('no answer in time')));
-    request.on('error', fail);
+    request.on('error', (error) => {
+      if (open) result.broken += 1;
+      fail(error);
+    });
   });
 }
 
@@ -39,6 +47,8 @@ async function work(): Promise<void> {
     try {
       const name = await ask();
       result.done += 1;
+      result.silentMs = Math.max(result.silentMs, Date.now() - answeredAt);
+      answeredAt = Date.now();
       result.names[name] = (result.names[name] ?? 0) + 1;
     } catch (error) {
       const text = String(error);

@@ -7,6 +7,7 @@ import { mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync } from 
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { GIVE_UP } from '../../../src/operator/proxies/object-specs.ts';
 import { ensurePeer } from '../rig/build.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { BRIDGE, NODE_ADDRESS, layNetwork } from '../rig/network.ts';
@@ -38,6 +39,8 @@ export interface WebAnswer {
   readonly path?: string;
   readonly host?: string;
   readonly login?: string;
+  /** Who asked, as whoever stands in between says. */
+  readonly caller?: string;
   readonly status?: number;
 }
 
@@ -57,7 +60,7 @@ export interface WorkloadSite {
   /** What the programs of a pod are called, and which capabilities they have, as the kernel writes them. */
   powers(namespace: string, pod: string): readonly { readonly name: string; readonly effective: string }[];
   /** Opens connections from inside a pod until `end` is called, and then until there were enough. */
-  load(pod: string, url: string, parallel: number, least: number): Load;
+  load(pod: string, url: string, parallel: number, least: number, limitMs?: number): Load;
   udp(pod: string, address: string, port: number, text: string): Promise<string>;
   /** Asks a nameserver from inside a pod: addresses, or why there are none. */
   resolve(pod: string, server: string, type: 'A' | 'AAAA', name: string): Promise<unknown>;
@@ -76,6 +79,10 @@ export interface Load {
     readonly meanwhile: number;
     readonly done: number;
     readonly failed: number;
+    /** Of these, how many had been open before. */
+    readonly broken: number;
+    /** The longest time without an answer. */
+    readonly silentMs: number;
     readonly errors: Readonly<Record<string, number>>;
   }>;
 }
@@ -90,8 +97,8 @@ export interface HeadscaleNode {
   readonly subnet_routes?: readonly string[];
 }
 
-/** @param more what the operator is told besides where everything is */
-export async function startWorkloadSite(more: readonly string[] = []): Promise<WorkloadSite> {
+/** @param settings that every operator of the site is started with */
+export async function startWorkloadSite(settings: readonly string[] = []): Promise<WorkloadSite> {
   const [
     { tailscaled: kernel = '' },
     { tailscaled: lean = '' },
@@ -133,14 +140,20 @@ export async function startWorkloadSite(more: readonly string[] = []): Promise<W
     const { kubeconfig } = await install(rig, cluster);
     const apiKey = (await tailnet.admin('apikeys', 'create')) as string;
     const launch = (name: string, more: readonly string[] = []): Program =>
-      launchOperator(rig, { kubeconfig, controlUrl: tailnet.controlUrl, apiKey, name, more });
+      launchOperator(rig, {
+        kubeconfig,
+        controlUrl: tailnet.controlUrl,
+        apiKey,
+        name,
+        more: [...settings, ...more],
+      });
     const nodes = async (): Promise<readonly HeadscaleNode[]> =>
       ((await tailnet.admin('nodes', 'list')) as readonly HeadscaleNode[] | null) ?? [];
     return {
       rig,
       cluster,
       tailnet,
-      operator: launch('operator', more),
+      operator: launch('operator'),
       launch,
       examine: () =>
         examineOperator(rig, { kubeconfig, controlUrl: tailnet.controlUrl, apiKey, name: 'doctor' }),
@@ -150,7 +163,8 @@ export async function startWorkloadSite(more: readonly string[] = []): Promise<W
       fetch: async (pod, url, bytes) =>
         Number(await inside(rig, pod, 'fetch', `${url}?bytes=${bytes}`, String(bytes))),
       powers: (namespace, pod) => powersOf(holderOf(rig, namespace, pod)),
-      load: (pod, url, parallel, least) => load(rig, pod, url, String(parallel), String(least)),
+      load: (pod, url, parallel, least, limitMs = 10_000) =>
+        load(rig, pod, url, String(parallel), String(least), String(limitMs)),
       udp: (pod, address, port, text) => inside(rig, pod, 'udp', address, String(port), text),
       async resolve(pod, server, type, name) {
         return JSON.parse(await inside(rig, pod, 'dns', server, type, name)) as unknown;
@@ -243,13 +257,24 @@ function images(
   ];
   const own = ownImage(rig);
   return {
-    'tailscale/tailscale': tailscale,
+    'tailscale/tailscale': [...tailscale.slice(0, -1), 'sh', '-c', CONTAINER],
     'tailscale/unprivileged': [...POWERLESS, ...tailscale],
     ...own,
     'tailcast/unprivileged': [...POWERLESS, ...Object.values(own).flat()],
     'tailcast/web': [process.execPath, script('web'), String(PORT)],
   };
 }
+
+/**
+ * The kubelet double asks over HTTP alone before a container ends; what a kubelet would run in it runs here instead. The signal is sent to
+ * all processes of a container, so the one that is to live on is not among them.
+ */
+const CONTAINER = `
+[ -n "$TS_INGRESS_PROXIES_CONFIG_PATH" ] || exec containerboot
+setsid containerboot & child=$!
+trap '${GIVE_UP.at(-1) ?? ''}; kill -TERM $child' TERM
+while kill -0 $child 2>/dev/null; do wait $child; done
+`;
 
 /** Puts the API server under the address of its Service, and Services into rules of the kernel. */
 export async function serveApiServer(rig: Rig, cluster: Kubernetes, kubeProxy: string): Promise<void> {

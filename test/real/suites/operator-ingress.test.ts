@@ -16,7 +16,6 @@ import { networkProblem } from '../rig/network.ts';
 const DEFAULT = '/api/v1/namespaces/default';
 const OWN = `/api/v1/namespaces/${NAMESPACE}`;
 const INGRESSES = '/apis/networking.k8s.io/v1/namespaces/default/ingresses';
-const GROUPS = '/apis/tailscale.com/v1alpha1/proxygroups';
 const PATIENT = { timeoutMs: 120_000 } as const;
 
 interface Listed {
@@ -186,38 +185,6 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
     expect(await site.node('shop-1')).toBeUndefined();
     await api('DELETE', `${INGRESSES}/rival`);
     expect(await gone('rival', 'rival')).toBe(true);
-  });
-
-  it('are told that a group serves none, as is the group', { timeout: 120_000 }, async () => {
-    await api('POST', GROUPS, {
-      apiVersion: 'tailscale.com/v1alpha1',
-      kind: 'ProxyGroup',
-      metadata: { name: 'in' },
-      spec: { type: 'ingress' },
-    });
-    const reasons = await until('the condition', async () => {
-      const { status } = (await api('GET', `${GROUPS}/in`)) as {
-        status?: { conditions?: { type: string; status: string; reason: string }[] };
-      };
-      return status?.conditions?.map(({ type, status: is, reason }) => `${type} ${is} ${reason}`);
-    });
-    expect(reasons).toEqual(['ProxyGroupReady False ProxyGroupNotServed']);
-    await post('grouped', { defaultBackend: to('api') }, { 'tailscale.com/proxy-group': 'in' });
-    await until('a word', async () =>
-      (await events('grouped')).startsWith('IngressNotServed: tailscale.com/proxy-group: ')
-        ? true
-        : undefined,
-    );
-    expect((await read('grouped')).metadata.finalizers).toBeUndefined();
-    expect(await gone('grouped', 'default-grouped')).toBe(true);
-    // It is served when it does as it is told.
-    await api('PATCH', `${INGRESSES}/grouped`, {
-      metadata: { annotations: { 'tailscale.com/proxy-group': null } },
-    });
-    expect(await shown('grouped')).toMatchObject({ hostname: `default-grouped-ingress.${DOMAIN}` });
-    await api('DELETE', `${INGRESSES}/grouped`);
-    expect(await gone('grouped', 'default-grouped')).toBe(true);
-    await api('DELETE', `${GROUPS}/in`);
   });
 
   it(

@@ -1,0 +1,232 @@
+/** Which members a group serves, and what each of them gets: a name, addresses, and what is served there. Effects. */
+import type { Sequence } from '../../async/sequence.ts';
+import type { TailnetControl } from '../auth-keys.ts';
+import { isOfOther, problemsOfIngress } from '../ingress/reconcile.ts';
+import { backendNames, INGRESS_ANNOTATIONS } from '../ingress/resource.ts';
+import { ingressRoutesOf, type HostRoutes, type IngressProblem } from '../ingress/routes.ts';
+import type { KubeObject } from '../kube-object.ts';
+import type { ReconcilerDeps } from '../nodes/lifecycle.ts';
+import type { NodeGroup } from '../nodes/node-group.ts';
+import { warn } from '../nodes/pass.ts';
+import { grantRoutes, grantServices, makeRoomForCertificates, type Granted } from './grants.ts';
+import type { Ledger } from './ledger.ts';
+import { ledgerOf, type Candidates, type IngressGroupChoices } from './look.ts';
+import {
+  inOrderOfAge,
+  problemOfMember,
+  rivalsOf,
+  wantsGroup,
+  type IngressMember,
+  type GroupMember,
+} from './member.ts';
+import { mark } from './members.ts';
+import { planWeb, takenHosts, type ServedMember, type Way, type WebPlan } from './plan.ts';
+import type { GroupNode } from './reports.ts';
+
+export interface Accepted {
+  /** The older ones first. */
+  readonly fronts: readonly ServedMember[];
+  /** Why the others are not. */
+  readonly refused: ReadonlyMap<GroupMember, string>;
+  /** What had been given out before. */
+  readonly ledger: Ledger;
+  /** Names that have a place for their certificate. */
+  readonly domains: readonly string[];
+  /** The first, of those for which the control server did not do what it was asked. */
+  readonly failure: Error | undefined;
+}
+
+interface Tools {
+  readonly deps: ReconcilerDeps;
+  readonly choices: IngressGroupChoices;
+  readonly inTurn: Sequence;
+}
+
+interface Scene {
+  readonly group: NodeGroup;
+  readonly way: Way;
+  readonly candidates: Candidates;
+  readonly nodes: readonly GroupNode[];
+  readonly control: TailnetControl;
+}
+
+/** A member that nothing speaks against. */
+interface Wish {
+  readonly member: GroupMember;
+  readonly dnsName: string | undefined;
+  readonly hosts: ReadonlyMap<string, HostRoutes>;
+  readonly problems: readonly IngressProblem[];
+}
+
+export async function frontsOf(tools: Tools, scene: Scene, signal: AbortSignal): Promise<Accepted> {
+  const { deps } = tools;
+  const { group, candidates, nodes } = scene;
+  const refused = new Map<GroupMember, string>();
+  const wishes: Wish[] = [];
+  const domain = domainOf(nodes);
+  for (const member of await choose(deps, scene, refused, signal)) {
+    await mark(deps, member, signal);
+    const dnsName = domain === undefined ? undefined : `${member.hostname}.${domain}`;
+    wishes.push({ member, dnsName, ...routesOf(member, candidates) });
+  }
+  const ledger = ledgerOf(candidates.ledgers, group.name);
+  const granted = await grant(tools, scene, wishes, ledger, signal);
+  const domains = certifiedNames(scene, wishes);
+  const filled = await makeRoomForCertificates(deps, group, domains, signal);
+  const fronts = wishes.flatMap((wish) => {
+    const addresses = addressesOf(granted.get(wish.member.key), ledger.get(wish.member.key)?.addresses);
+    if (addresses.length === 0) return [];
+    const { member, dnsName } = wish;
+    const waitsForCertificate = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
+    return [{ member, addresses, dnsName, web: webOf(scene, wish, addresses), waitsForCertificate }];
+  });
+  for (const { member } of wishes) {
+    const answer = granted.get(member.key);
+    if (answer?.kind === 'refused') refused.set(member, answer.message);
+  }
+  await sayProblems(deps, scene, wishes, fronts, signal);
+  const failure = [...granted.values()].find((answer) => answer.kind === 'failed')?.error;
+  return { fronts, refused, ledger, domains, failure };
+}
+
+/** One that has addresses keeps them while the control server does not answer. */
+function addressesOf(answer: Granted | undefined, before: readonly string[] = []): readonly string[] {
+  if (answer?.kind === 'granted') return answer.addresses;
+  return answer?.kind === 'failed' ? before : [];
+}
+
+/** Those of the group that can be served, the older ones first. */
+async function choose(
+  deps: ReconcilerDeps,
+  { group, candidates }: Scene,
+  refused: Map<GroupMember, string>,
+  signal: AbortSignal,
+): Promise<readonly GroupMember[]> {
+  let members = candidates.members.filter((one) => wantsGroup(one) && one.group === group.name);
+  if (members.some(({ type }) => type === 'ingress') && (await isOfOther(deps, signal))) {
+    members = members.filter(({ type }) => type !== 'ingress');
+  }
+  const sound: GroupMember[] = [];
+  for (const member of members) {
+    const problem = problemOfMember(member);
+    if (problem === undefined) sound.push(member);
+    else refused.set(member, problem);
+  }
+  const rivals = rivalsOf(sound);
+  for (const member of sound) {
+    const owner = rivals.get(member.key);
+    if (owner === undefined) continue;
+    const field = member.type === 'svc' ? 'tailscale.com/hostname' : 'spec.tls[0].hosts[0]';
+    const { namespace = '', name } = owner.metadata;
+    refused.set(
+      member,
+      `${field}: ${owner.kind.kind} ${namespace}/${name} has the name ${member.hostname} already: choose another`,
+    );
+  }
+  return inOrderOfAge(sound.filter(({ key }) => !rivals.has(key)));
+}
+
+function grant(
+  { deps, choices, inTurn }: Tools,
+  { group, way, nodes, control }: Scene,
+  wishes: readonly Wish[],
+  ledger: Ledger,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, Granted>> {
+  const members = wishes.map(({ member }) => member);
+  if (way === 'route' || control.services === undefined) {
+    return grantRoutes(deps, group, members, choices.networks, inTurn, signal);
+  }
+  const asked = wishes
+    // Which ports an Ingress has is known with its name.
+    .filter(({ member, dnsName }) => member.type === 'svc' || dnsName !== undefined)
+    .map((wish) => ({ member: wish.member, ports: webOf({ way, nodes }, wish, [])?.ports ?? [] }))
+    .filter(({ member, ports }) => member.type === 'svc' || ports.length > 0);
+  return grantServices(deps, control.services, group, asked, ledger, signal);
+}
+
+function routesOf(member: GroupMember, { services }: Candidates): Pick<Wish, 'hosts' | 'problems'> {
+  if (member.type === 'svc') return { hosts: new Map(), problems: [] };
+  const { namespace = '' } = member.metadata;
+  const found = new Map<string, KubeObject>();
+  for (const name of backendNames(member.resource)) {
+    const service = services.get(`${namespace}/${name}`);
+    if (service !== undefined) found.set(name, service);
+  }
+  return ingressRoutesOf(member.resource, found);
+}
+
+function webOf(
+  { way, nodes }: Pick<Scene, 'way' | 'nodes'>,
+  { member, dnsName, hosts }: Wish,
+  addresses: readonly string[],
+): WebPlan | undefined {
+  if (member.type === 'svc') return undefined;
+  const { annotations } = member.metadata;
+  const choices = {
+    redirect: annotations[INGRESS_ANNOTATIONS.redirect] === 'true',
+    http: annotations[INGRESS_ANNOTATIONS.http] === 'enabled',
+    https: hasCertificates(nodes),
+  };
+  return planWeb(way, hosts, { hostname: member.hostname, dnsName, addresses }, choices);
+}
+
+/** The tailnet's domain, as the names of its nodes have it. */
+function domainOf(nodes: readonly GroupNode[]): string | undefined {
+  const name = nodes.find(({ dnsName }) => dnsName !== undefined)?.dnsName;
+  return name?.slice(name.indexOf('.') + 1);
+}
+
+function hasCertificates(nodes: readonly GroupNode[]): boolean {
+  return nodes.every(({ https }) => https);
+}
+
+/** Names for which the nodes get certificates. */
+function certifiedNames({ way, nodes, control }: Scene, wishes: readonly Wish[]): readonly string[] {
+  if (way === 'route' || !control.issuesCertificates || !hasCertificates(nodes)) return [];
+  return wishes.flatMap((wish) =>
+    wish.dnsName !== undefined && webOf({ way, nodes }, wish, [])?.ports.includes(443) === true
+      ? [wish.dnsName]
+      : [],
+  );
+}
+
+/** An Ingress has no conditions: what cannot be done is an event. */
+async function sayProblems(
+  deps: ReconcilerDeps,
+  { way, nodes }: Scene,
+  wishes: readonly Wish[],
+  fronts: readonly ServedMember[],
+  signal: AbortSignal,
+): Promise<void> {
+  const taken = takenHosts(fronts);
+  for (const { member, web, addresses } of fronts) {
+    if (member.type !== 'ingress') continue;
+    const wish = wishes.find((one) => one.member.key === member.key);
+    const problems = [
+      ...(wish?.problems ?? []),
+      ...(web?.problems ?? []),
+      ...problemsOfIngress(
+        member.resource,
+        { dnsName: addresses[0], hasCertificate: way === 'service' && hasCertificates(nodes) },
+        wish?.hosts.size ?? 0,
+      ),
+      ...problemsOfGroup(member, taken.get(member.key) ?? []),
+    ];
+    const told = { kind: member.kind, metadata: member.metadata };
+    for (const problem of problems) await warn(deps, told, problem, signal);
+  }
+}
+
+function problemsOfGroup({ metadata }: IngressMember, taken: readonly string[]): readonly IngressProblem[] {
+  const { funnel } = INGRESS_ANNOTATIONS;
+  return [
+    ...(metadata.annotations[funnel] === 'true'
+      ? [{ reason: 'FunnelIgnored', message: `${funnel}: a ProxyGroup serves the tailnet alone: remove it` }]
+      : []),
+    ...taken.map((key) => ({
+      reason: 'UnsupportedHost',
+      message: `spec.rules: an older Ingress of the group has ${key.replace(/:\d+$/, '')} already: name another host`,
+    })),
+  ];
+}

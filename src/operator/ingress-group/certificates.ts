@@ -1,0 +1,74 @@
+/**
+ * Where the nodes of a group share the certificate of a name: a Secret that the first node fills, and the right to it. Names and
+ * labels are what containerboot and the reference go by. Pure.
+ */
+import type { DesiredObject, KubeObject } from '../kube-object.ts';
+import type { NodeGroup } from '../nodes/node-group.ts';
+import { secretData } from '../nodes/node-state.ts';
+import { metadataOf } from '../nodes/specs.ts';
+
+const DOMAIN = 'tailscale.com/domain';
+const TYPE = 'tailscale.com/secret-type';
+
+/** Selects the Secrets of all groups. */
+export const CERTIFICATES = `${TYPE}=certs`;
+
+/** By which the Secrets of all names of a group are found; they are not those of nodes. */
+export function certificateLabels(group: string): Readonly<Record<string, string>> {
+  return { 'tailscale.com/managed': 'true', 'tailscale.com/proxy-group': group, [TYPE]: 'certs' };
+}
+
+interface Place {
+  readonly namespace: string;
+}
+
+/** The Secret comes first: without it the first node has nowhere to put what it gets. */
+export function certificateObjects(
+  group: NodeGroup,
+  options: Place,
+  domain: string,
+): readonly (DesiredObject & { readonly [key: string]: unknown })[] {
+  const { [TYPE]: _type, ...common } = certificateLabels(group.name);
+  const labels = { ...common, [DOMAIN]: domain.slice(0, 63).replace(/[^a-z0-9]+$/i, '') };
+  const metadata = (more: Readonly<Record<string, string>> = {}): DesiredObject['metadata'] => ({
+    ...metadataOf(group, options, domain),
+    // Without the labels of the group's nodes, whose Secrets are looked at by them.
+    labels: { ...labels, ...more },
+  });
+  const rbac = 'rbac.authorization.k8s.io';
+  return [
+    {
+      apiVersion: 'v1',
+      kind: 'Secret',
+      metadata: metadata({ [TYPE]: 'certs' }),
+      type: 'kubernetes.io/tls',
+      data: { 'tls.crt': '', 'tls.key': '' },
+    },
+    {
+      apiVersion: `${rbac}/v1`,
+      kind: 'Role',
+      metadata: metadata(),
+      rules: [
+        {
+          apiGroups: [''],
+          resources: ['secrets'],
+          verbs: ['get', 'list', 'patch', 'update'],
+          resourceNames: [domain],
+        },
+      ],
+    },
+    {
+      apiVersion: `${rbac}/v1`,
+      kind: 'RoleBinding',
+      metadata: metadata(),
+      subjects: [{ kind: 'ServiceAccount', name: group.account.name, namespace: options.namespace }],
+      roleRef: { apiGroup: rbac, kind: 'Role', name: domain },
+    },
+  ];
+}
+
+export function isFilled(secret: KubeObject | undefined): boolean {
+  if (secret === undefined) return false;
+  const data = secretData(secret);
+  return (data.get('tls.crt') ?? '') !== '' && (data.get('tls.key') ?? '') !== '';
+}

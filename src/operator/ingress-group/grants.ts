@@ -1,0 +1,224 @@
+/** Gives addresses to the members of a group, and takes them back. Effects. */
+import { errorText } from '../../errors.ts';
+import type { Sequence } from '../../async/sequence.ts';
+import type { TailnetControl, TailnetServices } from '../auth-keys.ts';
+import { KINDS, type DesiredObject, type KubeObject } from '../kube-object.ts';
+import type { Network } from '../networks.ts';
+import type { ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { belongsTo, labelSelector, type NodeGroup } from '../nodes/node-group.ts';
+import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
+import { certificateLabels, certificateObjects, isFilled } from './certificates.ts';
+import { assignAddresses, ledgerName, ledgerObject, readLedger, type Grant, type Ledger } from './ledger.ts';
+import { listLedgers } from './look.ts';
+import type { GroupMember } from './member.ts';
+import { decideTailnetService, isPartOwner, tailnetServiceName, withoutOurPart } from './tailnet-service.ts';
+
+type Deps = Pick<ReconcilerDeps, 'client' | 'options' | 'log'>;
+
+/** What came of giving a member its addresses. */
+export type Granted =
+  | { readonly kind: 'granted'; readonly addresses: readonly string[] }
+  | { readonly kind: 'refused'; readonly message: string }
+  /** The control server did not do it; others are served meanwhile. */
+  | { readonly kind: 'failed'; readonly error: Error };
+
+/** Writes what a group has given to whom, when that has changed. */
+export async function writeLedger(
+  { client, options }: Pick<Deps, 'client' | 'options'>,
+  group: NodeGroup,
+  ledger: Ledger,
+  signal: AbortSignal,
+): Promise<void> {
+  const reference = { namespace: options.namespace, name: ledgerName(group.name) };
+  const existing = await client.get(KINDS.configMap, reference, signal);
+  if (existing !== undefined && !belongsTo(group, existing)) {
+    throw new Error(
+      `ConfigMap ${reference.namespace}/${reference.name} exists and does not belong to ProxyGroup "${group.name}"`,
+    );
+  }
+  const desired = ledgerObject(group, options, ledger);
+  if (existing === undefined ? ledger.size > 0 : !isUnchanged(existing, desired)) {
+    await client.apply(withDigest(desired), signal);
+  }
+}
+
+/**
+ * Addresses of the operator's own, for the nodes to offer as routes.
+ *
+ * @param inTurn one group after the other, so that no address is given out twice
+ */
+export function grantRoutes(
+  deps: Deps,
+  group: NodeGroup,
+  members: readonly GroupMember[],
+  networks: readonly Network[],
+  inTurn: Sequence,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, Granted>> {
+  return inTurn(async () => {
+    const ledgers = await listLedgers(deps, signal);
+    const own = ledgerName(group.name);
+    const before = readLedger(ledgers.get(own));
+    const foreign = addressesOf(
+      [...ledgers].flatMap(([name, object]) => (name === own ? [] : readLedger(object))),
+    );
+    const taken = addressesOf([before]);
+    const next = new Map(before);
+    const granted = new Map<string, Granted>();
+    for (const { key, hostname } of members) {
+      const had = before.get(key)?.addresses ?? [];
+      const addresses = assignAddresses(
+        networks,
+        had,
+        (address) => foreign.has(address) || (taken.has(address) && !had.includes(address)),
+      );
+      if (addresses === undefined) {
+        const message = 'the networks of the operator have no address left: name more in ingressAddresses';
+        granted.set(key, { kind: 'refused', message });
+        continue;
+      }
+      for (const address of addresses) taken.add(address);
+      next.set(key, { hostname, addresses });
+      granted.set(key, { kind: 'granted', addresses });
+    }
+    await writeLedger(deps, group, next, signal);
+    return granted;
+  });
+}
+
+function addressesOf(ledgers: readonly Ledger[]): Set<string> {
+  return new Set(ledgers.flatMap((ledger) => [...ledger.values()].flatMap(({ addresses }) => addresses)));
+}
+
+/** A Tailscale Service for each member. One that cannot be had does not hold the others up. */
+export async function grantServices(
+  deps: Deps,
+  services: TailnetServices,
+  group: NodeGroup,
+  members: readonly { readonly member: GroupMember; readonly ports: readonly number[] }[],
+  before: Ledger,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, Granted>> {
+  const granted = new Map<string, Granted>();
+  const next = new Map<string, Grant>(before);
+  for (const { member, ports } of members) {
+    const answer = await grantService(services, group, member, ports, signal);
+    granted.set(member.key, answer);
+    if (answer.kind === 'granted') {
+      next.set(member.key, { hostname: member.hostname, addresses: answer.addresses });
+    } else if (answer.kind === 'failed') {
+      deps.log.warn(
+        { group: group.name, member: member.key, error: errorText(answer.error) },
+        'no Tailscale Service',
+      );
+    }
+  }
+  await writeLedger(deps, group, next, signal);
+  return granted;
+}
+
+async function grantService(
+  services: TailnetServices,
+  group: NodeGroup,
+  member: GroupMember,
+  ports: readonly number[],
+  signal: AbortSignal,
+): Promise<Granted> {
+  const name = tailnetServiceName(member);
+  try {
+    const existing = await services.get(name, signal);
+    const decision = decideTailnetService(member, group, ports, existing);
+    if (decision.kind === 'refuse') return { kind: 'refused', message: decision.message };
+    if (decision.kind === 'put') await services.put(decision.service, signal);
+    const made = decision.kind === 'put' ? await services.get(name, signal) : existing;
+    const addresses = made?.addrs ?? [];
+    if (addresses.length > 0) return { kind: 'granted', addresses };
+    return { kind: 'failed', error: new Error(`Tailscale Service ${name} has no address yet`) };
+  } catch (error) {
+    if (signal.aborted) throw error;
+    return { kind: 'failed', error: error instanceof Error ? error : new Error(errorText(error)) };
+  }
+}
+
+/**
+ * Gives up the group's part in Tailscale Services that it no longer answers for; the last one removes them.
+ *
+ * @param keep names of those that it does
+ */
+export async function leaveServices(
+  { services }: TailnetControl,
+  uid: string,
+  keep: ReadonlySet<string>,
+  signal: AbortSignal,
+): Promise<void> {
+  if (services === undefined) return;
+  for (const service of await services.list(signal)) {
+    if (keep.has(service.name) || !isPartOwner(service, uid)) continue;
+    const left = withoutOurPart(service, uid);
+    if (left === undefined) await services.remove(service.name, signal);
+    else await services.put(left, signal);
+  }
+}
+
+/** Makes room for the certificates of these names. @returns those that have one */
+export async function makeRoomForCertificates(
+  { client, options }: Deps,
+  group: NodeGroup,
+  domains: readonly string[],
+  signal: AbortSignal,
+): Promise<ReadonlySet<string>> {
+  const filled = new Set<string>();
+  for (const domain of domains) {
+    const reference = { namespace: options.namespace, name: domain };
+    const objects = certificateObjects(group, options, domain);
+    const existing = await client.get(KINDS.secret, reference, signal);
+    assertOurs(group, existing);
+    if (isFilled(existing)) filled.add(domain);
+    for (const [index, object] of objects.entries()) {
+      // What a node puts into the Secret is not ours to state.
+      if (index === 0 && existing !== undefined) continue;
+      await putOnce({ client, options }, object, signal);
+    }
+  }
+  return filled;
+}
+
+function assertOurs(group: NodeGroup, existing: KubeObject | undefined): void {
+  const { labels = {}, namespace = '', name = '' } = existing?.metadata ?? {};
+  if (existing === undefined || labels['tailscale.com/proxy-group'] === group.name) return;
+  throw new Error(
+    `${existing.kind} ${namespace}/${name} exists and does not belong to ProxyGroup "${group.name}"`,
+  );
+}
+
+async function putOnce(
+  { client, options }: Pick<Deps, 'client' | 'options'>,
+  desired: DesiredObject,
+  signal: AbortSignal,
+): Promise<void> {
+  const kind =
+    desired.kind === 'Secret' ? KINDS.secret : desired.kind === 'Role' ? KINDS.role : KINDS.roleBinding;
+  const reference = { namespace: options.namespace, name: desired.metadata.name };
+  const existing = await client.get(kind, reference, signal);
+  if (existing === undefined || !isUnchanged(existing, desired))
+    await client.apply(withDigest(desired), signal);
+}
+
+/** Removes the certificates of names that are not served any more. */
+export async function removeCertificates(
+  { client, options }: Pick<Deps, 'client' | 'options'>,
+  group: string,
+  keep: readonly string[],
+  signal: AbortSignal,
+): Promise<void> {
+  const { namespace } = options;
+  const scope = { namespace, labelSelector: labelSelector(certificateLabels(group)), metadataOnly: true };
+  for (const { metadata } of (await client.list(KINDS.secret, scope, signal)).items) {
+    const { name, uid } = metadata;
+    if (keep.includes(name)) continue;
+    await client.remove(KINDS.roleBinding, { namespace, name }, {}, signal);
+    await client.remove(KINDS.role, { namespace, name }, {}, signal);
+    // The Secret goes last: by it the others are found.
+    await client.remove(KINDS.secret, { namespace, name }, { uid }, signal);
+  }
+}

@@ -1,0 +1,142 @@
+/** Services and Ingresses that a group of nodes is to serve. Pure. */
+import { isIP } from 'node:net';
+import { z } from 'zod';
+import { hostnameOf, INGRESS_CLASS, parseIngress, type Ingress } from '../ingress/resource.ts';
+import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
+import { dnsLabel } from '../proxies/proxy.ts';
+import { ANNOTATIONS, groupIn } from '../service/interest.ts';
+import { isExposed, leadsOut, problemOfNames, tagsIn } from '../service/purpose.ts';
+
+/** What marks a Service or an Ingress that a group serves; the reference's, so that what it marked is let go as well. */
+export const MEMBER_FINALIZERS = {
+  svc: 'tailscale.com/service-pg-finalizer',
+  ingress: 'tailscale.com/ingress-pg-finalizer',
+} as const;
+
+const serviceSchema = z.object({
+  metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
+  spec: z
+    .object({
+      type: z.string().default('ClusterIP'),
+      clusterIP: z.string().default(''),
+      clusterIPs: z.array(z.string()).default([]),
+      loadBalancerClass: z.string().optional(),
+    })
+    .prefault({}),
+  status: z
+    .object({
+      conditions: z.array(conditionSchema).default([]),
+      loadBalancer: z.object({ ingress: z.array(z.looseObject({})).default([]) }).prefault({}),
+    })
+    .prefault({}),
+});
+
+export type GroupedService = z.infer<typeof serviceSchema>;
+
+interface Common {
+  /** `<type>/<namespace>/<name>` */
+  readonly key: string;
+  readonly kind: ResourceKind;
+  readonly finalizer: string;
+  /** The group that it names; empty: none. */
+  readonly group: string;
+  /** Whether it asks for being reached through a group. */
+  readonly asks: boolean;
+  /** By which callers know it: the first label of its name in the tailnet. */
+  readonly hostname: string;
+  readonly tags: readonly string[];
+  readonly metadata: Ingress['metadata'];
+}
+
+export interface ServiceMember extends Common {
+  readonly type: 'svc';
+  readonly resource: GroupedService;
+}
+
+export interface IngressMember extends Common {
+  readonly type: 'ingress';
+  readonly resource: Ingress;
+}
+
+export type GroupMember = ServiceMember | IngressMember;
+
+/** @param takesUnclassed whether LoadBalancers that name no class are ours */
+export function serviceMember(object: KubeObject, takesUnclassed: boolean): ServiceMember {
+  const resource = serviceSchema.parse(object);
+  const { metadata, spec } = resource;
+  const { annotations, namespace = '', name } = metadata;
+  return {
+    type: 'svc',
+    key: `svc/${namespace}/${name}`,
+    kind: KINDS.service,
+    finalizer: MEMBER_FINALIZERS.svc,
+    group: groupIn(annotations),
+    // One that leads to the tailnet as well is told so by whoever sees to that.
+    asks: isExposed(annotations, spec, takesUnclassed) && !leadsOut(annotations),
+    hostname: (annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${name}`)).toLowerCase(),
+    tags: tagsIn(annotations),
+    metadata,
+    resource,
+  };
+}
+
+export function ingressMember(object: KubeObject): IngressMember {
+  const resource = parseIngress(object);
+  const { metadata, spec } = resource;
+  const { namespace = '', name } = metadata;
+  return {
+    type: 'ingress',
+    key: `ingress/${namespace}/${name}`,
+    kind: KINDS.ingress,
+    finalizer: MEMBER_FINALIZERS.ingress,
+    group: groupIn(metadata.annotations),
+    asks: spec.ingressClassName === INGRESS_CLASS,
+    hostname: hostnameOf(resource),
+    tags: tagsIn(metadata.annotations),
+    metadata,
+    resource,
+  };
+}
+
+/** Whether it is to be served by a group, whichever that is. */
+export function wantsGroup({ asks, group, metadata }: GroupMember): boolean {
+  return asks && group !== '' && metadata.deletionTimestamp === undefined;
+}
+
+/** Why a member cannot be served, whatever else there is. */
+export function problemOfMember(member: GroupMember): string | undefined {
+  const problem = problemOfNames(member.metadata.annotations);
+  if (problem !== undefined || member.type === 'ingress') return problem;
+  const { type } = member.resource.spec;
+  if (type === 'ExternalName') {
+    return `spec.type: a ProxyGroup forwards to addresses, and an ExternalName has none: remove ${ANNOTATIONS.proxyGroup}, and the Service gets a node of its own`;
+  }
+  return clusterAddresses(member).length > 0
+    ? undefined
+    : 'spec.clusterIP: headless Services cannot be exposed: there is no address to forward to. Give it a clusterIP';
+}
+
+/** Where a Service is in the cluster; one address for each family. */
+export function clusterAddresses({ resource: { spec } }: ServiceMember): readonly string[] {
+  const all = spec.clusterIPs.length > 0 ? spec.clusterIPs : [spec.clusterIP];
+  return all.filter((address) => isIP(address) !== 0);
+}
+
+/** Of two that want one name, the older has it. */
+export function inOrderOfAge(members: readonly GroupMember[]): readonly GroupMember[] {
+  const age = ({ metadata, key }: GroupMember): string => `${metadata.creationTimestamp} ${key}`;
+  return members.toSorted((a, b) => (age(a) < age(b) ? -1 : 1));
+}
+
+/** The member that has a name already, by the member that wants it as well. */
+export function rivalsOf(members: readonly GroupMember[]): ReadonlyMap<string, GroupMember> {
+  const owners = new Map<string, GroupMember>();
+  const rivals = new Map<string, GroupMember>();
+  for (const member of inOrderOfAge(members)) {
+    const owner = owners.get(member.hostname);
+    if (owner === undefined) owners.set(member.hostname, member);
+    else rivals.set(member.key, owner);
+  }
+  return rivals;
+}

@@ -1,0 +1,122 @@
+/** What is written into Services and Ingresses of groups: that they are served, how that is going, and the end of it. Effects. */
+import { timeOf, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { warn, writeStatus } from '../nodes/pass.ts';
+import { sameJson } from '../nodes/status.ts';
+import { ANNOTATIONS, isOurLoadBalancer } from '../service/interest.ts';
+import type { ProxyGroup } from '../proxy-group/resource.ts';
+import type { Grant } from './ledger.ts';
+import { hasGroup, isMarked, straysOf, type Candidates } from './look.ts';
+import { wantsGroup, type GroupMember } from './member.ts';
+import { groupMissing, refusedMember, nextMemberStatus, type ExposureVerdicts } from './status.ts';
+
+/** Nothing is given to one that could go without us hearing of it. */
+export async function mark(
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  member: GroupMember,
+  signal: AbortSignal,
+): Promise<void> {
+  if (isMarked(member)) return;
+  const { namespace, name, resourceVersion, finalizers } = member.metadata;
+  const body = { metadata: { resourceVersion, finalizers: [...finalizers, member.finalizer] } };
+  await client.patch(member.kind, { namespace, name }, { kind: 'merge', body }, signal);
+}
+
+/** @param shown undefined: as it was */
+export async function tell(
+  deps: ReconcilerDeps,
+  member: GroupMember,
+  verdicts: ExposureVerdicts,
+  shown: readonly object[] | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  // The API server takes addresses of load balancers alone.
+  const takes = member.type === 'ingress' || isOurLoadBalancer(member.resource.spec, true);
+  const status = nextMemberStatus(member, verdicts, takes ? shown : undefined, timeOf(deps.clock));
+  await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status, signal);
+}
+
+/** Says that it cannot be served, and why. */
+export async function refuse(
+  deps: ReconcilerDeps,
+  member: GroupMember,
+  message: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const reason = member.type === 'svc' ? 'IngressSvcInvalid' : 'IngressNotServed';
+  await warn(deps, { kind: member.kind, metadata: member.metadata }, { reason, message }, signal);
+  await tell(deps, member, refusedMember(message), [], signal);
+}
+
+/** There is no such group, or it is for something else, or it goes. */
+export async function turnAway(
+  deps: ReconcilerDeps,
+  candidates: Candidates,
+  name: string,
+  proxyGroup: ProxyGroup | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  await letStraysGo(deps, candidates, signal);
+  const message =
+    proxyGroup === undefined
+      ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" does not exist: create it with spec.type: ingress, or name another`
+      : `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" is of type ${proxyGroup.spec.type}: name one of type ingress`;
+  for (const member of candidates.members) {
+    if (!wantsGroup(member) || member.group !== name || isMarked(member)) continue;
+    if (member.type === 'svc') {
+      await tell(deps, member, groupMissing(message), undefined, signal);
+      continue;
+    }
+    const told = { kind: member.kind, metadata: member.metadata };
+    await warn(deps, told, { reason: 'IngressNotServed', message }, signal);
+  }
+}
+
+export async function letStraysGo(
+  deps: ReconcilerDeps,
+  candidates: Candidates,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const member of straysOf(candidates)) await letGo(deps, candidates, member, undefined, signal);
+}
+
+/**
+ * Takes back what was said in a member, and then the mark, unless another group serves it now.
+ *
+ * @param grant what it had
+ */
+export async function letGo(
+  deps: ReconcilerDeps,
+  candidates: Candidates,
+  member: GroupMember,
+  grant: Grant | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const { kind, metadata, finalizer } = member;
+  const { namespace, name } = metadata;
+  if (metadata.deletionTimestamp === undefined) await clear(deps, member, grant, signal);
+  if (!isMarked(member) || (deps.leaving !== true && hasGroup(candidates, member))) return;
+  // What was written into it just now has made it another version.
+  const object = await deps.client.get(kind, { namespace, name }, signal);
+  if (object === undefined || object.metadata.uid !== metadata.uid) return;
+  const { resourceVersion, finalizers = [] } = object.metadata;
+  const body = { metadata: { resourceVersion, finalizers: finalizers.filter((one) => one !== finalizer) } };
+  await deps.client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
+}
+
+async function clear(
+  deps: ReconcilerDeps,
+  member: GroupMember,
+  grant: Grant | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const before: readonly { readonly [key: string]: unknown }[] = member.resource.status.loadBalancer.ingress;
+  const left = before.filter(({ hostname, ip }) => {
+    const ours =
+      (typeof ip === 'string' && grant?.addresses.includes(ip) === true) ||
+      (typeof hostname === 'string' && grant !== undefined && hostname.split('.')[0] === grant.hostname);
+    return !ours;
+  });
+  const shown = sameJson(before, left) ? undefined : left;
+  const status = nextMemberStatus(member, undefined, shown, timeOf(deps.clock));
+  await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status, signal);
+}

@@ -1,0 +1,100 @@
+/** From what was seen of a member of a group to what is written into it. Pure. */
+import { isIP } from 'node:net';
+import { sameJson, withCondition, type Condition, type Verdict } from '../nodes/status.ts';
+import { INGRESS_CONDITIONS } from '../service/status.ts';
+import type { GroupMember } from './member.ts';
+import { isIdle, type ServedMember, type Way } from './plan.ts';
+
+export interface ExposureVerdicts {
+  readonly valid: Verdict;
+  readonly configured: Verdict;
+}
+
+const VALID: Verdict = { ready: true, reason: 'IngressSvcValid', message: 'IngressSvcValid' };
+
+/** It can never be served as it is. */
+export function refusedMember(message: string): ExposureVerdicts {
+  return { valid: { ready: false, reason: 'IngressSvcInvalid', message }, configured: noBackends(message) };
+}
+
+/** Nothing is wrong with it, but with the group that it names. */
+export function groupMissing(message: string): ExposureVerdicts {
+  return {
+    valid: { ready: false, unknown: true, reason: 'ProxyGroupNotReady', message },
+    configured: noBackends(message),
+  };
+}
+
+/** @param count nodes that answer for it */
+export function exposureVerdictsOf(
+  count: number,
+  replicas: number,
+  pending: string | undefined,
+): ExposureVerdicts {
+  const message = `${count}/${replicas} proxy backends ready and advertising${pending === undefined ? '' : `; ${pending}`}`;
+  return {
+    valid: VALID,
+    configured: count > 0 ? { ready: true, reason: 'IngressSvcConfigured', message } : noBackends(message),
+  };
+}
+
+function noBackends(message: string): Verdict {
+  return { ready: false, reason: 'IngressSvcNoBackendsConfigured', message };
+}
+
+/** Where callers are told to go. By routes there is a name only where people have made one. */
+export function shownAddresses(way: Way, front: ServedMember): readonly object[] {
+  const { member, addresses, dnsName, web } = front;
+  const name = way === 'service' && dnsName !== undefined ? [{ hostname: dnsName }] : [];
+  if (member.type === 'svc') return [...name, ...addresses.map((ip) => ({ ip }))];
+  if (isIdle(front)) return [];
+  const open = front.waitsForCertificate ? web?.ports.filter((port) => port !== 443) : web?.ports;
+  const ports = (open ?? []).map((port) => ({ port, protocol: 'TCP' }));
+  const entries =
+    way === 'service' ? name : addresses.filter((address) => isIP(address) === 4).map((ip) => ({ ip }));
+  return entries.map((entry) => ({ ...entry, ports }));
+}
+
+export interface MemberStatus {
+  readonly conditions?: readonly Condition[];
+  readonly loadBalancer?: { readonly ingress: readonly object[] };
+}
+
+/**
+ * The new status of a member, or undefined when nothing changes.
+ *
+ * @param verdicts undefined: what was said is taken back
+ * @param shown undefined: as it was
+ * @param nowIso RFC 3339 with seconds
+ */
+export function nextMemberStatus(
+  member: GroupMember,
+  verdicts: ExposureVerdicts | undefined,
+  shown: readonly object[] | undefined,
+  nowIso: string,
+): MemberStatus | undefined {
+  const moved = shown !== undefined && !sameJson(shown, member.resource.status.loadBalancer.ingress);
+  const loadBalancer = moved ? { loadBalancer: { ingress: shown } } : {};
+  if (member.type === 'ingress') return moved ? loadBalancer : undefined;
+  const before = member.resource.status.conditions;
+  const conditions = conditionsOf(before, verdicts, member.metadata.generation, nowIso);
+  if (!moved && sameJson(conditions, before)) return undefined;
+  return { conditions, ...loadBalancer };
+}
+
+function conditionsOf(
+  before: readonly Condition[],
+  verdicts: ExposureVerdicts | undefined,
+  generation: number,
+  nowIso: string,
+): readonly Condition[] {
+  if (verdicts === undefined) {
+    const ours: readonly string[] = Object.values(INGRESS_CONDITIONS);
+    return before.filter(({ type }) => !ours.includes(type));
+  }
+  let conditions = before;
+  for (const key of ['valid', 'configured'] as const) {
+    conditions = withCondition(conditions, INGRESS_CONDITIONS[key], verdicts[key], generation, nowIso);
+  }
+  return conditions;
+}

@@ -1,0 +1,65 @@
+/** Networks and addresses as numbers. Pure. */
+import { isIP } from 'node:net';
+
+export interface Network {
+  /** 4 or 6 */
+  readonly family: number;
+  readonly first: bigint;
+  /** How many addresses it has. */
+  readonly size: bigint;
+  /** Whether all bits behind the prefix are zero. */
+  readonly whole: boolean;
+}
+
+/** @returns undefined for what is no CIDR */
+export function networkOf(text: string): Network | undefined {
+  const match = /^([0-9a-fA-F.:]+)\/(0|[1-9]\d{0,2})$/.exec(text);
+  const [, address = '', length = ''] = match ?? [];
+  const family = isIP(address);
+  const bits = family === 4 ? 32n : 128n;
+  if (family === 0 || BigInt(length) > bits) return undefined;
+  const size = 1n << (bits - BigInt(length));
+  const number = numberOf(address, family);
+  return { family, first: number - (number % size), size, whole: number % size === 0n };
+}
+
+function numberOf(address: string, family: number): bigint {
+  if (family === 4) return address.split('.').reduce((sum, part) => sum * 256n + BigInt(part), 0n);
+  // The URL parser writes IPv6 in one way, IPv4 at its end included.
+  const [head = '', tail] = canonical(address).split('::');
+  const groups = (text: string): string[] => text.split(':').filter((group) => group !== '');
+  const [left, right] = [groups(head), groups(tail ?? '')];
+  const all = [...left, ...Array.from({ length: 8 - left.length - right.length }, () => '0'), ...right];
+  return all.reduce((sum, group) => sum * 65_536n + BigInt(`0x${group}`), 0n);
+}
+
+/** As Kubernetes and tailscaled write it. */
+export function addressAt({ family, first }: Network, offset: bigint): string {
+  const number = first + offset;
+  const parts = (count: number, bits: bigint): bigint[] =>
+    Array.from(
+      { length: count },
+      (_, index) => (number >> (bits * BigInt(count - 1 - index))) & ((1n << bits) - 1n),
+    );
+  if (family === 4) return parts(4, 8n).join('.');
+  return canonical(
+    parts(8, 16n)
+      .map((part) => part.toString(16))
+      .join(':'),
+  );
+}
+
+export function holds({ family, first, size }: Network, address: string): boolean {
+  if (isIP(address) !== family) return false;
+  const offset = numberOf(address, family) - first;
+  return offset >= 0n && offset < size;
+}
+
+/** The network of one address alone. */
+export function hostRoute(address: string): string {
+  return `${address}/${isIP(address) === 4 ? 32 : 128}`;
+}
+
+function canonical(address: string): string {
+  return new URL(`http://[${address}]/`).hostname.slice(1, -1);
+}
