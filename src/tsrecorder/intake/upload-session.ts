@@ -21,7 +21,7 @@ import { MAX_ANNOTATION_LENGTH } from '../../wire/recorder-api/annotation.ts';
 import { parseHead, stampHead, type CastHead } from '../library/cast-head.ts';
 import { cutFile } from '../files/append-file.ts';
 import { storageError } from '../files/durable-files.ts';
-import { isExactOutput } from './exact-output.ts';
+import { isRawAnnotation } from './raw-annotation.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
 import { createSessionFacts, type SessionFacts } from '../library/session-facts.ts';
@@ -375,7 +375,7 @@ export class UploadSession implements Committable {
     }
     const { castBytes, bodyBytes } = this.#appended;
     const place = { at: castBytes, size: piece.line.length };
-    if (isExactOutput(piece.line)) {
+    if (isRawAnnotation(piece.line)) {
       this.#started.facts.exactOutput();
       this.#spool.appendNote(...encodeNoteBytes(place, piece.line));
     } else {

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { isExactOutput } from '../../../src/tsrecorder/intake/exact-output.ts';
+import { isRawAnnotation } from '../../../src/tsrecorder/intake/raw-annotation.ts';
 import { encodeNote, encodeNoteBytes } from '../../../src/tsrecorder/spool/spool-journal.ts';
 import { encodeAnnotation } from '../../../src/wire/recorder-api/annotation.ts';
 import { LineBatch } from '../../../src/wire/recorder-api/line-batch.ts';
@@ -15,12 +15,12 @@ describe('exact output', () => {
     const batch = new LineBatch(isUtf8);
     for (const length of [1, 2, 3, 4, 65_535, 65_536]) {
       const bytes = randomBytes(length).fill(0xff, 0, 1);
-      expect(isExactOutput(annotationOf(bytes))).toBe(true);
+      expect(isRawAnnotation(annotationOf(bytes))).toBe(true);
       batch.output(0, bytes, 'exact');
       const made = Buffer.from(batch.take());
-      expect(isExactOutput(made.subarray(0, made.indexOf('\n') + 1))).toBe(true);
+      expect(isRawAnnotation(made.subarray(0, made.indexOf('\n') + 1))).toBe(true);
     }
-    expect(isExactOutput(annotationOf(randomBytes(65_537)))).toBe(false);
+    expect(isRawAnnotation(annotationOf(randomBytes(65_537)))).toBe(false);
   });
 
   it.each([
@@ -36,7 +36,7 @@ describe('exact output', () => {
     ['another member', '{"kind":"raw","base64":"AAAA","more":"AA"}\n'],
     ['another order', '{"base64":"AAAA","kind":"raw"}\n'],
   ])('is not what has %s', (_, line) => {
-    expect(isExactOutput(Buffer.from(line))).toBe(false);
+    expect(isRawAnnotation(Buffer.from(line))).toBe(false);
   });
 
   it('is JSON and an annotation whenever it is known, and kept as such', () => {
@@ -49,7 +49,7 @@ describe('exact output', () => {
       });
     fc.assert(
       fc.property(near, (line) => {
-        if (!isExactOutput(line)) return;
+        if (!isRawAnnotation(line)) return;
         const text = line.toString().trim();
         expect(JSON.parse(text)).toEqual({ kind: 'raw', base64: expect.any(String) });
         const place = { at: 7, size: line.length };

@@ -9,7 +9,7 @@ const END = '"}\n';
 const decoded = Buffer.allocUnsafeSlow(64 * 1024);
 
 /** Whether an object line is such an annotation, letter by letter, and so JSON. Some that are may not be known. */
-export function isExactOutput(line: Uint8Array): boolean {
+export function isRawAnnotation(line: Uint8Array): boolean {
   const bytes = Buffer.from(line.buffer, line.byteOffset, line.length);
   const end = bytes.length - END.length;
   const length = end - START.length;
