@@ -226,6 +226,18 @@ describe('the doctor of an operator', () => {
       const more = [...given].filter((right) => !wanted.includes(right) && !right.startsWith('impersonate '));
       expect(more).toEqual([]);
     });
+
+    it.each([
+      ['an operator of Ingresses alone', { services: false }, true],
+      ['an operator of Services alone', { ingresses: false }, true],
+      ['an operator of neither', { services: false, ingresses: false }, false],
+      ['an operator without groups', { proxyGroups: false }, false],
+    ])('wants what groups of nodes need: %s', (_, uses, isWanted) => {
+      const named = rightsFor({ ...ALL, dnsConfigs: false, ...uses }, NAMESPACE).map(
+        ({ resource }) => resource,
+      );
+      expect([named.includes('configmaps'), named.includes('pods/status')]).toEqual([isWanted, isWanted]);
+    });
   });
 
   describe('of the control server', () => {

@@ -46,6 +46,7 @@ const BIND =
 export function rightsFor(uses: OperatorUses, namespace: string): readonly Right[] {
   const { proxyGroups, services, ingresses, connectors, dnsConfigs, leaderElection } = uses;
   const egressGroups = proxyGroups && services;
+  const groups = proxyGroups && (services || ingresses);
   const everywhere = (group: string, resource: string, verbs: readonly string[]): Right => ({
     namespace: undefined,
     group,
@@ -94,10 +95,10 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
     own('rbac.authorization.k8s.io', 'rolebindings'),
     own('policy', 'poddisruptionbudgets'),
     ...when(services || ingresses || connectors || dnsConfigs, own('', 'services')),
-    ...when(egressGroups || dnsConfigs, own('', 'configmaps')),
+    ...when(groups || dnsConfigs, own('', 'configmaps')),
     ...when(egressGroups, own('discovery.k8s.io', 'endpointslices', [...READ, 'create', 'patch'])),
     ...when(dnsConfigs && !egressGroups, own('discovery.k8s.io', 'endpointslices', READ)),
-    ...when(egressGroups, own('', 'pods/status', ['patch'])),
+    ...when(groups, own('', 'pods/status', ['patch'])),
     ...when(dnsConfigs, own('apps', 'deployments')),
     ...when(leaderElection, own('coordination.k8s.io', 'leases', ['get', 'create', 'patch'])),
   ];
