@@ -95,6 +95,11 @@ describe.skipIf(problem !== undefined)(
       await api('POST', `${TAILSCALE}/dnsconfigs`, dnsConfig('dns'));
       const { status } = await said('dns', 'NameserverCreated');
       server = status?.nameserver?.ip ?? '';
+      // the node leads packets to the Service a moment after its pod is ready
+      await until('the Service to be led to', async () => {
+        const answer = await ask('A', DOMAIN);
+        if (answer === 'ETIMEOUT') throw new Error(answer);
+      });
     }, 240_000);
 
     afterAll(async () => {

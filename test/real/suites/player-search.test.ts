@@ -394,7 +394,8 @@ describe('the portal of a gateway', () => {
     const page = await open(await demo.portal(caller), { ...STILL, ignoreHTTPSErrors: true });
     await field(page).fill('state:running "through the 42 portal"');
     await hits(page).first().waitFor({ timeout: 20_000 });
-    expect(await facets(page).first().textContent()).toBe('bob@example.com 1');
+    // counts are asked for beside the hits
+    await expect.poll(() => facets(page).first().textContent(), SOON).toBe('bob@example.com 1');
     // a session that runs is looked back in
     await hits(page).first().click();
     await ready(page);
