@@ -99,6 +99,7 @@ describe.skipIf(problem !== undefined)(
       await until('the Service to be led to', async () => {
         const answer = await ask('A', DOMAIN);
         if (answer === 'ETIMEOUT') throw new Error(answer);
+        return true;
       });
     }, 240_000);
 
