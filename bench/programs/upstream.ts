@@ -139,7 +139,7 @@ function serve(socket: TLSSocket): void {
 }
 
 function answer(socket: TLSSocket, head: string): void {
-  if (/^GET \S*[?&]watch=true/.test(head)) return addWatch(socket);
+  if (/^GET \S*[?&]watch=true/.test(head)) return watchOnSocket(socket);
   const framing = /^GET \S*\?framing=(\w+) /.exec(head)?.[1];
   const list = framing === undefined ? undefined : lists.get(framing);
   if (list === undefined) socket.write(smallAnswer);
@@ -165,37 +165,47 @@ function sendList(socket: TLSSocket, list: List): void {
 
 /** Every watch gets an event per second; they take turns in so many steps, so that no moment is busier than another. */
 const WATCH_STEPS = 50;
-const wheel: Set<TLSSocket>[] = Array.from({ length: WATCH_STEPS }, () => new Set());
+type SendEvent = (event: string) => void;
+const wheel: Set<SendEvent>[] = Array.from({ length: WATCH_STEPS }, () => new Set());
 let watches = 0;
 let step = 0;
 setInterval(() => {
-  for (const socket of wheel[step] ?? []) {
+  for (const send of wheel[step] ?? []) {
     const start = `{"type":"MODIFIED","sent":${process.hrtime.bigint()},"object":"`;
     const event = `${start.padEnd(EVENT_BYTES - 3, 'x')}"}\n`;
-    socket.write(`${event.length.toString(16)}\r\n${event}\r\n`, 'latin1');
+    send(event);
   }
   step = (step + 1) % WATCH_STEPS;
 }, 1000 / WATCH_STEPS);
 
-function addWatch(socket: TLSSocket): void {
+function addWatch(connection: TLSSocket | ServerHttp2Stream, send: SendEvent): void {
   const slot = wheel[watches++ % WATCH_STEPS];
-  slot?.add(socket);
-  socket.once('close', () => slot?.delete(socket));
+  slot?.add(send);
+  connection.once('close', () => slot?.delete(send));
+}
+
+function watchOnSocket(socket: TLSSocket): void {
+  addWatch(socket, (event) => socket.write(`${event.length.toString(16)}\r\n${event}\r\n`, 'latin1'));
   socket.write(`HTTP/1.1 200 OK\r\n${FIELDS}Transfer-Encoding: chunked\r\n\r\n`);
 }
 
+function watchOnStream(stream: ServerHttp2Stream): void {
+  addWatch(stream, (event) => stream.write(event, 'latin1'));
+  stream.respond(headers);
+}
+
 const http2 = createHttp2Server({ settings: { maxConcurrentStreams: 1000 } });
-const smallHeaders = [
+const headers = [
   ':status',
   '200',
   ...FIELDS.trimEnd()
     .split('\r\n')
     .flatMap((line) => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 2)]),
-  'content-length',
-  String(small.length),
 ];
-http2.on('stream', (stream: ServerHttp2Stream) => {
+const smallHeaders = [...headers, 'content-length', String(small.length)];
+http2.on('stream', (stream: ServerHttp2Stream, asked) => {
   stream.on('error', () => {});
+  if (/[?&]watch=true/.test(asked[':path'] ?? '')) return watchOnStream(stream);
   stream.respond(smallHeaders);
   stream.end(small);
 });

@@ -20,12 +20,18 @@ import {
   type ProxyServer,
   type ProxyServerOptions,
 } from '../../src/proxy/front/server.ts';
+import {
+  DEFAULT_SHARED_LIMITS,
+  SharedConnections,
+  type SharedLimits,
+} from '../../src/proxy/upstream/shared-connections.ts';
 import { createUpstreamConnector } from '../../src/proxy/upstream/upstream-connect.ts';
 import {
   DEFAULT_POOL_LIMITS,
   UpstreamPool,
   type PoolLimits,
 } from '../../src/proxy/upstream/upstream-pool.ts';
+import { createWatchUpstream } from '../../src/proxy/upstream/watch-upstream.ts';
 import type { CapabilityMap, Identity, IdentitySource } from '../../src/tailnet/identity.ts';
 import { issueAuthority, issueServer } from '../../src/tailnet/issue-certificate.ts';
 
@@ -100,6 +106,9 @@ export interface RigOptions {
   readonly eventBodyBytes?: number;
   readonly basePath?: string;
   readonly connectTimeoutMs?: number;
+  /** Watches beyond so many share connections; none: all have their own. */
+  readonly shareAfter?: number;
+  readonly shared?: Partial<SharedLimits>;
 }
 
 let sharedPki: Promise<Pki> | undefined;
@@ -123,8 +132,9 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     nowMs: () => performance.now(),
     createId: () => 'request-id',
   });
+  const endpoint = { host: '127.0.0.1', port: upstreamPort, serverName: 'localhost', tls: { ca: pki.ca } };
   const connector = createUpstreamConnector(
-    { host: '127.0.0.1', port: upstreamPort, serverName: 'localhost', tls: { ca: pki.ca } },
+    endpoint,
     options.connectTimeoutMs === undefined ? {} : { connectTimeoutMs: options.connectTimeoutMs },
   );
   const pool = new UpstreamPool(
@@ -132,6 +142,13 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     { ...DEFAULT_POOL_LIMITS, ...options.pool },
     () => performance.now(),
   );
+  const sharing = createUpstreamConnector(endpoint, { protocols: ['h2', 'http/1.1'] });
+  const shared = new SharedConnections(
+    () => sharing.connect(),
+    { ...DEFAULT_SHARED_LIMITS, ...options.shared },
+    () => performance.now(),
+  );
+  const watches = createWatchUpstream({ pool, shared, shareAfter: options.shareAfter ?? Infinity });
   const metrics = createMetrics();
   const access: AccessEntry[] = [];
   const records: ApiRequestRecord[] = [];
@@ -140,6 +157,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     pump: {
       gate,
       pool,
+      watches,
       basePath: options.basePath ?? '',
       metrics,
       accessLog: { write: (entry) => access.push(entry) },

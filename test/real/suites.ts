@@ -53,6 +53,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
   load: { file: 'suites/load.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
+  watches: { file: 'suites/watches.test.ts', peers: ['kubernetes-1.36'] },
   lock: {
     file: 'suites/lock.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],

@@ -7,6 +7,7 @@
  */
 
 import { TailcastError } from '../../errors.ts';
+import { CONNECTION_FIELDS } from '../upstream/connection-fields.ts';
 
 /** Fields of which Node sends one value only; a test asks Node itself whether the list is whole. */
 const SINGLE: ReadonlySet<string> = new Set([
@@ -53,16 +54,6 @@ const LISTS: ReadonlySet<string> = new Set([
   'if-match',
   'if-none-match',
   'x-content-type-options',
-]);
-
-const CONNECTION_FIELDS: ReadonlySet<string> = new Set([
-  'connection',
-  'http2-settings',
-  'keep-alive',
-  'proxy-connection',
-  'te',
-  'transfer-encoding',
-  'upgrade',
 ]);
 
 /** A longer string makes the header decompression of many clients (nghttp2) end the whole connection. */

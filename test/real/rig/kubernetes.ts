@@ -26,6 +26,8 @@ export interface KubernetesOptions {
       };
   /** Where the API server listens. Default: 127.0.0.1. */
   readonly address?: string;
+  /** More of the API server's own flags. */
+  readonly apiServerFlags?: readonly string[];
 }
 
 /** Who may talk to the API server, by token. `impersonator` is a service account that can do nothing but impersonate. */
@@ -134,7 +136,7 @@ export async function startKubernetes(rig: Rig, options: KubernetesOptions = {})
   const apiServer = rig.launch({
     name: `kube-apiserver${suffix}`,
     path: apiServerPath,
-    args: await apiServerArguments(folder, authority, { etcdPort, address, port, signingKey }),
+    args: await apiServerArguments(folder, authority, { ...options, etcdPort, address, port, signingKey }),
   });
   await rig.until(`kube-apiserver ${version}`, () => cluster.ready(), { watch: [etcd, apiServer] });
   const controllers =
@@ -187,7 +189,8 @@ async function apiServerArguments(
     address,
     port,
     signingKey,
-  }: {
+    apiServerFlags = [],
+  }: Pick<KubernetesOptions, 'apiServerFlags'> & {
     etcdPort: number;
     address: string;
     port: number;
@@ -244,6 +247,7 @@ async function apiServerArguments(
     '--audit-log-mode=blocking',
     '--profiling=false',
     '--allow-privileged=true',
+    ...apiServerFlags,
   ];
 }
 

@@ -1,0 +1,136 @@
+/** Watches that share HTTP/2 connections to a real API server, which wants to be rid of some of these. */
+import { Agent, request } from 'node:https';
+import type { IncomingMessage } from 'node:http';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway } from '../../../src/compose/gateway.ts';
+import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
+import { readSettings } from '../../../src/config/settings.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { createMetrics } from '../../../src/observe/metrics.ts';
+import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
+import { type Rig, createRig } from '../rig/rig.ts';
+import { identityOf } from '../support/product.ts';
+
+const WATCHES = 350;
+const OWN = 20;
+const CONFIG_MAPS = '/api/v1/namespaces/default/configmaps';
+
+/** A watch and what it has brought so far. */
+interface Watch {
+  readonly response: IncomingMessage;
+  text: string;
+  over: 'no' | 'whole' | 'cut';
+}
+
+describe('watches that share connections', () => {
+  let rig: Rig;
+  let cluster: Kubernetes;
+  let port: number;
+  let ca: string;
+  const metrics = createMetrics();
+  const agent = new Agent({ keepAlive: true });
+
+  beforeAll(async () => {
+    rig = createRig();
+    cluster = await startKubernetes(rig, {
+      node: false,
+      controllers: false,
+      // the most that it takes: one request in fifty ends the connection it came over
+      apiServerFlags: ['--goaway-chance=0.02'],
+    });
+    const kubeconfig = cluster.kubeconfig('gateway', { token: cluster.tokens.impersonator });
+    const gateway = await startGateway({
+      config: readSettings(GATEWAY_SETTINGS, {
+        flags: new Map<string, unknown>([
+          ['kubeconfig', kubeconfig],
+          ['identity', 'static'],
+          ['listen', '127.0.0.1:0'],
+          ['stateDirectory', join(rig.folder, 'gateway')],
+          ['opsListen', 'off'],
+          ['accessLog', false],
+          ['watchShareAfter', OWN],
+        ]),
+        environment: new Map(),
+        file: undefined,
+      }),
+      environment: new Map(),
+      log: createSilentLogger(),
+      accessSink: process.stderr,
+      identity: identityOf({ login: 'alice@example.com' }, undefined),
+      metrics,
+    });
+    rig.onStop(() => gateway.close(500));
+    port = gateway.port;
+    ca = gateway.caPem ?? '';
+  });
+  afterAll(async () => {
+    agent.destroy();
+    await rig.stop();
+  });
+
+  function watch(query = ''): Promise<Watch> {
+    return new Promise((resolve, reject) => {
+      const path = `${CONFIG_MAPS}?watch=true${query}`;
+      const asked = request({ host: '127.0.0.1', port, ca, agent, path }, (response) => {
+        if (response.statusCode !== 200) return reject(new Error(`answered ${response.statusCode}`));
+        const found: Watch = { response, text: '', over: 'no' };
+        response.on('data', (chunk: Buffer) => (found.text += chunk.toString()));
+        response.on('error', () => {});
+        response.on('close', () => (found.over = response.complete ? 'whole' : 'cut'));
+        resolve(found);
+      });
+      asked.on('error', reject);
+      asked.end();
+    });
+  }
+
+  const gauge = async (name: string): Promise<number> =>
+    (await metrics.registry.getSingleMetric(name)?.get())?.values[0]?.value ?? Number.NaN;
+  const create = (name: string): Promise<unknown> =>
+    cluster.api('POST', CONFIG_MAPS, { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name } });
+
+  it('each get every event, and go on when their connection is to end', async () => {
+    const open: Watch[] = [];
+    for (let count = 0; count < WATCHES; count += 10)
+      open.push(...(await Promise.all(Array.from({ length: 10 }, () => watch()))));
+    expect(await gauge('tailcast_watches')).toBe(WATCHES);
+    expect(await gauge('tailcast_watches_shared')).toBe(WATCHES - OWN);
+    // four would do; the API server has ended some on the way, and with them ends no watch
+    const connections = await gauge('tailcast_upstream_connections_shared');
+    expect(connections).toBeGreaterThanOrEqual(4);
+    expect(connections).toBeLessThan(40);
+    for (const name of ['first', 'second']) {
+      await create(name);
+      await expect
+        .poll(() => open.filter(({ text }) => text.includes(`"name":"${name}"`)).length, { timeout: 30_000 })
+        .toBe(WATCHES);
+    }
+    expect(open.filter(({ over }) => over !== 'no')).toEqual([]);
+    for (const { response } of open) response.destroy();
+    await expect.poll(() => gauge('tailcast_watches'), { timeout: 30_000 }).toBe(0);
+    const asked = cluster
+      .audit()
+      .filter(
+        ({ verb, stage, impersonatedUser }) =>
+          verb === 'watch' && stage === 'ResponseStarted' && impersonatedUser,
+      );
+    expect(asked).toHaveLength(WATCHES);
+    expect(new Set(asked.map(({ impersonatedUser }) => impersonatedUser?.username))).toEqual(
+      new Set(['alice@example.com']),
+    );
+  });
+
+  it('end when the API server ends them, and are cut when it dies', async () => {
+    const own = await Promise.all(Array.from({ length: OWN }, () => watch()));
+    const ending = await Promise.all([watch('&timeoutSeconds=2'), watch('&timeoutSeconds=2')]);
+    expect(await gauge('tailcast_watches_shared')).toBe(2);
+    await expect.poll(() => ending.map(({ over }) => over), { timeout: 20_000 }).toEqual(['whole', 'whole']);
+    const going = await Promise.all([watch(), watch()]);
+    await cluster.programs.apiServer.stop();
+    await expect
+      .poll(() => [...own, ...going].filter(({ over }) => over !== 'no').length, { timeout: 20_000 })
+      .toBe(OWN + 2);
+    expect(going.map(({ over }) => over)).toEqual(['cut', 'cut']);
+  });
+});
