@@ -17,6 +17,7 @@ import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody 
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
 import { releaseOf } from '../upstream/read-buffers.ts';
 import type { RelayResponse } from './relay-response.ts';
+import { holdWrites, releaseAtTurnEnd, releaseWrites } from './turn-writes.ts';
 import { headerList, reasonPhrase, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
 import type { RequestFraming } from '../upstream/upstream.ts';
 
@@ -27,6 +28,8 @@ const MAX_PIPELINED = 16;
  * one read of a fast upstream, so that every read would pause and resume; twice that took 12 % off the CPU of a bulk list.
  */
 const MAX_UNSENT_BYTES = 128 * 1024;
+/** As much as a TLS record holds: nothing is gained by joining larger pieces. */
+const MAX_JOINED_BYTES = 16 * 1024;
 /** How long after it was accepted a connection is not idle although nothing has come. */
 const FIRST_REQUEST_MS = 1000;
 /** How long a connection that is to be closed may still take in a request body that nobody wants. */
@@ -235,6 +238,13 @@ class PlainClient implements ClientSide {
   }
 
   write(chunk: Buffer, start: number, end: number): boolean {
+    if (end - start < MAX_JOINED_BYTES) holdWrites(this.#socket);
+    const room = this.#writePiece(chunk, start, end);
+    if (this.#socket.writableLength >= MAX_JOINED_BYTES) releaseWrites(this.#socket);
+    return room;
+  }
+
+  #writePiece(chunk: Buffer, start: number, end: number): boolean {
     const held = this.#held;
     if (held === undefined) return this.#writeBody(chunk, start, end);
     this.#held = undefined;
@@ -252,11 +262,12 @@ class PlainClient implements ClientSide {
 
   flush(): boolean {
     const held = this.#held;
-    if (held !== undefined) {
-      this.#held = undefined;
-      return this.#writeHead(held);
-    }
-    return true;
+    this.#held = undefined;
+    if (held !== undefined) holdWrites(this.#socket);
+    const room = held === undefined || this.#writeHead(held);
+    // what is whole has gone out by now: a turn's end to wait for would be felt in small requests
+    releaseAtTurnEnd();
+    return room;
   }
 
   end(): void {
@@ -264,6 +275,7 @@ class PlainClient implements ClientSide {
     this.#held = undefined;
     if (held !== undefined) this.#writeHead(held);
     if (this.#delivery === 'encode') this.#socket.write('0\r\n\r\n', 'latin1');
+    releaseWrites(this.#socket);
     this.#finish();
   }
 
@@ -285,6 +297,7 @@ class PlainClient implements ClientSide {
   }
 
   cut(): void {
+    releaseWrites(this.#socket);
     this.#socket.destroy();
   }
 

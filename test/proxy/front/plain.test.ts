@@ -84,6 +84,43 @@ describe('HTTP/1.1 connections', () => {
     expect(client.received()).not.toMatch(/connection: close/i);
   });
 
+  it('get what one read from the API server brings in one write', async () => {
+    const [head, rest] = [
+      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n',
+      '4\r\nlast\r\n0\r\n\r\n',
+    ];
+    const rig = await rigWith((connection) => {
+      connection.socket.on('data', () => {
+        connection.socket.write(head);
+        connection.socket.write(rest);
+      });
+    });
+    const client = await connectTo(rig);
+    // a TLS record for each write; the client gets each as a piece
+    const pieces: string[] = [];
+    client.socket.on('data', (piece: Buffer) => pieces.push(piece.toString('latin1')));
+    for (const round of [1, 2]) {
+      client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+      await client.until((text) => text.split(rest).length > round);
+    }
+    expect(pieces).toEqual([head + rest, head + rest]);
+  });
+
+  it('get the beginning of an answer that goes on later', async () => {
+    const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
+    const rig = await rigWith((connection) => {
+      connection.socket.on('data', () => connection.socket.write(head));
+    });
+    const client = await connectTo(rig);
+    client.socket.write(`GET /api HTTP/1.1\r\n${HOST}\r\n`);
+    await client.until((text) => text === head);
+    for (const event of ['1\r\na\r\n', '1\r\nb\r\n']) {
+      rig.upstreams[0]!.socket.write(event);
+      await client.until((text) => text.endsWith(event));
+    }
+    expect(client.received()).toBe(`${head}1\r\na\r\n1\r\nb\r\n`);
+  });
+
   it('are closed after the answer when the client asks for it', async () => {
     const rig = await rigWith(echo);
     const text = await exchangeRaw(rig, `GET /api HTTP/1.1\r\n${HOST}Connection: close\r\n\r\n`);

@@ -1,0 +1,55 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
+import { Duplex } from 'node:stream';
+import { afterEach, describe, expect, it } from 'vitest';
+import { RelayResponse } from '../../../src/proxy/front/relay-response.ts';
+
+const servers: Server[] = [];
+afterEach(() => {
+  for (const server of servers.splice(0)) server.close();
+});
+
+/** A connection that has asked once, and writes down what it is given; each write is over a turn of the event loop later, as that of a TLS socket. */
+function connection(written: string[]): Duplex {
+  return new Duplex({
+    read() {},
+    write(chunk: Buffer, _encoding, callback) {
+      written.push(chunk.toString('latin1'));
+      setImmediate(callback);
+    },
+  });
+}
+
+/** Answers a request with `answer`, through the socket, and gives back what was written once the next request has come. */
+async function writesFor(answer: string): Promise<readonly string[]> {
+  const server = createServer({ ServerResponse: RelayResponse });
+  servers.push(server);
+  const written: string[] = [];
+  const client = connection(written);
+  server.emit('connection', client);
+  const asked = once(server, 'request') as Promise<[IncomingMessage, RelayResponse]>;
+  client.push('GET /one HTTP/1.1\r\nHost: a\r\n\r\n');
+  const [, response] = await asked;
+  response.takeOver();
+  client.write(answer, 'latin1');
+  const finished = once(response, 'finish');
+  response.end();
+  await finished;
+  const again = once(server, 'request') as Promise<[IncomingMessage]>;
+  client.push('GET /two HTTP/1.1\r\nHost: a\r\n\r\n');
+  const [next] = await again;
+  expect(next.url).toBe('/two');
+  return written;
+}
+
+describe('an answer that is written to the socket', () => {
+  it('ends without a write of its own', async () => {
+    const answer = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
+    expect(await writesFor(answer)).toEqual([answer]);
+  });
+
+  it('is waited for when it is large', async () => {
+    const answer = `HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n${'x'.repeat(100_000)}`;
+    expect(await writesFor(answer)).toEqual([answer, '']);
+  });
+});
