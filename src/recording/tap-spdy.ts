@@ -120,9 +120,9 @@ function createServerSide(
   let statusBegun = false;
   let closing = false;
   return {
-    push(chunk) {
+    push(chunk, more) {
       conclusion.reading(chunk);
-      const wait = seeAll(parser, chunk, (event) => reader.see(event), session);
+      const wait = seeAll(parser, chunk, (event) => reader.see(event), session, more);
       conclusion.read();
       if (reader.unproved() === undefined) conclusion.free();
       return wait;
@@ -157,6 +157,7 @@ function seeAll(
   chunk: Uint8Array,
   see: (event: SpdyEvent) => void,
   session: TappedSession,
+  more = false,
 ): void | Promise<void> {
   try {
     for (const event of parser.push(chunk)) see(event);
@@ -164,7 +165,7 @@ function seeAll(
     handOver(session);
     throw asViolation(error);
   }
-  return session.flush();
+  return more ? undefined : session.flush();
 }
 
 /** The Status on the error stream if it is free, an end for every stream the client knows, and a GOAWAY. */

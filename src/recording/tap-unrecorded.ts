@@ -96,10 +96,10 @@ function closeFrame(message: string, httpStatus: number): Uint8Array {
 function forgiving(taps: SessionTaps): SessionTaps {
   let lost = false;
   const forgive = (tap: Tap): Required<Tap> => ({
-    push(chunk) {
+    push(chunk, more) {
       if (lost) return undefined;
       try {
-        return tap.push(chunk);
+        return tap.push(chunk, more);
       } catch {
         lost = true;
         return undefined;

@@ -205,9 +205,9 @@ function createServerSide(
   let statusBegun = false;
   let closed = false;
   return {
-    push(chunk) {
+    push(chunk, more) {
       conclusion.reading(chunk);
-      const wait = seeAll(scanner, chunk, (piece) => reader.see(piece), session);
+      const wait = seeAll(scanner, chunk, (piece) => reader.see(piece), session, more);
       conclusion.read();
       return wait;
     },
@@ -254,6 +254,7 @@ function seeAll(
   chunk: Uint8Array,
   see: (piece: WebSocketPiece) => void,
   session: TappedSession,
+  more = false,
 ): void | Promise<void> {
   try {
     for (const piece of scanner.push(chunk)) {
@@ -265,7 +266,7 @@ function seeAll(
     handOver(session);
     throw asViolation(error);
   }
-  return session.flush();
+  return more ? undefined : session.flush();
 }
 
 function isControl(piece: WebSocketPiece): boolean {

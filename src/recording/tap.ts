@@ -7,9 +7,10 @@ import type { RecordingSession } from './session.ts';
 export interface Tap {
   /**
    * Looks at a chunk that is about to be delivered. A promise: deliver only after it resolved.
+   * @param more another chunk is pushed at once: what this one shows is recorded with it, and both are delivered after that
    * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection: the chunk must not be delivered
    */
-  push(chunk: Uint8Array): void | Promise<void>;
+  push(chunk: Uint8Array, more?: boolean): void | Promise<void>;
   /** What was pushed has been handed to the other end, but for the last `unsent` bytes. */
   delivered(unsent?: number): void;
   /** Of the server's side: so many of the bytes that were pushed last must not be delivered before more has come. */

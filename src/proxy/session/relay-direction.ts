@@ -1,5 +1,5 @@
 /**
- * One direction of a relay: every chunk goes past the tap before it goes to the sink, one at a time.
+ * One direction of a relay: every chunk goes past the tap before it goes to the sink.
  *
  * ```
  *   source ──────────────────────────────► tap ──► unsent ──► sink
@@ -251,31 +251,44 @@ export class Direction {
     if (bytes === undefined) return;
     while (this.#state === 'running' && this.#holds === 0 && bytes.size > 0) {
       if (this.#turnBytes >= MAX_TURN_BYTES) return this.#askTurn();
-      const taken = bytes.take(MAX_TAKEN_BYTES, this.#waited);
-      if (taken === undefined) return;
-      const { bytes: chunk, spent } = taken;
-      this.#turnBytes += chunk.length;
-      if (spent !== undefined) this.#loans.push({ end: this.#taken + chunk.length, block: spent });
-      this.#take(chunk);
+      const chunks = this.#takeOut(bytes);
+      if (chunks.length === 0) return;
+      this.#take(...chunks);
     }
     this.#endSink();
   }
 
-  #take(chunk: Uint8Array): void {
+  /** What goes past the tap together: the rest of what may be taken in this turn, block by block. */
+  #takeOut(bytes: SessionBuffer['bytes']): readonly Uint8Array[] {
+    const chunks: Uint8Array[] = [];
+    let end = this.#taken;
+    while (bytes.size > 0 && this.#turnBytes < MAX_TURN_BYTES) {
+      const taken = bytes.take(MAX_TAKEN_BYTES, this.#waited);
+      if (taken === undefined) break;
+      chunks.push(taken.bytes);
+      end += taken.bytes.length;
+      this.#turnBytes += taken.bytes.length;
+      if (taken.spent !== undefined) this.#loans.push({ end, block: taken.spent });
+      if (this.#waited) break;
+    }
+    return chunks;
+  }
+
+  #take(...chunks: readonly Uint8Array[]): void {
     const { tap } = this.#options;
-    this.#taken += chunk.length;
-    if (tap === undefined) return this.#deliver(chunk);
-    let wait: void | Promise<void>;
+    for (const { length } of chunks) this.#taken += length;
+    if (tap === undefined) return this.#deliver(chunks);
+    let wait: void | Promise<void> = undefined;
     try {
-      wait = tap.push(chunk);
+      for (const [index, chunk] of chunks.entries()) wait = tap.push(chunk, index < chunks.length - 1);
     } catch (error) {
       return this.#refuse(error);
     }
     this.#waited = wait !== undefined;
-    if (wait === undefined) return this.#deliver(chunk);
+    if (wait === undefined) return this.#deliver(chunks);
     this.#hold();
     wait.then(() => {
-      this.#deliver(chunk);
+      this.#deliver(chunks);
       this.#release();
       this.#takeWaiting();
     }, this.#refuse);
@@ -286,13 +299,16 @@ export class Direction {
     if (!this.#stillConsiders) this.#options.refuse(error);
   };
 
-  #deliver(chunk: Uint8Array): void {
+  #deliver(chunks: readonly Uint8Array[]): void {
     const { sink, tap, consider } = this.#options;
     if (this.#state === 'stopped') return;
-    if (tap !== undefined && consider?.(chunk, tap) === true) return;
+    // only what comes without a buffer is considered, and that comes alone
+    if (tap !== undefined && chunks.some((chunk) => consider?.(chunk, tap) === true)) return;
     if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
-    this.#unsent.push(chunk);
-    this.#unsentBytes += chunk.length;
+    for (const chunk of chunks) {
+      this.#unsent.push(chunk);
+      this.#unsentBytes += chunk.length;
+    }
     const unsent = tap?.unsentBytes ?? 0;
     this.#send(this.#pressed ? Math.max(unsent, tap?.conclusionBytes ?? 0) : unsent);
   }

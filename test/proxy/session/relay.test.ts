@@ -6,8 +6,9 @@ import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers
 import type { Tap } from '../../../src/recording/tap.ts';
 import { startRelay, type RelayOptions } from '../../../src/proxy/session/relay.ts';
 import { createSpdyTaps } from '../../../src/recording/tap-spdy.ts';
+import { createWebSocketTaps } from '../../../src/recording/tap-websocket.ts';
 import { ByteReader } from '../../support/byte-reader.ts';
-import { createSpdyPeer } from '../../support/stream-peers.ts';
+import { createSpdyPeer, serverMessage } from '../../support/stream-peers.ts';
 import { SeenSession } from '../../support/tapped-session.ts';
 import { socketPair, type SocketPair } from '../../support/socket-pair.ts';
 
@@ -580,6 +581,56 @@ describe('relay with a buffer', () => {
     await until(() => seen.length > 2);
     expect(seen).toEqual([100, 900, 32 * 1024]);
     relay.stop();
+  });
+
+  it('records a flood of one turn once, and delivers none of it before', async () => {
+    const roomy = createElasticBuffers({
+      memoryBytes: 1024 * 1024,
+      diskBytes: 0,
+      totalMemoryBytes: 16 * 1024 * 1024,
+      totalDiskBytes: 0,
+      directory: tmpdir(),
+    });
+    const session = new SeenSession();
+    session.detailed = false;
+    const taps = createWebSocketTaps(session, { version: 5, base64: false });
+    const { inner, fromUpstream, relay } = await relayed({
+      taps,
+      openBuffer: (events) => roomy.open('deep', events),
+    });
+    const outputs = Array.from({ length: 12 }, () => randomBytes(16 * 1024));
+    const messages = outputs.map((output) => Buffer.from(serverMessage(1, output)));
+    const gate = Promise.withResolvers<void>();
+    session.room = gate.promise;
+    for (const message of messages) inner.upstream.emit('data', message);
+    await until(() => session.flushes > 0);
+    for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    expect(session.flushes).toBe(1);
+    expect(session.outputs.stdout.equals(Buffer.concat(outputs))).toBe(true);
+    expect(fromUpstream.size).toBe(0);
+    session.room = undefined;
+    gate.resolve();
+    const all = Buffer.concat(messages);
+    expect((await fromUpstream.take(all.length)).equals(all)).toBe(true);
+    relay.stop();
+  });
+
+  it('delivers nothing of a turn in which something is refused, and records what came before it', async () => {
+    const session = new SeenSession();
+    session.detailed = false;
+    const taps = createWebSocketTaps(session, { version: 5, base64: false });
+    const { inner, fromUpstream, relay } = await relayed({
+      taps,
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    const output = randomBytes(40 * 1024);
+    inner.upstream.emit('data', Buffer.from(serverMessage(1, output)));
+    inner.upstream.emit('data', Buffer.from(serverMessage(9, randomBytes(40 * 1024))));
+    expect(await relay.done).toMatchObject({ kind: 'refused', error: { code: 'SESSION_VIOLATED' } });
+    expect(session.flushes).toBe(1);
+    expect(session.outputs.stdout.equals(output)).toBe(true);
+    expect(fromUpstream.size).toBe(0);
+    expect(taps.farewell('no', 500)).toBeDefined();
   });
 
   it('drops what waits when the client leaves', async () => {
