@@ -1,0 +1,43 @@
+/**
+ * Text as the inside of a JSON string, from bytes to bytes: what `JSON.stringify` writes, in a program for the processor's vectors
+ * (`json-escape.wat`, ADR 51). Bytes beyond ASCII stay as they are.
+ */
+import { JSON_ESCAPE_MODULE } from './json-escape-module.ts';
+
+/** Text that is written in one go; see `json-escape.wat`. */
+const PIECE_BYTES = 64 * 1024;
+const INPUT = 64 * 1024;
+const OUTPUT = INPUT + PIECE_BYTES;
+/** Bytes of an entry of the table, the last of which is the number of the others that count. */
+const ENTRY_BYTES = 8;
+
+const { memory, escape } = load();
+
+/** Hands `take` the escaped text piece by piece. A piece is valid during the call. */
+export function escapeJson(text: Uint8Array, take: (piece: Uint8Array) => void): void {
+  for (let at = 0; at < text.length; at += PIECE_BYTES) {
+    const piece = text.subarray(at, at + PIECE_BYTES);
+    memory.set(piece, INPUT);
+    take(memory.subarray(OUTPUT, OUTPUT + escape(piece.length)));
+  }
+}
+
+function load(): { readonly memory: Uint8Array; readonly escape: (length: number) => number } {
+  const { exports } = new WebAssembly.Instance(
+    new WebAssembly.Module(Buffer.from(JSON_ESCAPE_MODULE, 'base64')),
+  );
+  if (!(exports['memory'] instanceof WebAssembly.Memory)) throw new TypeError('the program has no memory');
+  const { escape } = exports;
+  if (!isEscape(escape)) throw new TypeError('the program has no function');
+  const bytes = new Uint8Array(exports['memory'].buffer);
+  for (let byte = 0; byte < 0x80; byte += 1) {
+    const written = JSON.stringify(String.fromCharCode(byte)).slice(1, -1);
+    bytes.set(Buffer.from(written), byte * ENTRY_BYTES);
+    bytes[byte * ENTRY_BYTES + ENTRY_BYTES - 1] = written.length;
+  }
+  return { memory: bytes, escape };
+}
+
+function isEscape(value: unknown): value is (length: number) => number {
+  return typeof value === 'function';
+}
