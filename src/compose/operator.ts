@@ -4,6 +4,7 @@ import { hostname } from 'node:os';
 import type { CommandContext } from '../config/command-context.ts';
 import type { OperatorConfig } from '../config/operator.ts';
 import { errorText, TailcastError } from '../errors.ts';
+import { keepHeapSmall } from '../memory/small-heap.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { openOpsServer } from '../observe/ops-server.ts';
@@ -60,6 +61,7 @@ export async function runOperator(
   { stdout, environment, signal: stop }: CommandContext,
   image: string,
 ): Promise<void> {
+  keepHeapSmall();
   const log = createLogger({ level: config.logLevel });
   const metrics = createOperatorMetrics({ processMetrics: true });
   const resort = openLastResort({ log, stop, registry: metrics.registry });

@@ -92,7 +92,7 @@ export const OPERATOR_SETTINGS = {
     'networks, of IPv4 and IPv6 one at most, from which Services and Ingresses of groups get addresses where the control server has no Tailscale Services (headscale)',
     '<networks>',
   ),
-  workers: setting('resources worked on at the same time', wholeNumber(1, 64), 4),
+  workers: setting('resources worked on at the same time', wholeNumber(1, 64), 16),
   resyncSeconds: setting('how often every resource is looked at anyway', wholeNumber(1, 86_400), 600),
   cleanup: setting(
     'take back everything that the operator made, nodes first, and end; the resources stay, without its finalizers',

@@ -3,7 +3,8 @@ import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Clock } from './clock.ts';
-import { createInformer, type Informer } from './informer.ts';
+import { createSharedInformers, type SharedInformers, type Selection } from './shared-informers.ts';
+import type { Informer } from './informer.ts';
 import type { KubeClient } from './kube-client.ts';
 import type { KubeObject, ResourceKind } from './kube-object.ts';
 import type { Reconciler } from './nodes/lifecycle.ts';
@@ -11,12 +12,7 @@ import type { OperatorMetrics } from './operator-metrics.ts';
 import { createWorkQueue, type WorkQueue } from './queue.ts';
 
 /** Objects of one kind that are watched, and which resources they concern. */
-export interface Watched {
-  readonly kind: ResourceKind;
-  readonly namespace?: string;
-  readonly labelSelector?: string;
-  /** What is kept of an object. Default: `metadata` alone is sent, because that it changed is all that matters. */
-  readonly keep?: (object: KubeObject) => KubeObject;
+export interface Watched extends Selection {
   /**
    * Names of the resources to look at, as {@link Reconciler} takes them.
    *
@@ -83,38 +79,23 @@ export function createController(options: ControllerOptions): Controller {
     },
   });
 
-  function informer(watched: Watched, onChange: (object: KubeObject) => void): Informer {
-    const { kind, namespace, labelSelector, keep } = watched;
-    const scope = { namespace, labelSelector, metadataOnly: keep === undefined };
-    return createInformer({
-      source: {
-        name: kind.plural,
-        list: (signal) => client.list(kind, scope, signal),
-        watch: (resourceVersion, timeoutSeconds, signal) =>
-          client.watch(kind, { ...scope, resourceVersion, timeoutSeconds }, signal),
-      },
-      ...(keep === undefined ? {} : { keep }),
-      onChange: (_change, object) => onChange(object),
-      clock,
-      random,
-      log,
-    });
-  }
-
-  /** The resources of one reconciler, and what concerns them. */
-  function informersOf(
+  /** Tells the queue of what concerns the resources of one reconciler, and gives their copy. */
+  function supervise(
+    informers: SharedInformers,
     name: string,
     { resources: watched, others }: Supervision,
-  ): { readonly resources: Informer; readonly all: Informer[] } {
+  ): Informer {
     const add = ({ names }: Watched, object: KubeObject): void => {
       const known = (kind: ResourceKind): readonly KubeObject[] =>
         beside.filter((one) => one.kind === kind).flatMap((one) => one.copy.items);
       for (const one of names(object, resources.items, known)) queue.add(`${name}/${one}`);
     };
-    const copyOf = (one: Watched): Informer => informer(one, (object) => add(one, object));
-    const resources = copyOf(watched);
-    const beside = others.map((other) => ({ kind: other.kind, copy: copyOf(other) }));
-    return { resources, all: [resources, ...beside.map(({ copy }) => copy)] };
+    const resources = informers.of(watched, (object) => add(watched, object));
+    const beside = others.map((other) => ({
+      kind: other.kind,
+      copy: informers.of(other, (object) => add(other, object)),
+    }));
+    return resources;
   }
 
   async function resync(
@@ -137,12 +118,12 @@ export function createController(options: ControllerOptions): Controller {
       return queue.size;
     },
     async run(signal) {
-      const running = [...supervisions].flatMap(([name, supervision]) => {
-        const { resources, all } = informersOf(name, supervision);
-        const again = supervision.resync ? [resync(name, supervision.resources, resources, signal)] : [];
-        return [...all.map((one) => one.run(signal)), ...again];
+      const informers = createSharedInformers({ client, clock, random, log });
+      const again = [...supervisions].flatMap(([name, supervision]) => {
+        const resources = supervise(informers, name, supervision);
+        return supervision.resync ? [resync(name, supervision.resources, resources, signal)] : [];
       });
-      await Promise.all([...running, queue.run(signal)]);
+      await Promise.all([informers.run(signal), ...again, queue.run(signal)]);
     },
   };
 }

@@ -20,8 +20,6 @@ export interface InformerSource {
 
 export interface InformerOptions {
   readonly source: InformerSource;
-  /** What the copy holds of an object. Default: all that the source gives. */
-  readonly keep?: (object: KubeObject) => KubeObject;
   /** Called for each object that appeared, changed or went, after the copy was changed. Must not throw. */
   readonly onChange: (change: 'added' | 'changed' | 'removed', object: KubeObject) => void;
   readonly clock: Clock;
@@ -43,7 +41,7 @@ const CUT_AFTER_MS = 30_000;
 
 export function createInformer(options: InformerOptions): Informer {
   const { source, clock, log, watchSeconds = 300 } = options;
-  const copy = createCopy(options.onChange, options.keep ?? ((object) => object));
+  const copy = createCopy(options.onChange);
   const { promise: synced, resolve: markSynced } = Promise.withResolvers<void>();
   const backoff = createBackoff(options.retry ?? { baseMs: 500, maxMs: 30_000 }, options.random);
 
@@ -115,16 +113,15 @@ interface Copy {
   items(): readonly KubeObject[];
 }
 
-function createCopy(onChange: InformerOptions['onChange'], keep: (object: KubeObject) => KubeObject): Copy {
+function createCopy(onChange: InformerOptions['onChange']): Copy {
   const objects = new Map<string, KubeObject>();
 
   function put(object: KubeObject): void {
     const key = keyOf(object);
     const before = objects.get(key);
     if (before !== undefined && sameVersion(before, object)) return;
-    const kept = keep(object);
-    objects.set(key, kept);
-    onChange(before === undefined ? 'added' : 'changed', kept);
+    objects.set(key, object);
+    onChange(before === undefined ? 'added' : 'changed', object);
   }
 
   function remove(object: KubeObject): void {

@@ -53,6 +53,8 @@ export interface ListOptions {
   readonly labelSelector?: string | undefined;
   /** Leaves out everything but `metadata`: no Secret's data is sent or kept. */
   readonly metadataOnly?: boolean;
+  /** What is kept of each object, as soon as it is read: a list is never whole in memory. Default: all. */
+  readonly keep?: ((object: KubeObject) => KubeObject) | undefined;
 }
 
 export interface ListAnswer {
@@ -180,12 +182,13 @@ function reads(connection: ClusterConnection, call: Call): Pick<KubeClient, 'get
     },
     async list(kind, options, signal) {
       const items: KubeObject[] = [];
+      const { keep = (object: KubeObject) => object } = options;
       let resourceVersion = '';
       for await (const page of pages(kind, options, signal)) {
         // Items of a list do not say what they are.
         const { apiVersion, kind: name } = kind;
         for (const item of page.items ?? [])
-          items.push(parseObject({ ...record(item), apiVersion, kind: name }));
+          items.push(keep(parseObject({ ...record(item), apiVersion, kind: name })));
         if (items.length > MAX_LISTED)
           throw new KubeRefusal(`list of ${kind.plural}`, 0, '', 'too many objects');
         ({ resourceVersion } = page.metadata);
@@ -206,7 +209,7 @@ function reads(connection: ClusterConnection, call: Call): Pick<KubeClient, 'get
       if (answer.status >= 400)
         throw refusal(`watch ${pathOf(kind, options)}`, answer.status, await answer.text());
       for await (const line of readTextLines(answer.body, MAX_LINE_BYTES))
-        if (line !== '') yield readEvent(line);
+        if (line !== '') yield readEvent(line, options.keep);
     },
   };
 }
@@ -289,15 +292,15 @@ function record(value: unknown): object {
   return typeof value === 'object' && value !== null ? value : {};
 }
 
-function readEvent(line: string): WatchEvent {
+function readEvent(line: string, keep = (object: KubeObject): KubeObject => object): WatchEvent {
   const { type, object } = eventSchema.parse(JSON.parse(line));
   switch (type) {
     case 'ADDED':
-      return { kind: 'added', object: parseObject(object) };
+      return { kind: 'added', object: keep(parseObject(object)) };
     case 'MODIFIED':
-      return { kind: 'modified', object: parseObject(object) };
+      return { kind: 'modified', object: keep(parseObject(object)) };
     case 'DELETED':
-      return { kind: 'deleted', object: parseObject(object) };
+      return { kind: 'deleted', object: keep(parseObject(object)) };
     case 'BOOKMARK':
       return {
         kind: 'bookmark',

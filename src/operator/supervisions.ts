@@ -14,6 +14,11 @@ import { groupClassOf, isEgressGroup, isIngressGroup, parseProxyGroup } from './
 import { leadsOut } from './service/purpose.ts';
 import { groupIn, isOfInterest, proxyClassNameOf, withoutTheRest } from './service/interest.ts';
 
+/** All but who wrote what. One function, so that reconcilers share their watches. */
+function whole({ metadata: { managedFields: _none, ...metadata }, ...object }: KubeObject): KubeObject {
+  return { ...object, metadata };
+}
+
 const byName = ({ metadata }: KubeObject): readonly string[] => [metadata.name];
 
 /** Recorders and ProxyGroups: all that is made for them carries the name of its owner. */
@@ -84,7 +89,7 @@ export function superviseIngresses(
     reconciler,
     resources: {
       kind: KINDS.ingress,
-      keep: (object) => object,
+      keep: whole,
       names(object, ingresses) {
         if (!isIngressOfInterest(object)) return [];
         // One that goes makes room for another.
@@ -97,6 +102,8 @@ export function superviseIngresses(
       ...childrenOf('ingress', namespace, ({ namespace: of, name }) => `${of}/${name}`),
       {
         kind: KINDS.service,
+        // As other reconcilers keep them.
+        keep: withoutTheRest,
         names: ({ metadata }, ingresses) =>
           ours(ingresses)
             .filter((ingress) => ingress.metadata.namespace === metadata.namespace)
@@ -122,7 +129,7 @@ export function superviseEgressNodes(
 ): Supervision {
   return {
     reconciler,
-    resources: { kind: KINDS.proxyGroup, keep: (object) => object, names: egressGroup },
+    resources: { kind: KINDS.proxyGroup, keep: whole, names: egressGroup },
     others: [
       ...childrenOf('proxygroup', namespace, ({ name }) => name, [...CHILDREN, KINDS.disruptionBudget]),
       {
@@ -160,7 +167,7 @@ export function superviseEgressServices(reconciler: Reconciler, namespace: strin
       },
     },
     others: [
-      { kind: KINDS.proxyGroup, keep: (object) => object, names: egressGroup },
+      { kind: KINDS.proxyGroup, keep: whole, names: egressGroup },
       { kind: KINDS.service, ...fronts, names: named },
       { kind: KINDS.endpointSlice, ...fronts, names: named },
       { kind: KINDS.configMap, ...pods, names: parentName },
@@ -205,7 +212,7 @@ export function superviseIngressGroups(
   const nodes = [...CHILDREN, KINDS.disruptionBudget, KINDS.configMap, KINDS.pod];
   return {
     reconciler,
-    resources: { kind: KINDS.proxyGroup, keep: (object) => object, names: ingressGroup },
+    resources: { kind: KINDS.proxyGroup, keep: whole, names: ingressGroup },
     others: [
       ...childrenOf('proxygroup', namespace, ({ name }) => name, nodes).map((child) => ({
         ...child,
@@ -241,9 +248,7 @@ export function superviseIngressGroups(
           return [...(choices.services ? groupsOf(service, groups) : []), ...behind];
         },
       },
-      ...(choices.ingresses
-        ? [{ kind: KINDS.ingress, keep: (object: KubeObject) => object, names: groupsOf }]
-        : []),
+      ...(choices.ingresses ? [{ kind: KINDS.ingress, keep: whole, names: groupsOf }] : []),
     ],
     resync: true,
   };
@@ -260,7 +265,7 @@ function egressGroup(object: KubeObject): readonly string[] {
 export function superviseConnectors(reconciler: Reconciler, namespace: string): Supervision {
   return {
     reconciler,
-    resources: { kind: KINDS.connector, keep: (object) => object, names: byName },
+    resources: { kind: KINDS.connector, keep: whole, names: byName },
     others: [
       ...childrenOf('connector', namespace, ({ name }) => name),
       {

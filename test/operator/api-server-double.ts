@@ -35,6 +35,7 @@ export interface SeenRequest {
   readonly path: string;
   readonly query: URLSearchParams;
   readonly contentType: string;
+  readonly accept: string | undefined;
   readonly authorization: string | undefined;
   readonly body: unknown;
 }
@@ -67,7 +68,7 @@ interface Watch {
 
 interface Change {
   readonly version: number;
-  readonly collection: string;
+  readonly path: string;
   readonly type: string;
   readonly object: StoredObject;
 }
@@ -82,10 +83,9 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
   const double = { interfere: undefined as Interference | undefined };
 
   function tell(type: string, path: string, object: StoredObject): void {
-    const collection = path.slice(0, path.lastIndexOf('/'));
-    log.push({ version, collection, type, object: structuredClone(object) });
+    log.push({ version, path, type, object: structuredClone(object) });
     for (const watch of watches) {
-      if (watch.collection === collection && watch.matches(object)) write(watch.response, type, object);
+      if (isIn(path, watch.collection) && watch.matches(object)) write(watch.response, type, object);
     }
   }
 
@@ -234,7 +234,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     }
     const watch = { collection: path, matches: selector(query.get('labelSelector')), response };
     for (const change of log) {
-      if (change.version > from && change.collection === path && watch.matches(change.object)) {
+      if (change.version > from && isIn(change.path, path) && watch.matches(change.object)) {
         write(response, change.type, change.object);
       }
     }
@@ -353,6 +353,7 @@ async function read(request: IncomingMessage): Promise<SeenRequest> {
     path: url.pathname,
     query: url.searchParams,
     contentType: request.headers['content-type'] ?? '',
+    accept: request.headers.accept,
     authorization: request.headers.authorization,
     body: text === '' ? undefined : JSON.parse(text),
   };

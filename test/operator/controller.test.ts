@@ -177,6 +177,14 @@ describe('the operator', () => {
     expect(lease()).toBeDefined();
   });
 
+  it('watches everything once, however many reconcilers it concerns', async () => {
+    await watched(['services', 'ingresses', 'dnsconfigs'], { leaderElection: false });
+    const asked = api.requests
+      .filter(({ query }) => query.has('watch'))
+      .map(({ path, query, accept }) => `${path}?${query.get('labelSelector') ?? ''} ${accept}`);
+    expect(asked.toSorted()).toEqual([...new Set(asked)].toSorted());
+  });
+
   it('leaves the kinds and the Lease alone that it is told to leave', async () => {
     const off = { proxyGroups: false, services: false, connectors: false };
     const found = await watched(['recorders'], { ...off, leaderElection: false, leaseName: 'l' });

@@ -15,10 +15,9 @@ import { type Program, type Rig, createRig } from '../rig/rig.ts';
 const COUNT = Number(process.env['REAL_SCALE_SERVICES'] ?? '500');
 /** Services of the cluster, most of which are none of the operator's. */
 const ALL = 5000;
-/** Half of it is what V8 lets lie on a machine with room; the rest would be a leak. */
-const MOST_MIB = 300;
+const MOST_MIB = 150;
 /** Requests of the operator for one Service, from nothing until it is ready. */
-const MOST_REQUESTS = 90;
+const MOST_REQUESTS = 60;
 const AT_ONCE = 16;
 
 let rig: Rig;
