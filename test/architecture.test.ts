@@ -16,6 +16,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   'process-identity': [],
   version: [],
   'folder-format': ['version', 'errors'],
+  'followed-file': ['async', 'observe', 'errors'],
   wire: [],
   screen: ['wire'],
   bundle: ['wire', 'screen'],
@@ -64,7 +65,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'errors',
   ],
   operator: ['async', 'wire', 'kube', 'observe', 'errors'],
-  nameserver: ['async', 'listen', 'wire', 'observe', 'errors'],
+  nameserver: ['async', 'followed-file', 'listen', 'wire', 'observe', 'errors'],
   forwarder: ['listen', 'observe', 'errors'],
   player: ['bundle', 'wire', 'screen', 'search'],
   workers: ['async', 'observe', 'place-count', 'errors'],
@@ -106,6 +107,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'wire',
     'memory',
     'directories',
+    'followed-file',
     'listen',
     'folder-format',
   ],
@@ -205,6 +207,7 @@ const ROLES: Record<string, readonly string[]> = {
 /** What is about no half in particular: errors, logs, time, memory, processes. */
 const FOUNDATIONS = new Set([
   'directories',
+  'followed-file',
   'errors',
   'observe',
   'async',

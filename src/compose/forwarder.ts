@@ -10,6 +10,7 @@ import { createLogger } from '../observe/logger.ts';
 import { openOpsServer } from '../observe/ops-server.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { CleanUp } from './clean-up.ts';
+import { tailscaledCheck } from './readiness.ts';
 
 /**
  * `tailcast forwarder`: carries connections into the tailnet until the signal.
@@ -51,15 +52,7 @@ export async function runForwarder(config: ForwarderConfig, context: CommandCont
       : await openOpsServer({
           ...config.opsListen,
           metrics: registry,
-          checks: [
-            {
-              name: 'tailscaled',
-              async check(use) {
-                const { backendState } = await localApi.status(use, { peers: false });
-                if (backendState !== 'Running') throw new Error(`tailscaled is ${backendState}`);
-              },
-            },
-          ],
+          checks: [tailscaledCheck(localApi)],
         });
   cleanUp.defer(() => ops?.close());
   log.info({ target, ports, ops: ops?.address }, 'forwarder is ready');

@@ -11,6 +11,7 @@ import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger } from '../observe/logger.ts';
 import { openOpsServer } from '../observe/ops-server.ts';
 import { CleanUp } from './clean-up.ts';
+import { fileCheck } from './readiness.ts';
 
 /**
  * `tailcast nameserver`: answers until the signal.
@@ -44,15 +45,7 @@ export async function runNameserver(config: NameserverConfig, context: CommandCo
       : await openOpsServer({
           ...config.opsListen,
           metrics: registry,
-          checks: [
-            {
-              name: 'records',
-              check: () =>
-                records.current === undefined
-                  ? Promise.reject(new Error(`${config.records} has not been read`))
-                  : Promise.resolve(),
-            },
-          ],
+          checks: [fileCheck('records', config.records, records)],
         });
   cleanUp.defer(() => ops?.close());
   log.info({ listen: server.address, ops: ops?.address }, 'nameserver is ready');

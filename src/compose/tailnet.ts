@@ -18,6 +18,7 @@ import { createTagResolver } from '../tailnet/resolve-tag.ts';
 import { openSelfSignedCertificates } from '../tailnet/self-signed.ts';
 import { assertLoopbackListener, createStaticIdentity } from '../tailnet/static-identity.ts';
 import { createWhois } from '../tailnet/whois.ts';
+import { tailscaledCheck } from './readiness.ts';
 
 const KEEP_ALIVE_MS = 30_000;
 
@@ -77,7 +78,7 @@ export function createLocalTailnet(
   return {
     identities: whois,
     localApi,
-    checks: [{ name: 'tailscaled', check: (limit) => assertRunning(localApi, limit) }],
+    checks: [tailscaledCheck(localApi)],
     async resolveRecorderTags(wanted) {
       return (await tags.resolve(wanted)).flatMap((node) => node.addresses);
     },
@@ -168,11 +169,6 @@ function dialThrough(localApi: LocalApi): Tailnet['dialRecorder'] {
     if (target === undefined) return Promise.reject(new Error(`${address} is not an ip:port`));
     return localApi.dial(target.address, target.port, signal);
   };
-}
-
-async function assertRunning(localApi: LocalApi, signal: AbortSignal): Promise<void> {
-  const { backendState } = await localApi.status(signal, { peers: false });
-  if (backendState !== 'Running') throw new Error(`tailscaled is in state ${backendState}`);
 }
 
 /** Addresses of one node are one recorder; the map follows the tailnet, and a failure leaves the last one. */

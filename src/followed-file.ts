@@ -1,0 +1,69 @@
+/** A mounted file, read again when it changes: Kubernetes puts a new one in place of the one before. */
+import { readFile, stat } from 'node:fs/promises';
+import { pause } from './async/pause.ts';
+import type { Timer } from './async/timer.ts';
+import { errorText, TailcastError } from './errors.ts';
+import type { Logger } from './observe/logger.ts';
+
+export interface FollowedFile<Content> {
+  /** The last that could be used; undefined before there was one. */
+  readonly current: Content | undefined;
+  /** Looks until the signal. */
+  follow(signal: AbortSignal): Promise<void>;
+}
+
+export interface FollowedFileOptions<Content> {
+  readonly path: string;
+  /** The setting that names the file. */
+  readonly setting: string;
+  /** A longer file is not read. */
+  readonly maxBytes: number;
+  /** What it says. @throws what keeps it from being used */
+  readonly read: (text: string) => Content;
+  /** What the log says of it when it was read, and when it could not be. */
+  readonly words: { readonly read: string; readonly kept: string };
+  readonly describe: (content: Content) => Readonly<Record<string, number>>;
+  readonly log: Logger;
+  readonly timer?: Timer | undefined;
+  readonly checkEveryMs?: number | undefined;
+}
+
+const CHECK_EVERY_MS = 1000;
+
+/** Reads the file once before it resolves. One that cannot be used is reported, and the last good one stays. */
+export async function openFollowedFile<Content>(
+  options: FollowedFileOptions<Content>,
+): Promise<FollowedFile<Content>> {
+  const { path, setting, maxBytes, read, words, describe, log, timer } = options;
+  const { checkEveryMs = CHECK_EVERY_MS } = options;
+  let current: Content | undefined;
+  let version = '';
+  let reported = '';
+
+  async function look(): Promise<void> {
+    try {
+      const { ino, size, mtimeNs } = await stat(path, { bigint: true });
+      const seen = `${ino}/${size}/${mtimeNs}`;
+      if (seen === version) return;
+      if (size > maxBytes) throw new TailcastError('CONFIG_INVALID', `${setting}: ${path} is too large`);
+      current = read(await readFile(path, 'utf8'));
+      version = seen;
+      reported = '';
+      log.info({ file: path, ...describe(current) }, words.read);
+    } catch (error) {
+      const text = errorText(error);
+      if (text !== reported) log.error({ file: path, error: text }, words.kept);
+      reported = text;
+    }
+  }
+
+  await look();
+  return {
+    get current() {
+      return current;
+    },
+    async follow(signal) {
+      while (await pause(checkEveryMs, signal, timer)) await look();
+    },
+  };
+}
