@@ -1,4 +1,5 @@
 import type { FuzzTarget } from './target.ts';
+import { INGRESS_TARGETS } from './targets/ingress.ts';
 import { NAME_TARGETS } from './targets/names.ts';
 import { PEER_TARGETS } from './targets/peers.ts';
 import { REQUEST_TARGETS } from './targets/requests.ts';
@@ -18,4 +19,5 @@ export const TARGETS: readonly FuzzTarget[] = [
   ...STORED_TARGETS,
   ...SEARCH_TARGETS,
   ...NAME_TARGETS,
+  ...INGRESS_TARGETS,
 ];

@@ -9,6 +9,7 @@ import { Registry } from 'prom-client';
 import { STATIC_IDENTITY } from '../src/compose/static-identity-file.ts';
 import { DEMO_SETTINGS } from '../src/config/demo.ts';
 import { FORWARDER_SETTINGS } from '../src/config/forwarder.ts';
+import { INGRESS_SETTINGS } from '../src/config/ingress.ts';
 import { GATEWAY_SETTINGS } from '../src/config/gateway.ts';
 import { NAMESERVER_SETTINGS } from '../src/config/nameserver.ts';
 import { OPERATOR_SETTINGS } from '../src/config/operator.ts';
@@ -18,6 +19,7 @@ import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createExceptionCounter } from '../src/observe/last-resort.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
 import { createForwarderMetrics } from '../src/forwarder/metrics.ts';
+import { createIngressMetrics } from '../src/ingress/metrics.ts';
 import { createNameserverMetrics } from '../src/nameserver/metrics.ts';
 import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
 import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
@@ -44,6 +46,7 @@ const ROLES: readonly (readonly [name: string, table: SettingTable])[] = [
   ['operator', OPERATOR_SETTINGS],
   ['nameserver', NAMESERVER_SETTINGS],
   ['forwarder', FORWARDER_SETTINGS],
+  ['ingress', INGRESS_SETTINGS],
   ['demo', DEMO_SETTINGS],
 ];
 
@@ -181,8 +184,10 @@ function metricsPage(): string {
   createNameserverMetrics(nameserver);
   const forwarder = new Registry();
   createForwarderMetrics(forwarder, () => 0);
+  const ingress = new Registry();
+  createIngressMetrics(ingress, () => 0);
   const gateway = createMetrics().registry;
-  for (const registry of [recorder, operator, nameserver, forwarder, gateway])
+  for (const registry of [recorder, operator, nameserver, forwarder, ingress, gateway])
     createExceptionCounter(registry);
   return [
     '# Metrics\n',
@@ -199,6 +204,8 @@ function metricsPage(): string {
     metricsTable(nameserver),
     '## tailcast forwarder\n',
     metricsTable(forwarder),
+    '## tailcast ingress\n',
+    metricsTable(ingress),
     '## A gateway with several workers\n',
     'Its metrics are sums over the workers. Besides:\n',
     metricsTable(createPrimaryMetrics(() => []).registry),

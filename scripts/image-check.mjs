@@ -236,7 +236,7 @@ async function checkEntry(app) {
     if (!existsSync(join(app, word.slice('/app/'.length)))) throw new Error(`there is no ${word}`);
   }
   if (!/^\d+:\d+$/.test(User)) throw new Error('USER must be numeric');
-  for (const role of ['gateway', 'recorder', 'operator', 'nameserver', 'forwarder']) {
+  for (const role of ['gateway', 'recorder', 'operator', 'nameserver', 'forwarder', 'ingress']) {
     const tables = await import(join(app, 'dist', 'config', `${role}.js`));
     const { port } = tables[`${role.toUpperCase()}_SETTINGS`].opsListen.fallback;
     if (!Healthcheck.Test.includes(`http://127.0.0.1:${port}/livez`))
@@ -321,7 +321,7 @@ async function checkCommands(app) {
     (match) => match[1],
   );
   for (const name of names.filter((word) => word !== 'help')) await output(app, [name, '--help']);
-  for (const role of ['gateway', 'recorder', 'operator', 'nameserver', 'forwarder', 'demo']) {
+  for (const role of ['gateway', 'recorder', 'operator', 'nameserver', 'forwarder', 'ingress', 'demo']) {
     if (!names.includes(role)) throw new Error(`there is no command ${role}`);
   }
   return names.join(', ');

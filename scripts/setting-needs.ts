@@ -148,6 +148,13 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     host: NOT_KUBERNETES,
     socket: NOT_KUBERNETES,
   },
+  ingress: {
+    ...OBSERVED,
+    table: NOT_KUBERNETES,
+    listen: NOT_KUBERNETES,
+    httpListen: NOT_KUBERNETES,
+    socket: NOT_KUBERNETES,
+  },
   demo: {
     kubeconfig: 'who tries it with a real cluster',
     context: 'who tries it with a real cluster',

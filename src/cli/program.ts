@@ -2,6 +2,7 @@ import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 
 import { DEMO_SETTINGS } from '../config/demo.ts';
 import { FORWARDER_SETTINGS } from '../config/forwarder.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
+import { INGRESS_SETTINGS } from '../config/ingress.ts';
 import { NAMESERVER_SETTINGS } from '../config/nameserver.ts';
 import { OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
@@ -140,6 +141,14 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     const config = readRoleSettings(FORWARDER_SETTINGS, options, environment);
     const { runForwarder } = await import('../compose/forwarder.ts');
     await runForwarder(config, context);
+  });
+  addSettingOptions(
+    command('ingress', 'serve Ingresses with certificates of their own, beside a tailscaled'),
+    INGRESS_SETTINGS,
+  ).action(async (options: Record<string, unknown>) => {
+    const config = readRoleSettings(INGRESS_SETTINGS, options, environment);
+    const { runIngress } = await import('../compose/ingress.ts');
+    await runIngress(config, context);
   });
   addSettingOptions(
     command(

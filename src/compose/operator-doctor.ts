@@ -6,6 +6,7 @@ import { createClusterView } from '../doctor/operator/cluster-view.ts';
 import { controlChecks } from '../doctor/operator/control.ts';
 import { leadingChecks } from '../doctor/operator/leading.ts';
 import { leftoverChecks } from '../doctor/operator/leftovers.ts';
+import { ingressSecretsCheck } from '../doctor/operator/ingress-secrets.ts';
 import { parentChecks } from '../doctor/operator/parents.ts';
 import { resourcesCheck } from '../doctor/operator/resources.ts';
 import { rightsCheck } from '../doctor/operator/rights.ts';
@@ -59,6 +60,7 @@ export function operatorChecks(config: OperatorConfig, options: OperatorDoctorOp
     ...controlChecks({ control, defaultTags, proxyGroups, nodes }),
     ...leadingChecks({ view, namespace, leaderElection, leaseName, version, image, unixMs }),
     ...parentChecks({ view, namespace, defaultClass: config.defaultProxyClass ?? '', unixMs }),
+    ingressSecretsCheck({ view, client: api.client }),
     ...leftoverChecks({ view, namespace, defaultTags, nodes }),
   ];
 }

@@ -26,6 +26,8 @@ export interface Access {
   readonly resource: string;
   readonly subresource?: string;
   readonly namespace?: string;
+  /** Of the object; without it: of all. */
+  readonly name?: string;
 }
 
 /** Whether the account that asks may do something. */

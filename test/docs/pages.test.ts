@@ -6,6 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { runProgram } from '../../src/cli/program.ts';
 import { FORWARDER_SETTINGS } from '../../src/config/forwarder.ts';
+import { INGRESS_SETTINGS } from '../../src/config/ingress.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { NAMESERVER_SETTINGS } from '../../src/config/nameserver.ts';
@@ -118,6 +119,7 @@ describe.each(PAGES)('%s', (page) => {
         OPERATOR_SETTINGS,
         NAMESERVER_SETTINGS,
         FORWARDER_SETTINGS,
+        INGRESS_SETTINGS,
       ].flatMap((table) => Object.keys(table).map(flagName)),
     );
     const others = new Set([

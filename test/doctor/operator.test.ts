@@ -5,6 +5,7 @@ import { apiServerChecks } from '../../src/doctor/api-server-checks.ts';
 import { once, runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { createClusterView } from '../../src/doctor/operator/cluster-view.ts';
 import { controlChecks } from '../../src/doctor/operator/control.ts';
+import { ingressSecretsCheck } from '../../src/doctor/operator/ingress-secrets.ts';
 import { leadingChecks } from '../../src/doctor/operator/leading.ts';
 import { leftoverChecks } from '../../src/doctor/operator/leftovers.ts';
 import { parentChecks } from '../../src/doctor/operator/parents.ts';
@@ -87,6 +88,7 @@ async function examine(
         image: 'images.example.com/tailcast:v1.2.0',
       }),
       ...parentChecks({ view, namespace, defaultClass: more.defaultClass ?? '', unixMs }),
+      ingressSecretsCheck({ view, client: api.client }),
       ...leftoverChecks({ view, namespace, defaultTags: ['tag:k8s'], nodes }),
     ],
     signal,
@@ -117,6 +119,15 @@ function service(name: string, conditions: readonly object[], metadata: object =
     },
     spec: { ports: [{ port: 80 }] },
     status: { conditions },
+  });
+}
+
+function ingress(name: string, secretName: string, annotations: object = {}): void {
+  bench.api.put(`/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`, {
+    apiVersion: 'networking.k8s.io/v1',
+    kind: 'Ingress',
+    metadata: { name, namespace: 'prod', creationTimestamp: ago(60), annotations },
+    spec: { ingressClassName: 'tailscale', tls: [{ hosts: [`${name}.example.org`], secretName }] },
   });
 }
 
@@ -159,6 +170,7 @@ describe('the doctor of an operator', () => {
       'dns-configs skipped',
       'services ok',
       'ingresses skipped',
+      'ingress-secrets ok',
       'left-objects ok',
       'left-nodes ok',
     ]);
@@ -205,7 +217,8 @@ describe('the doctor of an operator', () => {
       await examine();
       const asked = reviews.requests.filter((request) => request.endsWith('selfsubjectaccessreviews'));
       const everywhere = rightsFor(ALL, NAMESPACE).filter(({ namespace }) => namespace === undefined);
-      expect(asked).toHaveLength(everywhere.flatMap(({ verbs }) => verbs).length);
+      // One more is about the Secrets of Ingresses.
+      expect(asked).toHaveLength(everywhere.flatMap(({ verbs }) => verbs).length + 1);
     });
 
     it('does not take the rights of a person for those of the operator', async () => {
@@ -237,6 +250,50 @@ describe('the doctor of an operator', () => {
         ({ resource }) => resource,
       );
       expect([named.includes('configmaps'), named.includes('pods/status')]).toEqual([isWanted, isWanted]);
+    });
+  });
+
+  describe('of the Secrets that Ingresses name', () => {
+    const isOptional = ({ verb, resource, namespace }: Access): boolean =>
+      verb === 'get' && resource === 'secrets' && namespace !== NAMESPACE;
+    const found = async (): Promise<CheckFinding | undefined> => (await examine())['ingress-secrets'];
+
+    it('has nothing against either, where none is named', async () => {
+      expect(await found()).toMatchObject({ status: 'ok', summary: expect.stringContaining('may read') });
+      reviews.allowed = (access) => !isOptional(access);
+      const findings = await examine();
+      expect(findings['ingress-secrets']).toMatchObject({
+        status: 'ok',
+        summary: 'it may not read Secrets, and no Ingress names one',
+      });
+      expect(findings['rights']?.status).toBe('ok');
+    });
+
+    it('says what to do where they are named and the right is missing', async () => {
+      ingress('shop', 'shop-tls');
+      ingress('blog', 'blog-tls');
+      reviews.allowed = (access) => !isOptional(access);
+      expect(await found()).toMatchObject({
+        status: 'warning',
+        summary:
+          'it may not read prod/shop-tls (Ingress shop); prod/blog-tls (Ingress blog): certificates in them are not served',
+        remedy: expect.stringContaining('deploy/rbac/ingress-secrets.yaml'),
+      });
+    });
+
+    it('takes a right for a namespace, or for one Secret', async () => {
+      ingress('shop', 'shop-tls');
+      ingress('blog', 'blog-tls');
+      reviews.allowed = (access) => !isOptional(access) || access.namespace === 'prod';
+      expect(await found()).toMatchObject({ status: 'ok', summary: 'it may read all 2 that Ingresses name' });
+      reviews.allowed = (access) => !isOptional(access) || access.name === 'shop-tls';
+      expect((await found())?.summary).toContain('it may not read prod/blog-tls (Ingress blog):');
+    });
+
+    it('asks for nothing for an Ingress of a group, which serves none', async () => {
+      ingress('shop', 'shop-tls', { 'tailscale.com/proxy-group': 'in' });
+      reviews.allowed = (access) => !isOptional(access);
+      expect((await found())?.status).toBe('ok');
     });
   });
 

@@ -48,6 +48,8 @@ export interface ApiServerDouble {
   /** By request path, e.g. `/api/v1/namespaces/tailcast/secrets/a`. */
   readonly objects: Map<string, StoredObject>;
   readonly requests: SeenRequest[];
+  /** Paths that the operator may not read. */
+  readonly forbidden: Set<string>;
   interfere: Interference | undefined;
   put(path: string, object: object): StoredObject;
   remove(path: string): void;
@@ -76,6 +78,7 @@ interface Change {
 export async function startApiServerDouble(): Promise<ApiServerDouble> {
   const objects = new Map<string, StoredObject>();
   const requests: SeenRequest[] = [];
+  const forbidden = new Set<string>();
   const watches = new Set<Watch>();
   const log: Change[] = [];
   let version = 100;
@@ -135,7 +138,9 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
       /\/(recorders|proxygroups|connectors|proxyclasses|services|tailnets|secrets|serviceaccounts|pods|events|roles|rolebindings|statefulsets|configmaps|endpointslices|ingresses|ingressclasses|deployments|dnsconfigs|poddisruptionbudgets|leases)$/.test(
         path,
       );
-    if (method === 'GET' && isCollection) {
+    if (method === 'GET' && forbidden.has(path)) {
+      send(response, 403, status(403, 'Forbidden', `${path} is forbidden`));
+    } else if (method === 'GET' && isCollection) {
       if (request.query.get('watch') === 'true') openWatch(request, response);
       else sendList(request, response);
     } else if (method === 'POST') {
@@ -267,6 +272,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     kubeconfig,
     objects,
     requests,
+    forbidden,
     put: (path: string, object: object) => store(path, object),
     remove: (path: string) => drop(path),
     endWatches(how: 'end' | 'cut') {

@@ -72,6 +72,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/operator-ingress.test.ts',
     ...KERNEL_PODS,
   },
+  'operator-ingress-tls': {
+    file: 'suites/operator-ingress-tls.test.ts',
+    ...KERNEL_PODS,
+  },
   'operator-ingress-groups': {
     file: 'suites/operator-ingress-groups.test.ts',
     ...KERNEL_PODS,

@@ -15,6 +15,7 @@ export interface Access {
   readonly resource: string;
   readonly subresource?: string;
   readonly namespace?: string;
+  readonly name?: string;
 }
 
 export interface ApiServerDouble {

@@ -1,13 +1,14 @@
 /** Which members a group serves, and what each of them gets: a name, addresses, and what is served there. Effects. */
 import type { Sequence } from '../../async/sequence.ts';
 import type { TailnetControl } from '../auth-keys.ts';
-import { isOfOther, problemsOfIngress } from '../ingress/reconcile.ts';
+import { isOfOther, problemsOfIngress, secretIgnored } from '../ingress/reconcile.ts';
 import { backendNames, INGRESS_ANNOTATIONS } from '../ingress/resource.ts';
 import { ingressRoutesOf, type HostRoutes, type IngressProblem } from '../ingress/routes.ts';
 import type { KubeObject } from '../kube-object.ts';
 import type { ReconcilerDeps } from '../nodes/lifecycle.ts';
 import type { NodeGroup } from '../nodes/node-group.ts';
 import { warn } from '../nodes/pass.ts';
+import { ANNOTATIONS } from '../service/interest.ts';
 import { grantRoutes, grantServices, makeRoomForCertificates, type Granted } from './grants.ts';
 import type { Ledger } from './ledger.ts';
 import { ledgerOf, type Candidates, type IngressGroupChoices } from './look.ts';
@@ -218,9 +219,16 @@ async function sayProblems(
   }
 }
 
-function problemsOfGroup({ metadata }: IngressMember, taken: readonly string[]): readonly IngressProblem[] {
+function problemsOfGroup(
+  { metadata, resource }: IngressMember,
+  taken: readonly string[],
+): readonly IngressProblem[] {
   const { funnel } = INGRESS_ANNOTATIONS;
   return [
+    ...secretIgnored(
+      resource,
+      `a ProxyGroup serves no certificates of Secrets: remove it, or remove ${ANNOTATIONS.proxyGroup}, and the Ingress has a node of its own, which does`,
+    ),
     ...(metadata.annotations[funnel] === 'true'
       ? [{ reason: 'FunnelIgnored', message: `${funnel}: a ProxyGroup serves the tailnet alone: remove it` }]
       : []),

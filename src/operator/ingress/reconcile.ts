@@ -1,4 +1,5 @@
 /** One pass over one Ingress of our class: its proxy, what that serves, and where callers go. Effects only. */
+import { KubeRefusal } from '../kube-client.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { Managed, Reconciler, ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { stateSecretName } from '../nodes/node-group.ts';
@@ -22,10 +23,13 @@ import {
   type Ingress,
 } from './resource.ts';
 import { ingressRoutesOf, type IngressProblem } from './routes.ts';
+import { planTable, secretNames, type TlsSecret } from './table.ts';
 import { planServe, type ServePlan, type ServingNode } from './serve-config.ts';
 
 /** A name that is taken is looked at again so often. */
 const NAME_AGAIN_MS = 60_000;
+/** Secrets with certificates are looked at again so often: the operator may read, not watch them. */
+const SECRETS_AGAIN_MS = 60_000;
 
 export interface IngressChoices {
   /** ProxyClass of Ingresses that name none; empty: none. */
@@ -110,14 +114,20 @@ async function deploy(
   deps.metrics.ingresses.add(metadata.uid);
   const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
   const node = nodeOf(secret, found.control.issuesCertificates);
-  const { plan, problems } = planOf(ingress, node, await servicesOf(deps, ingress, signal));
+  const services = await servicesOf(deps, ingress, signal);
+  const secrets = await secretsOf(deps, ingress, signal);
+  // A right that nobody has granted is how certificates of one's own are switched off.
+  const own = [...secrets.values()].some((secret) => secret !== 'forbidden');
+  const { plan, problems, table } = own
+    ? ownPlanOf(ingress, node, services, secrets, deps.clock.now())
+    : planOf(ingress, node, services);
   for (const problem of problems) await warn(deps, resource, problem, signal);
   const deployed = await deployProxy(
     deps,
     {
       parent: parentFor(ingress),
       group,
-      duty: { kind: 'web', serveConfig: JSON.stringify(plan.config) },
+      duty: { kind: 'web', serveConfig: JSON.stringify(plan.config), table },
       hostname: () => hostname,
     },
     answer.proxyClass,
@@ -126,11 +136,33 @@ async function deploy(
   );
   const [first] = deployed.nodes;
   const isUp = first !== undefined && hasJoined(group, first, found.observed);
-  const ready = isUp && (!node.hasCertificate || saysEndpoint(secret));
+  // A server of ours says by its probe that it serves.
+  const serves = own ? deployed.waitsFor === undefined : !node.hasCertificate || saysEndpoint(secret);
+  const ready = isUp && serves;
   // What callers are told stays while a pod starts again: it keeps its node.
   if (ready || plan.ports.length === 0)
     await show(deps, ingress, resource, shownOf(plan, node.dnsName), signal);
-  return deployed.again;
+  return secrets.size > 0 ? Math.min(deployed.again ?? Infinity, SECRETS_AGAIN_MS) : deployed.again;
+}
+
+interface PlanOf {
+  readonly plan: Pick<ServePlan, 'ports'> & { readonly config: object };
+  readonly problems: readonly IngressProblem[];
+  readonly table?: string;
+}
+
+/** With certificates of its own. */
+function ownPlanOf(
+  ingress: Ingress,
+  { dnsName }: ServingNode,
+  services: ReadonlyMap<string, KubeObject>,
+  secrets: ReadonlyMap<string, TlsSecret>,
+  nowMs: number,
+): PlanOf {
+  const { hosts, problems } = ingressRoutesOf(ingress, services, 'own');
+  const plan = planTable(ingress, hosts, dnsName, secrets, nowMs);
+  const none = hosts.size === 0 ? [NOTHING_TO_SERVE] : [];
+  return { plan, problems: [...problems, ...plan.problems, ...none], table: JSON.stringify(plan.table) };
 }
 
 function nodeOf(secret: KubeObject | undefined, issuesCertificates: boolean): ServingNode {
@@ -142,11 +174,7 @@ function nodeOf(secret: KubeObject | undefined, issuesCertificates: boolean): Se
   };
 }
 
-function planOf(
-  ingress: Ingress,
-  node: ServingNode,
-  services: ReadonlyMap<string, KubeObject>,
-): { readonly plan: ServePlan; readonly problems: readonly IngressProblem[] } {
+function planOf(ingress: Ingress, node: ServingNode, services: ReadonlyMap<string, KubeObject>): PlanOf {
   const { hosts, problems } = ingressRoutesOf(ingress, services);
   const { annotations } = ingress.metadata;
   const plan = planServe(hosts, node, {
@@ -154,7 +182,14 @@ function planOf(
     redirect: annotations[INGRESS_ANNOTATIONS.redirect] === 'true',
     funnel: annotations[INGRESS_ANNOTATIONS.funnel] === 'true',
   });
-  return { plan, problems: [...problems, ...plan.problems, ...problemsOfIngress(ingress, node, hosts.size)] };
+  const ignored = secretIgnored(
+    ingress,
+    'the operator may not read it, so only certificates of the control server are served: grant it get on this Secret (deploy/rbac/ingress-secrets.yaml), or remove it',
+  );
+  return {
+    plan,
+    problems: [...problems, ...plan.problems, ...ignored, ...problemsOfIngress(ingress, node, hosts.size)],
+  };
 }
 
 /** containerboot writes it when it has applied the configuration. */
@@ -162,23 +197,30 @@ function saysEndpoint(secret: KubeObject | undefined): boolean {
   return secret !== undefined && (secretData(secret).get('https_endpoint') ?? '') !== '';
 }
 
-function shownOf({ ports }: ServePlan, dnsName: string | undefined): readonly object[] {
+function shownOf({ ports }: PlanOf['plan'], dnsName: string | undefined): readonly object[] {
   if (dnsName === undefined || ports.length === 0) return [];
   return [{ hostname: dnsName, ports: ports.map((port) => ({ port, protocol: 'TCP' })) }];
 }
 
-/** What is asked for and cannot be had, besides hosts and paths. */
+const NOTHING_TO_SERVE: IngressProblem = {
+  reason: 'NoValidBackends',
+  message: 'spec.rules, spec.defaultBackend: no backend can be served, so the node serves nothing',
+};
+
+/** For an Ingress that is served without the Secrets that it names. */
+export function secretIgnored({ spec }: Ingress, why: string): readonly IngressProblem[] {
+  const named = spec.tls.findIndex(({ secretName }) => secretName !== '');
+  if (named < 0) return [];
+  return [{ reason: 'TLSSecretIgnored', message: `spec.tls[${named}].secretName: ${why}` }];
+}
+
+/** What is asked for and cannot be had, besides hosts, paths and Secrets. */
 export function problemsOfIngress(
   { metadata, spec }: Ingress,
   { dnsName, hasCertificate }: Pick<ServingNode, 'dnsName' | 'hasCertificate'>,
   hosts: number,
 ): readonly IngressProblem[] {
   const problems: IngressProblem[] = [];
-  const named = spec.tls.findIndex(({ secretName }) => secretName !== '');
-  if (named >= 0) {
-    const message = `spec.tls[${named}].secretName: tailscaled serves certificates of the control server alone: remove it, or expose a Service that has the certificate itself (tailscale.com/expose)`;
-    problems.push({ reason: 'TLSSecretIgnored', message });
-  }
   if (!hasCertificate && dnsName !== undefined) {
     const { redirect, funnel } = INGRESS_ANNOTATIONS;
     const fields = [
@@ -190,10 +232,7 @@ export function problemsOfIngress(
       problems.push({ reason: 'HTTPSNotEnabled', message });
     }
   }
-  if (hosts === 0) {
-    const message = 'spec.rules, spec.defaultBackend: no backend can be served, so the node serves nothing';
-    problems.push({ reason: 'NoValidBackends', message });
-  }
+  if (hosts === 0) problems.push(NOTHING_TO_SERVE);
   return problems;
 }
 
@@ -239,6 +278,25 @@ async function servicesOf(
   for (const name of backendNames(ingress)) {
     const object = await client.get(KINDS.service, { namespace, name }, signal);
     if (object !== undefined && object.metadata.deletionTimestamp === undefined) found.set(name, object);
+  }
+  return found;
+}
+
+/** Those that `tls` names. */
+async function secretsOf(
+  { client }: ReconcilerDeps,
+  ingress: Ingress,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, TlsSecret>> {
+  const { namespace } = ingress.metadata;
+  const found = new Map<string, TlsSecret>();
+  for (const name of secretNames(ingress)) {
+    try {
+      found.set(name, (await client.get(KINDS.secret, { namespace, name }, signal)) ?? 'missing');
+    } catch (error) {
+      if (!(error instanceof KubeRefusal && error.status === 403)) throw error;
+      found.set(name, 'forbidden');
+    }
   }
   return found;
 }

@@ -45,8 +45,15 @@ const serviceSchema = z.object({
     .prefault({}),
 });
 
-/** @param services those that its backends name, as far as they exist */
-export function ingressRoutesOf(ingress: Ingress, services: ReadonlyMap<string, KubeObject>): IngressRoutes {
+/**
+ * @param services those that its backends name, as far as they exist
+ * @param server who serves: tailscaled cannot tell apart all that an Ingress can say, a server of ours can
+ */
+export function ingressRoutesOf(
+  ingress: Ingress,
+  services: ReadonlyMap<string, KubeObject>,
+  server: 'tailscaled' | 'own' = 'tailscaled',
+): IngressRoutes {
   const problems: IngressProblem[] = [];
   const hosts = new Map<string, OpenRoutes>();
   const at = (host: string): OpenRoutes => {
@@ -55,14 +62,14 @@ export function ingressRoutesOf(ingress: Ingress, services: ReadonlyMap<string, 
     return routes;
   };
   function upstream(backend: IngressBackend, field: string): Upstream | undefined {
-    const found = upstreamOf(backend, services);
+    const found = upstreamOf(backend, services, server);
     if (typeof found === 'string') return found;
     problems.push({ reason: 'InvalidIngressBackend', message: `${field}: ${found.problem}` });
     return undefined;
   }
   for (const [index, { host, http }] of ingress.spec.rules.entries()) {
     const rule = `spec.rules[${index}]`;
-    if (host.includes('*')) {
+    if (isUnclear(host, server)) {
       const message = `${rule}.host: tailscaled knows no wildcards: name the hosts one by one, instead of ${host}`;
       problems.push({ reason: 'UnsupportedHost', message });
       continue;
@@ -74,7 +81,7 @@ export function ingressRoutesOf(ingress: Ingress, services: ReadonlyMap<string, 
       if (path === '')
         problems.push({ reason: 'PathUndefined', message: `${field}.path: not said, so it is /` });
       if (target === undefined) continue;
-      const problem = addPath(routes, path === '' ? '/' : path, pathType, target);
+      const problem = addPath(routes, path === '' ? '/' : path, pathType, target, server);
       if (problem !== undefined)
         problems.push({ reason: 'UnsupportedPath', message: `${field}.path: ${problem}` });
     }
@@ -91,19 +98,25 @@ export function ingressRoutesOf(ingress: Ingress, services: ReadonlyMap<string, 
   };
 }
 
+/** Whether a server could not tell such hosts apart. */
+function isUnclear(host: string, server: 'tailscaled' | 'own'): boolean {
+  return server === 'tailscaled' && host.includes('*');
+}
+
 /** @returns why it cannot be */
 function addPath(
   { prefixes, exact }: OpenRoutes,
   path: string,
   pathType: string,
   target: Upstream,
+  server: 'tailscaled' | 'own',
 ): string | undefined {
   if (pathType !== 'Exact') {
     const prefix = path === '/' ? path : path.replace(/\/+$/, '');
     if (!prefixes.has(prefix)) prefixes.set(prefix, target);
     return undefined;
   }
-  if (path.endsWith('/')) {
+  if (path.endsWith('/') && server === 'tailscaled') {
     return `tailscaled cannot tell ${path} from what lies below it: use pathType Prefix, or a path without a slash at its end`;
   }
   if (!exact.has(path)) exact.set(path, target);
@@ -113,6 +126,7 @@ function addPath(
 function upstreamOf(
   { service }: IngressBackend,
   services: ReadonlyMap<string, KubeObject>,
+  server: 'tailscaled' | 'own',
 ): Upstream | { readonly problem: string } {
   if (service === undefined) return { problem: 'names no Service; other resources cannot be served' };
   const { name, port } = service;
@@ -126,6 +140,8 @@ function upstreamOf(
   if (found === undefined) return { problem: `Service "${name}" has no port ${wanted}` };
   const secure = found.port === 443 || found.name === 'https' || found.appProtocol === 'https';
   const host = isIP(spec.clusterIP) === 6 ? `[${spec.clusterIP}]` : spec.clusterIP;
+  // tailscaled speaks it where a request is of gRPC.
+  const isH2c = server === 'own' && found.appProtocol === 'kubernetes.io/h2c';
   // Certificates of pods are made for other names than an address.
-  return `${secure ? 'https+insecure' : 'http'}://${host}:${found.port}`;
+  return `${isH2c ? 'h2c' : secure ? 'https+insecure' : 'http'}://${host}:${found.port}`;
 }

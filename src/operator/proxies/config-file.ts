@@ -9,6 +9,8 @@ export const CONFIG_FILES = ['cap-95.hujson', 'cap-107.hujson'] as const;
 
 /** What a node is to serve lies beside them. */
 export const SERVE_CONFIG = 'serve-config';
+/** What a server of ours is to serve, with certificates; see `wire/ingress-table`. */
+export const TABLE = 'ingress-table';
 /** Where packets go. Its name is not that of the member in which containerboot says what it has read. */
 export const RULES = 'ingress-rules';
 
@@ -68,6 +70,7 @@ export function configFiles(
     'cap-95.hujson': JSON.stringify(config),
     [OFFERING]: JSON.stringify({ ...config, ...appConnector, ...services }),
     ...('serveConfig' in duty ? { [SERVE_CONFIG]: duty.serveConfig } : {}),
+    ...(duty.kind === 'web' && duty.table !== undefined ? { [TABLE]: duty.table } : {}),
     ...(orders === undefined
       ? {}
       : { [SERVE_CONFIG]: JSON.stringify(orders.serveConfig), [RULES]: JSON.stringify(orders.rules) }),

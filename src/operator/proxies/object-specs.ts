@@ -25,13 +25,15 @@ import {
   type ImmutableParts,
 } from '../nodes/pods.ts';
 import { metadataOf } from '../nodes/specs.ts';
-import { CONFIG_FILES, RULES, SERVE_CONFIG } from './config-file.ts';
+import { CONFIG_FILES, RULES, SERVE_CONFIG, TABLE } from './config-file.ts';
 import type { Duty, ForwardDuty, Proxy } from './proxy.ts';
 
 const CONFIG_DIRECTORY = '/etc/tsconfig';
 const SERVICES_DIRECTORY = '/etc/proxies';
 const SERVE_DIRECTORY = '/etc/tailscaled';
 const SERVE_VOLUME = 'serve-config-0';
+const TABLE_DIRECTORY = '/etc/tailcast-ingress';
+const TABLE_VOLUME = 'ingress-table';
 /** Where the container says whether its rules are in, and what it counts. */
 export const LOCAL_PORT = 9002;
 /** Every pod mounts the Secrets of so many replicas, or a multiple: scaling within that restarts none. */
@@ -83,11 +85,13 @@ export function proxyStatefulSet(
           containers: [
             proxyContainer(proxy, options),
             ...(duty.kind === 'forward-out' ? [forwarderContainer(duty, options)] : []),
+            ...(hasTable(duty) ? [ingressContainer(options)] : []),
           ],
           volumes: [
             ...configVolumes(group, duty),
             ...dutyVolumes(group.name, duty),
-            ...(isRestricted(proxy) ? restrictedVolumes(duty) : []),
+            ...(isRestricted(proxy) ? [{ name: SCRATCH_VOLUME, emptyDir: {} }] : []),
+            ...(sharesSocket(duty) ? [{ name: SOCKET_VOLUME, emptyDir: {} }] : []),
           ],
           ...handingOver(duty),
           ...(group.replicas > 1 ? { topologySpreadConstraints: spreadOver(group.labels) } : {}),
@@ -169,7 +173,12 @@ function dutyVolumes(name: string, duty: Duty): V1Volume[] {
   if (duty.kind === 'egress-group') return [{ name: 'egress-services', configMap: { name: duty.configMap } }];
   if (!('serveConfig' in duty)) return [];
   const items = [{ key: SERVE_CONFIG, path: SERVE_CONFIG }];
-  return [{ name: SERVE_VOLUME, secret: { secretName: stateSecretName(name, 0), items, optional: true } }];
+  const secretName = stateSecretName(name, 0);
+  const table = { secretName, items: [{ key: TABLE, path: TABLE }], optional: true };
+  return [
+    { name: SERVE_VOLUME, secret: { secretName, items, optional: true } },
+    ...(hasTable(duty) ? [{ name: TABLE_VOLUME, secret: table }] : []),
+  ];
 }
 
 function dutyMounts(name: string, duty: Duty): V1VolumeMount[] {
@@ -218,7 +227,8 @@ function proxyContainer(proxy: Proxy, { tailscaleImage }: SpecOptions): V1Contai
     volumeMounts: [
       ...configMounts(group.name, group.replicas),
       ...dutyMounts(group.name, duty),
-      ...(restricted ? restrictedMounts(duty) : []),
+      ...(restricted ? [{ name: SCRATCH_VOLUME, mountPath: '/tmp' }] : []),
+      ...(sharesSocket(duty) ? [SOCKET_MOUNT] : []),
     ],
   };
 }
@@ -238,8 +248,8 @@ const SOCKET_VOLUME = 'tailscale';
 const SCRATCH_VOLUME = 'tailscale-tmp';
 /** Where a kernel lets everybody listen, unless it is told otherwise. */
 const FIRST_FREE_PORT = 1024;
-/** The forwarder says there whether tailscaled is up; the first that no Service wants. */
-const FORWARDER_OPS_PORT = 9005;
+/** A container of ours says there whether tailscaled is up; of a forwarder, the first that no Service wants. */
+const OPS_PORT = 9005;
 
 /** What the strictest of Kubernetes' pod security standards lets in. */
 function podSecurity(duty: Duty): V1PodSecurityContext {
@@ -250,18 +260,36 @@ function podSecurity(duty: Duty): V1PodSecurityContext {
   };
 }
 
-function restrictedVolumes({ kind }: Duty): V1Volume[] {
-  return [
-    { name: SCRATCH_VOLUME, emptyDir: {} },
-    ...(kind === 'forward-out' ? [{ name: SOCKET_VOLUME, emptyDir: {} }] : []),
-  ];
+const SOCKET_MOUNT: V1VolumeMount = { name: SOCKET_VOLUME, mountPath: SOCKET_DIRECTORY };
+
+/** Whether a server of ours stands beside tailscaled. */
+function hasTable(duty: Duty): boolean {
+  return duty.kind === 'web' && duty.table !== undefined;
 }
 
-function restrictedMounts({ kind }: Duty): V1VolumeMount[] {
-  return [
-    { name: SCRATCH_VOLUME, mountPath: '/tmp' },
-    ...(kind === 'forward-out' ? [{ name: SOCKET_VOLUME, mountPath: SOCKET_DIRECTORY }] : []),
+/** Whether a container of ours asks tailscaled. */
+function sharesSocket(duty: Duty): boolean {
+  return duty.kind === 'forward-out' || hasTable(duty);
+}
+
+/** Serves what tailscaled leads to it, with certificates of its own. Its listeners are those of the role. */
+function ingressContainer({ recorderImage }: SpecOptions): V1Container {
+  const env = [
+    ...variables({
+      TAILCAST_TABLE: `${TABLE_DIRECTORY}/${TABLE}`,
+      TAILCAST_SOCKET: SOCKET,
+      TAILCAST_OPS_LISTEN: `:${OPS_PORT}`,
+    }),
   ];
+  return {
+    name: 'ingress',
+    image: recorderImage,
+    args: ['ingress'],
+    env,
+    ...opsProbes(env),
+    securityContext: LOCKED_DOWN,
+    volumeMounts: [SOCKET_MOUNT, { name: TABLE_VOLUME, mountPath: TABLE_DIRECTORY, readOnly: true }],
+  };
 }
 
 /** Listens on the ports of the Service, and dials the same port of its target through the tailscaled beside it. */
@@ -269,7 +297,7 @@ function forwarderContainer(
   { target, ports }: Extract<ForwardDuty, { readonly kind: 'forward-out' }>,
   { recorderImage }: SpecOptions,
 ): V1Container {
-  let opsPort = FORWARDER_OPS_PORT;
+  let opsPort = OPS_PORT;
   while (ports.includes(opsPort)) opsPort += 1;
   const env = [
     ...variables({
@@ -286,7 +314,7 @@ function forwarderContainer(
     env,
     ...opsProbes(env),
     securityContext: LOCKED_DOWN,
-    volumeMounts: [{ name: SOCKET_VOLUME, mountPath: SOCKET_DIRECTORY }],
+    volumeMounts: [SOCKET_MOUNT],
   };
 }
 
@@ -323,7 +351,11 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
         }),
       ];
     case 'web':
-      return variables({ ...serveFrom, TS_INTERNAL_APP: 'k8s-operator-ingress-resource' });
+      return variables({
+        ...serveFrom,
+        ...(duty.table === undefined ? {} : { TS_SOCKET: SOCKET }),
+        TS_INTERNAL_APP: 'k8s-operator-ingress-resource',
+      });
     case 'forward-in':
       return variables({ ...serveFrom, TS_INTERNAL_APP: 'k8s-operator-ingress-proxy' });
     case 'forward-out':

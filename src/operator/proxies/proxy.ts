@@ -22,7 +22,12 @@ export type Duty =
       readonly sharesCertificates: boolean;
     }
   /** Requests from the tailnet to Services, by their host and path, as a configuration says. */
-  | { readonly kind: 'web'; readonly serveConfig: string }
+  | {
+      readonly kind: 'web';
+      readonly serveConfig: string;
+      /** For a server of ours that tailscaled leads connections to; undefined where it serves them itself. */
+      readonly table?: string | undefined;
+    }
   /** Between the tailnet and whole networks. */
   | {
       readonly kind: 'connector';

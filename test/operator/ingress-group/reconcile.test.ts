@@ -219,6 +219,16 @@ describe('a group where the control server has no Tailscale Services', () => {
     expect(gate(1)).toBe('True');
   });
 
+  it('tells an Ingress that names a Secret what a group does with it, and asks for no right', async () => {
+    putIngress('shop', OF_IN, { tls: [{ hosts: ['shop'], secretName: 'own' }] });
+    await up();
+    const said = bench.events().filter((event) => event.includes('TLSSecretIgnored'));
+    expect(said).not.toEqual([]);
+    expect(said.join()).toContain('spec.tls[0].secretName: a ProxyGroup serves no certificates of Secrets');
+    expect(said.join()).toContain('remove tailscale.com/proxy-group');
+    expect(said.join()).not.toMatch(/grant|rbac/);
+  });
+
   it('leads an Ingress to the node itself, which serves it under the address', async () => {
     putIngress('shop');
     await up();

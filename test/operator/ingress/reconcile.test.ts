@@ -2,6 +2,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createIngressReconciler } from '../../../src/operator/ingress/reconcile.ts';
 import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
 import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import type { IngressTable } from '../../../src/wire/ingress-table.ts';
+import { createTestAuthority } from '../../support/issued-certificates.ts';
 import { createBench, Killed, OWN, SETS, settle, type Bench } from '../bench.ts';
 
 const NAME = objectNameOf({ type: 'ingress', namespace: 'prod', name: 'shop' });
@@ -10,6 +12,7 @@ const SECRET = `${OWN}/secrets/${POD}`;
 const pathOf = (name: string): string => `/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`;
 const PATH = pathOf('shop');
 const WEB = '/api/v1/namespaces/prod/services/web';
+const TLS = '/api/v1/namespaces/prod/secrets/own';
 const CHOICES = { defaultClass: '' };
 const OF_GROUP = { 'tailscale.com/proxy-group': 'in' };
 
@@ -158,10 +161,102 @@ describe('an Ingress', () => {
     expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
   });
 
-  it('with a certificate of its own is told that it is not used', async () => {
+  it('with a certificate that the operator may not read is told so, and served without it', async () => {
+    bench.api.forbidden.add(TLS);
     put({ tls: [{ hosts: ['shop'], secretName: 'own' }] });
-    await run();
+    expect(await run()).toBeLessThanOrEqual(60_000);
     expect(bench.events().join()).toContain('TLSSecretIgnored: spec.tls[0].secretName');
+    expect(serveConfig()).toMatchObject({ TCP: { '443': { HTTPS: true } } });
+    expect(bench.data(SECRET, 'ingress-table')).toBeUndefined();
+  });
+
+  describe('with a certificate of its own', () => {
+    const HOST = 'shop.example.org';
+    const spec = { tls: [{ hosts: [HOST], secretName: 'own' }] };
+    const table = (): IngressTable => JSON.parse(bench.data(SECRET, 'ingress-table') ?? '{}') as IngressTable;
+    async function putCertificate(): Promise<string> {
+      const { certificatePem, keyPem } = await (await createTestAuthority()).issue([HOST]);
+      const encoded = (text: string): string => Buffer.from(text).toString('base64');
+      const data = { 'tls.crt': encoded(certificatePem), 'tls.key': encoded(keyPem) };
+      bench.api.put(TLS, {
+        apiVersion: 'v1',
+        kind: 'Secret',
+        metadata: { name: 'own', namespace: 'prod' },
+        data,
+      });
+      return certificatePem;
+    }
+    // It is never settled: Secrets are looked at again and again.
+    async function started(): Promise<void> {
+      await run();
+      bench.startPod(POD);
+      bench.join(POD, { fqdn: 'shop.lab.ts.net' });
+      podReady(0);
+      await run();
+    }
+    const podReady = (ready: number): void => {
+      const set = structuredClone(bench.object(`${SETS}/${NAME}`)!);
+      const { generation } = set.metadata;
+      set['status'] = { observedGeneration: generation, readyReplicas: ready, updatedReplicas: 1 };
+      bench.api.put(`${SETS}/${NAME}`, set);
+    };
+
+    it('gets a server beside tailscaled, which leads connections to it', async () => {
+      const certificatePem = await putCertificate();
+      put(spec);
+      await started();
+      expect(serveConfig()).toEqual({ TCP: { '443': { TCPForward: '127.0.0.1:8443', ProxyProtocol: 2 } } });
+      expect(table()).toMatchObject({ secure: [HOST], certificates: [{ hosts: [HOST], certificatePem }] });
+      const { spec: set } = bench.object(`${SETS}/${NAME}`) as unknown as {
+        spec: {
+          template: { spec: { containers: { name: string; args?: string[]; securityContext: object }[] } };
+        };
+      };
+      const [, ingress] = set.template.spec.containers;
+      expect(ingress).toMatchObject({
+        name: 'ingress',
+        args: ['ingress'],
+        securityContext: { readOnlyRootFilesystem: true, runAsNonRoot: true },
+      });
+      expect(shown()).toBeUndefined();
+      podReady(1);
+      await run();
+      expect(shown()).toEqual([{ hostname: 'shop.lab.ts.net', ports: [{ port: 443, protocol: 'TCP' }] }]);
+    });
+
+    it('is told another one within a minute, without a new pod', async () => {
+      await putCertificate();
+      put(spec);
+      await started();
+      podReady(1);
+      await run();
+      const template = JSON.stringify(bench.object(`${SETS}/${NAME}`)?.['spec']);
+      const certificatePem = await putCertificate();
+      expect(await run()).toBeLessThanOrEqual(60_000);
+      expect(table().certificates).toMatchObject([{ certificatePem }]);
+      expect(JSON.stringify(bench.object(`${SETS}/${NAME}`)?.['spec'])).toBe(template);
+    });
+
+    it('serves none of its hosts without it, by HTTP neither', async () => {
+      put(spec, { 'tailscale.com/http-redirect': 'true' });
+      await started();
+      expect(bench.events().join()).toContain(
+        'InvalidTLSSecret: spec.tls[0].secretName: Secret "own" does not exist',
+      );
+      expect(table()).toMatchObject({ secure: [HOST], certificates: [] });
+      expect(serveConfig()).toEqual({ TCP: { '80': { TCPForward: '127.0.0.1:8080', ProxyProtocol: 2 } } });
+    });
+
+    it('is served by tailscaled again when it names none any more', async () => {
+      await putCertificate();
+      put(spec);
+      await started();
+      put();
+      say('shop.lab.ts.net');
+      await settle(run);
+      expect(serveConfig()).toMatchObject({ TCP: { '443': { HTTPS: true } } });
+      expect(JSON.stringify(bench.object(`${SETS}/${NAME}`))).not.toContain('"ingress-table"');
+    });
   });
 
   it('waits for a ProxyClass, and says so', async () => {

@@ -2,6 +2,7 @@
  * Asks from inside a pod's network, and prints the answer.
  *
  *   node ask.ts http <url> [<host> [<headers as JSON>]]
+ *   node ask.ts tls <https|ws|grpc> <what: address, host, path, ca, headers as JSON>
  *   node ask.ts fetch <url> <bytes>
  *   node ask.ts udp <address> <port> <text>
  *   node ask.ts dns <address of the nameserver> <A|AAAA> <name>
@@ -10,9 +11,64 @@ import { createSocket } from 'node:dgram';
 import { Resolver } from 'node:dns/promises';
 import { once } from 'node:events';
 import { get } from 'node:http';
+import { connect } from 'node:http2';
+import { get as getSecure } from 'node:https';
+import type { TLSSocket } from 'node:tls';
+import { WebSocket } from 'ws';
 
 const [how, target = '', port = '', text = ''] = process.argv.slice(2);
 const LIMIT_MS = 4000;
+
+interface Wish {
+  readonly address: string;
+  readonly host: string;
+  readonly path: string;
+  readonly ca: string;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+const ASK_TLS: Readonly<Record<string, (wish: Wish) => Promise<unknown>>> = {
+  async https({ address, host, path, ca, headers }) {
+    const options = { host: address, servername: host, path, ca, agent: false, timeout: LIMIT_MS };
+    const request = getSecure({ ...options, headers: { host, ...headers } });
+    request.on('timeout', () => request.destroy(new Error(`no answer from ${address}`)));
+    const [response] = (await once(request, 'response')) as [
+      AsyncIterable<Buffer> & { readonly statusCode: number; readonly socket: TLSSocket },
+    ];
+    const { serialNumber } = response.socket.getPeerCertificate();
+    const parts: Buffer[] = [];
+    for await (const chunk of response) parts.push(chunk);
+    const text = Buffer.concat(parts).toString();
+    return { status: response.statusCode, serial: serialNumber, text };
+  },
+  async ws({ address, host, path, ca, headers }) {
+    const tls = { servername: host, ca, handshakeTimeout: LIMIT_MS };
+    const client = new WebSocket(`wss://${address}${path}`, { ...tls, headers: { host, ...headers } });
+    await once(client, 'open');
+    client.send('who?');
+    const [data] = (await once(client, 'message')) as [Buffer];
+    client.terminate();
+    return { text: data.toString() };
+  },
+  async grpc({ address, host, path, ca, headers }) {
+    const session = connect(`https://${address}`, { servername: host, ca });
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': path,
+      ':authority': host,
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      ...headers,
+    });
+    stream.setTimeout(LIMIT_MS, () => stream.destroy(new Error(`no answer from ${address}`)));
+    stream.end('question');
+    const trailers = once(stream, 'trailers');
+    const text = (await stream.setEncoding('utf8').toArray()).join('');
+    const [said] = (await trailers) as [Readonly<Record<string, unknown>>];
+    session.close();
+    return { text, grpcStatus: said['grpc-status'] };
+  },
+};
 
 if (how === 'http') {
   // Behind a port: the name of the host that is asked for, and headers as JSON.
@@ -25,6 +81,9 @@ if (how === 'http') {
   // An answer of its own where it is none of a pod's.
   if (response.statusCode !== 200) process.stdout.write(JSON.stringify({ status: response.statusCode }));
   else for await (const chunk of response) process.stdout.write(chunk);
+} else if (how === 'tls') {
+  const wish = JSON.parse(port) as Wish;
+  process.stdout.write(JSON.stringify(await ASK_TLS[target]?.(wish)));
 } else if (how === 'fetch') {
   const startedMs = performance.now();
   const request = get(target, { agent: false });

@@ -1,35 +1,51 @@
 /**
  * What stands behind Services: answers over HTTP and UDP with its name and who asked, or with as many bytes as are asked for.
+ * WebSockets are told who asked, too. At the next port it echoes over HTTP/2 without TLS, as a gRPC server would.
  *
  *   node web.ts <port>
  */
 import { createSocket } from 'node:dgram';
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage } from 'node:http';
+import { createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2';
 import { Readable } from 'node:stream';
+import { WebSocketServer } from 'ws';
 
 const port = Number(process.argv[2] ?? '8080');
 const name = process.env['POD_NAME'] ?? 'web';
 
 const CHUNK = Buffer.alloc(64 * 1024);
 
-createServer((request, response) => {
+const factsOf = (request: IncomingMessage): string =>
+  JSON.stringify({
+    name,
+    from: request.socket.remoteAddress,
+    path: request.url,
+    host: request.headers.host,
+    login: request.headers['tailscale-user-login'],
+    caller: request.headers['x-forwarded-for'],
+  });
+
+const server = createServer((request, response) => {
   const wanted = Number(new URL(request.url ?? '/', 'http://web').searchParams.get('bytes'));
   if (wanted > 0) {
     const chunks = Math.ceil(wanted / CHUNK.length);
     Readable.from(Array.from({ length: chunks }, () => CHUNK)).pipe(response);
     return;
   }
-  response.end(
-    JSON.stringify({
-      name,
-      from: request.socket.remoteAddress,
-      path: request.url,
-      host: request.headers.host,
-      login: request.headers['tailscale-user-login'],
-      caller: request.headers['x-forwarded-for'],
-    }),
-  );
+  response.end(factsOf(request));
 }).listen({ port, host: '::' });
+
+new WebSocketServer({ server }).on('connection', (one, request) => {
+  one.on('message', () => one.send(factsOf(request)));
+});
+
+createHttp2Server()
+  .on('stream', (stream: ServerHttp2Stream, headers) => {
+    stream.respond({ 'content-type': headers['content-type'] }, { waitForTrailers: true });
+    stream.once('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }));
+    stream.pipe(stream);
+  })
+  .listen({ port: port + 1, host: '::' });
 
 const socket = createSocket('udp6');
 socket.on('message', (message, from) => socket.send(`${name}: ${String(message)}`, from.port, from.address));

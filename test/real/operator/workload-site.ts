@@ -44,6 +44,23 @@ export interface WebAnswer {
   readonly status?: number;
 }
 
+export interface TlsWish {
+  readonly address: string;
+  readonly host: string;
+  readonly path: string;
+  /** PEM. */
+  readonly ca: string;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+export interface TlsAnswer {
+  readonly text: string;
+  readonly status?: number;
+  /** Of the certificate that was shown. */
+  readonly serial?: string;
+  readonly grpcStatus?: string;
+}
+
 export interface WorkloadSite {
   readonly rig: Rig;
   readonly cluster: Kubernetes;
@@ -55,6 +72,8 @@ export interface WorkloadSite {
   examine(): ReturnType<typeof examineOperator>;
   /** Asks an HTTP server from inside a pod. */
   http(pod: string, url: string, host?: string, headers?: object): Promise<WebAnswer>;
+  /** Asks over TLS from inside a pod, and trusts one authority alone. Throws where the handshake fails. */
+  tls(pod: string, how: 'https' | 'ws' | 'grpc', wish: TlsWish): Promise<TlsAnswer>;
   /** Fetches so many bytes from inside a pod. @returns bytes per second */
   fetch(pod: string, url: string, bytes: number): Promise<number>;
   /** What the programs of a pod are called, and which capabilities they have, as the kernel writes them. */
@@ -159,6 +178,9 @@ export async function startWorkloadSite(settings: readonly string[] = []): Promi
         examineOperator(rig, { kubeconfig, controlUrl: tailnet.controlUrl, apiKey, name: 'doctor' }),
       async http(pod, url, host = '', headers = {}) {
         return JSON.parse(await inside(rig, pod, 'http', url, host, JSON.stringify(headers))) as WebAnswer;
+      },
+      async tls(pod, how, wish) {
+        return JSON.parse(await inside(rig, pod, 'tls', how, JSON.stringify(wish))) as TlsAnswer;
       },
       fetch: async (pod, url, bytes) =>
         Number(await inside(rig, pod, 'fetch', `${url}?bytes=${bytes}`, String(bytes))),

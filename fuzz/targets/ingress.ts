@@ -1,0 +1,85 @@
+/** What the operator tells `tailcast ingress`, and where a client's request goes by it. */
+import { TailcastError } from '../../src/errors.ts';
+import { parseTable, routeOf } from '../../src/ingress/routes.ts';
+import type { IngressTable } from '../../src/wire/ingress-table.ts';
+import { attempt, ensure, ensureEqual, textOf, utf8, type FuzzTarget } from '../target.ts';
+
+const TABLE: IngressTable = {
+  version: 1,
+  certificates: [{ hosts: ['own.example.org'], certificatePem: 'pem', keyPem: 'key' }],
+  secure: ['own.example.org', '*.wide.example.org'],
+  hosts: [
+    {
+      name: 'own.example.org',
+      prefixes: [
+        ['/', 'http://10.0.0.1:80'],
+        ['/api', 'h2c://10.0.0.2:81'],
+      ],
+      exact: [['/api/', 'https+insecure://[fd00::1]:443']],
+    },
+    { name: '*.wide.example.org', prefixes: [['/', 'http://10.0.0.3:80']], exact: [] },
+    { name: '', prefixes: [['/', 'http://10.0.0.4:80']], exact: [] },
+  ],
+  redirect: true,
+};
+const TARGETS = ['/', '/api', '/api/', '/api/x?y', '/a/../b', '/%2e%2e/x', 'x'];
+
+/** The lines after the first are hosts that are asked for. */
+const ingressTable: FuzzTarget = {
+  name: 'ingress-table',
+  words: [
+    '"version":1',
+    '"certificates":',
+    '"secure":',
+    '"redirect":true',
+    '"hosts":',
+    '"prefixes":[["/","http://a:1"]]',
+    '"exact":',
+    '"*."',
+    '""',
+    '[]',
+    '\n',
+    '*.',
+    ':443',
+  ],
+  seeds: [
+    utf8(`${JSON.stringify(TABLE)}\nown.example.org\nOWN.example.org.:443\nx.wide.example.org\nother.org`),
+    utf8(`${JSON.stringify({ ...TABLE, secure: [''], redirect: false })}\nany.example.org\n[fd00::1]:80`),
+    utf8('{"version":1,"certificates":[],"secure":[],"hosts":[],"redirect":false}\na'),
+  ],
+  run(input) {
+    const [text = '', ...authorities] = textOf(input).split('\n', 8);
+    const { value: table, refused } = attempt(
+      () => parseTable(text),
+      (error) => (error instanceof TailcastError && error.code === 'CONFIG_INVALID' ? error.code : undefined),
+    );
+    if (refused !== undefined) return refused;
+    ensureEqual(parseTable(JSON.stringify(table)), table, 'a table does not survive being written');
+    const upstreams = new Set(
+      table.hosts.flatMap(({ prefixes, exact }) => [...prefixes, ...exact].map(([, upstream]) => upstream)),
+    );
+    const outcomes = authorities.flatMap((authority) =>
+      TARGETS.map((target) => {
+        const [open, closed] = [false, true].map((secure) => routeOf(table, { authority, target, secure }));
+        ensure(closed?.kind !== 'redirect', 'HTTPS is led to HTTPS');
+        ensure(open?.kind !== 'found' || closed?.kind !== 'found', 'served by HTTP and by HTTPS');
+        for (const route of [open, closed]) {
+          if (route?.kind !== 'found') continue;
+          ensure(upstreams.has(route.upstream), 'it leads where no rule does');
+          ensure(!target.includes('..') && !target.includes('%2e'), 'a path that leads out was followed');
+        }
+        if (open?.kind === 'redirect') {
+          ensure(open.location.endsWith(target), 'the redirect leads to another path');
+          ensure(
+            /^https:\/\/(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])\/.*$/s.test(open.location),
+            'it leads elsewhere',
+          );
+        }
+        return `${open?.kind[0]}${closed?.kind[0]}`;
+      }),
+    );
+    return [...new Set(outcomes)].toSorted().join(' ');
+  },
+};
+
+export const INGRESS_TARGETS: readonly FuzzTarget[] = [ingressTable];

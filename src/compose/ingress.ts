@@ -1,0 +1,83 @@
+/** Builds the role that serves Ingresses with certificates of their own. */
+import { collectDefaultMetrics, Registry } from 'prom-client';
+import type { CommandContext } from '../config/command-context.ts';
+import type { IngressConfig } from '../config/ingress.ts';
+import { errorText, TailcastError } from '../errors.ts';
+import { createTableCertificates } from '../ingress/certificates.ts';
+import { createIngressMetrics } from '../ingress/metrics.ts';
+import { createIngressServer, type IngressServer } from '../ingress/server.ts';
+import { openTableFile } from '../ingress/table-file.ts';
+import { createUpstreams } from '../ingress/upstreams.ts';
+import type { ListenAddress } from '../listen.ts';
+import { openLastResort } from '../observe/last-resort.ts';
+import { createLogger } from '../observe/logger.ts';
+import { openOpsServer } from '../observe/ops-server.ts';
+import { createTailnetListener, type TailnetListenerOptions } from '../tailnet/listener.ts';
+import { createLocalApi } from '../tailnet/local-api.ts';
+import { createWhois } from '../tailnet/whois.ts';
+import { CleanUp } from './clean-up.ts';
+import { fileCheck, tailscaledCheck } from './readiness.ts';
+
+/** What is under way when the signal comes may take so long to end. */
+const DRAIN_MS = 10_000;
+
+/**
+ * `tailcast ingress`: serves until the signal.
+ *
+ * @throws TailcastError `CONFIG_INVALID` when it cannot listen
+ */
+export async function runIngress(config: IngressConfig, context: CommandContext): Promise<void> {
+  const log = createLogger({ level: config.logLevel });
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
+  const resort = openLastResort({ log, stop: context.signal, registry });
+  const { signal } = resort;
+  await using cleanUp = new CleanUp();
+  cleanUp.defer(() => resort.close());
+  const certificates = createTableCertificates();
+  const file = await openTableFile({ path: config.table, use: (table) => certificates.use(table), log });
+  const localApi = createLocalApi({ socketPath: config.socket ?? '' });
+  cleanUp.defer(() => localApi.close());
+  const upstreams = createUpstreams();
+  cleanUp.defer(() => upstreams.close());
+  const opened: { server?: IngressServer } = {};
+  const { requests } = createIngressMetrics(registry, () => opened.server?.inFlight ?? 0);
+  const server = createIngressServer({
+    table: () => file.current,
+    // People of other tailnets are let in by the policy, or not.
+    identities: createWhois({ localApi, allowShared: true }),
+    upstreams,
+    onEnd: (outcome) => requests.inc({ outcome }),
+    log,
+  });
+  opened.server = server;
+  cleanUp.defer(() => server.close());
+  const open = async (
+    at: ListenAddress,
+    name: string,
+    tls:
+      | Pick<TailnetListenerOptions & { tls: 'terminate' }, 'tls' | 'certificates'>
+      | { readonly tls: 'none' },
+  ): Promise<void> => {
+    const common = { ...at, proxyProtocol: 'require', log } as const;
+    const listener = await createTailnetListener({ ...common, ...tls }).catch((error: unknown) => {
+      const detail = `${name}: cannot listen on ${at.host}:${at.port}: ${errorText(error)}`;
+      throw new TailcastError('CONFIG_INVALID', detail, { cause: error });
+    });
+    listener.onConnection(server.handler(tls.tls !== 'none'));
+    cleanUp.defer(() => listener.close(AbortSignal.timeout(DRAIN_MS)));
+  };
+  await open(config.listen, 'listen', { tls: 'terminate', certificates });
+  await open(config.httpListen, 'httpListen', { tls: 'none' });
+  const ops =
+    config.opsListen === undefined
+      ? undefined
+      : await openOpsServer({
+          ...config.opsListen,
+          metrics: registry,
+          checks: [fileCheck('table', config.table, file), tailscaledCheck(localApi)],
+        });
+  cleanUp.defer(() => ops?.close());
+  log.info({ listen: config.listen, http: config.httpListen, ops: ops?.address }, 'ingress is ready');
+  await file.follow(signal);
+}

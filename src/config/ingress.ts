@@ -1,0 +1,26 @@
+import { logLevelSetting, opsListenSetting, SOCKET_SETTING } from './role-settings.ts';
+import { setting, type SettingValues } from './settings.ts';
+import { listenAddress, text } from './values.ts';
+
+/** Everything `tailcast ingress` can be told. */
+export const INGRESS_SETTINGS = {
+  table: setting(
+    'file with hosts, paths and certificates, which the operator writes; read again when it changes',
+    text,
+    '/etc/tailcast-ingress/ingress-table',
+    '<file>',
+  ),
+  listen: setting('where tailscaled leads HTTPS to, with PROXY headers', listenAddress, {
+    host: '127.0.0.1',
+    port: 8443,
+  }),
+  httpListen: setting('where tailscaled leads HTTP to, with PROXY headers', listenAddress, {
+    host: '127.0.0.1',
+    port: 8080,
+  }),
+  socket: SOCKET_SETTING,
+  opsListen: opsListenSetting(9005),
+  logLevel: logLevelSetting('info'),
+};
+
+export type IngressConfig = SettingValues<typeof INGRESS_SETTINGS>;

@@ -1,0 +1,64 @@
+/** The certificates of a table, by the name that a client asks for. A name that none is for gets none. */
+import { TailcastError } from '../errors.ts';
+import { loadCertificate, type CertificateSource, type LoadedCertificate } from '../tailnet/certificates.ts';
+import { matchesHost, type IngressTable, type TableCertificate } from '../wire/ingress-table.ts';
+
+export interface TableCertificates extends CertificateSource {
+  /**
+   * Serves those of another table from now on; all of it or, where one cannot be used, nothing of it.
+   *
+   * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
+   */
+  use(table: IngressTable): void;
+}
+
+interface Loaded {
+  readonly hosts: readonly string[];
+  readonly certificate: LoadedCertificate;
+}
+
+/** What it serves before `use` is nothing. */
+export function createTableCertificates(): TableCertificates {
+  let loaded: readonly Loaded[] = [];
+  let known = new Map<string, LoadedCertificate>();
+
+  function load(entry: TableCertificate, next: Map<string, LoadedCertificate>): Loaded {
+    const key = `${entry.certificatePem}\n${entry.keyPem}`;
+    // The same certificate keeps its context, and with it the TLS sessions of those who come back.
+    const certificate = known.get(key) ?? loadCertificate(entry, `the certificate of ${namesOf(entry)}`);
+    next.set(key, certificate);
+    return { hosts: entry.hosts, certificate };
+  }
+  function choose(serverName: string | undefined): LoadedCertificate {
+    const name = serverName?.toLowerCase().replace(/\.$/, '') ?? '';
+    const exact = loaded.find(({ hosts }) => hosts.includes(name));
+    const wide = loaded.find(({ hosts }) => hosts.some((pattern) => matchesHost(pattern, name)));
+    const found = exact ?? wide ?? loaded.find(({ hosts }) => hosts.length === 0);
+    if (found !== undefined) return found.certificate;
+    throw new TailcastError('CERTIFICATE_UNAVAILABLE', `there is none for ${JSON.stringify(name)}`);
+  }
+
+  return {
+    use({ certificates }) {
+      const next = new Map<string, LoadedCertificate>();
+      loaded = certificates.map((entry) => load(entry, next));
+      known = next;
+    },
+    /** For those who name nothing; which certificate they get is not theirs to choose. */
+    fallback() {
+      const [first] = loaded;
+      const open = loaded.find(({ hosts }) => hosts.length === 0) ?? first;
+      return open === undefined
+        ? Promise.reject(new TailcastError('CERTIFICATE_UNAVAILABLE', 'there is none yet'))
+        : Promise.resolve(open.certificate);
+    },
+    context: (serverName) =>
+      new Promise((done) => {
+        done(choose(serverName).context);
+      }),
+  };
+}
+
+function namesOf({ hosts }: TableCertificate): string {
+  return hosts.length === 0 ? 'all hosts' : hosts.join(', ');
+}

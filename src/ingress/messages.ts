@@ -1,0 +1,104 @@
+/** Requests and answers of HTTP/1.1 and HTTP/2 alike. */
+import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
+import { pipeline } from 'node:stream/promises';
+import { TailcastError } from '../errors.ts';
+import { asHttp2, fieldsForClient, type FieldList } from './fields.ts';
+import type { ServiceAnswer } from './upstreams.ts';
+
+export type ClientRequest = IncomingMessage | Http2ServerRequest;
+export type ClientResponse = ServerResponse | Http2ServerResponse;
+
+/** The `Host` or `:authority` as it came. */
+export function authorityOf(request: ClientRequest): string {
+  if (request instanceof Http2ServerRequest) return request.authority;
+  return request.headers.host ?? '';
+}
+
+/** gRPC needs HTTP/2 all the way; everything else takes it where the Service says so. */
+export function speaksHttp2(upstream: string, request: ClientRequest): boolean {
+  const isGrpc =
+    request instanceof Http2ServerRequest &&
+    /^application\/grpc\b/.test(request.headers['content-type'] ?? '');
+  return upstream.startsWith('h2c:') || isGrpc;
+}
+
+/** Whether there is a body, and what says how long it is; HTTP/2 frames those that are as long as they last itself. */
+export function bodyOf(
+  request: ClientRequest,
+  http2: boolean,
+): { readonly present: boolean; readonly fields: FieldList } {
+  const length = request.headers['content-length'];
+  const open =
+    request instanceof Http2ServerRequest
+      ? !request.stream.endAfterHeaders
+      : request.headers['transfer-encoding'] !== undefined;
+  if (length !== undefined) return { present: length !== '0', fields: ['content-length', length] };
+  if (open) return { present: true, fields: http2 ? [] : ['transfer-encoding', 'chunked'] };
+  const usual = ['POST', 'PUT', 'PATCH'].includes(request.method ?? '');
+  return { present: false, fields: usual ? ['content-length', '0'] : [] };
+}
+
+/** Hands an answer on to its end. Rejects when it breaks off, at either side. */
+export async function passOn(
+  answer: ServiceAnswer,
+  response: ClientResponse,
+  headOnly: boolean,
+): Promise<void> {
+  writeHead(response, answer.status, fieldsForClient(answer.fields));
+  if (headOnly) {
+    answer.body.resume();
+    response.end();
+    return;
+  }
+  // Who waits for a stream of events wants its head now; HTTP/2 sends it at once.
+  if (!(response instanceof Http2ServerResponse)) response.flushHeaders();
+  await pipeline(answer.body, response, { end: false });
+  const trailers = asHttp2(answer.trailers());
+  if (Object.keys(trailers).length > 0) addTrailers(response, trailers);
+  response.end();
+}
+
+function addTrailers(response: ClientResponse, trailers: Record<string, string | string[]>): void {
+  const flat = Object.fromEntries(Object.entries(trailers).map(([name, value]) => [name, String(value)]));
+  response.addTrailers(flat);
+}
+
+/** @param fields as Node's raw lists are */
+export function writeHead(response: ClientResponse, status: number, fields: FieldList): void {
+  if (response instanceof Http2ServerResponse) response.writeHead(status, asHttp2(fields));
+  else response.writeHead(status, [...fields]);
+}
+
+/** Says why there is no answer; where one has begun, it is cut. */
+export function refuseWith(response: ClientResponse, status: number, message: string): void {
+  if (response.headersSent || response.destroyed) return cut(response);
+  const body = `${message}\n`;
+  writeHead(response, status, [
+    'content-type',
+    'text/plain; charset=utf-8',
+    'content-length',
+    String(Buffer.byteLength(body)),
+  ]);
+  response.end(body);
+}
+
+/** So that the client sees that it is not whole. */
+export function cut(response: ClientResponse): void {
+  if (response instanceof Http2ServerResponse) response.stream?.close(2);
+  else response.destroy();
+}
+
+/** For a socket that has no response. */
+export function rawAnswer(status: number, message: string): string {
+  const body = `${message}\n`;
+  const head = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`;
+  return `${head}\r\nconnection: close\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+}
+
+/** What a client is told whose identity was not found. */
+export function whoFailed(error: unknown): [status: number, message: string] {
+  return error instanceof TailcastError && error.code === 'IDENTITY_UNAVAILABLE'
+    ? [503, 'who is calling cannot be found out now']
+    : [403, 'who is calling is not known'];
+}

@@ -1,0 +1,93 @@
+/** Where a request goes, by the table of the operator. Pure. */
+import { z } from 'zod';
+import { TailcastError } from '../errors.ts';
+import { matchesHost, type IngressTable, type TableHost } from '../wire/ingress-table.ts';
+import { jsonOrUndefined } from '../wire/json-value.ts';
+
+/** A Secret holds 1 MiB; a larger file is not from Kubernetes. */
+export const MAX_TABLE_BYTES = 2 * 1024 ** 2;
+
+const path = z.string().startsWith('/');
+const upstream = z.string().regex(/^(?:https\+insecure|https?|h2c):\/\/[\w.:[\]-]+$/);
+const paths = z.array(z.tuple([path, upstream]));
+const tableSchema = z.object({
+  version: z.literal(1),
+  certificates: z.array(
+    z.object({ hosts: z.array(z.string()), certificatePem: z.string(), keyPem: z.string() }),
+  ),
+  secure: z.array(z.string()),
+  hosts: z.array(z.object({ name: z.string(), prefixes: paths, exact: paths })),
+  redirect: z.boolean(),
+});
+
+/** @throws TailcastError `CONFIG_INVALID` when it is no table */
+export function parseTable(text: string): IngressTable {
+  const table = tableSchema.safeParse(jsonOrUndefined(text));
+  if (table.success) return table.data;
+  // Without the values: there are keys among them.
+  const fields = table.error.issues.map((issue) => issue.path.join('.') || 'the file');
+  throw new TailcastError('CONFIG_INVALID', `table: not understood: ${[...new Set(fields)].join(', ')}`);
+}
+
+/** What a client asks for. */
+export interface Wish {
+  /** The `Host` or `:authority` as it came. */
+  readonly authority: string;
+  /** The request target as it came. */
+  readonly target: string;
+  /** Whether it came by HTTPS. */
+  readonly secure: boolean;
+}
+
+export type IngressRoute =
+  | { readonly kind: 'found'; readonly upstream: string }
+  | { readonly kind: 'redirect'; readonly location: string }
+  | { readonly kind: 'refused'; readonly status: number; readonly message: string };
+
+/**
+ * The most specific host decides, then the exact path, then the longest prefix in whole parts. A path with dots as parts is
+ * refused: a server behind could take it for another one.
+ */
+export function routeOf(table: IngressTable, { authority, target, secure }: Wish): IngressRoute {
+  const host = hostOf(authority);
+  if (host === undefined) return refused(400, 'the host is not understood');
+  if (!target.startsWith('/')) return refused(400, 'the path is not understood');
+  const path = target.replace(/[?#].*$/s, '');
+  if (/\/(?:\.|%2e){1,2}(?:\/|$)/i.test(path)) return refused(400, 'the path leads out of itself');
+  const isSecure = table.secure.some((pattern) => pattern === '' || matchesHost(pattern, host));
+  if (secure && !isSecure) return refused(421, 'no certificate is named for this host');
+  if (!secure && isSecure) {
+    return table.redirect
+      ? { kind: 'redirect', location: `https://${host}${target}` }
+      : refused(404, 'this host is served by HTTPS');
+  }
+  const named = entryOf(table, host);
+  // By HTTP only what a rule names.
+  const entry = named === undefined && secure ? table.hosts.find(({ name }) => name === '') : named;
+  const found = entry === undefined ? undefined : upstreamOf(entry, path);
+  return found === undefined ? refused(404, 'nothing is served here') : { kind: 'found', upstream: found };
+}
+
+function refused(status: number, message: string): IngressRoute {
+  return { kind: 'refused', status, message };
+}
+
+/** In small letters, without port and final dot. */
+function hostOf(authority: string): string | undefined {
+  const name = /^([a-z0-9_.-]{1,254}|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.exec(authority)?.[1];
+  return name?.toLowerCase().replace(/\.$/, '');
+}
+
+function entryOf(table: IngressTable, host: string): TableHost | undefined {
+  const matching = table.hosts.filter(({ name }) => name !== '' && matchesHost(name, host));
+  return matching.find(({ name }) => name === host) ?? matching[0];
+}
+
+function upstreamOf({ exact, prefixes }: TableHost, path: string): string | undefined {
+  const itself = exact.find(([one]) => one === path);
+  if (itself !== undefined) return itself[1];
+  const above = prefixes.filter(
+    ([prefix]) => prefix === '/' || path === prefix || path.startsWith(`${prefix}/`),
+  );
+  return above.toSorted(([a], [b]) => b.length - a.length)[0]?.[1];
+}

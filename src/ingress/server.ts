@@ -1,0 +1,293 @@
+/**
+ * Serves Ingresses with certificates of their own, beside a tailscaled that hands connections on:
+ *
+ *   connection ─► PROXY header, TLS (`tailnet/listener`) ─► HTTP/1.1 or HTTP/2 ─► route ─► whois ─► Service
+ *
+ * Who asks is said by tailscaled alone; a request whose caller is not known goes nowhere.
+ */
+import { createServer as createPlainServer, type IncomingMessage, type Server } from 'node:http';
+import { createServer, type Http2Server } from 'node:http2';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { errorText } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { IdentitySource } from '../tailnet/identity.ts';
+import { peerOf, type ConnectionHandler } from '../tailnet/listener.ts';
+import type { IngressTable } from '../wire/ingress-table.ts';
+import { fieldsForService, type FieldList } from './fields.ts';
+import {
+  authorityOf,
+  bodyOf,
+  cut,
+  passOn,
+  rawAnswer,
+  refuseWith,
+  speaksHttp2,
+  whoFailed,
+  writeHead,
+  type ClientRequest,
+  type ClientResponse,
+} from './messages.ts';
+import { routeOf, type IngressRoute } from './routes.ts';
+import { switchProtocols } from './upgrade.ts';
+import type { ServiceAnswer, Upstreams } from './upstreams.ts';
+
+/** How a request ended. */
+export type RequestOutcome = 'served' | 'redirected' | 'refused' | 'unreachable' | 'broken' | 'overloaded';
+
+export interface IngressServerOptions {
+  /** Undefined: not known yet. */
+  readonly table: () => IngressTable | undefined;
+  readonly identities: IdentitySource;
+  readonly upstreams: Upstreams;
+  readonly onEnd: (outcome: RequestOutcome) => void;
+  readonly log: Logger;
+  /** Requests under way, upgraded connections included; one more is answered 503. */
+  readonly maxRequests?: number;
+}
+
+export interface IngressServer {
+  /** For connections that came by HTTPS, and for others. */
+  handler(secure: boolean): ConnectionHandler;
+  readonly inFlight: number;
+  /** Ends what is under way. */
+  close(): void;
+}
+
+const MAX_REQUESTS = 4096;
+const MAX_HEAD_BYTES = 128 * 1024;
+const HEADERS_TIMEOUT_MS = 30_000;
+const KEEP_ALIVE_MS = 90_000;
+/** HTTP/2 connections on which nothing has happened for so long end. */
+const SESSION_IDLE_MS = 600_000;
+const MAX_STREAMS = 100;
+const TOO_MANY = [503, 'too many requests are under way'] as const;
+const NO_ANSWER = [502, 'the Service behind this path does not answer'] as const;
+
+/** Where requests come in: by HTTPS, or not. */
+interface Door {
+  readonly plain: Server;
+  readonly http2: Http2Server;
+}
+
+export function createIngressServer(options: IngressServerOptions): IngressServer {
+  return new Serving(options);
+}
+
+class Serving implements IngressServer {
+  readonly #options: IngressServerOptions;
+  readonly #over = new AbortController();
+  readonly #sockets = new Set<Socket>();
+  readonly #doors: ReadonlyMap<boolean, Door>;
+  #inFlight = 0;
+
+  constructor(options: IngressServerOptions) {
+    this.#options = options;
+    this.#doors = new Map([true, false].map((secure) => [secure, this.#openDoor(secure)] as const));
+  }
+
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  handler(secure: boolean): ConnectionHandler {
+    return (socket, alpn) => {
+      if (this.#over.signal.aborted) return void socket.destroy();
+      // TLS, listener, server, session and a pipeline each watch for its end: more than the ten that Node takes for a leak.
+      socket.setMaxListeners(20);
+      this.#sockets.add(socket);
+      socket.once('close', () => this.#sockets.delete(socket));
+      const door = this.#doors.get(secure);
+      (alpn === 'h2' ? door?.http2 : door?.plain)?.emit('connection', socket);
+    };
+  }
+
+  close(): void {
+    this.#over.abort(new Error('the server ends'));
+    for (const socket of this.#sockets) socket.destroy();
+    for (const { plain, http2 } of this.#doors.values()) {
+      plain.close();
+      http2.close();
+    }
+  }
+
+  #openDoor(secure: boolean): Door {
+    const guarded = (request: ClientRequest, response: ClientResponse): void => {
+      this.#take(request, response, secure).catch((error: unknown) => {
+        this.#options.log.error({ error: errorText(error) }, 'request failed');
+        cut(response);
+      });
+    };
+    const plain = createPlainServer({
+      maxHeaderSize: MAX_HEAD_BYTES,
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      requestTimeout: 0,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      connectionsCheckingInterval: 5000,
+      insecureHTTPParser: false,
+      requireHostHeader: true,
+      // Others go on as requests for what they ask for.
+      shouldUpgradeCallback: ({ headers }) => headers.upgrade?.toLowerCase() === 'websocket',
+    });
+    plain.on('request', guarded);
+    plain.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head, secure));
+    // NOTE: Node starts to watch `headersTimeout` when a server begins to listen; this one gets its connections from us
+    plain.emit('listening');
+    const http2 = createServer({
+      settings: { maxConcurrentStreams: MAX_STREAMS, enableConnectProtocol: false, enablePush: false },
+      maxHeaderListPairs: 128,
+      maxSessionMemory: 32,
+      streamResetBurst: 1000,
+      streamResetRate: 100,
+    });
+    http2.on('request', guarded);
+    http2.on('session', (session) => {
+      session.on('error', () => session.destroy());
+      session.setTimeout(SESSION_IDLE_MS, () => session.close());
+    });
+    return { plain, http2 };
+  }
+
+  /** @returns a function that gives the place back, or undefined when there is none */
+  #takePlace(): (() => void) | undefined {
+    if (this.#inFlight >= (this.#options.maxRequests ?? MAX_REQUESTS)) {
+      this.#options.onEnd('overloaded');
+      return undefined;
+    }
+    this.#inFlight += 1;
+    return () => {
+      this.#inFlight -= 1;
+    };
+  }
+
+  async #take(request: ClientRequest, response: ClientResponse, secure: boolean): Promise<void> {
+    const leave = this.#takePlace();
+    if (leave === undefined) return refuseWith(response, ...TOO_MANY);
+    const gone = new AbortController();
+    response.once('close', () => {
+      gone.abort(new Error('the client is gone'));
+      leave();
+    });
+    // An error without a listener would end the process.
+    response.on('error', () => undefined);
+    request.on('error', () => undefined);
+    this.#options.onEnd(await this.#serve(request, response, secure, gone.signal));
+  }
+
+  async #serve(
+    request: ClientRequest,
+    response: ClientResponse,
+    secure: boolean,
+    gone: AbortSignal,
+  ): Promise<RequestOutcome> {
+    const authority = authorityOf(request);
+    const route = this.#find({ authority, target: request.url ?? '', secure });
+    if (route.kind !== 'found') return turnAway(response, route);
+    const signal = AbortSignal.any([this.#over.signal, gone]);
+    const fields = await this.#fieldsFor(request, authority, secure, signal).catch((error: unknown) => {
+      refuseWith(response, ...whoFailed(error));
+    });
+    if (fields === undefined) return gone.aborted ? 'broken' : 'refused';
+    const answer = await this.#ask(route.upstream, request, fields, signal).catch((error: unknown) => {
+      if (!gone.aborted)
+        this.#options.log.warn({ upstream: route.upstream, error: errorText(error) }, 'no answer');
+      refuseWith(response, ...NO_ANSWER);
+    });
+    if (answer === undefined) return gone.aborted ? 'broken' : 'unreachable';
+    try {
+      await passOn(answer, response, request.method === 'HEAD');
+      return 'served';
+    } catch (error) {
+      this.#options.log.debug({ error: errorText(error) }, 'answer broke off');
+      answer.body.destroy();
+      cut(response);
+      return 'broken';
+    }
+  }
+
+  #find(wish: Parameters<typeof routeOf>[1]): IngressRoute {
+    const table = this.#options.table();
+    return table === undefined
+      ? { kind: 'refused', status: 503, message: 'not told yet what to serve' }
+      : routeOf(table, wish);
+  }
+
+  /** Rejects when the caller is not known. */
+  async #fieldsFor(
+    request: ClientRequest,
+    authority: string,
+    secure: boolean,
+    signal: AbortSignal,
+  ): Promise<FieldList> {
+    const peer = peerOf(request.socket);
+    const identity = await this.#options.identities.whois(peer, signal);
+    return fieldsForService({ raw: request.rawHeaders, authority, secure, peer, identity });
+  }
+
+  #ask(
+    upstream: string,
+    request: ClientRequest,
+    fields: FieldList,
+    signal: AbortSignal,
+  ): Promise<ServiceAnswer> {
+    const http2 = speaksHttp2(upstream, request);
+    const body = bodyOf(request, http2);
+    const question = {
+      upstream,
+      method: request.method ?? 'GET',
+      path: request.url ?? '/',
+      fields: [...fields, ...body.fields],
+      body: body.present ? request : undefined,
+      http2,
+    };
+    return this.#options.upstreams.ask(question, signal);
+  }
+
+  #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, secure: boolean): void {
+    const { log, onEnd, upstreams } = this.#options;
+    socket.on('error', () => socket.destroy());
+    const leave = this.#takePlace();
+    if (leave === undefined) return void socket.end(rawAnswer(...TOO_MANY));
+    socket.once('close', leave);
+    const say = (outcome: RequestOutcome, status: number, message: string): void => {
+      onEnd(outcome);
+      if (!socket.destroyed) socket.end(rawAnswer(status, message));
+    };
+    const authority = authorityOf(request);
+    const route = this.#find({ authority, target: request.url ?? '', secure });
+    if (route.kind === 'redirect') return say('refused', 400, 'this host is served by HTTPS');
+    if (route.kind === 'refused') return say('refused', route.status, route.message);
+    const { upstream } = route;
+    const path = request.url ?? '/';
+    this.#fieldsFor(request, authority, secure, this.#over.signal).then(
+      (own) => {
+        if (socket.destroyed) return onEnd('broken');
+        const fields = [...own, 'connection', 'Upgrade', 'upgrade', 'websocket'];
+        switchProtocols({
+          client: socket,
+          head,
+          request: upstreams.open({ upstream, method: 'GET', path, fields }),
+          unreachable(error) {
+            log.warn({ upstream, error: errorText(error) }, 'no answer');
+            say('unreachable', ...NO_ANSWER);
+          },
+          onEnd,
+        });
+      },
+      (error: unknown) => say('refused', ...whoFailed(error)),
+    );
+  }
+}
+
+function turnAway(
+  response: ClientResponse,
+  route: Exclude<IngressRoute, { readonly kind: 'found' }>,
+): RequestOutcome {
+  if (route.kind === 'refused') {
+    refuseWith(response, route.status, route.message);
+    return 'refused';
+  }
+  writeHead(response, 301, ['location', route.location, 'content-length', '0']);
+  response.end();
+  return 'redirected';
+}

@@ -1,0 +1,34 @@
+/** The file of the operator, a mounted Secret. */
+import type { Timer } from '../async/timer.ts';
+import { openFollowedFile, type FollowedFile } from '../followed-file.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { IngressTable } from '../wire/ingress-table.ts';
+import { MAX_TABLE_BYTES, parseTable } from './routes.ts';
+
+export type TableFile = FollowedFile<IngressTable>;
+
+/** Reads the file once before it resolves; see `openFollowedFile`. */
+export function openTableFile({
+  use,
+  ...options
+}: {
+  readonly path: string;
+  /** Told of each before it becomes the current one; what it throws keeps that from happening. */
+  readonly use: (table: IngressTable) => void;
+  readonly log: Logger;
+  readonly timer?: Timer;
+  readonly checkEveryMs?: number;
+}): Promise<TableFile> {
+  return openFollowedFile({
+    ...options,
+    setting: 'table',
+    maxBytes: MAX_TABLE_BYTES,
+    read(text) {
+      const table = parseTable(text);
+      use(table);
+      return table;
+    },
+    words: { read: 'table read', kept: 'table not read, the last good one stays' },
+    describe: ({ hosts, certificates }) => ({ hosts: hosts.length, certificates: certificates.length }),
+  });
+}

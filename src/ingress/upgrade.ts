@@ -1,0 +1,62 @@
+/** A request that leaves HTTP: the Service says whether, and then bytes go both ways. */
+import { STATUS_CODES, type ClientRequest, type IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { fieldsForClient, type FieldList } from './fields.ts';
+
+export interface Switch {
+  readonly client: Duplex;
+  /** What the client sent behind its request. */
+  readonly head: Buffer;
+  /** Not sent yet. */
+  readonly request: ClientRequest;
+  readonly unreachable: (error: unknown) => void;
+  readonly onEnd: (outcome: 'served' | 'broken') => void;
+}
+
+/** Owns both ends from now on. What the Service refuses, the client is told in its words. */
+export function switchProtocols({ client, head, request, unreachable, onEnd }: Switch): void {
+  let answered = false;
+  client.once('close', () => request.destroy());
+  request.on('error', (error) => {
+    if (answered) client.destroy();
+    else if (!client.destroyed) unreachable(error);
+  });
+  request.once('upgrade', (answer, service, first) => {
+    answered = true;
+    client.write(headOf(answer, ['connection', 'Upgrade', 'upgrade', 'websocket']));
+    if (first.length > 0) client.write(first);
+    if (head.length > 0) service.write(head);
+    relay(client, service, onEnd);
+  });
+  request.once('response', (answer) => {
+    answered = true;
+    client.write(headOf(answer, ['connection', 'close']));
+    answer.pipe(client);
+    answer.once('error', () => client.destroy());
+    answer.once('end', () => onEnd('served'));
+  });
+  request.end();
+}
+
+/** An end of one side is passed on to the other, which may still have something to say. */
+function relay(client: Duplex, service: Duplex, onEnd: Switch['onEnd']): void {
+  client.pipe(service);
+  service.pipe(client);
+  service.on('error', () => client.destroy());
+  client.on('error', () => service.destroy());
+  service.once('close', () => {
+    if (!service.readableEnded) client.destroy();
+  });
+  client.once('close', () => {
+    onEnd(client.readableEnded && service.readableEnded ? 'served' : 'broken');
+    service.destroy();
+  });
+}
+
+/** Bodies are passed on without the framing that Node has taken off: the end of the connection ends them. */
+function headOf({ statusCode = 502, rawHeaders }: IncomingMessage, more: FieldList): string {
+  const fields = [...fieldsForClient(rawHeaders), ...more];
+  const lines = [`HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode] ?? ''}`];
+  for (let index = 0; index < fields.length; index += 2) lines.push(`${fields[index]}: ${fields[index + 1]}`);
+  return `${lines.join('\r\n')}\r\n\r\n`;
+}

@@ -1,0 +1,142 @@
+/** What a server of ours is told of an Ingress that names certificates, and what leads connections to it. Pure. */
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { errorText } from '../../errors.ts';
+import type { IngressTable, TableCertificate } from '../../wire/ingress-table.ts';
+import type { KubeObject } from '../kube-object.ts';
+import { secretData } from '../nodes/node-state.ts';
+import { hostnameOf, INGRESS_ANNOTATIONS, type Ingress } from './resource.ts';
+import type { HostRoutes, IngressProblem } from './routes.ts';
+
+/** A certificate that was asked for: there, not there, or not to be had. */
+export type TlsSecret = KubeObject | 'missing' | 'forbidden';
+
+export interface TablePlan {
+  readonly table: IngressTable;
+  /** The serve configuration of tailscaled. */
+  readonly config: object;
+  readonly ports: readonly number[];
+  readonly problems: readonly IngressProblem[];
+}
+
+/** Where the role listens, by the port that callers use. */
+const LISTENERS = { '443': '127.0.0.1:8443', '80': '127.0.0.1:8080' } as const;
+/** What the certificates of one Ingress may take of a Secret of 1 MiB. */
+const MAX_CERTIFICATE_BYTES = 512 * 1024;
+
+/** The Secrets that its `tls` names. */
+export function secretNames({ spec }: Ingress): readonly string[] {
+  return [...new Set(spec.tls.map(({ secretName }) => secretName))].filter((name) => name !== '');
+}
+
+/**
+ * A host for which a Secret is named is served with its certificate or not at all; a host of a rule for which none is named, by HTTP.
+ *
+ * @param hosts as `ingressRoutesOf` reads them for a server of ours
+ * @param dnsName of the node; undefined until it has joined
+ * @param secrets by name
+ */
+export function planTable(
+  ingress: Ingress,
+  hosts: ReadonlyMap<string, HostRoutes>,
+  dnsName: string | undefined,
+  secrets: ReadonlyMap<string, TlsSecret>,
+  nowMs: number,
+): TablePlan {
+  const problems: IngressProblem[] = [];
+  const certificates: TableCertificate[] = [];
+  const secure = new Set<string>();
+  const wide = (host: string): readonly string[] =>
+    host === hostnameOf(ingress) && dnsName !== undefined ? [host, dnsName] : [host];
+  let size = 0;
+  for (const [index, { hosts: named, secretName }] of ingress.spec.tls.entries()) {
+    if (secretName === '') continue;
+    const patterns = named.flatMap((host) => wide(host.toLowerCase()));
+    for (const pattern of named.length === 0 ? [''] : patterns) secure.add(pattern);
+    const say = (message: string): void => {
+      problems.push({ reason: 'InvalidTLSSecret', message: `spec.tls[${index}].secretName: ${message}` });
+    };
+    const found = readCertificate(secretName, secrets.get(secretName) ?? 'missing');
+    if ('problem' in found) {
+      say(`${found.problem}; ${named.join(', ') || 'no host'} is not served until then`);
+      continue;
+    }
+    size += found.certificatePem.length + found.keyPem.length;
+    if (size > MAX_CERTIFICATE_BYTES) {
+      say('the certificates of this Ingress are too large together: divide it into several');
+      continue;
+    }
+    for (const doubt of doubtsOf(found.leaf, named, nowMs)) say(`Secret "${secretName}" ${doubt}`);
+    const { certificatePem, keyPem } = found;
+    certificates.push({ hosts: patterns, certificatePem, keyPem });
+  }
+  const redirect = ingress.metadata.annotations[INGRESS_ANNOTATIONS.redirect] === 'true';
+  if (ingress.metadata.annotations[INGRESS_ANNOTATIONS.funnel] === 'true') {
+    const message = `${INGRESS_ANNOTATIONS.funnel}: the internet reaches certificates of the control server alone: remove it, or the Secrets in spec.tls`;
+    problems.push({ reason: 'FunnelNotServed', message });
+  }
+  const isPlain = [...hosts.keys()].some((host) => host !== '' && !secure.has(host) && !secure.has(''));
+  const ports =
+    hosts.size === 0 ? [] : [...(certificates.length > 0 ? [443] : []), ...(redirect || isPlain ? [80] : [])];
+  return {
+    table: {
+      version: 1,
+      certificates,
+      secure: [...secure],
+      hosts: [...hosts].flatMap(([host, { prefixes, exact }]) =>
+        (host === '' ? [''] : wide(host)).map((name) => ({
+          name,
+          prefixes: [...prefixes],
+          exact: [...exact],
+        })),
+      ),
+      redirect,
+    },
+    config: { TCP: Object.fromEntries(ports.map((port) => [port, forwardTo(port === 443 ? '443' : '80')])) },
+    ports,
+    problems,
+  };
+}
+
+/** With the address of the caller in front. */
+function forwardTo(port: keyof typeof LISTENERS): object {
+  return { TCPForward: LISTENERS[port], ProxyProtocol: 2 };
+}
+
+type Found =
+  | { readonly certificatePem: string; readonly keyPem: string; readonly leaf: X509Certificate }
+  | { readonly problem: string };
+
+function readCertificate(name: string, secret: TlsSecret): Found {
+  if (secret === 'missing')
+    return { problem: `Secret "${name}" does not exist: make it, of type kubernetes.io/tls` };
+  if (secret === 'forbidden') return { problem: `the operator may not read Secret "${name}": grant it get` };
+  const data = secretData(secret);
+  const certificatePem = data.get('tls.crt') ?? '';
+  const keyPem = data.get('tls.key') ?? '';
+  if (certificatePem === '' || keyPem === '') {
+    return { problem: `Secret "${name}" has no tls.crt or no tls.key: fill both` };
+  }
+  try {
+    const leaf = new X509Certificate(certificatePem);
+    if (!leaf.checkPrivateKey(createPrivateKey(keyPem))) {
+      return {
+        problem: `tls.key of Secret "${name}" is not that of the first certificate in tls.crt: put the pair in`,
+      };
+    }
+    return { certificatePem, keyPem, leaf };
+  } catch (error) {
+    return {
+      problem: `Secret "${name}" cannot be read as PEM (${errorText(error)}): put certificate and key in`,
+    };
+  }
+}
+
+/** What clients will find wrong, who are the ones to judge it. */
+function doubtsOf(leaf: X509Certificate, hosts: readonly string[], nowMs: number): readonly string[] {
+  // A wildcard stands for any name below it.
+  const foreign = hosts.filter((host) => leaf.checkHost(host.replace(/^\*\./, 'any.')) === undefined);
+  return [
+    ...(leaf.validToDate.getTime() <= nowMs ? [`has expired (${leaf.validTo}): renew it`] : []),
+    ...(foreign.length > 0 ? [`is not for ${foreign.join(', ')}: name a certificate that is`] : []),
+  ];
+}
