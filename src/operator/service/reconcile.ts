@@ -146,7 +146,7 @@ async function deploy(
   }
   const ingress = isOurLoadBalancer(service.spec, choices.takesUnclassed)
     ? shownIngress(service, resource, deployed, found)
-    : undefined;
+    : shownByOthers(service);
   await report(deps, service, verdictOf(duty, deployed, forwards?.unserved), ingress, signal);
   return deployed.again;
 }
@@ -179,6 +179,11 @@ function shownIngress(
 ): readonly LoadBalancerIngress[] | undefined {
   const [node] = nodes;
   return node !== undefined && hasJoined(group, node, observed) ? ingressOf(service, node.state) : undefined;
+}
+
+/** What somebody else's load balancer says stays; what has been one says nothing. */
+function shownByOthers({ spec }: Service): readonly [] | undefined {
+  return spec.type === 'LoadBalancer' ? undefined : [];
 }
 
 /** The Service stays, and is none of ours any more. */

@@ -200,6 +200,30 @@ describe('a Service that is exposed', () => {
     }
   });
 
+  it.each<[string, object, Record<string, string>, Record<string, string>]>([
+    [
+      'an outer name',
+      { type: 'ExternalName', externalName: 'db.example.com', clusterIP: '' },
+      EXPOSED,
+      { TS_EXPERIMENTAL_DEST_DNS_NAME: 'db.example.com' },
+    ],
+    ['a way to the tailnet', {}, EGRESS, { TS_TAILNET_TARGET_FQDN: 'db.lab.ts.net.' }],
+  ])('keeps its node and nothing of what it was when it becomes %s', async (_what, spec, notes, wanted) => {
+    put(LOAD_BALANCER);
+    await up();
+    put(spec, notes);
+    await run();
+    expect(variables()).toMatchObject(wanted);
+    expect(variables()).not.toHaveProperty('TS_DEST_IP');
+    bench.startPod(POD, 'pod-next');
+    bench.join(POD);
+    await settle(run);
+    expect(condition()).toMatchObject({ status: 'True' });
+    expect(shown()).toEqual({ ingress: [] });
+    expect(bench.control.keys.size).toBe(1);
+    expect(bench.control.deleted).toEqual([]);
+  });
+
   it('keeps the node until the pod has ended, and waits while the control server is away', async () => {
     put();
     await up();
