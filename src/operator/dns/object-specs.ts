@@ -102,8 +102,8 @@ export function nameserverDeployment(
 
 function podSpec({ spec }: DnsConfig, ownImage: string): V1PodSpec {
   const { pod, image } = spec.nameserver;
-  const { tolerations, affinity, nodeSelector } = pod;
-  const stated = { tolerations, nodeSelector };
+  const { tolerations, affinity, nodeSelector, imagePullSecrets } = pod;
+  const stated = { tolerations, nodeSelector, imagePullSecrets };
   return {
     serviceAccountName: NAMESERVER,
     automountServiceAccountToken: false,

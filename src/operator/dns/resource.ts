@@ -1,5 +1,5 @@
 /** The `DNSConfig` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/dnsconfig.yaml`. */
-import type { V1Affinity, V1Toleration } from '@kubernetes/client-node';
+import type { V1Affinity, V1LocalObjectReference, V1Toleration } from '@kubernetes/client-node';
 import { z } from 'zod';
 import { passed } from '../nodes/container-schema.ts';
 import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
@@ -24,6 +24,7 @@ const dnsConfigSchema = z.object({
             .object({
               tolerations: passed<V1Toleration[]>(),
               affinity: passed<V1Affinity>(),
+              imagePullSecrets: passed<V1LocalObjectReference[]>(),
               nodeSelector: z.record(z.string(), z.string()).optional(),
             })
             .prefault({}),

@@ -1,6 +1,6 @@
 /** The CustomResourceDefinition of DNSConfig: the reference's fields. */
 import type { OpenApiSchemas, Schema } from './core-schema.ts';
-import { core } from './pod-schemas.ts';
+import { core, imagePullSecrets } from './pod-schemas.ts';
 import { conditionsSchema, crd, list, object, text, textMap } from './schema-parts.ts';
 
 export function dnsConfigCrd(openApi: OpenApiSchemas): object {
@@ -34,6 +34,7 @@ function specSchema(openApi: OpenApiSchemas): Schema {
       'Where they are placed. Default: apart from each other, where that can be.',
     ),
     nodeSelector: textMap('Labels of the machines that they run on.'),
+    imagePullSecrets: imagePullSecrets(openApi),
   });
   const nameserver = object('The nameserver.', {
     image: object('Its image. Default: this version of tailcast.', {
