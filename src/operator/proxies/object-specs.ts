@@ -354,6 +354,8 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
       return variables({
         ...serveFrom,
         ...(duty.table === undefined ? {} : { TS_SOCKET: SOCKET }),
+        // A renewal does not name the certificate before it, which would bind it to the account that asked for that one.
+        TS_DEBUG_ACME_FORCE_RENEWAL: 'true',
         TS_INTERNAL_APP: 'k8s-operator-ingress-resource',
       });
     case 'forward-in':
