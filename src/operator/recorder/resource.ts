@@ -15,6 +15,12 @@ export const ANNOTATIONS = {
   volumeSize: 'tailcast/volume-size',
   /** StorageClass of those claims; default: the cluster's. */
   volumeClass: 'tailcast/volume-class',
+  /** URL of an OpenSearch that has the index of the search, which is switched on by this. */
+  searchUrl: 'tailcast/search-url',
+  /** Secret whose key `credentials` has user:password or a token for it, on one line. */
+  searchCredentials: 'tailcast/search-credentials',
+  /** Secret whose key `ca.crt` has the authorities that are trusted for it (PEM); default: those of Node. */
+  searchCa: 'tailcast/search-ca',
 } as const;
 
 const podSchema = z
@@ -91,4 +97,23 @@ export function storageOf({ metadata, spec }: Recorder): RecorderStorage {
   const size = metadata.annotations[ANNOTATIONS.volumeSize];
   if (size === undefined || size === '') return { kind: 'scratch' };
   return { kind: 'volume', size, storageClass: metadata.annotations[ANNOTATIONS.volumeClass] };
+}
+
+/** An OpenSearch that has the index of the search, and the names of Secrets for it. */
+export interface RecorderSearchServer {
+  readonly url: string;
+  readonly credentials: string | undefined;
+  readonly ca: string | undefined;
+}
+
+/** Undefined where the annotations name none. An empty one is as none. */
+export function searchServerOf({ metadata: { annotations } }: Recorder): RecorderSearchServer | undefined {
+  const named = (name: keyof typeof ANNOTATIONS): string | undefined =>
+    annotations[ANNOTATIONS[name]] === '' ? undefined : annotations[ANNOTATIONS[name]];
+  const url = named('searchUrl');
+  const credentials = named('searchCredentials');
+  const ca = named('searchCa');
+  return url === undefined && credentials === undefined && ca === undefined
+    ? undefined
+    : { url: url ?? '', credentials, ca };
 }

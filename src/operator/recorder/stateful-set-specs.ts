@@ -28,13 +28,17 @@ import {
 } from '../nodes/pods.ts';
 import { metadataOf } from '../nodes/specs.ts';
 import { recorderGroup } from './group.ts';
-import { storageOf, type Recorder } from './resource.ts';
+import { searchServerOf, storageOf, type Recorder } from './resource.ts';
 
 /** The port at which clients look for a recorder. */
 const UPLOAD_PORT = 80;
 const OPS_PORT = 9003;
 const TAILSCALE_HEALTH_PORT = 9002;
 const DATA_DIRECTORY = '/data';
+const SEARCH_DIRECTORY = '/etc/tailcast/search';
+/** Keys of the Secrets that annotations name, and the files that they become. */
+const SEARCH_CREDENTIALS = 'credentials';
+const SEARCH_CA = 'ca.crt';
 /** Running uploads may go on this long; then the container has 15 s to close them well. */
 const DRAIN_SECONDS = 45;
 const GRACE_SECONDS = 60;
@@ -151,6 +155,7 @@ function recorderContainer(recorder: Recorder, options: SpecOptions): V1Containe
       { name: 'data', mountPath: DATA_DIRECTORY },
       { name: 'tailscale', mountPath: SOCKET_DIRECTORY },
       { name: 'tmp', mountPath: '/tmp' },
+      ...searchVolumes(recorder).map(({ name }) => ({ name, mountPath: SEARCH_DIRECTORY, readOnly: true })),
     ],
   };
 }
@@ -191,6 +196,7 @@ function recorderEnvironment(recorder: Recorder, options: SpecOptions): readonly
     TAILCAST_DRAIN_SECONDS: String(DRAIN_SECONDS),
     ...storeVariables(destination, effective.get('TSRECORDER_BUCKET') ?? ''),
     ...(region === undefined ? {} : { TAILCAST_S3_REGION: region }),
+    ...searchVariables(recorder),
   };
   const fixed = [...Object.entries(names), ...Object.entries(ours)]
     .filter(([name]) => !users.has(name))
@@ -213,6 +219,31 @@ function storeVariables(destination: string, bucket: string): Readonly<Record<st
   };
 }
 
+function searchVariables(recorder: Recorder): Readonly<Record<string, string>> {
+  const server = searchServerOf(recorder);
+  if (server === undefined) return {};
+  return {
+    TAILCAST_SEARCH: 'true',
+    TAILCAST_SEARCH_URL: server.url,
+    ...(server.credentials === undefined
+      ? {}
+      : { TAILCAST_SEARCH_CREDENTIALS: `${SEARCH_DIRECTORY}/${SEARCH_CREDENTIALS}` }),
+    ...(server.ca === undefined ? {} : { TAILCAST_SEARCH_CA: `${SEARCH_DIRECTORY}/${SEARCH_CA}` }),
+  };
+}
+
+/** One with a file of each Secret that the search needs; none where it needs none. */
+function searchVolumes(recorder: Recorder): readonly V1Volume[] {
+  const server = searchServerOf(recorder);
+  const sources = [
+    { name: server?.credentials, key: SEARCH_CREDENTIALS },
+    { name: server?.ca, key: SEARCH_CA },
+  ].flatMap(({ name, key }) =>
+    name === undefined ? [] : [{ secret: { name, items: [{ key, path: key }] } }],
+  );
+  return sources.length === 0 ? [] : [{ name: 'search', projected: { defaultMode: 0o440, sources } }];
+}
+
 /** HTTPS on the node's own name, in front of the player. containerboot fills the name in. */
 function serveConfig(recorder: Recorder): object {
   const proxy = `http://127.0.0.1:${readPort(recorder)}`;
@@ -233,6 +264,7 @@ function volumes(recorder: Recorder): V1Volume[] {
   return [
     ...(storageOf(recorder).kind === 'volume' ? [] : [{ name: 'data', emptyDir: {} }]),
     ...tailscaleVolumes(recorder.spec.enableUI),
+    ...searchVolumes(recorder),
   ];
 }
 

@@ -282,6 +282,26 @@ describe('validation', () => {
   });
 });
 
+describe('an OpenSearch of a Recorder', () => {
+  it.each([
+    [{ 'tailcast/search-url': 'https://opensearch.example.com:9200' }, undefined],
+    [{ 'tailcast/search-url': '', 'tailcast/search-ca': '' }, undefined],
+    [{ 'tailcast/search-credentials': 'user' }, /need tailcast\/search-url/],
+    [{ 'tailcast/search-ca': 'ca' }, /need tailcast\/search-url/],
+    [{ 'tailcast/search-url': 'opensearch:9200' }, /URL of a server is expected/],
+    [{ 'tailcast/search-url': 'https://opensearch/?x=1' }, /URL of a server is expected/],
+    [{ 'tailcast/search-url': 'https://u:p@opensearch' }, /has a user or a password/],
+    [
+      { 'tailcast/search-url': 'http://opensearch', 'tailcast/search-credentials': 'user' },
+      /must begin with https/,
+    ],
+  ])('is refused as its recorder would refuse it: %j', (annotations, problem) => {
+    const found = problemOf(recorder({ storage: S3 }, { annotations }), undefined, 'tailcast');
+    if (problem === undefined) expect(found).toBeUndefined();
+    else expect(found).toMatch(problem);
+  });
+});
+
 describe('taking over from another operator', () => {
   const owned = (managedFields: object[]) =>
     parseObject({ apiVersion: 'apps/v1', kind: 'StatefulSet', metadata: { name: 'x', managedFields } });

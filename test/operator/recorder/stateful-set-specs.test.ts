@@ -315,6 +315,49 @@ describe('the StatefulSet of a Recorder', () => {
     expect(spec.template.spec?.volumes?.map(({ name }) => name)).not.toContain('data');
   });
 
+  it('leads the recorder to an OpenSearch where the annotations do, with files of their Secrets', () => {
+    const metadata = {
+      annotations: {
+        [ANNOTATIONS.searchUrl]: 'https://opensearch.example.com:9200',
+        [ANNOTATIONS.searchCredentials]: 'opensearch-user',
+        [ANNOTATIONS.searchCa]: 'opensearch-ca',
+      },
+    };
+    const env = [{ name: 'TAILCAST_SEARCH_NAME', value: 'audit' }];
+    const spec = { storage: S3, statefulSet: { pod: { container: { env } } } };
+    const { pod, container } = podOf(spec, metadata);
+    expect(variablesOf(container)).toMatchObject({
+      TAILCAST_SEARCH: 'true',
+      TAILCAST_SEARCH_URL: 'https://opensearch.example.com:9200',
+      TAILCAST_SEARCH_NAME: 'audit',
+      TAILCAST_SEARCH_CREDENTIALS: '/etc/tailcast/search/credentials',
+      TAILCAST_SEARCH_CA: '/etc/tailcast/search/ca.crt',
+    });
+    expect(container.volumeMounts).toContainEqual({
+      name: 'search',
+      mountPath: '/etc/tailcast/search',
+      readOnly: true,
+    });
+    expect(pod.volumes).toContainEqual({
+      name: 'search',
+      projected: {
+        defaultMode: 0o440,
+        sources: [
+          { secret: { name: 'opensearch-user', items: [{ key: 'credentials', path: 'credentials' }] } },
+          { secret: { name: 'opensearch-ca', items: [{ key: 'ca.crt', path: 'ca.crt' }] } },
+        ],
+      },
+    });
+    expect(JSON.stringify(podOf(spec))).not.toMatch(/"search"|TAILCAST_SEARCH_URL/);
+  });
+
+  it('mounts nothing for an OpenSearch that needs no Secret', () => {
+    const annotations = { [ANNOTATIONS.searchUrl]: 'http://opensearch.search:9200' };
+    const set = statefulSet(recorder({ storage: S3 }, { annotations }), OPTIONS);
+    expect(JSON.stringify(set)).toContain('TAILCAST_SEARCH_URL');
+    expect(JSON.stringify(set)).not.toMatch(/"search"|TAILCAST_SEARCH_C/);
+  });
+
   it.each([
     ['tailscale/tsrecorder:v1.80.0', true],
     ['registry.example.com:5000/mirror/tsrecorder@sha256:00', true],

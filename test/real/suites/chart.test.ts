@@ -255,6 +255,16 @@ describe('the chart', () => {
     ['gateway.mod=auth', 'mod'],
     ['gateway.tags={k8s}', 'tags'],
     ['gateway.replicas=-1', 'replicas'],
+    ['recorder.enabled=true,recorder.search.url=https://opensearch', 'recorder.search.enabled'],
+    [
+      'recorder.enabled=true,recorder.search.enabled=true,recorder.search.caSecret.name=ca',
+      'recorder.search.url',
+    ],
+    [
+      'recorder.enabled=true,recorder.search.enabled=true,recorder.search.url=http://opensearch,recorder.search.credentialsSecret.name=user',
+      'https://',
+    ],
+    ['recorder.enabled=true,recorder.search.url=https://user:password@opensearch', 'url'],
   ])('refuses --set %s', (setting, word) => {
     const outcome = run(helm, ['template', 'tc', CHART, '--set', setting]);
     expect(outcome.code).not.toBe(0);
@@ -318,6 +328,39 @@ describe('the chart', () => {
     expect(value('TAILCAST_PORTAL_PORT')).toBe('8081');
     const serve = manifests.find(({ metadata }) => metadata.name === 'tc-recorder-serve');
     expect(JSON.stringify(serve)).toContain('http://127.0.0.1:8081');
+  });
+
+  it('leads the recorder to an OpenSearch, with files of Secrets and no value of theirs', () => {
+    const manifests = manifestsOf(template(helm, 'tc', '-f', exampleFile('everything')));
+    const [recorder] = podsOf(manifests).filter((one) => componentOf(one) === 'recorder');
+    const { env, volumeMounts } = recorder!.spec.template.spec.containers[0];
+    expect(Object.fromEntries(env.map(({ name, value }) => [name, value]))).toMatchObject({
+      TAILCAST_SEARCH: 'true',
+      TAILCAST_SEARCH_URL: 'https://opensearch.example.com:9200',
+      TAILCAST_SEARCH_NAME: 'audit',
+      TAILCAST_SEARCH_CREDENTIALS: '/etc/tailcast/search/credentials',
+      TAILCAST_SEARCH_CA: '/etc/tailcast/search/ca.crt',
+    });
+    expect(volumeMounts).toContainEqual({
+      name: 'search',
+      mountPath: '/etc/tailcast/search',
+      readOnly: true,
+    });
+    expect(JSON.stringify(recorder)).toContain(
+      JSON.stringify({
+        name: 'search',
+        projected: {
+          defaultMode: 0o440,
+          sources: [
+            { secret: { name: 'opensearch', items: [{ key: 'credentials', path: 'credentials' }] } },
+            { secret: { name: 'opensearch', items: [{ key: 'ca.crt', path: 'ca.crt' }] } },
+          ],
+        },
+      }),
+    );
+    const without = template(helm, 'tc', '--set', 'recorder.enabled=true,recorder.search.enabled=true');
+    expect(without).toContain('TAILCAST_SEARCH');
+    expect(without).not.toMatch(/TAILCAST_SEARCH_|tailcast\/search/);
   });
 
   it('runs the image of a digest, where one is named', () => {
