@@ -34,6 +34,8 @@ export interface WritingEngine {
   remove(id: string): Answered<void>;
   /** Takes removed words out of the bytes of the files. */
   compact(): Answered<void>;
+  /** Puts what is there together, a step at a time. @returns whether there is more to do */
+  tidy(): Answered<boolean>;
   /** In the order of ids. */
   ids(after: string, limit: number): Answered<readonly IndexedSession[]>;
   status(): Answered<IndexStatus>;

@@ -76,6 +76,7 @@ export function createIndexHandlers(): IndexHandlers {
       if (compact) await written().compact();
       return null;
     },
+    tidy: () => written().tidy(),
     ids: ({ after, limit }) => written().ids(after, limit),
     versions: ({ after, limit }) => read().versions(after, limit),
     version: ({ id }) => read().version(id),

@@ -1,7 +1,10 @@
 /** A process of the index: the one that writes it, or one that answers queries and may be killed. */
 import { createSequence } from '../../async/sequence.ts';
+import { setFlagsFromString } from 'node:v8';
 import type { IndexHandlers } from './index-operations.ts';
 import type { IndexRequest, IndexResponse } from './messages.ts';
+
+setFlagsFromString('--heap-growing-percent=20');
 
 let operations: IndexHandlers | undefined;
 

@@ -261,7 +261,10 @@ class StoreIndexer implements Indexer {
       await this.#flush(index);
       return;
     }
-    if (this.#fresh.size === 0 && this.#removals.size === 0) this.#idle.resolve();
+    if (this.#fresh.size > 0 || this.#removals.size > 0) return;
+    this.#idle.resolve();
+    // a step and then what has come: running sessions wait for one of them
+    if (await index.ask('tidy', null)) return;
     await this.#wake.promise;
     this.#wake = Promise.withResolvers();
   }

@@ -38,6 +38,8 @@ export interface IndexOperations {
   /** It is not going to be fed to its end. */
   drop(ask: { readonly key: number }): null;
   remove(ask: { readonly ids: readonly string[]; readonly compact: boolean }): null;
+  /** For when there is nothing else to do: puts the index together, a step at a time. @returns whether there is more to do */
+  tidy(ask: null): boolean;
   ids(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
   /** The same, and of one, asked of a process that only reads. */
   versions(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];

@@ -450,7 +450,7 @@ function indexTests(): readonly IndexTest[] {
   test('shows where in one session, in the order of time, and to nobody who may not see it', async (index) => {
     await fill(index);
     await index.put(
-      doc('n_4', { user: 'alice@example.com', namespace: 'prod' }),
+      doc('n_4', { user: 'alice@example.com', namespace: 'prod', exitCode: 77 }),
       Array.from({ length: 30 }, (_, at) => moment(at, at % 2 === 0 ? `needle ${at}` : 'hay')),
       false,
     );
@@ -459,6 +459,8 @@ function indexTests(): readonly IndexTest[] {
     expect(found.hits.map(({ at }) => at)).toEqual([0, 2, 4, 6, 8]);
     expect(found.more).toBe(true);
     expect((await reader.within('n_4', query('needle'), ALICE, 100)).hits).toHaveLength(15);
+    // a condition on the session says nothing of where in it
+    expect(await reader.within('n_4', query('exit:77'), 'everything', 5)).toEqual({ hits: [], more: false });
     for (const [id, text, may] of [
       ['n_4', 'needle', []],
       ['n_4', 'needle', [{ kind: 'user', value: 'bob@example.com' }]],

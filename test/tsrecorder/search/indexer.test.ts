@@ -170,10 +170,10 @@ describe('an indexer', () => {
     const index = new FakeIndex();
     index.answers.set('begin', () => 'same');
     await (await open(rig, async () => index)).settled();
-    expect(index.asked.map(([operation]) => operation)).toEqual(['ids', 'begin', 'flush']);
+    expect(index.asked.map(([operation]) => operation)).toEqual(['ids', 'begin', 'flush', 'tidy']);
     const names = new FakeIndex();
     await (await open(rig, async () => names, { text: 'off' })).settled();
-    expect(names.asked.map(([operation]) => operation)).toEqual(['ids', 'begin', 'finish', 'flush']);
+    expect(names.asked.map(([operation]) => operation)).toEqual(['ids', 'begin', 'finish', 'flush', 'tidy']);
   });
 
   it('leaves alone what the index has of this version, and takes out what the store has not', async () => {

@@ -17,13 +17,13 @@ const momentOf = fc
 export const sessionOf = fc.record({
   user: fc.constantFrom('alice', 'bob', undefined),
   namespace: fc.constantFrom('prod', 'dev', undefined),
-  pod: fc.constantFrom('web-1', 'web-2', 'db', undefined),
+  pod: fc.constantFrom('web-1', 'web-10', 'web-2-a', 'db', undefined),
   tags: fc.subarray(['tag:ci', 'tag:ops']),
   kind: fc.constantFrom('exec', 'attach'),
   state: fc.constantFrom('closed', 'running'),
   command: fc.constantFrom('sh alpha', undefined),
-  exitCode: fc.constantFrom(0, 1, undefined),
-  durationSeconds: fc.constantFrom(3, 7200, undefined),
+  exitCode: fc.constantFrom(0, 1, 77, undefined),
+  durationSeconds: fc.constantFrom(0.5, 3, 4, 7199.5, 7200, undefined),
   moments: fc.array(momentOf, { maxLength: 4 }),
 });
 const term = fc.oneof(
@@ -33,7 +33,16 @@ const term = fc.oneof(
   fc.tuple(word, word).map(([left, right]) => `"${left} ${right}"`),
   fc.constantFrom('alp*', '"store_failed alp"*', 'user:alice', 'user:al*', 'ns:prod', 'ns:d*', 'pod:web-*'),
   fc.constantFrom('tag:tag:ci', 'tag:tag:*', 'node:laptop', 'node:nL*', 'kind:attach', 'state:running'),
-  fc.constantFrom('exit:0', 'exit:!=0', 'duration:>1h', 'duration:<=3', 'id:n_1', 'id:n_*', 'container:app'),
+  fc.constantFrom('id:n_1', 'id:n_*', 'container:app', 'pod:web-1*', 'pod:web-2-*'),
+  fc.constantFrom('exit:0', 'exit:1', 'exit:!=0', 'exit:!=1', 'exit:>0', 'exit:>=77', 'exit:<77', 'exit:<=0'),
+  fc.constantFrom(
+    'duration:>1h',
+    'duration:>=2h',
+    'duration:<2h',
+    'duration:<=3',
+    'duration:2h',
+    'duration:!=3',
+  ),
   fc.constantFrom('after:2026-02-01T00:02:00Z', 'before:2026-02-01T00:02:00Z'),
 );
 /** Texts of queries, some of which cannot be understood. */

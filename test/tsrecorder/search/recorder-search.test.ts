@@ -86,7 +86,7 @@ describe('a recorder with an index', () => {
     for (const word of ['alpha', 'beta', 'gamma']) await uploadWhole(rig.recorder, cast(`${word} needle`));
     let current = await rig.restart(SEARCHING);
     const before = await found(current, 'needle', 3);
-    const directory = join(rig.spool, 'search', 'v2');
+    const directory = join(rig.spool, 'search', 'v3');
     expect(await readdir(directory)).toContain('sessions.db');
     await current.recorder.close();
     await rm(directory, { recursive: true });
@@ -195,7 +195,7 @@ describe('a recorder with an index', () => {
     await found(rig, 'canaryword', 0);
     await ready(rig, 0);
     await rig.recorder.close();
-    const directory = join(rig.spool, 'search', 'v2');
+    const directory = join(rig.spool, 'search', 'v3');
     for (const name of await readdir(directory))
       expect(await readFile(join(directory, name), 'latin1'), name).not.toContain('canaryword');
   });

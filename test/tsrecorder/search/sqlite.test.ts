@@ -1,13 +1,14 @@
-import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { cp, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
-import { engineSuite, doc, moment, query, type TestedEngine } from './engine-suite.ts';
+import { engineSuite, doc, moment, names, query, type TestedEngine } from './engine-suite.ts';
 import { work } from './index-work.ts';
 
 async function withDirectory(act: (directory: string) => Promise<void>): Promise<void> {
@@ -61,8 +62,9 @@ function answersOf(directory: string): unknown {
 async function workInProcess(
   directory: string,
   kill: number,
+  task: 'work' | 'tidy' = 'work',
 ): Promise<{ readonly steps: readonly string[]; readonly signal: NodeJS.Signals | null }> {
-  const child = fork(join(import.meta.dirname, 'index-writer-process.ts'), [directory, String(kill)], {
+  const child = fork(join(import.meta.dirname, 'index-writer-process.ts'), [directory, String(kill), task], {
     execPath: process.execPath,
     execArgv: ['--disable-warning=ExperimentalWarning'],
     stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
@@ -97,6 +99,94 @@ describe('an index whose process is killed', () => {
       }),
   );
 });
+
+/** Pieces that FTS5 keeps the words of a month in. */
+function piecesOf(directory: string, month: string): number {
+  using database = new DatabaseSync(join(directory, `${month}.db`), { readOnly: true });
+  return Number(database.prepare('SELECT count(DISTINCT segid) AS pieces FROM m_idx').get()?.['pieces']);
+}
+
+/** Two months with as many commits in each. */
+function fillMonths(directory: string, commits: number): void {
+  const writer = new IndexWriter(directory);
+  for (let at = 0; at < commits; at += 1) {
+    for (const [month, from] of [Date.parse('2026-01-05'), Date.parse('2026-02-05')].entries()) {
+      const names = { startedAtMs: from + at * 1000, namespace: 'prod' };
+      writer.put(
+        doc(`n_${month}${at}`, names),
+        [moment(1, `alpha word${at} ${'other '.repeat(200)}`)],
+        false,
+      );
+    }
+  }
+  writer.remove('n_01');
+  writer.close();
+}
+
+describe('a month of the embedded index', () => {
+  it('that is over is put together once it was often written to; the newest is left', () =>
+    withDirectory(async (directory) => {
+      fillMonths(directory, 17);
+      const before = answersOf(directory);
+      const pieces = piecesOf(directory, '2026-02');
+      expect(piecesOf(directory, '2026-01')).toBeGreaterThan(1);
+      const writer = new IndexWriter(directory);
+      while (writer.tidy());
+      expect([piecesOf(directory, '2026-01'), piecesOf(directory, '2026-02')]).toEqual([1, pieces]);
+      expect(answersOf(directory)).toEqual(before);
+      // another one that comes late: not for that
+      writer.put(doc('n_0late', { startedAtMs: Date.parse('2026-01-06') }), [moment(1, 'late')], false);
+      while (writer.tidy());
+      writer.close();
+      expect(piecesOf(directory, '2026-01')).toBe(2);
+    }));
+
+  it('finds the same when its process is killed while it is put together, and is put together by the next one', () =>
+    withDirectory(async (fresh) => {
+      fillMonths(fresh, 17);
+      const wanted = answersOf(fresh);
+      let isOver = false;
+      for (let kill = 0; !isOver; kill += 1) {
+        await withDirectory(async (directory) => {
+          await cp(fresh, directory, { recursive: true });
+          const { signal, steps } = await workInProcess(directory, kill, 'tidy');
+          isOver = signal === null;
+          expect(new Set(steps)).toEqual(new Set(kill === 0 ? [] : ['tidied']));
+          expect(answersOf(directory), `${kill}`).toEqual(wanted);
+          const writer = new IndexWriter(directory);
+          while (writer.tidy());
+          writer.close();
+          expect([piecesOf(directory, '2026-01'), answersOf(directory)], `${kill}`).toEqual([1, wanted]);
+        });
+      }
+    }));
+});
+
+it('the embedded index finds a session that runs by what is known of it now, in all of its text', () =>
+  withDirectory(async (directory) => {
+    const writer = new IndexWriter(directory);
+    const known = { state: 'running', durationSeconds: 3 };
+    writer.append(names('n_1', known), [moment(1, 'alpha')], true, false);
+    writer.append(
+      names('n_1', { ...known, durationSeconds: 7200, exitCode: 77 }),
+      [moment(2, 'beta')],
+      false,
+      false,
+    );
+    writer.close();
+    const reader = new IndexReader(directory);
+    const isFound = (text: string): boolean =>
+      reader.find(query(text), 'everything', { limit: 5 }).sessions.length === 1;
+    const asked = [
+      'alpha duration:>1h',
+      'duration:>1h',
+      'alpha exit:77',
+      'beta exit:!=0',
+      'alpha duration:<=3',
+    ];
+    expect(asked.map(isFound)).toEqual([true, true, true, true, false]);
+    reader.close();
+  }));
 
 describe('the counts of the embedded index', () => {
   it('are those of its sessions, also after it was opened again', () =>

@@ -220,6 +220,11 @@ export class ServerIndexWriter implements WritingEngine {
     this.#refreshSoon();
   }
 
+  /** The server does that by itself. */
+  tidy(): boolean {
+    return false;
+  }
+
   /**
    * Merges what has something removed in it, in the background: those files are written anew. The server keeps what is removed for as long
    * as a copy may ask for it, which it says every half minute, so this is begun later.

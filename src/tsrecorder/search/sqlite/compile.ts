@@ -1,14 +1,25 @@
 /** Turns a query into what SQLite is asked: words for FTS5, and conditions on sessions. No text of a query is ever SQL. */
 import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
-import { isWord, type Query, type Term } from '../../../search/query.ts';
-import { phraseOf } from '../../../search/tokens.ts';
+import { isWord, type CompareTerm, type Query, type Term } from '../../../search/query.ts';
+import { phraseOf, tokenize } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
-import { EVERY, facetWord } from './facets.ts';
+import {
+  durationSize,
+  durationWord,
+  EVERY,
+  EXIT_FAILED,
+  exitWord,
+  facetWord,
+  GROWS,
+  MAX_DURATION_SIZE,
+} from './facets.ts';
 import { numberOf } from './database.ts';
 
 export interface CompiledQuery {
-  /** For FTS5; undefined: every session. */
+  /** For FTS5; undefined: every session. Also with words that hold wherever the condition does. */
   readonly match: string | undefined;
+  /** The same of what was asked for as words alone: what one session is asked for whose conditions were tried. */
+  readonly words: string | undefined;
   /** Words are looked for: in moments, not in names of sessions alone. */
   readonly hasText: boolean;
   /** Condition on `s`. */
@@ -28,6 +39,7 @@ interface Condition {
 export function compileQuery(query: Query, may: ViewerTerms, key: string): CompiledQuery {
   const all: string[] = [];
   const none: string[] = [];
+  const around: string[] = [];
   const conditions: Condition[] = [];
   for (const clause of query.clauses) {
     if (clause.every((term) => !isWord(term))) {
@@ -36,6 +48,8 @@ export function compileQuery(query: Query, may: ViewerTerms, key: string): Compi
         sql: `(${parts.map(({ sql }) => sql).join(' OR ')})`,
         values: parts.flatMap(({ values }) => values),
       });
+      const wider = clause.map(wordsAround);
+      if (wider.every((words) => words !== undefined)) around.push(wider.join(' OR '));
     } else if (clause.every((term) => isWord(term) && !term.isNot))
       all.push(clause.map((term) => wordOf(term, key)).join(' OR '));
     else none.push(...clause.map((term) => wordOf(term, key)));
@@ -43,7 +57,8 @@ export function compileQuery(query: Query, may: ViewerTerms, key: string): Compi
   if (may !== 'everything') all.push(rules(may, key));
   if (all.length === 0 && none.length > 0) all.push(inFacets(EVERY));
   return {
-    match: all.length === 0 ? undefined : withoutAny(all.map((part) => `(${part})`).join(' AND '), none),
+    match: matchOf([...all, ...around], none),
+    words: matchOf(all, none),
     hasText: query.clauses.flat().some(({ kind }) => kind === 'text'),
     where: conditions.map(({ sql }) => sql).join(' AND ') || 'TRUE',
     values: conditions.flatMap(({ values }) => values),
@@ -62,7 +77,10 @@ function timesOf({ clauses }: Query, field: 'before' | 'after'): readonly number
   );
 }
 
-function withoutAny(match: string, none: readonly string[]): string {
+/** All of these, and none of those. @returns undefined: everything */
+function matchOf(all: readonly string[], none: readonly string[]): string | undefined {
+  if (all.length === 0) return undefined;
+  const match = all.map((part) => `(${part})`).join(' AND ');
   return none.length === 0 ? match : `(${match}) NOT (${none.join(' OR ')})`;
 }
 
@@ -84,6 +102,43 @@ function wordOf(term: Term, key: string): string {
 
 function inFacets(word: string): string {
   return `{f} : "${word}"`;
+}
+
+/**
+ * Words that all sessions have of which a condition is true, so that few others are tried.
+ *
+ * @returns undefined where there are none
+ */
+function wordsAround(term: Term): string | undefined {
+  if (term.isNot) return undefined;
+  if (term.kind === 'compare') {
+    const words = term.field === 'exit' ? exitWords(term) : durationWords(term);
+    return words && [...words, GROWS].map(inFacets).join(' OR ');
+  }
+  if (term.kind !== 'field' || !IN_NAMES.has(term.field)) return undefined;
+  // the last one may go on
+  const whole = tokenize(term.value).slice(0, -1);
+  return whole.length === 0 ? undefined : `{d} : "${whole.map(({ text }) => text).join(' ')}"`;
+}
+
+/** Names that are among the words of a session as well. */
+const IN_NAMES: ReadonlySet<string> = new Set(['user', 'ns', 'pod', 'container', 'tag', 'node']);
+
+function exitWords({ operator, number }: CompareTerm): readonly string[] | undefined {
+  if (operator === '=') return [exitWord(number)];
+  const isFailed =
+    (operator === '!=' && number === 0) ||
+    (operator === '>' && number >= 0) ||
+    (operator === '>=' && number > 0);
+  return isFailed ? [EXIT_FAILED] : undefined;
+}
+
+function durationWords({ operator, number }: CompareTerm): readonly string[] | undefined {
+  if (operator === '!=') return undefined;
+  const size = durationSize(number);
+  const first = operator === '<' || operator === '<=' ? 0 : size;
+  const last = operator === '>' || operator === '>=' ? MAX_DURATION_SIZE : size;
+  return Array.from({ length: last - first + 1 }, (_, at) => durationWord(first + at));
 }
 
 const COLUMNS = {

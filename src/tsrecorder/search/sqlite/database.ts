@@ -16,10 +16,17 @@ export const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
 const SESSIONS_PER_MS = 32;
 
 /**
- * NOTE: beginnings of three characters have an index of their own, because so many words have them. Longer ones are put together from their
- * words, once for each question; a list of those too would make everything half as large again and as slow.
+ * NOTE: beginnings have no index of their own (`prefix='3'`): they are put together from their words, once for each question. Measured, one
+ * for three characters alone makes the file of a month half as large again.
  */
-const TOKENIZER = `tokenize="ascii tokenchars '_'", prefix='3'`;
+const TOKENIZER = `tokenize="ascii tokenchars '_'"`;
+
+/** Bytes of words that FTS5 collects before it writes them: what is read at once (8 MiB of casts) becomes one piece of the index. */
+const COLLECTED = 16 * 1024 ** 2;
+/** Pieces of a size that are put together. More are written less often, and read more until the month is tidied. */
+const MERGED = 16;
+/** So many of a size keep who writes waiting. */
+const TOO_MANY = 64;
 
 /** Checks that this build of SQLite can do what is needed. @throws Error with a sentence. */
 export function probeSqlite(): void {
@@ -71,16 +78,13 @@ export function openMonth(directory: string, month: string): DatabaseSync {
   return database;
 }
 
-/**
- * NOTE: FTS5 puts four pieces of an index together as soon as there are four of a size, and writes all of it again each time. With eight
- * it writes it less often, and a question that finds nothing of it in memory reads some pieces more.
- */
 function setMerging(database: DatabaseSync, table: 'm' | 'sf' | 'st'): void {
   const known = database.prepare(`SELECT v FROM ${table}_config WHERE k = 'automerge'`).get()?.['v'];
-  if (known === 8) return;
+  if (known === MERGED) return;
   database.exec(`
-    INSERT INTO ${table}(${table}, rank) VALUES ('automerge', 8);
-    INSERT INTO ${table}(${table}, rank) VALUES ('crisismerge', 32)`);
+    INSERT INTO ${table}(${table}, rank) VALUES ('hashsize', ${COLLECTED});
+    INSERT INTO ${table}(${table}, rank) VALUES ('automerge', ${MERGED});
+    INSERT INTO ${table}(${table}, rank) VALUES ('crisismerge', ${TOO_MANY})`);
 }
 
 /** @returns undefined when there is none, or none with that table yet. */
@@ -150,7 +154,7 @@ function openFile(path: string, synchronous: 'NORMAL' | 'FULL'): DatabaseSync {
   chmodSync(path, 0o600);
   database.exec(`
     PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = ${synchronous};
-    PRAGMA busy_timeout = 5000; PRAGMA cache_size = -32768; PRAGMA secure_delete = 1;
+    PRAGMA busy_timeout = 5000; PRAGMA cache_size = -16384;
   `);
   return database;
 }

@@ -3,6 +3,27 @@ import { createHmac } from 'node:crypto';
 import { joinNames, type SessionNames } from '../../../search/search-index.ts';
 import { indexText } from '../../../search/tokens.ts';
 
+/** Exit codes and durations: words that all have that a condition on them is true of, and some others. */
+export const GROWS = 'grows';
+export const EXIT_FAILED = 'exit_failed';
+
+/** The word for an exit code. */
+export function exitWord(code: number): string {
+  return `exit_${code}`;
+}
+
+/** The word for durations of that size: each is twice as long as the one before. */
+export function durationWord(size: number): string {
+  return `duration_${size}`;
+}
+
+/** The largest size that a duration may have. */
+export const MAX_DURATION_SIZE = 31;
+
+export function durationSize(seconds: number): number {
+  return Math.max(0, Math.min(MAX_DURATION_SIZE, Math.floor(Math.log2(Math.max(1, seconds)))));
+}
+
 /** What a facet is about. */
 export type FacetKind = 'user' | 'ns' | 'pod' | 'container' | 'node' | 'tag' | 'kind' | 'state' | 'id';
 
@@ -37,7 +58,7 @@ export function createFacetWords(key: string): (names: SessionNames) => string {
 
 /** All words of a session. */
 function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: SessionNames): string {
-  const { user, namespace, pod, container, tags, nodes, kind, state, id } = names;
+  const { user, namespace, pod, container, tags, nodes, kind, state, id, exitCode, durationSeconds } = names;
   const words: string[] = [EVERY];
   const add = (of: FacetKind, value: string | undefined): void => {
     if (value !== undefined && value !== '') words.push(wordOf(of, value));
@@ -51,6 +72,10 @@ function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: S
   add('kind', kind);
   add('state', state);
   add('id', id);
+  // what these are changes while a session runs, and its first words stay
+  if (state === 'running') words.push(GROWS);
+  if (exitCode !== undefined) words.push(exitWord(exitCode), ...(exitCode === 0 ? [] : [EXIT_FAILED]));
+  if (durationSeconds !== undefined) words.push(durationWord(durationSize(durationSeconds)));
   return words.join(' ');
 }
 

@@ -100,13 +100,13 @@ export class IndexReader implements ReadingEngine {
     const database = this.#month(month);
     if (
       database === undefined ||
-      compiled.match === undefined ||
+      compiled.words === undefined ||
       describer(sessions, compiled)(n) === undefined
     )
       return { hits: [], more: false };
     const found = database
       .prepare('SELECT rowid FROM m WHERE m MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid LIMIT ?')
-      .all(compiled.match, first, first + MOMENT_SPACE, limit + 1)
+      .all(compiled.words, first, first + MOMENT_SPACE, limit + 1)
       .map(({ rowid }) => Number(rowid));
     return {
       hits: found.slice(0, limit).flatMap((moment) => this.#hitOf(n, moment, compiled)),

@@ -32,6 +32,10 @@ import {
 import { Statements } from './statements.ts';
 
 const MAX_OPEN_MONTHS = 4;
+/** A month is tidied after so many commits: each may have left a piece of an index, which every question looks into. */
+const UNTIDY = 16;
+/** Pages of FTS5, 4 KB each, that one step of that writes. */
+const TIDIED_PAGES = 1000;
 /** Text that is compressed together. */
 const BLOCK = 65_536;
 
@@ -44,6 +48,8 @@ interface Month {
   readonly first: number;
   readonly database: DatabaseSync;
   readonly statements: Statements;
+  /** Commits since it was tidied. */
+  commits: number;
 }
 
 /** A session whose moments are being written. */
@@ -60,6 +66,9 @@ export class IndexWriter implements WritingEngine {
   readonly #directory: string;
   readonly #sessions: DatabaseSync;
   readonly #months = new Map<string, Month>();
+  /** Months that may be untidy; undefined before it was looked. */
+  #untidy: Set<string> | undefined;
+  #tidying: string | undefined;
   readonly #statements: Statements;
   readonly #facetWords: (names: SessionNames) => string;
   readonly #onStep: OnStep;
@@ -94,9 +103,11 @@ export class IndexWriter implements WritingEngine {
     transaction(this.#sessions, () => {
       for (const session of fresh) begun.push({ ...session, begun: this.#begin(session.doc.names) });
     });
+    // FTS5 collects rows for as long as their numbers grow
+    begun.sort((left, right) => left.begun.n - right.begun.n);
     this.#onStep('begun');
     for (const [month, ofMonth] of Map.groupBy(begun, (session) => monthOf(session.begun.n))) {
-      transaction(this.#month(month).database, () => {
+      this.#write(month, () => {
         for (const { moments, begun: session } of ofMonth) {
           this.#clearMoments(session.n);
           this.#writeMoments(session, 0, moments);
@@ -122,7 +133,7 @@ export class IndexWriter implements WritingEngine {
     const before = isNew ? 0 : known.moments;
     // a session always has one, so that its names are found with words
     const added = isNew && moments.length === 0 ? [NOTHING] : moments;
-    transaction(this.#month(monthOf(n)).database, () => {
+    this.#write(monthOf(n), () => {
       if (isNew) this.#clearMoments(n);
       this.#writeMoments(begun, before, added);
     });
@@ -138,7 +149,7 @@ export class IndexWriter implements WritingEngine {
     if (known === undefined) return;
     this.#statements.run(`UPDATE s SET ver = '' WHERE n = ?`, known.n);
     this.#onStep('marked');
-    transaction(this.#month(monthOf(known.n)).database, () => this.#clearMoments(known.n));
+    this.#write(monthOf(known.n), () => this.#clearMoments(known.n));
     this.#onStep('cleared');
     transaction(this.#sessions, () => {
       for (const sql of [
@@ -165,13 +176,48 @@ export class IndexWriter implements WritingEngine {
           rmSync(join(this.#directory, `${name}.db${end}`), { force: true });
         continue;
       }
-      const { database } = this.#month(name);
-      database.exec(`INSERT INTO m(m) VALUES ('optimize'); VACUUM; PRAGMA wal_checkpoint(TRUNCATE)`);
+      const month = this.#month(name);
+      month.database.exec(`INSERT INTO m(m) VALUES ('optimize'); VACUUM; PRAGMA wal_checkpoint(TRUNCATE)`);
+      setCommits(month, 0);
       this.#onStep('compacted');
     }
     this.#sessions.exec(`
       INSERT INTO sf(sf) VALUES ('optimize'); INSERT INTO st(st) VALUES ('optimize');
       VACUUM; PRAGMA wal_checkpoint(TRUNCATE)`);
+  }
+
+  /**
+   * Puts the index of a month together to one piece, a step at a time, so that a question has one place to look at. The newest month is
+   * written to: it is left.
+   *
+   * @returns whether there is more to do
+   */
+  tidy(): boolean {
+    const [newest, ...closed] = listMonths(this.#directory);
+    this.#untidy ??= new Set(closed);
+    const name =
+      this.#tidying ?? [...this.#untidy].find((month) => month !== newest && closed.includes(month));
+    if (name === undefined) return false;
+    const month = this.#month(name);
+    const isFirst = this.#tidying === undefined;
+    if (isFirst && month.commits < UNTIDY) {
+      this.#untidy.delete(name);
+      return true;
+    }
+    this.#tidying = name;
+    const changes = (): number => Number(month.statements.get('SELECT total_changes() AS made')?.['made']);
+    const before = changes();
+    // so FTS5 is told to put all pieces together, and to go on with that
+    month.statements.run(
+      `INSERT INTO m(m, rank) VALUES ('merge', ?)`,
+      isFirst ? -TIDIED_PAGES : TIDIED_PAGES,
+    );
+    this.#onStep('tidied');
+    if (isFirst || changes() - before >= 2) return true;
+    setCommits(month, 0);
+    this.#tidying = undefined;
+    this.#untidy.delete(name);
+    return true;
   }
 
   /** Which version there is of a session; undefined: none. */
@@ -337,6 +383,16 @@ export class IndexWriter implements WritingEngine {
     this.#statements.run('INSERT INTO sf(rowid, d, f) VALUES (?, ?, ?)', n, words, facets);
   }
 
+  /** One commit to the file of a month. */
+  #write(name: string, act: () => void): void {
+    const month = this.#month(name);
+    transaction(month.database, () => {
+      act();
+      setCommits(month, month.commits + 1);
+    });
+    this.#untidy?.add(name);
+  }
+
   #month(name: string): Month {
     const known = this.#months.get(name);
     if (known !== undefined) return known;
@@ -347,10 +403,17 @@ export class IndexWriter implements WritingEngine {
     }
     const database = openMonth(this.#directory, name);
     const first = numberOf(Date.parse(`${name}-01T00:00:00Z`));
-    const month = { name, first, database, statements: new Statements(database) };
+    const statements = new Statements(database);
+    const commits = Number(statements.get('PRAGMA user_version')?.['user_version'] ?? 0);
+    const month = { name, first, database, statements, commits };
     this.#months.set(name, month);
     return month;
   }
+}
+
+function setCommits(month: Month, commits: number): void {
+  month.database.exec(`PRAGMA user_version = ${commits}`);
+  month.commits = commits;
 }
 
 function transaction(database: DatabaseSync, act: () => void): void {

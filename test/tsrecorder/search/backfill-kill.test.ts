@@ -1,0 +1,120 @@
+/** The process that writes the index is killed again and again while an archive is read: what was written stays, the rest is read again. */
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { startIndexClient, type IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
+import { startIndexer } from '../../../src/tsrecorder/search/indexer.ts';
+import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
+import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
+import { createRandom, runSeed, type Random } from '../../support/random.ts';
+import { createRig, HEADER, type Rig } from '../recorder-rig.ts';
+import { query } from './engine-suite.ts';
+
+const RECORDINGS = 1500;
+/** Questions to the process for what is written together, and somewhat more: 256 recordings, three for each. */
+const WRITTEN = 790;
+/** How many questions a process answers before it is killed: fifteen before anything is written, five after that. */
+const KILLS = (random: Random): readonly number[] =>
+  Array.from({ length: 20 }, (_, at) => (at % 4 === 3 ? WRITTEN + random.below(400) : random.below(700)));
+
+async function fill(rig: Rig): Promise<void> {
+  const folder = join(rig.directory, 'nOTHER');
+  await mkdir(folder, { recursive: true });
+  for (let number = 0; number < RECORDINGS; number += 1) {
+    const time = new Date(Date.parse('2026-01-20T00:00:00Z') + number * 3_600_000).toISOString();
+    const text = JSON.stringify([1, 'o', `needle word${number} of${number % 7}\r\n`]);
+    await writeFile(join(folder, `${time.slice(0, 19)}.000000000Z.cast`), `${HEADER}${text}\n`);
+  }
+}
+
+/** Reads all there is. @param killAfter how many questions a process answers; undefined: all @returns what was begun after it had been written */
+async function backfill(rig: Rig, directory: string, killAfter: () => number | undefined): Promise<number> {
+  const written = new Set<string>();
+  let finished: string[] = [];
+  let again = 0;
+  const beginOf = new Map<number, string>();
+  async function start(): Promise<IndexClient> {
+    const client = await startIndexClient({ directory, mayWrite: true });
+    let left = killAfter();
+    finished = [];
+    const asked: IndexClient['ask'] = async (operation, ask) => {
+      if (left === 0) client.kill();
+      if (left !== undefined) left -= 1;
+      if (operation === 'begin') {
+        const { key, doc } = ask as {
+          readonly key: number;
+          readonly doc: { readonly names: { readonly id: string } };
+        };
+        beginOf.set(key, doc.names.id);
+        if (written.has(doc.names.id)) again += 1;
+      }
+      const answer = await client.ask(operation, ask);
+      if (operation === 'finish') finished.push(beginOf.get((ask as { readonly key: number }).key)!);
+      if (operation === 'flush') for (const id of finished.splice(0)) written.add(id);
+      return answer;
+    };
+    return {
+      get isGone() {
+        return client.isGone;
+      },
+      get unanswered() {
+        return client.unanswered;
+      },
+      ask: asked,
+      kill: () => client.kill(),
+      close: () => client.close(),
+    };
+  }
+  const indexer = startIndexer({
+    store: { list: () => rig.recorder.catalog.stored() },
+    catalog: rig.recorder.catalog,
+    live: () => [],
+    text: 'all',
+    start,
+    now: () => performance.now(),
+    liveMs: 1000,
+    reconcileMs: 1e9,
+    restartMs: 1,
+    metrics: createSearchMetrics(),
+    log: createSilentLogger(),
+  });
+  await indexer.settled();
+  expect(await indexer.progress()).toMatchObject({ state: 'ready', backlog: 0, sessions: RECORDINGS });
+  await indexer.close();
+  expect(written.size).toBe(RECORDINGS);
+  return again;
+}
+
+function answersOf(directory: string): unknown {
+  const reader = new IndexReader(directory);
+  try {
+    return {
+      found: ['needle', 'word3', 'of5', 'needle of1', 'wor*', ''].map((text) =>
+        reader.find(query(text), 'everything', { limit: 2 * RECORDINGS }),
+      ),
+      listed: reader.list({ query: query(''), may: 'everything', limit: 2 * RECORDINGS }),
+      versions: reader.versions('', 2 * RECORDINGS),
+    };
+  } finally {
+    reader.close();
+  }
+}
+
+it(
+  'a backfill that is killed twenty times ends with the index of one that was not, and reads nothing twice that was written',
+  { timeout: 300_000 },
+  async () => {
+    await using rig = await createRig();
+    await fill(rig);
+    const whole = join(rig.spool, 'whole');
+    expect(await backfill(rig, whole, () => undefined)).toBe(0);
+    const wanted = answersOf(whole);
+    expect(JSON.stringify(wanted)).toContain('word1499');
+    const kills = [...KILLS(createRandom(runSeed()))];
+    const killed = join(rig.spool, 'killed');
+    expect(await backfill(rig, killed, () => kills.shift())).toBe(0);
+    expect(kills).toEqual([]);
+    expect(answersOf(killed)).toEqual(wanted);
+  },
+);

@@ -1,0 +1,231 @@
+/**
+ * Kinds of rules, and all that can be asked: what a viewer may not see is not found by any field, not counted, not shown around a word, not
+ * on the page that somebody else's cursor goes on with, and no webhook is told of it.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { AlertSettings } from '../../../src/tsrecorder/search/alerts/alerts.ts';
+import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
+import { createRig, HEADER, until, uploadWhole, type Rig } from '../recorder-rig.ts';
+import { alertsFor, openReceiver, type Receiver } from './alerts/webhook-receiver.ts';
+
+interface Made {
+  readonly who: string;
+  readonly namespace: string;
+}
+
+/** By number: each has words of its own on its screen and among its names. */
+const MADE: readonly Made[] = [
+  { who: 'alice@example.com', namespace: 'prod' },
+  { who: 'alice@example.com', namespace: 'dev' },
+  { who: 'bob@example.com', namespace: 'prod' },
+  { who: 'bob@example.com', namespace: 'dev' },
+  { who: 'tag:ci', namespace: 'prod' },
+  { who: 'tag:ops', namespace: 'dev' },
+];
+/** Who looks: what the rules say, and which of the sessions that are. */
+const VIEWERS = [
+  { user: 'user@example.com', rules: ['user:alice@example.com'], sees: [0, 1] },
+  { user: 'space@example.com', rules: ['namespace:prod'], sees: [0, 2, 4] },
+  { user: 'tag@example.com', rules: ['tag:ci'], sees: [4] },
+  { user: 'more@example.com', rules: ['user:bob@example.com', 'tag:ops'], sees: [2, 3, 5] },
+  { user: 'nobody@example.com', rules: [], sees: [] },
+] as const;
+const ROOT = 'root@example.com';
+/** Questions that may be under way: two are answered and eight may wait. */
+const AT_A_TIME = 8;
+const ALL = MADE.map((_, number) => number);
+
+function cast(number: number): string {
+  const { who, namespace } = MADE[number]!;
+  const header = JSON.parse(HEADER) as Record<string, unknown>;
+  const isTag = who.startsWith('tag:');
+  return `${JSON.stringify({
+    ...header,
+    command: `run command${number}`,
+    srcNode: `laptop${number}.tail1.ts.net`,
+    srcNodeUser: isTag ? '' : who,
+    srcNodeTags: isTag ? [who] : [],
+    kubernetes: {
+      PodName: `pod${number}-x`,
+      Namespace: namespace,
+      Container: `box${number}`,
+      SessionType: 'exec',
+    },
+  })}\n${JSON.stringify([1.5, 'o', `needle secret${number} around\r\n`])}\n`;
+}
+
+/** What holds a session's own words, in an answer. */
+const ownWords = (number: number): RegExp => new RegExp(`(?:secret|command|laptop|pod|box)${number}\\b`);
+
+interface Found {
+  readonly sessions: readonly {
+    readonly recording: { readonly id: string };
+    readonly hits: readonly unknown[];
+  }[];
+  readonly next?: string;
+}
+
+let rig: Rig;
+let receivers: readonly Receiver[] = [];
+let viewer: Viewer = { node: 'desk', nodeId: 'nDESK', user: ROOT };
+const numbers = new Map<string, number>();
+
+async function get(user: string, path: string): Promise<{ readonly status: number; readonly body: string }> {
+  viewer = { node: 'desk', nodeId: 'nDESK', user };
+  return rig.get(`/api/v1/${path}`);
+}
+
+async function found(user: string, query: string, more = ''): Promise<Found & { readonly body: string }> {
+  const { status, body } = await get(user, `search?q=${encodeURIComponent(query)}${more}`);
+  expect(status, body).toBe(200);
+  return { ...(JSON.parse(body) as Found), body };
+}
+
+const numbersOf = ({ sessions }: Found): readonly number[] =>
+  sessions.map(({ recording }) => numbers.get(recording.id)!);
+
+beforeAll(async () => {
+  receivers = await Promise.all(VIEWERS.map(() => openReceiver()));
+  const settings: readonly AlertSettings[] = VIEWERS.map(({ rules }, at) =>
+    alertsFor(receivers[at]!.url, 'needle', { scope: rules, text: true }),
+  );
+  const alerts = {
+    ...settings[0]!,
+    rules: settings.flatMap(({ rules }, at) =>
+      rules.map((rule) => ({ ...rule, name: `rule${at}`, webhook: `hook${at}` })),
+    ),
+    webhooks: new Map(
+      settings.flatMap(({ webhooks }, at) => [...webhooks.values()].map((hook) => [`hook${at}`, hook])),
+    ),
+  };
+  rig = await createRig({
+    searchText: 'all',
+    identifyViewer: async () => viewer,
+    viewers: [ROOT, ...VIEWERS.flatMap(({ user, rules }) => rules.map((rule) => `${user}=${rule}`))].map(
+      parseViewRule,
+    ),
+    alerts,
+  });
+  for (const number of ALL) {
+    await uploadWhole(rig.recorder, cast(number));
+    const { sessions } = await until(async () => {
+      const answer = await found(ROOT, `secret${number}`);
+      return answer.sessions.length === 1 ? answer : undefined;
+    });
+    numbers.set(sessions[0]!.recording.id, number);
+  }
+});
+afterAll(async () => {
+  await rig[Symbol.asyncDispose]();
+  for (const receiver of receivers) await receiver[Symbol.asyncDispose]();
+});
+
+/** Every field, of every session. */
+function questions(): readonly string[] {
+  const ofAll = [
+    '',
+    'needle',
+    'text:needle',
+    'need*',
+    '"needle secret1"',
+    '-absent',
+    'needle OR absent',
+    'kind:exec',
+  ];
+  const ofTimes = [
+    'state:closed',
+    'after:2000-01-01',
+    'before:2100-01-01',
+    'duration:>0',
+    'duration:<1h',
+    'cmd:run',
+  ];
+  const ofEach = [...numbers].flatMap(([id, number]) => [
+    `secret${number}`,
+    `needle -secret${number}`,
+    `cmd:command${number}`,
+    `command${number}`,
+    `laptop${number}`,
+    `pod:pod${number}-x`,
+    `pod:pod${number}-*`,
+    `container:box${number}`,
+    `node:laptop${number}.tail1.ts.net`,
+    `id:${id}`,
+    `needle pod:pod${number}-*`,
+  ]);
+  const names = MADE.flatMap(({ who, namespace }) => [
+    who.startsWith('tag:') ? `tag:${who}` : `user:${who}`,
+    who.startsWith('tag:') ? `tag:${who.slice(0, 5)}*` : `user:${who.slice(0, 3)}*`,
+    `-ns:${namespace}`,
+    `ns:${namespace}`,
+  ]);
+  return [...new Set([...ofAll, ...ofTimes, ...ofEach, ...names])];
+}
+
+describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
+  const hidden = ALL.filter((number) => !(sees as readonly number[]).includes(number));
+  const expectNothingHidden = (body: string, asked: string): void => {
+    // the question is repeated in its answer
+    const answered = body.replaceAll(/"query":"(?:[^"\\]|\\.)*"/g, '');
+    for (const number of hidden) expect(answered, asked).not.toMatch(ownWords(number));
+  };
+
+  it('finds and counts by each field what everybody’s answer has of it, and nothing of it around a word', async () => {
+    let withHidden = 0;
+    const asked = questions();
+    const all = new Map<string, readonly number[]>();
+    for (const query of asked) all.set(query, numbersOf(await found(ROOT, query)));
+    // a few at a time: each answer leaves at its step of time
+    for (let start = 0; start < asked.length; start += AT_A_TIME)
+      await Promise.all(
+        asked.slice(start, start + AT_A_TIME).map(async (query) => {
+          const answer = await found(user, query);
+          const visible = all.get(query)!.filter((number) => !hidden.includes(number));
+          withHidden += all.get(query)!.length - visible.length;
+          expect(numbersOf(answer), query).toEqual(visible);
+          expectNothingHidden(answer.body, query);
+          const facets = await get(user, `search/facets?q=${encodeURIComponent(query)}`);
+          expect((JSON.parse(facets.body) as { counted: number }).counted, query).toBe(visible.length);
+          expectNothingHidden(facets.body, query);
+        }),
+      );
+    expect(withHidden).toBeGreaterThan(0);
+  }, 120_000);
+
+  it('finds nothing in a recording that is hidden, and all in others', async () => {
+    for (const [id, number] of numbers) {
+      const path = `recordings/${encodeURIComponent(id)}/search?q=needle`;
+      const { status, body } = await get(user, path);
+      expect(status, `${number}`).toBe(hidden.includes(number) ? 404 : 200);
+      if (status === 200) expect((JSON.parse(body) as { hits: unknown[] }).hits).toHaveLength(1);
+      expectNothingHidden(body, path);
+    }
+  });
+
+  it('gets by the cursor of another nothing but what is its own', async () => {
+    for (const other of [ROOT, ...VIEWERS.map((each) => each.user).filter((each) => each !== user)]) {
+      const { next } = await found(other, 'needle', '&limit=1');
+      if (next === undefined) continue;
+      const { status, body } = await get(
+        user,
+        `search?q=needle&limit=100&cursor=${encodeURIComponent(next)}`,
+      );
+      expectNothingHidden(body, other);
+      if (status !== 200) continue;
+      const rest = numbersOf(JSON.parse(body) as Found);
+      expect(
+        rest.filter((number) => hidden.includes(number)),
+        other,
+      ).toEqual([]);
+    }
+  });
+
+  it('is, as a webhook, told of what it may see and of nothing else', async () => {
+    const { received } = receivers[VIEWERS.findIndex((each) => each.user === user)]!;
+    await until(async () => (received.length >= sees.length ? true : undefined));
+    const told = received.map(({ data }) => numbers.get(String(data.recording['id'])));
+    expect(told).toHaveLength(sees.length);
+    expect(new Set(told)).toEqual(new Set(sees));
+    for (const { raw } of received) expectNothingHidden(raw, 'webhook');
+  });
+});
