@@ -51,6 +51,19 @@ export interface SessionListing {
   readonly recording: string;
   /** What a list finds it by, in lower case. */
   readonly searched: string;
+  /** Of its cast. */
+  readonly bytes: number;
+}
+
+/** What comes first in a list; of equals the newest. Without a known length: behind those with one. */
+export const LIST_SORTS = ['newest', 'oldest', 'longest', 'largest'] as const;
+export type ListSort = (typeof LIST_SORTS)[number];
+
+/** Where a session stands in a sorted list. */
+export interface ListPosition {
+  readonly order: string;
+  /** Seconds where the list is of the longest, bytes where it is of the largest; undefined: not known, or by time alone. */
+  readonly value?: number;
 }
 
 /** Which sessions are listed. */
@@ -62,15 +75,19 @@ export interface ListAsk {
   /** Orders: not before `from`, before `before`. */
   readonly from?: string;
   readonly before?: string;
+  /** Default: newest. */
+  readonly sort?: ListSort;
+  /** What comes behind this alone. Where the newest come first it is `before`. */
+  readonly after?: ListPosition;
   readonly limit: number;
 }
 
-export interface ListedSession extends Omit<SessionListing, 'searched'> {
+export interface ListedSession extends Omit<SessionListing, 'searched' | 'bytes'>, ListPosition {
   readonly id: string;
 }
 
 export interface ListedSessions {
-  /** Newest first, exactly. */
+  /** Exactly in the order that was asked for. */
   readonly sessions: readonly ListedSession[];
   readonly more: boolean;
 }

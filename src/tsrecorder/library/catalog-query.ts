@@ -1,4 +1,5 @@
 /** What a list may be narrowed to. Pure. */
+import type { ListSort } from '../../search/search-index.ts';
 import type { Recording, RecordingKind, RecordingState } from '../../wire/recorder-api/recording.ts';
 
 /** What to list. Texts must be equal, except `text`, which must occur. */
@@ -17,8 +18,10 @@ export interface CatalogQuery {
   /** Nanoseconds since the epoch: not before `from`, before `to`. */
   readonly from?: bigint;
   readonly to?: bigint;
+  /** What comes first. Default: newest. Any other takes an index. */
+  readonly sort?: ListSort;
   readonly limit: number;
-  /** `next` of the page before. */
+  /** `next` of the page before, of a list that was sorted the same. */
   readonly cursor?: string;
 }
 

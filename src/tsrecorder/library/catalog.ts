@@ -24,6 +24,7 @@ import {
   type IndexedListOptions,
   type IndexedState,
 } from './indexed-list.ts';
+import { listSorted } from './sorted-list.ts';
 import { createCandidateScopes, createListings, withLive, type Listings } from './listing.ts';
 import type { LiveRecording } from './live-recording.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
@@ -33,14 +34,17 @@ import { formatTime, orderOf, parseRecordingId } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 
 export interface CatalogPage {
-  /** Newest first. May be shorter than `limit` although there is a `next`. */
+  /** Newest first, or as was asked. May be shorter than `limit` although there is a `next`. */
   readonly recordings: readonly Recording[];
-  /** Id of a recording within the scope: the page goes on with older ones. */
+  /** Id of a recording within the scope, or a place in a list that is sorted otherwise: the page goes on behind it. */
   readonly next?: string;
 }
 
 export interface Catalog {
-  /** @param scope what there is for whoever asks: the rest is not even looked at. Default: everything. */
+  /**
+   * @param scope what there is for whoever asks: the rest is not even looked at. Default: everything.
+   * @throws TailcastError `USAGE` for a sort that takes an index, where there is none to be asked; `SEARCH_BUSY`, `SEARCH_UNAVAILABLE`
+   */
   list(query: CatalogQuery, scope?: Scope): Promise<CatalogPage>;
   /**
    * @param scope as above.
@@ -107,6 +111,17 @@ class StoreCatalog implements Catalog {
 
   async list(query: CatalogQuery, scope: Scope = 'everything'): Promise<CatalogPage> {
     const state = await this.#indexed(scope);
+    const { sort = 'newest' } = query;
+    if (sort !== 'newest') {
+      if (state !== undefined) return listSorted(state, { ...query, sort }, scope, this.#beside);
+      const hasIndex = this.#options.index?.() !== undefined;
+      throw new TailcastError(
+        'USAGE',
+        hasIndex
+          ? `sort=${sort} takes the search index, which is being built: ask again later, or for the newest`
+          : `sort=${sort} takes a search index, which this recorder does not keep: start it with --search true, or ask for the newest`,
+      );
+    }
     const found =
       state === undefined
         ? undefined

@@ -25,7 +25,7 @@ import type { StoredRecording } from '../store/store.ts';
 /** Recordings that are looked at besides the index; with more it is not worth it. */
 const MAX_BESIDE = 2000;
 /** How often the index is asked for one page. More is only needed when much of what it finds is gone. */
-const MAX_ASKED = 50;
+export const MAX_ASKED = 50;
 
 /** What there is at one moment. */
 export interface IndexedState {
@@ -154,7 +154,7 @@ async function onlyWithin(scope: Scope, uploads: readonly Candidate[]): Promise<
 }
 
 /** What a session of the index is now; undefined: not in the store, no session, looked at elsewhere, or not to be seen. */
-async function recordingOf(
+export async function recordingOf(
   { listing, covered }: IndexedState,
   { id, version, recording }: ListedSession,
   scope: Scope,
@@ -176,7 +176,7 @@ async function recordingOf(
 const RECORDING = z.custom<Recording>((value) => decodeRecording(value) !== undefined);
 
 /** Undefined: it is about what an index does not have. */
-function askOf(query: CatalogQuery, scope: Scope): (ListAsk & { readonly limit: number }) | undefined {
+export function askOf(query: CatalogQuery, scope: Scope): ListAsk | undefined {
   const { node, user, tag, namespace: ns, pod, container, kind, state, text = '', from, to, limit } = query;
   const fields: readonly (readonly [FieldTerm['field'], string | undefined])[] = [
     ['node', node],

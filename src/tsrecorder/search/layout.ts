@@ -2,4 +2,4 @@
 export const LAYOUT = 'v3';
 
 /** The same of indices at a server. */
-export const LAYOUT_OF_SERVER = 'v1';
+export const LAYOUT_OF_SERVER = 'v2';

@@ -44,5 +44,6 @@ export function sessionListing({
     version,
     recording: JSON.stringify(recording),
     searched: searchedText(recording),
+    bytes: recording.bytes,
   };
 }

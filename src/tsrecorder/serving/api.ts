@@ -3,7 +3,7 @@
  *
  * ```
  * /api/v1/recordings                 {recordings, next?, search?: true when there is an index}; limit, cursor, text, node, user, tag, namespace, pod,
- *                                    container, kind, state, from, to (RFC 3339)
+ *                                    container, kind, state, from, to (RFC 3339), sort (newest; with an index oldest, longest, largest)
  * /api/v1/recordings/:id             one recording
  * /api/v1/recordings/:id/cast        asciicast; Range, ETag; ?normalise=1 as a player needs it; ?follow=1 with what
  *                                    is still to come, ending with the session
@@ -44,6 +44,7 @@ import { addCompression, takesGzip } from './compression.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { EventQuery, EventSearch } from '../events/event-query.ts';
 import type { Cursors } from './cursors.ts';
+import { LIST_SORTS } from '../../search/search-index.ts';
 import type { Hosts } from './hosts.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import type { PlayIndexes } from '../playback/play-indexes.ts';
@@ -128,6 +129,7 @@ const listQuery = z.strictObject({
   state: z.enum(RECORDING_STATES).exactOptional(),
   from: time,
   to: time,
+  sort: z.enum(LIST_SORTS).exactOptional(),
 }) satisfies z.ZodType<CatalogQuery>;
 const flag = z.enum(['0', '1']).default('0');
 const castQuery = z.strictObject({ follow: flag, normalise: flag, view: flag });
@@ -269,12 +271,16 @@ function addLists(
   app.get('/api/v1/recordings', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(access, request, reply);
-    const query = openCursor('recordings', parse(listQuery, request.query));
+    const asked = parse(listQuery, request.query);
+    const { sort = 'newest' } = asked;
+    // a place in one order is none in another
+    const list = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
+    const query = openCursor(list, asked);
     const page = await catalog.list(query, access.scope(viewer));
     await access.saw(viewer, 'list', request.url);
     return {
       ...page,
-      ...(page.next === undefined ? {} : { next: cursors.seal('recordings', page.next) }),
+      ...(page.next === undefined ? {} : { next: cursors.seal(list, page.next) }),
       // so that a page knows what to offer before it asks for what there is not
       ...(sessionSearch === undefined ? {} : { search: true }),
     };

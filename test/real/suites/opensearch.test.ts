@@ -101,8 +101,8 @@ function found(recorder: RecorderRig, text: string, count = 1): Promise<Searched
 
 /** All documents of an index. */
 async function documents(name: string): Promise<readonly string[]> {
-  await fetch(`${opensearch.url}/${name}-v1/_refresh`, { method: 'POST' });
-  const answer = await fetch(`${opensearch.url}/${name}-v1/_search?size=10000&_source=false`);
+  await fetch(`${opensearch.url}/${name}-v2/_refresh`, { method: 'POST' });
+  const answer = await fetch(`${opensearch.url}/${name}-v2/_search?size=10000&_source=false`);
   const { hits } = (await answer.json()) as { hits: { hits: { _id: string }[] } };
   return hits.hits.map(({ _id: id }) => id).toSorted();
 }
@@ -214,7 +214,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
       Array.from({ length: 5 }, () => openServerWriter(createSearchServer({ url: index.url }), index)),
     );
     const name = await indexOf(server, aliasOf(index));
-    expect(name).toBe(`${index.name}-v1-000001`);
+    expect(name).toBe(`${index.name}-v2-000001`);
     await fetch(`${index.url}/${name}`, { method: 'DELETE' });
     for (const writer of writers) {
       await expect(writer.putAll([{ doc: doc('n_1'), moments: [], partial: false }])).rejects.toMatchObject({
@@ -256,7 +256,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
       { text: 'needle open [secret]' },
     ]);
     const { name } = options.searchServer!;
-    const kept = await fetch(`${opensearch.url}/${name}-v1/_search?size=100`);
+    const kept = await fetch(`${opensearch.url}/${name}-v2/_search?size=100`);
     expect(await kept.text()).not.toContain('AKIAIOSFODNN7EXAMPLE');
     viewer = { ...viewer, user: 'alice@example.com' };
     for (const text of ['needle', '', 'needle OR secretword', '-open', 'ns:prod OR ns:dev', 'sec*']) {
@@ -288,17 +288,17 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     }
     expect(await rebuilt).toMatchObject({ code: 0 });
     const server = createSearchServer({ url: opensearch.url });
-    expect(await indexOf(server, `${name}-v1`)).toBe(`${name}-v1-000002`);
-    expect(await indexOf(server, `${name}-v1.next`)).toBe(undefined);
+    expect(await indexOf(server, `${name}-v2`)).toBe(`${name}-v2-000002`);
+    expect(await indexOf(server, `${name}-v2.next`)).toBe(undefined);
     server.close();
     expect(await documents(name)).toEqual(before);
     const indices = await (await fetch(`${opensearch.url}/_cat/indices/${name}-*?h=index`)).text();
-    expect(indices.trim()).toBe(`${name}-v1-000002`);
+    expect(indices.trim()).toBe(`${name}-v2-000002`);
     await found(recorder, 'needle', 3);
     // somebody takes a document out
     const [victim] = await recorder.list();
     await fetch(
-      `${opensearch.url}/${name}-v1/_doc/${encodeURIComponent(`${victim!.id}#0`)}?routing=${encodeURIComponent(victim!.id)}&refresh=true`,
+      `${opensearch.url}/${name}-v2/_doc/${encodeURIComponent(`${victim!.id}#0`)}?routing=${encodeURIComponent(victim!.id)}&refresh=true`,
       { method: 'DELETE' },
     );
     const wrong = await until(async () => {

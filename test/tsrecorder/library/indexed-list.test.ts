@@ -38,6 +38,7 @@ interface Made {
   readonly pod: string;
   readonly command: string | undefined;
   readonly kind: 'exec' | 'attach';
+  readonly seconds: number | undefined;
   readonly state: 'closed' | 'interrupted' | 'damaged';
   /** `none`: a session in one upload. */
   readonly session: 'none' | 'first' | 'second' | 'alone';
@@ -67,6 +68,7 @@ const made: fc.Arbitrary<Made> = fc.record({
     { nil: undefined },
   ),
   kind: name('exec', 'attach') as fc.Arbitrary<Made['kind']>,
+  seconds: fc.option(fc.constantFrom(0, 0.5, 7, 7.25, 3600), { nil: undefined }),
   state: name('closed', 'closed', 'interrupted', 'damaged') as fc.Arbitrary<Made['state']>,
   session: name('none', 'none', 'none', 'first', 'second', 'alone') as fc.Arbitrary<Made['session']>,
   indexed: name('now', 'now', 'now', 'now', 'not', 'before', 'gone') as fc.Arbitrary<Made['indexed']>,
@@ -83,6 +85,7 @@ const DAMAGED_FIRST: readonly Made[] = (['damaged', 'closed'] as const).map((sta
   pod: 'web-1',
   command: undefined,
   kind: 'exec',
+  seconds: 7,
   state,
   session: 'second',
   indexed: 'now',
@@ -157,6 +160,7 @@ function uploadOf(one: Made, number: number): Upload {
     height: 24,
     kind,
     ...(command === undefined ? {} : { command }),
+    ...(one.seconds === undefined ? {} : { durationSeconds: one.seconds }),
     source: { node: 'laptop', nodeId: 'nLAPTOP', ...(user === undefined ? { tags } : { user }) },
     destination: { node: 'gate', nodeId: one.nodeId },
     ...(namespace === undefined ? {} : { kubernetes: { namespace, pod, container: 'app' } }),
@@ -358,6 +362,41 @@ describe('a list that comes from an index', () => {
         numRuns: Number(process.env['FC_RUNS'] ?? 25),
         examples: [[[...DAMAGED_FIRST], [[{}, ['namespace:prod'], 1]]]],
       },
+    );
+  });
+
+  it('has the same in every order, in whole pages', { timeout: 120_000 }, async () => {
+    const orders = fc.constantFrom('oldest' as const, 'longest' as const, 'largest' as const);
+    const questions = fc.array(fc.tuple(filter, scope, fc.integer({ min: 1, max: 7 }), orders), {
+      minLength: 6,
+      maxLength: 12,
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(made, { maxLength: 45 }), questions, async (all, asks) => {
+        await withBoth(all, async (names, indexed) => {
+          for (const [given, seenBy, limit, sort] of asks) {
+            const query = { ...given, limit } as CatalogQuery;
+            if (query.user === '') {
+              await expect(indexed.list({ ...query, sort }, seenBy)).rejects.toMatchObject({ code: 'USAGE' });
+              continue;
+            }
+            await expect(names.list({ ...query, sort }, seenBy)).rejects.toMatchObject({ code: 'USAGE' });
+            // as it comes it is newest first, and a sort keeps the order of equals
+            const newest = (await pages(names, query, seenBy)).flat();
+            const value = ({ durationSeconds = -1, bytes }: Recording): number =>
+              sort === 'longest' ? durationSeconds : bytes;
+            const wanted =
+              sort === 'oldest'
+                ? newest.toReversed()
+                : newest.toSorted((left, right) => value(right) - value(left));
+            const got = await pages(indexed, { ...query, sort }, seenBy);
+            expect(got.flat().map(({ id }) => id)).toEqual(wanted.map(({ id }) => id));
+            expect(got.flat()).toEqual(wanted);
+            for (const page of got.slice(0, -1)) expect(page).toHaveLength(limit);
+          }
+        });
+      }),
+      { numRuns: Number(process.env['FC_RUNS'] ?? 25) },
     );
   });
 

@@ -578,7 +578,7 @@ function indexTests(): readonly IndexTest[] {
       const user = number % 3 === 0 ? 'alice@example.com' : 'bob@example.com';
       const searched = `${user}\nn_${number}\nkubectl "a*b?\\${number}`;
       const recording = JSON.stringify({ id: `n_${number}` });
-      const listing = { order: order(number), version: `v${number}`, recording, searched };
+      const listing = { order: order(number), version: `v${number}`, recording, searched, bytes: 1 };
       await index.put({ ...doc(`n_${number}`, { user }), listing }, [], false);
     }
     await index.put(doc('n_50', { user: 'alice@example.com' }), [], false);
@@ -613,6 +613,64 @@ function indexTests(): readonly IndexTest[] {
     }
   });
 
+  test('lists the oldest, the longest and the largest first, page by page, to whom may see them', async (index) => {
+    // lengths and sizes that several have, one that has no length, and several that begin in one millisecond
+    const made = [
+      { seconds: 30, bytes: 7, user: 'alice@example.com' },
+      { seconds: 5, bytes: 900, user: 'bob@example.com' },
+      { seconds: undefined, bytes: 7, user: 'alice@example.com' },
+      { seconds: 30, bytes: 12, user: 'bob@example.com' },
+      { seconds: 0.25, bytes: 7, user: 'alice@example.com' },
+      { seconds: undefined, bytes: 0, user: 'bob@example.com' },
+    ];
+    const orderOfOne = (at: number): string => `2026-02-01T00:00:0${at >> 1}.00000000${9 - at}Z n`;
+    for (const [at, { seconds, bytes, user }] of made.entries()) {
+      const recording = { id: `n_${at}`, user };
+      const listing = {
+        order: orderOfOne(at),
+        version: '1',
+        recording: JSON.stringify(recording),
+        searched: `${user}\nn_${at}`,
+        bytes,
+      };
+      const given = {
+        user,
+        startedAtMs: Date.parse('2026-02-01T00:00:00Z') + 1000 * (at >> 1),
+        ...(seconds === undefined ? {} : { durationSeconds: seconds }),
+      };
+      await index.put({ ...doc(`n_${at}`, given), listing }, [], false);
+    }
+    // it grows: it is looked at elsewhere
+    await index.put(doc('n_9', { user: 'alice@example.com', durationSeconds: 99 }), [], false);
+    const all = async (ask: Parameters<TestedIndex['list']>[0]): Promise<readonly string[]> => {
+      const ids: string[] = [];
+      for (let after: ListAsk['after']; ;) {
+        const page = await index.list({ ...ask, limit: 2, ...(after === undefined ? {} : { after }) });
+        ids.push(...page.sessions.map(({ id }) => id));
+        const last = page.sessions.at(-1);
+        if (!page.more || last === undefined) return ids;
+        after = last.value === undefined ? { order: last.order } : { order: last.order, value: last.value };
+      }
+    };
+    const ofAlice = (ids: readonly string[]): readonly string[] =>
+      ids.filter((id) => made[Number(id.slice(2))]?.user === 'alice@example.com');
+    for (const [sort, ids] of [
+      ['oldest', ['n_1', 'n_0', 'n_3', 'n_2', 'n_5', 'n_4']],
+      ['longest', ['n_3', 'n_0', 'n_1', 'n_4', 'n_5', 'n_2'].toSorted(byMade(made, 'seconds', orderOfOne))],
+      ['largest', ['n_0', 'n_1', 'n_2', 'n_3', 'n_4', 'n_5'].toSorted(byMade(made, 'bytes', orderOfOne))],
+    ] as const) {
+      expect(await all({ sort }), sort).toEqual(ids);
+      expect(await all({ sort, may: ALICE }), sort).toEqual(ofAlice(ids));
+      expect(await all({ sort, may: [] }), sort).toEqual([]);
+      expect(await all({ sort, words: 'user:alice@example.com' }), sort).toEqual(ofAlice(ids));
+      expect(await all({ sort, text: 'alice' }), sort).toEqual(ofAlice(ids));
+      expect(await all({ sort, text: 'al' }), sort).toEqual(ofAlice(ids));
+      expect(await all({ sort, text: 'bob', may: ALICE }), sort).toEqual([]);
+      const times = { from: '2026-02-01T00:00:01', before: '2026-02-01T00:00:02' };
+      expect(await all({ sort, ...times }), sort).toEqual(ids.filter((id) => id === 'n_2' || id === 'n_3'));
+    }
+  });
+
   test('answers a cursor that is none with nothing, or as if it were none of ours', async (index) => {
     await fill(index);
     for (const cursor of ['', 'x', 'o', `o${'9'.repeat(16)}.zzz`, '{"a":1}', '\0'])
@@ -627,4 +685,17 @@ function indexTests(): readonly IndexTest[] {
   });
 
   return tests;
+}
+
+/** The most first, what has none last; of equals the newest. */
+function byMade<Name extends 'seconds' | 'bytes'>(
+  made: readonly Readonly<Record<Name, number | undefined>>[],
+  name: Name,
+  orderOfOne: (at: number) => string,
+): (left: string, right: string) => number {
+  return (left, right) => {
+    const [one, other] = [Number(left.slice(2)), Number(right.slice(2))];
+    const more = (made[other]?.[name] ?? -1) - (made[one]?.[name] ?? -1);
+    return more === 0 ? (orderOfOne(one) < orderOfOne(other) ? 1 : -1) : more;
+  };
 }

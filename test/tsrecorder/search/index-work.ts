@@ -31,6 +31,7 @@ function listed(id: string, version: string): ReturnType<typeof doc> {
     version,
     recording: JSON.stringify({ id }),
     searched: `${id}\nprod`,
+    bytes: 1,
   };
   return { ...doc(id, { namespace: 'prod' }, version), listing };
 }

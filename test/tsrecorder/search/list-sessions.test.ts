@@ -24,7 +24,8 @@ it('looks for a text in the sessions that have the names, or in those that have 
     const user = at % BOB_EVERY === 0 ? 'bob' : 'alice';
     const { startedAtMs } = names(`n_${at}`);
     const order = `${new Date(startedAtMs).toISOString().slice(0, -1)}000000Z n`;
-    const listing = { order, version: '1', recording: '{}', searched: at < RARE ? 'common rare' : 'common' };
+    const searched = at < RARE ? 'common rare' : 'common';
+    const listing = { order, version: '1', recording: '{}', searched, bytes: 1 };
     return { doc: { ...doc(`n_${at}`, { user }), listing }, moments: [], partial: false };
   });
   writer.putAll(all);

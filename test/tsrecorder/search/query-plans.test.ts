@@ -42,6 +42,8 @@ const VIEWERS: readonly ViewerTerms[] = [
   ],
 ];
 
+const BEFORE = '2026-02-01T00:03:00.000000000Z n';
+
 /** Everything that `act` has SQLite prepare, with what SQLite would do for it. */
 function plansOf(act: () => void): readonly (readonly [sql: string, step: string])[] {
   const plans = new Map<string, readonly string[]>();
@@ -76,6 +78,7 @@ it('no list and no search goes through a table that grows with the sessions', as
       version: '1',
       recording: '{}',
       searched: 'n_1\nprod',
+      bytes: 1,
     };
     writer.put(
       { ...doc(`n_${at}`, { user: 'alice@example.com', namespace: 'prod' }), listing },
@@ -101,10 +104,13 @@ it('no list and no search goes through a table that grows with the sessions', as
         for (const wanted of ['', 'pr', 'prod']) {
           const ask = { query: query(text), may, text: wanted, limit: 2 };
           reader.list(ask);
+          for (const sort of ['oldest', 'longest', 'largest'] as const)
+            for (const after of [undefined, { order: BEFORE }, { order: BEFORE, value: 1 }])
+              reader.list({ ...ask, sort, ...(after === undefined ? {} : { after }) });
           reader.list({
             ...ask,
             from: '2026-01-01T00:00:00.000000000Z',
-            before: '2026-02-01T00:03:00.000000000Z n',
+            before: BEFORE,
           });
         }
       }

@@ -159,6 +159,59 @@ describe('a recorder with an index', () => {
     expect([await flag(rig), await flag(without)]).toEqual([true, undefined]);
   });
 
+  it('sorts its list, page by page, for whom the rules allow', async () => {
+    let viewer: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
+    await using rig = await createRig({
+      ...SEARCHING,
+      viewers: ['alice@example.com=user:alice@example.com', 'root@example.com'].map(parseViewRule),
+      identifyViewer: async () => viewer,
+    });
+    for (const [user, text] of [
+      ['bob@example.com', 'needle'],
+      ['alice@example.com', 'needle'.repeat(30)],
+      ['bob@example.com', 'needle'.repeat(20)],
+      ['alice@example.com', 'needle'.repeat(10)],
+    ] as const)
+      await uploadWhole(rig.recorder, cast(text, user));
+    await ready(rig, 4);
+    // grows: it is in no index
+    const upload = openUpload(rig.recorder);
+    upload.write(cast('needle'.repeat(25), 'alice@example.com'));
+    interface Sorted {
+      readonly recordings: readonly {
+        readonly id: string;
+        readonly bytes: number;
+        readonly source: { readonly user: string };
+      }[];
+      readonly next?: string;
+    }
+    const sorted = async (sort: string): Promise<Sorted['recordings']> => {
+      const all: Sorted['recordings'][number][] = [];
+      for (let cursor = ''; ;) {
+        const { status, body } = await rig.get(`/api/v1/recordings?sort=${sort}&limit=2${cursor}`);
+        expect(status, body).toBe(200);
+        const { recordings, next } = JSON.parse(body) as Sorted;
+        all.push(...recordings);
+        if (next === undefined) return all;
+        const other = await rig.get(`/api/v1/recordings?sort=oldest&cursor=${encodeURIComponent(next)}`);
+        if (sort !== 'oldest') expect(other.status).toBe(400);
+        cursor = `&cursor=${encodeURIComponent(next)}`;
+      }
+    };
+    await until(async () => ((await sorted('newest')).length === 5 ? true : undefined));
+    const newest = await sorted('newest');
+    expect((await sorted('oldest')).map(({ id }) => id)).toEqual(newest.map(({ id }) => id).toReversed());
+    const largest = newest.toSorted((left, right) => right.bytes - left.bytes).map(({ id }) => id);
+    expect(largest).not.toEqual(newest.map(({ id }) => id));
+    expect((await sorted('largest')).map(({ id }) => id)).toEqual(largest);
+    expect(await sorted('longest')).toHaveLength(5);
+    viewer = { ...viewer, user: 'alice@example.com' };
+    const own = newest.filter(({ source }) => source.user === 'alice@example.com').map(({ id }) => id);
+    expect((await sorted('largest')).map(({ id }) => id)).toEqual(largest.filter((id) => own.includes(id)));
+    expect((await rig.get('/api/v1/recordings?sort=loudest')).status).toBe(400);
+    upload.end();
+  });
+
   it('writes the same search of an open page down once', async () => {
     await using rig = await createRig(SEARCHING);
     await uploadWhole(rig.recorder, cast('pod needle deleted'));
@@ -321,5 +374,16 @@ describe('a recorder with an index', () => {
   it('without one says so', async () => {
     await using rig = await createRig();
     expect((await rig.get('/api/v1/search?q=x')).status).toBe(503);
+    const { status, body } = await rig.get('/api/v1/recordings?sort=largest');
+    expect([status, JSON.parse(body)]).toEqual([
+      400,
+      {
+        code: 'USAGE',
+        message: expect.stringContaining(
+          'sort=largest takes a search index, which this recorder does not keep: start it with --search true',
+        ) as string,
+      },
+    ]);
+    expect((await rig.get('/api/v1/recordings?sort=newest')).status).toBe(200);
   });
 });

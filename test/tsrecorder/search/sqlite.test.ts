@@ -214,6 +214,7 @@ describe('the files of the embedded index', () => {
         version: 'v',
         recording: '{"command":"canaryword of someuser"}',
         searched: 'canaryword\nsomeuser',
+        bytes: 1,
       };
       writer.put(
         { ...doc('n_1', { user: 'someuser', command: 'canaryword' }), listing },

@@ -70,6 +70,7 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
         touched: { type: 'long' },
         ord: { type: 'keyword' },
         listed: KEPT,
+        bytes: { type: 'long' },
         low: { type: 'text', analyzer: 'trigrams', norms: false },
       },
     },
@@ -103,6 +104,7 @@ export function sessionDocument(
       : {
           ord: listing.order,
           low: listing.searched,
+          bytes: listing.bytes,
           listed: JSON.stringify({
             version: listing.version,
             recording: listing.recording,

@@ -11,6 +11,8 @@ import type {
   ListAsk,
   ListedSession,
   ListedSessions,
+  ListPosition,
+  ListSort,
   Moment,
   Page,
 } from '../../../search/search-index.ts';
@@ -51,6 +53,8 @@ const SOURCE = z.object({
   version: z.string().default(''),
   ord: z.string().default(''),
   listed: z.string().default(''),
+  duration: z.number().exactOptional(),
+  bytes: z.number().exactOptional(),
 });
 const HIT = z.object({
   _source: SOURCE.prefault({}),
@@ -142,45 +146,39 @@ export class ServerIndexReader implements ReadingEngine {
     // NOTE: where a text occurs says something of all sessions: only who may see all of them may wait for that
     const isTried = text !== '' && (ask.may !== 'everything' || Array.from(text).length < 3);
     const found: ListedSession[] = [];
-    for await (const { id, order, listed } of this.#listed(ask, isTried)) {
+    for await (const { id, at, listed } of this.#listed(ask, isTried)) {
       if (isTried && !listed.searched.includes(text)) continue;
       if (found.length === limit) return { sessions: found, more: true };
-      found.push({ id, order, version: listed.version, recording: listed.recording });
+      found.push({ id, ...at, version: listed.version, recording: listed.recording });
     }
     return { sessions: found, more: false };
   }
 
-  /** Sessions with a listing, newest first: those with the text, or, where each is tried, all with the names. */
+  /** Sessions with a listing, sorted: those with the text, or, where each is tried, all with the names. */
   async *#listed(
-    { query, may, text = '', from = '', before = '', limit }: ListAsk,
+    ask: ListAsk,
     isTried: boolean,
   ): AsyncGenerator<{
     readonly id: string;
-    readonly order: string;
+    readonly at: ListPosition;
     readonly listed: z.output<typeof LISTED>;
   }> {
-    const wanted = searchFor(
-      compileSearch(query, may),
-      isSession,
-      { exists: { field: 'ord' } },
-      ...(text === '' || isTried ? [] : [{ match_phrase: { low: { query: text } } }]),
-      ...(from === '' ? [] : [{ range: { ord: { gte: from } } }]),
-      ...(before === '' ? [] : [{ range: { ord: { lt: before } } }]),
-    );
+    const { sort = 'newest', limit } = ask;
+    const compiled = compileSearch(ask.query, ask.may);
+    const wanted = listedOnly(ask, isTried);
     const size = isTried ? TRIED : limit + 1;
-    for (let after: string | undefined; ;) {
+    for (let last = ask.after; ;) {
       const hits = await this.#search({
-        query: wanted,
-        sort: [{ ord: 'desc' }],
+        query: searchFor(compiled, ...wanted, ...(last === undefined ? [] : [behind(sort, last)])),
+        sort: sortsOf(sort),
         size,
-        _source: ['session', 'ord', 'listed'],
-        ...(after === undefined ? {} : { search_after: [after] }),
+        _source: ['session', 'ord', 'listed', 'duration', 'bytes'],
       });
       for (const { _source } of hits) {
-        after = _source.ord;
+        last = positionOf(sort, _source);
         yield {
           id: _source.session,
-          order: _source.ord,
+          at: last,
           listed: LISTED.parse(jsonOrUndefined(_source.listed)),
         };
       }
@@ -292,6 +290,45 @@ const FIRST_MOMENTS = {
   sort: [{ k: 'asc' }],
   _source: ['content'],
 };
+
+/** Sessions with a listing, of these times, and with the text unless each is tried. */
+function listedOnly(
+  { text = '', from = '', before = '' }: ListAsk,
+  isTried: boolean,
+): readonly SearchCondition[] {
+  return [
+    isSession,
+    { exists: { field: 'ord' } },
+    ...(text === '' || isTried ? [] : [{ match_phrase: { low: { query: text } } }]),
+    ...(from === '' ? [] : [{ range: { ord: { gte: from } } }]),
+    ...(before === '' ? [] : [{ range: { ord: { lt: before } } }]),
+  ];
+}
+
+function positionOf(sort: ListSort, { ord: order, duration, bytes }: z.output<typeof SOURCE>): ListPosition {
+  const value = sort === 'longest' ? duration : sort === 'largest' ? bytes : undefined;
+  return value === undefined ? { order } : { order, value };
+}
+
+const FIELDS = { longest: 'duration', largest: 'bytes' } as const;
+
+function sortsOf(sort: ListSort): readonly object[] {
+  if (sort === 'newest' || sort === 'oldest') return [{ ord: sort === 'newest' ? 'desc' : 'asc' }];
+  return [{ [FIELDS[sort]]: { order: 'desc', missing: '_last' } }, { ord: 'desc' }];
+}
+
+/** What comes behind a position. */
+function behind(sort: ListSort, { order, value }: ListPosition): SearchCondition {
+  const older: SearchCondition = { range: { ord: { lt: order } } };
+  if (sort === 'oldest') return { range: { ord: { gt: order } } };
+  if (sort === 'newest') return older;
+  const field = FIELDS[sort];
+  const isUnknown: SearchCondition = { bool: { must_not: [{ exists: { field } }] } };
+  if (value === undefined) return { bool: { filter: [isUnknown, older] } };
+  const isSame = { term: { [field]: { value } } };
+  const should = [isUnknown, { range: { [field]: { lt: value } } }, { bool: { filter: [isSame, older] } }];
+  return { bool: { should, minimum_should_match: 1 } };
+}
 
 /** Newest first. */
 function sessionsOf(

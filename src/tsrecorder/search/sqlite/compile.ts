@@ -160,7 +160,7 @@ function plainCondition(term: Term): Condition {
   if (term.kind === 'time')
     return { sql: `s.n ${term.field === 'before' ? '<' : '>='} ?`, values: [numberOf(term.atMs)] };
   if (term.kind === 'compare')
-    return { sql: `${term.field === 'exit' ? 'exit' : 'dur'} ${term.operator} ?`, values: [term.number] };
+    return { sql: `${term.field === 'exit' ? 'exit' : '+dur'} ${term.operator} ?`, values: [term.number] };
   if (term.kind !== 'field') throw new TypeError(`${term.kind} is no condition`);
   if (term.field === 'tag' || term.field === 'node') {
     const list = term.field === 'tag' ? 'tags' : 'nodes';

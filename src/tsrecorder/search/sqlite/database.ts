@@ -49,11 +49,13 @@ export function openSessions(directory: string): DatabaseSync {
     CREATE TABLE IF NOT EXISTS s(
       n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, ver TEXT NOT NULL, usr TEXT, tags TEXT NOT NULL, ns TEXT, pod TEXT,
       container TEXT, nodes TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, cmd TEXT, dur REAL, exit INTEGER,
-      moments INTEGER NOT NULL, partial INTEGER NOT NULL, ord TEXT, low TEXT);
+      moments INTEGER NOT NULL, partial INTEGER NOT NULL, ord TEXT, low TEXT, bytes INTEGER);
     CREATE TABLE IF NOT EXISTS d(n INTEGER PRIMARY KEY, ver TEXT NOT NULL, rec TEXT NOT NULL);
     CREATE INDEX IF NOT EXISTS s_usr ON s(usr, n);
     CREATE INDEX IF NOT EXISTS s_ns ON s(ns, n);
     CREATE INDEX IF NOT EXISTS s_pod ON s(pod, n);
+    CREATE INDEX IF NOT EXISTS s_dur ON s(dur, n) WHERE ord IS NOT NULL;
+    CREATE INDEX IF NOT EXISTS s_bytes ON s(bytes, n) WHERE ord IS NOT NULL;
     CREATE INDEX IF NOT EXISTS s_partial ON s(n) WHERE partial = 1;
     CREATE VIRTUAL TABLE IF NOT EXISTS sf USING fts5(d, f, content='', contentless_delete=1, ${TOKENIZER});
     CREATE VIRTUAL TABLE IF NOT EXISTS st USING fts5(

@@ -9,7 +9,7 @@ const MAX_TRIED = 2000;
 /** Pairs of three characters that are looked up: more find nothing else. */
 const MAX_TRIGRAMS = 16;
 
-interface Listed extends ListedSession {
+export interface NumberedSession extends ListedSession {
   readonly n: number;
 }
 
@@ -19,25 +19,33 @@ export function* listSessions(
   ask: ListAsk,
   compiled: CompiledQuery,
 ): Generator<ListedSession> {
-  const waiting: Listed[] = [];
-  for (const row of rowsOf(sessions, ask, compiled)) {
-    // what comes from here on has begun in this millisecond or before it
-    const reached = millisecondOf(row.n);
-    waiting.sort(newestFirst);
-    for (let [first] = waiting; first !== undefined && beginning(first.order) > reached; [first] = waiting) {
+  // what comes from a number on has begun in its millisecond or before it
+  const isReached = (first: NumberedSession, { n }: NumberedSession): boolean =>
+    beginning(first.order) > millisecondOf(n);
+  yield* inOrder(rowsOf(sessions, ask, compiled), compareNewest, isReached);
+}
+
+/** Rows that are numbered nearly in their order. @param isReached nothing that comes from a row on is before this one */
+export function* inOrder(
+  rows: Iterable<NumberedSession>,
+  compare: (left: NumberedSession, right: NumberedSession) => number,
+  isReached: (first: NumberedSession, row: NumberedSession) => boolean,
+): Generator<ListedSession> {
+  const waiting: NumberedSession[] = [];
+  for (const row of rows) {
+    waiting.sort(compare);
+    for (let [first] = waiting; first !== undefined && isReached(first, row); [first] = waiting) {
       waiting.shift();
       yield withoutNumber(first);
     }
     waiting.push(row);
   }
-  for (const row of waiting.toSorted(newestFirst)) yield withoutNumber(row);
+  for (const row of waiting.toSorted(compare)) yield withoutNumber(row);
 }
 
-function* rowsOf(sessions: DatabaseSync, ask: ListAsk, compiled: CompiledQuery): Generator<Listed> {
+function* rowsOf(sessions: DatabaseSync, ask: ListAsk, compiled: CompiledQuery): Generator<NumberedSession> {
   const { text = '', from = '', before = '' } = ask;
-  const spill = Number(sessions.prepare('SELECT value FROM meta WHERE key = ?').get(SPILL)?.['value'] ?? 0);
-  const first = from === '' ? 0 : numberOf(beginning(from));
-  const end = before === '' ? Number.MAX_SAFE_INTEGER : numberOf(beginning(before) + 1 + spill);
+  const { first, end } = numbersOf(ask, spillOf(sessions));
   const { source, id, values } = sourceOf(sessions, ask, compiled);
   const conditions = [
     `${id} < ? AND ${id} >= ? AND s.ord >= ?`,
@@ -69,6 +77,22 @@ function* rowsOf(sessions: DatabaseSync, ask: ListAsk, compiled: CompiledQuery):
     };
 }
 
+/** Milliseconds that a session was numbered late at most. */
+export function spillOf(sessions: DatabaseSync): number {
+  return Number(sessions.prepare('SELECT value FROM meta WHERE key = ?').get(SPILL)?.['value'] ?? 0);
+}
+
+/** Numbers that sessions of these times may have: not before `first`, before `end`. */
+export function numbersOf(
+  { from = '', before = '' }: Pick<ListAsk, 'from' | 'before'>,
+  spillMs: number,
+): { readonly first: number; readonly end: number } {
+  return {
+    first: from === '' ? 0 : numberOf(beginning(from)),
+    end: before === '' ? Number.MAX_SAFE_INTEGER : numberOf(beginning(before) + 1 + spillMs),
+  };
+}
+
 interface Source {
   readonly source: string;
   /** Its numbers of sessions. */
@@ -77,7 +101,11 @@ interface Source {
 }
 
 /** What is gone through: the sessions with the names, or those with the text. */
-function sourceOf(sessions: DatabaseSync, { text = '', may }: ListAsk, { match }: CompiledQuery): Source {
+export function sourceOf(
+  sessions: DatabaseSync,
+  { text = '', may }: ListAsk,
+  { match }: CompiledQuery,
+): Source {
   // NOTE: where a text occurs says something of all sessions: only who may see all of them may wait for that
   const trigrams = may === 'everything' ? trigramsOf(text) : undefined;
   if (match === undefined && trigrams === undefined) return { source: 's', id: 's.n', values: [] };
@@ -110,15 +138,15 @@ function trigramsOf(text: string): string | undefined {
 }
 
 /** In which millisecond something of this order has begun. */
-function beginning(order: string): number {
+export function beginning(order: string): number {
   return Date.parse(`${order.slice(0, 23)}Z`);
 }
 
-function newestFirst(left: Listed, right: Listed): number {
+export function compareNewest(left: ListedSession, right: ListedSession): number {
   if (left.order === right.order) return 0;
   return left.order < right.order ? 1 : -1;
 }
 
-function withoutNumber({ n: _n, ...session }: Listed): ListedSession {
+function withoutNumber({ n: _n, ...session }: NumberedSession): ListedSession {
   return session;
 }

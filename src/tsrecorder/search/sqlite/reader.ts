@@ -24,6 +24,7 @@ import { countFacets, type Faceted } from '../facet-counts.ts';
 import type { ReadingEngine } from '../engine.ts';
 import { compileQuery, type CompiledQuery } from './compile.ts';
 import { listSessions } from './list-sessions.ts';
+import { isByValue, listByValue, listOldest } from './list-sorted.ts';
 import {
   endOfMonth,
   firstMoment,
@@ -124,7 +125,7 @@ export class IndexReader implements ReadingEngine {
     const sessions = this.#open();
     if (sessions === undefined) return { sessions: [], more: false };
     const found: ListedSession[] = [];
-    for (const session of listSessions(sessions, ask, compileQuery(ask.query, ask.may, keyOf(sessions)))) {
+    for (const session of sortedSessions(sessions, ask)) {
       if (found.length === ask.limit) return { sessions: found, more: true };
       found.push(session);
     }
@@ -368,4 +369,11 @@ function valuesOf(value: unknown): readonly (string | number)[] {
 function listOf(value: unknown): readonly unknown[] {
   const list: unknown = typeof value === 'string' ? JSON.parse(value) : [];
   return Array.isArray(list) ? list : [];
+}
+
+function sortedSessions(sessions: DatabaseSync, ask: ListAsk): Iterable<ListedSession> {
+  const { sort } = ask;
+  const compiled = compileQuery(ask.query, ask.may, keyOf(sessions));
+  if (isByValue(sort)) return listByValue(sessions, { ...ask, sort }, compiled);
+  return sort === 'oldest' ? listOldest(sessions, ask, compiled) : listSessions(sessions, ask, compiled);
 }

@@ -360,7 +360,7 @@ export class IndexWriter implements WritingEngine {
     }
     this.#statements.run(
       `UPDATE s SET ver = ?, tags = ?, container = ?, nodes = ?, kind = ?, state = ?, cmd = ?,
-         dur = ?, exit = ?, moments = ?, partial = ?, ord = NULL, low = NULL WHERE n = ?`,
+         dur = ?, exit = ?, moments = ?, partial = ?, ord = NULL, low = NULL, bytes = NULL WHERE n = ?`,
       version,
       JSON.stringify(names.tags),
       names.container ?? null,
@@ -375,8 +375,8 @@ export class IndexWriter implements WritingEngine {
       n,
     );
     if (listing !== undefined) {
-      const { version: stored, order, recording, searched } = listing;
-      this.#statements.run('UPDATE s SET ord = ?, low = ? WHERE n = ?', order, searched, n);
+      const { version: stored, order, recording, searched, bytes } = listing;
+      this.#statements.run('UPDATE s SET ord = ?, low = ?, bytes = ? WHERE n = ?', order, searched, bytes, n);
       this.#statements.run('INSERT INTO d(n, ver, rec) VALUES (?, ?, ?)', n, stored, recording);
       this.#statements.run('INSERT INTO st(rowid, low) VALUES (?, ?)', n, searched);
     }
