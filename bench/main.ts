@@ -7,18 +7,21 @@
  *                                         --update puts the named cases into the last results; --before=<checkout>
  *                                         compares with gateway and recorder of another checkout instead (`npm ci`
  *                                         there first) and writes nothing; --peers=tailcast,go leaves others out;
+ *                                         --gc says how long gateways collected garbage; --node=<flag> gives their Node
+ *                                         a flag;
  *                                         `search` is the recorder's index (`search.ts`), `real` has a real API server
  *
  * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift; ratios
  * of medians over interleaved rounds are what counts. Results are written only when all cases ran.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CASES } from './cases/all.ts';
 import { chart } from './harness/chart.ts';
-import { openBench } from './harness/bench.ts';
+import { openBench, type Bench } from './harness/bench.ts';
 import type { BenchCase, Scale } from './harness/case.ts';
+import { addUp, describe } from './harness/collections.ts';
 import { GOALS, IDLE_MEMORY, judge, verdictWord } from './harness/goals.ts';
 import { describeMachine, describeVersions } from './harness/machine.ts';
 import { measureCase } from './harness/measure.ts';
@@ -61,13 +64,18 @@ const only = args
   ?.slice('--peers='.length)
   .split(',');
 const update = args.includes('--update');
+const collections = args.includes('--gc');
+const flags = [
+  ...args.filter((arg) => arg.startsWith('--node=')).map((arg) => arg.slice('--node='.length)),
+  ...(collections ? ['--trace-gc'] : []),
+];
 const strange = args.filter(
-  (arg) => arg.startsWith('--') && !/^--(quick|update|(profile|before|peers)=.+)$/.test(arg),
+  (arg) => arg.startsWith('--') && !/^--(quick|update|gc|(profile|before|peers|node)=.+)$/.test(arg),
 );
 const alone = before === undefined && (wanted.length === 0 || wanted.includes('recorder'));
 if (strange.length > 0 || (chosen.length === 0 && !alone)) {
   console.error(
-    `usage: npm run bench [-- case… --quick --update --profile=<folder> --before=<checkout> --peers=<peer>,…]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
+    `usage: npm run bench [-- case… --quick --update --profile=<folder> --before=<checkout> --peers=<peer>,… --gc --node=<flag>]\ncases: ${CASES.map(({ name }) => name).join(' ')} recorder`,
   );
   process.exitCode = 2;
 } else {
@@ -81,7 +89,7 @@ async function main(): Promise<void> {
     console.log(
       `left to the full run: ${leftOut.map(({ name }) => name).join(', ')}; all rounds are shorter`,
     );
-  const bench = await openBench((line) => console.log(line), { profiles, before });
+  const bench = await openBench((line) => console.log(line), { profiles, before, flags });
   try {
     const scale: Scale = { quick };
     const peers = new PeerSet(bench);
@@ -125,9 +133,19 @@ async function main(): Promise<void> {
       cases,
       facts,
     };
+    if (collections) sayCollections(bench);
     conclude(results, startedAt);
   } finally {
     await bench.rig.stop();
+  }
+}
+
+/** Of each gateway, over its whole life: V8 writes them where a program writes. */
+function sayCollections({ rig }: Bench): void {
+  const folder = join(rig.folder, 'log');
+  for (const file of readdirSync(folder)) {
+    const sums = addUp(readFileSync(join(folder, file), 'utf8'));
+    if (sums.scavenges > 0) console.log(`garbage of ${file.replace('.log', '')}: ${describe(sums)}`);
   }
 }
 
@@ -146,7 +164,8 @@ function conclude(results: RunResults, startedAt: Date): void {
     console.log('(the rounds of a quick run are few and short: it shows what has changed much)');
   }
   console.log(`${Math.round((Date.now() - startedAt.getTime()) / 1000)} s`);
-  if (before !== undefined || only !== undefined || (wanted.length > 0 && !update)) return;
+  const special = before !== undefined || only !== undefined || flags.length > 0;
+  if (special || (wanted.length > 0 && !update)) return;
   const folder = results.quick ? join(here, '..', 'node_modules', '.cache', 'tailcast') : here;
   const whole = update ? merged(folder, results) : results;
   writeFileSync(join(folder, 'results.json'), `${JSON.stringify(whole, undefined, 1)}\n`);

@@ -2,17 +2,28 @@
  * The search of a recorder over a made-up archive (`search-archive.ts`): how fast the index is built, how fast it answers, also while it is
  * being written and with nothing of it in memory, and how late a running session is found.
  *
- *   npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--engine=opensearch]
+ *   npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--build] [--engine=opensearch]
  *
- * The indexer, its processes and its files are the real ones; only the store is made up. `--keep` leaves the index in the folder, and
- * finds it there the next time: then it is not built again. Ends with 1 when a goal is missed. With `--engine=opensearch` the index is at
+ * The indexer, its processes and its files are the real ones; only the store is made up. `--keep` leaves the index in the folder, with
+ * what was measured while it was built (`built.json`), and finds both there the next time: then everything else is measured, also while the
+ * sessions that are left are written. `--build` builds and keeps it, and asks nothing. Ends with 1 when a goal is missed. With `--engine=opensearch` the index is at
  * an OpenSearch of one node on this machine (needs Maven and Java; its CPU is not that of the writer): the goals are those of files.
  */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, statfsSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statfsSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { z } from 'zod';
 import { createSilentLogger } from '../src/observe/logger.ts';
 import { parseQuery } from '../src/search/query.ts';
 import type { ListAsk } from '../src/search/search-index.ts';
@@ -27,7 +38,7 @@ import type { StoredRecording } from '../src/tsrecorder/store/store.ts';
 import { startOpenSearch } from '../test/real/rig/opensearch.ts';
 import { createRig } from '../test/real/rig/rig.ts';
 import { describeMachine } from './harness/machine.ts';
-import { familyOf, usageOf } from './harness/usage.ts';
+import { familyOf, readsOf, usageOf } from './harness/usage.ts';
 import { catalogOf, SearchArchive } from './search-archive.ts';
 
 const { values } = parseArgs({
@@ -38,6 +49,7 @@ const { values } = parseArgs({
     'text-gb': { type: 'string' },
     folder: { type: 'string' },
     keep: { type: 'boolean', default: false },
+    build: { type: 'boolean', default: false },
     engine: { type: 'string', default: 'sqlite' },
   },
 });
@@ -223,7 +235,67 @@ function build(until: number, live: () => readonly LiveRecording[], liveEntry: L
   };
 }
 
-async function backfill(sessions: number): Promise<void> {
+/** What was measured while the index was built. */
+const BUILT = z.object({
+  sessions: z.number(),
+  textBytes: z.number(),
+  /** Sessions that are in it. */
+  indexed: z.number(),
+  castBytes: z.number(),
+  /** Of the writer: to read and write all, and to put each month together. */
+  cpuSeconds: z.number(),
+  tidyCpuSeconds: z.number(),
+  wallSeconds: z.number(),
+  indexBytes: z.number(),
+  /** Of the writer, MB: the most in all, in the second half, and in the quarter before. */
+  rss: z.object({ most: z.number(), late: z.number(), early: z.number() }),
+});
+type Built = z.infer<typeof BUILT>;
+const BUILT_FILE = join(folder, 'built.json');
+
+/** @returns undefined when there is no index that was finished @throws Error when it is of another archive */
+function readBuilt(): Built | undefined {
+  if (!existsSync(BUILT_FILE)) return undefined;
+  const built = BUILT.parse(JSON.parse(readFileSync(BUILT_FILE, 'utf8')));
+  if (built.sessions !== SESSIONS || built.textBytes !== TEXT_BYTES)
+    throw new Error(`the index is of --sessions=${built.sessions} --text-gb=${built.textBytes / 1e9}`);
+  return built;
+}
+
+function writeBuilt(built: Built): void {
+  writeFileSync(BUILT_FILE, `${JSON.stringify(built, null, 2)}\n`);
+}
+
+function judgeBuild({ castBytes, cpuSeconds, tidyCpuSeconds, wallSeconds, indexBytes, rss }: Built): void {
+  const cpu = cpuSeconds + tidyCpuSeconds;
+  say(
+    `built in ${wallSeconds.toFixed(0)} s, ${cpu.toFixed(0)} s of CPU in the writer (${tidyCpuSeconds.toFixed(0)} s of it to put the months together); index ${(indexBytes / 1e9).toFixed(2)} GB, ${((100 * indexBytes) / castBytes).toFixed(0)} % of the casts`,
+  );
+  const rate = castBytes / 1e9 / (cpu / 60);
+  goal(`rebuild: ${rate.toFixed(2)} GB of cast per minute and core (at least 0.8)`, rate >= 0.8);
+  goal(
+    `memory of the writer: at most ${rss.most.toFixed(0)} MB; in the second half ${rss.late.toFixed(0)}, in the quarter before ${rss.early.toFixed(0)} (at most 400, and no more than a fifth more)`,
+    rss.late <= 400 && rss.late <= rss.early * 1.2 + 20,
+  );
+}
+
+/** Puts the months together, as the indexer does when it has nothing else to do. @returns seconds of CPU */
+async function tidy(): Promise<number> {
+  const [writer, pids] = await startedBy(() => startIndexClient({ ...place, mayWrite: true }));
+  const before = usageOf(pids)?.cpuSeconds ?? 0;
+  while (await writer.ask('tidy', null));
+  const after = usageOf(pids)?.cpuSeconds ?? 0;
+  await writer.close();
+  return after - before;
+}
+
+async function backfill(sessions: number): Promise<Built> {
+  const built = await readAll(sessions);
+  const tidyCpuSeconds = await tidy();
+  return { ...built, tidyCpuSeconds };
+}
+
+async function readAll(sessions: number): Promise<Built> {
   await using building = build(sessions, () => [], undefined);
   const { indexer } = building;
   const samples: number[] = [];
@@ -249,48 +321,67 @@ async function backfill(sessions: number): Promise<void> {
       `${(part * 100).toFixed(1)} %, ${left.toFixed(0)} s to go; writer ${samples.at(-1)?.toFixed(0)} MB, index ${(bytes / 1e9).toFixed(2)} GB`,
     );
   }
-  const wall = (performance.now() - start) / 1000;
-  const cpu = usageOf(building.pids())?.cpuSeconds ?? 0;
-  const rate = castBytesRead / 1e9 / (cpu / 60);
-  const { bytes } = await indexer.progress();
-  say(
-    `built in ${wall.toFixed(0)} s, ${cpu.toFixed(0)} s of CPU in the writer; index ${(bytes / 1e9).toFixed(2)} GB, ${((100 * bytes) / castBytesRead).toFixed(0)} % of the casts`,
-  );
-  goal(`rebuild: ${rate.toFixed(2)} GB of cast per minute and core (at least 0.8)`, rate >= 0.8);
-  const half = samples.slice(samples.length >> 1);
-  const early = samples.slice(samples.length >> 2, samples.length >> 1);
-  const [most, before] = [Math.max(0, ...half), Math.max(0, ...early)];
-  goal(
-    `memory of the writer: at most ${Math.max(...samples, 0).toFixed(0)} MB; in the second half ${most.toFixed(0)}, in the quarter before ${before.toFixed(0)} (at most 400, and no more than a fifth more)`,
-    most <= 400 && most <= before * 1.2 + 20,
-  );
+  const cpuSeconds = usageOf(building.pids())?.cpuSeconds ?? 0;
+  const mostOf = (from: number, to: number): number => Math.max(0, ...samples.slice(from, to));
+  return {
+    sessions: SESSIONS,
+    textBytes: TEXT_BYTES,
+    indexed: sessions,
+    castBytes: castBytesRead,
+    cpuSeconds,
+    tidyCpuSeconds: 0,
+    wallSeconds: (performance.now() - start) / 1000,
+    indexBytes: (await indexer.progress()).bytes,
+    rss: {
+      most: mostOf(0, samples.length),
+      late: mostOf(samples.length >> 1, samples.length),
+      early: mostOf(samples.length >> 2, samples.length >> 1),
+    },
+  };
+}
+
+function mostRead(disk: readonly { readonly megabytes: number; readonly reads: number }[]): string {
+  if (disk.length === 0) return '';
+  const megabytes = Math.max(...disk.map((one) => one.megabytes));
+  return `; at most ${megabytes.toFixed(1)} MB in ${Math.max(...disk.map(({ reads }) => reads))} reads`;
+}
+
+/** A process that answers, and nothing of the index in memory. */
+async function startCold(): Promise<IndexClient> {
+  dropCache();
+  return startIndexClient({ ...place, mayWrite: false });
 }
 
 async function measure(
   title: string,
   asked: number,
-  prepare?: () => Promise<IndexClient>,
+  isCold = false,
 ): Promise<ReadonlyMap<Question['kind'], readonly number[]>> {
   const all = new Map<Question['kind'], number[]>([
     ['names', []],
     ['words', []],
   ]);
   say(title);
-  let index = prepare === undefined ? await startIndexClient({ ...place, mayWrite: false }) : undefined;
+  let index = isCold ? undefined : await startIndexClient({ ...place, mayWrite: false });
   for (const { kind, name, ask } of QUESTIONS) {
     const times: number[] = [];
+    const disk: { readonly megabytes: number; readonly reads: number }[] = [];
     for (let round = 0; round < asked; round += 1) {
-      const asking = index ?? (await prepare?.());
-      if (asking === undefined) throw new Error('no process to ask');
+      const [asking, pids] = index === undefined ? await startedBy(startCold) : [index, []];
+      const [pid] = pids;
+      const before = pid === undefined ? undefined : readsOf(pid);
       const from = performance.now();
       await ask(asking, round);
       times.push(performance.now() - from);
-      if (prepare !== undefined) asking.kill();
+      if (pid === undefined || before === undefined) continue;
+      const { diskBytes, reads } = readsOf(pid);
+      disk.push({ megabytes: (diskBytes - before.diskBytes) / 1e6, reads: reads - before.reads });
+      asking.kill();
     }
     all.get(kind)?.push(...times);
     times.sort((left, right) => left - right);
     console.log(
-      `    ${name.padEnd(26)} p50 ${ms(percentile(times, 0.5))}  p99 ${ms(percentile(times, 0.99))}  most ${ms(times.at(-1) ?? 0)} ms`,
+      `    ${name.padEnd(26)} p50 ${ms(percentile(times, 0.5))}  p99 ${ms(percentile(times, 0.99))}  most ${ms(times.at(-1) ?? 0)} ms${mostRead(disk)}`,
     );
   }
   index?.kill();
@@ -370,7 +461,8 @@ class Live {
   }
 }
 
-async function whileIndexing(from: number): Promise<void> {
+/** @returns how many sessions are in the index now */
+async function whileIndexing(from: number): Promise<number> {
   const live = new Live();
   await using building = build(from, () => [live.recording], live);
   await building.indexer.settled();
@@ -415,6 +507,7 @@ async function whileIndexing(from: number): Promise<void> {
       `running session found after p50 ${ms(percentile(times, 0.5)).trim()} ms, at most ${ms(times.at(-1) ?? 0).trim()} ms, while the index is written (below 2000)`,
       (times.at(-1) ?? 0) < 2000,
     );
+    return next;
   } finally {
     clearInterval(feed);
   }
@@ -425,34 +518,54 @@ async function measureCold(): Promise<void> {
   const kept =
     resident === undefined ? 'nobody knows how much stays' : `${(resident / 1e6).toFixed(1)} MB stay`;
   say(`the page cache gives up the index: ${kept}`);
-  await measure('nothing in memory', ASKED_COLD, async () => {
-    dropCache();
-    return startIndexClient({ ...place, mayWrite: false });
-  });
+  await measure('nothing in memory', ASKED_COLD, true);
+}
+
+/** @throws Error when the folder has no room for the index */
+function checkRoom(): void {
+  const { bavail, bsize } = statfsSync(folder);
+  console.log(
+    `${SESSIONS} sessions, ${TEXT_BYTES / 1e9} GB of text, seed ${SEED}; ${folder} has ${((bavail * bsize) / 1e9).toFixed(0)} GB`,
+  );
+  // NOTE: measured: with the pieces that FTS5 puts together
+  const wanted = existsSync(BUILT_FILE) ? 0 : TEXT_BYTES * 2.2 + SESSIONS * 6000;
+  if (bavail * bsize < wanted) throw new Error(`the index may need ${(wanted / 1e9).toFixed(0)} GB`);
+}
+
+async function measureAll(): Promise<void> {
+  const known = readBuilt();
+  if (known !== undefined) say('the index that is there is used: it was');
+  else if (readdirSync(directory).length > 0) throw new Error(`the index in ${directory} was not finished`);
+  const built = known ?? (await backfill(SESSIONS - LATE));
+  if (known === undefined) writeBuilt(built);
+  judgeBuild(built);
+  if (values.build) return;
+  await measure('at rest', ASKED);
+  if (opensearch === undefined) await measureCold();
+  if (built.indexed === SESSIONS) say('no session is left to be written while questions are asked');
+  else writeBuilt({ ...built, indexed: await whileIndexing(built.indexed) });
+}
+
+function removeIndex(): void {
+  rmSync(directory, { recursive: true, force: true });
+  rmSync(BUILT_FILE, { force: true });
+  if (values.folder === undefined) rmSync(folder, { recursive: true, force: true });
 }
 
 async function main(): Promise<void> {
   for (const line of describeMachine().slice(0, 3)) console.log(line);
   mkdirSync(directory, { recursive: true });
-  const { bavail, bsize } = statfsSync(folder);
-  // NOTE: measured: with the pieces that FTS5 puts together, a session of 10 KB takes twice its cast and 8 KB
-  const wanted = TEXT_BYTES * 2.6 + SESSIONS * 12_000;
-  console.log(
-    `${SESSIONS} sessions, ${TEXT_BYTES / 1e9} GB of text, seed ${SEED}; ${folder} has ${((bavail * bsize) / 1e9).toFixed(0)} GB`,
-  );
-  if (bavail * bsize < wanted) throw new Error(`the index may need ${(wanted / 1e9).toFixed(0)} GB`);
+  checkRoom();
   try {
-    const isThere = readdirSync(directory).includes('sessions.db');
-    if (isThere) say('the index that is there is used');
-    else await backfill(SESSIONS - LATE);
-    await measure('at rest', ASKED);
-    if (opensearch === undefined) await measureCold();
-    if (!isThere) await whileIndexing(SESSIONS - LATE);
+    await measureAll();
   } finally {
     await rig?.stop();
-    if (!values.keep) rmSync(directory, { recursive: true, force: true });
-    if (values.folder === undefined && !values.keep) rmSync(folder, { recursive: true, force: true });
+    if (!values.keep && !values.build) removeIndex();
   }
+  sayVerdicts();
+}
+
+function sayVerdicts(): void {
   console.log(`\ngoals\n${verdicts.join('\n')}`);
   console.log(`${((performance.now() - began) / 1000).toFixed(0)} s`);
   process.exitCode = missed === 0 ? 0 : 1;

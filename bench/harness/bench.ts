@@ -32,6 +32,8 @@ export interface BenchOptions {
   readonly profiles?: string | undefined;
   /** Another checkout, with its own packages installed, to compare with. */
   readonly before?: string | undefined;
+  /** For the Node of the gateways. */
+  readonly flags?: readonly string[] | undefined;
 }
 
 export interface RunningRecorder {
@@ -63,7 +65,7 @@ const DAY_MS = 86_400_000;
  */
 export async function openBench(
   say: (line: string) => void,
-  { profiles, before }: BenchOptions = {},
+  { profiles, before, flags = [] }: BenchOptions = {},
 ): Promise<Bench> {
   const programsOf = { here: compile(root), before: before === undefined ? undefined : compile(before) };
   const rig = createRig();
@@ -83,6 +85,7 @@ export async function openBench(
         ...(profiles !== undefined && program !== 'upstream'
           ? ['--cpu-prof', `--cpu-prof-dir=${join(profiles, name)}`]
           : []),
+        ...(program === 'gateway' ? flags : []),
         join(programs, 'bench', 'programs', `${program}.js`),
         ...args,
       ],

@@ -42,6 +42,13 @@ function usageOfOne(pid: number): Usage | undefined {
   };
 }
 
+/** What a process has read so far: bytes from the disk, and how often it asked for some. Both stay the same on a busy machine. */
+export function readsOf(pid: number): { readonly diskBytes: number; readonly reads: number } {
+  const text = readFileSync(`/proc/${pid}/io`, 'utf8');
+  const count = (name: string): number => Number(new RegExp(`^${name}: (\\d+)`, 'm').exec(text)?.[1] ?? 0);
+  return { diskBytes: count('read_bytes'), reads: count('syscr') };
+}
+
 /** Lets the peak of memory begin anew (proc(5), clear_refs). */
 export function resetPeak(pids: readonly number[]): void {
   for (const pid of pids) {

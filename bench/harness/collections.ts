@@ -1,0 +1,41 @@
+/** What V8 says of its garbage collections with `--trace-gc`, added up. */
+
+export interface Collections {
+  /** Of the young generation. */
+  readonly scavenges: number;
+  readonly scavengeMs: number;
+  /** Of the whole heap; their time includes the steps of marking in between. */
+  readonly markCompacts: number;
+  readonly markCompactMs: number;
+  /** The longest that one of either kind took. */
+  readonly longestMs: number;
+}
+
+const LINE =
+  /\] +\d+ ms: (?<kind>.*?) [\d.]+ \([\d.]+\) -> [^/]*? (?<ms>[\d.]+) \/ [\d.]+ ms +(?:\(\+ (?<steps>[\d.]+) ms)?/;
+
+/** @param log everything a process has written; lines of another kind are passed over */
+export function addUp(log: string): Collections {
+  const sums = { scavenges: 0, scavengeMs: 0, markCompacts: 0, markCompactMs: 0, longestMs: 0 };
+  for (const line of log.split('\n')) {
+    const found = LINE.exec(line)?.groups;
+    if (found === undefined) continue;
+    const ms = Number(found['ms']);
+    sums.longestMs = Math.max(sums.longestMs, ms);
+    if (found['kind']?.includes('Mark-Compact') === true) {
+      sums.markCompacts += 1;
+      sums.markCompactMs += ms + Number(found['steps'] ?? 0);
+    } else {
+      sums.scavenges += 1;
+      sums.scavengeMs += ms;
+    }
+  }
+  return sums;
+}
+
+/** As one line. */
+export function describe(sums: Collections): string {
+  const young = `${sums.scavenges} scavenges ${Math.round(sums.scavengeMs)} ms`;
+  const whole = `${sums.markCompacts} mark-compacts ${Math.round(sums.markCompactMs)} ms`;
+  return `${young}, ${whole}, longest ${Math.round(sums.longestMs)} ms`;
+}
