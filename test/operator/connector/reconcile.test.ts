@@ -4,7 +4,7 @@ import { parseConnector } from '../../../src/operator/connector/resource.ts';
 import { problemOf, routesOf } from '../../../src/operator/connector/routes.ts';
 import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
 import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
-import { createBench, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
+import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
 
 const PATH = `${TAILSCALE}/connectors/lab`;
 const NAME = objectNameOf({ type: 'connector', namespace: 'tailcast', name: 'lab' });
@@ -169,6 +169,29 @@ describe('a Connector', () => {
     );
   });
 
+  it('keeps the node of a replica whose pod is lost, says so, and leaves the other alone', async () => {
+    put({ exitNode: true, replicas: 2, hostnamePrefix: 'out' });
+    await up(2);
+    const other = config(0);
+    const set = bench.object(`${SETS}/${NAME}`)!;
+    const { generation } = set.metadata;
+    bench.api.remove(`${OWN}/pods/${NAME}-1`);
+    bench.api.put(`${SETS}/${NAME}`, {
+      ...set,
+      status: { observedGeneration: generation, readyReplicas: 1, updatedReplicas: 2 },
+    });
+    await run();
+    expect(condition()).toMatchObject({ status: 'False', reason: 'ConnectorCreating' });
+    expect([config(0), bench.control.deleted]).toEqual([other, []]);
+    bench.startPod(`${NAME}-1`, 'pod-next');
+    await settle(run);
+    expect(condition()).toMatchObject({ status: 'True' });
+    expect(bench.control.deleted).toEqual([]);
+    // Its state is there, so it needs no key.
+    expect(bench.control.keys.size).toBe(2);
+    expect(bench.control.routes.get(`node-${NAME}-1`)).toEqual(['0.0.0.0/0', '::/0']);
+  });
+
   it('is invalid with an event and its condition, and keeps what is deployed', async () => {
     put(SUBNETS);
     await up();
@@ -191,4 +214,47 @@ describe('a Connector', () => {
     expect(bench.object(PATH)).toBeUndefined();
     expect(bench.control.devices.size).toBe(0);
   });
+
+  it(
+    'comes up whole and goes without a trace when the operator is killed between any two writes',
+    { timeout: 120_000 },
+    async () => {
+      let survived = false;
+      let limit = 0;
+      for (; !survived; limit += 1) {
+        await bench.close();
+        bench = await createBench();
+        reconciler = createConnectorReconciler(bench.deps());
+        const mortal = createConnectorReconciler(bench.deps(limit));
+        survived = true;
+        const first = async (): Promise<void> => {
+          try {
+            for (let pass = 0; survived && pass < 3; pass += 1) await mortal.reconcile('lab', bench.signal);
+          } catch (error) {
+            if (!(error instanceof Killed)) throw error;
+            survived = false;
+          }
+        };
+        put(SUBNETS);
+        await first();
+        await run();
+        bench.startPod(`${NAME}-0`);
+        bench.join(`${NAME}-0`, { addresses: ['100.64.0.1'] });
+        await first();
+        await settle(run);
+        expect(condition()).toMatchObject({ status: 'True' });
+        expect(bench.control.routes.get(`node-${NAME}-0`)).toEqual(['10.40.0.0/14', '192.0.2.0/24']);
+        put(SUBNETS, { deletionTimestamp: new Date().toISOString() });
+        bench.api.remove(`${OWN}/pods/${NAME}-0`);
+        await first();
+        await settle(run);
+        expect(bench.left()).toEqual([]);
+        expect(bench.object(PATH)).toBeUndefined();
+        expect(bench.control.devices.size).toBe(0);
+        const usable = [...bench.control.keys.values()].filter((key) => key.usable);
+        expect(usable.length).toBeLessThanOrEqual(survived ? 0 : 1);
+      }
+      expect(limit).toBeGreaterThan(15);
+    },
+  );
 });

@@ -370,6 +370,25 @@ describe('a Service of a group', () => {
     expect(addresses('db')).toEqual(['10.0.0.77']);
   });
 
+  it('is led to the pods that run when the operator was away while they were replaced', async () => {
+    await up('db');
+    const { port, targetPort } = front('db').spec.ports[0]!;
+    pod(0, { uid: 'next-0', ip: '10.0.0.77' });
+    report(0, { ip: '10.0.0.77' });
+    pod(1, { uid: 'next-1', ip: '10.0.0.78' });
+    start(bench.deps());
+    await passes();
+    // What the second one's place says is still the old pod's.
+    expect(addresses('db')).toEqual(['10.0.0.77']);
+    expect([gate('out-0'), gate('out-1')]).toEqual(['True', undefined]);
+    report(1, { ip: '10.0.0.78' });
+    await passes();
+    expect(addresses('db')).toEqual(['10.0.0.77', '10.0.0.78']);
+    expect(gate('out-1')).toBe('True');
+    expect(front('db').spec.ports[0]).toMatchObject({ port, targetPort });
+    expect(fronts()).toHaveLength(1);
+  });
+
   it('keeps its ports while another is added, which comes when every pod has it', async () => {
     await up('db');
     const { targetPort } = front('db').spec.ports[0]!;

@@ -113,6 +113,18 @@ describe('an Ingress', () => {
     expect(bench.object(PATH)?.metadata.finalizers).toEqual(['tailscale.com/finalizer']);
   });
 
+  it('is served whether there is an object of its class or not, as long as it is ours', async () => {
+    put();
+    await up();
+    expect(shown()).toMatchObject([{ hostname: 'shop.lab.ts.net' }]);
+    putClass('tailscale.com/ts-ingress');
+    const { writes } = bench;
+    await run();
+    bench.api.remove('/apis/networking.k8s.io/v1/ingressclasses/tailscale');
+    await run();
+    expect(bench.writes).toBe(writes);
+  });
+
   it('says where callers go when its node has joined and serves, not before', async () => {
     put({}, { 'tailscale.com/http-redirect': 'true' });
     await run();

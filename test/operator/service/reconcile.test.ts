@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
 import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { UNPRIVILEGED } from '../../../src/operator/proxies/unprivileged.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';
 import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
@@ -181,6 +182,8 @@ describe('a Service that is exposed', () => {
   it.each([
     ['the annotation goes', () => put({}, {})],
     ['it moves to a group', () => put({}, { ...EXPOSED, 'tailscale.com/proxy-group': 'in' })],
+    ['it is a load balancer of nobody’s any more', () => put({ type: 'ClusterIP' }, {})],
+    ['it is an outer name', () => put({ type: 'ExternalName', externalName: 'db.example.com' }, {})],
     ['it is deleted', () => put({}, EXPOSED, { deletionTimestamp: new Date().toISOString() })],
   ])('leaves nothing behind when %s', async (_name, change) => {
     put(LOAD_BALANCER);
@@ -222,6 +225,28 @@ describe('a Service that is exposed', () => {
     expect(shown()).toEqual({ ingress: [] });
     expect(bench.control.keys.size).toBe(1);
     expect(bench.control.deleted).toEqual([]);
+  });
+
+  it('that is made again under its name has a node of its own, and the old one is gone', async () => {
+    put();
+    await up();
+    put({}, EXPOSED, { deletionTimestamp: new Date().toISOString() });
+    await run();
+    bench.api.remove(`${OWN}/pods/${POD}`);
+    await settle(run);
+    expect(bench.object(PATH)).toBeUndefined();
+    put({}, EXPOSED, { uid: 'uid-of-the-next' });
+    await run();
+    bench.startPod(POD, 'pod-next');
+    bench.join(POD, { id: 'node-next' });
+    await settle(run);
+    expect(condition()).toMatchObject({ status: 'True' });
+    expect(bench.object(`${SETS}/${NAME}`)).toMatchObject({
+      spec: { selector: { matchLabels: { app: 'uid-of-the-next' } } },
+    });
+    expect(bench.control.deleted).toEqual([`node-${POD}`]);
+    expect([...bench.control.devices.keys()]).toEqual(['node-next']);
+    expect(bench.control.keys.size).toBe(2);
   });
 
   it('keeps the node until the pod has ended, and waits while the control server is away', async () => {
@@ -281,6 +306,22 @@ describe('a Service that is exposed', () => {
     expect(bench.object(`${SETS}/${NAME}`)).toMatchObject({
       spec: { template: { spec: { nodeSelector: { disk: 'none' } } } },
     });
+    // What it says no longer goes.
+    bench.api.put(`${TAILSCALE}/proxyclasses/small`, {
+      ...proxyClass,
+      spec: {},
+      status: { conditions: [{ ...ready, ...at, observedGeneration: 2 }] },
+    });
+    await run();
+    expect(config()).toMatchObject({ acceptRoutes: false });
+    const stated = bench.api.requests.findLast(
+      ({ method, path }) => method === 'PATCH' && path === `${SETS}/${NAME}`,
+    );
+    // Server-side apply takes away what is stated no longer.
+    expect(stated?.contentType).toBe('application/apply-patch+yaml');
+    const { spec } = stated!.body as { spec: { template: { spec: object } } };
+    expect(spec.template.spec).not.toHaveProperty('nodeSelector');
+    expect(spec.template.spec).toHaveProperty('initContainers');
   });
 
   it('touches no object of somebody else that has the name', async () => {
@@ -408,6 +449,27 @@ describe('a Service that leads to the tailnet', () => {
     expect(bench.object(PATH)?.['spec']).toMatchObject(wanted);
   });
 
+  it('leads to an address behind a router of the tailnet when its class takes routes', async () => {
+    const conditions = [{ type: 'ProxyClassReady', status: 'True', reason: 'ProxyClassValid', message: '' }];
+    bench.api.put(`${TAILSCALE}/proxyclasses/routes`, {
+      apiVersion: 'tailscale.com/v1alpha1',
+      kind: 'ProxyClass',
+      metadata: { name: 'routes' },
+      spec: { tailscale: { acceptRoutes: true } },
+      status: {
+        conditions: conditions.map((one) => ({
+          ...one,
+          lastTransitionTime: '2026-01-01T00:00:00Z',
+          observedGeneration: 1,
+        })),
+      },
+    });
+    put({}, { 'tailscale.com/tailnet-ip': '10.40.0.7', 'tailscale.com/proxy-class': 'routes' });
+    await run();
+    expect(variables()).toMatchObject({ TS_TAILNET_TARGET_IP: '10.40.0.7' });
+    for (const version of [95, 107]) expect(config(version)).toMatchObject({ acceptRoutes: true });
+  });
+
   it('has no probe: everything that reaches its pod goes on', async () => {
     put({}, EGRESS);
     await run();
@@ -418,8 +480,37 @@ describe('a Service that leads to the tailnet', () => {
 });
 
 describe('an operator that is killed between any two writes', () => {
+  type Kind = 'exposed' | 'exposed without privileges' | 'leading out' | 'leading out without privileges';
+  const EGRESS = {
+    type: 'ExternalName',
+    clusterIP: undefined,
+    externalName: 'unused',
+    ports: [{ port: 80 }],
+  };
+
+  function putService({ api }: Bench, kind: Kind): void {
+    const annotations: Record<string, string> = kind.endsWith('privileges')
+      ? { 'tailscale.com/proxy-class': 'safe' }
+      : {};
+    api.put(
+      PATH,
+      kind.startsWith('exposed')
+        ? service({ ...LOAD_BALANCER, ports: [{ port: 80 }] }, { ...EXPOSED, ...annotations })
+        : service(EGRESS, { 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net', ...annotations }),
+    );
+    const ready = { type: 'ProxyClassReady', status: 'True', reason: 'ProxyClassValid', message: '' };
+    const lastTransitionTime = '2026-11-23T00:00:00Z';
+    api.put(`${TAILSCALE}/proxyclasses/safe`, {
+      apiVersion: 'tailscale.com/v1alpha1',
+      kind: 'ProxyClass',
+      metadata: { name: 'safe', annotations: { [UNPRIVILEGED]: 'true' } },
+      spec: {},
+      status: { conditions: [{ ...ready, lastTransitionTime, observedGeneration: 1 }] },
+    });
+  }
+
   /** From nothing to a proxy that works, and to nothing again; the first process lives for so many writes. */
-  async function life(limit: number): Promise<{ readonly survived: boolean }> {
+  async function life(kind: Kind, limit: number): Promise<{ readonly survived: boolean }> {
     const fresh = await createBench();
     const passes = (writes?: number): (() => Promise<number | undefined>) => {
       const one = createServiceReconciler(fresh.deps(writes), CHOICES);
@@ -437,13 +528,14 @@ describe('an operator that is killed between any two writes', () => {
       }
     }
     try {
-      fresh.api.put(PATH, service(LOAD_BALANCER, EXPOSED));
+      putService(fresh, kind);
       await first();
       await healthy();
       fresh.startPod(POD);
       fresh.join(POD);
       await first();
       await settle(healthy);
+      expect(fresh.object(PATH)?.['status']).toMatchObject({ conditions: [{ status: 'True' }] });
       const { metadata, ...rest } = fresh.object(PATH)!;
       const deletionTimestamp = new Date().toISOString();
       fresh.api.put(PATH, { ...rest, metadata: { ...metadata, deletionTimestamp } });
@@ -462,10 +554,14 @@ describe('an operator that is killed between any two writes', () => {
     }
   }
 
-  it('converges, and leaves neither objects nor nodes behind', { timeout: 120_000 }, async () => {
-    let limit = 0;
-    while (!(await life(limit)).survived) limit += 1;
-    expect(limit).toBeGreaterThan(15);
-    expect(limit).toBeLessThan(60);
-  });
+  it.each<Kind>(['exposed', 'exposed without privileges', 'leading out', 'leading out without privileges'])(
+    'converges with a Service %s, and leaves neither objects nor nodes behind',
+    { timeout: 120_000 },
+    async (kind) => {
+      let limit = 0;
+      while (!(await life(kind, limit)).survived) limit += 1;
+      expect(limit).toBeGreaterThan(15);
+      expect(limit).toBeLessThan(60);
+    },
+  );
 });
