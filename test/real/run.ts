@@ -3,21 +3,30 @@
  *
  *   node test/real/run.ts [suite…]
  *
- * `REAL_REPORT` names the file that is to hold vitest's JSON report.
+ * `REAL_REPORT` names the file that is to hold vitest's JSON report, of all runs together.
  * A machine without Go skips everything with one printed reason. Where `CI` is set that is a failure.
  */
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { GoMissingError, ensurePeer } from './rig/build.ts';
 import { enterNetwork, type Entry } from './rig/network.ts';
 import type { PeerName } from './rig/peers.ts';
-import { SUITES, type Suite } from './suites.ts';
+import { runsOf, SUITES, type Suite } from './suites.ts';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const root = join(here, '..', '..');
+
+/** What is used of vitest's JSON report. */
+interface Report {
+  readonly numPassedTests: number;
+  readonly numFailedTests: number;
+  readonly numPendingTests: number;
+  readonly numTodoTests: number;
+  readonly testResults: readonly unknown[];
+}
 
 interface Counts {
   readonly passed: number;
@@ -45,24 +54,32 @@ async function main(names: readonly string[]): Promise<number> {
         : { passed: 0, failed: 0, skipped: suites.length },
     );
   }
-  // One after the other: what is in a network of its own is in a process of its own.
-  const shared = suites.filter(({ ownNetwork }) => ownNetwork !== true);
-  const apart = suites.filter(({ ownNetwork }) => ownNetwork === true);
-  let counts: Counts = { passed: 0, failed: 0, skipped: 0 };
-  for (const [group, enter] of [
-    [shared, undefined],
-    [apart, enterNetwork()],
-  ] as const) {
-    if (group.length > 0) counts = sum(counts, await runVitest(group, enter));
+  const reports: Report[] = [];
+  for (const run of runsOf(suites)) {
+    const entered = run.some(({ ownNetwork }) => ownNetwork === true) ? enterNetwork() : undefined;
+    reports.push(await runVitest(run, entered));
   }
-  return close(counts);
+  const report = reports.reduce(joined);
+  const path = process.env['REAL_REPORT'] ?? '';
+  if (path !== '') writeFileSync(path, JSON.stringify(report));
+  return close(countsOf(report));
 }
 
-function sum(left: Counts, right: Counts): Counts {
+function joined(left: Report, right: Report): Report {
   return {
-    passed: left.passed + right.passed,
-    failed: left.failed + right.failed,
-    skipped: left.skipped + right.skipped,
+    numPassedTests: left.numPassedTests + right.numPassedTests,
+    numFailedTests: left.numFailedTests + right.numFailedTests,
+    numPendingTests: left.numPendingTests + right.numPendingTests,
+    numTodoTests: left.numTodoTests + right.numTodoTests,
+    testResults: [...left.testResults, ...right.testResults],
+  };
+}
+
+function countsOf(report: Report): Counts {
+  return {
+    passed: report.numPassedTests,
+    failed: report.numFailedTests,
+    skipped: report.numPendingTests + report.numTodoTests,
   };
 }
 
@@ -76,9 +93,9 @@ function close({ passed, failed, skipped }: Counts): number {
   return failed > 0 ? 1 : 0;
 }
 
-async function runVitest(suites: readonly Suite[], enter?: Entry): Promise<Counts> {
+async function runVitest(suites: readonly Suite[], enter?: Entry): Promise<Report> {
   const folder = mkdtempSync(join(tmpdir(), 'tcreal-'));
-  const output = process.env['REAL_REPORT'] ?? join(folder, 'result.json');
+  const output = join(folder, 'result.json');
   const vitest = join(root, 'node_modules', 'vitest', 'vitest.mjs');
   const files = suites.map((suite) => join(here, suite.file));
   const args = [vitest, 'run', '--config', join(here, 'vitest.config.ts')];
@@ -93,9 +110,9 @@ async function runVitest(suites: readonly Suite[], enter?: Entry): Promise<Count
     ];
     const env = { ...process.env, ...enter?.env };
     const code = await exitCode(spawn(program, rest, { cwd: root, stdio: 'inherit', env }));
-    const counts = readCounts(output);
+    const report = readReport(output);
     // A suite that breaks outside its tests fails none of them and still is a failure.
-    return code !== 0 && counts.failed === 0 ? { ...counts, failed: 1 } : counts;
+    return code !== 0 && report.numFailedTests === 0 ? { ...report, numFailedTests: 1 } : report;
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -108,16 +125,11 @@ function exitCode(child: ReturnType<typeof spawn>): Promise<number> {
   });
 }
 
-function readCounts(path: string): Counts {
+function readReport(path: string): Report {
   try {
-    const result = JSON.parse(readFileSync(path, 'utf8')) as Record<string, number>;
-    return {
-      passed: result['numPassedTests'] ?? 0,
-      failed: result['numFailedTests'] ?? 0,
-      skipped: (result['numPendingTests'] ?? 0) + (result['numTodoTests'] ?? 0),
-    };
+    return JSON.parse(readFileSync(path, 'utf8')) as Report;
   } catch {
-    return { passed: 0, failed: 0, skipped: 0 };
+    return { numPassedTests: 0, numFailedTests: 0, numPendingTests: 0, numTodoTests: 0, testResults: [] };
   }
 }
 

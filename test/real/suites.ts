@@ -133,3 +133,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34', 'k9s'],
   },
 };
+
+/** Suites that share a process; those with a network of their own share neither. */
+export function runsOf(suites: readonly Suite[]): readonly (readonly Suite[])[] {
+  const shared = suites.filter(({ ownNetwork }) => ownNetwork !== true);
+  const apart = suites.filter(({ ownNetwork }) => ownNetwork === true);
+  return [...(shared.length > 0 ? [shared] : []), ...apart.map((suite) => [suite])];
+}

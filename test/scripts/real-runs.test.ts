@@ -1,0 +1,16 @@
+/** Which suites of `npm run test:real` run together. */
+import { expect, it } from 'vitest';
+import { runsOf, SUITES } from '../real/suites.ts';
+
+it('gives each suite that lays a network a process of its own, and the others one together', () => {
+  const all = Object.values(SUITES).flat();
+  const runs = runsOf(all);
+  expect(runs.flat().toSorted(byFile)).toEqual(all.toSorted(byFile));
+  expect(runs.filter((run) => run.some(({ ownNetwork }) => ownNetwork === true) && run.length > 1)).toEqual(
+    [],
+  );
+  expect(runs.filter((run) => run.some(({ ownNetwork }) => ownNetwork !== true))).toHaveLength(1);
+});
+
+const byFile = (left: { readonly file: string }, right: { readonly file: string }): number =>
+  left.file.localeCompare(right.file);
