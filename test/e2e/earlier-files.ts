@@ -44,9 +44,9 @@ export function earlierVersions(): readonly string[] {
   return readdirSync(FOLDER).map((name) => name.replace(/\.tar$/, ''));
 }
 
-/** Unpacks what is kept of a version, with modes and times. */
+/** Unpacks what is kept of a version as if it had been written now: a gateway gives up after a day what nobody takes. */
 export function unpackEarlierFiles(version: string, directory: string): void {
-  execFileSync('tar', ['-xpf', join(FOLDER, `${version}.tar`), '-C', directory]);
+  execFileSync('tar', ['-xpmf', join(FOLDER, `${version}.tar`), '-C', directory]);
 }
 
 /** A session that says something and ends, and is stored. */

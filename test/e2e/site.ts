@@ -34,6 +34,12 @@ export async function startSite(): Promise<Site> {
   const kubeconfig = mergeKubeconfig(undefined, { ...entry, token: cluster.adminToken }, upstream);
   await writeFile(upstream, kubeconfig, { mode: 0o600 });
   const state = join(directory, 'gateway');
+  const roles: RoleProcess[] = [];
+  const started = async (starting: Promise<RoleProcess>): Promise<RoleProcess> => {
+    const role = await starting;
+    roles.push(role);
+    return role;
+  };
   return {
     directory,
     startRecorder(name, flags, checkout) {
@@ -44,7 +50,7 @@ export async function startSite(): Promise<Site> {
         listen: '127.0.0.1:0',
         'resume-seconds': '1',
       };
-      return startRole(['recorder', ...words({ ...own, ...flags })], {}, checkout);
+      return started(startRole(['recorder', ...words({ ...own, ...flags })], {}, checkout));
     },
     async startGateway(recorders, flags, environment, checkout) {
       const rule = {
@@ -65,13 +71,16 @@ export async function startSite(): Promise<Site> {
         'state-directory': state,
         'check-rights': 'false',
       };
-      return startRole(['gateway', ...words({ ...own, ...flags })], environment, checkout);
+      return started(startRole(['gateway', ...words({ ...own, ...flags })], environment, checkout));
     },
     async exec(gateway, command) {
       const caPem = await readFile(join(state, 'ca', 'ca.crt'), 'utf8');
       return openExec({ url: `https://127.0.0.1:${gateway.port}`, caPem, pod: 'shell', command });
     },
     async close() {
+      // a test that failed may have left some
+      for (const role of roles) role.signal('SIGKILL');
+      await Promise.all(roles.map((role) => role.stop()));
       await cluster.close();
       await rm(directory, { recursive: true, force: true });
     },
