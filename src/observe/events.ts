@@ -42,6 +42,8 @@ export interface Events {
       readonly exitCode?: number;
       /** That a port-forward opened. */
       readonly ports?: readonly number[];
+      /** Of which the recording has count and hash alone, as the gateway was told. */
+      readonly leftOutBytes?: number;
     },
   ): void;
   /** A session that should be recorded if possible runs unrecorded. */
@@ -118,6 +120,7 @@ export function createEvents(metrics: Metrics, log: Logger): Events {
     sessionEnded(event) {
       metrics.sessionsActive.dec();
       metrics.sessions.inc({ outcome: event.outcome });
+      metrics.leftOutBytes.inc(event.leftOutBytes ?? 0);
       log.info(event, 'session ended');
     },
     sessionUnrecorded(event) {

@@ -28,6 +28,7 @@ import { FrameBatch, type FrameForm } from '../wire/recorder-api/upload-frame.ts
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { createDeadline, type Deadline } from '../async/deadline.ts';
+import { LeftOut } from './left-out.ts';
 import { OutputText } from './output-text.ts';
 import type { RecorderUpload } from './recorder-upload.ts';
 
@@ -53,10 +54,14 @@ export interface RecordingLimits {
   readonly sizeWaitBytes: number;
   /** Most bytes of output in one cast line. */
   readonly maxLineBytes: number;
-  /** Of a session without a terminal: long lines that are no text are shown until there are so many bytes of them. */
+  /** Of a session without a terminal: output that is no text is shown until there are so many bytes of it. */
   readonly bulkAfterBytes: number;
-  /** Shorter lines are always shown: somebody may have typed for them. */
-  readonly bulkLineBytes: number;
+  /** So much of it at a time is always shown: somebody may have typed for it. */
+  readonly bulkRunBytes: number;
+  /** What comes after such a pause, or after input, is another time. */
+  readonly bulkPauseMs: number;
+  /** Beyond so many bytes of what is not always shown, there are marks with count and hash in place of it. */
+  readonly bulkKeepBytes: number;
 }
 
 const RECORDING_LIMITS: RecordingLimits = {
@@ -64,7 +69,9 @@ const RECORDING_LIMITS: RecordingLimits = {
   sizeWaitBytes: 64 * 1024,
   maxLineBytes: 64 * 1024,
   bulkAfterBytes: 1024 * 1024,
-  bulkLineBytes: 16 * 1024,
+  bulkRunBytes: 16 * 1024,
+  bulkPauseMs: 100,
+  bulkKeepBytes: Infinity,
 };
 
 /** What a recorder shows when a terminal never told its size. */
@@ -79,6 +86,8 @@ export interface SessionTotals {
   readonly inputBytes: number;
   /** Bytes of output that are in no recording because the recorder was lost. */
   readonly missingBytes: number;
+  /** Bytes of output of which the recording has count and hash alone, as it was told. */
+  readonly leftOutBytes: number;
   readonly exit: ExitStatus | undefined;
 }
 
@@ -117,8 +126,12 @@ export class RecordingSession {
   #stream: OutputStream = 'stdout';
   #outputBytes = 0;
   #outputLines = 0;
-  /** Output that could have been bulk. */
+  /** Output that is no text: all of it, and since when it comes without a pause. */
   #binaryBytes = 0;
+  #runBytes = 0;
+  #runSeconds = 0;
+  /** Undefined where everything is kept. */
+  readonly #leftOut: Readonly<Record<OutputStream, LeftOut>> | undefined;
   #inputBytes = 0;
   #missingBytes = 0;
   #exit: ExitStatus | undefined;
@@ -133,6 +146,10 @@ export class RecordingSession {
       stdout: new OutputText(this.#limits.maxLineBytes),
       stderr: new OutputText(this.#limits.maxLineBytes),
     };
+    this.#leftOut =
+      options.tty || !sink.annotations || this.#limits.bulkKeepBytes === Infinity
+        ? undefined
+        : { stdout: new LeftOut(), stderr: new LeftOut() };
     this.#startedMs = options.nowMs();
     if (options.tty) this.#wait = createDeadline(this.#limits.sizeWaitMs, () => this.#sizeIsLate());
     else this.#open(NO_TERMINAL);
@@ -144,6 +161,7 @@ export class RecordingSession {
       outputLines: this.#outputLines,
       inputBytes: this.#inputBytes,
       missingBytes: this.#missingBytes,
+      leftOutBytes: (this.#leftOut?.stdout.bytes ?? 0) + (this.#leftOut?.stderr.bytes ?? 0),
       exit: this.#exit,
     };
   }
@@ -174,6 +192,7 @@ export class RecordingSession {
   /** The client sent `count` bytes to the process. */
   input(count: number): void {
     this.#inputBytes += count;
+    if (count > 0) this.#runBytes = 0;
   }
 
   /** The terminal has a new size. Sizes without columns or rows say nothing and are left out. */
@@ -203,6 +222,7 @@ export class RecordingSession {
     this.#heldUnflushed = false;
     // not for the client's chunks: one of them brings the size
     if (heldBack && this.#sink.survives) return this.#flushWhenOpen();
+    this.#markLeftOut();
     if (this.#batch.length === 0) return undefined;
     const lines = this.#batch.takePieces();
     const bytes = this.#batchBytes;
@@ -245,6 +265,7 @@ export class RecordingSession {
     for (const stream of ['stdout', 'stderr'] as const) {
       this.#text[stream].flush((bytes) => this.#line(this.#seconds(), stream, bytes));
     }
+    this.#sumLeftOut();
     this.#annotate({
       kind: 'end',
       outcome,
@@ -303,22 +324,56 @@ export class RecordingSession {
   #line(seconds: number, stream: OutputStream, bytes: Uint8Array): void {
     const { annotations } = this.#sink;
     if (annotations && stream !== this.#stream) {
-      this.#stream = stream;
       this.#annotate({ kind: 'stream', name: stream });
+      this.#stream = stream;
     }
+    const form = annotations ? this.#formOf(seconds, bytes) : 'text';
+    this.#leftOut?.[stream].see(bytes, form !== undefined);
+    if (form === undefined) return;
+    this.#markLeftOut();
     this.#outputLines += 1;
-    this.#batch.output(seconds, bytes, annotations ? this.#formOf(bytes) : 'text');
+    this.#batch.output(seconds, bytes, form);
   }
 
-  /** Nobody reads the text of a copied disk image: much output that is no text is kept once. */
-  #formOf(bytes: Uint8Array): FrameForm {
-    if (this.#options.tty || bytes.length < this.#limits.bulkLineBytes || isUtf8(bytes)) return 'exact';
+  /**
+   * Nobody reads the text of a copied disk image: much output that is no text is kept once.
+   * @returns undefined for what is to be left out
+   */
+  #formOf(seconds: number, bytes: Uint8Array): FrameForm | undefined {
+    const { bulkAfterBytes, bulkRunBytes, bulkPauseMs, bulkKeepBytes } = this.#limits;
+    if (this.#options.tty || isUtf8(bytes)) return 'exact';
+    if ((seconds - this.#runSeconds) * 1000 >= bulkPauseMs) this.#runBytes = 0;
+    this.#runSeconds = seconds;
+    this.#runBytes += bytes.length;
     this.#binaryBytes += bytes.length;
-    return this.#binaryBytes > this.#limits.bulkAfterBytes ? 'bulk' : 'exact';
+    if (this.#runBytes <= bulkRunBytes) return 'exact';
+    if (this.#binaryBytes > bulkKeepBytes) return undefined;
+    return this.#binaryBytes > bulkAfterBytes ? 'bulk' : 'exact';
+  }
+
+  /** Before anything that is seen later, so that nothing is delivered of which nothing is written down. */
+  #markLeftOut(): void {
+    this.#say(this.#leftOut?.[this.#stream].mark(this.#seconds()));
+  }
+
+  /** What was left out is of the stream that output came from last. */
+  #sumLeftOut(): void {
+    this.#markLeftOut();
+    for (const stream of ['stdout', 'stderr'] as const)
+      this.#say(this.#leftOut?.[stream].sum(this.#seconds(), stream));
+  }
+
+  /** Adds lines, of which one is of output. */
+  #say(lines: string | undefined): void {
+    if (lines === undefined) return;
+    this.#outputLines += 1;
+    this.#batch.text(lines);
   }
 
   #annotate(annotation: Annotation): void {
-    if (this.#sink.annotations) this.#batch.text(encodeAnnotation(annotation));
+    if (!this.#sink.annotations) return;
+    this.#markLeftOut();
+    this.#batch.text(encodeAnnotation(annotation));
   }
 
   #fail(error: unknown, lostBytes: number): void {

@@ -5,10 +5,12 @@ import { describe, expect, it } from 'vitest';
 import { readConfigFile } from '../../src/config/file.ts';
 import {
   flag,
+  byteSize,
   listenAddress,
   optionalListenAddress,
   oneOf,
   optionalText,
+  orAll,
   orAuto,
   positiveNumber,
   text,
@@ -33,6 +35,8 @@ describe('a value', () => {
     ['a number of workers', workerCount, '64', 64],
     ['auto', orAuto(text), 'auto', undefined],
     ['something else than auto', orAuto(text), 'a', 'a'],
+    ['all of it', orAll(byteSize(0, 10)), 'all', undefined],
+    ['a bound instead of all', orAll(byteSize(0, 10)), '0', 0],
     ['no listener', optionalListenAddress, 'off', undefined],
     ['no listener in a file', optionalListenAddress, false, undefined],
     ['a listener that may be off', optionalListenAddress, ':80', { host: '::', port: 80 }],

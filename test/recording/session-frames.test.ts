@@ -34,7 +34,7 @@ async function uploadOf(steps: readonly Step[], tty: boolean, frames: boolean): 
       header: ({ columns, rows }) => `{"version":2,"width":${columns},"height":${rows},"title":"ü"}\n`,
       about: { kind: 'session', id: 's', tty, stdin: false, protocol: 'spdy', path: '/x' },
       nowMs: () => nowMs,
-      limits: { maxLineBytes: 50, bulkLineBytes: 20, bulkAfterBytes: 100 },
+      limits: { maxLineBytes: 50, bulkRunBytes: 20, bulkAfterBytes: 100 },
     },
   );
   for (const step of steps) {

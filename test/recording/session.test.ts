@@ -1,3 +1,5 @@
+import { createHash } from 'node:crypto';
+import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
 import { RecordingSession, type SessionOptions } from '../../src/recording/session.ts';
@@ -83,7 +85,7 @@ describe('recording session without a terminal', () => {
   });
 
   describe('with much output that is no text', () => {
-    const limits = { bulkAfterBytes: 40, bulkLineBytes: 20, maxLineBytes: 30 };
+    const limits = { bulkAfterBytes: 40, bulkRunBytes: 20, maxLineBytes: 30 };
     const noise = (length: number): Uint8Array => new Uint8Array(length).fill(0xff);
     const shownOf = ({ events }: SessionSink): string[] =>
       events.map((event) => (event as [number, string, string])[2]);
@@ -103,12 +105,27 @@ describe('recording session without a terminal', () => {
       expect(raw).toEqual(Array(3).fill({ kind: 'raw', base64: Buffer.from(noise(20)).toString('base64') }));
     });
 
-    it('shows short lines, and does not count them', () => {
-      const { session, sink } = begin({ limits });
-      for (let line = 0; line < 10; line += 1) session.output('stdout', noise(19));
-      session.output('stdout', noise(20));
+    it.each(['a pause', 'input'])('shows what comes in small amounts, each after %s', (after) => {
+      const { session, sink, clock } = begin({ limits });
+      for (let line = 0; line < 10; line += 1) {
+        session.output('stdout', noise(20));
+        if (after === 'input') session.input(1);
+        else clock.ms += 101;
+      }
       void session.flush();
-      expect(shownOf(sink)).toEqual([...Array<string>(10).fill('\ufffd'.repeat(19)), '\ufffd'.repeat(20)]);
+      expect(shownOf(sink)).toEqual(Array<string>(10).fill('\ufffd'.repeat(20)));
+    });
+
+    it('keeps it once however small the pieces are that the wire makes of it', () => {
+      const { session, sink, clock } = begin({ limits });
+      for (let piece = 0; piece < 100; piece += 1) {
+        session.output('stdout', noise(1));
+        clock.ms += 99;
+      }
+      void session.flush();
+      const shown = shownOf(sink);
+      expect(shown.slice(0, 40)).toEqual(Array(40).fill('\ufffd'));
+      expect(shown.slice(40)).toEqual(Array(60).fill('[not text: 1 B]\r\n'));
     });
 
     it('shows all of it to a recorder that keeps no exact bytes', () => {
@@ -116,6 +133,114 @@ describe('recording session without a terminal', () => {
       for (let line = 0; line < 4; line += 1) session.output('stdout', noise(20));
       void session.flush();
       expect(shownOf(sink)).toEqual(Array(4).fill('\ufffd'.repeat(20)));
+    });
+
+    describe('of which the gateway was told to keep so much', () => {
+      const sha256 = (...parts: Uint8Array[]): string =>
+        createHash('sha256').update(Buffer.concat(parts)).digest('hex');
+      const keep = (bulkKeepBytes: number) => ({ ...limits, bulkKeepBytes });
+      const other = (length: number): Uint8Array => new Uint8Array(length).fill(0xfe);
+
+      it('has count and hash of what comes then, before anything of it is delivered', () => {
+        const { session, sink } = begin({ limits: keep(60) });
+        for (const bytes of [noise(30), noise(30), noise(25), other(20)]) session.output('stdout', bytes);
+        void session.flush();
+        expect(shownOf(sink)).toEqual(['\ufffd'.repeat(30), '[not text: 30 B]\r\n', '[left out: 45 B]\r\n']);
+        const reason = `left out, as the gateway was told: sha256 ${sha256(noise(25), other(20))}`;
+        expect(sink.annotationLines.filter(({ kind }) => kind === 'gap')).toEqual([
+          { kind: 'gap', bytes: 45, reason },
+        ]);
+        expect(session.totals).toMatchObject({ outputBytes: 105, leftOutBytes: 45 });
+      });
+
+      it('has a mark for each flush, and keeps text and short lines in their place', () => {
+        const { session, sink } = begin({ limits: keep(0) });
+        session.output('stdout', noise(30));
+        session.output('stdout', utf8('text\n'));
+        session.input(1);
+        session.output('stdout', noise(5));
+        session.output('stdout', noise(20));
+        void session.flush();
+        session.output('stdout', noise(20));
+        void session.flush();
+        expect(shownOf(sink)).toEqual([
+          '[left out: 30 B]\r\n',
+          'text\n',
+          '\ufffd'.repeat(5),
+          '[left out: 20 B]\r\n',
+          '[left out: 20 B]\r\n',
+        ]);
+        expect(sink.writes).toHaveLength(2);
+      });
+
+      it('keeps streams apart, and has the hash of all of each at the end', async () => {
+        const { session, sink } = begin({ limits: keep(20) });
+        session.output('stdout', noise(20));
+        session.output('stdout', noise(30));
+        session.output('stderr', other(20));
+        session.output('stderr', utf8('oops\n'));
+        session.output('stdout', utf8('done\n'));
+        await session.end('completed');
+        expect(sink.lines.slice(4).filter((line) => !line.includes('"kind":"gap"'))).toEqual([
+          '{"kind":"raw","base64":""}',
+          '[0,"o","[left out: 30 B]\\r\\n"]',
+          '{"kind":"stream","name":"stderr"}',
+          '{"kind":"raw","base64":""}',
+          '[0,"o","[left out: 20 B]\\r\\n"]',
+          '[0,"o","oops\\n"]',
+          '{"kind":"stream","name":"stdout"}',
+          '[0,"o","done\\n"]',
+          '{"kind":"raw","base64":""}',
+          `[0,"o","[stdout: 55 B, sha256 ${sha256(noise(50), utf8('done\n'))}]\\r\\n"]`,
+          '{"kind":"raw","base64":""}',
+          `[0,"o","[stderr: 25 B, sha256 ${sha256(other(20), utf8('oops\n'))}]\\r\\n"]`,
+          '{"kind":"end","outcome":"completed","outputBytes":80,"outputLines":7}',
+        ]);
+      });
+
+      it('says nothing where nothing was left out', async () => {
+        const { session, sink } = begin({ limits: keep(1000) });
+        for (let line = 0; line < 4; line += 1) session.output('stdout', noise(20));
+        await session.end('completed');
+        expect(JSON.stringify(sink.lines)).not.toMatch(/left out|sha256/);
+      });
+
+      it('keeps all of it for a recorder that could not say that something is missing, and of a terminal', () => {
+        for (const options of [{ sink: new SessionSink(false) }, { tty: true }]) {
+          const { session, sink } = begin({ limits: keep(0), ...options });
+          session.resize({ columns: 80, rows: 24 });
+          session.output('stdout', noise(30));
+          void session.flush();
+          expect(shownOf(sink)).toEqual(['\ufffd'.repeat(30)]);
+        }
+      });
+
+      it('leaves out the same whatever the output is cut into', () => {
+        fc.assert(
+          fc.property(fc.array(fc.integer({ min: 1, max: 200 }), { maxLength: 30 }), (cuts) => {
+            const bytes = Buffer.concat([noise(90), utf8('some text in between\n'), other(300)]);
+            const { session, sink } = begin({ limits: { ...keep(40), bulkRunBytes: 0 } });
+            let at = 0;
+            for (const cut of [...cuts, bytes.length]) {
+              session.output('stdout', bytes.subarray(at, at + cut));
+              at = Math.min(bytes.length, at + cut);
+            }
+            void session.end('completed');
+            const { leftOutBytes, outputBytes } = session.totals;
+            const raw = sink.annotationLines.filter(({ kind }) => kind === 'raw');
+            const text = shownOf(sink).filter((shown) => !/^\[|\ufffd/.test(shown));
+            const kept = [
+              ...raw.map(({ base64 }) => Buffer.from(String(base64), 'base64')),
+              ...text.map(utf8),
+            ];
+            expect(outputBytes).toBe(bytes.length);
+            expect(kept.reduce((sum, { length }) => sum + length, 0) + leftOutBytes).toBe(bytes.length);
+            const gaps = sink.annotationLines.filter(({ kind }) => kind === 'gap');
+            expect(gaps.reduce((sum, gap) => sum + Number(gap['bytes']), 0)).toBe(leftOutBytes);
+            expect(sink.lines.at(-2)).toContain(sha256(bytes));
+          }),
+        );
+      });
     });
 
     it('shows all of it on a terminal', () => {

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -38,7 +39,10 @@ async function keep(...lines: readonly (string | Uint8Array)[]): Promise<string>
 }
 
 /** Records a session that writes `outputs`, as a gateway does. */
-async function record(outputs: readonly Output[], tty = false): Promise<string> {
+async function record(
+  outputs: readonly Output[],
+  { tty = false, bulkKeepBytes = Infinity } = {},
+): Promise<string> {
   const lines: Buffer[] = [];
   const session = new RecordingSession(
     {
@@ -56,7 +60,7 @@ async function record(outputs: readonly Output[], tty = false): Promise<string> 
       header: () => HEADER,
       about: { kind: 'session', id: 's', tty, stdin: false, protocol: 'spdy', path: '/x' },
       nowMs: () => 0,
-      limits: { maxLineBytes: 50, bulkLineBytes: 20, bulkAfterBytes: 60 },
+      limits: { maxLineBytes: 50, bulkRunBytes: 20, bulkAfterBytes: 60, bulkKeepBytes },
     },
   );
   for (const { stream, bytes } of outputs) {
@@ -101,7 +105,7 @@ describe('exported output', () => {
   it('is what the program wrote to the stream, byte for byte', async () => {
     await fc.assert(
       fc.asyncProperty(outputs, fc.boolean(), async (written, tty) => {
-        const id = await record(written, tty);
+        const id = await record(written, { tty });
         for (const stream of ['stdout', 'stderr'] as const) {
           const expected = Buffer.concat(
             written.filter((one) => one.stream === stream).map(({ bytes }) => bytes),
@@ -151,6 +155,26 @@ describe('exported output', () => {
     const { code, told, bytes } = await exported(id, 'stdout');
     expect([code, told]).toEqual([1, sentence]);
     expect(bytes.toString()).toMatch(/^[a\ufffd]$/);
+  });
+
+  it('is all that was kept, and nothing of ours, where the gateway was told to leave some of it out', async () => {
+    const noise = (length: number): Uint8Array => new Uint8Array(length).fill(0xfe);
+    const id = await record(
+      [
+        { stream: 'stdout', bytes: Buffer.from('begin\n') },
+        { stream: 'stdout', bytes: noise(40) },
+        { stream: 'stdout', bytes: noise(50) },
+        { stream: 'stderr', bytes: Buffer.from('100 %\n') },
+        { stream: 'stdout', bytes: Buffer.from('end\n') },
+      ],
+      { bulkKeepBytes: 40 },
+    );
+    const hash = createHash('sha256').update(noise(50)).digest('hex');
+    const told = `50 bytes of output missing: left out, as the gateway was told: sha256 ${hash}\n`;
+    const bytes = Buffer.concat([Buffer.from('begin\n'), noise(40), Buffer.from('end\n')]);
+    expect(await exported(id, 'stdout')).toEqual({ code: 1, bytes, told });
+    const [recording] = await rig.list();
+    expect(recording).toMatchObject({ state: 'closed', problem: 'output is missing in 1 place' });
   });
 
   it('keeps a U+FFFD that was written as one', async () => {

@@ -290,9 +290,10 @@ function report(live: LiveSession, end: End, relay: Relay, durationMs: number, d
   const totals = recording?.session.totals ?? {
     inputBytes: fromClient,
     outputBytes: fromUpstream,
+    leftOutBytes: 0,
     exit: undefined,
   };
-  const { exit } = totals;
+  const { exit, leftOutBytes } = totals;
   const exitCode = exit?.kind === 'success' ? 0 : exit?.kind === 'exit' ? exit.code : undefined;
   if (end.outcome === 'violated') deps.events.sessionViolated({ ...fields, reason: end.reason ?? '' });
   deps.events.sessionEnded({
@@ -304,5 +305,6 @@ function report(live: LiveSession, end: End, relay: Relay, durationMs: number, d
     inputBytes: totals.inputBytes,
     ...(exitCode === undefined ? {} : { exitCode }),
     ...(ports === undefined ? {} : { ports }),
+    ...(leftOutBytes === 0 ? {} : { leftOutBytes }),
   });
 }

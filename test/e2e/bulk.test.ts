@@ -1,0 +1,61 @@
+/** Files that are copied through gateways, as these are started, in front of a recorder. */
+import { createHash, randomBytes } from 'node:crypto';
+import { readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { Recording } from '../../src/wire/recorder-api/recording.ts';
+import { eventually, type RoleProcess } from '../workers/role-process.ts';
+import { castOf, dataOf, recordings, startSite, type Site } from './site.ts';
+
+const BYTES = randomBytes(6_000_000);
+
+let site: Site;
+let recorder: RoleProcess;
+
+beforeAll(async () => {
+  site = await startSite();
+  recorder = await site.startRecorder('only');
+  await writeFile(join(site.directory, 'copied'), BYTES);
+});
+
+afterAll(() => site.close());
+
+/** Copies the file, and takes its recording away. @returns that, its cast, and the size of cast and notes as they were stored */
+async function copy(flags: Readonly<Record<string, string>>): Promise<{
+  readonly recording: Recording;
+  readonly shown: string;
+  readonly stored: number;
+}> {
+  const gateway = await site.startGateway([recorder], flags);
+  const client = await site.exec(gateway, ['cat', join(site.directory, 'copied')]);
+  await client.over;
+  await gateway.stop();
+  expect(client.status).toMatchObject({ status: 'Success' });
+  const recording = await eventually('the recording is in the store', async () =>
+    (await recordings(recorder)).find(({ state }) => state === 'closed'),
+  );
+  const shown = dataOf(await castOf(recorder, recording));
+  const store = join(site.directory, 'recordings');
+  const files = (await readdir(store, { recursive: true })).filter((file) => /\.(cast|notes)$/.test(file));
+  const sizes = await Promise.all(files.map(async (file) => (await stat(join(store, file))).size));
+  expect(sizes).toHaveLength(2);
+  await Promise.all(files.map((file) => rm(join(store, file))));
+  return { recording, shown, stored: sizes.reduce((sum, size) => sum + size, 0) };
+}
+
+it('are kept once but for their beginning', async () => {
+  const { recording, shown, stored } = await copy({});
+  expect(recording.problem).toBe(undefined);
+  expect(shown).toContain('[not text: ');
+  expect(stored).toBeGreaterThan(BYTES.length);
+  // the first mebibyte is kept twice; base64 takes a third more
+  expect(stored).toBeLessThan(2 * BYTES.length);
+});
+
+it('are left out but for their beginning and their hash, where the gateway is told so', async () => {
+  const { recording, shown, stored } = await copy({ 'recorder-bulk': '0' });
+  expect(recording.problem).toMatch(/^output is missing in \d+ places?$/);
+  const hash = createHash('sha256').update(BYTES).digest('hex');
+  expect(shown).toContain(`[stdout: ${BYTES.length} B, sha256 ${hash}]`);
+  expect(stored).toBeLessThan(BYTES.length / 10);
+});
