@@ -3,6 +3,7 @@
  * may have finished; a heartbeat is answered here. kubectl writes a SPDY frame in up to four pieces, so the beginning of what may be
  * one of these waits for its end.
  */
+import type { ProbeLedger } from './client-probes.ts';
 import type { Tap } from './tap.ts';
 
 /** The reader of frames whose events come here. */
@@ -27,22 +28,27 @@ export interface ClientHeartbeats {
   isUrgent(): void;
   /** The client takes its leave. */
   leaves(): void;
+  /** The answer to a ping of the gateway. */
+  answersProbe(): void;
   /** @param read looks at a chunk, and meanwhile calls the others with what it finds */
   tap(read: (chunk: Uint8Array) => ReturnType<Tap['push']>): ClientTap;
 }
 
 /**
+ * @param probes pings of the gateway to this client
  * @param isBegun whether bytes from the beginning of a frame may be those of a heartbeat or a size
  * @param maxBytes of a whole one; what is longer is none
  */
 export function createClientHeartbeats(
   frames: FrameReader,
+  probes: ProbeLedger,
   isBegun: (bytes: Uint8Array) => boolean,
   maxBytes: number,
 ): ClientHeartbeats {
   let mayWait = false;
   let left = false;
   let answers: Uint8Array[] | undefined;
+  let sawProbe = false;
   /** What was read last, from the beginning of what may be one. */
   let begun = new Uint8Array(0);
   const keepBegun = (chunk: Uint8Array): void => {
@@ -64,6 +70,9 @@ export function createClientHeartbeats(
     isMore() {
       answers = undefined;
     },
+    answersProbe() {
+      sawProbe = true;
+    },
     isUrgent() {
       mayWait = false;
     },
@@ -77,6 +86,7 @@ export function createClientHeartbeats(
         if (begun.length === 0 || !mayWait) {
           mayWait = frames.atBoundary || begun.length > 0;
           answers = [];
+          sawProbe = false;
         }
         const result = read(chunk);
         keepBegun(chunk);
@@ -98,6 +108,12 @@ export function createClientHeartbeats(
       },
       get answers() {
         return answers ?? [];
+      },
+      get answeredProbe() {
+        return left ? Infinity : probes.answered;
+      },
+      get onlyProbes() {
+        return sawProbe && answers?.length === 0 && mayWait && begun.length === 0;
       },
     }),
   };

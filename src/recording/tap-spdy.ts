@@ -12,6 +12,7 @@
  * A status is kept from the client until it is proved (`spdy-server-reader`): what is cut off before has another status.
  */
 import { createClientHeartbeats, type ClientTap } from './client-heartbeats.ts';
+import { ProbeLedger } from './client-probes.ts';
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import {
   createSpdyParser,
@@ -37,17 +38,31 @@ import { asViolation, handOver, violation, type SessionTaps, type Tap, type Tapp
 /** @param version of the stream protocol the API server chose (`X-Stream-Protocol-Version`) */
 export function createSpdyTaps(session: TappedSession, version: ChannelVersion): SessionTaps {
   const streams = createSpdyStreams();
+  const probes = new ProbeLedger((ordinal) => encodeSpdyFrame({ kind: 'ping', id: probeId(ordinal) }));
   const server = createServerSide(session, streams, version);
-  const client = createClientSide(session, streams);
+  const client = createClientSide(session, streams, probes);
   return {
     clientToServer: client,
     serverToClient: server,
+    probes,
     unproved: () => (client.left ? undefined : server.unproved()),
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }
 
-function createClientSide(session: TappedSession, streams: SpdyStreams): ClientTap {
+/** Even, as those of a server are, and from the other end: a server counts from 2 on. */
+const LAST_PING_ID = 0xffff_fffe;
+
+function probeId(ordinal: number): number {
+  return LAST_PING_ID - 2 * (ordinal - 1);
+}
+
+/** @returns the number of the ping with this even id */
+function probeOf(id: number): number {
+  return (LAST_PING_ID - id) / 2 + 1;
+}
+
+function createClientSide(session: TappedSession, streams: SpdyStreams, probes: ProbeLedger): ClientTap {
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
   const readSize = createSizeReader(session);
@@ -57,6 +72,7 @@ function createClientSide(session: TappedSession, streams: SpdyStreams): ClientT
   };
   const heartbeats = createClientHeartbeats(
     parser,
+    probes,
     (bytes) => isPingBegun(bytes) || isSizeBegun(bytes),
     SPDY_HEADER_BYTES + MAX_SIZE_BYTES,
   );
@@ -70,6 +86,7 @@ function createClientSide(session: TappedSession, streams: SpdyStreams): ClientT
     // ids of a client are odd; with an even one it answers the server
     const isHeartbeat = event.kind === 'ping' && event.id % 2 === 1;
     if (isHeartbeat) heartbeats.beats(encodeSpdyFrame(event));
+    else if (event.kind === 'ping' && probes.take(probeOf(event.id))) heartbeats.answersProbe();
     else heartbeats.isMore();
     switch (event.kind) {
       case 'synStream':

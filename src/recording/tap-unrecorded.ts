@@ -126,8 +126,15 @@ function forgiving(taps: SessionTaps): SessionTaps {
     get answers() {
       return lost ? [] : (tap.answers ?? []);
     },
+    get answeredProbe() {
+      return lost ? Infinity : (tap.answeredProbe ?? 0);
+    },
+    get onlyProbes() {
+      return !lost && tap.onlyProbes === true;
+    },
   });
   return {
+    ...(taps.probes === undefined ? {} : { probes: taps.probes }),
     unproved: (pressed) => (lost ? undefined : taps.unproved(pressed)),
     clientToServer: forgive(taps.clientToServer),
     serverToClient: forgive(taps.serverToClient),

@@ -10,6 +10,7 @@
  * Server messages are recorded frame piece by frame piece as they arrive; payload of stdin is counted, not copied.
  */
 import { createClientHeartbeats, type ClientTap } from './client-heartbeats.ts';
+import { ProbeLedger } from './client-probes.ts';
 import { decodeBase64 } from '../wire/base64.ts';
 import { CHANNEL, encodeBase64Message, type ChannelProtocol } from '../wire/remotecommand/channel.ts';
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
@@ -41,25 +42,44 @@ const EMPTY = new Uint8Array(0);
 
 /** @param protocol what the API server chose; see `parseSubprotocol` */
 export function createWebSocketTaps(session: TappedSession, protocol: ChannelProtocol): SessionTaps {
+  const probes = new ProbeLedger((ordinal) =>
+    encodeWebSocketFrame({ opcode: OPCODE.ping, fin: true, payload: probePayload(ordinal) }),
+  );
   const server = createServerSide(session, protocol);
-  const client = createClientSide(session, protocol);
+  const client = createClientSide(session, protocol, probes);
   return {
     clientToServer: client,
     serverToClient: server,
+    probes,
     unproved: (pressed) => (client.left ? undefined : server.unproved(pressed)),
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }
 
-function createClientSide(session: TappedSession, protocol: ChannelProtocol): ClientTap {
+/** What an answer repeats (RFC 6455 §5.5.3). */
+const PROBE = 'tailcast ';
+
+function probePayload(ordinal: number): Uint8Array {
+  return Buffer.from(`${PROBE}${ordinal}`);
+}
+
+/** @returns the number of the ping that the payload of a pong repeats; NaN where it is none of ours */
+function probeOf(payload: Uint8Array): number {
+  const text = Buffer.from(payload).toString('latin1');
+  return text.startsWith(PROBE) ? Number(text.slice(PROBE.length)) : Number.NaN;
+}
+
+function createClientSide(session: TappedSession, protocol: ChannelProtocol, probes: ProbeLedger): ClientTap {
   const scanner = createWebSocketScanner({ expectMask: true });
   const readSize = createSizeReader(session);
   let message = createMessage(protocol);
   let closeSignal: Uint8Array = EMPTY;
   let ping: Uint8Array = EMPTY;
-  const heartbeats = createClientHeartbeats(scanner, mayWaitFrom, MAX_SMALL_BYTES);
+  let pong: Uint8Array = EMPTY;
+  const heartbeats = createClientHeartbeats(scanner, probes, mayWaitFrom, MAX_SMALL_BYTES);
   const see = (piece: WebSocketPiece): void => {
     if (piece.opcode === OPCODE.ping) return seePing(piece);
+    if (piece.opcode === OPCODE.pong) return seePong(piece);
     heartbeats.isMore();
     if (piece.opcode === OPCODE.close) heartbeats.leaves();
     if (isControl(piece)) return;
@@ -85,6 +105,13 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol): Cl
     const bytes = unmaskPiece(piece);
     ping = piece.first ? bytes : Buffer.concat([ping, bytes]);
     if (piece.last) heartbeats.beats(encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: ping }));
+  };
+  const seePong = (piece: WebSocketPiece): void => {
+    const bytes = unmaskPiece(piece);
+    pong = piece.first ? bytes : Buffer.concat([pong, bytes]);
+    if (!piece.last) return;
+    if (probes.take(probeOf(pong))) heartbeats.answersProbe();
+    else heartbeats.isMore();
   };
   return heartbeats.tap((chunk) => seeAll(scanner, chunk, see, session));
 }

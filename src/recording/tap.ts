@@ -25,11 +25,22 @@ export interface Tap {
   readonly begunBytes?: number;
   /** What the other end would say to the chunk that was pushed last, where that is all it would do. */
   readonly answers?: readonly Uint8Array[];
+  /** Number of the last of `probes` that was answered. Infinity: no more will be. */
+  readonly answeredProbe?: number;
+  /** The chunk that was pushed last is answers to `probes`, and nothing else. */
+  readonly onlyProbes?: boolean;
+}
+
+/** Pings that the gateway puts between the frames of the server: an answer means that the client has read what was before. */
+export interface ClientProbes {
+  /** The next one; undefined while too many have no answer. */
+  next(): Uint8Array | undefined;
 }
 
 export interface SessionTaps {
   readonly clientToServer: Tap;
   readonly serverToClient: Tap;
+  readonly probes?: ClientProbes;
   /**
    * Why it is not proved that all the process wrote has come, and how it ended, now that the server has closed its
    * connection. `undefined`: it is proved, or the client has taken its leave before, or the protocol proves nothing.

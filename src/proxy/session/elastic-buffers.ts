@@ -40,7 +40,7 @@ export interface ElasticBuffers {
 }
 
 /** A flood goes on for so long behind what stopped it, at the pace of the client. */
-const BRIEF_MS = 300;
+const BRIEF_MS = 200;
 /** A terminal that has taken nothing yet gets a screen full at once. */
 const BRIEF_BYTES = 16 * 1024;
 

@@ -59,6 +59,7 @@ export class HeldBack {
     const bytes = this.#begun === undefined ? chunk : Buffer.concat([this.#begun, chunk]);
     const { begunBytes: begun = 0, answers = [] } = tap;
     const waits = tap.mayWait === true;
+    this.#options.outbound().reached(tap.answeredProbe ?? 0);
     const head = waits || begun === 0 ? bytes : bytes.subarray(0, bytes.length - begun);
     this.#begun = begun === 0 ? undefined : bytes.slice(waits ? 0 : head.length);
     if (!waits) {
@@ -67,7 +68,8 @@ export class HeldBack {
       this.#between = begun > 0 || tap.standsBetweenFrames === true;
       return this.#go(head, chunk);
     }
-    if (begun > 0) return true;
+    // nobody behind the gateway has asked for it
+    if (begun > 0 || tap.onlyProbes === true) return true;
     if (answers.length > 0) void this.#beat(bytes, answers);
     else void this.#keep(bytes);
     return true;

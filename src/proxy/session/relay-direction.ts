@@ -13,7 +13,8 @@
 import type { Duplex } from 'node:stream';
 import { dropBlocks, giveBlock } from '../../memory/block-pool.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
-import type { Tap } from '../../recording/tap.ts';
+import type { ClientProbes, Tap } from '../../recording/tap.ts';
+import { ClientPace } from './client-pace.ts';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
 
 /** Goes straight through at most: what a person types, or what a program draws once. More is a part of something longer. */
@@ -36,6 +37,8 @@ const MAX_UNSENT_MS = 1_000;
  * had to wait, is on its way until that process and the source have had a processor.
  */
 const SETTLED_MS = 2_000;
+/** How often it is looked whether a sink that answers nothing is still waited for. */
+const PACE_LOOK_MS = 1_000;
 /** Answers that wait for their place; clients have one heartbeat under way. */
 const MAX_ANSWERS = 16;
 
@@ -48,6 +51,8 @@ export interface DirectionOptions {
   readonly openBuffer?: ((events: BufferEvents) => SessionBuffer) | undefined;
   /** The buffer holds all it may, and the source waits. */
   readonly beyond?: (() => void) | undefined;
+  /** Set: no more is on its way to the sink than it takes in a moment, as far as it answers these. */
+  readonly probes?: ClientProbes | undefined;
   /** Decides what becomes of a chunk. True: it is not delivered now; `forward` delivers it, if anything does. */
   readonly consider?: ((chunk: Uint8Array, tap: Tap) => boolean) | undefined;
   /** Bytes for the sink before its end, behind everything else that is delivered. @param pressed see `Direction` */
@@ -57,6 +62,7 @@ export interface DirectionOptions {
 export class Direction {
   readonly #options: DirectionOptions;
   readonly #buffer: SessionBuffer | undefined;
+  readonly #pace: ClientPace | undefined;
   #bytes = 0;
   /** Reasons to wait: the tap, the sink. */
   #holds = 0;
@@ -75,6 +81,7 @@ export class Direction {
   #unsentBytes = 0;
   #unsentTimer: NodeJS.Timeout | undefined;
   #answers: Uint8Array[] = [];
+  #paceTimer: NodeJS.Timeout | undefined;
   #pressed = false;
   /** The tap wanted the last chunk to wait: what comes next waits once if it goes together. */
   #waited = false;
@@ -86,6 +93,7 @@ export class Direction {
 
   constructor(options: DirectionOptions) {
     this.#options = options;
+    this.#pace = options.probes === undefined ? undefined : new ClientPace(options.probes);
     this.#buffer = options.openBuffer?.({
       ready: () => this.#pump(),
       room: () => this.#readOn(),
@@ -126,10 +134,12 @@ export class Direction {
   }
 
   start(head: Uint8Array): void {
-    const { source } = this.#options;
+    const { source, sink } = this.#options;
     source.pause();
     source.on('data', this.#arrive);
     source.once('end', this.endSource);
+    // it answers no more
+    if (this.#pace !== undefined) sink.once('end', () => this.reached(Infinity));
     if (head.length > 0) this.#arrive(head);
     this.#readOn();
   }
@@ -139,6 +149,7 @@ export class Direction {
     this.#state = 'stopped';
     this.#buffer?.bytes.close();
     clearTimeout(this.#unsentTimer);
+    clearTimeout(this.#paceTimer);
     source.off('data', this.#arrive);
     source.off('end', this.endSource);
     sink.off('drain', this.#drained);
@@ -160,6 +171,7 @@ export class Direction {
     this.#state = 'discarding';
     this.#buffer?.bytes.close();
     clearTimeout(this.#unsentTimer);
+    clearTimeout(this.#paceTimer);
     this.#options.source.resume();
   }
 
@@ -177,6 +189,13 @@ export class Direction {
     this.#answers.push(...bytes);
     this.#answers.splice(0, this.#answers.length - MAX_ANSWERS);
     this.#sendAnswers();
+  }
+
+  /** The sink has answered the probe with this number: see `ClientPace`. */
+  reached(probe: number): void {
+    const wasFull = this.#pace?.full === true;
+    this.#pace?.reached(probe);
+    if (wasFull && this.#holds === 0) this.#askTurn();
   }
 
   /** Delivers a chunk of the source that was kept back. */
@@ -209,7 +228,7 @@ export class Direction {
     passedThrough(chunk.length);
     if (this.#buffer === undefined) return this.#take(chunk);
     const { bytes } = this.#buffer;
-    const alone = this.#holds === 0 && bytes.size === 0 && !this.#turnAsked;
+    const alone = this.#holds === 0 && bytes.size === 0 && !this.#turnAsked && this.#pace?.full !== true;
     if (alone && chunk.length <= MAX_ALONE_BYTES) {
       this.#turnBytes += chunk.length;
       this.#askTurn();
@@ -245,11 +264,20 @@ export class Direction {
     });
   }
 
+  /** Looks again whether the sink may be waited for: it need not say anything. */
+  #askSoon(): void {
+    this.#paceTimer ??= setTimeout(() => {
+      this.#paceTimer = undefined;
+      this.#pump();
+    }, PACE_LOOK_MS);
+  }
+
   /** Takes out of the buffer what may be taken in this turn. */
   #pump(): void {
     const bytes = this.#buffer?.bytes;
     if (bytes === undefined) return;
     while (this.#state === 'running' && this.#holds === 0 && bytes.size > 0) {
+      if (this.#pace?.full === true) return this.#askSoon();
       if (this.#turnBytes >= MAX_TURN_BYTES) return this.#askTurn();
       const chunks = this.#takeOut(bytes);
       if (chunks.length === 0) return;
@@ -324,6 +352,8 @@ export class Direction {
     if (kept > 0) this.#watchUnsent();
     if (sent > 0) this.#write(pieces);
     this.#options.tap?.delivered(kept);
+    const probe = sent === 0 ? undefined : this.#pace?.sent(sent);
+    if (probe !== undefined) this.#answers.push(probe);
     this.#sendAnswers();
   }
 

@@ -15,7 +15,7 @@
  */
 import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
-import type { Tap } from '../../recording/tap.ts';
+import type { ClientProbes, Tap } from '../../recording/tap.ts';
 import { HeldBack, SILENT_MS } from './held-back.ts';
 import { Direction } from './relay-direction.ts';
 
@@ -26,6 +26,8 @@ export interface RelayOptions {
   readonly clientHead: Uint8Array;
   readonly upstreamHead: Uint8Array;
   readonly taps?: { readonly clientToServer: Tap; readonly serverToClient: Tap };
+  /** Set: no more is on its way to the client than it takes in a moment, as far as it answers these. */
+  readonly probes?: ClientProbes | undefined;
   /** How long one end may stay open after the other has closed and everything was written. */
   readonly lingerMs: number;
   /** Destroys both ends. */
@@ -100,13 +102,11 @@ export function startRelay(options: RelayOptions): Relay {
     consider: (chunk, tap) => heldBack.consider(chunk, tap),
   });
   const outbound: Direction = new Direction({
+    ...options,
     source: upstream,
     sink: client,
     tap: taps?.serverToClient,
     refuse,
-    openBuffer: options.openBuffer,
-    beyond: options.beyond,
-    lastWords: options.lastWords,
   });
 
   const watch = (side: 'client' | 'upstream', end: Duplex, other: Duplex): void => {

@@ -103,6 +103,7 @@ async function run(
     clientHead: live.clientHead,
     upstreamHead: live.upstreamHead,
     taps: live.carried.taps,
+    probes: live.buffer === 'brief' ? live.carried.taps.probes : undefined,
     lingerMs: deps.lingerMs,
     signal: deps.signal,
     ...bufferOf(live, deps),

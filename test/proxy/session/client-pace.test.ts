@@ -1,0 +1,118 @@
+import { describe, expect, it } from 'vitest';
+import { ClientPace } from '../../../src/proxy/session/client-pace.ts';
+import { MAX_PROBES, ProbeLedger } from '../../../src/recording/client-probes.ts';
+
+const KIB = 1024;
+
+/** A client that has been sent bytes, on a clock of the test. */
+function begin() {
+  const clock = { ms: 0 };
+  const ledger = new ProbeLedger((ordinal) => Uint8Array.of(ordinal));
+  const pace = new ClientPace(ledger, () => clock.ms);
+  let made = 0;
+  return {
+    clock,
+    pace,
+    answer(probe: number): void {
+      ledger.take(probe);
+      pace.reached(probe);
+    },
+    /** @returns the number of the probe that is to follow them */
+    send(bytes: number): number | undefined {
+      const frame = pace.sent(bytes);
+      if (frame !== undefined) made += 1;
+      return frame === undefined ? undefined : made;
+    },
+  };
+}
+
+describe('what is on its way to a client', () => {
+  it('is followed by a ping with the first byte, and after each quarter of what may be', () => {
+    const { send } = begin();
+    expect(send(1)).toBe(1);
+    expect(send(16 * KIB - 1)).toBe(undefined);
+    expect(send(1)).toBe(2);
+  });
+
+  it('is 64 KiB before the client has answered, for two seconds', () => {
+    const { pace, send, clock } = begin();
+    send(64 * KIB - 1);
+    expect(pace.full).toBe(false);
+    send(1);
+    expect(pace.full).toBe(true);
+    clock.ms = 1_999;
+    expect(pace.full).toBe(true);
+    clock.ms = 2_000;
+    expect(pace.full).toBe(false);
+  });
+
+  it('counts from the last ping that was answered', () => {
+    const { pace, send, answer, clock } = begin();
+    const probe = send(64 * KIB)!;
+    clock.ms = 10;
+    answer(probe);
+    expect(pace.full).toBe(false);
+    send(64 * KIB - 1);
+    expect(pace.full).toBe(false);
+    send(1);
+    expect(pace.full).toBe(true);
+    answer(probe);
+    expect(pace.full).toBe(true);
+  });
+
+  it('is what the client takes in a tenth of a second beside the way there and back, where that is more', () => {
+    const { pace, send, answer, clock } = begin();
+    // 4 MB a second, answered after 50 ms
+    for (let tick = 0; tick < 30; tick += 1) {
+      const probe = send(200_000);
+      clock.ms += 50;
+      if (probe !== undefined) answer(probe);
+    }
+    send(500_000);
+    expect(pace.full).toBe(false);
+    send(200_000);
+    expect(pace.full).toBe(true);
+  });
+
+  it('is not counted for 30 seconds after a client has stopped to answer, and is counted again when it goes on', () => {
+    const { pace, send, answer, clock } = begin();
+    answer(send(1)!);
+    const probe = send(64 * KIB)!;
+    clock.ms = 29_999;
+    expect(pace.full).toBe(true);
+    clock.ms = 30_000;
+    expect(pace.full).toBe(false);
+    send(200 * KIB);
+    answer(probe);
+    expect(pace.full).toBe(true);
+  });
+
+  it('is not counted for a client that has left', () => {
+    const { pace, send, answer } = begin();
+    answer(send(64 * KIB)!);
+    send(64 * KIB);
+    expect(pace.full).toBe(true);
+    pace.reached(Infinity);
+    expect(pace.full).toBe(false);
+    expect(send(1024 * KIB)).toBe(undefined);
+  });
+});
+
+describe('pings', () => {
+  it('are not made while too many have no answer', () => {
+    const ledger = new ProbeLedger((ordinal) => Uint8Array.of(ordinal));
+    for (let count = 0; count < MAX_PROBES; count += 1) expect(ledger.next()).toBeDefined();
+    expect(ledger.next()).toBe(undefined);
+    expect(ledger.take(1)).toBe(true);
+    expect(ledger.next()).toEqual(Uint8Array.of(MAX_PROBES + 1));
+  });
+
+  it('are answered once each, and those before with them', () => {
+    const ledger = new ProbeLedger((ordinal) => Uint8Array.of(ordinal));
+    for (let count = 0; count < 3; count += 1) ledger.next();
+    expect(ledger.take(2)).toBe(true);
+    for (const other of [0, 1, 2, 4, 2.5, Number.NaN, Infinity, -1]) expect(ledger.take(other)).toBe(false);
+    expect(ledger.answered).toBe(2);
+    expect(ledger.take(3)).toBe(true);
+  });
+});

@@ -1,0 +1,173 @@
+/** Floods on a terminal whose client is slow: what is on its way to it is bounded by what it has answered. */
+import { tmpdir } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterEach, describe, expect, it } from 'vitest';
+import { BUFFER_SETTINGS, createElasticBuffers } from '../../src/proxy/session/elastic-buffers.ts';
+import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
+import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
+import { startRecorderDouble } from '../support/recorder-double.ts';
+import {
+  clientMessage,
+  createSpdyPeer,
+  MASK,
+  serverEnd,
+  serverMessage,
+  STATUS_SUCCESS,
+  utf8,
+} from '../support/stream-peers.ts';
+import {
+  askUpgrade,
+  EXEC_TTY,
+  SPDY_V4,
+  startApiServerDouble,
+  startRig,
+  switching,
+  WEBSOCKET_V5,
+  type Rig,
+} from '../support/upgrade-rig.ts';
+
+const MIB = 1024 * 1024;
+const SIZE = utf8('{"Width":80,"Height":24}');
+const BLOCK = new Uint8Array(32 * 1024).fill(0x61);
+const BLOCKS = 128;
+const closers: (() => Promise<void>)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+/** One protocol: what both ends say, and how a client reads what it gets. */
+interface Protocol {
+  readonly request: Parameters<typeof askUpgrade>[1];
+  readonly subprotocol: string;
+  /** Of the client, before the flood. */
+  readonly hello: Uint8Array;
+  readonly flood: Uint8Array;
+  /** @returns a reader: bytes of output in a chunk, and the answers to the pings in it */
+  reader(): (chunk: Uint8Array) => { readonly output: number; readonly answers: readonly Uint8Array[] };
+}
+
+const WEBSOCKET: Protocol = {
+  request: { target: EXEC_TTY, headers: WEBSOCKET_V5 },
+  subprotocol: 'v5.channel.k8s.io',
+  hello: clientMessage(4, SIZE),
+  flood: Buffer.concat([
+    ...Array.from({ length: BLOCKS }, () => serverMessage(1, BLOCK)),
+    serverEnd(STATUS_SUCCESS),
+  ]),
+  reader() {
+    const scanner = createWebSocketScanner({ expectMask: false });
+    return (chunk) => {
+      let output = 0;
+      const answers: Uint8Array[] = [];
+      for (const piece of scanner.push(chunk)) {
+        if (piece.opcode === OPCODE.binary) output += piece.bytes.length;
+        if (piece.opcode === OPCODE.ping)
+          answers.push(
+            encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: piece.bytes, mask: MASK }),
+          );
+      }
+      return { output, answers };
+    };
+  },
+};
+
+const client = createSpdyPeer();
+const server = createSpdyPeer();
+const SPDY: Protocol = {
+  request: { method: 'POST', target: EXEC_TTY, headers: SPDY_V4 },
+  subprotocol: 'v4.channel.k8s.io',
+  hello: Buffer.concat([
+    ...['error', 'stdin', 'stdout', 'resize'].map((role, index) => client.open(index * 2 + 1, role)),
+    client.data(7, SIZE),
+  ]),
+  flood: Buffer.concat([
+    ...[1, 3, 5, 7].map((id) => server.reply(id)),
+    ...Array.from({ length: BLOCKS }, () => server.data(5, BLOCK)),
+    server.data(5, new Uint8Array(0), true),
+    server.data(1, STATUS_SUCCESS, true),
+  ]),
+  reader() {
+    const parser = createSpdyParser();
+    return (chunk) => {
+      let output = 0;
+      const answers: Uint8Array[] = [];
+      for (const event of parser.push(chunk)) {
+        if (event.kind === 'data') output += event.payload.length;
+        if (event.kind === 'ping') answers.push(encodeSpdyFrame(event));
+      }
+      return { output, answers };
+    };
+  },
+};
+
+/** An API server that floods as soon as the client has said hello, and keeps what the client says. */
+async function flooding({ hello, flood, subprotocol }: Protocol): Promise<{ rig: Rig; heard: () => Buffer }> {
+  const heard: Buffer[] = [];
+  const recorder = await startRecorderDouble();
+  const apiServer = await startApiServerDouble((request, socket) => {
+    socket.write(switching(request, subprotocol));
+    socket.on('data', (chunk: Buffer) => {
+      const before = Buffer.concat(heard).length;
+      heard.push(chunk);
+      if (before < hello.length && before + chunk.length >= hello.length) socket.end(flood);
+    });
+  });
+  const rig = await startRig({
+    apiServer,
+    recording: { mode: 'failClosed', recorders: [recorder.address], recorderTags: [], events: false },
+    deps: { buffers: createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() }) },
+  });
+  closers.push(
+    () => recorder.close(),
+    () => apiServer.close(),
+    () => rig.close(),
+  );
+  return { rig, heard: () => Buffer.concat(heard) };
+}
+
+describe.each([
+  ['WebSocket', WEBSOCKET],
+  ['SPDY', SPDY],
+])('a flood on a terminal over %s', (_, protocol) => {
+  it('waits for the answers of its client, which the API server never hears', async () => {
+    const { rig, heard } = await flooding(protocol);
+    const { socket, reader } = await askUpgrade(rig.port, protocol.request);
+    const read = protocol.reader();
+    let output = 0;
+    let answering = false;
+    let waiting: Uint8Array[] = [];
+    const answer = (): void => {
+      if (answering && !socket.writableEnded) for (const one of waiting.splice(0)) socket.write(one);
+    };
+    socket.on('data', (chunk: Buffer) => {
+      const seen = read(chunk);
+      output += seen.output;
+      waiting = [...waiting, ...seen.answers];
+      answer();
+    });
+    socket.write(protocol.hello);
+    await reader.until(() => output >= 64 * 1024);
+    // as long as nothing is answered nothing more is on its way than was taken at once
+    await delay(300);
+    expect(output).toBeLessThan(MIB / 2);
+    answering = true;
+    answer();
+    await reader.untilClosed();
+    expect(output).toBeGreaterThanOrEqual(BLOCKS * BLOCK.length);
+    expect(heard().equals(Buffer.from(protocol.hello))).toBe(true);
+    expect(await rig.until('sessionEnded')).toMatchObject({
+      outcome: 'completed',
+      outputBytes: BLOCKS * BLOCK.length,
+    });
+  });
+
+  it('does not wait for a client that answers nothing', async () => {
+    const { rig } = await flooding(protocol);
+    const { socket, reader } = await askUpgrade(rig.port, protocol.request);
+    socket.write(protocol.hello);
+    await reader.untilClosed();
+    expect(reader.size).toBeGreaterThan(BLOCKS * BLOCK.length);
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed' });
+  });
+});
