@@ -12,11 +12,13 @@
  * is kept until what must follow it has come (`recording/spdy-server-reader`), and only then a close frame follows. An end without
  * that proof is an end without a close frame, which the taps take for what it is.
  *
- * Memory: at most one chunk of either end beside the buffers of the streams. An end that breaks the protocol ends the session: what came
- * before goes to the client, and then this stream fails.
+ * Memory, beside the buffers of the streams: what one turn of the event loop brings from the API server, up to
+ * `MAX_TOGETHER_BYTES` and a chunk, and a chunk of the client. An end that breaks the protocol ends the session: what came before goes
+ * to the client, and then this stream fails.
  */
 import { Duplex } from 'node:stream';
 import { asError } from '../../errors.ts';
+import { copyBytes } from '../../memory/copy-bytes.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import {
   createSpdyServerReader,
@@ -31,11 +33,10 @@ import { createHeaderDeflater } from '../../wire/spdy/headers.ts';
 import {
   CLOSE_NORMAL,
   createWebSocketScanner,
-  encodeWebSocketFrame,
   frameBytes,
   OPCODE,
   unmaskPiece,
-  writeBinaryHeader,
+  writeServerHeader,
   type WebSocketPiece,
 } from '../../wire/websocket/frame.ts';
 
@@ -63,6 +64,8 @@ const MAX_SPDY_VERSION = 4;
 const NO_BYTES = new Uint8Array(0);
 /** The first version with a close signal. */
 const CLOSE_SINCE = 5;
+/** What came in one turn goes together up to so much, frame headers counted: about a block of what waits for the client. */
+const MAX_TOGETHER_BYTES = 48 * 1024;
 /** The largest odd number of 32 bits. */
 const MAX_PING_ID = 0xffff_ffff;
 
@@ -72,7 +75,9 @@ interface Message {
   readonly opcode: number;
   /** In front of the bytes of a binary message; not of a control frame. */
   readonly channel?: number;
-  readonly bytes: Uint8Array;
+  /** Its bytes, in order. */
+  readonly pieces: Uint8Array[];
+  length: number;
 }
 
 /** The streams a server waits for: it answers no other, and a session of which one is missing does not begin. */
@@ -119,8 +124,11 @@ export class ExecOverSpdy extends Duplex {
   /** Streams on which nothing more is said: ended here, or reset by the server. */
   readonly #silent = new Set<number>();
   #arrivals = 0;
-  /** Messages for the client out of one chunk. */
+  /** Messages for the client, and in how many bytes of the API server they came. */
   #messages: Message[] = [];
+  #gathered = 0;
+  /** The client was handed something in this turn of the event loop. */
+  #turnAsked = false;
   /** The client has said that it leaves. */
   #left = false;
   /** The client has been given all it will get. */
@@ -214,7 +222,23 @@ export class ExecOverSpdy extends Duplex {
       return;
     }
     if (this.#reader.exited && this.#reader.unproved() === undefined) this.#conclude();
-    else this.#flush();
+    else this.#flushInTurn(chunk.length);
+  }
+
+  /**
+   * What comes first in a turn of the event loop goes at once: it may be an echo, and the relay is to know that something came. What
+   * the turn brings beside it goes together at its end.
+   */
+  #flushInTurn(arrived: number): void {
+    if (this.#messages.length === 0) return;
+    this.#gathered += arrived;
+    if (!this.#turnAsked || this.#gathered >= MAX_TOGETHER_BYTES) this.#flush();
+    if (this.#turnAsked) return;
+    this.#turnAsked = true;
+    setImmediate(() => {
+      this.#turnAsked = false;
+      this.#flush();
+    });
   }
 
   #see(event: SpdyEvent): void {
@@ -280,7 +304,7 @@ export class ExecOverSpdy extends Duplex {
   #wasAnswered(pingId: number): void {
     if (pingId !== this.#pingId) return;
     this.#pingId = undefined;
-    this.#messages.push({ opcode: OPCODE.pong, bytes: this.#ping });
+    this.#messages.push(controlFrame(OPCODE.pong, this.#ping));
   }
 
   /**
@@ -317,14 +341,21 @@ export class ExecOverSpdy extends Duplex {
   /** The client gets a close frame behind all it is told. */
   #leave(): void {
     this.#over = true;
-    this.#messages.push({ opcode: OPCODE.close, bytes: CLOSE_NORMAL });
+    this.#messages.push(controlFrame(OPCODE.close, CLOSE_NORMAL));
     this.#flush();
     this.push(null);
     this.#socket.resume();
   }
 
   #say(channel: number, bytes: Uint8Array, empty = false): void {
-    if (bytes.length > 0 || empty) this.#messages.push({ opcode: OPCODE.binary, channel, bytes });
+    if (bytes.length === 0 && !empty) return;
+    const last = this.#messages.at(-1);
+    if (last?.channel !== channel) {
+      this.#messages.push({ opcode: OPCODE.binary, channel, pieces: [bytes], length: bytes.length });
+      return;
+    }
+    last.pieces.push(bytes);
+    last.length += bytes.length;
   }
 
   /** Hands the client what there is for it, in one piece. */
@@ -332,6 +363,7 @@ export class ExecOverSpdy extends Duplex {
     const messages = this.#messages;
     if (messages.length === 0) return;
     this.#messages = [];
+    this.#gathered = 0;
     if (!this.push(encodeMessages(messages)) && !this.#over) this.#socket.pause();
   }
 
@@ -407,21 +439,22 @@ export class ExecOverSpdy extends Duplex {
   }
 }
 
+function controlFrame(opcode: number, bytes: Uint8Array): Message {
+  return { opcode, pieces: [bytes], length: bytes.length };
+}
+
 /** Server frames, whole and not masked, in one buffer: the one copy of the output that the translation makes. */
 function encodeMessages(messages: readonly Message[]): Uint8Array {
-  const lengthOf = ({ channel, bytes }: Message): number =>
-    frameBytes(bytes.length + (channel === undefined ? 0 : 1));
-  const all = Buffer.allocUnsafe(messages.reduce((sum, message) => sum + lengthOf(message), 0));
+  const bytesOf = ({ channel, length }: Message): number => length + (channel === undefined ? 0 : 1);
+  const all = Buffer.allocUnsafe(messages.reduce((sum, message) => sum + frameBytes(bytesOf(message)), 0));
   let at = 0;
   for (const message of messages) {
-    const { opcode, channel, bytes } = message;
-    if (channel === undefined) all.set(encodeWebSocketFrame({ opcode, fin: true, payload: bytes }), at);
-    else {
-      const payloadAt = writeBinaryHeader(all, at, bytes.length + 1);
-      all[payloadAt] = channel;
-      all.set(bytes, payloadAt + 1);
+    at = writeServerHeader(all, at, { opcode: message.opcode, payloadBytes: bytesOf(message) });
+    if (message.channel !== undefined) at = all.writeUInt8(message.channel, at);
+    for (const piece of message.pieces) {
+      copyBytes(piece, all, at);
+      at += piece.length;
     }
-    at += lengthOf(message);
   }
   return all;
 }

@@ -279,9 +279,13 @@ export function frameBytes(payloadBytes: number): number {
   return 2 + extendedBytes(lengthCode(payloadBytes)) + payloadBytes;
 }
 
-/** Writes what stands before the payload of a whole binary message of a server. @returns where the payload begins */
-export function writeBinaryHeader(target: Uint8Array, at: number, payloadBytes: number): number {
-  return writeHeader(target, at, { first: FIN_BIT | OPCODE.binary, payloadBytes });
+/** Writes what stands before the payload of a server's frame that is a whole message. @returns where the payload begins */
+export function writeServerHeader(
+  target: Uint8Array,
+  at: number,
+  { opcode, payloadBytes }: { readonly opcode: number; readonly payloadBytes: number },
+): number {
+  return writeHeader(target, at, { first: FIN_BIT | opcode, payloadBytes });
 }
 
 function writeHeader(

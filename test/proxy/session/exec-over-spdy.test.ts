@@ -91,6 +91,7 @@ function receive(session: Duplex) {
     seen,
     errors,
     channel: (number: number) => Buffer.concat(output[number]!),
+    messages: (number: number) => output[number]! as readonly Buffer[],
     get bytes() {
       return bytes;
     },
@@ -305,6 +306,72 @@ describe('a session', () => {
       await closed(session);
       expect(seen.includes('close 1000')).toBe(more === 0);
     }
+  });
+});
+
+describe('what a turn of the event loop brings', () => {
+  it('goes together, but for what comes first, and in order', async () => {
+    const { far, peer, heard, seen, messages } = start();
+    await until(() => heard.length === 4);
+    await turns();
+    for (const [id, what] of [
+      [5, 'a'],
+      [5, 'b'],
+      [5, 'c'],
+      [7, 'd'],
+      [5, 'e'],
+      [5, 'f'],
+    ] as const)
+      far.write(peer.data(id, utf8(what)));
+    await turns();
+    expect(messages(1).map(text)).toEqual(['', 'a', 'bc', 'ef']);
+    expect(messages(2).map(text)).toEqual(['d']);
+    expect(seen).toEqual(['message 1', 'message 1', 'message 1', 'message 2', 'message 1']);
+  });
+
+  it('comes first only when there is something in it for the client', async () => {
+    const { far, peer, heard, messages } = start();
+    await until(() => heard.length === 4);
+    await turns();
+    const frame = peer.data(5, utf8('a'));
+    far.write(frame.subarray(0, 8));
+    far.write(frame.subarray(8));
+    far.write(peer.data(5, utf8('b')));
+    await turns();
+    expect(messages(1).map(text)).toEqual(['', 'a', 'b']);
+  });
+
+  it('is not gathered beyond a limit', async () => {
+    const { far, peer, heard, channel, messages } = start();
+    await until(() => heard.length === 4);
+    await turns();
+    for (let count = 0; count < 64; count += 1) far.write(peer.data(5, new Uint8Array(10_000)));
+    await until(() => channel(1).length === 640_000);
+    const lengths = messages(1).map(({ length }) => length);
+    expect(Math.max(...lengths)).toBe(50_000);
+    expect(lengths).toHaveLength(15);
+  });
+
+  it('goes before the connection ends', async () => {
+    const { session, far, peer, heard, messages, seen } = start();
+    await until(() => heard.length === 4);
+    await turns();
+    for (const what of ['a', 'b', 'c']) far.write(peer.data(5, utf8(what)));
+    far.end();
+    await closed(session);
+    expect(messages(1).map(text)).toEqual(['', 'a', 'bc']);
+    expect(seen).not.toContain('close 1000');
+  });
+
+  it('goes nowhere once the session is destroyed', async () => {
+    const { session, far, peer, heard, messages, errors } = start();
+    await until(() => heard.length === 4);
+    await turns();
+    far.write(peer.data(5, utf8('a')));
+    far.write(peer.data(5, utf8('b')), () => session.destroy());
+    await turns();
+    expect(messages(1).map(text)).toEqual(['', 'a']);
+    expect(errors).toEqual([]);
   });
 });
 
