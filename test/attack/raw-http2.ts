@@ -6,18 +6,20 @@ import type { Duplex } from 'node:stream';
 
 export type Field = readonly [name: string, value: string];
 
-const FRAME = {
+export const FRAME = {
   data: 0,
   headers: 1,
   priority: 2,
   reset: 3,
   settings: 4,
+  pushPromise: 5,
   ping: 6,
   goaway: 7,
+  windowUpdate: 8,
   continuation: 9,
-};
-const FLAG = { endStream: 0x1, ack: 0x1, endHeaders: 0x4 };
-const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1');
+} as const;
+export const FLAG = { endStream: 0x1, ack: 0x1, endHeaders: 0x4, padded: 0x8 } as const;
+export const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1');
 const MAX_FRAME = 16_384;
 
 export function encodeFrame(type: number, flags: number, streamId: number, payload: Uint8Array): Buffer {
@@ -45,15 +47,20 @@ export function encodeRequest(
   return Buffer.concat(parts);
 }
 
-function encodeBlock(fields: readonly Field[], flags: number): Buffer[] {
-  const block = Buffer.concat(fields.flatMap(([name, value]) => [Buffer.of(0), text(name), text(value)]));
+/** HEADERS, and CONTINUATION as often as it takes. */
+export function encodeBlock(fields: readonly Field[], flags: number, streamId = 1): Buffer[] {
+  const block = encodeFields(fields);
   const frames: Buffer[] = [];
   for (let at = 0; at === 0 || at < block.length; at += MAX_FRAME) {
     const last = at + MAX_FRAME >= block.length ? FLAG.endHeaders : 0;
     const [type, first] = at === 0 ? [FRAME.headers, flags] : [FRAME.continuation, 0];
-    frames.push(encodeFrame(type, first | last, 1, block.subarray(at, at + MAX_FRAME)));
+    frames.push(encodeFrame(type, first | last, streamId, block.subarray(at, at + MAX_FRAME)));
   }
   return frames;
+}
+
+export function encodeFields(fields: readonly Field[]): Buffer {
+  return Buffer.concat(fields.flatMap(([name, value]) => [Buffer.of(0), text(name), text(value)]));
 }
 
 /** A string literal without Huffman coding. */
@@ -79,13 +86,23 @@ export type Http2Outcome =
 export function exchangeHttp2(socket: Duplex, bytes: Uint8Array): Promise<Http2Outcome> {
   const { promise, resolve } = Promise.withResolvers<Http2Outcome>();
   const stream = createStreamReader();
-  let buffered = Buffer.alloc(0);
   const finish = (outcome: Http2Outcome): void => {
     resolve(outcome);
     socket.destroy();
   };
   socket.on('error', () => finish({ kind: 'closed' }));
   socket.on('close', () => finish({ kind: 'closed' }));
+  readFrames(socket, (frame) => {
+    const outcome = frame.type === FRAME.goaway ? ({ kind: 'closed' } as const) : stream(frame);
+    if (outcome !== undefined) finish(outcome);
+  });
+  socket.write(bytes);
+  return promise;
+}
+
+/** Tells of each frame that comes, and acknowledges settings. */
+export function readFrames(socket: Duplex, take: (frame: Frame) => void): void {
+  let buffered = Buffer.alloc(0);
   socket.on('data', (chunk: Buffer) => {
     buffered = Buffer.concat([buffered, chunk]);
     while (buffered.length >= 9) {
@@ -100,15 +117,12 @@ export function exchangeHttp2(socket: Duplex, bytes: Uint8Array): Promise<Http2O
       buffered = buffered.subarray(9 + length);
       if (frame.type === FRAME.settings && (frame.flags & FLAG.ack) === 0)
         socket.write(encodeFrame(FRAME.settings, FLAG.ack, 0, Buffer.alloc(0)));
-      const outcome = frame.type === FRAME.goaway ? ({ kind: 'closed' } as const) : stream(frame);
-      if (outcome !== undefined) return finish(outcome);
+      take(frame);
     }
   });
-  socket.write(bytes);
-  return promise;
 }
 
-interface Frame {
+export interface Frame {
   readonly type: number;
   readonly flags: number;
   readonly streamId: number;

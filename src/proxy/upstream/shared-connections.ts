@@ -23,7 +23,14 @@ import {
   type BodyFraming,
   type ResponseHead,
 } from './response-head.ts';
-import type { Exchange, ExchangeOwner, UpstreamRequest } from './upstream.ts';
+import { MAX_INFORMATIONAL } from './response-reader.ts';
+import {
+  checkField,
+  checkRequestLine,
+  type Exchange,
+  type ExchangeOwner,
+  type UpstreamRequest,
+} from './upstream.ts';
 
 /** Limits of shared connections. */
 export interface SharedLimits {
@@ -103,7 +110,7 @@ export class SharedConnections {
   /**
    * Starts an exchange; `request` must be one of which `canShare` is true.
    * @param elsewhere starts it again where the API server does not speak HTTP/2
-   * @throws TailcastError `SHUTTING_DOWN`
+   * @throws TailcastError `SHUTTING_DOWN`, `INTERNAL` when a field could not be sent as one
    */
   start(request: UpstreamRequest, owner: ExchangeOwner, elsewhere: () => Exchange): Exchange {
     const exchange = new StreamExchange(request, owner, this, elsewhere);
@@ -251,13 +258,18 @@ export function canShare({ method, target, headers, framing }: UpstreamRequest):
   return seen.has('host') && bytes <= MAX_SHARED_HEAD_BYTES;
 }
 
-/** The request's own fields, in their order, and nothing of any other request. */
+/**
+ * The request's own fields, in their order, and nothing of any other request.
+ * @throws TailcastError `INTERNAL`; Node would send a NUL, or half of a letter, as it is
+ */
 function streamFields({ method, target, headers }: UpstreamRequest): string[] {
+  checkRequestLine(method, target);
   const fields: string[] = [];
   let authority = '';
   for (let index = 0; index < headers.length; index += 2) {
     const name = (headers[index] ?? '').toLowerCase();
     const value = headers[index + 1] ?? '';
+    checkField(name, value);
     if (name === 'host') authority = value;
     else fields.push(name, value);
   }
@@ -267,7 +279,7 @@ function streamFields({ method, target, headers }: UpstreamRequest): string[] {
 /** One request and its response on a stream. */
 class StreamExchange implements Exchange {
   readonly requestComplete = true;
-  readonly #request: UpstreamRequest;
+  readonly #fields: readonly string[];
   readonly #owner: ExchangeOwner;
   readonly #shared: SharedConnections;
   readonly #elsewhere: () => Exchange;
@@ -281,6 +293,7 @@ class StreamExchange implements Exchange {
   /** Bytes that are still to come of a body with a length. */
   #owed: number | undefined;
   #answered = false;
+  #informational = 0;
 
   constructor(
     request: UpstreamRequest,
@@ -288,7 +301,7 @@ class StreamExchange implements Exchange {
     shared: SharedConnections,
     elsewhere: () => Exchange,
   ) {
-    this.#request = request;
+    this.#fields = streamFields(request);
     this.#owner = owner;
     this.#shared = shared;
     this.#elsewhere = elsewhere;
@@ -298,7 +311,7 @@ class StreamExchange implements Exchange {
   begin(session: ClientHttp2Session, over: () => void): void {
     let stream: ClientHttp2Stream;
     try {
-      stream = session.request(streamFields(this.#request), { endStream: true });
+      stream = session.request([...this.#fields], { endStream: true });
     } catch (error) {
       over();
       this.#fail(new TailcastError('UPSTREAM_BROKEN', errorText(error), { cause: error }));
@@ -306,9 +319,7 @@ class StreamExchange implements Exchange {
     }
     this.#stream = stream;
     let cause: Error | undefined;
-    stream.on('headers', (headers, _flags, raw) =>
-      this.#guard(() => this.#owner.informational(headOf(headers, raw ?? []))),
-    );
+    stream.on('headers', (headers, _flags, raw) => this.#guard(() => this.#interim(headers, raw ?? [])));
     stream.on('response', (headers, _flags, raw) => this.#guard(() => this.#head(headers, raw ?? [])));
     stream.on('data', (chunk: Buffer) => this.#guard(() => this.#body(chunk)));
     stream.on('end', () => this.#guard(() => this.#end(stream)));
@@ -366,6 +377,14 @@ class StreamExchange implements Exchange {
     this.#paused = false;
     if (this.#replacement === undefined) this.#stream?.resume();
     else this.#replacement.resume();
+  }
+
+  #interim(headers: IncomingHttpHeaders, raw: readonly string[]): void {
+    if (this.#over) return;
+    this.#informational += 1;
+    if (this.#informational > MAX_INFORMATIONAL)
+      throw new TailcastError('UPSTREAM_BROKEN', 'too many interim responses');
+    this.#owner.informational(headOf(headers, raw));
   }
 
   #head(headers: IncomingHttpHeaders, raw: readonly string[]): void {

@@ -221,14 +221,12 @@ const NOT_IN_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 const TARGET = /^\/[\x21-\x7e]*$/;
 
 function encodeRequestHead({ method, target, headers, framing }: UpstreamRequest): string {
-  if (!HEADER_NAME.test(method) || !TARGET.test(target))
-    throw new TailcastError('INTERNAL', 'a malformed request line');
+  checkRequestLine(method, target);
   let head = `${method} ${target} HTTP/1.1\r\n`;
   for (let index = 0; index < headers.length; index += 2) {
     const name = headers[index] ?? '';
     const value = headers[index + 1] ?? '';
-    if (!HEADER_NAME.test(name) || NOT_IN_VALUE.test(value) || isFraming(name))
-      throw new TailcastError('INTERNAL', 'a malformed header');
+    checkField(name, value);
     head += `${name}: ${value}\r\n`;
   }
   if (framing.kind === 'length' && !(Number.isSafeInteger(framing.bytes) && framing.bytes >= 0))
@@ -236,6 +234,18 @@ function encodeRequestHead({ method, target, headers, framing }: UpstreamRequest
   if (framing.kind === 'length') head += `Content-Length: ${framing.bytes}\r\n`;
   else if (framing.kind === 'chunked') head += 'Transfer-Encoding: chunked\r\n';
   return `${head}\r\n`;
+}
+
+/** @throws TailcastError `INTERNAL` when it could not be sent as one line */
+export function checkRequestLine(method: string, target: string): void {
+  if (!HEADER_NAME.test(method) || !TARGET.test(target))
+    throw new TailcastError('INTERNAL', 'a malformed request line');
+}
+
+/** @throws TailcastError `INTERNAL` when it could not be sent as one line, or says where the body ends */
+export function checkField(name: string, value: string): void {
+  if (!HEADER_NAME.test(name) || NOT_IN_VALUE.test(value) || isFraming(name))
+    throw new TailcastError('INTERNAL', 'a malformed header');
 }
 
 /** Where the body ends is said once, below: a second word about it would let the rest of a body be another request. */
