@@ -13,6 +13,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   directories: [],
   listen: [],
   'place-count': [],
+  'http2-fields': ['wire', 'errors'],
   'process-identity': [],
   version: [],
   'folder-format': ['version', 'errors'],
@@ -46,6 +47,8 @@ const ALLOWED: Record<string, readonly string[]> = {
     'observe',
     'memory',
     'place-count',
+    'http2-fields',
+    'http2-fields',
     'errors',
   ],
   portal: ['async', 'wire', 'recording', 'proxy', 'tailnet', 'kube', 'observe', 'place-count', 'errors'],
@@ -67,7 +70,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   operator: ['async', 'wire', 'kube', 'observe', 'errors'],
   nameserver: ['async', 'followed-file', 'listen', 'wire', 'observe', 'errors'],
   forwarder: ['listen', 'observe', 'errors'],
-  ingress: ['async', 'followed-file', 'tailnet', 'wire', 'observe', 'errors'],
+  ingress: ['async', 'followed-file', 'tailnet', 'wire', 'observe', 'place-count', 'http2-fields', 'errors'],
   player: ['bundle', 'wire', 'screen', 'search'],
   workers: ['async', 'observe', 'place-count', 'errors'],
   demo: ['async', 'listen', 'wire', 'kube', 'observe', 'errors'],
@@ -217,6 +220,7 @@ const FOUNDATIONS = new Set([
   'memory',
   'process-identity',
   'place-count',
+  'http2-fields',
 ]);
 
 /** Fields by which gateway and recorder understand each other. */

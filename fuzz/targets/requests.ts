@@ -11,7 +11,7 @@ import { readKubeconfigContext } from '../../src/kube/kubeconfig.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { isLabelSelector, readFieldSelector } from '../../src/kube/selectors.ts';
 import { findRoute } from '../../src/portal/routes.ts';
-import { http2Fields } from '../../src/proxy/front/http2-fields.ts';
+import { http2Fields } from '../../src/http2-fields.ts';
 import { mapStream } from '../../src/proxy/front/http2.ts';
 import type { Peer } from '../../src/tailnet/identity.ts';
 import { decodeNamedViewer, encodeNamedViewer } from '../../src/wire/recorder-api/named-viewer.ts';

@@ -13,9 +13,12 @@ const HOP_BY_HOP = new Set([
   'upgrade',
   'http2-settings',
 ]);
-/** Said by us: who asks, and how. `x-real-ip` is read as the same by many. */
-const OURS =
-  /^(?:tailscale[-_].*|forwarded|x[-_]forwarded[-_](?:for|host|proto|port|server)|x[-_]real[-_]ip|expect|content-length|host|:.*)$/;
+/**
+ * Said by us, or by nobody: who asks, and how. `x-real-ip` is read as the same by many, and proxies that log people in say
+ * them in `x-forwarded-user` and the like. Names are looked at as CGI passes them on, which makes one letter of all but letters and digits.
+ */
+const OURS = /^(?:tailscale-.*|forwarded|x-forwarded-.*|x-real-ip|expect|content-length|host|-.*)$/;
+const isOurs = (name: string): boolean => OURS.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-'));
 
 /** Name and value in turns, as Node's raw lists are. */
 export type FieldList = readonly string[];
@@ -31,7 +34,7 @@ export interface RequestFacts {
 /** What goes on to a Service, besides how its body is framed. Whatever a client says about itself there is left out. */
 export function fieldsForService({ raw, authority, secure, peer, identity }: RequestFacts): FieldList {
   const trailers = /\btrailers\b/i.test(objectOf(raw)['te'] ?? '') ? ['te', 'trailers'] : [];
-  const own = endToEnd(raw).filter(([name]) => !OURS.test(name.toLowerCase()));
+  const own = endToEnd(raw).filter(([name]) => !isOurs(name));
   const forwarded = Object.entries({
     'x-forwarded-for': peer.address,
     'x-forwarded-host': authority,
@@ -44,7 +47,7 @@ export function fieldsForService({ raw, authority, secure, peer, identity }: Req
 function identityFields(identity: Identity): FieldList {
   if (identity.kind !== 'user') return [];
   return Object.entries({
-    'tailscale-user-login': identity.login,
+    'tailscale-user-login': encoded(identity.login),
     'tailscale-user-name': encoded(identity.displayName),
     'tailscale-headers-info': 'https://tailscale.com/s/serve-headers',
   }).flat();
@@ -56,12 +59,28 @@ function encoded(text: string): string {
   return `=?utf-8?b?${Buffer.from(text).toString('base64')}?=`;
 }
 
+/** Of an answer, rather than of a hint before it or of nothing that HTTP knows. */
+export function isFinalStatus(status = 0): boolean {
+  return status >= 200 && status <= 599;
+}
+
 /** What goes back to a client. */
-export function fieldsForClient(raw: FieldList): FieldList {
+export function fieldsForClient(status: number, raw: FieldList): FieldList {
+  // There is nothing to be so long; RFC 9110, section 8.6.
+  const isEmpty = status === 204;
   return endToEnd(raw)
-    .filter(([name]) => !name.startsWith(':'))
+    .filter(([name]) => !name.startsWith(':') && !(isEmpty && isLength(name)))
     .flat();
 }
+
+/** What goes back to a client behind a body: nothing that says how long it was. */
+export function trailersForClient(raw: FieldList): FieldList {
+  return endToEnd(raw)
+    .filter(([name]) => !name.startsWith(':') && !isLength(name))
+    .flat();
+}
+
+const isLength = (name: string): boolean => name.toLowerCase() === 'content-length';
 
 /** Pairs without those of one connection, and without those that it names as such. */
 function endToEnd(raw: FieldList): readonly (readonly [name: string, value: string])[] {

@@ -3,17 +3,21 @@ import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:ht
 import { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 import { pipeline } from 'node:stream/promises';
 import { TailcastError } from '../errors.ts';
-import { asHttp2, fieldsForClient, type FieldList } from './fields.ts';
+import { http2Fields } from '../http2-fields.ts';
+import { asHttp2, fieldsForClient, trailersForClient, type FieldList } from './fields.ts';
 import type { ServiceAnswer } from './upstreams.ts';
 
 export type ClientRequest = IncomingMessage | Http2ServerRequest;
 export type ClientResponse = ServerResponse | Http2ServerResponse;
 
-/** The `Host` or `:authority` as it came. */
-export function authorityOf(request: ClientRequest): string {
-  if (request instanceof Http2ServerRequest) return request.authority;
-  return request.headers.host ?? '';
+/** The `Host` or `:authority` as it came; empty where there are several that differ, or none. */
+export function authorityOf({ rawHeaders }: Pick<ClientRequest, 'rawHeaders'>): string {
+  const said = rawHeaders.filter(
+    (_, index) => AUTHORITY.test(rawHeaders[index - 1] ?? '') && index % 2 === 1,
+  );
+  return new Set(said).size === 1 ? (said[0] ?? '') : '';
 }
+const AUTHORITY = /^(?:host|:authority)$/i;
 
 /** gRPC needs HTTP/2 all the way; everything else takes it where the Service says so. */
 export function speaksHttp2(upstream: string, request: ClientRequest): boolean {
@@ -45,7 +49,7 @@ export async function passOn(
   response: ClientResponse,
   headOnly: boolean,
 ): Promise<void> {
-  writeHead(response, answer.status, fieldsForClient(answer.fields));
+  writeHead(response, answer.status, fieldsForClient(answer.status, answer.fields));
   if (headOnly) {
     answer.body.resume();
     response.end();
@@ -54,7 +58,8 @@ export async function passOn(
   // Who waits for a stream of events wants its head now; HTTP/2 sends it at once.
   if (!(response instanceof Http2ServerResponse)) response.flushHeaders();
   await pipeline(answer.body, response, { end: false });
-  const trailers = asHttp2(answer.trailers());
+  if (!answer.isWhole()) throw new Error('the Service broke off');
+  const trailers = asHttp2(http2Fields(trailersForClient(answer.trailers())));
   if (Object.keys(trailers).length > 0) addTrailers(response, trailers);
   response.end();
 }
@@ -66,7 +71,7 @@ function addTrailers(response: ClientResponse, trailers: Record<string, string |
 
 /** @param fields as Node's raw lists are */
 export function writeHead(response: ClientResponse, status: number, fields: FieldList): void {
-  if (response instanceof Http2ServerResponse) response.writeHead(status, asHttp2(fields));
+  if (response instanceof Http2ServerResponse) response.writeHead(status, asHttp2(http2Fields(fields)));
   else response.writeHead(status, [...fields]);
 }
 

@@ -51,9 +51,9 @@ export type IngressRoute =
 export function routeOf(table: IngressTable, { authority, target, secure }: Wish): IngressRoute {
   const host = hostOf(authority);
   if (host === undefined) return refused(400, 'the host is not understood');
-  if (!target.startsWith('/')) return refused(400, 'the path is not understood');
-  const path = target.replace(/[?#].*$/s, '');
-  if (/\/(?:\.|%2e){1,2}(?:\/|$)/i.test(path)) return refused(400, 'the path leads out of itself');
+  if (!/^\/[^#]*$/s.test(target)) return refused(400, 'the path is not understood');
+  const path = target.replace(/\?.*$/s, '');
+  if (DOTS.test(path)) return refused(400, 'the path leads out of itself');
   const isSecure = table.secure.some((pattern) => pattern === '' || matchesHost(pattern, host));
   if (secure && !isSecure) return refused(421, 'no certificate is named for this host');
   if (!secure && isSecure) {
@@ -67,6 +67,9 @@ export function routeOf(table: IngressTable, { authority, target, secure }: Wish
   const found = entry === undefined ? undefined : upstreamOf(entry, path);
   return found === undefined ? refused(404, 'nothing is served here') : { kind: 'found', upstream: found };
 }
+
+/** As parts of a path, also where a server behind may take another letter for a slash, or leave out what is behind a semicolon. */
+const DOTS = /(?:\/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:\/|\\|%2f|%5c|;|%3b|$)/i;
 
 function refused(status: number, message: string): IngressRoute {
   return { kind: 'refused', status, message };

@@ -11,7 +11,8 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { IdentitySource } from '../tailnet/identity.ts';
+import { createPlaceCount } from '../place-count.ts';
+import { callerName, type Identity, type IdentitySource, type Peer } from '../tailnet/identity.ts';
 import { peerOf, type ConnectionHandler } from '../tailnet/listener.ts';
 import type { IngressTable } from '../wire/ingress-table.ts';
 import { fieldsForService, type FieldList } from './fields.ts';
@@ -44,6 +45,8 @@ export interface IngressServerOptions {
   readonly log: Logger;
   /** Requests under way, upgraded connections included; one more is answered 503. */
   readonly maxRequests?: number;
+  /** Those of one caller. */
+  readonly maxPerCaller?: number;
 }
 
 export interface IngressServer {
@@ -55,6 +58,7 @@ export interface IngressServer {
 }
 
 const MAX_REQUESTS = 4096;
+const MAX_PER_CALLER = 1024;
 const MAX_HEAD_BYTES = 128 * 1024;
 const HEADERS_TIMEOUT_MS = 30_000;
 const KEEP_ALIVE_MS = 90_000;
@@ -62,7 +66,13 @@ const KEEP_ALIVE_MS = 90_000;
 const SESSION_IDLE_MS = 600_000;
 const MAX_STREAMS = 100;
 const TOO_MANY = [503, 'too many requests are under way'] as const;
+const TOO_MANY_OF_YOURS = [503, 'too many of your requests are under way'] as const;
 const NO_ANSWER = [502, 'the Service behind this path does not answer'] as const;
+
+interface Caller {
+  readonly peer: Peer;
+  readonly identity: Identity;
+}
 
 /** Where requests come in: by HTTPS, or not. */
 interface Door {
@@ -79,6 +89,7 @@ class Serving implements IngressServer {
   readonly #over = new AbortController();
   readonly #sockets = new Set<Socket>();
   readonly #doors: ReadonlyMap<boolean, Door>;
+  readonly #callers = createPlaceCount();
   #inFlight = 0;
 
   constructor(options: IngressServerOptions) {
@@ -127,7 +138,8 @@ class Serving implements IngressServer {
       insecureHTTPParser: false,
       requireHostHeader: true,
       // Others go on as requests for what they ask for.
-      shouldUpgradeCallback: ({ headers }) => headers.upgrade?.toLowerCase() === 'websocket',
+      shouldUpgradeCallback: ({ method, headers }) =>
+        method === 'GET' && headers.upgrade?.toLowerCase() === 'websocket',
     });
     plain.on('request', guarded);
     plain.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head, secure));
@@ -161,6 +173,9 @@ class Serving implements IngressServer {
   }
 
   async #take(request: ClientRequest, response: ClientResponse, secure: boolean): Promise<void> {
+    // An error without a listener would end the process.
+    response.on('error', () => undefined);
+    request.on('error', () => undefined);
     const leave = this.#takePlace();
     if (leave === undefined) return refuseWith(response, ...TOO_MANY);
     const gone = new AbortController();
@@ -168,9 +183,6 @@ class Serving implements IngressServer {
       gone.abort(new Error('the client is gone'));
       leave();
     });
-    // An error without a listener would end the process.
-    response.on('error', () => undefined);
-    request.on('error', () => undefined);
     this.#options.onEnd(await this.#serve(request, response, secure, gone.signal));
   }
 
@@ -184,10 +196,18 @@ class Serving implements IngressServer {
     const route = this.#find({ authority, target: request.url ?? '', secure });
     if (route.kind !== 'found') return turnAway(response, route);
     const signal = AbortSignal.any([this.#over.signal, gone]);
-    const fields = await this.#fieldsFor(request, authority, secure, signal).catch((error: unknown) => {
+    const caller = await this.#whois(request, signal).catch((error: unknown) => {
       refuseWith(response, ...whoFailed(error));
     });
-    if (fields === undefined) return gone.aborted ? 'broken' : 'refused';
+    if (caller === undefined) return gone.aborted ? 'broken' : 'refused';
+    const leave = this.#enter(caller.identity);
+    if (leave === undefined) {
+      refuseWith(response, ...TOO_MANY_OF_YOURS);
+      return 'overloaded';
+    }
+    if (response.destroyed) leave();
+    else response.once('close', leave);
+    const fields = fieldsForService({ raw: request.rawHeaders, authority, secure, ...caller });
     const answer = await this.#ask(route.upstream, request, fields, signal).catch((error: unknown) => {
       if (!gone.aborted)
         this.#options.log.warn({ upstream: route.upstream, error: errorText(error) }, 'no answer');
@@ -200,7 +220,7 @@ class Serving implements IngressServer {
     } catch (error) {
       this.#options.log.debug({ error: errorText(error) }, 'answer broke off');
       answer.body.destroy();
-      cut(response);
+      refuseWith(response, ...NO_ANSWER);
       return 'broken';
     }
   }
@@ -213,15 +233,16 @@ class Serving implements IngressServer {
   }
 
   /** Rejects when the caller is not known. */
-  async #fieldsFor(
-    request: ClientRequest,
-    authority: string,
-    secure: boolean,
-    signal: AbortSignal,
-  ): Promise<FieldList> {
+  async #whois(request: ClientRequest, signal: AbortSignal): Promise<Caller> {
     const peer = peerOf(request.socket);
-    const identity = await this.#options.identities.whois(peer, signal);
-    return fieldsForService({ raw: request.rawHeaders, authority, secure, peer, identity });
+    return { peer, identity: await this.#options.identities.whois(peer, signal) };
+  }
+
+  /** @returns a function that gives the place back, or undefined when the caller has all that one may have */
+  #enter(identity: Identity): (() => void) | undefined {
+    const name = callerName(identity);
+    if (this.#callers.takenBy(name) >= (this.#options.maxPerCaller ?? MAX_PER_CALLER)) return undefined;
+    return this.#callers.take(name);
   }
 
   #ask(
@@ -259,23 +280,30 @@ class Serving implements IngressServer {
     if (route.kind === 'refused') return say('refused', route.status, route.message);
     const { upstream } = route;
     const path = request.url ?? '/';
-    this.#fieldsFor(request, authority, secure, this.#over.signal).then(
-      (own) => {
-        if (socket.destroyed) return onEnd('broken');
-        const fields = [...own, 'connection', 'Upgrade', 'upgrade', 'websocket'];
-        switchProtocols({
-          client: socket,
-          head,
-          request: upstreams.open({ upstream, method: 'GET', path, fields }),
-          unreachable(error) {
-            log.warn({ upstream, error: errorText(error) }, 'no answer');
-            say('unreachable', ...NO_ANSWER);
-          },
-          onEnd,
-        });
-      },
-      (error: unknown) => say('refused', ...whoFailed(error)),
-    );
+    const enter = (caller: Caller): void => {
+      if (socket.destroyed) return onEnd('broken');
+      const leaveOwn = this.#enter(caller.identity);
+      if (leaveOwn === undefined) return say('overloaded', ...TOO_MANY_OF_YOURS);
+      socket.once('close', leaveOwn);
+      const own = fieldsForService({ raw: request.rawHeaders, authority, secure, ...caller });
+      const fields = [...own, 'connection', 'Upgrade', 'upgrade', 'websocket'];
+      switchProtocols({
+        client: socket,
+        head,
+        request: upstreams.open({ upstream, method: 'GET', path, fields }),
+        unreachable(error) {
+          log.warn({ upstream, error: errorText(error) }, 'no answer');
+          say('unreachable', ...NO_ANSWER);
+        },
+        onEnd,
+      });
+    };
+    this.#whois(request, this.#over.signal)
+      .then(enter, (error: unknown) => say('refused', ...whoFailed(error)))
+      .catch((error: unknown) => {
+        log.error({ error: errorText(error) }, 'request failed');
+        socket.destroy();
+      });
   }
 }
 

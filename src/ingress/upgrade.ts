@@ -1,7 +1,8 @@
 /** A request that leaves HTTP: the Service says whether, and then bytes go both ways. */
 import { STATUS_CODES, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { fieldsForClient, type FieldList } from './fields.ts';
+import { pipeline } from 'node:stream/promises';
+import { fieldsForClient, isFinalStatus, type FieldList } from './fields.ts';
 
 export interface Switch {
   readonly client: Duplex;
@@ -22,18 +23,34 @@ export function switchProtocols({ client, head, request, unreachable, onEnd }: S
     else if (!client.destroyed) unreachable(error);
   });
   request.once('upgrade', (answer, service, first) => {
+    if (answer.headers.upgrade?.toLowerCase() !== 'websocket') {
+      service.destroy();
+      return unreachable(new Error('it switched to another protocol'));
+    }
     answered = true;
-    client.write(headOf(answer, ['connection', 'Upgrade', 'upgrade', 'websocket']));
+    client.write(headOf(answer, ['connection', 'Upgrade', 'upgrade', 'websocket']), 'latin1');
     if (first.length > 0) client.write(first);
     if (head.length > 0) service.write(head);
     relay(client, service, onEnd);
   });
   request.once('response', (answer) => {
+    if (!isFinalStatus(answer.statusCode)) {
+      request.destroy();
+      return unreachable(new Error(`status ${answer.statusCode}`));
+    }
     answered = true;
-    client.write(headOf(answer, ['connection', 'close']));
-    answer.pipe(client);
-    answer.once('error', () => client.destroy());
-    answer.once('end', () => onEnd('served'));
+    const isFramed = answer.headers['content-length'] !== undefined;
+    client.write(
+      headOf(answer, ['connection', 'close', ...(isFramed ? [] : ['transfer-encoding', 'chunked'])]),
+      'latin1',
+    );
+    pipeline(isFramed ? answer : inChunks(answer), client).then(
+      () => onEnd('served'),
+      () => {
+        client.destroy();
+        onEnd('broken');
+      },
+    );
   });
   request.end();
 }
@@ -53,9 +70,16 @@ function relay(client: Duplex, service: Duplex, onEnd: Switch['onEnd']): void {
   });
 }
 
-/** Bodies are passed on without the framing that Node has taken off: the end of the connection ends them. */
+/** As Node has taken the framing off. A body that breaks off has no end. */
+async function* inChunks(body: IncomingMessage): AsyncGenerator<Buffer> {
+  const pieces: AsyncIterable<Buffer> = body;
+  for await (const piece of pieces)
+    yield Buffer.concat([Buffer.from(`${piece.length.toString(16)}\r\n`), piece, Buffer.from('\r\n')]);
+  yield Buffer.from('0\r\n\r\n');
+}
+
 function headOf({ statusCode = 502, rawHeaders }: IncomingMessage, more: FieldList): string {
-  const fields = [...fieldsForClient(rawHeaders), ...more];
+  const fields = [...fieldsForClient(statusCode, rawHeaders), ...more];
   const lines = [`HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode] ?? ''}`];
   for (let index = 0; index < fields.length; index += 2) lines.push(`${fields[index]}: ${fields[index + 1]}`);
   return `${lines.join('\r\n')}\r\n\r\n`;

@@ -1,10 +1,10 @@
-/** Connections to Services: HTTP/1.1 kept for the next request, HTTP/2 one for each Service. */
+/** Connections to Services: HTTP/1.1 kept for the next request, HTTP/2 as few as will do. */
 import { Agent, request as plainRequest, type ClientRequest } from 'node:http';
-import { connect, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
+import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { Agent as SecureAgent, request as secureRequest } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
-import { asHttp2, type FieldList } from './fields.ts';
+import { asHttp2, isFinalStatus, type FieldList } from './fields.ts';
 
 /** One request to a Service. */
 export interface ServiceQuestion {
@@ -25,6 +25,8 @@ export interface ServiceAnswer {
   readonly body: Readable;
   /** Once the body has ended. */
   trailers(): FieldList;
+  /** Once the body has ended: whether it has come to its end. Node ends the body of a stream that broke off as well. */
+  isWhole(): boolean;
 }
 
 export interface Upstreams {
@@ -46,13 +48,20 @@ const IDLE_MS = 600_000;
 const MAX_HEAD_BYTES = 128 * 1024;
 /** Sessions with Services that nobody asks any more end. */
 const SESSION_IDLE_MS = 60_000;
+/** Requests on a session, where the Service takes so many: what is beyond would wait for others to end. */
+const STREAMS_PER_SESSION = 100;
+
+interface Session {
+  readonly session: ClientHttp2Session;
+  streams: number;
+}
 
 export function createUpstreams({
   connectMs = CONNECT_MS,
   idleMs = IDLE_MS,
 }: UpstreamLimits = {}): Upstreams {
   const agents = { http: new Agent({ keepAlive: true }), https: new SecureAgent({ keepAlive: true }) };
-  const sessions = new Map<string, ClientHttp2Session>();
+  const sessions = new Map<string, Set<Session>>();
 
   function begin(
     { upstream, method, path, fields }: Omit<ServiceQuestion, 'body' | 'http2'>,
@@ -68,40 +77,55 @@ export function createUpstreams({
     return request;
   }
 
-  function sessionTo(upstream: string): ClientHttp2Session {
-    const existing = sessions.get(upstream);
-    if (existing !== undefined && !existing.closed && !existing.destroyed) return existing;
+  function sessionTo(upstream: string): Session {
+    const all = sessions.get(upstream) ?? new Set<Session>();
+    for (const one of all) if (hasRoom(one)) return one;
     const { hostname, port, secure } = placeOf(upstream);
     const host = hostname.includes(':') ? `[${hostname}]` : hostname;
     const session = connect(`${secure ? 'https' : 'http'}://${host}:${port}`, {
       rejectUnauthorized: false,
       maxHeaderListPairs: 256,
+      settings: { enablePush: false },
     });
     // Its streams say it for themselves.
     session.on('error', () => session.destroy());
     session.setTimeout(SESSION_IDLE_MS, () => session.close());
-    const forget = (): void => {
-      if (sessions.get(upstream) === session) sessions.delete(upstream);
-    };
-    session.once('close', forget);
-    session.once('goaway', forget);
+    const opened: Session = { session, streams: 0 };
+    session.once('close', () => {
+      all.delete(opened);
+      if (all.size === 0) sessions.delete(upstream);
+    });
     limitConnect(session.socket, connectMs);
-    sessions.set(upstream, session);
-    return session;
+    sessions.set(upstream, all.add(opened));
+    return opened;
   }
 
   return {
-    ask: (question, signal) =>
-      question.http2
+    async ask(question, signal) {
+      const answer = await (question.http2
         ? askHttp2(sessionTo(question.upstream), question, idleMs, signal)
-        : askHttp1(begin(question, true), question.body, idleMs, signal),
-    open: (question) => begin(question, false),
+        : askHttp1(begin(question, true), question.body, idleMs, signal));
+      if (isFinalStatus(answer.status)) return answer;
+      answer.body.destroy();
+      throw new Error(`status ${answer.status}`);
+    },
+    open(question) {
+      const request = begin(question, false);
+      // Until it has switched.
+      request.setTimeout(idleMs, () => request.destroy(new Error(`silent for ${idleMs} ms`)));
+      return request;
+    },
     close() {
       agents.http.destroy();
       agents.https.destroy();
-      for (const session of sessions.values()) session.destroy();
+      for (const all of sessions.values()) for (const { session } of all) session.destroy();
     },
   };
+}
+
+function hasRoom({ session, streams }: Session): boolean {
+  const allowed = session.remoteSettings.maxConcurrentStreams ?? STREAMS_PER_SESSION;
+  return !session.closed && !session.destroyed && streams < Math.min(allowed, STREAMS_PER_SESSION);
 }
 
 function placeOf(upstream: string): {
@@ -133,6 +157,10 @@ function askHttp1(
   request.once('close', () => signal.removeEventListener('abort', abort));
   request.setTimeout(idleMs, () => request.destroy(new Error(`silent for ${idleMs} ms`)));
   request.on('error', answered.reject);
+  request.once('upgrade', (_answer, socket) => {
+    socket.destroy();
+    answered.reject(new Error('it switched protocols without being asked'));
+  });
   request.once('response', (response) => {
     // Whoever reads it is told.
     response.on('error', () => undefined);
@@ -141,6 +169,7 @@ function askHttp1(
       fields: response.rawHeaders,
       body: response,
       trailers: () => response.rawTrailers,
+      isWhole: () => response.complete,
     });
   });
   send(body, request);
@@ -148,7 +177,7 @@ function askHttp1(
 }
 
 function askHttp2(
-  session: ClientHttp2Session,
+  opened: Session,
   { method, path, fields, body, upstream }: ServiceQuestion,
   idleMs: number,
   signal: AbortSignal,
@@ -162,11 +191,15 @@ function askHttp2(
     ':scheme': placeOf(upstream).secure ? 'https' : 'http',
     ':authority': typeof host === 'string' ? host : '',
   };
-  const stream: ClientHttp2Stream = session.request(head, { endStream: body === undefined, signal });
+  const stream: ClientHttp2Stream = opened.session.request(head, { endStream: body === undefined, signal });
+  opened.streams += 1;
   let trailers: FieldList = [];
   stream.setTimeout(idleMs, () => stream.destroy(new Error(`silent for ${idleMs} ms`)));
   stream.on('error', answered.reject);
-  stream.once('close', () => answered.reject(new Error('closed without an answer')));
+  stream.once('close', () => {
+    opened.streams -= 1;
+    answered.reject(new Error('closed without an answer'));
+  });
   stream.once('trailers', (_said, _flags, raw: FieldList) => {
     trailers = raw;
   });
@@ -176,6 +209,7 @@ function askHttp2(
       fields: raw,
       body: stream,
       trailers: () => trailers,
+      isWhole: () => !stream.aborted && (stream.rstCode ?? 0) === constants.NGHTTP2_NO_ERROR,
     }),
   );
   if (body !== undefined) send(body, stream);

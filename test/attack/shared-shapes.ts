@@ -1,13 +1,12 @@
 /** Answers of a hostile API server on an HTTP/2 connection, frame by frame. */
 import type { Socket } from 'node:net';
-import type { TLSSocket } from 'node:tls';
 import { encodeBlock, encodeFields, encodeFrame, FLAG, FRAME, type Field } from './raw-http2.ts';
 
 export const EMPTY = Buffer.alloc(0);
 
 /** A status that is delivered with its body, `refused`: 502; `cut`: what was begun ends as broken. */
 export type Verdict = number | 'refused' | 'cut';
-export type Script = Buffer | ((id: number, socket: TLSSocket) => void);
+export type Script = Buffer | ((id: number, socket: Socket) => void);
 export interface Shape {
   readonly what: string;
   readonly answer: (id: number) => Script;
@@ -51,7 +50,7 @@ const withHead =
 const inParts =
   (...parts: readonly ((id: number) => Buffer)[]) =>
   () =>
-  (id: number, socket: TLSSocket): void => {
+  (id: number, socket: Socket): void => {
     const next = (index: number): void => {
       const part = parts[index]?.(id);
       if (part !== undefined) socket.write(part, () => setTimeout(() => next(index + 1), 5));
@@ -585,6 +584,6 @@ export const SHAPES: readonly Shape[] = [
 ];
 
 /** What the crash of a server looks like. */
-function crash(socket: TLSSocket): void {
-  (socket as unknown as { readonly _parent: Socket })._parent.resetAndDestroy();
+function crash(socket: Socket): void {
+  ((socket as unknown as { readonly _parent?: Socket })._parent ?? socket).resetAndDestroy();
 }

@@ -28,7 +28,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
     rule: 'fields are made fit for HTTP/2 before Node sees them; every callback of a request is guarded; what still reaches the top drains the process',
     checks: [
       {
-        file: 'src/proxy/front/http2-fields.ts',
+        file: 'src/http2-fields.ts',
         find: 'if (SINGLE.has(name)) {',
         replace: "if (name === 'never') {",
         testFile: 'test/attack/hostile-upstream.test.ts',

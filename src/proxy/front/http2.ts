@@ -19,7 +19,7 @@ import type { Peer } from '../../tailnet/identity.ts';
 import type { InboundRequest } from '../gate/gate.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
-import { http2Fields } from './http2-fields.ts';
+import { http2Fields } from '../../http2-fields.ts';
 import { releaseOf } from '../upstream/read-buffers.ts';
 import {
   headerList,

@@ -16,7 +16,7 @@ import {
 import { STATUS_CODES } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
-import { CONNECTION_FIELDS } from './connection-fields.ts';
+import { CONNECTION_FIELDS } from '../../wire/connection-fields.ts';
 import {
   MAX_RESPONSE_HEAD_BYTES,
   parseResponseHead,

@@ -11,7 +11,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { afterEach, describe, expect, it } from 'vitest';
 import { framingOf, mapStream } from '../../../src/proxy/front/http2.ts';
-import { http2Fields } from '../../../src/proxy/front/http2-fields.ts';
+import { http2Fields } from '../../../src/http2-fields.ts';
 import type { Peer } from '../../../src/tailnet/identity.ts';
 import { createClient, http2Client, openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
 

@@ -6,8 +6,8 @@
  * the first one counts. `Content-Length` does not get here twice: `upstream/response-head` refuses a head with two.
  */
 
-import { TailcastError } from '../../errors.ts';
-import { CONNECTION_FIELDS } from '../upstream/connection-fields.ts';
+import { TailcastError } from './errors.ts';
+import { CONNECTION_FIELDS } from './wire/connection-fields.ts';
 
 /** Fields of which Node sends one value only; a test asks Node itself whether the list is whole. */
 const SINGLE: ReadonlySet<string> = new Set([

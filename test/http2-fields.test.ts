@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { http2Fields } from '../../../src/proxy/front/http2-fields.ts';
+import { http2Fields } from '../src/http2-fields.ts';
 
 describe('fields that a server repeats, over HTTP/2', () => {
   it('are one when they are equal, joined when they are lists, and the first one otherwise', () => {

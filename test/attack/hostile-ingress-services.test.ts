@@ -1,0 +1,277 @@
+/**
+ * What a Service may answer to a request that `tailcast ingress` brings, over HTTP/1.1 and HTTP/2 on either side: the answer ends that request, or is
+ * delivered without what is not for a client. A request of somebody else goes on, and the next one is answered.
+ */
+import { once } from 'node:events';
+import { request, type IncomingMessage } from 'node:http';
+import { connect as connectHttp2 } from 'node:http2';
+import type { Socket } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  HONEST,
+  HOSTILE,
+  HOSTILE_RPC,
+  openIngressRig,
+  type IngressRig,
+  type Witness,
+} from './ingress-rig.ts';
+import { SHAPES } from './shared-shapes.ts';
+
+let rig: IngressRig;
+let witness: Witness;
+beforeAll(async () => {
+  rig = await openIngressRig();
+  witness = await rig.witness();
+});
+afterAll(async () => {
+  witness.end();
+  await rig.close();
+});
+
+interface Seen {
+  readonly status: number;
+  readonly body: string;
+  readonly whole: boolean;
+  readonly fields: readonly string[];
+  readonly trailers: readonly string[];
+}
+type Protocol = 'h1' | 'h2' | 'websocket';
+
+async function ask(protocol: Protocol, host: string): Promise<Seen> {
+  if (protocol === 'h2') return askHttp2(host);
+  const socket = await rig.connect('h1');
+  const upgrade = ['Connection', 'Upgrade', 'Upgrade', 'websocket', 'Sec-WebSocket-Version', '13'];
+  const asking = request({
+    createConnection: () => socket,
+    maxHeaderSize: 1024 * 1024,
+    headers: ['Host', host, ...(protocol === 'websocket' ? upgrade : [])] as never,
+  });
+  asking.end();
+  try {
+    const [response, opened] = (await Promise.race([
+      once(asking, 'response'),
+      once(asking, 'upgrade'),
+      once(asking, 'error').then(([error]) => Promise.reject(error as Error)),
+    ]).catch(() => [])) as [IncomingMessage?, Socket?];
+    if (response === undefined) return { status: 0, body: '', whole: false, fields: [], trailers: [] };
+    const { statusCode: status = 0, rawHeaders: fields } = response;
+    if (opened !== undefined) return { status, body: '', whole: true, fields, trailers: [] };
+    asking.on('error', () => {});
+    let body = '';
+    response.on('data', (chunk: Buffer) => (body += chunk.toString('latin1')));
+    response.on('error', () => {});
+    await new Promise((resolve) => response.once('close', resolve));
+    return { status, body, whole: response.complete, fields, trailers: response.rawTrailers };
+  } finally {
+    socket.destroy();
+  }
+}
+
+async function askHttp2(host: string): Promise<Seen> {
+  const socket = await rig.connect('h2');
+  const session = connectHttp2(`http://${host}`, {
+    createConnection: () => socket,
+    settings: { maxHeaderListSize: 1024 * 1024 },
+    maxHeaderListPairs: 1000,
+  });
+  session.on('error', () => {});
+  const stream = session.request({ ':path': '/', ':authority': host }, { endStream: true });
+  let seen: Seen = { status: 0, body: '', whole: false, fields: [], trailers: [] };
+  stream.on('error', () => {});
+  stream.on('response', (headers, _flags, raw: string[]) => {
+    seen = { ...seen, status: Number(headers[':status']), fields: raw.slice(2) };
+  });
+  stream.on('trailers', (_headers, _flags, raw: string[]) => {
+    seen = { ...seen, trailers: raw };
+  });
+  let body = '';
+  stream.on('data', (chunk: Buffer) => (body += chunk.toString('latin1')));
+  await new Promise((resolve) => stream.once('close', resolve));
+  session.destroy();
+  return { ...seen, body, whole: stream.rstCode === 0 };
+}
+
+/** A status that is delivered with its body, `refused`: 502; `cut`: what was begun ends as broken. */
+type Verdict = number | 'refused' | 'cut';
+interface Shape {
+  readonly what: string;
+  readonly answer: string | ((socket: Socket) => void);
+  readonly verdict: Verdict;
+  /** Of a WebSocket. Default: as `verdict`. */
+  readonly upgrade?: Verdict;
+}
+
+const ok = (fields: string, body = 'body'): string =>
+  `HTTP/1.1 200 OK\r\n${fields}Content-Length: ${body.length}\r\n\r\n${body}`;
+const chunked = (rest: string): string =>
+  `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n${rest}`;
+const SWITCH = 'HTTP/1.1 101 Switching Protocols\r\n';
+
+const ANSWERS: readonly Shape[] = [
+  { what: 'an honest answer', answer: ok(''), verdict: 200 },
+  {
+    what: 'fields of the connection',
+    answer: ok(
+      'Connection: keep-alive, x-evil\r\nX-Evil: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: a\r\nTE: gzip\r\n',
+    ),
+    verdict: 200,
+  },
+  { what: 'a wish to upgrade', answer: ok('Connection: upgrade\r\nUpgrade: h2c\r\n'), verdict: 200 },
+  { what: 'HTTP2-Settings', answer: ok('HTTP2-Settings: AAMAAABk\r\n'), verdict: 200 },
+  { what: 'a name that JavaScript knows', answer: ok('__proto__: a\r\nconstructor: b\r\n'), verdict: 200 },
+  { what: 'two lengths', answer: ok('Content-Length: 5\r\n'), verdict: 'refused' },
+  {
+    what: 'a length and chunks',
+    answer: 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+    verdict: 'refused',
+  },
+  {
+    what: 'a length that is none',
+    answer: 'HTTP/1.1 200 OK\r\nContent-Length: -4\r\n\r\nbody',
+    verdict: 'refused',
+  },
+  { what: 'two ETags', answer: ok('ETag: "a"\r\nETag: "b"\r\n'), verdict: 200 },
+  { what: 'two types', answer: ok('Content-Type: text/plain\r\nContent-Type: text/html\r\n'), verdict: 200 },
+  { what: 'a space in a name', answer: ok('A B: c\r\n'), verdict: 'refused' },
+  { what: 'a NUL in a value', answer: ok('A: b\0c\r\n'), verdict: 'refused' },
+  { what: 'a bare carriage return', answer: ok('A: b\rC: d\r\n'), verdict: 'refused' },
+  { what: 'a folded line', answer: ok('A: b\r\n c\r\n'), verdict: 'refused' },
+  { what: 'letters beyond ASCII', answer: ok('X-A: b\xe9\r\n'), verdict: 200 },
+  { what: 'a head of 300 KB', answer: ok(`X-A: ${'b'.repeat(300_000)}\r\n`), verdict: 'refused' },
+  {
+    what: '500 fields',
+    answer: ok(Array.from({ length: 500 }, (_, index) => `X-${index}: y\r\n`).join('')),
+    verdict: 200,
+  },
+  { what: 'trailers', answer: chunked('0\r\nGrpc-Status: 0\r\n\r\n'), verdict: 200 },
+  {
+    what: 'trailers of the connection',
+    answer: chunked('0\r\nConnection: x\r\nHTTP2-Settings: a\r\nKeep-Alive: b\r\nTE: c\r\n\r\n'),
+    verdict: 200,
+  },
+  {
+    what: 'trailers about framing',
+    answer: chunked('0\r\nTransfer-Encoding: chunked\r\n\r\n'),
+    verdict: 200,
+  },
+  { what: 'a length in trailers', answer: chunked('0\r\nContent-Length: 9\r\n\r\n'), verdict: 'cut' },
+  { what: 'repeated trailers', answer: chunked('0\r\nETag: "a"\r\nETag: "b"\r\n\r\n'), verdict: 200 },
+  {
+    what: 'trailers that say who asks',
+    answer: chunked('0\r\nStatus: 500\r\nSet-Cookie: a=b\r\n\r\n'),
+    verdict: 200,
+  },
+  { what: 'a trailer that is none', answer: chunked('0\r\nno trailer\r\n\r\n'), verdict: 'cut' },
+  { what: 'a chunk size that is none', answer: chunked('zz\r\n'), verdict: 'cut' },
+  { what: 'a 101 of nothing', answer: SWITCH + '\r\n', verdict: 'refused' },
+  {
+    what: 'a 101 of another protocol',
+    answer: SWITCH + 'Connection: Upgrade\r\nUpgrade: other\r\n\r\n',
+    verdict: 'refused',
+  },
+  {
+    what: 'a 101 that nobody asked for',
+    answer: SWITCH + 'Connection: Upgrade\r\nUpgrade: websocket\r\n\r\nevil',
+    verdict: 'refused',
+    upgrade: 101,
+  },
+  { what: 'hints', answer: 'HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(40) + ok(''), verdict: 200 },
+  { what: 'status 999', answer: 'HTTP/1.1 999 Odd\r\nContent-Length: 4\r\n\r\nbody', verdict: 'refused' },
+  { what: 'status 000', answer: 'HTTP/1.1 000 Odd\r\nContent-Length: 4\r\n\r\nbody', verdict: 'refused' },
+  { what: 'status 099', answer: 'HTTP/1.1 099 Odd\r\nContent-Length: 4\r\n\r\nbody', verdict: 'refused' },
+  { what: 'another version', answer: 'HTTP/2.0 200 OK\r\nContent-Length: 4\r\n\r\nbody', verdict: 200 },
+  { what: 'no HTTP at all', answer: '\x16\x03\x01\x02\x00\x01\r\n\r\n', verdict: 'refused' },
+  {
+    what: 'a 204 with a body',
+    answer: 'HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\nbody',
+    verdict: 204,
+  },
+  {
+    what: 'a 304 with a body',
+    answer: 'HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\nbody',
+    verdict: 304,
+  },
+  { what: 'a second answer behind the first', answer: ok('') + ok('X-Evil: 1\r\n', 'evil'), verdict: 200 },
+  { what: 'nothing', answer: (socket) => socket.destroy(), verdict: 'refused' },
+  { what: 'a reset', answer: (socket) => void socket.resetAndDestroy(), verdict: 'refused' },
+  {
+    what: 'half a head',
+    answer: (socket) => void socket.end('HTTP/1.1 200 OK\r\nContent-Le'),
+    verdict: 'refused',
+  },
+  {
+    what: 'an end in the body',
+    answer: (socket) => void socket.end('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbody'),
+    verdict: 'cut',
+  },
+  { what: 'an end in a chunk', answer: (socket) => void socket.end(chunked('9\r\nab')), verdict: 'cut' },
+  {
+    what: 'a body that ends with the connection',
+    answer: (socket) => void socket.end('HTTP/1.0 200 OK\r\n\r\nbody'),
+    verdict: 200,
+  },
+];
+
+function expectVerdict({ status, body, whole }: Seen, verdict: Verdict): void {
+  if (verdict === 'refused') expect({ status, whole }).toEqual({ status: 502, whole: true });
+  else if (verdict === 'cut') expect(whole).toBe(false);
+  else
+    expect({ status, body, whole }).toEqual({
+      status: verdict,
+      body: verdict === 200 ? 'body' : '',
+      whole: true,
+    });
+}
+
+function expectClean({ fields, trailers, body }: Seen, protocol: Protocol): void {
+  const named = (list: readonly string[]): string =>
+    list
+      .filter((_, index) => index % 2 === 0)
+      .join()
+      .toLowerCase();
+  expect(body).not.toContain('evil');
+  expect(named(trailers)).not.toMatch(/connection|keep-alive|http2|length|encoding|te$|te,/);
+  if (protocol === 'websocket') return;
+  expect(named(fields)).not.toMatch(/evil|upgrade|http2|proxy/);
+}
+
+async function expectOthersServed(): Promise<void> {
+  await witness.goesOn();
+  expect(await ask('h1', HONEST)).toMatchObject({ status: 200, whole: true });
+}
+
+describe.each(['h1', 'h2', 'websocket'] as const)(
+  'a Service that answers a client over %s with',
+  (protocol) => {
+    it.each(ANSWERS)('$what', async ({ answer, verdict, upgrade = verdict }) => {
+      rig.script = (socket) => {
+        if (typeof answer === 'string') socket.write(answer, 'latin1');
+        else answer(socket);
+      };
+      const seen = await ask(protocol, HOSTILE);
+      expectVerdict(seen, protocol === 'websocket' ? upgrade : verdict);
+      expectClean(seen, protocol);
+      await expectOthersServed();
+    });
+  },
+);
+
+describe.each(['h1', 'h2'] as const)('a Service of HTTP/2 that answers a client over %s with', (protocol) => {
+  it.each(SHAPES)('$what', async ({ answer }) => {
+    rig.script = (socket, id) => {
+      const said = answer(id);
+      if (typeof said === 'function') said(id, socket);
+      else socket.write(said);
+    };
+    const seen = await ask(protocol, HOSTILE_RPC);
+    // whatever it is, it is one of these: nothing waits for ever, and nothing is whole that is not
+    if (seen.whole && seen.status !== 502) expectVerdict({ ...seen }, seen.status);
+    else if (seen.whole) expectVerdict(seen, 'refused');
+    expectClean(seen, protocol);
+    await expectOthersServed();
+    rig.script = (socket, id) => socket.write(Buffer.from(SHAPES[0]!.answer(id) as Buffer));
+    for (const socket of rig.services) socket.destroy();
+    await expect.poll(() => rig.services.size).toBe(0);
+    expect(await ask(protocol, HOSTILE_RPC)).toMatchObject({ status: 200, body: 'body', whole: true });
+  });
+});

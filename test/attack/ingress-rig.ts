@@ -1,0 +1,171 @@
+/** The server of Ingresses between clients and Services of which either may be hostile: without TLS, by HTTP/1.1 and HTTP/2. */
+import { once } from 'node:events';
+import { createServer as createService, request as ask, type IncomingMessage } from 'node:http';
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { createIngressServer, type IngressServer, type RequestOutcome } from '../../src/ingress/server.ts';
+import { createUpstreams } from '../../src/ingress/upstreams.ts';
+import type { Identity } from '../../src/tailnet/identity.ts';
+import { createTailnetListener, type TailnetListener } from '../../src/tailnet/listener.ts';
+import type { IngressTable } from '../../src/wire/ingress-table.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import { FRAME, PREFACE, encodeFrame, readFrames } from './raw-http2.ts';
+
+export const HONEST = 'honest.example.org';
+/** Services that answer what a test says: by HTTP/1.1, and by HTTP/2. */
+export const HOSTILE = 'hostile.example.org';
+export const HOSTILE_RPC = 'rpc.example.org';
+
+export const ALICE: Identity = {
+  kind: 'user',
+  nodeId: 'nAlice',
+  nodeName: 'alice.lab.ts.net',
+  addresses: ['100.64.0.4'],
+  capabilities: new Map(),
+  userId: 1n,
+  login: 'alice@example.com',
+  displayName: 'Alice',
+};
+
+export interface IngressRig {
+  readonly server: IngressServer;
+  /** What the honest Service was asked. */
+  readonly seen: IncomingMessage[];
+  readonly ended: RequestOutcome[];
+  /** Connections that the hostile Service has had. */
+  readonly services: Set<Socket>;
+  identity: () => Promise<Identity>;
+  /** What the hostile Service does with a request, or with a stream. */
+  script: (socket: Socket, streamId: number) => void;
+  connect(protocol: 'h1' | 'h2'): Promise<Socket>;
+  /** Somebody else's request, which is under way until this is closed. */
+  witness(): Promise<Witness>;
+  close(): Promise<void>;
+}
+
+export interface Witness {
+  /** Rejects when the request does not go on. */
+  goesOn(): Promise<void>;
+  end(): void;
+}
+
+export async function openIngressRig(
+  options: { readonly maxRequests?: number; readonly maxPerCaller?: number; readonly idleMs?: number } = {},
+): Promise<IngressRig> {
+  const seen: IncomingMessage[] = [];
+  const ended: RequestOutcome[] = [];
+  const services = new Set<Socket>();
+  const honest = createService((request, response) => {
+    seen.push(request);
+    request.pipe(response);
+  });
+  const track = (socket: Socket): void => {
+    services.add(socket);
+    socket.once('close', () => services.delete(socket));
+    socket.on('error', () => {});
+  };
+  const hostile = createServer((socket) => {
+    track(socket);
+    let text = '';
+    socket.on('data', (chunk: Buffer) => {
+      text += chunk.toString('latin1');
+      if (!text.includes('\r\n\r\n')) return;
+      text = '';
+      rig.script(socket, 0);
+    });
+  });
+  const rpc = createServer((socket) => {
+    track(socket);
+    socket.once('data', (first: Buffer) => {
+      socket.pause();
+      socket.unshift(first.subarray(PREFACE.length));
+      readFrames(socket, ({ type, streamId }) => {
+        if (type === FRAME.headers) rig.script(socket, streamId);
+      });
+      socket.resume();
+      socket.write(encodeFrame(FRAME.settings, 0, 0, Buffer.alloc(0)));
+    });
+  });
+  const [own, bad, other] = await Promise.all([honest, hostile, rpc].map(listen));
+  const table: IngressTable = {
+    version: 1,
+    certificates: [],
+    secure: [],
+    redirect: false,
+    hosts: [
+      { name: HONEST, prefixes: [['/', `http://127.0.0.1:${own}`]], exact: [] },
+      { name: HOSTILE, prefixes: [['/', `http://127.0.0.1:${bad}`]], exact: [] },
+      { name: HOSTILE_RPC, prefixes: [['/', `h2c://127.0.0.1:${other}`]], exact: [] },
+    ],
+  };
+  const upstreams = createUpstreams({ idleMs: options.idleMs ?? 60_000 });
+  const log = createSilentLogger();
+  const server = createIngressServer({
+    table: () => table,
+    identities: { whois: () => rig.identity() },
+    upstreams,
+    onEnd: (outcome) => ended.push(outcome),
+    log,
+    ...(options.maxRequests === undefined ? {} : { maxRequests: options.maxRequests }),
+    ...(options.maxPerCaller === undefined ? {} : { maxPerCaller: options.maxPerCaller }),
+  });
+  const door = async (alpn: 'http/1.1' | 'h2'): Promise<TailnetListener> => {
+    const common = { host: '127.0.0.1', port: 0, proxyProtocol: 'off', tls: 'none', log } as const;
+    const listener = await createTailnetListener(common);
+    listener.onConnection((socket, _none, peer) => server.handler(false)(socket, alpn, peer));
+    return listener;
+  };
+  const doors = { h1: await door('http/1.1'), h2: await door('h2') };
+  const rig: IngressRig = {
+    server,
+    seen,
+    ended,
+    services,
+    identity: () => Promise.resolve(ALICE),
+    script: (socket) => socket.destroy(),
+    async connect(protocol) {
+      const socket = connect(doors[protocol].address.port, '127.0.0.1');
+      socket.on('error', () => {});
+      await once(socket, 'connect');
+      return socket;
+    },
+    async witness() {
+      const request = ask({
+        host: '127.0.0.1',
+        port: doors.h1.address.port,
+        method: 'POST',
+        path: '/witness',
+        headers: { host: HONEST },
+        agent: false,
+      });
+      request.on('error', () => {});
+      request.write('begun');
+      const [response] = (await once(request, 'response')) as [IncomingMessage];
+      await once(response, 'data');
+      let round = 0;
+      return {
+        async goesOn() {
+          const word = `round ${++round}`;
+          request.write(word);
+          const [heard] = (await once(response, 'data')) as [Buffer];
+          if (heard.toString() !== word) throw new Error(`heard ${heard.toString()}`);
+        },
+        end: () => request.destroy(),
+      };
+    },
+    async close() {
+      server.close();
+      upstreams.close();
+      for (const socket of services) socket.destroy();
+      honest.closeAllConnections();
+      for (const one of [honest, hostile, rpc]) one.close();
+      await Promise.all(Object.values(doors).map((one) => one.close(AbortSignal.abort())));
+    },
+  };
+  return rig;
+}
+
+async function listen(server: Server): Promise<number> {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
+}
