@@ -12,6 +12,9 @@ export const FOLDERS = [
   'src/kube',
   'src/tailnet',
   'src/wire',
+  'src/ingress',
+  'src/nameserver',
+  'src/forwarder',
   'src/recording',
   'src/proxy/front',
   'src/proxy/session',
@@ -34,7 +37,7 @@ export const FOLDERS = [
   'src/tsrecorder/store',
 ] as const;
 /** Files that lie in no folder of their own. */
-const BARE = /^src\/(?:place-count|process-identity|tsrecorder\/[^/]+)\.ts$/;
+const BARE = /^src\/(?:http2-fields|place-count|process-identity|tsrecorder\/[^/]+)\.ts$/;
 const BARE_FOLDER = 'others';
 
 /** The files that are changed. */
