@@ -19,6 +19,8 @@ export interface TailnetNodeEntry {
   readonly id: string;
   readonly name: string;
   readonly tags: readonly string[];
+  /** Public half, `mkey:<hex>`; empty where the server does not say it. */
+  readonly machineKey: string;
 }
 
 /** A name of the tailnet that several nodes may answer for. */
@@ -71,7 +73,8 @@ export interface TailnetControl {
   device(id: string, signal: AbortSignal): Promise<TailnetDevice | undefined>;
   /** Every node of the tailnet. */
   allDevices(signal: AbortSignal): Promise<readonly TailnetNodeEntry[]>;
-  deleteDevice(id: string, signal: AbortSignal): Promise<void>;
+  /** @returns false when there is no such node any more */
+  deleteDevice(id: string, signal: AbortSignal): Promise<boolean>;
   /** Lets these routes of a node through, and no others. */
   approveRoutes(id: string, routes: readonly string[], signal: AbortSignal): Promise<void>;
   setTags(id: string, tags: readonly string[], signal: AbortSignal): Promise<void>;

@@ -3,7 +3,8 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 import { TailcastError, errorText } from '../errors.ts';
 
 const TIMEOUT_MS = 30_000;
-const MAX_ANSWER_BYTES = 4 * 1024 ** 2;
+/** The list of all nodes is the longest answer: about a kilobyte each. */
+const MAX_ANSWER_BYTES = 64 * 1024 ** 2;
 
 export interface ControlAnswer {
   readonly status: number;

@@ -53,7 +53,7 @@ export function createDryRunControl(
     revokeKey: () => Promise.resolve(),
     deleteDevice(id) {
       print(`# would delete node ${id}\n`);
-      return Promise.resolve();
+      return Promise.resolve(true);
     },
     approveRoutes(id, routes) {
       print(`# would approve the routes ${routes.join(', ')} of node ${id}\n`);

@@ -41,6 +41,7 @@ const nodesSchema = z.object({
         givenName: z.string().default(''),
         name: z.string().default(''),
         tags: z.array(z.string()).default([]),
+        machineKey: z.string().default(''),
       }),
     )
     .default([]),
@@ -106,11 +107,13 @@ export function createHeadscaleControl(options: HeadscaleApiOptions): TailnetCon
       if (answer.status !== 200) throw refused('looking at the nodes', answer);
       return nodesSchema
         .parse(answer.body)
-        .nodes.map(({ id, givenName, name, tags }) => ({ id, name: givenName || name, tags }));
+        .nodes.map(({ givenName, name, ...node }) => ({ ...node, name: givenName || name }));
     },
     async deleteDevice(id, signal) {
       const answer = await call('DELETE', `/node/${encodeURIComponent(id)}`, signal);
-      if (answer.status >= 400 && !isAbsent(answer)) throw refused('deleting a node', answer);
+      if (isAbsent(answer)) return false;
+      if (answer.status >= 400) throw refused('deleting a node', answer);
+      return true;
     },
     async approveRoutes(id, routes, signal) {
       const answer = await call('POST', `/node/${encodeURIComponent(id)}/approve_routes`, signal, { routes });

@@ -32,6 +32,7 @@ const devicesSchema = z.object({
         hostname: z.string().default(''),
         name: z.string().default(''),
         tags: z.array(z.string()).default([]),
+        machineKey: z.string().default(''),
       }),
     )
     .default([]),
@@ -140,13 +141,17 @@ function devicesOf(
     async allDevices(signal) {
       const answer = await call('GET', '/tailnet/-/devices', signal);
       if (answer.status !== 200) throw refused('looking at the devices', answer);
-      return devicesSchema
-        .parse(answer.body)
-        .devices.map(({ nodeId, hostname, name, tags }) => ({ id: nodeId, name: name || hostname, tags }));
+      return devicesSchema.parse(answer.body).devices.map(({ nodeId: id, hostname, name, ...device }) => ({
+        ...device,
+        id,
+        name: name || hostname,
+      }));
     },
     async deleteDevice(id, signal) {
       const answer = await call('DELETE', `/device/${encodeURIComponent(id)}`, signal);
-      if (answer.status >= 400 && answer.status !== 404) throw refused('deleting a device', answer);
+      if (answer.status === 404) return false;
+      if (answer.status >= 400) throw refused('deleting a device', answer);
+      return true;
     },
     async approveRoutes(id, routes, signal) {
       const answer = await call('POST', `/device/${encodeURIComponent(id)}/routes`, signal, { routes });

@@ -12,7 +12,7 @@ import { parentChecks } from '../../src/doctor/operator/parents.ts';
 import { resourcesCheck } from '../../src/doctor/operator/resources.ts';
 import { rightsCheck, rightsFor, type OperatorUses } from '../../src/doctor/operator/rights.ts';
 import { parentLabels } from '../../src/operator/proxies/labels.ts';
-import { CORE, OWN, TAILSCALE, createBench, type Bench } from '../operator/bench.ts';
+import { CORE, MACHINE, OWN, TAILSCALE, createBench, type Bench } from '../operator/bench.ts';
 import { startApiServerDouble, type Access, type ApiServerDouble } from '../support/api-server-double.ts';
 
 const ALL: OperatorUses = {
@@ -456,6 +456,15 @@ describe('the doctor of an operator', () => {
         status: 'warning',
         summary: '1 with tag:k8s that nothing in namespace tailcast knows: prod-ghost',
       });
+    });
+
+    it('knows a node by the key of its machine while its pod has not said who it is', async () => {
+      service('web', []);
+      secret('ts-web-0', 'web', { _machinekey: MACHINE.privateKey });
+      bench.control.devices.set('n9', { hostname: 'prod-web', addresses: [] });
+      bench.control.tags.set('n9', ['tag:k8s']);
+      bench.control.machineKeys.set('n9', MACHINE.publicKey);
+      expect((await examine())['left-nodes']?.status).toBe('ok');
     });
   });
 });

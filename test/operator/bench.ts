@@ -40,8 +40,16 @@ export interface Bench {
     name: string,
     node?: { readonly id?: string; readonly fqdn?: string; readonly addresses?: string[] },
   ): void;
+  /** Plays one that registers and ends before it has said so: its Secret has the key of its machine alone. */
+  joinAndDie(name: string): void;
   close(): Promise<void>;
 }
+
+/** A machine's key in both halves, as tailscaled and control servers write them. */
+export const MACHINE = {
+  privateKey: 'privkey:40ab1b58e9076c7a4d9d07291f5edf9d1aa017eb949624ba683317f48a640369',
+  publicKey: 'mkey:50d20b455ecf12bc453f83c2cfdb2a24925d06cf2598dcaa54e91af82ce9f765',
+} as const;
 
 /** Thrown where a process ends in the middle. */
 export class Killed extends Error {}
@@ -164,6 +172,11 @@ export async function createBench(): Promise<Bench> {
       const addresses = node.addresses ?? ['100.64.0.9', 'fd7a:115c:a1e0::9'];
       control.devices.set(device, { hostname: name, addresses });
       say(name, { device_id: device, device_fqdn: `${fqdn}.`, device_ips: JSON.stringify(addresses) });
+    },
+    joinAndDie(name) {
+      say(name, { _machinekey: MACHINE.privateKey });
+      control.devices.set(`died-${name}`, { hostname: name, addresses: [] });
+      control.machineKeys.set(`died-${name}`, MACHINE.publicKey);
     },
     async close() {
       connection.close();

@@ -93,7 +93,7 @@ describe('Tailscale’s API', () => {
   });
 
   it('keeps a token until shortly before its end, and gets a new one when it is refused', async () => {
-    await control.deleteDevice('n1', signal);
+    await expect(control.deleteDevice('n1', signal)).resolves.toBe(true);
     await control.deleteDevice('n1', signal);
     expect(tokens).toBe(1);
     nowMs += 3_541_000;
@@ -116,7 +116,7 @@ describe('Tailscale’s API', () => {
     expect(seen.at(-1)?.path).toBe('/api/v2/device/n%2F1');
     api = () => ({ status: 404, body: { message: 'no such device' } });
     await expect(control.device('n1', signal)).resolves.toBeUndefined();
-    await expect(control.deleteDevice('n1', signal)).resolves.toBeUndefined();
+    await expect(control.deleteDevice('n1', signal)).resolves.toBe(false);
     await expect(control.revokeKey('k1', signal)).resolves.toBeUndefined();
     await expect(control.keyUsable('k1', signal)).resolves.toBe(false);
     api = () => ({ status: 200, body: { id: 'k1', invalid: true } });
@@ -196,13 +196,28 @@ describe('Tailscale’s API', () => {
   });
 
   it('lists all nodes by the name that state Secrets have for them', async () => {
-    const device = { id: '92960230385', nodeId: 'n292kg92CNTRL', name: 'db.lab.ts.net', tags: ['tag:k8s'] };
+    const device = {
+      id: '92960230385',
+      nodeId: 'n292kg92CNTRL',
+      name: 'db.lab.ts.net',
+      tags: ['tag:k8s'],
+      machineKey: 'mkey:50d2',
+    };
     api = () => ({ status: 200, body: { devices: [device, { nodeId: 'nB', hostname: 'laptop' }] } });
     await expect(control.allDevices(signal)).resolves.toEqual([
-      { id: 'n292kg92CNTRL', name: 'db.lab.ts.net', tags: ['tag:k8s'] },
-      { id: 'nB', name: 'laptop', tags: [] },
+      { id: 'n292kg92CNTRL', name: 'db.lab.ts.net', tags: ['tag:k8s'], machineKey: 'mkey:50d2' },
+      { id: 'nB', name: 'laptop', tags: [], machineKey: '' },
     ]);
     expect(seen.at(-1)).toMatchObject({ method: 'GET', path: '/api/v2/tailnet/-/devices' });
+  });
+
+  it('lists them in a large tailnet too', async () => {
+    const devices = Array.from({ length: 10_000 }, (_, index) => ({
+      nodeId: `n${index}`,
+      clientConnectivity: 'x'.repeat(1000),
+    }));
+    api = () => ({ status: 200, body: { devices } });
+    expect(await control.allDevices(signal)).toHaveLength(10_000);
   });
 });
 
@@ -262,7 +277,7 @@ describe('Headscale’s API', () => {
   ])('takes what is gone as gone: $status $body', async (gone) => {
     answer = () => gone;
     await expect(control.device('4', signal)).resolves.toBeUndefined();
-    await expect(control.deleteDevice('4', signal)).resolves.toBeUndefined();
+    await expect(control.deleteDevice('4', signal)).resolves.toBe(false);
   });
 
   it('does not take a failure for an absence', async () => {
@@ -276,14 +291,14 @@ describe('Headscale’s API', () => {
       status: 200,
       body: {
         nodes: [
-          { id: '4', name: 'rec', givenName: 'rec-x', tags: ['tag:k8s'] },
+          { id: '4', name: 'rec', givenName: 'rec-x', tags: ['tag:k8s'], machineKey: 'mkey:50d2' },
           { id: 5, name: 'laptop' },
         ],
       },
     });
     await expect(control.allDevices(signal)).resolves.toEqual([
-      { id: '4', name: 'rec-x', tags: ['tag:k8s'] },
-      { id: '5', name: 'laptop', tags: [] },
+      { id: '4', name: 'rec-x', tags: ['tag:k8s'], machineKey: 'mkey:50d2' },
+      { id: '5', name: 'laptop', tags: [], machineKey: '' },
     ]);
     expect(seen[0]).toMatchObject({ method: 'GET', path: '/api/v1/node' });
   });

@@ -2,7 +2,7 @@
 import type { TailnetNodeEntry } from '../../operator/auth-keys.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
 import { kindSelector } from '../../operator/nodes/node-group.ts';
-import { readNodeState } from '../../operator/nodes/node-state.ts';
+import { machineKeyOf, readNodeState } from '../../operator/nodes/node-state.ts';
 import { parentOf, typeSelector, type ParentType } from '../../operator/proxies/labels.ts';
 import { ok, warning, type Check } from '../checks.ts';
 import type { ClusterView, ParentKind } from './cluster-view.ts';
@@ -57,9 +57,11 @@ export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
       remedy: 'see that the control server lists its nodes',
       async run(signal) {
         const secrets = await statesOf(view, signal);
-        const known = new Set(secrets.map((secret) => readNodeState(secret).deviceId));
+        const known = new Set(
+          secrets.flatMap((secret) => [readNodeState(secret).deviceId, machineKeyOf(secret)]),
+        );
         const ours = (await nodes()).filter(({ tags }) => tags.some((tag) => defaultTags.includes(tag)));
-        const left = ours.filter(({ id }) => !known.has(id));
+        const left = ours.filter(({ id, machineKey }) => !known.has(id) && !known.has(machineKey));
         if (left.length === 0) return ok(`none; ${ours.length} with ${defaultTags.join(' or ')}`);
         return warning(
           `${left.length} with ${defaultTags.join(' or ')} that nothing in namespace ${namespace} knows: ${some(left.map(({ name }) => name))}`,

@@ -15,12 +15,8 @@ export type KeyDecision =
   | { readonly kind: 'keep' }
   | { readonly kind: 'none' }
   | { readonly kind: 'create' }
-  | {
-      readonly kind: 'replace';
-      readonly reason: ReplaceReason;
-      /** To be deleted first: a node that cannot log in any more. */
-      readonly deviceId: string | undefined;
-    };
+  /** `requested`: its node cannot log in any more, and is removed first. */
+  | { readonly kind: 'replace'; readonly reason: ReplaceReason };
 
 /** What is known about one replica's key. */
 export interface KeyFacts {
@@ -43,12 +39,12 @@ export interface KeyFacts {
 export function decideKey({ stored, deviceId, brokenKey, ...facts }: KeyFacts): KeyDecision {
   const key = stored?.key ?? '';
   if (brokenKey !== undefined && (key === '' || key === brokenKey)) {
-    return { kind: 'replace', reason: 'requested', deviceId };
+    return { kind: 'replace', reason: 'requested' };
   }
   if (deviceId !== undefined) return key === '' ? { kind: 'none' } : { kind: 'keep' };
   if (stored === undefined || key === '') return { kind: 'create' };
   const reason = fault(stored, facts);
-  return reason === undefined ? { kind: 'keep' } : { kind: 'replace', reason, deviceId: undefined };
+  return reason === undefined ? { kind: 'keep' } : { kind: 'replace', reason };
 }
 
 function fault(

@@ -5,12 +5,13 @@ import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import type { OperatorMetrics } from '../operator-metrics.ts';
 import { readStoredKey } from './keys.ts';
+import { removeNode } from './departure.ts';
 import { readNodeState } from './node-state.ts';
 import { replicaSecrets, type Observed, type ReplicaSecrets } from './observe.ts';
 import { belongsTo, secretRole, stateSecretName, type NodeGroup } from './node-group.ts';
 
 export interface CleanupDeps {
-  readonly client: Pick<KubeClient, 'remove'>;
+  readonly client: Pick<KubeClient, 'get' | 'remove'>;
   readonly metrics: Pick<OperatorMetrics, 'devicesDeleted'>;
   readonly log: Logger;
 }
@@ -81,7 +82,9 @@ export async function removeAll(
 ): Promise<{ readonly kind: 'waiting' } | { readonly kind: 'done'; readonly left: readonly string[] }> {
   const { control, waitForPods, goWithResource } = how;
   await removeObject(deps, group, KINDS.statefulSet, observed.statefulSet, signal);
-  if (waitForPods && observed.pods.size > 0) return { kind: 'waiting' };
+  // Pods may have been made since the StatefulSet was looked at, so one that was there is a reason to look again.
+  if (waitForPods && (observed.statefulSet !== undefined || observed.pods.size > 0))
+    return { kind: 'waiting' };
   const replicas = replicaSecrets(group, observed);
   if (control === undefined) {
     const left = replicas.flatMap(({ state }) => (state && readNodeState(state).deviceId) ?? []);
@@ -115,21 +118,22 @@ async function removeRest(
   }
 }
 
-/** The node of a replica leaves the tailnet, and its key becomes worthless. */
+/**
+ * The key of a replica becomes worthless, and then its node leaves the tailnet: nobody joins after that. What its pod
+ * wrote since everything was looked at is read before.
+ */
 async function leaveTailnet(
-  { metrics, log }: CleanupDeps,
-  { ordinal, state, auth }: ReplicaSecrets,
+  deps: CleanupDeps,
+  { state: seen, auth }: ReplicaSecrets,
   control: TailnetControl,
   signal: AbortSignal,
 ): Promise<void> {
-  const deviceId = state === undefined ? undefined : readNodeState(state).deviceId;
-  if (deviceId !== undefined) {
-    await control.deleteDevice(deviceId, signal);
-    metrics.devicesDeleted.inc();
-    log.info({ ordinal, deviceId }, 'node removed from the tailnet');
-  }
   const keyId = auth === undefined ? undefined : readStoredKey(auth).id;
   if (keyId !== undefined) await control.revokeKey(keyId, signal);
+  if (seen === undefined) return;
+  const { namespace, name } = seen.metadata;
+  const state = (await deps.client.get(KINDS.secret, { namespace, name }, signal)) ?? seen;
+  await removeNode(deps, state, control, signal);
 }
 
 /** Removes an object if it is the group's, and still the one that was seen. */

@@ -12,6 +12,7 @@ import {
   type KeyDecision,
   type ReplaceReason,
 } from './auth-key-decision.ts';
+import { removeNode } from './departure.ts';
 import { readNodeState, secretData, type NodeState } from './node-state.ts';
 import type { NodeGroup } from './node-group.ts';
 import { KEY_ANNOTATIONS, type StoredKey } from './specs.ts';
@@ -46,6 +47,10 @@ interface Replica {
   readonly signal: AbortSignal;
 }
 
+interface ReplicaWithSecrets extends Replica {
+  readonly secrets: SecretPair;
+}
+
 const NO_NODE: NodeState = {
   deviceId: undefined,
   dnsName: undefined,
@@ -74,7 +79,7 @@ export class KeyKeeper {
    * @throws TailcastError `CONTROL_FAILED`
    */
   async ensure(
-    replica: Replica & { readonly secrets: SecretPair },
+    replica: ReplicaWithSecrets,
     write: (stored: StoredKey) => Promise<void>,
   ): Promise<ReplicaNode> {
     const { group, ordinal, secrets } = replica;
@@ -117,7 +122,7 @@ export class KeyKeeper {
   }
 
   async #carryOut(
-    replica: Replica,
+    replica: ReplicaWithSecrets,
     decision: KeyDecision,
     before: StoredKey | undefined,
     deviceId: string | undefined,
@@ -134,7 +139,9 @@ export class KeyKeeper {
       case 'create':
       case 'replace': {
         const stored =
-          decision.kind === 'create' ? await this.#create(replica) : await this.#replace(replica, decision);
+          decision.kind === 'create'
+            ? await this.#create(replica)
+            : await this.#replace(replica, decision.reason);
         await write(stored);
         this.#deps.metrics.keysCreated.inc({ reason: decision.kind === 'create' ? 'new' : decision.reason });
         const old = before?.id;
@@ -155,22 +162,18 @@ export class KeyKeeper {
   }
 
   /** A key in place of one that does not do; limited, because a pod can ask for it again and again. */
-  async #replace(
-    replica: Replica,
-    { reason, deviceId }: { readonly reason: ReplaceReason; readonly deviceId: string | undefined },
-  ): Promise<StoredKey> {
-    const { group, ordinal, control, signal } = replica;
-    const { metrics, log } = this.#deps;
+  async #replace(replica: ReplicaWithSecrets, reason: ReplaceReason): Promise<StoredKey> {
+    const { group, ordinal, control, secrets, signal } = replica;
+    const { log } = this.#deps;
     if ((reason === 'requested' || reason === 'spent') && !this.#limiterOf(group).take()) {
       throw new TailcastError(
         'CONTROL_FAILED',
         `auth key re-issuance rate limit exceeded for ${group.kind} "${group.name}", will retry with backoff`,
       );
     }
-    if (deviceId !== undefined) {
-      await control.deleteDevice(deviceId, signal);
-      metrics.devicesDeleted.inc();
-    }
+    // Its pod forgets who it was when it has the new key.
+    if (reason === 'requested' && secrets.state !== undefined)
+      await removeNode(this.#deps, secrets.state, control, signal);
     const stored = await this.#create(replica);
     log.info({ kind: group.kind, name: group.name, ordinal, reason }, 'auth key replaced');
     return stored;

@@ -1,4 +1,5 @@
 /** What a replica's state Secret says about its tailnet node. Pure. */
+import { createPrivateKey, createPublicKey } from 'node:crypto';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { KubeObject } from '../kube-object.ts';
@@ -60,6 +61,23 @@ export function readNodeState(secret: KubeObject): NodeState {
     podUid: nonEmpty(data.get('pod_uid')),
     brokenKey: nonEmpty(data.get('reissue_authkey')),
   };
+}
+
+/** What stands before the bytes of an X25519 key in PKCS #8 (RFC 8410). */
+const X25519_PKCS8 = '302e020100300506032b656e04220420';
+
+/**
+ * The public half of the machine key in a state Secret, as control servers say it. tailscaled keeps the key before it
+ * registers, so it tells which node was made by a pod that ended before it had said so.
+ */
+export function machineKeyOf(secret: KubeObject): string | undefined {
+  const hex = /^privkey:([0-9a-f]{64})$/.exec(secretData(secret).get('_machinekey') ?? '')?.[1];
+  if (hex === undefined || /^0+$/.test(hex)) return undefined;
+  const der = Buffer.from(X25519_PKCS8 + hex, 'hex');
+  const { x = '' } = createPublicKey(createPrivateKey({ key: der, format: 'der', type: 'pkcs8' })).export({
+    format: 'jwk',
+  });
+  return `mkey:${Buffer.from(x, 'base64url').toString('hex')}`;
 }
 
 /** The decoded members of a Secret's `data`. */

@@ -215,6 +215,23 @@ describe('a Connector', () => {
     expect(bench.control.devices.size).toBe(0);
   });
 
+  it.each([[0], [1]])(
+    'loses replica %i that never said which node it is, and no other one’s',
+    async (dead) => {
+      put({ exitNode: true, replicas: 2 });
+      await up(2);
+      const secret = bench.object(`${OWN}/secrets/${NAME}-${dead}`)!;
+      bench.api.put(`${OWN}/secrets/${NAME}-${dead}`, { ...secret, data: {} });
+      bench.control.devices.delete(`node-${NAME}-${dead}`);
+      bench.joinAndDie(`${NAME}-${dead}`);
+      put({ exitNode: true, replicas: 0 });
+      for (const ordinal of [0, 1]) bench.api.remove(`${OWN}/pods/${NAME}-${ordinal}`);
+      await settle(run);
+      expect(bench.control.devices.size).toBe(0);
+      expect(bench.control.listed).toBe(1);
+    },
+  );
+
   it(
     'comes up whole and goes without a trace when the operator is killed between any two writes',
     { timeout: 120_000 },

@@ -8,6 +8,7 @@ import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
 import { createOperatorMetrics, type OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
 import { createProxyGroupReconciler } from '../../../src/operator/proxy-group/reconcile.ts';
 import { createTailnets } from '../../../src/operator/tailnets.ts';
+import { settle } from '../bench.ts';
 import { startApiServerDouble, type ApiServerDouble, type StoredObject } from '../api-server-double.ts';
 import { createFakeClock, type FakeClock } from '../fake-clock.ts';
 import { createControlDouble, type ControlDouble } from '../recorder/control-double.ts';
@@ -242,7 +243,7 @@ describe('a ProxyGroup of gateways', () => {
       ...proxyGroupObject({ replicas: 1 }),
       metadata: { ...stored(GROUP)!.metadata, deletionTimestamp: new Date().toISOString() },
     });
-    await run();
+    await settle(run);
     expect(control.deleted).toEqual(['node-1', 'node-0']);
     expect([...control.known.keys()]).toEqual([]);
     expect(stored(GROUP)?.metadata.finalizers ?? []).toEqual([]);

@@ -9,6 +9,10 @@ import type {
 export interface ControlDouble extends TailnetControl {
   readonly keys: Map<string, { readonly key: string; readonly tags: readonly string[]; usable: boolean }>;
   readonly devices: Map<string, TailnetDevice>;
+  /** By device. */
+  readonly machineKeys: Map<string, string>;
+  /** How often all nodes were listed. */
+  listed: number;
   readonly deleted: string[];
   readonly tags: Map<string, readonly string[]>;
   readonly routes: Map<string, readonly string[]>;
@@ -22,6 +26,7 @@ export interface ControlDouble extends TailnetControl {
 export function createControlDouble(nowMs: () => number): ControlDouble {
   const keys: ControlDouble['keys'] = new Map();
   const devices = new Map<string, TailnetDevice>();
+  const machineKeys = new Map<string, string>();
   const deleted: string[] = [];
   const tags = new Map<string, readonly string[]>();
   const routes = new Map<string, readonly string[]>();
@@ -52,6 +57,8 @@ export function createControlDouble(nowMs: () => number): ControlDouble {
     },
     keys,
     devices,
+    machineKeys,
+    listed: 0,
     deleted,
     tags,
     routes,
@@ -77,12 +84,18 @@ export function createControlDouble(nowMs: () => number): ControlDouble {
     },
     async allDevices() {
       check();
-      return [...devices].map(([id, { hostname }]) => ({ id, name: hostname, tags: tags.get(id) ?? [] }));
+      double.listed += 1;
+      return [...devices].map(([id, { hostname }]) => ({
+        id,
+        name: hostname,
+        tags: tags.get(id) ?? [],
+        machineKey: machineKeys.get(id) ?? '',
+      }));
     },
     async deleteDevice(id) {
       check();
-      devices.delete(id);
       deleted.push(id);
+      return devices.delete(id);
     },
     async approveRoutes(id, wanted) {
       check();

@@ -40,17 +40,17 @@ describe('the key of a replica', () => {
     [
       'is replaced when the pod names it as broken',
       { brokenKey: 'tskey' },
-      { kind: 'replace', reason: 'requested', deviceId: undefined },
+      { kind: 'replace', reason: 'requested' },
     ],
     [
       'is replaced together with the node',
       { brokenKey: 'tskey', deviceId: 'n' },
-      { kind: 'replace', reason: 'requested', deviceId: 'n' },
+      { kind: 'replace', reason: 'requested' },
     ],
     [
       'is replaced when the pod has none and none is stored',
       { brokenKey: 'no-authkey', stored: undefined },
-      { kind: 'replace', reason: 'requested', deviceId: undefined },
+      { kind: 'replace', reason: 'requested' },
     ],
     ['stays when the pod names an older one', { brokenKey: 'older' }, { kind: 'keep' }],
     [
@@ -58,22 +58,14 @@ describe('the key of a replica', () => {
       { brokenKey: 'tskey', stored: { ...STORED, key: 'newer' } },
       { kind: 'keep' },
     ],
-    [
-      'is replaced when it is spent',
-      { spent: true },
-      { kind: 'replace', reason: 'spent', deviceId: undefined },
-    ],
+    ['is replaced when it is spent', { spent: true }, { kind: 'replace', reason: 'spent' }],
     [
       'is replaced a minute before its end',
       { nowMs: NOW + 3_540_000 },
-      { kind: 'replace', reason: 'expired', deviceId: undefined },
+      { kind: 'replace', reason: 'expired' },
     ],
     ['stays until then', { nowMs: NOW + 3_539_999 }, { kind: 'keep' }],
-    [
-      'is replaced when other tags are wanted',
-      { tags: ['tag:other'] },
-      { kind: 'replace', reason: 'tags', deviceId: undefined },
-    ],
+    ['is replaced when other tags are wanted', { tags: ['tag:other'] }, { kind: 'replace', reason: 'tags' }],
   ])('%s', (_name, facts, expected) => {
     expect(decideKey({ ...FACTS, ...facts })).toEqual(expected);
   });

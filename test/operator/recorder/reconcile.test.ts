@@ -9,6 +9,7 @@ import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
 import { createRecorderReconciler } from '../../../src/operator/recorder/reconcile.ts';
 import { createTailnets } from '../../../src/operator/tailnets.ts';
 import { startApiServerDouble, type ApiServerDouble, type StoredObject } from '../api-server-double.ts';
+import { settle } from '../bench.ts';
 import { createFakeClock, type FakeClock } from '../fake-clock.ts';
 import { createControlDouble, type ControlDouble } from './control-double.ts';
 import { OPTIONS, recorderObject, S3 } from './recorders.ts';
@@ -541,7 +542,7 @@ describe('a Recorder that is deleted', () => {
     for (const ordinal of [0, 1, 2]) join(ordinal);
     await run();
     remove();
-    await expect(run()).resolves.toBeUndefined();
+    await settle(run);
     expect(control.deleted).toEqual(['node-0', 'node-1', 'node-2']);
     expect(stored(`${RECORDERS}/test`)).toBeUndefined();
     expect([
@@ -561,8 +562,18 @@ describe('a Recorder that is deleted', () => {
     join(1);
     join(2);
     remove();
-    await run();
+    await settle(run);
     expect(control.deleted).toEqual(['node-1', 'node-2']);
+  });
+
+  it('looks again when its StatefulSet was still there: pods may have been made since', async () => {
+    put({ storage: S3 });
+    await run();
+    remove();
+    await expect(run()).resolves.toBe(1000);
+    expect(stored(`${RECORDERS}/test`)).toBeDefined();
+    await expect(run()).resolves.toBeUndefined();
+    expect(stored(`${RECORDERS}/test`)).toBeUndefined();
   });
 
   it('removes replicas that a scale-down had not got to', async () => {
@@ -571,7 +582,7 @@ describe('a Recorder that is deleted', () => {
     for (const ordinal of [0, 1, 2]) join(ordinal);
     put({ replicas: 1, storage: S3 }, { finalizers: ['tailscale.com/finalizer'] });
     remove();
-    await run();
+    await settle(run);
     expect(control.deleted).toEqual(['node-0', 'node-1', 'node-2']);
   });
 
@@ -598,7 +609,7 @@ describe('a Recorder that is deleted', () => {
     await run();
     join(0);
     put({ storage: S3, tailnet: 'gone' }, deletion);
-    await run();
+    await settle(run);
     expect(stored(`${RECORDERS}/test`)).toBeUndefined();
     expect(events()).toMatchObject([
       { reason: 'RecorderDevicesLeft', message: expect.stringContaining('node-0') },
@@ -611,7 +622,7 @@ describe('a Recorder that is deleted', () => {
     join(0);
     remove();
     control.broken = new Error('out of order');
-    await expect(run()).rejects.toThrow('out of order');
+    await expect(settle(run)).rejects.toThrow('out of order');
     expect(stored(`${RECORDERS}/test`)).toBeDefined();
   });
 

@@ -509,8 +509,16 @@ describe('an operator that is killed between any two writes', () => {
     });
   }
 
-  /** From nothing to a proxy that works, and to nothing again; the first process lives for so many writes. */
-  async function life(kind: Kind, limit: number): Promise<{ readonly survived: boolean }> {
+  /**
+   * From nothing to a proxy that works, and to nothing again; the first process lives for so many writes.
+   *
+   * @param pod.dies as soon as its node is registered, so that no proxy ever works.
+   */
+  async function life(
+    kind: Kind,
+    limit: number,
+    pod = { dies: false },
+  ): Promise<{ readonly survived: boolean }> {
     const fresh = await createBench();
     const passes = (writes?: number): (() => Promise<number | undefined>) => {
       const one = createServiceReconciler(fresh.deps(writes), CHOICES);
@@ -532,10 +540,13 @@ describe('an operator that is killed between any two writes', () => {
       await first();
       await healthy();
       fresh.startPod(POD);
-      fresh.join(POD);
+      if (pod.dies) fresh.joinAndDie(POD);
+      else fresh.join(POD);
       await first();
-      await settle(healthy);
-      expect(fresh.object(PATH)?.['status']).toMatchObject({ conditions: [{ status: 'True' }] });
+      if (!pod.dies) {
+        await settle(healthy);
+        expect(fresh.object(PATH)?.['status']).toMatchObject({ conditions: [{ status: 'True' }] });
+      }
       const { metadata, ...rest } = fresh.object(PATH)!;
       const deletionTimestamp = new Date().toISOString();
       fresh.api.put(PATH, { ...rest, metadata: { ...metadata, deletionTimestamp } });
@@ -564,4 +575,11 @@ describe('an operator that is killed between any two writes', () => {
       expect(limit).toBeLessThan(60);
     },
   );
+
+  it('leaves no node of a pod that died before it said which one it is', { timeout: 120_000 }, async () => {
+    let limit = 0;
+    while (!(await life('exposed', limit, { dies: true })).survived) limit += 1;
+    expect(limit).toBeGreaterThan(15);
+    expect(limit).toBeLessThan(60);
+  });
 });

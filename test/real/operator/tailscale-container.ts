@@ -4,11 +4,14 @@
  *
  *   node tailscale-container.ts <tailscaled> <folder of the ServiceAccount>
  *
- * Two differences: this tailscaled keeps its state in a file, which is copied into the state Secret after it has joined
- * and back before it starts; and pods share one network here, so `$(POD_INDEX)` in an address of the serve configuration
- * stands for the number of the pod, as it does in the variables of the container beside it.
+ * Two differences: this tailscaled keeps its state in a file, of which the machine key is in the state Secret before it
+ * joins, as it is with the image, and the rest after that; and pods share one network here, so `$(POD_INDEX)` in an address
+ * of the serve configuration stands for the number of the pod, as it does in the variables of the container beside it.
+ *
+ * A pod whose name begins with `dies-` ends where one does that is killed between joining and saying so.
  */
 import { execFile, spawn } from 'node:child_process';
+import { generateKeyPairSync } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { request as localRequest } from 'node:http';
 import { request } from 'node:https';
@@ -58,10 +61,19 @@ function kube(method: string, type: string, body?: object): Promise<Secret> {
   });
 }
 
+/** @param known base64 of what is kept already */
+async function keepMachineKey(known: string | undefined): Promise<void> {
+  const { d = '' } = generateKeyPairSync('x25519').privateKey.export({ format: 'jwk' });
+  const _machinekey = known ?? encode(`privkey:${Buffer.from(d, 'base64url').toString('hex')}`);
+  if (known === undefined) await kube('PATCH', 'application/merge-patch+json', { data: { _machinekey } });
+  writeFileSync(stateFile, JSON.stringify({ _machinekey }));
+}
+
 const encode = (text: string | Buffer): string => Buffer.from(text).toString('base64');
 const secret = await kube('GET', '');
 const saved = secret.data?.[STATE_KEY];
-if (saved !== undefined) writeFileSync(stateFile, Buffer.from(saved, 'base64'));
+if (saved === undefined) await keepMachineKey(secret.data?.['_machinekey']);
+else writeFileSync(stateFile, Buffer.from(saved, 'base64'));
 const key = Buffer.from(secret.data?.['authkey'] ?? '', 'base64').toString();
 
 mkdirSync(dirname(socket), { recursive: true });
@@ -120,6 +132,7 @@ if ((await status()).BackendState === 'NeedsLogin') {
     `--hostname=${variable('TS_HOSTNAME')}`,
     ...variable('TS_EXTRA_ARGS').split(' ').filter(Boolean),
   );
+  if (variable('TS_KUBE_SECRET').startsWith('dies-')) daemon.kill('SIGKILL');
 }
 /** containerboot leaves out what needs a certificate where there are none, as there are in this tailnet. */
 async function serve(path: string): Promise<void> {

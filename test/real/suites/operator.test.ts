@@ -164,7 +164,9 @@ async function gone(name: string): Promise<void> {
         () => true,
         () => false,
       );
-      return !exists && left.flat().length === 0 && (await nodes(`${name}-`)).length === 0 ? true : undefined;
+      const joined = (await nodes(`${name}-`)).map((node) => node.given_name);
+      if (!exists && left.flat().length === 0 && joined.length === 0) return true;
+      throw new Error(`left: ${JSON.stringify({ exists, objects: left.flat(), nodes: joined })}`);
     },
     { timeoutMs: 150_000 },
   );
@@ -296,6 +298,39 @@ describe('a Recorder', () => {
     expect([answer.status, await answer.text()]).toEqual([200, 'ok\n']);
     await cluster.api('DELETE', `${RECORDERS}/local`);
     await gone('local');
+  });
+});
+
+describe('a Recorder that is deleted while its pods join', () => {
+  async function machineKey(pod: string): Promise<true | undefined> {
+    const { data } = (await cluster.api('GET', `${CORE}/secrets/${pod}`)) as {
+      data?: Record<string, string>;
+    };
+    return data?.['_machinekey'] === undefined ? undefined : true;
+  }
+
+  it('takes the node along of a pod that ends before it has said which one it is', async () => {
+    await cluster.api('POST', RECORDERS, recorder('dies'));
+    await rig.until('the node', async () => ((await nodes('dies-')).length === 1 ? true : undefined));
+    expect(await machineKey('dies-0')).toBe(true);
+    await cluster.api('DELETE', `${RECORDERS}/dies`);
+    await gone('dies');
+    expect(await nodes('dies-')).toEqual([]);
+  });
+
+  it.each([
+    ['the StatefulSet', (name: string) => cluster.api('GET', `${APPS}/statefulsets/${name}`)],
+    ['the key of a machine', (name: string) => machineKey(`${name}-0`)],
+    ['a node', async (name: string) => ((await nodes(`${name}-`)).length > 0 ? true : undefined)],
+  ])('leaves none when it goes as soon as there is %s', { timeout: 400_000 }, async (what, seen) => {
+    for (const propagationPolicy of ['Background', 'Foreground', 'Background']) {
+      const name = `hasty${what.at(-1)}`;
+      await cluster.api('POST', RECORDERS, recorder(name, { replicas: 2 }));
+      await rig.until(what, () => seen(name));
+      await cluster.api('DELETE', `${RECORDERS}/${name}?propagationPolicy=${propagationPolicy}`);
+      await gone(name);
+      expect(await nodes(`${name}-`)).toEqual([]);
+    }
   });
 });
 
@@ -440,7 +475,7 @@ describe('headscale', () => {
     await expect(control.keyUsable(key.id, signal)).resolves.toBe(false);
     await control.revokeKey(key.id, signal);
     await expect(control.device('999', signal)).resolves.toBeUndefined();
-    await expect(control.deleteDevice('999', signal)).resolves.toBeUndefined();
+    await expect(control.deleteDevice('999', signal)).resolves.toBe(false);
     const [watcher] = await nodes('watcher');
     await expect(control.device(String(watcher?.id), signal)).resolves.toEqual({
       hostname: 'watcher',
