@@ -62,7 +62,8 @@ export async function removeStaleAccounts(
 
 /**
  * Ends the pods and then takes every node of the group out of the tailnet, also those of replicas that a scale-down
- * had not got to. The objects go with the resource, by their owner references, or here where they have none; volumes stay.
+ * had not got to. The objects go with the resource, by their owner references, or here where they have none, as Secrets of
+ * nodes; volumes stay.
  *
  * @param how.control undefined when the tailnet is gone and nothing can be removed from it.
  * @param how.waitForPods false after the time that pods are waited for.
@@ -86,17 +87,20 @@ export async function removeAll(
   if (waitForPods && (observed.statefulSet !== undefined || observed.pods.size > 0))
     return { kind: 'waiting' };
   const replicas = replicaSecrets(group, observed);
-  if (control === undefined) {
-    const left = replicas.flatMap(({ state }) => (state && readNodeState(state).deviceId) ?? []);
-    if (!goWithResource) await removeRest(deps, group, observed, signal);
-    return { kind: 'done', left };
+  const left: string[] = [];
+  for (const replica of replicas) {
+    if (control !== undefined) await leaveTailnet(deps, replica, control, signal);
+    else {
+      const deviceId = replica.state && readNodeState(replica.state).deviceId;
+      if (deviceId !== undefined) left.push(deviceId);
+    }
   }
-  for (const replica of replicas) await leaveTailnet(deps, replica, control, signal);
   if (!goWithResource) await removeRest(deps, group, observed, signal);
-  return { kind: 'done', left: [] };
+  await removeSecrets(deps, group, observed, signal);
+  return { kind: 'done', left };
 }
 
-/** The state Secrets go last: as long as they are there, it is known which nodes have to leave. */
+/** What may have the resource as owner. */
 async function removeRest(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -110,6 +114,15 @@ async function removeRest(
   for (const account of observed.serviceAccounts) {
     await removeObject(deps, group, KINDS.serviceAccount, account, signal);
   }
+}
+
+/** The state Secrets go last: as long as they are there, it is known which nodes have to leave. */
+async function removeSecrets(
+  deps: CleanupDeps,
+  group: NodeGroup,
+  observed: Observed,
+  signal: AbortSignal,
+): Promise<void> {
   const isState = ({ metadata }: KubeObject): boolean =>
     secretRole(group.name, metadata.name)?.kind === 'state';
   const secrets = [...observed.secrets.values()];

@@ -100,13 +100,13 @@ export function authSecret(
   return {
     apiVersion: 'v1',
     kind: 'Secret',
-    metadata: metadataOf(group, options, authSecretName(group.name, ordinal), { annotations }),
+    metadata: ownerless(metadataOf(group, options, authSecretName(group.name, ordinal), { annotations })),
     data: { authkey: base64(stored.key) },
   };
 }
 
 /**
- * The Secret in which a replica keeps its state. It exists before the pod, so that it has the owner reference.
+ * The Secret in which a replica keeps its state. It exists before the pod, so that it has the labels.
  *
  * @param data what the operator hands to the pod, such as the key that its tailscaled logs in with; none once its node is
  *   known, so that no used key stays behind.
@@ -120,7 +120,7 @@ export function stateSecret(
   return {
     apiVersion: 'v1',
     kind: 'Secret',
-    metadata: metadataOf(group, options, stateSecretName(group.name, ordinal)),
+    metadata: ownerless(metadataOf(group, options, stateSecretName(group.name, ordinal))),
     ...(Object.keys(data).length === 0
       ? {}
       : { data: Object.fromEntries(Object.entries(data).map(([key, value]) => [key, base64(value)])) }),
@@ -145,6 +145,14 @@ export function metadataOf(
     ...(Object.keys(annotations).length === 0 ? {} : { annotations }),
     ownerReferences: group.owned ? [ownerReference(group)] : [],
   };
+}
+
+/**
+ * What is known of a node goes after the node. A deletion in the foreground takes everything that has an owner before that
+ * one's finalizers are heard.
+ */
+function ownerless(metadata: DesiredObject['metadata']): DesiredObject['metadata'] {
+  return { ...metadata, ownerReferences: [] };
 }
 
 /** Secret data on the wire; what we write there is ASCII. */

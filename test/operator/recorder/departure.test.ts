@@ -112,6 +112,17 @@ describe('a Recorder that is deleted', () => {
     expect([bench.object(PATH), bench.object(STATE)]).not.toContain(undefined);
   });
 
+  it('leaves no node when what it owns went before it, as a deletion in the foreground has it', async () => {
+    bench.join('keep-0');
+    remove();
+    const owned = bench.left().filter((path) => bench.object(path)?.metadata.ownerReferences?.length === 1);
+    expect(owned.length).toBeGreaterThan(3);
+    for (const path of owned) bench.api.remove(path);
+    await settle(run);
+    expect([nodes(), bench.left(), bench.object(PATH)]).toEqual([['other'], [], undefined]);
+    expect(bench.control.keys.get('key-1')?.usable).toBe(false);
+  });
+
   it('looks again when its StatefulSet was still there: pods may have been made since', async () => {
     remove();
     await expect(run()).resolves.toBe(1000);

@@ -319,12 +319,11 @@ describe('a Recorder that is deleted while its pods join', () => {
   });
 
   it.each([
-    ['the StatefulSet', (name: string) => cluster.api('GET', `${APPS}/statefulsets/${name}`)],
-    ['the key of a machine', (name: string) => machineKey(`${name}-0`)],
-    ['a node', async (name: string) => ((await nodes(`${name}-`)).length > 0 ? true : undefined)],
-  ])('leaves none when it goes as soon as there is %s', { timeout: 400_000 }, async (what, seen) => {
+    ['the StatefulSet', 'early', (name: string) => cluster.api('GET', `${APPS}/statefulsets/${name}`)],
+    ['the key of a machine', 'amid', (name: string) => machineKey(`${name}-0`)],
+    ['a node', 'late', async (name: string) => ((await nodes(`${name}-`)).length > 0 ? true : undefined)],
+  ])('leaves none when it goes as soon as there is %s', { timeout: 400_000 }, async (what, name, seen) => {
     for (const propagationPolicy of ['Background', 'Foreground', 'Background']) {
-      const name = `hasty${what.at(-1)}`;
       await cluster.api('POST', RECORDERS, recorder(name, { replicas: 2 }));
       await rig.until(what, () => seen(name));
       await cluster.api('DELETE', `${RECORDERS}/${name}?propagationPolicy=${propagationPolicy}`);
