@@ -1,7 +1,8 @@
 /**
  * Keeps a copy of the objects of one kind by list and watch, and tells of changes. A watch that ends is taken up again
  * where it was; one whose place the server has forgotten (410) starts over with a list, whose differences are told as
- * changes; everything else that goes wrong is tried again after a delay that doubles. Nothing but the signal ends it.
+ * changes; everything else that goes wrong is tried again after a delay that doubles. A kind that the server does not know
+ * (404) is looked for again and again, and said once. Nothing but the signal ends it.
  */
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';
@@ -38,6 +39,7 @@ export interface Informer {
 }
 
 const CUT_AFTER_MS = 30_000;
+const UNKNOWN_KIND = 'the API server does not know this kind; it is looked for again';
 
 export function createInformer(options: InformerOptions): Informer {
   const { source, clock, log, watchSeconds = 300 } = options;
@@ -83,12 +85,14 @@ export function createInformer(options: InformerOptions): Informer {
     },
     async run(signal) {
       let place: string | undefined;
+      let isUnknown = false;
       while (!signal.aborted) {
         try {
           if (place === undefined) {
             const { items, resourceVersion } = await source.list(signal);
             copy.replace(items);
             place = resourceVersion;
+            isUnknown = false;
             markSynced();
           }
           const startedAtMs = clock.now();
@@ -98,7 +102,13 @@ export function createInformer(options: InformerOptions): Informer {
         } catch (error) {
           if (signal.aborted) return;
           const retryInMs = backoff.next();
-          log.warn({ kind: source.name, error: errorText(error), retryInMs }, 'list or watch failed');
+          if (error instanceof KubeRefusal && error.status === 404) {
+            if (!isUnknown) log.warn({ kind: source.name }, UNKNOWN_KIND);
+            isUnknown = true;
+            place = undefined;
+          } else {
+            log.warn({ kind: source.name, error: errorText(error), retryInMs }, 'list or watch failed');
+          }
           await pause(retryInMs, signal, clock);
         }
       }

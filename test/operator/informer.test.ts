@@ -13,6 +13,7 @@ let api: ApiServerDouble;
 let connection: ClusterConnection;
 let informer: Informer;
 let changes: string[];
+let warnings: string[];
 let abort: AbortController;
 let running: Promise<void>;
 
@@ -21,6 +22,7 @@ beforeEach(async () => {
   connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
   const client = createKubeClient(connection);
   changes = [];
+  warnings = [];
   abort = new AbortController();
   const scope = { namespace: 'tailcast', labelSelector: 'mine=yes', metadataOnly: true };
   informer = createInformer({
@@ -33,7 +35,9 @@ beforeEach(async () => {
     onChange: (change, object) => changes.push(`${change} ${object.metadata.name}`),
     clock: systemClock,
     random: () => 0,
-    log: createSilentLogger(),
+    log: Object.assign(createSilentLogger(), {
+      warn: (_facts: object, message: string) => void warnings.push(message),
+    }),
     retry: { baseMs: 1, maxMs: 20 },
   });
 });
@@ -120,6 +124,24 @@ describe('an informer', () => {
     api.endWatches('end');
     await until(() => watchesAsked().length >= 2);
     expect(watchesAsked()[1]?.query.get('resourceVersion')).toBe(version);
+  });
+
+  it('waits for a kind that the server does not know, says so once, and takes it up when it comes', async () => {
+    put('a');
+    api.interfere = () => ({ status: 404, body: {} });
+    running = informer.run(abort.signal);
+    await until(() => lists().length >= 3);
+    expect(warnings).toEqual(['the API server does not know this kind; it is looked for again']);
+    api.interfere = undefined;
+    await seen('added a');
+    await watching();
+    api.interfere = () => ({ status: 404, body: {} });
+    api.endWatches('cut');
+    await until(() => warnings.length === 2);
+    put('b');
+    api.interfere = undefined;
+    await seen('added b');
+    expect(warnings).toHaveLength(2);
   });
 
   it('starts over when the server has forgotten its place, and tells what it missed', async () => {
