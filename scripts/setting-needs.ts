@@ -128,6 +128,7 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     proxyGroups: 'who has another operator for them',
     services: 'who has another operator for them',
     ingresses: 'who has another operator for them',
+    gateways: 'who uses the Gateway API',
     connectors: 'who has another operator for them',
     dnsConfigs: 'who has another operator for them',
     defaultLoadBalancer: 'who exposes every such Service',

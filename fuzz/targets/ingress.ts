@@ -22,6 +22,11 @@ const TABLE: IngressTable = {
   ],
   redirect: true,
 };
+const PLAIN: IngressTable['plain'] = [
+  { name: 'own.example.org', prefixes: [['/', 'redirect:302']], exact: [['/api', 'refused']] },
+  { name: '**.wide.example.org', prefixes: [['/', 'http://10.0.0.5:80']], exact: [] },
+  { name: '', prefixes: [['/api', 'http://10.0.0.6:80']], exact: [] },
+];
 const TARGETS = ['/', '/api', '/api/', '/api/x?y', '/a/../b', '/%2e%2e/x', 'x'];
 
 /** The lines after the first are hosts that are asked for. */
@@ -33,6 +38,10 @@ const ingressTable: FuzzTarget = {
     '"secure":',
     '"redirect":true',
     '"hosts":',
+    '"plain":',
+    '"redirect:301"',
+    '"refused"',
+    '"**."',
     '"prefixes":[["/","http://a:1"]]',
     '"exact":',
     '"*."',
@@ -45,6 +54,7 @@ const ingressTable: FuzzTarget = {
   seeds: [
     utf8(`${JSON.stringify(TABLE)}\nown.example.org\nOWN.example.org.:443\nx.wide.example.org\nother.org`),
     utf8(`${JSON.stringify({ ...TABLE, secure: [''], redirect: false })}\nany.example.org\n[fd00::1]:80`),
+    utf8(`${JSON.stringify({ ...TABLE, plain: PLAIN })}\nown.example.org\na.b.wide.example.org\nother.org`),
     utf8('{"version":1,"certificates":[],"secure":[],"hosts":[],"redirect":false}\na'),
   ],
   run(input) {
@@ -56,13 +66,18 @@ const ingressTable: FuzzTarget = {
     if (refused !== undefined) return refused;
     ensureEqual(parseTable(JSON.stringify(table)), table, 'a table does not survive being written');
     const upstreams = new Set(
-      table.hosts.flatMap(({ prefixes, exact }) => [...prefixes, ...exact].map(([, upstream]) => upstream)),
+      [...table.hosts, ...(table.plain ?? [])].flatMap(({ prefixes, exact }) =>
+        [...prefixes, ...exact].map(([, upstream]) => upstream),
+      ),
     );
     const outcomes = authorities.flatMap((authority) =>
       TARGETS.map((target) => {
         const [open, closed] = [false, true].map((secure) => routeOf(table, { authority, target, secure }));
         ensure(closed?.kind !== 'redirect', 'HTTPS is led to HTTPS');
-        ensure(open?.kind !== 'found' || closed?.kind !== 'found', 'served by HTTP and by HTTPS');
+        ensure(
+          table.plain !== undefined || open?.kind !== 'found' || closed?.kind !== 'found',
+          'served by HTTP and by HTTPS',
+        );
         for (const route of [open, closed]) {
           if (route?.kind !== 'found') continue;
           ensure(upstreams.has(route.upstream), 'it leads where no rule does');

@@ -18,6 +18,8 @@ import { createDryRunClient, createDryRunControl } from '../operator/dry-run.ts'
 import { createEgressNodesReconciler } from '../operator/egress-group/nodes.ts';
 import { createEgressReconciler } from '../operator/egress-group/reconcile.ts';
 import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
+import { createGatewayClassReconciler } from '../operator/gateway/classes.ts';
+import { createGatewayReconciler } from '../operator/gateway/reconcile.ts';
 import { createIngressReconciler } from '../operator/ingress/reconcile.ts';
 import { createIngressGroupReconciler } from '../operator/ingress-group/reconcile.ts';
 import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
@@ -39,6 +41,8 @@ import {
   superviseDns,
   superviseEgressNodes,
   superviseEgressServices,
+  superviseGatewayClasses,
+  superviseGateways,
   superviseIngresses,
   superviseIngressGroups,
   superviseOwner,
@@ -240,7 +244,7 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
     ['Recorder', superviseOwner('Recorder', createRecorderReconciler(deps), namespace)],
   ]);
   // Classes first: a dry run shows what follows them.
-  if (config.services || config.connectors || config.ingresses) {
+  if (config.services || config.connectors || config.ingresses || config.gateways) {
     supervisions.set('ProxyClass', superviseClasses(createProxyClassReconciler(deps)));
   }
   if (config.connectors) {
@@ -252,6 +256,14 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
     supervisions.set(
       'Ingress',
       superviseIngresses(createIngressReconciler(deps, choices), { namespace, ...choices }),
+    );
+  }
+  if (config.gateways) {
+    const choices = { defaultClass: config.defaultProxyClass ?? '' };
+    supervisions.set('GatewayClass', superviseGatewayClasses(createGatewayClassReconciler(deps)));
+    supervisions.set(
+      'Gateway',
+      superviseGateways(createGatewayReconciler(deps, choices), { namespace, ...choices }),
     );
   }
   for (const [name, supervision] of groupSupervisions(config, deps, namespace))

@@ -71,6 +71,11 @@ export const OPERATOR_SETTINGS = {
     flag,
     true,
   ),
+  gateways: setting(
+    'see to Gateways of a GatewayClass whose controllerName is tailcast.dev/gateway, and to their HTTPRoutes (Gateway API)',
+    flag,
+    false,
+  ),
   connectors: setting('see to Connectors; false where their CRD is not installed', flag, true),
   dnsConfigs: setting('see to DNSConfigs; false where their CRD is not installed', flag, true),
   defaultLoadBalancer: setting(

@@ -1,22 +1,32 @@
 /** Where a request goes, by the table of the operator. Pure. */
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
-import { matchesHost, type IngressTable, type TableHost } from '../wire/ingress-table.ts';
+import {
+  matchesHost,
+  REFUSED,
+  redirectStatusOf,
+  type IngressTable,
+  type TableHost,
+} from '../wire/ingress-table.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 
 /** A Secret holds 1 MiB; a larger file is not from Kubernetes. */
 export const MAX_TABLE_BYTES = 2 * 1024 ** 2;
 
 const path = z.string().startsWith('/');
-const upstream = z.string().regex(/^(?:https\+insecure|https?|h2c):\/\/[\w.:[\]-]+$/);
+const upstream = z
+  .string()
+  .regex(/^(?:(?:https\+insecure|https?|h2c):\/\/[\w.:[\]-]+|refused|redirect:30[12378])$/);
 const paths = z.array(z.tuple([path, upstream]));
+const hosts = z.array(z.object({ name: z.string(), prefixes: paths, exact: paths }));
 const tableSchema = z.object({
   version: z.literal(1),
   certificates: z.array(
     z.object({ hosts: z.array(z.string()), certificatePem: z.string(), keyPem: z.string() }),
   ),
   secure: z.array(z.string()),
-  hosts: z.array(z.object({ name: z.string(), prefixes: paths, exact: paths })),
+  hosts,
+  plain: hosts.optional(),
   redirect: z.boolean(),
 });
 
@@ -41,7 +51,7 @@ export interface Wish {
 
 export type IngressRoute =
   | { readonly kind: 'found'; readonly upstream: string }
-  | { readonly kind: 'redirect'; readonly location: string }
+  | { readonly kind: 'redirect'; readonly location: string; readonly status: number }
   | { readonly kind: 'refused'; readonly status: number; readonly message: string };
 
 /**
@@ -54,24 +64,56 @@ export function routeOf(table: IngressTable, { authority, target, secure }: Wish
   if (!/^\/[^#]*$/s.test(target)) return refused(400, 'the path is not understood');
   const path = target.replace(/\?.*$/s, '');
   if (DOTS.test(path)) return refused(400, 'the path leads out of itself');
-  const isSecure = table.secure.some((pattern) => pattern === '' || matchesHost(pattern, host));
-  if (secure && !isSecure) return refused(421, 'no certificate is named for this host');
-  if (!secure && isSecure) {
-    return table.redirect
-      ? { kind: 'redirect', location: `https://${host}${target}` }
-      : refused(404, 'this host is served by HTTPS');
-  }
-  const named = entryOf(table, host);
-  // By HTTP only what a rule names.
-  const entry = named === undefined && secure ? table.hosts.find(({ name }) => name === '') : named;
-  const found = entry === undefined ? undefined : upstreamOf(entry, path);
-  return found === undefined ? refused(404, 'nothing is served here') : { kind: 'found', upstream: found };
+  const location = `https://${host}${target}`;
+  const entry = secure ? secureEntry(table, host) : plainEntry(table, host, location);
+  if ('kind' in entry) return entry;
+  return answerOf(upstreamOf(entry, path), secure, location);
 }
 
 /** As parts of a path, also where a server behind may take another letter for a slash, or leave out what is behind a semicolon. */
 const DOTS = /(?:\/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:\/|\\|%2f|%5c|;|%3b|$)/i;
 
-function refused(status: number, message: string): IngressRoute {
+function secureEntry(table: IngressTable, host: string): TableHost | Refused {
+  if (!isSecure(table, host)) return refused(421, 'no certificate is named for this host');
+  return entryOf(table.hosts, host) ?? forAll(table.hosts) ?? NOTHING;
+}
+
+/** Of hosts of HTTPS only what `plain` says, and of others only what a rule names, unless `plain` says otherwise. */
+function plainEntry(
+  table: IngressTable,
+  host: string,
+  location: string,
+): TableHost | Exclude<IngressRoute, { readonly kind: 'found' }> {
+  const { plain } = table;
+  if (plain !== undefined) return entryOf(plain, host) ?? forAll(plain) ?? NOTHING;
+  if (!isSecure(table, host)) return entryOf(table.hosts, host) ?? NOTHING;
+  return table.redirect
+    ? { kind: 'redirect', location, status: 301 }
+    : refused(404, 'this host is served by HTTPS');
+}
+
+function isSecure({ secure }: IngressTable, host: string): boolean {
+  return secure.some((pattern) => pattern === '' || matchesHost(pattern, host));
+}
+
+function answerOf(upstream: string | undefined, secure: boolean, location: string): IngressRoute {
+  if (upstream === undefined) return NOTHING;
+  if (upstream === REFUSED) return refused(500, 'what is to be served here cannot be had');
+  const status = redirectStatusOf(upstream);
+  if (status === undefined) return { kind: 'found', upstream };
+  // From HTTPS it would lead to itself.
+  return secure ? NOTHING : { kind: 'redirect', location, status };
+}
+
+type Refused = Extract<IngressRoute, { readonly kind: 'refused' }>;
+
+const NOTHING = refused(404, 'nothing is served here');
+
+function forAll(hosts: readonly TableHost[]): TableHost | undefined {
+  return hosts.find(({ name }) => name === '');
+}
+
+function refused(status: number, message: string): Refused {
   return { kind: 'refused', status, message };
 }
 
@@ -81,8 +123,8 @@ function hostOf(authority: string): string | undefined {
   return name?.toLowerCase().replace(/\.$/, '');
 }
 
-function entryOf(table: IngressTable, host: string): TableHost | undefined {
-  const matching = table.hosts.filter(({ name }) => name !== '' && matchesHost(name, host));
+function entryOf(hosts: readonly TableHost[], host: string): TableHost | undefined {
+  const matching = hosts.filter(({ name }) => name !== '' && matchesHost(name, host));
   return matching.find(({ name }) => name === host) ?? matching[0];
 }
 

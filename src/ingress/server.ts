@@ -315,7 +315,7 @@ function turnAway(
     refuseWith(response, route.status, route.message);
     return 'refused';
   }
-  writeHead(response, 301, ['location', route.location, 'content-length', '0']);
+  writeHead(response, route.status, ['location', route.location, 'content-length', '0']);
   response.end();
   return 'redirected';
 }

@@ -81,15 +81,17 @@ function dryServices(services: TailnetServices, print: Print): TailnetServices {
   };
 }
 
+const conditions = z
+  .array(z.object({ type: z.string(), status: z.string(), message: z.string() }))
+  .default([]);
 const conditionSchema = z.object({
-  status: z.object({
-    conditions: z.array(z.object({ type: z.string(), status: z.string(), message: z.string() })),
-  }),
+  status: z.object({ conditions, parents: z.array(z.object({ conditions })).default([]) }),
 });
 
 function shownCondition(body: object): string {
-  const { conditions } = conditionSchema.parse(body).status;
-  return conditions.map(({ type, status, message }) => `${type}=${status}: ${message}`).join('; ');
+  const { conditions: own, parents } = conditionSchema.parse(body).status;
+  const all = [...own, ...parents.flatMap((parent) => parent.conditions)];
+  return all.map(({ type, status, message }) => `${type}=${status}: ${message}`).join('; ');
 }
 
 function withoutData(object: DesiredObject): object {

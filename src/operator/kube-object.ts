@@ -96,6 +96,9 @@ export const KINDS = {
   deployment: kind('apps/v1', 'Deployment', 'deployments'),
   ingress: kind('networking.k8s.io/v1', 'Ingress', 'ingresses'),
   ingressClass: kind('networking.k8s.io/v1', 'IngressClass', 'ingressclasses', false),
+  gatewayClass: kind('gateway.networking.k8s.io/v1', 'GatewayClass', 'gatewayclasses', false),
+  gateway: kind('gateway.networking.k8s.io/v1', 'Gateway', 'gateways'),
+  httpRoute: kind('gateway.networking.k8s.io/v1', 'HTTPRoute', 'httproutes'),
   disruptionBudget: kind('policy/v1', 'PodDisruptionBudget', 'poddisruptionbudgets'),
   lease: kind('coordination.k8s.io/v1', 'Lease', 'leases'),
 } as const satisfies Record<string, ResourceKind>;

@@ -10,6 +10,7 @@ export interface OperatorMetrics {
   /** Services of which a proxy is deployed, likewise. */
   readonly services: Set<string>;
   readonly ingresses: Set<string>;
+  readonly gateways: Set<string>;
   readonly connectors: Set<string>;
   readonly egressGroups: Set<string>;
   readonly ingressGroups: Set<string>;
@@ -29,6 +30,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
   const proxyGroups = new Set<string>();
   const services = new Set<string>();
   const ingresses = new Set<string>();
+  const gateways = new Set<string>();
   const connectors = new Set<string>();
   const egressGroups = new Set<string>();
   const ingressGroups = new Set<string>();
@@ -55,6 +57,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     () => ingressGroups.size,
   );
   gauge('tailcast_operator_services', 'Services that have a proxy of their own.', () => services.size);
+  gauge('tailcast_operator_gateways', 'Gateways that have a proxy.', () => gateways.size);
   gauge('tailcast_operator_pending', 'Resources that wait or are being worked on.', () => pending());
   return {
     registry,
@@ -62,6 +65,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     proxyGroups,
     services,
     ingresses,
+    gateways,
     connectors,
     egressGroups,
     ingressGroups,

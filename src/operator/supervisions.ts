@@ -5,6 +5,14 @@ import type { Reconciler } from './nodes/lifecycle.ts';
 import { kindSelector } from './nodes/node-group.ts';
 import { parentOf, typeSelector, type ParentType } from './proxies/labels.ts';
 import { connectorClassOf } from './connector/resource.ts';
+import {
+  gatewaysOf,
+  isOurClass,
+  gatewayHostname,
+  parseGateway,
+  parseHttpRoute,
+  routeBackends,
+} from './gateway/resource.ts';
 import { nameserverSelector } from './dns/object-specs.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from './egress-group/member.ts';
 import { backendNames, hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resource.ts';
@@ -118,6 +126,71 @@ export function superviseIngresses(
             .map(nameOf),
       },
     ],
+    resync: false,
+  };
+}
+
+/** Gateways of all classes: which are ours is looked up. */
+export function superviseGateways(
+  reconciler: Reconciler,
+  { namespace, defaultClass }: { readonly namespace: string; readonly defaultClass: string },
+): Supervision {
+  const nameOf = ({ metadata }: KubeObject): string => `${metadata.namespace ?? ''}/${metadata.name}`;
+  return {
+    reconciler,
+    resources: {
+      kind: KINDS.gateway,
+      keep: whole,
+      names(object, gateways) {
+        // One that goes makes room for another.
+        const hostname = gatewayHostname(parseGateway(object));
+        const rivals = gateways.filter((other) => gatewayHostname(parseGateway(other)) === hostname);
+        return [nameOf(object), ...rivals.map(nameOf)];
+      },
+    },
+    others: [
+      ...childrenOf('gateway', namespace, ({ namespace: of, name }) => `${of}/${name}`),
+      {
+        kind: KINDS.gatewayClass,
+        keep: whole,
+        names: ({ metadata }, gateways) =>
+          gateways
+            .filter((gateway) => parseGateway(gateway).spec.gatewayClassName === metadata.name)
+            .map(nameOf),
+      },
+      { kind: KINDS.httpRoute, keep: whole, names: (route) => gatewaysOf(parseHttpRoute(route)) },
+      {
+        kind: KINDS.service,
+        // As other reconcilers keep them.
+        keep: withoutTheRest,
+        names: ({ metadata }, _gateways, others) =>
+          others(KINDS.httpRoute)
+            .filter((route) => route.metadata.namespace === metadata.namespace)
+            .map(parseHttpRoute)
+            .filter((route) => routeBackends(route).includes(metadata.name))
+            .flatMap(gatewaysOf),
+      },
+      {
+        kind: KINDS.proxyClass,
+        names: ({ metadata }, gateways) =>
+          gateways
+            .filter((gateway) => proxyClassNameOf(gateway.metadata, defaultClass) === metadata.name)
+            .map(nameOf),
+      },
+    ],
+    resync: false,
+  };
+}
+
+export function superviseGatewayClasses(reconciler: Reconciler): Supervision {
+  return {
+    reconciler,
+    resources: {
+      kind: KINDS.gatewayClass,
+      keep: whole,
+      names: (one) => (isOurClass(one) ? byName(one) : []),
+    },
+    others: [],
     resync: false,
   };
 }

@@ -31,11 +31,34 @@ beforeEach(async () => {
     metadata: { name: 'shop', namespace: 'prod', uid: 'uid-shop' },
     spec: { ingressClassName: 'tailscale', defaultBackend: backend, tls: [{ hosts: ['shop'] }] },
   });
+  const gateways = 'gateway.networking.k8s.io/v1';
+  api.put(`/apis/${gateways}/gatewayclasses/tailscale`, {
+    apiVersion: gateways,
+    kind: 'GatewayClass',
+    metadata: { name: 'tailscale', uid: 'uid-class' },
+    spec: { controllerName: 'tailcast.dev/gateway' },
+  });
+  api.put(`/apis/${gateways}/namespaces/prod/gateways/edge`, {
+    apiVersion: gateways,
+    kind: 'Gateway',
+    metadata: { name: 'edge', namespace: 'prod', uid: 'uid-edge' },
+    spec: { gatewayClassName: 'tailscale', listeners: [{ name: 'web', protocol: 'HTTP', port: 80 }] },
+  });
+  api.put(`/apis/${gateways}/namespaces/prod/httproutes/web`, {
+    apiVersion: gateways,
+    kind: 'HTTPRoute',
+    metadata: { name: 'web', namespace: 'prod', uid: 'uid-web' },
+    spec: { parentRefs: [{ name: 'edge' }], rules: [{ backendRefs: [{ name: 'web', port: 80 }] }] },
+  });
 });
 afterEach(() => api.close());
 
 /** The headings of a dry run. */
 async function seenTo(flags: Readonly<Record<string, unknown>>): Promise<readonly string[]> {
+  return (await dryRun(flags)).match(/^# [A-Z]\w+ \S+$/gm) ?? [];
+}
+
+async function dryRun(flags: Readonly<Record<string, unknown>>): Promise<string> {
   const config = readSettings(OPERATOR_SETTINGS, {
     flags: new Map(
       Object.entries({
@@ -60,7 +83,7 @@ async function seenTo(flags: Readonly<Record<string, unknown>>): Promise<readonl
   });
   const signal = new AbortController().signal;
   await runOperator(config, { stdout, stderr: stdout, environment: new Map(), signal }, '0.0.0');
-  return printed.match(/^# [A-Z]\w+ \S+$/gm) ?? [];
+  return printed;
 }
 
 describe('an operator', () => {
@@ -73,6 +96,18 @@ describe('an operator', () => {
       '# ProxyGroup prod',
       '# Service prod/web',
     ]);
+  });
+
+  it('sees to Gateways where it is told to, and says what it would say in routes', async () => {
+    const printed = await dryRun({ gateways: true });
+    expect(printed.match(/^# Gateway\w* \S+$/gm)).toEqual([
+      '# GatewayClass tailscale',
+      '# Gateway prod/edge',
+    ]);
+    expect(printed).not.toContain('cannot be deployed');
+    expect(printed).toContain(
+      '# Accepted=True: Accepted; ResolvedRefs=False: spec.rules[0].backendRefs[0]: Service "web" has no port 80',
+    );
   });
 
   it.each([

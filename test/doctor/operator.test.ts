@@ -19,6 +19,7 @@ const ALL: OperatorUses = {
   proxyGroups: true,
   services: true,
   ingresses: true,
+  gateways: false,
   connectors: true,
   dnsConfigs: true,
   leaderElection: true,
@@ -169,6 +170,7 @@ describe('the doctor of an operator', () => {
       'connectors skipped',
       'dns-configs skipped',
       'services ok',
+      'gateways skipped',
       'ingresses skipped',
       'ingress-secrets ok',
       'left-objects ok',
@@ -240,6 +242,24 @@ describe('the doctor of an operator', () => {
       expect(more).toEqual([]);
     });
 
+    it('wants what deploy/rbac/operator-gateways.yaml gives besides for Gateways, and nothing more', () => {
+      const uses = {
+        ...ALL,
+        services: false,
+        ingresses: false,
+        connectors: false,
+        proxyGroups: false,
+        dnsConfigs: false,
+      };
+      const everywhere = (one: OperatorUses): readonly string[] =>
+        rightsFor(one, NAMESPACE)
+          .filter(({ namespace, group }) => namespace === undefined && group !== 'tailscale.com')
+          .flatMap(({ group, resource, verbs }) => verbs.map((verb) => `${verb} ${resource}.${group} in *`));
+      expect(everywhere(uses)).toEqual([]);
+      const wanted = new Set(everywhere({ ...uses, gateways: true }));
+      expect(wanted).toEqual(new Set(shippedRights('operator-gateways')));
+    });
+
     it.each([
       ['an operator of Ingresses alone', { services: false }, true],
       ['an operator of Services alone', { ingresses: false }, true],
@@ -264,7 +284,7 @@ describe('the doctor of an operator', () => {
       const findings = await examine();
       expect(findings['ingress-secrets']).toMatchObject({
         status: 'ok',
-        summary: 'it may not read Secrets, and no Ingress names one',
+        summary: 'it may not read Secrets, and nothing names one',
       });
       expect(findings['rights']?.status).toBe('ok');
     });
@@ -285,7 +305,7 @@ describe('the doctor of an operator', () => {
       ingress('shop', 'shop-tls');
       ingress('blog', 'blog-tls');
       reviews.allowed = (access) => !isOptional(access) || access.namespace === 'prod';
-      expect(await found()).toMatchObject({ status: 'ok', summary: 'it may read all 2 that Ingresses name' });
+      expect(await found()).toMatchObject({ status: 'ok', summary: 'it may read all 2 that are named' });
       reviews.allowed = (access) => !isOptional(access) || access.name === 'shop-tls';
       expect((await found())?.summary).toContain('it may not read prod/blog-tls (Ingress blog):');
     });
@@ -294,6 +314,81 @@ describe('the doctor of an operator', () => {
       ingress('shop', 'shop-tls', { 'tailscale.com/proxy-group': 'in' });
       reviews.allowed = (access) => !isOptional(access);
       expect((await found())?.status).toBe('ok');
+    });
+  });
+
+  describe('of Gateways', () => {
+    const API = '/apis/gateway.networking.k8s.io/v1';
+    const uses = { ...ALL, gateways: true };
+    function gateway(
+      name: string,
+      conditions: readonly object[],
+      spec: object = {},
+      metadata: object = {},
+    ): void {
+      bench.api.put(`${API}/namespaces/prod/gateways/${name}`, {
+        apiVersion: 'gateway.networking.k8s.io/v1',
+        kind: 'Gateway',
+        metadata: { name, namespace: 'prod', creationTimestamp: ago(7200), ...metadata },
+        spec: { gatewayClassName: 'tailscale', listeners: [], ...spec },
+        status: { conditions },
+      });
+    }
+    beforeEach(() => {
+      reviews.gatewayResources = ['gatewayclasses', 'gateways', 'httproutes'];
+      bench.api.put(`${API}/gatewayclasses/tailscale`, {
+        apiVersion: 'gateway.networking.k8s.io/v1',
+        kind: 'GatewayClass',
+        metadata: { name: 'tailscale' },
+        spec: { controllerName: 'tailcast.dev/gateway' },
+      });
+    });
+
+    it('says which of ours are not programmed, and why', async () => {
+      gateway('good', [
+        condition('Accepted', 'True', 'Accepted'),
+        condition('Programmed', 'True', 'Programmed'),
+      ]);
+      gateway('foreign', [], { gatewayClassName: 'other' });
+      expect((await examine(uses))['gateways']).toMatchObject({
+        status: 'ok',
+        summary: '1 as they should be',
+      });
+      gateway('bad', [
+        condition('Accepted', 'True', 'Accepted'),
+        condition('Programmed', 'False', 'AddressNotUsable'),
+      ]);
+      gateway('left', [], { gatewayClassName: 'other' }, { finalizers: ['tailscale.com/finalizer'] });
+      const found = (await examine(uses))['gateways'];
+      expect(found).toMatchObject({ status: 'failed' });
+      expect(found?.summary).toContain('prod/bad: AddressNotUsable');
+      expect(found?.summary).toContain('prod/left: nobody has looked at it');
+    });
+
+    it('warns where their CRDs are missing, which stops nothing else', async () => {
+      expect((await examine(uses))['resources']?.status).toBe('ok');
+      reviews.gatewayResources = ['gateways'];
+      expect((await examine(uses))['resources']).toMatchObject({
+        status: 'warning',
+        summary: 'gateway.networking.k8s.io/v1 is not served: gatewayclasses, httproutes',
+      });
+      reviews.gatewayResources = undefined;
+      expect((await examine(uses))['resources']).toMatchObject({ status: 'warning' });
+      expect((await examine())['resources']?.status).toBe('ok');
+    });
+
+    it('looks at the Secrets that they name', async () => {
+      const tls = { certificateRefs: [{ name: 'edge-tls' }] };
+      gateway('edge', [], { listeners: [{ name: 'tls', port: 443, protocol: 'HTTPS', tls }] });
+      reviews.allowed = ({ resource, namespace }) => resource !== 'secrets' || namespace === NAMESPACE;
+      expect((await examine(uses))['ingress-secrets']?.summary).toContain('prod/edge-tls (Gateway edge)');
+    });
+
+    it('knows what was made for them', async () => {
+      const labels = parentLabels({ type: 'gateway', namespace: 'prod', name: 'gone' });
+      const metadata = { name: 'ts-gone-0', namespace: NAMESPACE, labels };
+      bench.api.put(`${OWN}/secrets/ts-gone-0`, { apiVersion: 'v1', kind: 'Secret', metadata });
+      expect((await examine(uses))['left-objects']?.summary).toContain('ts-gone-0');
     });
   });
 
@@ -480,8 +575,8 @@ interface Shipped {
 }
 
 /** What the manifest gives to the operator's own account. */
-function shippedRights(): readonly string[] {
-  return parseAllDocuments(readFileSync('deploy/rbac/operator.yaml', 'utf8'))
+function shippedRights(file = 'operator'): readonly string[] {
+  return parseAllDocuments(readFileSync(`deploy/rbac/${file}.yaml`, 'utf8'))
     .map((document) => document.toJS() as Shipped)
     .filter(({ kind }) => kind === 'Role' || kind === 'ClusterRole')
     .flatMap(({ metadata, rules = [] }) =>

@@ -67,6 +67,53 @@ describe('the route of a request', () => {
   });
 });
 
+describe('a route by HTTP that a table names for itself', () => {
+  const table: IngressTable = {
+    ...TABLE,
+    secure: [...TABLE.secure, '**.deep.example.org'],
+    hosts: [...TABLE.hosts, { name: '**.deep.example.org', prefixes: [['/', 'http://deep:80']], exact: [] }],
+    plain: [
+      { name: 'own.example.org', prefixes: [['/', 'redirect:308']], exact: [['/gone', 'refused']] },
+      { name: '**.deep.example.org', prefixes: [['/', 'http://plain:80']], exact: [] },
+      { name: '', prefixes: [['/a', 'http://any:81']], exact: [] },
+    ],
+  };
+  const by = (authority: string, target: string, secure = false): IngressRoute =>
+    routeOf(table, { authority, target, secure });
+
+  it('is none of those by HTTPS, of hosts of HTTPS neither', () => {
+    expect(by('x.deep.example.org', '/')).toMatchObject({ upstream: 'http://plain:80' });
+    expect(by('x.deep.example.org', '/', true)).toMatchObject({ upstream: 'http://deep:80' });
+    expect(by('other.example.org', '/a/b')).toMatchObject({ upstream: 'http://any:81' });
+    expect(by('x.wide.example.org', '/a')).toMatchObject({ upstream: 'http://any:81' });
+    expect(by('other.example.org', '/')).toMatchObject({ status: 404 });
+  });
+
+  it('leads to HTTPS with its status, and refuses what cannot be had', () => {
+    const location = 'https://own.example.org/x?y';
+    expect(by('own.example.org:80', '/x?y')).toEqual({ kind: 'redirect', status: 308, location });
+    expect(by('own.example.org', '/gone')).toMatchObject({ kind: 'refused', status: 500 });
+  });
+
+  it('leads nowhere from HTTPS', () => {
+    const looping = { ...table, hosts: table.plain ?? [], secure: [''] };
+    const wish = { authority: 'own.example.org', target: '/', secure: true };
+    expect(routeOf(looping, wish)).toMatchObject({ status: 404 });
+  });
+
+  it('is for names of any depth below two stars', () => {
+    expect(by('a.b.deep.example.org', '/')).toMatchObject({ upstream: 'http://plain:80' });
+    expect(by('deep.example.org', '/a')).toMatchObject({ upstream: 'http://any:81' });
+    expect(by('notdeep.example.org', '/a')).toMatchObject({ upstream: 'http://any:81' });
+  });
+
+  it('is read as it was written, and nothing else is', () => {
+    expect(parseTable(JSON.stringify(table))).toEqual(table);
+    const plain = [{ name: '', prefixes: [['/', 'redirect:200']], exact: [] }];
+    expect(() => parseTable(JSON.stringify({ ...TABLE, plain }))).toThrow(/plain\.0\.prefixes/);
+  });
+});
+
 describe('a table', () => {
   it('is read as it was written', () => {
     expect(parseTable(JSON.stringify(TABLE))).toEqual(TABLE);

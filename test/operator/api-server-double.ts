@@ -135,7 +135,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     const target = path.endsWith('/status') ? path.slice(0, -'/status'.length) : path;
     const object = objects.get(target);
     const isCollection =
-      /\/(recorders|proxygroups|connectors|proxyclasses|services|tailnets|secrets|serviceaccounts|pods|events|roles|rolebindings|statefulsets|configmaps|endpointslices|ingresses|ingressclasses|deployments|dnsconfigs|poddisruptionbudgets|leases)$/.test(
+      /\/(recorders|proxygroups|connectors|proxyclasses|services|tailnets|secrets|serviceaccounts|pods|events|roles|rolebindings|statefulsets|configmaps|endpointslices|ingresses|ingressclasses|gateways|gatewayclasses|httproutes|deployments|dnsconfigs|poddisruptionbudgets|leases)$/.test(
         path,
       );
     if (method === 'GET' && forbidden.has(path)) {

@@ -34,6 +34,8 @@ export interface ApiServerDouble {
   incomplete: boolean;
   /** Of tailscale.com/v1alpha1, with their subresources; undefined: it does not know the group. */
   resources: readonly string[] | undefined;
+  /** Of gateway.networking.k8s.io/v1, likewise. */
+  gatewayResources: readonly string[] | undefined;
   readonly requests: string[];
   /** Answers with 201, as a real one answers reviews. */
   created: boolean;
@@ -75,6 +77,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     ],
     incomplete: false,
     resources: undefined,
+    gatewayResources: undefined,
     requests: [],
     created: false,
     impersonated: [],
@@ -113,6 +116,12 @@ function answerTo(double: ApiServerDouble, path: string, body: unknown): object 
       return { status: { resourceRules: double.rules, nonResourceRules: [], incomplete: double.incomplete } };
     case '/apis/tailscale.com':
       return double.resources && { versions: [{ version: 'v1alpha1' }] };
+    case '/apis/gateway.networking.k8s.io/v1':
+      return (
+        double.gatewayResources && {
+          resources: double.gatewayResources.map((name) => ({ name, kind: 'Any' })),
+        }
+      );
     case '/apis/tailscale.com/v1alpha1':
       return double.resources && { resources: double.resources.map((name) => ({ name, kind: 'Any' })) };
     default:

@@ -1,5 +1,6 @@
 /** What the cluster holds of the operator's, each kind read once. */
 import { z } from 'zod';
+import { isGatewayOfInterest, isOurClass } from '../../operator/gateway/resource.ts';
 import { parseIngress, isIngressOfInterest } from '../../operator/ingress/resource.ts';
 import { KubeRefusal, type KubeClient, type ListOptions } from '../../operator/kube-client.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
@@ -9,7 +10,14 @@ import { groupIn, isOfInterest } from '../../operator/service/interest.ts';
 import type { OperatorUses } from './rights.ts';
 
 /** What the operator makes nodes or pods for. */
-export type ParentKind = 'Recorder' | 'ProxyGroup' | 'Connector' | 'DNSConfig' | 'Service' | 'Ingress';
+export type ParentKind =
+  | 'Recorder'
+  | 'ProxyGroup'
+  | 'Connector'
+  | 'DNSConfig'
+  | 'Service'
+  | 'Ingress'
+  | 'Gateway';
 
 export interface ClusterView {
   /** Those that ask for something, or have. Undefined where nobody is to see to them, or they cannot be read. */
@@ -59,6 +67,7 @@ export function createClusterView({ client, namespace, uses, takesUnclassed }: V
     DNSConfig: { kind: KINDS.dnsConfig, isUsed: uses.dnsConfigs },
     Service: { kind: KINDS.service, isUsed: uses.services },
     Ingress: { kind: KINDS.ingress, isUsed: uses.ingresses },
+    Gateway: { kind: KINDS.gateway, isUsed: uses.gateways },
   };
   return {
     async parents(name, signal) {
@@ -69,6 +78,10 @@ export function createClusterView({ client, namespace, uses, takesUnclassed }: V
         return objects.filter(
           (one) => isOfInterest(one, takesUnclassed) || groupIn(one.metadata.annotations ?? {}) !== '',
         );
+      }
+      if (name === 'Gateway') {
+        const classes = (await listed(KINDS.gatewayClass, {}, signal)).filter(isOurClass);
+        return objects.filter((one) => isGatewayOfInterest(one, classes));
       }
       return name === 'Ingress' ? objects.filter(isIngressOfInterest) : objects;
     },

@@ -1,4 +1,6 @@
-/** May the operator read the Secrets that Ingresses name? It need not: the right is optional, and in a file of its own. */
+/** May the operator read the Secrets that Ingresses and Gateways name? It need not: the right is optional, and in a file of its own. */
+import { certificateNames } from '../../operator/gateway/listeners.ts';
+import { parseGateway } from '../../operator/gateway/resource.ts';
 import { parseIngress, wantsProxy } from '../../operator/ingress/resource.ts';
 import { secretNames } from '../../operator/ingress/table.ts';
 import type { KubeObject } from '../../operator/kube-object.ts';
@@ -19,25 +21,26 @@ export function ingressSecretsCheck(facts: {
 }): Check {
   return {
     id: 'ingress-secrets',
-    title: 'Secrets of Ingresses',
+    title: 'Secrets of Ingresses and Gateways',
     needs: ['resources'],
     remedy: GRANT,
     async run(signal) {
       const ingresses = await facts.view.parents('Ingress', signal);
-      if (ingresses === undefined) return skipped('switched off');
+      const gateways = await facts.view.parents('Gateway', signal);
+      if (ingresses === undefined && gateways === undefined) return skipped('switched off');
       const api = await facts.client();
-      const named = namedBy(ingresses);
+      const named = namedBy(ingresses ?? [], gateways ?? []);
       if (await may(api, GET_SECRETS, signal)) {
-        return ok(`it may read the Secrets of every namespace; Ingresses name ${named.length}`);
+        return ok(`it may read the Secrets of every namespace; ${named.length} are named`);
       }
-      if (named.length === 0) return ok('it may not read Secrets, and no Ingress names one');
+      if (named.length === 0) return ok('it may not read Secrets, and nothing names one');
       const unread: Named[] = [];
       for (const secret of named) {
         const { namespace, name } = secret;
         if (!(await may(api, { ...GET_SECRETS, namespace, name }, signal))) unread.push(secret);
       }
-      if (unread.length === 0) return ok(`it may read all ${named.length} that Ingresses name`);
-      const texts = unread.map(({ namespace, name, ingress }) => `${namespace}/${name} (Ingress ${ingress})`);
+      if (unread.length === 0) return ok(`it may read all ${named.length} that are named`);
+      const texts = unread.map(({ namespace, name, by }) => `${namespace}/${name} (${by})`);
       return warning(`it may not read ${some(texts)}: certificates in them are not served`, GRANT);
     },
   };
@@ -47,18 +50,21 @@ interface Named {
   readonly namespace: string;
   readonly name: string;
   /** The first that names it. */
-  readonly ingress: string;
+  readonly by: string;
 }
 
 /** Each once. Those of ProxyGroups are left out: no right makes a group serve them. */
-function namedBy(ingresses: readonly KubeObject[]): readonly Named[] {
+function namedBy(ingresses: readonly KubeObject[], gateways: readonly KubeObject[]): readonly Named[] {
   const found = new Map<string, Named>();
-  for (const ingress of ingresses.map(parseIngress).filter(wantsProxy)) {
-    const { namespace = '', name: by } = ingress.metadata;
-    for (const name of secretNames(ingress)) {
+  const note = ({ namespace = '' }: KubeObject['metadata'], names: readonly string[], by: string): void => {
+    for (const name of names) {
       const key = `${namespace}/${name}`;
-      if (!found.has(key)) found.set(key, { namespace, name, ingress: by });
+      if (!found.has(key)) found.set(key, { namespace, name, by });
     }
-  }
+  };
+  for (const ingress of ingresses.map(parseIngress).filter(wantsProxy))
+    note(ingress.metadata, secretNames(ingress), `Ingress ${ingress.metadata.name}`);
+  for (const gateway of gateways.map(parseGateway))
+    note(gateway.metadata, certificateNames(gateway), `Gateway ${gateway.metadata.name}`);
   return [...found.values()];
 }

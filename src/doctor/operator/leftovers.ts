@@ -18,6 +18,7 @@ export interface LeftoverFacts {
 const PARENT_TYPES: readonly { readonly type: ParentType; readonly kind: ParentKind }[] = [
   { type: 'svc', kind: 'Service' },
   { type: 'ingress', kind: 'Ingress' },
+  { type: 'gateway', kind: 'Gateway' },
   { type: 'connector', kind: 'Connector' },
   { type: 'proxygroup', kind: 'ProxyGroup' },
 ];

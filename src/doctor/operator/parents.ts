@@ -29,6 +29,7 @@ const PARENTS: readonly Kind[] = [
   { kind: 'Connector', id: 'connectors', title: 'Connectors', conditions: /^ConnectorReady$/ },
   { kind: 'DNSConfig', id: 'dns-configs', title: 'DNSConfigs', conditions: /^NameserverReady$/ },
   { kind: 'Service', id: 'services', title: 'Services', conditions: /^Tailscale/ },
+  { kind: 'Gateway', id: 'gateways', title: 'Gateways', conditions: /^(?:Accepted|Programmed)$/ },
   { kind: 'Ingress', id: 'ingresses', title: 'Ingresses', conditions: undefined },
 ];
 

@@ -1,7 +1,8 @@
 /** Does the API server know the kinds of resources that the operator is told to see to? */
 import { z } from 'zod';
+import { GATEWAY_GROUP } from '../../operator/gateway/resource.ts';
 import type { ApiClient } from '../api-client.ts';
-import { failed, ok, type Check, type CheckVerdict } from '../checks.ts';
+import { failed, ok, warning, type Check, type CheckVerdict } from '../checks.ts';
 import type { OperatorUses } from './rights.ts';
 
 const GROUP = 'tailscale.com';
@@ -17,13 +18,14 @@ function wantedOf({
   proxyGroups,
   services,
   ingresses,
+  gateways,
   connectors,
   dnsConfigs,
 }: OperatorUses): readonly string[] {
   return [
     'recorders',
     ...(proxyGroups ? ['proxygroups'] : []),
-    ...(services || ingresses || connectors ? ['proxyclasses'] : []),
+    ...(services || ingresses || gateways || connectors ? ['proxyclasses'] : []),
     ...(connectors ? ['connectors'] : []),
     ...(dnsConfigs ? ['dnsconfigs'] : []),
   ];
@@ -43,9 +45,27 @@ export function resourcesCheck(uses: OperatorUses, client: () => Promise<ApiClie
       if (!versions.includes(VERSION))
         return failed(`${GROUP} is served as ${versions.join(', ')}, and not as ${VERSION}`, APPLY);
       const answer = await api.get(`/apis/${GROUP}/${VERSION}`, signal);
-      return judge(wantedOf(uses), RESOURCES.parse(answer.body).resources, versions);
+      const verdict = judge(wantedOf(uses), RESOURCES.parse(answer.body).resources, versions);
+      return verdict.status === 'ok' && uses.gateways ? judgeGatewayApi(api, verdict, signal) : verdict;
     },
   };
+}
+
+/** Its CRDs are not ours. The operator waits for them, so that they are missing stops nothing else. */
+async function judgeGatewayApi(
+  api: ApiClient,
+  verdict: CheckVerdict,
+  signal: AbortSignal,
+): Promise<CheckVerdict> {
+  const { status, body } = await api.get(`/apis/${GATEWAY_GROUP}/v1`, signal);
+  const served = status === 404 ? [] : RESOURCES.parse(body).resources.map(({ name }) => name);
+  const missing = ['gatewayclasses', 'gateways', 'httproutes'].filter((plural) => !served.includes(plural));
+  return missing.length === 0
+    ? verdict
+    : warning(
+        `${GATEWAY_GROUP}/v1 is not served: ${missing.join(', ')}`,
+        'install the CRDs of the Gateway API, or say --gateways=false',
+      );
 }
 
 function judge(

@@ -1,5 +1,6 @@
 /** May the operator's account do what each switched-on use needs? The rules themselves: `deploy/rbac/operator.yaml`. */
 import { errorText } from '../../errors.ts';
+import { GATEWAY_GROUP } from '../../operator/gateway/resource.ts';
 import { usernameOf } from '../api-server-checks.ts';
 import type { ApiClient } from '../api-client.ts';
 import { failed, ok, warning, type Check } from '../checks.ts';
@@ -10,6 +11,7 @@ export interface OperatorUses {
   readonly proxyGroups: boolean;
   readonly services: boolean;
   readonly ingresses: boolean;
+  readonly gateways: boolean;
   readonly connectors: boolean;
   readonly dnsConfigs: boolean;
   readonly leaderElection: boolean;
@@ -40,11 +42,11 @@ const EVENTS_OF_CLUSTER = 'default';
 const AT_ONCE = 8;
 
 const BIND =
-  'apply deploy/rbac/operator.yaml again, or upgrade the chart; or switch off what is not wanted (--services=false and its like)';
+  'apply deploy/rbac/operator.yaml again (and operator-gateways.yaml for --gateways), or upgrade the chart; or switch off what is not wanted (--services=false and its like)';
 
 /** Everything that the operator asks of the API server with these uses. */
 export function rightsFor(uses: OperatorUses, namespace: string): readonly Right[] {
-  const { proxyGroups, services, ingresses, connectors, dnsConfigs, leaderElection } = uses;
+  const { proxyGroups, services, ingresses, gateways, connectors, dnsConfigs, leaderElection } = uses;
   const egressGroups = proxyGroups && services;
   const groups = proxyGroups && (services || ingresses);
   const everywhere = (group: string, resource: string, verbs: readonly string[]): Right => ({
@@ -68,7 +70,7 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
     everywhere(CUSTOM, 'tailnets', ['get']),
     ...when(proxyGroups, ...custom('proxygroups', true)),
     ...when(connectors, ...custom('connectors')),
-    ...when(services || ingresses || connectors, ...custom('proxyclasses')),
+    ...when(services || ingresses || gateways || connectors, ...custom('proxyclasses')),
     ...when(dnsConfigs, ...custom('dnsconfigs', true)),
     ...when(
       services,
@@ -82,8 +84,18 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
       everywhere('networking.k8s.io', 'ingressclasses', ['get']),
       everywhere('', 'services', READ),
     ),
-    // Events about a Service or an Ingress are in its namespace.
-    ...when(services || ingresses, everywhere('', 'events', ['create', 'patch'])),
+    ...when(
+      gateways,
+      everywhere(GATEWAY_GROUP, 'gateways', [...READ, 'patch']),
+      everywhere(GATEWAY_GROUP, 'gatewayclasses', READ),
+      everywhere(GATEWAY_GROUP, 'httproutes', READ),
+      ...['gatewayclasses', 'gateways', 'httproutes'].map((plural) =>
+        everywhere(GATEWAY_GROUP, `${plural}/status`, ['patch']),
+      ),
+      everywhere('', 'services', READ),
+    ),
+    // Events about a Service, an Ingress or a Gateway are in its namespace.
+    ...when(services || ingresses || gateways, everywhere('', 'events', ['create', 'patch'])),
     { ...own('', 'events', ['create', 'patch']), namespace: EVENTS_OF_CLUSTER },
     own('', 'events', ['get', 'create', 'patch']),
     // Nobody may grant what he has not: pods may update their own Secrets.
@@ -94,7 +106,7 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
     own('rbac.authorization.k8s.io', 'roles'),
     own('rbac.authorization.k8s.io', 'rolebindings'),
     own('policy', 'poddisruptionbudgets'),
-    ...when(services || ingresses || connectors || dnsConfigs, own('', 'services')),
+    ...when(services || ingresses || gateways || connectors || dnsConfigs, own('', 'services')),
     ...when(groups || dnsConfigs, own('', 'configmaps')),
     ...when(egressGroups, own('discovery.k8s.io', 'endpointslices', [...READ, 'create', 'patch'])),
     ...when(dnsConfigs && !egressGroups, own('discovery.k8s.io', 'endpointslices', READ)),

@@ -115,7 +115,7 @@ async function deploy(
   const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
   const node = nodeOf(secret, found.control.issuesCertificates);
   const services = await servicesOf(deps, ingress, signal);
-  const secrets = await secretsOf(deps, ingress, signal);
+  const secrets = await tlsSecretsOf(deps, metadata, secretNames(ingress), signal);
   // A right that nobody has granted is how certificates of one's own are switched off.
   const own = [...secrets.values()].some((secret) => secret !== 'forbidden');
   const { plan, problems, table } = own
@@ -165,7 +165,8 @@ function ownPlanOf(
   return { plan, problems: [...problems, ...plan.problems, ...none], table: JSON.stringify(plan.table) };
 }
 
-function nodeOf(secret: KubeObject | undefined, issuesCertificates: boolean): ServingNode {
+/** @param secret of the node's state */
+export function nodeOf(secret: KubeObject | undefined, issuesCertificates: boolean): ServingNode {
   const state = secret === undefined ? undefined : readNodeState(secret);
   return {
     dnsName: state?.dnsName,
@@ -193,7 +194,7 @@ function planOf(ingress: Ingress, node: ServingNode, services: ReadonlyMap<strin
 }
 
 /** containerboot writes it when it has applied the configuration. */
-function saysEndpoint(secret: KubeObject | undefined): boolean {
+export function saysEndpoint(secret: KubeObject | undefined): boolean {
   return secret !== undefined && (secretData(secret).get('https_endpoint') ?? '') !== '';
 }
 
@@ -282,15 +283,15 @@ async function servicesOf(
   return found;
 }
 
-/** Those that `tls` names. */
-async function secretsOf(
-  { client }: ReconcilerDeps,
-  ingress: Ingress,
+/** Secrets with certificates, by name. */
+export async function tlsSecretsOf(
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  { namespace }: Pick<Managed['metadata'], 'namespace'>,
+  names: readonly string[],
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, TlsSecret>> {
-  const { namespace } = ingress.metadata;
   const found = new Map<string, TlsSecret>();
-  for (const name of secretNames(ingress)) {
+  for (const name of names) {
     try {
       found.set(name, (await client.get(KINDS.secret, { namespace, name }, signal)) ?? 'missing');
     } catch (error) {

@@ -21,7 +21,7 @@ export interface HostRoutes {
 }
 
 /** The same while paths are added. */
-interface OpenRoutes extends HostRoutes {
+export interface OpenRoutes extends HostRoutes {
   readonly prefixes: Map<string, Upstream>;
   readonly exact: Map<string, Upstream>;
 }
@@ -104,7 +104,7 @@ function isUnclear(host: string, server: 'tailscaled' | 'own'): boolean {
 }
 
 /** @returns why it cannot be */
-function addPath(
+export function addPath(
   { prefixes, exact }: OpenRoutes,
   path: string,
   pathType: string,
@@ -123,7 +123,7 @@ function addPath(
   return undefined;
 }
 
-function upstreamOf(
+export function upstreamOf(
   { service }: IngressBackend,
   services: ReadonlyMap<string, KubeObject>,
   server: 'tailscaled' | 'own',

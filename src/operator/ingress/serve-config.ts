@@ -1,5 +1,6 @@
 /** The serve configuration of an Ingress's tailscaled. Pure. */
 import { isIP } from 'node:net';
+import { REFUSED, redirectStatusOf } from '../../wire/ingress-table.ts';
 import type { HostRoutes, IngressProblem, Upstream } from './routes.ts';
 
 /** What is known of the node. */
@@ -40,7 +41,7 @@ export interface ServePlan {
 
 /** containerboot puts the node's name in its place, when it has a certificate. */
 export const CERT_DOMAIN = '${TS_CERT_DOMAIN}';
-const TO_HTTPS = '301:https://${HOST}${REQUEST_URI}';
+const TO_HTTPS = 'https://${HOST}${REQUEST_URI}';
 /** There is no such file, which tailscaled answers with 404. */
 const NOWHERE = '/nonexistent';
 
@@ -54,7 +55,7 @@ export function planServe(
 }
 
 /** There is a certificate for the node's name and no other. */
-function planHttps(
+export function planHttps(
   hosts: ReadonlyMap<string, HostRoutes>,
   node: ServingNode,
   choices: ServeChoices,
@@ -66,7 +67,9 @@ function planHttps(
   }));
   const handlers = handlersOf(own);
   if (Object.keys(handlers).length === 0) return { config: {}, ports: [], problems };
-  const redirects = Object.fromEntries(Object.keys(handlers).map((path) => [path, { Redirect: TO_HTTPS }]));
+  const redirects = Object.fromEntries(
+    Object.keys(handlers).map((path) => [path, { Redirect: `301:${TO_HTTPS}` }]),
+  );
   const { redirect, funnel } = choices;
   return {
     config: {
@@ -86,7 +89,7 @@ function planHttps(
  * HTTP, within the tailnet's own encryption. tailscaled looks a host up with the tailnet's domain behind it when it is
  * not below that domain: so any name can be one, and an address, too.
  */
-function planHttp(
+export function planHttp(
   hosts: ReadonlyMap<string, HostRoutes>,
   node: ServingNode,
   choices: ServeChoices,
@@ -148,10 +151,14 @@ function handlersOf({ prefixes, exact }: HostRoutes): Record<string, Handler> {
 
 /** tailscaled takes the path of the handler away, and the target puts it back. */
 function proxyTo(upstream: Upstream, path: string): Handler {
+  if (upstream === REFUSED) return { Path: NOWHERE };
+  const status = redirectStatusOf(upstream);
+  if (status !== undefined) return { Redirect: `${status}:${TO_HTTPS}` };
   return { Proxy: `${upstream}${path}` };
 }
 
-function nearest(prefixes: ReadonlyMap<string, Upstream>, path: string): Upstream | undefined {
+/** Where the longest prefix in whole parts leads. */
+export function nearest(prefixes: ReadonlyMap<string, Upstream>, path: string): Upstream | undefined {
   for (let at = path; at !== ''; at = at.slice(0, at.lastIndexOf('/'))) {
     const found = prefixes.get(at);
     if (found !== undefined) return found;

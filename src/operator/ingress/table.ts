@@ -21,7 +21,7 @@ export interface TablePlan {
 /** Where the role listens, by the port that callers use. */
 const LISTENERS = { '443': '127.0.0.1:8443', '80': '127.0.0.1:8080' } as const;
 /** What the certificates of one Ingress may take of a Secret of 1 MiB. */
-const MAX_CERTIFICATE_BYTES = 512 * 1024;
+export const MAX_CERTIFICATE_BYTES = 512 * 1024;
 
 /** The Secrets that its `tls` names. */
 export function secretNames({ spec }: Ingress): readonly string[] {
@@ -97,8 +97,8 @@ export function planTable(
   };
 }
 
-/** With the address of the caller in front. */
-function forwardTo(port: keyof typeof LISTENERS): object {
+/** What leads a port of tailscaled to a server of ours, with the address of the caller in front. */
+export function forwardTo(port: keyof typeof LISTENERS): object {
   return { TCPForward: LISTENERS[port], ProxyProtocol: 2 };
 }
 
@@ -106,7 +106,7 @@ type Found =
   | { readonly certificatePem: string; readonly keyPem: string; readonly leaf: X509Certificate }
   | { readonly problem: string };
 
-function readCertificate(name: string, secret: TlsSecret): Found {
+export function readCertificate(name: string, secret: TlsSecret): Found {
   if (secret === 'missing')
     return { problem: `Secret "${name}" does not exist: make it, of type kubernetes.io/tls` };
   if (secret === 'forbidden') return { problem: `the operator may not read Secret "${name}": grant it get` };
@@ -132,7 +132,7 @@ function readCertificate(name: string, secret: TlsSecret): Found {
 }
 
 /** What clients will find wrong, who are the ones to judge it. */
-function doubtsOf(leaf: X509Certificate, hosts: readonly string[], nowMs: number): readonly string[] {
+export function doubtsOf(leaf: X509Certificate, hosts: readonly string[], nowMs: number): readonly string[] {
   // A wildcard stands for any name below it.
   const foreign = hosts.filter((host) => leaf.checkHost(host.replace(/^\*\./, 'any.')) === undefined);
   return [

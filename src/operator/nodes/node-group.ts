@@ -20,7 +20,7 @@ export interface SpecOptions {
 }
 
 export interface NodeGroup {
-  readonly kind: 'Recorder' | 'ProxyGroup' | 'Service' | 'Ingress' | 'Connector';
+  readonly kind: 'Recorder' | 'ProxyGroup' | 'Service' | 'Ingress' | 'Gateway' | 'Connector';
   /** Of the StatefulSet and of what is named after it. */
   readonly name: string;
   readonly uid: string;

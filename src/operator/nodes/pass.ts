@@ -32,7 +32,7 @@ export interface PassOf<Resource> {
   /** @returns undefined when there is nothing of ours about it after all */
   managed(resource: Resource, signal: AbortSignal): Managed | undefined | Promise<Managed | undefined>;
   /** Whether it asks for nodes. Default: always. One that does no longer is rid of them, and of our finalizer. */
-  wants?(resource: Resource): boolean;
+  wants?(resource: Resource, signal: AbortSignal): boolean | Promise<boolean>;
   /**
    * What we said in a resource that stays and asks for nothing any more is taken back.
    *
@@ -102,7 +102,7 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Re
       if (uids.get(name) !== uid) forget(name);
       uids.set(name, uid);
       const stays = deletionTimestamp === undefined;
-      if (stays && deps.leaving !== true && pass.wants?.(resource) !== false)
+      if (stays && deps.leaving !== true && (await pass.wants?.(resource, signal)) !== false)
         return deploy(resource, managed, signal);
       if (stays && (await pass.release?.(resource, managed, signal)) === true) return SHORT_MS;
       const again = await finish(deps, managed, signal, (control) =>

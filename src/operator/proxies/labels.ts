@@ -3,7 +3,7 @@ import type { KubeObject } from '../kube-object.ts';
 import { labelSelector } from '../nodes/node-group.ts';
 
 /** What a parent is called in labels. */
-export type ParentType = 'svc' | 'ingress' | 'connector' | 'proxygroup';
+export type ParentType = 'svc' | 'ingress' | 'gateway' | 'connector' | 'proxygroup';
 
 /** What proxies are made for. */
 export interface Parent {

@@ -97,7 +97,7 @@ export function dnsLabel(name: string): string {
 }
 
 export interface ProxyGroupOptions {
-  readonly kind: 'Service' | 'Ingress' | 'Connector';
+  readonly kind: 'Service' | 'Ingress' | 'Gateway' | 'Connector';
   readonly parent: Parent;
   readonly uid: string;
   readonly replicas: number;

@@ -1,0 +1,305 @@
+/** One pass over one Gateway of our class: its node, what that serves for HTTPRoutes, and what all of them say. Effects only. */
+import { KubeRefusal } from '../kube-client.ts';
+import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
+import { nodeOf, saysEndpoint, tlsSecretsOf } from '../ingress/reconcile.ts';
+import type { TlsSecret } from '../ingress/table.ts';
+import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { stateSecretName } from '../nodes/node-group.ts';
+import { readNodeState } from '../nodes/node-state.ts';
+import { createReconciler, failed, writeStatus, type Found } from '../nodes/pass.ts';
+import type { Verdict } from '../nodes/status.ts';
+import { classOf, deployProxy, existingName } from '../proxies/deploy.ts';
+import type { Parent } from '../proxies/labels.ts';
+import { proxyNodes } from '../proxies/proxy.ts';
+import { hasJoined } from '../proxies/readiness.ts';
+import { proxyClassNameOf } from '../service/interest.ts';
+import { tagsIn } from '../service/purpose.ts';
+import { certificateNames } from './listeners.ts';
+import { planGateway, type GatewayPlan, type RoutePlan } from './plan.ts';
+import {
+  gatewayHostname,
+  gatewaysOf,
+  isOurClass,
+  parseGateway,
+  parseHttpRoute,
+  routeBackends,
+  type Gateway,
+  type HttpRoute,
+} from './resource.ts';
+import {
+  gatewayStatus,
+  problemOfGateway,
+  releasedStatus,
+  routeStatus,
+  type GatewayFindings,
+} from './status.ts';
+
+/** A name that is taken is looked at again so often. */
+const NAME_AGAIN_MS = 60_000;
+/** Secrets with certificates are looked at again so often: the operator may read, not watch them. */
+const SECRETS_AGAIN_MS = 60_000;
+
+export interface GatewayChoices {
+  /** ProxyClass of Gateways that name none; empty: none. */
+  readonly defaultClass: string;
+}
+
+export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayChoices): Reconciler {
+  return createReconciler<Gateway>(deps, {
+    kind: KINDS.gateway,
+    deployed: deps.metrics.gateways,
+    parse: parseGateway,
+    wants: (gateway, signal) => isOurs(deps, gateway, signal),
+    managed: (gateway, signal) => managed(deps, gateway, signal),
+    deploy: (gateway, ...more) => deploy(deps, choices, gateway, ...more),
+    release: (gateway, resource, signal) => release(deps, gateway, resource, signal),
+    notReady: (gateway, reason, message, signal) =>
+      report(deps, gateway, { programmed: failed('Pending', `${reason}: ${message}`) }, signal),
+    // One that is being deleted says nothing any more; the routes stay.
+    removeMore: ({ metadata }, _control, signal) =>
+      forgetRoutes(deps, nameOf(metadata), signal).then(() => undefined),
+  });
+}
+
+async function isOurs(
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  { spec }: Gateway,
+  signal: AbortSignal,
+): Promise<boolean> {
+  if (spec.gatewayClassName === '') return false;
+  return isOurClass(await client.get(KINDS.gatewayClass, { name: spec.gatewayClassName }, signal));
+}
+
+async function managed(
+  deps: ReconcilerDeps,
+  gateway: Gateway,
+  signal: AbortSignal,
+): Promise<Managed | undefined> {
+  const { metadata } = gateway;
+  const parent = parentFor(gateway);
+  const isMarked = metadata.finalizers.includes(FINALIZER);
+  if (!isMarked && !(await isOurs(deps, gateway, signal))) return undefined;
+  const group = proxyNodes({
+    kind: 'Gateway',
+    parent,
+    uid: metadata.uid,
+    replicas: 1,
+    tags: tagsIn(metadata.annotations),
+    defaultTags: deps.options.defaultTags,
+    objectName: isMarked ? await existingName(deps, parent, signal) : undefined,
+  });
+  return { kind: KINDS.gateway, finalizer: FINALIZER, group, tailnet: '', metadata };
+}
+
+function parentFor({ metadata }: Gateway): Parent {
+  return { type: 'gateway', namespace: metadata.namespace ?? '', name: metadata.name };
+}
+
+function nameOf({ namespace, name }: Managed['metadata']): string {
+  return `${namespace ?? ''}/${name}`;
+}
+
+async function deploy(
+  deps: ReconcilerDeps,
+  choices: GatewayChoices,
+  gateway: Gateway,
+  { group }: Managed,
+  found: Found,
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  const { metadata } = gateway;
+  const problem = problemOfGateway(gateway);
+  if (problem !== undefined) {
+    await report(deps, gateway, { problem, programmed: failed('Invalid', problem.message) }, signal);
+    return undefined;
+  }
+  const hostname = gatewayHostname(gateway);
+  const taken = await takenBy(deps, gateway, hostname, signal);
+  if (taken !== undefined) {
+    await report(deps, gateway, { programmed: failed('AddressNotUsable', taken) }, signal);
+    return NAME_AGAIN_MS;
+  }
+  const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass), signal);
+  if (answer.kind === 'waits') {
+    await report(deps, gateway, { programmed: failed('Pending', `waiting: ${answer.message}`) }, signal);
+    return undefined;
+  }
+  deps.metrics.gateways.add(metadata.uid);
+  const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
+  const node = nodeOf(secret, found.control.issuesCertificates);
+  const names = certificateNames(gateway);
+  const plan = await planOf(
+    deps,
+    gateway,
+    { hostname, node, secrets: await tlsSecretsOf(deps, metadata, names, signal) },
+    signal,
+  );
+  const deployed = await deployProxy(
+    deps,
+    {
+      parent: parentFor(gateway),
+      group,
+      duty: {
+        kind: 'web',
+        serveConfig: JSON.stringify(plan.config),
+        table: plan.table === undefined ? undefined : JSON.stringify(plan.table),
+      },
+      hostname: () => hostname,
+    },
+    answer.proxyClass,
+    found,
+    signal,
+  );
+  for (const route of plan.routes) await tellRoute(deps, nameOf(metadata), route, signal);
+  const [first] = deployed.nodes;
+  const hasNode = first !== undefined && hasJoined(group, first, found.observed);
+  const serves = servesOf(plan, node.hasCertificate, deployed.waitsFor, secret);
+  const programmed: Verdict = !hasNode
+    ? failed('AddressNotAssigned', deployed.waitsFor ?? 'waiting for the node to join')
+    : serves
+      ? { ready: true, reason: 'Programmed', message: 'Programmed' }
+      : failed('Pending', deployed.waitsFor ?? 'waiting for the node to serve');
+  const addresses = hasNode ? addressesOf(node) : undefined;
+  await report(deps, gateway, { plan, programmed, addresses }, signal);
+  return names.length > 0 ? Math.min(deployed.again ?? Infinity, SECRETS_AGAIN_MS) : deployed.again;
+}
+
+/** A server of ours says by its probe that it serves, tailscaled where it has read what it is told. */
+function servesOf(
+  { server, config }: GatewayPlan,
+  hasCertificate: boolean,
+  waitsFor: string | undefined,
+  secret: KubeObject | undefined,
+): boolean {
+  if (server === 'own') return waitsFor === undefined;
+  return Object.keys(config.TCP ?? {}).length === 0 || !hasCertificate || saysEndpoint(secret);
+}
+
+function addressesOf({
+  dnsName,
+  addresses,
+}: Parameters<typeof planGateway>[2]['node']): Gateway['status']['addresses'] {
+  return [
+    ...(dnsName === undefined ? [] : [{ type: 'Hostname', value: dnsName }]),
+    ...addresses.map((value) => ({ type: 'IPAddress', value })),
+  ];
+}
+
+async function planOf(
+  deps: ReconcilerDeps,
+  gateway: Gateway,
+  facts: Pick<Parameters<typeof planGateway>[2], 'hostname' | 'node'> & {
+    readonly secrets: ReadonlyMap<string, TlsSecret>;
+  },
+  signal: AbortSignal,
+): Promise<GatewayPlan> {
+  const routes = await routesOf(deps, nameOf(gateway.metadata), signal);
+  const services = new Map<string, ReadonlyMap<string, KubeObject>>();
+  for (const route of routes) {
+    const { namespace = '' } = route.metadata;
+    const known = new Map(services.get(namespace));
+    for (const name of routeBackends(route)) {
+      const object = await deps.client.get(KINDS.service, { namespace, name }, signal);
+      if (object !== undefined && object.metadata.deletionTimestamp === undefined) known.set(name, object);
+    }
+    services.set(namespace, known);
+  }
+  return planGateway(gateway, routes, {
+    ...facts,
+    nowMs: deps.clock.now(),
+    servicesOf: ({ metadata }) => services.get(metadata.namespace ?? '') ?? new Map(),
+  });
+}
+
+/** The routes that name a Gateway, or in which something was said of it. None where the cluster does not know any. */
+async function routesOf(
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  gateway: string,
+  signal: AbortSignal,
+): Promise<readonly HttpRoute[]> {
+  try {
+    const { items } = await client.list(KINDS.httpRoute, {}, signal);
+    return items.map(parseHttpRoute).filter((route) => gatewaysOf(route).includes(gateway));
+  } catch (error) {
+    if (error instanceof KubeRefusal && error.status === 404) return [];
+    throw error;
+  }
+}
+
+/** @returns whether it said otherwise before. What another one has written meanwhile is not overwritten: that is a conflict. */
+async function tellRoute(
+  { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
+  gateway: string,
+  { route, parents }: RoutePlan,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const status = routeStatus(route, gateway, parents, timeOf(clock));
+  if (status === undefined) return false;
+  const { namespace, name, uid, resourceVersion } = route.metadata;
+  const body = { metadata: { uid, resourceVersion }, status };
+  await client.patch(
+    KINDS.httpRoute,
+    { namespace, name, subresource: 'status' },
+    { kind: 'merge', body },
+    signal,
+  );
+  return true;
+}
+
+/** @returns whether there was anything */
+async function forgetRoutes(
+  deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
+  gateway: string,
+  signal: AbortSignal,
+): Promise<boolean> {
+  let wasThere = false;
+  for (const route of await routesOf(deps, gateway, signal))
+    wasThere = (await tellRoute(deps, gateway, { route, parents: [] }, signal)) || wasThere;
+  return wasThere;
+}
+
+/** The Gateway stays, and is none of ours any more. */
+async function release(
+  deps: ReconcilerDeps,
+  gateway: Gateway,
+  { group, metadata }: Managed,
+  signal: AbortSignal,
+): Promise<boolean> {
+  await forgetRoutes(deps, nameOf(metadata), signal);
+  const reference = { namespace: deps.options.namespace, name: stateSecretName(group.name, 0) };
+  const secret = await deps.client.get(KINDS.secret, reference, signal);
+  const name = secret === undefined ? undefined : readNodeState(secret).dnsName;
+  const status = releasedStatus(gateway, name, timeOf(deps.clock));
+  await writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status, signal);
+  return status !== undefined;
+}
+
+/** Two nodes cannot have one name: the older Gateway has it. */
+async function takenBy(
+  deps: Pick<ReconcilerDeps, 'client'>,
+  gateway: Gateway,
+  hostname: string,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  const age = ({ metadata }: Gateway): string =>
+    `${metadata.creationTimestamp} ${metadata.namespace ?? ''}/${metadata.name}`;
+  const older = (await deps.client.list(KINDS.gateway, {}, signal)).items
+    .map(parseGateway)
+    .filter((other) => other.metadata.uid !== gateway.metadata.uid && gatewayHostname(other) === hostname)
+    .filter((other) => age(other) < age(gateway));
+  for (const other of older) {
+    if (!(await isOurs(deps, other, signal))) continue;
+    return `tailscale.com/hostname: Gateway ${nameOf(other.metadata)} has the name ${hostname} already: name another one`;
+  }
+  return undefined;
+}
+
+function report(
+  deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
+  gateway: Gateway,
+  findings: GatewayFindings,
+  signal: AbortSignal,
+): Promise<void> {
+  const status = gatewayStatus(gateway, findings, timeOf(deps.clock));
+  return writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status, signal);
+}

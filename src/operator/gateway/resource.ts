@@ -1,0 +1,194 @@
+/** GatewayClasses, Gateways and HTTPRoutes of `gateway.networking.k8s.io/v1` as the operator reads them. */
+import { z } from 'zod';
+import { FINALIZER, type KubeObject } from '../kube-object.ts';
+import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
+import { dnsLabel } from '../proxies/proxy.ts';
+import { ANNOTATIONS } from '../service/interest.ts';
+
+/** What a GatewayClass says of who sees to its Gateways. */
+export const GATEWAY_CONTROLLER = 'tailcast.dev/gateway';
+export const GATEWAY_GROUP = 'gateway.networking.k8s.io';
+
+function listOf<Item extends z.ZodType>(item: Item) {
+  return z
+    .array(item)
+    .nullish()
+    .transform((items) => items ?? []);
+}
+
+const conditions = z.array(conditionSchema).default([]);
+
+const classSchema = z.object({
+  metadata: metadataSchema,
+  spec: z
+    .object({ controllerName: z.string().default(''), parametersRef: z.unknown().optional() })
+    .prefault({}),
+  status: z.object({ conditions }).prefault({}),
+});
+
+// Members that are not known here stay, so that what cannot be done is said instead of left out.
+const listenerSchema = z.looseObject({
+  name: z.string(),
+  hostname: z.string().default(''),
+  port: z.number(),
+  protocol: z.string(),
+  tls: z
+    .looseObject({
+      mode: z.string().default('Terminate'),
+      certificateRefs: listOf(
+        z.object({
+          group: z.string().default(''),
+          kind: z.string().default('Secret'),
+          namespace: z.string().optional(),
+          name: z.string(),
+        }),
+      ),
+    })
+    .optional(),
+  allowedRoutes: z
+    .object({
+      namespaces: z.object({ from: z.string().default('Same') }).prefault({}),
+      kinds: listOf(z.object({ group: z.string().default(GATEWAY_GROUP), kind: z.string() })),
+    })
+    .prefault({}),
+});
+
+const addressSchema = z.object({ type: z.string().default('IPAddress'), value: z.string() });
+
+const gatewaySchema = z.object({
+  metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
+  spec: z.looseObject({
+    gatewayClassName: z.string().default(''),
+    listeners: listOf(listenerSchema),
+    addresses: listOf(z.unknown()),
+  }),
+  status: z
+    .object({
+      conditions,
+      addresses: z.array(addressSchema).default([]),
+      listeners: z
+        .array(
+          z.object({
+            name: z.string(),
+            supportedKinds: z.array(z.unknown()).default([]),
+            attachedRoutes: z.number().default(0),
+            conditions,
+          }),
+        )
+        .default([]),
+    })
+    .prefault({}),
+});
+
+const parentRefSchema = z.looseObject({
+  group: z.string().default(GATEWAY_GROUP),
+  kind: z.string().default('Gateway'),
+  namespace: z.string().optional(),
+  name: z.string(),
+  sectionName: z.string().optional(),
+  port: z.number().optional(),
+});
+
+const backendRefSchema = z.looseObject({
+  group: z.string().default(''),
+  kind: z.string().default('Service'),
+  namespace: z.string().optional(),
+  name: z.string(),
+  port: z.number().optional(),
+  weight: z.number().default(1),
+});
+
+const ruleSchema = z.looseObject({
+  matches: listOf(
+    z.looseObject({
+      path: z.object({ type: z.string().default('PathPrefix'), value: z.string().default('/') }).prefault({}),
+    }),
+  ),
+  filters: listOf(
+    z.looseObject({ type: z.string(), requestRedirect: z.record(z.string(), z.unknown()).optional() }),
+  ),
+  backendRefs: listOf(backendRefSchema),
+});
+
+const routeSchema = z.object({
+  metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
+  spec: z
+    .object({
+      parentRefs: listOf(parentRefSchema),
+      hostnames: listOf(z.string()),
+      rules: listOf(ruleSchema),
+    })
+    .prefault({}),
+  // Entries of other controllers are written back as they were.
+  status: z
+    .object({
+      parents: z
+        .array(z.looseObject({ parentRef: z.looseObject({}), controllerName: z.string() }))
+        .default([]),
+    })
+    .prefault({}),
+});
+
+export type GatewayClass = z.infer<typeof classSchema>;
+export type Gateway = z.infer<typeof gatewaySchema>;
+export type Listener = z.infer<typeof listenerSchema>;
+export type HttpRoute = z.infer<typeof routeSchema>;
+export type RouteRule = z.infer<typeof ruleSchema>;
+export type ParentRef = z.infer<typeof parentRefSchema>;
+export type BackendRef = z.infer<typeof backendRefSchema>;
+
+/** @throws ZodError when it is no GatewayClass */
+export function parseGatewayClass(object: unknown): GatewayClass {
+  return classSchema.parse(object);
+}
+
+/** @throws ZodError when it is no Gateway */
+export function parseGateway(object: unknown): Gateway {
+  return gatewaySchema.parse(object);
+}
+
+/** @throws ZodError when it is no HTTPRoute */
+export function parseHttpRoute(object: unknown): HttpRoute {
+  return routeSchema.parse(object);
+}
+
+/** Whether its Gateways are ours to see to. */
+export function isOurClass(object: KubeObject | undefined): boolean {
+  return object !== undefined && parseGatewayClass(object).spec.controllerName === GATEWAY_CONTROLLER;
+}
+
+/** Whether something is asked of us, or has been. */
+export function isGatewayOfInterest(object: KubeObject, classes: readonly KubeObject[]): boolean {
+  const { metadata, spec } = parseGateway(object);
+  const isOfClass = classes.some((one) => one.metadata.name === spec.gatewayClassName);
+  return isOfClass || metadata.finalizers.includes(FINALIZER);
+}
+
+/** Name of the node. */
+export function gatewayHostname({ metadata }: Gateway): string {
+  const wanted = metadata.annotations[ANNOTATIONS.hostname] ?? '';
+  if (/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(wanted)) return wanted;
+  return dnsLabel(`${metadata.namespace ?? ''}-${metadata.name}-gateway`);
+}
+
+/** `<namespace>/<name>` of the Gateway that a route's parent is; undefined when it is something else. */
+export function gatewayOf(parent: unknown, routeNamespace: string | undefined): string | undefined {
+  const { data } = parentRefSchema.safeParse(parent);
+  if (data?.group !== GATEWAY_GROUP || data.kind !== 'Gateway') return undefined;
+  return `${data.namespace ?? routeNamespace ?? ''}/${data.name}`;
+}
+
+/** The Gateways that a route names, or for which we have said something in it. */
+export function gatewaysOf({ metadata, spec, status }: HttpRoute): readonly string[] {
+  const told = status.parents
+    .filter(({ controllerName }) => controllerName === GATEWAY_CONTROLLER)
+    .map(({ parentRef }) => parentRef);
+  return [
+    ...new Set([...spec.parentRefs, ...told].flatMap((one) => gatewayOf(one, metadata.namespace) ?? [])),
+  ];
+}
+
+/** The Services of its own namespace that a route leads to. */
+export function routeBackends({ spec }: HttpRoute): readonly string[] {
+  return [...new Set(spec.rules.flatMap(({ backendRefs }) => backendRefs.map(({ name }) => name)))];
+}

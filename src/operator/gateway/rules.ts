@@ -1,0 +1,152 @@
+/** The rules of an HTTPRoute: which paths lead where, and what of them cannot be done. Pure. */
+import { REFUSED, redirectBy } from '../../wire/ingress-table.ts';
+import { upstreamOf, type Upstream } from '../ingress/routes.ts';
+import type { KubeObject } from '../kube-object.ts';
+import { failed } from '../nodes/pass.ts';
+import type { Verdict } from '../nodes/status.ts';
+import type { BackendRef, HttpRoute, RouteRule } from './resource.ts';
+
+/** Who serves: tailscaled cannot tell apart all that a route can say, a server of ours can. */
+export type Server = 'tailscaled' | 'own';
+
+export interface RoutePath {
+  readonly path: string;
+  readonly isExact: boolean;
+  readonly target: Upstream;
+}
+
+export interface ReadRules {
+  readonly paths: readonly RoutePath[];
+  /** Rules that are left out, with the field and what to do instead. */
+  readonly dropped: readonly string[];
+  /** How many rules there are. */
+  readonly count: number;
+  /** Whether all backends can be had. */
+  readonly refs: Verdict;
+}
+
+const KNOWN: readonly string[] = ['name', 'matches', 'filters', 'backendRefs'];
+const KNOWN_BACKEND: readonly string[] = ['group', 'kind', 'namespace', 'name', 'port', 'weight'];
+const STATUSES = [301, 302, 303, 307, 308] as const;
+
+/**
+ * A rule that cannot be done as it is said is left out. One whose backend cannot be had keeps its paths, and refuses: otherwise
+ * its requests would go where those of a shorter path go.
+ *
+ * @param services those of its namespace that it names, as far as they exist
+ */
+export function readRouteRules(
+  route: HttpRoute,
+  services: ReadonlyMap<string, KubeObject>,
+  server: Server,
+): ReadRules {
+  const paths: RoutePath[] = [];
+  const dropped: string[] = [];
+  const unresolved: (Verdict & { readonly ready: false })[] = [];
+  for (const [index, rule] of route.spec.rules.entries()) {
+    const field = `spec.rules[${index}]`;
+    const problem = problemOf(rule, server);
+    if (problem !== undefined) {
+      dropped.push(`${field}.${problem}`);
+      continue;
+    }
+    const target = targetOf(route, rule, services, server);
+    if (typeof target !== 'string') unresolved.push({ ...target, message: `${field}.${target.message}` });
+    const to = typeof target === 'string' ? target : REFUSED;
+    const matches = rule.matches.length === 0 ? [{ path: { type: 'PathPrefix', value: '/' } }] : rule.matches;
+    for (const { path } of matches)
+      paths.push({ path: path.value, isExact: path.type === 'Exact', target: to });
+  }
+  const [first] = unresolved;
+  return {
+    paths,
+    dropped,
+    count: route.spec.rules.length,
+    refs:
+      first === undefined
+        ? { ready: true, reason: 'ResolvedRefs', message: 'ResolvedRefs' }
+        : failed(first.reason, unresolved.map(({ message }) => message).join('; ')),
+  };
+}
+
+/** @returns behind the field of the rule */
+function problemOf(rule: RouteRule, server: Server): string | undefined {
+  const unknown = Object.keys(rule).find((key) => !KNOWN.includes(key));
+  if (unknown !== undefined) return `${unknown}: not supported: leave it out`;
+  for (const [index, match] of rule.matches.entries()) {
+    const field = `matches[${index}]`;
+    const other = Object.keys(match).find((key) => key !== 'path');
+    if (other !== undefined) return `${field}.${other}: requests are told apart by host and path alone`;
+    const { type, value } = match.path;
+    if (type !== 'Exact' && type !== 'PathPrefix')
+      return `${field}.path.type: Exact and PathPrefix are supported, ${type} is not`;
+    if (!value.startsWith('/') || value.includes('//'))
+      return `${field}.path.value: it must begin with a slash, and have no two in a row`;
+    if (type === 'Exact' && value.endsWith('/') && server === 'tailscaled')
+      return `${field}.path.value: tailscaled cannot tell ${value} from what lies below it: leave out the slash at its end, or name certificates of your own`;
+  }
+  return filterProblem(rule) ?? backendProblem(rule);
+}
+
+function filterProblem({ filters, backendRefs }: RouteRule): string | undefined {
+  const [first, ...more] = filters;
+  if (first === undefined) return undefined;
+  if (more.length > 0) return 'filters[1]: one is supported';
+  if (first.type !== 'RequestRedirect' || backendRefs.length > 0)
+    return `filters[0].type: RequestRedirect alone is supported, in a rule without backends; ${first.type} is not`;
+  const { scheme, port, statusCode, ...rest } = first.requestRedirect ?? {};
+  const [other] = Object.keys(rest);
+  const field = 'filters[0].requestRedirect';
+  if (other !== undefined) return `${field}.${other}: scheme and statusCode are supported`;
+  if (scheme !== 'https' || (port !== undefined && port !== 443))
+    return `${field}.scheme: requests are led to https at port 443, and nowhere else`;
+  if (statusCode !== undefined && !isStatus(statusCode))
+    return `${field}.statusCode: name one of ${STATUSES.join(', ')}`;
+  return undefined;
+}
+
+function backendProblem({ backendRefs }: RouteRule): string | undefined {
+  const [first, ...more] = backendRefs;
+  if (first === undefined) return undefined;
+  if (more.length > 0) return 'backendRefs[1]: one backend is supported: let a Service stand for several';
+  if (first.weight === 0) return 'backendRefs[0].weight: there is one backend alone: leave the weight out';
+  const other = Object.keys(first).find((key) => !KNOWN_BACKEND.includes(key));
+  return other === undefined ? undefined : `backendRefs[0].${other}: not supported: leave it out`;
+}
+
+function isStatus(value: unknown): value is (typeof STATUSES)[number] {
+  return STATUSES.some((one) => one === value);
+}
+
+function targetOf(
+  { metadata }: HttpRoute,
+  { filters, backendRefs }: RouteRule,
+  services: ReadonlyMap<string, KubeObject>,
+  server: Server,
+): Upstream | (Verdict & { readonly ready: false }) {
+  const [filter] = filters;
+  if (filter !== undefined) {
+    const status = filter.requestRedirect?.['statusCode'];
+    return redirectBy(isStatus(status) ? status : 302);
+  }
+  const [backend] = backendRefs;
+  return backend === undefined ? REFUSED : backendOf(backend, metadata.namespace, services, server);
+}
+
+function backendOf(
+  { group, kind, namespace, name, port }: BackendRef,
+  own: string | undefined,
+  services: ReadonlyMap<string, KubeObject>,
+  server: Server,
+): Upstream | (Verdict & { readonly ready: false }) {
+  const field = 'backendRefs[0]';
+  if (group !== '' || kind !== 'Service')
+    return failed('InvalidKind', `${field}.kind: Services are supported, ${kind} is not`);
+  if ((namespace ?? own) !== own) {
+    const why =
+      'Services of other namespaces are not led to, whatever ReferenceGrants say: put the route beside the Service';
+    return failed('RefNotPermitted', `${field}.namespace: ${why}`);
+  }
+  const found = upstreamOf({ service: { name, port: { name: '', number: port ?? 0 } } }, services, server);
+  return typeof found === 'string' ? found : failed('BackendNotFound', `${field}: ${found.problem}`);
+}

@@ -1,0 +1,208 @@
+/** From what was planned and observed to what GatewayClasses, Gateways and HTTPRoutes say. Pure. */
+import { z } from 'zod';
+import { failed } from '../nodes/pass.ts';
+import { conditionSchema } from '../nodes/resource-parts.ts';
+import { sameJson, withCondition, type Condition, type Verdict } from '../nodes/status.ts';
+import type { ListenerPlan } from './listeners.ts';
+import type { AttachedParent, GatewayPlan, RoutePlan } from './plan.ts';
+import {
+  GATEWAY_CONTROLLER,
+  GATEWAY_GROUP,
+  gatewayOf,
+  type Gateway,
+  type GatewayClass,
+  type HttpRoute,
+} from './resource.ts';
+
+/** As it is written. */
+interface GatewayStatus {
+  readonly conditions: readonly Condition[];
+  readonly addresses: Gateway['status']['addresses'];
+  readonly listeners: readonly object[];
+}
+
+/** What is to be said, by the type of its condition. */
+type Verdicts = readonly (readonly [type: string, Verdict])[];
+
+/** @returns undefined when nothing changes */
+export function classStatus(
+  { metadata, spec, status }: GatewayClass,
+  nowIso: string,
+): { readonly conditions: readonly Condition[] } | undefined {
+  const verdict =
+    spec.parametersRef === undefined
+      ? { ready: true, reason: 'Accepted', message: 'Accepted' }
+      : failed(
+          'InvalidParameters',
+          `spec.parametersRef: not supported: annotate Gateways with tailscale.com/proxy-class`,
+        );
+  const conditions = withCondition(status.conditions, 'Accepted', verdict, metadata.generation, nowIso);
+  return sameJson(conditions, status.conditions) ? undefined : { conditions };
+}
+
+/** What of a Gateway as a whole cannot be done, so that nothing of it is. */
+export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready: false }) | undefined {
+  if (spec.addresses.length > 0) {
+    const message =
+      'spec.addresses: the control server gives addresses: leave it out, and name the node with tailscale.com/hostname';
+    return failed('UnsupportedAddress', message);
+  }
+  const { infrastructure } = spec;
+  if (typeof infrastructure === 'object' && infrastructure !== null && 'parametersRef' in infrastructure) {
+    const message =
+      'spec.infrastructure.parametersRef: not supported: annotate the Gateway with tailscale.com/proxy-class';
+    return failed('InvalidParameters', message);
+  }
+  // Who may call is not left to chance: what would check callers is not left out.
+  const unknown = Object.keys(spec).find((key) => !KNOWN.includes(key));
+  return unknown === undefined
+    ? undefined
+    : failed('Invalid', `spec.${unknown}: not supported: leave it out`);
+}
+
+const KNOWN: readonly string[] = [
+  'gatewayClassName',
+  'listeners',
+  'addresses',
+  'infrastructure',
+  // Nobody but listeners of the Gateway itself is served; those who come by this are told nothing.
+  'allowedListeners',
+];
+
+/** What a Gateway says. */
+export interface GatewayFindings {
+  /** Undefined: as `plan` has it. */
+  readonly problem?: Verdict | undefined;
+  readonly plan?: GatewayPlan | undefined;
+  readonly programmed: Verdict;
+  /** Of the node, once it has joined; undefined: as it was. */
+  readonly addresses?: GatewayStatus['addresses'] | undefined;
+}
+
+/** @returns undefined when nothing changes */
+export function gatewayStatus(
+  { metadata, status }: Gateway,
+  { problem, plan, programmed, addresses }: GatewayFindings,
+  nowIso: string,
+): GatewayStatus | undefined {
+  const say = (before: readonly Condition[], verdicts: Verdicts): readonly Condition[] =>
+    withVerdicts(before, verdicts, metadata.generation, nowIso);
+  const accepted = problem ?? (plan === undefined ? undefined : acceptedOf(plan.listeners));
+  const next = {
+    conditions: say(status.conditions, [
+      ...(accepted === undefined ? [] : [['Accepted', accepted] as const]),
+      ['Programmed', programmed],
+    ]),
+    addresses: addresses ?? status.addresses,
+    listeners:
+      plan === undefined
+        ? status.listeners
+        : plan.listeners.map((listener) => {
+            const before = status.listeners.find(({ name }) => name === listener.name)?.conditions ?? [];
+            return {
+              name: listener.name,
+              supportedKinds: listener.takesHttpRoutes ? [{ group: GATEWAY_GROUP, kind: 'HTTPRoute' }] : [],
+              attachedRoutes: attachedTo(listener, plan.routes),
+              conditions: say(before, [
+                ['Accepted', listener.accepted],
+                ['ResolvedRefs', listener.refs],
+                ['Programmed', programmedOf(listener, programmed)],
+              ]),
+            };
+          }),
+  };
+  return sameJson(next, status) ? undefined : next;
+}
+
+function withVerdicts(
+  before: readonly Condition[],
+  verdicts: Verdicts,
+  generation: number,
+  nowIso: string,
+): readonly Condition[] {
+  return verdicts.reduce(
+    (all, [type, verdict]) => withCondition(all, type, verdict, generation, nowIso),
+    before,
+  );
+}
+
+function acceptedOf(listeners: readonly ListenerPlan[]): Verdict {
+  const bad = listeners.filter(({ unserved }) => unserved !== undefined);
+  if (bad.length === 0) return { ready: true, reason: 'Accepted', message: 'Accepted' };
+  const message = bad.map(({ unserved }) => unserved).join('; ');
+  return { ready: bad.length < listeners.length, reason: 'ListenersNotValid', message };
+}
+
+function programmedOf({ unserved }: ListenerPlan, programmed: Verdict): Verdict {
+  if (unserved !== undefined) return failed('Invalid', unserved);
+  return programmed.ready ? programmed : failed('Pending', programmed.message);
+}
+
+function attachedTo({ name }: ListenerPlan, routes: readonly RoutePlan[]): number {
+  return routes.filter(({ parents }) =>
+    parents.some(({ at }) => at.some(({ listener }) => listener.name === name)),
+  ).length;
+}
+
+/**
+ * What a Gateway says that is none of ours any more: nothing, unless somebody else has said it since.
+ *
+ * @param dnsName of its node
+ */
+export function releasedStatus(
+  { metadata, status }: Gateway,
+  dnsName: string | undefined,
+  nowIso: string,
+): GatewayStatus | undefined {
+  if (dnsName === undefined || !status.addresses.some(({ value }) => value === dnsName)) return undefined;
+  const pending = { ready: false, unknown: true, reason: 'Pending', message: 'Waiting for controller' };
+  const verdicts = [['Accepted', pending] as const, ['Programmed', pending] as const];
+  const conditions = withVerdicts(status.conditions, verdicts, metadata.generation, nowIso);
+  return { conditions, addresses: [], listeners: [] };
+}
+
+const ownEntrySchema = z.looseObject({ conditions: z.array(conditionSchema).default([]) });
+
+/**
+ * The entries of a route with those of one Gateway said anew. Entries of others stay as they are, where they are.
+ *
+ * @param parents undefined: the Gateway is none of ours any more
+ * @returns undefined when nothing changes
+ */
+export function routeStatus(
+  { metadata, status }: HttpRoute,
+  gateway: string,
+  parents: readonly AttachedParent[],
+  nowIso: string,
+): { readonly parents: readonly object[] } | undefined {
+  const isOurs = (one: HttpRoute['status']['parents'][number]): boolean =>
+    one.controllerName === GATEWAY_CONTROLLER && gatewayOf(one.parentRef, metadata.namespace) === gateway;
+  const own = parents.map(({ parentRef, accepted, refs, partial }) => {
+    const known = status.parents.find((one) => isOurs(one) && isSameParent(one.parentRef, parentRef));
+    const before = ownEntrySchema
+      .parse(known ?? {})
+      .conditions.filter(({ type }) => type !== 'PartiallyInvalid' || partial !== undefined);
+    const verdicts: Verdicts = [
+      ['Accepted', accepted],
+      ['ResolvedRefs', refs],
+      ...(partial === undefined
+        ? []
+        : [['PartiallyInvalid', { ready: true, reason: 'UnsupportedValue', message: partial }] as const]),
+    ];
+    const conditions = withVerdicts(before, verdicts, metadata.generation, nowIso);
+    return { parentRef, controllerName: GATEWAY_CONTROLLER, conditions };
+  });
+  const next = [...status.parents.filter((one) => !isOurs(one)), ...own];
+  // The order is nobody's: entries that are as they were stay where they were.
+  const isSame =
+    next.length === status.parents.length &&
+    next.every((one) => status.parents.some((before) => sameJson(before, one)));
+  return isSame ? undefined : { parents: next };
+}
+
+function isSameParent(left: object, right: object): boolean {
+  return sameJson(
+    { group: GATEWAY_GROUP, kind: 'Gateway', ...left },
+    { group: GATEWAY_GROUP, kind: 'Gateway', ...right },
+  );
+}

@@ -1,0 +1,465 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createGatewayClassReconciler } from '../../../src/operator/gateway/classes.ts';
+import { createGatewayReconciler } from '../../../src/operator/gateway/reconcile.ts';
+import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import type { IngressTable } from '../../../src/wire/ingress-table.ts';
+import { createTestAuthority } from '../../support/issued-certificates.ts';
+import { createBench, Killed, OWN, SETS, settle, type Bench } from '../bench.ts';
+import { API_VERSION, gatewayObject, HTTP, HTTPS, routeObject, rule } from './gateways.ts';
+
+const NAME = objectNameOf({ type: 'gateway', namespace: 'prod', name: 'edge' });
+const POD = `${NAME}-0`;
+const SECRET = `${OWN}/secrets/${POD}`;
+const API = `/apis/${API_VERSION}`;
+const CLASS = `${API}/gatewayclasses/tailscale`;
+const pathOf = (name: string): string => `${API}/namespaces/prod/gateways/${name}`;
+const PATH = pathOf('edge');
+const ROUTE = `${API}/namespaces/prod/httproutes/route`;
+const WEB = '/api/v1/namespaces/prod/services/web';
+const TLS = '/api/v1/namespaces/prod/secrets/own';
+const HOST = 'own.example.org';
+const CHOICES = { defaultClass: '' };
+/** What another controller has said of a route. */
+const FOREIGN = {
+  parentRef: { name: 'other', group: 'gateway.networking.k8s.io', kind: 'Gateway' },
+  controllerName: 'example.com/other',
+  conditions: [
+    { type: 'Accepted', status: 'True', reason: 'Accepted', message: '', lastTransitionTime: 'x' },
+  ],
+};
+
+interface Said {
+  readonly type: string;
+  readonly status: string;
+  readonly reason: string;
+  readonly message: string;
+  readonly observedGeneration?: number;
+}
+interface Status {
+  readonly conditions?: readonly Said[];
+  readonly addresses?: readonly object[];
+  readonly listeners?: readonly {
+    readonly name: string;
+    readonly attachedRoutes: number;
+    readonly conditions: readonly Said[];
+  }[];
+  readonly parents?: readonly { readonly controllerName: string; readonly conditions: readonly Said[] }[];
+}
+
+let bench: Bench;
+let reconciler: Reconciler;
+
+beforeEach(async () => {
+  bench = await createBench();
+  reconciler = createGatewayReconciler(bench.deps(), CHOICES);
+  putClass();
+  bench.api.put(WEB, {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name: 'web', namespace: 'prod' },
+    spec: { clusterIP: '10.96.0.10', ports: [{ port: 80 }] },
+  });
+});
+afterEach(() => bench.close());
+
+function putClass(controllerName = 'tailcast.dev/gateway', spec: object = {}): void {
+  const metadata = { name: 'tailscale' };
+  bench.api.put(CLASS, {
+    apiVersion: API_VERSION,
+    kind: 'GatewayClass',
+    metadata,
+    spec: { controllerName, ...spec },
+  });
+}
+/** As somebody writes it: status and finalizers stay. */
+function put(path: string, wanted: object): void {
+  const before = bench.object(path);
+  const { metadata, ...rest } = wanted as { metadata: { uid?: string } };
+  const { uid: _uid, ...own } = metadata;
+  const finalizers = before?.metadata.finalizers;
+  bench.api.put(path, {
+    ...rest,
+    metadata: { ...own, ...(finalizers === undefined ? {} : { finalizers }) },
+    status: before?.['status'],
+  });
+}
+const putGateway = (listeners: readonly object[] = [HTTP], spec: object = {}): void =>
+  put(PATH, gatewayObject(listeners, spec));
+const putRoute = (spec: object = { rules: [rule('/')] }): void => put(ROUTE, routeObject(spec));
+const run = (): Promise<number | undefined> => reconciler.reconcile('prod/edge', bench.signal);
+const status = (path = PATH): Status => bench.object(path)?.['status'] ?? {};
+const said = (conditions: readonly Said[] = []): Readonly<Record<string, string>> =>
+  Object.fromEntries(conditions.map((one) => [one.type, `${one.status} ${one.reason}`]));
+const serveConfig = (): object => JSON.parse(bench.data(SECRET, 'serve-config') ?? '{}') as object;
+function say(endpoint: string): void {
+  const secret = structuredClone(bench.object(SECRET)!);
+  secret['data'] = {
+    ...(secret['data'] as object),
+    https_endpoint: Buffer.from(endpoint).toString('base64'),
+  };
+  bench.api.put(SECRET, secret);
+}
+async function up(): Promise<void> {
+  await run();
+  bench.startPod(POD);
+  bench.join(POD, { fqdn: 'edge.lab.ts.net' });
+  say('edge.lab.ts.net');
+  await settle(run);
+}
+
+describe('a Gateway', () => {
+  it('gets a node, which is told what its routes serve, and all of them say so', async () => {
+    putGateway();
+    putRoute();
+    await run();
+    expect(said(status().conditions)).toEqual({
+      Accepted: 'True Accepted',
+      Programmed: 'False AddressNotAssigned',
+    });
+    expect(JSON.parse(bench.data(SECRET, 'cap-107.hujson') ?? '{}')).toMatchObject({ Hostname: 'edge' });
+    await up();
+    expect(serveConfig()).toMatchObject({
+      TCP: { '80': { HTTP: true } },
+      Web: { 'edge.lab.ts.net:80': { Handlers: { '/': { Proxy: 'http://10.96.0.10:80/' } } } },
+    });
+    const { conditions, addresses, listeners } = status();
+    expect(said(conditions)).toEqual({ Accepted: 'True Accepted', Programmed: 'True Programmed' });
+    expect(addresses).toEqual([
+      { type: 'Hostname', value: 'edge.lab.ts.net' },
+      { type: 'IPAddress', value: '100.64.0.9' },
+      { type: 'IPAddress', value: 'fd7a:115c:a1e0::9' },
+    ]);
+    expect(listeners).toMatchObject([
+      {
+        name: 'http',
+        attachedRoutes: 1,
+        supportedKinds: [{ group: 'gateway.networking.k8s.io', kind: 'HTTPRoute' }],
+      },
+    ]);
+    expect(said(listeners?.[0]?.conditions)).toEqual({
+      Accepted: 'True Accepted',
+      ResolvedRefs: 'True ResolvedRefs',
+      Programmed: 'True Programmed',
+    });
+    expect(status(ROUTE).parents).toMatchObject([
+      {
+        controllerName: 'tailcast.dev/gateway',
+        parentRef: { name: 'edge' },
+        conditions: [{ observedGeneration: 1 }, {}],
+      },
+    ]);
+    const { writes } = bench;
+    await run();
+    expect(bench.writes).toBe(writes);
+  });
+
+  it('serves another route, and one less, without a new pod', async () => {
+    putGateway();
+    putRoute();
+    await up();
+    const template = JSON.stringify(bench.object(`${SETS}/${NAME}`)?.['spec']);
+    const more = routeObject({ rules: [rule('/more')] }, { name: 'more' });
+    const path = ROUTE.replace(/route$/, 'more');
+    put(path, more);
+    await run();
+    expect(JSON.stringify(serveConfig())).toContain('"/more"');
+    expect(status().listeners?.[0]?.attachedRoutes).toBe(2);
+    bench.api.remove(path);
+    await run();
+    expect(JSON.stringify(serveConfig())).not.toContain('"/more"');
+    expect(status().listeners?.[0]?.attachedRoutes).toBe(1);
+    expect(JSON.stringify(bench.object(`${SETS}/${NAME}`)?.['spec'])).toBe(template);
+  });
+
+  it('takes back what it said in a route that names it no more, and nothing else', async () => {
+    putGateway();
+    bench.api.put(ROUTE, { ...routeObject({ rules: [rule('/')] }), status: { parents: [FOREIGN] } });
+    await up();
+    expect(status(ROUTE).parents).toHaveLength(2);
+    expect(status(ROUTE).parents?.[0]).toEqual(FOREIGN);
+    putRoute({ parentRefs: [{ name: 'other' }], rules: [rule('/')] });
+    await run();
+    expect(status(ROUTE).parents).toEqual([FOREIGN]);
+  });
+
+  it('does not write over what another one has said of a route meanwhile', async () => {
+    putGateway();
+    putRoute();
+    bench.api.interfere = ({ method, path }) => {
+      if (method === 'PATCH' && path === `${ROUTE}/status`) {
+        bench.api.interfere = undefined;
+        bench.api.put(ROUTE, { ...bench.object(ROUTE)!, status: { parents: [FOREIGN] } });
+      }
+      return undefined;
+    };
+    await expect(run()).rejects.toThrow('409');
+    await up();
+    expect(status(ROUTE).parents).toMatchObject([FOREIGN, { controllerName: 'tailcast.dev/gateway' }]);
+  });
+
+  it('says what each route cannot have', async () => {
+    putGateway();
+    putRoute({ rules: [rule('/', 'missing'), { matches: [{ method: 'GET' }] }] });
+    await up();
+    expect(said(status(ROUTE).parents?.[0]?.conditions)).toEqual({
+      Accepted: 'True Accepted',
+      ResolvedRefs: 'False BackendNotFound',
+      PartiallyInvalid: 'True UnsupportedValue',
+    });
+    putRoute();
+    await run();
+    expect(said(status(ROUTE).parents?.[0]?.conditions)).toEqual({
+      Accepted: 'True Accepted',
+      ResolvedRefs: 'True ResolvedRefs',
+    });
+  });
+
+  it.each<[string, object, string]>([
+    ['addresses', { addresses: [{ value: '10.0.0.1' }] }, 'UnsupportedAddress'],
+    ['parameters', { infrastructure: { parametersRef: { name: 'x' } } }, 'InvalidParameters'],
+    ['a check of clients', { tls: { frontend: {} } }, 'Invalid'],
+  ])('that asks for %s gets nothing, and is told so', async (_what, spec, reason) => {
+    putGateway([HTTP], spec);
+    expect(await run()).toBeUndefined();
+    expect(said(status().conditions)).toEqual({ Accepted: `False ${reason}`, Programmed: 'False Invalid' });
+    expect(bench.left()).toEqual([]);
+  });
+
+  it('without certificates at the control server serves HTTP, and says so of HTTPS', async () => {
+    Object.assign(bench.control, { issuesCertificates: false });
+    putGateway([HTTP, HTTPS]);
+    putRoute();
+    await up();
+    expect(JSON.stringify(serveConfig())).not.toContain('HTTPS');
+    expect(said(status().conditions)).toEqual({
+      Accepted: 'True ListenersNotValid',
+      Programmed: 'True Programmed',
+    });
+    expect(said(status().listeners?.[1]?.conditions)).toMatchObject({ Programmed: 'False Invalid' });
+  });
+
+  describe('with a certificate of its own', () => {
+    const listeners = [HTTP, { ...HTTPS, hostname: HOST, tls: { certificateRefs: [{ name: 'own' }] } }];
+    const table = (): IngressTable => JSON.parse(bench.data(SECRET, 'ingress-table') ?? '{}') as IngressTable;
+    async function putCertificate(): Promise<string> {
+      const { certificatePem, keyPem } = await (await createTestAuthority()).issue([HOST]);
+      const encoded = (text: string): string => Buffer.from(text).toString('base64');
+      const data = { 'tls.crt': encoded(certificatePem), 'tls.key': encoded(keyPem) };
+      bench.api.put(TLS, {
+        apiVersion: 'v1',
+        kind: 'Secret',
+        metadata: { name: 'own', namespace: 'prod' },
+        data,
+      });
+      return certificatePem;
+    }
+    // It is never settled: Secrets are looked at again and again.
+    async function started(): Promise<void> {
+      await run();
+      bench.startPod(POD);
+      bench.join(POD, { fqdn: 'edge.lab.ts.net' });
+      await run();
+    }
+
+    it('gets a server beside tailscaled, and another certificate within a minute', async () => {
+      await putCertificate();
+      putGateway(listeners);
+      putRoute();
+      await started();
+      const forward = (port: number): object => ({ TCPForward: `127.0.0.1:${port}`, ProxyProtocol: 2 });
+      expect(serveConfig()).toEqual({ TCP: { '443': forward(8443), '80': forward(8080) } });
+      expect(table()).toMatchObject({ secure: [HOST], hosts: [{ name: HOST }], plain: [{ name: '' }] });
+      expect(JSON.stringify(bench.object(`${SETS}/${NAME}`))).toContain('"args":["ingress"]');
+      expect(said(status().conditions)).toMatchObject({ Programmed: 'True Programmed' });
+      const certificatePem = await putCertificate();
+      expect(await run()).toBeLessThanOrEqual(60_000);
+      expect(table().certificates).toMatchObject([{ hosts: [HOST], certificatePem }]);
+    });
+
+    it('that may not be read serves nothing there, and says so', async () => {
+      bench.api.forbidden.add(TLS);
+      putGateway(listeners);
+      putRoute();
+      await started();
+      expect(table()).toMatchObject({ secure: [], certificates: [], hosts: [] });
+      const [, secure] = status().listeners ?? [];
+      expect(said(secure?.conditions)).toEqual({
+        Accepted: 'True Accepted',
+        ResolvedRefs: 'False InvalidCertificateRef',
+        Programmed: 'False Invalid',
+      });
+    });
+  });
+
+  it('waits for a ProxyClass, and says so', async () => {
+    const gateway = gatewayObject([HTTP]) as { metadata: { annotations: object } };
+    Object.assign(gateway.metadata.annotations, { 'tailscale.com/proxy-class': 'none' });
+    put(PATH, gateway);
+    await run();
+    expect(status().conditions).toMatchObject([
+      {
+        type: 'Programmed',
+        status: 'False',
+        reason: 'Pending',
+        message: 'waiting: ProxyClass "none" does not exist',
+      },
+    ]);
+    expect(bench.left()).toEqual([]);
+  });
+
+  it('leaves a name to an older one of ours, and takes it when that goes', async () => {
+    const older = gatewayObject([HTTP]) as { metadata: object };
+    Object.assign(older.metadata, { name: 'older', uid: 'older', creationTimestamp: '2025-01-01T00:00:00Z' });
+    bench.api.put(pathOf('older'), older);
+    putGateway();
+    expect(await run()).toBe(60_000);
+    expect(said(status().conditions)).toEqual({ Programmed: 'False AddressNotUsable' });
+    expect(bench.left()).toEqual([]);
+    bench.api.put(pathOf('older'), gatewayObject([HTTP], { gatewayClassName: 'other' }));
+    await run();
+    expect(bench.left()).not.toEqual([]);
+  });
+
+  it('says that the tailnet is not to be had', async () => {
+    putGateway();
+    Object.assign(bench.control, { createKey: () => Promise.reject(new Error('no keys today')) });
+    reconciler = createGatewayReconciler(bench.deps(), CHOICES);
+    await expect(run()).rejects.toThrow('no keys today');
+    expect(said(status().conditions)).toMatchObject({ Programmed: 'False Pending' });
+  });
+
+  it('comes up whole when it is killed between any two writes', async () => {
+    putGateway();
+    putRoute();
+    for (let limit = 0; ; limit += 1) {
+      try {
+        await createGatewayReconciler(bench.deps(limit), CHOICES).reconcile('prod/edge', bench.signal);
+        break;
+      } catch (error) {
+        expect(error).toBeInstanceOf(Killed);
+      }
+    }
+    await up();
+    expect(said(status().conditions)).toMatchObject({ Programmed: 'True Programmed' });
+    expect([...bench.api.objects.keys()].filter((key) => key.startsWith(`${SETS}/`))).toHaveLength(1);
+  });
+});
+
+describe('a Gateway that leaves', () => {
+  beforeEach(async () => {
+    putGateway();
+    bench.api.put(ROUTE, { ...routeObject({ rules: [rule('/')] }), status: { parents: [FOREIGN] } });
+    await up();
+  });
+  async function expectGone(): Promise<void> {
+    // The pod ends when its StatefulSet is gone.
+    await run();
+    await run();
+    bench.api.remove(`${OWN}/pods/${POD}`);
+    await settle(run);
+    expect(bench.left()).toEqual([]);
+    expect(bench.control.deleted).toEqual([`node-${POD}`]);
+    expect(status(ROUTE).parents).toEqual([FOREIGN]);
+  }
+  function expectReleased(): void {
+    expect(bench.object(PATH)?.metadata.finalizers).toEqual([]);
+    expect(said(status().conditions)).toEqual({ Accepted: 'Unknown Pending', Programmed: 'Unknown Pending' });
+    expect(status()).toMatchObject({ addresses: [], listeners: [] });
+  }
+
+  it('by another class takes everything along, and what was said', async () => {
+    putGateway([HTTP], { gatewayClassName: 'other' });
+    await expectGone();
+    expectReleased();
+  });
+
+  it('by its class, which is somebody else’s now, does so, too', async () => {
+    putClass('example.com/other');
+    await expectGone();
+    expectReleased();
+  });
+
+  it('with what another controller has said since leaves that alone', async () => {
+    const other = {
+      conditions: [],
+      addresses: [{ type: 'Hostname', value: 'lb.example.com' }],
+      listeners: [],
+    };
+    putGateway([HTTP], { gatewayClassName: 'other' });
+    bench.api.put(PATH, { ...bench.object(PATH)!, status: other });
+    await expectGone();
+    expect(status()).toEqual(other);
+  });
+
+  it('by being deleted does so, too', async () => {
+    const object = bench.object(PATH)!;
+    bench.api.put(PATH, {
+      ...object,
+      metadata: { ...object.metadata, deletionTimestamp: new Date().toISOString() },
+    });
+    await expectGone();
+    expect(bench.object(PATH)).toBeUndefined();
+  });
+
+  it('with the operator stays, without our finalizer', async () => {
+    reconciler = createGatewayReconciler({ ...bench.deps(), leaving: true }, CHOICES);
+    await expectGone();
+    expectReleased();
+  });
+
+  it('leaves nothing when it is killed between any two writes', async () => {
+    const object = bench.object(PATH)!;
+    bench.api.put(PATH, {
+      ...object,
+      metadata: { ...object.metadata, deletionTimestamp: new Date().toISOString() },
+    });
+    for (let limit = 0; bench.object(PATH) !== undefined; limit = (limit + 1) % 12) {
+      try {
+        await createGatewayReconciler(bench.deps(limit), CHOICES).reconcile('prod/edge', bench.signal);
+      } catch (error) {
+        expect(error).toBeInstanceOf(Killed);
+      }
+      if (bench.object(`${SETS}/${NAME}`) === undefined) bench.api.remove(`${OWN}/pods/${POD}`);
+    }
+    expect(bench.left()).toEqual([]);
+    expect(status(ROUTE).parents).toEqual([FOREIGN]);
+  });
+});
+
+describe('a Gateway that is none of ours', () => {
+  it.each<[string, () => void]>([
+    ['a class of somebody else', () => putClass('example.com/other')],
+    ['a class that is not there', () => bench.api.remove(CLASS)],
+  ])('because of %s is left alone, with its routes', async (_what, change) => {
+    change();
+    putGateway();
+    putRoute();
+    expect(await run()).toBeUndefined();
+    expect(bench.writes).toBe(0);
+  });
+});
+
+describe('a GatewayClass', () => {
+  const see = async (): Promise<Status> => {
+    await createGatewayClassReconciler(bench.deps()).reconcile('tailscale', bench.signal);
+    return status(CLASS);
+  };
+
+  it('of ours is accepted, once', async () => {
+    expect(said((await see()).conditions)).toEqual({ Accepted: 'True Accepted' });
+    const { writes } = bench;
+    await see();
+    expect(bench.writes).toBe(writes);
+  });
+
+  it('with parameters is not', async () => {
+    putClass('tailcast.dev/gateway', { parametersRef: { group: 'x', kind: 'Y', name: 'z' } });
+    expect(said((await see()).conditions)).toEqual({ Accepted: 'False InvalidParameters' });
+  });
+
+  it('of somebody else is left alone', async () => {
+    putClass('example.com/other');
+    expect(await see()).toEqual({});
+  });
+});
