@@ -5,7 +5,7 @@ import { nearest } from '../ingress/serve-config.ts';
 /** Whether all names of one are names of the other; `*.` stands for any number of labels, and the empty one for all. */
 export function coversHost(wide: string, host: string): boolean {
   if (wide === '' || wide === host) return true;
-  return wide.startsWith('*.') && host.replace(/^\*\./, '').endsWith(wide.slice(1)) && host !== wide.slice(2);
+  return wide.startsWith('*.') && host.replace(/^\*\./, '').endsWith(wide.slice(1));
 }
 
 /** The hosts of a route that a listener takes; a route without hosts has those of the listener. */

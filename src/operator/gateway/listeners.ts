@@ -4,6 +4,7 @@ import { doubtsOf, MAX_CERTIFICATE_BYTES, readCertificate, type TlsSecret } from
 import type { ServingNode } from '../ingress/serve-config.ts';
 import { failed } from '../nodes/pass.ts';
 import type { Verdict } from '../nodes/status.ts';
+import { coversHost } from './hosts.ts';
 import { GATEWAY_GROUP, type Gateway, type Listener } from './resource.ts';
 
 /** A listener, judged. */
@@ -52,6 +53,16 @@ export function namesCertificates({ spec }: Gateway): boolean {
 /** Whether listeners are to have the control server's certificate: then tailscaled serves, and nobody else can. */
 export function wantsControlCertificate(gateway: Gateway): boolean {
   return !namesCertificates(gateway) && gateway.spec.listeners.some(({ protocol }) => protocol === 'HTTPS');
+}
+
+/** The other listeners that are for some of the same names by HTTPS: browsers may use a connection of one for another. */
+export function overlapsOf(listener: ListenerPlan, all: readonly ListenerPlan[]): readonly string[] {
+  return all
+    .filter((other) => listener.isSecure && other.isSecure && other.name !== listener.name)
+    .filter(
+      ({ hostname }) => coversHost(hostname, listener.hostname) || coversHost(listener.hostname, hostname),
+    )
+    .map(({ name }) => name);
 }
 
 export function judgeListeners(gateway: Gateway, facts: ListenerFacts): readonly ListenerPlan[] {

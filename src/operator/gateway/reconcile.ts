@@ -194,15 +194,18 @@ async function planOf(
   signal: AbortSignal,
 ): Promise<GatewayPlan> {
   const routes = await routesOf(deps, nameOf(gateway.metadata), signal);
-  const services = new Map<string, ReadonlyMap<string, KubeObject>>();
+  const services = new Map<string, Map<string, KubeObject>>();
+  const asked = new Set<string>();
   for (const route of routes) {
     const { namespace = '' } = route.metadata;
-    const known = new Map(services.get(namespace));
+    const found = services.get(namespace) ?? new Map<string, KubeObject>();
+    services.set(namespace, found);
     for (const name of routeBackends(route)) {
+      if (asked.has(`${namespace}/${name}`)) continue;
+      asked.add(`${namespace}/${name}`);
       const object = await deps.client.get(KINDS.service, { namespace, name }, signal);
-      if (object !== undefined && object.metadata.deletionTimestamp === undefined) known.set(name, object);
+      if (object !== undefined && object.metadata.deletionTimestamp === undefined) found.set(name, object);
     }
-    services.set(namespace, known);
   }
   return planGateway(gateway, routes, {
     ...facts,

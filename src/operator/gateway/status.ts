@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { failed } from '../nodes/pass.ts';
 import { conditionSchema } from '../nodes/resource-parts.ts';
 import { sameJson, withCondition, type Condition, type Verdict } from '../nodes/status.ts';
-import type { ListenerPlan } from './listeners.ts';
+import { overlapsOf, type ListenerPlan } from './listeners.ts';
 import type { AttachedParent, GatewayPlan, RoutePlan } from './plan.ts';
 import {
   GATEWAY_CONTROLLER,
@@ -60,6 +60,9 @@ export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready
     : failed('Invalid', `spec.${unknown}: not supported: leave it out`);
 }
 
+/** Said where it holds, and left out where it does not. */
+const OVERLAPPING = 'OverlappingTLSConfig';
+
 const KNOWN: readonly string[] = [
   'gatewayClassName',
   'listeners',
@@ -99,15 +102,23 @@ export function gatewayStatus(
         ? status.listeners
         : plan.listeners.map((listener) => {
             const before = status.listeners.find(({ name }) => name === listener.name)?.conditions ?? [];
+            const overlaps = overlapsOf(listener, plan.listeners);
+            const message = `spec.listeners: ${overlaps.join(', ')} is for some of the same names`;
             return {
               name: listener.name,
               supportedKinds: listener.takesHttpRoutes ? [{ group: GATEWAY_GROUP, kind: 'HTTPRoute' }] : [],
               attachedRoutes: attachedTo(listener, plan.routes),
-              conditions: say(before, [
-                ['Accepted', listener.accepted],
-                ['ResolvedRefs', listener.refs],
-                ['Programmed', programmedOf(listener, programmed)],
-              ]),
+              conditions: say(
+                before.filter(({ type }) => type !== OVERLAPPING || overlaps.length > 0),
+                [
+                  ['Accepted', listener.accepted],
+                  ['ResolvedRefs', listener.refs],
+                  ['Programmed', programmedOf(listener, programmed)],
+                  ...(overlaps.length === 0
+                    ? []
+                    : [[OVERLAPPING, { ready: true, reason: 'OverlappingHostnames', message }] as const]),
+                ],
+              ),
             };
           }),
   };

@@ -277,6 +277,19 @@ describe('a Gateway', () => {
       expect(table().certificates).toMatchObject([{ hosts: [HOST], certificatePem }]);
     });
 
+    it('says which listeners are for the same names, while they are', async () => {
+      await putCertificate();
+      const wide = { ...listeners[1], name: 'wide', hostname: '*.example.org' };
+      putGateway([...listeners, wide]);
+      await started();
+      const overlap = (): readonly (string | undefined)[] =>
+        (status().listeners ?? []).map(({ conditions }) => said(conditions)['OverlappingTLSConfig']);
+      expect(overlap()).toEqual([undefined, 'True OverlappingHostnames', 'True OverlappingHostnames']);
+      putGateway(listeners);
+      await run();
+      expect(overlap()).toEqual([undefined, undefined]);
+    });
+
     it('that may not be read serves nothing there, and says so', async () => {
       bench.api.forbidden.add(TLS);
       putGateway(listeners);
