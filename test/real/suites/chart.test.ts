@@ -282,6 +282,23 @@ describe('the chart', () => {
     expect(outcome.stderr).toContain('recorder.store');
   });
 
+  it('gives the operator what deploy/rbac/operator-gateways.yaml gives it for Gateways, and a class, where that is asked for', () => {
+    const on = 'operator.enabled=true,operator.gateways.enabled=true';
+    const rulesOf = (list: readonly Manifest[], name: string): unknown =>
+      list.find(({ kind, metadata }) => kind === 'ClusterRole' && metadata.name.includes(name))?.rules;
+    const manifests = manifestsOf(template(helm, 'tc', '--set', on));
+    const shipped = manifestsOf(readFileSync(join(ROOT, 'deploy/rbac/operator-gateways.yaml'), 'utf8'));
+    expect(rulesOf(manifests, 'gateway-api')).toEqual(rulesOf(shipped, 'gateways'));
+    expect(manifests.filter(({ kind }) => kind === 'GatewayClass')).toHaveLength(1);
+    expect(rulesOf(manifests, 'ingress-secrets')).toBeUndefined();
+    const more = `${on},operator.gateways.secrets=true,operator.gateways.class=false,operator.ingresses.enabled=false`;
+    const others = manifestsOf(template(helm, 'tc', '--set', more));
+    expect(rulesOf(others, 'ingress-secrets')).toBeDefined();
+    expect(others.some(({ kind }) => kind === 'GatewayClass')).toBe(false);
+    const none = manifestsOf(template(helm, 'tc', '--set', 'operator.enabled=true'));
+    expect(rulesOf(none, 'gateway-api')).toBeUndefined();
+  });
+
   it('gives no role without Secrets, with no replicas', () => {
     const manifests = manifestsOf(template(helm, 'tc', '--set', 'gateway.replicas=0'));
     expect(manifests.filter(({ kind }) => kind === 'Role')).toEqual([]);
