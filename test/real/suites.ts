@@ -80,6 +80,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/operator-ingress-groups.test.ts',
     ...KERNEL_PODS,
   },
+  'operator-gateway': {
+    file: 'suites/operator-gateway.test.ts',
+    ...KERNEL_PODS,
+  },
   'operator-egress': {
     file: 'suites/operator-egress.test.ts',
     ...KERNEL_PODS,

@@ -1,7 +1,7 @@
 /** Installs what `deploy/` has for the operator into a cluster of the rig, and runs the operator from the sources. */
-import { execFile } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseAllDocuments } from 'yaml';
 import { readManifest } from '../../../scripts/release/project.ts';
@@ -31,10 +31,12 @@ const PLURALS: Readonly<Record<string, string>> = {
   StatefulSet: 'statefulsets',
   Secret: 'secrets',
   IngressClass: 'ingressclasses',
+  GatewayClass: 'gatewayclasses',
 };
 
+/** @param file relative to the repository, or absolute */
 export function manifests(file: string): readonly Manifest[] {
-  return parseAllDocuments(readFileSync(join(root, file), 'utf8')).map(
+  return parseAllDocuments(readFileSync(resolve(root, file), 'utf8')).map(
     (document) => document.toJS() as Manifest,
   );
 }
@@ -59,6 +61,19 @@ export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly
     return true;
   });
   return { kubeconfig: await accountKubeconfig(cluster, 'tailcast-operator') };
+}
+
+/** The Gateway API's own CRDs, of its standard channel, as its module has them. */
+export function gatewayApiCrds(): readonly Manifest[] {
+  const peer = join(root, 'test/real/peers/gateway-api');
+  const answer = execFileSync('go', ['mod', 'download', '-json', 'sigs.k8s.io/gateway-api'], {
+    cwd: peer,
+    encoding: 'utf8',
+  });
+  const { Dir } = JSON.parse(answer) as { Dir: string };
+  return ['gatewayclasses', 'gateways', 'httproutes'].flatMap((plural) =>
+    manifests(join(Dir, `config/crd/standard/gateway.networking.k8s.io_${plural}.yaml`)),
+  );
 }
 
 /** A kubeconfig with a token of an account in {@link NAMESPACE}. */
@@ -107,7 +122,10 @@ export async function examineOperator(
   readonly statuses: Readonly<Record<string, string>>;
   readonly text: string;
 }> {
-  const command = operatorCommand(rig, ['doctor', 'operator', '--json'], options);
+  const command = [
+    ...operatorCommand(rig, ['doctor', 'operator', '--json'], options),
+    ...(options.more ?? []),
+  ];
   const { code, text, problem } = await new Promise<{ code: number; text: string; problem: string }>((done) =>
     // The suite's own variables are no settings.
     execFile('env', ['-i', ...command], { encoding: 'utf8', timeout: 60_000 }, (error, stdout, stderr) =>

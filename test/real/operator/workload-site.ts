@@ -175,7 +175,13 @@ export async function startWorkloadSite(settings: readonly string[] = []): Promi
       operator: launch('operator'),
       launch,
       examine: () =>
-        examineOperator(rig, { kubeconfig, controlUrl: tailnet.controlUrl, apiKey, name: 'doctor' }),
+        examineOperator(rig, {
+          kubeconfig,
+          controlUrl: tailnet.controlUrl,
+          apiKey,
+          name: 'doctor',
+          more: settings,
+        }),
       async http(pod, url, host = '', headers = {}) {
         return JSON.parse(await inside(rig, pod, 'http', url, host, JSON.stringify(headers))) as WebAnswer;
       },
