@@ -19,7 +19,8 @@ export function createDryRunClient(client: KubeClient, print: Print): KubeClient
     },
     create: (_kind, object) => Promise.resolve(parseObject({ ...object })),
     patch(kind, { name, subresource }, { body }) {
-      if (subresource === 'status') print(`# ${shownCondition(body)}\n`);
+      const said = subresource === 'status' ? shownConditions(body) : '';
+      if (said !== '') print(`# ${said}\n`);
       return Promise.resolve(parseObject({ ...kind, metadata: { name: name ?? '' } }));
     },
     remove(kind, { name }) {
@@ -88,7 +89,8 @@ const conditionSchema = z.object({
   status: z.object({ conditions, parents: z.array(z.object({ conditions })).default([]) }),
 });
 
-function shownCondition(body: object): string {
+/** Nothing of a status that has none, as that of an Ingress. */
+function shownConditions(body: object): string {
   const { conditions: own, parents } = conditionSchema.parse(body).status;
   const all = [...own, ...parents.flatMap((parent) => parent.conditions)];
   return all.map(({ type, status, message }) => `${type}=${status}: ${message}`).join('; ');

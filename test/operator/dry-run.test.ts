@@ -1,0 +1,29 @@
+import { describe, expect, it } from 'vitest';
+import { createDryRunClient } from '../../src/operator/dry-run.ts';
+import type { KubeClient } from '../../src/operator/kube-client.ts';
+import { KINDS } from '../../src/operator/kube-object.ts';
+
+/** What is printed of a status that would be written; nothing else may be asked of the API server. */
+async function printed(status: object): Promise<string> {
+  let text = '';
+  const client = createDryRunClient({} as KubeClient, (more) => {
+    text += more;
+  });
+  const reference = { namespace: 'prod', name: 'shop', subresource: 'status' } as const;
+  const { signal } = new AbortController();
+  await client.patch(KINDS.ingress, reference, { kind: 'merge', body: { status } }, signal);
+  return text;
+}
+
+describe('a dry run', () => {
+  const condition = { type: 'Ready', status: 'False', message: 'waiting' };
+
+  it('prints the conditions of a status, wherever they are', async () => {
+    expect(await printed({ conditions: [condition] })).toBe('# Ready=False: waiting\n');
+    expect(await printed({ parents: [{ conditions: [condition] }] })).toBe('# Ready=False: waiting\n');
+  });
+
+  it('goes on where a status has none, as that of an Ingress', async () => {
+    expect(await printed({ loadBalancer: { ingress: [{ hostname: 'shop.lab.ts.net' }] } })).toBe('');
+  });
+});
