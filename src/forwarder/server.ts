@@ -67,6 +67,10 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
     });
     options.dial(port, AbortSignal.any([over.signal, gone.signal])).then(
       (target) => {
+        if (socket.destroyed) {
+          target.destroy();
+          return options.onEnd('broken');
+        }
         carry(socket, target, options.lingerMs ?? LINGER_MS, options.onEnd);
         socket.resume();
       },
@@ -112,7 +116,8 @@ function carry(
   let linger: NodeJS.Timeout | undefined;
   const wait = (): void => {
     clearTimeout(linger);
-    linger = setTimeout(() => target.end(), lingerMs);
+    // a target that is held up by its client is not silent
+    linger = setTimeout(() => (client.writableNeedDrain ? wait() : void target.end()), lingerMs);
   };
   target.on('data', () => {
     if (client.readableEnded) wait();

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
+import { PassThrough, type Duplex } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
 import { openForwarder, type ForwardOutcome, type Forwarder } from '../../src/forwarder/server.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
@@ -146,6 +146,47 @@ describe('the forwarder', () => {
     second.write('x');
     await new Promise((done) => second.once('close', done));
     expect(await ended(breaking.outcomes)).toBe('broken');
+  });
+
+  it('gives a client that has ended all of its answer, however slowly it reads', async () => {
+    const { client, outcomes } = await site(
+      (socket) => {
+        // as tailscaled: the end of one direction is the end of both
+        socket.on('end', () => socket.destroy());
+        socket.write(Buffer.alloc(16 * 1024 * 1024));
+        socket.once('data', () => socket.end());
+      },
+      { lingerMs: 300 },
+    );
+    const socket = client();
+    socket.pause();
+    socket.end('question');
+    await new Promise((done) => setTimeout(done, 900));
+    const chunks = (await socket.toArray()) as Buffer[];
+    expect(Buffer.concat(chunks)).toHaveLength(16 * 1024 * 1024);
+    expect(await ended(outcomes)).toBe('done');
+  });
+
+  it('lets go of a target that comes when nobody is there any more', async () => {
+    const called = Promise.withResolvers<void>();
+    const wait = Promise.withResolvers<void>();
+    const target = new PassThrough();
+    const { client, forwarder, outcomes } = await site(() => undefined, {
+      async dial(_port, signal) {
+        called.resolve();
+        await wait.promise;
+        expect(signal.aborted).toBe(true);
+        return target;
+      },
+    });
+    client();
+    await called.promise;
+    await forwarder.close();
+    // its sockets are closed a turn later
+    for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate);
+    wait.resolve();
+    await expect.poll(() => target.destroyed).toBe(true);
+    expect(await ended(outcomes)).toBe('broken');
   });
 
   it('takes no more than it may', async () => {
