@@ -5,7 +5,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { listenOn, type ListenAddress } from '../listen.ts';
 import { MAX_QUERY_BYTES, type QueryAnswer } from './answer.ts';
 
-/** Connections at a time; one more is closed at once. */
+/** Connections at a time; for one more, that which has been open longest goes: an honest one is through in milliseconds. */
 const MAX_CONNECTIONS = 256;
 /** A connection on which nothing comes goes. */
 const IDLE_MS = 10_000;
@@ -23,18 +23,20 @@ export interface NameServerOptions extends ListenAddress {
   /** Undefined: there is no answer. */
   readonly answer: (message: Uint8Array, transport: Transport) => QueryAnswer | undefined;
   readonly idleMs?: number;
+  readonly maxConnections?: number;
 }
 
 /** Opens both sockets. @throws a system error, e.g. `EADDRINUSE` */
 export async function openNameServer(options: NameServerOptions): Promise<NameServer> {
   const sockets = new Set<Socket>();
+  const { host, maxConnections = MAX_CONNECTIONS } = options;
   const tcp = createServer((socket) => {
+    const [oldest] = sockets;
+    if (sockets.size >= maxConnections) oldest?.destroy();
     sockets.add(socket);
     socket.once('close', () => sockets.delete(socket));
     serveConnection(socket, options);
   });
-  tcp.maxConnections = MAX_CONNECTIONS;
-  const { host } = options;
   const { port, udp } = await openPair(tcp, options);
   udp.on('message', (message, from) => answerDatagram(udp, message, from, options));
   // What cannot be sent to one is no matter of the others.

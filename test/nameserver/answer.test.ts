@@ -165,7 +165,7 @@ describe('what is no question', () => {
     ],
     [
       'more than a question can be',
-      Buffer.concat([header(0, 1), Buffer.from('\x01a\x00'), A, Buffer.alloc(5000)]),
+      Buffer.concat([header(0, 1), Buffer.from('\x01a\x00'), A, Buffer.alloc(4097 - 19)]),
       'FORMERR',
     ],
   ])('is refused: %s', (_what, message, code) => {
@@ -173,6 +173,15 @@ describe('what is no question', () => {
     const said = decode(Buffer.from(answerQuery(message, records, 'udp')!.message));
     expect(said).toMatchObject({ id: 99, type: 'response', questions: [], answers: [] });
   });
+});
+
+it('is a question with as many bytes behind it as one may have', () => {
+  const asked = Buffer.from(
+    encode({ type: 'query', id: 1, questions: [{ name: 'db.lab.ts.net', type: 'A' }] }),
+  );
+  const padded = (bytes: number): Buffer => Buffer.concat([asked, Buffer.alloc(bytes - asked.length)]);
+  expect(answerQuery(padded(4096), records, 'udp')?.code).toBe('NOERROR');
+  expect(answerQuery(padded(4097), records, 'udp')?.code).toBe('FORMERR');
 });
 
 describe('the file of names', () => {
@@ -185,10 +194,17 @@ describe('the file of names', () => {
     ['a name with a gap', { version: 'v1alpha1', ip4: { 'a b.ts.net': ['10.0.0.1'] } }],
     [
       'more addresses than an answer holds',
-      { version: 'v1alpha1', ip4: { 'a.ts.net': Array.from({ length: 300 }, () => '10.0.0.1') } },
+      { version: 'v1alpha1', ip4: { 'a.ts.net': Array.from({ length: 257 }, () => '10.0.0.1') } },
     ],
   ])('is refused with %s', (_what, file) => {
     expect(() => parseRecords(file === undefined ? '{' : JSON.stringify(file))).toThrow('records:');
+  });
+
+  it('may give a name as many addresses as an answer holds', () => {
+    const ip4 = { 'a.ts.net': Array.from({ length: 256 }, (_, n) => `10.0.0.${n}`) };
+    expect(parseRecords(JSON.stringify({ version: 'v1alpha1', ip4 })).find('a.ts.net')?.ip4).toHaveLength(
+      256,
+    );
   });
 
   it('may have neither family, as the reference writes it', () => {

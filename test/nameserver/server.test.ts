@@ -1,7 +1,8 @@
 import { Resolver } from 'node:dns/promises';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
-import { connect, type Socket } from 'node:net';
+import { createSocket } from 'node:dgram';
+import { connect, type AddressInfo, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { encode, streamDecode, streamEncode } from 'dns-packet';
@@ -25,6 +26,7 @@ let server: NameServer;
 let resolver: Resolver;
 let stop: AbortController;
 let following: Promise<void>;
+const closing: (() => Promise<void>)[] = [];
 
 /** As a kubelet puts a ConfigMap in place: a folder beside, and a link that is exchanged. */
 let generation = 0;
@@ -57,6 +59,7 @@ afterEach(async () => {
   stop.abort();
   await following;
   await server.close();
+  for (const close of closing.splice(0)) await close();
 });
 
 async function dial(): Promise<Socket> {
@@ -127,6 +130,35 @@ describe('the nameserver', () => {
     expect(await resolver.resolve4('db.lab.ts.net')).toEqual(['10.0.0.1']);
   });
 
+  it('closes the connection that has been open longest when there are too many', async () => {
+    const patient = await openNameServer({
+      host: '127.0.0.1',
+      port: 0,
+      answer: (message, transport) => answerQuery(message, records.current, transport),
+      maxConnections: 2,
+    });
+    closing.push(() => patient.close());
+    const dialPatient = async (): Promise<Socket> => {
+      const socket = connect(patient.address.port, '127.0.0.1');
+      await once(socket, 'connect');
+      // one byte of a question
+      socket.write(Buffer.of(0));
+      return socket;
+    };
+    const first = await dialPatient();
+    const second = await dialPatient();
+    const gone = once(first.resume(), 'close');
+    const third = await dialPatient();
+    await gone;
+    for (const socket of [second, third]) {
+      const answered = once(socket, 'data');
+      socket.write(query(1, 'db.lab.ts.net').subarray(1));
+      const [bytes] = (await answered) as [Buffer];
+      expect(streamDecode(bytes).answers).toHaveLength(1);
+      socket.destroy();
+    }
+  });
+
   it('is not kept from others by somebody who asks and does not read', async () => {
     const socket = await dial();
     socket.on('error', () => undefined);
@@ -137,5 +169,17 @@ describe('the nameserver', () => {
     expect(await resolver.resolve4('db.lab.ts.net')).toEqual(['10.0.0.1']);
     socket.resume();
     await closed;
+  });
+
+  it('opens both of its sockets or none', async () => {
+    const taken = createSocket('udp4');
+    taken.bind(0, '127.0.0.1');
+    await once(taken, 'listening');
+    const { port }: AddressInfo = taken.address();
+    closing.push(async () => void taken.close());
+    const options = { host: '127.0.0.1', port, answer: () => undefined };
+    await expect(openNameServer(options)).rejects.toMatchObject({ code: 'EADDRINUSE' });
+    // the other socket has been let go
+    await expect(openNameServer(options)).rejects.toMatchObject({ syscall: 'bind' });
   });
 });
