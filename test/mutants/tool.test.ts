@@ -182,13 +182,13 @@ describe('the sample', () => {
   );
 
   it('is the same for the same seed, and has every folder', () => {
-    const sample = chooseSample(mutants, 100, 3);
-    expect(sample).toHaveLength(100);
-    expect(chooseSample(mutants, 100, 3)).toEqual(sample);
-    expect(chooseSample(mutants, 100, 4)).not.toEqual(sample);
+    const sample = chooseSample(mutants, 150, 3);
+    expect(sample).toHaveLength(150);
+    expect(chooseSample(mutants, 150, 3)).toEqual(sample);
+    expect(chooseSample(mutants, 150, 4)).not.toEqual(sample);
     for (const folder of FOLDERS)
       expect(sample.filter((mutant) => folderOf(mutant) === folder).length).toBeGreaterThan(2);
-    expect(new Set(sample).size).toBe(100);
+    expect(new Set(sample).size).toBe(150);
   });
 
   it('stays what it is when something else in the code goes', () => {
