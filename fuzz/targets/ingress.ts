@@ -1,6 +1,8 @@
 /** What the operator tells `tailcast ingress`, and where a client's request goes by it. */
 import { TailcastError } from '../../src/errors.ts';
+import { fieldsForClient, fieldsForService, trailersForClient } from '../../src/ingress/fields.ts';
 import { parseTable, routeOf } from '../../src/ingress/routes.ts';
+import type { Identity } from '../../src/tailnet/identity.ts';
 import type { IngressTable } from '../../src/wire/ingress-table.ts';
 import { attempt, ensure, ensureEqual, textOf, utf8, type FuzzTarget } from '../target.ts';
 
@@ -27,6 +29,14 @@ const PLAIN: IngressTable['plain'] = [
   { name: '**.wide.example.org', prefixes: [['/', 'http://10.0.0.5:80']], exact: [] },
   { name: '', prefixes: [['/api', 'http://10.0.0.6:80']], exact: [] },
 ];
+const TAGGED: Identity = {
+  kind: 'tagged',
+  nodeId: 'n1',
+  nodeName: 'ci.lab.ts.net',
+  addresses: ['100.64.0.1'],
+  capabilities: new Map(),
+  tags: ['tag:ci'],
+};
 const TARGETS = ['/', '/api', '/api/', '/api/x?y', '/a/../b', '/%2e%2e/x', 'x'];
 
 /** The lines after the first are hosts that are asked for. */
@@ -97,4 +107,60 @@ const ingressTable: FuzzTarget = {
   },
 };
 
-export const INGRESS_TARGETS: readonly FuzzTarget[] = [ingressTable];
+/** Fields of a client or of a Service, a line each. */
+const ingressFields: FuzzTarget = {
+  name: 'ingress-fields',
+  words: [
+    'tailscale',
+    '-user-login',
+    'x-forwarded-',
+    'forwarded',
+    'x-real-ip',
+    'host',
+    'connection',
+    '_',
+    '.',
+    ':',
+    ',',
+    '\n',
+    'trailers',
+    'te:',
+    'content-length:',
+  ],
+  seeds: [
+    utf8('Host:a\nTailscale-User-Login:b\nX_Forwarded_For:c\nConnection:close, x-a\nX-A:d'),
+    utf8('te:trailers\ncontent-length:4\n:path:/\netag:"a"\nEtag:"b"\ntransfer-encoding:chunked'),
+  ],
+  run(input) {
+    const raw = textOf(input)
+      .split('\n', 64)
+      .flatMap((line) => {
+        const [, name = '', value = ''] = /^(:?[^:]*):?(.*)$/s.exec(line) ?? [];
+        return [name, value];
+      });
+    const sent = fieldsForService({
+      raw,
+      authority: 'own.example.org',
+      secure: true,
+      peer: { address: '100.64.0.1' },
+      identity: TAGGED,
+    });
+    const names = sent
+      .filter((_, index) => index % 2 === 0)
+      .map((name) => name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-'));
+    ensureEqual(
+      names.filter((name) => /^(?:tailscale-|x-forwarded-|x-real-ip$|forwarded$|host$)/.test(name)),
+      ['host', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto'],
+      'a client says who asks, or how',
+    );
+    for (const list of [sent.slice(2), fieldsForClient(204, raw), trailersForClient(raw)])
+      for (let index = 0; index < list.length; index += 2)
+        ensure(
+          !/^(?::.*|content-length|transfer-encoding|connection|upgrade)$/i.test(list[index] ?? ''),
+          'a field of the connection',
+        );
+    return `${names.length}`;
+  },
+};
+
+export const INGRESS_TARGETS: readonly FuzzTarget[] = [ingressTable, ingressFields];

@@ -275,3 +275,13 @@ describe.each(['h1', 'h2'] as const)('a Service of HTTP/2 that answers a client 
     expect(await ask(protocol, HOSTILE_RPC)).toMatchObject({ status: 200, body: 'body', whole: true });
   });
 });
+
+it('a Service whose fields are too long for HTTP/2 is let go, and its client told', async () => {
+  rig.script = (socket) =>
+    socket.write(`HTTP/1.1 200 OK\r\nX-A: ${'b'.repeat(70_000)}\r\nContent-Length: 9\r\n\r\n`);
+  for (const socket of rig.services) socket.destroy();
+  await expect.poll(() => rig.services.size).toBe(0);
+  expect(await ask('h2', HOSTILE)).toMatchObject({ status: 502, whole: true });
+  await expect.poll(() => rig.services.size).toBe(0);
+  await expectOthersServed();
+});

@@ -1,7 +1,9 @@
 import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { PassThrough, type Duplex } from 'node:stream';
+import { Registry } from 'prom-client';
 import { afterEach, describe, expect, it } from 'vitest';
+import { createForwarderMetrics } from '../../src/forwarder/metrics.ts';
 import { openForwarder, type ForwardOutcome, type Forwarder } from '../../src/forwarder/server.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 
@@ -187,6 +189,68 @@ describe('the forwarder', () => {
     wait.resolve();
     await expect.poll(() => target.destroyed).toBe(true);
     expect(await ended(outcomes)).toBe('broken');
+  });
+
+  it('waits for a target that goes on speaking after the client has ended', async () => {
+    const { client, outcomes } = await site(
+      (socket) => {
+        socket.on('end', () => socket.destroy());
+        let pieces = 0;
+        const timer = setInterval(() => {
+          pieces += 1;
+          socket.write('piece');
+          if (pieces < 20) return;
+          clearInterval(timer);
+          socket.end();
+        }, 50);
+        socket.once('close', () => clearInterval(timer));
+      },
+      { lingerMs: 400 },
+    );
+    const socket = client();
+    socket.end('question');
+    const chunks = (await socket.toArray()) as Buffer[];
+    expect(Buffer.concat(chunks).toString()).toBe('piece'.repeat(20));
+    expect(await ended(outcomes)).toBe('done');
+  });
+
+  it('resets a client whose target goes without a word', async () => {
+    const target = new PassThrough();
+    const { client, outcomes } = await site(() => undefined, { dial: () => Promise.resolve(target) });
+    const socket = client();
+    socket.write('question');
+    await once(target, 'readable');
+    const failed = once(socket, 'error');
+    target.destroy();
+    expect(await failed).toMatchObject([{ code: 'ECONNRESET' }]);
+    expect(await ended(outcomes)).toBe('broken');
+  });
+
+  it('opens all of its ports or none', async () => {
+    const { forwarder } = await site(() => undefined);
+    const options = {
+      host: '127.0.0.1',
+      dial: () => Promise.reject(new Error('nobody')),
+      onEnd: () => undefined,
+      log: createSilentLogger(),
+    };
+    await expect(openForwarder({ ...options, ports: [0, forwarder.ports[0]!] })).rejects.toMatchObject({
+      code: 'EADDRINUSE',
+    });
+  });
+
+  it('counts each way to end from nothing', async () => {
+    const registry = new Registry();
+    const { ended: counter } = createForwarderMetrics(registry, () => 3);
+    counter.inc({ outcome: 'broken' });
+    const { values } = await counter.get();
+    expect(Object.fromEntries(values.map(({ labels, value }) => [labels.outcome, value]))).toEqual({
+      broken: 1,
+      done: 0,
+      refused: 0,
+      unreachable: 0,
+    });
+    expect(await registry.metrics()).toMatch(/ 3$/m);
   });
 
   it('takes no more than it may', async () => {
