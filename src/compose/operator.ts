@@ -305,7 +305,9 @@ function groupSupervisions(
   if (services || ingresses) {
     const looks = { ...choices, services, ingresses, networks: networksOf(config) };
     const reconciler = createIngressGroupReconciler(deps, looks);
-    supervisions.push(['IngressGroup', superviseIngressGroups(reconciler, { ...looks, namespace })]);
+    const tailnetServices = config.control === 'tailscale';
+    const watched = { ...looks, namespace, tailnetServices };
+    supervisions.push(['IngressGroup', superviseIngressGroups(reconciler, watched)]);
   }
   if (services) {
     const nodes = createEgressNodesReconciler(deps, choices);

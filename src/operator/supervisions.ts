@@ -17,6 +17,7 @@ import { nameserverSelector } from './dns/object-specs.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from './egress-group/member.ts';
 import { backendNames, hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resource.ts';
 import { CERTIFICATES } from './ingress-group/certificates.ts';
+import { SERVICE_NAME } from './ingress-group/look.ts';
 import { MEMBER_FINALIZERS } from './ingress-group/member.ts';
 import { groupClassOf, isEgressGroup, isIngressGroup, parseProxyGroup } from './proxy-group/resource.ts';
 import { leadsOut } from './service/purpose.ts';
@@ -25,6 +26,12 @@ import { groupIn, isOfInterest, proxyClassNameOf, withoutTheRest } from './servi
 /** All but who wrote what. One function, so that reconcilers share their watches. */
 function whole({ metadata: { managedFields: _none, ...metadata }, ...object }: KubeObject): KubeObject {
   return { ...object, metadata };
+}
+
+/** There may be many, and all that is asked of them is whose they are. */
+function labelled({ apiVersion, kind, metadata }: KubeObject): KubeObject {
+  const { name, namespace, uid, resourceVersion, labels } = metadata;
+  return { apiVersion, kind, metadata: { name, namespace, uid, resourceVersion, labels } };
 }
 
 const byName = ({ metadata }: KubeObject): readonly string[] => [metadata.name];
@@ -266,6 +273,8 @@ export function superviseIngressGroups(
     readonly defaultClass: string;
     readonly services: boolean;
     readonly ingresses: boolean;
+    /** Whether the operator's own control server has them. */
+    readonly tailnetServices: boolean;
   },
 ): Supervision {
   const named = ({ metadata }: KubeObject): string => groupIn(metadata.annotations ?? {});
@@ -322,6 +331,8 @@ export function superviseIngressGroups(
         },
       },
       ...(choices.ingresses ? [{ kind: KINDS.ingress, keep: whole, names: groupsOf }] : []),
+      // Only Tailscale Services have others to answer in their place.
+      ...(choices.services && choices.tailnetServices ? [slicesOf(groupsOf)] : []),
     ],
     resync: true,
   };
@@ -329,6 +340,24 @@ export function superviseIngressGroups(
 
 function ingressGroup(object: KubeObject): readonly string[] {
   return isIngressGroup(parseProxyGroup(object)) ? [object.metadata.name] : [];
+}
+
+/** What stands behind Services that a group serves. */
+function slicesOf(
+  groupsOf: (service: KubeObject, groups: readonly KubeObject[]) => readonly string[],
+): Watched {
+  return {
+    kind: KINDS.endpointSlice,
+    keep: labelled,
+    names({ metadata }, groups, others) {
+      if (groups.flatMap(ingressGroup).length === 0) return [];
+      const name = metadata.labels?.[SERVICE_NAME];
+      const service = others(KINDS.service).find(
+        (one) => one.metadata.name === name && one.metadata.namespace === metadata.namespace,
+      );
+      return service === undefined ? [] : groupsOf(service, groups);
+    },
+  };
 }
 
 function egressGroup(object: KubeObject): readonly string[] {

@@ -108,6 +108,8 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
     own('policy', 'poddisruptionbudgets'),
     ...when(services || ingresses || gateways || connectors || dnsConfigs, own('', 'services')),
     ...when(groups || dnsConfigs, own('', 'configmaps')),
+    // Which Services of groups of type ingress somebody stands behind.
+    ...when(egressGroups, everywhere('discovery.k8s.io', 'endpointslices', READ)),
     ...when(egressGroups, own('discovery.k8s.io', 'endpointslices', [...READ, 'create', 'patch'])),
     ...when(dnsConfigs && !egressGroups, own('discovery.k8s.io', 'endpointslices', READ)),
     ...when(groups, own('', 'pods/status', ['patch'])),

@@ -47,6 +47,8 @@ interface Scene {
   readonly group: NodeGroup;
   readonly way: Way;
   readonly candidates: Candidates;
+  /** Keys of Services without an endpoint that is ready. */
+  readonly deserted: ReadonlySet<string>;
   readonly nodes: readonly GroupNode[];
   readonly control: TailnetControl;
 }
@@ -79,7 +81,9 @@ export async function frontsOf(tools: Tools, scene: Scene, signal: AbortSignal):
     if (addresses.length === 0) return [];
     const { member, dnsName } = wish;
     const waitsForCertificate = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
-    return [{ member, addresses, dnsName, web: webOf(scene, wish, addresses), waitsForCertificate }];
+    const web = webOf(scene, wish, addresses);
+    const deserted = scene.deserted.has(member.key);
+    return [{ member, addresses, dnsName, web, waitsForCertificate, deserted }];
   });
   for (const { member } of wishes) {
     const answer = granted.get(member.key);

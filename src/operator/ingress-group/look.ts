@@ -1,4 +1,5 @@
 /** What is in the cluster for groups of type ingress, from the API server itself. Effects. */
+import { z } from 'zod';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import type { Network } from '../networks.ts';
 import type { ReconcilerDeps } from '../nodes/lifecycle.ts';
@@ -6,6 +7,10 @@ import { typeSelector } from '../proxies/labels.ts';
 import { isIngressGroup, parseProxyGroup } from '../proxy-group/resource.ts';
 import { isLedger, ledgerName, readLedger, type Ledger } from './ledger.ts';
 import { ingressMember, serviceMember, wantsGroup, type GroupMember } from './member.ts';
+import type { Way } from './plan.ts';
+
+/** On an EndpointSlice: whose it is. */
+export const SERVICE_NAME = 'kubernetes.io/service-name';
 
 /** What the operator is told about such groups. */
 export interface IngressGroupChoices {
@@ -63,6 +68,41 @@ export async function lookAround(
     ),
     ledgers,
   };
+}
+
+/**
+ * Services of a group of which no endpoint is ready. By routes nobody else could answer for them, and packets are refused where
+ * they lead to: none is looked for.
+ */
+export async function desertedOf(
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  { members }: Candidates,
+  group: string,
+  way: Way,
+  signal: AbortSignal,
+): Promise<ReadonlySet<string>> {
+  const deserted = new Set<string>();
+  if (way === 'route') return deserted;
+  for (const { key, type, metadata, ...member } of members) {
+    if (type !== 'svc' || member.group !== group) continue;
+    const { namespace = '', name } = metadata;
+    const scope = { namespace, labelSelector: `${SERVICE_NAME}=${name}` };
+    const { items } = await client.list(KINDS.endpointSlice, scope, signal);
+    if (!items.some(hasReady)) deserted.add(key);
+  }
+  return deserted;
+}
+
+const sliceSchema = z.object({
+  endpoints: z
+    .array(z.object({ conditions: z.object({ ready: z.boolean().nullish() }).nullish() }))
+    .nullish(),
+});
+
+/** One of which nobody says whether it is ready counts as ready. */
+function hasReady(slice: KubeObject): boolean {
+  const { endpoints } = sliceSchema.parse(slice);
+  return endpoints?.some(({ conditions }) => conditions?.ready !== false) === true;
 }
 
 export async function listLedgers(

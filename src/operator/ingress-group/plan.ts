@@ -40,6 +40,8 @@ export interface ServedMember {
   readonly web: WebPlan | undefined;
   /** Whether it waits for a certificate. */
   readonly waitsForCertificate: boolean;
+  /** No endpoint of the Service is ready, so that others should be asked. */
+  readonly deserted: boolean;
 }
 
 const NOTHING: WebPlan = { web: {}, ports: [], problems: [] };
@@ -132,8 +134,8 @@ export function ordersOf(way: Way, fronts: readonly ServedMember[], facts: NodeF
 }
 
 /** Whether nobody would get an answer from it yet. */
-export function isIdle({ web, waitsForCertificate }: ServedMember): boolean {
-  if (web === undefined) return false;
+export function isIdle({ web, waitsForCertificate, deserted }: ServedMember): boolean {
+  if (web === undefined) return deserted;
   const open = waitsForCertificate ? web.ports.filter((port) => port !== 443) : web.ports;
   return open.length === 0;
 }

@@ -27,7 +27,14 @@ import {
 } from '../proxy-group/status.ts';
 import { frontsOf, type Accepted } from './accept.ts';
 import { leaveServices, removeCertificates, writeLedger } from './grants.ts';
-import { isMarked, ledgerOf, lookAround, type Candidates, type IngressGroupChoices } from './look.ts';
+import {
+  desertedOf,
+  isMarked,
+  ledgerOf,
+  lookAround,
+  type Candidates,
+  type IngressGroupChoices,
+} from './look.ts';
 import { ledgerName } from './ledger.ts';
 import { letGo, letStraysGo, refuse, tell, turnAway } from './members.ts';
 import { isIdle, ordersOf, type ServedMember, type Way } from './plan.ts';
@@ -129,7 +136,9 @@ async function deploy(
   }
   deps.metrics.ingressGroups.add(group.uid);
   const nodes = await nodesOf(deps, group, found, signal);
-  const accepted = await frontsOf(tools, { group, way, candidates, nodes, control: found.control }, signal);
+  const deserted = await desertedOf(deps, candidates, group.name, way, signal);
+  const scene = { group, way, candidates, deserted, nodes, control: found.control };
+  const accepted = await frontsOf(tools, scene, signal);
   const { fronts } = accepted;
   const proxy = proxyOf(proxyGroup, group, { namespace: deps.options.namespace, way, fronts, nodes, found });
   const deployed = await deployProxy(deps, proxy, prepared.proxyClass, found, signal);
@@ -256,7 +265,8 @@ async function tellFront(
   const count = nodes.filter((node) => serves(way, front, node)).length;
   // What callers are told stays while pods start again.
   const shown = count > 0 || isIdle(front) ? shownAddresses(way, front) : undefined;
-  await tell(deps, front.member, exposureVerdictsOf(count, replicas, pending), shown, signal);
+  const why = front.deserted ? 'no endpoint of the Service is ready' : pending;
+  await tell(deps, front.member, exposureVerdictsOf(count, replicas, why), shown, signal);
 }
 
 async function reportNodes(

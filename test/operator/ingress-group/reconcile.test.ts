@@ -52,6 +52,7 @@ function putService(
   spec: object = {},
   metadata: object = {},
 ): void {
+  putEndpoints(name, [true]);
   put(
     servicePath(name),
     'Service',
@@ -65,6 +66,16 @@ function putService(
       ...spec,
     },
   );
+}
+/** What stands behind a Service: whether each of its endpoints is ready; undefined: nobody says. */
+function putEndpoints(service: string, ready: readonly (boolean | undefined)[]): void {
+  bench.api.put(`/apis/discovery.k8s.io/v1/namespaces/prod/endpointslices/${service}-x`, {
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: { name: `${service}-x`, namespace: 'prod', labels: { 'kubernetes.io/service-name': service } },
+    addressType: 'IPv4',
+    endpoints: ready.map((one) => ({ addresses: ['10.0.0.1'], conditions: { ready: one } })),
+  });
 }
 function putIngress(name: string, annotations: object = OF_IN, spec: object = {}): void {
   const defaultBackend = { service: { name: 'web', port: { number: 80 } } };
@@ -429,6 +440,33 @@ describe('a group where the control server has Tailscale Services', () => {
       ingress: [{ hostname: 'prod-web.lab.ts.net' }, { ip }],
     });
     expect(bench.control.routes.size).toBe(0);
+  });
+
+  it('leaves a Service to others while none of its endpoints is ready', async () => {
+    await up();
+    const [ip = ''] = bench.control.known.get('svc:prod-web')?.addrs ?? [];
+    const shown = { ingress: [{ hostname: 'prod-web.lab.ts.net' }, { ip }] };
+    for (const nobody of [[false], []]) {
+      putEndpoints('web', nobody);
+      await up();
+      expect(offer().AdvertiseServices).toEqual([]);
+      expect(condition(servicePath('web'), 'TailscaleIngressSvcConfigured')).toMatchObject({
+        status: 'False',
+        reason: 'IngressSvcNoBackendsConfigured',
+        message: '0/2 proxy backends ready and advertising; no endpoint of the Service is ready',
+      });
+      // It is where it was, and others may answer for it; the group has nothing to wait for.
+      expect([rules(), status(servicePath('web')).loadBalancer]).toEqual([
+        { 'svc:prod-web': { IPv4Mapping: { TailscaleServiceIP: ip, ClusterIP: '10.96.0.10' } } },
+        shown,
+      ]);
+      expect(condition(groupPath('in'), 'ProxyGroupReady')).toMatchObject({ status: 'True' });
+      // What is not said to be unready counts.
+      putEndpoints('web', [false, undefined]);
+      await up();
+      expect(offer().AdvertiseServices).toEqual(['svc:prod-web']);
+      expect(condition(servicePath('web'), 'TailscaleIngressSvcConfigured')?.status).toBe('True');
+    }
   });
 
   it('serves an Ingress under its name when there is a certificate', async () => {
