@@ -219,7 +219,6 @@ class Serving implements IngressServer {
       return 'served';
     } catch (error) {
       this.#options.log.debug({ error: errorText(error) }, 'answer broke off');
-      answer.body.destroy();
       refuseWith(response, ...NO_ANSWER);
       return 'broken';
     }

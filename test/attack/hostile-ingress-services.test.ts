@@ -285,3 +285,13 @@ it('a Service whose fields are too long for HTTP/2 is let go, and its client tol
   await expect.poll(() => rig.services.size).toBe(0);
   await expectOthersServed();
 });
+
+it('a Service of HTTP/2 has one connection as long as that has room', async () => {
+  for (const socket of rig.services) socket.destroy();
+  await expect.poll(() => rig.services.size).toBe(0);
+  rig.script = (socket, id) => socket.write(Buffer.from(SHAPES[0]!.answer(id) as Buffer));
+  for (let count = 0; count < 3; count += 1) {
+    expect(await ask('h1', HOSTILE_RPC)).toMatchObject({ status: 200 });
+    expect(rig.services.size).toBe(1);
+  }
+});

@@ -194,7 +194,7 @@ describe('the forwarder', () => {
   it('waits for a target that goes on speaking after the client has ended', async () => {
     const { client, outcomes } = await site(
       (socket) => {
-        socket.on('end', () => socket.destroy());
+        socket.resume().on('end', () => socket.destroy());
         let pieces = 0;
         const timer = setInterval(() => {
           pieces += 1;
