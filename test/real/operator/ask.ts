@@ -4,17 +4,23 @@
  *   node ask.ts http <url> [<host> [<headers as JSON>]]
  *   node ask.ts tls <https|ws|grpc> <what: address, host, path, ca, headers as JSON>
  *   node ask.ts fetch <url> <bytes>
+ *   node ask.ts body <url> <bytes>
+ *   node ask.ts lines <url>
+ *   node ask.ts ws <url> <messages>
  *   node ask.ts udp <address> <port> <text>
  *   node ask.ts dns <address of the nameserver> <A|AAAA> <name>
  */
 import { createSocket } from 'node:dgram';
 import { Resolver } from 'node:dns/promises';
 import { once } from 'node:events';
-import { get } from 'node:http';
+import { get, request as open } from 'node:http';
 import { connect } from 'node:http2';
 import { get as getSecure } from 'node:https';
 import type { TLSSocket } from 'node:tls';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import { WebSocket } from 'ws';
+import { bodyOf, digestOf, type Digest } from './body.ts';
 
 const [how, target = '', port = '', text = ''] = process.argv.slice(2);
 const LIMIT_MS = 4000;
@@ -70,6 +76,45 @@ const ASK_TLS: Readonly<Record<string, (wish: Wish) => Promise<unknown>>> = {
   },
 };
 
+type Answer = AsyncIterable<Buffer> & { readonly statusCode: number };
+
+/** Sends a body and has one sent back: what arrived on either side. */
+async function exchangeBodies(url: string, bytes: number): Promise<Readonly<Record<string, Digest>>> {
+  const upload = open(url, { method: 'POST', agent: false });
+  const answered = once(upload, 'response') as Promise<[Answer]>;
+  await pipeline(Readable.from(bodyOf(bytes)), upload);
+  const [said] = await answered;
+  const parts: Buffer[] = [];
+  for await (const part of said) parts.push(part);
+  const up = JSON.parse(Buffer.concat(parts).toString()) as Digest;
+  const [response] = (await once(get(`${url}?body=${bytes}`, { agent: false }), 'response')) as [Answer];
+  const down = await digestOf(response);
+  return { up, down, expected: await digestOf(bodyOf(bytes)) };
+}
+
+/** When each line of a stream came, in milliseconds after the first one. */
+async function arrivals(url: string): Promise<readonly number[]> {
+  const [response] = (await once(get(url, { agent: false }), 'response')) as [Answer];
+  const times: number[] = [];
+  for await (const chunk of response) {
+    for (const _line of chunk.toString().matchAll(/\n/g)) times.push(performance.now());
+  }
+  return times.map((time) => Math.round(time - (times[0] ?? 0)));
+}
+
+async function converse(url: string, messages: number): Promise<readonly string[]> {
+  const client = new WebSocket(url, { handshakeTimeout: LIMIT_MS });
+  await once(client, 'open');
+  const texts: string[] = [];
+  for (let sent = 0; sent < messages; sent += 1) {
+    client.send('who?');
+    const [data] = (await once(client, 'message')) as [Buffer];
+    texts.push(data.toString());
+  }
+  client.terminate();
+  return texts;
+}
+
 if (how === 'http') {
   // Behind a port: the name of the host that is asked for, and headers as JSON.
   const headers = { ...(port === '' ? {} : { host: port }), ...(JSON.parse(text || '{}') as object) };
@@ -92,6 +137,12 @@ if (how === 'http') {
   for await (const chunk of response) bytes += chunk.length;
   if (bytes < Number(port)) throw new Error(`${bytes} of ${port} bytes came`);
   process.stdout.write(String(Math.round((bytes * 1000) / (performance.now() - startedMs))));
+} else if (how === 'body') {
+  process.stdout.write(JSON.stringify(await exchangeBodies(target, Number(port))));
+} else if (how === 'lines') {
+  process.stdout.write(JSON.stringify(await arrivals(target)));
+} else if (how === 'ws') {
+  process.stdout.write(JSON.stringify(await converse(target, Number(port))));
 } else if (how === 'dns') {
   const resolver = new Resolver({ timeout: LIMIT_MS, tries: 1 });
   resolver.setServers([target]);

@@ -1,6 +1,6 @@
 /**
  * What stands behind Services: answers over HTTP and UDP with its name and who asked, or with as many bytes as are asked for.
- * WebSockets are told who asked, too. At the next port it echoes over HTTP/2 without TLS, as a gRPC server would.
+ * What is sent it counts, and it sends a body, or lines one after the other, on request. WebSockets are told who asked, too. At the next port it echoes over HTTP/2 without TLS, as a gRPC server would.
  *
  *   node web.ts <port>
  */
@@ -8,12 +8,15 @@ import { createSocket } from 'node:dgram';
 import { createServer, type IncomingMessage } from 'node:http';
 import { createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2';
 import { Readable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
 import { WebSocketServer } from 'ws';
+import { bodyOf, digestOf } from './body.ts';
 
 const port = Number(process.argv[2] ?? '8080');
 const name = process.env['POD_NAME'] ?? 'web';
 
 const CHUNK = Buffer.alloc(64 * 1024);
+const LINE_MS = 300;
 
 const factsOf = (request: IncomingMessage): string =>
   JSON.stringify({
@@ -25,8 +28,28 @@ const factsOf = (request: IncomingMessage): string =>
     caller: request.headers['x-forwarded-for'],
   });
 
+/** A line at a time. */
+async function* lines(count: number): AsyncGenerator<string> {
+  for (let line = 0; line < count; line += 1) {
+    if (line > 0) await delay(LINE_MS);
+    yield `${line}\n`;
+  }
+}
+
 const server = createServer((request, response) => {
-  const wanted = Number(new URL(request.url ?? '/', 'http://web').searchParams.get('bytes'));
+  const { searchParams } = new URL(request.url ?? '/', 'http://web');
+  const number = (key: string): number => Number(searchParams.get(key));
+  if (request.method === 'POST') {
+    // One that is cut off has nobody to be told.
+    digestOf(request).then(
+      (digest) => response.end(JSON.stringify(digest)),
+      () => response.destroy(),
+    );
+    return;
+  }
+  if (number('body') > 0) return void Readable.from(bodyOf(number('body'))).pipe(response);
+  if (number('lines') > 0) return void Readable.from(lines(number('lines'))).pipe(response);
+  const wanted = number('bytes');
   if (wanted > 0) {
     const chunks = Math.ceil(wanted / CHUNK.length);
     Readable.from(Array.from({ length: chunks }, () => CHUNK)).pipe(response);

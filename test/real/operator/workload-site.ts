@@ -12,6 +12,7 @@ import { ensurePeer } from '../rig/build.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { BRIDGE, NODE_ADDRESS, layNetwork } from '../rig/network.ts';
 import { type Program, type Rig, createRig } from '../rig/rig.ts';
+import type { Digest } from './body.ts';
 import { DOMAIN, type Tailnet, startTailnet } from '../rig/tailnet.ts';
 import { NAMESPACE, examineOperator, install, launchOperator, ownImage } from './installation.ts';
 
@@ -25,6 +26,13 @@ export const OUTER_ADDRESS = '10.96.250.10';
 export const TAGS = ['tag:k8s', 'tag:router', 'tag:client'];
 export const PORT = 8080;
 export const SERVICE_NETWORK = '10.96.0.0/16';
+const SERVICE_NETWORK_6 = 'fd96::/112';
+
+/**
+ * How long it takes at most until another node serves: the connection of one that was killed is closed; one that is lost
+ * misses Headscale's pings, which come every ten seconds and have five.
+ */
+export const OTHER_NODE_MS = { killed: 20_000, lost: 45_000 } as const;
 
 export interface Pod {
   readonly metadata: { readonly name: string; readonly uid: string };
@@ -76,6 +84,22 @@ export interface WorkloadSite {
   tls(pod: string, how: 'https' | 'ws' | 'grpc', wish: TlsWish): Promise<TlsAnswer>;
   /** Fetches so many bytes from inside a pod. @returns bytes per second */
   fetch(pod: string, url: string, bytes: number): Promise<number>;
+  /** Sends so many bytes from inside a pod and has as many sent back. */
+  bodies(
+    pod: string,
+    url: string,
+    bytes: number,
+  ): Promise<Readonly<Record<'up' | 'down' | 'expected', Digest>>>;
+  /** When each line of a stream came to a pod, in milliseconds after the first one. */
+  lines(pod: string, url: string): Promise<readonly number[]>;
+  /** What a WebSocket server says to so many messages. */
+  converse(pod: string, url: string, messages: number): Promise<readonly string[]>;
+  /** Ends every program of a pod at once, as the kernel does when memory runs out. */
+  kill(namespace: string, pod: string): void;
+  /** Takes a pod off the network for good, as if its machine were lost. */
+  cut(namespace: string, pod: string): Promise<void>;
+  /** Gives the network of a pod an address of its own. */
+  address(pod: string, address: string): Promise<void>;
   /** What the programs of a pod are called, and which capabilities they have, as the kernel writes them. */
   powers(namespace: string, pod: string): readonly { readonly name: string; readonly effective: string }[];
   /** Opens connections from inside a pod until `end` is called, and then until there were enough. */
@@ -141,6 +165,8 @@ export async function startWorkloadSite(settings: readonly string[] = []): Promi
     const [cluster, tailnet] = await Promise.all([
       startKubernetes(rig, {
         address: NODE_ADDRESS,
+        // The last word counts.
+        apiServerFlags: [`--service-cluster-ip-range=${SERVICE_NETWORK},${SERVICE_NETWORK_6}`],
         node: {
           images: images(rig, { kernel, lean, containerboot }),
           network: { bridge: BRIDGE, hostsPath },
@@ -190,7 +216,24 @@ export async function startWorkloadSite(settings: readonly string[] = []): Promi
       },
       fetch: async (pod, url, bytes) =>
         Number(await inside(rig, pod, 'fetch', `${url}?bytes=${bytes}`, String(bytes))),
-      powers: (namespace, pod) => powersOf(holderOf(rig, namespace, pod)),
+      async bodies(pod, url, bytes) {
+        const args = ['body', url, String(bytes)];
+        return JSON.parse(await inside(rig, pod, ...args)) as Record<'up' | 'down' | 'expected', Digest>;
+      },
+      lines: async (pod, url) => JSON.parse(await inside(rig, pod, 'lines', url)) as number[],
+      converse: async (pod, url, messages) =>
+        JSON.parse(await inside(rig, pod, 'ws', url, String(messages))) as string[],
+      kill(namespace, pod) {
+        for (const { id } of programsOf(holderOf(rig, namespace, pod))) process.kill(id, 'SIGKILL');
+      },
+      async cut(namespace, pod) {
+        const target = `--target=${holderOf(rig, namespace, pod)}`;
+        await run('nsenter', [target, '--net', 'ip', 'link', 'set', 'eth0', 'down']);
+      },
+      async address(pod, address) {
+        await enter(rig, pod, 'ip', 'addr', 'add', address, 'dev', 'lo');
+      },
+      powers: (namespace, pod) => programsOf(holderOf(rig, namespace, pod)),
       load: (pod, url, parallel, least, limitMs = 10_000) =>
         load(rig, pod, url, String(parallel), String(least), String(limitMs)),
       udp: (pod, address, port, text) => inside(rig, pod, 'udp', address, String(port), text),
@@ -199,6 +242,7 @@ export async function startWorkloadSite(settings: readonly string[] = []): Promi
       },
       async banish(pod) {
         await enter(rig, pod, 'ip', 'route', 'add', 'blackhole', SERVICE_NETWORK);
+        await enter(rig, pod, 'ip', '-6', 'route', 'add', 'blackhole', SERVICE_NETWORK_6);
       },
       pod: async (namespace, name) =>
         (await cluster.api('GET', `/api/v1/namespaces/${namespace}/pods/${name}`)) as Pod,
@@ -228,10 +272,13 @@ function load(rig: Rig, pod: string, ...args: readonly string[]): Load {
   };
 }
 
+/** Each question has a limit of its own; a large body takes its time. */
+const LIMIT_MS = 240_000;
+
 /** Runs a program in the network of a pod of the namespace `default`. */
 async function enter(rig: Rig, pod: string, ...argv: readonly string[]): Promise<string> {
   const [program = '', ...more] = entered(rig, pod, ...argv);
-  const { stdout } = await run(program, more, { encoding: 'utf8', timeout: 20_000 });
+  const { stdout } = await run(program, more, { encoding: 'utf8', timeout: LIMIT_MS });
   return stdout;
 }
 
@@ -244,7 +291,14 @@ function holderOf(rig: Rig, namespace: string, pod: string): string {
   return readFileSync(join(rig.folder, 'k1.36', 'node', 'networks', `${namespace}_${pod}`), 'utf8');
 }
 
-function powersOf(holder: string): readonly { readonly name: string; readonly effective: string }[] {
+interface PodProgram {
+  readonly id: number;
+  readonly name: string;
+  readonly effective: string;
+}
+
+/** All that runs in a network, without the process that holds it. */
+function programsOf(holder: string): readonly PodProgram[] {
   const network = readlinkSync(`/proc/${holder}/ns/net`);
   return readdirSync('/proc')
     .filter((entry) => /^\d+$/.test(entry) && entry !== holder)
@@ -253,7 +307,7 @@ function powersOf(holder: string): readonly { readonly name: string; readonly ef
         if (readlinkSync(`/proc/${id}/ns/net`) !== network) return [];
         const status = readFileSync(`/proc/${id}/status`, 'utf8');
         const member = (key: string): string => new RegExp(`^${key}:\\s+(.+)$`, 'm').exec(status)?.[1] ?? '';
-        return [{ name: member('Name'), effective: member('CapEff') }];
+        return [{ id: Number(id), name: member('Name'), effective: member('CapEff') }];
       } catch {
         // It has ended meanwhile.
         return [];
@@ -350,8 +404,13 @@ export function webPod(name: string, labels: Readonly<Record<string, string>>): 
 }
 
 /** A pod that is a node of the tailnet by itself and answers there under its own name. */
-export function tailnetWebPod(name: string, authKey: string, controlUrl: string): object {
-  const node = clientPod(name, authKey, controlUrl);
+export function tailnetWebPod(
+  name: string,
+  authKey: string,
+  controlUrl: string,
+  more: Readonly<Record<string, string>> = {},
+): object {
+  const node = clientPod(name, authKey, controlUrl, more);
   const web = webPod(name, {});
   return { ...node, spec: { ...node.spec, containers: [...node.spec.containers, ...web.spec.containers] } };
 }
@@ -364,7 +423,12 @@ interface PodManifest {
 }
 
 /** A pod that is a node of the tailnet by itself: a person's machine, which uses routes. */
-export function clientPod(name: string, authKey: string, controlUrl: string): PodManifest {
+export function clientPod(
+  name: string,
+  authKey: string,
+  controlUrl: string,
+  more: Readonly<Record<string, string>> = {},
+): PodManifest {
   const env = {
     TS_USERSPACE: 'false',
     TS_AUTHKEY: authKey,
@@ -372,6 +436,7 @@ export function clientPod(name: string, authKey: string, controlUrl: string): Po
     TS_STATE_DIR: '/tmp/state',
     TS_KUBE_SECRET: '',
     TS_EXTRA_ARGS: `--login-server=${controlUrl} --accept-routes`,
+    ...more,
   };
   return {
     apiVersion: 'v1',

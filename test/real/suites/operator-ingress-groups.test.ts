@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   clientPod,
   NAMESPACE,
+  OTHER_NODE_MS,
   PORT,
   startWorkloadSite,
   webPod,
@@ -291,6 +292,44 @@ describe.skipIf(problem !== undefined)(
         expect(silentMs).toBeLessThan(SILENT_MS);
       }
     });
+
+    it(
+      'are served by another node when the one that is led to is killed, or lost',
+      { timeout: 400_000 },
+      async () => {
+        const shop = await address(`${DEFAULT}/services/shop`);
+        const primary = (): Promise<string> =>
+          until(
+            'a node that is led to',
+            async () =>
+              (await nodesOf('in-')).find(({ subnet_routes: routes }) => routes?.includes(`${shop}/32`))
+                ?.given_name,
+          );
+        for (const [end, limitMs] of [
+          ['killed', OTHER_NODE_MS.killed],
+          ['lost', OTHER_NODE_MS.lost],
+        ] as const) {
+          const first = await primary();
+          const load = site.load('client', `http://${shop}/`, AT_A_TIME, 2000, LIMIT_MS);
+          // Some answers come before.
+          await ask(shop);
+          if (end === 'killed') site.kill(NAMESPACE, first);
+          else await site.cut(NAMESPACE, first);
+          await answered('an answer again', shop, 'front');
+          const { done, failed, silentMs } = await load.end();
+          process.stderr.write(
+            `operator-ingress-groups: a node ${end}: ${done} connections, ${failed} failed, at most ${silentMs} ms without an answer\n`,
+          );
+          expect(silentMs).toBeLessThan(limitMs);
+          if (end === 'lost') {
+            expect(await primary()).not.toBe(first);
+            await api('DELETE', `${OWN}/pods/${first}?gracePeriodSeconds=0`);
+          }
+          await configured('shop');
+          await said(`${GROUPS}/in`, 'ProxyGroupReady', 'True');
+        }
+      },
+    );
 
     it('let members go to other groups, to nodes of their own, and away', { timeout: 500_000 }, async () => {
       await group('more', { replicas: 1, hostnamePrefix: 'extra' });

@@ -151,6 +151,26 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
     expect(await ask('/', 'foreign.example.org')).toEqual({ status: 404 });
   });
 
+  it('carry WebSockets, and streams as they come', async () => {
+    const answers = await site.converse('client', `ws://${address}/socket`, 3);
+    expect(answers.map((text) => JSON.parse(text) as WebAnswer)).toEqual(
+      Array.from({ length: 3 }, () => expect.objectContaining({ name: 'front', path: '/socket' }) as unknown),
+    );
+    const times = await site.lines('client', `http://${address}/?lines=5`);
+    expect(times).toHaveLength(5);
+    // They are 300 ms apart where they come from; held back, they would come together.
+    expect(times.at(-1)).toBeGreaterThan(800);
+  });
+
+  it('carry a body of 1 GiB each way, byte for byte', { timeout: 260_000 }, async () => {
+    const startedMs = performance.now();
+    const { up, down, expected } = await site.bodies('client', `http://${address}/`, 1024 ** 3);
+    const seconds = Math.round((performance.now() - startedMs) / 1000);
+    process.stderr.write(`operator-ingress: 1 GiB up and 1 GiB down in ${seconds} s\n`);
+    expect(expected.bytes).toBe(1024 ** 3);
+    expect({ up, down }).toEqual({ up: expected, down: expected });
+  });
+
   it('tell pods nothing about callers that a caller made up', async () => {
     const { login } = await ask('/', undefined, { 'Tailscale-User-Login': 'mallory@example.com' });
     expect(login ?? '').not.toContain('mallory');

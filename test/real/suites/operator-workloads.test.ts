@@ -6,11 +6,13 @@ import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
 import {
   DOMAIN,
   NAMESPACE,
+  OTHER_NODE_MS,
   OUTER_ADDRESS,
   OUTER_NAME,
   PORT,
   SERVICE_NETWORK,
   clientPod,
+  tailnetWebPod,
   startWorkloadSite,
   webPod,
   type HeadscaleNode,
@@ -189,6 +191,23 @@ describe.skipIf(problem !== undefined)(
           addresses[0],
         ]);
         expect(await asks('the load balancer', `http://${addresses[0]}/`)).toMatchObject({ name: 'web' });
+      });
+
+      it('is, over IPv6, when it has that family alone or both', { timeout: 240_000 }, async () => {
+        for (const [name, ipFamilyPolicy, ...ipFamilies] of [
+          ['six', 'SingleStack', 'IPv6'],
+          ['both', 'RequireDualStack', 'IPv6', 'IPv4'],
+        ] as const) {
+          await service(name, { ipFamilyPolicy, ipFamilies }, { 'tailscale.com/expose': 'true' });
+          await ready(`${DEFAULT}/services/${name}`);
+          const address = (await nodeNamed(`default-${name}`)).ip_addresses.find((one) => one.includes(':'));
+          const answer = await asks(`${name} over TCP`, `http://[${address}]/`);
+          expect(answer).toMatchObject({ name: 'web', from: expect.stringMatching(/^fd77:/) as unknown });
+          const echo = await until(`${name} over UDP`, () => site.udp('client', address ?? '', 80, 'hello'));
+          expect(echo).toBe('web: hello');
+          await remove(`${DEFAULT}/services/${name}`);
+          await gone(name, `default-${name}`);
+        }
       });
 
       it('is not touched when it is of another class', async () => {
@@ -380,6 +399,52 @@ describe.skipIf(problem !== undefined)(
         },
       );
 
+      it('leads to another node of its name when its pod is replaced', { timeout: 240_000 }, async () => {
+        await site.tailnet.join({ name: 'later', user: 'alice@example.com' });
+        const [former, next] = [await nodeNamed('late'), await nodeNamed('later')];
+        await site.tailnet.admin('nodes', 'rename', 'former', '-i', String(former.id));
+        await site.tailnet.admin('nodes', 'rename', 'late', '-i', String(next.id));
+        // Nobody answers at the address from before.
+        await site.tailnet.remove('former');
+        // containerboot follows nothing any more once nobody has had the name, and hears no signal.
+        await remove(`${OWN}/pods/${podOf('svc', 'later')}?gracePeriodSeconds=0`);
+        expect(await reaches('later')).toMatchObject({ name: 'db' });
+      });
+
+      it(
+        'reaches an address behind a router, where its class takes routes',
+        { timeout: 240_000 },
+        async () => {
+          const [behind, network] = ['198.51.100.10', '198.51.100.0/24'];
+          const key = await site.tailnet.authKey({ tags: ['tag:router'] });
+          const router = tailnetWebPod('router', key, site.tailnet.controlUrl, { TS_ROUTES: network });
+          await api('POST', `${DEFAULT}/pods`, router);
+          const { id } = await nodeNamed('router');
+          await site.address('router', `${behind}/32`);
+          await site.tailnet.admin('nodes', 'approve-routes', '-i', String(id), '-r', network);
+          await api('POST', `${TAILSCALE}/proxyclasses`, {
+            apiVersion: 'tailscale.com/v1alpha1',
+            kind: 'ProxyClass',
+            metadata: { name: 'routed' },
+            spec: { tailscale: { acceptRoutes: true } },
+          });
+          const of = { 'tailscale.com/tailnet-ip': behind };
+          await service('unrouted', EXTERNAL, of);
+          await service('routed', EXTERNAL, { ...of, 'tailscale.com/proxy-class': 'routed' });
+          const through = async (name: string): Promise<{ name: string }> => {
+            const { spec } = await ready(`${DEFAULT}/services/${name}`);
+            return site.http('asker', `http://${await resolved(spec.externalName ?? '')}:${PORT}/`);
+          };
+          expect(await until('the address behind the router', () => through('routed'))).toMatchObject({
+            name: 'router',
+          });
+          await expect(through('unrouted')).rejects.toThrow('Command failed');
+          for (const name of ['routed', 'unrouted']) await remove(`${DEFAULT}/services/${name}`);
+          for (const name of ['routed', 'unrouted']) await gone(name, `default-${name}`);
+          await remove(`${DEFAULT}/pods/router`);
+        },
+      );
+
       it('takes its node along when it is deleted', { timeout: 180_000 }, async () => {
         for (const name of ['by-address', 'later']) await remove(`${DEFAULT}/services/${name}`);
         await gone('by-address', 'default-by-address');
@@ -477,6 +542,48 @@ describe.skipIf(problem !== undefined)(
         await until('the status to fall back', async () =>
           (await read(`${TAILSCALE}/connectors/lab`)).status?.['isExitNode'] === false ? true : undefined,
         );
+      });
+
+      it('is served by its other node when one is killed, or lost', { timeout: 400_000 }, async () => {
+        const { spec } = await read(`${DEFAULT}/services/plain`);
+        const target = `http://${spec.clusterIP}/`;
+        const subnetRouter = { advertiseRoutes: [SERVICE_NETWORK] };
+        const twin = connector('twin', { subnetRouter, replicas: 2, hostnamePrefix: 'twin' });
+        await api('POST', `${TAILSCALE}/connectors`, twin);
+        await ready(`${TAILSCALE}/connectors/twin`);
+        const primary = (): Promise<HeadscaleNode> =>
+          until('a node that is led to', async () =>
+            (await site.nodes()).find(
+              ({ given_name, subnet_routes: routes }) =>
+                given_name.startsWith('twin-') && routes?.includes(SERVICE_NETWORK),
+            ),
+          );
+        await asks('the cluster by the route', target);
+        for (const [end, limitMs] of [
+          ['killed', OTHER_NODE_MS.killed],
+          ['lost', OTHER_NODE_MS.lost],
+        ] as const) {
+          const first = (await primary()).given_name;
+          const pod = podOf('connector', 'twin', Number(first.at(-1)));
+          const load = site.load('client', target, 4, 2000, 1500);
+          // Some answers come before.
+          await site.http('client', target);
+          if (end === 'killed') site.kill(NAMESPACE, pod);
+          else await site.cut(NAMESPACE, pod);
+          await asks('the cluster by the other node', target);
+          const { done, failed, silentMs } = await load.end();
+          process.stderr.write(
+            `operator-workloads: a Connector's node ${end}: ${done} connections, ${failed} failed, at most ${silentMs} ms without an answer\n`,
+          );
+          expect(silentMs).toBeLessThan(limitMs);
+          if (end === 'lost') {
+            expect((await primary()).given_name).not.toBe(first);
+            await remove(`${OWN}/pods/${pod}?gracePeriodSeconds=0`);
+          }
+          await ready(`${TAILSCALE}/connectors/twin`);
+        }
+        await remove(`${TAILSCALE}/connectors/twin`);
+        await gone('twin', 'twin-');
       });
 
       it('has as many nodes as it is told to', { timeout: 240_000 }, async () => {
