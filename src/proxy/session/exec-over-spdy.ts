@@ -8,7 +8,8 @@
  *                 ◄── status and close frame, once both are proved
  * ```
  *
- * The streams are opened one after another, each when the one before was answered; what the client sends waits until then. The status
+ * The streams are opened one after another, each when the one before was answered; what the client sends until then goes with the last one: the
+ * process begins when that has come, and a size that came behind it could be unread when a short one has ended already. The status
  * is kept until what must follow it has come (`recording/spdy-server-reader`), and only then a close frame follows. An end without
  * that proof is an end without a close frame, which the taps take for what it is.
  *
@@ -110,7 +111,7 @@ export class ExecOverSpdy extends Duplex {
   #opened = 0;
   /** All of them were answered. */
   #ready = false;
-  /** What the client sent before that. */
+  /** What the client sent before the last one was asked for. */
   #early: { readonly chunk: Uint8Array; readonly done: Done } | undefined;
   /** The write that waits for the socket. */
   #writing: Done | undefined;
@@ -164,7 +165,7 @@ export class ExecOverSpdy extends Duplex {
   }
 
   override _write(chunk: Uint8Array, _encoding: BufferEncoding, done: Done): void {
-    if (!this.#ready) this.#early = { chunk, done };
+    if (this.#opened < this.#roles.length) this.#early = { chunk, done };
     else this.#pass(chunk, done);
   }
 
@@ -268,15 +269,14 @@ export class ExecOverSpdy extends Duplex {
     if (role === undefined) {
       this.#ready = true;
       clearTimeout(this.#late);
-      const early = this.#early;
-      this.#early = undefined;
-      if (early !== undefined) this.#pass(early.chunk, early.done);
       return;
     }
     const streamId = this.#opened * 2 + 1;
     this.#opened += 1;
     this.#streams.open(streamId, role);
-    this.#socket.write(
+    const socket = this.#socket;
+    socket.cork();
+    socket.write(
       encodeSpdyFrame({
         kind: 'synStream',
         streamId,
@@ -287,6 +287,12 @@ export class ExecOverSpdy extends Duplex {
         block: this.#deflater.encode([['streamtype', role]]),
       }),
     );
+    const early = this.#early;
+    if (early !== undefined && this.#opened === this.#roles.length) {
+      this.#early = undefined;
+      this.#pass(early.chunk, early.done);
+    }
+    socket.uncork();
   }
 
   #answered(streamId: number): void {

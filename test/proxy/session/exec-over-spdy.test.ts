@@ -157,21 +157,36 @@ describe('the streams of a session', () => {
     expect(heard).toEqual(roles.map((role, index) => `open ${index * 2 + 1} ${role}`));
   });
 
-  it('are opened one after another, and what the client sends waits', async () => {
-    let allowed = 0;
-    const { session, far, peer, heard, input } = start({ answers: (id) => id <= allowed });
+  it('are opened one after another, and what the client sends waits for the last one', async () => {
+    const { session, far, peer, heard, input } = start({ answers: () => false });
     session.write(clientMessage(0, utf8('early')));
     for (const [index, name] of STREAMS.entries()) {
       await turns();
       expect(heard).toEqual(STREAMS.slice(0, index + 1));
       expect(heard.at(-1)).toBe(name);
-      expect(input.size).toBe(0);
+      expect(input.size).toBe(index === 3 ? 1 : 0);
       far.write(peer.reply(index * 2 + 1));
     }
-    allowed = 7;
-    await until(() => input.has(3));
     expect(text(input.get(3)!)).toBe('early');
   });
+
+  it.each(['before', 'while'])(
+    'have the size of a terminal before the stream for it is answered: said %s it is opened',
+    async (when) => {
+      const { session, far, peer, near, heard, input } = start({ tty: true, answers: () => false });
+      const size = clientMessage(4, utf8('{"Width":80,"Height":24}'));
+      if (when === 'before') session.write(size);
+      for (const id of [1, 3, 5]) {
+        await until(() => heard.length === (id + 1) / 2);
+        far.write(peer.reply(id));
+      }
+      await until(() => heard.length === 4);
+      if (when === 'while') session.write(size);
+      await until(() => input.has(7));
+      expect(text(input.get(7)!)).toBe('{"Width":80,"Height":24}');
+      expect(near.destroyed).toBe(false);
+    },
+  );
 
   it('must be answered in time', async () => {
     const { session, errors, seen, near } = start({ answers: (id) => id < 7, openTimeoutMs: 20 });
