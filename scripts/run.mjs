@@ -7,7 +7,7 @@
 // runs on `node_modules/.bin/node`. Only Node's own modules may be imported here.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { dirname, join, delimiter } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -15,6 +15,12 @@ import { fileURLToPath } from 'node:url';
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const bin = join(root, 'node_modules', '.bin');
 const stamps = join(root, 'node_modules', '.cache', 'tailcast');
+/** What each step has made when it is done. */
+const outputs = {
+  install: bin,
+  server: join(root, 'dist', 'main.js'),
+  player: join(root, 'dist', 'player'),
+};
 const env = { ...process.env, PATH: `${bin}${delimiter}${process.env['PATH'] ?? ''}` };
 const windows = process.platform === 'win32';
 
@@ -31,9 +37,12 @@ await step('install', 'installing dependencies (npm ci)', ['package-lock.json', 
   run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error']),
 );
 if (goal === 'build') {
-  await step('server', 'building the server (tsc)', ['tsconfig.json', 'tsconfig.build.json', 'src'], () =>
-    run(join(bin, 'tsc'), ['-p', 'tsconfig.build.json']),
-  );
+  await step('server', 'building the server (tsc)', ['tsconfig.json', 'tsconfig.build.json', 'src'], () => {
+    // it writes what has changed since it remembers, and nothing where somebody has removed what it wrote
+    if (!existsSync(outputs.server))
+      rmSync(join(root, 'node_modules', '.cache', 'tsc'), { recursive: true, force: true });
+    return run(join(bin, 'tsc'), ['-p', 'tsconfig.build.json']);
+  });
   await step(
     'player',
     'building the player (vite)',
@@ -52,12 +61,7 @@ async function step(name, title, inputs, work) {
   const stamp = join(stamps, name);
   const digest = fingerprint(inputs);
   const fresh = existsSync(stamp) && readFileSync(stamp, 'utf8') === digest;
-  const output = {
-    install: bin,
-    server: join(root, 'dist', 'main.js'),
-    player: join(root, 'dist', 'player'),
-  }[name];
-  if (fresh && existsSync(output)) return;
+  if (fresh && existsSync(outputs[name])) return;
   process.stderr.write(`tailcast: ${title}\n`);
   const code = await work();
   if (code !== 0) fail(`${title} failed`, code);
