@@ -96,7 +96,8 @@ describe('a recorder that is killed while it makes an alert', () => {
         expect([...sessions.values()].map(({ length }) => length)).toEqual([step === 'taken' ? 2 : 1, 1]);
       } finally {
         await rm(directory, { recursive: true, force: true });
-        await rm(`${directory}.spool`, { recursive: true, force: true });
+        // the index process of a recorder that was killed writes until it sees that
+        await rm(`${directory}.spool`, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
       }
     },
   );
