@@ -84,7 +84,8 @@ function isSameSelection(left: Selection, right: Selection): boolean {
   return (['kind', 'namespace', 'labelSelector', 'keep'] as const).every((key) => left[key] === right[key]);
 }
 
-function namesAndLabels({ apiVersion, kind, metadata }: KubeObject): KubeObject {
+/** Of many objects, where all that is asked is whose they are. */
+export function namesAndLabels({ apiVersion, kind, metadata }: KubeObject): KubeObject {
   const { name, namespace, uid, resourceVersion, labels } = metadata;
   return { apiVersion, kind, metadata: { name, namespace, uid, resourceVersion, labels } };
 }

@@ -20,18 +20,13 @@ import { CERTIFICATES } from './ingress-group/certificates.ts';
 import { SERVICE_NAME } from './ingress-group/look.ts';
 import { MEMBER_FINALIZERS } from './ingress-group/member.ts';
 import { groupClassOf, isEgressGroup, isIngressGroup, parseProxyGroup } from './proxy-group/resource.ts';
+import { namesAndLabels } from './shared-informers.ts';
 import { leadsOut } from './service/purpose.ts';
 import { groupIn, isOfInterest, proxyClassNameOf, withoutTheRest } from './service/interest.ts';
 
 /** All but who wrote what. One function, so that reconcilers share their watches. */
 function whole({ metadata: { managedFields: _none, ...metadata }, ...object }: KubeObject): KubeObject {
   return { ...object, metadata };
-}
-
-/** There may be many, and all that is asked of them is whose they are. */
-function labelled({ apiVersion, kind, metadata }: KubeObject): KubeObject {
-  const { name, namespace, uid, resourceVersion, labels } = metadata;
-  return { apiVersion, kind, metadata: { name, namespace, uid, resourceVersion, labels } };
 }
 
 const byName = ({ metadata }: KubeObject): readonly string[] => [metadata.name];
@@ -348,7 +343,7 @@ function slicesOf(
 ): Watched {
   return {
     kind: KINDS.endpointSlice,
-    keep: labelled,
+    keep: namesAndLabels,
     names({ metadata }, groups, others) {
       if (groups.flatMap(ingressGroup).length === 0) return [];
       const name = metadata.labels?.[SERVICE_NAME];

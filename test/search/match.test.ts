@@ -58,10 +58,10 @@ describe('a rule', () => {
             }
           },
         ),
-        { numRuns: 150 },
+        { numRuns: 220 },
       );
-      // that many of the rules were true of something; how many hangs on the seed
-      expect(matched).toBeGreaterThan(150);
+      // that many of the rules were true of something; of 150 archives it hung on the seed
+      expect(matched).toBeGreaterThan(300);
     } finally {
       reader.close();
       writer.close();
