@@ -244,7 +244,7 @@ async function openServer(parts: {
     },
     upgrade: createUpgradeHandler({
       ...common,
-      connect: () => connector.connect(),
+      connect: () => connector.connectStream(),
       execUpstream: config.execUpstream,
       recorders,
       resolveRecorderTags: tailnet.resolveRecorderTags,

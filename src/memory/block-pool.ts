@@ -19,6 +19,7 @@ const MOST_DROPPED_BYTES = 64 * 1024 * 1024;
 const WORTH_COLLECTING_BYTES = 4 * 1024 * 1024;
 
 const free: Buffer[] = [];
+const lent = new WeakMap<ArrayBufferLike, { readonly block: Buffer; readonly bytes: number }>();
 /** The fewest that were free since it was last looked. */
 let least = 0;
 /** Not collected, of which V8 does not know. */
@@ -32,6 +33,29 @@ export function takeBlock(): Buffer {
   if (block !== undefined) return block;
   if (!collectsEarly()) return Buffer.allocUnsafeSlow(BLOCK_BYTES);
   return Buffer.from(new SharedArrayBuffer(BLOCK_BYTES));
+}
+
+/**
+ * Memory for `bytes`, at most a block, that goes with its block: it belongs to whoever gets this view and adopts the block. A block that
+ * nobody adopts is left to the garbage collector.
+ */
+export function lendBlock(bytes: number): Buffer {
+  const block = takeBlock();
+  lent.set(block.buffer, { block, bytes });
+  return block.subarray(0, bytes);
+}
+
+/** Whether a block is lent with this view. */
+export function isLent(view: Uint8Array): boolean {
+  return lent.get(view.buffer)?.bytes === view.length;
+}
+
+/** The block that is lent with this view, which nobody else can adopt then; undefined when none is, or it is a part of the view that was lent. */
+export function adoptBlock(view: Uint8Array): Buffer | undefined {
+  if (!isLent(view)) return undefined;
+  const block = lent.get(view.buffer)?.block;
+  lent.delete(view.buffer);
+  return block;
 }
 
 /** Nobody looks at the block any more. */

@@ -8,7 +8,7 @@
  * What is taken is a view on a block. The block is spent when all of it was taken; whoever took the last of it gives it back
  * when nobody looks at any of its views any more. A block counts as a whole, until it is spent.
  */
-import { BLOCK_BYTES, dropBlocks, giveBlock, takeBlock } from './block-pool.ts';
+import { adoptBlock, BLOCK_BYTES, dropBlocks, giveBlock, takeBlock } from './block-pool.ts';
 import { copyBytes } from './copy-bytes.ts';
 
 /** A chunk that waits alone and is smaller stays where it was read. */
@@ -50,10 +50,23 @@ export class BlockQueue {
     return this.#size;
   }
 
-  /** Keeps a chunk, which nobody may write into any more: as it is when it is small and alone. */
-  push(chunk: Uint8Array): void {
-    if (!this.isAlone(chunk)) this.copy(chunk);
+  /**
+   * Keeps a chunk: as it is when it is small and alone, and then nobody may write into it any more. A block that is lent with it is kept,
+   * or given back when little is in it.
+   * @returns false: it is kept as it is
+   */
+  push(chunk: Uint8Array): boolean {
+    const block = adoptBlock(chunk);
+    if (block !== undefined && chunk.length >= BLOCK_BYTES / 2) {
+      const from = chunk.byteOffset;
+      this.#add({ memory: block, block, from, to: from + chunk.length });
+      return true;
+    }
+    const copied = block !== undefined || !this.isAlone(chunk);
+    if (copied) this.copy(chunk);
     else this.#add({ memory: chunk, block: undefined, from: 0, to: chunk.length });
+    if (block !== undefined) giveBlock(block);
+    return copied;
   }
 
   /** Whether what is so long needs no block. */
@@ -171,7 +184,7 @@ export class BlockQueue {
   #add(piece: Piece): Piece {
     this.#account.keep(piece.memory.length);
     this.#pieces.push(piece);
-    this.#size += piece.to;
+    this.#size += piece.to - piece.from;
     return piece;
   }
 }

@@ -1,7 +1,15 @@
 import { constants, PerformanceObserver } from 'node:perf_hooks';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { BLOCK_BYTES, dropBlocks, giveBlock, takeBlock } from '../../src/memory/block-pool.ts';
+import {
+  adoptBlock,
+  BLOCK_BYTES,
+  dropBlocks,
+  giveBlock,
+  isLent,
+  lendBlock,
+  takeBlock,
+} from '../../src/memory/block-pool.ts';
 import { collectEarly } from '../../src/memory/stream-garbage.ts';
 
 const MB = 1024 * 1024;
@@ -81,4 +89,18 @@ it('leaves blocks to the collector of V8 where it may not collect', () => {
   const blocks = Array.from({ length: 8192 }, takeBlock);
   expect(blocks.at(-1)!.buffer).toBeInstanceOf(ArrayBuffer);
   dropBlocks(blocks.length);
+});
+
+it('lends a block to one, with the whole of what was lent', () => {
+  const view = lendBlock(100);
+  expect([view.length, isLent(view), isLent(view.subarray(1)), isLent(Buffer.alloc(100))]).toEqual([
+    100,
+    true,
+    false,
+    false,
+  ]);
+  expect(adoptBlock(view.subarray(0, 50))).toBeUndefined();
+  const block = adoptBlock(view);
+  expect([block?.length, block?.buffer === view.buffer]).toEqual([BLOCK_BYTES, true]);
+  expect(adoptBlock(view)).toBeUndefined();
 });

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { BLOCK_BYTES, giveBlock, takeBlock } from '../../src/memory/block-pool.ts';
+import { BLOCK_BYTES, giveBlock, isLent, lendBlock, takeBlock } from '../../src/memory/block-pool.ts';
 import { BlockQueue } from '../../src/memory/block-queue.ts';
 
 describe('block queue', () => {
@@ -9,7 +9,11 @@ describe('block queue', () => {
     fc.assert(
       fc.property(
         fc.array(
-          fc.tuple(fc.integer({ min: 1, max: 2 * BLOCK_BYTES }), fc.integer({ min: 1, max: 90_000 })),
+          fc.tuple(
+            fc.integer({ min: 1, max: 2 * BLOCK_BYTES }),
+            fc.integer({ min: 1, max: 90_000 }),
+            fc.boolean(),
+          ),
           {
             maxLength: 30,
           },
@@ -28,9 +32,13 @@ describe('block queue', () => {
             taken.push(Buffer.from(some.bytes));
             if (some.spent !== undefined) giveBlock(some.spent.fill(0));
           };
-          for (const [size, max] of steps) {
-            given.push(randomBytes(size));
-            queue.push(given.at(-1)!);
+          for (const [size, max, lends] of steps) {
+            const bytes = randomBytes(size);
+            given.push(bytes);
+            const lent = lends && size <= BLOCK_BYTES ? lendBlock(size) : undefined;
+            lent?.set(bytes);
+            queue.push(lent ?? bytes);
+            expect(lent === undefined || !isLent(lent)).toBe(true);
             expect(kept).toBeGreaterThanOrEqual(queue.size);
             take(max);
           }
@@ -39,7 +47,7 @@ describe('block queue', () => {
           expect(kept).toBe(0);
         },
       ),
-      { numRuns: 50 },
+      { numRuns: 100 },
     );
   });
 

@@ -20,7 +20,7 @@ import type { InboundRequest } from '../gate/gate.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
 import { http2Fields } from '../../http2-fields.ts';
-import { releaseOf } from '../upstream/read-buffers.ts';
+import { releaseOf } from '../../memory/read-buffers.ts';
 import {
   headerList,
   MAX_RESPONSE_HEAD_BYTES,

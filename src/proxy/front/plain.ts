@@ -15,7 +15,7 @@ import { formatWarning } from '../../kube/warning.ts';
 import type { Peer } from '../../tailnet/identity.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
-import { releaseOf } from '../upstream/read-buffers.ts';
+import { releaseOf } from '../../memory/read-buffers.ts';
 import type { RelayResponse } from './relay-response.ts';
 import { holdWrites, releaseAtTurnEnd, releaseWrites } from './turn-writes.ts';
 import { headerList, reasonPhrase, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';

@@ -12,7 +12,7 @@
  * `full` asks the caller to read no more; what it pushes all the same is kept. A file that cannot be written is done
  * without: what was to go there stays in memory. What cannot be read back is lost, and `failed` says so.
  */
-import { BLOCK_BYTES, giveBlock } from '../../memory/block-pool.ts';
+import { adoptBlock, BLOCK_BYTES, giveBlock } from '../../memory/block-pool.ts';
 import { BlockQueue, type Taken } from '../../memory/block-queue.ts';
 import type { ElasticBudget } from './elastic-budget.ts';
 import type { SpillFile } from './spill-file.ts';
@@ -83,16 +83,21 @@ export class ElasticBuffer {
     return this.#full;
   }
 
-  /** Keeps a chunk; nobody may write into it any more. */
-  push(chunk: Uint8Array): void {
-    if (this.#closed || chunk.length === 0) return;
+  /** Keeps a chunk. @returns whether it was copied; else nobody may write into it any more */
+  push(chunk: Uint8Array): boolean {
+    if (this.#closed || chunk.length === 0) return true;
     const size = this.#front.size + chunk.length;
-    if (this.#fileIdle && this.#back.size === 0 && size <= this.#memoryLimit()) this.#front.push(chunk);
+    let copied = true;
+    if (this.#fileIdle && this.#back.size === 0 && size <= this.#memoryLimit())
+      copied = this.#front.push(chunk);
     else {
       this.#back.copy(chunk);
+      const block = adoptBlock(chunk);
+      if (block !== undefined) giveBlock(block);
       this.#spill();
     }
     this.#judge();
+    return copied;
   }
 
   /**

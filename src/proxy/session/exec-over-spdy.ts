@@ -19,7 +19,9 @@
  */
 import { Duplex } from 'node:stream';
 import { asError } from '../../errors.ts';
+import { BLOCK_BYTES, lendBlock } from '../../memory/block-pool.ts';
 import { copyBytes } from '../../memory/copy-bytes.ts';
+import { give, isPooled } from '../../memory/read-buffers.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import {
   createSpdyServerReader,
@@ -67,6 +69,8 @@ const NO_BYTES = new Uint8Array(0);
 const CLOSE_SINCE = 5;
 /** What came in one turn goes together up to so much, frame headers counted: about a block of what waits for the client. */
 const MAX_TOGETHER_BYTES = 48 * 1024;
+/** Less is no reason for a block. */
+const LEAST_LENT_BYTES = 16 * 1024;
 /** The largest odd number of 32 bits. */
 const MAX_PING_ID = 0xffff_ffff;
 
@@ -128,6 +132,8 @@ export class ExecOverSpdy extends Duplex {
   /** Messages for the client, and in how many bytes of the API server they came. */
   #messages: Message[] = [];
   #gathered = 0;
+  /** What they are in: given back when they were copied. */
+  readonly #chunks: Uint8Array[] = [];
   /** The client was handed something in this turn of the event loop. */
   #turnAsked = false;
   /** The client has said that it leaves. */
@@ -215,13 +221,16 @@ export class ExecOverSpdy extends Duplex {
   #arrive(chunk: Uint8Array): void {
     if (this.#over) return;
     this.#arrivals += 1;
-    passedThrough(chunk.length);
+    if (!isPooled(chunk)) passedThrough(chunk.length);
     try {
       for (const event of this.#parser.push(chunk)) this.#see(event);
     } catch (error) {
       this.#fail(asError(asViolation(error)));
       return;
     }
+    // messages look at it
+    if (this.#messages.length > 0) this.#chunks.push(chunk);
+    else give(chunk);
     if (this.#reader.exited && this.#reader.unproved() === undefined) this.#conclude();
     else this.#flushInTurn(chunk.length);
   }
@@ -370,7 +379,9 @@ export class ExecOverSpdy extends Duplex {
     if (messages.length === 0) return;
     this.#messages = [];
     this.#gathered = 0;
-    if (!this.push(encodeMessages(messages)) && !this.#over) this.#socket.pause();
+    const all = encodeMessages(messages);
+    for (const chunk of this.#chunks.splice(0)) give(chunk);
+    if (!this.push(all) && !this.#over) this.#socket.pause();
   }
 
   get #mayWrite(): boolean {
@@ -452,7 +463,9 @@ function controlFrame(opcode: number, bytes: Uint8Array): Message {
 /** Server frames, whole and not masked, in one buffer: the one copy of the output that the translation makes. */
 function encodeMessages(messages: readonly Message[]): Uint8Array {
   const bytesOf = ({ channel, length }: Message): number => length + (channel === undefined ? 0 : 1);
-  const all = Buffer.allocUnsafe(messages.reduce((sum, message) => sum + frameBytes(bytesOf(message)), 0));
+  const bytes = messages.reduce((sum, message) => sum + frameBytes(bytesOf(message)), 0);
+  const fitting = bytes >= LEAST_LENT_BYTES && bytes <= BLOCK_BYTES;
+  const all = fitting ? lendBlock(bytes) : Buffer.allocUnsafe(bytes);
   let at = 0;
   for (const message of messages) {
     at = writeServerHeader(all, at, { opcode: message.opcode, payloadBytes: bytesOf(message) });

@@ -11,7 +11,8 @@
  * together at its end, so that a flood costs once per block what else it would cost once per chunk.
  */
 import type { Duplex } from 'node:stream';
-import { dropBlocks, giveBlock } from '../../memory/block-pool.ts';
+import { adoptBlock, dropBlocks, giveBlock, isLent } from '../../memory/block-pool.ts';
+import { give, isPooled } from '../../memory/read-buffers.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { ClientProbes, Tap } from '../../recording/tap.ts';
 import { ClientPace } from './client-pace.ts';
@@ -225,8 +226,12 @@ export class Direction {
     this.#arrivals += 1;
     this.#lastMs = performance.now();
     this.#stirs += 1;
-    passedThrough(chunk.length);
-    if (this.#buffer === undefined) return this.#take(chunk);
+    countGarbage(chunk);
+    if (this.#buffer === undefined) {
+      // the sink looks at it, nobody knows how long
+      if (adoptBlock(chunk) !== undefined) dropBlocks(1);
+      return this.#take(chunk);
+    }
     const { bytes } = this.#buffer;
     const alone = this.#holds === 0 && bytes.size === 0 && !this.#turnAsked && this.#pace?.full !== true;
     if (alone && chunk.length <= MAX_ALONE_BYTES) {
@@ -234,7 +239,7 @@ export class Direction {
       this.#askTurn();
       return this.#take(chunk);
     }
-    bytes.push(chunk);
+    if (bytes.push(chunk)) give(chunk);
     if (bytes.full) {
       this.#strained = true;
       this.#options.source.pause();
@@ -459,6 +464,11 @@ export class Direction {
     if (words === undefined) sink.end();
     else sink.end(words);
   }
+}
+
+/** A chunk is garbage once it was passed on, unless its memory is used again. */
+function countGarbage(chunk: Uint8Array): void {
+  if (!isPooled(chunk) && !isLent(chunk)) passedThrough(chunk.length);
 }
 
 /** Takes the last `bytes` of `pieces` off them. */

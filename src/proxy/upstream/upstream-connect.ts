@@ -11,7 +11,8 @@ import {
   type TLSSocket,
 } from 'node:tls';
 import { errorText, TailcastError } from '../../errors.ts';
-import { SHARED_READ_BUFFER } from './read-buffers.ts';
+import { SHARED_READ_BUFFER } from '../../memory/read-buffers.ts';
+import { UpstreamStream } from './upstream-stream.ts';
 
 /** Where the API server is and how it is to be trusted; `kube/api-server`'s `ApiServer` fits. */
 export interface UpstreamEndpoint {
@@ -25,6 +26,9 @@ export interface UpstreamEndpoint {
   readonly tls: ConnectionOptions;
 }
 
+/** The first `length` bytes of the shared read buffer are for this connection. @returns false: no more is to be read until it is resumed */
+export type OnRead = (length: number) => boolean | void;
+
 export interface UpstreamConnector {
   /**
    * A connection that is ready to use.
@@ -33,7 +37,9 @@ export interface UpstreamConnector {
    *   which then emits no 'data'. Without it the connection is an ordinary stream
    * @throws TailcastError `UPSTREAM_UNAVAILABLE`, naming what failed, at the latest after the time limit
    */
-  connect(onRead?: (length: number) => void): Promise<TLSSocket>;
+  connect(onRead?: OnRead): Promise<TLSSocket>;
+  /** The same as a stream for what switches protocols; its pieces are of `read-buffers`. */
+  connectStream(): Promise<UpstreamStream>;
 }
 
 const KEEP_ALIVE_MS = 30_000;
@@ -66,65 +72,65 @@ export function createUpstreamConnector(
       throw new TailcastError('UPSTREAM_UNAVAILABLE', detail, { cause: error });
     }
   }
-  return {
-    async connect(onRead) {
-      const tunnel = await openTunnel();
-      return new Promise((resolve, reject) => {
-        if (made?.from !== endpoint.tls) {
-          made = { from: endpoint.tls, context: createSecureContext(endpoint.tls) };
-          session = undefined;
-        }
-        const name = endpoint.serverName ?? endpoint.host;
-        const options = {
-          ...endpoint.tls,
-          secureContext: made.context,
-          host: endpoint.host,
-          port: endpoint.port,
-          // SNI carries names only (RFC 6066 §3); for an address the certificate is checked against the host
-          servername: isIP(name) === 0 ? name : '',
-          ALPNProtocols,
-          // over a connection that is there already Node reads as it always does
-          ...(tunnel === undefined ? {} : { socket: tunnel }),
-          ...(onRead === undefined || tunnel !== undefined ? {} : { onread: readInto(onRead) }),
-          ...(session === undefined ? {} : { session }),
-        };
-        // NOTE: `onread` is documented for `tls.connect`, but not in the types of its options
-        const socket = connect(options);
-        const fail = (reason: string, cause?: unknown): void => {
-          clearTimeout(timer);
-          // a session the server does not like must not fail every later handshake as well
-          session = undefined;
-          socket.destroy();
-          const where = `${endpoint.host}:${endpoint.port}`;
-          reject(new TailcastError('UPSTREAM_UNAVAILABLE', `${where}: ${reason}`, { cause }));
-        };
-        const timer = setTimeout(() => fail(`no connection within ${connectTimeoutMs} ms`), connectTimeoutMs);
-        const onError = (error: Error): void => fail(errorText(error), error);
-        const onClose = (): void => fail('the connection was closed during the TLS handshake');
-        socket.once('error', onError);
-        socket.once('close', onClose);
-        socket.on('session', (fresh: Buffer) => {
-          session = fresh;
-        });
-        socket.once('secureConnect', () => {
-          clearTimeout(timer);
-          socket.off('error', onError);
-          socket.off('close', onClose);
-          socket.setNoDelay(true);
-          socket.setKeepAlive(true, KEEP_ALIVE_MS);
-          resolve(socket);
-        });
+  async function open(onRead: OnRead | undefined, allowHalfOpen: boolean): Promise<TLSSocket> {
+    const tunnel = await openTunnel();
+    return new Promise((resolve, reject) => {
+      if (made?.from !== endpoint.tls) {
+        made = { from: endpoint.tls, context: createSecureContext(endpoint.tls) };
+        session = undefined;
+      }
+      const name = endpoint.serverName ?? endpoint.host;
+      const options = {
+        ...endpoint.tls,
+        secureContext: made.context,
+        host: endpoint.host,
+        port: endpoint.port,
+        // SNI carries names only (RFC 6066 §3); for an address the certificate is checked against the host
+        servername: isIP(name) === 0 ? name : '',
+        ALPNProtocols,
+        allowHalfOpen,
+        // over a connection that is there already Node reads as it always does
+        ...(tunnel === undefined ? {} : { socket: tunnel }),
+        ...(onRead === undefined || tunnel !== undefined ? {} : { onread: readInto(onRead) }),
+        ...(session === undefined ? {} : { session }),
+      };
+      // NOTE: `onread` is documented for `tls.connect`, but not in the types of its options
+      const socket = connect(options);
+      const fail = (reason: string, cause?: unknown): void => {
+        clearTimeout(timer);
+        // a session the server does not like must not fail every later handshake as well
+        session = undefined;
+        socket.destroy();
+        const where = `${endpoint.host}:${endpoint.port}`;
+        reject(new TailcastError('UPSTREAM_UNAVAILABLE', `${where}: ${reason}`, { cause }));
+      };
+      const timer = setTimeout(() => fail(`no connection within ${connectTimeoutMs} ms`), connectTimeoutMs);
+      const onError = (error: Error): void => fail(errorText(error), error);
+      const onClose = (): void => fail('the connection was closed during the TLS handshake');
+      socket.once('error', onError);
+      socket.once('close', onClose);
+      socket.on('session', (fresh: Buffer) => {
+        session = fresh;
       });
+      socket.once('secureConnect', () => {
+        clearTimeout(timer);
+        socket.off('error', onError);
+        socket.off('close', onClose);
+        socket.setNoDelay(true);
+        socket.setKeepAlive(true, KEEP_ALIVE_MS);
+        resolve(socket);
+      });
+    });
+  }
+  return {
+    connect: (onRead) => open(onRead, false),
+    async connectStream() {
+      const stream = new UpstreamStream();
+      return stream.attach(await open((length) => stream.received(length), true));
     },
   };
 }
 
-function readInto(onRead: (length: number) => void): OnReadOpts {
-  return {
-    buffer: SHARED_READ_BUFFER,
-    callback: (length) => {
-      onRead(length);
-      return true;
-    },
-  };
+function readInto(onRead: OnRead): OnReadOpts {
+  return { buffer: SHARED_READ_BUFFER, callback: (length) => onRead(length) !== false };
 }

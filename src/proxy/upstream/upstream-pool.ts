@@ -5,7 +5,7 @@
  */
 import type { Socket } from 'node:net';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
-import { give, take } from './read-buffers.ts';
+import { give, take } from '../../memory/read-buffers.ts';
 import { createResponseReader, type ResponseReader, type ResponseSink } from './response-reader.ts';
 
 /** The exchange that uses a connection now. */

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { afterEach, describe, expect, it } from 'vitest';
-import { give, releaseOf, SHARED_READ_BUFFER, take } from '../../../src/proxy/upstream/read-buffers.ts';
-import { createClient, openRig, type Rig } from '../rig.ts';
+import { give, releaseOf, SHARED_READ_BUFFER, take } from '../../src/memory/read-buffers.ts';
+import { createClient, openRig, type Rig } from '../proxy/rig.ts';
 
 const cleanups: (() => Promise<void> | void)[] = [];
 afterEach(async () => {

@@ -44,8 +44,13 @@ export function take(length: number): Buffer {
 }
 
 /** Ends the use that `take` began. */
-export function give(piece: Buffer): void {
+export function give(piece: Uint8Array): void {
   blocks.get(piece.buffer)?.release();
+}
+
+/** Whether somebody is to `give` the piece. */
+export function isPooled(piece: Uint8Array): boolean {
+  return blocks.has(piece.buffer);
 }
 
 /** Begins one more use of the piece; the result ends it. Undefined when the piece needs no counting. */
