@@ -1,46 +1,20 @@
-/** Exec sessions of the benchmark's API server: programs whose output is known, over SPDY and WebSocket. */
-import { createHash } from 'node:crypto';
+/** Programs of the benchmark's API server, whose output is known. */
 import type { TLSSocket } from 'node:tls';
-import { createHeaderDeflater, createHeaderInflater } from '../../src/wire/spdy/headers.ts';
-import { createSpdyParser, encodeSpdyFrame, SPDY_GOAWAY } from '../../src/wire/spdy/frame.ts';
-import { CHANNEL } from '../../src/wire/remotecommand/channel.ts';
-import { encodeStatus } from '../../src/wire/remotecommand/exit-status.ts';
-import {
-  createWebSocketScanner,
-  encodeWebSocketFrame,
-  OPCODE,
-  unmaskPiece,
-} from '../../src/wire/websocket/frame.ts';
-import { inflateSpdyBlock } from '../../src/recording/spdy-inflate.ts';
 import { BLOCK_BYTES, createBlock, type Content } from './content.ts';
 import { LINES_BLOCK, LINE_BYTES, PROMPT, SCREEN, SCREEN_TIME_START } from './exec-content.ts';
+import { serveSession, type Session } from './exec-session.ts';
 
 /** What a Kubernetes server reads from a container at a time, and puts into one frame. */
 const FRAME_BYTES = 32 * 1024;
-/** error, stdin, stdout, and resize or stderr. */
-const STREAMS = 4;
-/** RST_STREAM status of the SPDY draft, version 3.1. */
-const CANCEL = 5;
-const WEBSOCKET_GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
-
-/** A session as a program sees it. */
-interface Session {
-  readonly socket: TLSSocket;
-  /** The frame that carries `bytes` as output. */
-  frame(bytes: Uint8Array): Uint8Array;
-  onInput: (bytes: Uint8Array) => void;
-  /** Says how it went and closes. */
-  exit(code: number): void;
-}
 
 /** Answers the upgrade and runs the command it names. `rest`: bytes behind the request's head. */
 export function serveExec(socket: TLSSocket, head: string, rest: Buffer): void {
   const [line = ''] = head.split('\r\n');
   const query = new URLSearchParams(line.slice(line.indexOf('?') + 1, line.lastIndexOf(' ')));
   const [, program = '', ...args] = query.getAll('command');
-  const begin = (session: Session): void => run(session, program, args);
-  if (line.startsWith('POST ')) serveSpdy(socket, rest, begin);
-  else serveWebSocket(socket, head, rest, begin);
+  const method = line.slice(0, line.indexOf(' '));
+  const webSocketKey = /\r\nsec-websocket-key: ([^\r]+)/i.exec(head)?.[1] ?? '';
+  serveSession(socket, { method, webSocketKey, rest }, (session) => run(session, program, args));
 }
 
 function run(session: Session, program: string, args: readonly string[]): void {
@@ -110,98 +84,4 @@ function shell(session: Session): void {
     else session.socket.write(session.frame(bytes));
   };
   session.socket.write(session.frame(PROMPT));
-}
-
-function serveSpdy(socket: TLSSocket, rest: Buffer, begin: (session: Session) => void): void {
-  const parser = createSpdyParser();
-  const headers = createHeaderInflater(inflateSpdyBlock);
-  const deflater = createHeaderDeflater();
-  const ids = new Map<string, number>();
-  const data = (role: string, payload: Uint8Array, fin: boolean): Uint8Array =>
-    encodeSpdyFrame({ kind: 'data', streamId: ids.get(role) ?? 0, fin, payload });
-  const session: Session = {
-    socket,
-    frame: (bytes) => data('stdout', bytes, false),
-    onInput: () => {},
-    exit(code) {
-      socket.write(data('error', statusOf(code), false));
-      // a Kubernetes server ends no stream: it resets them all, takes its leave and closes the connection
-      for (const streamId of ids.values())
-        socket.write(encodeSpdyFrame({ kind: 'rstStream', streamId, status: CANCEL }));
-      socket.end(encodeSpdyFrame({ kind: 'goaway', lastStreamId: 0, status: SPDY_GOAWAY.ok }));
-    },
-  };
-  socket.write(
-    'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n',
-  );
-  const take = (chunk: Buffer): void => {
-    for (const event of parser.push(chunk)) {
-      if (event.kind === 'synStream') {
-        ids.set(headers.decode(event.block).get('streamtype') ?? '', event.streamId);
-        socket.write(
-          encodeSpdyFrame({
-            kind: 'synReply',
-            streamId: event.streamId,
-            fin: false,
-            block: deflater.encode([]),
-          }),
-        );
-        if (ids.size === STREAMS) begin(session);
-      } else if (event.kind === 'data' && event.streamId === ids.get('stdin') && event.payload.length > 0) {
-        session.onInput(event.payload.slice());
-      }
-    }
-  };
-  socket.on('data', take);
-  if (rest.length > 0) take(rest);
-}
-
-function serveWebSocket(
-  socket: TLSSocket,
-  head: string,
-  rest: Buffer,
-  begin: (session: Session) => void,
-): void {
-  const scanner = createWebSocketScanner({ expectMask: true });
-  const frame = (channel: number, payload: Uint8Array): Uint8Array =>
-    encodeWebSocketFrame({
-      opcode: OPCODE.binary,
-      fin: true,
-      payload: Buffer.concat([Uint8Array.of(channel), payload]),
-    });
-  const session: Session = {
-    socket,
-    frame: (bytes) => frame(CHANNEL.stdout, bytes),
-    onInput: () => {},
-    exit(code) {
-      socket.write(frame(CHANNEL.error, statusOf(code)));
-      socket.write(
-        encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload: Uint8Array.of(0x03, 0xe8) }),
-      );
-    },
-  };
-  const key = /\r\nsec-websocket-key: ([^\r]+)/i.exec(head)?.[1] ?? '';
-  const accept = createHash('sha1').update(`${key}${WEBSOCKET_GUID}`).digest('base64');
-  socket.write(
-    `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ${accept}\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n`,
-  );
-  let channel = -1;
-  const take = (chunk: Buffer): void => {
-    for (const piece of scanner.push(chunk)) {
-      if (piece.opcode >= OPCODE.close) continue;
-      let bytes = unmaskPiece(piece);
-      if (piece.first && bytes.length > 0) {
-        channel = bytes[0] ?? -1;
-        bytes = bytes.subarray(1);
-      }
-      if (channel === CHANNEL.stdin && bytes.length > 0) session.onInput(bytes.slice());
-    }
-  };
-  socket.on('data', take);
-  begin(session);
-  if (rest.length > 0) take(rest);
-}
-
-function statusOf(code: number): Uint8Array {
-  return encodeStatus(code === 0 ? { kind: 'success' } : { kind: 'exit', code }, 4);
 }

@@ -14,6 +14,8 @@ export interface LoadPlan {
   readonly requestsPerSecond: number;
   /** New TLS connections per second, closed after one request, or in the middle of it. */
   readonly connectionsPerSecond: number;
+  /** After so long all shells and watches have been begun. */
+  readonly rampMs: number;
 }
 
 export interface LoadReport {
@@ -31,7 +33,6 @@ export interface LoadReport {
 
 const MAX_FAULTS = 20;
 const REQUEST_MS = 30_000;
-const RAMP_MS = 20_000;
 
 const plan = JSON.parse(process.argv[2] ?? '{}') as LoadPlan;
 const ca = readFileSync(plan.ca);
@@ -162,7 +163,7 @@ function atRate(perSecond: number, act: () => void): NodeJS.Timeout {
 
 const report = (ended: boolean): LoadReport => ({ ...count, faults, faultCount: count.faults, ended });
 const ramp = (total: number, act: (index: number) => void): void => {
-  for (let index = 0; index < total; index++) setTimeout(() => act(index), (index / total) * RAMP_MS);
+  for (let index = 0; index < total; index++) setTimeout(() => act(index), (index / total) * plan.rampMs);
 };
 ramp(plan.shells, runShell);
 ramp(plan.watches, runWatch);

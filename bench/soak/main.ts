@@ -8,7 +8,7 @@
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -44,12 +44,28 @@ const problem = (what: string): void => {
   say(`FAULT  ${what}`);
 };
 
-process.exitCode = await soak(readOptions());
+process.exit(await main(readOptions()));
 
-async function soak(options: Options): Promise<number> {
+/** A soak that is interrupted leaves no process and no folder. */
+async function main(options: Options): Promise<number> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-soak-'));
   await using stack = new AsyncDisposableStack();
   stack.defer(() => rm(directory, { recursive: true, force: true }));
+  return await Promise.race([soak(options, directory, stack), interrupted()]);
+}
+
+function interrupted(): Promise<number> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.once(signal, () => {
+        say(`ended by ${signal}`);
+        resolve(1);
+      });
+    }
+  });
+}
+
+async function soak(options: Options, directory: string, stack: AsyncDisposableStack): Promise<number> {
   const started = performance.now();
   const seconds = (): number => (performance.now() - started) / 1000;
   const sent = new Map<number, ShellSent>();
@@ -58,17 +74,17 @@ async function soak(options: Options): Promise<number> {
   const upstreamPort = await startUpstream(pki, sent, stack);
   const store = join(directory, 'recordings');
   const recorderPort = await freePort();
-  const common = ['--workers', String(options.workers), '--ops-listen', '127.0.0.1:0'];
+  const ops = ['--ops-listen', '127.0.0.1:0'];
   const recorder = await startRole(
     'recorder',
-    ['--store', store, '--identity', 'loopback', '--listen', `127.0.0.1:${recorderPort}`, ...common],
+    ['--store', store, '--identity', 'loopback', '--listen', `127.0.0.1:${recorderPort}`, ...ops],
     stack,
   );
   const gatewayPort = await freePort();
   await writeGatewayFiles(directory, pki, { upstreamPort, recorderPort, perUser: options.shells * 2 });
   const gateway = await startRole(
     'gateway',
-    [...gatewayArguments(directory, pki, gatewayPort), ...common],
+    [...gatewayArguments(directory, pki, gatewayPort), '--workers', String(options.workers), ...ops],
     stack,
   );
   const roles = [gateway, recorder];
@@ -253,9 +269,13 @@ function castOutput(cast: string): string {
 }
 
 async function verifyStore(store: string): Promise<void> {
-  const child = spawn(process.execPath, [MAIN, 'verify', store, '--json'], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
+  const keys = join(store, '.evidence', 'keys');
+  const named = (await readdir(keys)).map((name) => join(keys, name));
+  const child = spawn(
+    process.execPath,
+    [MAIN, 'verify', store, '--json', '--require-evidence', '--key', ...named],
+    { stdio: ['ignore', 'pipe', 'inherit'] },
+  );
   const output: Buffer[] = [];
   child.stdout.on('data', (chunk: Buffer) => output.push(chunk));
   const [code] = (await once(child, 'exit')) as [number | null];

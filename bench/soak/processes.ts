@@ -15,6 +15,7 @@ import type { ShellSent, UpstreamMessage } from './upstream.ts';
 export const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url));
 const here = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 const DAY_MS = 86_400_000;
+const MOST_RAMP_MS = 20_000;
 /**
  * Lets a signal collect what nobody needs: without that the heap of a minute is full of it, and says nothing. Workers get
  * the same from their primary.
@@ -100,6 +101,7 @@ export function startLoad(
     watches: options.watches,
     requestsPerSecond: options.requests,
     connectionsPerSecond: options.connections,
+    rampMs: Math.min(MOST_RAMP_MS, options.minutes * 30_000),
   };
   const child = fork(here('load.ts'), [JSON.stringify(plan)]);
   stack.defer(() => end(child));
@@ -150,7 +152,7 @@ export async function writeGatewayFiles(
   const entry = { name: 'soak', server, caPem, userName: 'soak', token: 'soak-token' };
   await writeFile(kubeconfig, mergeKubeconfig(undefined, entry, kubeconfig), { mode: 0o600 });
   const rule = {
-    impersonate: { groups: ['system:masters'] },
+    impersonate: { groups: ['soak'] },
     recorderAddrs: [`127.0.0.1:${ports.recorderPort}`],
     enforceRecorder: true,
   };

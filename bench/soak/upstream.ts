@@ -3,8 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import type { Duplex } from 'node:stream';
-import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
+import { serveSession, type Session } from '../programs/exec-session.ts';
 import {
   EVENT_MS,
   PIECE_BYTES,
@@ -32,9 +31,6 @@ export interface ShellSent {
 }
 
 export type UpstreamMessage = { readonly kind: 'listening'; readonly port: number } | ShellSent;
-
-const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
-const SUCCESS = Buffer.from('{"metadata":{},"status":"Success"}');
 
 const plan = JSON.parse(process.argv[2] ?? '{}') as UpstreamPlan;
 const tell = (message: UpstreamMessage): void => void process.send?.(message);
@@ -66,50 +62,36 @@ const server = createServer(
     }
   },
 );
-server.on('upgrade', (request, socket) => {
+server.on('upgrade', (request, socket, rest: Buffer) => {
   const url = new URL(request.url ?? '/', 'https://upstream');
   const [program, number] = url.searchParams.getAll('command');
-  const key = request.headers['sec-websocket-key'] ?? '';
   socket.on('error', () => socket.destroy());
   if (program !== SHELL) return void socket.destroy();
-  const accept = createHash('sha1').update(`${key}${GUID}`).digest('base64');
-  socket.write(
-    [
-      'HTTP/1.1 101 Switching Protocols',
-      'Connection: Upgrade',
-      'Upgrade: websocket',
-      `Sec-WebSocket-Accept: ${accept}`,
-      'Sec-WebSocket-Protocol: v5.channel.k8s.io',
-      '\r\n',
-    ].join('\r\n'),
+  const webSocketKey = request.headers['sec-websocket-key'] ?? '';
+  serveSession(socket, { method: request.method ?? '', webSocketKey, rest }, (session) =>
+    runShell(session, Number(number)),
   );
-  runShell(socket, Number(number));
 });
 server.listen(0, '127.0.0.1', () =>
   tell({ kind: 'listening', port: (server.address() as AddressInfo).port }),
 );
 
-function runShell(socket: Duplex, shell: number): void {
+function runShell(session: Session, shell: number): void {
+  const { socket } = session;
   const output = shellOutput(shell);
   const hash = createHash('sha256');
   let sent = 0;
-  const message = (channel: number, data: Uint8Array): void => {
-    const payload = Buffer.concat([Uint8Array.of(channel), data]);
-    socket.write(encodeWebSocketFrame({ opcode: OPCODE.binary, fin: true, payload }));
-  };
   const timer = setInterval(() => {
     if (sent < output.length) {
       const piece = output.subarray(sent, sent + PIECE_BYTES);
       sent += piece.length;
       hash.update(piece);
-      message(1, piece);
+      socket.write(session.frame(piece));
       return;
     }
     clearInterval(timer);
-    message(3, SUCCESS);
-    socket.end(encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload: Buffer.from([3, 232]) }));
+    session.exit(0);
   }, PIECE_MS);
-  socket.resume();
   socket.once('close', () => {
     clearInterval(timer);
     const whole = sent === output.length;

@@ -1,0 +1,15 @@
+/** The soak of `npm run soak`, for a moment: that everything it holds against each other still fits together. */
+import { spawn } from 'node:child_process';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { expect, it } from 'vitest';
+
+const SOAK = fileURLToPath(new URL('../../bench/soak/main.ts', import.meta.url));
+
+it('passes in small, without a fault', async () => {
+  const load = ['--shells', '6', '--watches', '10', '--requests', '10', '--connections', '2'];
+  const soak = spawn(process.execPath, [SOAK, '--minutes', '0.1', ...load], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  expect(await text(soak.stdout)).toMatch(/\n[6-9] shells, .* [6-9] recordings compared\nPASSED\n$/);
+});
