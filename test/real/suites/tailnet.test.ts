@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { systemTimer, type Timer } from '../../../src/async/timer.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { parseKubernetesRules } from '../../../src/tailnet/capabilities.ts';
 import type { Identity, Peer } from '../../../src/tailnet/identity.ts';
@@ -427,20 +428,22 @@ describe('an outage', () => {
   });
 
   it('of tailscaled hides nothing: what changed before the watch is back is announced when it is', async () => {
-    const { changes, reconnect } = await watchChanges({ holdReconnection: true });
+    const { changes, lost, reconnect } = await watchChanges({ holdReconnection: true });
     await proxy.program.stop();
-    await expect.poll(() => changes.count, { timeout: 5_000 }).toBeGreaterThan(0);
+    await lost;
+    const before = changes.count;
+    expect(before).toBeGreaterThan(0);
     proxy.program.start();
+    cleanups.push(() => tailnet.setPolicy(standardPolicy()));
     const policy = JSON.stringify(standardPolicy()).replaceAll('rig:viewers', 'rig:editors');
     tailnet.setPolicy(JSON.parse(policy) as object);
     const peer: Peer = { address: tailnet.node('bob').addresses[0], port: 1, source: 'proxy-protocol' };
     await expect
       .poll(async () => groupsOf(await identify(peer)), { timeout: 20_000, interval: 100 })
       .toEqual(['rig:editors']);
-    const before = changes.count;
+    expect(changes.count).toBe(before);
     reconnect();
     await expect.poll(() => changes.count, { timeout: 5_000 }).toBeGreaterThan(before);
-    tailnet.setPolicy(standardPolicy());
   });
 });
 
@@ -608,20 +611,34 @@ async function arrivesAround(listener: TailnetListener, from: string): Promise<b
 
 interface Watch {
   readonly changes: { readonly count: number };
-  /** Lets the watcher connect again, when it was told to wait for that. */
+  /** The bus is gone, that was announced, and the watcher waits for `reconnect`. For `holdReconnection` alone. */
+  readonly lost: Promise<void>;
+  /** Lets the watcher connect again. */
   reconnect(): void;
 }
 
 async function watchChanges({ holdReconnection = false } = {}): Promise<Watch> {
   const changes = { count: 0 };
+  const begun = Promise.withResolvers<void>();
   const ended = new AbortController();
+  const lost = Promise.withResolvers<void>();
   const released = Promise.withResolvers<void>();
+  const held: Timer = {
+    schedule(_delayMs, action) {
+      lost.resolve();
+      void released.promise.then(action);
+      return () => undefined;
+    },
+  };
   const running = watchNetmap(
     {
       localApi,
       log,
-      onChange: () => (changes.count += 1),
-      ...(holdReconnection ? { sleep: () => released.promise } : {}),
+      onChange() {
+        changes.count += 1;
+        begun.resolve();
+      },
+      timer: holdReconnection ? held : systemTimer,
     },
     ended.signal,
   );
@@ -630,10 +647,10 @@ async function watchChanges({ holdReconnection = false } = {}): Promise<Watch> {
     released.resolve();
     await running;
   });
-  // The bus may say what is so at first; only what comes after counts.
-  await new Promise((done) => setTimeout(done, 300));
+  // The beginning of the bus counts as a change; only what comes after is of interest.
+  await begun.promise;
   changes.count = 0;
-  return { changes, reconnect: () => released.resolve() };
+  return { changes, lost: lost.promise, reconnect: () => released.resolve() };
 }
 
 async function uploadWith(client: string, body: string, args: readonly string[]): Promise<unknown> {
