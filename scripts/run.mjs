@@ -4,13 +4,15 @@
 //   node scripts/run.mjs build   [-- command args…]
 //
 // It runs on any Node >= 20, because it is what a fresh clone starts with: everything after it
-// runs on `node_modules/.bin/node`. Only Node's own modules may be imported here.
+// runs on `node_modules/.bin/node`. Only Node's own modules may be imported here, and what imports no others.
+// Several commands of one checkout may be begun at once: one prepares it, the others wait and find it done.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { dirname, join, delimiter } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { takeLock } from './build-lock.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const bin = join(root, 'node_modules', '.bin');
@@ -22,6 +24,9 @@ const outputs = {
   player: join(root, 'dist', 'player'),
 };
 const env = { ...process.env, PATH: `${bin}${delimiter}${process.env['PATH'] ?? ''}` };
+/** Held while something is prepared. Not in `node_modules`, which `npm ci` removes. */
+let lock;
+process.on('exit', () => lock?.release());
 const windows = process.platform === 'win32';
 
 const [goal, separator, ...command] = process.argv.slice(2);
@@ -59,14 +64,25 @@ if (command.length > 0) {
 /** Runs `work` unless its inputs are the ones it last succeeded with. */
 async function step(name, title, inputs, work) {
   const stamp = join(stamps, name);
+  const isDone = (digest) =>
+    existsSync(outputs[name]) && existsSync(stamp) && readFileSync(stamp, 'utf8') === digest;
+  if (isDone(fingerprint(inputs))) return;
+  lock = await takeLock(join(root, '.build-lock'), (pids) => {
+    const who = `another command of this checkout is building (process ${pids.join(', ')})`;
+    process.stderr.write(`tailcast: ${who}: waiting for its end\n`);
+  });
   const digest = fingerprint(inputs);
-  const fresh = existsSync(stamp) && readFileSync(stamp, 'utf8') === digest;
-  if (fresh && existsSync(outputs[name])) return;
-  process.stderr.write(`tailcast: ${title}\n`);
-  const code = await work();
-  if (code !== 0) fail(`${title} failed`, code);
-  mkdirSync(stamps, { recursive: true });
-  writeFileSync(stamp, digest);
+  if (!isDone(digest)) {
+    // what is half made is nobody's
+    rmSync(stamp, { force: true });
+    process.stderr.write(`tailcast: ${title}\n`);
+    const code = await work();
+    if (code !== 0) fail(`${title} failed`, code);
+    mkdirSync(stamps, { recursive: true });
+    writeFileSync(stamp, digest);
+  }
+  lock.release();
+  lock = undefined;
 }
 
 function fingerprint(inputs) {
@@ -92,6 +108,7 @@ function run(program, args, last = false) {
     // only a role of ours knows what a channel is for
     const stdio = last && args[0] === 'dist/main.js' ? ['inherit', 'inherit', 'inherit', 'ipc'] : 'inherit';
     const child = spawn(program, args, { cwd: root, env, stdio, shell: windows });
+    if (child.pid !== undefined) lock?.hold(child.pid);
     const forward = (signal) => child.kill(signal);
     const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'];
     for (const signal of signals) process.on(signal, forward);
