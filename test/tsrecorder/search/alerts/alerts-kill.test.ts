@@ -14,17 +14,21 @@ interface Recorder {
   readonly steps: readonly string[];
   /** Resolves once this step was come to so often, or the process has ended. */
   reached(step: string, times: number): Promise<void>;
+  /** It has ended, and so have its processes of the index: the end of its standard error, which they share, says so. */
+  readonly over: Promise<unknown>;
 }
 
 async function start(directory: string, webhook: string, kill: number): Promise<Recorder | undefined> {
   const child = fork(
     join(import.meta.dirname, 'alerts-recorder-process.ts'),
     [directory, webhook, String(kill)],
-    { stdio: ['ignore', 'pipe', 'inherit', 'ipc'], execArgv: ['--disable-warning=ExperimentalWarning'] },
+    { stdio: ['ignore', 'pipe', 'pipe', 'ipc'], execArgv: ['--disable-warning=ExperimentalWarning'] },
   );
   const steps: string[] = [];
   const listening = Promise.withResolvers<string | undefined>();
-  const over = once(child, 'exit').then(() => listening.resolve(undefined));
+  child.stderr!.pipe(process.stderr, { end: false });
+  const over = once(child, 'close');
+  const exited = once(child, 'exit').then(() => listening.resolve(undefined));
   let wake = Promise.withResolvers<void>();
   createInterface({ input: child.stdout! }).on('line', (line) => {
     if (line.startsWith('url ')) listening.resolve(line.slice(4));
@@ -41,15 +45,15 @@ async function start(directory: string, webhook: string, kill: number): Promise<
     async reached(step, times) {
       const count = (): number => steps.filter((found) => found === step).length;
       while (child.exitCode === null && child.signalCode === null && count() < times)
-        await Promise.race([wake.promise, over]);
+        await Promise.race([wake.promise, exited]);
     },
+    over,
   };
 }
 
-async function end({ child }: Recorder): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
+async function end({ child, over }: Recorder): Promise<void> {
   child.kill('SIGKILL');
-  await once(child, 'exit');
+  await over;
 }
 
 const STEPS = ['matched', 'recorded', 'sending', 'taken', 'settled'];
@@ -68,8 +72,10 @@ describe('a recorder that is killed while it makes an alert', () => {
     async (kill, step, state) => {
       await using receiver = await openReceiver();
       const directory = await mkdtemp(join(tmpdir(), 'tailcast-alerts-'));
+      const started: Recorder[] = [];
       try {
         const killed = (await start(directory, receiver.url, kill))!;
+        started.push(killed);
         const upload = openUpload(killed);
         upload.headers.catch(() => undefined);
         upload.over.catch(() => undefined);
@@ -80,6 +86,7 @@ describe('a recorder that is killed while it makes an alert', () => {
         expect([killed.child.signalCode, killed.steps], step).toEqual(['SIGKILL', STEPS.slice(0, kill)]);
         expect(receiver.received).toHaveLength(kill < 3 ? 0 : 1);
         const next = (await start(directory, receiver.url, -1))!;
+        started.push(next);
         const told = step === 'settled' ? 0 : 1;
         await next.reached('settled', told);
         // a session that comes later is told of later
@@ -95,9 +102,9 @@ describe('a recorder that is killed while it makes an alert', () => {
         // twice where nobody can know whether it was taken
         expect([...sessions.values()].map(({ length }) => length)).toEqual([step === 'taken' ? 2 : 1, 1]);
       } finally {
+        for (const recorder of started) await end(recorder);
         await rm(directory, { recursive: true, force: true });
-        // the index process of a recorder that was killed writes until it sees that
-        await rm(`${directory}.spool`, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
+        await rm(`${directory}.spool`, { recursive: true, force: true });
       }
     },
   );
