@@ -221,7 +221,7 @@ async function openServer(parts: {
   const limits = requestLimits(config);
   const pool = new UpstreamPool((onRead) => connector.connect(onRead), DEFAULT_POOL_LIMITS, monotonicMs);
   const sharing = createUpstreamConnector(apiServer, { protocols: ['h2', 'http/1.1'] });
-  const shared = new SharedConnections(() => sharing.connect(), DEFAULT_SHARED_LIMITS, monotonicMs);
+  const shared = new SharedConnections(sharing, DEFAULT_SHARED_LIMITS, monotonicMs);
   const common = {
     gate,
     basePath: apiServer.basePath,

@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net';
 import {
   connect as connectTls,
   createServer as createTlsServer,
+  type ConnectionOptions,
   type Server,
   type TLSSocket,
 } from 'node:tls';
@@ -89,6 +90,8 @@ export interface Rig {
   readonly records: ApiRequestRecord[];
   /** Connections made to the scripted upstream, in order. */
   readonly upstreams: UpstreamSocket[];
+  /** What connections to the upstream are opened with from now on. */
+  rotate(tls: ConnectionOptions): void;
   close(): Promise<void>;
 }
 
@@ -132,7 +135,12 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     nowMs: () => performance.now(),
     createId: () => 'request-id',
   });
-  const endpoint = { host: '127.0.0.1', port: upstreamPort, serverName: 'localhost', tls: { ca: pki.ca } };
+  const endpoint = {
+    host: '127.0.0.1',
+    port: upstreamPort,
+    serverName: 'localhost',
+    tls: { ca: pki.ca } as ConnectionOptions,
+  };
   const connector = createUpstreamConnector(
     endpoint,
     options.connectTimeoutMs === undefined ? {} : { connectTimeoutMs: options.connectTimeoutMs },
@@ -143,10 +151,8 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     () => performance.now(),
   );
   const sharing = createUpstreamConnector(endpoint, { protocols: ['h2', 'http/1.1'] });
-  const shared = new SharedConnections(
-    () => sharing.connect(),
-    { ...DEFAULT_SHARED_LIMITS, ...options.shared },
-    () => performance.now(),
+  const shared = new SharedConnections(sharing, { ...DEFAULT_SHARED_LIMITS, ...options.shared }, () =>
+    performance.now(),
   );
   const watches = createWatchUpstream({ pool, shared, shareAfter: options.shareAfter ?? Infinity });
   const metrics = createMetrics();
@@ -202,6 +208,9 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     access,
     records,
     upstreams,
+    rotate(tls) {
+      endpoint.tls = tls;
+    },
     async close() {
       await proxy.close();
       for (const { socket } of upstreams) socket.destroy();

@@ -3,8 +3,8 @@
  * without a body that stay long (watches): they cost a third less memory than on connections of their own, and more CPU per piece.
  *
  * A connection takes as many streams as the API server allows it, at most `streamsPerConnection`, and new ones for `maxAgeMs` only, so that
- * what it was opened with (a client certificate, one of several API servers) does not stay for ever. Its loss ends its streams, as the loss of a
- * connection ends a request elsewhere. A stream that is not read holds its own window of bytes and keeps nobody else waiting.
+ * of several API servers one does not stay for ever, and only while the credentials are those that it was opened with. Its loss ends its streams, as
+ * the loss of a connection ends a request elsewhere. A stream that is not read holds its own window of bytes and keeps nobody else waiting.
  */
 import {
   connect,
@@ -14,7 +14,6 @@ import {
   type IncomingHttpHeaders,
 } from 'node:http2';
 import { STATUS_CODES } from 'node:http';
-import type { TLSSocket } from 'node:tls';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
 import { CONNECTION_FIELDS } from '../../wire/connection-fields.ts';
 import {
@@ -24,6 +23,7 @@ import {
   type ResponseHead,
 } from './response-head.ts';
 import { MAX_INFORMATIONAL } from './response-reader.ts';
+import type { UpstreamConnector } from './upstream-connect.ts';
 import {
   checkField,
   checkRequestLine,
@@ -62,6 +62,8 @@ const MAX_PLACED = 4;
 const ASK_AGAIN_MS = 60_000;
 
 interface SharedConnection {
+  /** What it was opened with. */
+  readonly credentials: object;
   readonly session: ClientHttp2Session;
   readonly openedMs: number;
   idleSinceMs: number;
@@ -70,11 +72,12 @@ interface SharedConnection {
 
 /** A connection that is being opened, and those it is opened for. */
 interface Opening {
+  readonly credentials: object;
   readonly waiting: Set<StreamExchange>;
 }
 
 export class SharedConnections {
-  readonly #open: () => Promise<TLSSocket>;
+  readonly #connector: UpstreamConnector;
   readonly #limits: SharedLimits;
   readonly #nowMs: () => number;
   readonly #connections = new Set<SharedConnection>();
@@ -85,9 +88,9 @@ export class SharedConnections {
   #allowed: number;
   #closed = false;
 
-  /** @param open a connection that offers HTTP/2 and HTTP/1.1 */
-  constructor(open: () => Promise<TLSSocket>, limits: SharedLimits, nowMs: () => number) {
-    this.#open = open;
+  /** @param connector offers HTTP/2 and HTTP/1.1 */
+  constructor(connector: UpstreamConnector, limits: SharedLimits, nowMs: () => number) {
+    this.#connector = connector;
     this.#limits = limits;
     this.#allowed = limits.streamsPerConnection;
     this.#nowMs = nowMs;
@@ -123,12 +126,14 @@ export class SharedConnections {
     if (this.#closed) throw new TailcastError('SHUTTING_DOWN');
     const oldest = this.#nowMs() - this.#limits.maxAgeMs;
     for (const connection of this.#connections) {
-      if (connection.openedMs > oldest && this.#hasRoom(connection)) return this.#begin(connection, exchange);
+      if (connection.openedMs > oldest && this.#isCurrent(connection) && this.#hasRoom(connection))
+        return this.#begin(connection, exchange);
     }
-    for (const { waiting } of this.#openings) {
-      if (waiting.size < this.#allowed) return void waiting.add(exchange);
+    for (const opening of this.#openings) {
+      if (this.#isCurrent(opening) && opening.waiting.size < this.#allowed)
+        return void opening.waiting.add(exchange);
     }
-    const opening = { waiting: new Set([exchange]) };
+    const opening = { credentials: this.#connector.credentials, waiting: new Set([exchange]) };
     this.#openings.add(opening);
     void this.#openFor(opening);
   }
@@ -143,6 +148,11 @@ export class SharedConnections {
     this.#closed = true;
     clearInterval(this.#sweep);
     for (const { session } of this.#connections) session.close();
+  }
+
+  /** Whether it is opened with what others would be opened with now. */
+  #isCurrent({ credentials }: Opening | SharedConnection): boolean {
+    return credentials === this.#connector.credentials;
   }
 
   #hasRoom({ session, streams }: SharedConnection): boolean {
@@ -160,6 +170,7 @@ export class SharedConnections {
     const over = (): void => {
       connection.streams -= 1;
       connection.idleSinceMs = this.#nowMs();
+      if (connection.streams === 0 && !this.#isCurrent(connection)) connection.session.close();
     };
     exchange.begin(connection.session, over);
   }
@@ -168,7 +179,7 @@ export class SharedConnections {
     let connection: SharedConnection | undefined;
     let problem: TailcastError | undefined;
     try {
-      connection = await this.#connect();
+      connection = await this.#connect(opening.credentials);
       if (connection === undefined) this.#refusedUntilMs = this.#nowMs() + ASK_AGAIN_MS;
     } catch (error) {
       problem = asTailcastError(error);
@@ -183,8 +194,8 @@ export class SharedConnections {
   }
 
   /** Undefined: the API server speaks no HTTP/2, or takes no streams. */
-  async #connect(): Promise<SharedConnection | undefined> {
-    const socket = await this.#open();
+  async #connect(credentials: object): Promise<SharedConnection | undefined> {
+    const socket = await this.#connector.connect();
     if (socket.alpnProtocol !== 'h2') {
       socket.destroy();
       return undefined;
@@ -205,7 +216,7 @@ export class SharedConnections {
     this.#allowed = allowed;
     session.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
     const nowMs = this.#nowMs();
-    const connection: SharedConnection = { session, openedMs: nowMs, idleSinceMs: nowMs, streams: 0 };
+    const connection = { credentials, session, openedMs: nowMs, idleSinceMs: nowMs, streams: 0 };
     this.#connections.add(connection);
     session.once('close', () => this.#connections.delete(connection));
     return connection;

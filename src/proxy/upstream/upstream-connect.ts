@@ -40,6 +40,8 @@ export interface UpstreamConnector {
   connect(onRead?: OnRead): Promise<TLSSocket>;
   /** The same as a stream for what switches protocols; its pieces are of `read-buffers`. */
   connectStream(): Promise<UpstreamStream>;
+  /** What connections are opened with now: another object once that has changed. */
+  readonly credentials: object;
 }
 
 const KEEP_ALIVE_MS = 30_000;
@@ -123,6 +125,9 @@ export function createUpstreamConnector(
     });
   }
   return {
+    get credentials() {
+      return endpoint.tls;
+    },
     connect: (onRead) => open(onRead, false),
     async connectStream() {
       const stream = new UpstreamStream();

@@ -8,6 +8,7 @@ import {
   type Settings,
 } from 'node:http2';
 import type { AddressInfo } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Identity } from '../../../src/tailnet/identity.ts';
 import {
@@ -66,7 +67,14 @@ async function apiServer({
   const probe = await openRig({ upstream: () => {} });
   await probe.close();
   const { key, cert } = probe.pki;
-  const server: Http2SecureServer = createSecureServer({ key, cert, allowHTTP1: true, settings });
+  const server: Http2SecureServer = createSecureServer({
+    key,
+    cert,
+    allowHTTP1: true,
+    settings,
+    requestCert: true,
+    rejectUnauthorized: false,
+  });
   const sessions: ServerHttp2Session[] = [];
   const asked: Asked[] = [];
   server.on('session', (session) => {
@@ -449,6 +457,28 @@ describe('a shared connection', () => {
     const client = clientOf(upstream.rig, 'h1');
     const open = await Promise.all([upstream.watch(client), upstream.watch(client)]);
     expect(open).toHaveLength(2);
+  });
+
+  it('takes no new watches once its credentials have been replaced, and ends with the last it has', async () => {
+    const upstream = await apiServer();
+    const client = clientOf(upstream.rig, 'h1');
+    const before = await upstream.watch(client);
+    const { ca, key, cert } = upstream.rig.pki;
+    upstream.rig.rotate({ ca, key, cert });
+    await Promise.all([upstream.watch(client), upstream.watch(client)]);
+    const [old, fresh] = upstream.sessions as [ServerHttp2Session, ServerHttp2Session];
+    expect(upstream.asked.map(({ session }) => session)).toEqual([old, fresh, fresh]);
+    const presents = ({ socket }: ServerHttp2Session): boolean =>
+      Object.keys((socket as TLSSocket).getPeerCertificate()).length > 0;
+    expect([old, fresh].map(presents)).toEqual([false, true]);
+    const read = reader(before);
+    upstream.asked[0]!.stream.write('still');
+    expect(await read(5)).toBe('still');
+    const gone = once(old, 'close');
+    upstream.asked[0]!.stream.end();
+    await gone;
+    expect(fresh.closed).toBe(false);
+    await expect.poll(() => gauge(upstream.rig, 'tailcast_upstream_connections_shared')).toBe(1);
   });
 
   it('ends with the gateway', async () => {

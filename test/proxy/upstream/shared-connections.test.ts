@@ -1,4 +1,3 @@
-import type { TLSSocket } from 'node:tls';
 import { describe, expect, it } from 'vitest';
 import {
   canShare,
@@ -31,7 +30,7 @@ const withField = (name: string, value: string): UpstreamRequest => ({
 describe('a request that is to share a connection', () => {
   const never = (): SharedConnections =>
     new SharedConnections(
-      () => new Promise<TLSSocket>(() => {}),
+      { connect: () => new Promise<never>(() => {}), credentials: {} },
       DEFAULT_SHARED_LIMITS,
       () => 0,
     );
@@ -50,6 +49,26 @@ describe('a request that is to share a connection', () => {
     ['a method that is none', { ...REQUEST, method: 'GET /' }],
   ] as const)('is not sent with %s', (_what, request) => {
     expect(() => start(request)).toThrow(expect.objectContaining({ code: 'INTERNAL' }));
+  });
+
+  it('does not wait for a connection that is opened with credentials that have been replaced', () => {
+    const connector = {
+      credentials: {},
+      opened: 0,
+      connect() {
+        this.opened += 1;
+        return new Promise<never>(() => {});
+      },
+    };
+    const shared = new SharedConnections(connector, DEFAULT_SHARED_LIMITS, () => 0);
+    const another = (): Exchange => shared.start(REQUEST, OWNER, () => expect.unreachable());
+    another();
+    another();
+    expect(connector.opened).toBe(1);
+    connector.credentials = {};
+    another();
+    another();
+    expect([connector.opened, shared.size.streams]).toEqual([2, 4]);
   });
 
   it('is not sent when the gateway ends', () => {
