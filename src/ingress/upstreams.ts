@@ -4,6 +4,7 @@ import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } f
 import { Agent as SecureAgent, request as secureRequest } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
+import { SAFE_METHODS, watchForLeft } from '../kept-connections.ts';
 import { asHttp2, isFinalStatus, type FieldList } from './fields.ts';
 
 /** One request to a Service. */
@@ -30,7 +31,10 @@ export interface ServiceAnswer {
 }
 
 export interface Upstreams {
-  /** Rejects when there is no answer. Aborting ends the answer as well. */
+  /**
+   * Rejects when there is no answer. A safe request without a body is asked once more, over a new connection, when the one
+   * that was kept for it turns out to be closed. Aborting ends the answer as well.
+   */
   ask(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer>;
   /** A connection of its own, for one that leaves HTTP. */
   open(question: Omit<ServiceQuestion, 'body' | 'http2'>): ClientRequest;
@@ -100,11 +104,23 @@ export function createUpstreams({
     return opened;
   }
 
+  async function askHttp1(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer> {
+    const request = begin(question, true);
+    const wasLeft = watchForLeft(request);
+    try {
+      return await answerTo(request, question.body, idleMs, signal);
+    } catch (error) {
+      const again = question.body === undefined && SAFE_METHODS.has(question.method) && wasLeft(error);
+      if (!again || signal.aborted) throw error;
+      return await answerTo(begin(question, false), undefined, idleMs, signal);
+    }
+  }
+
   return {
     async ask(question, signal) {
       const answer = await (question.http2
         ? askHttp2(sessionTo(question.upstream), question, idleMs, signal)
-        : askHttp1(begin(question, true), question.body, idleMs, signal));
+        : askHttp1(question, signal));
       if (isFinalStatus(answer.status)) return answer;
       answer.body.destroy();
       throw new Error(`status ${answer.status}`);
@@ -145,7 +161,7 @@ function limitConnect(socket: Socket, limitMs: number): void {
   socket.once('close', stop);
 }
 
-function askHttp1(
+function answerTo(
   request: ClientRequest,
   body: Readable | undefined,
   idleMs: number,

@@ -11,6 +11,7 @@ import {
 } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { TailcastError } from '../errors.ts';
+import { watchForLeft } from '../kept-connections.ts';
 import { parseExactJson } from './exact-json.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { describeFailure, describeRefusal } from './local-api-failure.ts';
@@ -67,12 +68,11 @@ async function ask(
 ): Promise<IncomingMessage> {
   const options = requestOptions(socketPath, path, signal);
   const first = request({ ...options, agent });
+  const wasLeft = watchForLeft(first);
   try {
     return await responseTo(first, signal);
   } catch (error) {
-    const stale =
-      first.reusedSocket && error instanceof Error && 'code' in error && error.code === 'ECONNRESET';
-    if (!stale) throw error;
+    if (!wasLeft(error)) throw error;
     return await responseTo(request({ ...options, agent: false }), signal);
   }
 }

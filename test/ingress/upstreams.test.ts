@@ -1,9 +1,12 @@
 import { once } from 'node:events';
 import { createServer as createPlain } from 'node:http';
 import { createServer as createHttp2 } from 'node:http2';
-import type { AddressInfo } from 'node:net';
-import { expect, it } from 'vitest';
-import { createUpstreams, type ServiceQuestion } from '../../src/ingress/upstreams.ts';
+import { createServer as createTcp, type AddressInfo, type Server, type Socket } from 'node:net';
+import { Readable } from 'node:stream';
+import { createServer as createTls } from 'node:tls';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createUpstreams, type ServiceAnswer, type ServiceQuestion } from '../../src/ingress/upstreams.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
 
 it.each([
   ['HTTP/1.1', false],
@@ -42,3 +45,128 @@ it.each([
     }
   },
 );
+
+describe('a Service that closes a connection at the moment it is asked over it', () => {
+  const closings: (() => void)[] = [];
+  afterEach(() => {
+    for (const close of closings.splice(0)) close();
+  });
+
+  interface Service {
+    /** The first line of each request, as it came; and over which connection. */
+    readonly asked: string[];
+    ask(change: Partial<ServiceQuestion>): Promise<ServiceAnswer>;
+  }
+
+  /**
+   * Answers the first request of each connection until it is asked for the second one of the first; then it does what `act`
+   * says, and to whoever comes over another connection what `others` says.
+   */
+  async function service({
+    act = (socket) => void socket.destroy(),
+    others = answer,
+    secure = false,
+  }: {
+    readonly act?: (socket: Socket) => void;
+    readonly others?: (socket: Socket) => void;
+    readonly secure?: boolean;
+  } = {}): Promise<Service> {
+    const asked: string[] = [];
+    let connections = 0;
+    const serve = (socket: Socket): void => {
+      connections += 1;
+      const number = connections;
+      let requests = 0;
+      socket.on('error', () => {});
+      socket.setEncoding('latin1').on('data', (chunk: string) => {
+        for (const [line] of chunk.matchAll(/^[A-Z]+ \S+(?= HTTP)/gm)) {
+          requests += 1;
+          asked.push(`${line} ${number}`);
+          (number > 1 ? others : requests > 1 ? act : answer)(socket);
+        }
+      });
+      closings.push(() => socket.destroy());
+    };
+    let server: Server;
+    if (secure) {
+      const { certificatePem, keyPem } = await (await createTestAuthority()).issue(['localhost']);
+      server = createTls({ cert: certificatePem, key: keyPem }, serve);
+    } else server = createTcp(serve);
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const upstreams = createUpstreams();
+    closings.push(
+      () => server.close(),
+      () => upstreams.close(),
+    );
+    const { port } = server.address() as AddressInfo;
+    const { signal } = new AbortController();
+    const ask = (change: Partial<ServiceQuestion>): Promise<ServiceAnswer> =>
+      upstreams.ask(
+        {
+          upstream: `${secure ? 'https+insecure' : 'http'}://127.0.0.1:${port}`,
+          method: 'GET',
+          path: '/two',
+          fields: ['host', 'shop.example.org'],
+          body: undefined,
+          http2: false,
+          ...change,
+        },
+        signal,
+      );
+    const first = await ask({ path: '/one' });
+    await first.body.toArray();
+    return { asked, ask };
+  }
+
+  const answer = (socket: Socket): void => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
+
+  it.each([
+    ['GET', 'closes it', {}],
+    ['HEAD', 'closes it', {}],
+    ['GET', 'ends it', { act: (socket: Socket): void => void socket.end() }],
+    ['GET', 'resets it', { act: (socket: Socket): void => void socket.resetAndDestroy() }],
+    ['GET', 'closes it, by TLS', { secure: true }],
+  ] as const)('gets a %s once more, over another connection, when it %s', async (method, _how, options) => {
+    const { asked, ask } = await service(options);
+    expect((await ask({ method })).status).toBe(200);
+    expect(asked).toEqual(['GET /one 1', `${method} /two 1`, `${method} /two 2`]);
+  });
+
+  it('is asked no third time', async () => {
+    const { asked, ask } = await service({ others: (socket) => void socket.destroy() });
+    await expect(ask({})).rejects.toMatchObject({ code: 'ECONNRESET' });
+    expect(asked).toEqual(['GET /one 1', 'GET /two 1', 'GET /two 2']);
+  });
+
+  it.each([
+    ['a request with a body', { body: Readable.from(['x']), fields: ['host', 'a', 'content-length', '1'] }],
+    ['a POST', { method: 'POST', fields: ['host', 'a', 'content-length', '0'] }],
+    ['a DELETE', { method: 'DELETE' }],
+  ])('gets %s once', async (_what, change) => {
+    const { asked, ask } = await service();
+    await expect(ask(change)).rejects.toThrow('socket hang up');
+    expect(asked).toHaveLength(2);
+  });
+
+  it.each([
+    ['a byte of an answer', 'H', false],
+    ['half a head', 'HTTP/1.1 200 OK\r\nContent-Le', false],
+    ['an interim answer', 'HTTP/1.1 103 Early Hints\r\n\r\n', false],
+    ['a byte of an answer, by TLS', 'H', true],
+  ])('is asked once when it has said %s', async (_what, said, secure) => {
+    const { asked, ask } = await service({ act: (socket) => void socket.end(said, 'latin1'), secure });
+    await expect(ask({})).rejects.toThrow(/socket hang up|Parse Error/);
+    expect(asked).toEqual(['GET /one 1', 'GET /two 1']);
+  });
+
+  it('is asked once over a connection that nobody has used before', async () => {
+    const { asked, ask } = await service({ act: () => {}, others: (socket) => void socket.destroy() });
+    // it has the one that was kept
+    const stays = ask({ path: '/stays' });
+    await expect(ask({})).rejects.toMatchObject({ code: 'ECONNRESET' });
+    expect(asked.toSorted()).toEqual(['GET /one 1', 'GET /stays 1', 'GET /two 2']);
+    for (const close of closings.splice(0)) close();
+    await expect(stays).rejects.toThrow('ECONNREFUSED');
+  });
+});

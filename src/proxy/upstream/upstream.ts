@@ -7,6 +7,7 @@
  * idle and turned out to be closed before a single byte came back: that is sent once more, on a fresh connection.
  */
 import { TailcastError } from '../../errors.ts';
+import { SAFE_METHODS } from '../../kept-connections.ts';
 import type { ResponseSink } from './response-reader.ts';
 import type { ConnectionUser, UpstreamConnection, UpstreamPool, Waiter } from './upstream-pool.ts';
 
@@ -58,9 +59,6 @@ export function startExchange(request: UpstreamRequest, owner: ExchangeOwner, po
   exchange.open(false);
   return exchange;
 }
-
-/** Methods that may be sent again when nobody can have acted on them. RFC 9110 §9.2.1 "safe". */
-const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 class PooledExchange implements Exchange, ConnectionUser, Waiter {
   requestComplete: boolean;

@@ -6,6 +6,7 @@ import { Agent as HttpAgent, request as requestHttp, type IncomingMessage } from
 import { Agent as HttpsAgent, request as requestHttps, type RequestOptions } from 'node:https';
 import { z } from 'zod';
 import { within } from '../../../async/within.ts';
+import { watchForLeft } from '../../../kept-connections.ts';
 import { jsonOrUndefined } from '../../../wire/json-value.ts';
 
 export interface ServerAccess {
@@ -95,10 +96,9 @@ export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER)
     };
     const answered = Promise.withResolvers<IncomingMessage>();
     const sent = isTls ? requestHttps(options) : requestHttp(options);
+    const wasLeft = watchForLeft(sent);
     sent.once('response', answered.resolve);
-    sent.on('error', (error: NodeJS.ErrnoException) =>
-      answered.reject(sent.reusedSocket && error.code === 'ECONNRESET' ? new LeftSocketError() : error),
-    );
+    sent.on('error', (error) => answered.reject(wasLeft(error) ? new LeftSocketError() : error));
     sent.end(body);
     const response = await answered.promise;
     return { status: response.statusCode ?? 0, text: await readText(response, maxAnswer) };
