@@ -219,7 +219,7 @@ async function openServer(parts: {
   const accessLog = openAccessLog(options, stack);
   const recorders = await openRecorders({ config, stateDirectory, tailnet, events, metrics, log, stack });
   const limits = requestLimits(config);
-  const pool = new UpstreamPool((onRead) => connector.connect(onRead), DEFAULT_POOL_LIMITS, monotonicMs);
+  const pool = new UpstreamPool(connector, DEFAULT_POOL_LIMITS, monotonicMs);
   const sharing = createUpstreamConnector(apiServer, { protocols: ['h2', 'http/1.1'] });
   const shared = new SharedConnections(sharing, DEFAULT_SHARED_LIMITS, monotonicMs);
   const common = {

@@ -145,10 +145,8 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     endpoint,
     options.connectTimeoutMs === undefined ? {} : { connectTimeoutMs: options.connectTimeoutMs },
   );
-  const pool = new UpstreamPool(
-    (onRead) => connector.connect(onRead),
-    { ...DEFAULT_POOL_LIMITS, ...options.pool },
-    () => performance.now(),
+  const pool = new UpstreamPool(connector, { ...DEFAULT_POOL_LIMITS, ...options.pool }, () =>
+    performance.now(),
   );
   const sharing = createUpstreamConnector(endpoint, { protocols: ['h2', 'http/1.1'] });
   const shared = new SharedConnections(sharing, { ...DEFAULT_SHARED_LIMITS, ...options.shared }, () =>

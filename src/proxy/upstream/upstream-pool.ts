@@ -1,7 +1,8 @@
 /**
  * Keep-alive connections to the API server. A request gets the connection that was used last if one is idle, otherwise
  * a new one is opened: nothing queues behind watches. What is bounded is the number of connections in all (then new
- * requests are refused as `OVERLOADED`) and how many stay idle for how long.
+ * requests are refused as `OVERLOADED`) and how many stay idle for how long. One whose credentials have been replaced is closed
+ * when its request ends.
  */
 import type { Socket } from 'node:net';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
@@ -29,6 +30,8 @@ export interface Waiter {
 /** One connection to the API server and the exchange it carries. */
 export class UpstreamConnection {
   readonly socket: Socket;
+  /** What it was opened with. */
+  readonly credentials: object;
   /** Exchanges begun on it. */
   uses = 0;
   idleSinceMs = 0;
@@ -36,8 +39,9 @@ export class UpstreamConnection {
   readonly #pool: UpstreamPool;
   #user: ConnectionUser | undefined;
 
-  constructor(socket: Socket, pool: UpstreamPool) {
+  constructor(socket: Socket, pool: UpstreamPool, credentials: object) {
     this.socket = socket;
+    this.credentials = credentials;
     this.#pool = pool;
     // a socket that was opened without `onRead` is read like any other; one with it never emits this
     socket.on('data', (chunk: Buffer) => this.#read(chunk));
@@ -130,8 +134,12 @@ export class UpstreamConnection {
   }
 }
 
-/** Opens a connection that calls back for what it reads; `UpstreamConnector.connect` fits. */
-export type OpenSocket = (onRead: (length: number) => void) => Promise<Socket>;
+/** Opens connections that call back for what they read; `UpstreamConnector` fits. */
+export interface PoolConnector {
+  connect(onRead: (length: number) => void): Promise<Socket>;
+  /** What connections are opened with now: another object once that has changed. */
+  readonly credentials: object;
+}
 
 /** Limits of a pool. */
 export interface PoolLimits {
@@ -145,7 +153,7 @@ export interface PoolLimits {
 export const DEFAULT_POOL_LIMITS: PoolLimits = { maxConnections: 16_384, maxIdle: 512, idleMs: 60_000 };
 
 export class UpstreamPool {
-  readonly #open: OpenSocket;
+  readonly #connector: PoolConnector;
   readonly #limits: PoolLimits;
   readonly #nowMs: () => number;
   /** Last used last. */
@@ -159,8 +167,8 @@ export class UpstreamPool {
   #opening = 0;
   #closed = false;
 
-  constructor(open: OpenSocket, limits: PoolLimits, nowMs: () => number) {
-    this.#open = open;
+  constructor(connector: PoolConnector, limits: PoolLimits, nowMs: () => number) {
+    this.#connector = connector;
     this.#limits = limits;
     this.#nowMs = nowMs;
     this.#sweep = setInterval(() => this.#closeStale(), Math.max(10, limits.idleMs / 4)).unref();
@@ -177,7 +185,7 @@ export class UpstreamPool {
    */
   acquire(waiter: Waiter, fresh: boolean): void {
     if (this.#closed) throw new TailcastError('SHUTTING_DOWN');
-    const connection = fresh ? undefined : this.#idle.pop();
+    const connection = fresh ? undefined : this.#takeIdle();
     if (connection !== undefined) return this.#hand(connection, waiter);
     if (this.size.total >= this.#limits.maxConnections) {
       const stale = fresh ? this.#idle.shift() : undefined;
@@ -196,7 +204,7 @@ export class UpstreamPool {
 
   /** Takes a connection back: for the one who waits longest, or to be idle. */
   release(connection: UpstreamConnection): void {
-    if (this.#closed) return connection.destroy();
+    if (this.#closed || !this.#isCurrent(connection)) return connection.destroy();
     if (connection.socket.isPaused()) connection.socket.resume();
     const next = this.#waiters.values().next().value;
     if (next !== undefined) {
@@ -222,6 +230,18 @@ export class UpstreamPool {
     while (this.#idle.length > 0) this.#idle[0]?.destroy();
   }
 
+  #takeIdle(): UpstreamConnection | undefined {
+    for (;;) {
+      const connection = this.#idle.pop();
+      if (connection === undefined || this.#isCurrent(connection)) return connection;
+      connection.destroy();
+    }
+  }
+
+  #isCurrent({ credentials }: UpstreamConnection): boolean {
+    return credentials === this.#connector.credentials;
+  }
+
   /** A waiter that cannot begin fails alone: whoever gave the connection back has nothing to do with it. */
   #hand(connection: UpstreamConnection, waiter: Waiter): void {
     try {
@@ -237,19 +257,22 @@ export class UpstreamPool {
     waiting.add(waiter);
     this.#opening += 1;
     let connection: UpstreamConnection | undefined;
-    this.#open((length) => connection?.received(length)).then(
-      (socket) => {
-        this.#opening -= 1;
-        connection = new UpstreamConnection(socket, this);
-        this.#connections.add(connection);
-        if (waiting.delete(waiter)) this.#hand(connection, waiter);
-        else this.release(connection);
-      },
-      (error: unknown) => {
-        this.#opening -= 1;
-        if (waiting.delete(waiter)) waiter.connectFailed(asTailcastError(error));
-      },
-    );
+    const { credentials } = this.#connector;
+    this.#connector
+      .connect((length) => connection?.received(length))
+      .then(
+        (socket) => {
+          this.#opening -= 1;
+          connection = new UpstreamConnection(socket, this, credentials);
+          this.#connections.add(connection);
+          if (waiting.delete(waiter)) this.#hand(connection, waiter);
+          else this.release(connection);
+        },
+        (error: unknown) => {
+          this.#opening -= 1;
+          if (waiting.delete(waiter)) waiter.connectFailed(asTailcastError(error));
+        },
+      );
   }
 
   #closeStale(): void {

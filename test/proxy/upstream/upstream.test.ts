@@ -55,7 +55,7 @@ describe('the head of a request', () => {
   /** Begins an exchange that never gets a connection. */
   function begin(request: UpstreamRequest): void {
     const pool = new UpstreamPool(
-      () => new Promise(() => {}),
+      { connect: () => new Promise(() => {}), credentials: {} },
       DEFAULT_POOL_LIMITS,
       () => 0,
     );
@@ -134,9 +134,12 @@ describe('a body that is not as long as it was said to be', () => {
     await once(socket, 'connect');
     const written = Promise.withResolvers<void>();
     const pool = new UpstreamPool(
-      async () => {
-        if (connects === 'after') await written.promise;
-        return socket;
+      {
+        credentials: {},
+        async connect() {
+          if (connects === 'after') await written.promise;
+          return socket;
+        },
       },
       DEFAULT_POOL_LIMITS,
       () => 0,
@@ -200,7 +203,7 @@ describe('an exchange', () => {
     const { near, far } = await socketPair();
     cleanups.push(() => void (near.destroy(), far.destroy()));
     const pool = new UpstreamPool(
-      () => Promise.resolve(near),
+      { connect: () => Promise.resolve(near), credentials: {} },
       DEFAULT_POOL_LIMITS,
       () => 0,
     );
@@ -312,6 +315,32 @@ describe('exchanges with the API server', () => {
     await rig.upstreams[0]!.closed;
     expect((await client.ask({ path: '/two' })).status).toBe(200);
     expect(rig.upstreams).toHaveLength(2);
+  });
+
+  it('use no connection whose credentials have been replaced, and close it when its request has ended', async () => {
+    const slow = Promise.withResolvers<void>();
+    const [rig, client] = await rigWith((connection) =>
+      connection.socket.on('data', () => {
+        const answer = (): void => void connection.socket.write(OK);
+        if (connection.received().startsWith('GET /slow')) void slow.promise.then(answer);
+        else answer();
+      }),
+    );
+    const underWay = client.ask({ path: '/slow' });
+    await expect.poll(() => rig.upstreams[0]?.received()).toContain('/slow');
+    await client.ask({ path: '/one' });
+    const old = rig.upstreams.slice();
+    expect([old.length, rig.pool.size]).toEqual([2, { total: 2, idle: 1 }]);
+    rig.rotate({ ca: rig.pki.ca });
+    expect((await client.ask({ path: '/two' })).status).toBe(200);
+    expect((await client.ask({ path: '/three' })).status).toBe(200);
+    expect(rig.upstreams).toHaveLength(3);
+    expect(rig.upstreams[2]!.received()).toMatch(/^GET \/two [^]*GET \/three /);
+    await old[1]!.closed;
+    slow.resolve();
+    expect((await underWay).status).toBe(200);
+    await old[0]!.closed;
+    expect(rig.pool.size).toEqual({ total: 1, idle: 1 });
   });
 
   it('close a connection after its idle time', async () => {
