@@ -21,10 +21,10 @@ export class ProbeLedger implements ClientProbes {
     return this.#answered;
   }
 
-  next(): Uint8Array | undefined {
+  next(): ReturnType<ClientProbes['next']> {
     if (this.#made - this.#answered >= MAX_PROBES) return undefined;
     this.#made += 1;
-    return this.#frameOf(this.#made);
+    return { ordinal: this.#made, frame: this.#frameOf(this.#made) };
   }
 
   /** The client answered a ping with this number. @returns whether it is one that waits for its answer */

@@ -33,8 +33,8 @@ export interface Tap {
 
 /** Pings that the gateway puts between the frames of the server: an answer means that the client has read what was before. */
 export interface ClientProbes {
-  /** The next one; undefined while too many have no answer. */
-  next(): Uint8Array | undefined;
+  /** The next one, and its number, from 1 on; undefined while too many have no answer. */
+  next(): { readonly ordinal: number; readonly frame: Uint8Array } | undefined;
 }
 
 export interface SessionTaps {

@@ -29,7 +29,6 @@ export class ClientPace {
   readonly #nowMs: () => number;
   readonly #rate: DrainRate;
   #unanswered: Probe[] = [];
-  #made = 0;
   #sent = 0;
   #taken = 0;
   #probedAt = -Infinity;
@@ -47,12 +46,11 @@ export class ClientPace {
   sent(bytes: number): Uint8Array | undefined {
     this.#sent += bytes;
     if (this.#isOver || this.#sent - this.#probedAt < this.#ahead / 4) return undefined;
-    const frame = this.#probes.next();
-    if (frame === undefined) return undefined;
-    this.#made += 1;
+    const probe = this.#probes.next();
+    if (probe === undefined) return undefined;
     this.#probedAt = this.#sent;
-    this.#unanswered.push({ ordinal: this.#made, at: this.#sent, sentMs: this.#nowMs() });
-    return frame;
+    this.#unanswered.push({ ordinal: probe.ordinal, at: this.#sent, sentMs: this.#nowMs() });
+    return probe.frame;
   }
 
   /** The client has answered the ping with this number, and so those before it. Infinity: it answers no more. */
