@@ -1,5 +1,4 @@
 /** Builds the role that serves Ingresses with certificates of their own. */
-import { collectDefaultMetrics, Registry } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { IngressConfig } from '../config/ingress.ts';
 import { errorText, TailcastError } from '../errors.ts';
@@ -9,14 +8,11 @@ import { createIngressServer, type IngressServer } from '../ingress/server.ts';
 import { openTableFile } from '../ingress/table-file.ts';
 import { createUpstreams } from '../ingress/upstreams.ts';
 import type { ListenAddress } from '../listen.ts';
-import { openLastResort } from '../observe/last-resort.ts';
-import { createLogger } from '../observe/logger.ts';
-import { openOpsServer } from '../observe/ops-server.ts';
 import { createTailnetListener, type TailnetListenerOptions } from '../tailnet/listener.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
 import { createWhois } from '../tailnet/whois.ts';
-import { CleanUp } from './clean-up.ts';
 import { fileCheck, tailscaledCheck } from './readiness.ts';
+import { SmallRole } from './small-role.ts';
 
 /** What is under way when the signal comes may take so long to end. */
 const DRAIN_MS = 10_000;
@@ -27,19 +23,14 @@ const DRAIN_MS = 10_000;
  * @throws TailcastError `CONFIG_INVALID` when it cannot listen
  */
 export async function runIngress(config: IngressConfig, context: CommandContext): Promise<void> {
-  const log = createLogger({ level: config.logLevel });
-  const registry = new Registry();
-  collectDefaultMetrics({ register: registry });
-  const resort = openLastResort({ log, stop: context.signal, registry });
-  const { signal } = resort;
-  await using cleanUp = new CleanUp();
-  cleanUp.defer(() => resort.close());
+  await using role = new SmallRole(config, context);
+  const { log, registry, signal } = role;
   const certificates = createTableCertificates();
   const file = await openTableFile({ path: config.table, use: (table) => certificates.use(table), log });
   const localApi = createLocalApi({ socketPath: config.socket ?? '' });
-  cleanUp.defer(() => localApi.close());
+  role.defer(() => localApi.close());
   const upstreams = createUpstreams();
-  cleanUp.defer(() => upstreams.close());
+  role.defer(() => upstreams.close());
   const opened: { server?: IngressServer } = {};
   const { requests } = createIngressMetrics(registry, () => opened.server?.inFlight ?? 0);
   const server = createIngressServer({
@@ -51,7 +42,7 @@ export async function runIngress(config: IngressConfig, context: CommandContext)
     log,
   });
   opened.server = server;
-  cleanUp.defer(() => server.close());
+  role.defer(() => server.close());
   const open = async (
     at: ListenAddress,
     name: string,
@@ -65,19 +56,11 @@ export async function runIngress(config: IngressConfig, context: CommandContext)
       throw new TailcastError('CONFIG_INVALID', detail, { cause: error });
     });
     listener.onConnection(server.handler(tls.tls !== 'none'));
-    cleanUp.defer(() => listener.close(AbortSignal.timeout(DRAIN_MS)));
+    role.defer(() => listener.close(AbortSignal.timeout(DRAIN_MS)));
   };
   await open(config.listen, 'listen', { tls: 'terminate', certificates });
   await open(config.httpListen, 'httpListen', { tls: 'none' });
-  const ops =
-    config.opsListen === undefined
-      ? undefined
-      : await openOpsServer({
-          ...config.opsListen,
-          metrics: registry,
-          checks: [fileCheck('table', config.table, file), tailscaledCheck(localApi)],
-        });
-  cleanUp.defer(() => ops?.close());
-  log.info({ listen: config.listen, http: config.httpListen, ops: ops?.address }, 'ingress is ready');
+  const ops = await role.openOps([fileCheck('table', config.table, file), tailscaledCheck(localApi)]);
+  log.info({ listen: config.listen, http: config.httpListen, ops }, 'ingress is ready');
   await file.follow(signal);
 }

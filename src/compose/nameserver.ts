@@ -1,5 +1,4 @@
 /** Builds the nameserver role. */
-import { collectDefaultMetrics, Registry } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { NameserverConfig } from '../config/nameserver.ts';
 import { errorText, TailcastError } from '../errors.ts';
@@ -7,11 +6,8 @@ import { answerQuery } from '../nameserver/answer.ts';
 import { createNameserverMetrics } from '../nameserver/metrics.ts';
 import { openRecordsFile } from '../nameserver/records-file.ts';
 import { openNameServer, type Transport } from '../nameserver/server.ts';
-import { openLastResort } from '../observe/last-resort.ts';
-import { createLogger } from '../observe/logger.ts';
-import { openOpsServer } from '../observe/ops-server.ts';
-import { CleanUp } from './clean-up.ts';
 import { fileCheck } from './readiness.ts';
+import { SmallRole } from './small-role.ts';
 
 /**
  * `tailcast nameserver`: answers until the signal.
@@ -19,14 +15,9 @@ import { fileCheck } from './readiness.ts';
  * @throws TailcastError `CONFIG_INVALID` when it cannot listen
  */
 export async function runNameserver(config: NameserverConfig, context: CommandContext): Promise<void> {
-  const log = createLogger({ level: config.logLevel });
-  const registry = new Registry();
-  collectDefaultMetrics({ register: registry });
+  await using role = new SmallRole(config, context);
+  const { log, registry, signal } = role;
   const answers = createNameserverMetrics(registry);
-  const resort = openLastResort({ log, stop: context.signal, registry });
-  const { signal } = resort;
-  await using cleanUp = new CleanUp();
-  cleanUp.defer(() => resort.close());
   const records = await openRecordsFile({ path: config.records, log });
   const answer = (message: Uint8Array, transport: Transport): ReturnType<typeof answerQuery> => {
     const answered = answerQuery(message, records.current, transport);
@@ -38,16 +29,8 @@ export async function runNameserver(config: NameserverConfig, context: CommandCo
     const detail = `listen: cannot listen on ${host}:${port}: ${errorText(error)}`;
     throw new TailcastError('CONFIG_INVALID', detail, { cause: error });
   });
-  cleanUp.defer(() => server.close());
-  const ops =
-    config.opsListen === undefined
-      ? undefined
-      : await openOpsServer({
-          ...config.opsListen,
-          metrics: registry,
-          checks: [fileCheck('records', config.records, records)],
-        });
-  cleanUp.defer(() => ops?.close());
-  log.info({ listen: server.address, ops: ops?.address }, 'nameserver is ready');
+  role.defer(() => server.close());
+  const ops = await role.openOps([fileCheck('records', config.records, records)]);
+  log.info({ listen: server.address, ops }, 'nameserver is ready');
   await records.follow(signal);
 }
