@@ -173,6 +173,7 @@ export function gatewayArguments(directory: string, pki: Certificates, port: num
     policy: file('policy.yaml'),
     identity: 'static',
     'static-identity': file('identity.json'),
+    'state-directory': file('gateway-state'),
     'check-rights': 'false',
     tls: 'files',
     'tls-cert': pki.certificate,

@@ -70,6 +70,9 @@ interface SharedConnection {
   streams: number;
 }
 
+/** How connections are opened. */
+type Connector = Pick<UpstreamConnector, 'connect' | 'credentials'>;
+
 /** A connection that is being opened, and those it is opened for. */
 interface Opening {
   readonly credentials: object;
@@ -77,7 +80,7 @@ interface Opening {
 }
 
 export class SharedConnections {
-  readonly #connector: UpstreamConnector;
+  readonly #connector: Connector;
   readonly #limits: SharedLimits;
   readonly #nowMs: () => number;
   readonly #connections = new Set<SharedConnection>();
@@ -89,7 +92,7 @@ export class SharedConnections {
   #closed = false;
 
   /** @param connector offers HTTP/2 and HTTP/1.1 */
-  constructor(connector: UpstreamConnector, limits: SharedLimits, nowMs: () => number) {
+  constructor(connector: Connector, limits: SharedLimits, nowMs: () => number) {
     this.#connector = connector;
     this.#limits = limits;
     this.#allowed = limits.streamsPerConnection;
